@@ -13,9 +13,13 @@ enum shunti_kind_moe {
     SHUNTI_KIND_MOE_COMBINE,
     SHUNTI_KIND_MOE_COMBINE_BACKWARD,
     SHUNTI_KIND_MOE_DISPATCH_BACKWARD,
+    /* Of experts' state (state_call.h). */
+    SHUNTI_KIND_MOE_REFRESH,
+    SHUNTI_KIND_MOE_REDUCE,
+    SHUNTI_KIND_MOE_MOVE,
 };
 
-/* The argument (src/note.h) of these kinds: the number of an exchange, of a
+/* The argument (src/note.h) of the first four: the number of an exchange, of a
  * plan of it, and 1 + the part that is called; 0: all of them. */
 #define SHUNTI_PLAN_NAME(exchange, plan, part)                        \
     ((uint64_t)(exchange) << 36 | ((uint64_t)(plan)&0xfffffff) << 8 | \

@@ -78,6 +78,7 @@ static void finish_plan(struct shunti_plan *plan)
     free(plan->source_tokens);
     free(plan->padded);
     free(plan->rank_total);
+    free(plan->loads.count);
     free(plan->parts.mark);
     free(plan->parts.told);
     for (int d = 0; d < SHUNTI_TOWARDS; d++)

@@ -11,6 +11,7 @@
 #include "moe/columns.h"
 #include "moe/grow.h"
 #include "moe/life.h"
+#include "moe/loads.h"
 #include "moe/moe_call.h"
 #include "moe/plan_window.h"
 #include "moe/records.h"
@@ -35,7 +36,8 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
     size_t terms = tokens * (size_t)moe->config.topk;
 
     if (!shunti_records_prepare(moe) || !shunti_columns_prepare(moe) ||
-        !shunti_starts_prepare(moe) || !shunti_parts_prepare(plan, parts) ||
+        !shunti_starts_prepare(moe) || !shunti_loads_prepare(plan) ||
+        !shunti_parts_prepare(plan, parts) ||
         !shunti_grow(&moe->key, &moe->key_max,
                      shunti_sort_room(
                          tokens, shunti_sort_stride((size_t)moe->config.topk)),
@@ -185,6 +187,7 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     shunti_placement_drop(plan->placement);
     plan->placement = shunti_placement_hold(moe->placement);
     lay_out_recv(plan, &recv);
+    shunti_loads_keep(plan);
     choose_directions(plan);
     st = shunti_starts_find(plan, &recv);
     if (st)

@@ -15,6 +15,7 @@
 #include "moe/direction.h"
 #include "moe/kinds.h"
 #include "moe/layout.h"
+#include "moe/loads.h"
 #include "moe/parts.h"
 #include "moe/placement.h"
 #include "src/request.h"
@@ -117,6 +118,7 @@ struct shunti_plan {
     size_t total, kept, dropped;
     size_t network_rows_plain; /* struct shunt_moe_rows */
     size_t rows_lent;          /* of total, how many are others' */
+    struct shunti_loads loads;
     struct shunti_parts parts;
     struct shunti_degree_of degree;
     struct shunti_direction direction[SHUNTI_TOWARDS];

@@ -2,9 +2,8 @@
 /* Where rows begin on other ranks; see starts.h. */
 #include "moe/starts.h"
 
-#include <string.h>
-
 #include "moe/columns.h"
+#include "moe/loads.h"
 #include "moe/records.h"
 #include "moe/route.h"
 #include "src/comm.h"
@@ -12,8 +11,9 @@
 #include "src/error.h"
 #include "src/failure.h"
 
-/* What a rank tells a source. Behind it come what the directions tell, and the
- * first row of the source for each expert of the rank. */
+/* What a rank tells a source. Behind it come what the directions tell, the first
+ * row of the source for each expert of the rank, and how many rows of all
+ * sources each has here. */
 struct start {
     uint64_t total; /* rows of its buffer */
     uint64_t bad;   /* 1 + the first rank whose column is impossible; 0: none */
@@ -45,7 +45,7 @@ static size_t told_bytes(const struct shunti_plan *plan)
 /* In whole words of eight. */
 size_t shunti_start_bytes(size_t local, size_t told)
 {
-    return sizeof(struct start) + told + (local * sizeof(uint32_t) + 7) / 8 * 8;
+    return sizeof(struct start) + told + 2 * local * sizeof(uint32_t);
 }
 
 static size_t start_bytes(const struct shunt_moe *moe, int rank, size_t told)
@@ -94,11 +94,25 @@ static void find_from_records(struct shunti_plan *plan)
 
 /* --- from those that know --------------------------------------------------------- */
 
+static void write_loads(const struct shunti_plan *plan,
+                        const struct shunti_layout_recv *recv, uint32_t *load)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const size_t local = local_of(moe, moe->rank);
+
+    for (size_t i = 0; i < local; i++) {
+        load[i] = 0;
+        for (size_t s = 0; s < (size_t)moe->nranks; s++)
+            load[i] += (uint32_t)recv->source_count[s * local + i];
+    }
+}
+
 static void write_starts(const struct shunti_plan *plan,
                          const struct shunti_layout_recv *recv, size_t told)
 {
     const struct shunt_moe *moe = plan->moe;
     const size_t bytes = start_bytes(moe, moe->rank, told);
+    const size_t local = local_of(moe, moe->rank);
     const int bad = shunti_columns_find_bad(moe);
 
     for (int r = 0; r < moe->nranks; r++) {
@@ -106,9 +120,6 @@ static void write_starts(const struct shunti_plan *plan,
             (struct start *)(void *)(moe->messages.out + (size_t)r * bytes);
         unsigned char *at = start->more;
 
-        /* With an odd number of experts the last word is padding. */
-        memset((unsigned char *)start + bytes - sizeof(uint32_t), 0,
-               sizeof(uint32_t));
         start->total = plan->total;
         start->bad = (uint64_t)(bad + 1);
         for (int d = 0; d < SHUNTI_TOWARDS; d++) {
@@ -119,6 +130,7 @@ static void write_starts(const struct shunti_plan *plan,
             direction->route->tell(direction, moe->rank, r, at);
             at += direction->route->told;
         }
+        write_loads(plan, recv, (uint32_t *)(void *)at + local);
         moe->messages.bytes[r] = bytes;
         moe->messages.bytes[moe->nranks + r] = start_bytes(moe, r, told);
     }
@@ -176,6 +188,7 @@ static bool read_start(struct shunti_plan *plan, int r,
     for (size_t i = 0; i < local_of(moe, r); i++) {
         const size_t e = (size_t)expert[i];
 
+        shunti_loads_add(plan, expert[i], first[local_of(moe, r) + i]);
         if (shunti_placement_target(p, moe->rank, expert[i]) != r)
             continue;
         moe->base[e] = first[i];

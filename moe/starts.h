@@ -15,7 +15,7 @@
 #include "moe/plan.h"
 
 /* Bytes that a rank with so many experts tells each source: what the routes tell,
- * and the first row for each expert. */
+ * and for each expert its first row and all its rows (loads.h). */
 size_t shunti_start_bytes(size_t local, size_t told);
 
 /* Memory to find them. False: there is none. */

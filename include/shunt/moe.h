@@ -271,8 +271,8 @@ SHUNT_API void shunt_moe_destroy(struct shunt_moe *moe);
 
 /**
  * Change where experts are, for plans that are made from now on. Plans that
- * exist keep their placement, and stay usable. The caller
- * moves the parameters.
+ * exist keep their placement, and stay usable. Parameters move by
+ * shunt_moe_move() and shunt_moe_replicas_refresh() (moe_experts.h).
  *
  * Arrays as in the config; copied. Collective: one all-gather, as of a plan, so
  * that each batch may have a placement of its own. Errors: as shunt_moe_create().

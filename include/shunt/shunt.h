@@ -13,6 +13,7 @@
 #include <shunt/fused.h>
 #include <shunt/memory.h>
 #include <shunt/moe.h>
+#include <shunt/moe_experts.h>
 #include <shunt/moe_parts.h>
 #include <shunt/request.h>
 #include <shunt/status.h>

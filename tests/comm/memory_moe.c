@@ -215,6 +215,130 @@ enum shunt_status memory_moe_dispatch_backward(struct memory_moe *m)
     return st;
 }
 
+/* --- the state of experts ------------------------------------------------------ */
+
+enum { STATE = 3000, LOCAL = 2 * PER_RANK };
+
+/* The i-th expert of a rank: its own, and those of the rank before. */
+static int spread_expert(const struct memory_moe *m, int i)
+{
+    const int before = (m->rank + m->size - 1) % m->size;
+    const int first = before < m->rank ? before : m->rank;
+    const int second = before < m->rank ? m->rank : before;
+
+    return PER_RANK * (i < PER_RANK ? first : second) + i % PER_RANK;
+}
+
+static bool spread_is_home(const struct memory_moe *m, int i)
+{
+    return spread_expert(m, i) / PER_RANK == m->rank;
+}
+
+static struct shunt_moe_array array_of(float *at)
+{
+    return (struct shunt_moe_array){.at = at, .bytes = STATE * sizeof(float)};
+}
+
+static struct shunt_moe_state state_of(const struct shunt_moe_array *array,
+                                       const int32_t *slot)
+{
+    return (struct shunt_moe_state){.size = sizeof(struct shunt_moe_state),
+                                    .array = array,
+                                    .arrays = 1,
+                                    .slot = slot};
+}
+
+static void set_all(float *at, int i, float value)
+{
+    for (int j = 0; j < STATE; j++)
+        at[i * STATE + j] = value;
+}
+
+static bool all_are(const float *at, int i, float value)
+{
+    for (int j = 0; j < STATE; j++)
+        if (at[i * STATE + j] != value)
+            return false;
+    return true;
+}
+
+/* After SHUNT_OK it is new. After an error it is old, unless the communicator
+ * failed: this rank may have had all that it needed by then. */
+static bool is_new_or_old(const struct memory_moe *m, enum shunt_status st,
+                          const float *at, int i, float fresh, float old)
+{
+    if (st && shunt_comm_async_status(m->comm) && all_are(at, i, fresh))
+        return true;
+    return all_are(at, i, st ? old : fresh);
+}
+
+enum shunt_status memory_moe_refresh(struct memory_moe *m)
+{
+    static const int32_t slot[LOCAL] = {3, 1, 0, 2};
+    const struct shunt_moe_array array = array_of(m->state);
+    const struct shunt_moe_state state = state_of(&array, slot);
+    enum shunt_status st;
+
+    for (int i = 0; i < LOCAL; i++)
+        set_all(m->state, slot[i],
+                spread_is_home(m, i) ? (float)(1 + spread_expert(m, i)) : 0);
+    st = shunt_moe_replicas_refresh(m->spread, &state);
+    for (int i = 0; i < LOCAL; i++)
+        m->right =
+            m->right &&
+            is_new_or_old(
+                m, st, m->state, slot[i], (float)(1 + spread_expert(m, i)),
+                spread_is_home(m, i) ? (float)(1 + spread_expert(m, i)) : 0);
+    return st;
+}
+
+enum shunt_status memory_moe_reduce(struct memory_moe *m)
+{
+    const struct shunt_moe_array array = array_of(m->state);
+    const struct shunt_moe_state state = state_of(&array, NULL);
+    enum shunt_status st;
+
+    for (int i = 0; i < LOCAL; i++)
+        set_all(m->state, i, spread_is_home(m, i) ? 1 : 2);
+    st = shunt_moe_replicas_reduce(m->spread, &state, SHUNT_F32);
+    for (int i = 0; i < LOCAL; i++)
+        m->right = m->right && is_new_or_old(m, st, m->state, i,
+                                             spread_is_home(m, i) ? 3 : 2,
+                                             spread_is_home(m, i) ? 1 : 2);
+    return st;
+}
+
+/* Each expert to the next rank; there, no rank has copies. */
+enum shunt_status memory_moe_move(struct memory_moe *m)
+{
+    const struct shunt_moe_array from = array_of(m->state);
+    const struct shunt_moe_array to = array_of(m->moved);
+    const struct shunt_moe_state old_state = state_of(&from, NULL);
+    const struct shunt_moe_state new_state = state_of(&to, NULL);
+    const int before = (m->rank + m->size - 1) % m->size;
+    int32_t home[64];
+    enum shunt_status st;
+
+    for (int e = 0; e < experts(m); e++)
+        home[e] = (e / PER_RANK + 1) % m->size;
+    for (int i = 0; i < LOCAL; i++)
+        set_all(m->state, i, (float)(1 + spread_expert(m, i)));
+    for (int i = 0; i < PER_RANK; i++)
+        set_all(m->moved, i, 0);
+    st = shunt_moe_move(m->spread, home, NULL, 0, &old_state, &new_state);
+    for (int i = 0; i < PER_RANK; i++)
+        m->right =
+            m->right && is_new_or_old(m, st, m->moved, i,
+                                      (float)(1 + PER_RANK * before + i), 0);
+    return st;
+}
+
+/* With a plan of the old placement. */
+enum shunt_status memory_moe_set_placement(struct memory_moe *m)
+{
+    return shunt_moe_set_placement(m->moe, NULL, NULL, 0);
+}
+
 /* --- begin and end ------------------------------------------------------------ */
 
 static void fill(struct memory_moe *m)
@@ -227,6 +351,17 @@ static void fill(struct memory_moe *m)
         for (int j = 0; j < HIDDEN; j++)
             m->x[t * HIDDEN + j] = token_of(m->rank, t, j);
     }
+}
+
+static bool make_spread(struct memory_moe *m, struct shunt_moe_config c)
+{
+    struct shunt_moe_replica copies[64];
+
+    for (int e = 0; e < experts(m); e++)
+        copies[e] = (struct shunt_moe_replica){e, (e / PER_RANK + 1) % m->size};
+    c.replicas = copies;
+    c.nreplicas = (size_t)experts(m);
+    return shunt_moe_create(m->comm, &c, &m->spread) == SHUNT_OK;
 }
 
 bool memory_moe_begin(struct memory_moe *m, struct shunt_comm *comm)
@@ -250,6 +385,10 @@ bool memory_moe_begin(struct memory_moe *m, struct shunt_comm *comm)
         !m->out)
         return false;
     fill(m);
+    m->state = calloc(LOCAL * STATE, sizeof(*m->state));
+    m->moved = calloc(LOCAL * STATE, sizeof(*m->moved));
+    if (!m->state || !m->moved || !make_spread(m, c))
+        return false;
     if (shunt_moe_create(comm, &c, &m->moe) ||
         shunt_moe_plan_create(m->moe, m->expert, m->weight, TOKENS, &m->plan))
         return false;
@@ -264,6 +403,9 @@ bool memory_moe_begin(struct memory_moe *m, struct shunt_comm *comm)
 void memory_moe_end(struct memory_moe *m)
 {
     shunt_moe_destroy(m->moe);
+    shunt_moe_destroy(m->spread);
+    free(m->state);
+    free(m->moved);
     free(m->expert);
     free(m->weight);
     free(m->dweight);

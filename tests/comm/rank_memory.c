@@ -317,6 +317,10 @@ static const struct {
     {"moe_combine", .make_moe = memory_moe_combine},
     {"moe_combine_backward", .make_moe = memory_moe_combine_backward},
     {"moe_dispatch_backward", .make_moe = memory_moe_dispatch_backward},
+    {"moe_refresh", .make_moe = memory_moe_refresh},
+    {"moe_reduce", .make_moe = memory_moe_reduce},
+    {"moe_move", .make_moe = memory_moe_move},
+    {"moe_set_placement", .make_moe = memory_moe_set_placement},
 };
 enum { CALLS = sizeof(calls) / sizeof(*calls) };
 
@@ -713,6 +717,10 @@ static const struct rank_case cases[] = {
     {"moe_combine", run_one_call, .min_ranks = 2},
     {"moe_combine_backward", run_one_call, .min_ranks = 2},
     {"moe_dispatch_backward", run_one_call, .min_ranks = 2},
+    {"moe_refresh", run_one_call, .min_ranks = 2},
+    {"moe_reduce", run_one_call, .min_ranks = 2},
+    {"moe_move", run_one_call, .min_ranks = 2},
+    {"moe_set_placement", run_one_call, .min_ranks = 2},
     {"births", run_births, .no_comm = true, .min_ranks = 2, .timeout_s = 300},
     {"descriptors", run_descriptors, .min_ranks = 2},
     {"destroyed", run_destroyed, .min_ranks = 2},

@@ -163,6 +163,16 @@ Test(memory, exchanges)
     run_moe("1", 3, NULL, NULL, NULL);
 }
 
+Test(memory, state_of_experts)
+{
+    static const char *const calls[] = {"moe_refresh", "moe_reduce", "moe_move",
+                                        "moe_set_placement"};
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+        run(calls[i], 4, "SHUNT_TEST_NODES=0,0,1,1", "SHUNT_TRANSPORTS=shm",
+            NULL);
+}
+
 Test(memory, packed_exchanges)
 {
     run_moe("1", 3, "SHUNT_MOE_MODE=flat", NULL, NULL);

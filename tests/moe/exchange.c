@@ -72,6 +72,49 @@ static int check_modes(const struct run *run)
     return 0;
 }
 
+/* All ranks are told the loads of all experts; by source, unless records have no
+ * counts. */
+static int check_loads(const struct run *run)
+{
+    const struct world *w = run->world;
+    const int experts = w->config.experts;
+    const char *records = getenv("SHUNT_MOE_RECORDS");
+    const bool by_source = !records || strcmp(records, "0");
+    const size_t n = (size_t)(w->nranks * experts);
+    int64_t *loads = filled(n * sizeof(*loads));
+    int64_t *sources = filled(n * sizeof(*sources));
+    int64_t *want = calloc(n, sizeof(*want));
+
+    for (int s = 0; s < w->nranks; s++)
+        for (size_t i = 0; i < w->tokens[s] * (size_t)w->config.topk; i++)
+            if (w->kept[s][i] >= 0)
+                want[s * experts + w->kept[s][i]]++;
+    CHECK_OK(run->self->comm, shunt_moe_loads(run->plan, loads));
+    CHECK_STATUS(run->self->comm, shunt_moe_loads_by_source(run->plan, sources),
+                 by_source ? SHUNT_OK : SHUNT_ERR_UNSUPPORTED);
+    CHECK(by_source || strstr(shunt_last_error(run->self->comm),
+                              "set SHUNT_MOE_RECORDS to"),
+          "%s", shunt_last_error(run->self->comm));
+    for (int e = 0; e < experts; e++) {
+        int64_t sum = 0;
+
+        for (int s = 0; s < w->nranks; s++) {
+            const int i = s * experts + e;
+
+            sum += want[i];
+            CHECK(!by_source || sources[i] == want[i],
+                  "load of expert %d by rank %d is %lld, not %lld", e, s,
+                  (long long)sources[i], (long long)want[i]);
+        }
+        CHECK(loads[e] == sum, "load of expert %d is %lld, not %lld", e,
+              (long long)loads[e], (long long)sum);
+    }
+    free(loads);
+    free(sources);
+    free(want);
+    return 0;
+}
+
 static int check_sizes(const struct run *run)
 {
     const struct world *w = run->world;
@@ -126,6 +169,7 @@ static int check_sizes(const struct run *run)
         kept += w->kept[rank][i] >= 0;
     }
     CHECK_RUN(check_modes(run));
+    CHECK_RUN(check_loads(run));
     CHECK(in->kept == kept, "%zu kept, expected %zu", in->kept, kept);
     CHECK(in->dropped == given - kept, "%zu dropped", in->dropped);
     return 0;

@@ -37,6 +37,31 @@ Test(moe, a_rank_is_killed)
     kill_a_rank("SHUNT_TEST_PARTS=4");
 }
 
+/* While the state of experts travels. */
+Test(moe, a_rank_is_killed_in_a_refresh_or_a_move)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_experts",
+        .args = {"loss"},
+        .env = {"SHUNT_TEST_NODES=0,0,1,1", "SHUNT_TRANSPORTS=shm,tcp"},
+        .ranks = 4,
+        .timeout_s = 60});
+    double killed;
+
+    for (int r = 0; r < 4; r++)
+        cr_assert(harness_await(h, r, "in the loop"), "%s", harness_story(h));
+    killed = harness_clock(h);
+    harness_signal(h, 1, SIGKILL);
+    harness_wait(h);
+    for (int r = 0; r < 4; r++) {
+        if (r == 1)
+            continue;
+        cr_assert_eq(harness_rank(h, r)->exit_code, 0, "%s", harness_story(h));
+        cr_assert_lt(harness_rank(h, r)->ended_s - killed, 5);
+    }
+    harness_finish(h);
+}
+
 /* Rank 0's bytes take long, so that waiting for them would sleep. */
 Test(moe, a_packed_start_does_not_wait)
 {

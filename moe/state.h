@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The state of this rank's experts as the caller gives it (shunt/moe_experts.h):
+ * checked, copied, and packed to travel. An expert's packed state is its part of
+ * each array, one behind the other.
+ */
+#ifndef SHUNTI_STATE_H
+#define SHUNTI_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shunt/moe_experts.h>
+
+struct shunti_placement;
+
+struct shunti_state {
+    int arrays;
+    struct shunt_moe_array *array; /* (arrays) with their strides */
+    int32_t *slot;                 /* (experts) -1: not on this rank */
+    size_t bytes;                  /* of an expert, packed */
+};
+
+/*
+ * Check and copy.
+ *
+ * name     of the argument, for `why`.
+ * homes    true: only experts whose home is here have a slot.
+ * element  what bytes, stride and addresses must be multiples of.
+ *
+ * Errors: SHUNT_ERR_INVALID, SHUNT_ERR_UNSUPPORTED or SHUNT_ERR_MEMORY; `why` says
+ * what is wrong.
+ */
+enum shunt_status shunti_state_init(struct shunti_state *state,
+                                    const struct shunt_moe_state *from,
+                                    const char *name,
+                                    const struct shunti_placement *placement,
+                                    int rank, bool homes, size_t element,
+                                    char *why, size_t len);
+/* Accepts a zeroed one. */
+void shunti_state_finish(struct shunti_state *state);
+
+/* The expert's part of array `i`. It is on this rank. */
+static inline unsigned char *shunti_state_at(const struct shunti_state *state,
+                                             int32_t expert, int i)
+{
+    const struct shunt_moe_array *array = &state->array[i];
+
+    return (unsigned char *)array->at +
+           (size_t)state->slot[expert] * array->stride;
+}
+
+static inline bool shunti_state_has(const struct shunti_state *state,
+                                    int32_t expert)
+{
+    return state->slot[expert] >= 0;
+}
+
+void shunti_state_pack(const struct shunti_state *state, int32_t expert,
+                       unsigned char *to);
+void shunti_state_unpack(const struct shunti_state *state, int32_t expert,
+                         const unsigned char *from);
+
+/* A hash of what must be the same on all ranks, with `hash` mixed in. */
+uint64_t shunti_state_digest(const struct shunti_state *state, uint64_t hash);
+/* FNV-1a, of some bytes more. Begin with SHUNTI_DIGEST. */
+#define SHUNTI_DIGEST UINT64_C(0xcbf29ce484222325)
+uint64_t shunti_digest(uint64_t hash, const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,840 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The state of experts travels: to their copies, home, and to other homes. What
+ * each rank must have afterwards is found in plain loops over all ranks, from the
+ * placement alone.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/moe/exchange.h"
+
+enum { EXPERTS_MAX = 24, ARRAYS_MAX = 4, RANKS_MAX = 16, FILL = 0xa5 };
+
+/* --- where experts are ---------------------------------------------------------- */
+
+struct placement {
+    int experts;
+    int32_t home[EXPERTS_MAX];
+    bool has[EXPERTS_MAX][RANKS_MAX];
+    struct shunt_moe_replica replicas[EXPERTS_MAX * RANKS_MAX];
+    size_t nreplicas;
+};
+
+static uint64_t dice(uint64_t seed, uint64_t what, uint64_t i)
+{
+    return mix(seed, what, i, 0) >> 11;
+}
+
+/* Some experts have a copy on about one rank in three. */
+static void place(struct placement *p, const struct rank *self, int experts,
+                  uint64_t seed)
+{
+    memset(p, 0, sizeof(*p));
+    p->experts = experts;
+    for (int e = 0; e < experts; e++) {
+        p->home[e] =
+            (int32_t)(dice(seed, 1, (uint64_t)e) % (uint64_t)self->size);
+        p->has[e][p->home[e]] = true;
+        for (int r = 0; r < self->size && dice(seed, 2, (uint64_t)e) % 3; r++)
+            if (!p->has[e][r] && dice(seed, 3, (uint64_t)(e * 64 + r)) % 3 == 0) {
+                p->has[e][r] = true;
+                p->replicas[p->nreplicas++] = (struct shunt_moe_replica){e, r};
+            }
+    }
+}
+
+static struct shunt_moe *create(const struct rank *self,
+                                const struct placement *p)
+{
+    struct shunt_moe_config c = config_of(8, SHUNT_F32, p->experts, 2);
+    struct shunt_moe *moe = NULL;
+    enum shunt_status st;
+
+    c.placement = p->home;
+    c.replicas = p->replicas;
+    c.nreplicas = p->nreplicas;
+    st = shunt_moe_create(self->comm, &c, &moe);
+    if (st)
+        rank_fail(__FILE__, __LINE__, "create", "%s", rank_why(self->comm, st));
+    return moe;
+}
+
+/* Does any rank of the node, but for the home, hold the expert? */
+static bool node_has(const struct rank *self, const struct placement *p, int e,
+                     int node)
+{
+    for (int r = 0; r < self->size; r++)
+        if (p->has[e][r] && r != p->home[e] &&
+            shunt_comm_node(self->comm, r) == node)
+            return true;
+    return false;
+}
+
+/* Experts with copies times other nodes with them. */
+static uint64_t sent_to_nodes(const struct rank *self,
+                              const struct placement *p)
+{
+    uint64_t n = 0;
+
+    for (int e = 0; e < p->experts; e++)
+        for (int node = 0; node < shunt_comm_nodes(self->comm); node++)
+            n += node != shunt_comm_node(self->comm, p->home[e]) &&
+                 node_has(self, p, e, node);
+    return n;
+}
+
+/* --- state ----------------------------------------------------------------------- */
+
+struct arrays {
+    struct shunt_moe_state state;
+    struct shunt_moe_array array[ARRAYS_MAX];
+    int32_t slot[EXPERTS_MAX];
+    unsigned char *memory[ARRAYS_MAX];
+    size_t bytes[ARRAYS_MAX]; /* of `memory` */
+    size_t each;              /* bytes of an expert in all arrays */
+};
+
+/* Arrays of random sizes and strides, the slots in a random order with a free one
+ * in between; all bytes are FILL. The sizes depend on the seed alone. */
+static void make(struct arrays *a, const struct rank *self,
+                 const struct placement *p, uint64_t seed, size_t element,
+                 size_t most)
+{
+    const uint64_t mine = seed * 64 + (uint64_t)self->rank;
+    int local = 0;
+
+    memset(a, 0, sizeof(*a));
+    for (int e = 0; e < p->experts; e++)
+        local += p->has[e][self->rank];
+    for (int i = 0; i < local; i++) {
+        const int j = (int)(dice(mine, 10, (uint64_t)i) % (uint64_t)(i + 1));
+
+        a->slot[i] = a->slot[j];
+        a->slot[j] = i + (i > 2);
+    }
+    a->state = (struct shunt_moe_state){
+        .size = sizeof(a->state),
+        .array = a->array,
+        .arrays = 1 + (int)(dice(seed, 11, 0) % ARRAYS_MAX),
+        .slot = dice(mine, 12, 0) % 4 ? a->slot : NULL,
+    };
+    for (int k = 0; k < a->state.arrays; k++) {
+        struct shunt_moe_array *array = &a->array[k];
+
+        array->bytes = dice(seed, 13, (uint64_t)k) % most / element * element;
+        if (dice(seed, 14, (uint64_t)k) % 8 == 0)
+            array->bytes = 0;
+        array->stride =
+            array->bytes + dice(mine, 15, (uint64_t)k) % 40 * element;
+        a->bytes[k] = array->stride * (size_t)(local + 2);
+        a->memory[k] = filled(a->bytes[k] + 1);
+        memset(a->memory[k], FILL, a->bytes[k] + 1);
+        array->at = a->memory[k];
+        if (array->stride == array->bytes)
+            array->stride = 0;
+        a->each += array->bytes;
+    }
+}
+
+static void drop(struct arrays *a)
+{
+    for (int k = 0; k < a->state.arrays; k++)
+        free(a->memory[k]);
+}
+
+static int local_of(const struct placement *p, int rank, int expert)
+{
+    int i = 0;
+
+    for (int e = 0; e < expert; e++)
+        i += p->has[e][rank];
+    return i;
+}
+
+static unsigned char *at(const struct arrays *a, const struct rank *self,
+                         const struct placement *p, int expert, int k)
+{
+    const int i = local_of(p, self->rank, expert);
+    const struct shunt_moe_array *array = &a->array[k];
+
+    return a->memory[k] + (size_t)(a->state.slot ? a->slot[i] : i) *
+                              (array->stride ? array->stride : array->bytes);
+}
+
+/* What a byte of an expert's state is. */
+static unsigned char byte_of(uint64_t version, int expert, int k, size_t i)
+{
+    return (unsigned char)(mix(version, (uint64_t)expert, (uint64_t)k, i / 8) >>
+                           i % 8 * 8);
+}
+
+/* Write the state of the experts here: of homes, of copies. */
+static void write(const struct arrays *a, const struct rank *self,
+                  const struct placement *p, uint64_t version, bool copies)
+{
+    for (int e = 0; e < p->experts; e++)
+        for (int k = 0; k < a->state.arrays; k++)
+            if (p->has[e][self->rank] &&
+                (copies || p->home[e] == self->rank))
+                for (size_t i = 0; i < a->array[k].bytes; i++)
+                    at(a, self, p, e, k)[i] = byte_of(version, e, k, i);
+}
+
+/* All of our memory is as write() would have made it. */
+static int check(const struct arrays *a, const struct rank *self,
+                 const struct placement *p, uint64_t version, bool copies)
+{
+    struct arrays want = *a;
+    int result = 0;
+
+    for (int k = 0; k < a->state.arrays; k++) {
+        want.memory[k] = filled(a->bytes[k] + 1);
+        memset(want.memory[k], FILL, a->bytes[k] + 1);
+    }
+    write(&want, self, p, version, copies);
+    for (int k = 0; k < a->state.arrays && !result; k++)
+        for (size_t i = 0; i <= a->bytes[k] && !result; i++)
+            if (a->memory[k][i] != want.memory[k][i])
+                result = rank_fail(__FILE__, __LINE__, "the state",
+                                   "byte %zu of array %d is %d, not %d", i, k,
+                                   a->memory[k][i], want.memory[k][i]);
+    drop(&want);
+    return result;
+}
+
+/* Bytes that all ranks have sent to other nodes since `before`. */
+static int sent(const struct rank *self, uint64_t before, uint64_t *all)
+{
+    struct shunt_comm_stats stats;
+    uint64_t mine;
+
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &stats, sizeof(stats)));
+    mine = stats.bytes_remote - before;
+    CHECK_OK(self->comm, shunt_allreduce(self->comm, &mine, all, 1, SHUNT_U64,
+                                         SHUNT_SUM));
+    return 0;
+}
+
+static uint64_t counted(const struct rank *self)
+{
+    struct shunt_comm_stats stats;
+
+    if (shunt_comm_get_stats(self->comm, &stats, sizeof(stats)))
+        return 0;
+    return stats.bytes_remote;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SEEDS = 3, MOST = 3000 };
+#else
+enum { SEEDS = 12, MOST = 5000 };
+#endif
+
+/* --- copies ------------------------------------------------------------------------ */
+
+static int refresh(const struct rank *self)
+{
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        const int experts = 1 + (int)(dice(seed, 20, 0) % EXPERTS_MAX);
+        struct shunt_request *request = NULL;
+        struct placement p;
+        struct shunt_moe *moe;
+        struct arrays a;
+        uint64_t before, bytes;
+
+        place(&p, self, experts, seed);
+        moe = create(self, &p);
+        CHECK(moe, "no exchange");
+        make(&a, self, &p, seed, 1, seed % 4 ? MOST : 60);
+        for (uint64_t version = 0; version < 2; version++) {
+            write(&a, self, &p, version, false);
+            before = counted(self);
+            if (seed % 2) {
+                CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe, &a.state));
+            } else {
+                CHECK_OK(self->comm, shunt_moe_replicas_refresh_start(
+                                         moe, &a.state, &request));
+                CHECK_OK(self->comm, shunt_wait(&request));
+            }
+            CHECK_RUN(sent(self, before, &bytes));
+            CHECK_RUN(check(&a, self, &p, version, true));
+            CHECK(bytes == sent_to_nodes(self, &p) * a.each,
+                  "seed %d: %llu bytes between nodes, not %llu of %zu",
+                  (int)seed, (unsigned long long)bytes,
+                  (unsigned long long)sent_to_nodes(self, &p), a.each);
+        }
+        drop(&a);
+        shunt_moe_destroy(moe);
+    }
+    return 0;
+}
+
+/* A gradient's element on a rank; several magnitudes, so that the order of a sum
+ * is seen in its bits. */
+static float gradient(enum shunt_dtype dtype, int rank, int expert, int k,
+                      size_t i)
+{
+    const uint64_t d = mix((uint64_t)rank, (uint64_t)expert, (uint64_t)k, i);
+    const float value = (float)((int)(d >> 20 & 0xffffff) - 0x800000) /
+                        0x1p24f * (float)(1 << (d >> 48 & 7));
+
+    return round_to(dtype, value);
+}
+
+/* By the definition: ranks of a node, then nodes. */
+static float gradient_sum(const struct rank *self, const struct placement *p,
+                          enum shunt_dtype dtype, int e, int k, size_t i)
+{
+    bool any = false;
+    float sum = 0;
+
+    for (int node = 0; node < shunt_comm_nodes(self->comm); node++) {
+        bool any_here = false;
+        float here = 0;
+
+        for (int r = 0; r < self->size; r++) {
+            if (!p->has[e][r] || shunt_comm_node(self->comm, r) != node)
+                continue;
+            here = any_here ? here + gradient(dtype, r, e, k, i)
+                            : gradient(dtype, r, e, k, i);
+            any_here = true;
+        }
+        if (any_here)
+            sum = any ? sum + here : here;
+        any = any || any_here;
+    }
+    return round_to(dtype, sum);
+}
+
+static int check_sums(const struct arrays *a, const struct rank *self,
+                      const struct placement *p, enum shunt_dtype dtype)
+{
+    const size_t element = shunt_dtype_size(dtype);
+
+    for (int e = 0; e < p->experts; e++)
+        for (int k = 0; k < a->state.arrays && p->has[e][self->rank]; k++)
+            for (size_t i = 0; i < a->array[k].bytes / element; i++) {
+                const float have = element_get(dtype, at(a, self, p, e, k), i);
+                const float want =
+                    p->home[e] == self->rank
+                        ? gradient_sum(self, p, dtype, e, k, i)
+                        : gradient(dtype, self->rank, e, k, i);
+
+                CHECK(!memcmp(&have, &want, sizeof(have)),
+                      "expert %d, array %d, element %zu is %g, not %g", e, k, i,
+                      (double)have, (double)want);
+            }
+    return 0;
+}
+
+static int reduce(const struct rank *self)
+{
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        const enum shunt_dtype dtype = seed % 3 ? SHUNT_F32 : SHUNT_BF16;
+        const size_t element = shunt_dtype_size(dtype);
+        const int experts = 1 + (int)(dice(seed, 21, 0) % EXPERTS_MAX);
+        struct shunt_request *request = NULL;
+        struct placement p;
+        struct shunt_moe *moe;
+        struct arrays a;
+        uint64_t before, bytes;
+
+        place(&p, self, experts, 100 + seed);
+        moe = create(self, &p);
+        CHECK(moe, "no exchange");
+        make(&a, self, &p, seed, element, MOST);
+        for (int e = 0; e < experts; e++)
+            for (int k = 0; k < a.state.arrays && p.has[e][self->rank]; k++)
+                for (size_t i = 0; i < a.array[k].bytes / element; i++)
+                    element_set(dtype, at(&a, self, &p, e, k), i,
+                                gradient(dtype, self->rank, e, k, i));
+        before = counted(self);
+        if (seed % 2) {
+            CHECK_OK(self->comm,
+                     shunt_moe_replicas_reduce(moe, &a.state, dtype));
+        } else {
+            CHECK_OK(self->comm, shunt_moe_replicas_reduce_start(
+                                     moe, &a.state, dtype, &request));
+            CHECK_OK(self->comm, shunt_wait(&request));
+        }
+        CHECK_RUN(sent(self, before, &bytes));
+        CHECK_RUN(check_sums(&a, self, &p, dtype));
+        CHECK(bytes == sent_to_nodes(self, &p) * a.each * 4 / element,
+              "seed %d: %llu bytes between nodes", (int)seed,
+              (unsigned long long)bytes);
+        drop(&a);
+        shunt_moe_destroy(moe);
+    }
+    return 0;
+}
+
+/* Worked out by hand: 4 ranks, experts 0 to 3 at home on ranks 0 to 3; expert 0
+ * has copies on 1, 2 and 3, expert 3 on 1. */
+static int worked_example(const struct rank *self)
+{
+    static const struct shunt_moe_replica copies[] = {
+        {0, 1}, {0, 2}, {0, 3}, {3, 1}};
+    /* Local experts of each rank. */
+    static const int local[4][3] = {{0}, {0, 1, 3}, {0, 2}, {0, 3}};
+    static const int count[4] = {1, 3, 2, 2};
+    struct shunt_moe_config c = config_of(8, SHUNT_F32, 4, 2);
+    float grad[3], master[3] = {0};
+    struct shunt_moe_array array = {.at = grad, .bytes = sizeof(float)};
+    const struct shunt_moe_state state = {
+        .size = sizeof(state), .array = &array, .arrays = 1};
+    struct shunt_moe *moe;
+
+    c.replicas = copies;
+    c.nreplicas = 4;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int i = 0; i < count[self->rank]; i++)
+        grad[i] = (float)(10 * local[self->rank][i] + self->rank + 1);
+    CHECK_OK(self->comm, shunt_moe_replicas_reduce(moe, &state, SHUNT_F32));
+    for (int i = 0; i < count[self->rank]; i++) {
+        const int e = local[self->rank][i];
+        const float own = (float)(10 * e + self->rank + 1);
+        const float want = e != self->rank ? own
+                           : e == 0        ? 1 + 2 + 3 + 4
+                           : e == 3        ? 34 + 32
+                                           : own;
+
+        CHECK(grad[i] == want, "gradient of expert %d is %g", e,
+              (double)grad[i]);
+    }
+    array.at = master;
+    for (int i = 0; i < count[self->rank]; i++)
+        if (local[self->rank][i] == self->rank)
+            master[i] = (float)(100 + self->rank);
+    CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe, &state));
+    for (int i = 0; i < count[self->rank]; i++)
+        CHECK(master[i] == (float)(100 + local[self->rank][i]),
+              "expert %d is %g", local[self->rank][i], (double)master[i]);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* --- moves ------------------------------------------------------------------------- */
+
+static uint64_t sent_by_move(const struct rank *self, const struct placement *p,
+                             const struct placement *q)
+{
+    uint64_t n = 0;
+
+    for (int e = 0; e < p->experts; e++)
+        n += shunt_comm_node(self->comm, p->home[e]) !=
+             shunt_comm_node(self->comm, q->home[e]);
+    return n;
+}
+
+static int set(const struct rank *self, struct shunt_moe *moe,
+               const struct placement *p)
+{
+    CHECK_OK(self->comm, shunt_moe_set_placement(moe, p->home, p->replicas,
+                                                 p->nreplicas));
+    return 0;
+}
+
+/* There, into other memory, and back. */
+static int move(const struct rank *self)
+{
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        const int experts = 1 + (int)(dice(seed, 22, 0) % EXPERTS_MAX);
+        struct shunt_request *request = NULL;
+        struct placement p, q;
+        struct shunt_moe *moe;
+        struct arrays from, to;
+        uint64_t before, bytes;
+
+        place(&p, self, experts, 200 + seed);
+        place(&q, self, experts, 300 + seed);
+        moe = create(self, &p);
+        CHECK(moe, "no exchange");
+        make(&from, self, &p, seed, 1, MOST);
+        make(&to, self, &q, seed, 1, MOST);
+        write(&from, self, &p, seed, false);
+        before = counted(self);
+        CHECK_OK(self->comm,
+                 shunt_moe_move(moe, q.home, q.replicas, q.nreplicas,
+                                &from.state, &to.state));
+        CHECK_RUN(sent(self, before, &bytes));
+        CHECK(bytes == sent_by_move(self, &p, &q) * from.each,
+              "%llu bytes between nodes", (unsigned long long)bytes);
+        CHECK_RUN(check(&from, self, &p, seed, false));
+        CHECK_RUN(check(&to, self, &q, seed, false));
+        CHECK_RUN(set(self, moe, &q));
+        CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe, &to.state));
+        CHECK_RUN(check(&to, self, &q, seed, true));
+        write(&to, self, &q, seed + 1000, true);
+        CHECK_OK(self->comm, shunt_moe_move_start(
+                                 moe, p.home, p.replicas, p.nreplicas,
+                                 &to.state, &from.state, &request));
+        CHECK_OK(self->comm, shunt_wait(&request));
+        CHECK_RUN(check(&from, self, &p, seed + 1000, false));
+        drop(&from);
+        drop(&to);
+        shunt_moe_destroy(moe);
+    }
+    return 0;
+}
+
+/* In one memory, in which experts come to places that others leave. */
+static int move_in_place(const struct rank *self)
+{
+    enum { EXPERTS = 12, BYTES = 700 };
+
+    struct placement p, q;
+    struct shunt_moe *moe;
+    unsigned char *memory = filled(EXPERTS * BYTES);
+    struct shunt_moe_array array = {.at = memory, .bytes = BYTES};
+    const struct shunt_moe_state state = {
+        .size = sizeof(state), .array = &array, .arrays = 1};
+    int i = 0;
+
+    place(&p, self, EXPERTS, 1);
+    p.nreplicas = 0;
+    for (int e = 0; e < EXPERTS; e++)
+        for (int r = 0; r < self->size; r++)
+            p.has[e][r] = p.home[e] == r;
+    moe = create(self, &p);
+    CHECK(moe, "no exchange");
+    for (int e = 0; e < EXPERTS; e++)
+        if (p.home[e] == self->rank)
+            memset(memory + (i++) * BYTES, 1 + e, BYTES);
+    for (uint64_t turn = 0; turn < 6; turn++) {
+        q = p;
+        for (int e = 0; e < EXPERTS; e++)
+            q.home[e] = (int32_t)(dice(turn, 30, (uint64_t)e) %
+                                  (uint64_t)self->size);
+        CHECK_OK(self->comm, shunt_moe_move(moe, q.home, NULL, 0, &state,
+                                            &state));
+        CHECK_RUN(set(self, moe, &q));
+        i = 0;
+        for (int e = 0; e < EXPERTS; e++) {
+            if (q.home[e] != self->rank)
+                continue;
+            for (size_t b = 0; b < BYTES; b++)
+                CHECK(memory[(size_t)i * BYTES + b] == 1 + e,
+                      "turn %d: expert %d", (int)turn, e);
+            i++;
+        }
+    }
+    shunt_moe_destroy(moe);
+    free(memory);
+    return 0;
+}
+
+/* --- beside other calls ------------------------------------------------------------- */
+
+/* A refresh, a reduction and a move are under way at once, with a plan and what
+ * is made with it, and end in another order on each rank. */
+static int under_way(const struct rank *self)
+{
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        enum { REQUESTS = 3, EXPERTS = 8 };
+
+        struct shunt_moe_config c = config_of(8, SHUNT_F32, EXPERTS, 2);
+        struct shunt_request *request[REQUESTS] = {NULL};
+        struct arrays a, grad, to;
+        struct placement p, q;
+        struct shunt_moe *moe;
+        struct world w;
+
+        place(&p, self, EXPERTS, 400 + seed);
+        place(&q, self, EXPERTS, 500 + seed);
+        c.placement = p.home;
+        c.replicas = p.replicas;
+        c.nreplicas = p.nreplicas;
+        moe = create(self, &p);
+        CHECK(moe, "no exchange");
+        make(&a, self, &p, seed, 1, MOST);
+        make(&to, self, &q, seed, 1, MOST);
+        make(&grad, self, &p, seed + 50, 4, MOST);
+        write(&a, self, &p, seed, false);
+        for (int e = 0; e < EXPERTS; e++)
+            for (int k = 0; k < grad.state.arrays && p.has[e][self->rank]; k++)
+                for (size_t i = 0; i < grad.array[k].bytes / 4; i++)
+                    element_set(SHUNT_F32, at(&grad, self, &p, e, k), i,
+                                gradient(SHUNT_F32, self->rank, e, k, i));
+        CHECK_OK(self->comm, shunt_moe_replicas_reduce_start(
+                                 moe, &grad.state, SHUNT_F32, &request[0]));
+        CHECK_OK(self->comm, shunt_moe_replicas_refresh_start(moe, &a.state,
+                                                              &request[1]));
+        CHECK_OK(self->comm, shunt_moe_move_start(moe, q.home, q.replicas,
+                                                  q.nreplicas, &a.state,
+                                                  &to.state, &request[2]));
+        world_init(&w, &c, self->size, world_nodes(self), REALS, seed, 0, 20,
+                   5);
+        CHECK_RUN(run_everything(self, moe, &w, seed % 2 ? HEAP : WINDOW));
+        world_finish(&w);
+        CHECK_RUN(set(self, moe, &q));
+        for (int i = 0; i < REQUESTS; i++) {
+            const int which = (i + self->rank) % REQUESTS;
+
+            CHECK_OK(self->comm, shunt_wait(&request[which]));
+        }
+        CHECK_RUN(check(&a, self, &p, seed, true));
+        CHECK_RUN(check(&to, self, &q, seed, false));
+        CHECK_RUN(check_sums(&grad, self, &p, SHUNT_F32));
+        drop(&a);
+        drop(&to);
+        drop(&grad);
+        shunt_moe_destroy(moe);
+    }
+    return 0;
+}
+
+/* Plans keep their placement: the old ones are used behind a new one, in turns
+ * with new ones. */
+static int plans_of_old_placements(const struct rank *self)
+{
+    enum { PLACEMENTS = 3, EXPERTS = 9 };
+
+    struct shunt_moe_config c = config_of(20, SHUNT_F32, EXPERTS, 3);
+    struct placement p[PLACEMENTS];
+    struct world w[PLACEMENTS];
+    struct run run[PLACEMENTS];
+    struct shunt_moe *moe;
+
+    place(&p[0], self, EXPERTS, 600);
+    moe = create(self, &p[0]);
+    CHECK(moe, "no exchange");
+    /* create() has other rows; these plans are of their own exchange. */
+    shunt_moe_destroy(moe);
+    c.placement = p[0].home;
+    c.replicas = p[0].replicas;
+    c.nreplicas = p[0].nreplicas;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int i = 0; i < PLACEMENTS; i++) {
+        if (i) {
+            place(&p[i], self, EXPERTS, 600 + (uint64_t)i);
+            c.placement = p[i].home;
+            c.replicas = p[i].replicas;
+            c.nreplicas = p[i].nreplicas;
+            CHECK_RUN(set(self, moe, &p[i]));
+        }
+        world_init(&w[i], &c, self->size, world_nodes(self), REALS,
+                   10 + (uint64_t)i, 0, 20, 5);
+        CHECK_RUN(run_begin(&run[i], self, moe, &w[i], i % 2 ? HEAP : WINDOW));
+        for (int turn = 0; turn < 2; turn++)
+            for (int j = i; j >= 0; j--) {
+                CHECK_RUN(run_dispatch(&run[j]));
+                CHECK_RUN(run_combine(&run[j], turn));
+                CHECK_RUN(run_backward(&run[j], true));
+            }
+    }
+    for (int i = 0; i < PLACEMENTS; i++) {
+        CHECK_RUN(run_end(&run[i]));
+        world_finish(&w[i]);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* --- wrong calls ---------------------------------------------------------------------- */
+
+/* `st` is that of a call which rank 1 made wrongly: it says `mine` there, and
+ * names rank 1 on the others. */
+static int check_refused(const struct rank *self, enum shunt_status st,
+                         enum shunt_status want, const char *mine)
+{
+    const char *why = shunt_last_error(self->comm);
+
+    if (self->rank == 1) {
+        CHECK(st == want, "%s", rank_why(self->comm, st));
+        CHECK(strstr(why, mine), "\"%s\" does not say \"%s\"", why, mine);
+    } else {
+        CHECK(st == SHUNT_ERR_REMOTE, "%s", rank_why(self->comm, st));
+        CHECK(strstr(why, "rank 1"), "\"%s\" does not name rank 1", why);
+    }
+    return 0;
+}
+
+static int refused(const struct rank *self)
+{
+    static const int32_t twice[] = {3, 3, 3, 3}, below[] = {0, -1, 2, 3};
+    const bool bad = self->rank == 1;
+    float memory[8] = {0};
+    struct shunt_moe_array array = {.at = memory, .bytes = 4};
+    const struct shunt_moe_state good = {
+        .size = sizeof(good), .array = &array, .arrays = 1};
+    const int experts = 2 * self->size;
+    struct shunt_moe_config c = config_of(8, SHUNT_F32, experts, 2);
+    struct shunt_moe_state state;
+    struct shunt_moe *moe;
+    enum shunt_status st;
+
+#define REFRESH(status, text, ...)                                     \
+    do {                                                               \
+        state = good;                                                  \
+        array = (struct shunt_moe_array){.at = memory, .bytes = 4};    \
+        if (bad) {                                                     \
+            __VA_ARGS__;                                               \
+        }                                                              \
+        st = shunt_moe_replicas_refresh(moe, &state);                  \
+        CHECK_RUN(check_refused(self, st, status, text));              \
+    } while (0)
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    st = shunt_moe_replicas_refresh(moe, bad ? NULL : &good);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "state is NULL"));
+    REFRESH(SHUNT_ERR_INVALID, "state->size is 0", state.size = 0);
+    REFRESH(SHUNT_ERR_INVALID, "state->arrays is -1", state.arrays = -1);
+    REFRESH(SHUNT_ERR_INVALID, "array NULL", state.array = NULL);
+    REFRESH(SHUNT_ERR_INVALID, "array[0].at is NULL", array.at = NULL);
+    REFRESH(SHUNT_ERR_INVALID, "stride is 2, less than its 4", array.stride = 2);
+    REFRESH(SHUNT_ERR_INVALID, "beyond the address space",
+            array.stride = SIZE_MAX / 2);
+    REFRESH(SHUNT_ERR_INVALID, "which another expert has", state.slot = twice);
+    REFRESH(SHUNT_ERR_INVALID, "slot[1], of expert 3, is -1",
+            state.slot = below);
+    array = (struct shunt_moe_array){.at = memory, .bytes = 4};
+    st = shunt_moe_replicas_reduce(moe, &good, bad ? SHUNT_I32 : SHUNT_F32);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "f32 or bf16"));
+    if (bad)
+        array.bytes = 6;
+    st = shunt_moe_replicas_reduce(moe, &good, SHUNT_F32);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "multiples of 4"));
+    array.bytes = 4;
+    st = shunt_moe_move(moe, bad ? (const int32_t[64]){99} : NULL, NULL, 0,
+                        &good, &good);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "placement[0] is 99"));
+    state = good;
+    state.arrays = 0;
+    st = shunt_moe_move(moe, NULL, NULL, 0, &good, bad ? &state : &good);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "different arrays"));
+    st = bad ? shunt_moe_replicas_refresh_start(moe, &good, NULL)
+             : shunt_moe_replicas_refresh(moe, &good);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "request is NULL"));
+    /* All is as before. */
+    CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe, &good));
+    if (bad)
+        shunt_moe_destroy(moe);
+    st = shunt_moe_replicas_refresh(moe, &good);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "destroyed"));
+    shunt_moe_destroy(moe);
+    return 0;
+#undef REFRESH
+}
+
+/* Ranks mean different things: nothing is written, and all are together again. */
+static int mismatch(const struct rank *self)
+{
+    const bool bad = self->rank == 1;
+    float memory[8] = {0}, other[8] = {0};
+    struct shunt_moe_array array = {.at = memory, .bytes = 4};
+    struct shunt_moe_array others = {.at = other, .bytes = 4};
+    const struct shunt_moe_state state = {
+        .size = sizeof(state), .array = &array, .arrays = 1};
+    const struct shunt_moe_state to = {
+        .size = sizeof(to), .array = &others, .arrays = 1};
+    const int experts = 2 * self->size;
+    struct shunt_moe_config c = config_of(8, SHUNT_BF16, experts, 2);
+    struct shunt_moe_replica copies[] = {{0, self->size - 1}};
+    int32_t home[64];
+    struct shunt_moe *moe[2];
+
+    c.replicas = copies;
+    c.nreplicas = 1;
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[i]));
+    for (int e = 0; e < experts; e++)
+        home[e] = (e / 2 + 1) % self->size;
+    for (int i = 0; i < 8; i++)
+        memory[i] = self->rank == 0 ? 5 : 7;
+    for (int what = 0; what < 4; what++) {
+        enum shunt_status st;
+
+        array.bytes = others.bytes = bad && what == 0 ? 8 : 4;
+        if (what == 0)
+            st = shunt_moe_replicas_refresh(moe[0], &state);
+        else if (what == 1)
+            st = shunt_moe_replicas_refresh(moe[bad], &state);
+        else if (what == 2)
+            st = shunt_moe_replicas_reduce(moe[0], &state,
+                                           bad ? SHUNT_BF16 : SHUNT_F32);
+        else
+            st = shunt_moe_move(moe[0], bad ? home : NULL, NULL, 0, &state, &to);
+        CHECK(st == SHUNT_ERR_MISMATCH, "%d: %s", what,
+              rank_why(self->comm, st));
+        CHECK(strstr(shunt_last_error(self->comm), "rank 1"), "%s",
+              shunt_last_error(self->comm));
+        for (int i = 0; i < 8; i++)
+            CHECK(memory[i] == (self->rank == 0 ? 5 : 7) && other[i] == 0,
+                  "%d: written", what);
+    }
+    array.bytes = 4;
+    CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe[0], &state));
+    CHECK(memory[self->rank == self->size - 1 ? 0 : 1] ==
+              (self->rank == 0                ? 5
+               : self->rank == self->size - 1 ? 5
+                                              : 7),
+          "%g", (double)memory[0]);
+    /* Another call altogether. */
+    CHECK(bad ? shunt_barrier(self->comm)
+              : shunt_moe_replicas_refresh(moe[0], &state),
+          "no error");
+    CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe[0], &state));
+    for (int i = 0; i < 2; i++)
+        shunt_moe_destroy(moe[i]);
+    return 0;
+}
+
+/* Calls until rank 1 is killed: the error names it. */
+static int loss(const struct rank *self)
+{
+    enum { EXPERTS = 6, BYTES = 200000 };
+
+    struct placement p, q;
+    struct shunt_moe *moe;
+    struct arrays a, to;
+    enum shunt_status st = SHUNT_OK;
+    const int *lost;
+    size_t nlost;
+
+    place(&p, self, EXPERTS, 1);
+    place(&q, self, EXPERTS, 2);
+    moe = create(self, &p);
+    CHECK(moe, "no exchange");
+    make(&a, self, &p, 3, 4, BYTES);
+    make(&to, self, &q, 3, 4, BYTES);
+    write(&a, self, &p, 0, true);
+    rank_say("in the loop");
+    while (st == SHUNT_OK) {
+        st = shunt_moe_replicas_refresh(moe, &a.state);
+        if (!st)
+            st = shunt_moe_move(moe, q.home, q.replicas, q.nreplicas, &a.state,
+                                &to.state);
+        if (!st)
+            st = shunt_moe_replicas_reduce(moe, &a.state, SHUNT_BF16);
+    }
+    CHECK(st == SHUNT_ERR_PEER, "%s", rank_why(self->comm, st));
+    CHECK(strstr(shunt_last_error(self->comm), "rank 1"), "%s",
+          shunt_last_error(self->comm));
+    CHECK_OK(NULL, shunt_comm_lost(self->comm, &lost, &nlost));
+    CHECK(nlost == 1 && lost[0] == 1, "%zu lost", nlost);
+    drop(&a);
+    drop(&to);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {"worked_example", worked_example, .min_ranks = 4, .max_ranks = 4},
+    {"refresh", refresh, .min_ranks = 1},
+    {"reduce", reduce, .min_ranks = 1},
+    {"move", move, .min_ranks = 1},
+    {"move_in_place", move_in_place, .min_ranks = 1},
+    {"under_way", under_way, .min_ranks = 1},
+    {"plans_of_old_placements", plans_of_old_placements, .min_ranks = 1},
+    {"refused", refused, .min_ranks = 2},
+    {"mismatch", mismatch, .min_ranks = 2},
+    {"loss", loss, .min_ranks = 2, .breaks_comm = true, .no_threads = true},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}
