@@ -55,6 +55,7 @@ enum {
     FIELD_PARTIALS,
     FIELD_TREE_NODES,
     FIELD_COMBINE_MODE,
+    FIELD_ORDER,
     FIELDS,
 };
 
@@ -65,7 +66,7 @@ static const char *const field_names[FIELDS] = {
     "replicas (hash)", "row_align",    "plans_in_flight",
     "capacity_factor", "drop",         "pad_to_capacity",
     "tree_ranks",      "mode",         "partials",
-    "tree_nodes",      "combine_mode",
+    "tree_nodes",      "combine_mode", "order",
 };
 
 struct terms {
@@ -112,6 +113,7 @@ static void describe(struct terms *terms, const struct shunt_moe_config *c,
     f[FIELD_PARTIALS] = c->partials;
     f[FIELD_TREE_NODES] = (uint64_t)c->tree_nodes;
     f[FIELD_COMBINE_MODE] = c->combine_mode;
+    f[FIELD_ORDER] = c->order;
     h = 0xcbf29ce484222325;
     f[FIELD_PLACEMENT] =
         placement ? hash(h, placement, (size_t)c->experts * 4) : 0;
@@ -195,8 +197,9 @@ static enum shunt_status prepare_placement(const struct shunt_moe *moe,
                                            size_t **copy_rows, char *why,
                                            size_t len)
 {
-    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node,
-                                     moe->config.tree_nodes};
+    const struct shunti_tree tree = {
+        moe->config.tree_ranks, moe->node, moe->config.tree_nodes,
+        moe->config.order == SHUNT_MOE_ORDER_HOMES};
 
     *copy_rows = malloc(p->first[p->ranks] * sizeof(**copy_rows));
     if (*copy_rows && shunti_order_init(order, p, &tree, moe->rank))
@@ -278,6 +281,8 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
     if (!shunti_route_has((int)c->combine_mode))
         REFUSE("combine_mode is %d, no enum shunt_moe_mode",
                (int)c->combine_mode);
+    if (c->order != SHUNT_MOE_ORDER_COPIES && c->order != SHUNT_MOE_ORDER_HOMES)
+        REFUSE("order is %d, no enum shunt_moe_order", (int)c->order);
     if (c->partials != SHUNT_MOE_PARTIALS_F32 &&
         c->partials != SHUNT_MOE_PARTIALS_DTYPE)
         REFUSE("partials is %d, no enum shunt_moe_partials", (int)c->partials);
@@ -292,7 +297,7 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
 
 /* A struct ends with its last field: callers do not set padding, so that a
  * field which the next version puts there would have any value. */
-_Static_assert(offsetof(struct shunt_moe_config, unused) + sizeof(int) ==
+_Static_assert(offsetof(struct shunt_moe_config, order) + sizeof(int) ==
                        sizeof(struct shunt_moe_config) &&
                    offsetof(struct shunt_moe_rows, parts) + sizeof(int) ==
                        sizeof(struct shunt_moe_rows),
@@ -306,7 +311,7 @@ static enum shunt_status read_config(struct shunt_moe_config *c,
     static const struct shunt_moe_config init = SHUNT_MOE_CONFIG_INIT;
     const size_t least =
         offsetof(struct shunt_moe_config, weights) + sizeof(from->weights);
-    const size_t known = offsetof(struct shunt_moe_config, unused);
+    const size_t known = sizeof(*c);
 
     *c = init;
     if (!from) {

@@ -130,8 +130,8 @@ bool shunti_legs_of_copies(struct shunti_legs *legs,
         return false;
     }
     pass_copies(&f, p, &holders);
-    well = between_rounds(&legs->out, nranks) &&
-           between_rounds(&legs->in, nranks);
+    well =
+        between_rounds(&legs->out, nranks) && between_rounds(&legs->in, nranks);
     f.counts = false;
     if (well)
         pass_copies(&f, p, &holders);

@@ -20,9 +20,8 @@ static size_t experts_of(const struct shunti_plan *plan)
 
 bool shunti_loads_prepare(struct shunti_plan *plan)
 {
-    const size_t sources = shunti_records_have_counts(plan->moe)
-                               ? (size_t)plan->moe->nranks
-                               : 1;
+    const size_t sources =
+        shunti_records_have_counts(plan->moe) ? (size_t)plan->moe->nranks : 1;
 
     return shunti_grow(&plan->loads.count, &plan->loads.count_max,
                        sources * experts_of(plan), sizeof(*plan->loads.count));
@@ -50,9 +49,9 @@ void shunti_loads_add(struct shunti_plan *plan, int32_t expert, uint32_t rows)
 /* --- what the caller is told -------------------------------------------------------- */
 
 /* The plan of a handle, for the call `name`; NULL: *status says why. */
-static const struct shunti_plan *
-plan_for(const struct shunt_moe_plan *handle, const char *name,
-         const void *loads, enum shunt_status *status)
+static const struct shunti_plan *plan_for(const struct shunt_moe_plan *handle,
+                                          const char *name, const void *loads,
+                                          enum shunt_status *status)
 {
     const struct shunti_plan *plan = shunti_plan_of(handle);
 
@@ -71,8 +70,7 @@ enum shunt_status shunt_moe_loads(const struct shunt_moe_plan *handle,
                                   int64_t *loads)
 {
     enum shunt_status st;
-    const struct shunti_plan *plan =
-        plan_for(handle, "moe_loads", loads, &st);
+    const struct shunti_plan *plan = plan_for(handle, "moe_loads", loads, &st);
     size_t experts, sources;
 
     if (!plan)

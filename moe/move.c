@@ -135,19 +135,16 @@ static enum shunt_status prepare(struct shunti_state_attempt *attempt,
         return SHUNT_ERR_MEMORY;
     }
     attempt->digest = shunti_state_digest(&own->state, attempt->digest);
-    attempt->digest =
-        shunti_digest(attempt->digest, to->home,
-                      (size_t)to->experts * sizeof(*to->home));
+    attempt->digest = shunti_digest(attempt->digest, to->home,
+                                    (size_t)to->experts * sizeof(*to->home));
     return SHUNT_OK;
 }
 
-static enum shunt_status call(struct shunt_moe *handle,
-                              const int32_t *placement,
-                              const struct shunt_moe_replica *replicas,
-                              size_t nreplicas,
-                              const struct shunt_moe_state *from,
-                              const struct shunt_moe_state *to, bool start,
-                              struct shunt_request **request)
+static enum shunt_status
+call(struct shunt_moe *handle, const int32_t *placement,
+     const struct shunt_moe_replica *replicas, size_t nreplicas,
+     const struct shunt_moe_state *from, const struct shunt_moe_state *to,
+     bool start, struct shunt_request **request)
 {
     struct shunti_state_attempt attempt;
     struct shunti_placement *fresh = NULL;
@@ -177,12 +174,13 @@ enum shunt_status shunt_moe_move(struct shunt_moe *moe,
     return call(moe, placement, replicas, nreplicas, from, to, false, NULL);
 }
 
-enum shunt_status
-shunt_moe_move_start(struct shunt_moe *moe, const int32_t *placement,
-                     const struct shunt_moe_replica *replicas, size_t nreplicas,
-                     const struct shunt_moe_state *from,
-                     const struct shunt_moe_state *to,
-                     struct shunt_request **request)
+enum shunt_status shunt_moe_move_start(struct shunt_moe *moe,
+                                       const int32_t *placement,
+                                       const struct shunt_moe_replica *replicas,
+                                       size_t nreplicas,
+                                       const struct shunt_moe_state *from,
+                                       const struct shunt_moe_state *to,
+                                       struct shunt_request **request)
 {
     return call(moe, placement, replicas, nreplicas, from, to, true, request);
 }

@@ -17,7 +17,9 @@ static uint64_t key_of(const struct shunti_placement *p,
         node = tree->nodes ? group * tree->nodes / tree->ranks
                            : tree->node[group * p->ranks / tree->ranks];
     } else {
-        node = tree->node[target];
+        if (tree->homes)
+            group = p->home[expert];
+        node = tree->node[group];
     }
     return (uint64_t)node << 44 | (uint64_t)group << 20 | (uint64_t)expert;
 }

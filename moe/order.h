@@ -22,6 +22,7 @@ struct shunti_tree {
                         many ranks, each real one standing for an equal share */
     const int *node; /* (real ranks) */
     int nodes;       /* of the groups, in order; 0: those of real ranks */
+    bool homes;      /* without `ranks`: by the home, whichever copy computes */
 };
 
 /* Limits, so that a position and a slot of top-k fit 32 bits. */

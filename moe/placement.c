@@ -66,7 +66,9 @@ static void choose(struct shunti_placement *p, const bool *has, const int *node,
             if (on[r])
                 owners[count++] = r;
         for (int s = 0; s < p->ranks; s++) {
-            const int chosen = on[s] ? s : copy_for(s, owners, count, node);
+            const int chosen = count == 1 ? owners[0]
+                               : on[s]    ? s
+                                          : copy_for(s, owners, count, node);
 
             p->copy[(size_t)s * (size_t)p->experts + (size_t)e] =
                 (uint32_t)index[chosen];

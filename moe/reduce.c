@@ -169,7 +169,8 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
 
         if (!out && !in)
             continue;
-        leg->in[SHUNTI_PACKAGE].bytes = in * (is_local(comm, r) ? each : partial);
+        leg->in[SHUNTI_PACKAGE].bytes =
+            in * (is_local(comm, r) ? each : partial);
         if (!is_local(comm, r))
             continue;
         leg->out[SHUNTI_PACKAGE].data = own->out + first * most;
@@ -276,11 +277,9 @@ shunt_moe_replicas_reduce(struct shunt_moe *moe,
     return call(moe, gradients, dtype, false, NULL);
 }
 
-enum shunt_status
-shunt_moe_replicas_reduce_start(struct shunt_moe *moe,
-                                const struct shunt_moe_state *gradients,
-                                enum shunt_dtype dtype,
-                                struct shunt_request **request)
+enum shunt_status shunt_moe_replicas_reduce_start(
+    struct shunt_moe *moe, const struct shunt_moe_state *gradients,
+    enum shunt_dtype dtype, struct shunt_request **request)
 {
     return call(moe, gradients, dtype, true, request);
 }

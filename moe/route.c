@@ -66,11 +66,13 @@ void shunti_route_of_environment(enum shunt_moe_mode mode[SHUNTI_TOWARDS])
  * flat, which always works. */
 static const struct shunti_route *
 choose_for_all(const struct shunt_moe *moe,
-               const struct shunti_placement *placement)
+               const struct shunti_placement *placement,
+               enum shunti_toward toward)
 {
-    if (moe->nodes > 1 && !shunti_route_two_level.unsuited(moe, placement))
+    if (moe->nodes > 1 &&
+        !shunti_route_two_level.unsuited(moe, placement, toward))
         return &shunti_route_two_level;
-    if (!shunti_route_direct.unsuited(moe, placement))
+    if (!shunti_route_direct.unsuited(moe, placement, toward))
         return &shunti_route_direct;
     return &shunti_route_flat;
 }
@@ -85,15 +87,15 @@ static enum shunt_status choose(const struct shunt_moe *moe,
     const char *reason;
 
     if (!mode->route) {
-        *route = choose_for_all(moe, placement);
+        *route = choose_for_all(moe, placement, toward);
         return SHUNT_OK;
     }
     *route = mode->route;
     /* On one node nothing crosses from one to another. */
     if (*route == &shunti_route_two_level && moe->nodes == 1 &&
-        !shunti_route_direct.unsuited(moe, placement))
+        !shunti_route_direct.unsuited(moe, placement, toward))
         *route = &shunti_route_direct;
-    reason = (*route)->unsuited(moe, placement);
+    reason = (*route)->unsuited(moe, placement, toward);
     if (!reason)
         return SHUNT_OK;
     snprintf(why, len, "%s is %s, and %s: say AUTO",

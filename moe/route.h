@@ -24,10 +24,11 @@ struct shunti_pull;
 struct shunti_route {
     const char *name; /* as in SHUNT_MOE_MODE */
 
-    /* NULL: the exchange can use it with this placement; else why it cannot,
-     * as the middle of a sentence. */
+    /* NULL: the exchange can use it in this direction with this placement; else
+     * why it cannot, as the middle of a sentence. */
     const char *(*unsuited)(const struct shunt_moe *moe,
-                            const struct shunti_placement *placement);
+                            const struct shunti_placement *placement,
+                            enum shunti_toward toward);
 
     /* Fill in direction->mode, network and bytes_sent from the records. Local.
      * asked: the mode of the configuration. A route whose combine_bytes depend

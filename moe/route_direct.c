@@ -10,9 +10,11 @@
 #include "src/comm.h"
 
 static const char *unsuited(const struct shunt_moe *moe,
-                            const struct shunti_placement *placement)
+                            const struct shunti_placement *placement,
+                            enum shunti_toward toward)
 {
     (void)placement;
+    (void)toward;
     return shunti_comm_all_mapped(moe->comm)
                ? NULL
                : "some ranks do not map each other's memory";

@@ -50,10 +50,12 @@ struct work {
 };
 
 static const char *unsuited(const struct shunt_moe *moe,
-                            const struct shunti_placement *placement)
+                            const struct shunti_placement *placement,
+                            enum shunti_toward toward)
 {
     (void)moe;
     (void)placement;
+    (void)toward;
     return NULL;
 }
 

@@ -22,16 +22,23 @@
 #include "src/nodes.h"
 
 static const char *unsuited(const struct shunt_moe *moe,
-                            const struct shunti_placement *placement)
+                            const struct shunti_placement *placement,
+                            enum shunti_toward toward)
 {
-    const struct shunti_tree tree = {moe->config.tree_ranks, moe->node,
-                                     moe->config.tree_nodes};
+    const struct shunti_tree tree = {
+        moe->config.tree_ranks, moe->node, moe->config.tree_nodes,
+        moe->config.order == SHUNT_MOE_ORDER_HOMES};
 
     if (!shunti_nodes_mapped(moe->comm))
         return "ranks of a node do not map each other's memory";
-    return shunti_order_tree_fits(placement, &tree)
+    if (tree.ranks)
+        return shunti_order_tree_fits(placement, &tree)
+                   ? NULL
+                   : "tree_ranks adds up experts that are on different nodes";
+    return toward == SHUNTI_TO_EXPERTS ||
+                   shunti_order_tree_fits(placement, &tree)
                ? NULL
-               : "tree_ranks adds up experts that are on different nodes";
+               : "ORDER_HOMES adds up rows of copies on different nodes";
 }
 
 static struct shunti_rail_map map_of(const struct shunt_moe *moe)
@@ -361,8 +368,8 @@ static void begin_list(const struct shunti_direction *direction,
     }
 }
 
-/* For each node, which tokens go there and what its relay does with them. The
- * terms of a token are sorted by node. */
+/* For each node, which tokens go there and what its relay does with them. Sums
+ * come home this way only if the terms of a token are sorted by node. */
 static void write_lists(const struct shunti_direction *direction,
                         struct writer *writers)
 {
@@ -372,25 +379,21 @@ static void write_lists(const struct shunti_direction *direction,
     const bool all = direction->mode == SHUNT_MOE_ALLGATHER;
     const int own = moe->node[moe->rank];
 
-    for (size_t t = 0; t < plan->tokens; t++) {
-        int before = own;
-
+    for (size_t t = 0; t < plan->tokens; t++)
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
             const struct shunti_term *term = &plan->terms[i];
             const int node = moe->node[term->rank];
+            const uint32_t *token = rails->to[node].token;
             struct writer *w = &writers[node];
 
-            if (node == own) {
-                before = node;
+            if (node == own)
                 continue;
-            }
             if (all) {
                 w->rows = t + 1;
-            } else if (node != before) {
+            } else if (!w->rows || token[w->rows - 1] != t) {
                 w->count[w->rows] = 0;
                 rails->to[node].token[w->rows++] = (uint32_t)t;
             }
-            before = node;
             w->count[w->rows - 1]++;
             *w->entry++ = (struct shunti_rail_entry){
                 .row = term->row,
@@ -399,7 +402,6 @@ static void write_lists(const struct shunti_direction *direction,
                 .op = term->op,
             };
         }
-    }
 }
 
 /* Go through the rows of a list, with so many entries each: what comes before

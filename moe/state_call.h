@@ -27,9 +27,9 @@ struct shunti_state_own {
     unsigned char *out, *in; /* packed experts, in the order of the legs */
     void *more;              /* the call's own memory: free() */
     size_t more_bytes;
-    struct shunti_state to; /* of a move */
+    struct shunti_state to;             /* of a move */
     struct shunti_placement *placement; /* held */
-    enum shunt_dtype dtype; /* of a reduction */
+    enum shunt_dtype dtype;             /* of a reduction */
 };
 
 struct shunti_state_call {
@@ -76,15 +76,12 @@ enum shunt_status shunti_state_launch(struct shunti_state_attempt *attempt,
 struct shunti_state_own *shunti_state_own(const struct shunt_request *request);
 void shunti_state_cleanup(struct shunt_request *request);
 
-#define SHUNTI_STATE_CLASS(text)                                   \
-    {                                                              \
-        .name = text, .algorithm = "two_level",                    \
-        .step = shunti_two_level_step,                             \
-        .awaits = shunti_two_level_awaits,                         \
-        .sent = shunti_two_level_sent,                             \
-        .heard = shunti_two_level_heard,                           \
-        .owes = shunti_two_level_owes,                             \
-        .cleanup = shunti_state_cleanup,                           \
+#define SHUNTI_STATE_CLASS(text)                                               \
+    {                                                                          \
+        .name = text, .algorithm = "two_level", .step = shunti_two_level_step, \
+        .awaits = shunti_two_level_awaits, .sent = shunti_two_level_sent,      \
+        .heard = shunti_two_level_heard, .owes = shunti_two_level_owes,        \
+        .cleanup = shunti_state_cleanup,                                       \
     }
 
 #endif

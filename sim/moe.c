@@ -47,7 +47,7 @@ static void reader_init(struct reader *x, const struct scaling_topology *t,
                         const struct scaling_moe *moe)
 {
     const struct perf_routing *r = moe->routing;
-    const struct shunti_tree tree = {0, t->node, 0};
+    const struct shunti_tree tree = {0, t->node, 0, false};
     char why[200];
 
     *x = (struct reader){

@@ -6,7 +6,7 @@
  * Routers are not uniform: the rank of a hot expert is the step time of all.
  * These functions decide which experts get copies, which move, and how the rows
  * of one batch are shared by copies. They move nothing: a placement goes to
- * shunt_moe_set_placement(), and the caller moves the parameters.
+ * shunt_moe_set_placement(), and moe_experts.h moves the parameters.
  *
  * They are pure functions: no communicator, no state, no random numbers.
  * Integers and doubles are used in a stated order, so equal arguments give equal

@@ -164,6 +164,23 @@ enum shunt_moe_drop {
                                     Without topk_weight as POSITION */
 };
 
+/** Where an expert stands in the sums of combine, if it has copies. */
+enum shunt_moe_order {
+    SHUNT_MOE_ORDER_COPIES = 0, /* at the rank whose copy the source uses: so
+                                   copies change the order of a sum, and with
+                                   it its last bits, but each node adds up its
+                                   own rows in TWO_LEVEL */
+    SHUNT_MOE_ORDER_HOMES = 1, /* at its place in `placement`, whatever copy did
+                                   the work: the bits of a run without copies.
+                                   A sum may then go to and fro between nodes:
+                                   where a source uses a copy on another node
+                                   than the home, combine cannot take two
+                                   levels. AUTO takes DIRECT or FLAT for it, and
+                                   each row of another node comes by itself;
+                                   dispatch takes two levels as ever. Without
+                                   such copies it costs nothing */
+};
+
 /** A further rank that holds `expert`, besides its place in `placement`. */
 struct shunt_moe_replica {
     int32_t expert; /* 0 .. experts - 1 */
@@ -213,8 +230,7 @@ struct shunt_moe_config {
                                 replica is. A multiple of nranks; each rank and
                                 its node stand for an equal share of the groups.
                                 Gives the bits of more ranks on fewer. 0: an
-                                expert's group is the rank whose copy the source
-                                uses */
+                                expert's group is a rank, as `order` says */
     enum shunt_moe_mode mode; /* of dispatch and combine_backward. AUTO: the
                                  environment's SHUNT_MOE_MODE, else as the
                                  ranks can reach each other */
@@ -225,7 +241,8 @@ struct shunt_moe_config {
                                          that of `mode`; if that is AUTO, too,
                                          the second word of SHUNT_MOE_MODE
                                          ("two-level,flat"), or its only one */
-    int unused; /* 0; the place of the next field of this size */
+    enum shunt_moe_order order; /* of sums, if there are copies; tree_ranks
+                                   comes before it */
 };
 
 /** The defaults. Set hidden, experts, topk, max_tokens and weights. */
@@ -239,7 +256,7 @@ struct shunt_moe_config {
         .drop = SHUNT_MOE_DROP_POSITION, .pad_to_capacity = 0,                \
         .tree_ranks = 0, .mode = SHUNT_MOE_AUTO,                              \
         .partials = SHUNT_MOE_PARTIALS_F32, .tree_nodes = 0,                  \
-        .combine_mode = SHUNT_MOE_AUTO, .unused = 0,                          \
+        .combine_mode = SHUNT_MOE_AUTO, .order = SHUNT_MOE_ORDER_COPIES,      \
     }
 
 /**
@@ -408,8 +425,10 @@ shunt_moe_dispatch_start(struct shunt_moe_plan *plan, const void *x, void *rows,
  *
  * Sums are in f32, without contraction, in one fixed tree in every mode: the
  * bias first, then nodes ascending; within a node ranks ascending; within a
- * rank experts ascending, equal ids by top-k slot. (tree_ranks and tree_nodes
- * of the configuration put other ranks and nodes in their place.) The result is
+ * rank experts ascending, equal ids by top-k slot. An expert's rank is that of
+ * the copy which the source uses, or its home (enum shunt_moe_order). (tree_ranks
+ * and tree_nodes of the configuration put other ranks and nodes in their place.)
+ * The result is
  * rounded to dtype once, to the nearest, ties to even. A term is weight * row,
  * rounded to f32; with PLAIN_SUM it is the row. Each sum of the tree begins
  * with its first term, not with +0, so a row of -0 alone gives -0. A weight of

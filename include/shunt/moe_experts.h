@@ -84,7 +84,7 @@ struct shunt_moe_array {
  * arrays or slots must not overlap, but for what shunt_moe_move() permits.
  */
 struct shunt_moe_state {
-    size_t size; /* sizeof(struct shunt_moe_state) */
+    size_t size;                         /* sizeof(struct shunt_moe_state) */
     const struct shunt_moe_array *array; /* (arrays) */
     int arrays;                          /* as many on every rank */
     int unused;                          /* 0 */
@@ -99,9 +99,10 @@ struct shunt_moe_state {
  * as all others on the communicator, and need no plan. The structs and arrays of
  * pointers are copied; the memory of the state is the caller's, and must not be
  * changed (what is read) or used (what is written) until the request has ended.
- * All is read, or packed, in the call where it can be, and written at the end: if
- * a call fails, on whatever rank, nothing has been written here, unless this rank
- * alone had ended already: after SHUNT_ERR_PEER, go on from a checkpoint.
+ * State is written at the end, when all of it is here. So a rank on which a call
+ * fails has written nothing, and if a call is wrong on some rank, none has. Where
+ * the communicator fails, as after a lost rank, some ranks may have written all
+ * they had to before: go on from a checkpoint.
  *
  * The placement is that of the last shunt_moe_set_placement() before the call;
  * a later one does not concern requests under way.
@@ -151,11 +152,9 @@ shunt_moe_replicas_reduce(struct shunt_moe *moe,
                           const struct shunt_moe_state *gradients,
                           enum shunt_dtype dtype);
 /** shunt_moe_replicas_reduce() that returns at once; `*request` finishes it. */
-SHUNT_API SHUNT_NODISCARD enum shunt_status
-shunt_moe_replicas_reduce_start(struct shunt_moe *moe,
-                                const struct shunt_moe_state *gradients,
-                                enum shunt_dtype dtype,
-                                struct shunt_request **request);
+SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_moe_replicas_reduce_start(
+    struct shunt_moe *moe, const struct shunt_moe_state *gradients,
+    enum shunt_dtype dtype, struct shunt_request **request);
 
 /**
  * Move experts from their homes to those of another placement: parameters,

@@ -6,8 +6,15 @@
 #include <string.h>
 
 static const char *const cases[] = {
-    "refresh",   "reduce",  "move",     "move_in_place",
-    "under_way", "refused", "mismatch", "plans_of_old_placements",
+    "refresh",
+    "reduce",
+    "move",
+    "move_in_place",
+    "under_way",
+    "refused",
+    "mismatch",
+    "plans_of_old_placements",
+    "old_plan_by_mistake",
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 

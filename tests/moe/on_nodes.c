@@ -21,6 +21,7 @@ static const char *const cases[] = {
     "row_align",
     "tree_ranks",
     "replicas",
+    "order_of_homes",
     "set_placement",
     "odd_rows",
     "any_config",

@@ -22,6 +22,7 @@ static const char *const cases[] = {
     "tree_ranks",
     "tree_nodes",
     "replicas",
+    "order_of_homes",
     "set_placement",
     "large",
     "odd_rows",

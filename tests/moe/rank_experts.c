@@ -27,7 +27,8 @@ static uint64_t dice(uint64_t seed, uint64_t what, uint64_t i)
     return mix(seed, what, i, 0) >> 11;
 }
 
-/* Some experts have a copy on about one rank in three. */
+/* Some experts have a copy on about one rank in three, or, of even seeds, on two:
+ * then a node of three ranks has several, and the order of their sum shows. */
 static void place(struct placement *p, const struct rank *self, int experts,
                   uint64_t seed)
 {
@@ -38,7 +39,8 @@ static void place(struct placement *p, const struct rank *self, int experts,
             (int32_t)(dice(seed, 1, (uint64_t)e) % (uint64_t)self->size);
         p->has[e][p->home[e]] = true;
         for (int r = 0; r < self->size && dice(seed, 2, (uint64_t)e) % 3; r++)
-            if (!p->has[e][r] && dice(seed, 3, (uint64_t)(e * 64 + r)) % 3 == 0) {
+            if (!p->has[e][r] &&
+                dice(seed, 3, (uint64_t)(e * 64 + r)) % 3 <= 1 - seed % 2) {
                 p->has[e][r] = true;
                 p->replicas[p->nreplicas++] = (struct shunt_moe_replica){e, r};
             }
@@ -176,8 +178,7 @@ static void write(const struct arrays *a, const struct rank *self,
 {
     for (int e = 0; e < p->experts; e++)
         for (int k = 0; k < a->state.arrays; k++)
-            if (p->has[e][self->rank] &&
-                (copies || p->home[e] == self->rank))
+            if (p->has[e][self->rank] && (copies || p->home[e] == self->rank))
                 for (size_t i = 0; i < a->array[k].bytes; i++)
                     at(a, self, p, e, k)[i] = byte_of(version, e, k, i);
 }
@@ -213,8 +214,8 @@ static int sent(const struct rank *self, uint64_t before, uint64_t *all)
     CHECK_OK(self->comm,
              shunt_comm_get_stats(self->comm, &stats, sizeof(stats)));
     mine = stats.bytes_remote - before;
-    CHECK_OK(self->comm, shunt_allreduce(self->comm, &mine, all, 1, SHUNT_U64,
-                                         SHUNT_SUM));
+    CHECK_OK(self->comm,
+             shunt_allreduce(self->comm, &mine, all, 1, SHUNT_U64, SHUNT_SUM));
     return 0;
 }
 
@@ -318,10 +319,9 @@ static int check_sums(const struct arrays *a, const struct rank *self,
         for (int k = 0; k < a->state.arrays && p->has[e][self->rank]; k++)
             for (size_t i = 0; i < a->array[k].bytes / element; i++) {
                 const float have = element_get(dtype, at(a, self, p, e, k), i);
-                const float want =
-                    p->home[e] == self->rank
-                        ? gradient_sum(self, p, dtype, e, k, i)
-                        : gradient(dtype, self->rank, e, k, i);
+                const float want = p->home[e] == self->rank
+                                       ? gradient_sum(self, p, dtype, e, k, i)
+                                       : gradient(dtype, self->rank, e, k, i);
 
                 CHECK(!memcmp(&have, &want, sizeof(have)),
                       "expert %d, array %d, element %zu is %g, not %g", e, k, i,
@@ -432,8 +432,8 @@ static uint64_t sent_by_move(const struct rank *self, const struct placement *p,
 static int set(const struct rank *self, struct shunt_moe *moe,
                const struct placement *p)
 {
-    CHECK_OK(self->comm, shunt_moe_set_placement(moe, p->home, p->replicas,
-                                                 p->nreplicas));
+    CHECK_OK(self->comm,
+             shunt_moe_set_placement(moe, p->home, p->replicas, p->nreplicas));
     return 0;
 }
 
@@ -468,9 +468,9 @@ static int move(const struct rank *self)
         CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe, &to.state));
         CHECK_RUN(check(&to, self, &q, seed, true));
         write(&to, self, &q, seed + 1000, true);
-        CHECK_OK(self->comm, shunt_moe_move_start(
-                                 moe, p.home, p.replicas, p.nreplicas,
-                                 &to.state, &from.state, &request));
+        CHECK_OK(self->comm,
+                 shunt_moe_move_start(moe, p.home, p.replicas, p.nreplicas,
+                                      &to.state, &from.state, &request));
         CHECK_OK(self->comm, shunt_wait(&request));
         CHECK_RUN(check(&from, self, &p, seed + 1000, false));
         drop(&from);
@@ -506,10 +506,10 @@ static int move_in_place(const struct rank *self)
     for (uint64_t turn = 0; turn < 6; turn++) {
         q = p;
         for (int e = 0; e < EXPERTS; e++)
-            q.home[e] = (int32_t)(dice(turn, 30, (uint64_t)e) %
-                                  (uint64_t)self->size);
-        CHECK_OK(self->comm, shunt_moe_move(moe, q.home, NULL, 0, &state,
-                                            &state));
+            q.home[e] =
+                (int32_t)(dice(turn, 30, (uint64_t)e) % (uint64_t)self->size);
+        CHECK_OK(self->comm,
+                 shunt_moe_move(moe, q.home, NULL, 0, &state, &state));
         CHECK_RUN(set(self, moe, &q));
         i = 0;
         for (int e = 0; e < EXPERTS; e++) {
@@ -560,11 +560,11 @@ static int under_way(const struct rank *self)
                                 gradient(SHUNT_F32, self->rank, e, k, i));
         CHECK_OK(self->comm, shunt_moe_replicas_reduce_start(
                                  moe, &grad.state, SHUNT_F32, &request[0]));
-        CHECK_OK(self->comm, shunt_moe_replicas_refresh_start(moe, &a.state,
-                                                              &request[1]));
-        CHECK_OK(self->comm, shunt_moe_move_start(moe, q.home, q.replicas,
-                                                  q.nreplicas, &a.state,
-                                                  &to.state, &request[2]));
+        CHECK_OK(self->comm,
+                 shunt_moe_replicas_refresh_start(moe, &a.state, &request[1]));
+        CHECK_OK(self->comm,
+                 shunt_moe_move_start(moe, q.home, q.replicas, q.nreplicas,
+                                      &a.state, &to.state, &request[2]));
         world_init(&w, &c, self->size, world_nodes(self), REALS, seed, 0, 20,
                    5);
         CHECK_RUN(run_everything(self, moe, &w, seed % 2 ? HEAP : WINDOW));
@@ -588,7 +588,7 @@ static int under_way(const struct rank *self)
 
 /* Plans keep their placement: the old ones are used behind a new one, in turns
  * with new ones. */
-static int plans_of_old_placements(const struct rank *self)
+static int old_plans(const struct rank *self, enum shunt_moe_order order)
 {
     enum { PLACEMENTS = 3, EXPERTS = 9 };
 
@@ -599,10 +599,7 @@ static int plans_of_old_placements(const struct rank *self)
     struct shunt_moe *moe;
 
     place(&p[0], self, EXPERTS, 600);
-    moe = create(self, &p[0]);
-    CHECK(moe, "no exchange");
-    /* create() has other rows; these plans are of their own exchange. */
-    shunt_moe_destroy(moe);
+    c.order = order;
     c.placement = p[0].home;
     c.replicas = p[0].replicas;
     c.nreplicas = p[0].nreplicas;
@@ -610,6 +607,12 @@ static int plans_of_old_placements(const struct rank *self)
     for (int i = 0; i < PLACEMENTS; i++) {
         if (i) {
             place(&p[i], self, EXPERTS, 600 + (uint64_t)i);
+            if (i == 1) { /* no copies */
+                p[i].nreplicas = 0;
+                for (int e = 0; e < EXPERTS; e++)
+                    for (int r = 0; r < self->size; r++)
+                        p[i].has[e][r] = p[i].home[e] == r;
+            }
             c.placement = p[i].home;
             c.replicas = p[i].replicas;
             c.nreplicas = p[i].nreplicas;
@@ -631,6 +634,68 @@ static int plans_of_old_placements(const struct rank *self)
     }
     shunt_moe_destroy(moe);
     return 0;
+}
+
+/* With the order of homes a placement without copies takes two levels home, and
+ * one with copies FLAT: other numbers of operations. */
+static int plans_of_old_placements(const struct rank *self)
+{
+    CHECK_RUN(old_plans(self, SHUNT_MOE_ORDER_COPIES));
+    return old_plans(self, SHUNT_MOE_ORDER_HOMES);
+}
+
+/* One rank combines by a plan of the old placement, the others by one of the new,
+ * which goes home in another way: an error on all, and all are together again. */
+static int mistake(const struct rank *self, int without)
+{
+    enum { EXPERTS = 9 };
+
+    struct shunt_moe_config c = config_of(20, SHUNT_F32, EXPERTS, 3);
+    struct placement p[2];
+    struct world w[2];
+    struct run run[2];
+    struct shunt_moe *moe;
+
+    c.order = SHUNT_MOE_ORDER_HOMES;
+    for (int i = 0; i < 2; i++) {
+        place(&p[i], self, EXPERTS, 700);
+        if (i == without)
+            p[i].nreplicas = 0;
+        c.placement = p[i].home;
+        c.replicas = p[i].replicas;
+        c.nreplicas = p[i].nreplicas;
+        if (i == 0)
+            CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+        else
+            CHECK_RUN(set(self, moe, &p[i]));
+        world_init(&w[i], &c, self->size, world_nodes(self), REALS, 20, 1, 20,
+                   5);
+        CHECK_RUN(run_begin(&run[i], self, moe, &w[i], WINDOW));
+    }
+    for (int turn = 0; turn < 4; turn++) {
+        const struct run *mine = &run[(self->rank == 1) ^ (turn % 2)];
+
+        CHECK(shunt_moe_combine(mine->plan, mine->buffer[1], NULL, mine->y),
+              "no error");
+        for (int i = 0; i < 2; i++) {
+            CHECK_RUN(run_dispatch(&run[i]));
+            CHECK_RUN(run_combine(&run[i], false));
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_RUN(run_end(&run[i]));
+        world_finish(&w[i]);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* The placement without copies, whose plans make fewer operations, comes first,
+ * and last. */
+static int old_plan_by_mistake(const struct rank *self)
+{
+    CHECK_RUN(mistake(self, 0));
+    return mistake(self, 1);
 }
 
 /* --- wrong calls ---------------------------------------------------------------------- */
@@ -666,15 +731,15 @@ static int refused(const struct rank *self)
     struct shunt_moe *moe;
     enum shunt_status st;
 
-#define REFRESH(status, text, ...)                                     \
-    do {                                                               \
-        state = good;                                                  \
-        array = (struct shunt_moe_array){.at = memory, .bytes = 4};    \
-        if (bad) {                                                     \
-            __VA_ARGS__;                                               \
-        }                                                              \
-        st = shunt_moe_replicas_refresh(moe, &state);                  \
-        CHECK_RUN(check_refused(self, st, status, text));              \
+#define REFRESH(status, text, ...)                                  \
+    do {                                                            \
+        state = good;                                               \
+        array = (struct shunt_moe_array){.at = memory, .bytes = 4}; \
+        if (bad) {                                                  \
+            __VA_ARGS__;                                            \
+        }                                                           \
+        st = shunt_moe_replicas_refresh(moe, &state);               \
+        CHECK_RUN(check_refused(self, st, status, text));           \
     } while (0)
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     st = shunt_moe_replicas_refresh(moe, bad ? NULL : &good);
@@ -683,7 +748,8 @@ static int refused(const struct rank *self)
     REFRESH(SHUNT_ERR_INVALID, "state->arrays is -1", state.arrays = -1);
     REFRESH(SHUNT_ERR_INVALID, "array NULL", state.array = NULL);
     REFRESH(SHUNT_ERR_INVALID, "array[0].at is NULL", array.at = NULL);
-    REFRESH(SHUNT_ERR_INVALID, "stride is 2, less than its 4", array.stride = 2);
+    REFRESH(SHUNT_ERR_INVALID, "stride is 2, less than its 4",
+            array.stride = 2);
     REFRESH(SHUNT_ERR_INVALID, "beyond the address space",
             array.stride = SIZE_MAX / 2);
     REFRESH(SHUNT_ERR_INVALID, "which another expert has", state.slot = twice);
@@ -755,7 +821,8 @@ static int mismatch(const struct rank *self)
             st = shunt_moe_replicas_reduce(moe[0], &state,
                                            bad ? SHUNT_BF16 : SHUNT_F32);
         else
-            st = shunt_moe_move(moe[0], bad ? home : NULL, NULL, 0, &state, &to);
+            st =
+                shunt_moe_move(moe[0], bad ? home : NULL, NULL, 0, &state, &to);
         CHECK(st == SHUNT_ERR_MISMATCH, "%d: %s", what,
               rank_why(self->comm, st));
         CHECK(strstr(shunt_last_error(self->comm), "rank 1"), "%s",
@@ -828,6 +895,7 @@ static const struct rank_case cases[] = {
     {"move_in_place", move_in_place, .min_ranks = 1},
     {"under_way", under_way, .min_ranks = 1},
     {"plans_of_old_placements", plans_of_old_placements, .min_ranks = 1},
+    {"old_plan_by_mistake", old_plan_by_mistake, .min_ranks = 2},
     {"refused", refused, .min_ranks = 2},
     {"mismatch", mismatch, .min_ranks = 2},
     {"loss", loss, .min_ranks = 2, .breaks_comm = true, .no_threads = true},

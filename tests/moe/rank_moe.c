@@ -134,6 +134,106 @@ static int replicas(const struct rank *self)
     return run_seeds(self, &c, REALS, 0, 20, 5);
 }
 
+/* What experts make of a rank's rows, and that combined, and added without
+ * weights. */
+static int layer(const struct rank *self, struct shunt_moe *moe,
+                 const struct world *w, float *y, float *dx)
+{
+    const size_t hidden = w->config.hidden;
+    struct run run;
+
+    CHECK_RUN(run_begin(&run, self, moe, w, WINDOW));
+    run_fill_tokens(&run, run.x, KIND_X);
+    CHECK_OK(self->comm, shunt_moe_dispatch(run.plan, run.x, run.buffer[0],
+                                            run.rows.total));
+    for (int i = 0; i < run.rows.local_experts; i++)
+        for (size_t j = run.rows.offset[i] * hidden;
+             j < run.rows.offset[i + 1] * hidden; j++) {
+            const float in = ((float *)(void *)run.buffer[0])[j];
+
+            ((float *)(void *)run.buffer[1])[j] =
+                in / (float)(3 + run.rows.expert[i]);
+        }
+    CHECK_OK(self->comm, shunt_moe_combine(run.plan, run.buffer[1], NULL, y));
+    CHECK_OK(self->comm,
+             shunt_moe_dispatch_backward(run.plan, run.buffer[1], dx));
+    return run_end(&run);
+}
+
+/* The same bits with copies as without, in the order of homes; in that of copies
+ * not. */
+static int order_of_homes(const struct rank *self)
+{
+    enum { EXPERTS = 12, HIDDEN = 20, MOST = 20 * HIDDEN };
+
+    uint64_t other = 0;
+
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        struct shunt_moe_config c = config_of(HIDDEN, SHUNT_F32, EXPERTS, 5);
+        struct shunt_moe_replica copies[EXPERTS * 16];
+        static _Thread_local float y[3][MOST], dx[3][MOST];
+        struct shunt_moe *moe;
+        int32_t home[EXPERTS];
+        bool rails[2];
+        struct world w;
+        size_t n = 0;
+
+        for (uint64_t e = 0; e < EXPERTS; e++) {
+            home[e] = (int32_t)(mix(seed, 81, e, 0) % (uint64_t)self->size);
+            for (int r = 0; r < self->size; r++)
+                if (r != home[e] && mix(seed, 82, e, (uint64_t)r) % 3 == 0)
+                    copies[n++] = (struct shunt_moe_replica){(int32_t)e, r};
+        }
+        c.placement = home;
+        c.replicas = copies;
+        for (int i = 0; i < 3; i++) {
+            enum shunt_status st;
+
+            c.nreplicas = i ? n : 0;
+            c.order = i == 1 ? SHUNT_MOE_ORDER_HOMES : SHUNT_MOE_ORDER_COPIES;
+            st = shunt_moe_create(self->comm, &c, &moe);
+            if (st == SHUNT_ERR_UNSUPPORTED && getenv("SHUNT_MOE_MODE")) {
+                CHECK(strstr(shunt_last_error(self->comm), "ORDER_HOMES"), "%s",
+                      shunt_last_error(self->comm));
+                return 0;
+            }
+            CHECK(st == SHUNT_OK, "%s", rank_why(self->comm, st));
+            world_init(&w, &c, self->size, world_nodes(self), REALS, seed, 3,
+                       20, 5);
+            CHECK_RUN(layer(self, moe, &w, y[i], dx[i]));
+            if (i == 1)
+                CHECK_RUN(run_everything(self, moe, &w, HEAP));
+            if (i < 2 && shunt_comm_nodes(self->comm) > 1 &&
+                !getenv("SHUNT_MOE_MODE")) {
+                struct run run;
+
+                CHECK_RUN(run_begin(&run, self, moe, &w, WINDOW));
+                rails[i] = by_rails(run.rows.mode);
+                CHECK(!i || (rails[1] == rails[0] &&
+                             run.rows.combine_mode == SHUNT_MOE_FLAT),
+                      "modes %d and %d", (int)run.rows.mode,
+                      (int)run.rows.combine_mode);
+                CHECK_RUN(run_end(&run));
+            }
+            for (size_t t = 0; t < w.tokens[self->rank] * HIDDEN && i; t++) {
+                const bool same =
+                    !memcmp(&y[0][t], &y[i][t], sizeof(y[0][t])) &&
+                    !memcmp(&dx[0][t], &dx[i][t], sizeof(dx[0][t]));
+
+                CHECK(same || i == 2, "seed %d, element %zu: %.9g, not %.9g",
+                      (int)seed, t, (double)y[i][t], (double)y[0][t]);
+                other += !same;
+            }
+            world_finish(&w);
+            shunt_moe_destroy(moe);
+        }
+    }
+    CHECK_OK(self->comm, shunt_allreduce(self->comm, &other, &other, 1,
+                                         SHUNT_U64, SHUNT_SUM));
+    CHECK(other || self->size < 3, "copies never change the order of copies");
+    return 0;
+}
+
 static int set_placement(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(20, SHUNT_F32, 7, 3);
@@ -903,19 +1003,31 @@ static int s17_uneven(const struct rank *self)
 
 static int s18_config_differs(const struct rank *self)
 {
-    static const char *const field[] = {
-        "hidden",      "dtype",           "experts",
-        "topk",        "max_tokens",      "weights",
-        "wire",        "placement",       "replicas",
-        "row_align",   "plans_in_flight", "capacity_factor",
-        "drop",        "pad_to_capacity", "tree_ranks",
-        "mode",        "partials",        "tree_nodes",
-        "combine_mode"};
+    static const char *const field[] = {"hidden",
+                                        "dtype",
+                                        "experts",
+                                        "topk",
+                                        "max_tokens",
+                                        "weights",
+                                        "wire",
+                                        "placement",
+                                        "replicas",
+                                        "row_align",
+                                        "plans_in_flight",
+                                        "capacity_factor",
+                                        "drop",
+                                        "pad_to_capacity",
+                                        "tree_ranks",
+                                        "mode",
+                                        "partials",
+                                        "tree_nodes",
+                                        "combine_mode",
+                                        "order"};
     int odd = self->size - 1;
     int32_t home[8] = {0};
     struct shunt_moe_replica copy = {7, self->size - 1};
 
-    for (int f = 0; f < 19; f++) {
+    for (int f = 0; f < 20; f++) {
         struct shunt_moe_config c = config_of(30, SHUNT_F32, 8, 2);
         struct shunt_moe *moe;
         const char *why;
@@ -947,6 +1059,7 @@ static int s18_config_differs(const struct rank *self)
             c.tree_nodes = f == 17;
             c.mode = f == 15 ? SHUNT_MOE_FLAT : SHUNT_MOE_AUTO;
             c.combine_mode = f == 18 ? SHUNT_MOE_FLAT : SHUNT_MOE_AUTO;
+            c.order = f == 19 ? SHUNT_MOE_ORDER_HOMES : c.order;
             c.partials =
                 f == 16 ? SHUNT_MOE_PARTIALS_DTYPE : SHUNT_MOE_PARTIALS_F32;
         }
@@ -1210,8 +1323,8 @@ static int sizes_of_configurations(const struct rank *self)
         struct shunt_moe_config known;
         unsigned char later[8];
     } c = {.known = config_of(6, SHUNT_F32, 4, 2)};
-    const size_t last = offsetof(struct shunt_moe_config, combine_mode) +
-                        sizeof(c.known.combine_mode);
+    const size_t last =
+        offsetof(struct shunt_moe_config, order) + sizeof(c.known.order);
     unsigned char *const bytes = (unsigned char *)&c;
     struct shunt_moe *moe;
 
@@ -1277,6 +1390,7 @@ static int bad_arguments(const struct rank *self)
     REFUSED(tree_ranks, 2 * self->size + 1 - (self->size == 1) * 4);
     REFUSED(nreplicas, 1);
     REFUSED(tree_nodes, 1);
+    REFUSED(order, (enum shunt_moe_order)2);
 #undef REFUSED
     {
         int32_t home[4] = {0, 0, 0, self->size};
@@ -1351,6 +1465,7 @@ static const struct rank_case cases[] = {
     {"tree_ranks", tree_ranks, .max_ranks = 0},
     {"tree_nodes", tree_nodes, .max_ranks = 0},
     {"replicas", replicas, .max_ranks = 0},
+    {"order_of_homes", order_of_homes, .max_ranks = 0},
     {"set_placement", set_placement, .max_ranks = 0},
     {"large", large, .max_ranks = 3},
     {"odd_rows", odd_rows, .max_ranks = 0},

@@ -225,13 +225,19 @@ void world_finish(struct world *w)
     free(w->kept);
 }
 
+static int home_of(const struct world *w, int expert)
+{
+    const struct shunt_moe_config *c = &w->config;
+
+    return c->placement ? c->placement[expert]
+                        : (int)((int64_t)expert * w->nranks / c->experts);
+}
+
 static bool has_copy(const struct world *w, int rank, int expert)
 {
     const struct shunt_moe_config *c = &w->config;
-    int home = c->placement ? c->placement[expert]
-                            : (int)((int64_t)expert * w->nranks / c->experts);
 
-    if (home == rank)
+    if (home_of(w, expert) == rank)
         return true;
     for (size_t i = 0; i < c->nreplicas; i++)
         if (c->replicas[i].expert == expert && c->replicas[i].rank == rank)
@@ -419,8 +425,8 @@ static int parts_of(const struct world *w, int rank, size_t token,
         if (e < 0)
             continue;
         target = world_target(w, rank, e);
-        group = target;
-        node = w->node[target];
+        group = c->order == SHUNT_MOE_ORDER_HOMES ? home_of(w, e) : target;
+        node = w->node[group];
         if (c->tree_ranks) {
             group = (int)((int64_t)e * c->tree_ranks / c->experts);
             node = c->tree_nodes ? group / (c->tree_ranks / c->tree_nodes)

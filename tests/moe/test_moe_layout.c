@@ -205,7 +205,8 @@ static void check_routing(struct reference *x, bool by_node, bool weighted)
     const struct routing *r = x->r;
     const size_t k = (size_t)r->topk, ids = r->tokens * k;
     const size_t stride = shunti_sort_stride(k);
-    const struct shunti_tree tree = {r->tree_ranks, x->node, r->tree_nodes};
+    const struct shunti_tree tree = {r->tree_ranks, x->node, r->tree_nodes,
+                                     false};
     const struct shunti_layout_read out = {
         .key = malloc(shunti_sort_room(r->tokens, stride) * 4),
         .expert = malloc((size_t)r->experts * 4),
@@ -253,7 +254,7 @@ Test(moe_layout, the_first_bad_expert_is_found)
     enum { TOKENS = 131, TOPK = 8, IDS = TOKENS * TOPK };
     static uint32_t key[IDS + 24];
     static const int two_nodes[4] = {0, 0, 1, 1};
-    static const struct shunti_tree tree = {0, two_nodes, 0};
+    static const struct shunti_tree tree = {0, two_nodes, 0, false};
     static const int32_t bad[4] = {8, -2, INT32_MAX, INT32_MIN};
     uint32_t count[8], ranks[4], scratch[16];
     const struct shunti_layout_read out = {key, count, ranks, NULL};

@@ -72,7 +72,7 @@ Test(moe_parts, terms_of_the_example)
     const uint32_t *rows[4] = {example_counts[0], example_counts[1],
                                example_counts[2], example_counts[3]};
     const struct shunti_counts counts = {rows, NULL};
-    const struct shunti_tree tree = {0, example_node, 0};
+    const struct shunti_tree tree = {0, example_node, 0, false};
     uint32_t key[64], count[8], distinct[4], nodes[2] = {0}, scratch[16];
     const struct shunti_layout_read out = {key, count, distinct, nodes};
     struct shunti_placement p;
@@ -111,7 +111,7 @@ Test(moe_parts, terms_of_the_example)
 
 Test(moe_parts, a_bad_expert_is_found)
 {
-    static const struct shunti_tree tree = {0, example_node, 0};
+    static const struct shunti_tree tree = {0, example_node, 0, false};
     uint32_t key[64], count[8], distinct[4], scratch[16];
     const struct shunti_layout_read out = {key, count, distinct, NULL};
     int32_t expert[6] = {6, 1, -1, 4, 7, 5};
