@@ -118,7 +118,8 @@ bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
         .signal = window->peers[peer].remote,
         .signal_offset = shunti_rail_signal_at(rails->moe, which, part, index),
         .signal_value = signal_of(call, rows),
-        .channel = 1,
+        /* Products are few, and the source of the rows waits for them. */
+        .channel = which == SHUNTI_RAIL_DOTS ? 1 : SHUNT_TRANSPORT_BULK,
     };
 
     if (!shunti_put(comm, peer, &put))

@@ -23,7 +23,7 @@
 #define SEQ_BITS 40
 /* Not the channel of the notes: their signals would wait for those of the
  * blocks. */
-#define CHANNEL 2
+#define CHANNEL (SHUNT_TRANSPORT_BULK + 1)
 
 /* The place for a block, in a note; the key follows. */
 struct name {

@@ -201,6 +201,11 @@ struct shunt_transport_ep;     /* one peer */
 struct shunt_transport_reg;    /* memory of this rank */
 struct shunt_transport_remote; /* memory of a peer */
 
+/* Puts on this channel and those above it are payload, and may be large. Those on
+ * the channels below are mostly short, and somebody waits for them: a transport
+ * may let them overtake. */
+#define SHUNT_TRANSPORT_BULK 4
+
 #define SHUNT_TRANSPORT_PIECES 2
 
 struct shunt_transport_piece {
@@ -219,7 +224,7 @@ struct shunt_transport_put {
     struct shunt_transport_remote *signal;
     size_t signal_offset; /* multiple of 8 */
     uint64_t signal_value;
-    int channel; /* 0 .. 7 */
+    int channel; /* 0 .. 7; see SHUNT_TRANSPORT_BULK */
     /* Not NULL: a counter that is 0 when nothing needs `local` any more, which
      * may then change. put() may add to it, also if it fails half-way;
      * progress(), let_go() or close() subtract. It must live until it is 0.

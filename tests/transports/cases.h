@@ -57,6 +57,14 @@ void case_tcp_ports(struct rank *r);
 void case_tcp_kill_cloned(struct rank *r);
 void case_tcp_kill_forked_afar(struct rank *r);
 
+/* case_express.c: its second connection. */
+void case_tcp_express(struct rank *r);
+void case_tcp_express_killed(struct rank *r);
+void case_tcp_express_left(struct rank *r);
+void case_tcp_express_cut(struct rank *r);
+void case_tcp_express_main_cut(struct rank *r);
+void case_tcp_express_refused(struct rank *r);
+
 /* case_rdma.c: what only rdma has. */
 void case_rdma_requests(struct rank *r);
 void case_rdma_pinned(struct rank *r);

@@ -10,8 +10,10 @@
  * While it waits it connects to the peer as well, now and then, and closes that
  * connection: if every place refuses, there is nobody any more.
  *
- * A peer is gone when it has said BYE, when the connection ends without, or
- * when its process on this host has ended.
+ * A peer is gone when it has said BYE, when a connection ends without, or when its
+ * process on this host has ended. If it has two connections and one ends, it is
+ * gone when the other one has ended, too, or brings nothing any more: what it had
+ * sent by that one counts.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -48,11 +50,15 @@ struct shunt_transport_ep *tcp_endpoint(struct shunt_transport_ctx *ctx,
     ep = calloc(1, sizeof(*ep));
     if (!ep)
         return NULL;
-    ep->watch = (struct tcp_watch){TCP_WATCH_PEER, ep};
+    for (int i = 0; i < TCP_LINES; i++) {
+        ep->line[i].watch = (struct tcp_watch){TCP_WATCH_LINE, &ep->line[i]};
+        ep->line[i].ep = ep;
+        ep->line[i].fd = -1;
+    }
     ep->process_watch = (struct tcp_watch){TCP_WATCH_PROCESS, ep};
     ep->ctx = ctx;
     ep->peer = peer;
-    ep->fd = ep->pidfd = -1;
+    ep->pidfd = -1;
     ctx->eps[peer] = ep;
     return ep;
 }
@@ -67,33 +73,160 @@ void tcp_broken(struct shunt_transport_ep *ep, int error)
     ep->ctx->news = true;
 }
 
-void tcp_close_conn(struct shunt_transport_ep *ep)
+void tcp_line_failed(struct tcp_line *line, int error)
 {
-    if (ep->fd < 0)
+    struct shunt_transport_ep *ep = line->ep;
+
+    if (!line->failed && !ep->error)
+        ep->error = error;
+    line->failed = true;
+    ep->ctx->news = true;
+}
+
+void tcp_line_watch(struct tcp_line *line)
+{
+    const uint32_t events =
+        (line->reads ? EPOLLIN : 0u) | (line->first ? EPOLLOUT : 0u);
+    struct epoll_event event = {.events = events, .data.ptr = &line->watch};
+
+    if (line->fd < 0 || events == line->events)
         return;
-    tcp_unwatch(ep->ctx, &ep->fd);
-    tcp_drop_sends(ep);
-    tcp_drop_arrival(ep);
+    epoll_ctl(line->ep->ctx->epoll,
+              !events         ? EPOLL_CTL_DEL
+              : !line->events ? EPOLL_CTL_ADD
+                              : EPOLL_CTL_MOD,
+              line->fd, &event);
+    line->events = events;
+}
+
+/* The epoll has watched it for the handshake. */
+void tcp_line_take(struct tcp_line *line, int fd)
+{
+    epoll_ctl(line->ep->ctx->epoll, EPOLL_CTL_DEL, fd, NULL);
+    line->fd = fd;
+    line->events = 0;
+}
+
+void tcp_line_close(struct tcp_line *line)
+{
+    if (line->fd < 0)
+        return;
+    tcp_unwatch(line->ep->ctx, &line->fd);
+    line->events = 0;
+    tcp_drop_sends(line);
+    tcp_drop_arrival(line);
+}
+
+void tcp_close_lines(struct shunt_transport_ep *ep)
+{
+    for (int i = 0; i < TCP_LINES; i++)
+        tcp_line_close(&ep->line[i]);
+}
+
+/* May something come by it? */
+static bool is_open(const struct tcp_line *line)
+{
+    return line->reads && !line->failed;
+}
+
+bool tcp_is_ending(const struct shunt_transport_ep *ep)
+{
+    return !ep->broken &&
+           is_open(&ep->line[TCP_MAIN]) != is_open(&ep->line[TCP_EXPRESS]) &&
+           (ep->line[TCP_MAIN].failed || ep->line[TCP_EXPRESS].failed);
+}
+
+void tcp_hear_bye(struct shunt_transport_ep *ep)
+{
+    const struct tcp_header answer = {.kind = TCP_BYE_HEARD};
+    const struct tcp_line *main = &ep->line[TCP_MAIN],
+                          *express = &ep->line[TCP_EXPRESS];
+
+    if (ep->left || !main->bye || (is_open(express) && !express->bye))
+        return;
+    tcp_tell(&ep->line[TCP_MAIN], &answer);
+    ep->left = true;
+    ep->ctx->news = true;
+}
+
+/* Read what has come by both. */
+static void read_all(struct shunt_transport_ep *ep)
+{
+    for (int i = 0; i < TCP_LINES; i++)
+        while (ep->line[i].reads && tcp_receive(&ep->line[i]))
+            ;
+}
+
+/* Nothing has come for a while. */
+static bool is_silent(struct shunt_transport_ep *ep)
+{
+    const int64_t now = tcp_now();
+
+    if (!ep->silent_at || ep->reads != ep->reads_seen)
+        ep->silent_at = now + SILENCE_MS;
+    ep->reads_seen = ep->reads;
+    return now >= ep->silent_at;
 }
 
 /*
- * Its connection ends when all that it sent is here, unless a child that it
- * forked holds it, too: then silence must do. Until then pidfd stays readable,
+ * Its connections end when all that it sent is here, unless a child that it
+ * forked holds them, too: then silence must do. Until then pidfd stays readable,
  * so that nobody sleeps.
  */
 void tcp_process_ended(struct shunt_transport_ep *ep)
 {
-    const int64_t now = tcp_now();
-
-    tcp_receive(ep);
-    if (!ep->silent_at || ep->reads != ep->reads_seen)
-        ep->silent_at = now + SILENCE_MS;
-    ep->reads_seen = ep->reads;
-    if (ep->fd >= 0 && !ep->left && now < ep->silent_at)
+    read_all(ep);
+    if ((is_open(&ep->line[TCP_MAIN]) || is_open(&ep->line[TCP_EXPRESS])) &&
+        !ep->left && !is_silent(ep))
         return;
     tcp_unwatch(ep->ctx, &ep->pidfd);
     if (!ep->left)
         tcp_broken(ep, ECONNRESET);
+}
+
+/* One of its connections ended. What it sent by the other one may come later. */
+static void note_failed_lines(struct shunt_transport_ep *ep)
+{
+    read_all(ep);
+    for (int i = 0; i < TCP_LINES; i++) {
+        struct tcp_line *line = &ep->line[i];
+
+        if (!line->failed)
+            continue;
+        /* What has come by the express one may be read only later. */
+        if (line->reads || ep->line[TCP_MAIN].failed)
+            tcp_line_close(line);
+        else
+            tcp_drop_sends(line);
+    }
+    tcp_hear_bye(ep);
+    if (ep->left)
+        return;
+    if (!tcp_is_ending(ep) || is_silent(ep))
+        tcp_broken(ep, ep->error);
+    else
+        ep->ctx->news = true; /* nobody sleeps until then */
+}
+
+void tcp_note_losses(struct shunt_transport_ctx *ctx)
+{
+    ctx->news = false;
+    for (int p = 0; p < ctx->nranks; p++) {
+        struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (!ep || ep->gone)
+            continue;
+        if (ep->line[TCP_MAIN].failed || ep->line[TCP_EXPRESS].failed)
+            note_failed_lines(ep);
+        if (!ep->left && !ep->broken)
+            continue;
+        if (ep->broken) {
+            read_all(ep);
+            tcp_close_lines(ep);
+        }
+        ep->gone = true;
+        ctx->events++;
+    }
 }
 
 static void watch_process(struct shunt_transport_ep *ep,
@@ -129,8 +262,7 @@ failed(struct shunt_transport_ep *ep, enum shunt_status status,
     va_end(args);
 }
 
-/* Is this rank the one that connects? */
-static bool connects(const struct shunt_transport_ep *ep)
+bool tcp_connects(const struct shunt_transport_ep *ep)
 {
     return ep->peer < ep->ctx->rank;
 }
@@ -139,7 +271,7 @@ static bool connects(const struct shunt_transport_ep *ep)
 static bool begin_attempt(struct shunt_transport_ep *ep)
 {
     const struct tcp_place *place = &ep->place[ep->next_place];
-    const bool last = ep->next_place + 1 == ep->places && connects(ep);
+    const bool last = ep->next_place + 1 == ep->places && tcp_connects(ep);
     const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
     struct sockaddr_storage addr;
     socklen_t len = tcp_sockaddr(place, ep->port, &addr);
@@ -167,7 +299,7 @@ static bool begin_attempt(struct shunt_transport_ep *ep)
         return false;
     conn->peer = conn->to = ep->peer;
     conn->from = ep->ctx->rank;
-    conn->look = !connects(ep);
+    conn->look = !tcp_connects(ep);
     return true;
 }
 
@@ -184,7 +316,8 @@ static void attempt(struct shunt_transport_ep *ep)
 static bool is_settling(const struct shunt_transport_ep *ep)
 {
     for (const struct tcp_conn *conn = ep->ctx->conns; conn; conn = conn->next)
-        if (conn->stage == TCP_AWAIT_READY && conn->from == ep->peer)
+        if (conn->stage == TCP_AWAIT_READY && conn->from == ep->peer &&
+            !conn->express)
             return true;
     return false;
 }
@@ -209,9 +342,10 @@ void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why)
     ep->again |= hung_up;
     if (++ep->next_place < ep->places)
         attempt(ep);
-    else if (connects(ep) && ep->again && tcp_now() < ep->deadline)
+    else if (tcp_connects(ep) && ep->again && tcp_now() < ep->deadline)
         ep->again_at = tcp_now() + AGAIN_MS;
-    else if (connects(ep) || (ep->refusals == ep->places && !is_settling(ep)))
+    else if (tcp_connects(ep) ||
+             (ep->refusals == ep->places && !is_settling(ep)))
         failed(ep, SHUNT_ERR_UNSUPPORTED,
                "rank %d is not reached at any of its %d addresses; at %s",
                ep->peer, ep->places, ep->trouble);
@@ -227,12 +361,13 @@ static void look(struct shunt_transport_ep *ep)
 
 void tcp_take(struct shunt_transport_ep *ep, int fd)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &ep->watch};
+    struct tcp_line *line = &ep->line[TCP_MAIN];
 
-    ep->fd = fd;
+    tcp_line_take(line, fd);
+    line->reads = true;
+    tcp_line_watch(line);
     ep->up = true;
     ep->ctx->connected++;
-    epoll_ctl(ep->ctx->epoll, EPOLL_CTL_MOD, ep->fd, &event);
     ep->ctx->events++;
 }
 
@@ -250,11 +385,11 @@ static enum shunt_status begin(struct shunt_transport_ctx *ctx, int peer,
     tcp_order_places(ep, theirs);
     ep->look_at = tcp_now() + LOOK_MS;
     ep->deadline = tcp_now() + LAST_ATTEMPT_MS +
-                   (connects(ep) ? ep->places * ATTEMPT_MS
-                                 : ctx->places * ATTEMPT_MS + SPARE_MS);
+                   (tcp_connects(ep) ? ep->places * ATTEMPT_MS
+                                     : ctx->places * ATTEMPT_MS + SPARE_MS);
     if (!ep->places)
         failed(ep, SHUNT_ERR_UNSUPPORTED, "rank %d has no address", peer);
-    else if (connects(ep))
+    else if (tcp_connects(ep))
         attempt(ep);
     return SHUNT_OK;
 }
@@ -318,7 +453,7 @@ enum shunt_status tcp_connect(struct shunt_transport_ctx *ctx, int peer,
     }
     ep = *out = ctx->eps[peer];
     if (!ep->up && !ep->failed) {
-        if (connects(ep))
+        if (tcp_connects(ep))
             check_connector(ep);
         else
             check_listener(ep);

@@ -13,7 +13,9 @@
  *
  * A proof is an HMAC-SHA-256, keyed by the secret, of a label that differs
  * between the sides, both nonces and both ranks. The connector may give up one
- * place of the peer for another one until it has sent READY.
+ * place of the peer for another one until it has sent READY. The express connection
+ * of a pair has a HELLO and labels of its own, and is accepted only while it is
+ * awaited.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -52,7 +54,8 @@ _Static_assert(sizeof(struct hello) <=
                        sizeof(((struct tcp_conn *)NULL)->message),
                "a message is read into tcp_conn.message");
 
-static const char hello_magic[8] = "shuntcp1";
+/* by whether it is for the express connection */
+static const char hello_magic[2][8] = {"shuntcp1", "shuntcpx"};
 static const char accept_magic[8] = "accepted";
 static const char ready_magic[8] = "ready...";
 
@@ -157,16 +160,21 @@ void tcp_conn_drop(struct tcp_conn *conn)
  * `error` is an errno, or 0. */
 static void fail_with(struct tcp_conn *conn, int error, const char *why)
 {
+    const bool settling = conn->stage == TCP_AWAIT_READY;
+    const bool express = conn->express;
     struct shunt_transport_ctx *ctx = conn->ctx;
     struct shunt_transport_ep *ep;
 
-    if (conn->listener) {
+    ep = conn->listener ? settling ? ctx->eps[conn->from] : NULL
+                        : ctx->eps[conn->peer];
+    if (conn->listener)
         tcp_refuse(conn, why);
-        return;
-    }
-    ep = ctx->eps[conn->peer];
-    tcp_conn_drop(conn);
-    tcp_try_next(ep, error, why);
+    else
+        tcp_conn_drop(conn);
+    if (ep && express)
+        tcp_express_give_up(ep);
+    else if (ep && !settling)
+        tcp_try_next(ep, error, why);
 }
 
 static void fail(struct tcp_conn *conn, const char *why)
@@ -177,10 +185,14 @@ static void fail(struct tcp_conn *conn, const char *why)
 static void settle(struct tcp_conn *conn, int peer)
 {
     struct shunt_transport_ep *ep = conn->ctx->eps[peer];
+    const bool express = conn->express;
     const int fd = conn->fd;
 
     forget(conn);
-    tcp_take(ep, fd);
+    if (express)
+        tcp_express_take(ep, fd);
+    else
+        tcp_take(ep, fd);
 }
 
 /* --- messages ------------------------------------------------------------- */
@@ -201,11 +213,14 @@ static bool say(struct tcp_conn *conn, const void *message, size_t bytes)
 /* What a proof of one side is made of. */
 static struct transport_proof terms(const struct tcp_conn *conn, enum side side)
 {
-    static const char *const labels[2] = {"tcp connector", "tcp listener"};
+    static const char *const labels[2][2] = {
+        {"tcp connector", "tcp listener"},
+        {"tcp express connector", "tcp express listener"},
+    };
 
     return (struct transport_proof){
         .secret = conn->ctx->secret,
-        .label = labels[side],
+        .label = labels[conn->express][side],
         .from = conn->from,
         .to = conn->to,
         .nonces = {conn->nonces[CONNECTOR], conn->nonces[LISTENER]},
@@ -260,7 +275,7 @@ static void on_connected(struct tcp_conn *conn)
     if (!make_nonce(conn, CONNECTOR))
         return;
     epoll_ctl(conn->ctx->epoll, EPOLL_CTL_MOD, conn->fd, &event);
-    memcpy(hello.magic, hello_magic, sizeof(hello.magic));
+    memcpy(hello.magic, hello_magic[conn->express], sizeof(hello.magic));
     memcpy(hello.nonce, conn->nonces[CONNECTOR], sizeof(hello.nonce));
     conn->stage = TCP_AWAIT_CHALLENGE;
     say(conn, &hello, sizeof(hello));
@@ -273,7 +288,9 @@ static void on_hello(struct tcp_conn *conn)
     struct hello hello;
 
     memcpy(&hello, conn->message, sizeof(hello));
-    if (memcmp(hello.magic, hello_magic, sizeof(hello.magic)) ||
+    conn->express =
+        !memcmp(hello.magic, hello_magic[true], sizeof(hello.magic));
+    if (memcmp(hello.magic, hello_magic[conn->express], sizeof(hello.magic)) ||
         hello.to != ctx->rank || hello.from <= ctx->rank ||
         hello.from >= ctx->nranks) {
         fail(conn, "it is not a rank of this communicator");
@@ -306,6 +323,14 @@ static void on_challenge(struct tcp_conn *conn)
     say(conn, &reply, sizeof(reply));
 }
 
+/* Does the endpoint wait for this connection? */
+static bool is_awaited(const struct tcp_conn *conn)
+{
+    const struct shunt_transport_ep *ep = conn->ctx->eps[conn->from];
+
+    return conn->express ? tcp_express_awaits(ep) : !ep->up && !ep->failed;
+}
+
 static void on_proof(struct tcp_conn *conn)
 {
     struct shunt_transport_ep *ep;
@@ -316,7 +341,7 @@ static void on_proof(struct tcp_conn *conn)
         return;
     }
     ep = tcp_endpoint(conn->ctx, conn->from);
-    if (!ep || ep->up || ep->failed) {
+    if (!ep || !is_awaited(conn)) {
         fail(conn, !ep ? "out of memory" : "the rank is connected, or failed");
         return;
     }
@@ -346,10 +371,8 @@ static void on_accept(struct tcp_conn *conn)
 
 static void on_ready(struct tcp_conn *conn)
 {
-    struct shunt_transport_ep *ep = conn->ctx->eps[conn->from];
-
-    if (memcmp(conn->message, ready_magic, sizeof(ready_magic)) || ep->up ||
-        ep->failed)
+    if (memcmp(conn->message, ready_magic, sizeof(ready_magic)) ||
+        !is_awaited(conn))
         fail(conn, "it is not ready");
     else
         settle(conn, conn->from);

@@ -4,7 +4,8 @@
  *
  * A connection is unauthenticated until its proof has arrived (handshake.c), and
  * is kept apart from the ranks until then, for a limited time. When all ranks
- * are connected nothing listens any more.
+ * are connected nothing listens any more, but while a second connection of one of
+ * them is awaited (express.c).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -119,6 +120,7 @@ enum shunt_status tcp_listen(struct shunt_transport_ctx *ctx, char *why,
         return SHUNT_ERR_SYSTEM;
     }
     ctx->port = port_of(ctx->listen);
+    ctx->paused = false;
     return SHUNT_OK;
 }
 
@@ -169,7 +171,8 @@ void tcp_stop_listening(struct shunt_transport_ctx *ctx, int error)
         return;
     for (conn = ctx->conns; conn; conn = next) {
         next = conn->next;
-        tcp_conn_drop(conn);
+        if (conn->listener || conn->look)
+            tcp_conn_drop(conn);
     }
 }
 

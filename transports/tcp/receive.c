@@ -16,14 +16,14 @@
 
 /* --- puts ----------------------------------------------------------------- */
 
-static void refuse_put(struct shunt_transport_ep *ep)
+static void refuse_put(struct tcp_line *line)
 {
-    struct tcp_arrival *a = &ep->arrival;
+    struct tcp_arrival *a = &line->arrival;
 
     tcp_reg_drop(a->reg);
     tcp_reg_drop(a->signal_reg);
     a->reg = a->signal_reg = NULL;
-    ep->refused++;
+    line->ep->refused++;
 }
 
 static struct shunt_transport_reg *hold(struct shunt_transport_ctx *ctx,
@@ -37,16 +37,16 @@ static struct shunt_transport_reg *hold(struct shunt_transport_ctx *ctx,
 
 /* A put begins. If it writes outside our registrations it has no effect, and
  * its payload is dropped. */
-static void begin_put(struct shunt_transport_ep *ep,
-                      const struct tcp_header *header)
+static void begin_put(struct tcp_line *line, const struct tcp_header *header)
 {
-    struct tcp_arrival *a = &ep->arrival;
+    struct shunt_transport_ctx *ctx = line->ep->ctx;
+    struct tcp_arrival *a = &line->arrival;
     bool right;
 
     a->header = *header;
     a->left = header->bytes;
-    a->reg = hold(ep->ctx, header->region);
-    a->signal_reg = hold(ep->ctx, header->signal_region);
+    a->reg = hold(ctx, header->region);
+    a->signal_reg = hold(ctx, header->signal_region);
     right = header->region
                 ? a->reg && transport_region_has(&a->reg->region,
                                                  header->offset, header->bytes)
@@ -56,12 +56,12 @@ static void begin_put(struct shunt_transport_ep *ep,
                 transport_region_has(&a->signal_reg->region,
                                      header->signal_offset, 8);
     if (!right)
-        refuse_put(ep);
+        refuse_put(line);
 }
 
-static void end_put(struct shunt_transport_ep *ep)
+static void end_put(struct tcp_line *line)
 {
-    struct tcp_arrival *a = &ep->arrival;
+    struct tcp_arrival *a = &line->arrival;
 
     /* Words that were withdrawn belong to the caller again. */
     if (a->signal_reg && !a->signal_reg->region.withdrawn)
@@ -72,9 +72,9 @@ static void end_put(struct shunt_transport_ep *ep)
     a->reg = a->signal_reg = NULL;
 }
 
-void tcp_drop_arrival(struct shunt_transport_ep *ep)
+void tcp_drop_arrival(struct tcp_line *line)
 {
-    struct tcp_arrival *a = &ep->arrival;
+    struct tcp_arrival *a = &line->arrival;
 
     tcp_reg_drop(a->reg);
     tcp_reg_drop(a->signal_reg);
@@ -82,165 +82,171 @@ void tcp_drop_arrival(struct shunt_transport_ep *ep)
 }
 
 /* Where the rest of the payload goes; NULL: it is dropped. */
-static unsigned char *place_of_rest(struct shunt_transport_ep *ep)
+static unsigned char *place_of_rest(struct tcp_line *line)
 {
-    struct tcp_arrival *a = &ep->arrival;
+    struct tcp_arrival *a = &line->arrival;
 
     if (!a->reg)
         return NULL;
     if (a->reg->region.withdrawn) { /* it belongs to the caller again */
-        refuse_put(ep);
+        refuse_put(line);
         return NULL;
     }
     return (unsigned char *)a->reg->region.memory.addr + a->header.offset +
            (a->header.bytes - a->left);
 }
 
-static void payload_came(struct shunt_transport_ep *ep, size_t bytes)
+static void payload_came(struct tcp_line *line, size_t bytes)
 {
-    ep->arrival.left -= bytes;
-    if (!ep->arrival.left)
-        end_put(ep);
+    line->arrival.left -= bytes;
+    if (!line->arrival.left)
+        end_put(line);
 }
 
 /* --- messages ------------------------------------------------------------- */
 
-static void on_flush(struct shunt_transport_ep *ep,
-                     const struct tcp_header *header)
+static void on_flush(struct tcp_line *line, const struct tcp_header *header)
 {
+    struct shunt_transport_ep *ep = line->ep;
     const struct tcp_header answer = {
         .kind = TCP_FLUSHED,
         .serial = header->serial,
         .bytes = ep->refused,
     };
+    enum shunt_status status;
 
     if (transport_process_ended(ep->pidfd))
         return;
     /* Without the answer the peer would wait for ever. */
-    if (tcp_tell(ep, &answer))
+    status = tcp_tell(line, &answer);
+    if (status && status != SHUNT_IN_PROGRESS)
         tcp_broken(ep, ENOMEM);
     ep->refused = 0;
 }
 
-static void on_bye(struct shunt_transport_ep *ep)
+static void on_bye(struct tcp_line *line)
 {
-    const struct tcp_header answer = {.kind = TCP_BYE_HEARD};
-
-    tcp_tell(ep, &answer);
-    ep->left = true;
-    ep->ctx->news = true;
+    line->bye = true;
+    tcp_hear_bye(line->ep);
 }
 
-static void on_message(struct shunt_transport_ep *ep,
-                       const struct tcp_header *header)
+static void on_message(struct tcp_line *line, const struct tcp_header *header)
 {
+    struct shunt_transport_ep *ep = line->ep;
+
     ep->ctx->events++;
     switch (header->kind) {
     case TCP_PUT:
-        begin_put(ep, header);
-        if (!ep->arrival.left)
-            end_put(ep);
+        begin_put(line, header);
+        if (!line->arrival.left)
+            end_put(line);
         break;
     case TCP_FLUSH:
-        on_flush(ep, header);
+        on_flush(line, header);
         break;
     case TCP_FLUSHED:
-        ep->flush_done = header->serial;
+        line->flush_done = header->serial;
         if (header->bytes)
             ep->put_lost = SHUNT_ERR_INVALID;
         break;
     case TCP_WAKE:
         break;
     case TCP_BYE:
-        on_bye(ep);
+        on_bye(line);
         break;
     case TCP_BYE_HEARD:
         ep->bye_heard = true;
         break;
+    case TCP_EXPRESS_ASK:
+    case TCP_EXPRESS_PORT:
+    case TCP_EXPRESS_NONE:
+    case TCP_EXPRESS_FROM_HERE:
+        tcp_express_message(ep, header);
+        break;
     default: /* nothing that follows can be understood */
         tcp_broken(ep, EPROTO);
-        tcp_close_conn(ep);
+        tcp_close_lines(ep);
     }
 }
 
 /* Work off what is in the buffer; the beginning of a header is kept. */
-static void consume(struct shunt_transport_ep *ep, const unsigned char *from,
+static void consume(struct tcp_line *line, const unsigned char *from,
                     size_t bytes)
 {
-    while (bytes > 0 && ep->fd >= 0) {
+    while (bytes > 0 && line->fd >= 0) {
         struct tcp_header header;
 
-        if (ep->arrival.left > 0) {
-            size_t n = bytes < ep->arrival.left ? bytes : ep->arrival.left;
-            unsigned char *to = place_of_rest(ep);
+        if (line->arrival.left > 0) {
+            size_t n = bytes < line->arrival.left ? bytes : line->arrival.left;
+            unsigned char *to = place_of_rest(line);
 
             if (to)
                 memcpy(to, from, n);
-            payload_came(ep, n);
+            payload_came(line, n);
             from += n;
             bytes -= n;
             continue;
         }
         if (bytes < sizeof(header)) {
-            memcpy(ep->part, from, bytes);
-            ep->part_bytes = bytes;
+            memcpy(line->part, from, bytes);
+            line->part_bytes = bytes;
             return;
         }
         memcpy(&header, from, sizeof(header));
         from += sizeof(header);
         bytes -= sizeof(header);
-        on_message(ep, &header);
+        on_message(line, &header);
     }
 }
 
 /* Read once. The bytes that came; `*asked`: at most so many could have. */
-static ssize_t read_once(struct shunt_transport_ep *ep, size_t *asked)
+static ssize_t read_once(struct tcp_line *line, size_t *asked)
 {
-    struct shunt_transport_ctx *ctx = ep->ctx;
-    unsigned char *to = ep->arrival.left > 0 ? place_of_rest(ep) : NULL;
-    size_t direct = to ? ep->arrival.left : 0, kept = ep->part_bytes;
+    struct shunt_transport_ctx *ctx = line->ep->ctx;
+    unsigned char *to = line->arrival.left > 0 ? place_of_rest(line) : NULL;
+    size_t direct = to ? line->arrival.left : 0, kept = line->part_bytes;
     struct iovec pieces[2];
     int count = 0;
     ssize_t n;
 
     if (to)
         pieces[count++] = (struct iovec){to, direct};
-    memcpy(ctx->buffer, ep->part, kept);
+    memcpy(ctx->buffer, line->part, kept);
     pieces[count++] =
         (struct iovec){ctx->buffer + kept, sizeof(ctx->buffer) - kept};
     *asked = direct + sizeof(ctx->buffer) - kept;
     do
-        n = readv(ep->fd, pieces, count);
+        n = readv(line->fd, pieces, count);
     while (n < 0 && errno == EINTR);
     if (n <= 0)
         return n;
     ctx->events++;
-    ep->reads++;
+    line->ep->reads++;
     if (to)
-        payload_came(ep, (size_t)n < direct ? (size_t)n : direct);
+        payload_came(line, (size_t)n < direct ? (size_t)n : direct);
     if ((size_t)n > direct) {
-        ep->part_bytes = 0;
-        consume(ep, ctx->buffer, kept + (size_t)n - direct);
+        line->part_bytes = 0;
+        consume(line, ctx->buffer, kept + (size_t)n - direct);
     }
     return n;
 }
 
-bool tcp_receive(struct shunt_transport_ep *ep)
+bool tcp_receive(struct tcp_line *line)
 {
     for (int i = 0; i < READS; i++) {
         size_t asked;
         ssize_t n;
 
-        if (ep->fd < 0)
+        if (line->fd < 0)
             return false;
-        n = read_once(ep, &asked);
+        n = read_once(line, &asked);
         if (n < 0 && (errno == EAGAIN || errno == ENOMEM))
             return false;
         if (n <= 0) {
             const int error = n < 0 ? errno : 0;
 
-            tcp_broken(ep, error);
-            tcp_close_conn(ep);
+            tcp_line_failed(line, error);
+            tcp_line_close(line);
             return false;
         }
         if ((size_t)n < asked)

@@ -12,27 +12,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/uio.h>
 
 #include "transports/tcp/tcp.h"
 
 #define MAX_SENDS 1024 /* messages in the queue of a peer */
 #define BATCH 32       /* messages in one call of the kernel */
-
-/* Ask the epoll whether the socket has room. */
-static void watch_room(struct shunt_transport_ep *ep, bool watch)
-{
-    struct epoll_event event = {
-        .events = watch ? EPOLLIN | EPOLLOUT : EPOLLIN,
-        .data.ptr = &ep->watch,
-    };
-
-    if (ep->watched == watch || ep->fd < 0)
-        return;
-    ep->watched = watch;
-    epoll_ctl(ep->ctx->epoll, EPOLL_CTL_MOD, ep->fd, &event);
-}
 
 /* --- the queue ------------------------------------------------------------ */
 
@@ -52,39 +37,39 @@ static void give_spare(struct shunt_transport_ctx *ctx, struct tcp_send *send)
     ctx->spare = send;
 }
 
-static void enqueue(struct shunt_transport_ep *ep, struct tcp_send *send)
+static void enqueue(struct tcp_line *line, struct tcp_send *send)
 {
     tcp_reg_hold(send->reg);
     if (send->pending)
         ++*send->pending;
     send->next = NULL;
-    if (ep->first)
-        *ep->last = send;
+    if (line->first)
+        *line->last = send;
     else
-        ep->first = send;
-    ep->last = &send->next;
-    ep->sends++;
-    watch_room(ep, true);
+        line->first = send;
+    line->last = &send->next;
+    line->sends++;
+    tcp_line_watch(line);
 }
 
 /* The first message was sent, or will not be. */
-static void dequeue(struct shunt_transport_ep *ep)
+static void dequeue(struct tcp_line *line)
 {
-    struct tcp_send *send = ep->first;
+    struct tcp_send *send = line->first;
 
-    ep->first = send->next;
-    ep->sends--;
+    line->first = send->next;
+    line->sends--;
     if (send->pending)
         --*send->pending;
     tcp_reg_drop(send->reg);
-    give_spare(ep->ctx, send);
+    give_spare(line->ep->ctx, send);
 }
 
-void tcp_drop_sends(struct shunt_transport_ep *ep)
+void tcp_drop_sends(struct tcp_line *line)
 {
-    while (ep->first)
-        dequeue(ep);
-    watch_room(ep, false);
+    while (line->first)
+        dequeue(line);
+    tcp_line_watch(line);
 }
 
 /* --- the socket ----------------------------------------------------------- */
@@ -117,7 +102,7 @@ static size_t bytes_of(const struct iovec *pieces, int count)
 }
 
 /* The bytes that the socket took; -1: the connection is broken. */
-static ssize_t write_some(struct shunt_transport_ep *ep, struct iovec *pieces,
+static ssize_t write_some(struct tcp_line *line, struct iovec *pieces,
                           int count)
 {
     struct msghdr message = {
@@ -127,45 +112,45 @@ static ssize_t write_some(struct shunt_transport_ep *ep, struct iovec *pieces,
     ssize_t n;
 
     do
-        n = sendmsg(ep->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        n = sendmsg(line->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
     if (n >= 0)
         return n;
     if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)
         return 0;
-    tcp_broken(ep, errno);
+    tcp_line_failed(line, errno);
     return -1;
 }
 
-void tcp_push(struct shunt_transport_ep *ep)
+void tcp_push(struct tcp_line *line)
 {
-    while (ep->first && ep->fd >= 0) {
+    while (line->first && line->fd >= 0 && !line->failed) {
         struct iovec pieces[2 * BATCH];
-        struct tcp_send *send = ep->first;
+        struct tcp_send *send = line->first;
         size_t done;
         int count = 0;
         ssize_t n;
 
         for (int i = 0; i < BATCH && send; i++, send = send->next)
             count += pieces_of(send, pieces + count);
-        n = write_some(ep, pieces, count);
+        n = write_some(line, pieces, count);
         if (n < 0)
             return;
-        for (done = (size_t)n; ep->first;) {
-            size_t rest =
-                sizeof(ep->first->header) + ep->first->bytes - ep->first->sent;
+        for (done = (size_t)n; line->first;) {
+            size_t rest = sizeof(line->first->header) + line->first->bytes -
+                          line->first->sent;
 
             if (done < rest) {
-                ep->first->sent += done;
+                line->first->sent += done;
                 break;
             }
             done -= rest;
-            dequeue(ep);
+            dequeue(line);
         }
         if ((size_t)n < bytes_of(pieces, count))
             return; /* progress() calls again when there is room */
     }
-    watch_room(ep, false);
+    tcp_line_watch(line);
 }
 
 static const struct shunt_transport_piece no_tail[SHUNT_TRANSPORT_PIECES];
@@ -195,46 +180,53 @@ static void keep_piece(struct tcp_send *send,
     send->bytes += piece->bytes;
 }
 
+/* This connection takes no more. As long as the other one may bring what the peer
+ * has sent, the peer does not count as lost. */
+static enum shunt_status ended(const struct shunt_transport_ep *ep)
+{
+    return tcp_is_ending(ep) ? SHUNT_IN_PROGRESS : SHUNT_ERR_PEER;
+}
+
 /* Send a message and its tail (shunt_transport_put.tail): at once, or as room
  * allows. */
-static enum shunt_status post(struct shunt_transport_ep *ep,
+static enum shunt_status post(struct tcp_line *line,
                               const struct tcp_send *message,
                               const struct shunt_transport_piece *tail)
 {
-    struct shunt_transport_ctx *ctx = ep->ctx;
+    struct shunt_transport_ctx *ctx = line->ep->ctx;
     struct tcp_send *send;
 
-    if (ep->fd < 0 || ep->broken)
-        return SHUNT_ERR_PEER;
+    if (line->fd < 0 || line->failed || line->ep->broken)
+        return ended(line->ep);
     send = take_spare(ctx);
     if (!send)
         return tcp_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     *send = *message;
-    if (!ep->first) {
+    if (!line->first) {
         struct iovec pieces[2 + SHUNT_TRANSPORT_PIECES];
         int count = pieces_of(send, pieces);
         ssize_t n;
 
         count += add_tail(pieces + count, tail);
-        n = write_some(ep, pieces, count);
+        n = write_some(line, pieces, count);
         if (n < 0 || (size_t)n == bytes_of(pieces, count)) {
             give_spare(ctx, send);
-            return n < 0 ? SHUNT_ERR_PEER : SHUNT_OK;
+            return n < 0 ? ended(line->ep) : SHUNT_OK;
         }
         send->sent = (size_t)n;
     }
     for (int i = 0; i < SHUNT_TRANSPORT_PIECES; i++)
         keep_piece(send, &tail[i]);
-    enqueue(ep, send);
+    enqueue(line, send);
     return SHUNT_OK;
 }
 
-enum shunt_status tcp_tell(struct shunt_transport_ep *ep,
+enum shunt_status tcp_tell(struct tcp_line *line,
                            const struct tcp_header *header)
 {
     const struct tcp_send message = {.header = *header};
 
-    return post(ep, &message, no_tail);
+    return post(line, &message, no_tail);
 }
 
 /* --- puts ----------------------------------------------------------------- */
@@ -277,6 +269,7 @@ enum shunt_status tcp_put(struct shunt_transport_ep *ep,
         .reg = bytes > 0 ? put->reg : NULL,
         .pending = put->pending,
     };
+    struct tcp_line *line = &ep->line[TCP_MAIN];
     enum shunt_status status;
 
     if (ep->gone || ep->broken || ep->left)
@@ -296,26 +289,49 @@ enum shunt_status tcp_put(struct shunt_transport_ep *ep,
     }
     if (!message.header.region && !message.header.signal_region)
         return SHUNT_OK;
-    if (ep->sends >= MAX_SENDS) {
+    if (put->channel < SHUNT_TRANSPORT_BULK) {
+        tcp_express_consider(ep);
+        line = tcp_line_of_short(ep);
+    }
+    if (line->sends >= MAX_SENDS) {
         ep->ctx->full++;
         return SHUNT_IN_PROGRESS;
     }
     ep->ctx->puts++;
     ep->ctx->put_bytes += bytes;
+    ep->ctx->expressed += line != &ep->line[TCP_MAIN];
+    ep->unwatched += bytes;
     ep->unflushed = true;
     ep->flush_stale = true;
-    status = post(ep, &message, put->tail);
+    status = post(line, &message, put->tail);
     return status == SHUNT_ERR_PEER ? lost(ep) : status;
+}
+
+/* Ask on both connections. */
+static enum shunt_status ask_flush(struct shunt_transport_ep *ep)
+{
+    const struct tcp_header header = {
+        .kind = TCP_FLUSH,
+        .serial = ++ep->flush_asked,
+    };
+
+    for (int i = 0; i < TCP_LINES; i++) {
+        struct tcp_line *line = &ep->line[i];
+        enum shunt_status status;
+
+        if (line != &ep->line[TCP_MAIN] && line != tcp_line_of_short(ep))
+            continue;
+        status = tcp_tell(line, &header);
+        if (status)
+            return status;
+        line->flush_asked = header.serial;
+    }
+    ep->flush_stale = false;
+    return SHUNT_IN_PROGRESS;
 }
 
 enum shunt_status tcp_flush(struct shunt_transport_ep *ep)
 {
-    struct tcp_header header = {
-        .kind = TCP_FLUSH,
-        .serial = ep->flush_asked + 1,
-    };
-    enum shunt_status status;
-
     if (ep->put_lost)
         return take_failure(ep);
     if (!ep->unflushed)
@@ -323,15 +339,13 @@ enum shunt_status tcp_flush(struct shunt_transport_ep *ep)
     if (ep->gone || ep->broken || ep->left)
         return lost(ep);
     if (ep->flush_stale) {
-        status = tcp_tell(ep, &header);
-        if (status)
-            return status == SHUNT_ERR_PEER ? lost(ep) : status;
-        ep->flush_asked = header.serial;
-        ep->flush_stale = false;
-        return SHUNT_IN_PROGRESS;
+        enum shunt_status status = ask_flush(ep);
+
+        return status == SHUNT_ERR_PEER ? lost(ep) : status;
     }
-    if (ep->flush_done != ep->flush_asked)
-        return SHUNT_IN_PROGRESS;
+    for (int i = 0; i < TCP_LINES; i++)
+        if (ep->line[i].flush_done != ep->line[i].flush_asked)
+            return SHUNT_IN_PROGRESS;
     ep->unflushed = false;
     return SHUNT_OK;
 }
@@ -339,10 +353,11 @@ enum shunt_status tcp_flush(struct shunt_transport_ep *ep)
 void tcp_wake(struct shunt_transport_ep *ep)
 {
     const struct tcp_header header = {.kind = TCP_WAKE};
+    struct tcp_line *line = tcp_line_of_short(ep);
 
     /* A message under way wakes the peer, too. */
-    if (!ep->gone && !ep->left && !ep->first)
-        tcp_tell(ep, &header);
+    if (!ep->gone && !ep->left && !line->first)
+        tcp_tell(line, &header);
 }
 
 size_t tcp_counters(const struct shunt_transport_ctx *ctx,
@@ -352,6 +367,7 @@ size_t tcp_counters(const struct shunt_transport_ctx *ctx,
         {"messages", ctx->puts},
         {"bytes", ctx->put_bytes},
         {"retries", ctx->full},
+        {"express", ctx->expressed},
     };
     const size_t count = sizeof(all) / sizeof(all[0]);
 

@@ -140,7 +140,8 @@ static void forked(void *arg)
 
         if (!ep)
             continue;
-        transport_close(&ep->fd);
+        for (int i = 0; i < TCP_LINES; i++)
+            transport_close(&ep->line[i].fd);
         transport_close(&ep->pidfd);
     }
 }
@@ -191,14 +192,19 @@ static enum shunt_status tcp_open(const struct shunt_transport_params *params,
     return SHUNT_OK;
 }
 
+static bool has_unsent(const struct shunt_transport_ep *ep)
+{
+    return ep->line[TCP_MAIN].first || ep->line[TCP_EXPRESS].first;
+}
+
 /* Has any peer not answered our BYE yet, or not been sent it? */
 static bool unheard(const struct shunt_transport_ctx *ctx)
 {
     for (int p = 0; p < ctx->nranks; p++) {
         const struct shunt_transport_ep *ep = ctx->eps[p];
 
-        if (ep && ep->fd >= 0 && !ep->broken &&
-            (ep->first || (!ep->left && !ep->bye_heard)))
+        if (ep && ep->line[TCP_MAIN].fd >= 0 && !ep->broken &&
+            (has_unsent(ep) || (!ep->left && !ep->bye_heard)))
             return true;
     }
     return false;
@@ -217,9 +223,15 @@ static void say_bye(struct shunt_transport_ctx *ctx)
     const int64_t deadline = tcp_now() + BYE_MS;
     struct pollfd pfd = {.fd = ctx->epoll, .events = POLLIN};
 
-    for (int p = 0; p < ctx->nranks; p++)
-        if (ctx->eps[p] && !ctx->eps[p]->left)
-            tcp_tell(ctx->eps[p], &bye);
+    for (int p = 0; p < ctx->nranks; p++) {
+        struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (!ep || ep->left)
+            continue;
+        tcp_tell(&ep->line[TCP_MAIN], &bye);
+        if (tcp_line_of_short(ep) != &ep->line[TCP_MAIN])
+            tcp_tell(&ep->line[TCP_EXPRESS], &bye);
+    }
     while (unheard(ctx) && tcp_now() < deadline)
         if (!tcp_progress(ctx))
             poll(&pfd, 1, 10);
@@ -229,7 +241,7 @@ static void free_endpoint(struct shunt_transport_ep *ep)
 {
     if (!ep)
         return;
-    tcp_close_conn(ep);
+    tcp_close_lines(ep);
     tcp_unwatch(ep->ctx, &ep->pidfd);
     while (ep->remotes)
         tcp_release(ep, (struct shunt_transport_remote *)(void *)ep->remotes);
@@ -272,6 +284,8 @@ static const char *tcp_error(const struct shunt_transport_ctx *ctx)
 
 static void on_event(const struct tcp_watch *watch, uint32_t events)
 {
+    struct tcp_line *line;
+
     switch (watch->kind) {
     case TCP_WATCH_LISTEN:
         tcp_accept(watch->of);
@@ -279,35 +293,16 @@ static void on_event(const struct tcp_watch *watch, uint32_t events)
     case TCP_WATCH_HANDSHAKE:
         tcp_conn_event(watch->of);
         break;
-    case TCP_WATCH_PEER:
+    case TCP_WATCH_LINE:
+        line = watch->of;
         if (events & EPOLLOUT)
-            tcp_push(watch->of);
-        if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-            tcp_receive(watch->of);
+            tcp_push(line);
+        if (line->reads && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+            tcp_receive(line);
         break;
     case TCP_WATCH_PROCESS:
         tcp_process_ended(watch->of);
         break;
-    }
-}
-
-/* Mark the peers that left or were lost as gone. What they sent before is read
- * first. */
-static void note_losses(struct shunt_transport_ctx *ctx)
-{
-    ctx->news = false;
-    for (int p = 0; p < ctx->nranks; p++) {
-        struct shunt_transport_ep *ep = ctx->eps[p];
-
-        if (!ep || ep->gone || (!ep->left && !ep->broken))
-            continue;
-        if (ep->broken) {
-            while (tcp_receive(ep))
-                ;
-            tcp_close_conn(ep);
-        }
-        ep->gone = true;
-        ctx->events++;
     }
 }
 
@@ -320,14 +315,16 @@ static int tcp_progress(struct shunt_transport_ctx *ctx)
     for (int i = 0; i < n; i++)
         on_event(events[i].data.ptr, events[i].events);
     /* Not sooner: it drops connections that a later event may be about. */
-    if (ctx->connected == ctx->unreached)
+    if (ctx->awaited)
+        tcp_express_expire(ctx);
+    if (ctx->connected == ctx->unreached && !ctx->awaited)
         tcp_stop_listening(ctx, 0);
     if (ctx->conns) {
         tcp_conns_expire(ctx);
         tcp_resume_listening(ctx);
     }
     if (ctx->news)
-        note_losses(ctx);
+        tcp_note_losses(ctx);
     return (int)ctx->events;
 }
 
@@ -361,7 +358,7 @@ static bool tcp_left(const struct shunt_transport_ep *ep)
 static bool tcp_busy(const struct shunt_transport_ctx *ctx)
 {
     for (int p = 0; p < ctx->nranks; p++)
-        if (ctx->eps[p] && !ctx->eps[p]->gone && ctx->eps[p]->first)
+        if (ctx->eps[p] && !ctx->eps[p]->gone && has_unsent(ctx->eps[p]))
             return true;
     return false;
 }
@@ -399,14 +396,15 @@ static enum shunt_status tcp_let_go(struct shunt_transport_ep *ep,
 {
     bool lent = false;
 
-    for (const struct tcp_send *send = ep->first; send; send = send->next)
-        lent |= send->pending != NULL;
+    for (int i = 0; i < TCP_LINES; i++)
+        for (const struct tcp_send *s = ep->line[i].first; s; s = s->next)
+            lent |= s->pending != NULL;
     if (!lent)
         return SHUNT_OK;
     if (!by_force)
         return SHUNT_IN_PROGRESS;
     tcp_broken(ep, ECANCELED);
-    tcp_close_conn(ep);
+    tcp_close_lines(ep);
     return SHUNT_OK;
 }
 

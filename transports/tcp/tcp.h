@@ -2,16 +2,19 @@
 /*
  * Inside the tcp transport: what its files share.
  *
- * A pair of ranks has one TCP connection. A put is a message: its header says
- * where the payload goes and which word to raise. The sender's kernel reads the
- * payload from the caller's memory, and the receiver's kernel writes it to its
- * place in the window: nothing is copied between. The stream keeps the order of
- * puts, so a signal is raised when its message has been read.
+ * A pair of ranks has one TCP connection, the main one. A put is a message: its
+ * header says where the payload goes and which word to raise. The sender's kernel
+ * reads the payload from the caller's memory, and the receiver's kernel writes it
+ * to its place in the window: nothing is copied between. The stream keeps the
+ * order of puts, so a signal is raised when its message has been read. A pair
+ * whose short messages wait behind payload gets a second connection, the express
+ * one, which carries the channels below SHUNT_TRANSPORT_BULK from then on.
  *
  *     address.c    interfaces, addresses, and in which order to try a peer's
  *     listen.c     listening, unauthenticated peers
  *     handshake.c  the proofs of the secret
  *     connect.c    connecting to a peer, and losing it
+ *     express.c    the second connection
  *     memory.c     registrations and remotes
  *     send.c       puts, flush, wake, and what a full socket did not take
  *     receive.c    headers, payloads, signals
@@ -48,13 +51,18 @@ enum tcp_kind {
     TCP_WAKE,
     TCP_BYE,
     TCP_BYE_HEARD,
+    /* express.c, on the main connection */
+    TCP_EXPRESS_ASK,
+    TCP_EXPRESS_PORT,
+    TCP_EXPRESS_NONE,
+    TCP_EXPRESS_FROM_HERE,
 };
 
 struct tcp_header {
     uint32_t kind;
     uint32_t serial; /* of FLUSH and FLUSHED */
     /* PUT: bytes of payload, which follow; FLUSHED: the number of puts that
-     * were refused */
+     * were refused; EXPRESS_PORT: the port, or 0 */
     uint64_t bytes;
     uint64_t region; /* 0: no payload */
     uint64_t offset;
@@ -90,7 +98,7 @@ struct tcp_watch {
     enum {
         TCP_WATCH_LISTEN,    /* a context's port */
         TCP_WATCH_HANDSHAKE, /* a tcp_conn */
-        TCP_WATCH_PEER,      /* an endpoint's connection */
+        TCP_WATCH_LINE,      /* a tcp_line */
         TCP_WATCH_PROCESS,   /* an endpoint's pidfd */
     } kind;
     void *of;
@@ -115,6 +123,7 @@ struct tcp_conn {
     bool listener;
     int peer;     /* that we connect to */
     bool look;    /* only to see whether it is there: connect.c */
+    bool express; /* it will be the second one of the pair */
     int from, to; /* ranks: of the connector and of the listener; -1: unknown */
     int64_t deadline;
     unsigned char nonces[2][TRANSPORT_NONCE];
@@ -151,13 +160,45 @@ struct tcp_arrival {
     uint64_t left;                          /* bytes of payload */
 };
 
+/* A connection of an endpoint. */
+struct tcp_line {
+    struct tcp_watch watch;
+    struct shunt_transport_ep *ep;
+    int fd;          /* -1: not connected, or not any more */
+    uint32_t events; /* that the epoll watches; 0: it is not there */
+    bool reads;      /* what comes is read */
+    bool failed;     /* it ended, or sending failed */
+    bool bye;        /* the peer's BYE has come */
+
+    /* sending */
+    struct tcp_send *first, **last;
+    unsigned sends;
+    uint32_t flush_asked, flush_done;
+
+    /* receiving */
+    struct tcp_arrival arrival;
+    unsigned char part[sizeof(struct tcp_header)]; /* of a header */
+    size_t part_bytes;
+};
+
+enum { TCP_MAIN, TCP_EXPRESS, TCP_LINES };
+
+/* How far the express connection has come: express.c. */
+enum tcp_express {
+    TCP_EXPRESS_UNASKED,
+    TCP_EXPRESS_ASKED,   /* the connector: it wants a port to connect to, */
+    TCP_EXPRESS_CALLING, /* and connects to it */
+    TCP_EXPRESS_AWAITED, /* the listener: a port is open */
+    TCP_EXPRESS_UP,
+    TCP_EXPRESS_FAILED, /* and is not tried again */
+};
+
 struct shunt_transport_ep {
-    struct tcp_watch watch;         /* of the connection, */
-    struct tcp_watch process_watch; /* and of pidfd */
+    struct tcp_watch process_watch; /* of pidfd */
     struct shunt_transport_ctx *ctx;
     int peer;
-    int fd;    /* -1: not connected, or not any more */
     int pidfd; /* of a peer on this host, or -1 */
+    struct tcp_line line[TCP_LINES];
     struct transport_link *remotes;
 
     /* connecting */
@@ -176,31 +217,30 @@ struct shunt_transport_ep {
     int64_t deadline;  /* to give up */
     int64_t look_at;   /* of the listener: whether the peer is there */
 
+    /* the express connection */
+    enum tcp_express express;
+    int64_t express_deadline; /* of the listener */
+    size_t unwatched;         /* bytes put since the backlog was looked at */
+
     /* losing */
-    bool left;   /* its BYE has arrived */
+    bool left;   /* it has said BYE */
     bool broken; /* the connection or the process ended */
     bool gone;   /* left or broken, as of the last progress() */
     bool bye_heard;
     int error; /* errno of the connection, or 0 */
-    /* its process has ended: when it counts as lost, if nothing comes until
-     * then; and ep.reads when that was set */
+    /* its process, or one of two connections, has ended: when it counts as
+     * lost, if nothing comes until then; and ep.reads when that was set */
     int64_t silent_at;
     unsigned reads_seen;
 
     /* sending */
-    struct tcp_send *first, **last;
-    unsigned sends;
-    bool watched;               /* for room in the socket */
     enum shunt_status put_lost; /* returned by the next put or flush */
     bool unflushed;             /* puts since the last complete flush */
     bool flush_stale;           /* puts since flush_asked */
-    uint32_t flush_asked, flush_done;
+    uint32_t flush_asked;
 
     /* receiving */
-    unsigned reads; /* that brought something */
-    struct tcp_arrival arrival;
-    unsigned char part[sizeof(struct tcp_header)]; /* of a header */
-    size_t part_bytes;
+    unsigned reads;   /* that brought something */
     uint32_t refused; /* number of its puts refused since the last FLUSHED */
 };
 
@@ -209,6 +249,7 @@ struct shunt_transport_ctx {
     struct transport_fork fork;
     int rank, nranks;
     int unreached, connected; /* peers that will, and do, use this transport */
+    int awaited;              /* express connections */
     bool one_host;            /* no peer is on another host */
     unsigned char secret[32];
     int epoll;
@@ -230,6 +271,7 @@ struct shunt_transport_ctx {
     unsigned events;                /* since progress() began */
     bool news;                      /* a peer left or was lost */
     uint64_t puts, put_bytes, full; /* full: puts for which there was no room */
+    uint64_t expressed;             /* puts by an express connection */
     struct transport_text error;
     _Alignas(64) unsigned char buffer[TCP_BUFFER];
 };
@@ -298,10 +340,44 @@ struct shunt_transport_ep *tcp_endpoint(struct shunt_transport_ctx *ctx,
 void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why);
 /* The handshake is over: the endpoint takes the connection. */
 void tcp_take(struct shunt_transport_ep *ep, int fd);
-/* Its connection ended, by this errno (0: the peer closed it). */
+/* Is this rank the one that connects? */
+bool tcp_connects(const struct shunt_transport_ep *ep);
+/* The peer is lost, by this errno (0: it closed the connection). */
 void tcp_broken(struct shunt_transport_ep *ep, int error);
-void tcp_close_conn(struct shunt_transport_ep *ep);
+/* One of its connections ended: the peer is lost when all that is on its way has
+ * been read, also by the other one. */
+void tcp_line_failed(struct tcp_line *line, int error);
+void tcp_line_take(struct tcp_line *line, int fd);
+void tcp_line_close(struct tcp_line *line);
+/* Let the epoll watch for what is wanted of it. */
+void tcp_line_watch(struct tcp_line *line);
+void tcp_close_lines(struct shunt_transport_ep *ep);
+/* Has the peer said BYE on every connection that it has sent on? Then it has
+ * left, and is told that this was heard. */
+void tcp_hear_bye(struct shunt_transport_ep *ep);
+/* Has one of its connections ended, and may something come by the other? */
+bool tcp_is_ending(const struct shunt_transport_ep *ep);
 void tcp_process_ended(struct shunt_transport_ep *ep);
+/* Mark the peers that left or were lost as gone. What they sent before is read
+ * first. */
+void tcp_note_losses(struct shunt_transport_ctx *ctx);
+
+/* --- express.c ------------------------------------------------------------ */
+
+/* The connection that a short message takes. */
+struct tcp_line *tcp_line_of_short(struct shunt_transport_ep *ep);
+/* A short message is about to be sent: does it need the second connection? */
+void tcp_express_consider(struct shunt_transport_ep *ep);
+/* A message about it. */
+void tcp_express_message(struct shunt_transport_ep *ep,
+                         const struct tcp_header *header);
+/* Does this rank await it? */
+bool tcp_express_awaits(const struct shunt_transport_ep *ep);
+void tcp_express_take(struct shunt_transport_ep *ep, int fd);
+/* Its handshake failed. */
+void tcp_express_give_up(struct shunt_transport_ep *ep);
+/* Give up those that do not come. */
+void tcp_express_expire(struct shunt_transport_ctx *ctx);
 
 /* --- memory.c ------------------------------------------------------------- */
 
@@ -328,12 +404,12 @@ enum shunt_status tcp_put(struct shunt_transport_ep *ep,
 enum shunt_status tcp_flush(struct shunt_transport_ep *ep);
 void tcp_wake(struct shunt_transport_ep *ep);
 /* Send a message without payload. */
-enum shunt_status tcp_tell(struct shunt_transport_ep *ep,
+enum shunt_status tcp_tell(struct tcp_line *line,
                            const struct tcp_header *header);
 /* Send what the socket had no room for. */
-void tcp_push(struct shunt_transport_ep *ep);
+void tcp_push(struct tcp_line *line);
 /* Give up what was not sent. */
-void tcp_drop_sends(struct shunt_transport_ep *ep);
+void tcp_drop_sends(struct tcp_line *line);
 size_t tcp_counters(const struct shunt_transport_ctx *ctx,
                     struct shunt_transport_counter *counters, size_t room);
 
@@ -341,8 +417,8 @@ size_t tcp_counters(const struct shunt_transport_ctx *ctx,
 
 /* Read what has arrived; not more than READS times. False: there is no more,
  * or the connection ended. */
-bool tcp_receive(struct shunt_transport_ep *ep);
+bool tcp_receive(struct tcp_line *line);
 /* Give up the message that is being received. */
-void tcp_drop_arrival(struct shunt_transport_ep *ep);
+void tcp_drop_arrival(struct tcp_line *line);
 
 #endif

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The express connection: a second one of a pair, for what is short.
+ *
+ * The kernel takes megabytes into the buffer of a connection, tens of milliseconds
+ * of a slow link, and an ack or a credit that is put then lies behind them. A pair
+ * in which that happens makes a second connection, and from then on all puts of
+ * the channels below SHUNT_TRANSPORT_BULK take it, so that a channel keeps its
+ * order. Other pairs have none, and pay nothing for it.
+ *
+ *     connector                       listener
+ *     ASK                      ->
+ *                              <-     PORT port     (at once, if it is the
+ *                                                    listener who needs it)
+ *     a connection to that port, with the proofs of handshake.c
+ *     FROM_HERE                ->
+ *                              <-     FROM_HERE
+ *
+ * These are messages on the main connection. FROM_HERE lies behind the short puts
+ * that were sent before; what comes by the express connection is read only after
+ * it. If no connection can be made (a firewall, no descriptor, no port of
+ * SHUNT_TCP_PORTS), the pair goes on without: PORT 0, or NONE of the connector.
+ */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "transports/tcp/tcp.h"
+
+/* What lies before a short put in the kernel, and is not sent yet, is too much
+ * from here on: at 1 Gbit/s that takes 2 ms. */
+#define BACKLOG (256 << 10)
+/* How long the listener's port stays open. */
+#define AWAIT_MS 10000
+
+struct tcp_line *tcp_line_of_short(struct shunt_transport_ep *ep)
+{
+    return &ep->line[ep->express == TCP_EXPRESS_UP ? TCP_EXPRESS : TCP_MAIN];
+}
+
+static enum shunt_status say(struct shunt_transport_ep *ep, uint32_t kind,
+                             uint64_t number)
+{
+    const struct tcp_header header = {.kind = kind, .bytes = number};
+
+    /* What is sent to a process that has ended would make its kernel drop what
+     * is still on its way to us. */
+    if (transport_process_ended(ep->pidfd))
+        return SHUNT_ERR_PEER;
+    return tcp_tell(&ep->line[TCP_MAIN], &header);
+}
+
+static void set_state(struct shunt_transport_ep *ep, enum tcp_express state)
+{
+    ep->ctx->awaited +=
+        (state == TCP_EXPRESS_AWAITED) - (ep->express == TCP_EXPRESS_AWAITED);
+    ep->express = state;
+}
+
+/* By what comes the peer shows that it takes it for connected: then it has
+ * ended. */
+static void check_lost(struct shunt_transport_ep *ep)
+{
+    struct tcp_line *line = &ep->line[TCP_EXPRESS];
+
+    if (line->reads && ep->express == TCP_EXPRESS_FAILED)
+        tcp_line_failed(line, ECONNRESET);
+}
+
+void tcp_express_give_up(struct shunt_transport_ep *ep)
+{
+    if (ep->express == TCP_EXPRESS_UP)
+        return;
+    set_state(ep, TCP_EXPRESS_FAILED);
+    if (tcp_connects(ep))
+        say(ep, TCP_EXPRESS_NONE, 0);
+    check_lost(ep);
+}
+
+/* --- the listener --------------------------------------------------------- */
+
+bool tcp_express_awaits(const struct shunt_transport_ep *ep)
+{
+    return ep->up && ep->express == TCP_EXPRESS_AWAITED;
+}
+
+static void open_port(struct shunt_transport_ep *ep)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    char why[256];
+
+    if (ep->express != TCP_EXPRESS_UNASKED)
+        return;
+    if (ctx->listen < 0 && tcp_listen(ctx, why, sizeof(why))) {
+        if (ctx->host->log)
+            ctx->host->log(SHUNT_TRANSPORT_INFO, "tcp",
+                           "short messages to rank %d wait behind others: %s",
+                           ep->peer, why);
+        tcp_unwatch(ctx, &ctx->listen);
+        set_state(ep, TCP_EXPRESS_FAILED);
+        say(ep, TCP_EXPRESS_PORT, 0);
+        return;
+    }
+    set_state(ep, TCP_EXPRESS_AWAITED);
+    ep->express_deadline = tcp_now() + AWAIT_MS;
+    say(ep, TCP_EXPRESS_PORT, ctx->port);
+}
+
+/* Has it proven itself, so that only READY is missing? */
+static bool is_settling(const struct shunt_transport_ep *ep)
+{
+    for (const struct tcp_conn *conn = ep->ctx->conns; conn; conn = conn->next)
+        if (conn->express && conn->stage == TCP_AWAIT_READY &&
+            conn->from == ep->peer)
+            return true;
+    return false;
+}
+
+void tcp_express_expire(struct shunt_transport_ctx *ctx)
+{
+    const int64_t now = tcp_now();
+
+    for (int p = 0; p < ctx->nranks; p++) {
+        struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (ep && ep->express == TCP_EXPRESS_AWAITED && !is_settling(ep) &&
+            (ep->gone || ctx->listen < 0 || now > ep->express_deadline))
+            tcp_express_give_up(ep);
+    }
+}
+
+/* --- the connector -------------------------------------------------------- */
+
+/* Where the peer is, with another port. */
+static bool find_peer(const struct shunt_transport_ep *ep, uint16_t port,
+                      struct sockaddr_storage *to, socklen_t *len)
+{
+    *len = sizeof(*to);
+    if (getpeername(ep->line[TCP_MAIN].fd, (struct sockaddr *)to, len))
+        return false;
+    if (to->ss_family == AF_INET)
+        ((struct sockaddr_in *)(void *)to)->sin_port = htons(port);
+    else
+        ((struct sockaddr_in6 *)(void *)to)->sin6_port = htons(port);
+    return true;
+}
+
+static void call_port(struct shunt_transport_ep *ep, uint16_t port)
+{
+    struct sockaddr_storage to;
+    struct tcp_conn *conn = NULL;
+    socklen_t len;
+    int fd = -1;
+
+    if (ep->express != TCP_EXPRESS_UNASKED && ep->express != TCP_EXPRESS_ASKED)
+        return;
+    set_state(ep, TCP_EXPRESS_CALLING);
+    if (port && find_peer(ep, port, &to, &len))
+        fd =
+            socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0) {
+        tcp_set_options(fd);
+        if (connect(fd, (struct sockaddr *)&to, len) && errno != EINPROGRESS)
+            close(fd);
+        else
+            conn = tcp_conn_create(ep->ctx, fd, false, tcp_now() + AWAIT_MS);
+    }
+    if (!conn) {
+        tcp_express_give_up(ep);
+        return;
+    }
+    conn->peer = conn->to = ep->peer;
+    conn->from = ep->ctx->rank;
+    conn->express = true;
+}
+
+/* --- both ----------------------------------------------------------------- */
+
+/* So much is before a put on the main connection that it would wait. */
+static bool waits(struct shunt_transport_ep *ep)
+{
+    const struct tcp_line *main = &ep->line[TCP_MAIN];
+    int unsent = 0;
+
+    if (ep->unwatched < BACKLOG)
+        return false;
+    ep->unwatched = 0;
+    return main->first ||
+           (!ioctl(main->fd, SIOCOUTQNSD, &unsent) && unsent >= BACKLOG);
+}
+
+void tcp_express_consider(struct shunt_transport_ep *ep)
+{
+    if (ep->express != TCP_EXPRESS_UNASKED || !waits(ep))
+        return;
+    if (!tcp_connects(ep)) {
+        open_port(ep);
+    } else if (!say(ep, TCP_EXPRESS_ASK, 0)) {
+        set_state(ep, TCP_EXPRESS_ASKED);
+    }
+}
+
+void tcp_express_take(struct shunt_transport_ep *ep, int fd)
+{
+    struct tcp_line *line = &ep->line[TCP_EXPRESS];
+
+    tcp_line_take(line, fd);
+    tcp_line_watch(line);
+    set_state(ep, TCP_EXPRESS_UP);
+    if (say(ep, TCP_EXPRESS_FROM_HERE, 0))
+        tcp_line_failed(line, ENOMEM);
+    if (ep->ctx->host->log)
+        ep->ctx->host->log(SHUNT_TRANSPORT_DEBUG, "tcp",
+                           "rank %d: short messages have a connection of their "
+                           "own",
+                           ep->peer);
+}
+
+void tcp_express_message(struct shunt_transport_ep *ep,
+                         const struct tcp_header *header)
+{
+    switch (header->kind) {
+    case TCP_EXPRESS_ASK:
+        if (!tcp_connects(ep))
+            open_port(ep);
+        break;
+    case TCP_EXPRESS_PORT:
+        if (tcp_connects(ep))
+            call_port(ep, (uint16_t)header->bytes);
+        break;
+    case TCP_EXPRESS_NONE:
+        if (!is_settling(ep))
+            tcp_express_give_up(ep);
+        break;
+    case TCP_EXPRESS_FROM_HERE:
+        ep->line[TCP_EXPRESS].reads = true;
+        tcp_line_watch(&ep->line[TCP_EXPRESS]);
+        check_lost(ep);
+        break;
+    }
+}
