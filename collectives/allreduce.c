@@ -34,6 +34,7 @@ static const struct shunti_class direct_class = {
     .name = "allreduce",
     .algorithm = "direct",
     .step = shunti_reduce_exchange_step,
+    .rests = shunti_reduce_exchange_rests,
     .awaits = shunti_reduce_exchange_awaits,
     .sent = shunti_reduce_exchange_sent,
     .cleanup = shunti_reduce_exchange_cleanup,

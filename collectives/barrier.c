@@ -31,6 +31,7 @@ static const struct shunti_class barrier_class = {
     .name = "barrier",
     .algorithm = "flat",
     .step = shunti_exchange_step,
+    .rests = shunti_exchange_rests,
     .awaits = shunti_exchange_awaits,
 };
 

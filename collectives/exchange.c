@@ -427,6 +427,25 @@ bool shunti_exchange_awaits(const struct shunt_request *request, int peer)
     return p->in != SHUNTI_IN_DONE || p->out != SHUNTI_OUT_DONE;
 }
 
+bool shunti_exchange_is_still(const struct shunt_request *request,
+                              const struct shunti_exchange *x)
+{
+    const struct shunt_comm *comm = request->comm;
+
+    if (x->out_open || x->posted != comm->nranks - 1 || comm->local_size > 1)
+        return false;
+    for (int r = 0; r < comm->nranks; r++)
+        if (x->peers[r].in != SHUNTI_IN_DONE && r != comm->rank &&
+            x->peers[r].recv_bytes > comm->tune.eager_far)
+            return false;
+    return true;
+}
+
+bool shunti_exchange_rests(const struct shunt_request *request)
+{
+    return shunti_exchange_is_still(request, exchange_of(request));
+}
+
 size_t shunti_exchange_sent(const struct shunt_request *request, int peer)
 {
     return exchange_of(request)->peers[peer].send_bytes;

@@ -238,6 +238,11 @@ bool shunti_reduce_exchange_awaits(const struct shunt_request *request,
            p->out != SHUNTI_OUT_DONE;
 }
 
+bool shunti_reduce_exchange_rests(const struct shunt_request *request)
+{
+    return shunti_exchange_is_still(request, state_of(request)->x);
+}
+
 size_t shunti_reduce_exchange_sent(const struct shunt_request *request,
                                    int peer)
 {

@@ -29,6 +29,7 @@
 #include "src/helper.h"
 #include "src/inline.h"
 #include "src/notice.h"
+#include "src/rests.h"
 #include "src/track.h"
 
 /* From now on the caller is the only one that touches it. */
@@ -86,7 +87,7 @@ void shunti_comm_enter(struct shunt_comm *comm)
 SHUNTI_NOINLINE static void put_aside(struct shunt_comm *comm)
 {
     const bool ask =
-        comm->help.started ||
+        (comm->help.started && shunti_wants_steps(comm)) ||
         atomic_load_explicit(&shunti_notices, memory_order_relaxed);
 
     shunti_aside_put(comm);

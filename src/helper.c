@@ -29,7 +29,7 @@
 #include "src/error.h"
 #include "src/inline.h"
 #include "src/log.h"
-#include "src/request.h"
+#include "src/rests.h"
 #include "src/trace.h"
 #include "src/track.h"
 
@@ -46,6 +46,8 @@
  * that: more arrives meanwhile for the next round, in buffers of the kernel. */
 #define RESTS 10
 #define LONGEST_REST_NS 1000000u
+/* After so many rests in which nothing came it waits for an event. */
+#define VAIN_RESTS 2
 /* Descriptors that it watches in a rest. */
 #define MAX_FDS 64
 /* The owner waits elsewhere, and holds it itself: look again after that. */
@@ -89,26 +91,18 @@ static void be_patient(struct shunt_comm *comm)
         *patience < MAX_PATIENCE_NS / 2 ? 2 * *patience : MAX_PATIENCE_NS;
 }
 
-/* A communicator that failed needs steps until what it tells its peers is
- * sent, and its requests have ended whose notices somebody awaits. */
-static bool is_of_use(const struct shunt_comm *comm)
-{
-    return comm->deferred.first || comm->aside.unsent ||
-           ((!comm->failure.status || comm->requests.notices) &&
-            comm->operations.untrailed != 0);
-}
-
 /*
  * Continue on the CPU that the caller computes on. The kernel moves the helper
- * away at its next wake-up if a CPU is idle. If none is, it takes the time from
- * its own caller: from another rank's it would delay two ranks, one by the lost
- * time and one by waiting for that rank.
+ * away when a rest ends and a CPU is idle. If none is, it takes the time from its
+ * own caller: from another rank's it would delay two ranks, one by the lost time
+ * and one by waiting for that rank. What wakes it when something comes may move
+ * it to where the network's work is done, idle or not, and it would stay there.
  */
 static void follow_caller(int cpu)
 {
     cpu_set_t all, one;
 
-    if (cpu < 0 || cpu >= CPU_SETSIZE ||
+    if (cpu < 0 || cpu >= CPU_SETSIZE || cpu == sched_getcpu() ||
         sched_getaffinity(0, sizeof(all), &all))
         return;
     CPU_ZERO(&one);
@@ -150,7 +144,7 @@ static uint64_t look_at(struct shunt_comm *comm, uint64_t now,
     if (!shunti_aside_try_hold(comm))
         return ELSEWHERE_NS;
     help->watched = false;
-    if (!is_of_use(comm)) {
+    if (!shunti_wants_steps(comm)) {
         help->done = stamp;
         shunti_aside_let_go(comm);
         return UINT64_MAX;
@@ -202,7 +196,7 @@ static void let_go(struct shunt_comm **held, uint64_t now, bool all)
 
     while (*at) {
         struct shunt_comm *comm = *at;
-        const bool done = !is_of_use(comm);
+        const bool done = !shunti_wants_steps(comm);
 
         if (!all && !done && !is_wanted(comm)) {
             at = &comm->aside.next_held;
@@ -228,6 +222,16 @@ static void ask_for_short_slices(void)
 
     how.nice = getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
     syscall(SYS_sched_setattr, 0, &how, 0);
+}
+
+/* Changes when something came from a peer, or an operation ended. */
+static uint64_t news_of(const struct shunt_comm *held)
+{
+    uint64_t news = 0;
+
+    for (; held; held = held->aside.next_held)
+        news += held->contexts.events + held->operations.finished;
+    return news;
 }
 
 /* A round for each packet would cost several times the CPU time of few rounds,
@@ -257,6 +261,21 @@ static void rest(const struct shunt_comm *held, struct pollfd *bell)
         bell->revents = fds[0].revents;
 }
 
+/* One round on those held, which sleeps only after some rests in vain. */
+static void work(struct shunt_comm *held, struct pollfd *bell, uint64_t pause)
+{
+    static unsigned vain; /* this thread's */
+    const uint64_t before = news_of(held);
+    const bool sleeps = !held || vain >= VAIN_RESTS;
+
+    shunti_help_poll(held, bell, 1, sleeps ? pause : 0);
+    if (held && sleeps)
+        follow_caller(atomic_load(&held->help.cpu));
+    vain = held && !sleeps && news_of(held) == before ? vain + 1 : 0;
+    if (held && !bell->revents)
+        rest(held, bell);
+}
+
 static void *help(void *arg)
 {
     struct shunt_comm *held = NULL;
@@ -278,9 +297,7 @@ static void *help(void *arg)
         pthread_mutex_unlock(&lock);
         if (pause <= MAX_PATIENCE_NS)
             atomic_store(&next_look, pause > MIN_PATIENCE_NS ? LATER : SOON);
-        shunti_help_poll(held, &bell, 1, pause);
-        if (held && !bell.revents)
-            rest(held, &bell);
+        work(held, &bell, pause);
         if (bell.revents & POLLIN) {
             ssize_t got = read(bell.fd, &token, sizeof(token));
 

@@ -51,6 +51,10 @@ struct shunti_class {
      * ranks. An error in it is returned later: shunti_request_late(). NULL:
      * never before the end. */
     bool (*settled)(const struct shunt_request *request);
+    /* Has it sent all that peers need of it, and is what it awaits so little
+     * that it lies in the kernel's buffers until the caller is back? Then
+     * nobody gains if it is stepped meanwhile. NULL: never. */
+    bool (*rests)(const struct shunt_request *request);
     /* Release what the state owns; called once, also after a failure. NULL:
      * nothing. */
     void (*cleanup)(struct shunt_request *request);

@@ -241,6 +241,39 @@ static int caller_is_away(const struct rank *self)
     return 0;
 }
 
+static void nap(int hundreds_of_us)
+{
+    struct timespec t = {.tv_nsec = hundreds_of_us * 100000L};
+
+    nanosleep(&t, NULL);
+}
+
+/* What is so small that the kernel's buffers hold it needs nobody: the others'
+ * calls end while rank 0 is away, and no thread is made. */
+static int small_ones_rest(const struct rank *self)
+{
+    struct shunt_comm_stats stats;
+    struct swap swap;
+
+    CHECK_RUN(swap_init(&swap, self, 8));
+    for (int k = 1; k < 20; k++) {
+        CHECK_RUN(swap_start(&swap, self, self->comm, k));
+        nap(k % 4);
+        CHECK_OK(self->comm, shunt_wait(&swap.request));
+        CHECK_RUN(swap_check(&swap, self, k));
+    }
+    CHECK_RUN(start_and_leave(&swap, self, self->comm));
+    CHECK(helpers() == 0, "%d helpers", helpers());
+    CHECK_RUN(stay_away(self, self->comm, &swap));
+    CHECK_RUN(swap_check(&swap, self, 0));
+    CHECK(helpers() == 0, "%d helpers", helpers());
+    CHECK_OK(self->comm,
+             shunt_comm_get_stats(self->comm, &stats, sizeof(stats)));
+    CHECK(stats.helped == 0, "helped %d times", (int)stats.helped);
+    swap_finish(&swap);
+    return 0;
+}
+
 /* However long they take. */
 static int blocking_calls(const struct rank *self)
 {
@@ -284,13 +317,6 @@ static int none_helps(const struct rank *self)
     CHECK(stats.helped == 0, "helped %d times", (int)stats.helped);
     swap_finish(&swap);
     return 0;
-}
-
-static void nap(int hundreds_of_us)
-{
-    struct timespec t = {.tv_nsec = hundreds_of_us * 100000L};
-
-    nanosleep(&t, NULL);
 }
 
 /* Now the helper has it when the caller comes back, now not. */
@@ -427,6 +453,7 @@ static int lost_while_away(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {"caller_is_away", caller_is_away, .min_ranks = 2},
+    {"small_ones_rest", small_ones_rest, .min_ranks = 2, .no_threads = true},
     {"blocking_calls", blocking_calls, .no_threads = true},
     {"none_helps", none_helps, .no_threads = true},
     {"comes_back", comes_back, .min_ranks = 2},

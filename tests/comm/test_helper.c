@@ -78,6 +78,21 @@ Test(helper, one_node)
         .program = "rank_helper", .args = {"none_helps"}, .ranks = 2});
 }
 
+Test(helper, small_ones_rest)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/tmp/shunt-helper-%d", (int)getpid());
+    remove_news(path);
+    harness_check(&(struct harness_job){
+        .program = "rank_helper",
+        .args = {"small_ones_rest", path},
+        .ranks = 2,
+        .env = {"SHUNT_TEST_NODES=0,1", TCP},
+    });
+    remove_news(path);
+}
+
 Test(helper, callers_alone)
 {
     harness_check(&(struct harness_job){
