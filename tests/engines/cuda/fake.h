@@ -18,6 +18,7 @@ enum {
     NO_DEVICE = 100,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
+    PEER_ACCESS_UNSUPPORTED = 217,
     ALREADY_REGISTERED = 712,
     NOT_REGISTERED = 713,
     INVALID_HANDLE = 400,
@@ -46,12 +47,34 @@ struct fake_memory {
     unsigned char *at;    /* the address that callers have */
     unsigned char *there; /* by which the fake accesses it */
     size_t bytes;
-    int fd; /* of device memory that is ours */
+    int fd;          /* of device memory, here and of others */
+    int device;      /* whose memory it is */
+    unsigned opened; /* how often another process' memory was opened here */
+    uint64_t inode;  /* of `fd`: which memory it is, as others know it */
 };
 
 int fake_memory_new(enum fake_kind kind, void *at, int fd, size_t bytes,
                     struct fake_memory **memory);
 int fake_memory_free(enum fake_kind kind, const void *at);
+
+/* --- memory of other processes (fake_ipc.c), under the lock ------------------------ */
+
+/* Behind the bytes of device memory, in pages of its own: who has it open. */
+enum { FAKE_USERS = 32 };
+struct fake_users {
+    int pid[FAKE_USERS]; /* atomic; 0: free */
+};
+
+struct fake_users *fake_users_of(const struct fake_memory *m);
+/* Bytes of the descriptor of device memory of so many. */
+size_t fake_memory_room(size_t bytes);
+/* A process that still has it open, or 0. */
+int fake_user_of(const struct fake_memory *m);
+int fake_ipc_get(const struct fake_memory *m, void *handle);
+int fake_ipc_open(const void *handle, int device, uint64_t *at);
+int fake_ipc_close(uint64_t at);
+/* What of others is open at this place, by its inode. */
+struct fake_memory *fake_memory_opened(uint64_t inode);
 /* What holds all of it, or NULL. */
 struct fake_memory *fake_memory_of(uint64_t at, size_t bytes);
 /* Where the fake accesses it, or NULL. */

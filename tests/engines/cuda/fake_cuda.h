@@ -9,7 +9,9 @@
  * that a thread, the device, empties one operation at a time, of a stream that
  * it chooses at random. So copies are as late, and in as any an order, as the
  * documentation permits. Calls need a current context, memory must be known, an
- * IPC handle is opened by another process only, as there.
+ * IPC handle is opened by another process only, and is that of a whole
+ * allocation, as there. Memory that is freed while another process has it open is
+ * a mistake of its owner's, also if nothing comes of it.
  *
  * FAKE_CUDA sets, separated by commas:
  *
@@ -19,11 +21,14 @@
  *     seed=N       of the order
  *     pitch=N      the largest pitch, as an attribute of the device
  *     refused_pitch=N  2D copies of a larger pitch are refused all the same
+ *     ipc=0        no IPC handles
+ *     peers=0      no GPU accesses the memory of another one
  *     memory=N     bytes of device memory of a process (1 GiB)
  *     fail=NAME/N/RESULT   the N-th call of NAME returns RESULT
  *     break=N/RESULT       after N operations the device is lost: it drops what
  *                          is queued, and calls return RESULT
- *     strict       a process that exits and has not freed all ends with 97
+ *     strict       a process that exits and has not freed all, or has freed what
+ *                  another one had open, ends with 97
  *
  * A test finds the functions below by dlsym().
  */

@@ -9,6 +9,27 @@
 
 enum { STREAMS = 64 };
 
+/* No malloc(): programs that let their own calls of it fail mean the library. */
+static struct fake_operation pool[1 << 17], *spare;
+static size_t used;
+
+static struct fake_operation *new_operation(void)
+{
+    struct fake_operation *o = spare;
+
+    if (o)
+        spare = o->next;
+    else if (used < sizeof(pool) / sizeof(*pool))
+        o = &pool[used++];
+    return o;
+}
+
+static void free_operation(struct fake_operation *o)
+{
+    o->next = spare;
+    spare = o;
+}
+
 struct fake_stream {
     struct fake_operation *first, **end;
     bool busy; /* one of its operations is being done */
@@ -48,7 +69,7 @@ static void lose(int result)
             struct fake_operation *o = streams[i]->first;
 
             streams[i]->first = o->next;
-            free(o);
+            free_operation(o);
             fake_live.queued--;
         }
     for (int i = 0; i < STREAMS; i++)
@@ -122,7 +143,7 @@ static void advance(struct fake_stream *s)
     }
     result = fake_lost ? OK : perform(o);
     s->busy = false;
-    free(o);
+    free_operation(o);
     fake_live.queued--;
     if (operations_left > 0)
         operations_left--;
@@ -206,7 +227,7 @@ bool fake_stream_is_one(const struct fake_stream *stream)
 int fake_stream_add(struct fake_stream *stream,
                     const struct fake_operation *operation)
 {
-    struct fake_operation *o = malloc(sizeof(*o));
+    struct fake_operation *o = new_operation();
 
     if (!o)
         return OUT_OF_MEMORY;

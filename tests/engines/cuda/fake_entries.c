@@ -21,6 +21,8 @@ static int contexts[DEVICES];
 static _Thread_local int *stack[DEPTH];
 static _Thread_local int depth;
 static bool initialised;
+/* Memory was freed that another process had open. */
+static bool freed_open;
 
 static struct {
     char name[40];
@@ -87,7 +89,7 @@ __attribute__((destructor)) static void count(void)
     const struct fake_cuda_live *l = &fake_live;
 
     if (!text_of("strict") || !(l->contexts | l->streams | l->events | l->host |
-                                l->device | l->mapped))
+                                l->device | l->mapped | freed_open))
         return;
     fprintf(
         stderr,
@@ -95,6 +97,11 @@ __attribute__((destructor)) static void count(void)
         "memory, %d of device memory, %d of others\n",
         l->contexts, l->streams, l->events, l->host, l->device, l->mapped);
     _exit(97);
+}
+
+static int current_device(void)
+{
+    return depth ? (int)(stack[depth - 1] - contexts) : 0;
 }
 
 /* --- what every call does -------------------------------------------------------- */
@@ -205,8 +212,10 @@ ENTRY int cuGetErrorName(int result, const char **text)
 {
     *text = result == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
             : result == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
-            : result == 719           ? "CUDA_ERROR_LAUNCH_FAILED"
-                                      : NULL;
+            : result == PEER_ACCESS_UNSUPPORTED
+                ? "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"
+            : result == 719 ? "CUDA_ERROR_LAUNCH_FAILED"
+                            : NULL;
     return *text ? OK : INVALID_VALUE;
 }
 
@@ -296,7 +305,7 @@ ENTRY int cuCtxGetDevice(int *device)
     int result = begin("cuCtxGetDevice", true);
 
     if (!result)
-        *device = (int)(stack[depth - 1] - contexts);
+        *device = current_device();
     return end(result);
 }
 
@@ -493,16 +502,27 @@ ENTRY int cuMemAlloc_v2(uint64_t *at, size_t bytes)
 
     if (!result)
         result = fake_memory_new(FAKE_DEVICE, NULL, -1, bytes, &m);
-    if (!result)
+    if (!result) {
+        m->device = current_device();
         *at = (uint64_t)(uintptr_t)m->at;
+    }
     return end(result);
 }
 
-/* Waits for the device, as the real one does. */
+/* Waits for the device, as the real one does. Other processes must have closed
+ * the memory. */
 ENTRY int cuMemFree_v2(uint64_t at)
 {
     int result = begin("cuMemFree_v2", false);
+    const struct fake_memory *m = fake_memory_of(at, 1);
+    const int user =
+        !result && m && m->kind == FAKE_DEVICE ? fake_user_of(m) : 0;
 
+    if (user) {
+        fprintf(stderr, "fake CUDA: memory is freed that process %d has open\n",
+                user);
+        freed_open = true;
+    }
     fake_stream_wait(NULL);
     if (!result)
         result = fake_memory_free(FAKE_DEVICE, (void *)(uintptr_t)at);
@@ -521,6 +541,62 @@ ENTRY int cuPointerGetAttribute(void *value, int attribute, uint64_t pointer)
     else if (!result)
         *(unsigned *)value =
             m->kind == FAKE_DEVICE || m->kind == FAKE_MAPPED ? 2 : 1;
+    return end(result);
+}
+
+ENTRY int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes,
+                                  uint64_t pointer)
+{
+    int result = begin("cuMemGetAddressRange_v2", true);
+    const struct fake_memory *m = fake_memory_of(pointer, 1);
+
+    if (!result && (!m || m->kind != FAKE_DEVICE))
+        result = INVALID_VALUE;
+    if (!result) {
+        *base = (uint64_t)(uintptr_t)m->at;
+        *bytes = m->bytes;
+    }
+    return end(result);
+}
+
+/* CUipcMemHandle, as documented: passed by value. */
+struct ipc_handle {
+    char reserved[64];
+};
+
+/* The handle is that of the allocation, and wants its base. */
+ENTRY int cuIpcGetMemHandle(struct ipc_handle *handle, uint64_t at)
+{
+    int result = begin("cuIpcGetMemHandle", true);
+    const struct fake_memory *m = fake_memory_of(at, 1);
+
+    if (!result && (!m || (uint64_t)(uintptr_t)m->at != at))
+        result = INVALID_VALUE;
+    if (!result)
+        result = fake_ipc_get(m, handle);
+    return end(result);
+}
+
+ENTRY int cuIpcOpenMemHandle_v2(uint64_t *at, struct ipc_handle handle,
+                                unsigned flags)
+{
+    int result = begin("cuIpcOpenMemHandle_v2", true);
+
+    if (!result && flags != 1) /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
+        result = INVALID_VALUE;
+    if (!result)
+        result = fake_ipc_open(&handle, current_device(), at);
+    return end(result);
+}
+
+/* Waits for the device, as cuMemFree(). */
+ENTRY int cuIpcCloseMemHandle(uint64_t at)
+{
+    int result = begin("cuIpcCloseMemHandle", true);
+
+    fake_stream_wait(NULL);
+    if (!result)
+        result = fake_ipc_close(at);
     return end(result);
 }
 

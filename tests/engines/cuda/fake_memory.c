@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST = 4096 };
@@ -23,32 +24,44 @@ static int *count_of(enum fake_kind kind)
 /* Twice: once for nobody, once for the fake. */
 static bool map_twice(struct fake_memory *m)
 {
-    m->at = mmap(NULL, m->bytes, PROT_NONE, MAP_SHARED, m->fd, 0);
+    const size_t room = fake_memory_room(m->bytes);
+
+    m->at = mmap(NULL, room, PROT_NONE, MAP_SHARED, m->fd, 0);
     if (m->at == MAP_FAILED)
         return false;
-    m->there =
-        mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+    m->there = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
     if (m->there != MAP_FAILED)
         return true;
-    munmap(m->at, m->bytes);
+    munmap(m->at, room);
     return false;
+}
+
+static uint64_t inode_of(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) ? 0 : (uint64_t)st.st_ino;
 }
 
 static bool provide(struct fake_memory *m)
 {
-    if (m->kind == FAKE_MAPPED)
+    if (m->kind == FAKE_MAPPED) {
+        m->inode = inode_of(m->fd);
         return map_twice(m);
+    }
     if (m->kind == FAKE_HOST) {
         m->at = m->there = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         return m->at != MAP_FAILED;
     }
     m->fd = memfd_create("fake-cuda", MFD_CLOEXEC);
-    if (m->fd < 0 || ftruncate(m->fd, (off_t)m->bytes) || !map_twice(m)) {
+    if (m->fd < 0 || ftruncate(m->fd, (off_t)fake_memory_room(m->bytes)) ||
+        !map_twice(m)) {
         if (m->fd >= 0)
             close(m->fd);
         return false;
     }
+    m->inode = inode_of(m->fd);
     memset(m->there, 0x5a, m->bytes); /* what was there before */
     return true;
 }
@@ -56,7 +69,8 @@ static bool provide(struct fake_memory *m)
 int fake_memory_new(enum fake_kind kind, void *at, int fd, size_t bytes,
                     struct fake_memory **memory)
 {
-    struct fake_memory m = {kind, at, at, bytes, fd};
+    struct fake_memory m = {
+        .kind = kind, .at = at, .there = at, .bytes = bytes, .fd = fd};
     struct fake_memory *place = all;
 
     if (!bytes)
@@ -88,11 +102,12 @@ int fake_memory_free(enum fake_kind kind, const void *at)
         return kind == FAKE_REGISTERED ? NOT_REGISTERED : INVALID_VALUE;
     if (kind == FAKE_DEVICE)
         used_bytes -= m->bytes;
-    if (kind != FAKE_REGISTERED)
-        munmap(m->at, m->bytes);
     if (kind == FAKE_DEVICE || kind == FAKE_MAPPED) {
-        munmap(m->there, m->bytes);
+        munmap(m->at, fake_memory_room(m->bytes));
+        munmap(m->there, fake_memory_room(m->bytes));
         close(m->fd);
+    } else if (kind == FAKE_HOST) {
+        munmap(m->at, m->bytes);
     }
     m->at = NULL;
     --*count_of(kind);
@@ -108,6 +123,14 @@ struct fake_memory *fake_memory_of(uint64_t at, size_t bytes)
             bytes <= m->bytes - (at - base))
             return m;
     }
+    return NULL;
+}
+
+struct fake_memory *fake_memory_opened(uint64_t inode)
+{
+    for (struct fake_memory *m = all; m < all + places; m++)
+        if (m->at && m->kind == FAKE_MAPPED && m->inode == inode)
+            return m;
     return NULL;
 }
 
