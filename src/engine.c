@@ -447,7 +447,9 @@ bool shunti_copy_scatters(const struct shunt_request *request)
 {
     const struct shunt_engine *e = request->comm->engine.engine;
 
-    return e && request->listed && e->caps & SHUNT_ENGINE_SCATTERS;
+    /* What is for devices' memory would refuse each. */
+    return e && request->listed && e->caps & SHUNT_ENGINE_SCATTERS &&
+           !e->memory;
 }
 
 /* The copies end without any peer's help, so this wait is bounded. In a child

@@ -7,7 +7,7 @@
  * computes. Transports connect ranks; an engine does not know ranks.
  *
  * A plugin is a shared object `shunt_<name>.so` that exports one symbol,
- * `shunt_engine_v4`, a `const struct shunt_engine`. Of the library it includes
+ * `shunt_engine_v5`, a `const struct shunt_engine`. Of the library it includes
  * only the public headers, and it calls only what `struct shunt_transport_host`
  * (shunt/transport.h) offers. It is found as transports are.
  *
@@ -28,8 +28,8 @@
 #include <shunt/status.h>
 #include <shunt/transport.h>
 
-#define SHUNT_ENGINE_ABI 4u
-#define SHUNT_ENGINE_SYMBOL "shunt_engine_v4"
+#define SHUNT_ENGINE_ABI 5u
+#define SHUNT_ENGINE_SYMBOL "shunt_engine_v5"
 
 /*
  * A descriptor: `rows` rows of `bytes` bytes each. Row i is copied
@@ -98,6 +98,33 @@ struct shunt_engine_memory {
                  enum shunt_transport_memory_kind kind, void *memory);
 };
 
+/*
+ * Memory of a device that other processes of this host copy to and from: what
+ * alloc() returned, and any place in it, but no memory of the host. Any thread may
+ * call this. Errors: SHUNT_ERR_UNSUPPORTED, these devices or this driver cannot,
+ * and never will; SHUNT_ERR_MEMORY; SHUNT_ERR_SYSTEM. `why` says which call failed.
+ *
+ * The memory must not be freed while a process has it open.
+ */
+#define SHUNT_ENGINE_HANDLE_BYTES 128
+
+struct shunt_engine_sharing {
+    /* A handle by which the engine of another process, also of another device,
+     * opens it: plain bytes, as long as the memory is. */
+    enum shunt_status (*share)(struct shunt_engine_ctx *ctx, const void *memory,
+                               unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES],
+                               char *why, size_t why_len);
+    /* The memory of a handle, here. Not in the process that made the handle, which
+     * has the memory already. */
+    enum shunt_status (*open)(
+        struct shunt_engine_ctx *ctx,
+        const unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES], void **memory,
+        char *why, size_t why_len);
+    /* Once for each open(), before the engine's close(). No copy that is under way
+     * uses it. */
+    void (*close)(struct shunt_engine_ctx *ctx, void *memory);
+};
+
 struct shunt_engine {
     uint32_t abi; /* SHUNT_ENGINE_ABI */
     const char *name;
@@ -159,6 +186,8 @@ struct shunt_engine {
      * access stays, also when it is freed and after close(). NULL: for engines
      * whose copies end whatever happens. */
     void (*give_up)(struct shunt_engine_ctx *ctx, double seconds);
+    /* NULL: its devices' memory is for one process. */
+    const struct shunt_engine_sharing *sharing;
 };
 
 #endif

@@ -138,10 +138,10 @@ static const char *frail_failed(const struct shunt_engine_ctx *ctx)
     return atomic_load(&ctx->taken) > ctx->good ? "the device is gone" : NULL;
 }
 
-extern const struct shunt_engine shunt_engine_v4;
+extern const struct shunt_engine shunt_engine_v5;
 
 __attribute__((visibility("default")))
-const struct shunt_engine shunt_engine_v4 = {
+const struct shunt_engine shunt_engine_v5 = {
     .abi = SHUNT_ENGINE_ABI,
     .name = "frail",
     .summary = "fails, for tests",

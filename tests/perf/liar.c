@@ -97,10 +97,10 @@ static const struct shunt_transport_knob knobs[] = {
     {0},
 };
 
-extern const struct shunt_engine shunt_engine_v4;
+extern const struct shunt_engine shunt_engine_v5;
 
 __attribute__((visibility("default")))
-const struct shunt_engine shunt_engine_v4 = {
+const struct shunt_engine shunt_engine_v5 = {
     .abi = SHUNT_ENGINE_ABI,
     .name = "liar",
     .summary = "an engine of tests",

@@ -44,6 +44,8 @@ struct cuda_slot {
     _Atomic bool waking, woken;
 };
 
+struct cuda_opened; /* sharing.c */
+
 struct shunt_engine_ctx {
     const struct cuda_driver *driver;
     int device;
@@ -60,6 +62,7 @@ struct shunt_engine_ctx {
     uint64_t number;
     uint64_t looked_ns; /* when a stream was last asked for errors */
     struct cuda_slot slot[CUDA_SLOTS];
+    struct cuda_opened *opened; /* under the lock */
     _Atomic size_t under_way;
     _Atomic bool failed; /* `error` is complete */
     /* the device did not end a copy in time: what it may still access stays, and

@@ -18,6 +18,7 @@
 #include "transports/cuda/copies.h"
 #include "transports/cuda/driver.h"
 #include "transports/cuda/memory.h"
+#include "transports/cuda/sharing.h"
 
 /* --- settings ----------------------------------------------------------------- */
 
@@ -360,10 +361,10 @@ static size_t cuda_counters(const struct shunt_engine_ctx *ctx,
     return count;
 }
 
-extern const struct shunt_engine shunt_engine_v4;
+extern const struct shunt_engine shunt_engine_v5;
 
 __attribute__((visibility("default")))
-const struct shunt_engine shunt_engine_v4 = {
+const struct shunt_engine shunt_engine_v5 = {
     .abi = SHUNT_ENGINE_ABI,
     .name = "cuda",
     .summary = "copies from, to and between NVIDIA GPUs, by their copy engines",
@@ -376,5 +377,7 @@ const struct shunt_engine shunt_engine_v4 = {
     .counters = cuda_counters,
     .knobs = knobs,
     .memory = &cuda_memory,
+    .caps = SHUNT_ENGINE_SCATTERS,
     .give_up = cuda_give_up,
+    .sharing = &cuda_sharing,
 };

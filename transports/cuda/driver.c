@@ -51,8 +51,16 @@ static const struct {
     ENTRY("cuMemcpy2DAsync_v2", copy_2d),
     ENTRY("cuLaunchHostFunc", launch),
 #undef ENTRY
-    {"cuStreamWriteValue64_v2", offsetof(struct cuda_driver, write_value),
-     true},
+#define OPTIONAL(name, member)                           \
+    {                                                    \
+        name, offsetof(struct cuda_driver, member), true \
+    }
+    OPTIONAL("cuStreamWriteValue64_v2", write_value),
+    OPTIONAL("cuMemGetAddressRange_v2", address_range),
+    OPTIONAL("cuIpcGetMemHandle", ipc_get),
+    OPTIONAL("cuIpcOpenMemHandle_v2", ipc_open),
+    OPTIONAL("cuIpcCloseMemHandle", ipc_close),
+#undef OPTIONAL
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -19,7 +19,10 @@ enum { /* CUresult */
        CUDA_INVALID_VALUE = 1,
        CUDA_OUT_OF_MEMORY = 2,
        CUDA_NO_DEVICE = 100,
+       CUDA_PEER_ACCESS_UNSUPPORTED = 217,
        CUDA_NOT_READY = 600,
+       CUDA_TOO_MANY_PEERS = 711,
+       CUDA_NOT_SUPPORTED = 801,
 };
 
 enum { /* CUdevice_attribute */
@@ -44,6 +47,12 @@ enum {
     CUDA_EVENT_DISABLE_TIMING = 2,
     CUDA_HOST_PORTABLE = 1,  /* for every context */
     CUDA_HOST_DEVICEMAP = 2, /* has a device pointer */
+    CUDA_IPC_LAZY_PEER_ACCESS = 1,
+};
+
+/* CUipcMemHandle */
+struct cuda_ipc_handle {
+    char reserved[64];
 };
 
 /* CUDA_MEMCPY2D */
@@ -97,7 +106,13 @@ struct cuda_driver {
     int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream);
     int (*copy_2d)(const struct cuda_memcpy_2d *copy, void *stream);
     int (*launch)(void *stream, void (*function)(void *), void *arg);
-    /* NULL: this driver does not have it */
+    /* NULL: this driver does not have it. The handle is that of a whole
+     * allocation, whose base address_range() finds. */
+    int (*address_range)(uint64_t *base, size_t *bytes, uint64_t pointer);
+    int (*ipc_get)(struct cuda_ipc_handle *handle, uint64_t base);
+    int (*ipc_open)(uint64_t *base, struct cuda_ipc_handle handle,
+                    unsigned flags);
+    int (*ipc_close)(uint64_t base);
     int (*write_value)(void *stream, uint64_t at, uint64_t value,
                        unsigned flags);
 };

@@ -3,8 +3,8 @@
  * One descriptor as copies of the driver; see rows.h.
  *
  * A call of the driver copies a block of memory, or rows at a distance from each
- * other. An index list is cut into runs of rows that follow each other at the
- * source, and each run is one call: in the worst case one for each row, which
+ * other. Index lists are cut into runs of rows that follow each other at both
+ * ends, and each run is one call: in the worst case one for each row, which
  * costs the submitting thread the time of as many calls. A kernel that gathers
  * rows would cost one launch, but a program for the device is not plain C.
  */
@@ -80,15 +80,21 @@ static int issue_run(struct cuda_issue *issue,
     return rectangle(issue, copy, run);
 }
 
+/* Is the n-th row of a list from `first` on the n-th one behind it? */
+static bool follows(const uint32_t *index, size_t first, size_t n)
+{
+    return !index || index[first + n] == (uint64_t)index[first] + n;
+}
+
 /* The rows from `first` on that follow each other. */
 static size_t length(const struct shunt_engine_copy *copy, size_t first)
 {
     size_t n = 1;
 
-    if (!copy->index)
+    if (!copy->index && !copy->to_index)
         return copy->rows;
-    while (first + n < copy->rows &&
-           copy->index[first + n] == (uint64_t)copy->index[first] + n)
+    while (first + n < copy->rows && follows(copy->index, first, n) &&
+           follows(copy->to_index, first, n))
         n++;
     return n;
 }
@@ -101,8 +107,9 @@ int cuda_issue_rows(struct cuda_issue *issue,
 
     for (size_t i = 0, n; i < rows && !result; i += n) {
         const uint64_t row = copy->index ? copy->index[i] : i;
+        const uint64_t to = copy->to_index ? copy->to_index[i] : i;
         const struct run run = {
-            cuda_address(copy->to) + i * copy->to_stride,
+            cuda_address(copy->to) + to * copy->to_stride,
             cuda_address(copy->from) + row * copy->from_stride,
             n = length(copy, i),
         };

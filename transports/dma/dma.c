@@ -318,10 +318,10 @@ static size_t dma_counters(const struct shunt_engine_ctx *ctx,
     return count;
 }
 
-extern const struct shunt_engine shunt_engine_v4;
+extern const struct shunt_engine shunt_engine_v5;
 
 __attribute__((visibility("default")))
-const struct shunt_engine shunt_engine_v4 = {
+const struct shunt_engine shunt_engine_v5 = {
     .abi = SHUNT_ENGINE_ABI,
     .name = "dma",
     .summary = "copies inside a node, by a thread beside the caller's",
