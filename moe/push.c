@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows to the experts; see push.h. */
-#include "moe/push.h"
+#include "moe/push_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,51 +25,13 @@
 /* Work of one step, after which others have their turn. */
 #define STEP_BYTES ((size_t)256 << 20)
 
-/* From this size on rows are written past the cache: they would be evicted
- * before they are read (copy.c has the figures). */
-#define STREAM_MIN ((size_t)16 << 20)
-
-/* In the place of the window of `out`: this rank does not want dweight. */
-#define UNWANTED (SHUNTI_NOWHERE - 1)
-
-struct peer {
-    bool served;   /* we have written all rows for it; across: passed on */
-    size_t cursor; /* the next token to write there */
-    unsigned char *rows;
-    const unsigned char *out;
-};
-
-struct push {
-    struct shunti_meeting meeting;
-    struct shunti_plan *plan;
-    struct shunti_direction *direction;
-    size_t bytes; /* to others, for traces */
-    struct shunti_push what;
-    size_t end;          /* of the tokens to write */
-    unsigned char *land; /* where peers write */
-    unsigned borrowed;
-    bool stream;
-    bool broken;            /* a peer is missing: weights are not known */
-    unsigned char *scratch; /* a row */
-    size_t chunk;           /* tokens */
-    struct shunti_rail_rows *across;  /* rows between nodes, or NULL */
-    bool begun;                       /* `copies` has been decided */
-    struct shunti_row_copies *copies; /* NULL: this thread writes the rows */
-    struct peer peers[];
-};
-
-static struct push *state_of(const struct shunt_request *request)
-{
-    return (struct push *)(void *)(uintptr_t)request->state;
-}
-
 /* --- control messages --------------------------------------------------------- */
 
 /* `r` will not take part in our call. */
 static void hear_bad(struct shunt_request *request, int r,
                      const struct shunti_note *note)
 {
-    struct push *push = state_of(request);
+    struct shunti_pushing *push = shunti_pushing_of(request);
 
     push->broken = true;
     push->peers[r].served = true;
@@ -84,9 +46,9 @@ static void hear_bad(struct shunt_request *request, int r,
 }
 
 /* `r` has said where its rows go: they are the engine's from here on. */
-static void hand_over(struct push *push, int r)
+static void hand_over(struct shunti_pushing *push, int r)
 {
-    struct peer *peer = &push->peers[r];
+    struct shunti_push_peer *peer = &push->peers[r];
 
     peer->cursor = push->end;
     if (peer->rows)
@@ -97,10 +59,10 @@ static void hand_over(struct push *push, int r)
 
 static void hear(struct shunt_request *request, int r)
 {
-    struct push *push = state_of(request);
+    struct shunti_pushing *push = shunti_pushing_of(request);
     const bool direct = push->meeting.met[r].direct;
     const char *name = push->meeting.call->name;
-    struct peer *peer = &push->peers[r];
+    struct shunti_push_peer *peer = &push->peers[r];
     const struct shunti_note *note;
     struct shunti_spot rows, out;
     size_t bytes = push->plan->rank_total[r] * push->plan->moe->row_bytes;
@@ -118,7 +80,7 @@ static void hear(struct shunt_request *request, int r)
     rows = (struct shunti_spot){note->word[0], note->word[1]};
     out = (struct shunti_spot){note->word[2], note->word[3]};
     peer->rows = shunti_spot_map(request->comm, r, &rows, bytes);
-    wants = out.window != UNWANTED;
+    wants = out.window != SHUNTI_UNWANTED;
     if (wants)
         peer->out = shunti_spot_map(request->comm, r, &out, bytes);
     if (wants != (push->what.dweight != NULL)) {
@@ -146,7 +108,7 @@ static void hear(struct shunt_request *request, int r)
 
 /* --- writing ------------------------------------------------------------------ */
 
-static void put_row(const struct push *push, unsigned char *dst,
+static void put_row(const struct shunti_pushing *push, unsigned char *dst,
                     const void *src)
 {
     size_t bytes = push->plan->moe->row_bytes;
@@ -158,7 +120,7 @@ static void put_row(const struct push *push, unsigned char *dst,
 }
 
 /* The result that belongs to a term, if there is one. */
-static const unsigned char *out_row(const struct push *push, size_t i)
+static const unsigned char *out_row(const struct shunti_pushing *push, size_t i)
 {
     const struct shunti_plan *plan = push->plan;
     const struct shunti_term *term = &plan->terms[i];
@@ -169,7 +131,7 @@ static const unsigned char *out_row(const struct push *push, size_t i)
 }
 
 /* Write one token to its places on the ranks whose cursor is `from`. */
-static void put_token(struct push *push, size_t t, size_t from)
+static void put_token(struct shunti_pushing *push, size_t t, size_t from)
 {
     const struct shunti_plan *plan = push->plan;
     const struct shunt_moe *moe = plan->moe;
@@ -182,7 +144,7 @@ static void put_token(struct push *push, size_t t, size_t from)
 
     for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++) {
         const struct shunti_term *term = &plan->terms[i];
-        const struct peer *peer = &push->peers[term->rank];
+        const struct shunti_push_peer *peer = &push->peers[term->rank];
 
         if (peer->cursor != from || !peer->rows)
             continue;
@@ -207,7 +169,7 @@ static void put_token(struct push *push, size_t t, size_t from)
 
 /* Write the next chunk for the ready peer that is furthest behind. Returns the
  * bytes of the chunk; 0: nothing to do. */
-static size_t put_chunk(struct push *push)
+static size_t put_chunk(struct shunti_pushing *push)
 {
     const struct shunti_plan *plan = push->plan;
     const int nranks = plan->moe->nranks;
@@ -236,7 +198,7 @@ static size_t put_chunk(struct push *push)
 
 /* Has everything for this rank been written there? For a rank of another node:
  * has everything that it sent been passed on? */
-static bool is_served(const struct push *push, int r)
+static bool is_served(const struct shunti_pushing *push, int r)
 {
     if (!push->meeting.met[r].heard)
         return false;
@@ -250,7 +212,7 @@ static bool is_served(const struct push *push, int r)
 /* A local peer made a bad call, so nothing is exchanged with other nodes. A
  * relay that has rows of ours already may be reading them: the next call may
  * use its landing only after its answer. */
-static void give_up_across(struct push *push)
+static void give_up_across(struct shunti_pushing *push)
 {
     for (int r = 0; r < push->plan->moe->nranks; r++) {
         struct shunti_met *met = &push->meeting.met[r];
@@ -268,7 +230,7 @@ static void give_up_across(struct push *push)
  * have given up. */
 static bool is_answered(struct shunt_request *request, int r)
 {
-    const struct push *push = state_of(request);
+    const struct shunti_pushing *push = shunti_pushing_of(request);
 
     return shunti_acked(request, r) ||
            (push->meeting.alarmed && !push->meeting.met[r].direct &&
@@ -278,7 +240,7 @@ static bool is_answered(struct shunt_request *request, int r)
 /* Tell and hear every peer, and ack those that have been served. */
 static void look_at_peers(struct shunt_request *request)
 {
-    struct push *push = state_of(request);
+    struct shunti_pushing *push = shunti_pushing_of(request);
     struct shunti_meeting *meeting = &push->meeting;
     const int nranks = push->plan->moe->nranks, rank = push->plan->moe->rank;
 
@@ -290,7 +252,7 @@ static void look_at_peers(struct shunt_request *request)
     }
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
-        struct peer *peer = &push->peers[r];
+        struct shunti_push_peer *peer = &push->peers[r];
         struct shunti_met *met = &meeting->met[r];
 
         if (met->told && peer->served && met->answered)
@@ -313,7 +275,7 @@ static void look_at_peers(struct shunt_request *request)
 /* Rows from and to other nodes; true if any moved. */
 static bool move_across(struct shunt_request *request)
 {
-    struct push *push = state_of(request);
+    struct shunti_pushing *push = shunti_pushing_of(request);
     struct shunti_rail_rows *across = push->across;
     const struct shunt_comm *comm = request->comm;
     const int *local = shunti_node_ranks(comm, comm->node);
@@ -323,7 +285,7 @@ static bool move_across(struct shunt_request *request)
     if (!push->meeting.local_heard)
         return sent;
     for (int i = 0; i < comm->local_size; i++) {
-        const struct peer *peer = &push->peers[local[i]];
+        const struct shunti_push_peer *peer = &push->peers[local[i]];
 
         across->places[i] = peer->rows;
         across->outs[i] = peer->out;
@@ -340,7 +302,7 @@ static bool move_across(struct shunt_request *request)
  * what lies at their destination, are no copies. */
 static void begin(struct shunt_request *request)
 {
-    struct push *push = state_of(request);
+    struct shunti_pushing *push = shunti_pushing_of(request);
     const struct shunti_push *what = &push->what;
 
     push->begun = true;
@@ -355,7 +317,7 @@ static void begin(struct shunt_request *request)
 
 static enum shunt_status step(struct shunt_request *request)
 {
-    struct push *push = state_of(request);
+    struct shunti_pushing *push = shunti_pushing_of(request);
     const struct shunti_plan *plan = push->plan;
     const int nranks = plan->moe->nranks, rank = plan->moe->rank;
     size_t done, all = 0;
@@ -394,7 +356,7 @@ static enum shunt_status step(struct shunt_request *request)
 
 static bool awaits(const struct shunt_request *request, int r)
 {
-    const struct push *push = state_of(request);
+    const struct shunti_pushing *push = shunti_pushing_of(request);
     const struct shunti_met *met = &push->meeting.met[r];
 
     /* Until all local peers are here, we do not wait for other nodes. */
@@ -408,28 +370,33 @@ static bool awaits(const struct shunt_request *request, int r)
 
 static bool heard(const struct shunt_request *request, int r)
 {
-    return state_of(request)->meeting.met[r].heard;
+    return shunti_pushing_of(request)->meeting.met[r].heard;
+}
+
+void shunti_push_drop(struct shunti_pushing *push)
+{
+    free(push->scratch);
+    shunti_row_copies_destroy(push->copies);
+    if (push->across)
+        shunti_rail_rows_finish(push->across);
+    free(push->across);
 }
 
 static void cleanup(struct shunt_request *request)
 {
-    struct push *push = state_of(request);
+    struct shunti_pushing *push = shunti_pushing_of(request);
 
-    free(push->scratch);
-    shunti_row_copies_destroy(push->copies);
-    if (push->across) {
+    if (push->across)
         shunti_rail_leave_line(&push->across->rails->rows_line,
                                &push->across->turn);
-        shunti_rail_rows_finish(push->across);
-        free(push->across);
-    }
+    shunti_push_drop(push);
     shunti_moe_call_end(push->meeting.call, push->plan, push->what.cut,
                         push->borrowed, request->status);
 }
 
 static size_t sent_in_all(const struct shunt_request *request)
 {
-    return state_of(request)->bytes;
+    return shunti_pushing_of(request)->bytes;
 }
 
 #define CLASS(call, mode)                                                \
@@ -438,176 +405,8 @@ static size_t sent_in_all(const struct shunt_request *request)
         .heard = heard, .cleanup = cleanup, .sent_in_all = sent_in_all,  \
     }
 
-/* By call, and by whether rows go through rails. */
-static const struct shunti_class classes[2][2] = {
+const struct shunti_class shunti_push_classes[2][2] = {
     {CLASS("moe_dispatch", "direct"), CLASS("moe_dispatch", "two_level")},
     {CLASS("moe_combine_backward", "direct"),
      CLASS("moe_combine_backward", "two_level")},
 };
-
-/* --- starting ------------------------------------------------------------------- */
-
-static void count_bytes(struct shunt_comm *comm, struct push *push)
-{
-    const struct shunti_plan *plan = push->plan;
-    const size_t bytes = plan->moe->row_bytes;
-    size_t i = plan->first[shunti_parts_token(plan, push->what.cut.from)];
-
-    for (; i < plan->first[push->end]; i++) {
-        int r = plan->terms[i].rank;
-
-        if (r == comm->rank || !push->meeting.met[r].direct)
-            continue;
-        push->bytes += bytes;
-        comm->stats.bytes_mapped += bytes;
-        if (plan->moe->node[r] != plan->moe->node[comm->rank])
-            comm->stats.bytes_remote += bytes;
-    }
-    if (push->across)
-        push->bytes += shunti_rail_rows_bytes(push->across);
-}
-
-/* Choose memory that peers can reach: the caller's, or scratch memory. */
-static enum shunt_status choose_memory(const struct shunti_moe_call *call,
-                                       struct shunti_plan *plan,
-                                       struct push *push)
-{
-    const struct shunt_comm *comm = plan->moe->comm;
-    size_t bytes = plan->total * plan->moe->row_bytes;
-    unsigned which;
-
-    push->land = push->what.dst;
-    if (!shunti_spot_of(comm, push->what.dst, bytes, &push->meeting.rows)) {
-        which = 1u << push->what.landing;
-        if (shunti_plan_borrowed(plan, which, push->what.cut))
-            return shunti_moe_call_refuse(
-                call, plan, SHUNT_ERR_BUSY,
-                "another request of this plan is under way that also has no "
-                "window to write to: wait for it, or use shunt_moe_buffer()");
-        push->borrowed |= which;
-        push->land = shunti_plan_scratch(plan, push->what.landing);
-        (void)shunti_spot_of(comm, push->land, bytes, &push->meeting.rows);
-    }
-    push->meeting.out.window = UNWANTED;
-    if (push->what.dweight &&
-        !shunti_spot_of(comm, push->what.out, bytes, &push->meeting.out)) {
-        unsigned char *staging = shunti_plan_scratch(plan, SHUNT_MOE_OUT);
-
-        which = 1u << SHUNT_MOE_OUT;
-        if (shunti_plan_borrowed(plan, which, push->what.cut))
-            return shunti_moe_call_refuse(
-                call, plan, SHUNT_ERR_BUSY,
-                "another request of this plan is under way whose `out` is no "
-                "window either: wait for it, or use shunt_moe_buffer()");
-        push->borrowed |= which;
-        shunti_parts_copy(plan, push->what.cut, staging, push->what.out);
-        (void)shunti_spot_of(comm, staging, bytes, &push->meeting.out);
-    }
-    return SHUNT_OK;
-}
-
-enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
-                                    struct shunti_direction *direction,
-                                    const struct shunti_push *what,
-                                    bool two_level, struct shunt_request **out)
-{
-    struct shunti_plan *plan = direction->plan;
-    struct shunt_moe *moe = plan->moe;
-    struct shunt_comm *comm = moe->comm;
-    struct push begin = {
-        .meeting = {.call = call, .plan = plan, .cut = what->cut},
-        .plan = plan,
-        .direction = direction,
-        .what = *what,
-        .end = shunti_parts_token(plan, what->cut.to),
-    };
-    const size_t from = shunti_parts_token(plan, what->cut.from);
-    const struct shunti_routes routes = shunti_plan_routes(plan);
-    struct shunt_request *request;
-    struct push *push;
-    enum shunt_status st;
-
-    st = choose_memory(call, plan, &begin);
-    if (st)
-        return st;
-    begin.scratch = malloc(moe->row_bytes);
-    if (!begin.scratch)
-        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
-                                      "no memory for a row of %zu bytes",
-                                      moe->row_bytes);
-    if (two_level) {
-        begin.across = calloc(1, sizeof(*begin.across));
-        if (begin.across) {
-            begin.across->cut = what->cut;
-            begin.across->src = what->src;
-            begin.across->fp8 = what->fp8;
-            begin.across->weighted = what->weighted;
-            begin.across->dweight = what->dweight;
-        }
-        if (!begin.across || !shunti_rail_rows_init(begin.across, direction)) {
-            free(begin.across);
-            free(begin.scratch);
-            return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
-                                          "no memory");
-        }
-    }
-    begin.stream =
-        (plan->first[begin.end] - plan->first[from]) * moe->row_bytes >=
-        STREAM_MIN;
-    begin.chunk = SHUNTI_PUSH_CHUNK / moe->row_bytes + 1;
-    if (!what->cut.from)
-        shunti_plan_zero_gaps(plan, what->dst);
-    if (what->dweight)
-        memset(what->dweight + from * (size_t)moe->config.topk, 0,
-               (begin.end - from) * (size_t)moe->config.topk * sizeof(float));
-
-    shunti_comm_enter(comm);
-    st = shunti_moe_call_align(call, comm, &routes);
-    if (!st)
-        st = shunti_request_create(
-            comm, &classes[call->kind != SHUNTI_KIND_MOE_DISPATCH][two_level],
-            shunti_moe_call_signature(call, plan),
-            sizeof(*push) + (size_t)moe->nranks * (sizeof(push->peers[0]) +
-                                                   sizeof(struct shunti_met)),
-            &request);
-    if (st) {
-        free(begin.scratch);
-        if (begin.across)
-            shunti_rail_rows_finish(begin.across);
-        free(begin.across);
-    } else {
-        push = state_of(request);
-        memcpy(push, &begin, sizeof(begin));
-        shunti_meeting_init(&push->meeting,
-                            (struct shunti_met *)(push->peers + moe->nranks),
-                            two_level);
-        for (int r = 0; r < moe->nranks; r++) {
-            struct shunti_met *met = &push->meeting.met[r];
-
-            push->peers[r].cursor = met->direct ? from : begin.end;
-            if (met->direct)
-                continue;
-            if (!shunti_rail_partner(push->across->rails, r)) {
-                shunti_meeting_skip(&push->meeting, r);
-                push->peers[r].served = true;
-            }
-            met->answered = !shunti_rail_sends(push->across->rails, r);
-        }
-        if (push->across) {
-            push->across->stream = push->stream;
-            shunti_rail_line_up(&push->across->rails->rows_line,
-                                &push->across->turn, what->cut);
-        }
-        push->peers[moe->rank] = (struct peer){
-            .served = true,
-            .cursor = from,
-            .rows = what->dst,
-            .out = what->out,
-        };
-        shunti_moe_call_begin(call, plan, what->cut, begin.borrowed);
-        count_bytes(comm, push);
-        st = shunti_request_launch(request, out);
-    }
-    shunti_comm_leave(comm);
-    return st;
-}
