@@ -78,9 +78,6 @@ static const char *failure_of(const struct shunt_comm *comm)
 
 const char *shunti_device_unable(const struct shunt_comm *comm)
 {
-    if (comm->nranks == 1)
-        return "a communicator of one rank uses no copy engine: pass memory of "
-               "the host";
     if (!comm->engine.engine)
         return "set SHUNT_ENGINE=cuda before the communicator is made "
                "(shunt-info says whether it works here), or pass memory of the "

@@ -104,14 +104,26 @@ static void go_without(const struct shunt_comm *comm, const char *name,
     snprintf(said, sizeof(said), "%s", name);
 }
 
-static enum shunt_status open_one(const char *name, char *why, size_t len)
+/* One rank alone has nothing to gain from an engine of the host's memory, and does
+ * not know the other ranks of its node, whose CPUs that would take. */
+static bool is_for(const struct shunt_comm *comm)
+{
+    return comm->nranks > 1 || engine->memory;
+}
+
+static enum shunt_status open_one(const struct shunt_comm *comm,
+                                  const char *name, char *why, size_t len)
 {
     const struct shunt_engine_params params = {.host = shunti_transport_host()};
     enum shunt_status st = SHUNT_ERR_INVALID;
 
     engine = shunti_engine_find(name, why, len);
-    if (engine)
+    if (engine && !is_for(comm)) {
+        why[0] = '\0';
+        st = SHUNT_ERR_UNSUPPORTED;
+    } else if (engine) {
         st = engine->probe(params.host, why, len);
+    }
     if (!st)
         st = engine->open(&params, &ctx, why, len);
     if (st)
@@ -130,8 +142,8 @@ static enum shunt_status open_engine(const struct shunt_comm *comm,
     pthread_once(&once, watch_forks);
     snprintf(list, sizeof(list), "%s", names);
     while (st == SHUNT_ERR_UNSUPPORTED && (name = strsep(&rest, ","))) {
-        st = open_one(name, why, sizeof(why));
-        if (st == SHUNT_ERR_UNSUPPORTED)
+        st = open_one(comm, name, why, sizeof(why));
+        if (st == SHUNT_ERR_UNSUPPORTED && why[0])
             go_without(comm, name, why);
     }
     if (st == SHUNT_ERR_UNSUPPORTED)
@@ -188,12 +200,12 @@ enum shunt_status shunti_engine_open(struct shunt_comm *comm)
     enum shunt_status st = SHUNT_OK;
 
     shunti_device_look();
-    if (!name || !strcasecmp(name, "off") || comm->nranks == 1)
+    if (!name || !strcasecmp(name, "off"))
         return SHUNT_OK;
     pthread_mutex_lock(&lock);
     if (!users && !declined)
         st = open_engine(comm, name);
-    if (!st && ctx && !declined)
+    if (!st && ctx && !declined && is_for(comm))
         st = join(comm);
     close_unused();
     pthread_mutex_unlock(&lock);

@@ -71,9 +71,10 @@ static enum shunt_status meet(struct shunti_init *init,
     if (comm->nranks == 1) {
         comm->all_mapped = comm->node_map.mapped = true;
         comm->nodes = comm->local_size = 1;
-        return shunti_nodes_init(comm)
-                   ? shunti_init_control_alone(comm)
-                   : shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+        if (!shunti_nodes_init(comm))
+            return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+        st = shunti_init_control_alone(comm);
+        return st ? st : shunti_init_engine(init);
     }
     st = shunti_init_connect(init, &all);
     if (!st)

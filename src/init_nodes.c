@@ -95,8 +95,7 @@ static enum shunt_status find_oversubscription(struct shunti_init *init)
     return SHUNT_OK;
 }
 
-/* Where may a copy engine run? */
-static enum shunt_status settle_engine(const struct shunti_init *init)
+enum shunt_status shunti_init_engine(const struct shunti_init *init)
 {
     struct shunt_comm *comm = init->comm;
     struct shunti_place *here;
@@ -156,5 +155,5 @@ enum shunt_status shunti_init_nodes(struct shunti_init *init,
     if (!shunti_nodes_init(comm))
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
     st = find_oversubscription(init);
-    return st ? st : settle_engine(init);
+    return st ? st : shunti_init_engine(init);
 }

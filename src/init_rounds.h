@@ -91,6 +91,9 @@ const unsigned char *shunti_caps_of(const struct shunti_blobs *reach, int rank);
 /* Which ranks make up which node (init_nodes.c); no message. */
 enum shunt_status shunti_init_nodes(struct shunti_init *init,
                                     const struct shunti_blobs *reach);
+/* Where may a copy engine run, if there is one? shunti_init_nodes() settles it;
+ * for a rank without peers. */
+enum shunt_status shunti_init_engine(const struct shunti_init *init);
 
 /* Round 4 (init_control.c): control windows; that of a rank without peers. */
 enum shunt_status shunti_init_control(struct shunti_init *init);

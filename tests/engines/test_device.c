@@ -36,6 +36,12 @@ Test(device, started)
     run(2, "started", NULL, "SHUNT_PROGRESS=thread");
 }
 
+Test(device, of_one_rank)
+{
+    run(1, "same_bits", NULL, NULL);
+    run(1, "refused", NULL, NULL);
+}
+
 Test(device, between_nodes)
 {
     run(3, "same_bits", NULL, "SHUNT_TEST_NODES=0,0,1");
