@@ -34,7 +34,7 @@ static enum shunt_status stage_sum(struct shunti_plan *plan,
 {
     shunti_staged_init(staged, cut);
     shunti_staged_add(staged, shunti_rows_span(plan, "out", out),
-                      SHUNTI_STAGED_IN);
+                      SHUNTI_STAGED_IN | SHUNTI_STAGED_ROWS);
     shunti_staged_add(staged, shunti_tokens_span(plan, "bias", bias),
                       SHUNTI_STAGED_IN);
     shunti_staged_add(staged, shunti_tokens_span(plan, "y", y),
@@ -162,9 +162,9 @@ static enum shunt_status stage_gradient(struct shunti_plan *plan,
                       SHUNTI_STAGED_IN);
     shunti_staged_add(staged,
                       shunti_rows_span(plan, "out", dweight ? out : NULL),
-                      SHUNTI_STAGED_IN);
+                      SHUNTI_STAGED_IN | SHUNTI_STAGED_ROWS);
     shunti_staged_add(staged, shunti_rows_span(plan, "dout", dout),
-                      SHUNTI_STAGED_OUT);
+                      SHUNTI_STAGED_OUT | SHUNTI_STAGED_ROWS);
     shunti_staged_add(staged, products_span(plan, dweight), SHUNTI_STAGED_OUT);
     return shunti_stage(&combine_backward_call, plan, staged);
 }

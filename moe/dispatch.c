@@ -13,6 +13,18 @@ static const struct shunti_moe_call dispatch_call = {"moe_dispatch",
 static const struct shunti_moe_call dispatch_backward_call = {
     "moe_dispatch_backward", SHUNTI_KIND_MOE_DISPATCH_BACKWARD};
 
+static enum shunt_status stage_rows(struct shunti_plan *plan,
+                                    struct shunti_cut cut, const void *x,
+                                    void *rows, struct shunti_staged *staged)
+{
+    shunti_staged_init(staged, cut);
+    shunti_staged_add(staged, shunti_tokens_span(plan, "x", x),
+                      SHUNTI_STAGED_IN);
+    shunti_staged_add(staged, shunti_rows_span(plan, "rows", rows),
+                      SHUNTI_STAGED_OUT | SHUNTI_STAGED_ROWS);
+    return shunti_stage(&dispatch_call, plan, staged);
+}
+
 static enum shunt_status dispatch(struct shunt_moe_plan *handle,
                                   const int *part, const void *x, void *rows,
                                   size_t max_rows,
@@ -31,8 +43,7 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle,
     if (!st)
         st = shunti_moe_call_cut(call, plan, part, &cut);
     if (!st)
-        st = shunti_stage_two(call, plan, cut, shunti_tokens_span(plan, "x", x),
-                              shunti_rows_span(plan, "rows", rows), &staged);
+        st = stage_rows(plan, cut, x, rows, &staged);
     if (st)
         return st;
     st = shunti_route_dispatch(
@@ -83,6 +94,18 @@ enum shunt_status shunt_moe_dispatch_part_start(struct shunt_moe_plan *plan,
     return dispatch(plan, &part, x, rows, max_rows, request);
 }
 
+static enum shunt_status stage_sum(struct shunti_plan *plan,
+                                   struct shunti_cut cut, const void *drows,
+                                   void *dx, struct shunti_staged *staged)
+{
+    shunti_staged_init(staged, cut);
+    shunti_staged_add(staged, shunti_rows_span(plan, "drows", drows),
+                      SHUNTI_STAGED_IN | SHUNTI_STAGED_ROWS);
+    shunti_staged_add(staged, shunti_tokens_span(plan, "dx", dx),
+                      SHUNTI_STAGED_OUT);
+    return shunti_stage(&dispatch_backward_call, plan, staged);
+}
+
 static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
                                            const int *part, const void *drows,
                                            void *dx,
@@ -101,9 +124,7 @@ static enum shunt_status dispatch_backward(struct shunt_moe_plan *handle,
     if (!st)
         st = shunti_moe_call_cut(call, plan, part, &cut);
     if (!st)
-        st = shunti_stage_two(call, plan, cut,
-                              shunti_rows_span(plan, "drows", drows),
-                              shunti_tokens_span(plan, "dx", dx), &staged);
+        st = stage_sum(plan, cut, drows, dx, &staged);
     if (st)
         return st;
     st = shunti_route_combine(call, plan,

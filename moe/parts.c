@@ -116,6 +116,19 @@ size_t shunti_parts_lent(const struct shunti_plan *plan, struct shunti_cut cut)
     return rows;
 }
 
+size_t shunti_parts_list(const struct shunti_plan *plan, struct shunti_cut cut,
+                         uint32_t *rows)
+{
+    struct shunti_ranges ranges = shunti_ranges_of(plan, cut);
+    struct shunti_range range;
+    size_t n = 0;
+
+    while (shunti_ranges_next(&ranges, &range))
+        for (size_t i = 0; i < range.count; i++)
+            rows[n++] = (uint32_t)(range.row + i);
+    return n;
+}
+
 void shunti_parts_copy(const struct shunti_plan *plan, struct shunti_cut cut,
                        void *to, const void *from)
 {

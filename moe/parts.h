@@ -80,6 +80,9 @@ bool shunti_ranges_next(struct shunti_ranges *ranges,
 
 /* How many of those rows are others'. */
 size_t shunti_parts_lent(const struct shunti_plan *plan, struct shunti_cut cut);
+/* List all of them. Returns how many there are: at most the rows of the plan. */
+size_t shunti_parts_list(const struct shunti_plan *plan, struct shunti_cut cut,
+                         uint32_t *rows);
 /* Copy those of others from one buffer to another. */
 void shunti_parts_copy(const struct shunti_plan *plan, struct shunti_cut cut,
                        void *to, const void *from);

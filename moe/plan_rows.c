@@ -14,16 +14,16 @@ size_t shunti_wire_bytes(const struct shunt_moe *moe)
                : moe->row_bytes;
 }
 
-void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows)
+/* Rows of a buffer in which none comes; `gap` is called for each range. */
+static void for_each_gap(const struct shunti_plan *plan,
+                         void (*gap)(void *arg, size_t row, size_t count),
+                         void *arg)
 {
     const struct shunt_moe *moe = plan->moe;
     const struct shunti_placement *p = plan->placement;
     const int32_t *expert = shunti_placement_local(p, moe->rank);
     size_t local = (size_t)shunti_placement_count(p, moe->rank);
-    unsigned char *base = rows;
 
-    if (!rows)
-        return; /* no rows at all, so no gaps; memset() takes no NULL */
     for (size_t i = 0; i < local; i++) {
         size_t at = plan->offset[i];
 
@@ -32,14 +32,54 @@ void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows)
 
             if (shunti_placement_target(p, s, expert[i]) != moe->rank)
                 continue;
-            memset(base + (at + used) * moe->row_bytes, 0,
-                   (plan->padded[s] - used) * moe->row_bytes);
+            gap(arg, at + used, plan->padded[s] - used);
             at += plan->padded[s];
         }
         at = plan->offset[i] + plan->count[i];
-        memset(base + at * moe->row_bytes, 0,
-               (plan->offset[i + 1] - at) * moe->row_bytes);
+        gap(arg, at, plan->offset[i + 1] - at);
     }
+}
+
+struct zeroing {
+    unsigned char *rows;
+    size_t bytes; /* of a row */
+};
+
+static void zero(void *arg, size_t row, size_t count)
+{
+    const struct zeroing *z = arg;
+
+    memset(z->rows + row * z->bytes, 0, count * z->bytes);
+}
+
+void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows)
+{
+    struct zeroing z = {rows, plan->moe->row_bytes};
+
+    if (rows) /* no rows at all, so no gaps; memset() takes no NULL */
+        for_each_gap(plan, zero, &z);
+}
+
+struct listing {
+    uint32_t *rows;
+    size_t count;
+};
+
+static void list(void *arg, size_t row, size_t count)
+{
+    struct listing *l = arg;
+
+    for (size_t i = 0; i < count; i++, l->count++)
+        if (l->rows)
+            l->rows[l->count] = (uint32_t)(row + i);
+}
+
+size_t shunti_plan_list_gaps(const struct shunti_plan *plan, uint32_t *rows)
+{
+    struct listing l = {rows, 0};
+
+    for_each_gap(plan, list, &l);
+    return l.count;
 }
 
 /* --- what the caller is told -------------------------------------------------------- */

@@ -3,6 +3,9 @@
 #ifndef SHUNTI_PLAN_ROWS_H
 #define SHUNTI_PLAN_ROWS_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "moe/plan.h"
 
 /* Bytes of a row as dispatch sends it where memory is not mapped. */
@@ -10,5 +13,7 @@ size_t shunti_wire_bytes(const struct shunt_moe *moe);
 
 /* Zero the rows of `rows` (total) that no token comes to. */
 void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);
+/* List them, unless `rows` is NULL. Returns how many there are. */
+size_t shunti_plan_list_gaps(const struct shunti_plan *plan, uint32_t *rows);
 
 #endif

@@ -5,18 +5,29 @@
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include <shunt/request.h>
 
 #include "moe/plan.h"
+#include "moe/plan_rows.h"
 #include "src/comm.h"
 #include "src/device.h"
+#include "src/engine.h"
 #include "src/entry.h"
 #include "src/error.h"
 
+/* What of an argument is copied, in either direction. */
+struct what {
+    size_t offset, bytes;         /* of one piece; or */
+    struct shunti_copy_rows rows; /* these, */
+    uint32_t *list;               /* by this list; NULL: one piece */
+};
+
 struct state {
     struct shunti_staged staged;
+    struct what what[SHUNTI_STAGED_MAX];
     struct shunti_device_copy copy[SHUNTI_STAGED_MAX]; /* to the device */
 };
 
@@ -56,6 +67,47 @@ static enum shunt_status copy_over(struct shunt_comm *comm,
     }
 }
 
+/* The part of it that the call reads or writes. The gaps are the first part's.
+ * False: no memory. */
+static bool find(const struct shunti_plan *plan, struct shunti_cut cut,
+                 const struct shunti_staged_argument *arg, struct what *what)
+{
+    const size_t first = shunti_parts_token(plan, cut.from);
+    const size_t end = shunti_parts_token(plan, cut.to);
+    size_t n;
+
+    *what = (struct what){.bytes = arg->span.bytes};
+    if (shunti_cut_is_whole(plan, cut))
+        return true;
+    if (!(arg->way & SHUNTI_STAGED_ROWS)) {
+        what->bytes = arg->span.bytes / plan->tokens; /* it has some */
+        what->offset = first * what->bytes;
+        what->bytes *= end - first;
+        return true;
+    }
+    what->list = malloc((plan->total + 1) * sizeof(*what->list));
+    if (!what->list)
+        return false;
+    n = shunti_parts_list(plan, cut, what->list);
+    if (!cut.from && arg->way & SHUNTI_STAGED_OUT)
+        n += shunti_plan_list_gaps(plan, what->list + n);
+    what->bytes = plan->moe->row_bytes;
+    what->rows =
+        (struct shunti_copy_rows){n, what->list, what->list, what->bytes, 0};
+    return true;
+}
+
+static struct shunti_device_copy copy_of(const struct what *what, void *to,
+                                         const void *from)
+{
+    return (struct shunti_device_copy){
+        .to = (unsigned char *)to + what->offset,
+        .from = (const unsigned char *)from + what->offset,
+        .bytes = what->bytes,
+        .rows = what->list ? &what->rows : NULL,
+    };
+}
+
 /* --- the request -------------------------------------------------------------- */
 
 static void cleanup(struct shunt_request *request)
@@ -66,14 +118,16 @@ static void cleanup(struct shunt_request *request)
     for (int i = 0; i < s->staged.count; i++)
         if (s->copy[i].begun)
             (void)copy_over(request->comm, &s->copy[i], true, why, sizeof(why));
-    for (int i = 0; i < s->staged.count; i++)
+    for (int i = 0; i < s->staged.count; i++) {
         if (s->staged.arg[i].ours)
             shunti_device_host_free(request->comm, s->staged.arg[i].use);
+        free(s->what[i].list);
+    }
 }
 
 static bool is_result(const struct shunti_staged_argument *arg)
 {
-    return arg->way == SHUNTI_STAGED_OUT && arg->use != arg->span.at;
+    return arg->way & SHUNTI_STAGED_OUT && arg->use != arg->span.at;
 }
 
 static enum shunt_status copy_results(struct shunt_request *request, bool wait)
@@ -87,9 +141,9 @@ static enum shunt_status copy_results(struct shunt_request *request, bool wait)
 
         if (!is_result(arg))
             continue;
-        s->copy[i].to = (void *)(uintptr_t)arg->span.at;
-        s->copy[i].from = arg->use;
-        s->copy[i].bytes = arg->span.bytes;
+        if (!s->copy[i].begun)
+            s->copy[i] =
+                copy_of(&s->what[i], (void *)(uintptr_t)arg->span.at, arg->use);
         st = copy_over(request->comm, &s->copy[i], wait, why, sizeof(why));
         if (st == SHUNT_IN_PROGRESS)
             return st;
@@ -141,14 +195,15 @@ same(const struct shunti_staged *staged, int i)
     return NULL;
 }
 
-static enum shunt_status stage_one(struct shunt_comm *comm,
+static enum shunt_status stage_one(const struct shunti_plan *plan,
                                    struct shunti_staged *staged, int i,
                                    char *why, size_t why_len)
 {
+    struct shunt_comm *comm = plan->moe->comm;
     struct shunti_staged_argument *arg = &staged->arg[i];
     const struct shunti_staged_argument *before = same(staged, i);
-    struct shunti_device_copy copy = {.from = arg->span.at,
-                                      .bytes = arg->span.bytes};
+    struct what *what = &state_of(staged->request)->what[i];
+    struct shunti_device_copy copy;
     enum shunt_status st = SHUNT_OK;
 
     if (before && before->span.bytes >= arg->span.bytes) {
@@ -158,29 +213,33 @@ static enum shunt_status stage_one(struct shunt_comm *comm,
                                       why_len);
         arg->ours = !st;
     }
-    copy.to = arg->use;
-    if (!st && arg->way == SHUNTI_STAGED_IN)
+    if (!st && !find(plan, staged->cut, arg, what)) {
+        snprintf(why, why_len, "no memory");
+        st = SHUNT_ERR_MEMORY;
+    }
+    if (!st && arg->way & SHUNTI_STAGED_IN) {
+        copy = copy_of(what, arg->use, arg->span.at);
         st = copy_over(comm, &copy, true, why, why_len);
+    }
     return st;
 }
 
-static enum shunt_status stage_all(struct shunt_comm *comm,
+static enum shunt_status stage_all(const struct shunti_plan *plan,
                                    struct shunti_staged *staged,
-                                   const bool *device, char *why,
-                                   size_t why_len)
+                                   unsigned device, char *why, size_t why_len)
 {
-    const char *unable = shunti_device_unable(comm);
+    const char *unable = shunti_device_unable(plan->moe->comm);
     enum shunt_status st = SHUNT_OK;
 
     for (int i = 0; i < staged->count && !st; i++) {
-        if (!device[i])
+        if (!(device >> i & 1))
             continue;
         if (unable) {
             snprintf(why, why_len, "%s is memory of a device: %s",
                      staged->arg[i].span.name, unable);
             return SHUNT_ERR_UNSUPPORTED;
         }
-        st = stage_one(comm, staged, i, why, why_len);
+        st = stage_one(plan, staged, i, why, why_len);
     }
     return st;
 }
@@ -211,40 +270,50 @@ void shunti_staged_add(struct shunti_staged *staged, struct shunti_span span,
     };
 }
 
-enum shunt_status shunti_stage(const struct shunti_moe_call *call,
-                               struct shunti_plan *plan,
-                               struct shunti_staged *staged)
+/* A bit for each argument that is memory of a device. */
+static unsigned look(const struct shunti_staged *staged)
 {
-    struct shunt_comm *comm = plan->moe->comm;
-    bool device[SHUNTI_STAGED_MAX] = {false};
-    char why[640] = "";
-    enum shunt_status st;
+    unsigned device = 0;
 
     shunti_device_look();
     for (int i = 0; i < staged->count; i++) {
         const struct shunti_staged_argument *arg = &staged->arg[i];
 
-        device[i] = arg->span.bytes && shunti_is_device(arg->span.at);
-        staged->any = staged->any || device[i];
+        if (arg->span.bytes && shunti_is_device(arg->span.at))
+            device |= 1u << i;
     }
-    if (!staged->any)
+    return device;
+}
+
+static enum shunt_status stage(const struct shunti_moe_call *call,
+                               struct shunti_plan *plan,
+                               struct shunti_staged *staged, unsigned device)
+{
+    struct shunt_comm *comm = plan->moe->comm;
+    char why[640] = "";
+    enum shunt_status st;
+
+    staged->any = device != 0;
+    if (!device)
         return SHUNT_OK;
-    if (!shunti_cut_is_whole(plan, staged->cut))
-        return shunti_moe_call_refuse(
-            call, plan, SHUNT_ERR_UNSUPPORTED,
-            "memory of a device cannot be moved in parts: use the call for all "
-            "of the plan, or memory of the host");
     shunti_comm_enter(comm);
     st = shunti_request_compose(comm, &staged_class, sizeof(struct state),
                                 &staged->request);
     shunti_comm_leave(comm);
     if (st)
         return shunti_moe_call_refuse(call, plan, st, "no memory");
-    st = stage_all(comm, staged, device, why, sizeof(why));
+    st = stage_all(plan, staged, device, why, sizeof(why));
     if (!st)
         return SHUNT_OK;
     give_up(comm, staged);
     return shunti_moe_call_refuse(call, plan, st, "%s", why);
+}
+
+enum shunt_status shunti_stage(const struct shunti_moe_call *call,
+                               struct shunti_plan *plan,
+                               struct shunti_staged *staged)
+{
+    return stage(call, plan, staged, look(staged));
 }
 
 enum shunt_status shunti_staged_begun(struct shunti_staged *staged,
@@ -264,16 +333,4 @@ enum shunt_status shunti_staged_begun(struct shunti_staged *staged,
         return shunt_wait(&ours);
     *request = ours;
     return SHUNT_OK;
-}
-
-enum shunt_status shunti_stage_two(const struct shunti_moe_call *call,
-                                   struct shunti_plan *plan,
-                                   struct shunti_cut cut, struct shunti_span in,
-                                   struct shunti_span out,
-                                   struct shunti_staged *staged)
-{
-    shunti_staged_init(staged, cut);
-    shunti_staged_add(staged, in, SHUNTI_STAGED_IN);
-    shunti_staged_add(staged, out, SHUNTI_STAGED_OUT);
-    return shunti_stage(call, plan, staged);
 }

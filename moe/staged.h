@@ -6,7 +6,8 @@
  * What the call reads is copied before it starts, in the caller: the other ranks
  * count this operation among the calls that start here. What it writes is copied
  * to the device after it has ended, by a request that is made of it, in its own
- * test or wait.
+ * test or wait. Of a part of a plan both are its tokens and rows: others may write
+ * to the rest of the same arrays meanwhile.
  */
 #ifndef SHUNTI_MOE_STAGED_H
 #define SHUNTI_MOE_STAGED_H
@@ -16,11 +17,16 @@
 
 #include "moe/moe_call.h"
 
-enum { SHUNTI_STAGED_IN = 1, SHUNTI_STAGED_OUT = 2, SHUNTI_STAGED_MAX = 4 };
+enum {
+    SHUNTI_STAGED_IN = 1,
+    SHUNTI_STAGED_OUT = 2,
+    SHUNTI_STAGED_ROWS = 4, /* it is of rows, and not of tokens */
+    SHUNTI_STAGED_MAX = 4
+};
 
 struct shunti_staged_argument {
     struct shunti_span span; /* what the caller gave */
-    unsigned way;            /* SHUNTI_STAGED_IN, or SHUNTI_STAGED_OUT */
+    unsigned way;            /* SHUNTI_STAGED_... */
     void *use; /* what the call is to use: that, or a copy of it */
     bool ours; /* `use` is freed with the request */
 };
@@ -38,19 +44,11 @@ void shunti_staged_init(struct shunti_staged *staged, struct shunti_cut cut);
 /* The next argument. Those that are read come before those that are written. */
 void shunti_staged_add(struct shunti_staged *staged, struct shunti_span span,
                        unsigned way);
-/* Fill in `use` of all arguments, and copy what the call reads. A part of a plan is
- * refused: what is written back is whole arrays, in which others may write their
- * parts. An error has been told to the others. */
+/* Fill in `use` of all arguments, and copy what the call reads. An error has been
+ * told to the others. */
 enum shunt_status shunti_stage(const struct shunti_moe_call *call,
                                struct shunti_plan *plan,
                                struct shunti_staged *staged);
-/* All of it, for a call that reads one and writes one. */
-enum shunt_status shunti_stage_two(const struct shunti_moe_call *call,
-                                   struct shunti_plan *plan,
-                                   struct shunti_cut cut, struct shunti_span in,
-                                   struct shunti_span out,
-                                   struct shunti_staged *staged);
-
 /* Where the call is to leave its request; NULL: a blocking call. */
 static inline struct shunt_request **
 shunti_staged_request(struct shunti_staged *staged,

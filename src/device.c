@@ -138,11 +138,16 @@ enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
                                            struct shunti_device_copy *copy,
                                            char *why, size_t why_len)
 {
+    const struct shunti_copy_rows *rows = copy->rows;
     const struct shunt_engine_copy descriptor = {
         .to = copy->to,
         .from = copy->from,
         .bytes = copy->bytes,
-        .rows = 1,
+        .rows = rows ? rows->rows : 1,
+        .to_stride = rows ? rows->stride : copy->bytes,
+        .from_stride = rows ? rows->stride : copy->bytes,
+        .index = rows ? rows->from : NULL,
+        .to_index = rows ? rows->to : NULL,
         .signal = &copy->done,
         .value = 1,
         .wake_fd = -1,
@@ -157,7 +162,7 @@ enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
     copy->begun = !st;
     if (!st) {
         shunti_comm_enter(comm);
-        comm->stats.bytes_engine += copy->bytes;
+        comm->stats.bytes_engine += copy->bytes * (rows ? rows->rows : 1);
         shunti_comm_leave(comm);
     } else if (st == SHUNT_IN_PROGRESS) {
         comm->engine.engine->poll(comm->engine.ctx);

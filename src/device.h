@@ -19,6 +19,7 @@
 #include <shunt/status.h>
 
 struct shunt_comm;
+struct shunti_copy_rows;
 
 /* Look whether the program has loaded the driver: when a communicator is made,
  * and in calls of exchanges (10 ns). */
@@ -47,7 +48,8 @@ struct shunti_device_copy {
     uint64_t since_ns; /* when the engine was first asked for it */
     void *to;
     const void *from;
-    size_t bytes;
+    size_t bytes;                        /* of a row */
+    const struct shunti_copy_rows *rows; /* NULL: one; else they live as long */
 };
 
 /* Begin it. SHUNT_IN_PROGRESS: the engine has no room; call again. Both end in

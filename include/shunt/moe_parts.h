@@ -33,7 +33,7 @@
  * only what belongs to the part: of arrays of tokens its tokens, of arrays of
  * rows its rows. The rest may be used by others meanwhile, so requests of
  * different parts may share their arrays. For memory that is no window that
- * holds, too.
+ * holds, too, and for memory of a GPU (moe.h).
  *
  * Parts may be called in any order, the same on every rank, and may be under
  * way together, and with calls of other plans and exchanges; their requests may

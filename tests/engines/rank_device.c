@@ -43,6 +43,7 @@ struct work {
     const struct rank *self;
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
+    int parts;    /* of the plan */
     size_t total; /* rows here */
     size_t bytes[ARGUMENTS];
     unsigned char *host[ARGUMENTS];
@@ -77,12 +78,14 @@ static int plan(struct work *w)
     config.topk = TOPK;
     config.max_tokens = TOKENS + 30;
     config.weights = SHUNT_MOE_APPLY_WEIGHTS;
+    config.row_align = 4;
     CHECK_OK(w->self->comm, shunt_moe_create(w->self->comm, &config, &w->moe));
     for (size_t i = 0; i < tokens * TOPK; i++)
         index[i] = (int32_t)((i * 5 + (size_t)w->self->rank) % EXPERTS);
     fill(weight, tokens * TOPK, 77);
     CHECK_OK(w->self->comm,
-             shunt_moe_plan_create(w->moe, index, weight, tokens, &w->plan));
+             shunt_moe_plan_create_parts(w->moe, index, weight, tokens,
+                                         w->parts, &w->plan));
     shunt_moe_plan_rows(w->plan, &rows, sizeof(rows));
     w->total = rows.total;
     for (int a = 0; a < ARGUMENTS; a++) {
@@ -94,9 +97,9 @@ static int plan(struct work *w)
     return 0;
 }
 
-static int begin(const struct rank *self, struct work *w)
+static int begin_parts(const struct rank *self, struct work *w, int parts)
 {
-    *w = (struct work){.self = self};
+    *w = (struct work){.self = self, .parts = parts};
     if (plan(w))
         return 1;
     for (int a = 0; a < ARGUMENTS; a++) {
@@ -108,6 +111,11 @@ static int begin(const struct rank *self, struct work *w)
                  a * 10 + self->rank);
     }
     return 0;
+}
+
+static int begin(const struct rank *self, struct work *w)
+{
+    return begin_parts(self, w, 1);
 }
 
 static void end(struct work *w)
@@ -144,6 +152,29 @@ static enum shunt_status start(struct work *w, int call, unsigned where,
     default:
         return shunt_moe_dispatch_backward_start(w->plan, at(w, where, DROWS),
                                                  at(w, where, DX), request);
+    }
+}
+
+static enum shunt_status start_part(struct work *w, int call, int part,
+                                    unsigned where,
+                                    struct shunt_request **request)
+{
+    switch (call) {
+    case 0:
+        return shunt_moe_dispatch_part_start(w->plan, part, at(w, where, X),
+                                             at(w, where, ROWS), w->total,
+                                             request);
+    case 1:
+        return shunt_moe_combine_part_start(w->plan, part, at(w, where, OUT),
+                                            at(w, where, BIAS), at(w, where, Y),
+                                            request);
+    case 2:
+        return shunt_moe_combine_backward_part_start(
+            w->plan, part, at(w, where, DY), at(w, where, OUT),
+            at(w, where, DOUT), w->total, at(w, where, DWEIGHT), request);
+    default:
+        return shunt_moe_dispatch_backward_part_start(
+            w->plan, part, at(w, where, DROWS), at(w, where, DX), request);
     }
 }
 
@@ -208,6 +239,20 @@ static uint64_t engine_bytes(const struct rank *self)
                : stats.bytes_engine;
 }
 
+/* Bytes of the arguments of a call that are on the device. */
+static uint64_t staged_bytes(const struct work *w, unsigned where, int call)
+{
+    static const unsigned of[] = {
+        1u << X | 1u << ROWS, 1u << OUT | 1u << BIAS | 1u << Y,
+        1u << DY | 1u << OUT | 1u << DOUT | 1u << DWEIGHT,
+        1u << DROWS | 1u << DX};
+    uint64_t bytes = 0;
+
+    for (int a = 0; a < ARGUMENTS; a++)
+        bytes += (where & of[call]) >> a & 1 ? w->bytes[a] : 0;
+    return bytes;
+}
+
 /* Which arguments are on the device differs between ranks and rounds. */
 static int same_bits(const struct rank *self)
 {
@@ -219,19 +264,19 @@ static int same_bits(const struct rank *self)
         const unsigned where =
             round ? (round * 0x9e37u + (unsigned)self->rank * 0x1b5u) & 0x3ff
                   : 0x3ff;
-        const uint64_t before = engine_bytes(self);
-        uint64_t bytes = 0;
 
         prepare(&w);
-        for (int call = 0; call < 4; call++)
+        for (int call = 0; call < 4; call++) {
+            const uint64_t before = engine_bytes(self);
+            const uint64_t bytes = staged_bytes(&w, where, call);
+
             CHECK_OK(self->comm, call_now(&w, call, where));
+            CHECK(engine_bytes(self) - before == bytes,
+                  "call %d: the engine moved %llu B of %llu", call,
+                  (unsigned long long)(engine_bytes(self) - before),
+                  (unsigned long long)bytes);
+        }
         CHECK_RUN(check(&w, where, "blocking"));
-        for (int a = 0; a < ARGUMENTS; a++) /* `out` is read twice */
-            bytes += where >> a & 1 ? w.bytes[a] * (a == OUT ? 2 : 1) : 0;
-        CHECK(engine_bytes(self) - before == bytes,
-              "the engine moved %llu B of %llu",
-              (unsigned long long)(engine_bytes(self) - before),
-              (unsigned long long)bytes);
     }
     end(&w);
     return 0;
@@ -271,6 +316,39 @@ static int started(const struct rank *self)
         CHECK_OK(self->comm, start(&w, 2, where, &request[2]));
         CHECK_OK(self->comm, shunt_wait(&request[2]));
         CHECK_RUN(check(&w, where, "started"));
+    }
+    end(&w);
+    return 0;
+}
+
+/* Call after call in parts, which are under way at once or one after the other:
+ * each writes its own tokens and rows, and nothing else of the arrays. */
+static int in_parts(const struct rank *self)
+{
+    enum { PARTS = 4 };
+    struct work w;
+
+    if (begin_parts(self, &w, PARTS) || expect(&w))
+        return 1;
+    for (unsigned round = 0; round < 4; round++) {
+        const unsigned where =
+            round ? (round * 0x5e37u + (unsigned)self->rank * 0x1b5u) & 0x3ff
+                  : 0x3ff;
+
+        prepare(&w);
+        for (int call = 0; call < 4; call++) {
+            struct shunt_request *request[PARTS];
+
+            for (int p = 0; p < PARTS; p++) {
+                CHECK_OK(self->comm,
+                         start_part(&w, call, p, where, &request[p]));
+                if (round % 2)
+                    CHECK_OK(self->comm, shunt_wait(&request[p]));
+            }
+            for (int p = PARTS; p-- > 0 && round % 2 == 0;)
+                CHECK_OK(self->comm, shunt_wait(&request[p]));
+        }
+        CHECK_RUN(check(&w, where, "in parts"));
     }
     end(&w);
     return 0;
@@ -317,32 +395,6 @@ static int is_refused(const struct rank *self, enum shunt_status st,
     return 0;
 }
 
-/* A part would write back what other parts of the array write. */
-static int refused_in_parts(struct work *w, void *device)
-{
-    enum { FEW = 4, PARTS = 2 };
-    int32_t index[FEW * TOPK] = {0};
-    float weight[FEW * TOPK] = {0}, x[FEW * HIDDEN] = {0};
-    struct shunt_moe_plan *plan;
-    struct shunt_moe_rows in;
-    void *rows;
-
-    CHECK_OK(w->self->comm, shunt_moe_plan_create_parts(w->moe, index, weight,
-                                                        FEW, PARTS, &plan));
-    shunt_moe_plan_rows(plan, &in, sizeof(in));
-    rows = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
-    CHECK_RUN(is_refused(
-        w->self,
-        shunt_moe_dispatch_part(plan, 0, w->self->rank ? (void *)x : device,
-                                rows, in.total),
-        "dispatch_part"));
-    for (int p = 0; p < PARTS; p++)
-        CHECK_OK(w->self->comm,
-                 shunt_moe_dispatch_part(plan, p, x, rows, in.total));
-    shunt_moe_plan_destroy(plan);
-    return 0;
-}
-
 /* Calls that do not take it. */
 static int refused(const struct rank *self)
 {
@@ -374,7 +426,6 @@ static int refused(const struct rank *self)
     CHECK_RUN(is_refused(
         self, shunt_moe_plan_create(w.moe, mine, NULL, 16 / TOPK, &none),
         "plan_create"));
-    CHECK_RUN(refused_in_parts(&w, device));
     /* All is as before. */
     if (expect(&w))
         return 1;
@@ -497,6 +548,7 @@ static int abandoned(const struct rank *self)
 static const struct rank_case cases[] = {
     {.name = "same_bits", .run = same_bits},
     {.name = "started", .run = started},
+    {.name = "in_parts", .run = in_parts},
     {.name = "in_place", .run = in_place},
     {.name = "refused", .run = refused},
     {.name = "abandoned", .run = abandoned, .breaks_comm = true},

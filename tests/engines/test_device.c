@@ -36,9 +36,17 @@ Test(device, started)
     run(2, "started", NULL, "SHUNT_PROGRESS=thread");
 }
 
+Test(device, in_parts)
+{
+    run(3, "in_parts", NULL, NULL);
+    run(2, "in_parts", NULL, "SHUNT_MOE_MODE=flat");
+    run(3, "in_parts", NULL, "SHUNT_TEST_NODES=0,0,1");
+}
+
 Test(device, of_one_rank)
 {
     run(1, "same_bits", NULL, NULL);
+    run(1, "in_parts", NULL, NULL);
     run(1, "refused", NULL, NULL);
 }
 
