@@ -151,12 +151,13 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
 }
 
 /* `out` is read only for the products. */
-static enum shunt_status stage_gradient(struct shunti_plan *plan,
-                                        struct shunti_cut cut, const void *dy,
-                                        const void *out, void *dout,
-                                        float *dweight,
-                                        struct shunti_staged *staged)
+static enum shunt_status
+stage_gradient(struct shunti_plan *plan, struct shunti_cut cut, const void *dy,
+               const void *out, void *dout, float *dweight,
+               struct shunti_staged *staged, unsigned *device)
 {
+    const struct shunti_moe_call *call = &combine_backward_call;
+
     shunti_staged_init(staged, cut);
     shunti_staged_add(staged, shunti_tokens_span(plan, "dy", dy),
                       SHUNTI_STAGED_IN);
@@ -166,7 +167,10 @@ static enum shunt_status stage_gradient(struct shunti_plan *plan,
     shunti_staged_add(staged, shunti_rows_span(plan, "dout", dout),
                       SHUNTI_STAGED_OUT | SHUNTI_STAGED_ROWS);
     shunti_staged_add(staged, products_span(plan, dweight), SHUNTI_STAGED_OUT);
-    return shunti_stage(&combine_backward_call, plan, staged);
+    *device = 0;
+    return weighted(plan) || dweight
+               ? shunti_stage(call, plan, staged)
+               : shunti_stage_copies(call, plan, staged, device);
 }
 
 static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
@@ -178,6 +182,7 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
     const struct shunti_moe_call *call = &combine_backward_call;
     struct shunti_cut cut;
     struct shunti_staged staged;
+    unsigned device;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -191,7 +196,8 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
     if (!st)
         st = shunti_moe_call_cut(call, plan, part, &cut);
     if (!st)
-        st = stage_gradient(plan, cut, dy, out, dout, dweight, &staged);
+        st =
+            stage_gradient(plan, cut, dy, out, dout, dweight, &staged, &device);
     if (st)
         return st;
     st = shunti_route_dispatch(call, plan,
@@ -203,6 +209,7 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
                                    .weighted = weighted(plan),
                                    .out = staged.arg[1].use,
                                    .dweight = staged.arg[3].use,
+                                   .device = device,
                                },
                                shunti_staged_request(&staged, request));
     return shunti_staged_begun(&staged, st, request);

@@ -13,16 +13,25 @@ static const struct shunti_moe_call dispatch_call = {"moe_dispatch",
 static const struct shunti_moe_call dispatch_backward_call = {
     "moe_dispatch_backward", SHUNTI_KIND_MOE_DISPATCH_BACKWARD};
 
+static bool is_rounded(const struct shunti_plan *plan)
+{
+    return plan->moe->config.wire == SHUNT_MOE_WIRE_FP8;
+}
+
 static enum shunt_status stage_rows(struct shunti_plan *plan,
                                     struct shunti_cut cut, const void *x,
-                                    void *rows, struct shunti_staged *staged)
+                                    void *rows, struct shunti_staged *staged,
+                                    unsigned *device)
 {
     shunti_staged_init(staged, cut);
     shunti_staged_add(staged, shunti_tokens_span(plan, "x", x),
                       SHUNTI_STAGED_IN);
     shunti_staged_add(staged, shunti_rows_span(plan, "rows", rows),
                       SHUNTI_STAGED_OUT | SHUNTI_STAGED_ROWS);
-    return shunti_stage(&dispatch_call, plan, staged);
+    *device = 0;
+    return is_rounded(plan)
+               ? shunti_stage(&dispatch_call, plan, staged)
+               : shunti_stage_copies(&dispatch_call, plan, staged, device);
 }
 
 static enum shunt_status dispatch(struct shunt_moe_plan *handle,
@@ -33,6 +42,7 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle,
     const struct shunti_moe_call *call = &dispatch_call;
     struct shunti_cut cut;
     struct shunti_staged staged;
+    unsigned device;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -43,19 +53,19 @@ static enum shunt_status dispatch(struct shunt_moe_plan *handle,
     if (!st)
         st = shunti_moe_call_cut(call, plan, part, &cut);
     if (!st)
-        st = stage_rows(plan, cut, x, rows, &staged);
+        st = stage_rows(plan, cut, x, rows, &staged, &device);
     if (st)
         return st;
-    st = shunti_route_dispatch(
-        call, plan,
-        &(struct shunti_push){
-            .cut = cut,
-            .src = staged.arg[0].use,
-            .dst = staged.arg[1].use,
-            .landing = SHUNT_MOE_ROWS,
-            .fp8 = plan->moe->config.wire == SHUNT_MOE_WIRE_FP8,
-        },
-        shunti_staged_request(&staged, request));
+    st = shunti_route_dispatch(call, plan,
+                               &(struct shunti_push){
+                                   .cut = cut,
+                                   .src = staged.arg[0].use,
+                                   .dst = staged.arg[1].use,
+                                   .landing = SHUNT_MOE_ROWS,
+                                   .fp8 = is_rounded(plan),
+                                   .device = device,
+                               },
+                               shunti_staged_request(&staged, request));
     return shunti_staged_begun(&staged, st, request);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "moe/landing.h"
 #include "moe/life.h"
 #include "src/comm.h"
 #include "src/failure.h"
@@ -56,17 +57,27 @@ void shunti_slot_free(struct shunti_slot *slot)
 
 /* --- the communicator's table -------------------------------------------------- */
 
+static void for_each_place(struct shunt_comm *comm, const struct exchanges *all,
+                           void (*what)(struct shunt_comm *comm,
+                                        struct shunti_place *at))
+{
+    for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++)
+        for (size_t p = 0; all->slot[i] && p < all->slot[i]->nplaces; p++)
+            what(comm, &all->slot[i]->places[p]);
+}
+
 static void exchanges_free(struct shunt_comm *comm)
 {
     struct exchanges *all = comm->above.state;
 
-    for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++) {
-        struct shunti_slot *slot = all->slot[i];
-
-        if (slot && slot->moe)
-            shunti_moe_free(slot->moe);
-        shunti_slot_free(slot);
-    }
+    for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++)
+        if (all->slot[i] && all->slot[i]->moe)
+            shunti_moe_free(all->slot[i]->moe);
+    /* What is open of others first: they may wait for it here, as we do. */
+    for_each_place(comm, all, shunti_landings_close);
+    for_each_place(comm, all, shunti_landings_leave);
+    for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++)
+        shunti_slot_free(all->slot[i]);
     free(all);
 }
 
@@ -165,12 +176,12 @@ static bool are_pinned(const struct shunt_comm *comm)
     return false;
 }
 
-/* The pages of a window of ours; its addresses and descriptor stay. */
+/* The first pages of a window of ours; its addresses and descriptor stay. */
 static void give_back_pages(const struct shunt_comm *comm,
-                            const struct shunti_window *window)
+                            const struct shunti_window *window, size_t bytes)
 {
     if (window && window->addr && !are_pinned(comm))
-        (void)madvise(window->addr, window->bytes, MADV_REMOVE);
+        (void)madvise(window->addr, bytes, MADV_REMOVE);
 }
 
 void shunti_slot_leave(struct shunt_moe *moe)
@@ -178,10 +189,14 @@ void shunti_slot_leave(struct shunt_moe *moe)
     struct shunti_slot *slot = moe->slot;
 
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
-        slot->places[i] = moe->plans[i].at;
-        give_back_pages(moe->comm, slot->places[i].window);
+        struct shunti_place *at = &slot->places[i];
+
+        *at = moe->plans[i].at;
+        /* What is behind the buffers tells of landings, which stay. */
+        give_back_pages(moe->comm, at->window,
+                        2 * SHUNTI_BUFFERS * at->buffer_stride);
         for (int d = 0; d < SHUNTI_TOWARDS; d++)
-            give_back_pages(moe->comm, slot->places[i].rail[d].window);
+            give_back_pages(moe->comm, at->rail[d].window, at->rail[d].bytes);
     }
     slot->moe = NULL;
 }

@@ -10,6 +10,7 @@
 
 #include "moe/columns.h"
 #include "moe/grow.h"
+#include "moe/landing.h"
 #include "moe/life.h"
 #include "moe/loads.h"
 #include "moe/moe_call.h"
@@ -97,6 +98,7 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
         most = total[r] > most ? total[r] : most;
     if (most <= plan->at.buffer_rows)
         return SHUNT_OK;
+    shunti_landings_close(moe->comm, &plan->at);
     plan->at.buffer_rows = 0;
     plan->at.buffer_stride = 0; /* from which the next exchange knows them */
     even = moe->config.max_tokens * (size_t)moe->config.topk;
@@ -109,9 +111,10 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
                            rows);
     /* Pages of one buffer hold nothing of another. */
     bytes = (bytes + 4095) / 4096 * 4096;
-    st = shunti_plan_window(moe->comm, 2 * SHUNTI_BUFFERS * bytes,
-                            "buffers for the rows of max_tokens",
-                            &plan->at.window);
+    st = shunti_plan_window(
+        moe->comm, 2 * SHUNTI_BUFFERS * bytes + shunti_landing_room(moe->comm),
+        "buffers for the rows of max_tokens", &plan->at.window);
+    shunti_landings_free(moe->comm, &plan->at);
     if (st)
         return st;
     plan->at.buffer_rows = rows;

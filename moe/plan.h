@@ -23,6 +23,7 @@
 
 struct shunt_comm;
 struct shunti_plan;
+struct shunti_landings;
 struct shunti_rows;
 struct shunti_slot;
 
@@ -91,6 +92,8 @@ struct shunti_place {
     size_t buffer_stride;         /* bytes */
     uint64_t borrowed[SHUNTI_BUFFERS]; /* parts of each scratch that requests
                                           use (shunti_cut_bits()) */
+    struct shunti_landings *landings;  /* in the memory of a device: landing.h;
+                                          NULL: none was used */
     struct shunti_rail_window {
         struct shunti_window *window;
         size_t bytes;       /* of it, on all ranks */

@@ -7,6 +7,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/rows.h"
+#include "moe/device_rows.h"
 #include "moe/life.h"
 #include "moe/meeting.h"
 #include "moe/plan_rows.h"
@@ -81,6 +82,11 @@ static void hear(struct shunt_request *request, int r)
     out = (struct shunti_spot){note->word[2], note->word[3]};
     peer->rows = shunti_spot_map(request->comm, r, &rows, bytes);
     wants = out.window != SHUNTI_UNWANTED;
+    if (push->device && shunti_device_rows_meet(
+                            push->device, r, wants ? 0 : (unsigned)out.offset))
+        peer->cursor = push->end;
+    if (push->failed)
+        peer->cursor = push->end;
     if (wants)
         peer->out = shunti_spot_map(request->comm, r, &out, bytes);
     if (wants != (push->what.dweight != NULL)) {
@@ -138,7 +144,7 @@ static void put_token(struct shunti_pushing *push, size_t t, size_t from)
     const struct shunti_rows *rows = moe->rows;
     const size_t hidden = moe->config.hidden, bytes = moe->row_bytes;
     const unsigned char *src =
-        (const unsigned char *)push->what.src + t * bytes;
+        (const unsigned char *)push->what.src + (t - push->src_first) * bytes;
     float *dweight = push->what.dweight;
     bool rounded = false;
 
@@ -176,6 +182,9 @@ static size_t put_chunk(struct shunti_pushing *push)
     size_t from = push->end, to, t;
     SHUNTI_TRACK(COPIES);
 
+    if (push->what.device & SHUNTI_DEVICE_TOKENS && !push->what.src)
+        return 0; /* not on the host yet, or needed there */
+
     for (int r = 0; r < nranks; r++)
         if (push->meeting.met[r].heard && push->peers[r].cursor < from)
             from = push->peers[r].cursor;
@@ -206,6 +215,8 @@ static bool is_served(const struct shunti_pushing *push, int r)
         return shunti_rail_rows_passed(push->across, r);
     return push->peers[r].cursor == push->end &&
            (!push->copies || shunti_row_copies_done(push->copies, r)) &&
+           (!push->device || push->failed ||
+            shunti_device_rows_sent(push->device, r)) &&
            (!push->across || shunti_rail_rows_all_passed(push->across));
 }
 
@@ -263,7 +274,10 @@ static void look_at_peers(struct shunt_request *request)
             if (push->stream)
                 shunti_copy_fence();
             /* A rank of another node that sent no rows awaits no ack. */
-            if (met->direct || shunti_rail_receives(push->across->rails, r))
+            if (push->failed)
+                shunti_ack_failed(request, r);
+            else if (met->direct ||
+                     shunti_rail_receives(push->across->rails, r))
                 shunti_ack(request, r, met->direct ? SHUNT_OK : request->error);
             peer->served = true;
         }
@@ -298,6 +312,51 @@ static bool move_across(struct shunt_request *request)
     return shunti_rail_rows_pass_on(across, call) || sent;
 }
 
+static void fail(struct shunt_request *request, enum shunt_status status,
+                 const char *why)
+{
+    struct shunti_pushing *push = shunti_pushing_of(request);
+
+    shunti_request_error(request, status, "%s: %s", push->meeting.call->name,
+                         why);
+    push->failed = true;
+    for (int r = 0; r < push->plan->moe->nranks; r++)
+        push->peers[r].cursor = push->end;
+}
+
+/* Rows from and to devices; true if any moved. */
+static bool move_devices(struct shunt_request *request)
+{
+    struct shunti_pushing *push = shunti_pushing_of(request);
+    enum shunt_status st = SHUNT_OK;
+    char why[512] = "";
+    bool moved;
+
+    if (push->failed)
+        return false;
+    moved = shunti_device_rows_step(push->device, &st, why, sizeof(why));
+    if (st)
+        fail(request, st, why);
+    else if (push->what.device & SHUNTI_DEVICE_TOKENS)
+        push->what.src = shunti_device_rows_host(push->device);
+    return moved;
+}
+
+/* All rows are here: what goes to a device goes there now. False: not yet. */
+static bool finish_devices(struct shunt_request *request)
+{
+    struct shunti_pushing *push = shunti_pushing_of(request);
+    enum shunt_status st;
+    char why[512] = "";
+
+    if (request->error)
+        return true;
+    st = shunti_device_rows_finish(push->device, push->land, why, sizeof(why));
+    if (st && st != SHUNT_IN_PROGRESS)
+        fail(request, st, why);
+    return st != SHUNT_IN_PROGRESS;
+}
+
 /* Rows that are scaled or rounded on their way, or that are multiplied with
  * what lies at their destination, are no copies. */
 static void begin(struct shunt_request *request)
@@ -306,7 +365,7 @@ static void begin(struct shunt_request *request)
     const struct shunti_push *what = &push->what;
 
     push->begun = true;
-    if (what->fp8 || what->weighted || what->dweight)
+    if (what->fp8 || what->weighted || what->dweight || push->device)
         return;
     push->copies = shunti_row_copies_create(
         request, push->plan, shunti_parts_token(push->plan, what->cut.from),
@@ -328,6 +387,8 @@ static enum shunt_status step(struct shunt_request *request)
     do {
         look_at_peers(request);
         moved = push->across && move_across(request);
+        if (push->device && move_devices(request))
+            moved = true;
         done = push->copies ? shunti_row_copies_step(request, push->copies)
                             : put_chunk(push);
         if (moved) {
@@ -344,12 +405,16 @@ static enum shunt_status step(struct shunt_request *request)
         if (!push->meeting.met[r].told || !push->peers[r].served ||
             !push->meeting.met[r].answered)
             return SHUNT_IN_PROGRESS;
-    if (push->copies && !shunti_row_copies_done(push->copies, rank))
+    if (push->peers[rank].cursor < push->end ||
+        (push->copies && !shunti_row_copies_done(push->copies, rank)))
         return SHUNT_IN_PROGRESS;
     if (push->across &&
         (!shunti_rail_rows_done(push->across) || !push->direction->lists.here))
         return SHUNT_IN_PROGRESS;
-    if (push->land != push->what.dst && !request->error)
+    if (push->device && !finish_devices(request))
+        return SHUNT_IN_PROGRESS;
+    if (push->land != push->what.dst && !request->error &&
+        !(push->what.device & SHUNTI_DEVICE_ROWS))
         shunti_parts_copy(plan, push->what.cut, push->what.dst, push->land);
     return SHUNT_OK;
 }
@@ -377,6 +442,7 @@ void shunti_push_drop(struct shunti_pushing *push)
 {
     free(push->scratch);
     shunti_row_copies_destroy(push->copies);
+    shunti_device_rows_destroy(push->device);
     if (push->across)
         shunti_rail_rows_finish(push->across);
     free(push->across);

@@ -34,6 +34,9 @@ struct shunti_push {
     const void *out; /* (total, hidden), or NULL without dweight; may be dst:
                         each row is read by its writer, before */
     float *dweight;  /* (tokens, topk), or NULL: not wanted */
+    /* What of src and dst is memory of a device (device_rows.h). Then this call
+     * is of copies only, and in one level. */
+    unsigned device;
 };
 
 /* two_level: rows for other nodes go through rails (rails_rows.h). */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/device_rows.h"
 #include "moe/life.h"
 #include "moe/plan_rows.h"
 #include "moe/push_state.h"
@@ -44,7 +45,8 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
     unsigned which;
 
     push->land = push->what.dst;
-    if (!shunti_spot_of(comm, push->what.dst, bytes, &push->meeting.rows)) {
+    if (push->what.device & SHUNTI_DEVICE_ROWS ||
+        !shunti_spot_of(comm, push->what.dst, bytes, &push->meeting.rows)) {
         which = 1u << push->what.landing;
         if (shunti_plan_borrowed(plan, which, push->what.cut))
             return shunti_moe_call_refuse(
@@ -56,6 +58,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
         (void)shunti_spot_of(comm, push->land, bytes, &push->meeting.rows);
     }
     push->meeting.out.window = SHUNTI_UNWANTED;
+    push->meeting.out.offset = 0;
     if (push->what.dweight &&
         !shunti_spot_of(comm, push->what.out, bytes, &push->meeting.out)) {
         unsigned char *staging = shunti_plan_scratch(plan, SHUNT_MOE_OUT);
@@ -69,6 +72,29 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
         push->borrowed |= which;
         shunti_parts_copy(plan, push->what.cut, staging, push->what.out);
         (void)shunti_spot_of(comm, staging, bytes, &push->meeting.out);
+    }
+    return SHUNT_OK;
+}
+
+/* Before the call is known to anyone. */
+static enum shunt_status prepare_devices(const struct shunti_moe_call *call,
+                                         struct shunti_plan *plan,
+                                         struct shunti_pushing *push)
+{
+    struct shunti_push *what = &push->what;
+    char why[512];
+
+    if (!what->device)
+        return SHUNT_OK;
+    push->device =
+        shunti_device_rows_create(plan, what->cut, what->landing, what->device,
+                                  what->src, what->dst, why, sizeof(why));
+    if (!push->device)
+        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY, "%s", why);
+    push->meeting.out.offset = shunti_device_rows_flags(push->device);
+    if (what->device & SHUNTI_DEVICE_TOKENS) {
+        push->src_first = shunti_parts_token(plan, what->cut.from);
+        what->src = NULL;
     }
     return SHUNT_OK;
 }
@@ -113,6 +139,8 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
     enum shunt_status st;
 
     st = choose_memory(call, plan, &begin);
+    if (!st)
+        st = prepare_devices(call, plan, &begin);
     if (st)
         return st;
     begin.scratch = malloc(moe->row_bytes);
@@ -127,7 +155,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         (plan->first[begin.end] - plan->first[from]) * moe->row_bytes >=
         STREAM_MIN;
     begin.chunk = SHUNTI_PUSH_CHUNK / moe->row_bytes + 1;
-    if (!what->cut.from)
+    if (!what->cut.from && !(what->device & SHUNTI_DEVICE_ROWS))
         shunti_plan_zero_gaps(plan, what->dst);
     if (what->dweight)
         memset(what->dweight + from * (size_t)moe->config.topk, 0,
@@ -172,9 +200,11 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         push->peers[moe->rank] = (struct shunti_push_peer){
             .served = true,
             .cursor = from,
-            .rows = what->dst,
+            .rows = what->device & SHUNTI_DEVICE_ROWS ? begin.land : what->dst,
             .out = what->out,
         };
+        if (begin.device && shunti_device_rows_meet_self(begin.device))
+            push->peers[moe->rank].cursor = begin.end;
         shunti_moe_call_begin(call, plan, what->cut, begin.borrowed);
         count_bytes(comm, push);
         st = shunti_request_launch(request, out);

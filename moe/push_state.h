@@ -11,10 +11,12 @@
 #include "moe/push.h"
 #include "src/request.h"
 
+struct shunti_device_rows;
 struct shunti_rail_rows;
 struct shunti_row_copies;
 
-/* In the place of the window of `out`: this rank does not want dweight. */
+/* In the place of the window of `out`: this rank does not want dweight. Its offset
+ * then has the flags of device_rows.h. */
 #define SHUNTI_UNWANTED (SHUNTI_NOWHERE - 1)
 
 struct shunti_push_peer {
@@ -37,9 +39,12 @@ struct shunti_pushing {
     bool broken;            /* a peer is missing: weights are not known */
     unsigned char *scratch; /* a row */
     size_t chunk;           /* tokens */
-    struct shunti_rail_rows *across;  /* rows between nodes, or NULL */
-    bool begun;                       /* `copies` has been decided */
-    struct shunti_row_copies *copies; /* NULL: this thread writes the rows */
+    struct shunti_rail_rows *across;   /* rows between nodes, or NULL */
+    bool begun;                        /* `copies` has been decided */
+    struct shunti_row_copies *copies;  /* NULL: this thread writes the rows */
+    struct shunti_device_rows *device; /* NULL: none are a device's */
+    size_t src_first;                  /* the token that src begins with */
+    bool failed; /* a device: not all of our rows have been written */
     struct shunti_push_peer peers[];
 };
 

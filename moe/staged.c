@@ -10,11 +10,11 @@
 
 #include <shunt/request.h>
 
+#include "moe/device_rows.h"
 #include "moe/plan.h"
 #include "moe/plan_rows.h"
 #include "src/comm.h"
 #include "src/device.h"
-#include "src/engine.h"
 #include "src/entry.h"
 #include "src/error.h"
 
@@ -314,6 +314,27 @@ enum shunt_status shunti_stage(const struct shunti_moe_call *call,
                                struct shunti_staged *staged)
 {
     return stage(call, plan, staged, look(staged));
+}
+
+enum shunt_status shunti_stage_copies(const struct shunti_moe_call *call,
+                                      struct shunti_plan *plan,
+                                      struct shunti_staged *staged,
+                                      unsigned *device)
+{
+    const struct shunti_direction *there =
+        shunti_plan_direction(plan, SHUNTI_TO_EXPERTS);
+    const unsigned here = look(staged);
+
+    *device = 0;
+    if (!here || there->mode != SHUNT_MOE_DIRECT ||
+        !shunti_device_rows_may(plan))
+        return stage(call, plan, staged, here);
+    for (int i = 0; i < staged->count; i++)
+        if (here >> i & 1)
+            *device |= staged->arg[i].way & SHUNTI_STAGED_ROWS
+                           ? SHUNTI_DEVICE_ROWS
+                           : SHUNTI_DEVICE_TOKENS;
+    return SHUNT_OK;
 }
 
 enum shunt_status shunti_staged_begun(struct shunti_staged *staged,

@@ -8,6 +8,9 @@
  * to the device after it has ended, by a request that is made of it, in its own
  * test or wait. Of a part of a plan both are its tokens and rows: others may write
  * to the rest of the same arrays meanwhile.
+ *
+ * Rows that are only copied on their way need no copies on the host where the
+ * engines of both ranks reach them (device_rows.h): those are left as they are.
  */
 #ifndef SHUNTI_MOE_STAGED_H
 #define SHUNTI_MOE_STAGED_H
@@ -49,6 +52,14 @@ void shunti_staged_add(struct shunti_staged *staged, struct shunti_span span,
 enum shunt_status shunti_stage(const struct shunti_moe_call *call,
                                struct shunti_plan *plan,
                                struct shunti_staged *staged);
+/* The same of a call whose rows are only copied on their way, from its first
+ * argument to its last rows. What of these (SHUNTI_DEVICE_TOKENS, _ROWS) is left
+ * where it is. */
+enum shunt_status shunti_stage_copies(const struct shunti_moe_call *call,
+                                      struct shunti_plan *plan,
+                                      struct shunti_staged *staged,
+                                      unsigned *device);
+
 /* Where the call is to leave its request; NULL: a blocking call. */
 static inline struct shunt_request **
 shunti_staged_request(struct shunti_staged *staged,

@@ -7,6 +7,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 #include <shunt/engine.h>
 
@@ -91,6 +93,15 @@ const char *shunti_device_unable(const struct shunt_comm *comm)
     return failure_of(comm);
 }
 
+/* --- memory ------------------------------------------------------------------- */
+
+static void give_back(struct shunt_comm *comm,
+                      enum shunt_transport_memory_kind kind, void *memory)
+{
+    if (memory && shunti_engine_is_ours(comm))
+        comm->engine.engine->memory->free(comm->engine.ctx, kind, memory);
+}
+
 enum shunt_status shunti_device_host_alloc(struct shunt_comm *comm,
                                            size_t bytes, void **memory,
                                            char *why, size_t why_len)
@@ -102,10 +113,89 @@ enum shunt_status shunti_device_host_alloc(struct shunt_comm *comm,
 
 void shunti_device_host_free(struct shunt_comm *comm, void *memory)
 {
-    if (memory && shunti_engine_is_ours(comm))
-        comm->engine.engine->memory->free(comm->engine.ctx,
-                                          SHUNT_TRANSPORT_HOST_MEMORY, memory);
+    give_back(comm, SHUNT_TRANSPORT_HOST_MEMORY, memory);
 }
+
+enum shunt_status shunti_device_alloc(struct shunt_comm *comm, size_t bytes,
+                                      void **memory, char *why, size_t why_len)
+{
+    return comm->engine.engine->memory->alloc(comm->engine.ctx,
+                                              SHUNT_TRANSPORT_DEVICE_MEMORY,
+                                              bytes, memory, why, why_len);
+}
+
+void shunti_device_free(struct shunt_comm *comm, void *memory)
+{
+    give_back(comm, SHUNT_TRANSPORT_DEVICE_MEMORY, memory);
+}
+
+/* --- memory of other ranks of this host --------------------------------------- */
+
+/* Numbers of processes come again, also in another container at once. */
+static void name_process(uint64_t name[2])
+{
+    static _Atomic uint64_t random;
+    uint64_t now = atomic_load_explicit(&random, memory_order_acquire);
+
+    if (!now) {
+        uint64_t fresh = 0, before = 0;
+
+        if (getrandom(&fresh, sizeof(fresh), 0) != sizeof(fresh) || !fresh)
+            fresh = shunti_now_ns() | 1;
+        now = atomic_compare_exchange_strong_explicit(&random, &before, fresh,
+                                                      memory_order_acq_rel,
+                                                      memory_order_acquire)
+                  ? fresh
+                  : before;
+    }
+    name[0] = (uint64_t)getpid();
+    name[1] = now;
+}
+
+static bool is_here(const struct shunti_device_place *place)
+{
+    uint64_t name[2];
+
+    name_process(name);
+    return name[0] == place->process[0] && name[1] == place->process[1];
+}
+
+bool shunti_device_shares(const struct shunt_comm *comm)
+{
+    return !shunti_device_unable(comm) && comm->engine.engine->sharing;
+}
+
+enum shunt_status shunti_device_share(struct shunt_comm *comm,
+                                      const void *memory, size_t bytes,
+                                      struct shunti_device_place *place,
+                                      char *why, size_t why_len)
+{
+    name_process(place->process);
+    place->address = (uint64_t)(uintptr_t)memory;
+    place->bytes = bytes;
+    return comm->engine.engine->sharing->share(comm->engine.ctx, memory,
+                                               place->handle, why, why_len);
+}
+
+enum shunt_status shunti_device_open(struct shunt_comm *comm,
+                                     const struct shunti_device_place *place,
+                                     void **memory, char *why, size_t why_len)
+{
+    if (!is_here(place))
+        return comm->engine.engine->sharing->open(
+            comm->engine.ctx, place->handle, memory, why, why_len);
+    *memory = (void *)(uintptr_t)place->address;
+    return SHUNT_OK;
+}
+
+void shunti_device_close(struct shunt_comm *comm,
+                         const struct shunti_device_place *place, void *memory)
+{
+    if (!is_here(place) && shunti_engine_is_ours(comm))
+        comm->engine.engine->sharing->close(comm->engine.ctx, memory);
+}
+
+/* --- copies ------------------------------------------------------------------- */
 
 static enum shunt_status failed(const struct shunt_comm *comm, char *why,
                                 size_t why_len)
@@ -113,7 +203,7 @@ static enum shunt_status failed(const struct shunt_comm *comm, char *why,
     const char *text = shunti_device_unable(comm);
 
     snprintf(why, why_len, "copy engine %s: %s", comm->engine.engine->name,
-             text ? text : "it refuses a copy between device and host");
+             text ? text : "it refuses a copy from or to a device");
     return SHUNT_ERR_SYSTEM;
 }
 
@@ -134,6 +224,20 @@ static enum shunt_status give_it_time(struct shunt_comm *comm,
     return SHUNT_ERR_TIMEOUT;
 }
 
+static void count(struct shunt_comm *comm,
+                  const struct shunti_device_copy *copy)
+{
+    const size_t bytes = copy->bytes * (copy->rows ? copy->rows->rows : 1);
+
+    if (!copy->inside)
+        shunti_comm_enter(comm);
+    comm->stats.bytes_engine += bytes;
+    if (copy->between_devices)
+        comm->stats.bytes_device += bytes;
+    if (!copy->inside)
+        shunti_comm_leave(comm);
+}
+
 enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
                                            struct shunti_device_copy *copy,
                                            char *why, size_t why_len)
@@ -150,7 +254,7 @@ enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
         .to_index = rows ? rows->to : NULL,
         .signal = &copy->done,
         .value = 1,
-        .wake_fd = -1,
+        .wake_fd = copy->inside ? comm->engine.wake_fd : -1,
     };
     enum shunt_status st;
 
@@ -161,9 +265,7 @@ enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
     st = comm->engine.engine->submit(comm->engine.ctx, &descriptor);
     copy->begun = !st;
     if (!st) {
-        shunti_comm_enter(comm);
-        comm->stats.bytes_engine += copy->bytes * (rows ? rows->rows : 1);
-        shunti_comm_leave(comm);
+        count(comm, copy);
     } else if (st == SHUNT_IN_PROGRESS) {
         comm->engine.engine->poll(comm->engine.ctx);
         st = give_it_time(comm, copy, why, why_len);

@@ -16,10 +16,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <shunt/engine.h>
 #include <shunt/status.h>
 
+#include "src/engine.h"
+
 struct shunt_comm;
-struct shunti_copy_rows;
 
 /* Look whether the program has loaded the driver: when a communicator is made,
  * and in calls of exchanges (10 ns). */
@@ -40,12 +42,47 @@ enum shunt_status shunti_device_host_alloc(struct shunt_comm *comm,
                                            char *why, size_t why_len);
 void shunti_device_host_free(struct shunt_comm *comm, void *memory);
 
-/* A copy between a device and the host; zeroed before it begins, and it must
- * live until it is over. */
+/* Memory of the device that the engine copies by. */
+enum shunt_status shunti_device_alloc(struct shunt_comm *comm, size_t bytes,
+                                      void **memory, char *why, size_t why_len);
+void shunti_device_free(struct shunt_comm *comm, void *memory);
+
+/* --- memory of other ranks of this host --------------------------------------- */
+
+/* Where a rank's memory of a device is: plain bytes, which it shows the others. */
+struct shunti_device_place {
+    uint64_t process[2]; /* whose it is: in that process `address` is enough */
+    uint64_t address, bytes;
+    unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES];
+};
+
+/* Can this process open memory of others, and they its own? */
+bool shunti_device_shares(const struct shunt_comm *comm);
+/* Fill in the place of `bytes` at `memory`, of shunti_device_alloc(). */
+enum shunt_status shunti_device_share(struct shunt_comm *comm,
+                                      const void *memory, size_t bytes,
+                                      struct shunti_device_place *place,
+                                      char *why, size_t why_len);
+/* That memory, here. Closed with shunti_device_close(), before its owner frees
+ * it. */
+enum shunt_status shunti_device_open(struct shunt_comm *comm,
+                                     const struct shunti_device_place *place,
+                                     void **memory, char *why, size_t why_len);
+void shunti_device_close(struct shunt_comm *comm,
+                         const struct shunti_device_place *place, void *memory);
+
+/* --- copies ------------------------------------------------------------------- */
+
+/* A copy between devices, or between one and the host; zeroed before it begins,
+ * and it must live until it is over. */
 struct shunti_device_copy {
     uint64_t done; /* atomic: 1, by the engine */
     bool begun;
-    uint64_t since_ns; /* when the engine was first asked for it */
+    /* It is one of a step's: the communicator is ours, and may sleep until it has
+     * ended. Otherwise it is not, and nothing wakes it. */
+    bool inside;
+    bool between_devices; /* for the statistics */
+    uint64_t since_ns;    /* when the engine was first asked for it */
     void *to;
     const void *from;
     size_t bytes;                        /* of a row */

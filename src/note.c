@@ -459,6 +459,9 @@ const void *shunti_note_inline(const struct shunti_note *note)
 
 #define ACK_BITS 16 /* of a word of acks; the number of the operation follows */
 
+/* What shunti_ack() and shunti_ack_failed() say. */
+enum { ACK_TAKEN, ACK_REFUSED, ACK_FAILED };
+
 static void put_ack(struct shunt_request *request, int peer, unsigned answer)
 {
     struct shunt_comm *comm = request->comm;
@@ -502,7 +505,12 @@ static int get_ack(const struct shunt_request *request, int peer, int passed)
 void shunti_ack(struct shunt_request *request, int peer,
                 enum shunt_status status)
 {
-    put_ack(request, peer, status ? 1 : 0);
+    put_ack(request, peer, status ? ACK_REFUSED : ACK_TAKEN);
+}
+
+void shunti_ack_failed(struct shunt_request *request, int peer)
+{
+    put_ack(request, peer, ACK_FAILED);
 }
 
 void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage)
@@ -520,10 +528,17 @@ unsigned shunti_acked_stage(const struct shunt_request *request, int peer)
 bool shunti_acked(struct shunt_request *request, int peer)
 {
     const struct shunti_note *note;
-    int answer = get_ack(request, peer, 0);
+    int answer = get_ack(request, peer, ACK_TAKEN);
 
     if (answer >= 0) {
-        if (answer && !request->error) {
+        if (answer == ACK_FAILED && !request->error) {
+            shunti_request_error(request, SHUNT_ERR_REMOTE,
+                                 "%s: rank %d failed in this call, and what it "
+                                 "sends is missing (its shunt_last_error says "
+                                 "why)",
+                                 shunti_request_name(request), peer);
+            request->second_hand = true;
+        } else if (answer && !request->error) {
             shunti_request_error(
                 request, SHUNT_ERR_MISMATCH,
                 "%s: rank %d refused what this rank sent: it expected another "

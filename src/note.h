@@ -160,6 +160,9 @@ const void *shunti_note_inline(const struct shunti_note *note);
 void shunti_ack(struct shunt_request *request, int peer,
                 enum shunt_status status);
 
+/* In its place: this rank has failed, and not all that it sends has been sent. */
+void shunti_ack_failed(struct shunt_request *request, int peer);
+
 /* Has `peer` acked our note? A refusal counts as an ack, and so does a bad note
  * of the peer's; both are recorded as errors. */
 bool shunti_acked(struct shunt_request *request, int peer);

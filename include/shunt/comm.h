@@ -244,7 +244,8 @@ struct shunt_comm_stats {
      * memory is not mapped. */
     uint64_t bytes_zcopy;
     /** Payload that the copy engine copied (SHUNT_ENGINE): a part of
-     * bytes_mapped, and what a rank sent to itself. */
+     * bytes_mapped, and what a rank sent to itself; of memory of a GPU each copy
+     * from it, to it and within it. */
     uint64_t bytes_engine;
     /** The part of bytes_zcopy that was sent from windows, and from memory of
      * shunt_mem_register(). */
@@ -252,6 +253,10 @@ struct shunt_comm_stats {
     /** Times that the helper thread took over while the caller was away
      * (SHUNT_PROGRESS=auto). */
     uint64_t helped;
+    /** The part of bytes_engine that went from memory of a GPU to memory of a GPU:
+     * rows to their ranks, and from where they land to the caller's rows. What
+     * else a GPU's engine copied went through the host. */
+    uint64_t bytes_device;
 };
 
 /**

@@ -3,8 +3,9 @@
  * @file
  * Windows: memory that other ranks can access, which saves copies.
  *
- * Every call of the library accepts any pointer. A pointer into a window is
- * faster: local peers copy straight from and to it.
+ * Every call of the library accepts any pointer to the host's memory. A pointer into
+ * a window is faster: local peers copy straight from and to it. Windows are the
+ * host's memory; what calls do with memory of a GPU is in moe.h.
  */
 #ifndef SHUNT_MEMORY_H
 #define SHUNT_MEMORY_H

@@ -47,14 +47,29 @@
  *
  * Any argument of dispatch, combine and their gradients may be memory of a GPU
  * (a CUDA device pointer), on each rank as it likes, if SHUNT_ENGINE is "cuda".
- * What the call reads is copied to the host in the _start call, which waits for
- * that; what it writes is copied to the GPU when it has ended, in the request's
- * own test or wait: shunt_notify() is SHUNT_ERR_UNSUPPORTED for it. What the
- * caller's streams do with the memory must have ended. The results have the same
- * bits. Errors: SHUNT_ERR_UNSUPPORTED here and SHUNT_ERR_REMOTE on the others
+ * What the caller's streams do with the memory must have ended, and it must stay
+ * until the call has ended. The results have the same bits.
+ *
+ * Within a node, in mode DIRECT, the rows of dispatch (not with WIRE_FP8), and of
+ * combine_backward with PLAIN_SUM and without dweight, are copied from x or dy of
+ * one GPU to rows or dout of another by their copy engines, and nothing goes
+ * through the host. The library has memory of the GPU for it: as much as one
+ * buffer of the plan (shunt_moe_buffer()) for each of ROWS and DOUT, from the
+ * first such call until the communicator is destroyed, which all ranks of the node
+ * do together (one that comes first waits up to 5 s for the others). Two such
+ * calls of one plan cannot be under way at once (SHUNT_ERR_BUSY), but for those of
+ * different parts.
+ *
+ * All else goes through the host. What the call reads is copied to it in the
+ * _start call, which waits for that; what it writes is copied to the GPU when it
+ * has ended, in the request's own test or wait: shunt_notify() is
+ * SHUNT_ERR_UNSUPPORTED for it.
+ *
+ * Errors: SHUNT_ERR_UNSUPPORTED here and SHUNT_ERR_REMOTE on the others
  * without that engine; SHUNT_ERR_SYSTEM, the driver refuses a copy, or has lost
  * the GPU; SHUNT_ERR_TIMEOUT, the GPU has not ended a copy in three quarters of
- * SHUNT_TIMEOUT, and is not used any more. All other calls of the library refuse
+ * SHUNT_TIMEOUT, and is not used any more; in both cases ranks to which rows of
+ * this one were to go get SHUNT_ERR_REMOTE. All other calls of the library refuse
  * such memory as data. What memory is, the CUDA driver tells, if the program has
  * loaded it before the communicator was made, or before a plan or one of these
  * calls was.

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/engines/places.h"
+
 enum { HIDDEN = 200, TOKENS = 40, TOPK = 2, PER_RANK = 2, PARTS = 3 };
 
 /* --- what there is ------------------------------------------------------------ */
@@ -190,6 +192,19 @@ enum shunt_status memory_moe_dispatch(struct memory_moe *m)
     return st;
 }
 
+/* From GPU to GPU. */
+enum shunt_status memory_moe_dispatch_device(struct memory_moe *m)
+{
+    enum shunt_status st =
+        shunt_moe_dispatch(m->plan, m->device_x, m->device_in, m->rows.total);
+
+    if (!st)
+        place_device.read(m->in, m->device_in,
+                          m->rows.total * HIDDEN * sizeof(float));
+    m->right = st || rows_are_right(m, false);
+    return st;
+}
+
 enum shunt_status memory_moe_combine(struct memory_moe *m)
 {
     enum shunt_status st = shunt_moe_combine(m->plan, m->out, NULL, m->y);
@@ -364,6 +379,17 @@ static bool make_spread(struct memory_moe *m, struct shunt_moe_config c)
     return shunt_moe_create(m->comm, &c, &m->spread) == SHUNT_OK;
 }
 
+/* The process has its driver once, to its end. */
+static void begin_device(struct memory_moe *m)
+{
+    static bool begun;
+
+    begun = begun || places_begin("cuda");
+    m->device_x = place_device.take(TOKENS * HIDDEN * sizeof(*m->x));
+    m->device_in = place_device.take(m->rows.total * HIDDEN * sizeof(*m->in));
+    place_device.write(m->device_x, m->x, TOKENS * HIDDEN * sizeof(*m->x));
+}
+
 bool memory_moe_begin(struct memory_moe *m, struct shunt_comm *comm)
 {
     struct shunt_moe_config c;
@@ -397,6 +423,8 @@ bool memory_moe_begin(struct memory_moe *m, struct shunt_comm *comm)
         for (size_t r = m->rows.offset[i]; r < m->rows.offset[i + 1]; r++)
             for (int j = 0; j < HIDDEN; j++)
                 m->out[r * HIDDEN + (size_t)j] = result_of(m->rows.expert[i]);
+    if (getenv("FAKE_CUDA"))
+        begin_device(m);
     return true;
 }
 
@@ -413,4 +441,8 @@ void memory_moe_end(struct memory_moe *m)
     free(m->y);
     free(m->in);
     free(m->out);
+    if (m->device_x)
+        place_device.give_back(m->device_x);
+    if (m->device_in)
+        place_device.give_back(m->device_in);
 }

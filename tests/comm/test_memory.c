@@ -85,6 +85,13 @@ Test(memory, fused)
     }
 }
 
+/* On the fake driver (tests/engines/cuda), which is found by its name. */
+Test(memory, from_gpu_to_gpu)
+{
+    run("moe_dispatch_device", 3, "SHUNT_TRANSPORTS=shm", "SHUNT_ENGINE=cuda",
+        "FAKE_CUDA=seed=1");
+}
+
 Test(memory, windows)
 {
     run("window", 3, NULL, NULL, NULL);
