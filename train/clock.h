@@ -24,15 +24,35 @@ static inline double clock_now(void)
     return clock_of(CLOCK_MONOTONIC);
 }
 
-/* Add the time since `*since` to `*sum`, and start anew. `name` of what was done
- * meanwhile; of "a->b.c" that is "c". */
-static inline void clock_add_as(const char *name, double *sum, double *since)
+/* Seconds on the clock, and of CPU time of this thread: a reading of both, or a
+ * sum of what lay between two. */
+struct spent {
+    double time, cpu;
+};
+
+static inline struct spent clock_read(void)
+{
+    return (struct spent){clock_now(), clock_of(CLOCK_THREAD_CPUTIME_ID)};
+}
+
+static inline void clock_add_between(struct spent *sum,
+                                     const struct spent *since,
+                                     const struct spent *until)
+{
+    sum->time += until->time - since->time;
+    sum->cpu += until->cpu - since->cpu;
+}
+
+/* Add what was spent since `*since` to `*sum`, and start anew. `name` of what was
+ * done meanwhile; of "a->b.c" that is "c". */
+static inline void clock_add_as(const char *name, struct spent *sum,
+                                struct spent *since)
 {
     const char *last = strrchr(name, '.');
-    double now = clock_now();
+    const struct spent now = clock_read();
 
-    shunt_trace_end(last ? last + 1 : name, (uint64_t)(*since * 1e9));
-    *sum += now - *since;
+    shunt_trace_end(last ? last + 1 : name, (uint64_t)(since->time * 1e9));
+    clock_add_between(sum, since, &now);
     *since = now;
 }
 

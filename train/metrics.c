@@ -30,6 +30,8 @@ static const struct field {
     {"compute_most_s", offsetof(struct step_metrics, compute_most_s)},
     {"compute_mean_s", offsetof(struct step_metrics, compute_mean_s)},
     {"cpu_s", offsetof(struct step_metrics, cpu_s)},
+    {"compute_cpu_s", offsetof(struct step_metrics, compute_cpu_s)},
+    {"cores", offsetof(struct step_metrics, cores)},
     {"wire_bytes", offsetof(struct step_metrics, wire_bytes)},
     {"wire_rows", offsetof(struct step_metrics, wire_rows)},
     {"plain_rows", offsetof(struct step_metrics, plain_rows)},
@@ -211,6 +213,8 @@ struct metrics_means metrics_means(const struct metrics *m)
         add(&mean.compute_most_s, s->compute_most_s, n);
         add(&mean.compute_mean_s, s->compute_mean_s, n);
         add(&mean.cpu_s, s->cpu_s, n);
+        add(&mean.compute_cpu_s, s->compute_cpu_s, n);
+        add(&mean.cores_s, s->cores * s->step_s, n);
         add(&mean.wire_bytes, s->wire_bytes, n);
         add(&mean.wire_rows, s->wire_rows, n);
         add(&mean.plain_rows, s->plain_rows, n);

@@ -6,6 +6,7 @@
  *      "grad_norm": 1.9, "tokens_per_s": 9000, "step_s": 0.4, "wait_s": 0.1,
  *      "compute_s": ..., "exchange_s": ..., "reduce_s": ..., "tensor_s": 0,
  *      "compute_most_s": ..., "compute_mean_s": ..., "cpu_s": ...,
+ *      "compute_cpu_s": ..., "cores": 2,
  *      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "mpi_rows": 0,
  *      "fused_calls": 0, "imbalance": 1.2, "gflops": 31, "compute_bits": 32,
  *      "dropped": 0, "dropped_part": 0,
@@ -47,8 +48,9 @@ struct step_metrics {
     double tensor_s;   /* in fused calls, but for their products */
     double wait_s;     /* of these three, waiting for other ranks */
     /* Of all ranks: the same of the one that computed longest, and the mean; and
-     * the CPU time of all threads. */
-    double compute_most_s, compute_mean_s, cpu_s;
+     * the CPU time of all threads, and of it what was computing. */
+    double compute_most_s, compute_mean_s, cpu_s, compute_cpu_s;
+    double cores;        /* that the ranks had, one for each at most */
     double wire_bytes;   /* that all ranks sent to other nodes; so, too: */
     double wire_rows;    /* rows of tokens, in the forward pass */
     double plain_rows;   /* what these would be at one for each assignment */
@@ -80,7 +82,8 @@ struct metrics {
  * also make kernels, and grow buffers. */
 struct metrics_means {
     double step_s, exchange_s, reduce_s, tensor_s, wait_s; /* seconds */
-    double compute_most_s, compute_mean_s, cpu_s;
+    double compute_most_s, compute_mean_s, cpu_s, compute_cpu_s;
+    double cores_s; /* of all cores; 0: an older log */
     double wire_bytes, wire_rows, plain_rows; /* 0: there is one node */
     double mpi_rows;                          /* 0: libshunt did */
     double fused_calls;                       /* 0: --tp 1 */

@@ -161,7 +161,7 @@ static int route(struct model *m, struct micro_batch *b, size_t l, size_t T)
     struct workload workload;
     const struct gate_input in =
         gate_input(m, b, l, 0, b->R, T, &draw, &workload);
-    double t = clock_now();
+    struct spent t = clock_read();
 
     linear(m->gemm, b->R, m->c.dim, gate_width(&c), a->h2,
            m->dense + m->layout.layer[l].router, SHUNTI_GEMM_SET, to.logits);
@@ -184,7 +184,7 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
     size_t R = b->R, D = m->c.dim, S = model_common_hidden(&m->c, l);
     size_t stride = m->layout.shard_size, heads = m->c.heads / m->tensor.shards;
     size_t DS = D / m->tensor.shards, SS = S / m->tensor.shards;
-    double t = clock_now();
+    struct spent t = clock_read();
 
     rmsnorm(R, D, a->x1, m->dense + at->norm1, a->h1, a->inv1);
     if (tensor_gather(&m->tensor, m->gemm, &b->group, D, 3 * DS, a->h1,
@@ -205,7 +205,7 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
     clock_add(&m->times.router, &t);
     if (model_has_experts(&m->c, l) && route(m, b, l, T))
         return -1;
-    t = clock_now();
+    t = clock_read();
 
     /* While rows are being sent: the shared expert, which needs no others. Its
      * last product is left for the way home. */
@@ -234,7 +234,7 @@ static int compute_experts(struct model *m, struct micro_batch *b, size_t l)
     const struct exchange_ops *x = m->exchange->ops;
     struct expert_rows *r = &b->experts[l];
     size_t D = m->c.dim, F = m->c.expert_hidden;
-    double t = clock_now();
+    struct spent t = clock_read();
 
     if (x->wait(m->exchange, routing(m, b, l)))
         return -1;
@@ -270,11 +270,11 @@ static int compute_layer(struct model *m, struct micro_batch *b, size_t l)
     const struct activations *a = &b->rows.act[l];
     size_t D = m->c.dim, S = model_common_hidden(&m->c, l);
     float *y = input_after(m, b, l);
-    double t;
+    struct spent t;
 
     if (model_has_experts(&m->c, l) && compute_experts(m, b, l))
         return -1;
-    t = clock_now();
+    t = clock_read();
     memcpy(y, a->x2, b->R * D * sizeof(float));
     if (S &&
         tensor_scatter(&m->tensor, m->gemm, &b->group, S / m->tensor.shards, D,
@@ -288,7 +288,7 @@ static int compute_layer(struct model *m, struct micro_batch *b, size_t l)
 /* y += sum over the chosen experts */
 static int end_layer(struct model *m, struct micro_batch *b, size_t l)
 {
-    double t = clock_now();
+    struct spent t = clock_read();
 
     if (!model_has_experts(&m->c, l))
         return 0;
@@ -305,7 +305,7 @@ static void end_forward(struct model *m, struct micro_batch *b,
 {
     const struct layout *at = &m->layout;
     const struct rows *r = &b->rows;
-    double t = clock_now();
+    struct spent t = clock_read();
 
     rmsnorm(b->R, m->c.dim, r->x_out, m->dense + at->norm, r->h_out,
             r->inv_out);
@@ -375,7 +375,7 @@ static void begin_backward(struct model *m, struct micro_batch *b,
     const struct layout *at = &m->layout;
     const struct rows *r = &b->rows;
     size_t R = b->R, D = m->c.dim;
-    double t = clock_now();
+    struct spent t = clock_read();
 
     cross_entropy_backward(R, r->probs, of(targets, b), scale);
     linear_backward_input(m->gemm, R, D, VOCABULARY, r->probs,
@@ -419,7 +419,7 @@ static int begin_layer_backward(struct model *m, struct micro_batch *b,
                                 size_t l)
 {
     const struct rows *r = &b->rows;
-    double t = clock_now();
+    struct spent t = clock_read();
 
     if (model_has_experts(&m->c, l) &&
         m->exchange->ops->combine_backward_start(m->exchange, routing(m, b, l),
@@ -443,7 +443,7 @@ static int compute_experts_backward(struct model *m, struct micro_batch *b,
     const struct exchange_ops *x = m->exchange->ops;
     const struct expert_rows *r = &b->experts[l];
     size_t D = m->c.dim, F = m->c.expert_hidden;
-    double t = clock_now();
+    struct spent t = clock_read();
 
     if (!model_has_experts(&m->c, l))
         return 0;
@@ -517,7 +517,7 @@ static int end_layer_backward(struct model *m, struct micro_batch *b, size_t l,
 {
     const bool moe = model_has_experts(&m->c, l);
     const size_t S = model_common_hidden(&m->c, l);
-    double t = clock_now();
+    struct spent t = clock_read();
 
     if (S &&
         tensor_scatter(&m->tensor, m->gemm, &b->group, 2 * S / m->tensor.shards,
@@ -542,7 +542,7 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
     const struct activations *a = &r->act[l];
     size_t R = b->R, D = m->c.dim, DS = D / m->tensor.shards;
     size_t stride = m->layout.shard_size, heads = m->c.heads / m->tensor.shards;
-    double t = clock_now();
+    struct spent t = clock_read();
 
     if (model_has_experts(&m->c, l) &&
         m->exchange->ops->wait(m->exchange, routing(m, b, l)))
@@ -551,7 +551,7 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
     if (end_layer_backward(m, b, l, T, aux, scale))
         return -1;
 
-    t = clock_now();
+    t = clock_read();
     /* dx is the gradient of what follows, and of the residual beside it */
     rmsnorm_backward(R, D, r->dh, a->x2, m->dense + at->norm2, a->inv2, r->dx,
                      share_of(m, at->norm2));
@@ -575,7 +575,7 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
 static int end_backward(struct model *m, struct micro_batch *b,
                         const uint8_t *bytes)
 {
-    double t = clock_now();
+    struct spent t = clock_read();
 
     embedding_backward(b->R, m->c.dim, b->rows.dx, of(bytes, b),
                        share_of(m, m->layout.embed));

@@ -61,7 +61,7 @@ struct aux_slopes {
 
 /* Seconds by part, for the report. */
 struct model_times {
-    double attention, router, experts, exchange, head;
+    struct spent attention, router, experts, exchange, head;
 };
 
 struct model {

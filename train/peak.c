@@ -42,9 +42,9 @@ static double best_of(const struct shunti_bf16_tile *tile, int windows)
     double best = 0, start = clock_now();
 
     for (int i = 0; i < windows; i++) {
-        double n = rounds(tile, &sink), seconds = 0;
-        clock_add(&seconds, &start);
-        best = n / seconds > best ? n / seconds : best;
+        double n = rounds(tile, &sink), now = clock_now();
+        best = n / (now - start) > best ? n / (now - start) : best;
+        start = now;
     }
     return best;
 }

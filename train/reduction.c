@@ -78,7 +78,8 @@ int reduction_start(struct reduction *r, size_t first, size_t last)
     size_t *counts = r->counts, *from = counts + ranks;
     size_t *own = from + ranks, *to = own + ranks;
     enum shunt_status st = SHUNT_OK;
-    double t = clock_now(), called;
+    struct spent t = clock_read();
+    double called;
     size_t at;
 
     if (first == last)
@@ -112,7 +113,7 @@ int reduction_start(struct reduction *r, size_t first, size_t last)
     }
     r->parts += last - first;
     r->seconds += clock_now() - called;
-    clock_add_as("gradients", &r->team->seconds, &t);
+    clock_add_as("gradients", &r->team->spent, &t);
     return team_check(r->team, st, "adding gradients");
 }
 
@@ -135,19 +136,19 @@ void reduction_add(float *vectors, size_t count, size_t nodes, size_t length,
 int reduction_wait(struct reduction *r)
 {
     enum shunt_status st;
-    double t;
+    struct spent t;
 
     if (r->team->mpi)
         return reduction_mpi(r);
     if (!r->parts && reduction_start(r, 0, r->length))
         return -1;
-    t = clock_now();
+    t = clock_read();
     st = shunt_wait_all(r->request, r->requests);
-    r->seconds += clock_now() - t;
+    r->seconds += clock_now() - t.time;
     if (!st && r->work)
         reduction_add(r->work, (size_t)r->team->size * r->shares,
                       r->nodes ? r->nodes : 1, own_length(r), r->slice);
     r->requests = r->parts = 0;
-    clock_add_as("gradients", &r->team->seconds, &t);
+    clock_add_as("gradients", &r->team->spent, &t);
     return team_check(r->team, st, "adding gradients");
 }

@@ -116,7 +116,8 @@ static int add_all(struct reduction *r, int *counts)
 int reduction_mpi(struct reduction *r)
 {
     int *counts = calloc(4 * (size_t)r->team->size, sizeof(*counts));
-    double t = clock_now(), began = t;
+    struct spent t = clock_read();
+    const double began = t.time;
     int st;
 
     if (!counts)
@@ -124,7 +125,7 @@ int reduction_mpi(struct reduction *r)
     st = add_all(r, counts);
     free(counts);
     r->seconds += clock_now() - began;
-    clock_add_as("gradients", &r->team->seconds, &t);
+    clock_add_as("gradients", &r->team->spent, &t);
     return st;
 }
 

@@ -378,6 +378,14 @@ static void figures(FILE *f, const struct report *r)
                 ", tensor-parallel groups %.0f%%<tr><td>fused products<td>%.0f "
                 "a step",
                 100 * mean.tensor_s / mean.step_s, mean.fused_calls);
+    if (mean.cores_s > 0)
+        fprintf(f,
+                "<tr><td>cores<td>of the time of %.0f, computing %.0f%%, "
+                "communicating %.0f%%, unused %.0f%%",
+                mean.cores_s / mean.step_s,
+                100 * mean.compute_cpu_s / mean.cores_s,
+                100 * (mean.cpu_s - mean.compute_cpu_s) / mean.cores_s,
+                100 - 100 * mean.cpu_s / mean.cores_s);
     figures_hidden(f, &mean);
     if (mean.wire_bytes > 0)
         fprintf(f,

@@ -200,6 +200,16 @@ static void conclude_traffic(struct run *run)
                  "in the mean %.0f%%; %.2f cores were busy",
                  100 * m.compute_most_s / m.step_s,
                  100 * m.compute_mean_s / m.step_s, m.cpu_s / m.step_s);
+    if (m.cores_s > 0)
+        progress_say(&run->progress,
+                     "of the time of %.0f core%s: computing %.0f%%, and not "
+                     "hidden %.0f%% (communicating %.0f%%, unused %.0f%%)",
+                     m.cores_s / m.step_s,
+                     m.cores_s > 1.5 * m.step_s ? "s" : "",
+                     100 * m.compute_cpu_s / m.cores_s,
+                     100 - 100 * m.compute_cpu_s / m.cores_s,
+                     100 * (m.cpu_s - m.compute_cpu_s) / m.cores_s,
+                     100 - 100 * m.cpu_s / m.cores_s);
     if (m.fused_calls > 0)
         progress_say(&run->progress,
                      "tensor-parallel groups: %.0f fused products a step",

@@ -27,11 +27,11 @@ int team_memory(struct team *team, size_t bytes, void **memory)
 
 int team_broadcast(struct team *team, void *data, size_t bytes, int root)
 {
-    double t = clock_now();
+    struct spent t = clock_read();
     enum shunt_status st =
         shunt_broadcast(team->comm, data, bytes, SHUNT_U8, root);
 
-    clock_add_as("broadcast", &team->seconds, &t);
+    clock_add_as("broadcast", &team->spent, &t);
     return team_check(team, st, "broadcast");
 }
 
@@ -72,7 +72,7 @@ static int gather(struct team *team, enum shunt_dtype dtype, const void *own,
                   const char *span)
 {
     const size_t bytes = shunt_dtype_size(dtype);
-    double t = clock_now();
+    struct spent t = clock_read();
     int st;
 
     if (team->mpi)
@@ -83,7 +83,7 @@ static int gather(struct team *team, enum shunt_dtype dtype, const void *own,
                                          counts[team->rank], all, counts, NULL,
                                          dtype),
                         what);
-    clock_add_as(span, &team->seconds, &t);
+    clock_add_as(span, &team->spent, &t);
     return st;
 }
 
@@ -102,7 +102,7 @@ static size_t *counts_of(const struct team *team, const size_t *begin,
 
 int team_gather(struct team *team, const void *own, void *all, size_t bytes)
 {
-    double t = clock_now();
+    struct spent t = clock_read();
 
     if (team->mpi) {
         size_t *counts = counts_of(team, NULL, bytes);
@@ -114,7 +114,7 @@ int team_gather(struct team *team, const void *own, void *all, size_t bytes)
     }
     enum shunt_status st =
         shunt_allgather(team->comm, own, all, bytes, SHUNT_U8);
-    clock_add_as("statistics", &team->seconds, &t);
+    clock_add_as("statistics", &team->spent, &t);
     return team_check(team, st, "gathering");
 }
 

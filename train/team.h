@@ -14,14 +14,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "train/clock.h"
 #include "train/mpi_calls.h"
 
 struct team {
     struct shunt_comm *comm;
     int rank;
     int size;
-    char where[96]; /* for errors of a part of the ranks: which these are */
-    double seconds; /* in collectives, since the caller last cleared it */
+    char where[96];     /* for errors of a part of the ranks: which these are */
+    struct spent spent; /* in collectives, since the caller last cleared it */
     /* Not NULL: MPI carries what team_gather...() gather, gradients, and rows */
     const struct mpi_calls *mpi;
     double mpi_bytes; /* that it sent from this rank to other nodes, likewise */

@@ -43,7 +43,7 @@ struct tiles {
     const float *x; /* (rows, n) */
     const float *w; /* (n, cols), or (cols, n) if it is transposed */
     bool transposed;
-    double seconds; /* in tiles */
+    struct spent spent; /* in tiles */
 };
 
 static void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
@@ -51,7 +51,7 @@ static void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
 {
     struct tiles *p = arg;
     const float *x = p->x + row * p->n;
-    const double t = clock_now();
+    const struct spent began = clock_read();
 
     if (p->transposed)
         shunti_gemm_nt(p->gemm, rows, cols, p->n, x, p->n,
@@ -60,7 +60,18 @@ static void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
     else
         shunti_gemm_nn(p->gemm, rows, cols, p->n, x, p->n, p->w + col, p->w_row,
                        SHUNTI_GEMM_SET, out, ld);
-    p->seconds += clock_now() - t;
+    const struct spent now = clock_read();
+    clock_add_between(&p->spent, &began, &now);
+}
+
+/* What a fused call took since `start`, but for its tiles. */
+static void add_but_tiles(struct tensor_group *t, const struct spent *start,
+                          const struct tiles *p)
+{
+    const struct spent now = clock_read();
+
+    clock_add_between(&t->spent, start, &now);
+    clock_add_between(&t->spent, &p->spent, &(struct spent){0});
 }
 
 static int gather_from_all(struct tensor_group *t,
@@ -81,10 +92,10 @@ static int gather_from_all(struct tensor_group *t,
         .out = y,
         .dtype = SHUNT_F32,
     };
-    const double start = clock_now();
+    const struct spent start = clock_read();
     enum shunt_status st = shunt_allgather_gemm(t->team->comm, &args);
 
-    t->seconds += clock_now() - start - p->seconds;
+    add_but_tiles(t, &start, p);
     t->gathers++;
     return team_check(t->team, st, "gathering rows and multiplying");
 }
@@ -105,10 +116,10 @@ static int scatter_to_all(struct tensor_group *t,
         .out = y,
         .dtype = SHUNT_F32,
     };
-    const double start = clock_now();
+    const struct spent start = clock_read();
     enum shunt_status st = shunt_gemm_reduce_scatter(t->team->comm, &args);
 
-    t->seconds += clock_now() - start - p->seconds;
+    add_but_tiles(t, &start, p);
     t->scatters++;
     return team_check(t->team, st, "multiplying and scattering sums");
 }

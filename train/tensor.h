@@ -28,7 +28,7 @@ struct tensor_group {
     size_t own;        /* of these, this rank's, */
     size_t first;      /* from this one on */
 
-    double seconds; /* in fused calls, but for their products, and */
+    struct spent spent; /* in fused calls, but for their products, and */
     size_t gathers,
         scatters; /* how many of them, since the caller cleared it */
 

@@ -4,6 +4,7 @@
 
 #include "kernels/elementwise.h"
 #include "train/clock.h"
+#include "train/cores.h"
 #include "train/error.h"
 #include "train/exchange_mpi.h"
 #include "train/exchange_shunt.h"
@@ -25,6 +26,7 @@ enum {
     FLOPS,
     DROPPED,
     CPU,
+    COMPUTE_CPU,
     COMPUTE,
     EXPOSED,
     COUNTS = EXPOSED + TRAVELS
@@ -170,7 +172,7 @@ int trainer_create(struct trainer *t, const struct options *o,
             t->groups.experts, &o->model, &x, &t->exchange) ||
         model_create(&o->model, part_size(t), o->micro_batches, &tensor,
                      t->gemm, t->exchange, &t->model) ||
-        allocate(t)) {
+        cores_count(team, &t->cores) || allocate(t)) {
         trainer_destroy(t);
         return -1;
     }
@@ -250,7 +252,8 @@ static struct shunt_comm_stats counters(const struct shunt_comm *comm)
 /* Counters at the beginning of a step, of all communicators. */
 struct before {
     double bytes_remote, waited, flops;
-    double time, cpu; /* on the clock, and of all threads of this process */
+    struct spent here; /* on the clock, and of this thread */
+    double cpu;        /* of all threads of this process */
 };
 
 static struct before count_all(const struct trainer *t)
@@ -260,7 +263,7 @@ static struct before count_all(const struct trainer *t)
                                         g->of_data.comm, g->of_experts.comm,
                                         g->copies.comm};
     struct before now = {.flops = shunti_gemm_flops(t->gemm),
-                         .time = clock_now(),
+                         .here = clock_read(),
                          .cpu = clock_of(CLOCK_PROCESS_CPUTIME_ID)};
 
     for (size_t i = 0; i < sizeof(comms) / sizeof(comms[0]); i++) {
@@ -279,13 +282,21 @@ static double assignments(const struct trainer *t, size_t sequences)
     return (double)sequences * (double)(c->seq * c->topk * model_moe_layers(c));
 }
 
-/* Seconds of this step in calls that send and receive, but for what fused ones
- * compute. */
-static double communicating(const struct trainer *t)
+/* Spent in this step, since `before`, outside of calls that send and receive; in
+ * fused ones, on what they compute. */
+static struct spent computing(const struct trainer *t,
+                              const struct before *before)
 {
-    return t->model.times.exchange + t->team->seconds +
-           t->groups.of_data.seconds + t->groups.copies.seconds +
-           t->model.tensor.seconds;
+    const struct spent none = {0}, now = clock_read();
+    const struct spent *const calls[] = {
+        &t->model.times.exchange, &t->team->spent, &t->groups.of_data.spent,
+        &t->groups.copies.spent, &t->model.tensor.spent};
+    struct spent rest = {0};
+
+    clock_add_between(&rest, &before->here, &now);
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        clock_add_between(&rest, calls[i], &none);
+    return rest;
 }
 
 /* What all ranks did since `before`. */
@@ -294,6 +305,7 @@ static int add_counts(struct trainer *t, const struct before *before,
 {
     const struct exchange_traffic *x = &t->exchange->traffic;
     const struct before now = count_all(t);
+    const struct spent compute = computing(t, before);
     double sum[COUNTS] = {0},
            own[COUNTS] = {
                [WIRE_BYTES] =
@@ -306,7 +318,8 @@ static int add_counts(struct trainer *t, const struct before *before,
                [FLOPS] = now.flops - before->flops,
                [DROPPED] = (double)x->dropped,
                [CPU] = now.cpu - before->cpu,
-               [COMPUTE] = now.time - before->time - communicating(t),
+               [COMPUTE_CPU] = compute.cpu,
+               [COMPUTE] = compute.time,
            };
 
     memcpy(own + EXPOSED, x->seconds, sizeof(x->seconds));
@@ -322,6 +335,8 @@ static int add_counts(struct trainer *t, const struct before *before,
             fmax(m->compute_most_s, t->counts[(size_t)r * COUNTS + COMPUTE]);
     m->compute_mean_s = sum[COMPUTE] / t->team->size;
     m->cpu_s = sum[CPU];
+    m->compute_cpu_s = sum[COMPUTE_CPU];
+    m->cores = (double)t->cores;
     m->wire_bytes = sum[WIRE_BYTES];
     m->wire_rows = sum[WIRE_ROWS];
     m->plain_rows = sum[PLAIN_ROWS];
@@ -487,9 +502,9 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     t->expert.reduction.seconds = 0;
     for (int kind = 0; kind < HELD; kind++)
         m->val[kind] = (double)NAN;
-    t->team->seconds = t->team->mpi_bytes = 0;
-    t->groups.of_data.seconds = t->groups.copies.seconds = 0;
-    t->model.tensor.seconds = 0;
+    t->team->spent = t->groups.of_data.spent = t->groups.copies.spent =
+        t->model.tensor.spent = (struct spent){0};
+    t->team->mpi_bytes = 0;
     t->model.tensor.gathers = t->model.tensor.scatters = 0;
     memset(&t->model.times, 0, sizeof(t->model.times));
     memset(&t->exchange->traffic, 0, sizeof(t->exchange->traffic));
@@ -507,13 +522,13 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     judge_hidden(t, at_once, m);
     set_overlap(t, t->o->overlap);
 
-    m->step_s = clock_now() - before.time;
-    m->exchange_s = t->model.times.exchange;
-    m->reduce_s =
-        t->team->seconds + t->groups.of_data.seconds + t->groups.copies.seconds;
-    m->tensor_s = t->model.tensor.seconds;
+    m->step_s = clock_now() - before.here.time;
+    m->exchange_s = t->model.times.exchange.time;
+    m->reduce_s = t->team->spent.time + t->groups.of_data.spent.time +
+                  t->groups.copies.spent.time;
+    m->tensor_s = t->model.tensor.spent.time;
     m->wait_s = count_all(t).waited - before.waited;
-    m->compute_s = m->step_s - communicating(t);
+    m->compute_s = computing(t, &before).time;
     m->tokens_per_s = (double)rows / m->step_s;
     m->gflops /= m->step_s;
     m->compute_bits = t->o->compute_bf16 ? 16 : 32;

@@ -43,6 +43,7 @@ struct trainer {
     size_t sequences; /* of the batch, on this rank: B */
     size_t shares;    /* on this rank: G */
     size_t local_experts;
+    size_t cores; /* of all ranks */
 
     struct groups groups;
     struct params dense; /* of all ranks */

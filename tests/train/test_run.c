@@ -8,6 +8,7 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,6 +157,49 @@ Test(train_run, losses_do_not_depend_on_ranks_and_repeat)
     same_losses(four, again, 50);
 }
 
+/* What the steps of a log add up to. */
+static double sum_of(const char *path, const char *field)
+{
+    FILE *f = fopen(path, "r");
+    char line[2048];
+    double sum = 0;
+
+    cr_assert(f, "no %s", path);
+    while (fgets(line, sizeof(line), f)) {
+        cJSON *json = cJSON_Parse(line);
+        const cJSON *value = cJSON_GetObjectItem(json, field);
+        cr_assert(value, "no %s: %s", field, line);
+        sum += value->valuedouble;
+        cJSON_Delete(json);
+    }
+    fclose(f);
+    return sum;
+}
+
+/* Whatever the number of ranks: they have the cores that there are, and use no
+ * more CPU time than these have; of that, some is computing, and the rest not.
+ * Times are of a whole run, since ranks are not in the same step at once. */
+Test(train_run, cores_are_accounted_for)
+{
+    const size_t all = 20;
+    cpu_set_t may;
+
+    cr_assert_eq(sched_getaffinity(0, sizeof(may), &may), 0);
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        const int cpus = CPU_COUNT(&may), cores = ranks < cpus ? ranks : cpus;
+        char *log = in_folder("cores");
+
+        run(JOB(ranks, "--steps=20", "--log", log));
+        cr_assert_eq(sum_of(log, "cores"), (double)all * cores);
+        const double clock = sum_of(log, "step_s");
+        const double cpu = sum_of(log, "cpu_s");
+        const double compute = sum_of(log, "compute_cpu_s");
+        cr_assert_leq(cpu, 1.05 * cores * clock, "%d ranks", ranks);
+        cr_assert_gt(compute, 0.1 * cpu, "%d ranks", ranks);
+        cr_assert_lt(compute, cpu, "%d ranks", ranks);
+    }
+}
+
 /* The mean loss of the last steps, when something has been learnt. */
 static double late_loss(const char *log, size_t steps)
 {
@@ -208,6 +252,7 @@ static char *lines_of(struct harness_job j)
         if (strncmp(line, "communication", 13) != 0 &&
             strncmp(line, "hidden:", 7) != 0 &&
             strncmp(line, "the rank that ", 14) != 0 &&
+            strncmp(line, "of the time of ", 15) != 0 &&
             strncmp(line, "peak  ", 6) != 0 &&
             strncmp(line, "speed:", 6) != 0 && strncmp(line, "MFU:", 4) != 0)
             strcat(strcat(kept, line), "\n");
