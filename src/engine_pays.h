@@ -12,6 +12,13 @@
  * CPU time that the caller's thread used for itself in between. If the engine's
  * thread was run in its place, that is not its own CPU time, so it counts.
  *
+ * What is free for the caller may still be dear: a thread that is woken for each of
+ * many small copies, or that takes cache and memory from the computation. So CPU time
+ * counts, too: the caller's from start to end, its computation included, and what the
+ * engine says that it spent. With the engine this may be 1.05 times what it is without,
+ * as if one came after the other, or else it is turned off for such calls. As
+ * computations vary, that takes two series of trials.
+ *
  * Only calls are measured that were the only ones under way on their
  * communicator. The order of the trials is the same on all ranks, so all of them
  * try the engine together. It is tried again after some hundred calls.
@@ -46,6 +53,10 @@ struct shunti_pays {
     /* by whether the engine was used: ns for the least bytes */
     float trial[2][SHUNTI_PAYS_TRIALS / 2];
     float cost[2]; /* the medians */
+    /* likewise: ns of CPU time, the caller's and the engine's */
+    float trial_cpu[2][SHUNTI_PAYS_TRIALS / 2];
+    float cpu[2];
+    uint8_t dear; /* times in a row that the engine took too much of it */
 };
 
 /* Part of a communicator: engine_pays.c writes it. */
@@ -55,11 +66,20 @@ struct shunti_engine_pays {
     struct {
         struct shunti_pays *pays; /* NULL: none */
         bool engine, away;        /* used; the caller is outside */
-        uint64_t begun_ns, left_cpu_ns, away_cpu_ns;
+        uint64_t begun_ns, begun_cpu_ns, left_cpu_ns, away_cpu_ns;
+        /* the engine had used and copied so much (spent()), and of it for this
+         * communicator */
+        uint64_t spent_ns, spent_bytes, own_bytes;
         uint64_t thread; /* of the caller */
         uint64_t seq;
         size_t bytes;
     } trial;
+    /* One that is over. What it cost the engine is known when the next call comes:
+     * its thread goes to sleep after the copy. */
+    struct {
+        struct shunti_pays *pays; /* NULL: none */
+        float ns, cpu_ns;
+    } ended;
 };
 
 /* Is the engine to be used for this request, which copies `bytes` at least? May

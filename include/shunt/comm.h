@@ -257,6 +257,9 @@ struct shunt_comm_stats {
      * rows to their ranks, and from where they land to the caller's rows. What
      * else a GPU's engine copied went through the host. */
     uint64_t bytes_device;
+    /** How many kinds of calls (a call and a size class) are left to the caller
+     * since the copy engine's thread took too much CPU time for them. */
+    uint64_t engine_dear;
 };
 
 /**

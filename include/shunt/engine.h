@@ -188,6 +188,11 @@ struct shunt_engine {
     void (*give_up)(struct shunt_engine_ctx *ctx, double seconds);
     /* NULL: its devices' memory is for one process. */
     const struct shunt_engine_sharing *sharing;
+    /* What its copies have cost so far: nanoseconds of CPU time of the engine's
+     * threads, and the bytes for that. By this the library finds out whether they
+     * are worth it. Any thread may call it. NULL: they take no CPU of the host. */
+    void (*spent)(const struct shunt_engine_ctx *ctx, uint64_t *cpu_ns,
+                  uint64_t *bytes);
 };
 
 #endif

@@ -465,6 +465,23 @@ static bool counters(void)
            counter("bytes") == bytes + 300;
 }
 
+static bool says_what_it_spent(void)
+{
+    uint64_t cpu, bytes, cpu_then, bytes_then;
+    struct timespec all;
+
+    if (!engine->spent)
+        return true;
+    engine->spent(ctx, &cpu, &bytes);
+    if (!one_copy(3, 100, 7, 0, false))
+        return false;
+    engine->spent(ctx, &cpu_then, &bytes_then);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all);
+    return bytes_then == bytes + 300 && cpu_then > 0 && cpu_then >= cpu &&
+           cpu_then <=
+               (uint64_t)all.tv_sec * 1000000000u + (uint64_t)all.tv_nsec;
+}
+
 /* The thread of engine dma sleeps by then: it has used no CPU time for some time. */
 static void await_sleep(void)
 {
@@ -540,11 +557,17 @@ static const struct {
     const char *name;
     bool (*run)(void);
 } cases[] = {
-    {"contiguous", contiguous},    {"strides", strides},
-    {"index lists", index_lists},  {"many, by several threads", many},
-    {"wakes a sleeper", wakes},    {"close waits", closing},
-    {"takes back", takes_back},    {"counters", counters},
-    {"lends small copies", lends}, {"refuses", refuses},
+    {"contiguous", contiguous},
+    {"strides", strides},
+    {"index lists", index_lists},
+    {"many, by several threads", many},
+    {"wakes a sleeper", wakes},
+    {"close waits", closing},
+    {"takes back", takes_back},
+    {"counters", counters},
+    {"lends small copies", lends},
+    {"refuses", refuses},
+    {"says what it spent", says_what_it_spent},
 };
 
 /* Between all kinds of memory. */

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <shunt/engine.h>
@@ -318,6 +319,18 @@ static size_t dma_counters(const struct shunt_engine_ctx *ctx,
     return count;
 }
 
+static void dma_spent(const struct shunt_engine_ctx *ctx, uint64_t *cpu_ns,
+                      uint64_t *bytes)
+{
+    struct timespec cpu = {0};
+    clockid_t clock;
+
+    if (!pthread_getcpuclockid(ctx->thread, &clock))
+        clock_gettime(clock, &cpu);
+    *cpu_ns = (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec;
+    *bytes = atomic_load_explicit(&ctx->bytes, memory_order_relaxed);
+}
+
 extern const struct shunt_engine shunt_engine_v5;
 
 __attribute__((visibility("default")))
@@ -335,4 +348,5 @@ const struct shunt_engine shunt_engine_v5 = {
     .caps = SHUNT_ENGINE_SCATTERS,
     .take_back = dma_take_back,
     .settle = dma_settle,
+    .spent = dma_spent,
 };
