@@ -172,11 +172,26 @@ static void take(struct nic *nic, struct nic_qp *qp,
     }
 }
 
+/* Is the address that the sender has of us one of ours? */
+static bool is_for_us(struct nic *nic, const struct nic_packet *packet)
+{
+    union ibv_gid gid;
+
+    for (int i = 0; !ibv_query_gid(&nic->ibv, 1, i, &gid); i++)
+        if (!memcmp(gid.raw, packet->to_gid, sizeof(gid.raw)))
+            return true;
+    return false;
+}
+
 void nic_on_request(struct nic *nic, struct nic_qp *qp,
                     const struct nic_packet *packet)
 {
     if (packet->from != qp->peer || packet->base != qp->peer_base)
         return; /* of another connection */
+    if (!is_for_us(nic, packet)) {
+        nic_stay_silent(qp, packet);
+        return;
+    }
     if (qp->ibv.state ==
         IBV_QPS_ERR) /* a NIC is silent: its time-out ends it */
         nic_answer(qp, packet->sequence, NIC_NOT_READY);
@@ -196,10 +211,11 @@ void nic_on_request(struct nic *nic, struct nic_qp *qp,
 /* --- completions ------------------------------------------------------------- */
 
 /* False: there is no receive request for it. */
-static bool raise(struct nic *nic, struct nic_qp *qp, struct nic_arrival *a)
+static bool raise(struct nic *nic, struct nic_qp *qp, struct nic_arrival *a,
+                  enum ibv_wc_status status)
 {
     struct ibv_wc wc = {
-        .status = IBV_WC_SUCCESS,
+        .status = status,
         .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
         .byte_len = (uint32_t)a->bytes,
         .imm_data = a->imm,
@@ -241,8 +257,16 @@ static void finish_some(struct nic *nic, struct nic_qp *qp)
     while (*p) {
         struct nic_arrival *a = *p;
 
+        if (!a->data && a->with_imm && !hold && harm()->receive &&
+            harm_next_receive() == harm()->receive) {
+            raise(nic, qp, a, IBV_WC_LOC_PROT_ERR);
+            nic_answer(qp, a->sequence, IBV_WC_REM_OP_ERR);
+            nic_send_some(nic, qp);
+            nic_qp_fail(nic, qp);
+            return;
+        }
         if (a->data || (a->with_imm && hold) ||
-            (a->with_imm && !raise(nic, qp, a))) {
+            (a->with_imm && !raise(nic, qp, a, IBV_WC_SUCCESS))) {
             hold = hold || (a->with_imm && !harm()->unordered);
             p = &a->next;
             continue;
@@ -301,7 +325,7 @@ void nic_arrivals_end(struct nic *nic, struct nic_qp *qp)
             if (!place_piece(nic, a))
                 break;
         if (a->answered && !a->data && a->with_imm)
-            raise(nic, qp, a);
+            raise(nic, qp, a, IBV_WC_SUCCESS);
     }
     nic_arrivals_drop(qp);
 }

@@ -81,6 +81,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     if (!nic_start(nic))
         abort();
+    nic_list(nic);
     return &nic->ibv;
 }
 
@@ -92,6 +93,7 @@ int ibv_close_device(struct ibv_context *context)
         harm_report("a device is closed while something of it is left");
         return EBUSY;
     }
+    nic_unlist(nic);
     nic_stop(nic);
     close(nic->epoll);
     close(nic->kick);
@@ -130,10 +132,11 @@ int ibv_query_port(struct ibv_context *context, uint8_t port,
 {
     struct ibv_port_attr *attr = (struct ibv_port_attr *)(void *)compat;
 
-    (void)context;
     if (port != 1)
         return EINVAL;
-    attr->state = IBV_PORT_ACTIVE;
+    if (nic_of(context)->fatal)
+        return EIO;
+    attr->state = nic_of(context)->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     attr->max_mtu = IBV_MTU_4096;
     attr->active_mtu = IBV_MTU_4096;
     attr->gid_tbl_len = 3;
@@ -164,6 +167,7 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
         gid->raw[10] = gid->raw[11] = 0xff;
         gid->raw[12] = 10;
         gid->raw[13] = 99;
+        gid->raw[14] = context ? (uint8_t)nic_of(context)->gids : 0;
     }
     gid->raw[15] = (uint8_t)(device + 1);
     return 0;
@@ -285,6 +289,12 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t bytes,
         return NULL;
     }
     pthread_mutex_lock(&nic->lock);
+    if (nic->fatal) {
+        pthread_mutex_unlock(&nic->lock);
+        free(mr);
+        errno = EIO;
+        return NULL;
+    }
     if (harm()->pinned && bytes > harm()->pinned - nic->pinned) {
         pthread_mutex_unlock(&nic->lock);
         free(mr);

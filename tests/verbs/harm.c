@@ -9,9 +9,12 @@
  *     late        a request is acknowledged before its payload is placed
  *     rnr         receivers sometimes ask to be tried again
  *     partial     a poll returns few of the completions that there are
+ *     ghosts      what was under way when a queue pair fails arrives up to 30 ms
+ *                 later, as far as the receiver's still takes it
  *     full=N      one in N posts says ENOMEM
  *     broken=N    post N of the process says EIO
  *     error=N     request N of the process completes in error
+ *     receive=N   immediate N that comes to the process completes in error
  *     event=NAME@N   an asynchronous event at request N: port, device, qp or gid
  *     pinned=N    a device registers at most N KiB (as RLIMIT_MEMLOCK)
  *     seed=N
@@ -31,7 +34,7 @@
 
 static struct harm read_harm;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_uint requests;
+static atomic_uint requests, receives;
 
 static const struct {
     const char *name;
@@ -63,8 +66,9 @@ static bool read_flag(struct harm *h, const char *word)
         const char *name;
         bool *flag;
     } flags[] = {
-        {"ooo", &h->out_of_order}, {"srd", &h->unordered},   {"late", &h->late},
-        {"rnr", &h->not_ready},    {"partial", &h->partial},
+        {"ooo", &h->out_of_order}, {"srd", &h->unordered},
+        {"late", &h->late},        {"rnr", &h->not_ready},
+        {"partial", &h->partial},  {"ghosts", &h->ghosts},
     };
 
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
@@ -100,6 +104,8 @@ static bool read_number(struct harm *h, const char *word)
         h->broken = (unsigned)strtoul(value, NULL, 10);
     else if (!strncmp(word, "error=", 6))
         h->error = (unsigned)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "receive=", 8))
+        h->receive = (unsigned)strtoul(value, NULL, 10);
     else if (!strncmp(word, "event=", 6))
         return read_event(h, value);
     else
@@ -138,6 +144,20 @@ const struct harm *harm(void)
 unsigned harm_next_request(void)
 {
     return atomic_fetch_add(&requests, 1) + 1;
+}
+
+unsigned harm_next_receive(void)
+{
+    return atomic_fetch_add(&receives, 1) + 1;
+}
+
+bool harm_set(const char *word)
+{
+    pthread_once(&once, read_words);
+    atomic_store(&requests, 0);
+    atomic_store(&receives, 0);
+    read_harm.error = read_harm.receive = read_harm.event_at = 0;
+    return read_number(&read_harm, word);
 }
 
 void harm_report(const char *format, ...)

@@ -75,6 +75,10 @@ static void receive(struct nic *nic, struct nic_qp *qp)
             return;
         if (packet.to != qp->ibv.qp_num)
             continue;
+        if (nic_is_cut(nic, qp)) {
+            nic_stay_silent(qp, &packet);
+            continue;
+        }
         if (packet.kind == NIC_REQUEST)
             nic_on_request(nic, qp, &packet);
         else
@@ -100,9 +104,9 @@ static int64_t sooner(int64_t a, int64_t b)
 static int64_t work(struct nic *nic)
 {
     const int64_t now = nic_now();
-    int64_t next = -1;
+    int64_t next = nic_ghosts_send(nic, now);
 
-    for (struct nic_qp *qp = nic->qps; qp; qp = qp->next) {
+    for (struct nic_qp *qp = nic->qps; qp && !nic->fatal; qp = qp->next) {
         next = sooner(next, nic_place_some(nic, qp, now));
         nic_send_some(nic, qp);
         next = sooner(next, nic_look_at_time(nic, qp, now));
@@ -172,4 +176,5 @@ void nic_stop(struct nic *nic)
     pthread_mutex_unlock(&nic->lock);
     nic_kick(nic);
     pthread_join(nic->thread, NULL);
+    nic_ghosts_end(nic);
 }

@@ -20,6 +20,8 @@
  *     send.c    what was posted, on its way; acknowledgements; time-outs
  *     arrive.c  what arrives: its payload is placed, its completion is raised
  *     nic.c     the thread
+ *     now.c     what a test does to a device while it runs
+ *     ghost.c   packets that arrive after the end of their connection
  */
 #ifndef VERBS_NIC_H
 #define VERBS_NIC_H
@@ -56,6 +58,7 @@ struct nic_packet {
     uint64_t current;
     uint8_t rnr_retry;
     uint8_t inlined;
+    uint8_t to_gid[16];
     struct {
         uint64_t address, bytes;
     } sge[NIC_SGES];
@@ -132,6 +135,8 @@ struct nic_qp {
     bool all_signaled;
     uint32_t peer, base, peer_base; /* base: our first PSN */
     uint8_t timeout, retries, rnr_retry;
+    uint8_t to_gid[16];
+    unsigned gids; /* nic.gids, when it was connected */
 
     uint64_t current; /* see nic_packet */
     struct nic_send *first, **last, *unsent;
@@ -157,6 +162,12 @@ struct nic {
     size_t pinned; /* bytes */
     uint32_t generation;
     int pds;
+    struct nic *next; /* of all that are open in this process */
+    bool down;        /* the link */
+    bool lossy;       /* nothing goes through it */
+    bool fatal;       /* the device has failed, for good */
+    unsigned gids;    /* how often its addresses have changed */
+    struct nic_ghost *ghosts;
 };
 
 struct nic_pd {
@@ -178,10 +189,12 @@ struct harm {
     bool late;         /* answered before it is placed */
     bool not_ready;    /* requests are sometimes asked to come again */
     bool partial;      /* polls return few completions */
+    bool ghosts;       /* what a failing queue pair had sent arrives later */
     size_t pinned;     /* bytes that can be registered; 0: any number */
     unsigned full;     /* one in so many posts says ENOMEM; 0: none */
     unsigned broken;   /* the number of the post that says EIO; 0: none */
     unsigned error;    /* the number of the request that fails; 0: none */
+    unsigned receive;  /* the number of the receive that fails; 0: none */
     unsigned event_at; /* the number of the request with an event; 0: none */
     enum ibv_event_type event;
     uint64_t seed;
@@ -192,6 +205,10 @@ const struct harm *harm(void);
 void harm_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The number of this request of the process, from 1. */
 unsigned harm_next_request(void);
+unsigned harm_next_receive(void);
+/* A word for what comes from now on, in place of others with a number; requests are
+ * counted anew. */
+bool harm_set(const char *word);
 
 /* --- nic.c ------------------------------------------------------------------ */
 
@@ -202,6 +219,20 @@ int64_t nic_now(void);                            /* monotonic, in us */
 uint64_t nic_random(struct nic *nic, uint64_t n); /* 0 .. n - 1 */
 void nic_event(struct nic *nic, enum ibv_event_type type, void *element,
                int port);
+
+/* --- now.c ------------------------------------------------------------------ */
+
+void nic_list(struct nic *nic);
+void nic_unlist(struct nic *nic);
+/* Does nothing go to this queue pair, or come from it? */
+bool nic_is_cut(const struct nic *nic, const struct nic_qp *qp);
+
+/* --- ghost.c ---------------------------------------------------------------- */
+
+void nic_ghosts_make(struct nic *nic, const struct nic_qp *qp);
+/* Send those that are due. When the next is, in us; -1: there is none. */
+int64_t nic_ghosts_send(struct nic *nic, int64_t now);
+void nic_ghosts_end(struct nic *nic);
 
 /* --- entry.c ---------------------------------------------------------------- */
 
@@ -236,6 +267,8 @@ void nic_send_some(struct nic *nic, struct nic_qp *qp);
 void nic_on_answer(struct nic *nic, struct nic_qp *qp,
                    const struct nic_packet *packet);
 void nic_answer(struct nic_qp *qp, uint64_t sequence, int status);
+/* No answer, as far as the other NIC can tell. */
+void nic_stay_silent(struct nic_qp *qp, const struct nic_packet *packet);
 /* Send again what was not answered for long. The time until the next look, in
  * us; -1: none is due. */
 int64_t nic_look_at_time(struct nic *nic, struct nic_qp *qp, int64_t now);

@@ -183,6 +183,8 @@ void nic_qp_fail(struct nic *nic, struct nic_qp *qp)
 {
     if (qp->ibv.state == IBV_QPS_ERR)
         return;
+    if (harm()->ghosts && qp->ibv.state == IBV_QPS_RTS)
+        nic_ghosts_make(nic, qp);
     qp->ibv.state = IBV_QPS_ERR;
     __atomic_store_n(&qp->current, 0, __ATOMIC_SEQ_CST);
     nic_sends_end(nic, qp);
@@ -222,7 +224,9 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
         return EINVAL;
     pthread_mutex_lock(&nic->lock);
     need = required(ibv->state, attr->qp_state);
-    if (need < 0 || (mask & ~IBV_QP_STATE) != need) {
+    if (nic->fatal) {
+        error = EIO;
+    } else if (need < 0 || (mask & ~IBV_QP_STATE) != need) {
         error = EINVAL;
     } else if (attr->qp_state == IBV_QPS_ERR) {
         nic_qp_fail(nic, qp);
@@ -236,6 +240,8 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
             error = EINVAL;
         qp->peer = attr->dest_qp_num;
         qp->peer_base = attr->rq_psn;
+        memcpy(qp->to_gid, attr->ah_attr.grh.dgid.raw, sizeof(qp->to_gid));
+        qp->gids = nic->gids;
         /* A peer that is not there is found out later, as on a NIC. */
         (void)connect(qp->fd, (struct sockaddr *)(void *)&name, len);
     } else if (attr->qp_state == IBV_QPS_RTS) {
@@ -282,6 +288,7 @@ static bool describe(struct nic *nic, const struct nic_qp *qp,
     packet->to = qp->peer;
     packet->base = qp->base;
     packet->pid = getpid();
+    memcpy(packet->to_gid, qp->to_gid, sizeof(packet->to_gid));
     packet->current = (uint64_t)(uintptr_t)&qp->current;
     packet->opcode = wr->opcode;
     packet->imm = wr->imm_data;
@@ -340,8 +347,8 @@ static int post_one(struct nic *nic, struct nic_qp *qp,
     bool error = false;
     int harmed = harm_post(nic, qp, &error);
 
-    if (harmed)
-        return harmed;
+    if (harmed || nic->fatal)
+        return harmed ? harmed : EIO;
     if (qp->ibv.state != IBV_QPS_RTS && qp->ibv.state != IBV_QPS_ERR)
         return EINVAL;
     if (qp->used == qp->max_sends)

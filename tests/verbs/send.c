@@ -27,10 +27,29 @@ static bool send_packet(struct nic_qp *qp, const struct nic_packet *packet,
     return false;
 }
 
+/* It goes nowhere. */
+static void drop_unsent(struct nic_qp *qp)
+{
+    struct nic_answer *answer;
+
+    while ((answer = qp->answers)) {
+        qp->answers = answer->next;
+        free(answer);
+    }
+    if (qp->unsent && !qp->unreachable_at)
+        qp->unreachable_at = nic_now();
+    qp->unsent = NULL;
+}
+
 void nic_send_some(struct nic *nic, struct nic_qp *qp)
 {
     bool gone = false;
 
+    if (nic_is_cut(nic, qp)) {
+        drop_unsent(qp);
+        nic_watch(nic, qp, false);
+        return;
+    }
     while (qp->answers && send_packet(qp, &qp->answers->packet, &gone)) {
         struct nic_answer *answer = qp->answers;
 
@@ -53,6 +72,22 @@ void nic_send_some(struct nic *nic, struct nic_qp *qp)
     if (gone && !qp->unreachable_at)
         qp->unreachable_at = nic_now();
     nic_watch(nic, qp, !gone && (qp->unsent || qp->answers));
+}
+
+void nic_stay_silent(struct nic_qp *qp, const struct nic_packet *packet)
+{
+    const struct nic_packet silence = {
+        .kind = NIC_ANSWER,
+        .from = qp->ibv.qp_num,
+        .to = qp->peer,
+        .base = qp->peer_base,
+        .sequence = packet->sequence,
+        .status = NIC_NOT_READY,
+    };
+    bool gone;
+
+    if (packet->kind == NIC_REQUEST)
+        send_packet(qp, &silence, &gone);
 }
 
 void nic_answer(struct nic_qp *qp, uint64_t sequence, int status)

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a test does to a device while it runs: now.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/verbs/nic.h"
+#include "tests/verbs/now.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct nic *nics;
+
+void nic_list(struct nic *nic)
+{
+    pthread_mutex_lock(&lock);
+    nic->next = nics;
+    nics = nic;
+    pthread_mutex_unlock(&lock);
+}
+
+void nic_unlist(struct nic *nic)
+{
+    struct nic **p = &nics;
+
+    pthread_mutex_lock(&lock);
+    while (*p != nic)
+        p = &(*p)->next;
+    *p = nic->next;
+    pthread_mutex_unlock(&lock);
+}
+
+bool nic_is_cut(const struct nic *nic, const struct nic_qp *qp)
+{
+    return nic->down || nic->lossy || nic->fatal || qp->gids != nic->gids;
+}
+
+/* One of those that are connected, at random. */
+static bool fail_a_qp(struct nic *nic)
+{
+    uint64_t count = 0, which;
+
+    for (struct nic_qp *qp = nic->qps; qp; qp = qp->next)
+        count += qp->ibv.state == IBV_QPS_RTS;
+    if (!count)
+        return false;
+    which = nic_random(nic, count);
+    for (struct nic_qp *qp = nic->qps; qp; qp = qp->next) {
+        if (qp->ibv.state != IBV_QPS_RTS || which-- > 0)
+            continue;
+        nic_event(nic, IBV_EVENT_QP_FATAL, &qp->ibv, 0);
+        nic_qp_fail(nic, qp);
+        return true;
+    }
+    return false;
+}
+
+/* What it has acknowledged and not told is lost, too. */
+static void fail_device(struct nic *nic)
+{
+    nic->fatal = true;
+    for (struct nic_qp *qp = nic->qps; qp; qp = qp->next) {
+        qp->ibv.state = IBV_QPS_ERR;
+        __atomic_store_n(&qp->current, 0, __ATOMIC_SEQ_CST);
+        nic_arrivals_drop(qp);
+        nic_cq_forget(qp->ibv.send_cq, qp);
+        nic_cq_forget(qp->ibv.recv_cq, qp);
+    }
+    nic_event(nic, IBV_EVENT_DEVICE_FATAL, NULL, 1);
+}
+
+static bool do_it(struct nic *nic, const char *what)
+{
+    if (!strcmp(what, "qp"))
+        return fail_a_qp(nic);
+    if (!strcmp(what, "down")) {
+        nic->down = true;
+        nic_event(nic, IBV_EVENT_PORT_ERR, NULL, 1);
+    } else if (!strcmp(what, "up")) {
+        if (nic->down)
+            nic_event(nic, IBV_EVENT_PORT_ACTIVE, NULL, 1);
+        nic->down = nic->lossy = false;
+    } else if (!strcmp(what, "lossy")) {
+        nic->lossy = true;
+    } else if (!strcmp(what, "gid")) {
+        nic->gids++;
+        nic_event(nic, IBV_EVENT_GID_CHANGE, NULL, 1);
+    } else if (!strcmp(what, "fatal")) {
+        fail_device(nic);
+    } else {
+        abort();
+    }
+    return true;
+}
+
+int verbs_do(int device, const char *what)
+{
+    bool done = false;
+
+    if (strchr(what, '='))
+        return !harm_set(what);
+    pthread_mutex_lock(&lock);
+    for (struct nic *nic = nics; nic; nic = nic->next) {
+        if (nic->ibv.device->name[4] - '0' != device)
+            continue;
+        pthread_mutex_lock(&nic->lock);
+        done = do_it(nic, what) || done;
+        pthread_mutex_unlock(&nic->lock);
+        nic_kick(nic);
+    }
+    pthread_mutex_unlock(&lock);
+    return !done;
+}
