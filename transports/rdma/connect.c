@@ -3,15 +3,16 @@
  * Connecting to a peer, and losing it.
  *
  * The tcp transport connects first, and so proves that both sides know the secret.
- * By its puts each side then writes the number of its queue pair and the key of its
- * ring into the other's mail, and how far it has come. The pair is connected when
- * each side has received a record of the other, knows that its own has arrived, and
- * knows that the other knows. If a device does not reach the other, both sides hear
- * of it in the same way, and another transport can be used.
+ * Then the rails are connected (rail.c). The pair is connected when each side has
+ * received something of the other over one rail, knows that its own has arrived, and
+ * knows that the other knows; the other rails have a moment to be reached, too. If no
+ * device reaches the other, both sides hear of it in the same way, and another
+ * transport can be used.
  *
- * A peer is lost when its socket or process ends. Then the queue pair is put to the
- * error state: no more comes from the peer, and what is under way to it ends. What
- * has arrived by then is handled, and only then the peer is gone.
+ * A peer is lost when its socket or process ends, or its last rail. Then all queue
+ * pairs are put to the error state: no more comes from the peer, and what is under
+ * way to it ends. What has arrived by then is handled, and only then the peer is
+ * gone.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -19,24 +20,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 
 #include "transports/rdma/rdma.h"
 
-/* A NIC gives up a request in half a second. */
-#define REACH_MS 10000
-/* How long a NIC may take to tell of what has arrived before the error state. */
-#define DRAIN_MS 5
+/* How long other rails are waited for when one has been reached. */
+#define OTHERS_MS 1000
+/* By when a peer that was lost is gone. */
+#define GONE_MS 5
 
 struct address {
     char magic[8];
-    struct rdma_place place;
+    struct rdma_place place[RDMA_RAILS];
+    uint32_t places;
     uint32_t mail_key_len, tcp_len;
     unsigned char mail_key[64];
     /* the address of tcp follows */
 };
 
-static const char address_magic[8] = "shunrdm1";
+static const char address_magic[8] = "shunrdm2";
 
 /* --- addresses --------------------------------------------------------------- */
 
@@ -57,7 +58,9 @@ enum shunt_status rdma_address(struct shunt_transport_ctx *ctx, void *blob,
                          "%zu",
                          sizeof(a) + tcp_len, *len);
     memcpy(a.magic, address_magic, sizeof(a.magic));
-    a.place = ctx->place;
+    a.places = (uint32_t)ctx->nic_count;
+    for (int i = 0; i < ctx->nic_count; i++)
+        a.place[i] = ctx->nics[i].place;
     a.tcp_len = (uint32_t)tcp_len;
     memcpy(a.mail_key, ctx->mail_key, ctx->mail_key_len);
     memcpy(blob, &a, sizeof(a));
@@ -72,38 +75,92 @@ static bool read_address(struct address *a, const void *blob, size_t len)
         return false;
     memcpy(a, blob, sizeof(*a));
     return !memcmp(a->magic, address_magic, sizeof(a->magic)) &&
+           a->places >= 1 && a->places <= RDMA_RAILS &&
            a->mail_key_len <= sizeof(a->mail_key) &&
            a->tcp_len == len - sizeof(*a);
 }
 
-/* --- mail -------------------------------------------------------------------- */
+/* --- rails ------------------------------------------------------------------- */
 
-static enum rdma_stage their_stage(const struct shunt_transport_ep *ep)
+/* The rails of a pair: NICs in the order of either rank, first those that are in one
+ * network. Both ranks find the same ones. False: there is none. */
+static bool pair_up(const struct rdma_place *low, int lows,
+                    const struct rdma_place *high, int highs,
+                    int pairs[RDMA_RAILS][2], int *count)
 {
-    const uint64_t *stage = &ep->ctx->mail[ep->peer].stage;
+    unsigned used_low = 0, used_high = 0;
 
-    return (enum rdma_stage)__atomic_load_n(stage, __ATOMIC_ACQUIRE);
+    *count = 0;
+    for (int far = 0; far < 2; far++) {
+        for (int i = 0; i < lows; i++) {
+            for (int j = 0; j < highs && !(used_low >> i & 1); j++) {
+                if (used_high >> j & 1 || low[i].layer != high[j].layer ||
+                    (!far && !rdma_on_one_network(&low[i], &high[j])))
+                    continue;
+                used_low |= 1u << i;
+                used_high |= 1u << j;
+                pairs[*count][0] = i;
+                pairs[(*count)++][1] = j;
+            }
+        }
+    }
+    return *count > 0;
 }
 
-/* Tell the peer how far we have come. What cannot be sent now is sent later. */
-static void tell(struct shunt_transport_ep *ep)
+static enum shunt_status create_rails(struct shunt_transport_ep *ep,
+                                      const struct address *a)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
-    const size_t at = (size_t)ctx->rank * sizeof(struct rdma_mail);
+    const bool low = ctx->rank < ep->peer;
+    const int theirs = (int)a->places, ours = ctx->nic_count;
+    struct rdma_place places[RDMA_RAILS];
+    int pairs[RDMA_RAILS][2], count;
+
+    for (int i = 0; i < ours; i++)
+        places[i] = ctx->nics[i].place;
+    if (!(low ? pair_up(places, ours, a->place, theirs, pairs, &count)
+              : pair_up(a->place, theirs, places, ours, pairs, &count)))
+        return rdma_fail(ctx, SHUNT_ERR_UNSUPPORTED,
+                         "rank %d: its devices are %s, ours are not", ep->peer,
+                         a->place[0].layer == IBV_LINK_LAYER_ETHERNET
+                             ? "RoCE"
+                             : "InfiniBand");
+    ep->rail = calloc((size_t)count, sizeof(*ep->rail));
+    if (!ep->rail)
+        return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < count; i++) {
+        struct rdma_rail *rail = &ep->rail[i];
+
+        rail->ep = ep;
+        rail->index = i;
+        rail->nic = &ctx->nics[pairs[i][!low]];
+        rail->theirs_nic = pairs[i][low];
+        rdma_rail_init(rail);
+    }
+    ep->rails = count;
+    ctx->mending += count;
+    return SHUNT_OK;
+}
+
+/* No rail is left: the peer hears it. */
+static void tell_broken(struct shunt_transport_ep *ep)
+{
     const struct shunt_transport_put put = {
-        .local = &ep->ours,
-        .remote = ep->mail,
-        .offset = at + offsetof(struct rdma_mail, hello),
-        .bytes = ep->told < RDMA_HELLO ? sizeof(ep->ours) : 0,
         .signal = ep->mail,
-        .signal_offset = at + offsetof(struct rdma_mail, stage),
-        .signal_value = ep->stage,
+        .signal_offset = (size_t)ep->ctx->rank * sizeof(struct rdma_mail) +
+                         offsetof(struct rdma_mail, broken),
+        .signal_value = 1,
     };
 
-    if (ep->told >= ep->stage || !ep->mail)
-        return;
-    if (ctx->tcp->put(ep->tcp, &put) == SHUNT_OK)
-        ep->told = ep->stage;
+    if (ep->broken && !ep->told_broken && ep->mail)
+        ep->told_broken = ep->ctx->tcp->put(ep->tcp, &put) == SHUNT_OK;
+}
+
+static bool is_broken_there(const struct shunt_transport_ep *ep)
+{
+    const uint64_t *word = &ep->ctx->mail[ep->peer].broken;
+
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) != 0;
 }
 
 /* --- losing a peer ----------------------------------------------------------- */
@@ -117,13 +174,6 @@ static bool is_gone_by_tcp(struct shunt_transport_ep *ep)
         return false;
     ep->left = tcp->left(ep->tcp);
     return true;
-}
-
-static void to_error_state(struct ibv_qp *qp)
-{
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-
-    (void)ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
 /* It has ended, well or not. */
@@ -155,75 +205,26 @@ void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
     if (ctx->host->log)
         ctx->host->log(SHUNT_TRANSPORT_DEBUG, "rdma", "rank %d: %s", ep->peer,
                        ep->reason);
-    ep->stage = RDMA_BROKEN;
-    tell(ep);
+    tell_broken(ep);
     rdma_drop_larges(ep);
-    if (ep->qp)
-        to_error_state(ep->qp);
-}
+    for (int i = 0; i < ep->rails; i++) {
+        struct rdma_rail *rail = &ep->rail[i];
 
-/* --- events of the device ---------------------------------------------------- */
-
-static struct shunt_transport_ep *find_qp(const struct shunt_transport_ctx *ctx,
-                                          const struct ibv_qp *qp)
-{
-    for (int p = 0; p < ctx->nranks; p++)
-        if (ctx->eps[p] && ctx->eps[p]->qp == qp)
-            return ctx->eps[p];
-    return NULL;
-}
-
-static void break_all(struct shunt_transport_ctx *ctx, const char *why)
-{
-    for (int p = 0; p < ctx->nranks; p++)
-        if (ctx->eps[p] && ctx->eps[p]->qp)
-            rdma_break(ctx->eps[p], "%s", why);
-}
-
-static void on_event(struct shunt_transport_ctx *ctx,
-                     const struct ibv_async_event *event)
-{
-    const char *what = ibv_event_type_str(event->event_type);
-    struct shunt_transport_ep *ep;
-
-    switch (event->event_type) {
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-        ep = find_qp(ctx, event->element.qp);
-        if (ep)
-            ep->drained = true;
-        break;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-        ep = find_qp(ctx, event->element.qp);
-        if (ep)
-            rdma_break(ep, "the device says: %s", what);
-        break;
-    case IBV_EVENT_CQ_ERR:
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_DEVICE_FATAL:
-        break_all(ctx, what);
-        break;
-    default: /* of the port: requests fail, if it does not come back */
-        if (ctx->host->log)
-            ctx->host->log(SHUNT_TRANSPORT_INFO, "rdma", "%s: %s",
-                           ctx->device->device->name, what);
+        ctx->mending -= rail->stage != RDMA_REACHED;
+        ctx->fencing -= rail->stage == RDMA_BROKEN;
+        if (rail->stage < RDMA_BROKEN)
+            rail->broken_at = ep->broken_at;
+        rdma_rail_stop(rail);
     }
 }
 
-static void read_events(struct shunt_transport_ctx *ctx)
-{
-    struct ibv_async_event event;
-
-    while (!ibv_get_async_event(ctx->device, &event)) {
-        on_event(ctx, &event);
-        ibv_ack_async_event(&event);
-    }
-}
+/* --- looking ----------------------------------------------------------------- */
 
 void rdma_look(struct shunt_transport_ctx *ctx)
 {
-    read_events(ctx);
+    const int64_t now = rdma_now();
+
+    rdma_read_events(ctx, now);
     ctx->events += (unsigned)ctx->tcp->progress(ctx->tcp_ctx);
     for (int p = 0; p < ctx->nranks; p++) {
         struct shunt_transport_ep *ep = ctx->eps[p];
@@ -232,16 +233,21 @@ void rdma_look(struct shunt_transport_ctx *ctx)
             continue;
         if (!ep->broken && is_gone_by_tcp(ep))
             rdma_break(ep, "gone");
-        else if (!ep->broken && their_stage(ep) == RDMA_BROKEN)
+        else if (!ep->broken && is_broken_there(ep))
             rdma_break(ep, "its connection broke");
-        tell(ep);
+        for (int i = 0; i < ep->rails && !ep->broken; i++)
+            rdma_rail_step(&ep->rail[i], now);
+        tell_broken(ep);
     }
 }
 
 /* Has all come that it sent? */
 static bool is_drained(const struct shunt_transport_ep *ep, int64_t now)
 {
-    return ep->drained || !ep->qp || now >= ep->broken_at + DRAIN_MS;
+    for (int i = 0; i < ep->rails; i++)
+        if (!rdma_rail_drained(&ep->rail[i], now))
+            return false;
+    return true;
 }
 
 /* Is a peer broken, but not gone, that did not leave? */
@@ -269,7 +275,7 @@ void rdma_note_losses(struct shunt_transport_ctx *ctx)
             continue;
         /* Who has left may have left because of another's death, which is to be
          * named: so that comes first, also if we hear of it a little later. */
-        if (ep->left && (losing || now < ep->broken_at + DRAIN_MS))
+        if (ep->left && (losing || now < ep->broken_at + GONE_MS))
             continue;
         ep->gone = true;
         ctx->breaking--;
@@ -284,14 +290,32 @@ void rdma_endpoint_free(struct shunt_transport_ep *ep)
     while (ep->remotes)
         rdma_release(ep, (struct shunt_transport_remote *)(void *)ep->remotes);
     rdma_drop_larges(ep);
-    if (ep->qp)
-        ibv_destroy_qp(ep->qp);
+    for (int i = 0; i < ep->rails; i++)
+        if (ep->rail[i].qp)
+            ibv_destroy_qp(ep->rail[i].qp);
     rdma_end_larges(ep);
-    if (ep->rings_mr)
-        ibv_dereg_mr(ep->rings_mr);
-    if (ep->rings)
-        munmap(ep->rings, 2 * RDMA_RING);
+    rdma_unregister(ep->boxes_mr);
+    if (ep->boxes)
+        munmap(ep->boxes, 2 * sizeof(*ep->boxes));
+    free(ep->again);
+    free(ep->rail);
     free(ep);
+}
+
+/* What a completion, a receive request and a request take, by the usual formats. */
+#define COMPLETION 64
+#define RECEIVE 32
+#define REQUEST 64 /* beside what is inlined */
+
+size_t rdma_bytes_of(const struct shunt_transport_ep *ep)
+{
+    size_t bytes = sizeof(*ep);
+
+    for (int i = 0; i < ep->rails; i++)
+        bytes += sizeof(struct rdma_rail) +
+                 (size_t)RDMA_CREDITS * (2 * COMPLETION + RECEIVE + REQUEST +
+                                         ep->rail[i].nic->inlined);
+    return bytes;
 }
 
 static struct shunt_transport_ep *create(struct shunt_transport_ctx *ctx,
@@ -311,39 +335,19 @@ static struct shunt_transport_ep *create(struct shunt_transport_ctx *ctx,
     return ep;
 }
 
-/* The queue pair and the rings. */
-static enum shunt_status equip(struct shunt_transport_ep *ep)
+static enum shunt_status create_boxes(struct shunt_transport_ep *ep)
 {
-    struct shunt_transport_ctx *ctx = ep->ctx;
-    struct shunt_transport_ep **same;
-    uint32_t random[2];
+    const size_t bytes = 2 * sizeof(*ep->boxes);
+    void *boxes = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    ep->rings = mmap(NULL, 2 * RDMA_RING, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (ep->rings == MAP_FAILED) {
-        ep->rings = NULL;
-        return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
-    }
-    ep->rings_mr = ibv_reg_mr(ctx->pd, ep->rings, 2 * RDMA_RING,
-                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    if (!ep->rings_mr)
-        return rdma_fail_registration(ctx, 2 * RDMA_RING, errno);
-    ep->qp = rdma_qp_create(ctx);
-    if (!ep->qp || getrandom(random, sizeof(random), 0) != sizeof(random))
-        return rdma_fail(ctx, SHUNT_ERR_SYSTEM,
-                         "%s: no queue pair for rank %d: %s",
-                         ctx->device->device->name, ep->peer, strerror(errno));
-    same = &ctx->by_qp[ep->qp->qp_num & ctx->by_qp_mask];
-    ep->next_of_qp = *same;
-    *same = ep;
-    ep->ours = (struct rdma_hello){
-        .ring = (uint64_t)(uintptr_t)(ep->rings + RDMA_RING),
-        .ring_key = ep->rings_mr->rkey,
-        .qp = ep->qp->qp_num,
-        .psn = rdma_bits(random[0], 24),
-        .epoch = rdma_bits(random[1], RDMA_EPOCH_BITS),
-    };
-    ep->stage = RDMA_HELLO;
+    if (boxes == MAP_FAILED)
+        return rdma_fail(ep->ctx, SHUNT_ERR_MEMORY, "out of memory");
+    ep->boxes = boxes;
+    if (!rdma_register(ep->ctx, boxes, bytes,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                       ep->boxes_mr))
+        return rdma_fail_registration(ep->ctx, bytes, errno);
     return SHUNT_OK;
 }
 
@@ -372,57 +376,88 @@ static enum shunt_status prepare(struct shunt_transport_ep *ep,
                                  const struct address *a,
                                  const unsigned char *tcp_address)
 {
-    struct shunt_transport_ctx *ctx = ep->ctx;
+    enum shunt_status status = SHUNT_OK;
 
-    if (!ep->mail) {
-        enum shunt_status status = connect_tcp(ep, a, tcp_address);
-
-        if (status)
-            return status;
-        ep->place = a->place;
-    }
-    if (ep->place.layer != ctx->place.layer)
-        return rdma_fail(ctx, SHUNT_ERR_UNSUPPORTED,
-                         "rank %d: one device is InfiniBand, the other RoCE",
-                         ep->peer);
-    return ep->qp ? SHUNT_OK : equip(ep);
+    if (ep->rails)
+        return SHUNT_OK;
+    if (!ep->mail)
+        status = connect_tcp(ep, a, tcp_address);
+    if (status)
+        return status;
+    if (!ep->boxes && !(status = create_boxes(ep)))
+        status = create_rails(ep, a);
+    return status;
 }
 
-/* One step, if what it needs of the peer is there. */
-static void step(struct shunt_transport_ep *ep)
+/* Has the last attempt to reach the peer over this rail ended, for now? */
+static bool is_decided(const struct rdma_rail *rail)
 {
-    const enum rdma_stage theirs = their_stage(ep);
-    struct shunt_transport_ctx *ctx = ep->ctx;
+    if (rail->stage == RDMA_REACHED)
+        return rdma_rail_theirs(rail) == rdma_word(rail->life, RDMA_REACHED);
+    return rail->life > 1 || rail->stage >= RDMA_BROKEN;
+}
 
-    if (ep->stage == RDMA_HELLO && theirs >= RDMA_HELLO &&
-        theirs != RDMA_BROKEN) {
-        int error;
+/* Is the pair connected? */
+static bool has_connected(const struct shunt_transport_ep *ep, int64_t now)
+{
+    bool one = false, all = true;
 
-        ep->theirs = ctx->mail[ep->peer].hello;
-        error = rdma_qp_connect(ep);
-        if (error)
-            rdma_break(ep, "the queue pair cannot be connected: %s",
-                       strerror(error));
-        else
-            ep->stage = RDMA_READY;
-        ep->deadline = rdma_now() + REACH_MS;
+    for (int i = 0; i < ep->rails; i++) {
+        const bool decided = is_decided(&ep->rail[i]);
+
+        one = one || (decided && ep->rail[i].stage == RDMA_REACHED);
+        all = all && decided;
     }
-    if (ep->stage == RDMA_READY && theirs >= RDMA_READY && !ep->sent_first) {
-        struct rdma_record first = {.asks = 0};
+    return one && (all || now > ep->first_up + OTHERS_MS);
+}
 
-        ep->sent_first = !rdma_post_record(ep, &first, NULL, true, NULL);
+/* Which rails carry this peer. */
+static void log_rails(const struct shunt_transport_ep *ep)
+{
+    const struct shunt_transport_host *host = ep->ctx->host;
+    char names[4 * 96] = "";
+    size_t n = 0;
+
+    if (!host->log)
+        return;
+    for (int i = 0; i < ep->rails; i++)
+        n += (size_t)snprintf(
+            names + n, sizeof(names) - n, "%s%s%s", i ? ", " : "",
+            ep->rail[i].nic->name,
+            ep->rail[i].stage == RDMA_REACHED ? "" : " (not reached)");
+    host->log(SHUNT_TRANSPORT_DEBUG, "rdma", "rank %d: over %s", ep->peer,
+              names);
+}
+
+/* What all peers cost. */
+static void log_costs(const struct shunt_transport_ctx *ctx)
+{
+    int peers = 0, pairs = 0;
+    size_t bytes = 0;
+
+    for (int p = 0; p < ctx->nranks; p++) {
+        const struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (!ep || !ep->up)
+            continue;
+        peers++;
+        pairs += ep->rails;
+        if (rdma_bytes_of(ep) > bytes)
+            bytes = rdma_bytes_of(ep);
     }
-    if (ep->stage == RDMA_READY && ep->acked && ep->next_record > 0)
-        ep->stage = RDMA_REACHED;
-    else if (ep->stage == RDMA_READY && rdma_now() > ep->deadline)
-        rdma_break(ep, "nothing comes from it");
-    tell(ep);
+    if (peers && ctx->host->log)
+        ctx->host->log(SHUNT_TRANSPORT_INFO, "rdma",
+                       "peers: %d, queue pairs: %d; a peer costs %zu KiB of "
+                       "memory beside its rings of %zu KiB",
+                       peers, pairs, (bytes + 1023) / 1024,
+                       2 * sizeof(struct rdma_inbox) / 1024);
 }
 
 enum shunt_status rdma_connect(struct shunt_transport_ctx *ctx, int peer,
                                const void *blob, size_t len,
                                struct shunt_transport_ep **out)
 {
+    const int64_t now = rdma_now();
     struct shunt_transport_ep *ep;
     enum shunt_status status;
     struct address a;
@@ -449,14 +484,18 @@ enum shunt_status rdma_connect(struct shunt_transport_ctx *ctx, int peer,
             stop_connecting(ep);
         return status;
     }
-    step(ep);
+    for (int i = 0; i < ep->rails && !ep->broken; i++)
+        rdma_rail_step(&ep->rail[i], now);
     if (ep->broken)
         return rdma_fail(ctx, SHUNT_ERR_UNSUPPORTED,
-                         "rank %d is not reached by RDMA (%s): %s", peer,
-                         ctx->device->device->name, ep->reason);
-    if (ep->stage != RDMA_REACHED || their_stage(ep) != RDMA_REACHED)
+                         "rank %d is not reached by RDMA (%s)", peer,
+                         ep->reason);
+    if (!has_connected(ep, now))
         return SHUNT_IN_PROGRESS;
     ep->up = true;
     stop_connecting(ep);
+    log_rails(ep);
+    if (!ctx->connecting)
+        log_costs(ctx);
     return SHUNT_OK;
 }

@@ -13,14 +13,40 @@
 
 #include "transports/rdma/rdma.h"
 
-static const char key_magic[8] = "rdmamem1";
+static const char key_magic[8] = "rdmamem2";
 
 struct key {
     struct transport_key key; /* first */
     uint64_t addr;
-    uint32_t rkey;
-    uint32_t zero;
+    uint32_t rkey[RDMA_RAILS]; /* of each NIC of the owner */
 };
+
+void rdma_unregister(struct ibv_mr **mr)
+{
+    for (int n = 0; n < RDMA_RAILS; n++) {
+        if (mr[n])
+            ibv_dereg_mr(mr[n]);
+        mr[n] = NULL;
+    }
+}
+
+bool rdma_register(struct shunt_transport_ctx *ctx, void *addr, size_t bytes,
+                   int access, struct ibv_mr **mr)
+{
+    for (int n = 0; n < ctx->nic_count; n++) {
+        if (ctx->nics[n].dead)
+            continue;
+        mr[n] = ibv_reg_mr(ctx->nics[n].pd, addr, bytes, access);
+        if (!mr[n]) {
+            const int error = errno;
+
+            rdma_unregister(mr);
+            errno = error;
+            return false;
+        }
+    }
+    return true;
+}
 
 enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
                                          size_t bytes, int error)
@@ -28,9 +54,10 @@ enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
     return rdma_fail(ctx, SHUNT_ERR_SYSTEM,
                      "%s: %zu bytes cannot be registered with the NIC, whose "
                      "pages stay in memory: %s; raise `ulimit -l` (in "
-                     "/etc/security/limits.conf: `* - memlock unlimited`), or "
-                     "use ucx: SHUNT_TRANSPORTS=shm,ucx",
-                     ctx->device->device->name, bytes, strerror(error));
+                     "/etc/security/limits.conf: `* - memlock unlimited`), "
+                     "use fewer devices (SHUNT_RDMA_DEVICE), or ucx: "
+                     "SHUNT_TRANSPORTS=shm,ucx",
+                     ctx->nics[0].name, bytes, strerror(error));
 }
 
 enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
@@ -39,7 +66,7 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
                            struct shunt_transport_reg **out)
 {
     struct shunt_transport_reg *reg;
-    struct key key = {.zero = 0};
+    struct key key = {.addr = 0};
 
     if (*len < sizeof(key))
         return rdma_fail(ctx, SHUNT_ERR_OVERFLOW, "a key takes %zu bytes",
@@ -52,21 +79,21 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
         return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     reg->region.memory = *memory;
     if (memory->bytes) {
-        reg->mr = ibv_reg_mr(ctx->pd, memory->addr, memory->bytes,
-                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                 IBV_ACCESS_RELAXED_ORDERING);
-        if (!reg->mr) {
+        if (!rdma_register(ctx, memory->addr, memory->bytes,
+                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                               IBV_ACCESS_RELAXED_ORDERING,
+                           reg->mr)) {
             const int error = errno;
 
             free(reg);
             return rdma_fail_registration(ctx, memory->bytes, error);
         }
         key.addr = (uint64_t)(uintptr_t)memory->addr;
-        key.rkey = reg->mr->rkey;
+        for (int n = 0; n < ctx->nic_count; n++)
+            key.rkey[n] = reg->mr[n] ? reg->mr[n]->rkey : 0;
     }
     if (!transport_region_add(&ctx->regs, &reg->region)) {
-        if (reg->mr)
-            ibv_dereg_mr(reg->mr);
+        rdma_unregister(reg->mr);
         free(reg);
         return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     }
@@ -83,8 +110,7 @@ void rdma_reg_drop(struct shunt_transport_reg *reg)
 {
     if (!reg || --reg->region.refs > 0)
         return;
-    if (reg->mr)
-        ibv_dereg_mr(reg->mr);
+    rdma_unregister(reg->mr);
     if (reg->region.memory.done && !reg->region.memory.brief)
         reg->region.memory.done(reg->region.memory.arg);
     free(reg);
@@ -114,7 +140,7 @@ enum shunt_status rdma_import(struct shunt_transport_ep *ep, const void *blob,
                          "rank %d: malformed memory key", ep->peer);
     }
     remote->addr = key.addr;
-    remote->key = key.rkey;
+    memcpy(remote->key, key.rkey, sizeof(remote->key));
     transport_link_add(&ep->remotes, &remote->far.link);
     *out = remote;
     return SHUNT_OK;

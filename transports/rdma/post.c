@@ -3,7 +3,8 @@
  * Requests: what is needed to post one, and what comes back when it is complete.
  *
  * All requests ask for a completion, so the send queue, and our part of the
- * completion queue, are counted exactly.
+ * completion queue, are counted exactly. What a request was is remembered until the
+ * peer has told that it has come: a completion here does not say that.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,71 +13,93 @@
 
 #include "transports/rdma/rdma.h"
 
-/* What a request was for (wr_id), by the lowest bits: a struct rdma_large; or a peer,
- * in the upper half, and below it the place of the record among its targets. */
-enum { OF_LARGE, OF_RECORD, OF_REPORT, OF_BITS = 3 };
-
-static uint64_t id_of(const struct shunt_transport_ep *ep, unsigned what,
-                      uint32_t place)
+/* A request by its wr_id, which is never 0: the peer in the upper half, then the
+ * life, the rail, and the place in its log. */
+static uint64_t id_of(const struct rdma_rail *rail, uint32_t slot)
 {
-    return (uint64_t)(uint32_t)ep->peer << 32 | (uint64_t)place << 2 | what;
+    return (uint64_t)(uint32_t)rail->ep->peer << 32 |
+           (uint64_t)rdma_bits(rail->life, 16) << 16 |
+           (uint64_t)rail->index << 8 | slot << 1 | 1;
 }
 
-static uint32_t make_imm(enum rdma_kind kind, uint32_t epoch, uint32_t rest)
+static uint32_t place_of(uint32_t line, uint32_t lap)
 {
-    return (uint32_t)kind << 30 |
-           rdma_bits(epoch, RDMA_EPOCH_BITS)
-               << (RDMA_LINE_BITS + RDMA_LAP_BITS) |
-           rest;
+    return rdma_bits(lap, RDMA_LAP_BITS) << RDMA_LINE_BITS | line;
 }
 
-static uint32_t imm_of_line(const struct shunt_transport_ep *ep,
-                            enum rdma_kind kind, uint32_t line, uint32_t lap)
+static uint32_t make_imm(const struct rdma_rail *rail, uint32_t kind,
+                         uint32_t place)
 {
-    return make_imm(kind, ep->theirs.epoch,
-                    rdma_bits(lap, RDMA_LAP_BITS) << RDMA_LINE_BITS | line);
+    uint32_t imm = kind;
+
+    imm =
+        imm << RDMA_EPOCH_BITS | rdma_bits(rail->theirs.epoch, RDMA_EPOCH_BITS);
+    imm = imm << RDMA_NUMBER_BITS | rdma_bits(rail->posted, RDMA_NUMBER_BITS);
+    return imm << (RDMA_LINE_BITS + RDMA_LAP_BITS) | place;
 }
+
+/* --- rails ------------------------------------------------------------------- */
 
 /* Is there room for one request more? */
-static bool has_credit(const struct shunt_transport_ep *ep, bool report)
+static bool has_credit(const struct rdma_rail *rail, bool report)
 {
-    const uint32_t under_way = ep->imms - ep->imms_told;
+    const uint32_t under_way = rail->posted - rail->told_to;
     const uint32_t most = RDMA_CREDITS - (report ? 0 : RDMA_REPORT_CREDITS);
 
-    return under_way < most && ep->sends < RDMA_CREDITS;
+    return under_way < most && rail->log[rail->posted % RDMA_CREDITS].sent;
 }
 
-/* Post one request. SHUNT_IN_PROGRESS: the NIC has no room. */
-static enum shunt_status post(struct shunt_transport_ep *ep, uint64_t id,
-                              struct ibv_sge *sge, uint64_t to, uint32_t key,
-                              uint32_t imm)
+/* The nearest. */
+struct rdma_rail *rdma_rail_for_record(const struct shunt_transport_ep *ep)
 {
-    struct shunt_transport_ctx *ctx = ep->ctx;
+    for (int i = 0; i < ep->rails; i++)
+        if (ep->rail[i].stage == RDMA_REACHED &&
+            has_credit(&ep->rail[i], false))
+            return &ep->rail[i];
+    return NULL;
+}
+
+bool rdma_rail_has_room(const struct rdma_rail *rail)
+{
+    return rail->stage == RDMA_REACHED && has_credit(rail, false);
+}
+
+enum shunt_status rdma_post(struct rdma_rail *rail,
+                            const struct rdma_request *request,
+                            struct ibv_sge *sge, uint64_t to, uint32_t key)
+{
+    struct shunt_transport_ctx *ctx = rail->ep->ctx;
+    const uint32_t slot = rail->posted % RDMA_CREDITS;
     struct ibv_send_wr wr = {
-        .wr_id = id,
+        .wr_id = id_of(rail, slot),
         .sg_list = sge,
-        .num_sge = sge ? 1 : 0,
+        .num_sge = 1,
         .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
         .send_flags = IBV_SEND_SIGNALED,
-        .imm_data = htonl(imm),
+        .imm_data = htonl(make_imm(rail, request->kind, request->place)),
         .wr.rdma = {.remote_addr = to, .rkey = key},
     };
     struct ibv_send_wr *bad;
     int error;
 
-    if (sge && sge->length <= ctx->inlined)
+    if (sge->length <= rail->nic->inlined)
         wr.send_flags |= IBV_SEND_INLINE;
-    error = ibv_post_send(ep->qp, &wr, &bad);
-    if (error == ENOMEM || error == EAGAIN) {
+    error = ibv_post_send(rail->qp, &wr, &bad);
+    if (error)
         ctx->retry = true;
+    if (error == ENOMEM || error == EAGAIN)
         return SHUNT_IN_PROGRESS;
-    }
     if (error) {
-        rdma_break(ep, "a request cannot be posted: %s", strerror(error));
-        return SHUNT_ERR_PEER;
+        rdma_rail_break(rail, "a request cannot be posted: %s",
+                        strerror(error));
+        return rail->ep->broken ? SHUNT_ERR_PEER : SHUNT_IN_PROGRESS;
     }
-    ep->imms++;
-    ep->sends++;
+    rail->log[slot] = *request;
+    rail->log[slot].sent = false;
+    rail->posted++;
+    rail->sends++;
+    rail->bytes += sge->length;
+    rail->nic->bytes += sge->length;
     ctx->sends++;
     ctx->requests++;
     return SHUNT_OK;
@@ -85,19 +108,19 @@ static enum shunt_status post(struct shunt_transport_ep *ep, uint64_t id,
 /* --- records ----------------------------------------------------------------- */
 
 /* A report goes with it. */
-static void report_in(struct shunt_transport_ep *ep, struct rdma_record *record)
+static void report_in(const struct rdma_rail *rail, struct rdma_record *record)
 {
-    record->imms = ep->imms_heard;
-    record->records = ep->next_record;
-    record->refused = ep->refused;
+    record->progress = (struct rdma_progress){.requests = rail->here.base,
+                                              .records = rail->ep->next_record};
+    record->refused |= rail->ep->refused;
 }
 
-static void reported(struct shunt_transport_ep *ep)
+static void reported(struct rdma_rail *rail)
 {
-    ep->imms_reported = ep->imms_heard;
-    ep->lines_freed = 0;
-    ep->report = false;
-    ep->refused = false;
+    rail->reported = rail->here.base;
+    rail->ep->lines_freed = 0;
+    rail->report = false;
+    rail->ep->refused = false;
 }
 
 /* Where a record goes. */
@@ -120,7 +143,7 @@ static bool find_spot(const struct shunt_transport_ep *ep,
         .lines = lines,
         .skipped = wraps ? RDMA_LINES - ep->tail : 0,
     };
-    return has_credit(ep, false) &&
+    return !ep->again_count &&
            ep->sequence - ep->records_freed < RDMA_RECORDS &&
            ep->used + spot->skipped + lines + (own ? 0 : RDMA_OWN_LINES) <=
                RDMA_LINES;
@@ -131,183 +154,163 @@ bool rdma_has_room(const struct shunt_transport_ep *ep,
 {
     struct spot spot;
 
-    return find_spot(ep, record, false, &spot);
+    return rdma_rail_for_record(ep) && find_spot(ep, record, false, &spot);
+}
+
+/* Post what the mirror has at this place. */
+static enum shunt_status post_from_mirror(struct rdma_rail *rail,
+                                          const struct rdma_request *request,
+                                          uint32_t bytes)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+    const size_t at =
+        (size_t)rdma_bits(request->place, RDMA_LINE_BITS) * RDMA_LINE;
+    struct ibv_sge sge = {
+        .addr = (uint64_t)(uintptr_t)(ep->boxes[0].ring + at),
+        .length = bytes,
+        .lkey = ep->boxes_mr[rail->nic->index]->lkey,
+    };
+    enum shunt_status status = rdma_post(
+        rail, request, &sge, rail->theirs.inbox + at, rail->theirs.inbox_key);
+
+    if (!status)
+        reported(rail);
+    return status;
 }
 
 enum shunt_status rdma_post_record(struct shunt_transport_ep *ep,
                                    struct rdma_record *record,
-                                   const void *payload, bool own, uint32_t *imm)
+                                   const void *payload, bool own,
+                                   uint32_t *place)
 {
-    struct ibv_sge sge = {.lkey = ep->rings_mr->lkey};
+    struct rdma_request request = {.kind = RDMA_RECORD};
+    struct rdma_rail *rail = rdma_rail_for_record(ep);
     enum shunt_status status;
     unsigned char *at;
     struct spot spot;
 
-    if (!find_spot(ep, record, own, &spot))
+    if (!rail || !find_spot(ep, record, own, &spot))
         return SHUNT_IN_PROGRESS;
-    at = ep->rings + (size_t)spot.line * RDMA_LINE;
-    sge.addr = (uint64_t)(uintptr_t)at;
-    sge.length = (uint32_t)(sizeof(*record) + record->bytes);
+    at = ep->boxes[0].ring + (size_t)spot.line * RDMA_LINE;
     record->sequence = ep->sequence;
     record->lines = (uint16_t)spot.lines;
-    report_in(ep, record);
+    report_in(rail, record);
     memcpy(at, record, sizeof(*record));
     if (record->bytes)
         memcpy(at + sizeof(*record), payload, record->bytes);
-    status = post(ep, id_of(ep, OF_RECORD, ep->sequence % RDMA_RECORDS), &sge,
-                  ep->theirs.ring + (uint64_t)spot.line * RDMA_LINE,
-                  ep->theirs.ring_key,
-                  imm_of_line(ep, RDMA_RECORD, spot.line, spot.lap));
+    request.record = ep->sequence;
+    request.place = place_of(spot.line, spot.lap);
+    status = post_from_mirror(rail, &request,
+                              (uint32_t)sizeof(*record) + record->bytes);
     if (status)
         return status;
-    reported(ep);
     ep->targets[ep->sequence % RDMA_RECORDS] =
         (struct rdma_target){.lines = (uint16_t)(spot.lines + spot.skipped)};
     ep->sequence++;
     ep->tail = spot.line + spot.lines;
     ep->lap = spot.lap;
     ep->used += spot.skipped + spot.lines;
-    if (imm)
-        *imm = imm_of_line(ep, RDMA_FRAGMENT_OF, spot.line, spot.lap);
+    if (place)
+        *place = request.place;
     return SHUNT_OK;
 }
 
-/* --- fragments --------------------------------------------------------------- */
-
-void rdma_large_add(struct rdma_large *large)
+enum shunt_status rdma_repost_record(struct rdma_rail *rail,
+                                     const struct rdma_request *request)
 {
-    struct shunt_transport_ep *ep = large->ep;
+    const size_t at =
+        (size_t)rdma_bits(request->place, RDMA_LINE_BITS) * RDMA_LINE;
+    unsigned char *mirror = rail->ep->boxes[0].ring + at;
+    struct rdma_target *target =
+        &rail->ep->targets[request->record % RDMA_RECORDS];
+    struct rdma_record record;
+    enum shunt_status status;
 
-    *ep->last_large = large;
-    ep->last_large = &large->next;
-    large->next_open = ep->open;
-    large->open_at = &ep->open;
-    if (ep->open)
-        ep->open->open_at = &large->next_open;
-    ep->open = large;
-    ep->large_count++;
-    ep->ctx->larges++;
-    if (large->pending) {
-        ++*large->pending;
-        ep->lent++;
-    }
-}
-
-/* The NIC does not need its memory any more. */
-static void give_back(struct rdma_large *large)
-{
-    if (large->reg)
-        rdma_reg_drop(large->reg);
-    else if (large->mr)
-        ibv_dereg_mr(large->mr);
-    large->reg = NULL;
-    large->mr = NULL;
-    if (large->pending) {
-        --*large->pending;
-        large->ep->lent--;
-    }
-    large->pending = NULL;
-}
-
-static void end_large(struct rdma_large *large)
-{
-    give_back(large);
-    *large->open_at = large->next_open;
-    if (large->next_open)
-        large->next_open->open_at = large->open_at;
-    large->ep->large_count--;
-    large->ep->ctx->larges--;
-    free(large);
-}
-
-void rdma_forget_lent(struct shunt_transport_ep *ep)
-{
-    for (struct rdma_large *large = ep->open; large; large = large->next_open)
-        if (large->pending)
-            give_back(large);
-}
-
-void rdma_end_larges(struct shunt_transport_ep *ep)
-{
-    while (ep->open)
-        end_large(ep->open);
-}
-
-void rdma_post_fragments(struct shunt_transport_ep *ep)
-{
-    struct rdma_large *large;
-
-    while ((large = ep->larges) && !ep->broken && has_credit(ep, false)) {
-        const size_t rest = large->bytes - large->sent;
-        const size_t bytes =
-            rest < ep->ctx->fragment ? rest : ep->ctx->fragment;
-        struct ibv_sge sge = {
-            .addr = (uint64_t)(uintptr_t)(large->local + large->sent),
-            .length = (uint32_t)bytes,
-            .lkey = large->mr->lkey,
-        };
-
-        if (large->waits && (int32_t)(large->after - ep->records_told) > 0)
-            return;
-        large->waits = false;
-        if (post(ep, (uint64_t)(uintptr_t)large, &sge,
-                 large->target + large->sent, large->key, large->imm))
-            return;
-        large->under_way++;
-        large->sent += bytes;
-        if (large->sent == large->bytes) {
-            ep->larges = large->next;
-            if (!ep->larges)
-                ep->last_large = &ep->larges;
-        }
-    }
-}
-
-void rdma_drop_larges(struct shunt_transport_ep *ep)
-{
-    struct rdma_large *large;
-
-    while ((large = ep->larges)) {
-        ep->larges = large->next;
-        large->sent = large->bytes; /* no more of it is */
-        if (!large->under_way)
-            end_large(large);
-    }
-    ep->last_large = &ep->larges;
+    memcpy(&record, mirror, sizeof(record));
+    report_in(rail, &record);
+    memcpy(mirror, &record, sizeof(record));
+    target->sent = false;
+    status = post_from_mirror(rail, request,
+                              (uint32_t)sizeof(record) + record.bytes);
+    if (status)
+        target->sent = true;
+    return status;
 }
 
 /* --- reports ----------------------------------------------------------------- */
 
-void rdma_post_report(struct shunt_transport_ep *ep)
+static enum shunt_status post_report(struct rdma_rail *rail)
 {
-    const bool due = ep->report ||
-                     ep->imms_heard - ep->imms_reported >= RDMA_REPORT_AT ||
-                     ep->lines_freed >= RDMA_LINES / 4;
-    uint32_t rest;
+    struct shunt_transport_ep *ep = rail->ep;
+    const uint32_t slot = rail->posted % RDMA_CREDITS;
+    struct rdma_progress *mirror = &ep->boxes[0].reports[rail->index][slot];
+    const struct rdma_request request = {
+        .kind = RDMA_REPORT, .refused = ep->refused, .place = ep->refused};
+    struct ibv_sge sge = {
+        .addr = (uint64_t)(uintptr_t)mirror,
+        .length = sizeof(*mirror),
+        .lkey = ep->boxes_mr[rail->nic->index]->lkey,
+    };
+    enum shunt_status status;
 
-    if (!due || ep->broken || !ep->acked || !has_credit(ep, true))
-        return;
-    rest = (uint32_t)ep->refused << (RDMA_RECORDS_BITS + RDMA_IMMS_BITS) |
-           rdma_bits(ep->imms_heard, RDMA_IMMS_BITS) << RDMA_RECORDS_BITS |
-           rdma_bits(ep->next_record, RDMA_RECORDS_BITS);
-    if (!post(ep, id_of(ep, OF_REPORT, 0), NULL, ep->theirs.ring,
-              ep->theirs.ring_key,
-              make_imm(RDMA_REPORT, ep->theirs.epoch, rest)))
-        reported(ep);
+    *mirror = (struct rdma_progress){rail->here.base, ep->next_record};
+    status = rdma_post(rail, &request, &sge,
+                       rail->theirs.inbox + (uint64_t)((unsigned char *)mirror -
+                                                       ep->boxes[0].ring),
+                       rail->theirs.inbox_key);
+    if (!status)
+        reported(rail);
+    return status;
 }
 
-/* How much further `now` is than `before`, as far as it can be, or 0: reports may
- * overtake each other. */
-static uint32_t further(uint32_t now, uint32_t before, unsigned bits,
-                        uint32_t most)
+void rdma_post_probe(struct rdma_rail *rail)
 {
-    const uint32_t by =
-        bits < 32 ? rdma_bits(now - before, bits) : now - before;
-
-    return by <= most ? by : 0;
+    rail->probed = !post_report(rail);
 }
 
-/* Lines are free when the peer has no more use for them, nor the NIC for the
+/* The number behind the last request that has come. */
+static uint32_t end_of(const struct rdma_come *come)
+{
+    return come->base +
+           (come->beyond ? 64 - (uint32_t)__builtin_clzll(come->beyond) : 0);
+}
+
+/* Only what has come without a gap is told: what is behind one, when it is closed. */
+static bool owes_report(const struct rdma_rail *rail)
+{
+    return rail->here.base != rail->reported &&
+           (int32_t)(rail->owed - rail->reported) > 0;
+}
+
+void rdma_want_report(struct shunt_transport_ep *ep)
+{
+    bool news = false;
+
+    for (int i = 0; i < ep->rails; i++) {
+        struct rdma_rail *rail = &ep->rail[i];
+
+        rail->owed = end_of(&rail->here);
+        rail->report = rail->report || rail->here.base != rail->reported;
+        news = news || (rail->report && rail->stage == RDMA_REACHED);
+    }
+    for (int i = 0; i < ep->rails && !news; i++)
+        ep->rail[i].report = true; /* of records alone */
+}
+
+void rdma_post_reports(struct shunt_transport_ep *ep)
+{
+    for (int i = 0; i < ep->rails; i++) {
+        struct rdma_rail *rail = &ep->rail[i];
+        const bool due = rail->here.base - rail->reported >= RDMA_REPORT_AT ||
+                         rail->report || owes_report(rail) ||
+                         ep->lines_freed >= RDMA_LINES / 4;
+
+        if (due && rail->stage == RDMA_REACHED && has_credit(rail, true))
+            post_report(rail);
+    }
+}
+
+/* Lines are free when the peer has no more use for them, nor a NIC for the
  * mirror. */
 static void free_lines(struct shunt_transport_ep *ep)
 {
@@ -322,40 +325,66 @@ static void free_lines(struct shunt_transport_ep *ep)
     }
 }
 
-void rdma_on_told(struct shunt_transport_ep *ep, uint32_t imms,
-                  unsigned imms_bits, uint32_t records, unsigned records_bits)
+void rdma_on_told(struct rdma_rail *rail, const struct rdma_progress *progress)
 {
-    ep->imms_told +=
-        further(imms, ep->imms_told, imms_bits, ep->imms - ep->imms_told);
-    ep->records_told += further(records, ep->records_told, records_bits,
-                                ep->sequence - ep->records_told);
+    struct shunt_transport_ep *ep = rail->ep;
+    const uint32_t records = progress->records - ep->records_told;
+    uint32_t requests = progress->requests - rail->told_to;
+
+    /* What is less than we know already has been overtaken. */
+    if (requests > rail->posted - rail->told_to)
+        requests = 0;
+    for (; requests > 0; requests--)
+        rdma_request_told(rail, &rail->log[rail->told_to++ % RDMA_CREDITS]);
+    if (records <= ep->sequence - ep->records_told)
+        ep->records_told += records;
     free_lines(ep);
 }
 
-/* --- completions of our requests --------------------------------------------- */
+/* --- what becomes of requests ------------------------------------------------ */
 
-void rdma_on_sent(struct shunt_transport_ctx *ctx, const struct ibv_wc *wc)
+void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request)
 {
-    const unsigned what = wc->wr_id & OF_BITS;
-    struct rdma_large *large = NULL;
-    struct shunt_transport_ep *ep;
+    if (request->kind != RDMA_FRAGMENT_OF || !request->large ||
+        rail->ep->broken)
+        return;
+    request->large->untold--;
+    rdma_large_look(request->large);
+}
 
-    if (what == OF_LARGE) {
-        large = (struct rdma_large *)(uintptr_t)wc->wr_id;
-        ep = large->ep;
-    } else {
-        ep = ctx->eps[wc->wr_id >> 32];
-    }
-    ep->sends--;
-    ctx->sends--;
-    if (wc->status == IBV_WC_SUCCESS)
-        ep->acked = true;
-    else if (!ep->broken)
-        rdma_break(ep, "a request failed: %s", ibv_wc_status_str(wc->status));
-    if (what == OF_RECORD) {
-        ep->targets[(uint32_t)wc->wr_id >> 2].sent = true;
+void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+    struct rdma_large *large = request->large;
+
+    request->sent = true;
+    rail->sends--;
+    ep->ctx->sends--;
+    if (request->kind == RDMA_RECORD) {
+        ep->targets[request->record % RDMA_RECORDS].sent = true;
         free_lines(ep);
     }
-    if (large && --large->under_way == 0 && large->sent == large->bytes)
-        end_large(large);
+    if (request->kind != RDMA_FRAGMENT_OF)
+        return;
+    large->under_way--;
+    if (ep->rails == 1) /* nothing is sent again */
+        request->large = NULL;
+    rdma_large_look(large);
+}
+
+void rdma_on_sent(struct rdma_nic *nic, const struct ibv_wc *wc)
+{
+    struct shunt_transport_ep *ep = nic->ctx->eps[wc->wr_id >> 32];
+    struct rdma_rail *rail = &ep->rail[wc->wr_id >> 8 & 0xff];
+    struct rdma_request *request = &rail->log[(wc->wr_id >> 1) % RDMA_CREDITS];
+
+    if (rdma_bits(rail->life, 16) != (wc->wr_id >> 16 & 0xffff) ||
+        request->sent)
+        return; /* of a queue pair that is no more */
+    rdma_request_sent(rail, request);
+    if (wc->status == IBV_WC_SUCCESS)
+        rail->acked = true;
+    else
+        rdma_rail_break(rail, "a request failed: %s",
+                        ibv_wc_status_str(wc->status));
 }

@@ -82,32 +82,32 @@ static enum shunt_status put_large(struct shunt_transport_ep *ep,
     large = calloc(1, sizeof(*large));
     if (!large)
         return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
-    large->mr = put->reg ? put->reg->mr
-                         : ibv_reg_mr(ctx->pd, (void *)(uintptr_t)put->local,
-                                      put->bytes, 0);
-    if (!large->mr) {
+    large->ep = ep;
+    large->local = put->local;
+    large->bytes = put->bytes;
+    if (put->reg)
+        memcpy(large->mr, put->reg->mr, sizeof(large->mr));
+    large->reg = put->reg;
+    if (!rdma_large_is_readable(large)) {
         const int error = errno;
 
         free(large);
         return rdma_fail_registration(ctx, put->bytes, error);
     }
     large->target = put->remote->addr + put->offset;
+    memcpy(large->key, put->remote->key, sizeof(large->key));
     large->waits = overlaps(ep, large->target, put->bytes, &large->after);
-    record->asks = large->waits;
+    /* The caller waits for its memory until the peer has told. */
+    record->asks = large->waits || ep->rails > 1;
     record->fragments =
         (uint32_t)((put->bytes + ctx->fragment - 1) / ctx->fragment);
-    status = rdma_post_record(ep, record, NULL, false, &large->imm);
+    status = rdma_post_record(ep, record, NULL, false, &large->place);
     if (status) {
         if (!put->reg)
-            ibv_dereg_mr(large->mr);
+            rdma_unregister(large->mr);
         free(large);
         return status;
     }
-    large->ep = ep;
-    large->local = put->local;
-    large->bytes = put->bytes;
-    large->key = put->remote->key;
-    large->reg = put->reg;
     if (put->reg)
         put->reg->region.refs++;
     large->pending = put->pending;
@@ -191,18 +191,32 @@ enum shunt_status rdma_flush(struct shunt_transport_ep *ep)
     return status == SHUNT_ERR_PEER ? lost(ep) : status;
 }
 
+static uint64_t rails_up(const struct shunt_transport_ctx *ctx)
+{
+    uint64_t count = 0;
+
+    for (int p = 0; p < ctx->nranks; p++)
+        for (int i = 0; ctx->eps[p] && i < ctx->eps[p]->rails; i++)
+            count += !ctx->eps[p]->broken &&
+                     ctx->eps[p]->rail[i].stage == RDMA_REACHED;
+    return count;
+}
+
 size_t rdma_counters(const struct shunt_transport_ctx *ctx,
                      struct shunt_transport_counter *counters, size_t room)
 {
     const struct shunt_transport_counter all[] = {
-        {"messages", ctx->puts},
-        {"bytes", ctx->put_bytes},
-        {"retries", ctx->full},
-        {"work requests", ctx->requests},
+        {"messages", ctx->puts},         {"bytes", ctx->put_bytes},
+        {"retries", ctx->full},          {"work requests", ctx->requests},
+        {"rails", rails_up(ctx)},        {"rails lost", ctx->rails_lost},
+        {"rails back", ctx->rails_back}, {"sent again", ctx->replayed},
     };
     const size_t count = sizeof(all) / sizeof(all[0]);
 
     for (size_t i = 0; i < count && i < room; i++)
         counters[i] = all[i];
-    return count;
+    for (int n = 0; n < ctx->nic_count && count + (size_t)n < room; n++)
+        counters[count + (size_t)n] = (struct shunt_transport_counter){
+            ctx->nics[n].bytes_name, ctx->nics[n].bytes};
+    return count + (size_t)ctx->nic_count;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #define BURST 16
 /* How long a transfer is waited for that ends because its connection does. */
 #define END_MS 250
+#define MEND_MS 100
 
 int64_t rdma_now(void)
 {
@@ -30,20 +32,22 @@ static enum shunt_status rdma_probe(const struct shunt_transport_host *host,
                                     struct shunt_transport_estimate *estimate,
                                     char *why, size_t why_len)
 {
-    char device[160];
-    enum shunt_status status =
-        rdma_device_find(host, NULL, device, sizeof(device));
+    struct rdma_nic nics[RDMA_RAILS];
+    char found[900];
+    const int count = rdma_nics_find(host, nics, found, sizeof(found));
 
-    if (status) {
-        snprintf(why, why_len, "%s", device);
-        return status;
+    for (int n = 0; n < count; n++)
+        ibv_close_device(nics[n].device);
+    if (!count) {
+        snprintf(why, why_len, "%s", found);
+        return SHUNT_ERR_UNSUPPORTED;
     }
     estimate->latency = 3e-6;
     estimate->bandwidth = 10e9;
     snprintf(why, why_len,
-             "reaches ranks on other hosts by RDMA, if asked for: %s "
-             "(SHUNT_RDMA_DEVICE)",
-             device);
+             "reaches ranks on other hosts by RDMA, if asked for "
+             "(SHUNT_RDMA_DEVICE chooses devices): %s",
+             found);
     return SHUNT_OK;
 }
 
@@ -97,11 +101,13 @@ static void rdma_close(struct shunt_transport_ctx *ctx)
             rdma_endpoint_free(ctx->eps[p]);
     for (size_t i = 0; i < ctx->regs.count; i++)
         rdma_reg_drop((struct shunt_transport_reg *)(void *)ctx->regs.slot[i]);
-    rdma_device_close(ctx);
+    for (int n = 0; n < ctx->nic_count; n++)
+        rdma_nic_close(&ctx->nics[n]);
+    if (ctx->timer >= 0)
+        close(ctx->timer);
     if (ctx->epoll >= 0)
         close(ctx->epoll);
     free(ctx->regs.slot);
-    free(ctx->by_qp);
     free(ctx->eps);
     free(ctx->mail);
     free(ctx);
@@ -109,15 +115,31 @@ static void rdma_close(struct shunt_transport_ctx *ctx)
 
 static bool allocate(struct shunt_transport_ctx *ctx)
 {
-    size_t hashes = 16;
-
-    while (hashes < 2 * (size_t)ctx->nranks)
-        hashes *= 2;
-    ctx->by_qp_mask = (uint32_t)hashes - 1;
-    ctx->by_qp = calloc(hashes, sizeof(*ctx->by_qp));
-    ctx->eps = calloc((size_t)ctx->nranks, sizeof(*ctx->eps));
+    ctx->eps = calloc((size_t)ctx->nranks, sizeof(struct shunt_transport_ep *));
     ctx->mail = calloc((size_t)ctx->nranks, sizeof(*ctx->mail));
-    return ctx->by_qp && ctx->eps && ctx->mail;
+    return ctx->eps && ctx->mail;
+}
+
+static enum shunt_status open_nics(struct shunt_transport_ctx *ctx, char *why,
+                                   size_t why_len)
+{
+    enum shunt_status status = SHUNT_OK;
+
+    ctx->nic_count = rdma_nics_find(ctx->host, ctx->nics, why, why_len);
+    ctx->fragment = RDMA_FRAGMENT;
+    for (int n = 0; n < ctx->nic_count; n++) {
+        struct rdma_nic *nic = &ctx->nics[n];
+
+        nic->ctx = ctx;
+        if (nic->fragment < ctx->fragment)
+            ctx->fragment = nic->fragment;
+        if (!status)
+            status = rdma_nic_open(nic, why, why_len);
+        if (!status && (!watch(ctx, nic->channel->fd) ||
+                        !watch(ctx, nic->device->async_fd)))
+            status = SHUNT_ERR_SYSTEM;
+    }
+    return ctx->nic_count ? status : SHUNT_ERR_UNSUPPORTED;
 }
 
 static enum shunt_status rdma_open(const struct shunt_transport_params *params,
@@ -137,18 +159,18 @@ static enum shunt_status rdma_open(const struct shunt_transport_params *params,
     ctx->nranks = params->nranks;
     ctx->peers = params->unreached > 0 ? params->unreached : 1;
     ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (ctx->epoll < 0 || !allocate(ctx)) {
+    ctx->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (ctx->epoll < 0 || ctx->timer < 0 || !watch(ctx, ctx->timer) ||
+        !allocate(ctx)) {
         snprintf(why, why_len, "%s%s", strerror(errno),
                  transport_remedy(ctx->host, errno));
         rdma_close(ctx);
         return SHUNT_ERR_SYSTEM;
     }
-    status = rdma_device_find(ctx->host, ctx, why, why_len);
+    status = open_nics(ctx, why, why_len);
     if (!status)
         status = open_tcp(ctx, params, why, why_len);
-    if (!status &&
-        (!watch(ctx, ctx->channel->fd) || !watch(ctx, ctx->device->async_fd) ||
-         !watch(ctx, ctx->tcp->wait_fd(ctx->tcp_ctx)))) {
+    if (!status && !watch(ctx, ctx->tcp->wait_fd(ctx->tcp_ctx))) {
         snprintf(why, why_len, "%s", strerror(errno));
         status = SHUNT_ERR_SYSTEM;
     }
@@ -174,10 +196,10 @@ static void post_again(struct shunt_transport_ctx *ctx)
     for (int p = 0; p < ctx->nranks; p++) {
         struct shunt_transport_ep *ep = ctx->eps[p];
 
-        if (!ep || ep->broken || !ep->acked)
+        if (!ep || ep->broken)
             continue;
         rdma_post_fragments(ep);
-        rdma_post_report(ep);
+        rdma_post_reports(ep);
     }
 }
 
@@ -190,7 +212,8 @@ static int rdma_progress(struct shunt_transport_ctx *ctx)
         ;
     if (ctx->retry)
         post_again(ctx);
-    if (ctx->look || ctx->connecting || ctx->breaking || now != ctx->looked) {
+    if (ctx->look || ctx->connecting || ctx->breaking || ctx->fencing ||
+        now != ctx->looked) {
         ctx->look = false;
         ctx->looked = now;
         rdma_look(ctx);
@@ -209,27 +232,51 @@ static int rdma_wait_fd(struct shunt_transport_ctx *ctx)
 }
 
 /* Forget the events of completions that we found without them. */
-static void drain_channel(struct shunt_transport_ctx *ctx)
+static void drain_channel(struct rdma_nic *nic)
 {
     struct ibv_cq *cq;
     void *cq_context;
 
-    while (!ibv_get_cq_event(ctx->channel, &cq, &cq_context))
+    while (!ibv_get_cq_event(nic->channel, &cq, &cq_context))
         ibv_ack_cq_events(cq, 1);
+}
+
+/* False: something has completed. */
+static bool arm_nic(struct rdma_nic *nic)
+{
+    if (nic->kept_count)
+        return false;
+    drain_channel(nic);
+    if (ibv_req_notify_cq(nic->cq, 0))
+        return nic->dead;
+    nic->kept_count = ibv_poll_cq(nic->cq, 1, nic->kept);
+    if (nic->kept_count > 0)
+        return false;
+    nic->kept_count = 0;
+    return true;
+}
+
+/* A sleeper wakes up from time to time to look after rails that are not up. */
+static void arm_timer(const struct shunt_transport_ctx *ctx)
+{
+    const struct itimerspec mend = {.it_value = {.tv_nsec = MEND_MS * 1000000}};
+    uint64_t times;
+
+    if (read(ctx->timer, &times, sizeof(times)) < 0 && errno != EAGAIN)
+        return;
+    if (ctx->mending)
+        timerfd_settime(ctx->timer, 0, &mend, NULL);
 }
 
 static enum shunt_status rdma_arm(struct shunt_transport_ctx *ctx)
 {
     ctx->look = true;
-    if (ctx->kept_count || ctx->retry || ctx->breaking)
+    if (ctx->retry || ctx->breaking || ctx->fencing)
         return SHUNT_IN_PROGRESS;
-    drain_channel(ctx);
-    if (ibv_req_notify_cq(ctx->cq, 0))
-        return SHUNT_IN_PROGRESS;
-    ctx->kept_count = ibv_poll_cq(ctx->cq, 1, ctx->kept);
-    if (ctx->kept_count > 0)
-        return SHUNT_IN_PROGRESS;
-    ctx->kept_count = 0;
+    for (int n = 0; n < ctx->nic_count; n++)
+        if (!arm_nic(&ctx->nics[n]))
+            return SHUNT_IN_PROGRESS;
+    arm_timer(ctx);
     return ctx->tcp->arm(ctx->tcp_ctx);
 }
 
@@ -255,17 +302,32 @@ static bool rdma_left(const struct shunt_transport_ep *ep)
     return ep->gone && ep->left;
 }
 
-/* What a NIC has not been told to have arrived dies with this process. */
-static bool rdma_busy(const struct shunt_transport_ctx *ctx)
+/* Is there something that a peer would miss if we slept? What a NIC has not been
+ * told to have arrived dies with this process; and what went over a rail that is
+ * being fenced may have to be sent again. */
+static bool is_busy(const struct shunt_transport_ep *ep)
 {
-    if (!ctx->sends && !ctx->larges)
+    if (ep->gone)
         return false;
-    for (int p = 0; p < ctx->nranks; p++) {
-        const struct shunt_transport_ep *ep = ctx->eps[p];
+    if (ep->larges || ep->again_count)
+        return true;
+    for (int i = 0; i < ep->rails; i++) {
+        const struct rdma_rail *rail = &ep->rail[i];
 
-        if (ep && !ep->gone && (ep->sends || ep->large_count))
+        if (rail->sends || (rail->stage >= RDMA_BROKEN && !ep->broken &&
+                            rail->posted != rail->told_to))
             return true;
     }
+    return false;
+}
+
+static bool rdma_busy(const struct shunt_transport_ctx *ctx)
+{
+    if (!ctx->sends && !ctx->larges && !ctx->mending)
+        return false;
+    for (int p = 0; p < ctx->nranks; p++)
+        if (ctx->eps[p] && is_busy(ctx->eps[p]))
+            return true;
     return false;
 }
 
@@ -316,8 +378,10 @@ static enum shunt_status rdma_let_go(struct shunt_transport_ep *ep,
 
 static const struct shunt_transport_knob knobs[] = {
     {"SHUNT_RDMA_DEVICE", NULL,
-     "The RDMA device that the transport rdma uses, as mlx5_0, or mlx5_0:1 "
-     "with a port. Unset: the first with an active port."},
+     "The RDMA devices that the transport rdma uses, as mlx5_0, or mlx5_0:1 "
+     "with a port, or several with commas between. Unset: at most 4 with "
+     "active "
+     "ports, the nearest first."},
     {"SHUNT_RDMA_GID_INDEX", NULL,
      "The GID of the port. Unset: one of RoCE v2, of an IPv4 address if there "
      "is one."},

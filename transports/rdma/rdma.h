@@ -8,35 +8,48 @@
  * receiver, from completions, which say that the data of their own request is
  * there.
  *
- * Each pair has two *rings*, one a direction: memory of the receiver, with a
- * mirror at the sender. What describes a put is a *record* in the ring. A small
- * put is one request, which writes its record with the payload behind it, and the
- * receiver copies the payload to its place. A large one is a record and
+ * Each pair of ranks has up to RDMA_RAILS *rails*, each a connection between a NIC
+ * of the one and a NIC of the other, and two *rings*, one a direction: memory of the
+ * receiver, with a mirror at the sender. What describes a put is a *record* in the
+ * ring. A small put is one request, which writes its record with the payload behind
+ * it, and the receiver copies the payload to its place. A large one is a record and
  * *fragments*, requests that write the payload straight to its place; the receiver
- * counts their completions, and the put takes effect when all have come. Records
- * take effect in their order.
+ * counts their completions, and the put takes effect when all have come, over
+ * whatever rails. Records take effect in their order.
  *
- * An immediate names the line of the ring at which the record begins, and the
- * *lap*, how often the ring has been filled before. Or it is a *report*: how many
- * immediates and records of the other side have been handled here (in the low bits,
- * which suffice). Records report it, too.
+ * An immediate has the number of its request, on its rail, and names the line of the
+ * ring at which the record begins, and the *lap*, how often the ring has been filled
+ * before. Or it is a *report*: how many requests of its rail have come here, and
+ * records taken effect. Records report it, too.
  *
  * Every request has an immediate, which takes a receive request of the receiver. So
- * a sender has CREDITS for each peer, which reports give back, and a receiver has
- * CREDITS receive requests posted for each peer: none is ever missing. The last
- * credits are only for reports. (Let both sides be out of credits, with everything
- * handled. The last message of each is then a report, and was handled by the other
- * after its own last one; it told of at least REPORT_AT immediates that the other
- * counts among its own CREDITS still: a contradiction.)
+ * a sender has CREDITS for each rail, which reports give back, and a receiver has
+ * CREDITS receive requests posted for each peer and NIC: none is ever missing. The
+ * last credits are only for reports. (Let both sides of a rail be out of credits,
+ * with everything handled. The last message of each is then a report, and was
+ * handled by the other after its own last one; it told of at least REPORT_AT
+ * requests that the other counts among its own CREDITS still: a contradiction.)
+ *
+ * A rail that fails is mended by its two sides alone (rail.c). Each puts its queue
+ * pair to the error state, handles what has come, and destroys it: nothing comes
+ * over it any more. Then it tells the other, by tcp, the numbers of all requests
+ * that have come; what else the other had sent over this rail goes over another one.
+ * So a request takes effect once: it is one of those numbers, or it is sent again.
  *
  * Connecting, the proof of the secret, wake-ups of sleeping ranks, leaving and the
  * loss of peers are those of the tcp transport, which this one opens for itself: a
  * NIC tells of a dead peer late or never, a socket at once.
  *
- *     device.c   which device, port and GID; what all peers share
+ *     device.c   which devices, ports and GIDs
+ *     locality.c which of them are near
+ *     queues.c   the queues of a NIC, and queue pairs
  *     connect.c  connecting to a peer, and losing it
+ *     rail.c     the life of a rail: connecting, failing, mending
+ *     events.c   what devices tell of themselves
  *     memory.c   registrations and remotes
  *     post.c     requests: credits, the ring, reports
+ *     large.c    fragments of large puts
+ *     replay.c   what was sent over a rail that failed
  *     put.c      puts and flush
  *     receive.c  completions: records, fragments, reports
  *     rdma.c     the context, sleeping, and the plugin itself
@@ -54,12 +67,13 @@
 #include "transports/common/fail.h"
 #include "transports/common/regions.h"
 
+#define RDMA_RAILS 4 /* at most, of a pair */
 #define RDMA_LINE 64
 #define RDMA_LINES 1024 /* of a ring */
 #define RDMA_RING ((size_t)RDMA_LINE * RDMA_LINES)
 #define RDMA_CREDITS 64
 #define RDMA_REPORT_CREDITS 4 /* of them, only for reports */
-#define RDMA_REPORT_AT 16     /* immediates that are reported at the latest */
+#define RDMA_REPORT_AT 16     /* requests that are reported at the latest */
 /* Lines for records of this transport's own. */
 #define RDMA_OWN_LINES 8
 #define RDMA_RECORDS 512 /* at most, in a ring: each has two lines or more */
@@ -69,18 +83,24 @@
 
 enum rdma_kind { RDMA_FRAGMENT_OF, RDMA_RECORD, RDMA_REPORT };
 
-/* The fields of an immediate, from the lowest bit on. */
+/* The fields of an immediate, from the lowest bit on; of a report, instead of line
+ * and lap: whether a put was refused. */
 #define RDMA_LINE_BITS 10
-#define RDMA_LAP_BITS 12
-#define RDMA_EPOCH_BITS 8
-/* of a report, instead of line and lap */
-#define RDMA_RECORDS_BITS 11
-#define RDMA_IMMS_BITS 8
+#define RDMA_LAP_BITS 8
+#define RDMA_NUMBER_BITS 7 /* of the request: twice the credits */
+#define RDMA_EPOCH_BITS 5
 
 static inline uint32_t rdma_bits(uint32_t value, unsigned bits)
 {
     return value & ((1u << bits) - 1);
 }
+
+/* How far the sender of this has come with what the other side sends. */
+struct rdma_progress {
+    uint32_t
+        requests; /* of the rail over which it goes: so many, from the first */
+    uint32_t records; /* in effect */
+};
 
 /* What is in the ring: a record, and behind it the payload of a small put. */
 struct rdma_record {
@@ -89,9 +109,8 @@ struct rdma_record {
     /* the receiver reports when this is the next record to take effect, and when it
      * has */
     uint8_t asks;
-    uint8_t refused;  /* as in a report */
-    uint32_t imms;    /* of the receiver's: handled */
-    uint32_t records; /* of the receiver's: in effect */
+    uint8_t refused; /* as in a report */
+    struct rdma_progress progress;
     uint32_t fragments;
     uint32_t bytes;  /* behind the record */
     uint64_t region; /* 0: no payload */
@@ -101,27 +120,11 @@ struct rdma_record {
     uint64_t signal_value;
 };
 
-/* What the ranks of a pair tell each other before they connect. */
-struct rdma_hello {
-    uint64_t ring; /* address */
-    uint32_t ring_key;
-    uint32_t qp, psn;
-    uint32_t epoch; /* for immediates that go to its sender */
-};
-
-/* How far a pair has come: a word that each writes to the other. */
-enum rdma_stage {
-    RDMA_NEW,
-    RDMA_HELLO,   /* the hello is there */
-    RDMA_READY,   /* and what the other sends is received */
-    RDMA_REACHED, /* a record has arrived, and ours there */
-    RDMA_BROKEN,  /* the connection is of no use any more */
-};
-
-/* Where peers write hellos, by tcp. */
-struct rdma_mail {
-    struct rdma_hello hello;
-    uint64_t stage;
+/* What each side has of the other's: a ring, and words for the reports of each
+ * rail, one for each request that may be under way. */
+struct rdma_inbox {
+    unsigned char ring[RDMA_RING];
+    struct rdma_progress reports[RDMA_RAILS][RDMA_CREDITS];
 };
 
 struct rdma_place {
@@ -131,17 +134,87 @@ struct rdma_place {
     uint8_t layer;
 };
 
+/* What the sides of a rail tell each other before they connect. */
+struct rdma_hello {
+    struct rdma_place place;
+    uint64_t inbox; /* address */
+    uint32_t inbox_key;
+    uint32_t qp, psn;
+    uint32_t epoch; /* for immediates that go to its sender */
+};
+
+/* Which requests have come: so many from the first on, and of those behind them the
+ * ones with a bit. */
+struct rdma_come {
+    uint64_t beyond;
+    uint32_t base, zero;
+};
+
+/* How far a side of a rail has come, in its present life. */
+enum rdma_stage {
+    RDMA_NEW,
+    RDMA_HELLO,   /* the hello is there */
+    RDMA_READY,   /* and what the other sends is received */
+    RDMA_REACHED, /* a request has arrived, and ours there */
+    RDMA_BROKEN,  /* the connection is of no use any more */
+    RDMA_FENCED, /* nothing comes over it any more, and what has come is told */
+};
+
+/* Life and stage, as one word that grows. */
+static inline uint64_t rdma_word(uint32_t life, enum rdma_stage stage)
+{
+    return (uint64_t)life * 8 + (uint64_t)stage;
+}
+
+/* Where peers write, by tcp, what this is about. */
+struct rdma_rail_mail {
+    struct rdma_hello hello;
+    struct rdma_come come[2]; /* of even lives, and of odd ones */
+    uint64_t word;
+};
+
+struct rdma_mail {
+    struct rdma_rail_mail rail[RDMA_RAILS];
+    uint64_t broken; /* 1: no rail is left */
+};
+
 /* --- this side ---------------------------------------------------------------- */
+
+/* A port of a device that is used. */
+struct rdma_nic {
+    struct shunt_transport_ctx *ctx;
+    int index;
+    char name[80]; /* as "mlx5_0:1" */
+    struct ibv_context *device;
+    uint8_t port;
+    int gid_index;
+    struct rdma_place place;
+    size_t fragment;
+    bool dead;       /* for good */
+    bool down;       /* the port, as far as we were told */
+    int64_t down_at; /* in ms */
+    struct ibv_pd *pd;
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *cq;
+    struct ibv_srq *srq;
+    uint32_t inlined; /* bytes that a request can carry itself */
+    struct rdma_rail **by_qp;
+    uint32_t by_qp_mask;
+    struct ibv_wc kept[1]; /* a completion that arm() found */
+    int kept_count;
+    uint64_t bytes; /* sent */
+    char bytes_name[96];
+};
 
 struct shunt_transport_reg {
     struct transport_region region; /* first: regions.h */
-    struct ibv_mr *mr;              /* NULL: of 0 bytes */
+    struct ibv_mr *mr[RDMA_RAILS];  /* of our NICs; NULL: of 0 bytes */
 };
 
 struct shunt_transport_remote {
     struct transport_far far; /* first: regions.h */
     uint64_t addr;
-    uint32_t key;
+    uint32_t key[RDMA_RAILS]; /* of the peer's NICs */
 };
 
 /* A large put, of which something has to be sent or acknowledged. */
@@ -151,64 +224,109 @@ struct rdma_large {
     struct shunt_transport_ep *ep;
     const unsigned char *local;
     uint64_t target;
-    uint32_t key;
-    uint32_t imm;
+    uint32_t key[RDMA_RAILS]; /* of the peer's NICs */
+    uint32_t place;           /* line and lap of its record */
     size_t bytes, sent;
     bool waits; /* until so many records are in effect: */
     uint32_t after;
-    unsigned under_way;              /* fragments */
+    unsigned under_way; /* fragments that a NIC has */
+    unsigned untold;    /* of which we do not know that they have come */
     struct shunt_transport_reg *reg; /* held, or NULL: `mr` is this put's own */
-    struct ibv_mr *mr;
+    struct ibv_mr *mr[RDMA_RAILS];   /* of our NICs; NULL: not needed so far */
+    unsigned unreadable; /* bits: NICs that refused to register it */
     unsigned *pending;
 };
 
 /* A record in the peer's ring. */
 struct rdma_target {
-    uint64_t address, bytes; /* that it writes to */
-    uint16_t lines;          /* of the record, and those skipped before it */
-    bool sent;               /* the NIC has no more use for the mirror */
+    uint64_t address; /* that it writes to */
+    uint64_t bytes : 48;
+    uint64_t lines : 12; /* of the record, and those skipped before it */
+    uint64_t sent : 1;   /* no NIC has more use for the mirror */
 };
 
 /* What has come of a record that begins at this line. */
 struct rdma_line {
-    bool record;
-    bool reported; /* that it is the next */
-    uint32_t fragments;
+    uint32_t fragments : 30;
+    uint32_t record : 1;
+    uint32_t reported : 1; /* that it is the next */
+};
+
+/* A request that was posted, until it is complete, and the peer has told that it has
+ * come. */
+struct rdma_request {
+    struct rdma_large *large; /* of a fragment; NULL: it has been forgotten */
+    uint64_t offset;          /* in it */
+    uint32_t bytes;           /* of it */
+    uint32_t record;          /* of a record: its number */
+    uint32_t place;           /* line and lap */
+    uint8_t kind;             /* enum rdma_kind */
+    bool sent;                /* the NIC is done with it */
+    bool refused;             /* a report: told of a put that was refused */
+};
+
+/* The connection between one of our NICs and one of the peer's. */
+struct rdma_rail {
+    struct shunt_transport_ep *ep;
+    struct rdma_nic *nic;
+    int index;                    /* of ep.rail, and of the peer's */
+    int theirs_nic;               /* the index of the peer's NIC */
+    struct rdma_rail *next_of_qp; /* with the same hash */
+    struct ibv_qp *qp;
+    uint32_t qp_num;
+
+    uint32_t life; /* from 1; how often it was connected */
+    enum rdma_stage stage;
+    uint64_t told; /* to the peer: a rdma_word() */
+    struct rdma_hello ours, theirs;
+    struct rdma_come come[2];  /* that is told */
+    bool connected;            /* the queue pair has been */
+    bool probed, acked, heard; /* the first request: ours, and the peer's */
+    bool was_up;
+    int gid_index; /* of ours.place.gid */
+    bool drained;  /* nothing more comes from the queue pair */
+    int64_t broken_at, deadline, try_at; /* in ms */
+    unsigned failures;                   /* since it was up */
+
+    /* sending */
+    uint32_t posted, told_to; /* requests: in all; those that have come */
+    unsigned sends;           /* requests that are not complete */
+    uint64_t bytes;
+    struct rdma_request log[RDMA_CREDITS];
+
+    /* receiving */
+    struct rdma_come here;
+    uint32_t reported;
+    uint32_t owed; /* requests that are to be reported when they can be */
+    bool report;   /* at once */
 };
 
 struct shunt_transport_ep {
     struct shunt_transport_ctx *ctx;
     int peer;
-    struct shunt_transport_ep *next_of_qp; /* with the same hash */
     struct transport_link *remotes;
-    struct ibv_qp *qp;
-    unsigned char *rings; /* the mirror of the peer's, then ours */
-    struct ibv_mr *rings_mr;
+    struct rdma_inbox *boxes; /* the mirror of the peer's, then ours */
+    struct ibv_mr *boxes_mr[RDMA_RAILS]; /* of our NICs */
 
     /* connecting */
     struct shunt_transport_ep *tcp;
     struct shunt_transport_remote *mail; /* the peer's, in tcp */
-    struct rdma_place place;             /* the peer */
-    struct rdma_hello ours, theirs;
-    enum rdma_stage stage, told;
+    struct rdma_rail *rail;              /* (rails) */
+    int rails;
     bool connecting;  /* counted in ctx.connecting */
-    int64_t deadline; /* in ms: to have reached each other */
-    bool sent_first;  /* the first record */
-    bool acked;       /* and the peer's NIC has it */
     bool up;          /* connect() returned OK */
+    int64_t first_up; /* in ms: when a rail was; 0: none */
+    bool told_broken;
     char reason[256];
 
     /* losing */
     bool left;
-    bool broken;       /* the queue pair is in the error state */
-    bool drained;      /* nothing more comes from it */
+    bool broken;       /* no rail is left */
     bool gone;         /* as of the last progress() */
     int64_t broken_at; /* in ms */
 
-    /* sending */
-    unsigned sends;           /* requests that are not complete */
-    uint32_t imms, imms_told; /* sent; of them, those the peer has handled */
-    /* the next record; in effect, as far as we were told; no longer in the ring */
+    /* sending: the next record; in effect, as far as we were told; no longer in the
+     * ring */
     uint32_t sequence, records_told, records_freed;
     uint32_t put_end;   /* `sequence` after the last put */
     uint32_t tail, lap; /* the next line */
@@ -221,14 +339,15 @@ struct shunt_transport_ep {
     bool asked;               /* since `ask_sequence`, for a report */
     uint32_t ask_sequence;    /* the number of the record that asked */
     enum shunt_status failed; /* returned by the next put or flush */
+    /* Requests of rails that failed, to be sent again before all others. */
+    struct rdma_request *again; /* (rails x CREDITS), NULL: no rail failed */
+    unsigned again_count;
 
     /* receiving */
     struct rdma_line lines[RDMA_LINES];
     uint32_t head, head_lap;
     uint32_t next_record;
-    uint32_t imms_heard, imms_reported;
     uint32_t lines_freed; /* and not reported */
-    bool report;          /* at once */
     bool refused;         /* a put, and the peer does not know */
 };
 
@@ -243,33 +362,25 @@ struct shunt_transport_ctx {
     unsigned char mail_key[SHUNT_TRANSPORT_KEY_MAX];
     size_t mail_key_len;
 
-    struct ibv_context *device;
-    uint8_t port;
-    int gid_index;
-    struct rdma_place place;
+    struct rdma_nic nics[RDMA_RAILS];
+    int nic_count;
     size_t fragment;
-    struct ibv_pd *pd;
-    struct ibv_comp_channel *channel;
-    struct ibv_cq *cq;
-    struct ibv_srq *srq;
-    uint32_t inlined; /* bytes that a request can carry itself */
 
     struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
-    struct shunt_transport_ep **by_qp;
-    uint32_t by_qp_mask;
     struct transport_regions regs;
-    int epoll;
+    int epoll, timer;
     unsigned sends; /* of all peers */
     unsigned larges;
     int connecting;
     int breaking;   /* peers that are broken and not gone */
+    int fencing;    /* rails that are broken and not fenced */
+    int mending;    /* rails that are not up, of peers that are */
     bool retry;     /* something could not be posted */
     bool look;      /* at what is not a completion, in the next progress() */
     int64_t looked; /* when we last did, in ms */
     unsigned events;
-    struct ibv_wc kept[1]; /* a completion that arm() found */
-    int kept_count;
     uint64_t puts, put_bytes, full, requests;
+    uint64_t rails_lost, rails_back, replayed;
     struct transport_text error;
 };
 
@@ -282,16 +393,27 @@ int64_t rdma_now(void);
 
 /* --- device.c ---------------------------------------------------------------- */
 
-/* Find a device and port. OK: `why` says which; else why there is none. `ctx`:
- * open it, for so many peers; NULL: only look. */
-enum shunt_status rdma_device_find(const struct shunt_transport_host *host,
-                                   struct shunt_transport_ctx *ctx, char *why,
-                                   size_t why_len);
-void rdma_device_close(struct shunt_transport_ctx *ctx);
-/* A queue pair of this device that can be connected; NULL: errno says why. */
-struct ibv_qp *rdma_qp_create(struct shunt_transport_ctx *ctx);
-/* Connect it. An errno, or 0. */
-int rdma_qp_connect(struct shunt_transport_ep *ep);
+/* Find the ports that can be used, at most RDMA_RAILS, and open their devices. The
+ * number; `why`: which, and why others are not. */
+int rdma_nics_find(const struct shunt_transport_host *host,
+                   struct rdma_nic *nics, char *why, size_t why_len);
+/* Is the port active, and has a GID? Then what is known of it is read anew. */
+bool rdma_port_look(const struct shunt_transport_host *host,
+                    struct rdma_nic *nic, char *why, size_t why_len);
+/* Do they seem to be in the same network? */
+bool rdma_on_one_network(const struct rdma_place *a,
+                         const struct rdma_place *b);
+
+/* --- queues.c ---------------------------------------------------------------- */
+
+/* Make the queues of a NIC that was found, for ctx.peers. */
+enum shunt_status rdma_nic_open(struct rdma_nic *nic, char *why,
+                                size_t why_len);
+void rdma_nic_close(struct rdma_nic *nic);
+/* A queue pair of this NIC that can be connected; NULL: errno says why. */
+struct ibv_qp *rdma_qp_create(struct rdma_nic *nic);
+/* Connect it, as the hellos say. An errno, or 0. */
+int rdma_qp_connect(struct rdma_rail *rail);
 
 /* --- connect.c --------------------------------------------------------------- */
 
@@ -300,14 +422,40 @@ enum shunt_status rdma_address(struct shunt_transport_ctx *ctx, void *blob,
 enum shunt_status rdma_connect(struct shunt_transport_ctx *ctx, int peer,
                                const void *blob, size_t len,
                                struct shunt_transport_ep **ep);
-/* The connection is of no use any more: end all that is under way. */
+/* The peer is of no use any more: end all that is under way. */
 void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Look for peers that are gone, and at the events of the device. */
+/* The memory that a peer costs, beside its rings. */
+size_t rdma_bytes_of(const struct shunt_transport_ep *ep);
+/* Look for peers that are gone, for rails, and at the events of devices. */
 void rdma_look(struct shunt_transport_ctx *ctx);
 /* Of peers whose queue pairs have nothing more for us: they are gone. */
 void rdma_note_losses(struct shunt_transport_ctx *ctx);
 void rdma_endpoint_free(struct shunt_transport_ep *ep);
+
+/* --- rail.c ------------------------------------------------------------------ */
+
+/* Before its first life. */
+void rdma_rail_init(struct rdma_rail *rail);
+/* The rail is of no use, for this reason; its peer is, if it was the last. */
+void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Its queue pair goes to the error state. */
+void rdma_rail_stop(struct rdma_rail *rail);
+/* One step of its life, if it is time. */
+void rdma_rail_step(struct rdma_rail *rail, int64_t now);
+/* Has all come that its queue pair had? */
+bool rdma_rail_drained(const struct rdma_rail *rail, int64_t now);
+void rdma_rail_destroy_qp(struct rdma_rail *rail);
+/* Is another rail of this peer of use? */
+bool rdma_rail_is_last(const struct rdma_rail *rail);
+struct rdma_rail *rdma_rail_by_qp(const struct rdma_nic *nic, uint32_t number);
+/* A life and stage that the peer has told. */
+uint64_t rdma_rail_theirs(const struct rdma_rail *rail);
+
+/* --- events.c ---------------------------------------------------------------- */
+
+void rdma_read_events(struct shunt_transport_ctx *ctx, int64_t now);
 
 /* --- memory.c ---------------------------------------------------------------- */
 
@@ -323,40 +471,84 @@ enum shunt_status rdma_import(struct shunt_transport_ep *ep, const void *key,
                               struct shunt_transport_remote **remote);
 void rdma_release(struct shunt_transport_ep *ep,
                   struct shunt_transport_remote *remote);
+/* Register with all NICs that are left. False: errno says why, nothing is
+ * registered. */
+bool rdma_register(struct shunt_transport_ctx *ctx, void *addr, size_t bytes,
+                   int access, struct ibv_mr **mr);
+void rdma_unregister(struct ibv_mr **mr);
 /* The error of a failed registration, with what can be done about it. */
 enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
                                          size_t bytes, int error);
 
 /* --- post.c ------------------------------------------------------------------ */
 
+/* Is there room for one request more? */
+bool rdma_rail_has_room(const struct rdma_rail *rail);
+/* A rail that has, or NULL. */
+struct rdma_rail *rdma_rail_for_record(const struct shunt_transport_ep *ep);
+/* Post one request. SHUNT_IN_PROGRESS: the NIC has no room. SHUNT_ERR_PEER: the
+ * rail broke. */
+enum shunt_status rdma_post(struct rdma_rail *rail,
+                            const struct rdma_request *request,
+                            struct ibv_sge *sge, uint64_t to, uint32_t key);
 /* Is there room for a record that is not of this transport's own? */
 bool rdma_has_room(const struct shunt_transport_ep *ep,
                    const struct rdma_record *record);
 /* Post the record, with the payload behind it (record->bytes), in the ring.
- * SHUNT_IN_PROGRESS: no room. SHUNT_ERR_PEER: the connection broke. The
- * immediate of its fragments: `*imm`. own: a record of this transport, which may
- * use what is kept for them. */
+ * SHUNT_IN_PROGRESS: no room. SHUNT_ERR_PEER: the connection broke. Its line and
+ * lap: `*place`. own: a record of this transport, which may use what is kept for
+ * them. */
 enum shunt_status rdma_post_record(struct shunt_transport_ep *ep,
                                    struct rdma_record *record,
                                    const void *payload, bool own,
-                                   uint32_t *imm);
+                                   uint32_t *place);
+/* Post a record again that is in the mirror, over this rail. */
+enum shunt_status rdma_repost_record(struct rdma_rail *rail,
+                                     const struct rdma_request *request);
+/* Report to the peer as soon as there is room: over all rails that have news. */
+void rdma_want_report(struct shunt_transport_ep *ep);
+/* Report to the peer, if it is time. */
+void rdma_post_reports(struct shunt_transport_ep *ep);
+/* The first request of a rail, by which its sides reach each other. */
+void rdma_post_probe(struct rdma_rail *rail);
+/* The peer has told, over this rail, how far it has come. */
+void rdma_on_told(struct rdma_rail *rail, const struct rdma_progress *progress);
+/* It has told of this request. */
+void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request);
+/* The NIC is done with it. */
+void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request);
+/* A request of ours is complete. */
+void rdma_on_sent(struct rdma_nic *nic, const struct ibv_wc *wc);
+
+/* --- large.c ----------------------------------------------------------------- */
+
+/* Can a NIC of a rail that is reached read it? No: errno. */
+bool rdma_large_is_readable(struct rdma_large *large);
+/* A rail with room for a fragment of this, or NULL. */
+struct rdma_rail *rdma_rail_for_fragment(struct rdma_large *large);
 /* Post fragments of large puts, as many as there is room for. */
 void rdma_post_fragments(struct shunt_transport_ep *ep);
-/* Report to the peer, if it is time. */
-void rdma_post_report(struct shunt_transport_ep *ep);
-/* The peer has handled so many of our immediates and records; in so many bits. */
-void rdma_on_told(struct shunt_transport_ep *ep, uint32_t imms,
-                  unsigned imms_bits, uint32_t records, unsigned records_bits);
-/* A request of ours is complete. */
-void rdma_on_sent(struct shunt_transport_ctx *ctx, const struct ibv_wc *wc);
+/* Post these bytes of it over this rail. */
+enum shunt_status rdma_post_fragment(struct rdma_rail *rail,
+                                     struct rdma_large *large, size_t offset,
+                                     size_t bytes);
 void rdma_large_add(struct rdma_large *large);
+/* Something of it is complete, or told: has it ended? */
+void rdma_large_look(struct rdma_large *large);
 /* Nothing that was not posted will be. */
 void rdma_drop_larges(struct shunt_transport_ep *ep);
 /* Callers have their memory back, also that of fragments whose completions do not
  * come. */
 void rdma_forget_lent(struct shunt_transport_ep *ep);
-/* The queue pair is gone: nothing completes any more. */
+/* The queue pairs are gone: nothing completes any more. */
 void rdma_end_larges(struct shunt_transport_ep *ep);
+
+/* --- replay.c ---------------------------------------------------------------- */
+
+/* Of what was sent over this rail, this has come; all else goes over another. */
+void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come);
+/* Send again what has to be. False: some of it is left. */
+bool rdma_replay(struct shunt_transport_ep *ep);
 
 /* --- put.c ------------------------------------------------------------------- */
 
@@ -369,6 +561,7 @@ size_t rdma_counters(const struct shunt_transport_ctx *ctx,
 /* --- receive.c --------------------------------------------------------------- */
 
 /* Handle what has completed. False: there was nothing. */
+bool rdma_poll_nic(struct rdma_nic *nic);
 bool rdma_poll(struct shunt_transport_ctx *ctx);
 
 #endif

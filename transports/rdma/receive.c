@@ -57,7 +57,7 @@ static void take_effect(struct shunt_transport_ep *ep,
 static const unsigned char *line_at(const struct shunt_transport_ep *ep,
                                     uint32_t line)
 {
-    return ep->rings + RDMA_RING + (size_t)line * RDMA_LINE;
+    return ep->boxes[1].ring + (size_t)line * RDMA_LINE;
 }
 
 static void record_at(const struct shunt_transport_ep *ep, uint32_t line,
@@ -103,7 +103,8 @@ static void advance(struct shunt_transport_ep *ep)
         }
         record_at(ep, ep->head, &record);
         if (record.fragments > line->fragments) {
-            ep->report = ep->report || (record.asks && !line->reported);
+            if (record.asks && !line->reported)
+                rdma_want_report(ep);
             line->reported = true;
             return;
         }
@@ -119,13 +120,15 @@ static void advance(struct shunt_transport_ep *ep)
         ep->head += record.lines;
         ep->lines_freed += record.lines;
         ep->next_record++;
-        ep->report = ep->report || record.asks;
+        if (record.asks)
+            rdma_want_report(ep);
     }
 }
 
 /* A record has come; what it reports is true whether its turn has come or not. */
-static void on_record(struct shunt_transport_ep *ep, uint32_t line)
+static void on_record(struct rdma_rail *rail, uint32_t line)
 {
+    struct shunt_transport_ep *ep = rail->ep;
     struct rdma_record record;
 
     if (line * RDMA_LINE + sizeof(record) > RDMA_RING ||
@@ -135,43 +138,66 @@ static void on_record(struct shunt_transport_ep *ep, uint32_t line)
     }
     ep->lines[line].record = true;
     record_at(ep, line, &record);
-    rdma_on_told(ep, record.imms, 32, record.records, 32);
+    rdma_on_told(rail, &record.progress);
     if (record.refused)
         ep->failed = SHUNT_ERR_INVALID;
 }
 
-static void on_report(struct shunt_transport_ep *ep, uint32_t imm)
+static void on_report(struct rdma_rail *rail, uint32_t number, bool refused)
 {
-    rdma_on_told(ep, rdma_bits(imm >> RDMA_RECORDS_BITS, RDMA_IMMS_BITS),
-                 RDMA_IMMS_BITS, rdma_bits(imm, RDMA_RECORDS_BITS),
-                 RDMA_RECORDS_BITS);
-    if (rdma_bits(imm >> (RDMA_RECORDS_BITS + RDMA_IMMS_BITS), 1))
-        ep->failed = SHUNT_ERR_INVALID;
+    const struct rdma_progress *words = rail->ep->boxes[1].reports[rail->index];
+    struct rdma_progress progress;
+
+    memcpy(&progress, &words[number % RDMA_CREDITS], sizeof(progress));
+    rdma_on_told(rail, &progress);
+    if (refused)
+        rail->ep->failed = SHUNT_ERR_INVALID;
+    rail->heard = true;
 }
 
-static void on_imm(struct shunt_transport_ep *ep, uint32_t imm)
+/* The request of this number, in the lowest bits, has come. False: it has before, or
+ * there can be none. */
+static bool note_number(struct rdma_rail *rail, uint32_t *number)
 {
+    struct rdma_come *here = &rail->here;
+    const uint32_t behind = rdma_bits(*number - here->base, RDMA_NUMBER_BITS);
+
+    if (behind >= RDMA_CREDITS || (here->beyond >> behind & 1))
+        return false;
+    *number = here->base + behind;
+    here->beyond |= (uint64_t)1 << behind;
+    for (; here->beyond & 1; here->beyond >>= 1)
+        here->base++;
+    return true;
+}
+
+static void on_imm(struct rdma_rail *rail, uint32_t imm)
+{
+    struct shunt_transport_ep *ep = rail->ep;
     const uint32_t line = rdma_bits(imm, RDMA_LINE_BITS);
     const uint32_t lap = rdma_bits(imm >> RDMA_LINE_BITS, RDMA_LAP_BITS);
-    const uint32_t epoch =
-        rdma_bits(imm >> (RDMA_LINE_BITS + RDMA_LAP_BITS), RDMA_EPOCH_BITS);
+    const uint32_t kind = imm >> 30;
     const bool ahead = line < ep->head; /* in the next lap */
+    uint32_t number = imm >> (RDMA_LINE_BITS + RDMA_LAP_BITS);
+    const uint32_t epoch =
+        rdma_bits(number >> RDMA_NUMBER_BITS, RDMA_EPOCH_BITS);
 
-    ep->imms_heard++;
-    if (epoch != rdma_bits(ep->ours.epoch, RDMA_EPOCH_BITS)) {
+    number = rdma_bits(number, RDMA_NUMBER_BITS);
+    if (epoch != rdma_bits(rail->ours.epoch, RDMA_EPOCH_BITS) ||
+        !note_number(rail, &number)) {
         damaged(ep);
         return;
     }
-    if (imm >> 30 == RDMA_REPORT) {
-        on_report(ep, imm);
+    if (kind == RDMA_REPORT) {
+        on_report(rail, number, line & 1);
         return;
     }
     if (lap != rdma_bits(ep->head_lap + ahead, RDMA_LAP_BITS)) {
         damaged(ep);
         return;
     }
-    if (imm >> 30 == RDMA_RECORD)
-        on_record(ep, line);
+    if (kind == RDMA_RECORD)
+        on_record(rail, line);
     else
         ep->lines[line].fragments++;
     advance(ep);
@@ -179,69 +205,73 @@ static void on_imm(struct shunt_transport_ep *ep, uint32_t imm)
 
 /* --- completions ------------------------------------------------------------- */
 
-static struct shunt_transport_ep *by_qp(const struct shunt_transport_ctx *ctx,
-                                        uint32_t number)
-{
-    struct shunt_transport_ep *ep = ctx->by_qp[number & ctx->by_qp_mask];
-
-    while (ep && ep->qp->qp_num != number)
-        ep = ep->next_of_qp;
-    return ep;
-}
-
 /* Post as many receive requests as have been used. */
-static void post_receives(struct shunt_transport_ctx *ctx, int count)
+static void post_receives(struct rdma_nic *nic, int count)
 {
     struct ibv_recv_wr wrs[BATCH] = {{.wr_id = 0}}, *bad;
 
     for (int i = 0; i + 1 < count; i++)
         wrs[i].next = &wrs[i + 1];
     /* It has room: these have just been taken out. */
-    if (count > 0 && ibv_post_srq_recv(ctx->srq, wrs, &bad) && ctx->host->log)
-        ctx->host->log(SHUNT_TRANSPORT_ERROR, "rdma",
-                       "a receive request cannot be posted");
+    if (count > 0 && ibv_post_srq_recv(nic->srq, wrs, &bad) &&
+        nic->ctx->host->log && !nic->dead)
+        nic->ctx->host->log(SHUNT_TRANSPORT_ERROR, "rdma",
+                            "%s: a receive request cannot be posted",
+                            nic->name);
 }
 
-static void on_received(struct shunt_transport_ctx *ctx,
-                        struct shunt_transport_ep *ep, const struct ibv_wc *wc)
+static void on_received(struct rdma_rail *rail, const struct ibv_wc *wc)
 {
     if (wc->status != IBV_WC_SUCCESS) {
-        rdma_break(ep, "receiving failed: %s", ibv_wc_status_str(wc->status));
+        rdma_rail_break(rail, "receiving failed: %s",
+                        ibv_wc_status_str(wc->status));
         return;
     }
-    if (ep->gone)
+    if (rail->ep->gone)
         return;
-    ctx->events++;
-    on_imm(ep, ntohl(wc->imm_data));
+    rail->ep->ctx->events++;
+    on_imm(rail, ntohl(wc->imm_data));
 }
 
-bool rdma_poll(struct shunt_transport_ctx *ctx)
+bool rdma_poll_nic(struct rdma_nic *nic)
 {
     struct ibv_wc wc[BATCH];
-    int count = ctx->kept_count, received = 0;
+    int count = nic->kept_count, received = 0;
 
     if (count) {
-        wc[0] = ctx->kept[0];
-        ctx->kept_count = 0;
+        wc[0] = nic->kept[0];
+        nic->kept_count = 0;
     } else {
-        count = ibv_poll_cq(ctx->cq, BATCH, wc);
+        count = ibv_poll_cq(nic->cq, BATCH, wc);
     }
     if (count <= 0)
         return false;
     for (int i = 0; i < count; i++)
         received += wc[i].wr_id == 0;
-    post_receives(ctx, received);
+    post_receives(nic, received);
     for (int i = 0; i < count; i++) {
-        struct shunt_transport_ep *ep = by_qp(ctx, wc[i].qp_num);
+        /* NULL: it has been destroyed. */
+        struct rdma_rail *rail = rdma_rail_by_qp(nic, wc[i].qp_num);
 
-        if (wc[i].wr_id)
-            rdma_on_sent(ctx, &wc[i]);
-        else if (ep)
-            on_received(ctx, ep, &wc[i]);
-        if (!ep || ep->broken)
+        if (!rail)
             continue;
-        rdma_post_fragments(ep);
-        rdma_post_report(ep);
+        if (wc[i].wr_id)
+            rdma_on_sent(nic, &wc[i]);
+        else
+            on_received(rail, &wc[i]);
+        if (rail->ep->broken)
+            continue;
+        rdma_post_fragments(rail->ep);
+        rdma_post_reports(rail->ep);
     }
     return true;
+}
+
+bool rdma_poll(struct shunt_transport_ctx *ctx)
+{
+    bool any = false;
+
+    for (int n = 0; n < ctx->nic_count; n++)
+        any = rdma_poll_nic(&ctx->nics[n]) || any;
+    return any;
 }

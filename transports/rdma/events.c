@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What devices tell of themselves. A port that is down costs its rails at once where
+ * there are others; if it is a peer's last one, it is given some time to come back,
+ * in which the NIC sends again what is lost.
+ */
+#include <string.h>
+
+#include "transports/rdma/rdma.h"
+
+#define DOWN_MS 500
+
+/* --- rails of a NIC ---------------------------------------------------------- */
+
+/* The next rail of this NIC, or NULL. Begins with p = i = 0. */
+static struct rdma_rail *next_rail(const struct rdma_nic *nic, int *p, int *i)
+{
+    const struct shunt_transport_ctx *ctx = nic->ctx;
+
+    for (; *p < ctx->nranks; ++*p, *i = 0)
+        for (; ctx->eps[*p] && *i < ctx->eps[*p]->rails; ++*i)
+            if (ctx->eps[*p]->rail[*i].nic == nic)
+                return &ctx->eps[*p]->rail[(*i)++];
+    return NULL;
+}
+
+static struct rdma_rail *find_qp(const struct rdma_nic *nic,
+                                 const struct ibv_qp *qp)
+{
+    struct rdma_rail *rail;
+    int p = 0, i = 0;
+
+    while ((rail = next_rail(nic, &p, &i)))
+        if (rail->qp == qp)
+            return rail;
+    return NULL;
+}
+
+static void break_rails(struct rdma_nic *nic, const char *why, bool last_too)
+{
+    struct rdma_rail *rail;
+    int p = 0, i = 0;
+
+    while ((rail = next_rail(nic, &p, &i)))
+        if (rail->stage >= RDMA_HELLO && (last_too || !rdma_rail_is_last(rail)))
+            rdma_rail_break(rail, "%s", why);
+}
+
+static void try_now(struct rdma_nic *nic)
+{
+    struct rdma_rail *rail;
+    int p = 0, i = 0;
+
+    while ((rail = next_rail(nic, &p, &i)))
+        rail->try_at = 0;
+}
+
+/* --- events ------------------------------------------------------------------ */
+
+static void fail_device(struct rdma_nic *nic, const char *what)
+{
+    if (nic->ctx->host->log && !nic->dead)
+        nic->ctx->host->log(SHUNT_TRANSPORT_WARN, "rdma",
+                            "%s is not used any more: %s", nic->name, what);
+    nic->dead = true;
+    break_rails(nic, what, true);
+}
+
+static void on_port(struct rdma_nic *nic, enum ibv_event_type type,
+                    const char *what)
+{
+    if (nic->ctx->host->log)
+        nic->ctx->host->log(SHUNT_TRANSPORT_INFO, "rdma", "%s: %s", nic->name,
+                            what);
+    if (type == IBV_EVENT_PORT_ERR) {
+        nic->down = true;
+        nic->down_at = rdma_now();
+        break_rails(nic, "its port is down", false);
+    } else {
+        nic->down = false;
+        try_now(nic);
+    }
+}
+
+/* Connections whose address is no longer there are of no use. */
+static void on_new_gids(struct rdma_nic *nic)
+{
+    struct rdma_rail *rail;
+    union ibv_gid gid;
+    int p = 0, i = 0;
+
+    try_now(nic);
+    while ((rail = next_rail(nic, &p, &i)))
+        if (rail->stage >= RDMA_HELLO && !rdma_rail_is_last(rail) &&
+            (ibv_query_gid(nic->device, nic->port, rail->gid_index, &gid) ||
+             memcmp(&gid, &rail->ours.place.gid, sizeof(gid)) != 0))
+            rdma_rail_break(rail, "its address has changed");
+}
+
+static void on_event(struct rdma_nic *nic, const struct ibv_async_event *event)
+{
+    const char *what = ibv_event_type_str(event->event_type);
+    struct rdma_rail *rail = NULL;
+
+    switch (event->event_type) {
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+        rail = find_qp(nic, event->element.qp);
+        if (rail)
+            rail->drained = true;
+        break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        rail = find_qp(nic, event->element.qp);
+        if (rail)
+            rdma_rail_break(rail, "the device says: %s", what);
+        break;
+    case IBV_EVENT_CQ_ERR:
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_DEVICE_FATAL:
+        fail_device(nic, what);
+        break;
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_PORT_ACTIVE:
+        if (event->element.port_num == nic->port)
+            on_port(nic, event->event_type, what);
+        break;
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_LID_CHANGE:
+        if (event->element.port_num == nic->port)
+            on_new_gids(nic);
+        break;
+    default:
+        if (nic->ctx->host->log)
+            nic->ctx->host->log(SHUNT_TRANSPORT_INFO, "rdma", "%s: %s",
+                                nic->name, what);
+    }
+}
+
+void rdma_read_events(struct shunt_transport_ctx *ctx, int64_t now)
+{
+    struct ibv_async_event event;
+
+    for (int n = 0; n < ctx->nic_count; n++) {
+        struct rdma_nic *nic = &ctx->nics[n];
+
+        while (!ibv_get_async_event(nic->device, &event)) {
+            on_event(nic, &event);
+            ibv_ack_async_event(&event);
+        }
+        if (nic->down && now > nic->down_at + DOWN_MS)
+            break_rails(nic, "its port is down", true);
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which NIC is near: by the processors that hwloc says are at its bus. */
+#include <hwloc.h>
+#include <hwloc/openfabrics-verbs.h>
+
+#include "transports/rdma/locality.h"
+
+/* From where this thread may run. */
+static int distance(hwloc_topology_t topology, hwloc_const_cpuset_t here,
+                    struct ibv_device *device, hwloc_cpuset_t its)
+{
+    hwloc_cpuset_t both;
+    hwloc_obj_t around;
+    int far = 2;
+
+    if (hwloc_ibv_get_device_cpuset(topology, device, its) ||
+        hwloc_bitmap_isincluded(here, its))
+        return 0;
+    if (hwloc_bitmap_intersects(here, its))
+        return 1;
+    /* The less they share, the higher in the tree is what has both. */
+    both = hwloc_bitmap_dup(here);
+    if (both && !hwloc_bitmap_or(both, both, its)) {
+        around = hwloc_get_obj_covering_cpuset(topology, both);
+        if (around)
+            far += hwloc_topology_get_depth(topology) - around->depth;
+    }
+    hwloc_bitmap_free(both);
+    return far;
+}
+
+void rdma_distances(struct ibv_device *const *devices, int count, int *far)
+{
+    hwloc_cpuset_t here = hwloc_bitmap_alloc(), its = hwloc_bitmap_alloc();
+    hwloc_topology_t topology;
+
+    for (int i = 0; i < count; i++)
+        far[i] = 0;
+    if (here && its && !hwloc_topology_init(&topology)) {
+        if (!hwloc_topology_load(topology) &&
+            !hwloc_get_cpubind(topology, here, HWLOC_CPUBIND_THREAD))
+            for (int i = 0; i < count; i++)
+                far[i] = distance(topology, here, devices[i], its);
+        hwloc_topology_destroy(topology);
+    }
+    hwloc_bitmap_free(here);
+    hwloc_bitmap_free(its);
+}

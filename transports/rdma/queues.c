@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The queues of a NIC, which all peers share, and queue pairs.
+ *
+ * The completion queue has room for all requests and receive requests of all
+ * peers, so it cannot overrun.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "transports/rdma/rdma.h"
+
+/* 4.096 us times 2 to this power, and tries after the first: half a second until
+ * a NIC gives up a request. */
+#define TIMEOUT 14
+#define RETRIES 6
+#define RNR_FOR_EVER 7
+#define RNR_TIMER 12 /* 0.64 ms */
+
+/* --- queues ------------------------------------------------------------------ */
+
+static enum shunt_status refuse(const struct rdma_nic *nic, char *why,
+                                size_t why_len, const char *what, int need,
+                                int most)
+{
+    snprintf(why, why_len, "%s has room for %d %s, and %d are needed",
+             nic->name, most, what, need);
+    return SHUNT_ERR_UNSUPPORTED;
+}
+
+static enum shunt_status post_all_receives(struct rdma_nic *nic)
+{
+    for (int i = 0; i < nic->ctx->peers * RDMA_CREDITS; i++) {
+        struct ibv_recv_wr wr = {.wr_id = 0}, *bad;
+
+        if (ibv_post_srq_recv(nic->srq, &wr, &bad))
+            return SHUNT_ERR_SYSTEM;
+    }
+    return SHUNT_OK;
+}
+
+static enum shunt_status create_queues(struct rdma_nic *nic, char *why,
+                                       size_t why_len)
+{
+    const int receives = nic->ctx->peers * RDMA_CREDITS;
+    const int completions = receives + nic->ctx->peers * RDMA_CREDITS;
+    struct ibv_srq_init_attr srq = {
+        .attr = {.max_wr = (uint32_t)receives, .max_sge = 1}};
+    struct ibv_device_attr attr;
+    size_t hashes = 16;
+
+    if (ibv_query_device(nic->device, &attr))
+        return SHUNT_ERR_SYSTEM;
+    if (completions > attr.max_cqe)
+        return refuse(nic, why, why_len, "completions", completions,
+                      attr.max_cqe);
+    if (receives > attr.max_srq_wr)
+        return refuse(nic, why, why_len, "receive requests", receives,
+                      attr.max_srq_wr);
+    while (hashes < 2 * (size_t)nic->ctx->peers)
+        hashes *= 2;
+    nic->by_qp_mask = (uint32_t)hashes - 1;
+    nic->by_qp = calloc(hashes, sizeof(struct rdma_rail *));
+    nic->pd = ibv_alloc_pd(nic->device);
+    nic->channel = ibv_create_comp_channel(nic->device);
+    if (!nic->by_qp || !nic->pd || !nic->channel)
+        return SHUNT_ERR_SYSTEM;
+    nic->cq = ibv_create_cq(nic->device, completions, NULL, nic->channel, 0);
+    nic->srq = ibv_create_srq(nic->pd, &srq);
+    if (!nic->cq || !nic->srq || fcntl(nic->channel->fd, F_SETFL, O_NONBLOCK) ||
+        fcntl(nic->device->async_fd, F_SETFL, O_NONBLOCK))
+        return SHUNT_ERR_SYSTEM;
+    return post_all_receives(nic);
+}
+
+enum shunt_status rdma_nic_open(struct rdma_nic *nic, char *why, size_t why_len)
+{
+    enum shunt_status status;
+
+    errno = 0;
+    status = create_queues(nic, why, why_len);
+    if (status == SHUNT_ERR_SYSTEM)
+        snprintf(why, why_len,
+                 "%s: its queues for %d peers cannot be made: %s%s", nic->name,
+                 nic->ctx->peers, strerror(errno),
+                 errno == ENOMEM ? "; raise `ulimit -l`" : "");
+    return status;
+}
+
+void rdma_nic_close(struct rdma_nic *nic)
+{
+    if (nic->srq)
+        ibv_destroy_srq(nic->srq);
+    if (nic->cq)
+        ibv_destroy_cq(nic->cq);
+    if (nic->channel)
+        ibv_destroy_comp_channel(nic->channel);
+    if (nic->pd)
+        ibv_dealloc_pd(nic->pd);
+    if (nic->device)
+        ibv_close_device(nic->device);
+    free(nic->by_qp);
+}
+
+/* --- queue pairs ------------------------------------------------------------- */
+
+static bool initialise(const struct rdma_nic *nic, struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .port_num = nic->port,
+        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+    };
+
+    errno = ibv_modify_qp(qp, &attr,
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                              IBV_QP_ACCESS_FLAGS);
+    return !errno;
+}
+
+struct ibv_qp *rdma_qp_create(struct rdma_nic *nic)
+{
+    static const uint32_t inlined[] = {128, 64, 0};
+    struct ibv_qp *qp = NULL;
+
+    for (size_t i = 0; !qp && i < sizeof(inlined) / sizeof(inlined[0]); i++) {
+        struct ibv_qp_init_attr attr = {
+            .send_cq = nic->cq,
+            .recv_cq = nic->cq,
+            .srq = nic->srq,
+            .cap = {.max_send_wr = RDMA_CREDITS,
+                    .max_send_sge = 1,
+                    .max_inline_data = inlined[i]},
+            .qp_type = IBV_QPT_RC,
+        };
+
+        qp = ibv_create_qp(nic->pd, &attr);
+        nic->inlined = inlined[i];
+    }
+    if (qp && !initialise(nic, qp)) {
+        const int error = errno;
+
+        ibv_destroy_qp(qp);
+        errno = error;
+        return NULL;
+    }
+    return qp;
+}
+
+int rdma_qp_connect(struct rdma_rail *rail)
+{
+    const struct rdma_nic *nic = rail->nic;
+    const struct rdma_place *ours = &rail->ours.place,
+                            *to = &rail->theirs.place;
+    const uint8_t mtu = to->mtu < ours->mtu ? to->mtu : ours->mtu;
+    const bool global = ours->layer == IBV_LINK_LAYER_ETHERNET;
+    struct ibv_qp_attr ready = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = (enum ibv_mtu)mtu,
+        .dest_qp_num = rail->theirs.qp,
+        .rq_psn = rail->theirs.psn,
+        .max_dest_rd_atomic = 1,
+        .min_rnr_timer = RNR_TIMER,
+        .ah_attr = {.dlid = to->lid,
+                    .port_num = nic->port,
+                    .is_global = global,
+                    .grh = {.dgid = to->gid,
+                            .sgid_index = (uint8_t)rail->gid_index,
+                            .hop_limit = 64}},
+    };
+    struct ibv_qp_attr sends = {
+        .qp_state = IBV_QPS_RTS,
+        .timeout = TIMEOUT,
+        .retry_cnt = RETRIES,
+        .rnr_retry = RNR_FOR_EVER,
+        .sq_psn = rail->ours.psn,
+        .max_rd_atomic = 1,
+    };
+    int error = ibv_modify_qp(
+        rail->qp, &ready,
+        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+
+    if (!error)
+        error = ibv_modify_qp(rail->qp, &sends,
+                              IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                  IBV_QP_MAX_QP_RD_ATOMIC);
+    return error;
+}

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The life of a rail. Its sides tell each other, by puts of tcp into the other's
+ * mail, how far they have come:
+ *
+ *     hello     its queue pair, and what is needed to connect to it
+ *     ready     connected to the other's
+ *     reached   a request has come over it, and ours is there; puts go over it now
+ *     broken    the queue pair is in the error state
+ *     fenced    and destroyed; which requests have come
+ *
+ * Who hears that the other side's is broken breaks his own. So both are fenced in
+ * the end, whichever has seen the failure, and what one has sent and the other does
+ * not name can never come: it is sent again over another rail. Then the next life
+ * begins, with new queue pairs, as soon as the port can be used again.
+ *
+ * Queue pairs are destroyed, not reset: a late packet of an earlier life finds none.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "transports/rdma/rdma.h"
+
+/* A NIC gives up a request in half a second. */
+#define REACH_MS 10000
+/* How long a NIC may take to tell of what has arrived before the error state, and
+ * at most for completions that it owes. */
+#define DRAIN_MS 5
+#define OWED_MS 100
+/* Until the next try: after the first failure; at most; and at most if it has never
+ * been reached. */
+#define AGAIN_MS 50
+#define AGAIN_MOST_MS 1000
+#define NEVER_MOST_MS 30000
+
+/* --- mail -------------------------------------------------------------------- */
+
+static const struct rdma_rail_mail *mail_of(const struct rdma_rail *rail)
+{
+    return &rail->ep->ctx->mail[rail->ep->peer].rail[rail->index];
+}
+
+uint64_t rdma_rail_theirs(const struct rdma_rail *rail)
+{
+    return __atomic_load_n(&mail_of(rail)->word, __ATOMIC_ACQUIRE);
+}
+
+/* Write to the peer's mail, and then raise its word. */
+static bool send_mail(struct rdma_rail *rail, const void *what, size_t offset,
+                      size_t bytes, uint64_t word)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+    const size_t at = (size_t)ep->ctx->rank * sizeof(struct rdma_mail) +
+                      (size_t)rail->index * sizeof(struct rdma_rail_mail);
+    const struct shunt_transport_put put = {
+        .local = what,
+        .remote = ep->mail,
+        .offset = at + offset,
+        .bytes = bytes,
+        .signal = ep->mail,
+        .signal_offset = at + offsetof(struct rdma_rail_mail, word),
+        .signal_value = word,
+    };
+
+    if (ep->ctx->tcp->put(ep->tcp, &put) != SHUNT_OK)
+        return false;
+    rail->told = word;
+    return true;
+}
+
+/* Tell the peer how far we have come. What cannot be sent now is sent later. */
+static void tell(struct rdma_rail *rail)
+{
+    const uint64_t hello = rdma_word(rail->life, RDMA_HELLO);
+    const uint64_t word = rdma_word(rail->life, rail->stage);
+    const unsigned odd = rail->life % 2;
+    const bool fenced = rail->stage == RDMA_FENCED;
+
+    if (!rail->ep->mail || rail->stage == RDMA_NEW || rail->told >= word)
+        return;
+    if (rail->told < hello && rail->stage < RDMA_BROKEN &&
+        !send_mail(rail, &rail->ours, offsetof(struct rdma_rail_mail, hello),
+                   sizeof(rail->ours), hello))
+        return;
+    if (rail->told < word)
+        send_mail(rail, &rail->come[odd],
+                  offsetof(struct rdma_rail_mail, come) +
+                      odd * sizeof(rail->come[0]),
+                  fenced ? sizeof(rail->come[0]) : 0, word);
+}
+
+/* --- queue pairs ------------------------------------------------------------- */
+
+static struct rdma_rail **hash_of(const struct rdma_nic *nic, uint32_t number)
+{
+    return &nic->by_qp[number & nic->by_qp_mask];
+}
+
+struct rdma_rail *rdma_rail_by_qp(const struct rdma_nic *nic, uint32_t number)
+{
+    struct rdma_rail *rail = *hash_of(nic, number);
+
+    while (rail && rail->qp_num != number)
+        rail = rail->next_of_qp;
+    return rail;
+}
+
+static bool create_qp(struct rdma_rail *rail)
+{
+    struct rdma_rail **same;
+
+    rail->qp = rdma_qp_create(rail->nic);
+    if (!rail->qp)
+        return false;
+    rail->qp_num = rail->qp->qp_num;
+    same = hash_of(rail->nic, rail->qp_num);
+    rail->next_of_qp = *same;
+    *same = rail;
+    return true;
+}
+
+void rdma_rail_stop(struct rdma_rail *rail)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    if (rail->qp)
+        (void)ibv_modify_qp(rail->qp, &attr, IBV_QP_STATE);
+}
+
+/* Completions that the device still has of it are found before this returns. */
+void rdma_rail_destroy_qp(struct rdma_rail *rail)
+{
+    struct rdma_rail **p;
+
+    if (!rail->qp)
+        return;
+    while (rdma_poll_nic(rail->nic))
+        ;
+    ibv_destroy_qp(rail->qp);
+    rail->qp = NULL;
+    while (rdma_poll_nic(rail->nic))
+        ;
+    for (p = hash_of(rail->nic, rail->qp_num); *p != rail;)
+        p = &(*p)->next_of_qp;
+    *p = rail->next_of_qp;
+    for (int i = 0; i < RDMA_CREDITS; i++)
+        if (!rail->log[i].sent)
+            rdma_request_sent(rail, &rail->log[i]);
+}
+
+bool rdma_rail_drained(const struct rdma_rail *rail, int64_t now)
+{
+    if (!rail->qp || !rail->connected || rail->nic->dead)
+        return true;
+    if (rail->sends > 0 && now < rail->broken_at + OWED_MS)
+        return false;
+    return rail->drained || now >= rail->broken_at + DRAIN_MS;
+}
+
+/* --- failing ----------------------------------------------------------------- */
+
+bool rdma_rail_is_last(const struct rdma_rail *rail)
+{
+    const struct shunt_transport_ep *ep = rail->ep;
+
+    for (int i = 0; i < ep->rails; i++)
+        if (&ep->rail[i] != rail && ep->rail[i].stage == RDMA_REACHED)
+            return false;
+    return true;
+}
+
+/* May a rail of a peer that is being connected still be reached, for the first
+ * time? */
+static bool has_hope(const struct shunt_transport_ep *ep)
+{
+    for (int i = 0; i < ep->rails; i++)
+        if (ep->rail[i].stage == RDMA_REACHED ||
+            (ep->rail[i].life == 1 && ep->rail[i].stage < RDMA_BROKEN))
+            return true;
+    return false;
+}
+
+void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    const bool reached = rail->stage == RDMA_REACHED;
+    char reason[160];
+    va_list args;
+
+    if (rail->stage >= RDMA_BROKEN || ep->broken)
+        return;
+    va_start(args, format);
+    vsnprintf(reason, sizeof(reason), format, args);
+    va_end(args);
+    rail->stage = RDMA_BROKEN;
+    rail->broken_at = rdma_now();
+    rail->failures++;
+    ctx->fencing++;
+    ctx->mending += reached;
+    rdma_rail_stop(rail);
+    if (ep->up ? rdma_rail_is_last(rail) : !has_hope(ep)) {
+        rdma_break(ep, "%s: %s", rail->nic->name, reason);
+        return;
+    }
+    if (reached) {
+        ctx->rails_lost++;
+        if (ctx->host->log)
+            ctx->host->log(SHUNT_TRANSPORT_WARN, "rdma",
+                           "rank %d: no longer over %s, but over another "
+                           "device: %s",
+                           ep->peer, rail->nic->name, reason);
+    } else if (ctx->host->log) {
+        ctx->host->log(SHUNT_TRANSPORT_DEBUG, "rdma",
+                       "rank %d: not over %s: %s", ep->peer, rail->nic->name,
+                       reason);
+    }
+    tell(rail);
+}
+
+/* Nothing comes over it any more. */
+static void fence(struct rdma_rail *rail)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+
+    rdma_rail_destroy_qp(rail);
+    if (ep->broken)
+        return;
+    rail->come[rail->life % 2] = rail->here;
+    rail->stage = RDMA_FENCED;
+    ep->ctx->fencing--;
+    ep->ctx->events++;
+}
+
+/* --- living ------------------------------------------------------------------ */
+
+/* When to try again, after failures. */
+static int64_t pause_of(const struct rdma_rail *rail)
+{
+    const int64_t most = rail->was_up ? AGAIN_MOST_MS : NEVER_MOST_MS;
+    int64_t pause = AGAIN_MS;
+
+    for (unsigned i = 1; i < rail->failures && pause < most; i++)
+        pause *= 2;
+    return pause < most ? pause : most;
+}
+
+static void begin_life(struct rdma_rail *rail)
+{
+    rail->life++;
+    rail->stage = RDMA_NEW;
+    rail->connected = rail->probed = rail->report = false;
+    rail->acked = rail->heard = rail->drained = false;
+    rail->posted = rail->told_to = rail->reported = rail->owed = 0;
+    rail->here = (struct rdma_come){.base = 0};
+    for (int i = 0; i < RDMA_CREDITS; i++)
+        rail->log[i] = (struct rdma_request){.sent = true};
+    rail->try_at = rail->life > 1 ? rdma_now() + pause_of(rail) : 0;
+}
+
+void rdma_rail_init(struct rdma_rail *rail)
+{
+    rail->life = 0;
+    begin_life(rail);
+}
+
+/* With a queue pair, if the port can be used. */
+static void say_hello(struct rdma_rail *rail, int64_t now)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+    char why[256] = "the device has failed";
+    uint32_t random[2];
+
+    if (rail->nic->dead ||
+        !rdma_port_look(ep->ctx->host, rail->nic, why, sizeof(why))) {
+        rail->failures++;
+        rail->try_at = now + pause_of(rail);
+        if (rail->life == 1)
+            rdma_rail_break(rail, "%s", why);
+        return;
+    }
+    if (!create_qp(rail) ||
+        getrandom(random, sizeof(random), 0) != sizeof(random)) {
+        rdma_rail_break(rail, "no queue pair: %s", strerror(errno));
+        return;
+    }
+    rail->nic->down = false;
+    rail->ours = (struct rdma_hello){
+        .place = rail->nic->place,
+        .inbox = (uint64_t)(uintptr_t)&ep->boxes[1],
+        .inbox_key = ep->boxes_mr[rail->nic->index]->rkey,
+        .qp = rail->qp_num,
+        .psn = rdma_bits(random[0], 24),
+        .epoch = rdma_bits(random[1], RDMA_EPOCH_BITS),
+    };
+    rail->gid_index = rail->nic->gid_index;
+    rail->stage = RDMA_HELLO;
+}
+
+static void connect_qp(struct rdma_rail *rail, int64_t now)
+{
+    int error;
+
+    rail->theirs = mail_of(rail)->hello;
+    error = rdma_qp_connect(rail);
+    rail->connected = true;
+    rail->stage = RDMA_READY;
+    rail->deadline = now + REACH_MS;
+    if (error)
+        rdma_rail_break(rail, "the queue pair cannot be connected: %s",
+                        strerror(error));
+}
+
+static void reach(struct rdma_rail *rail, int64_t now)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+    struct shunt_transport_ctx *ctx = ep->ctx;
+
+    rail->stage = RDMA_REACHED;
+    rail->failures = 0;
+    ctx->mending--;
+    ctx->retry = true;
+    if (!ep->first_up)
+        ep->first_up = now;
+    if (rail->was_up) {
+        ctx->rails_back++;
+        if (ctx->host->log)
+            ctx->host->log(SHUNT_TRANSPORT_INFO, "rdma",
+                           "rank %d: over %s again", ep->peer, rail->nic->name);
+    }
+    rail->was_up = true;
+}
+
+static void step_connecting(struct rdma_rail *rail, uint64_t theirs,
+                            int64_t now)
+{
+    if (rail->stage == RDMA_NEW && now >= rail->try_at)
+        say_hello(rail, now);
+    if (rail->stage == RDMA_HELLO &&
+        theirs >= rdma_word(rail->life, RDMA_HELLO))
+        connect_qp(rail, now);
+    if (rail->stage != RDMA_READY)
+        return;
+    if (theirs >= rdma_word(rail->life, RDMA_READY) && !rail->probed)
+        rdma_post_probe(rail);
+    if (rail->acked && rail->heard)
+        reach(rail, now);
+    else if (now > rail->deadline)
+        rdma_rail_break(rail, "nothing comes from there");
+}
+
+void rdma_rail_step(struct rdma_rail *rail, int64_t now)
+{
+    const uint64_t theirs = rdma_rail_theirs(rail);
+    const bool ended = theirs >= rdma_word(rail->life, RDMA_BROKEN);
+
+    if (rail->stage == RDMA_NEW && ended) {
+        rail->come[rail->life % 2] = rail->here; /* nothing */
+        rail->stage = RDMA_FENCED;
+    } else if (rail->stage < RDMA_BROKEN && ended) {
+        rdma_rail_break(rail, "the other side has lost it");
+    } else if (rail->stage < RDMA_REACHED) {
+        step_connecting(rail, theirs, now);
+    }
+    if (rail->ep->broken)
+        return;
+    if (rail->stage == RDMA_BROKEN && rdma_rail_drained(rail, now))
+        fence(rail);
+    if (rail->ep->broken)
+        return;
+    tell(rail);
+    if (rail->stage == RDMA_FENCED &&
+        rail->told == rdma_word(rail->life, RDMA_FENCED) &&
+        theirs >= rdma_word(rail->life, RDMA_FENCED)) {
+        rdma_settle(rail, &mail_of(rail)->come[rail->life % 2]);
+        begin_life(rail);
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What was sent over a rail that failed.
+ *
+ * When the peer has told what has come, it is certain of each request: nothing more
+ * comes over that rail (rail.c). What has not come is sent again, before anything
+ * else is; so its number is at most that of the credits of all rails. A record is
+ * still in the mirror, and the memory of a fragment is still lent. What a report
+ * told is reported anew.
+ */
+#include <stdlib.h>
+
+#include "transports/rdma/rdma.h"
+
+static bool has_come(const struct rdma_come *come, uint32_t number)
+{
+    const uint32_t behind = number - come->base;
+
+    if ((int32_t)behind < 0)
+        return true;
+    return behind < RDMA_CREDITS && (come->beyond >> behind & 1);
+}
+
+void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+
+    if (!ep->again)
+        ep->again =
+            calloc((size_t)ep->rails * RDMA_CREDITS, sizeof(*ep->again));
+    if (!ep->again) {
+        rdma_break(ep, "out of memory");
+        return;
+    }
+    for (; rail->told_to != rail->posted; rail->told_to++) {
+        struct rdma_request *request = &rail->log[rail->told_to % RDMA_CREDITS];
+
+        if (has_come(come, rail->told_to))
+            rdma_request_told(rail, request);
+        else if (request->kind == RDMA_REPORT)
+            ep->refused = ep->refused || request->refused;
+        else
+            ep->again[ep->again_count++] = *request;
+    }
+    for (int i = 0; i < ep->rails; i++)
+        ep->rail[i].report = true; /* in place of those that were lost */
+    ep->ctx->retry = true;
+}
+
+static enum shunt_status send_again(struct shunt_transport_ep *ep,
+                                    const struct rdma_request *request)
+{
+    struct rdma_rail *rail = request->kind == RDMA_RECORD
+                                 ? rdma_rail_for_record(ep)
+                                 : rdma_rail_for_fragment(request->large);
+
+    if (!rail)
+        return SHUNT_IN_PROGRESS;
+    if (request->kind == RDMA_RECORD)
+        return rdma_repost_record(rail, request);
+    return rdma_post_fragment(rail, request->large, request->offset,
+                              request->bytes);
+}
+
+bool rdma_replay(struct shunt_transport_ep *ep)
+{
+    while (ep->again_count && !ep->broken) {
+        if (send_again(ep, &ep->again[ep->again_count - 1]))
+            return false;
+        ep->again_count--;
+        ep->ctx->replayed++;
+    }
+    if (ep->again && !ep->again_count) {
+        free(ep->again);
+        ep->again = NULL;
+    }
+    return !ep->broken;
+}
