@@ -72,6 +72,12 @@ void case_rdma_request_fails(struct rank *r);
 void case_rdma_post_fails(struct rank *r);
 void case_rdma_qp_fails(struct rank *r);
 void case_rdma_device_fails(struct rank *r);
+void case_rdma_rails(struct rank *r);
+void case_rdma_rails_lend(struct rank *r);
+void case_rdma_rails_gone(struct rank *r);
+void case_rdma_rail_dies(struct rank *r);
+void case_rdma_requests_replayed(struct rank *r);
+void case_rdma_choice(struct rank *r);
 
 /* case_shm.c: what only shm has, */
 void case_shm_strangers(struct rank *r);

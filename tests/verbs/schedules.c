@@ -2,13 +2,17 @@
 /*
  * Random schedules of puts and signals, between two ranks, both ways:
  *
- *     schedules [--messages N] [--seed S] [TRANSPORT]
+ *     schedules [--messages N] [--seed S] [--outages N] [TRANSPORT]
  *
  * A message is a put of random size, on one of 8 channels, with a signal; or two
  * puts to the same bytes, of which the second has the signal and the right
  * contents. Up to DEPTH messages of a channel are under way. Each rank looks at the
  * transport at random moments, sends in bursts, and sometimes does nothing for a
  * while. Every signal must come once, in order, and not before all of its payload.
+ *
+ * --outages: meanwhile rails fail, so often (outages.h); the ranks put until all of
+ * them have been, however many messages that takes. Without it, several rails must
+ * carry about as many bytes.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -17,12 +21,14 @@
 #include <unistd.h>
 
 #include "tests/transports/world.h"
+#include "tests/verbs/outages.h"
 
 #define CHANNELS 8
 #define DEPTH 4
 #define LARGEST ((size_t)600 << 10)
 
 static uint64_t messages = 4000, first_seed = 1;
+static int outages;
 
 /* Everything about message `k` of a channel follows from its number. */
 struct message {
@@ -71,6 +77,7 @@ struct way {
     struct shunt_transport_reg *source_reg; /* of one half of the channels */
     uint64_t sent[CHANNELS], seen[CHANNELS];
     uint64_t done; /* messages sent, of all channels */
+    bool stop;
 };
 
 static size_t place(int channel, uint64_t k)
@@ -162,8 +169,44 @@ static uint64_t total(const uint64_t *all)
     return sum;
 }
 
+/* The bytes that each device has carried are about the same. */
+static void check_balance(struct rank *r)
+{
+    struct shunt_transport_counter all[16];
+    const size_t count = r->t->counters(r->ctx, all, 16);
+    uint64_t least = UINT64_MAX, most = 0;
+
+    for (size_t i = 0; i < count && i < 16; i++) {
+        if (strncmp(all[i].name, "bytes by ", 9) != 0)
+            continue;
+        least = all[i].value < least ? all[i].value : least;
+        most = all[i].value > most ? all[i].value : most;
+    }
+    CHECK(r, most == 0 || (double)least >= 0.9 * (double)most,
+          "a device carried %llu bytes, another %llu",
+          (unsigned long long)least, (unsigned long long)most);
+}
+
+/* How many messages the other rank sends; it says so when it is done. */
+static bool is_over(struct rank *r, struct way *way, struct outages *o)
+{
+    atomic_int *sent = r->board->flags + 4;
+    int theirs;
+
+    if (!outages)
+        return way->done >= messages && total(way->seen) >= messages;
+    if (!way->stop && outages_step(r, o)) {
+        way->stop = true;
+        atomic_store(&sent[r->rank], (int)way->done + 1);
+    }
+    outages_step(r, o);
+    theirs = atomic_load(&sent[1 - r->rank]);
+    return way->stop && theirs && total(way->seen) + 1 >= (uint64_t)theirs;
+}
+
 static void run(struct rank *r)
 {
+    struct outages o = {.wanted = outages};
     struct way *way = calloc(1, sizeof(*way));
     double deadline = world_now() + world_patience;
     struct shunt_transport_memory memory = {.bytes = PLACES, .fd = -1};
@@ -178,14 +221,15 @@ static void run(struct rank *r)
            r->t->reg(r->ctx, &memory, key, &len, &way->source_reg));
     window_create(r, &way->w, PLACES + 16 * CHANNELS);
     r->random += first_seed;
-    while (way->done < messages || total(way->seen) < messages) {
+    while (!is_over(r, way, &o)) {
         const uint64_t before = way->done + total(way->seen);
 
         for (uint64_t i = world_random(r) % 12; i > 0; i--) {
             const int c = (int)(world_random(r) % CHANNELS);
             const uint64_t acked = word_load(window_word(&way->w, ack_at(c)));
 
-            if (way->done < messages && way->sent[c] - acked < DEPTH)
+            if ((outages ? !way->stop : way->done < messages) &&
+                way->sent[c] - acked < DEPTH)
                 send_one(r, way, c);
         }
         for (uint64_t i = world_random(r) % 3; i > 0; i--)
@@ -207,6 +251,16 @@ static void run(struct rank *r)
     for (int c = 0; c < CHANNELS; c++)
         CHECK(r, word_load(window_word(&way->w, signal_at(c))) == way->seen[c],
               "channel %d: one more signal", c);
+    if (outages)
+        fprintf(stderr,
+                "# rank %d: %llu messages; %llu rails lost, %llu back, at the "
+                "latest after %.2f s; %llu requests sent again\n",
+                r->rank, (unsigned long long)way->done,
+                (unsigned long long)outages_counter(r, "rails lost"),
+                (unsigned long long)outages_counter(r, "rails back"), o.longest,
+                (unsigned long long)outages_counter(r, "sent again"));
+    else if (strcmp(r->t->name, "rdma") == 0)
+        check_balance(r);
     r->t->dereg(r->ctx, way->source_reg);
     window_destroy(r, &way->w);
     free(way->source);
@@ -224,10 +278,12 @@ int main(int argc, char **argv)
             messages = strtoull(argv[++i], NULL, 10);
         else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
             first_seed = strtoull(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--outages") && i + 1 < argc)
+            outages = atoi(argv[++i]);
         else
             name = argv[i];
     }
-    world_patience = 10 + (double)messages / 1000;
+    world_patience = 10 + (double)messages / 1000 + outages / 20;
     const struct shunt_transport *t = world_find(name);
 
     if (!t) {
@@ -235,8 +291,11 @@ int main(int argc, char **argv)
         return 1;
     }
     ok = world_run(&c, t, "", 2, false);
-    printf("%sok 1 - %s: %llu messages each way, seed %llu\n1..1\n",
-           ok ? "" : "not ", name, (unsigned long long)messages,
-           (unsigned long long)first_seed);
+    printf("%sok 1 - %s: ", ok ? "" : "not ", name);
+    if (outages)
+        printf("%d outages", outages);
+    else
+        printf("%llu messages each way", (unsigned long long)messages);
+    printf(", seed %llu\n1..1\n", (unsigned long long)first_seed);
     return !ok;
 }

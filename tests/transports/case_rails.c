@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Conformance: the rails of rdma, between two ranks with two devices each, which are
+ * those of the stand-in for libibverbs (tests/verbs); without it, the cases pass.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/transports/cases.h"
+#include "tests/verbs/outages.h"
+
+#define LARGE ((size_t)3 << 20)
+#define SMALL ((size_t)512)
+#define PUTS 16
+
+static bool open_with(struct rank *r, const char *words)
+{
+    if (!getenv("SHUNT_TEST_VERBS"))
+        return false;
+    setenv("SHUNT_TEST_VERBS", words, 1);
+    world_open(r);
+    return true;
+}
+
+/* Of put `k`. */
+static uint64_t contents(uint64_t k, size_t i)
+{
+    return (k + 1) * 1000003 + i;
+}
+
+static size_t bytes_of(uint64_t k)
+{
+    return k % 4 == 3 ? LARGE : SMALL;
+}
+
+/* Rank 0 puts, each after the one before has been found right by rank 1, which
+ * progress()es only then; `at_half` is called when put PUTS / 2 is under way. */
+static void put_all(struct rank *r, struct window *w,
+                    void (*at_half)(struct rank *r))
+{
+    uint64_t *source = malloc(LARGE);
+
+    CHECK(r, source, "no memory");
+    for (uint64_t k = 0; k < PUTS; k++) {
+        const size_t bytes = bytes_of(k);
+        unsigned pending = 0;
+        struct shunt_transport_put put = {
+            .local = source,
+            .remote = w->remote[1],
+            .bytes = bytes,
+            .signal = w->remote[1],
+            .signal_offset = LARGE,
+            .signal_value = k + 1,
+            .pending = k % 4 == 3 ? &pending : NULL,
+        };
+
+        if (r->rank == 1) {
+            const uint64_t *there = (const uint64_t *)(void *)w->addr;
+
+            UNTIL(r, word_load(window_word(w, LARGE)) == k + 1);
+            for (size_t i = 0; i < bytes / 8; i++)
+                CHECK(r, there[i] == contents(k, i), "put %d, word %zu", (int)k,
+                      i);
+            world_signal(r, w, 0, LARGE, k + 1, 0);
+            continue;
+        }
+        for (size_t i = 0; i < bytes / 8; i++)
+            source[i] = contents(k, i);
+        world_put(r, 1, &put);
+        if (k == PUTS / 2 + 1 && at_half)
+            at_half(r);
+        UNTIL(r, word_load(window_word(w, LARGE)) == k + 1);
+        UNTIL(r, pending == 0);
+    }
+    UNTIL(r, r->t->flush(r->eps[!r->rank]) == SHUNT_OK);
+    world_barrier(r);
+    CHECK(r, r->rank == 0 || word_load(window_word(w, LARGE)) == PUTS,
+          "one more signal");
+    free(source);
+}
+
+/* Both carry what is put. */
+void case_rdma_rails(struct rank *r)
+{
+    struct window w;
+    double one, other;
+
+    if (!open_with(r, "nasty,devices=2"))
+        return;
+    CHECK(r, outages_counter(r, "rails") == 2, "there are not two rails");
+    window_create(r, &w, LARGE + 8);
+    put_all(r, &w, NULL);
+    if (r->rank == 0) {
+        one = (double)outages_counter(r, "bytes by mean0:1");
+        other = (double)outages_counter(r, "bytes by mean1:1");
+        CHECK(r, one > 0.9 * other && other > 0.9 * one,
+              "%.0f bytes went over the first, %.0f over the second", one,
+              other);
+    }
+    window_destroy(r, &w);
+    world_close(r);
+}
+
+/* What is lent for puts comes back, in whatever order their requests and the reports
+ * of the other side's come, and nothing else follows. */
+void case_rdma_rails_lend(struct rank *r)
+{
+    const size_t bytes = 100000;
+    unsigned char *source = calloc(1, bytes);
+    struct window w;
+
+    CHECK(r, source, "no memory");
+    if (!open_with(r, "nasty,devices=2")) {
+        free(source);
+        return;
+    }
+    window_create(r, &w, bytes);
+    for (int i = 0; i < 300; i++) {
+        unsigned pending = 0;
+
+        for (int k = 0; k < 4; k++)
+            world_put(r, !r->rank,
+                      &(struct shunt_transport_put){
+                          .local = source,
+                          .remote = w.remote[!r->rank],
+                          .bytes = k % 2 ? 64 : bytes,
+                          .pending = k % 2 ? NULL : &pending,
+                      });
+        UNTIL(r, pending == 0);
+        world_barrier(r);
+    }
+    window_destroy(r, &w);
+    world_close(r);
+    free(source);
+}
+
+static void kill_device(struct rank *r)
+{
+    outages_do(r, 0, "fatal");
+}
+
+/* A device fails for good: its rail does not come back, and nothing is missing. */
+void case_rdma_rail_dies(struct rank *r)
+{
+    struct window w;
+
+    if (!open_with(r, "nasty,devices=2,ghosts"))
+        return;
+    window_create(r, &w, LARGE + 8);
+    put_all(r, &w, kill_device);
+    CHECK(r, outages_counter(r, "rails") == 1, "the rail is not down");
+    CHECK(r, outages_counter(r, "rails lost") == 1, "it was not lost once");
+    window_destroy(r, &w);
+    world_close(r);
+}
+
+/* Both take half a second where nothing else runs, and more beside other tests. */
+enum { SOON_S = 5 };
+
+/* All rails go down while a put is under way: both ranks hear of it in time, and
+ * why. */
+void case_rdma_rails_gone(struct rank *r)
+{
+    unsigned char *source = calloc(1, LARGE);
+    const struct shunt_transport_put nothing = {.bytes = 0};
+    unsigned pending = 0;
+    double start;
+    struct window w;
+
+    CHECK(r, source, "no memory");
+    if (!open_with(r, "rc,devices=2")) {
+        free(source);
+        return;
+    }
+    window_create(r, &w, LARGE);
+    if (r->rank == 0) {
+        const struct shunt_transport_put put = {
+            .local = source,
+            .remote = w.remote[1],
+            .bytes = LARGE,
+            .pending = &pending,
+        };
+
+        for (int i = 0; i < 4; i++)
+            world_put(r, 1, &put);
+        outages_do(r, 0, "down");
+        outages_do(r, 1, "down");
+    }
+    world_barrier(r);
+    start = world_now();
+    UNTIL(r, !r->t->alive(r->eps[!r->rank]));
+    CHECK(r, world_now() - start < SOON_S, "after %.2f s", world_now() - start);
+    CHECK(r, !r->t->left(r->eps[!r->rank]), "it has not left");
+    EXPECT(r, SHUNT_ERR_PEER, r->t->put(r->eps[!r->rank], &nothing));
+    CHECK(r, strstr(r->t->error(r->ctx), r->rank ? "rank 0" : "rank 1"), "%s",
+          r->t->error(r->ctx));
+    /* Why, or that the other side has said so first. */
+    CHECK(r,
+          r->rank == 1 || strstr(r->t->error(r->ctx), "mean") ||
+              strstr(r->t->error(r->ctx), "connection broke"),
+          "%s", r->t->error(r->ctx));
+    EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[!r->rank], true));
+    CHECK(r, pending == 0, "%u puts need their memory", pending);
+    world_barrier(r);
+    start = world_now();
+    r->t->close(r->ctx);
+    r->ctx = NULL;
+    CHECK(r, world_now() - start < SOON_S, "close() took %.1f s",
+          world_now() - start);
+    free(source);
+}
+
+/* Each of the first requests of rank 0, and each of the first that come to rank 1,
+ * completes in error once: records, fragments and reports, and those by which rails
+ * are connected. */
+void case_rdma_requests_replayed(struct rank *r)
+{
+    static const char *const ways[2] = {"error", "receive"};
+
+    if (!getenv("SHUNT_TEST_VERBS"))
+        return;
+    setenv("SHUNT_TEST_VERBS", "srd,devices=2", 1);
+    for (int way = 0; way < 2; way++) {
+        for (int n = 1; n < 24; n++) {
+            char word[32];
+            struct window w;
+
+            snprintf(word, sizeof(word), "%s=%d", ways[way],
+                     r->rank == way ? n : 0);
+            outages_do(r, 0, word);
+            world_open(r);
+            window_create(r, &w, LARGE + 8);
+            put_all(r, &w, NULL);
+            window_destroy(r, &w);
+            world_close(r);
+        }
+    }
+}
+
+/* SHUNT_RDMA_DEVICE chooses, in its order; and why others are not used is said. */
+void case_rdma_choice(struct rank *r)
+{
+    struct shunt_transport_estimate estimate;
+    char why[1024];
+
+    if (!open_with(r, "devices=6"))
+        return;
+    CHECK(r, outages_counter(r, "rails") == 4, "there are not four rails");
+    EXPECT(r, SHUNT_OK, r->t->probe(&world_host, &estimate, why, sizeof(why)));
+    CHECK(r, strstr(why, "mean3, port 1, GID 2; not used: mean4:1: 4 are used"),
+          "%s", why);
+    world_close(r);
+    setenv("SHUNT_RDMA_DEVICE", "mean5,none,mean1:1,mean2:3", 1);
+    world_open(r);
+    CHECK(r, outages_counter(r, "rails") == 2, "there are not two rails");
+    outages_counter(r, "bytes by mean5:1");
+    outages_counter(r, "bytes by mean1:1");
+    EXPECT(r, SHUNT_OK, r->t->probe(&world_host, &estimate, why, sizeof(why)));
+    CHECK(r,
+          strstr(why, "mean5, port 1, GID 2; mean1, port 1") &&
+              strstr(why, "no device none") && strstr(why, "no port 3"),
+          "%s", why);
+    world_close(r);
+    setenv("SHUNT_RDMA_DEVICE", "none", 1);
+    EXPECT(r, SHUNT_ERR_UNSUPPORTED,
+           r->t->probe(&world_host, &estimate, why, sizeof(why)));
+    CHECK(r, strstr(why, "no device none (SHUNT_RDMA_DEVICE)"), "%s", why);
+}

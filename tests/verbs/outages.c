@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rails that fail at random moments: outages.h. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/verbs/now.h"
+#include "tests/verbs/outages.h"
+
+/* An issue's demand. */
+#define BACK_S 5.0
+
+/* The board's flags: how many have been; and the rails that each rank has. */
+enum { DONE, RAILS_OF_0 };
+
+uint64_t outages_counter(struct rank *r, const char *name)
+{
+    struct shunt_transport_counter all[16];
+    const size_t count = r->t->counters(r->ctx, all, 16);
+
+    for (size_t i = 0; i < count && i < 16; i++)
+        if (!strcmp(all[i].name, name))
+            return all[i].value;
+    FAIL(r, "there is no counter %s", name);
+}
+
+/* Where devices are in rdma-vm: `nics` pulls the cable. */
+static const char *nics_command(void)
+{
+    return getenv("SHUNT_TEST_NICS");
+}
+
+static void do_by_nics(struct rank *r, int device, const char *what)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command), "%s %s rxe%d%d", nics_command(), what,
+             r->rank, device);
+    if (system(command))
+        FAIL(r, "%s", command);
+}
+
+void outages_do(struct rank *r, int device, const char *what)
+{
+    void *library = NULL;
+    int (*verbs)(int, const char *) = NULL;
+
+    if (nics_command()) {
+        do_by_nics(r, device, what);
+        return;
+    }
+    library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (library)
+        *(void **)&verbs = dlsym(library, "verbs_do");
+    if (!verbs)
+        FAIL(r, "libibverbs is not the stand-in");
+    if (verbs(device, what))
+        FAIL(r, "%s: there is no device %d", what, device);
+    dlclose(library);
+}
+
+static const char *kind_of(uint64_t random)
+{
+    return nics_command() ? "down"
+           : random < 45  ? "qp"
+           : random < 75  ? "down"
+           : random < 95  ? "gid"
+                          : "lossy"; /* takes as long as a NIC tries */
+}
+
+/* Is this failure ours to make? */
+static bool is_ours(const struct rank *r, int done)
+{
+    return (int)((unsigned)done * 2654435761u >> 16 & 1) == r->rank;
+}
+
+static void begin(struct rank *r, struct outages *o)
+{
+    const char *kind = kind_of(world_random(r) % 100);
+
+    o->device = (int)(world_random(r) % (uint64_t)o->rails);
+    o->lost = outages_counter(r, "rails lost");
+    o->since = world_now();
+    o->over = 0;
+    outages_do(r, o->device, kind);
+    if (strcmp(kind, "down") != 0 && strcmp(kind, "lossy") != 0)
+        o->over = o->since;
+}
+
+/* One that we have made. */
+static void follow(struct rank *r, struct outages *o, bool all_back)
+{
+    const double now = world_now();
+    const bool seen = outages_counter(r, "rails lost") > o->lost;
+
+    CHECK(r, seen || now < o->since + BACK_S, "device %d: nobody noticed",
+          o->device);
+    if (!o->over && seen && world_random(r) % 16 == 0) {
+        outages_do(r, o->device, "up");
+        o->over = world_now();
+    }
+    if (!o->over || !seen)
+        return;
+    CHECK(r, now < o->over + BACK_S, "device %d: not used again", o->device);
+    if (!all_back)
+        return;
+    if (now - o->over > o->longest)
+        o->longest = now - o->over;
+    o->device = -1;
+    atomic_fetch_add(&r->board->flags[DONE], 1);
+}
+
+bool outages_step(struct rank *r, struct outages *o)
+{
+    atomic_int *flags = r->board->flags;
+    const int rails = (int)outages_counter(r, "rails");
+    const int done = atomic_load(&flags[DONE]);
+    bool all_back;
+
+    atomic_store(&flags[RAILS_OF_0 + r->rank], rails);
+    if (!o->rails) {
+        o->rails = rails;
+        o->device = -1;
+        CHECK(r, rails > 1, "there is only one rail");
+    }
+    all_back = rails == o->rails &&
+               atomic_load(&flags[RAILS_OF_0 + 1 - r->rank]) == rails;
+    if (o->device >= 0) {
+        follow(r, o, all_back);
+        return false;
+    }
+    if (done >= o->wanted)
+        return all_back;
+    if (!is_ours(r, done) || !all_back)
+        return false;
+    if (o->before-- > 0)
+        return false;
+    o->before = (int)(world_random(r) % 300);
+    begin(r, o);
+    return false;
+}
