@@ -127,6 +127,8 @@ void case_brief_withdrawn(struct rank *r)
     unsigned char *memory = malloc(bytes), *source = malloc(bytes);
     struct shunt_transport_remote *remote;
     struct shunt_transport_reg *reg;
+    struct shunt_transport_put put;
+    enum shunt_status st;
     unsigned pending = 0;
 
     if (all_can(r)) {
@@ -140,13 +142,16 @@ void case_brief_withdrawn(struct rank *r)
         if (r->t->let_go)
             EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[!r->rank], false));
         world_barrier(r);
-        world_put(r, !r->rank,
-                  &(struct shunt_transport_put){
-                      .local = source,
-                      .remote = remote,
-                      .bytes = bytes,
-                      .pending = &pending,
-                  });
+        put = (struct shunt_transport_put){
+            .local = source,
+            .remote = remote,
+            .bytes = bytes,
+            .pending = &pending,
+        };
+        /* Where that ends the connection, the other rank's may have done so. */
+        UNTIL(r, (st = r->t->put(r->eps[!r->rank], &put)) != SHUNT_IN_PROGRESS);
+        CHECK(r, st == SHUNT_OK || st == SHUNT_ERR_PEER, "%s",
+              r->t->error(r->ctx));
         UNTIL(r, pending == 0);
         UNTIL(r, r->t->flush(r->eps[!r->rank]) != SHUNT_IN_PROGRESS);
         world_barrier(r);
