@@ -7,6 +7,7 @@
 
 #include "perf/engine.h"
 #include "perf/group.h"
+#include "perf/messenger.h"
 #include "perf/net.h"
 #include "perf/options.h"
 #include "perf/sample.h"
@@ -19,6 +20,7 @@ struct perf_contest {
     const struct perf_group *group;
     struct perf_link link;                        /* several hosts */
     const struct perf_engine *engine[PERF_ROLES]; /* NULL: not measured */
+    const struct perf_messenger *raw;             /* the peer of put, or NULL */
 };
 
 #endif

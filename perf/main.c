@@ -25,6 +25,7 @@
 #include "perf/pair.h"
 #include "perf/perf.h"
 #include "perf/perf_config.h"
+#include "perf/put.h"
 #include "perf/table.h"
 #include "perf/wire.h"
 
@@ -59,29 +60,45 @@ void *perf_alloc(size_t bytes)
     return p;
 }
 
-/* In our folder if just built, else where it is installed. */
+/* The symbol of a module, in our folder if just built, else where it is installed.
+ * Without the file: `without` says what to do. Its first member is its abi. */
+static const void *load(const char *peer, const char *file, const char *symbol,
+                        int abi, int flags, const char *without)
+{
+    char path[PATH_MAX + 64];
+
+    snprintf(path, sizeof(path), "%s/%s", perf_program_folder(), file);
+    if (access(path, R_OK) != 0)
+        snprintf(path, sizeof(path), "%s/%s", PERF_MODULE_DIR, file);
+    if (access(path, R_OK) != 0)
+        perf_die(PERF_EXIT_USAGE, "--peer %s: this shunt-perf was built %s",
+                 peer, without);
+    void *handle = dlopen(path, RTLD_NOW | flags);
+    if (!handle)
+        perf_die(PERF_EXIT_FAILED, "--peer %s: %s", peer, dlerror());
+    const int *module = dlsym(handle, symbol);
+    if (!module || *module != abi)
+        perf_die(PERF_EXIT_FAILED,
+                 "--peer %s: %s is not of this shunt-perf; install it again",
+                 peer, path);
+    return module;
+}
+
 const struct perf_module *perf_load_mpi(void)
 {
-    char path[PATH_MAX + 32];
-
-    snprintf(path, sizeof(path), "%s/" PERF_MODULE_FILE, perf_program_folder());
-    if (access(path, R_OK) != 0)
-        snprintf(path, sizeof(path), "%s/" PERF_MODULE_FILE, PERF_MODULE_DIR);
-    if (access(path, R_OK) != 0)
-        perf_die(PERF_EXIT_USAGE,
-                 "--peer mpi: this shunt-perf was built without MPI; install "
-                 "Open MPI or MPICH (libopenmpi-dev, libmpich-dev) and build "
-                 "with -Dmpi=enabled");
     /* RTLD_GLOBAL, because MPI loads components that need its symbols. */
-    void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (!handle)
-        perf_die(PERF_EXIT_FAILED, "--peer mpi: %s", dlerror());
-    const struct perf_module *module = dlsym(handle, "perf_mpi_module");
-    if (!module || module->abi != PERF_MODULE_ABI)
-        perf_die(PERF_EXIT_FAILED,
-                 "--peer mpi: %s is not of this shunt-perf; install it again",
-                 path);
-    return module;
+    return load("mpi", "shunt-perf-mpi.so", "perf_mpi_module", PERF_MODULE_ABI,
+                RTLD_GLOBAL,
+                "without MPI; install Open MPI or MPICH (libopenmpi-dev, "
+                "libmpich-dev) and build with -Dmpi=enabled");
+}
+
+static const struct perf_messenger *load_verbs(void)
+{
+    return load("verbs", "shunt-perf-verbs.so", "perf_verbs_module",
+                PERF_MESSENGER_ABI, 0,
+                "without libibverbs; install libibverbs-dev and build with "
+                "-Drdma=enabled");
 }
 
 static const char *pin(const struct perf_options *o)
@@ -137,11 +154,14 @@ int main(int argc, char **argv)
     struct perf_options options, one;
     const struct perf_module *module = NULL;
     const struct perf_engine *ours = NULL, *peer = NULL;
+    const struct perf_messenger *raw = NULL;
     struct perf_settings settings = {.options = &options, .group = &group};
 
     perf_options_parse(&options, argc, argv);
     if (options.peer == PERF_PEER_MPI)
         module = perf_load_mpi();
+    if (options.peer == PERF_PEER_VERBS)
+        raw = load_verbs();
     perf_births(&options);
     perf_launch(&options, argv);
     /* Read when the communicator is made. */
@@ -167,6 +187,8 @@ int main(int argc, char **argv)
     } else if (options.peer == PERF_PEER_MEMCPY) {
         peer = &perf_engine_memcpy;
         settings.peer = "memcpy, one core for each rank, all at once";
+    } else if (raw) {
+        settings.peer = "libibverbs, a queue pair of its own, in turns";
     }
 
     const struct perf_contest contest = {
@@ -174,6 +196,7 @@ int main(int argc, char **argv)
         .group = &group,
         .link = settings.link,
         .engine = {ours, peer, options.link ? &perf_engine_link : NULL},
+        .raw = raw,
     };
     perf_table_open(&settings);
     for (int i = 0; i < options.nops; i++) {
@@ -189,6 +212,8 @@ int main(int argc, char **argv)
             perf_fused(&contest);
         else if (one.op == PERF_COPY)
             perf_copy(&contest);
+        else if (one.op == PERF_PUT)
+            perf_put(&contest);
         else
             perf_coll(&contest);
     }

@@ -272,10 +272,24 @@ static void add_copy(struct perf_record *r, const struct perf_row *row)
     r->skip = false;
 }
 
+static void add_put(struct perf_record *r, const struct perf_row *row)
+{
+    static const struct perf_row_put none;
+    const struct perf_row_put *p = row->put ? row->put : &none;
+    const struct number all[] = {
+        {"requests", p->requests >= 0, p->requests},
+        {"peer_requests", p->peer_requests >= 0, p->peer_requests},
+    };
+
+    r->skip = !row->put;
+    add_numbers(r, "put_", all, sizeof(all) / sizeof(*all));
+    r->skip = false;
+}
+
 static void add_times(struct perf_record *r, const struct perf_row *row,
                       double ratio)
 {
-    static const char *const peers[] = {"none", "mpi", "memcpy"};
+    static const char *const peers[] = {"none", "mpi", "memcpy", "verbs"};
     bool ours = row->has[PERF_OURS], peer = row->has[PERF_PEER];
     double bytes = (double)row->bytes, us = row->times[PERF_OURS].median;
 
@@ -382,6 +396,7 @@ bool perf_objects_row(const struct perf_row *row, double ratio)
     add_layer(&r, row);
     add_parts(&r, row);
     add_copy(&r, row);
+    add_put(&r, row);
     add_settings(&r);
     if (json) {
         perf_record_json(json, &r);

@@ -29,6 +29,7 @@ static const struct cli_name ops[] = {
     {"gemm-rs", PERF_GEMM_RS},
     {"ag-gemm", PERF_AG_GEMM},
     {"copy", PERF_COPY},
+    {"put", PERF_PUT},
     {NULL, 0},
 };
 
@@ -51,11 +52,9 @@ static const struct cli_name mems[] = {
 };
 
 static const struct cli_name peers[] = {
-    {"none", PERF_PEER_NONE},
-    {"mpi", PERF_PEER_MPI},
-    {"memcpy", PERF_PEER_MEMCPY},
-    {"link", PERF_PEER_LINK},
-    {NULL, 0},
+    {"none", PERF_PEER_NONE},     {"mpi", PERF_PEER_MPI},
+    {"memcpy", PERF_PEER_MEMCPY}, {"verbs", PERF_PEER_VERBS},
+    {"link", PERF_PEER_LINK},     {NULL, 0},
 };
 
 static const struct cli_name partials[] = {
@@ -206,7 +205,7 @@ static bool take_peers(void *object, const char *given, struct cli_line *line)
         if (peer == PERF_PEER_LINK)
             o->link = true;
         else if (o->peer != PERF_PEER_NONE)
-            return cli_wrong(line, "--peer: one of mpi and memcpy");
+            return cli_wrong(line, "--peer: one of mpi, memcpy and verbs");
         else
             o->peer = (enum perf_peer)peer;
     }
@@ -242,6 +241,7 @@ static bool take_ops(struct perf_options *o, const char *given,
 enum { ALIKE, OWN };
 
 #define MILLION 1e6
+#define PUT_END ((size_t)4 << 20)
 #define AT(field) CLI_AT(struct perf_options, field)
 #define HEADING(text) .kind = CLI_HEADING, .help = text
 
@@ -371,7 +371,8 @@ static const struct cli_row rows[] = {
     {HEADING("Measuring:")},
     {"peer", 0, "PEER", CLI_CALL,
      "mpi, memcpy or none (none); and link: plain TCP streams of the bytes "
-     "that must travel between the hosts; mpi,link for both",
+     "that must travel between the hosts; mpi,link for both; verbs, for put: "
+     "libibverbs with nothing around it",
      .take = take_peers},
     {"only-peer", 0, NULL, CLI_FLAG, "the peer alone, without Shunt",
      AT(only_peer)},
@@ -456,6 +457,14 @@ static const struct cli_program program = {
         "  ag-gemm     an all-gather fused with a matrix product\n"
         "  copy        copies by a copy engine, in one process, beside "
         "memcpy()\n"
+        "  put         puts with a signal by the transport between two ranks: "
+        "a "
+        "ping-pong\n"
+        "              (half a round trip), and put-stream, one message among "
+        "many. Beside\n"
+        "              them --peer verbs, a queue pair with one write with an "
+        "immediate\n"
+        "              a message (put-stream: plain writes)\n"
         "Several, with commas between them, are measured one after the other "
         "by\n"
         "the same ranks, each with a table of its own.\n",
@@ -568,7 +577,7 @@ static const struct cli_program program = {
         "128\n"
         "  shunt-run --hosts a,b -n 1 shunt-perf moe-layer --ratio 0.8 "
         "--tokens 1024\n"
-        "  shunt-perf copy\n"
+        "  shunt-perf put --ranks 2 -e 64k\n"
         "  shunt-perf copy -b 256k -e 16m --cache warm --engine dma --json\n"
         "  shunt-perf alltoallv --ranks 2 --peer mpi --overlap=8 -b 64k\n"
         "  shunt-perf alltoallv --ranks 2 -e 4k --time 0.1 --repeat-births 9\n"
@@ -593,6 +602,13 @@ struct perf_options perf_options_of(const struct perf_options *all, int i)
             o.begin = o.end < 4096 ? o.end : 4096;
         if (!o.given.factor)
             o.factor = 4;
+    }
+    if (o.op == PERF_PUT) {
+        o.dtype = SHUNT_U8;
+        if (!o.given.end)
+            o.end = o.begin > PUT_END ? o.begin : PUT_END;
+        if (!o.given.factor)
+            o.factor = 8;
     }
     if (perf_op_has_experts(o.op)) {
         if (!o.dtype)
@@ -626,6 +642,7 @@ void perf_options_parse(struct perf_options *o, int argc, char **argv)
     if (!take_ops(o, argv[line.operands], &line))
         cli_usage_error(&program, line.why);
     o->given.begin = line.given & cli_bit(&program, "begin");
+    o->given.end = line.given & cli_bit(&program, "end");
     o->given.factor = line.given & cli_bit(&program, "factor");
     o->given.warmup = line.given & cli_bit(&program, "warmup");
     o->given.parts = line.given & cli_bit(&program, "parts");

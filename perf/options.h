@@ -25,6 +25,7 @@ enum perf_peer {
     PERF_PEER_NONE,
     PERF_PEER_MPI,
     PERF_PEER_MEMCPY,
+    PERF_PEER_VERBS,
     PERF_PEER_LINK, /* only in the command line: options.link */
 };
 enum perf_pin { PERF_PIN_AUTO, PERF_PIN_YES, PERF_PIN_NO };
@@ -48,7 +49,7 @@ struct perf_options {
     size_t begin, end; /* bytes */
     double factor;     /* > 1 */
     struct {
-        bool begin, factor, warmup, parts;
+        bool begin, end, factor, warmup, parts;
     } given;
     enum shunt_dtype dtype;
     enum shunt_op reduce;

@@ -27,7 +27,7 @@ void perf_options_check_op(const struct perf_options *o)
                  perf_op_name(o->op));
     if (o->in_place && (o->op == PERF_BARRIER || o->op == PERF_BROADCAST ||
                         perf_op_is_moe(o->op) || perf_op_is_fused(o->op) ||
-                        o->op == PERF_COPY))
+                        o->op == PERF_COPY || o->op == PERF_PUT))
         perf_die(PERF_EXIT_USAGE,
                  "--in-place: %s has no input apart from its output",
                  perf_op_name(o->op));
@@ -51,6 +51,16 @@ void perf_options_check_op(const struct perf_options *o)
         perf_die(PERF_EXIT_USAGE,
                  "copy is compared with memcpy() in malloc memory: it takes "
                  "neither --peer, --overlap nor --mem window");
+    if (o->op == PERF_PUT &&
+        ((o->peer != PERF_PEER_NONE && o->peer != PERF_PEER_VERBS) || o->link ||
+         o->overlap || o->only_peer))
+        perf_die(PERF_EXIT_USAGE,
+                 "put is compared with --peer verbs alone: it takes neither "
+                 "another peer, --only-peer nor --overlap");
+    if (o->op == PERF_PUT && o->begin == 0)
+        perf_die(PERF_EXIT_USAGE, "-b: a put has bytes");
+    if (o->op != PERF_PUT && o->peer == PERF_PEER_VERBS)
+        perf_die(PERF_EXIT_USAGE, "--peer verbs: only put is compared with it");
     if (perf_op_has_experts(o->op) &&
         (o->peer != PERF_PEER_NONE || o->link || o->overlap))
         perf_die(PERF_EXIT_USAGE,

@@ -20,7 +20,8 @@ enum {
 
 /* The operations that can be measured. The first group are collective calls on
  * bytes, the second exchanges of tokens, the third products fused with a
- * collective; the last one is copies by an engine, of one rank. */
+ * collective; then copies by an engine, of one rank; the last one is puts of a
+ * transport, between two. */
 enum perf_op {
     PERF_BARRIER,
     PERF_BROADCAST,
@@ -43,6 +44,8 @@ enum perf_op {
     PERF_AG_GEMM,
 
     PERF_COPY,
+
+    PERF_PUT,
 
     PERF_OPS,
 };

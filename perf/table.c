@@ -71,7 +71,7 @@ static void print_memory(void)
                                                     : "";
     const char *in_place = o->in_place ? ", in place" : "";
 
-    if (o->op == PERF_BARRIER || o->op == PERF_COPY)
+    if (o->op == PERF_BARRIER || o->op == PERF_COPY || o->op == PERF_PUT)
         return;
     if (o->only_peer || o->mem == PERF_MEM_MALLOC)
         perf_table_note(
@@ -399,6 +399,17 @@ static void print_parts(const struct perf_row *row)
                         p->inner, p->beside, p->exchange / p->beside);
 }
 
+static void print_put(const struct perf_row_put *put)
+{
+    char peer[48] = "";
+
+    if (put->peer_requests >= 0)
+        snprintf(peer, sizeof(peer), "; the peer's %.3f", put->peer_requests);
+    if (put->requests >= 0)
+        perf_table_note("  work requests of a message: %.3f%s", put->requests,
+                        peer);
+}
+
 /* --- copies --------------------------------------------------------------- */
 
 static void print_copy_head(void)
@@ -585,6 +596,8 @@ void perf_table_row(const struct perf_row *row)
         print_layer(row);
     if (row->parts)
         print_parts(row);
+    if (row->put)
+        print_put(row->put);
     if (row->between)
         print_between(row);
 }

@@ -69,6 +69,11 @@ struct perf_row_parts {
     size_t inner;
 };
 
+/* Of a row of `shunt-perf put`: work requests of a message; < 0: not counted. */
+struct perf_row_put {
+    double requests, peer_requests;
+};
+
 static inline double perf_row_layer_hidden(const struct perf_row_layer *l,
                                            double t)
 {
@@ -119,6 +124,7 @@ struct perf_row {
     const struct perf_row_copy *copy;   /* NULL: another operation */
     const struct perf_row_layer *layer; /* likewise */
     const struct perf_row_parts *parts; /* likewise */
+    const struct perf_row_put *put;     /* likewise */
     const char *mode;                   /* Shunt's mode for tokens, or NULL */
     double sent_rows, sent_bytes;       /* figures of its plan; < 0: none */
 };

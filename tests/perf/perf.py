@@ -611,7 +611,7 @@ def without_mpi():
     refused(2, "is none of auto|direct|flat", "moe", "--mode", "fast")
     refused(2, "is none of auto|direct|flat", "moe", "--mode", "flat,fast")
     refused(2, "is none of auto|direct|flat", "moe", "--mode", "flat,flat,flat")
-    refused(2, "one of mpi and memcpy", "moe", "--peer", "memcpy,mpi")
+    refused(2, "one of mpi, memcpy and verbs", "moe", "--peer", "memcpy,mpi")
     refused(2, "all ranks are on one host", "alltoall", "--peer", "link")
     refused(3, "cannot write /nowhere", "alltoall", "--json=/nowhere/file")
     refused(2, "no calls that return at once", "alltoall", "--overlap",

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The subcommand `put`: puts of a transport, with their signals.
+ */
+#ifndef SHUNT_PERF_PUT_H
+#define SHUNT_PERF_PUT_H
+
+#include "perf/contest.h"
+
+/*
+ * Two rows for each size, between ranks 0 and 1, over the transport that joins
+ * them: a ping-pong, and a stream. With --peer verbs beside the same by libibverbs.
+ */
+void perf_put(const struct perf_contest *contest);
+
+#endif
