@@ -29,6 +29,7 @@ void case_brief(struct rank *r);
 void case_brief_withdrawn(struct rank *r);
 void case_brief_signal(struct rank *r);
 void case_let_go(struct rank *r);
+extern int transport_rounds; /* of it */
 void case_remapped(struct rank *r);
 
 /* case_wait.c: sleeping, and the loss of peers. */

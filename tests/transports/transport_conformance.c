@@ -2,10 +2,10 @@
 /*
  * The contract of include/shunt/transport.h, as tests, for any transport.
  *
- *     transport_conformance [--threads] [--case NAME] NAME[+OPTIONS]
+ *     transport_conformance [--threads] [--case NAME] [--rounds N] NAME[+OPTIONS]
  *
  * prints TAP. Ranks are processes, or threads of one. A wrapper's program comes
- * from the environment (SHUNT_FAULT).
+ * from the environment (SHUNT_FAULT). --rounds: of the case `remapped`, of which there are few otherwise.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,9 +64,13 @@ int main(int argc, char **argv)
             threads = true;
         else if (!strcmp(argv[i], "--case") && i + 1 < argc)
             only = argv[++i];
+        else if (!strcmp(argv[i], "--rounds") && i + 1 < argc)
+            transport_rounds = atoi(argv[++i]);
         else
             spec = argv[i];
     }
+    if (transport_rounds > 1000)
+        world_patience += transport_rounds / 200.0;
     if (!spec) {
         fprintf(stderr, "usage: %s [--threads] [--case NAME] NAME[+OPTIONS]\n",
                 argv[0]);

@@ -540,15 +540,42 @@ static void run_threads(struct job *jobs, int n)
         pthread_join(jobs[i].thread, NULL);
 }
 
-/* Wait for a child, at most until the deadline; false: it was killed. */
-static bool reap(pid_t pid, double deadline, int *status)
+/* Has one of the children ended in another way than it should? It can still be
+ * waited for. */
+static bool one_failed(const pid_t *pids, int children, int killed)
 {
+    for (int i = 0; i < children; i++) {
+        siginfo_t info = {.si_pid = 0};
+
+        if (pids[i] > 0 && killed != i + 1 &&
+            !waitid(P_PID, (id_t)pids[i], &info, WEXITED | WNOHANG | WNOWAIT) &&
+            info.si_pid == pids[i] &&
+            (info.si_code != CLD_EXITED || info.si_status))
+            return true;
+    }
+    return false;
+}
+
+/* Wait for a child, at most until the deadline; false: it was killed. The others
+ * wait for one that failed; they have their own patience, but nothing more to
+ * tell. */
+static bool reap(const pid_t *pids, int children, int which, int killed,
+                 double *deadline, int *status)
+{
+    const pid_t pid = pids[which];
+    bool failed = false;
+
     for (;;) {
         pid_t got = waitpid(pid, status, WNOHANG);
 
         if (got == pid)
             return true;
-        if (world_now() > deadline) {
+        if (!failed && one_failed(pids, children, killed)) {
+            failed = true;
+            if (*deadline > world_now() + 1)
+                *deadline = world_now() + 1;
+        }
+        if (world_now() > *deadline) {
             kill(pid, SIGKILL);
             waitpid(pid, status, 0);
             return false;
@@ -606,13 +633,12 @@ bool world_run(const struct test_case *c, const struct shunt_transport *t,
 
         if (pids[i] <= 0)
             continue;
-        if (!reap(pids[i], ok ? deadline : 0, &status)) {
+        if (!ok && deadline > world_now() + 1)
+            deadline = world_now() + 1;
+        if (!reap(pids, children, i, c->killed, &deadline, &status)) {
             fprintf(stderr, "# rank %d: missed the deadline\n", i);
             ok = false;
         } else if (!ended_well(i, status, c->killed == i + 1)) {
-            /* The others wait for it; they have their own patience, but
-             * nothing more to tell. */
-            deadline = world_now() + 1;
             ok = false;
         }
     }

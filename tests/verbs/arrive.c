@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #include "tests/verbs/nic.h"
+#include "tests/verbs/pages.h"
 
 #define NEAR 8   /* so many requests, the first, are placed in any order */
 #define STEPS 16 /* pieces placed in a round */
@@ -21,7 +22,7 @@
 
 static bool shuffles(void)
 {
-    return harm()->out_of_order || harm()->late;
+    return harm()->out_of_order || harm()->late || harm()->pages;
 }
 
 /* --- the payload ------------------------------------------------------------- */
@@ -93,11 +94,15 @@ static bool place_piece(struct nic *nic, struct nic_arrival *a)
 {
     size_t at = (a->first + a->placed * a->stride) % a->pieces * NIC_PIECE;
     size_t n = a->bytes - at < NIC_PIECE ? a->bytes - at : NIC_PIECE;
+    struct nic_mr *mr = nic_mr_find(nic, a->rkey, a->address, a->bytes,
+                                    IBV_ACCESS_REMOTE_WRITE);
 
-    if (!nic_mr_find(nic, a->rkey, a->address, a->bytes,
-                     IBV_ACCESS_REMOTE_WRITE))
+    if (!mr)
         return false;
-    memcpy((void *)(uintptr_t)(a->address + at), a->data + at, n);
+    if (mr->pages)
+        nic_pages_write(mr->pages, a->address + at, a->data + at, n);
+    else
+        memcpy((void *)(uintptr_t)(a->address + at), a->data + at, n);
     if (++a->placed == a->pieces) {
         free(a->data);
         a->data = NULL;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/verbs/nic.h"
+#include "tests/verbs/pages.h"
 
 #undef ibv_reg_mr
 #undef ibv_query_port
@@ -288,6 +289,13 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t bytes,
         errno = EINVAL;
         return NULL;
     }
+    if (harm()->pages) {
+        mr->pages = nic_pages_pin(addr, bytes);
+        if (!mr->pages) {
+            free(mr);
+            return NULL;
+        }
+    }
     pthread_mutex_lock(&nic->lock);
     if (nic->fatal) {
         pthread_mutex_unlock(&nic->lock);
@@ -297,6 +305,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t bytes,
     }
     if (harm()->pinned && bytes > harm()->pinned - nic->pinned) {
         pthread_mutex_unlock(&nic->lock);
+        nic_pages_unpin(mr->pages);
         free(mr);
         errno = ENOMEM;
         return NULL;
@@ -337,6 +346,7 @@ int ibv_dereg_mr(struct ibv_mr *ibv)
     nic->pinned -= ibv->length;
     ((struct nic_pd *)(void *)ibv->pd)->users--;
     pthread_mutex_unlock(&nic->lock);
+    nic_pages_unpin(((struct nic_mr *)(void *)ibv)->pages);
     free((struct nic_mr *)(void *)ibv);
     return 0;
 }

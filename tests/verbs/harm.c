@@ -11,6 +11,8 @@
  *     partial     a poll returns few of the completions that there are
  *     ghosts      what was under way when a queue pair fails arrives up to 30 ms
  *                 later, as far as the receiver's still takes it
+ *     pages       a NIC writes to the pages that memory had when it was registered,
+ *                 and must find there what it sends; needs io_uring
  *     full=N      one in N posts says ENOMEM
  *     broken=N    post N of the process says EIO
  *     error=N     request N of the process completes in error
@@ -69,6 +71,7 @@ static bool read_flag(struct harm *h, const char *word)
         {"ooo", &h->out_of_order}, {"srd", &h->unordered},
         {"late", &h->late},        {"rnr", &h->not_ready},
         {"partial", &h->partial},  {"ghosts", &h->ghosts},
+        {"pages", &h->pages},
     };
 
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {

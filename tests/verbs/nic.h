@@ -19,6 +19,7 @@
  *     queues.c  completion and shared receive queues
  *     send.c    what was posted, on its way; acknowledgements; time-outs
  *     arrive.c  what arrives: its payload is placed, its completion is raised
+ *     pages.c   the pages of registered memory
  *     nic.c     the thread
  *     now.c     what a test does to a device while it runs
  *     ghost.c   packets that arrive after the end of their connection
@@ -73,6 +74,7 @@ struct nic_packet {
 struct nic_mr {
     struct ibv_mr ibv; /* first */
     int access;
+    struct nic_pages *pages; /* NULL: what is at its address */
 };
 
 struct nic_cq {
@@ -190,6 +192,7 @@ struct harm {
     bool not_ready;    /* requests are sometimes asked to come again */
     bool partial;      /* polls return few completions */
     bool ghosts;       /* what a failing queue pair had sent arrives later */
+    bool pages;        /* registered memory is pinned */
     size_t pinned;     /* bytes that can be registered; 0: any number */
     unsigned full;     /* one in so many posts says ENOMEM; 0: none */
     unsigned broken;   /* the number of the post that says EIO; 0: none */

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "tests/verbs/nic.h"
+#include "tests/verbs/pages.h"
 
 #define MAX_SENDS 16384
 
@@ -304,11 +305,19 @@ static bool describe(struct nic *nic, const struct nic_qp *qp,
                 return false;
             memcpy(packet->data + packet->bytes,
                    (const void *)(uintptr_t)sge->addr, sge->length);
-        } else if (sge->length &&
-                   !nic_mr_find(nic, sge->lkey, sge->addr, sge->length, 0)) {
-            harm_report("a request reads memory that is not registered");
-            send->answered = true;
-            send->status = IBV_WC_LOC_PROT_ERR;
+        } else if (sge->length) {
+            const struct nic_mr *mr =
+                nic_mr_find(nic, sge->lkey, sge->addr, sge->length, 0);
+
+            if (!mr) {
+                harm_report("a request reads memory that is not registered");
+                send->answered = true;
+                send->status = IBV_WC_LOC_PROT_ERR;
+            } else if (mr->pages &&
+                       !nic_pages_are(mr->pages, sge->addr, sge->length)) {
+                harm_report("a request reads pages that are not at its address "
+                            "any more");
+            }
         }
         packet->sge[i].address = sge->addr;
         packet->sge[i].bytes = sge->length;

@@ -115,7 +115,6 @@ static void send_one(struct rank *r, struct way *way, int channel)
         struct shunt_transport_put wrong = put;
 
         wrong.local = way->source + PLACES + place(channel, k);
-        wrong.reg = NULL;
         fill(way->source + PLACES + place(channel, k), &m, ~m.contents);
         world_put(r, peer, &wrong);
     }
@@ -209,7 +208,7 @@ static void run(struct rank *r)
     struct outages o = {.wanted = outages};
     struct way *way = calloc(1, sizeof(*way));
     double deadline = world_now() + world_patience;
-    struct shunt_transport_memory memory = {.bytes = PLACES, .fd = -1};
+    struct shunt_transport_memory memory = {.bytes = 2 * PLACES, .fd = -1};
     unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
     size_t len = sizeof(key);
 

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Pages as a NIC knows them; see pages.c. */
+#ifndef VERBS_PAGES_H
+#define VERBS_PAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NIC_PAGES_MOST 4096 /* bytes that are moved at once */
+
+struct nic_pages;
+
+/* Pin the pages that are there now. NULL: not here, and errno says why. */
+struct nic_pages *nic_pages_pin(void *addr, size_t bytes);
+void nic_pages_unpin(struct nic_pages *pages);
+/* Write up to NIC_PAGES_MOST bytes to the pages that were at `address`. */
+void nic_pages_write(struct nic_pages *pages, uint64_t address,
+                     const void *data, size_t n);
+/* Is what is at `address` now in the pages that were there? */
+bool nic_pages_are(struct nic_pages *pages, uint64_t address, size_t n);
+
+#endif
