@@ -35,7 +35,7 @@ help:
 	@echo '              random interleavings between hosts (ARGS=N: N calls)'
 	@echo 'make test-rdma'
 	@echo '              run transports on RDMA devices in software, in a virtual'
-	@echo '              machine (10 minutes; ARGS=--short: in two)'
+	@echo '              machine (a quarter of an hour; ARGS=--short: a minute)'
 	@echo 'make cross-arm64'
 	@echo '              compile for ARM64 and compare bits under qemu-user'
 	@echo '              (ARGS=--full: also unit tests and cases of ranks)'

@@ -19,6 +19,7 @@ import tempfile
 HERE = os.path.dirname(os.path.realpath(__file__))
 
 PACKAGE = "linux-image-amd64"
+FETCH_S = 300  # a mirror may be slow, but not slower
 
 # What the guest loads, beside what these depend on: its disk and its output, the
 # parts of networks that tests/hosts makes, and RDMA in software.
@@ -35,8 +36,12 @@ class Failed(Exception):
 
 def run(*command, **options):
     """The output of a command; Failed with what it said if it fails."""
-    done = subprocess.run(command, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, check=False, **options)
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False, **options)
+    except subprocess.TimeoutExpired as late:
+        raise Failed(f"{' '.join(command)}: not ended after "
+                     f"{late.timeout:.0f} s") from late
     if done.returncode:
         raise Failed(f"{' '.join(command)}: "
                      + done.stderr.decode(errors="replace").strip())
@@ -116,7 +121,8 @@ class Image:
             sandbox = ["-o", "APT::Sandbox::User=root"] \
                 if os.geteuid() == 0 else []
             try:
-                run("apt-get", "-qq", *sandbox, "download", newest, cwd=work)
+                run("apt-get", "-qq", *sandbox, "download", newest, cwd=work,
+                    timeout=FETCH_S)
                 return glob.glob(os.path.join(work, "*.deb"))[0]
             except Failed:
                 if updated:
