@@ -146,8 +146,10 @@ enum shunt_status rdma_put(struct shunt_transport_ep *ep,
     struct rdma_record record = {.asks = 0};
     enum shunt_status status;
 
-    if (ep->gone || ep->broken || ep->left)
+    if (ep->gone)
         return lost(ep);
+    if (ep->broken) /* and gone soon: in an order that progress() knows */
+        return SHUNT_IN_PROGRESS;
     if (ep->failed)
         return take_failure(ep);
     status = describe(ep, put, &record);
@@ -159,10 +161,10 @@ enum shunt_status rdma_put(struct shunt_transport_ep *ep,
         record.bytes = (uint32_t)put->bytes;
         status = rdma_post_record(ep, &record, put->local, false, NULL);
     }
+    if (status == SHUNT_ERR_PEER) /* it broke just now */
+        return SHUNT_IN_PROGRESS;
     if (status == SHUNT_IN_PROGRESS)
         ctx->full++;
-    if (status == SHUNT_ERR_PEER)
-        return lost(ep);
     if (status)
         return status;
     ep->put_end = ep->sequence;
@@ -185,10 +187,12 @@ enum shunt_status rdma_flush(struct shunt_transport_ep *ep)
         return take_failure(ep);
     if ((int32_t)(ep->put_end - ep->records_told) <= 0)
         return SHUNT_OK;
-    if (ep->gone || ep->broken || ep->left)
+    if (ep->gone)
         return lost(ep);
+    if (ep->broken)
+        return SHUNT_IN_PROGRESS;
     status = ask(ep);
-    return status == SHUNT_ERR_PEER ? lost(ep) : status;
+    return status == SHUNT_ERR_PEER ? SHUNT_IN_PROGRESS : status;
 }
 
 static uint64_t rails_up(const struct shunt_transport_ctx *ctx)
