@@ -5,11 +5,11 @@
  * their own rank, fills what is left.
  *
  *     cc moe_overlap.c $(pkg-config --cflags --libs shunt) -o moe_overlap
- *     SHUNT_PROGRESS=auto shunt-run -n 4 ./moe_overlap
+ *     shunt-run -n 4 ./moe_overlap
  *
  * The number of parts is the exchange's choice: it tries some, is told the time
- * of each layer, and stays with the best. Between hosts SHUNT_PROGRESS=auto
- * lets rows travel while this program computes.
+ * of each layer, and stays with the best. Between hosts rows
+ * travel while this program computes.
  *
  * Expert e multiplies by e + 1, the shared one by 1/2: easy to check.
  */

@@ -88,7 +88,7 @@ static const struct shunti_env_row rows[] = {
      "and "
      "only for calls for which it turns out to pay.",
      false},
-    {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "caller", "caller|thread|auto",
+    {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "auto", "caller|thread|auto",
      "What advances operations: the caller, in test and wait; a thread of "
      "each communicator as well; or, with auto, between nodes a thread of the "
      "process, while the callers of _start are away.",

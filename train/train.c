@@ -599,10 +599,6 @@ int main(int argc, char **argv)
     case OPTIONS_RUN:
         break;
     }
-    /* Between its start and its wait, an exchange has as much computing as there
-     * is. What the user says goes first. */
-    if (run.o.overlap && !run.o.mpi)
-        setenv("SHUNT_PROGRESS", "auto", 0);
     if (join(&run)) {
         fprintf(stderr, "shunt-train: cannot join the other ranks: %s\n",
                 train_error_text());

@@ -11,7 +11,7 @@
  *
  * Operations advance inside test and wait, of any request of the communicator,
  * in blocking calls on it, and on its progress thread if it has one
- * (SHUNT_PROGRESS=thread). With SHUNT_PROGRESS=auto a helper thread of the
+ * (SHUNT_PROGRESS=thread). By default (SHUNT_PROGRESS=auto) a helper thread of the
  * process advances those of communicators that span nodes while their callers
  * are outside of the library for longer than 0.1 ms. shunt_notify() makes it
  * advance one request so, whatever the setting. Of a fused product only

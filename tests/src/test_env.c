@@ -79,7 +79,7 @@ Test(env, getters_take_values_and_defaults)
     unsetenv("SHUNT_PROGRESS");
     cr_assert_eq(shunti_env_size("SHUNT_EAGER"), SHUNTI_ENV_AUTO);
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
-    cr_assert_str_eq(shunti_env_choice("SHUNT_PROGRESS"), "caller");
+    cr_assert_str_eq(shunti_env_choice("SHUNT_PROGRESS"), "auto");
     cr_assert_null(shunti_env_string("SHUNT_NODE"));
     cr_assert_lt(shunti_env_number("SHUNT_SPIN"), 0);
 
@@ -102,7 +102,7 @@ Test(env, nonsense_counts_as_the_default)
     setenv("SHUNT_PROGRESS", "threads", 1);
     cr_assert_eq(shunti_env_size("SHUNT_EAGER"), SHUNTI_ENV_AUTO);
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
-    cr_assert_str_eq(shunti_env_choice("SHUNT_PROGRESS"), "caller");
+    cr_assert_str_eq(shunti_env_choice("SHUNT_PROGRESS"), "auto");
     setenv("SHUNT_TIMEOUT", "0", 1); /* would end every wait at once */
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
     setenv("SHUNT_TIMEOUT", "auto", 1);
@@ -180,7 +180,7 @@ Test(env, mistakes_are_reported_once)
     cr_assert_eq(lines_of(text), 4, "%s", text);
     cr_assert(strstr(text, "SHUNT_EAGER='lots' is not valid: it takes bytes"),
               "%s", text);
-    cr_assert(strstr(text, "caller|thread|auto; using caller"), "%s", text);
+    cr_assert(strstr(text, "caller|thread|auto; using auto"), "%s", text);
     cr_assert(strstr(text, "SHUNT_TIMOEUT is set, but"), "%s", text);
     cr_assert(strstr(text, "nearest name is SHUNT_TIMEOUT "), "%s", text);
     cr_assert(strstr(text, "nearest name is SHUNT_SECRET "), "%s", text);
