@@ -181,29 +181,43 @@ static bool mark_losses(struct shunt_comm *comm)
 
         if (r == comm->rank || !p->ep || p->transport->alive(p->ep))
             continue;
+        if (!comm->liveness.first_crash && !p->transport->left(p->ep))
+            comm->liveness.first_crash = 1 + r;
         news |= !p->lost;
         p->lost = true;
     }
     return news;
 }
 
+/*
+ * A rank that is needed is gone. If another one had crashed before, it went because of
+ * that: who notices a crash gives up, and its connections end. Then the crash is
+ * named, even if what that rank had to give is here. (The word of the rank that gave
+ * up may be lost with its connection.)
+ */
 static void fail_by_loss(struct shunt_comm *comm,
-                         const struct shunt_request *request, int rank)
+                         const struct shunt_request *request, int needed)
 {
+    const int crash = comm->liveness.first_crash - 1;
+    const int rank = crash >= 0 ? crash : needed;
     const struct shunti_peer *p = &comm->peers[rank];
+    char since[64] = "";
 
+    if (rank != needed)
+        snprintf(since, sizeof(since), "; rank %d is gone, too", needed);
     shunti_comm_fail(
         comm, SHUNT_ERR_PEER, rank,
         p->transport->left(p->ep)
             ? "%s (operation %llu): rank %d has left: it destroyed "
-              "its communicator, or exited, before this was done"
+              "its communicator, or exited, before this was done%s"
         : p->control
             ? "%s (operation %llu): rank %d is lost: its process "
-              "was killed, or crashed"
+              "was killed, or crashed%s"
             : "%s (operation %llu): rank %d is lost: the connection to it "
               "broke (its process ended, its host cannot be reached, or "
-              "something between reset it)",
-        shunti_request_name(request), (unsigned long long)request->seq, rank);
+              "something between reset it)%s",
+        shunti_request_name(request), (unsigned long long)request->seq, rank,
+        since);
 }
 
 /* Fail for a rank that is gone and needed. left: of those that left in order,

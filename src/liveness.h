@@ -21,6 +21,7 @@ struct shunti_liveness {
     double timeout;         /* seconds without news; of calls */
     uint64_t last_event_ns; /* when something last came from a peer */
     uint64_t events_seen;   /* of contexts.events */
+    int first_crash; /* 1 + the first rank found gone that had not left */
 };
 
 /* The probe begins so long before the timeout. */

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What ranks do in test_comm.c: communicators' lives, and their ends. */
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -462,6 +465,45 @@ static int killed_then_shrink(const struct rank *self)
     return 0;
 }
 
+/* The victim is killed, of which rank 0 needs nothing; rank 1, of which it does, sees
+ * that and leaves without a word. */
+static int killed_before_one_leaves(const struct rank *self)
+{
+    const int victim = atoi(self->argv[0]);
+    const int32_t mine = (int32_t)getpid();
+    struct pollfd ended = {.events = POLLIN};
+    struct shunt_comm *twin;
+    int32_t pids[3];
+    int64_t word = 0;
+    enum shunt_status st;
+    const int *lost;
+    size_t count;
+
+    CHECK_OK(self->comm,
+             shunt_allgather(self->comm, &mine, pids, 1, SHUNT_I32));
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &twin));
+    CHECK_OK(twin, shunt_barrier(twin));
+    ended.fd = (int)syscall(SYS_pidfd_open, pids[victim], 0);
+    CHECK(ended.fd >= 0, "%s", strerror(errno));
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    rank_say("in the loop");
+    if (self->rank == victim)
+        for (;;)
+            pause();
+    if (self->rank == 0) {
+        st = shunt_broadcast(twin, &word, 1, SHUNT_I64, 1);
+        CHECK(st == SHUNT_ERR_PEER, "%s", shunt_strerror(st));
+        CHECK_OK(twin, shunt_comm_lost(twin, &lost, &count));
+        CHECK(count == 1 && lost[0] == victim, "%zu lost: %s", count,
+              shunt_last_error(twin));
+    } else {
+        CHECK(poll(&ended, 1, 20000) == 1, "rank %d lives", victim);
+    }
+    shunt_comm_destroy(twin);
+    close(ended.fd);
+    return 0;
+}
+
 /* A rank that is stopped, not dead, is given up after the timeout. */
 static int silent(const struct rank *self)
 {
@@ -732,6 +774,8 @@ static const struct rank_case cases[] = {
     {"killed", killed, .breaks_comm = true, .no_threads = true},
     {"killed_then_shrink", killed_then_shrink, .breaks_comm = true,
      .no_threads = true},
+    {"killed_before_one_leaves", killed_before_one_leaves, .breaks_comm = true,
+     .no_threads = true, .min_ranks = 3},
     {"killed_while_testing", killed_while_testing, .breaks_comm = true,
      .no_threads = true},
     {"silent", silent, .no_comm = true, .no_threads = true},

@@ -184,6 +184,11 @@ Test(comm, killed_rank_is_named_to_a_tester)
     kill_one("killed_while_testing", 3, 2);
 }
 
+Test(comm, killed_rank_is_named_before_one_that_left)
+{
+    kill_one("killed_before_one_leaves", 3, 2);
+}
+
 Test(comm, survivors_shrink)
 {
     kill_one("killed_then_shrink", 4, 0);
