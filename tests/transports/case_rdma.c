@@ -3,8 +3,12 @@
  * Conformance: what only rdma has. Errors of a NIC are made by the stand-in for
  * libibverbs (tests/verbs); on a device there are none, and the cases pass.
  */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tests/transports/cases.h"
@@ -193,4 +197,86 @@ void case_rdma_pinned(struct rank *r)
     window_destroy(r, &w);
     world_close(r);
     free(source);
+}
+
+static void await_end_of(struct rank *r, pid_t pid)
+{
+    struct pollfd ended = {.events = POLLIN};
+
+    ended.fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    CHECK(r, ended.fd >= 0 || errno == ESRCH, "%s", strerror(errno));
+    CHECK(r, ended.fd < 0 || poll(&ended, 1, 10000) == 1, "it lives");
+    if (ended.fd >= 0)
+        close(ended.fd);
+}
+
+/* A put is under way to rank 1 when rank 0 gives its connection up, or leaves. */
+static void give_up(struct rank *r, struct window *w, unsigned char *source,
+                    bool leave)
+{
+    unsigned pending = 0;
+    const struct shunt_transport_put put = {
+        .local = source,
+        .remote = w->remote[1],
+        .bytes = LARGE,
+        .pending = &pending,
+    };
+
+    world_put(r, 1, &put);
+    if (leave) {
+        r->t->close(r->ctx);
+        r->ctx = NULL;
+        return;
+    }
+    EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[1], true));
+    CHECK(r, pending == 0, "%u puts still need their memory", pending);
+}
+
+/*
+ * Rank 2 is killed. Rank 0 gives up the connection to rank 1, or leaves, and rank 1
+ * finds out all of it at once: rank 2 is gone first, so that it can be named.
+ */
+static void give_up_because_of_death(struct rank *r, bool leave)
+{
+    unsigned char *source = calloc(1, LARGE);
+    struct window w;
+
+    CHECK(r, source, "no memory");
+    window_create(r, &w, LARGE);
+    world_barrier(r);
+    if (r->rank == 2) {
+        atomic_store(&r->board->flags[2], (int)getpid());
+        raise(SIGKILL);
+    }
+    UNTIL(r, atomic_load(&r->board->flags[2]) != 0);
+    await_end_of(r, atomic_load(&r->board->flags[2]));
+    if (r->rank == 0) {
+        give_up(r, &w, source, leave);
+        atomic_store(&r->board->flags[0], 1);
+        world_await_flag(r, 1, 1);
+    } else {
+        world_await_flag(r, 0, 1);
+        UNTIL(r, !r->t->alive(r->eps[0]) || !r->t->alive(r->eps[2]));
+        CHECK(r, r->t->alive(r->eps[0]),
+              "it is gone before rank 2, or with it");
+        CHECK(r, !r->t->left(r->eps[2]), "it was killed");
+        UNTIL(r, !r->t->alive(r->eps[0]));
+        CHECK(r, r->t->left(r->eps[0]) || !leave, "it had left");
+        atomic_store(&r->board->flags[1], 1);
+    }
+    close(w.fd);
+    if (r->ctx)
+        r->t->close(r->ctx);
+    r->ctx = NULL;
+    free(source);
+}
+
+void case_rdma_death_first(struct rank *r)
+{
+    give_up_because_of_death(r, false);
+}
+
+void case_rdma_death_before_leaving(struct rank *r)
+{
+    give_up_because_of_death(r, true);
 }

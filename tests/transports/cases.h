@@ -73,6 +73,8 @@ void case_rdma_request_fails(struct rank *r);
 void case_rdma_post_fails(struct rank *r);
 void case_rdma_qp_fails(struct rank *r);
 void case_rdma_device_fails(struct rank *r);
+void case_rdma_death_first(struct rank *r);
+void case_rdma_death_before_leaving(struct rank *r);
 void case_rdma_rails(struct rank *r);
 void case_rdma_rails_lend(struct rank *r);
 void case_rdma_rails_gone(struct rank *r);

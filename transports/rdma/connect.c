@@ -13,6 +13,11 @@
  * pairs are put to the error state: no more comes from the peer, and what is under
  * way to it ends. What has arrived by then is handled, and only then the peer is
  * gone.
+ *
+ * That a process has ended is a fact. That a peer has left, or that only the connection
+ * to it broke, may come of another's death: whoever notices that gives up, takes back
+ * memory to which others still write, and leaves. So those that died are gone first,
+ * and the others some time later, in which a death is heard of, too.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -25,8 +30,10 @@
 
 /* How long other rails are waited for when one has been reached. */
 #define OTHERS_MS 1000
-/* By when a peer that was lost is gone. */
-#define GONE_MS 5
+/* How long a peer that did not die is held back for the sake of one that did: all
+ * survivors hear of a death at about the same time, but processes may be late when
+ * there are more of them than CPUs. */
+#define HOLD_MS 100
 
 struct address {
     char magic[8];
@@ -165,14 +172,22 @@ static bool is_broken_there(const struct shunt_transport_ep *ep)
 
 /* --- losing a peer ----------------------------------------------------------- */
 
-/* Does tcp know that the peer is gone? */
+/* Does tcp know that the peer is gone? Then also how. */
 static bool is_gone_by_tcp(struct shunt_transport_ep *ep)
 {
     const struct shunt_transport *tcp = ep->ctx->tcp;
 
+    if (ep->left || ep->died)
+        return true;
     if (!ep->tcp || !ep->mail || tcp->alive(ep->tcp))
         return false;
     ep->left = tcp->left(ep->tcp);
+    ep->died = !ep->left;
+    snprintf(ep->reason, sizeof(ep->reason), "%s",
+             ep->left ? "it has left" : "its process or host is gone");
+    if (ep->ctx->host->log)
+        ep->ctx->host->log(SHUNT_TRANSPORT_DEBUG, "rdma", "rank %d: %s",
+                           ep->peer, ep->reason);
     return true;
 }
 
@@ -194,17 +209,16 @@ void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
     ep->broken_at = rdma_now();
     stop_connecting(ep);
     ctx->breaking++;
-    va_start(args, format);
-    vsnprintf(ep->reason, sizeof(ep->reason), format, args);
-    va_end(args);
     /* A NIC may tell of it before the socket does. */
     ctx->events += (unsigned)ctx->tcp->progress(ctx->tcp_ctx);
-    if (is_gone_by_tcp(ep))
-        snprintf(ep->reason, sizeof(ep->reason), "%s",
-                 ep->left ? "it has left" : "its process or host is gone");
-    if (ctx->host->log)
-        ctx->host->log(SHUNT_TRANSPORT_DEBUG, "rdma", "rank %d: %s", ep->peer,
-                       ep->reason);
+    if (!is_gone_by_tcp(ep)) {
+        va_start(args, format);
+        vsnprintf(ep->reason, sizeof(ep->reason), format, args);
+        va_end(args);
+        if (ctx->host->log)
+            ctx->host->log(SHUNT_TRANSPORT_DEBUG, "rdma", "rank %d: %s",
+                           ep->peer, ep->reason);
+    }
     tell_broken(ep);
     rdma_drop_larges(ep);
     for (int i = 0; i < ep->rails; i++) {
@@ -231,7 +245,7 @@ void rdma_look(struct shunt_transport_ctx *ctx)
 
         if (!ep || ep->gone)
             continue;
-        if (!ep->broken && is_gone_by_tcp(ep))
+        if (is_gone_by_tcp(ep))
             rdma_break(ep, "gone");
         else if (!ep->broken && is_broken_there(ep))
             rdma_break(ep, "its connection broke");
@@ -250,33 +264,30 @@ static bool is_drained(const struct shunt_transport_ep *ep, int64_t now)
     return true;
 }
 
-/* Is a peer broken, but not gone, that did not leave? */
-static bool one_is_being_lost(const struct shunt_transport_ctx *ctx,
-                              int64_t now)
+static bool one_is_dying(const struct shunt_transport_ctx *ctx)
 {
-    for (int p = 0; p < ctx->nranks; p++) {
-        const struct shunt_transport_ep *ep = ctx->eps[p];
-
-        if (ep && ep->broken && !ep->gone && !ep->left && !is_drained(ep, now))
+    for (int p = 0; p < ctx->nranks; p++)
+        if (ctx->eps[p] && ctx->eps[p]->died && !ctx->eps[p]->gone)
             return true;
-    }
     return false;
 }
 
 void rdma_note_losses(struct shunt_transport_ctx *ctx)
 {
+    const bool dying = one_is_dying(ctx);
     const int64_t now = rdma_now();
-    const bool losing = one_is_being_lost(ctx, now);
 
     for (int p = 0; p < ctx->nranks; p++) {
         struct shunt_transport_ep *ep = ctx->eps[p];
 
         if (!ep || ep->gone || !ep->broken || !is_drained(ep, now))
             continue;
-        /* Who has left may have left because of another's death, which is to be
-         * named: so that comes first, also if we hear of it a little later. */
-        if (ep->left && (losing || now < ep->broken_at + GONE_MS))
+        /* Some time after those that died, too: callers name the first. */
+        if (!ep->died && (dying || now < ep->broken_at + HOLD_MS ||
+                          now < ctx->death_at + HOLD_MS))
             continue;
+        if (ep->died)
+            ctx->death_at = now;
         ep->gone = true;
         ctx->breaking--;
         ctx->events++;

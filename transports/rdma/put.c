@@ -148,7 +148,13 @@ enum shunt_status rdma_put(struct shunt_transport_ep *ep,
 
     if (ep->gone)
         return lost(ep);
-    if (ep->broken) /* and gone soon: in an order that progress() knows */
+    /* Who is gone first is told by progress(), not by a put that fails. A peer that
+     * has left takes it as those that were under way then. */
+    if (ep->left) {
+        ep->dropped = true;
+        return SHUNT_OK;
+    }
+    if (ep->broken)
         return SHUNT_IN_PROGRESS;
     if (ep->failed)
         return take_failure(ep);
@@ -185,9 +191,10 @@ enum shunt_status rdma_flush(struct shunt_transport_ep *ep)
 
     if (ep->failed)
         return take_failure(ep);
-    if ((int32_t)(ep->put_end - ep->records_told) <= 0)
+    if (!ep->dropped && (int32_t)(ep->put_end - ep->records_told) <= 0)
         return SHUNT_OK;
-    if (ep->gone)
+    /* Who has left tells nothing more. */
+    if (ep->gone || ep->left)
         return lost(ep);
     if (ep->broken)
         return SHUNT_IN_PROGRESS;

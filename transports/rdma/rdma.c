@@ -17,6 +17,7 @@
 /* How long a transfer is waited for that ends because its connection does. */
 #define END_MS 250
 #define MEND_MS 100
+#define BREAK_MS 5
 
 int64_t rdma_now(void)
 {
@@ -256,22 +257,24 @@ static bool arm_nic(struct rdma_nic *nic)
     return true;
 }
 
-/* A sleeper wakes up from time to time to look after rails that are not up. */
+/* A sleeper wakes up from time to time to look after rails that are not up, and after
+ * peers that are not gone yet. */
 static void arm_timer(const struct shunt_transport_ctx *ctx)
 {
-    const struct itimerspec mend = {.it_value = {.tv_nsec = MEND_MS * 1000000}};
+    const long ms = ctx->breaking ? BREAK_MS : MEND_MS;
+    const struct itimerspec look = {.it_value = {.tv_nsec = ms * 1000000}};
     uint64_t times;
 
     if (read(ctx->timer, &times, sizeof(times)) < 0 && errno != EAGAIN)
         return;
-    if (ctx->mending)
-        timerfd_settime(ctx->timer, 0, &mend, NULL);
+    if (ctx->breaking || ctx->mending)
+        timerfd_settime(ctx->timer, 0, &look, NULL);
 }
 
 static enum shunt_status rdma_arm(struct shunt_transport_ctx *ctx)
 {
     ctx->look = true;
-    if (ctx->retry || ctx->breaking || ctx->fencing)
+    if (ctx->retry || ctx->fencing)
         return SHUNT_IN_PROGRESS;
     for (int n = 0; n < ctx->nic_count; n++)
         if (!arm_nic(&ctx->nics[n]))

@@ -320,9 +320,10 @@ struct shunt_transport_ep {
     char reason[256];
 
     /* losing */
-    bool left;
+    bool left, died;   /* as tcp says: in order, or not; neither: not known */
     bool broken;       /* no rail is left */
     bool gone;         /* as of the last progress() */
+    bool dropped;      /* a put, as the peer had left */
     int64_t broken_at; /* in ms */
 
     /* sending: the next record; in effect, as far as we were told; no longer in the
@@ -372,12 +373,13 @@ struct shunt_transport_ctx {
     unsigned sends; /* of all peers */
     unsigned larges;
     int connecting;
-    int breaking;   /* peers that are broken and not gone */
-    int fencing;    /* rails that are broken and not fenced */
-    int mending;    /* rails that are not up, of peers that are */
-    bool retry;     /* something could not be posted */
-    bool look;      /* at what is not a completion, in the next progress() */
-    int64_t looked; /* when we last did, in ms */
+    int breaking;     /* peers that are broken and not gone */
+    int64_t death_at; /* in ms: when one that died was last gone */
+    int fencing;      /* rails that are broken and not fenced */
+    int mending;      /* rails that are not up, of peers that are */
+    bool retry;       /* something could not be posted */
+    bool look;        /* at what is not a completion, in the next progress() */
+    int64_t looked;   /* when we last did, in ms */
     unsigned events;
     uint64_t puts, put_bytes, full, requests;
     uint64_t rails_lost, rails_back, replayed;
