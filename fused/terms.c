@@ -13,6 +13,7 @@
 #include "src/device.h"
 #include "src/entry.h"
 #include "src/error.h"
+#include "src/fnv.h"
 
 static const char *const names[SHUNTI_TERMS] = {
     [SHUNTI_TERM_ROWS] = "rows",
@@ -90,21 +91,13 @@ enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
     return st;
 }
 
-/* FNV-1a of a word more. */
-static uint64_t mix(uint64_t digest, uint64_t word)
-{
-    for (size_t i = 0; i < sizeof(word); i++)
-        digest = (digest ^ (word >> 8 * i & 0xff)) * 0x100000001b3;
-    return digest;
-}
-
 uint64_t shunti_terms_digest(const struct shunti_terms *terms,
                              enum shunti_purpose_fused purpose)
 {
-    uint64_t digest = mix(0xcbf29ce484222325, purpose);
+    const uint64_t digest =
+        shunti_fnv(shunti_fnv_step(SHUNTI_FNV, (uint64_t)purpose), terms->term,
+                   sizeof(terms->term));
 
-    for (int t = 0; t < SHUNTI_TERMS; t++)
-        digest = mix(digest, terms->term[t]);
     return digest ? digest : 1;
 }
 
@@ -139,7 +132,6 @@ bool shunti_terms_rows(struct shunti_terms *terms, int nranks, size_t total,
                        const size_t *counts, size_t *rows, size_t *most)
 {
     const size_t n = (size_t)nranks;
-    uint64_t digest = 0;
     size_t sum = 0;
 
     *most = 0;
@@ -149,16 +141,14 @@ bool shunti_terms_rows(struct shunti_terms *terms, int nranks, size_t total,
             return shunti_terms_refuse(terms, SHUNT_ERR_INVALID,
                                        "the sum of counts overflows");
         *most = rows[r] > *most ? rows[r] : *most;
-        /* FNV-1a */
-        for (size_t i = 0; i < sizeof(rows[r]); i++)
-            digest = (digest ^ (rows[r] >> 8 * i & 0xff)) * 0x100000001b3 + 1;
     }
     if (sum != total)
         return shunti_terms_refuse(terms, SHUNT_ERR_INVALID,
                                    "the sum of counts is %zu, and rows %zu",
                                    sum, total);
     terms->term[SHUNTI_TERM_ROWS] = total;
-    terms->term[SHUNTI_TERM_COUNTS] = digest;
+    terms->term[SHUNTI_TERM_COUNTS] =
+        shunti_fnv(SHUNTI_FNV, rows, n * sizeof(*rows));
     return true;
 }
 

@@ -9,6 +9,7 @@
 
 #include "moe/state_call.h"
 #include "src/comm.h"
+#include "src/fnv.h"
 #include "src/track.h"
 
 /* An expert that stays may get another place. */
@@ -135,8 +136,8 @@ static enum shunt_status prepare(struct shunti_state_attempt *attempt,
         return SHUNT_ERR_MEMORY;
     }
     attempt->digest = shunti_state_digest(&own->state, attempt->digest);
-    attempt->digest = shunti_digest(attempt->digest, to->home,
-                                    (size_t)to->experts * sizeof(*to->home));
+    attempt->digest = shunti_fnv(attempt->digest, to->home,
+                                 (size_t)to->experts * sizeof(*to->home));
     return SHUNT_OK;
 }
 

@@ -17,6 +17,7 @@
 #include "kernels/reduce.h"
 #include "moe/state_call.h"
 #include "src/comm.h"
+#include "src/fnv.h"
 #include "src/nodes.h"
 #include "src/track.h"
 
@@ -258,7 +259,7 @@ static enum shunt_status call(struct shunt_moe *moe,
     shunti_state_attempt_copies(&attempt, state, shunti_dtype_bytes(dtype));
     legs = own->legs;
     own->legs = (struct shunti_legs){.out = legs.in, .in = legs.out};
-    attempt.digest = shunti_digest(attempt.digest, &dtype, sizeof(dtype));
+    attempt.digest = shunti_fnv(attempt.digest, &dtype, sizeof(dtype));
     if (!attempt.status) {
         partial = partial_bytes(own);
         own->more_bytes = (size_t)(attempt.moe->nranks + attempt.moe->nodes) *

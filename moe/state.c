@@ -8,6 +8,7 @@
 
 #include "moe/placement.h"
 #include "src/device.h"
+#include "src/fnv.h"
 #include "src/track.h"
 
 #define REFUSE(status, ...)              \
@@ -189,20 +190,11 @@ void shunti_state_unpack(const struct shunti_state *state, int32_t expert,
     }
 }
 
-uint64_t shunti_digest(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 uint64_t shunti_state_digest(const struct shunti_state *state, uint64_t hash)
 {
-    hash = shunti_digest(hash, &state->arrays, sizeof(state->arrays));
+    hash = shunti_fnv(hash, &state->arrays, sizeof(state->arrays));
     for (int i = 0; i < state->arrays; i++)
-        hash = shunti_digest(hash, &state->array[i].bytes,
-                             sizeof(state->array[i].bytes));
+        hash = shunti_fnv(hash, &state->array[i].bytes,
+                          sizeof(state->array[i].bytes));
     return hash;
 }

@@ -62,10 +62,8 @@ void shunti_state_pack(const struct shunti_state *state, int32_t expert,
 void shunti_state_unpack(const struct shunti_state *state, int32_t expert,
                          const unsigned char *from);
 
-/* A hash of what must be the same on all ranks, with `hash` mixed in. */
+/* A hash of what must be the same on all ranks, with `hash` mixed in
+ * (src/fnv.h). */
 uint64_t shunti_state_digest(const struct shunti_state *state, uint64_t hash);
-/* FNV-1a, of some bytes more. Begin with SHUNTI_DIGEST. */
-#define SHUNTI_DIGEST UINT64_C(0xcbf29ce484222325)
-uint64_t shunti_digest(uint64_t hash, const void *data, size_t bytes);
 
 #endif

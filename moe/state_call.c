@@ -11,6 +11,7 @@
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"
+#include "src/fnv.h"
 #include "src/refusal.h"
 #include "src/scratch.h"
 
@@ -93,10 +94,10 @@ bool shunti_state_attempt(struct shunti_state_attempt *attempt,
         snprintf(attempt->why, sizeof(attempt->why), "request is NULL");
         attempt->status = SHUNT_ERR_INVALID;
     }
-    attempt->digest = shunti_digest(SHUNTI_DIGEST, &attempt->moe->serial,
-                                    sizeof(attempt->moe->serial));
-    attempt->digest = shunti_digest(attempt->digest, &attempt->moe->placed,
-                                    sizeof(attempt->moe->placed));
+    attempt->digest = shunti_fnv(SHUNTI_FNV, &attempt->moe->serial,
+                                 sizeof(attempt->moe->serial));
+    attempt->digest = shunti_fnv(attempt->digest, &attempt->moe->placed,
+                                 sizeof(attempt->moe->placed));
     return true;
 }
 

@@ -8,6 +8,7 @@
 
 #include "src/comm.h"
 #include "src/failure.h"
+#include "src/fnv.h"
 #include "src/wire.h"
 
 /* A published copy of the record, which transports may still be sending. */
@@ -54,15 +55,15 @@ void shunti_loss_add(const struct shunt_comm *comm, struct shunti_loss *loss,
     shunti_loss_set(comm, loss, which)[rank / 64] |= UINT64_C(1) << rank % 64;
 }
 
-/* FNV-1a, by words, over all but the sum itself. */
+/* By words, over all but the sum itself. */
 static uint64_t sum_of(const struct shunti_loss *loss, size_t bytes)
 {
     const uint64_t *word = (const uint64_t *)(const void *)loss;
-    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    uint64_t sum = SHUNTI_FNV;
 
     for (size_t i = 0; i < bytes / 8; i++)
         if (i != offsetof(struct shunti_loss, sum) / 8)
-            sum = (sum ^ word[i]) * UINT64_C(0x100000001b3);
+            sum = shunti_fnv_step(sum, word[i]);
     return sum;
 }
 

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/fnv.h"
 #include "src/log.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -34,13 +35,9 @@ static bool read_line(const char *path, char *line, int len)
     return ok;
 }
 
-static uint64_t hash(const char *text) /* FNV-1a */
+static uint64_t hash(const char *line)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (; *text && *text != '\n'; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
-    return h;
+    return shunti_fnv(SHUNTI_FNV, line, strcspn(line, "\n"));
 }
 
 /* CPU time that the container may use, in 1/1000 CPU; 0: all. Reads only the
