@@ -87,10 +87,35 @@ static int unreached(const struct shunti_init *init)
     return n;
 }
 
+/* May another transport reach other hosts if this one does not work here? */
+static bool has_successor(const struct shunti_init *init,
+                          const struct shunti_candidate *candidate)
+{
+    const struct shunti_candidate *end =
+        init->candidates.item + init->candidates.count;
+
+    for (const struct shunti_candidate *c = candidate + 1; c < end; c++)
+        if (c->far)
+            return candidate->far;
+    return false;
+}
+
+/* Can ranks do without it, since it does not work here? Not if a setting of the
+ * user's is wrong (SHUNT_ERR_INVALID). */
+static bool is_dispensable(const struct shunti_init *init,
+                           const struct shunti_candidate *candidate,
+                           enum shunt_status st)
+{
+    if (!candidate->far || st == SHUNT_ERR_INVALID)
+        return false;
+    return !candidate->wanted ||
+           (st == SHUNT_ERR_UNSUPPORTED && has_successor(init, candidate));
+}
+
 /*
  * Open a transport and get its address, if it is installed. One that reaches
- * other hosts and was not asked for may fail, except by a setting of the user's
- * (SHUNT_ERR_INVALID): `a` says why.
+ * other hosts may not work here, if it was not asked for, or with another one
+ * behind it, as where hosts have different NICs: `a` says why.
  */
 static enum shunt_status open_context(struct shunti_init *init,
                                       const char *name, struct address *a)
@@ -122,8 +147,12 @@ static enum shunt_status open_context(struct shunti_init *init,
         st = c->transport->open(&params, &c->ctx, a->why, sizeof(a->why));
     }
     explicit_bzero(&params, sizeof(params));
-    if (st && st != SHUNT_ERR_INVALID && candidate->far && !candidate->wanted) {
-        shunti_info("comm", "transport %s: %s", name, a->why);
+    if (st && is_dispensable(init, candidate, st)) {
+        if (candidate->wanted)
+            shunti_warn("comm", "transport %s does not work here: %s", name,
+                        a->why);
+        else
+            shunti_info("comm", "transport %s: %s", name, a->why);
         return SHUNT_OK;
     }
     if (st)

@@ -85,21 +85,25 @@ static bool node_of(int rank, char *name)
     return true;
 }
 
-/* Is each rank reached as SHUNT_TEST_WITHIN and SHUNT_TEST_ACROSS say? A test
+/* Is each rank reached as SHUNT_TEST_WITHIN, _ACROSS and _LONE say? A test
  * of several nodes that has only one is no test, either. */
 static int check_links(const struct shunt_comm *comm)
 {
     const char *want[2] = {getenv("SHUNT_TEST_WITHIN"),
                            getenv("SHUNT_TEST_ACROSS")};
-    int here = shunt_comm_node(comm, shunt_comm_rank(comm));
+    const char *lone = getenv("SHUNT_TEST_LONE");
+    int self = shunt_comm_rank(comm), here = shunt_comm_node(comm, self);
+    int other = lone ? atoi(lone) : -1;
 
     CHECK(!want[1] || shunt_comm_nodes(comm) > 1, "there is only one node");
     for (int r = 0; r < shunt_comm_size(comm); r++) {
         const char *link = shunt_comm_transport(comm, r);
-        const char *wanted = want[shunt_comm_node(comm, r) != here];
+        const bool across = shunt_comm_node(comm, r) != here;
+        const char *wanted = want[across];
 
-        CHECK(!wanted || r == shunt_comm_rank(comm) ||
-                  !strncmp(link, wanted, strlen(wanted)),
+        if (across && (r == other || self == other))
+            wanted = strchr(lone, ',') + 1;
+        CHECK(!wanted || r == self || !strncmp(link, wanted, strlen(wanted)),
               "rank %d is reached by %s, not by %s", r, link, wanted);
     }
     return 0;

@@ -41,7 +41,7 @@
  *                                       the thread sanitizer runs.
  *     prog --list                       the cases' names
  *
- * Three variables of the environment say where ranks are, in all ways of
+ * Variables of the environment say where ranks are, in all ways of
  * running:
  *
  *     SHUNT_TEST_NODES=0,0,1    ranks 0 and 1 on one virtual node, rank 2 on
@@ -49,6 +49,7 @@
  *     SHUNT_TEST_WITHIN=TEXT    shunt_comm_transport() of each rank of the own
  *     SHUNT_TEST_ACROSS=TEXT    node, and of other nodes, must begin like this,
  *                               before the case begins: "ucx (put)"
+ *     SHUNT_TEST_LONE=3,TEXT    from and to rank 3 it is TEXT across nodes
  *
  * A case returns 0 for success. A failed CHECK says where, on which rank, and
  * returns 1 from the function it is in.

@@ -10,6 +10,8 @@
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tests/harness/harness.h"
 #include "tests/transports/experts.h"
@@ -111,4 +113,30 @@ Test(rdma, experts_on_two_nodes)
         .env = {"SHUNT_TRANSPORTS=shm,rdma", "SHUNT_TEST_NODES=0,0,1,1",
                 "SHUNT_TEST_ACROSS=rdma (put)"},
         .ranks = 4});
+}
+
+/* A rank without a device: the transport that is named behind rdma reaches it. */
+Test(rdma, a_rank_without_device)
+{
+    const char *behind = getenv("SHUNT_TEST_BEHIND");
+    char list[64], lone[64];
+    struct harness_job job = {
+        .env = {list, lone, "UCX_TLS=tcp", "SHUNT_TEST_VERBS=nasty,lacks=3",
+                "SHUNT_TEST_NODES=0,0,1,1", "SHUNT_TEST_WITHIN=shm",
+                "SHUNT_TEST_ACROSS=rdma (put)"},
+        .ranks = 4,
+    };
+
+    if (!behind)
+        cr_skip_test("with NICs of the other kind");
+    snprintf(list, sizeof(list), "SHUNT_TRANSPORTS=shm,rdma,%s", behind);
+    snprintf(lone, sizeof(lone), "SHUNT_TEST_LONE=3,%s (put)", behind);
+    transport_experts(&job);
+    job.program = "rank_collectives";
+    memset(job.args, 0, sizeof(job.args));
+    job.args[0] = "random";
+    job.args[1] = "all";
+    job.args[2] = "43";
+    job.args[3] = "40";
+    harness_check(&job);
 }

@@ -3,6 +3,7 @@
  * What SHUNT_TEST_VERBS asks for: words, with commas between them.
  *
  *     devices=N   so many devices (1)
+ *     lacks=RANK  this rank has none
  *     ooo         payloads are placed in pieces, in any order within and between
  *                 requests; completions come in order
  *     srd         so are completions
@@ -97,6 +98,8 @@ static bool read_number(struct harm *h, const char *word)
     value++;
     if (!strncmp(word, "devices=", 8))
         h->devices = (int)(devices = strtoul(value, NULL, 10));
+    else if (!strncmp(word, "lacks=", 6))
+        h->lacks = !strcmp(value, getenv("RANK") ? getenv("RANK") : "");
     else if (!strncmp(word, "seed=", 5))
         h->seed = seed = strtoul(value, NULL, 10);
     else if (!strncmp(word, "pinned=", 7))
@@ -135,6 +138,8 @@ static void read_words(void)
     }
     if (read_harm.unordered)
         read_harm.out_of_order = true;
+    if (read_harm.lacks)
+        read_harm.devices = 0;
     free(words);
 }
 
