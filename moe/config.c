@@ -18,6 +18,7 @@
 #include "moe/moe_call.h"
 #include "moe/plan.h"
 #include "moe/route.h"
+#include "moe/shares.h"
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/env.h"
@@ -31,6 +32,8 @@
 #define EXPERTS_MAX SHUNTI_EXPERTS_MAX
 #define TOPK_MAX SHUNTI_TOPK_MAX
 #define PLANS_MAX SHUNTI_PLANS_MAX
+
+#define LEAF_ROWS 64
 
 /* --- what is compared --------------------------------------------------------- */
 
@@ -56,6 +59,8 @@ enum {
     FIELD_TREE_NODES,
     FIELD_COMBINE_MODE,
     FIELD_ORDER,
+    FIELD_SHARE,
+    FIELD_LEAF_ROWS,
     FIELDS,
 };
 
@@ -67,6 +72,7 @@ static const char *const field_names[FIELDS] = {
     "capacity_factor", "drop",         "pad_to_capacity",
     "tree_ranks",      "mode",         "partials",
     "tree_nodes",      "combine_mode", "order",
+    "share (hash)",    "leaf_rows",
 };
 
 struct terms {
@@ -90,9 +96,9 @@ static uint64_t hash(uint64_t h, const void *data, size_t bytes)
 }
 
 static void describe(struct terms *terms, const struct shunt_moe_config *c,
-                     const int32_t *placement,
-                     const struct shunt_moe_replica *replicas, size_t nreplicas)
+                     const struct shunti_places *places)
 {
+    const size_t copies = (size_t)c->experts + places->nreplicas;
     uint64_t *f = terms->field;
     uint64_t h;
 
@@ -116,10 +122,14 @@ static void describe(struct terms *terms, const struct shunt_moe_config *c,
     f[FIELD_ORDER] = c->order;
     h = 0xcbf29ce484222325;
     f[FIELD_PLACEMENT] =
-        placement ? hash(h, placement, (size_t)c->experts * 4) : 0;
-    f[FIELD_REPLICAS] = nreplicas;
-    for (size_t i = 0; i < nreplicas; i++) {
-        int32_t pair[2] = {replicas[i].expert, replicas[i].rank};
+        places->home ? hash(h, places->home, (size_t)c->experts * 4) : 0;
+    f[FIELD_LEAF_ROWS] = c->leaf_rows;
+    f[FIELD_SHARE] =
+        places->share ? hash(h, places->share, copies * sizeof(int64_t)) : 0;
+    f[FIELD_REPLICAS] = places->nreplicas;
+    for (size_t i = 0; i < places->nreplicas; i++) {
+        int32_t pair[2] = {places->replicas[i].expert,
+                           places->replicas[i].rank};
 
         h = hash(h, pair, sizeof(pair));
         f[FIELD_REPLICAS] = h;
@@ -135,7 +145,8 @@ static void print_field(char *text, size_t len, int field, uint64_t value)
         snprintf(text, len, "%g", number);
     } else if (field == FIELD_DTYPE) {
         snprintf(text, len, "%s", shunti_dtype_name((enum shunt_dtype)value));
-    } else if (field == FIELD_PLACEMENT || field == FIELD_REPLICAS) {
+    } else if (field == FIELD_PLACEMENT || field == FIELD_REPLICAS ||
+               field == FIELD_SHARE) {
         snprintf(text, len, value ? "%llx" : "none", (unsigned long long)value);
     } else {
         snprintf(text, len, "%llu", (unsigned long long)value);
@@ -201,7 +212,8 @@ static enum shunt_status prepare_placement(const struct shunt_moe *moe,
         moe->config.tree_ranks, moe->node, moe->config.tree_nodes,
         moe->config.order == SHUNT_MOE_ORDER_HOMES};
 
-    *copy_rows = malloc(p->first[p->ranks] * sizeof(**copy_rows));
+    *copy_rows =
+        malloc((p->first[p->ranks] + (size_t)p->experts) * sizeof(**copy_rows));
     if (*copy_rows && shunti_order_init(order, p, &tree, moe->rank))
         return SHUNT_OK;
     snprintf(why, len, "no memory for the order of %d experts", p->experts);
@@ -283,12 +295,16 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
                (int)c->combine_mode);
     if (c->order != SHUNT_MOE_ORDER_COPIES && c->order != SHUNT_MOE_ORDER_HOMES)
         REFUSE("order is %d, no enum shunt_moe_order", (int)c->order);
+    if (c->leaf_rows > UINT32_MAX)
+        REFUSE("leaf_rows is %zu; it must be less than 2^32", c->leaf_rows);
     if (c->partials != SHUNT_MOE_PARTIALS_F32 &&
         c->partials != SHUNT_MOE_PARTIALS_DTYPE)
         REFUSE("partials is %d, no enum shunt_moe_partials", (int)c->partials);
 #undef REFUSE
     if (!c->row_align)
         c->row_align = 1;
+    if (!c->leaf_rows)
+        c->leaf_rows = LEAF_ROWS;
     if (!c->plans_in_flight)
         c->plans_in_flight = 4;
     fill_in_modes(c);
@@ -297,9 +313,10 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
 
 /* A struct ends with its last field: callers do not set padding, so that a
  * field which the next version puts there would have any value. */
-_Static_assert(offsetof(struct shunt_moe_config, order) + sizeof(int) ==
+_Static_assert(offsetof(struct shunt_moe_config, leaf_rows) + sizeof(size_t) ==
                        sizeof(struct shunt_moe_config) &&
-                   offsetof(struct shunt_moe_rows, parts) + sizeof(int) ==
+                   offsetof(struct shunt_moe_rows, leaf_rows) +
+                           sizeof(size_t) ==
                        sizeof(struct shunt_moe_rows),
                "padding at the end of a public struct");
 
@@ -354,6 +371,7 @@ static struct shunt_moe *allocate(struct shunt_comm *comm,
     moe->config.placement = NULL;
     moe->config.replicas = NULL;
     moe->config.nreplicas = 0;
+    moe->config.share = NULL;
     moe->element = shunt_dtype_size(c->dtype);
     moe->row_bytes = c->hidden * moe->element;
     moe->rows = shunti_rows(c->dtype);
@@ -361,12 +379,11 @@ static struct shunt_moe *allocate(struct shunt_comm *comm,
     moe->node = malloc(nranks * sizeof(*moe->node));
     moe->scratch = malloc((2 * nranks + shunti_sort_stride((size_t)c->topk)) *
                           sizeof(*moe->scratch));
-    moe->base = malloc((size_t)c->experts * sizeof(*moe->base));
     moe->local = malloc(nranks * sizeof(*moe->local));
     moe->plans = calloc((size_t)c->plans_in_flight, sizeof(*moe->plans));
     moe->spare = calloc(1, sizeof(*moe->spare));
-    if (!moe->node || !moe->local || !moe->scratch || !moe->base ||
-        !moe->plans || !moe->spare)
+    if (!moe->node || !moe->local || !moe->scratch || !moe->plans ||
+        !moe->spare)
         goto fail;
     for (size_t r = 0; r < nranks; r++) {
         moe->node[r] = shunt_comm_node(comm, (int)r);
@@ -387,6 +404,7 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
 {
     struct terms terms = {0};
     struct shunt_moe_config c;
+    struct shunti_places places;
     struct shunt_moe *moe = NULL;
     struct shunti_slot *slot = NULL;
     enum shunt_status st;
@@ -400,6 +418,8 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     if (!st)
         st = check(&c, shunt_comm_size(comm), terms.verdict.why,
                    sizeof(terms.verdict.why));
+    places =
+        (struct shunti_places){c.placement, c.replicas, c.nreplicas, c.share};
     if (!st && !out) {
         snprintf(terms.verdict.why, sizeof(terms.verdict.why), "moe is NULL");
         st = SHUNT_ERR_INVALID;
@@ -414,9 +434,8 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
                      c.max_tokens);
     }
     if (!st)
-        moe->placement = shunti_placement_create(
-            moe->nranks, c.experts, c.placement, c.replicas, c.nreplicas,
-            moe->node, terms.verdict.why, sizeof(terms.verdict.why), &st);
+        moe->placement = shunti_shares_placement(
+            moe, &places, terms.verdict.why, sizeof(terms.verdict.why), &st);
     if (!st)
         st = shunti_routes_choose(moe, moe->placement, &moe->routes,
                                   terms.verdict.why, sizeof(terms.verdict.why));
@@ -425,7 +444,9 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
             prepare_placement(moe, moe->placement, &moe->order, &moe->copy_rows,
                               terms.verdict.why, sizeof(terms.verdict.why));
     if (!st)
-        describe(&terms, &c, c.placement, c.replicas, c.nreplicas);
+        moe->base = moe->copy_rows + moe->placement->first[moe->nranks];
+    if (!st)
+        describe(&terms, &c, &places);
     shunti_comm_enter(comm);
     if (!st && !shunti_slots_prepare(comm)) {
         snprintf(terms.verdict.why, sizeof(terms.verdict.why),
@@ -510,11 +531,12 @@ void shunt_moe_destroy(struct shunt_moe *handle)
     shunti_comm_leave(comm);
 }
 
-enum shunt_status
-shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
-                        const struct shunt_moe_replica *replicas,
-                        size_t nreplicas)
+enum shunt_status shunt_moe_set_shares(struct shunt_moe *handle,
+                                       const int32_t *placement,
+                                       const struct shunt_moe_replica *replicas,
+                                       size_t nreplicas, const int64_t *share)
 {
+    const struct shunti_places places = {placement, replicas, nreplicas, share};
     struct terms terms = {0};
     struct shunti_placement *fresh;
     struct shunti_order order = {0};
@@ -527,9 +549,8 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     moe = shunti_moe_of(handle, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &st);
     if (!moe)
         return st;
-    fresh = shunti_placement_create(
-        moe->nranks, moe->config.experts, placement, replicas, nreplicas,
-        moe->node, terms.verdict.why, sizeof(terms.verdict.why), &st);
+    fresh = shunti_shares_placement(moe, &places, terms.verdict.why,
+                                    sizeof(terms.verdict.why), &st);
     if (!st)
         st = shunti_routes_choose(moe, fresh, &routes, terms.verdict.why,
                                   sizeof(terms.verdict.why));
@@ -537,7 +558,7 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
         st = prepare_placement(moe, fresh, &order, &copy_rows,
                                terms.verdict.why, sizeof(terms.verdict.why));
     if (!st)
-        describe(&terms, &moe->config, placement, replicas, nreplicas);
+        describe(&terms, &moe->config, &places);
     terms.verdict.status = st;
     terms.field[FIELD_EXCHANGE] = moe->serial;
     st = agree(moe->comm, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &terms);
@@ -553,8 +574,17 @@ shunt_moe_set_placement(struct shunt_moe *handle, const int32_t *placement,
     moe->placement = fresh;
     moe->order = order;
     moe->copy_rows = copy_rows;
+    moe->base = copy_rows + fresh->first[moe->nranks];
     moe->placed = terms.number;
     memset(&moe->degrees, 0, sizeof(moe->degrees));
     moe->routes = moe->slot->routes = routes;
     return SHUNT_OK;
+}
+
+enum shunt_status
+shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
+                        const struct shunt_moe_replica *replicas,
+                        size_t nreplicas)
+{
+    return shunt_moe_set_shares(moe, placement, replicas, nreplicas, NULL);
 }

@@ -17,6 +17,7 @@ enum shunti_kind_moe {
     SHUNTI_KIND_MOE_REFRESH,
     SHUNTI_KIND_MOE_REDUCE,
     SHUNTI_KIND_MOE_MOVE,
+    SHUNTI_KIND_MOE_GRADIENTS,
 };
 
 /* The argument (src/note.h) of the first four: the number of an exchange, of a

@@ -2,6 +2,7 @@
 /* The layout of rows; see layout.h. */
 #include "moe/layout.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/rows.h"
@@ -60,18 +61,12 @@ static void sum_by_expert(const struct shunti_placement *p,
         rows[e] += padded;
 }
 
-/* Has each expert one copy? Then all sources use it. */
-static bool has_one_copy(const struct shunti_placement *p)
-{
-    return p->first[p->ranks] == (size_t)p->experts;
-}
-
 void shunti_layout_bases(const struct shunti_placement *p,
                          const struct shunti_counts *counts, size_t align,
                          int source, size_t *total, size_t *base, size_t *rows)
 {
-    const bool one_copy = has_one_copy(p);
-    const uint32_t *ours = p->copy + (size_t)source * (size_t)p->experts;
+    const bool one_copy = shunti_placement_has_one_copy(p);
+    const uint32_t *ours = shunti_placement_copies(p, source);
 
     if (one_copy)
         sum_by_expert(p, counts, source, base, rows);
@@ -106,7 +101,7 @@ size_t shunti_layout_recv(const struct shunti_placement *p,
     const size_t local = (size_t)shunti_placement_count(p, rank);
     const size_t first = p->first[rank];
     const int32_t *expert = shunti_placement_local(p, rank);
-    const bool one_copy = has_one_copy(p);
+    const bool one_copy = shunti_placement_has_one_copy(p);
     size_t at = 0;
 
     memset(recv->count, 0, local * sizeof(*recv->count));
@@ -136,7 +131,7 @@ void shunti_layout_starts(const struct shunti_placement *p,
     const size_t local = (size_t)shunti_placement_count(p, rank);
     const size_t first = p->first[rank];
     const int32_t *expert = shunti_placement_local(p, rank);
-    const bool one_copy = has_one_copy(p);
+    const bool one_copy = shunti_placement_has_one_copy(p);
 
     for (size_t i = 0; i < local; i++)
         start[i] = (uint32_t)recv->offset[i];
@@ -321,6 +316,16 @@ size_t shunti_layout_read(struct shunti_order *order, const int32_t *expert,
                                        &ranks, &nodes, out->key);
     memcpy(out->expert, order->rows, experts * sizeof(*order->rows));
     return read;
+}
+
+void shunti_layout_bad_id(const int32_t *expert, size_t at, int topk,
+                          int experts, char *why, size_t len)
+{
+    snprintf(why, len,
+             "topk_idx of token %zu, slot %zu is %d; experts are 0 to %d, and "
+             "-1 is none",
+             at / (size_t)topk, at % (size_t)topk, (int)expert[at],
+             experts - 1);
 }
 
 /* --- terms ------------------------------------------------------------------------ */

@@ -117,6 +117,10 @@ size_t shunti_layout_read(struct shunti_order *order, const int32_t *expert,
                           uint32_t *scratch,
                           const struct shunti_layout_read *out);
 
+/* What is wrong with entry `at` of a routing. */
+void shunti_layout_bad_id(const int32_t *expert, size_t at, int topk,
+                          int experts, char *why, size_t len);
+
 /*
  * The terms of `tokens` tokens. Time is linear in the assignments, but for a
  * factor log(topk / 8).

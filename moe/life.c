@@ -79,6 +79,7 @@ static void finish_plan(struct shunti_plan *plan)
     free(plan->padded);
     free(plan->rank_total);
     free(plan->loads.count);
+    free(plan->range);
     free(plan->parts.mark);
     free(plan->parts.told);
     for (int d = 0; d < SHUNTI_TOWARDS; d++)
@@ -103,8 +104,8 @@ void shunti_moe_free(struct shunt_moe *moe)
     free(moe->expert);
     free(moe->key);
     free(moe->scratch);
-    free(moe->base);
     free(moe->copy_rows);
+    shunti_split_finish(&moe->split);
     shunti_order_finish(&moe->order);
     free(moe->node);
     free(moe->local);

@@ -10,6 +10,7 @@
 #include "moe/life.h"
 #include "moe/plan.h"
 #include "moe/records.h"
+#include "moe/split.h"
 #include "src/comm.h"
 #include "src/error.h"
 
@@ -18,10 +19,22 @@ static size_t experts_of(const struct shunti_plan *plan)
     return (size_t)plan->moe->config.experts;
 }
 
+/* With shares all counts have been gathered (split.h). */
+static bool are_by_source(const struct shunt_moe *moe)
+{
+    return moe->placement->shares || shunti_records_have_counts(moe);
+}
+
+static const uint32_t *counts_of(const struct shunt_moe *moe, int source)
+{
+    return moe->placement->shares ? shunti_split_counts(moe, source)
+                                  : shunti_record(moe, source).expert;
+}
+
 bool shunti_loads_prepare(struct shunti_plan *plan)
 {
     const size_t sources =
-        shunti_records_have_counts(plan->moe) ? (size_t)plan->moe->nranks : 1;
+        are_by_source(plan->moe) ? (size_t)plan->moe->nranks : 1;
 
     return shunti_grow(&plan->loads.count, &plan->loads.count_max,
                        sources * experts_of(plan), sizeof(*plan->loads.count));
@@ -33,17 +46,18 @@ void shunti_loads_keep(struct shunti_plan *plan)
     const size_t experts = experts_of(plan);
     struct shunti_loads *loads = &plan->loads;
 
-    loads->by_source = shunti_records_have_counts(moe);
+    loads->by_source = are_by_source(moe);
     if (!loads->by_source)
         memset(loads->count, 0, experts * sizeof(*loads->count));
     for (size_t s = 0; s < (size_t)moe->nranks && loads->by_source; s++)
-        memcpy(loads->count + s * experts, shunti_record(moe, (int)s).expert,
+        memcpy(loads->count + s * experts, counts_of(moe, (int)s),
                experts * sizeof(*loads->count));
 }
 
 void shunti_loads_add(struct shunti_plan *plan, int32_t expert, uint32_t rows)
 {
-    plan->loads.count[expert] += rows;
+    if (!plan->loads.by_source)
+        plan->loads.count[expert] += rows;
 }
 
 /* --- what the caller is told -------------------------------------------------------- */

@@ -2,8 +2,8 @@
 /*
  * How many rows a plan has for each expert, as shunt_moe_loads() tells it.
  *
- * If records have counts (records.h), every rank has those of all ranks, and the
- * plan keeps a copy. Else the ranks that hold an expert tell its rows to all
+ * If records have counts (records.h), or there are shares (split.h), every rank has
+ * those of all ranks, and the plan keeps a copy. Else the ranks that hold an expert tell its rows to all
  * others with the starts (starts.h), so the sums are known, but not by source.
  */
 #ifndef SHUNTI_LOADS_H
@@ -27,7 +27,8 @@ bool shunti_loads_prepare(struct shunti_plan *plan);
 /* Keep the counts of the records; without counts, begin with 0. */
 void shunti_loads_keep(struct shunti_plan *plan);
 
-/* A rank has so many rows for `expert`. Only if records have no counts. */
+/* A rank has so many rows for `expert`. Nothing is done if they are known by
+ * source. */
 void shunti_loads_add(struct shunti_plan *plan, int32_t expert, uint32_t rows);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "moe/shares.h"
 #include "moe/state_call.h"
 #include "src/comm.h"
 #include "src/fnv.h"
@@ -109,10 +110,11 @@ static enum shunt_status prepare(struct shunti_state_attempt *attempt,
     struct shunt_moe *moe = attempt->moe;
     struct shunti_state_own *own = &attempt->own;
     const size_t len = sizeof(attempt->why);
+    struct shunti_placement *now = shunti_placement_real(moe->placement);
     size_t shifted = 0;
     enum shunt_status st =
-        shunti_state_init(&own->state, old_state, "from", moe->placement,
-                          moe->rank, true, 1, attempt->why, len);
+        shunti_state_init(&own->state, old_state, "from", now, moe->rank, true,
+                          1, attempt->why, len);
 
     if (!st)
         st = shunti_state_init(&own->to, new_state, "to", to, moe->rank, true,
@@ -125,12 +127,12 @@ static enum shunt_status prepare(struct shunti_state_attempt *attempt,
                  "the same bytes of an expert");
         return SHUNT_ERR_INVALID;
     }
-    own->placement = shunti_placement_hold(moe->placement);
+    own->placement = shunti_placement_hold(now);
     for (int32_t e = 0; e < to->experts; e++)
         shifted += shifts(own, e);
     if (__builtin_mul_overflow(shifted, own->state.bytes, &own->more_bytes) ||
         own->more_bytes > PTRDIFF_MAX ||
-        !shunti_legs_of_moves(&own->legs, moe->comm, moe->placement, to)) {
+        !shunti_legs_of_moves(&own->legs, moe->comm, now, to)) {
         snprintf(attempt->why, len, "no memory to move %d experts",
                  to->experts);
         return SHUNT_ERR_MEMORY;

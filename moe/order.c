@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/shares.h"
+
 /* Where an expert stands in the tree, as a number to sort by: 20 bits each of
  * node, group and expert. */
 static uint64_t key_of(const struct shunti_placement *p,
@@ -13,7 +15,8 @@ static uint64_t key_of(const struct shunti_placement *p,
     int64_t group = target, node;
 
     if (tree->ranks) {
-        group = (int64_t)expert * tree->ranks / p->experts;
+        group = (int64_t)shunti_placement_expert(p, expert) * tree->ranks /
+                shunti_placement_real(p)->experts;
         node = tree->nodes ? group * tree->nodes / tree->ranks
                            : tree->node[group * p->ranks / tree->ranks];
     } else {
@@ -27,7 +30,9 @@ static uint64_t key_of(const struct shunti_placement *p,
 bool shunti_order_tree_fits(const struct shunti_placement *p,
                             const struct shunti_tree *tree)
 {
-    for (int s = 0; s < p->ranks; s++)
+    const int sources = shunti_placement_has_one_copy(p) ? 1 : p->ranks;
+
+    for (int s = 0; s < sources; s++)
         for (int e = 0; e < p->experts; e++) {
             int target = shunti_placement_target(p, s, e);
 

@@ -61,8 +61,7 @@ static void find_shift(const struct shunti_plan *plan, const uint32_t *rows,
 {
     const struct shunt_moe *moe = plan->moe;
     const struct shunti_placement *p = plan->placement;
-    const uint32_t *ours =
-        p->copy + (size_t)moe->rank * (size_t)moe->config.experts;
+    const uint32_t *ours = shunti_placement_copies(p, moe->rank);
 
     for (int r = 0; r < moe->nranks; r++) {
         size_t at = 0;
@@ -87,7 +86,7 @@ static void count_rows(const struct shunti_plan *plan, size_t begin, size_t end,
     const struct shunt_moe *moe = plan->moe;
     const size_t stride = shunti_sort_stride((size_t)moe->config.topk);
 
-    memset(rows, 0, (size_t)moe->config.experts * sizeof(*rows));
+    memset(rows, 0, (size_t)plan->placement->experts * sizeof(*rows));
     for (size_t t = begin; t < end; t++) {
         const uint32_t *key = moe->key + t * stride; /* as the terms */
 
@@ -108,7 +107,7 @@ static void find_home(const struct shunti_plan *plan,
                       uint32_t *counts)
 {
     const struct shunt_moe *moe = plan->moe;
-    const size_t experts = (size_t)moe->config.experts;
+    const size_t experts = (size_t)plan->placement->experts;
     const size_t stride = shunti_sort_stride((size_t)moe->config.topk);
     const uint32_t *mine = shunti_record(moe, moe->rank).expert;
     uint32_t *rows = counts, *before = counts + experts;
@@ -233,7 +232,7 @@ enum shunt_status shunti_packs_plan(struct shunti_direction *direction)
     const struct shunti_plan *plan = direction->plan;
     const struct shunt_moe *moe = plan->moe;
     const size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
-    const size_t experts = (size_t)moe->config.experts;
+    const size_t experts = (size_t)plan->placement->experts;
     size_t *scratch = malloc((n + 2 * experts) *
                              sizeof(*scratch)); /* and 2 * experts words */
     struct shunti_packs *packs;

@@ -238,7 +238,7 @@ static void count_marks(const struct shunti_plan *plan)
     uint32_t *rows = moe->order.rows;
     uint32_t *seen = moe->scratch, *tokens = seen + ranks;
 
-    memset(rows, 0, (size_t)moe->config.experts * sizeof(*rows));
+    memset(rows, 0, (size_t)plan->placement->experts * sizeof(*rows));
     memset(seen, 0, 2 * ranks * sizeof(*seen));
     for (int b = 1; b < plan->parts.count; b++) {
         const size_t end = shunti_parts_token(plan, b);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/shares.h"
+
 static enum shunt_status check(int ranks, int experts, const int32_t *home,
                                const struct shunt_moe_replica *replicas,
                                size_t nreplicas, char *why, size_t why_len)
@@ -49,6 +51,13 @@ static int copy_for(int source, const int *owners, int count, const int *node)
         if ((!near || node[owners[i]] == node[source]) && turn-- == 0)
             return owners[i];
     return source; /* not reached: an expert has an owner */
+}
+
+/* Where each expert has one copy. */
+static void choose_only(struct shunti_placement *p)
+{
+    for (size_t i = 0; i < p->first[p->ranks]; i++)
+        p->copy[p->local[i]] = (uint32_t)i;
 }
 
 /* The copy that every source uses: in ranks x copies steps. has: (experts,
@@ -98,7 +107,7 @@ enum shunt_status shunti_placement_init(
     has = calloc(ne * nr, sizeof(*has));
     index = malloc(nr * sizeof(*index));
     owners = malloc(nr * sizeof(*owners));
-    p->copy = malloc(nr * ne * sizeof(*p->copy));
+    p->copy = malloc((nreplicas ? nr : 1) * ne * sizeof(*p->copy));
     p->owner = malloc((ne + nreplicas) * sizeof(*p->owner));
     p->first = malloc((nr + 1) * sizeof(*p->first));
     p->local = malloc((ne + nreplicas) * sizeof(*p->local));
@@ -136,7 +145,10 @@ enum shunt_status shunti_placement_init(
             }
     }
     p->first[nr] = at;
-    choose(p, has, node, index, owners);
+    if (nreplicas)
+        choose(p, has, node, index, owners);
+    else
+        choose_only(p);
     st = at == copies ? SHUNT_OK : SHUNT_ERR_INVALID;
 out:
     free(has);
@@ -154,6 +166,7 @@ void shunti_placement_finish(struct shunti_placement *p)
     free(p->first);
     free(p->local);
     free(p->home);
+    shunti_shares_free(p->shares);
     memset(p, 0, sizeof(*p));
 }
 

@@ -6,11 +6,16 @@
  * them: its own, else one on its node, else any; of several it takes the one
  * whose index is its rank modulo their number. So the rank that computes is a
  * function of (source, expert), and counts by (source, expert) say everything.
+ *
+ * With shares a source's rows for an expert go to several copies. Then a plan is
+ * made by another placement, whose experts are the copies: each of them has one
+ * place, and split.h rewrites the routing. So all else need not know of it.
  */
 #ifndef SHUNTI_PLACEMENT_H
 #define SHUNTI_PLACEMENT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,12 +26,30 @@ struct shunti_placement {
     int ranks;
     int experts;
     uint32_t *copy; /* (ranks, experts) index in `local` of the copy of e that
-                       source s uses */
+                       source s uses; (experts) if each has one copy */
     size_t *first;  /* (ranks + 1) where a rank's part of `local` begins */
     int32_t *local; /* (first[ranks]) experts of each rank, ascending */
     int32_t *owner; /* (first[ranks]) rank of each */
     int32_t *home;  /* (experts) rank of each, without copies */
+    struct shunti_shares *shares; /* experts are copies of others (shares.h);
+                                     NULL: they are experts */
 };
+
+/* Has each expert one copy? Then all sources use it. */
+static inline bool
+shunti_placement_has_one_copy(const struct shunti_placement *p)
+{
+    return p->first[p->ranks] == (size_t)p->experts;
+}
+
+/* (experts) The copy of each that `source` uses. */
+static inline const uint32_t *
+shunti_placement_copies(const struct shunti_placement *p, int source)
+{
+    return shunti_placement_has_one_copy(p)
+               ? p->copy
+               : p->copy + (size_t)source * (size_t)p->experts;
+}
 
 /* How many experts `rank` has a copy of, and their ids, ascending. */
 static inline int shunti_placement_count(const struct shunti_placement *p,
@@ -45,9 +68,7 @@ shunti_placement_local(const struct shunti_placement *p, int rank)
 static inline int shunti_placement_target(const struct shunti_placement *p,
                                           int source, int expert)
 {
-    const uint32_t *copy = p->copy + (size_t)source * (size_t)p->experts;
-
-    return p->owner[copy[expert]];
+    return p->owner[shunti_placement_copies(p, source)[expert]];
 }
 
 /*

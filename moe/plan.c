@@ -38,7 +38,7 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
 
     if (!shunti_records_prepare(moe) || !shunti_columns_prepare(moe) ||
         !shunti_starts_prepare(moe) || !shunti_loads_prepare(plan) ||
-        !shunti_parts_prepare(plan, parts) ||
+        !shunti_split_prepare(plan) || !shunti_parts_prepare(plan, parts) ||
         !shunti_grow(&moe->key, &moe->key_max,
                      shunti_sort_room(
                          tokens, shunti_sort_stride((size_t)moe->config.topk)),
@@ -191,6 +191,8 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     plan->placement = shunti_placement_hold(moe->placement);
     lay_out_recv(plan, &recv);
     shunti_loads_keep(plan);
+    if (!plan->placement->shares)
+        shunti_split_none(plan);
     choose_directions(plan);
     st = shunti_starts_find(plan, &recv);
     if (st)
@@ -226,8 +228,7 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
     return NULL;
 }
 
-/* Our part: check the call, get memory, read the routing. */
-static enum shunt_status contribute(struct shunt_moe *moe,
+static enum shunt_status check_call(const struct shunt_moe *moe,
                                     const int32_t *expert, const float *weight,
                                     size_t tokens, int parts, bool have_out,
                                     char *why, size_t len)
@@ -263,6 +264,15 @@ static enum shunt_status contribute(struct shunt_moe *moe,
         snprintf(why, len, "plan is NULL");
         return SHUNT_ERR_INVALID;
     }
+    return SHUNT_OK;
+}
+
+/* Our part of the records: get memory, read the routing. */
+static enum shunt_status contribute(struct shunt_moe *moe,
+                                    const int32_t *expert, const float *weight,
+                                    size_t tokens, int parts, char *why,
+                                    size_t len)
+{
     moe->spare->parts.count = parts;
     if (!prepare(moe->spare, tokens,
                  parts ? parts : shunti_degree_parts(SHUNTI_DEGREES - 1))) {
@@ -270,6 +280,28 @@ static enum shunt_status contribute(struct shunt_moe *moe,
         return SHUNT_ERR_MEMORY;
     }
     return shunti_records_read(moe, expert, weight, tokens, why, len);
+}
+
+/* With shares: the counts of all ranks, and the routing by copies in the place of
+ * that by experts. *st: of our own call, which the records tell. */
+static enum shunt_status split(struct shunt_moe *moe, const int32_t **expert,
+                               const float *weight, size_t tokens,
+                               enum shunt_status *st, char *why, size_t len)
+{
+    enum shunt_status gathered;
+
+    if (!*st)
+        *st = shunti_split_count(moe, *expert, weight, tokens, why, len);
+    gathered = shunti_split_gather(moe, *st);
+    if (gathered || *st)
+        return gathered;
+    *expert = shunti_split_apply(moe, moe->spare, tokens);
+    if (!*expert) {
+        snprintf(why, len, "no memory for the ranges of %d copies",
+                 moe->placement->experts);
+        *st = SHUNT_ERR_MEMORY;
+    }
+    return SHUNT_OK;
 }
 
 /* All ranks' records are here. */
@@ -292,8 +324,20 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
     uint64_t number;
     char why[128] = "";
 
-    st = contribute(moe, topk_idx, topk_weight, tokens, parts, out != NULL, why,
+    st = check_call(moe, topk_idx, topk_weight, tokens, parts, out != NULL, why,
                     sizeof(why));
+    if (moe->placement->shares) {
+        enum shunt_status gathered =
+            split(moe, &topk_idx, topk_weight, tokens, &st, why, sizeof(why));
+
+        if (gathered)
+            return gathered;
+    }
+    if (!st)
+        st = contribute(moe, topk_idx, topk_weight, tokens, parts, why,
+                        sizeof(why));
+    if (!st && moe->placement->shares)
+        moe->spare->dropped = moe->split.dropped;
     st = shunti_records_gather(moe, st, why);
     if (!st)
         st = shunti_columns_gather(moe);

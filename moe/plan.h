@@ -18,6 +18,7 @@
 #include "moe/loads.h"
 #include "moe/parts.h"
 #include "moe/placement.h"
+#include "moe/split.h"
 #include "src/request.h"
 #include "src/window.h"
 
@@ -63,7 +64,7 @@ struct shunt_moe {
     struct shunti_plan *spare; /* the next plan's memory, before it has a
                                   place */
     unsigned char *records;    /* (nranks) of plan_create()'s exchange */
-    size_t record_bytes;
+    size_t record_bytes, records_max;
     uint32_t *columns; /* (nranks) what of them is this rank's: columns.h */
     size_t columns_max;
     struct shunti_messages messages; /* in plan_create() */
@@ -73,8 +74,10 @@ struct shunt_moe {
     uint32_t *key;   /* its assignments, to be sorted (layout.h) */
     size_t expert_max, key_max;
     uint32_t *scratch; /* (2 * nranks, and the stride of `key`) */
-    size_t *base;      /* (experts) first row of ours for each expert */
     size_t *copy_rows; /* (copies of experts) scratch */
+    size_t *base;      /* (experts of the placement) first row of ours for each;
+                          behind it */
+    struct shunti_split split;
     struct shunti_degrees degrees;
     size_t users;   /* unfinished requests */
     bool destroyed; /* freed when the last of them is over */
@@ -122,6 +125,10 @@ struct shunti_plan {
     size_t network_rows_plain; /* struct shunt_moe_rows */
     size_t rows_lent;          /* of total, how many are others' */
     struct shunti_loads loads;
+    struct shunt_moe_range
+        *range; /* (copies) with shares, else (experts of this
+                                      rank) */
+    size_t range_max;
     struct shunti_parts parts;
     struct shunti_degree_of degree;
     struct shunti_direction direction[SHUNTI_TOWARDS];

@@ -6,6 +6,8 @@
 
 #include "kernels/fp8.h"
 #include "moe/life.h"
+#include "moe/shares.h"
+#include "moe/split.h"
 
 size_t shunti_wire_bytes(const struct shunt_moe *moe)
 {
@@ -95,7 +97,8 @@ static void fill_rows(const struct shunti_plan *plan,
 
     *rows = (struct shunt_moe_rows){
         .local_experts = shunti_placement_count(plan->placement, moe->rank),
-        .expert = shunti_placement_local(plan->placement, moe->rank),
+        .expert = shunti_placement_local(shunti_placement_real(plan->placement),
+                                         moe->rank),
         .count = plan->count,
         .offset = plan->offset,
         .total = plan->total,
@@ -112,6 +115,8 @@ static void fill_rows(const struct shunti_plan *plan,
         .network_combine_bytes = home->network.combine_bytes,
         .combine_mode = home->mode,
         .parts = plan->parts.count,
+        .range = shunti_split_ranges_here(plan),
+        .leaf_rows = moe->config.leaf_rows,
     };
 }
 

@@ -52,7 +52,7 @@ static struct record *record_of(const struct shunt_moe *moe, int rank)
 bool shunti_records_have_counts(const struct shunt_moe *moe)
 {
     const size_t whole =
-        shunti_record_bytes(moe->config.experts, moe->nranks, moe->nodes);
+        shunti_record_bytes(moe->placement->experts, moe->nranks, moe->nodes);
 
     return (size_t)moe->nranks * whole <= moe->comm->tune.moe_records;
 }
@@ -61,13 +61,19 @@ bool shunti_records_have_counts(const struct shunt_moe *moe)
 bool shunti_records_prepare(struct shunt_moe *moe)
 {
     const size_t whole =
-        shunti_record_bytes(moe->config.experts, moe->nranks, moe->nodes);
+        shunti_record_bytes(moe->placement->experts, moe->nranks, moe->nodes);
 
-    if (moe->records)
-        return true;
-    moe->record_bytes =
+    const size_t each =
         shunti_records_have_counts(moe) ? whole : shunti_record_bytes(0, 0, 0);
-    moe->records = calloc(1, (size_t)moe->nranks * moe->record_bytes + whole);
+    const size_t bytes = (size_t)moe->nranks * each + whole;
+
+    /* Another placement may have more experts (placement.h). */
+    moe->record_bytes = each;
+    if (moe->records && bytes <= moe->records_max)
+        return true;
+    free(moe->records);
+    moe->records = calloc(1, bytes);
+    moe->records_max = moe->records ? bytes : 0;
     return moe->records != NULL;
 }
 
@@ -100,7 +106,7 @@ struct shunti_record_view shunti_record(const struct shunt_moe *moe, int rank)
 {
     struct shunti_record_view view = {.expert = counts_of(moe, rank)};
 
-    view.rank = view.expert + moe->config.experts;
+    view.rank = view.expert + moe->placement->experts;
     view.node = view.rank + moe->nranks;
     view.node_rows = view.node + moe->nodes;
     return view;
@@ -111,7 +117,7 @@ struct shunti_sent shunti_records_sent(const struct shunt_moe *moe)
     const uint32_t *count = counts_of(moe, moe->rank);
     struct shunti_sent sent = {0, 0};
 
-    for (int e = 0; e < moe->config.experts; e++) {
+    for (int e = 0; e < moe->placement->experts; e++) {
         const int r = moe->order.expert[e].rank;
 
         if (moe->node[r] != moe->node[moe->rank])
@@ -145,12 +151,12 @@ static enum shunt_status read_routing(struct shunt_moe *moe,
 {
     const struct shunt_moe_config *c = &moe->config;
     uint32_t *count = counts_of(moe, moe->rank);
-    const size_t topk = (size_t)c->topk;
+    const int experts = moe->placement->experts;
     const struct shunti_layout_read out = {
         .key = moe->key,
         .expert = count,
-        .rank = count + c->experts,
-        .node = count + c->experts + moe->nranks,
+        .rank = count + experts,
+        .node = count + experts + moe->nranks,
     };
     const bool by_node = shunti_routes_by_node(&moe->routes);
     size_t read;
@@ -158,15 +164,12 @@ static enum shunt_status read_routing(struct shunt_moe *moe,
     memset(out.node, 0, 2 * (size_t)moe->nodes * sizeof(*out.node));
     read = shunti_layout_read(&moe->order, expert, tokens, c->topk,
                               by_node ? moe->node : NULL, moe->scratch, &out);
-    if (read < tokens * topk) {
-        snprintf(why, len,
-                 "topk_idx of token %zu, slot %zu is %d; experts are 0 to %d, "
-                 "and -1 is none",
-                 read / topk, read % topk, (int)expert[read], c->experts - 1);
+    if (read < tokens * (size_t)c->topk) {
+        shunti_layout_bad_id(expert, read, c->topk, c->experts, why, len);
         return SHUNT_ERR_INVALID;
     }
     *n = 0;
-    for (int e = 0; e < c->experts; e++) {
+    for (int e = 0; e < experts; e++) {
         *n += count[e];
         if (by_node)
             out.node[moe->nodes + moe->node[moe->order.expert[e].rank]] +=
@@ -185,7 +188,7 @@ static enum shunt_status drop(struct shunt_moe *moe, const int32_t *expert,
     const size_t all = tokens * (size_t)c->topk;
     bool over = false;
 
-    for (int e = 0; e < c->experts; e++)
+    for (int e = 0; e < moe->placement->experts; e++)
         over = over || count[e] > capacity;
     if (!over)
         return SHUNT_OK;
@@ -267,7 +270,8 @@ static bool are_counts_possible(const struct shunt_moe *moe,
                                 const struct record *r)
 {
     const struct shunt_moe_config *c = &moe->config;
-    const size_t experts = (size_t)c->experts, nodes = (size_t)moe->nodes;
+    const size_t experts = (size_t)moe->placement->experts;
+    const size_t nodes = (size_t)moe->nodes;
     const size_t groups = (size_t)moe->nranks + nodes;
     const uint32_t *distinct = r->count + experts;
     const size_t kept = shunti_counts_sum(r->count, experts);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/shares.h"
 #include "src/blame.h"
 #include "src/call.h"
 #include "src/comm.h"
@@ -81,24 +82,31 @@ bool shunti_state_attempt(struct shunti_state_attempt *attempt,
                           struct shunt_moe *handle, bool start,
                           struct shunt_request **request)
 {
-    *attempt = (struct shunti_state_attempt){
-        .call = call, .start = start, .request = request};
+    struct shunt_moe *moe = shunti_moe_called(handle, signature_of(call),
+                                              call->name, &attempt->status);
+
     if (request)
         *request = NULL;
-    attempt->moe = shunti_moe_called(handle, signature_of(call), call->name,
-                                     &attempt->status);
-    if (!attempt->moe)
+    if (!moe)
         return false;
-    attempt->status = SHUNT_OK;
+    shunti_state_attempt_of(attempt, call, moe, start, request);
+    return true;
+}
+
+void shunti_state_attempt_of(struct shunti_state_attempt *attempt,
+                             const struct shunti_state_call *call,
+                             struct shunt_moe *moe, bool start,
+                             struct shunt_request **request)
+{
+    *attempt = (struct shunti_state_attempt){
+        .call = call, .moe = moe, .start = start, .request = request};
     if (start && !request) {
         snprintf(attempt->why, sizeof(attempt->why), "request is NULL");
         attempt->status = SHUNT_ERR_INVALID;
     }
-    attempt->digest = shunti_fnv(SHUNTI_FNV, &attempt->moe->serial,
-                                 sizeof(attempt->moe->serial));
-    attempt->digest = shunti_fnv(attempt->digest, &attempt->moe->placed,
-                                 sizeof(attempt->moe->placed));
-    return true;
+    attempt->digest = shunti_fnv(SHUNTI_FNV, &moe->serial, sizeof(moe->serial));
+    attempt->digest =
+        shunti_fnv(attempt->digest, &moe->placed, sizeof(moe->placed));
 }
 
 void shunti_state_attempt_copies(struct shunti_state_attempt *attempt,
@@ -111,12 +119,13 @@ void shunti_state_attempt_copies(struct shunti_state_attempt *attempt,
     if (attempt->status)
         return;
     attempt->status = shunti_state_init(
-        &own->state, state, "state", moe->placement, moe->rank, false, element,
-        attempt->why, sizeof(attempt->why));
+        &own->state, state, "state", shunti_placement_real(moe->placement),
+        moe->rank, false, element, attempt->why, sizeof(attempt->why));
     if (attempt->status)
         return;
-    own->placement = shunti_placement_hold(moe->placement);
-    if (!shunti_legs_of_copies(&own->legs, moe->comm, moe->placement)) {
+    own->placement =
+        shunti_placement_hold(shunti_placement_real(moe->placement));
+    if (!shunti_legs_of_copies(&own->legs, moe->comm, own->placement)) {
         snprintf(attempt->why, sizeof(attempt->why),
                  "no memory for the copies of %d experts", moe->config.experts);
         attempt->status = SHUNT_ERR_MEMORY;
@@ -135,12 +144,10 @@ static bool get(unsigned char **memory, size_t experts, size_t each)
     return *memory || !bytes;
 }
 
-static void get_memory(struct shunti_state_attempt *attempt, size_t out_each,
-                       size_t in_each)
+static void get_memory(struct shunti_state_attempt *attempt, size_t out,
+                       size_t out_each, size_t in, size_t in_each)
 {
     struct shunti_state_own *own = &attempt->own;
-    const size_t out = own->legs.out.first[attempt->moe->nranks];
-    const size_t in = own->legs.in.first[attempt->moe->nranks];
 
     if (own->more_bytes)
         own->more = calloc(1, own->more_bytes);
@@ -186,11 +193,23 @@ static enum shunt_status launch(struct shunti_state_attempt *attempt)
 enum shunt_status shunti_state_launch(struct shunti_state_attempt *attempt,
                                       size_t out_each, size_t in_each)
 {
+    const struct shunti_legs *legs = &attempt->own.legs;
+    const int nranks = attempt->moe->nranks;
+
+    return shunti_state_launch_some(
+        attempt, attempt->status ? 0 : legs->out.first[nranks], out_each,
+        attempt->status ? 0 : legs->in.first[nranks], in_each);
+}
+
+enum shunt_status shunti_state_launch_some(struct shunti_state_attempt *attempt,
+                                           size_t out, size_t out_each,
+                                           size_t in, size_t in_each)
+{
     struct shunt_comm *comm = attempt->moe->comm;
     enum shunt_status st;
 
     if (!attempt->status)
-        get_memory(attempt, out_each, in_each);
+        get_memory(attempt, out, out_each, in, in_each);
     shunti_comm_enter(comm);
     st = launch(attempt);
     shunti_comm_leave(comm);

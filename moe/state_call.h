@@ -60,6 +60,12 @@ bool shunti_state_attempt(struct shunti_state_attempt *attempt,
                           struct shunt_moe *moe, bool start,
                           struct shunt_request **request);
 
+/* The same, of an exchange. */
+void shunti_state_attempt_of(struct shunti_state_attempt *attempt,
+                             const struct shunti_state_call *call,
+                             struct shunt_moe *moe, bool start,
+                             struct shunt_request **request);
+
 /* For copies: state, legs and the placement; attempt->status says what is wrong.
  * element: as for shunti_state_init(). */
 void shunti_state_attempt_copies(struct shunti_state_attempt *attempt,
@@ -71,6 +77,10 @@ void shunti_state_attempt_copies(struct shunti_state_attempt *attempt,
  * Frees what it does not use. */
 enum shunt_status shunti_state_launch(struct shunti_state_attempt *attempt,
                                       size_t out_each, size_t in_each);
+/* The same without legs: so many of each go out, and come in. */
+enum shunt_status shunti_state_launch_some(struct shunti_state_attempt *attempt,
+                                           size_t out, size_t out_each,
+                                           size_t in, size_t in_each);
 
 /* The own part of an operation, and what its class needs. */
 struct shunti_state_own *shunti_state_own(const struct shunt_request *request);

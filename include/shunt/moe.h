@@ -21,8 +21,8 @@
  * dispatch, combine and their gradients come blocking and as `_start`, which
  * returns a request (request.h); moe_parts.h has them in parts, so that experts
  * compute on one while others travel. shunt_moe_create(),
- * shunt_moe_set_placement() and shunt_moe_plan_create() block and have no
- * `_start`. They may be called while requests are under way.
+ * shunt_moe_set_placement(), shunt_moe_set_shares() and shunt_moe_plan_create()
+ * block and have no `_start`. They may be called while requests are under way.
  *
  * The arguments of one call may share memory as follows. Any other overlap is
  * SHUNT_ERR_INVALID here and SHUNT_ERR_REMOTE on the other ranks, and nothing
@@ -75,8 +75,8 @@
  * calls was.
  *
  * Rows of elements (x, rows, out, y and so on) need no alignment. Arrays of a C
- * type (topk_idx, topk_weight, dweight, placement, replicas) need that of the
- * type.
+ * type (topk_idx, topk_weight, dweight, placement, replicas, share) need that of
+ * the type.
  *
  * Lifetime. A plan belongs to its exchange, and an exchange to its
  * communicator. Destroying one destroys what belongs to it. They may be
@@ -218,11 +218,11 @@ struct shunt_moe_config {
     enum shunt_moe_wire wire;       /* what travels in dispatch */
     const int32_t *placement; /* (experts) rank of each; NULL: e * ranks / E */
     const struct shunt_moe_replica *replicas; /* (nreplicas) further copies
-                                of experts. A source rank uses its own copy,
-                                else one on its node, else any. Of n such it
-                                uses number (its rank modulo n), from 0, in the
-                                order of the ranks that hold them. The copy in
-                                `placement` is one of them */
+                                of experts. Without `share` a source rank uses
+                                its own copy, else one on its node, else any. Of
+                                n such it uses number (its rank modulo n), from
+                                0, in the order of the ranks that hold them. The
+                                copy in `placement` is one of them */
     size_t nreplicas;                         /* entries of replicas */
     size_t row_align;         /* each expert's rows start at a multiple; 0: 1.
                                 Rows in the gaps are zero. */
@@ -258,6 +258,11 @@ struct shunt_moe_config {
                                          ("two-level,flat"), or its only one */
     enum shunt_moe_order order; /* of sums, if there are copies; tree_ranks
                                    comes before it */
+    const int64_t *share; /* (experts + nreplicas) how much of an expert's rows
+                             each copy takes: shunt_moe_set_shares(). NULL: each
+                             source uses one copy, as `replicas` says */
+    size_t leaf_rows;     /* rows of a leaf (moe_gradients.h): shares are cut
+                             between leaves; 0: 64 */
 };
 
 /** The defaults. Set hidden, experts, topk, max_tokens and weights. */
@@ -272,6 +277,7 @@ struct shunt_moe_config {
         .tree_ranks = 0, .mode = SHUNT_MOE_AUTO,                              \
         .partials = SHUNT_MOE_PARTIALS_F32, .tree_nodes = 0,                  \
         .combine_mode = SHUNT_MOE_AUTO, .order = SHUNT_MOE_ORDER_COPIES,      \
+        .share = 0, .leaf_rows = 0,                                           \
     }
 
 /**
@@ -315,6 +321,36 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
                         size_t nreplicas);
 
 /**
+ * The same, and how the rows of an expert are shared by its copies.
+ *
+ * All rows of an expert in a plan have one order, the *global order*, which no
+ * placement changes: by source rank, then as the source has them (by token, then
+ * by top-k slot). They are cut into leaves of leaf_rows rows, of which the last
+ * may have fewer. Each copy takes a range of leaves, the copy on the lowest rank
+ * the first; so rows go to the nearest copies where ranks of a node follow one
+ * another, and a copy's sums are few (moe_gradients.h).
+ *
+ * share  (experts + nreplicas) of each expert's copy in `placement`, then of each
+ *        replica: 0 or more, in any unit, of all copies of an expert less than
+ *        2^63. A copy takes its part of the rows of each plan, where a cut is
+ *        rounded to the nearest between two leaves (half: to the later). If all
+ *        shares of an expert are 0, the copy in `placement` takes all. Shares
+ *        that are numbers of rows of a batch, as shunt_balance_batch() gives
+ *        them, are met exactly in that batch. NULL: as shunt_moe_set_placement().
+ *
+ * With replicas and shares a plan needs the counts of all ranks before it knows
+ * where its rows go: one more all-gather of 4 bytes for each expert and rank,
+ * whatever SHUNT_MOE_RECORDS is, and every rank has shunt_moe_loads_by_source().
+ *
+ * Collective. Errors: as shunt_moe_set_placement(), and SHUNT_ERR_INVALID with
+ * pad_to_capacity, which pads by source.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_set_shares(struct shunt_moe *moe, const int32_t *placement,
+                     const struct shunt_moe_replica *replicas, size_t nreplicas,
+                     const int64_t *share);
+
+/**
  * Plan one routing: exchange counts, from which each rank knows where its rows
  * go.
  *
@@ -347,6 +383,14 @@ shunt_moe_plan_create(struct shunt_moe *moe, const int32_t *topk_idx,
  */
 SHUNT_API void shunt_moe_plan_destroy(struct shunt_moe_plan *plan);
 
+/** Which of an expert's rows in a plan are on this rank: in the global order
+ * (shunt_moe_set_shares()) those from number `first` on. */
+struct shunt_moe_range {
+    uint64_t first; /* in the global order */
+    uint64_t count; /* on this rank */
+    uint64_t all;   /* on all copies together */
+};
+
 /** What a rank receives under a plan, and sends. The plan owns the arrays. */
 struct shunt_moe_rows {
     int local_experts;     /* experts on this rank */
@@ -369,8 +413,16 @@ struct shunt_moe_rows {
     size_t network_combine_bytes;     /* payload that other nodes send to this
                                       rank per combine */
     enum shunt_moe_mode combine_mode; /* of combine; never AUTO */
-    int parts; /* that the plan is cut into (moe_parts.h); else 1 */
+    int parts;  /* that the plan is cut into (moe_parts.h); else 1 */
+    int unused; /* 0 */
+    const struct shunt_moe_range *range; /* (local_experts); `first` and `all`
+                                   are SHUNT_MOE_SCATTERED if there are copies
+                                   without shares: those take rows by source */
+    size_t leaf_rows;                    /* rows of a leaf */
 };
+
+/** A copy's rows are no range of the global order. */
+#define SHUNT_MOE_SCATTERED UINT64_MAX
 
 /**
  * Sizes of a plan. Local. The arrays live as long as the plan.

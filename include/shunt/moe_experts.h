@@ -13,6 +13,8 @@
  *     shunt_moe_set_placement()      if anything changes: for the next plans
  *     shunt_moe_replicas_refresh()   parameters of the homes, to their copies
  *
+ * moe_gradients.h has a sum of gradients that has the same bits without copies.
+ *
  * The *home* of an expert is its rank in `placement`. All three calls come as
  * `_start` as well, whose request (request.h) hides behind what is computed
  * meanwhile.

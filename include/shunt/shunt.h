@@ -14,6 +14,7 @@
 #include <shunt/memory.h>
 #include <shunt/moe.h>
 #include <shunt/moe_experts.h>
+#include <shunt/moe_gradients.h>
 #include <shunt/moe_parts.h>
 #include <shunt/request.h>
 #include <shunt/status.h>

@@ -1323,8 +1323,8 @@ static int sizes_of_configurations(const struct rank *self)
         struct shunt_moe_config known;
         unsigned char later[8];
     } c = {.known = config_of(6, SHUNT_F32, 4, 2)};
-    const size_t last =
-        offsetof(struct shunt_moe_config, order) + sizeof(c.known.order);
+    const size_t last = offsetof(struct shunt_moe_config, leaf_rows) +
+                        sizeof(c.known.leaf_rows);
     unsigned char *const bytes = (unsigned char *)&c;
     struct shunt_moe *moe;
 

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The tree of a gradient's leaves; see tree.h. */
+#include "moe/tree.h"
+
+#include <string.h>
+
+#include "kernels/reduce.h"
+#include "src/error.h"
+
+_Static_assert(sizeof(((struct shunt_moe_tree *)0)->level) == SHUNTI_TREE_SUMS,
+               "levels of all sums");
+
+static uint64_t leaves_of(uint64_t rows, size_t leaf_rows)
+{
+    return rows / leaf_rows + (rows % leaf_rows != 0);
+}
+
+static bool is_range(const struct shunt_moe_range *range)
+{
+    return range->first != SHUNT_MOE_SCATTERED && range->count;
+}
+
+/* --- subtrees ----------------------------------------------------------------- */
+
+size_t shunti_tree_levels(const struct shunt_moe_range *range, size_t leaf_rows,
+                          unsigned char level[SHUNTI_TREE_SUMS])
+{
+    const uint64_t leaves = leaves_of(range->all, leaf_rows);
+    uint64_t at, last, end;
+    size_t n = 0;
+
+    if (!is_range(range))
+        return 0;
+    at = range->first / leaf_rows;
+    end = last = leaves_of(range->first + range->count, leaf_rows);
+    if (end == leaves) /* as if the tree were full */
+        while (end & (end - 1))
+            end += end & (~end + 1);
+    while (at < last) {
+        unsigned char l = (unsigned char)(at ? __builtin_ctzll(at) : 63);
+
+        while (((uint64_t)1 << l) > end - at)
+            l--;
+        level[n++] = l;
+        at += (uint64_t)1 << l;
+    }
+    return n;
+}
+
+void shunti_tree_begin(struct shunt_moe_tree *tree,
+                       const struct shunt_moe_range *range, size_t leaf_rows)
+{
+    memset(tree, 0, sizeof(*tree));
+    tree->range = *range;
+    tree->leaf_rows = leaf_rows;
+    tree->leaves = leaves_of(range->all, leaf_rows);
+    tree->next = range->first / leaf_rows;
+}
+
+void shunti_tree_push(struct shunt_moe_tree *tree, unsigned char level)
+{
+    tree->level[tree->sums++] = level;
+    tree->next += (uint64_t)1 << level;
+}
+
+bool shunti_tree_fold(struct shunt_moe_tree *tree)
+{
+    for (;;) {
+        unsigned char *last = &tree->level[tree->sums - 1];
+        const uint64_t width = (uint64_t)1 << *last;
+        const uint64_t at = tree->next - width; /* its first leaf */
+
+        if (at & width) {
+            /* Right of its partner, which may be on another copy. */
+            if (tree->sums < 2 || last[-1] != *last)
+                return false;
+            last[-1]++;
+            tree->sums--;
+            return true;
+        }
+        if (!at || tree->next < tree->leaves)
+            return false;
+        ++*last; /* nothing comes behind it: it passes up */
+        tree->next += width;
+    }
+}
+
+void shunti_tree_add(float *to, const float *from, size_t n)
+{
+    const void *const both[] = {to, from};
+
+    if (n)
+        shunti_reduce(to, both, 2, n, SHUNT_F32, SHUNT_SUM, 1);
+}
+
+/* --- of a copy ---------------------------------------------------------------- */
+
+size_t shunt_moe_tree_sums(const struct shunt_moe_range *range,
+                           size_t leaf_rows)
+{
+    unsigned char level[SHUNTI_TREE_SUMS];
+
+    return range && leaf_rows ? shunti_tree_levels(range, leaf_rows, level) : 0;
+}
+
+size_t shunt_moe_tree_room(const struct shunt_moe_range *range,
+                           size_t leaf_rows)
+{
+    struct shunt_moe_tree tree;
+    size_t most = 0;
+    uint64_t end;
+
+    if (!range || !leaf_rows || !is_range(range))
+        return 0;
+    end = leaves_of(range->first + range->count, leaf_rows);
+    shunti_tree_begin(&tree, range, leaf_rows);
+    while (tree.next < end) {
+        shunti_tree_push(&tree, 0);
+        most = tree.sums > most ? tree.sums : most;
+        while (shunti_tree_fold(&tree))
+            ;
+    }
+    return most;
+}
+
+enum shunt_status shunt_moe_tree_begin(struct shunt_moe_tree *tree,
+                                       const struct shunt_moe_range *range,
+                                       size_t leaf_rows, float *memory,
+                                       size_t n)
+{
+    static const char call[] = "moe_tree_begin";
+
+    if (!tree || !range || !leaf_rows)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: %s is %s", call,
+                           !tree    ? "tree"
+                           : !range ? "range"
+                                    : "leaf_rows",
+                           tree && range ? "0" : "NULL");
+    memset(tree, 0, sizeof(*tree));
+    if (range->first == SHUNT_MOE_SCATTERED)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "%s: the rows of this copy are no range, as there "
+                           "are copies without shares: shunt_moe_set_shares()",
+                           call);
+    if (range->first % leaf_rows)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "%s: leaf_rows is %zu, and row %llu does not begin a "
+                           "leaf: take leaf_rows of shunt_moe_plan_rows()",
+                           call, leaf_rows, (unsigned long long)range->first);
+    if (range->count && (!memory || !n))
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: %s", call,
+                           n ? "memory is NULL" : "n is 0");
+    shunti_tree_begin(tree, range, leaf_rows);
+    tree->memory = memory;
+    tree->n = n;
+    return SHUNT_OK;
+}
+
+int shunt_moe_tree_next(struct shunt_moe_tree *tree,
+                        struct shunt_moe_leaf *leaf)
+{
+    const struct shunt_moe_range *range = &tree->range;
+    uint64_t row, left;
+
+    if (tree->making) {
+        shunti_tree_push(tree, 0);
+        while (shunti_tree_fold(tree)) {
+            float *right = tree->memory + tree->sums * tree->n;
+
+            shunti_tree_add(right - tree->n, right, tree->n);
+        }
+    }
+    row = tree->next * tree->leaf_rows;
+    tree->making = row < range->first + range->count;
+    if (!tree->making)
+        return 0;
+    left = range->first + range->count - row;
+    *leaf = (struct shunt_moe_leaf){
+        .row = (size_t)(row - range->first),
+        .rows = left < tree->leaf_rows ? (size_t)left : tree->leaf_rows,
+        .gradient = tree->memory + tree->sums * tree->n,
+    };
+    return 1;
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The cases of rank_shares.c on one host and between virtual nodes. */
+#include "tests/harness/together.h"
+
+static const char *const cases[] = {
+    "same_bits",
+};
+#define CASES (sizeof(cases) / sizeof(cases[0]))
+
+#define N22 "SHUNT_TEST_NODES=0,0,1,1"
+#define N123 "SHUNT_TEST_NODES=0,1,1,2,2,2"
+
+/* Combine cannot take two levels: moe.h, SHUNT_MOE_ORDER_HOMES. */
+static const struct setting {
+    const char *name;
+    struct harness_job job;
+} settings[] = {
+    {"1 rank", {.ranks = 1}},
+    {"2 ranks that stream",
+     {.ranks = 2, .env = {"SHUNT_CMA=off", "SHUNT_EAGER=64"}}},
+    {"4 ranks, flat", {.ranks = 4, .env = {"SHUNT_MOE_MODE=flat"}}},
+    {"8 ranks, few records", {.ranks = 8, .env = {"SHUNT_MOE_RECORDS=0"}}},
+    {"2x2, TCP between nodes, few records",
+     {.ranks = 4,
+      .env = {N22, "SHUNT_TEST_ACROSS=tcp (put)", "SHUNT_TRANSPORTS=shm,tcp",
+              "SHUNT_MOE_RECORDS=0"}}},
+    {"1, 2 and 3, two levels there, flat home",
+     {.ranks = 6,
+      .env = {N123, "SHUNT_TRANSPORTS=shm,tcp",
+              "SHUNT_MOE_MODE=two-level,flat"}}},
+    {"1, 2 and 3, all-gather there, flat home, late and out of order",
+     {.ranks = 6,
+      .env = {N123, "SHUNT_TEST_ACROSS=fault (put)",
+              "SHUNT_TRANSPORTS=fault+shm",
+              "SHUNT_FAULT=delay=20,reorder,seed=5",
+              "SHUNT_MOE_MODE=allgather,flat"}}},
+    {"2x2, a progress thread",
+     {.ranks = 4,
+      .env = {N22, "SHUNT_TRANSPORTS=shm,tcp", "SHUNT_PROGRESS=thread"}}},
+};
+#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
+
+int main(void)
+{
+    struct tap tap = {0};
+
+    for (size_t s = 0; s < SETTINGS; s++) {
+        struct together t = {
+            .setting = settings[s].name,
+            .job = settings[s].job,
+            .cases = cases,
+            .count = CASES,
+        };
+
+        t.job.program = "rank_shares";
+        t.job.timeout_s = 60;
+        together_run(&tap, &t);
+    }
+    return tap_end(&tap);
+}

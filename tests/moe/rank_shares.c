@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Copies with shares: which rows each takes, and that neither the sums of tokens
+ * nor the gradients of experts change a bit by it. What must be is found in plain
+ * loops over the routing of all ranks, by the words of shunt/moe.h and
+ * shunt/moe_gradients.h.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/moe/exchange.h"
+
+enum {
+    EXPERTS_MAX = 12,
+    RANKS_MAX = 16,
+    TOPK_MAX = 3,
+    TOKENS_MAX = 40,
+    HIDDEN = 4,
+    FIRST = 5, /* elements of an expert's gradient in its first array */
+    SECOND = 2,
+    ALL = FIRST + SECOND,
+    ROWS_MAX = RANKS_MAX * TOKENS_MAX * TOPK_MAX,
+};
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SEEDS = 4 };
+#else
+enum { SEEDS = 12 };
+#endif
+
+static uint64_t dice(uint64_t seed, uint64_t what, uint64_t i)
+{
+    return mix(seed, what, i, 0) >> 11;
+}
+
+/* --- a routing, the same on all ranks ---------------------------------------------- */
+
+struct row_from {
+    int source, token, slot;
+};
+
+struct routing {
+    int ranks, experts, topk, leaf;
+    int tokens[RANKS_MAX];
+    int32_t idx[RANKS_MAX][TOKENS_MAX][TOPK_MAX];
+    int rows[EXPERTS_MAX];
+    /* The global order. */
+    struct row_from row[EXPERTS_MAX][ROWS_MAX];
+};
+
+static struct routing *route(const struct rank *self, uint64_t seed,
+                             uint64_t batch)
+{
+    static const int leaves[] = {1, 2, 3, 7, 16, 64};
+    struct routing *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        abort();
+    r->ranks = self->size;
+    r->experts = 1 + (int)(dice(seed, 1, 0) % EXPERTS_MAX);
+    r->topk = 1 + (int)(dice(seed, 2, 0) % TOPK_MAX);
+    r->leaf = leaves[dice(seed, 3, 0) % (sizeof(leaves) / sizeof(*leaves))];
+    for (int s = 0; s < r->ranks; s++) {
+        const uint64_t from = seed * 1000 + batch * 100 + (uint64_t)s;
+
+        r->tokens[s] = (int)(dice(from, 4, 0) % (TOKENS_MAX + 1));
+        if (dice(from, 5, 0) % 5 == 0)
+            r->tokens[s] = 0;
+        for (int t = 0; t < r->tokens[s]; t++)
+            for (int k = 0; k < r->topk; k++) {
+                const uint64_t d = dice(from, 6, (uint64_t)(t * TOPK_MAX + k));
+                const uint64_t n = (uint64_t)r->experts;
+                /* The lower the id, the more; some are none. */
+                const int e = (int)((d % n) * (d / n % n) / n);
+
+                r->idx[s][t][k] = d >> 40 & 7 ? e : -1;
+                if (r->idx[s][t][k] >= 0)
+                    r->row[e][r->rows[e]++] = (struct row_from){s, t, k};
+            }
+    }
+    return r;
+}
+
+static float token_of(uint64_t batch, int source, int token, int j)
+{
+    const uint64_t d = mix(batch, (uint64_t)source, (uint64_t)token,
+                           (uint64_t)j);
+
+    return (float)((int)(d >> 20 & 0xffffff) - 0x800000) / 0x1p24f *
+           (float)(1 << (d >> 48 & 7));
+}
+
+static float weight_of(int source, int token, int slot)
+{
+    return token_of(99, source, token, slot);
+}
+
+/* --- where experts are --------------------------------------------------------------- */
+
+struct places {
+    int32_t home[EXPERTS_MAX];
+    bool has[EXPERTS_MAX][RANKS_MAX];
+    int64_t of[EXPERTS_MAX][RANKS_MAX]; /* the share of a copy */
+    struct shunt_moe_replica replicas[EXPERTS_MAX * RANKS_MAX];
+    int64_t share[EXPERTS_MAX * (RANKS_MAX + 1)];
+    size_t nreplicas;
+    int64_t unit; /* of shares */
+};
+
+/* Homes by the seed, copies and shares by the batch, too. In every other batch
+ * shares are large numbers; some are 0. */
+static void place(struct places *p, const struct routing *r, uint64_t seed,
+                  uint64_t batch)
+{
+    memset(p, 0, sizeof(*p));
+    p->unit = (seed + batch) % 2 ? 1 : INT64_MAX / RANKS_MAX / 4;
+    for (int e = 0; e < r->experts; e++) {
+        p->home[e] = (int32_t)(dice(seed, 11, (uint64_t)e) % (uint64_t)r->ranks);
+        for (int c = r->ranks; c-- > 0;) {
+            const uint64_t d = dice(seed, 12 + batch, (uint64_t)(e * 64 + c));
+
+            if (c != p->home[e] && d % 3)
+                continue;
+            p->has[e][c] = true;
+            p->of[e][c] = (int64_t)(d / 3 % 4) * p->unit;
+            if (c == p->home[e]) {
+                p->share[e] = p->of[e][c];
+                continue;
+            }
+            p->share[(size_t)r->experts + p->nreplicas] = p->of[e][c];
+            p->replicas[p->nreplicas++] = (struct shunt_moe_replica){e, c};
+        }
+    }
+}
+
+/* The nearest cut between two leaves, in exact numbers: shares are few units. */
+static int cut(const struct routing *r, int e, int64_t part, int64_t of)
+{
+    const int64_t all = r->rows[e];
+    int best = 0;
+
+    if (part == of)
+        return (int)all;
+    /* |all * part / of - row|, times `of`; of two, the later. */
+    for (int row = 0; row < all + r->leaf; row += r->leaf) {
+        const int64_t here = llabs(all * part - (int64_t)row * of);
+        const int64_t there = llabs(all * part - (int64_t)best * of);
+
+        if (here <= there)
+            best = row;
+    }
+    return best < all ? best : (int)all;
+}
+
+/* Rows of an expert on a rank, from *first on. */
+static int range_of(const struct routing *r, const struct places *p, int e,
+                    int rank, int *first)
+{
+    int64_t sum = 0, up_to = 0;
+    int at = 0;
+
+    for (int c = 0; c < r->ranks; c++)
+        sum += p->has[e][c] ? p->of[e][c] : 0;
+    for (int c = 0; c < r->ranks; c++) {
+        int to;
+
+        if (!p->has[e][c])
+            continue;
+        up_to += p->of[e][c];
+        to = sum              ? cut(r, e, up_to / p->unit, sum / p->unit)
+             : c < p->home[e] ? 0
+                              : r->rows[e];
+        *first = at;
+        if (c == rank)
+            return to - at;
+        at = to;
+    }
+    return 0;
+}
+
+/* --- gradients ------------------------------------------------------------------------ */
+
+/* A product of some rows, in f32 and in their order. */
+static void product(const float *row, size_t rows, float *to)
+{
+    for (int q = 0; q < ALL; q++) {
+        to[q] = 0;
+        for (size_t i = 0; i < rows; i++)
+            to[q] += row[i * HIDDEN + (size_t)(q % HIDDEN)] * (float)(1 + q);
+    }
+}
+
+/* By the definition: level by level, in pairs. False: there are no rows. */
+static bool tree_of(const struct routing *r, uint64_t batch, int e, float *sum)
+{
+    static _Thread_local float level[ROWS_MAX + 1][ALL];
+    float rows[64 * HIDDEN];
+    int n = 0;
+
+    for (int at = 0; at < r->rows[e]; at += r->leaf, n++) {
+        const int count =
+            r->rows[e] - at < r->leaf ? r->rows[e] - at : r->leaf;
+
+        for (int i = 0; i < count * HIDDEN; i++) {
+            const struct row_from *o = &r->row[e][at + i / HIDDEN];
+
+            rows[i] = token_of(batch, o->source, o->token, i % HIDDEN);
+        }
+        product(rows, (size_t)count, level[n]);
+    }
+    if (!n)
+        return false;
+    for (; n > 1; n = (n + 1) / 2)
+        for (int i = 0; i < n; i += 2)
+            for (int q = 0; q < ALL; q++)
+                level[i / 2][q] =
+                    i + 1 < n ? level[i][q] + level[i + 1][q] : level[i][q];
+    memcpy(sum, level[0], sizeof(level[0]));
+    return true;
+}
+
+/* --- a batch on an exchange -------------------------------------------------------- */
+
+struct batch {
+    const struct rank *self;
+    const struct routing *r;
+    const struct places *p;
+    uint64_t number;
+    struct shunt_moe *moe;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows rows;
+    float y[TOKENS_MAX * HIDDEN], dx[TOKENS_MAX * HIDDEN];
+};
+
+static struct shunt_moe_config config(const struct routing *r,
+                                      const struct places *p)
+{
+    struct shunt_moe_config c =
+        config_of(HIDDEN, SHUNT_F32, r->experts, r->topk);
+
+    c.max_tokens = TOKENS_MAX;
+    c.placement = p->home;
+    c.order = SHUNT_MOE_ORDER_HOMES;
+    c.leaf_rows = (size_t)r->leaf;
+    return c;
+}
+
+static int plan(struct batch *b, int parts)
+{
+    const int rank = b->self->rank;
+    int32_t idx[TOKENS_MAX * TOPK_MAX];
+    float weight[TOKENS_MAX * TOPK_MAX];
+    int n = 0;
+
+    for (int t = 0; t < b->r->tokens[rank]; t++)
+        for (int k = 0; k < b->r->topk; k++, n++) {
+            idx[n] = b->r->idx[rank][t][k];
+            weight[n] = weight_of(rank, t, k);
+        }
+    CHECK_OK(b->self->comm,
+             shunt_moe_plan_create_parts(b->moe, idx, weight,
+                                         (size_t)b->r->tokens[rank], parts,
+                                         &b->plan));
+    memset(idx, 0xff, sizeof(idx));
+    shunt_moe_plan_rows(b->plan, &b->rows, sizeof(b->rows));
+    return 0;
+}
+
+/* The ranges of the plan, by their definition. */
+static int check_ranges(const struct batch *b)
+{
+    int i = 0;
+
+    CHECK(b->rows.leaf_rows == (size_t)b->r->leaf, "leaf_rows is %zu",
+          b->rows.leaf_rows);
+    for (int e = 0; e < b->r->experts; e++) {
+        const struct shunt_moe_range *have = &b->rows.range[i];
+        int first = 0, count;
+
+        if (!b->p->has[e][b->self->rank])
+            continue;
+        CHECK(b->rows.expert[i] == e, "expert[%d] is %d, not %d", i,
+              (int)b->rows.expert[i], e);
+        count = range_of(b->r, b->p, e, b->self->rank, &first);
+        CHECK(have->first == (uint64_t)first &&
+                  have->count == (uint64_t)count &&
+                  have->all == (uint64_t)b->r->rows[e] &&
+                  b->rows.count[i] == (size_t)count,
+              "expert %d: rows %d to %d of %d, not %d from %d on", e,
+              (int)have->first, (int)(have->first + have->count),
+              (int)have->all, count, first);
+        i++;
+    }
+    CHECK(i == b->rows.local_experts, "%d experts", b->rows.local_experts);
+    return 0;
+}
+
+/* Rows in the global order: of tokens, or of them weighted. */
+static int check_rows(const struct batch *b, const float *rows, bool weighted)
+{
+    for (int i = 0; i < b->rows.local_experts; i++)
+        for (size_t row = 0; row < b->rows.count[i]; row++)
+            for (int j = 0; j < HIDDEN; j++) {
+                const struct row_from *o =
+                    &b->r->row[b->rows.expert[i]][b->rows.range[i].first + row];
+                const float x = token_of(b->number, o->source, o->token, j);
+                const float want =
+                    weighted ? weight_of(o->source, o->token, o->slot) * x : x;
+                const float have =
+                    rows[(b->rows.offset[i] + row) * HIDDEN + (size_t)j];
+
+                CHECK(!memcmp(&have, &want, sizeof(have)),
+                      "expert %d, row %zu of %zu, element %d is %g, not %g",
+                      (int)b->rows.expert[i], row, b->rows.count[i], j,
+                      (double)have, (double)want);
+            }
+    return 0;
+}
+
+static int exchange(struct batch *b)
+{
+    const int tokens = b->r->tokens[b->self->rank];
+    float *rows = shunt_moe_buffer(b->plan, SHUNT_MOE_ROWS);
+    float *out = shunt_moe_buffer(b->plan, SHUNT_MOE_OUT);
+    float *dout = shunt_moe_buffer(b->plan, SHUNT_MOE_DOUT);
+    float x[TOKENS_MAX * HIDDEN];
+
+    for (int i = 0; i < tokens * HIDDEN; i++)
+        x[i] = token_of(b->number, b->self->rank, i / HIDDEN, i % HIDDEN);
+    CHECK_OK(b->self->comm,
+             shunt_moe_dispatch(b->plan, x, rows, b->rows.total));
+    CHECK_RUN(check_rows(b, rows, false));
+    for (int i = 0; i < b->rows.local_experts; i++)
+        for (size_t q = b->rows.offset[i] * HIDDEN;
+             q < b->rows.offset[i + 1] * HIDDEN; q++)
+            out[q] = rows[q] * (float)(1 + 3 * b->rows.expert[i]);
+    CHECK_OK(b->self->comm, shunt_moe_combine(b->plan, out, NULL, b->y));
+    CHECK_OK(b->self->comm,
+             shunt_moe_combine_backward(b->plan, x, NULL, dout, b->rows.total,
+                                        NULL));
+    CHECK_RUN(check_rows(b, dout, true));
+    CHECK_OK(b->self->comm, shunt_moe_dispatch_backward(b->plan, out, b->dx));
+    return 0;
+}
+
+/* Loads are those of experts, not of copies. */
+static int check_loads(const struct batch *b)
+{
+    int64_t load[EXPERTS_MAX], by[RANKS_MAX * EXPERTS_MAX] = {0};
+
+    CHECK_OK(b->self->comm, shunt_moe_loads(b->plan, load));
+    for (int e = 0; e < b->r->experts; e++)
+        CHECK(load[e] == b->r->rows[e], "load of %d is %d", e, (int)load[e]);
+    /* Without copies the records may not have had them. */
+    if (!b->p->nreplicas)
+        return 0;
+    CHECK_OK(b->self->comm, shunt_moe_loads_by_source(b->plan, by));
+    for (int e = 0; e < b->r->experts; e++) {
+        for (int i = 0; i < b->r->rows[e]; i++)
+            by[b->r->row[e][i].source * b->r->experts + e]--;
+        for (int s = 0; s < b->r->ranks; s++)
+            CHECK(!by[s * b->r->experts + e], "rows of %d for %d", s, e);
+    }
+    return 0;
+}
+
+/* Add up our leaves; sums[i]: new memory, or NULL. */
+static int grow_trees(const struct batch *b, const float *rows, float **sums)
+{
+    for (int i = 0; i < b->rows.local_experts; i++) {
+        const struct shunt_moe_range *range = &b->rows.range[i];
+        const size_t room = shunt_moe_tree_room(range, b->rows.leaf_rows);
+        struct shunt_moe_tree tree;
+        struct shunt_moe_leaf leaf;
+        size_t done = 0;
+
+        sums[i] = NULL;
+        if (!range->count)
+            continue;
+        sums[i] = filled(room * ALL * sizeof(float));
+        CHECK_OK(b->self->comm,
+                 shunt_moe_tree_begin(&tree, range, b->rows.leaf_rows, sums[i],
+                                      ALL));
+        while (shunt_moe_tree_next(&tree, &leaf)) {
+            CHECK(leaf.row == done && leaf.gradient >= sums[i] &&
+                      leaf.gradient + ALL <= sums[i] + room * ALL,
+                  "leaf of %zu rows from %zu on", leaf.rows, leaf.row);
+            product(rows + (b->rows.offset[i] + leaf.row) * HIDDEN, leaf.rows,
+                    leaf.gradient);
+            done += leaf.rows;
+        }
+        CHECK(done == range->count, "%zu of %d rows", done, (int)range->count);
+        CHECK(tree.sums == shunt_moe_tree_sums(range, b->rows.leaf_rows) &&
+                  tree.sums <= room,
+              "%zu sums", tree.sums);
+        CHECK(range->count < range->all || tree.sums == 1, "%zu sums",
+              tree.sums);
+    }
+    return 0;
+}
+
+/* The gradients of this rank's experts, by expert, the last one first. */
+struct gradients {
+    float first[EXPERTS_MAX][FIRST + 1], second[EXPERTS_MAX][SECOND];
+};
+
+static int reduce(const struct batch *b, struct gradients *g, bool add)
+{
+    const float *rows = shunt_moe_buffer(b->plan, SHUNT_MOE_ROWS);
+    const struct shunt_moe_array array[] = {
+        {g->first, FIRST * sizeof(float), sizeof(g->first[0])},
+        {g->second, SECOND * sizeof(float), 0}};
+    int32_t slot[EXPERTS_MAX];
+    const struct shunt_moe_state state = {
+        .size = sizeof(state), .array = array, .arrays = 2, .slot = slot};
+    struct shunt_request *request = NULL;
+    float *sums[EXPERTS_MAX];
+
+    for (int i = 0; i < b->rows.local_experts; i++)
+        slot[i] = EXPERTS_MAX - 1 - b->rows.expert[i];
+    CHECK_RUN(grow_trees(b, rows, sums));
+    if (b->number % 2) {
+        CHECK_OK(b->self->comm, shunt_moe_gradients_reduce_start(
+                                    b->plan, sums, &state, add, &request));
+        shunt_moe_plan_destroy(b->plan);
+        CHECK_OK(b->self->comm, shunt_wait(&request));
+    } else {
+        CHECK_OK(b->self->comm,
+                 shunt_moe_gradients_reduce(b->plan, sums, &state, add));
+    }
+    for (int i = 0; i < b->rows.local_experts; i++)
+        free(sums[i]);
+    return 0;
+}
+
+/* The sum of the first `batches` batches; what is at home elsewhere was not
+ * touched. */
+static int check_gradients(const struct rank *self,
+                           struct routing *const *batch, uint64_t batches,
+                           const int32_t *home, const struct gradients *g)
+{
+    for (int e = 0; e < batch[0]->experts; e++) {
+        const int slot = EXPERTS_MAX - 1 - e;
+        float want[ALL] = {0}, sum[ALL], have[ALL];
+
+        memcpy(have, g->first[slot], FIRST * sizeof(float));
+        memcpy(have + FIRST, g->second[slot], SECOND * sizeof(float));
+        if (home[e] != self->rank)
+            memset(want, 0xff, sizeof(want));
+        for (uint64_t n = 0; n < batches && home[e] == self->rank; n++)
+            if (tree_of(batch[n], n, e, sum))
+                for (int q = 0; q < ALL; q++)
+                    want[q] = n ? want[q] + sum[q] : sum[q];
+        CHECK(!memcmp(have, want, sizeof(have)),
+              "expert %d of %d rows, leaves of %d: %g, not %g", e,
+              batch[batches - 1]->rows[e], batch[0]->leaf, (double)have[0],
+              (double)want[0]);
+    }
+    return 0;
+}
+
+/* --- cases ---------------------------------------------------------------------------- */
+
+enum { BATCHES = 3 };
+
+static bool same(const float *a, const float *b, int tokens)
+{
+    return !memcmp(a, b, (size_t)(tokens * HIDDEN) * sizeof(*a));
+}
+
+/* One batch, with copies and without. */
+static int both(struct batch *with, struct batch *without,
+                struct gradients g[2], int parts)
+{
+    const int tokens = with->r->tokens[with->self->rank];
+
+    CHECK_RUN(plan(with, parts));
+    CHECK_RUN(plan(without, 1));
+    CHECK_RUN(check_ranges(with));
+    CHECK_RUN(check_loads(with));
+    CHECK_RUN(exchange(with));
+    CHECK_RUN(exchange(without));
+    CHECK(same(with->y, without->y, tokens), "sums of tokens differ");
+    CHECK(same(with->dx, without->dx, tokens), "gradients of tokens differ");
+    CHECK_RUN(reduce(with, &g[0], with->number > 0));
+    CHECK_RUN(reduce(without, &g[1], with->number > 0));
+    shunt_moe_plan_destroy(with->plan);
+    shunt_moe_plan_destroy(without->plan);
+    return 0;
+}
+
+/* Three batches as those of one step, each with copies and shares of its own: the
+ * same sums of tokens as without, and gradients by their definition. */
+static int same_bits(const struct rank *self)
+{
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct routing *batch[BATCHES];
+        struct shunt_moe *with, *without;
+        struct shunt_moe_config c;
+        struct gradients g[2];
+        struct places p;
+
+        batch[0] = route(self, seed, 0);
+        place(&p, batch[0], seed, 0);
+        c = config(batch[0], &p);
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &without));
+        c.replicas = p.replicas;
+        c.nreplicas = p.nreplicas;
+        c.share = p.share;
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &with));
+        memset(g, 0xff, sizeof(g));
+        for (uint64_t n = 0; n < BATCHES; n++) {
+            struct batch a, b;
+
+            if (n) {
+                batch[n] = route(self, seed, n);
+                place(&p, batch[n], seed, n);
+                CHECK_OK(self->comm,
+                         shunt_moe_set_shares(with, p.home, p.replicas,
+                                              p.nreplicas, p.share));
+            }
+            a = b = (struct batch){
+                .self = self, .r = batch[n], .p = &p, .number = n, .moe = with};
+            b.moe = without;
+            CHECK_RUN(both(&a, &b, g, (int)(1 + seed % 3)));
+            for (int i = 0; i < 2; i++)
+                CHECK_RUN(
+                    check_gradients(self, batch, n + 1, p.home, &g[i]));
+        }
+        for (int n = 0; n < BATCHES; n++)
+            free(batch[n]);
+        shunt_moe_destroy(with);
+        shunt_moe_destroy(without);
+    }
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {"same_bits", same_bits, .min_ranks = 1},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}
