@@ -6,7 +6,7 @@
  * Routers are not uniform: the rank of a hot expert is the step time of all.
  * These functions decide which experts get copies, which move, and how the rows
  * of one batch are shared by copies. They move nothing: a placement goes to
- * shunt_moe_set_placement(), and moe_experts.h moves the parameters.
+ * shunt_moe_set_placement() or shunt_moe_set_shares(), and moe_experts.h moves the parameters.
  *
  * They are pure functions: no communicator, no state, no random numbers.
  * Integers and doubles are used in a stated order, so equal arguments give equal
@@ -165,33 +165,37 @@ shunt_balance_migrate(const double *loads, int ranks, int experts,
 
 /**
  * Copies for one batch, whose routing is known, such that all ranks get as many
- * rows as is possible with `slots` copies beside each rank's own experts.
+ * rows as is possible with `slots` copies beside each rank's own experts: what
+ * shunt_moe_set_shares() takes.
  *
  * While a rank has more rows than the mean, rounded up: the one with most gives
- * rows of one expert, that with most rows left there, to the rank with fewest
- * that has a copy of it or a free slot, on its node if there is a choice; as many
- * as bring the one down or the other up to that mean, or all. Then the sources of
- * an expert's rows choose copies: first each its own, then those on their node,
- * then what is left, in the order of ranks; a copy takes no more than it was
- * given.
+ * leaves (leaf_rows of the exchange) of one expert, that with most left there, to
+ * the rank with fewest rows that has a copy of it or a free slot, on its node if
+ * there is a choice; as many as bring the one nearest down or the other up to that
+ * mean, or all. If that would not lower the greatest load, the next expert is
+ * tried. So loads differ from the mean by less than a leaf where slots suffice:
+ * max / mean is at most 1.02 if a rank has 50 leaves or more.
  *
  * rows       (ranks, experts) rows that each rank sends to each expert; not
  *            negative, and their sum is less than 2^63
  * node       (ranks) node of each; NULL: each rank is one
  * slots      free slots of each rank, 0 or more
+ * leaf_rows  1 .. 2^32 - 1
  * replicas   out, (ranks * slots) entries; by expert, then rank
- * share      out, (ranks * slots, ranks): of each replica, the rows of each
- *            source that go to it; all other rows go to the expert's placement
- * nreplicas  out, how many there are
+ * share      out, (experts + ranks * slots) entries: rows of each expert at its
+ *            place, then those of each replica. Exactly these come to them in a
+ *            plan of this batch
+ * nreplicas  out, how many replicas there are; of `share`, experts + *nreplicas
+ *            entries are written
  * result     out, (ranks) rows of each rank then; NULL: not wanted
  *
- * O(ranks * experts + (experts + ranks) * ranks).
+ * O(ranks * experts + (experts + ranks) * (experts / ranks + ranks)).
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_balance_batch(const int64_t *rows, int ranks, int experts,
                     const int32_t *placement, const int *node, int slots,
-                    struct shunt_moe_replica *replicas, int64_t *share,
-                    size_t *nreplicas, int64_t *result);
+                    size_t leaf_rows, struct shunt_moe_replica *replicas,
+                    int64_t *share, size_t *nreplicas, int64_t *result);
 
 /* --- routers that keep loads even ---------------------------------------------- */
 

@@ -297,15 +297,18 @@ Test(balance, refusals)
             "expert[1] is 2");
     REFUSED(shunt_balance_place(twice, 2, 2, 2, NULL, out, replicas, &count),
             "expert 0 is in no slot");
-    REFUSED(shunt_balance_batch(rows, 2, 2, NULL, NULL, 1, replicas, share,
+    REFUSED(shunt_balance_batch(rows, 2, 2, NULL, NULL, 1, 8, replicas, share,
                                 &count, NULL),
             "rows[2] is -1");
-    REFUSED(shunt_balance_batch(many, 2, 2, NULL, NULL, 1, replicas, share,
+    REFUSED(shunt_balance_batch(many, 2, 2, NULL, NULL, 1, 8, replicas, share,
                                 &count, NULL),
             "rows[1] is 1");
-    REFUSED(shunt_balance_batch(rows, 2, 2, NULL, NULL, -1, replicas, share,
+    REFUSED(shunt_balance_batch(rows, 2, 2, NULL, NULL, -1, 8, replicas, share,
                                 &count, NULL),
             "-1 slots");
+    REFUSED(shunt_balance_batch(many, 2, 2, NULL, NULL, 1, 0, replicas, share,
+                                &count, NULL),
+            "leaf_rows is 0");
     REFUSED(shunt_balance_topk_limited(scores, 1, 4, 3, 1, 1, 1, out),
             "3 groups");
     REFUSED(shunt_balance_topk_limited(scores, 1, 4, 2, 1, 1, 3, out),

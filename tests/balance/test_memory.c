@@ -70,7 +70,7 @@ static enum shunt_status batch(struct written *w)
 
     for (int i = 0; i < RANKS * EXPERTS; i++)
         rows[i] = (int64_t)loads[i % EXPERTS];
-    return shunt_balance_batch(rows, RANKS, EXPERTS, NULL, NULL, SLOTS,
+    return shunt_balance_batch(rows, RANKS, EXPERTS, NULL, NULL, SLOTS, 1,
                                w->replicas, w->rows, &w->n,
                                w->rows + RANKS * SLOTS * RANKS);
 }
@@ -107,7 +107,7 @@ static const struct {
              {"eplb", eplb, 7},
              {"place", place, 2},
              {"migrate", migrate, 4},
-             {"batch", batch, 9},
+             {"batch", batch, 8},
              {"topk_limited", limited, 3},
              {"topk_grouped", grouped, 2}};
 
