@@ -101,9 +101,9 @@ static const float *add_up(const struct shunt_request *request, int expert,
         return NULL;
     if (!p->shares || s->here[own_index].count == s->here[own_index].all)
         return s->sum[own_index];
-    shunti_tree_begin(
-        &tree, &(struct shunt_moe_range){0, 0, s->here[own_index].all},
-        s->leaf_rows);
+    shunti_tree_begin(&tree,
+                      &(struct shunt_moe_range){0, 0, s->here[own_index].all},
+                      s->leaf_rows);
     for (size_t v = p->shares->first[expert]; v < p->shares->first[expert + 1];
          v++) {
         const size_t copy = p->copy[v];
@@ -209,11 +209,13 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
 static void mismatch(struct shunt_request *request,
                      const struct shunti_blame *blame)
 {
-    shunti_request_error(
-        request, SHUNT_ERR_MISMATCH,
-        "%s: rank %d called for another plan, with another `add`, or with other "
-        "arrays than rank %d: as many, with the same bytes of an expert in each",
-        shunti_request_name(request), blame->rank, blame->reporter);
+    shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                         "%s: rank %d called for another plan, with another "
+                         "`add`, or with other "
+                         "arrays than rank %d: as many, with the same bytes of "
+                         "an expert in each",
+                         shunti_request_name(request), blame->rank,
+                         blame->reporter);
 }
 
 static const struct shunti_kind kind = {
@@ -258,15 +260,15 @@ static struct shunti_plan *plan_called(const struct shunt_moe_plan *handle,
         shunti_comm_enter(slot->comm);
         *status = shunti_request_refuse(
             slot->comm, SHUNTI_SIGNATURE(reduce.kind, 0, 0, 0),
-            SHUNT_ERR_INVALID, "%s: the plan has been destroyed, or its exchange",
-            reduce.name);
+            SHUNT_ERR_INVALID,
+            "%s: the plan has been destroyed, or its exchange", reduce.name);
         shunti_comm_leave(slot->comm);
     } else {
-        *status = shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is %s",
-                              reduce.name,
-                              handle ? "no plan, or its communicator has been "
-                                       "destroyed"
-                                     : "NULL");
+        *status =
+            shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is %s", reduce.name,
+                        handle ? "no plan, or its communicator has been "
+                                 "destroyed"
+                               : "NULL");
     }
     return NULL;
 }
@@ -276,8 +278,8 @@ static bool copy_ranges(const struct shunti_plan *plan, struct sums **out)
     const struct shunti_placement *p = plan->placement;
     const size_t here = count_here(p, plan->moe->rank);
     const size_t n = p->shares ? p->first[p->ranks] : here;
-    struct sums *s = malloc(sizeof(*s) + here * sizeof(*s->sum) +
-                            n * sizeof(*s->range));
+    struct sums *s =
+        malloc(sizeof(*s) + here * sizeof(*s->sum) + n * sizeof(*s->range));
 
     *out = s;
     if (!s)
@@ -290,11 +292,9 @@ static bool copy_ranges(const struct shunti_plan *plan, struct sums **out)
     return true;
 }
 
-static enum shunt_status prepare(struct shunti_state_attempt *attempt,
-                                 const struct shunti_plan *plan,
-                                 float *const *sums,
-                                 const struct shunt_moe_state *gradients,
-                                 int add)
+static enum shunt_status
+prepare(struct shunti_state_attempt *attempt, const struct shunti_plan *plan,
+        float *const *sums, const struct shunt_moe_state *gradients, int add)
 {
     struct shunti_state_own *own = &attempt->own;
     const struct shunti_placement *p = plan->placement;
@@ -302,16 +302,17 @@ static enum shunt_status prepare(struct shunti_state_attempt *attempt,
     const int rank = plan->moe->rank;
     const int32_t *expert = shunti_placement_local(real, rank);
     struct sums *s;
-    enum shunt_status st = shunti_state_init(
-        &own->state, gradients, "gradients", real, rank, true, sizeof(float),
-        attempt->why, sizeof(attempt->why));
+    enum shunt_status st =
+        shunti_state_init(&own->state, gradients, "gradients", real, rank, true,
+                          sizeof(float), attempt->why, sizeof(attempt->why));
 
     if (st)
         return st;
     if (!p->shares && !shunti_placement_has_one_copy(p)) {
-        snprintf(attempt->why, sizeof(attempt->why),
-                 "the plan has copies without shares, whose rows are no ranges: "
-                 "shunt_moe_set_shares(), or shunt_moe_replicas_reduce()");
+        snprintf(
+            attempt->why, sizeof(attempt->why),
+            "the plan has copies without shares, whose rows are no ranges: "
+            "shunt_moe_set_shares(), or shunt_moe_replicas_reduce()");
         return SHUNT_ERR_UNSUPPORTED;
     }
     if (!copy_ranges(plan, &s)) {
@@ -323,8 +324,8 @@ static enum shunt_status prepare(struct shunti_state_attempt *attempt,
     own->placement = shunti_placement_hold(plan->placement);
     s->add = add != 0;
     for (size_t i = 0; i < count_here(p, rank); i++) {
-        const bool whole = real->home[expert[i]] == rank &&
-                           s->here[i].count == s->here[i].all;
+        const bool whole =
+            real->home[expert[i]] == rank && s->here[i].count == s->here[i].all;
 
         s->sum[i] = sums ? sums[i] : NULL;
         if (!s->here[i].count || whole || s->sum[i] || !own->state.bytes)
@@ -375,10 +376,11 @@ shunt_moe_gradients_reduce(struct shunt_moe_plan *plan, float *const *sums,
     return call(plan, sums, gradients, add, false, NULL);
 }
 
-enum shunt_status shunt_moe_gradients_reduce_start(
-    struct shunt_moe_plan *plan, float *const *sums,
-    const struct shunt_moe_state *gradients, int add,
-    struct shunt_request **request)
+enum shunt_status
+shunt_moe_gradients_reduce_start(struct shunt_moe_plan *plan,
+                                 float *const *sums,
+                                 const struct shunt_moe_state *gradients,
+                                 int add, struct shunt_request **request)
 {
     return call(plan, sums, gradients, add, true, request);
 }

@@ -139,9 +139,10 @@ static enum shunt_status add_up(struct shunti_placement *p,
     uint64_t *up_to = p->shares->up_to;
 
     for (size_t i = 0; i < (size_t)p->experts; i++) {
-        const int e = i < experts ? (int)i : places->replicas[i - experts].expert;
-        const int rank = i < experts ? real->home[e]
-                                     : places->replicas[i - experts].rank;
+        const int e =
+            i < experts ? (int)i : places->replicas[i - experts].expert;
+        const int rank =
+            i < experts ? real->home[e] : places->replicas[i - experts].rank;
 
         if (places->share[i] < 0) {
             snprintf(why, len,
@@ -202,16 +203,16 @@ shunti_shares_placement(const struct shunt_moe *moe,
         return NULL;
     }
     if (places->nreplicas >= SHUNTI_EXPERTS_MAX - (size_t)moe->config.experts) {
-        snprintf(why, len, "nreplicas is %zu; with the %d experts there may be "
-                           "less than %d copies",
+        snprintf(why, len,
+                 "nreplicas is %zu; with the %d experts there may be "
+                 "less than %d copies",
                  places->nreplicas, moe->config.experts, SHUNTI_EXPERTS_MAX);
         *status = SHUNT_ERR_INVALID;
         return NULL;
     }
-    real = shunti_placement_create(moe->nranks, moe->config.experts,
-                                   places->home, places->replicas,
-                                   places->nreplicas, moe->node, why, len,
-                                   status);
+    real = shunti_placement_create(
+        moe->nranks, moe->config.experts, places->home, places->replicas,
+        places->nreplicas, moe->node, why, len, status);
     if (!real || !places->share || !places->nreplicas)
         return real;
     p = share_out(real, places, why, len, status);

@@ -2,8 +2,8 @@
 /* Shares in a plan; see split.h. */
 #include "moe/split.h"
 
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "moe/capacity.h"
@@ -135,8 +135,9 @@ enum shunt_status shunti_split_gather(struct shunt_moe *moe,
         shunti_comm_enter(moe->comm);
         st = shunti_request_refuse(
             moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U32, 0, 0),
-            SHUNT_ERR_MEMORY, "moe_plan_create: no memory for the counts of "
-                              "%d ranks",
+            SHUNT_ERR_MEMORY,
+            "moe_plan_create: no memory for the counts of "
+            "%d ranks",
             moe->nranks);
         shunti_comm_leave(moe->comm);
         return st;
@@ -214,11 +215,10 @@ bool shunti_split_prepare(struct shunti_plan *plan)
 {
     const struct shunt_moe *moe = plan->moe;
 
-    return moe->placement->shares ||
-           shunti_grow(
-               &plan->range, &plan->range_max,
-               (size_t)shunti_placement_count(moe->placement, moe->rank),
-               sizeof(*plan->range));
+    return moe->placement->shares || shunti_grow(&plan->range, &plan->range_max,
+                                                 (size_t)shunti_placement_count(
+                                                     moe->placement, moe->rank),
+                                                 sizeof(*plan->range));
 }
 
 /* Do all sources use this copy? */

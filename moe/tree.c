@@ -143,10 +143,11 @@ enum shunt_status shunt_moe_tree_begin(struct shunt_moe_tree *tree,
                            "are copies without shares: shunt_moe_set_shares()",
                            call);
     if (range->first % leaf_rows)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "%s: leaf_rows is %zu, and row %llu does not begin a "
-                           "leaf: take leaf_rows of shunt_moe_plan_rows()",
-                           call, leaf_rows, (unsigned long long)range->first);
+        return shunti_fail(
+            NULL, SHUNT_ERR_INVALID,
+            "%s: leaf_rows is %zu, and row %llu does not begin a "
+            "leaf: take leaf_rows of shunt_moe_plan_rows()",
+            call, leaf_rows, (unsigned long long)range->first);
     if (range->count && (!memory || !n))
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: %s", call,
                            n ? "memory is NULL" : "n is 0");

@@ -159,10 +159,11 @@ shunt_moe_gradients_reduce(struct shunt_moe_plan *plan, float *const *sums,
                            const struct shunt_moe_state *gradients, int add);
 /** shunt_moe_gradients_reduce() that returns at once; `*request` finishes it. The
  * plan may be destroyed meanwhile. */
-SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_moe_gradients_reduce_start(
-    struct shunt_moe_plan *plan, float *const *sums,
-    const struct shunt_moe_state *gradients, int add,
-    struct shunt_request **request);
+SHUNT_API SHUNT_NODISCARD enum shunt_status
+shunt_moe_gradients_reduce_start(struct shunt_moe_plan *plan,
+                                 float *const *sums,
+                                 const struct shunt_moe_state *gradients,
+                                 int add, struct shunt_request **request);
 
 #ifdef __cplusplus
 }

@@ -354,6 +354,114 @@ enum shunt_status memory_moe_set_placement(struct memory_moe *m)
     return shunt_moe_set_placement(m->moe, NULL, NULL, 0);
 }
 
+/* --- copies with shares ---------------------------------------------------------- */
+
+enum { LEAF = 8 };
+
+/* A copy of each expert on the next rank, and halves. */
+static void share_out(const struct memory_moe *m,
+                      struct shunt_moe_replica copies[64], int64_t share[128])
+{
+    for (int e = 0; e < experts(m); e++)
+        copies[e] = (struct shunt_moe_replica){e, (e / PER_RANK + 1) % m->size};
+    for (int i = 0; i < 2 * experts(m); i++)
+        share[i] = 1;
+}
+
+enum shunt_status memory_moe_set_shares(struct memory_moe *m)
+{
+    struct shunt_moe_replica copies[64];
+    int64_t share[128];
+
+    share_out(m, copies, share);
+    return shunt_moe_set_shares(m->shared, NULL, copies, (size_t)experts(m),
+                                share);
+}
+
+/* Of all ranks. */
+static uint64_t rows_of(const struct memory_moe *m, int expert)
+{
+    uint64_t rows = 0;
+
+    for (int s = 0; s < m->size; s++)
+        for (int t = 0; t < TOKENS; t++)
+            for (int k = 0; k < TOPK; k++)
+                rows += expert_of(m, s, t, k) == expert;
+    return rows;
+}
+
+enum shunt_status memory_moe_plan_shares(struct memory_moe *m)
+{
+    struct shunt_moe_plan *plan;
+    enum shunt_status st =
+        shunt_moe_plan_create(m->shared, m->expert, m->weight, TOKENS, &plan);
+    struct shunt_moe_rows rows;
+
+    if (st)
+        return st;
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
+    for (int i = 0; i < rows.local_experts; i++)
+        m->right = m->right && rows.count[i] == rows.range[i].count &&
+                   rows.range[i].all == rows_of(m, rows.expert[i]);
+    shunt_moe_plan_destroy(plan);
+    return st;
+}
+
+/* The gradient of a row is 1: that of an expert is how many rows it has. */
+enum shunt_status memory_moe_gradients(struct memory_moe *m)
+{
+    const struct shunt_moe_array array = array_of(m->state);
+    const struct shunt_moe_state state = state_of(&array, NULL);
+    float *sums[LOCAL], *at = m->sums;
+    struct shunt_moe_rows rows;
+    enum shunt_status st;
+
+    shunt_moe_plan_rows(m->shared_plan, &rows, sizeof(rows));
+    for (int i = 0; i < LOCAL; i++) {
+        struct shunt_moe_tree tree;
+        struct shunt_moe_leaf leaf;
+
+        set_all(m->state, i, 1);
+        sums[i] = at;
+        at += STATE * shunt_moe_tree_room(&rows.range[i], LEAF);
+        if (shunt_moe_tree_begin(&tree, &rows.range[i], LEAF, sums[i], STATE))
+            abort();
+        while (shunt_moe_tree_next(&tree, &leaf))
+            set_all(leaf.gradient, 0, (float)leaf.rows);
+    }
+    st = shunt_moe_gradients_reduce(m->shared_plan, sums, &state, 1);
+    for (int i = 0; i < LOCAL; i++)
+        m->right =
+            m->right &&
+            is_new_or_old(
+                m, st, m->state, i,
+                1 + (float)(spread_is_home(m, i) ? rows.range[i].all : 0), 1);
+    return st;
+}
+
+static bool make_shared(struct memory_moe *m, struct shunt_moe_config c)
+{
+    struct shunt_moe_replica copies[64];
+    struct shunt_moe_rows rows;
+    int64_t share[128];
+    size_t room = 0;
+
+    share_out(m, copies, share);
+    c.replicas = copies;
+    c.nreplicas = (size_t)experts(m);
+    c.share = share;
+    c.leaf_rows = LEAF;
+    if (shunt_moe_create(m->comm, &c, &m->shared) ||
+        shunt_moe_plan_create(m->shared, m->expert, m->weight, TOKENS,
+                              &m->shared_plan))
+        return false;
+    shunt_moe_plan_rows(m->shared_plan, &rows, sizeof(rows));
+    for (int i = 0; i < rows.local_experts; i++)
+        room += shunt_moe_tree_room(&rows.range[i], LEAF);
+    m->sums = calloc(room + 1, STATE * sizeof(*m->sums));
+    return m->sums;
+}
+
 /* --- begin and end ------------------------------------------------------------ */
 
 static void fill(struct memory_moe *m)
@@ -413,7 +521,7 @@ bool memory_moe_begin(struct memory_moe *m, struct shunt_comm *comm)
     fill(m);
     m->state = calloc(LOCAL * STATE, sizeof(*m->state));
     m->moved = calloc(LOCAL * STATE, sizeof(*m->moved));
-    if (!m->state || !m->moved || !make_spread(m, c))
+    if (!m->state || !m->moved || !make_spread(m, c) || !make_shared(m, c))
         return false;
     if (shunt_moe_create(comm, &c, &m->moe) ||
         shunt_moe_plan_create(m->moe, m->expert, m->weight, TOKENS, &m->plan))
@@ -432,6 +540,8 @@ void memory_moe_end(struct memory_moe *m)
 {
     shunt_moe_destroy(m->moe);
     shunt_moe_destroy(m->spread);
+    shunt_moe_destroy(m->shared);
+    free(m->sums);
     free(m->state);
     free(m->moved);
     free(m->expert);

@@ -17,13 +17,16 @@ struct memory_moe {
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
-    int32_t *expert;            /* (tokens, topk) */
-    float *weight;              /* likewise */
-    float *x, *y;               /* (tokens, hidden) */
-    float *in, *out;            /* (rows, hidden): written, and read */
-    float *dweight;             /* (tokens, topk) */
-    struct shunt_moe *spread;   /* each expert has a copy on the next rank */
-    float *state, *moved;       /* of the experts of a rank of `spread` */
+    int32_t *expert;          /* (tokens, topk) */
+    float *weight;            /* likewise */
+    float *x, *y;             /* (tokens, hidden) */
+    float *in, *out;          /* (rows, hidden): written, and read */
+    float *dweight;           /* (tokens, topk) */
+    struct shunt_moe *spread; /* each expert has a copy on the next rank */
+    struct shunt_moe *shared; /* the same, with shares */
+    struct shunt_moe_plan *shared_plan;
+    float *sums;                /* of the experts of a rank of `shared` */
+    float *state, *moved;       /* likewise, of `spread` */
     void *device_x, *device_in; /* x and in of a GPU, with SHUNT_ENGINE=cuda */
     bool right;                 /* a call that was OK did what it should */
 };
@@ -40,6 +43,9 @@ enum shunt_status memory_moe_refresh(struct memory_moe *m);
 enum shunt_status memory_moe_reduce(struct memory_moe *m);
 enum shunt_status memory_moe_move(struct memory_moe *m);
 enum shunt_status memory_moe_set_placement(struct memory_moe *m);
+enum shunt_status memory_moe_set_shares(struct memory_moe *m);
+enum shunt_status memory_moe_plan_shares(struct memory_moe *m);
+enum shunt_status memory_moe_gradients(struct memory_moe *m);
 enum shunt_status memory_moe_dispatch_device(struct memory_moe *m);
 enum shunt_status memory_moe_combine(struct memory_moe *m);
 enum shunt_status memory_moe_combine_backward(struct memory_moe *m);

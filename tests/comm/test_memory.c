@@ -180,6 +180,15 @@ Test(memory, state_of_experts)
             NULL);
 }
 
+Test(memory, copies_with_shares)
+{
+    static const char *const calls[] = {"moe_set_shares", "moe_plan_shares",
+                                        "moe_gradients"};
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+        run_victim(calls[i], "1", "1", 3, NULL, NULL, NULL);
+}
+
 Test(memory, packed_exchanges)
 {
     run_moe("1", 3, "SHUNT_MOE_MODE=flat", NULL, NULL);

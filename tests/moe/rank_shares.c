@@ -84,8 +84,8 @@ static struct routing *route(const struct rank *self, uint64_t seed,
 
 static float token_of(uint64_t batch, int source, int token, int j)
 {
-    const uint64_t d = mix(batch, (uint64_t)source, (uint64_t)token,
-                           (uint64_t)j);
+    const uint64_t d =
+        mix(batch, (uint64_t)source, (uint64_t)token, (uint64_t)j);
 
     return (float)((int)(d >> 20 & 0xffffff) - 0x800000) / 0x1p24f *
            (float)(1 << (d >> 48 & 7));
@@ -116,7 +116,8 @@ static void place(struct places *p, const struct routing *r, uint64_t seed,
     memset(p, 0, sizeof(*p));
     p->unit = (seed + batch) % 2 ? 1 : INT64_MAX / RANKS_MAX / 4;
     for (int e = 0; e < r->experts; e++) {
-        p->home[e] = (int32_t)(dice(seed, 11, (uint64_t)e) % (uint64_t)r->ranks);
+        p->home[e] =
+            (int32_t)(dice(seed, 11, (uint64_t)e) % (uint64_t)r->ranks);
         for (int c = r->ranks; c-- > 0;) {
             const uint64_t d = dice(seed, 12 + batch, (uint64_t)(e * 64 + c));
 
@@ -199,8 +200,7 @@ static bool tree_of(const struct routing *r, uint64_t batch, int e, float *sum)
     int n = 0;
 
     for (int at = 0; at < r->rows[e]; at += r->leaf, n++) {
-        const int count =
-            r->rows[e] - at < r->leaf ? r->rows[e] - at : r->leaf;
+        const int count = r->rows[e] - at < r->leaf ? r->rows[e] - at : r->leaf;
 
         for (int i = 0; i < count * HIDDEN; i++) {
             const struct row_from *o = &r->row[e][at + i / HIDDEN];
@@ -258,10 +258,9 @@ static int plan(struct batch *b, int parts)
             idx[n] = b->r->idx[rank][t][k];
             weight[n] = weight_of(rank, t, k);
         }
-    CHECK_OK(b->self->comm,
-             shunt_moe_plan_create_parts(b->moe, idx, weight,
-                                         (size_t)b->r->tokens[rank], parts,
-                                         &b->plan));
+    CHECK_OK(b->self->comm, shunt_moe_plan_create_parts(
+                                b->moe, idx, weight, (size_t)b->r->tokens[rank],
+                                parts, &b->plan));
     memset(idx, 0xff, sizeof(idx));
     shunt_moe_plan_rows(b->plan, &b->rows, sizeof(b->rows));
     return 0;
@@ -336,9 +335,8 @@ static int exchange(struct batch *b)
              q < b->rows.offset[i + 1] * HIDDEN; q++)
             out[q] = rows[q] * (float)(1 + 3 * b->rows.expert[i]);
     CHECK_OK(b->self->comm, shunt_moe_combine(b->plan, out, NULL, b->y));
-    CHECK_OK(b->self->comm,
-             shunt_moe_combine_backward(b->plan, x, NULL, dout, b->rows.total,
-                                        NULL));
+    CHECK_OK(b->self->comm, shunt_moe_combine_backward(b->plan, x, NULL, dout,
+                                                       b->rows.total, NULL));
     CHECK_RUN(check_rows(b, dout, true));
     CHECK_OK(b->self->comm, shunt_moe_dispatch_backward(b->plan, out, b->dx));
     return 0;
@@ -525,8 +523,7 @@ static int same_bits(const struct rank *self)
             b.moe = without;
             CHECK_RUN(both(&a, &b, g, (int)(1 + seed % 3)));
             for (int i = 0; i < 2; i++)
-                CHECK_RUN(
-                    check_gradients(self, batch, n + 1, p.home, &g[i]));
+                CHECK_RUN(check_gradients(self, batch, n + 1, p.home, &g[i]));
         }
         for (int n = 0; n < BATCHES; n++)
             free(batch[n]);
@@ -536,8 +533,268 @@ static int same_bits(const struct rank *self)
     return 0;
 }
 
+/* What shunt_balance_batch() finds for a batch is what its plan has. */
+static int batch(const struct rank *self)
+{
+    enum { LEAF = 4, SLOTS = 2 };
+
+    for (uint64_t seed = 20; seed < 20 + SEEDS; seed++) {
+        struct routing *r = route(self, seed, 0);
+        int64_t rows[RANKS_MAX * EXPERTS_MAX] = {0}, want[RANKS_MAX];
+        struct batch b = {.self = self, .r = r};
+        struct shunt_moe_config c;
+        struct places p;
+
+        r->leaf = LEAF;
+        place(&p, r, seed, 0);
+        c = config(r, &p);
+        b.p = &p;
+        for (int e = 0; e < r->experts; e++)
+            for (int i = 0; i < r->rows[e]; i++)
+                rows[r->row[e][i].source * r->experts + e]++;
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &b.moe));
+        CHECK_OK(NULL, shunt_balance_batch(rows, self->size, r->experts, p.home,
+                                           NULL, SLOTS, LEAF, p.replicas,
+                                           p.share, &p.nreplicas, want));
+        CHECK_OK(self->comm, shunt_moe_set_shares(b.moe, p.home, p.replicas,
+                                                  p.nreplicas, p.share));
+        CHECK_RUN(plan(&b, 1));
+        CHECK(b.rows.total == (size_t)want[self->rank], "%zu rows, not %d",
+              b.rows.total, (int)want[self->rank]);
+        CHECK_RUN(exchange(&b));
+        shunt_moe_destroy(b.moe);
+        free(r);
+    }
+    return 0;
+}
+
+/* `st` is that of a call which rank 1 made wrongly. */
+static int check_refused(const struct rank *self, enum shunt_status st,
+                         enum shunt_status want, const char *mine)
+{
+    const char *why = shunt_last_error(self->comm);
+
+    if (self->rank == 1) {
+        CHECK(st == want, "%s", rank_why(self->comm, st));
+        CHECK(strstr(why, mine), "\"%s\" does not say \"%s\"", why, mine);
+    } else {
+        CHECK(st == SHUNT_ERR_REMOTE, "%s", rank_why(self->comm, st));
+        CHECK(strstr(why, "rank 1"), "\"%s\" does not name rank 1", why);
+    }
+    return 0;
+}
+
+/* Two experts, a copy of the first on rank 1, of the second on rank 0. */
+static const int32_t two_homes[] = {0, 1};
+static const struct shunt_moe_replica two_copies[] = {{0, 1}, {1, 0}};
+static const int64_t two_shares[] = {1, 2, 3, 4};
+
+static struct shunt_moe_config two_experts(void)
+{
+    struct shunt_moe_config c = config_of(HIDDEN, SHUNT_F32, 2, 1);
+
+    c.placement = two_homes;
+    c.replicas = two_copies;
+    c.nreplicas = 2;
+    c.share = two_shares;
+    c.leaf_rows = 2;
+    return c;
+}
+
+static int refused(const struct rank *self)
+{
+    static const int64_t below[] = {1, 2, 3, -4};
+    static const int64_t large[] = {INT64_MAX, 2, 1, 4};
+    const bool bad = self->rank == 1;
+    struct shunt_moe_config c = two_experts();
+    const int32_t idx[4] = {0, 1, 0, bad ? 2 : 1};
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    enum shunt_status st;
+
+    if (bad)
+        c.share = below;
+    st = shunt_moe_create(self->comm, &c, &moe);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
+                            "share[3], of expert 1 on rank 0, is -4"));
+    c = two_experts();
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    st = shunt_moe_set_shares(moe, two_homes, two_copies, 2,
+                              bad ? large : two_shares);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
+                            "the shares of expert 0 are 2^63 or more"));
+    /* While the counts are gathered, and for the plan. */
+    st = shunt_moe_plan_create(moe, idx, NULL, 4, &plan);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
+                            "topk_idx of token 3, slot 0 is 2; experts are 0 "
+                            "to 1"));
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, NULL, 3, &plan));
+    shunt_moe_destroy(moe);
+    c.capacity_factor = 2;
+    c.pad_to_capacity = 1;
+    CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &c, &moe),
+                 SHUNT_ERR_INVALID);
+    CHECK(strstr(shunt_last_error(self->comm), "share with pad_to_capacity"),
+          "%s", shunt_last_error(self->comm));
+    return 0;
+}
+
+/* Ranks that mean different things are told, and go on as before. */
+static int mismatch(const struct rank *self)
+{
+    static const int64_t others[] = {1, 2, 4, 4};
+    const bool bad = self->rank == 1;
+    const int32_t idx[] = {0, 1, 0};
+    struct shunt_moe_config c = two_experts();
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows rows;
+    struct shunt_moe *moe;
+
+    c.leaf_rows = bad ? 3 : 2;
+    CHECK_STATUS(self->comm, shunt_moe_create(self->comm, &c, &moe),
+                 SHUNT_ERR_MISMATCH);
+    CHECK(strstr(shunt_last_error(self->comm), "leaf_rows"), "%s",
+          shunt_last_error(self->comm));
+    c.leaf_rows = 2;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int none = 0; none < 2; none++) {
+        const int64_t *const share = !bad ? two_shares : none ? NULL : others;
+
+        CHECK_STATUS(self->comm,
+                     shunt_moe_set_shares(moe, two_homes, two_copies, 2, share),
+                     SHUNT_ERR_MISMATCH);
+        CHECK(
+            strstr(shunt_last_error(self->comm), "share (hash)") &&
+                strstr(shunt_last_error(self->comm), bad ? "rank 0" : "rank 1"),
+            "%s", shunt_last_error(self->comm));
+    }
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, NULL, 3, &plan));
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
+    /* 2 rows of each rank for expert 0, of which rank 0 takes 1 of 4. */
+    if (self->rank < 2)
+        CHECK(rows.range[0].first ==
+                      (uint64_t)(self->rank ? (self->size + 2) / 4 * 2 : 0) &&
+                  rows.range[0].all == (uint64_t)(2 * self->size),
+              "expert 0 from row %d on", (int)rows.range[0].first);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* A plan of two experts, and room for gradients. */
+struct two {
+    struct shunt_moe *moe;
+    struct shunt_moe_plan *plan;
+    float gradient[2], sum[2][8], *sums[2];
+    struct shunt_moe_array array;
+    struct shunt_moe_state state;
+};
+
+static int begin_two(struct two *t, const struct rank *self, bool shares)
+{
+    const int32_t idx[] = {0, 1, 0, 0, 1, 1};
+    struct shunt_moe_config c = two_experts();
+    struct shunt_moe_rows rows;
+
+    memset(t, 0, sizeof(*t));
+    t->array = (struct shunt_moe_array){t->gradient, sizeof(float), 0};
+    t->state = (struct shunt_moe_state){
+        .size = sizeof(t->state), .array = &t->array, .arrays = 1};
+    if (!shares)
+        c.share = NULL;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &t->moe));
+    CHECK_OK(self->comm, shunt_moe_plan_create(t->moe, idx, NULL, 6, &t->plan));
+    shunt_moe_plan_rows(t->plan, &rows, sizeof(rows));
+    for (int i = 0; i < rows.local_experts; i++) {
+        struct shunt_moe_tree tree;
+        struct shunt_moe_leaf leaf;
+        enum shunt_status st;
+
+        t->sums[i] = t->sum[i];
+        CHECK(shunt_moe_tree_room(&rows.range[i], rows.leaf_rows) <= 8, "room");
+        st = shunt_moe_tree_begin(&tree, &rows.range[i], rows.leaf_rows,
+                                  t->sums[i], 1);
+        CHECK(st == (shares ? SHUNT_OK : SHUNT_ERR_INVALID), "%s",
+              rank_why(NULL, st));
+        while (shares && shunt_moe_tree_next(&tree, &leaf))
+            *leaf.gradient = (float)leaf.rows;
+    }
+    return 0;
+}
+
+static int gradients_refused(const struct rank *self)
+{
+    const bool bad = self->rank == 1;
+    struct shunt_request *q;
+    enum shunt_status st;
+    struct two t;
+
+    CHECK_RUN(begin_two(&t, self, false));
+    CHECK_STATUS(self->comm,
+                 shunt_moe_gradients_reduce(t.plan, t.sums, &t.state, 0),
+                 SHUNT_ERR_UNSUPPORTED);
+    CHECK(strstr(shunt_last_error(self->comm), "copies without shares"), "%s",
+          shunt_last_error(self->comm));
+    shunt_moe_destroy(t.moe);
+    CHECK_RUN(begin_two(&t, self, true));
+    st = shunt_moe_gradients_reduce(t.plan, t.sums, bad ? NULL : &t.state, 0);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "gradients is NULL"));
+    st = shunt_moe_gradients_reduce(t.plan, bad ? NULL : t.sums, &t.state, 0);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
+                            "sums[0], of expert 0, is NULL"));
+    st =
+        bad ? shunt_moe_gradients_reduce_start(t.plan, t.sums, &t.state, 0,
+                                               NULL)
+            : shunt_moe_gradients_reduce_start(t.plan, t.sums, &t.state, 0, &q);
+    if (!st)
+        st = shunt_wait(&q);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "request is NULL"));
+    CHECK(t.gradient[0] == 0 && t.gradient[1] == 0, "it was written");
+    CHECK_OK(self->comm,
+             shunt_moe_gradients_reduce(t.plan, t.sums, &t.state, 0));
+    if (self->rank < 2)
+        CHECK(t.gradient[self->rank] == (float)(3 * self->size), "%g",
+              (double)t.gradient[self->rank]);
+    if (bad)
+        shunt_moe_plan_destroy(t.plan);
+    st = shunt_moe_gradients_reduce(t.plan, t.sums, &t.state, 0);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "destroyed"));
+    shunt_moe_destroy(t.moe);
+    return 0;
+}
+
+static int gradients_mismatch(const struct rank *self)
+{
+    const bool bad = self->rank == 1;
+    struct two t, other;
+
+    CHECK_RUN(begin_two(&t, self, true));
+    CHECK_RUN(begin_two(&other, self, true));
+    for (int what = 0; what < 3; what++) {
+        const struct shunt_moe_state none = {.size = sizeof(none)};
+
+        CHECK_STATUS(self->comm,
+                     shunt_moe_gradients_reduce(
+                         bad && what == 0 ? other.plan : t.plan, t.sums,
+                         bad && what == 1 ? &none : &t.state, bad && what == 2),
+                     SHUNT_ERR_MISMATCH);
+        CHECK(strstr(shunt_last_error(self->comm), "rank 1"), "%s",
+              shunt_last_error(self->comm));
+        CHECK(t.gradient[0] == 0 && t.gradient[1] == 0, "it was written");
+    }
+    CHECK_OK(self->comm,
+             shunt_moe_gradients_reduce(t.plan, t.sums, &t.state, 1));
+    shunt_moe_destroy(t.moe);
+    shunt_moe_destroy(other.moe);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"same_bits", same_bits, .min_ranks = 1},
+    {"batch", batch, .min_ranks = 1},
+    {"refused", refused, .min_ranks = 2},
+    {"mismatch", mismatch, .min_ranks = 2},
+    {"gradients_refused", gradients_refused, .min_ranks = 2},
+    {"gradients_mismatch", gradients_mismatch, .min_ranks = 2},
     {.name = NULL},
 };
 
