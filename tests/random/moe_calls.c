@@ -20,8 +20,11 @@ void draw_placement(struct exchange *x, struct chance *c)
 
     free(x->placement);
     free(x->replicas);
+    free(x->share);
     x->placement = NULL;
     x->replicas = NULL;
+    x->share = NULL;
+    f->share = NULL;
     f->placement = NULL;
     f->replicas = NULL;
     f->nreplicas = 0;
@@ -43,6 +46,12 @@ void draw_placement(struct exchange *x, struct chance *c)
                 x->replicas[f->nreplicas++] = (struct shunt_moe_replica){e, r};
         }
     f->replicas = f->nreplicas ? x->replicas : NULL;
+    if (!f->nreplicas || one_in(c, 3))
+        return;
+    x->share = need(((size_t)f->experts + f->nreplicas) * sizeof(*x->share));
+    for (size_t i = 0; i < (size_t)f->experts + f->nreplicas; i++)
+        x->share[i] = below(c, 4);
+    f->share = x->share;
 }
 
 static void draw_tree(struct exchange *x, struct chance *c)
@@ -89,6 +98,7 @@ static void draw_config(struct exchange *x, struct chance *c)
     f->wire = one_in(c, 4) ? SHUNT_MOE_WIRE_FP8 : SHUNT_MOE_WIRE_PAYLOAD;
     f->row_align = (size_t)PICK(c, 0, 0, 1, 4, 7);
     f->plans_in_flight = PICK(c, 0, 3, 4);
+    f->leaf_rows = (size_t)PICK(c, 0, 1, 2, 5);
     f->mode = draw_mode(x->group, c);
     if (one_in(c, 2))
         f->combine_mode = draw_mode(x->group, c);

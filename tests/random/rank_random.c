@@ -114,9 +114,10 @@ static int change_plans(struct world *w, struct sketch *s, struct chance *c)
         draw_placement(exchange, &own);
         snprintf(w->doing, sizeof(w->doing), "set_placement");
         CHECK_OK(group->comm,
-                 shunt_moe_set_placement(
-                     exchange->moe, exchange->config.placement,
-                     exchange->config.replicas, exchange->config.nreplicas));
+                 shunt_moe_set_shares(exchange->moe, exchange->config.placement,
+                                      exchange->config.replicas,
+                                      exchange->config.nreplicas,
+                                      exchange->config.share));
     }
     return 0;
 }
@@ -249,6 +250,7 @@ static int end_groups(struct world *w)
             shunt_moe_destroy(e->moe);
             free(e->placement);
             free(e->replicas);
+            free(e->share);
         }
         if (!g->comm)
             continue;

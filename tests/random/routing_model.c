@@ -109,6 +109,70 @@ static void decide_kept(struct model *m, int source)
     }
 }
 
+/* The share of the copy on `rank`, or -1: there is none. */
+static int64_t share_on(const struct model *m, int expert, int rank)
+{
+    if (home_of(m, expert) == rank)
+        return m->config->share[expert];
+    for (size_t i = 0; i < m->config->nreplicas; i++)
+        if (m->config->replicas[i].expert == expert &&
+            m->config->replicas[i].rank == rank)
+            return m->config->share[(size_t)m->config->experts + i];
+    return -1;
+}
+
+/* The cut between leaves that is nearest to part / of of all rows; of two such
+ * the later. */
+static int64_t cut_at(int64_t all, int64_t part, int64_t of, int64_t leaf)
+{
+    int64_t row = 0;
+
+    if (part == of)
+        return all;
+    while (row < all && llabs(all * part - (row + leaf) * of) <=
+                            llabs(all * part - row * of))
+        row += leaf;
+    return row < all ? row : all;
+}
+
+/* "All rows of an expert have one order, by source rank, and then as the source
+ * has them ... Each copy takes a range of leaves, the copy on the lowest rank the
+ * first." */
+static void share_rows(struct model *m, int expert)
+{
+    const int64_t leaf =
+        m->config->leaf_rows ? (int64_t)m->config->leaf_rows : 64;
+    int64_t all = 0, sum = 0, part = 0, row = 0, end = 0;
+    int rank = -1;
+
+    for (int r = 0; r < m->nranks; r++) {
+        const size_t n = m->tokens[r] * (size_t)m->config->topk;
+        const int64_t share = share_on(m, expert, r);
+
+        sum += share > 0 ? share : 0;
+        for (size_t a = 0; a < n; a++)
+            all += m->of[r][a].kept && m->of[r][a].expert == expert;
+    }
+    for (int r = 0; r < m->nranks; r++)
+        for (size_t a = 0; a < m->tokens[r] * (size_t)m->config->topk; a++) {
+            struct model_slot *s = &m->of[r][a];
+
+            if (!s->kept || s->expert != expert)
+                continue;
+            while (row >= end) {
+                const int64_t share = share_on(m, expert, ++rank);
+
+                part += share > 0 ? share : 0;
+                if (share >= 0)
+                    end = sum ? cut_at(all, part, sum, leaf)
+                          : rank < home_of(m, expert) ? 0
+                                                      : all;
+            }
+            s->rank = rank;
+            row++;
+        }
+}
+
 static void push_row(struct model *m, int rank, int source, size_t token,
                      int slot)
 {
@@ -191,6 +255,8 @@ void model_init(struct model *m, const struct shunt_moe_config *config,
         m->offset[r] = need(experts + 1, sizeof(**m->offset));
         decide_kept(m, r);
     }
+    for (int e = 0; e < config->experts && config->share; e++)
+        share_rows(m, e);
     for (int r = 0; r < nranks; r++)
         lay_rank(m, r);
 }

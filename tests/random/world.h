@@ -100,6 +100,7 @@ struct exchange {
     struct shunt_moe_config config;
     int32_t *placement;
     struct shunt_moe_replica *replicas;
+    int64_t *share;
     bool integers; /* data whose sums are exact */
     struct group *group;
     struct plan plans[MAX_PLANS];
