@@ -65,9 +65,8 @@ static size_t sums_between(const struct shunti_state_own *own, int from, int to)
 
 /* --- at home ------------------------------------------------------------------- */
 
-/* What has come of an expert's copy on another rank. */
-static float *arrived(const struct shunt_request *request, int expert,
-                      size_t copy)
+/* What has come of a copy on another rank. */
+static float *arrived(const struct shunt_request *request, size_t copy)
 {
     const struct shunti_state_own *own = shunti_state_own(request);
     const struct shunti_placement *p = own->placement;
@@ -81,7 +80,6 @@ static float *arrived(const struct shunt_request *request, int expert,
     for (size_t c = p->first[from]; c < copy; c++)
         if (home[experts_on(p, from)[c - p->first[from]]] == rank)
             before += sums_of(own->more, c);
-    (void)expert;
     at += before * own->state.bytes;
     return (float *)(void *)at;
 }
@@ -112,7 +110,7 @@ static const float *add_up(const struct shunt_request *request, int expert,
             shunti_tree_levels(&s->range[copy], s->leaf_rows, level);
         float *at = count && p->owner[copy] == request->comm->rank
                         ? s->sum[own_index]
-                    : count ? arrived(request, expert, copy)
+                    : count ? arrived(request, copy)
                             : NULL;
 
         for (size_t i = 0; i < count; i++) {
@@ -125,8 +123,8 @@ static const float *add_up(const struct shunt_request *request, int expert,
     return sum[0];
 }
 
-static void write(const struct shunti_state *state, int32_t expert,
-                  const float *sum, bool add)
+static void write_sum(const struct shunti_state *state, int32_t expert,
+                      const float *sum, bool add)
 {
     for (int i = 0; i < state->arrays; i++) {
         unsigned char *to = shunti_state_at(state, expert, i);
@@ -151,14 +149,15 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
     const int rank = request->comm->rank;
     const int32_t *expert = shunti_placement_local(real, rank);
 
-    if (request->error)
+    if (request->error || !own->state.bytes)
         return;
     for (size_t i = 0; i < count_here(real, rank); i++) {
         if (real->home[expert[i]] != rank ||
             (!s->sum[i] && s->here[i].count &&
              s->here[i].count == s->here[i].all))
             continue;
-        write(&own->state, expert[i], add_up(request, expert[i], i), s->add);
+        write_sum(&own->state, expert[i], add_up(request, expert[i], i),
+                  s->add);
     }
 }
 
@@ -211,9 +210,9 @@ static void mismatch(struct shunt_request *request,
 {
     shunti_request_error(request, SHUNT_ERR_MISMATCH,
                          "%s: rank %d called for another plan, with another "
-                         "`add`, or with other "
-                         "arrays than rank %d: as many, with the same bytes of "
-                         "an expert in each",
+                         "`add`, or with other arrays than rank %d: all ranks "
+                         "must give as many, with the same bytes of an expert "
+                         "in each",
                          shunti_request_name(request), blame->rank,
                          blame->reporter);
 }

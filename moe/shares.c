@@ -213,9 +213,14 @@ shunti_shares_placement(const struct shunt_moe *moe,
     real = shunti_placement_create(
         moe->nranks, moe->config.experts, places->home, places->replicas,
         places->nreplicas, moe->node, why, len, status);
-    if (!real || !places->share || !places->nreplicas)
+    if (!real || !places->share)
         return real;
     p = share_out(real, places, why, len, status);
-    shunti_placement_drop(real);
-    return p;
+    if (!p || places->nreplicas) {
+        shunti_placement_drop(real);
+        return p;
+    }
+    shunti_placement_drop(
+        p); /* the shares are good, but there is none to share */
+    return real;
 }

@@ -213,12 +213,11 @@ const int32_t *shunti_split_apply(struct shunt_moe *moe,
 
 bool shunti_split_prepare(struct shunti_plan *plan)
 {
-    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_placement *p = plan->moe->placement;
+    const size_t here = (size_t)shunti_placement_count(p, plan->moe->rank);
 
-    return moe->placement->shares || shunti_grow(&plan->range, &plan->range_max,
-                                                 (size_t)shunti_placement_count(
-                                                     moe->placement, moe->rank),
-                                                 sizeof(*plan->range));
+    return p->shares || shunti_grow(&plan->range, &plan->range_max, here + 1,
+                                    sizeof(*plan->range));
 }
 
 /* Do all sources use this copy? */

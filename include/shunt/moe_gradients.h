@@ -36,7 +36,7 @@
  * each leaf but the first, and memory for shunt_moe_tree_room() * n floats while
  * a range is worked on, of which tree.sums * n stay until the reduction. Without
  * copies that is one sum, and nothing is sent. With leaves of B rows the additions
- * read and write 12 / (2 B) bytes for each operation of the product: so take B as
+ * read and write 6 / B bytes for each operation of the product: so take B as
  * large as shares permit. A rank's rows are then even to within about B.
  *
  * Why the sums of a plan do not stay on the copies until the end of a step: the

@@ -617,6 +617,11 @@ static int refused(const struct rank *self)
     st = shunt_moe_create(self->comm, &c, &moe);
     CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
                             "share[3], of expert 1 on rank 0, is -4"));
+    c.nreplicas = 0;
+    c.share = bad ? below + 2 : below;
+    st = shunt_moe_create(self->comm, &c, &moe);
+    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
+                            "share[1], of expert 1 on rank 1, is -4"));
     c = two_experts();
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     st = shunt_moe_set_shares(moe, two_homes, two_copies, 2,
