@@ -361,9 +361,11 @@ struct shunt_transport {
                  struct shunt_transport_remote *remote);
 
     /* See the memory model above. A signal wakes the peer, like wake().
-     * SHUNT_IN_PROGRESS: no room; progress() and call again. Errors:
-     * SHUNT_ERR_PEER; SHUNT_ERR_INVALID: outside the remote memory (nothing was
-     * written), returned by this call or by a later put or flush. */
+     * SHUNT_IN_PROGRESS: no room; progress() and call again (the first put to a
+     * peer may make their connection, and need the peer's progress(), too).
+     * Errors: SHUNT_ERR_PEER; SHUNT_ERR_INVALID: outside the remote memory
+     * (nothing was written), returned by this call or by a later put or
+     * flush. */
     enum shunt_status (*put)(struct shunt_transport_ep *ep,
                              const struct shunt_transport_put *put);
     /*

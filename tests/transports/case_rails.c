@@ -20,6 +20,7 @@ static bool open_with(struct rank *r, const char *words)
         return false;
     setenv("SHUNT_TEST_VERBS", words, 1);
     world_open(r);
+    world_all_signal(r); /* which makes the rails */
     return true;
 }
 
@@ -253,6 +254,7 @@ void case_rdma_choice(struct rank *r)
     world_close(r);
     setenv("SHUNT_RDMA_DEVICE", "mean5,none,mean1:1,mean2:3", 1);
     world_open(r);
+    world_all_signal(r);
     CHECK(r, outages_counter(r, "rails") == 2, "there are not two rails");
     outages_counter(r, "bytes by mean5:1");
     outages_counter(r, "bytes by mean1:1");

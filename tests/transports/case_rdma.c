@@ -128,6 +128,7 @@ void case_rdma_requests(struct rank *r)
 
     CHECK(r, source, "no memory");
     window_create(r, &w, LARGE + 8);
+    world_all_signal(r);
     for (size_t s = 0; s < sizeof(puts) / sizeof(puts[0]); s++) {
         const uint64_t before = requests(r);
         const struct shunt_transport_put put = {
@@ -184,6 +185,7 @@ void case_rdma_pinned(struct rank *r)
               r->t->error(r->ctx));
     }
     window_create(r, &w, r->rank == 0 ? 4096 : bytes);
+    world_all_signal(r);
     put.remote = w.remote[!r->rank];
     if (r->rank == 0) {
         EXPECT(r, SHUNT_ERR_SYSTEM, r->t->put(r->eps[1], &put));
@@ -243,7 +245,7 @@ static void give_up_because_of_death(struct rank *r, bool leave)
 
     CHECK(r, source, "no memory");
     window_create(r, &w, LARGE);
-    world_barrier(r);
+    world_all_signal(r);
     if (r->rank == 2) {
         atomic_store(&r->board->flags[2], (int)getpid());
         raise(SIGKILL);

@@ -241,6 +241,7 @@ void case_let_go(struct rank *r)
     if (!all_can(r) || !r->t->let_go)
         return;
     window_create(r, &w, bytes);
+    world_all_signal(r); /* a first put needs the other rank */
     if (r->rank == 1) {
         atomic_store(pid, getpid());
         raise(SIGSTOP);

@@ -75,6 +75,13 @@ void case_rdma_qp_fails(struct rank *r);
 void case_rdma_device_fails(struct rank *r);
 void case_rdma_death_first(struct rank *r);
 void case_rdma_death_before_leaving(struct rank *r);
+/* case_first_put.c: connections are made by it. */
+void case_rdma_first_puts(struct rank *r);
+void case_rdma_first_put_wakes(struct rank *r);
+void case_rdma_first_put_killed(struct rank *r);
+void case_rdma_first_put_left(struct rank *r);
+void case_rdma_first_put_fails(struct rank *r);
+/* case_rails.c */
 void case_rdma_rails(struct rank *r);
 void case_rdma_rails_lend(struct rank *r);
 void case_rdma_rails_gone(struct rank *r);

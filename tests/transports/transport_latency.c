@@ -47,6 +47,16 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The first put of a pair may have to connect it. */
+static void put_when_connected(struct rank *r, int peer,
+                               const struct shunt_transport_put *put)
+{
+    enum shunt_status st = SHUNT_IN_PROGRESS;
+
+    UNTIL(r, (st = r->t->put(r->eps[peer], put)) != SHUNT_IN_PROGRESS);
+    EXPECT(r, SHUNT_OK, st);
+}
+
 /* Half a round trip, in nanoseconds, of the best and the median block: on a
  * busy machine the best is what the transport costs. */
 struct figure {
@@ -74,7 +84,7 @@ static struct figure ping_pong(struct rank *r, struct window *w, size_t offset,
             k++;
             put.signal_value = k;
             if (r->rank == 0)
-                EXPECT(r, SHUNT_OK, r->t->put(r->eps[peer], &put));
+                put_when_connected(r, peer, &put);
             if (sleep) {
                 world_sleep_until(r, word, k);
             } else {
@@ -82,7 +92,7 @@ static struct figure ping_pong(struct rank *r, struct window *w, size_t offset,
                     r->t->progress(r->ctx);
             }
             if (r->rank == 1)
-                EXPECT(r, SHUNT_OK, r->t->put(r->eps[peer], &put));
+                put_when_connected(r, peer, &put);
         }
         times[b] = (world_now() - start) / rounds / 2 * 1e9;
     }

@@ -289,6 +289,11 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t bytes,
         errno = EINVAL;
         return NULL;
     }
+    if (harm_call_fails()) {
+        free(mr);
+        errno = ENOMEM;
+        return NULL;
+    }
     if (harm()->pages) {
         mr->pages = nic_pages_pin(addr, bytes);
         if (!mr->pages) {

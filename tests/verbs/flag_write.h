@@ -35,6 +35,8 @@ static void flag_write_post(struct shunt_transport_ep *ep, const void *from,
 static enum shunt_status flag_write(struct shunt_transport_ep *ep,
                                     const struct shunt_transport_put *put)
 {
+    if (!ep->ready)
+        return rdma_start_by_put(ep);
     if (put->bytes)
         flag_write_post(ep, put->local,
                         put->reg->mr[ep->rail[0].nic->index]->lkey, put->bytes,

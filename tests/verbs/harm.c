@@ -19,6 +19,8 @@
  *     error=N     request N of the process completes in error
  *     receive=N   immediate N that comes to the process completes in error
  *     event=NAME@N   an asynchronous event at request N: port, device, qp or gid
+ *     calls=N     of the calls that connect (registration, receive requests, making
+ *                 and moving a queue pair) all say ENOMEM, from N on
  *     pinned=N    a device registers at most N KiB (as RLIMIT_MEMLOCK)
  *     seed=N
  *     nasty       srd,late,rnr,partial,full=7
@@ -37,7 +39,7 @@
 
 static struct harm read_harm;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_uint requests, receives;
+static atomic_uint requests, receives, calls;
 
 static const struct {
     const char *name;
@@ -112,6 +114,8 @@ static bool read_number(struct harm *h, const char *word)
         h->error = (unsigned)strtoul(value, NULL, 10);
     else if (!strncmp(word, "receive=", 8))
         h->receive = (unsigned)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "calls=", 6))
+        h->calls = (unsigned)strtoul(value, NULL, 10);
     else if (!strncmp(word, "event=", 6))
         return read_event(h, value);
     else
@@ -159,12 +163,21 @@ unsigned harm_next_receive(void)
     return atomic_fetch_add(&receives, 1) + 1;
 }
 
+bool harm_call_fails(void)
+{
+    const unsigned from = harm()->calls;
+
+    return from && atomic_fetch_add(&calls, 1) + 1 >= from;
+}
+
 bool harm_set(const char *word)
 {
     pthread_once(&once, read_words);
     atomic_store(&requests, 0);
     atomic_store(&receives, 0);
+    atomic_store(&calls, 0);
     read_harm.error = read_harm.receive = read_harm.event_at = 0;
+    read_harm.calls = 0;
     return read_number(&read_harm, word);
 }
 

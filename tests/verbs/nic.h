@@ -200,6 +200,7 @@ struct harm {
     unsigned error;    /* the number of the request that fails; 0: none */
     unsigned receive;  /* the number of the receive that fails; 0: none */
     unsigned event_at; /* the number of the request with an event; 0: none */
+    unsigned calls;    /* the first call that connects and fails; 0: none */
     enum ibv_event_type event;
     uint64_t seed;
 };
@@ -210,6 +211,8 @@ void harm_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The number of this request of the process, from 1. */
 unsigned harm_next_request(void);
 unsigned harm_next_receive(void);
+/* Does this call, one of those that connect, fail? */
+bool harm_call_fails(void);
 /* A word for what comes from now on, in place of others with a number; requests are
  * counted anew. */
 bool harm_set(const char *word);

@@ -91,6 +91,21 @@ static bool do_it(struct nic *nic, const char *what)
     return true;
 }
 
+int verbs_count(void)
+{
+    int count = 0;
+
+    pthread_mutex_lock(&lock);
+    for (struct nic *nic = nics; nic; nic = nic->next) {
+        pthread_mutex_lock(&nic->lock);
+        for (struct nic_qp *qp = nic->qps; qp; qp = qp->next)
+            count++;
+        pthread_mutex_unlock(&nic->lock);
+    }
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
 int verbs_do(int device, const char *what)
 {
     bool done = false;

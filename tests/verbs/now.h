@@ -6,7 +6,7 @@
  *     lossy      likewise, but nobody is told
  *     qp         one of the device's queue pairs fails; QP_FATAL
  *     gid        the device has other addresses; GID_CHANGE
- *     error=N, receive=N, event=NAME@N
+ *     error=N, receive=N, calls=N, event=NAME@N
  *                as at the start (harm.c), counted from now on, on all devices
  *     fatal      the device fails, with all that it has not told; DEVICE_FATAL
  *
@@ -17,5 +17,7 @@
 #define VERBS_NOW_H
 
 int verbs_do(int device, const char *what);
+/* The queue pairs that this process has, on all devices. */
+int verbs_count(void);
 
 #endif

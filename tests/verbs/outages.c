@@ -41,23 +41,37 @@ static void do_by_nics(struct rank *r, int device, const char *what)
         FAIL(r, "%s", command);
 }
 
+/* A function of the stand-in, which stays loaded. */
+static void *verbs_function(struct rank *r, const char *name)
+{
+    void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *function = library ? dlsym(library, name) : NULL;
+
+    if (!function)
+        FAIL(r, "libibverbs is not the stand-in");
+    dlclose(library);
+    return function;
+}
+
 void outages_do(struct rank *r, int device, const char *what)
 {
-    void *library = NULL;
-    int (*verbs)(int, const char *) = NULL;
+    int (*verbs)(int, const char *);
 
     if (nics_command()) {
         do_by_nics(r, device, what);
         return;
     }
-    library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (library)
-        *(void **)&verbs = dlsym(library, "verbs_do");
-    if (!verbs)
-        FAIL(r, "libibverbs is not the stand-in");
+    *(void **)&verbs = verbs_function(r, "verbs_do");
     if (verbs(device, what))
         FAIL(r, "%s: there is no device %d", what, device);
-    dlclose(library);
+}
+
+int outages_queue_pairs(struct rank *r)
+{
+    int (*verbs)(void);
+
+    *(void **)&verbs = verbs_function(r, "verbs_count");
+    return verbs();
 }
 
 static const char *kind_of(uint64_t random)

@@ -21,6 +21,8 @@ struct outages {
 
 /* verbs_do() (now.h), of the stand-in that the transport has loaded. */
 void outages_do(struct rank *r, int device, const char *what);
+/* verbs_count(): the queue pairs of this process. */
+int outages_queue_pairs(struct rank *r);
 /* The counter of this name. */
 uint64_t outages_counter(struct rank *r, const char *name);
 /* Call often. True: all have been, and all rails are back, on both sides. */

@@ -99,6 +99,10 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
         errno = EINVAL;
         return NULL;
     }
+    if (harm_call_fails()) {
+        errno = ENOMEM;
+        return NULL;
+    }
     qp = calloc(1, sizeof(*qp));
     if (!qp)
         return NULL;
@@ -223,6 +227,8 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 
     if (!(mask & IBV_QP_STATE))
         return EINVAL;
+    if (attr->qp_state != IBV_QPS_ERR && harm_call_fails())
+        return ENOMEM;
     pthread_mutex_lock(&nic->lock);
     need = required(ibv->state, attr->qp_state);
     if (nic->fatal) {

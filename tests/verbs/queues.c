@@ -239,6 +239,10 @@ int nic_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr,
     bool was_empty;
     int error = 0;
 
+    if (!srq->qps && harm_call_fails()) { /* not in place of those taken */
+        *bad = wr;
+        return ENOMEM;
+    }
     pthread_mutex_lock(&nic->lock);
     was_empty = srq->count == 0;
     for (; wr; wr = wr->next) {

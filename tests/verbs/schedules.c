@@ -219,6 +219,8 @@ static void run(struct rank *r)
     EXPECT(r, SHUNT_OK,
            r->t->reg(r->ctx, &memory, key, &len, &way->source_reg));
     window_create(r, &way->w, PLACES + 16 * CHANNELS);
+    if (outages)
+        world_all_signal(r); /* all rails are there */
     r->random += first_seed;
     while (!is_over(r, way, &o)) {
         const uint64_t before = way->done + total(way->seen);

@@ -2,11 +2,11 @@
 /*
  * Connecting to a peer, and losing it.
  *
- * The tcp transport connects first, and so proves that both sides know the secret.
- * Then the rails are connected (rail.c). The pair is connected when each side has
- * received something of the other over one rail, knows that its own has arrived, and
- * knows that the other knows; the other rails have a moment to be reached, too. If no
- * device reaches the other, both sides hear of it in the same way, and another
+ * The tcp transport connects, and so proves that both sides know the secret. Rails are
+ * made by the first put (start.c), but for a pair of which it is doubtful whether its
+ * devices reach each other: it is connected when each side has received something of the
+ * other over one rail, knows that its own has arrived, and knows that the other knows. If
+ * no device reaches the other, both sides hear of it in the same way, and another
  * transport can be used.
  *
  * A peer is lost when its socket or process ends, or its last rail. Then all queue
@@ -28,8 +28,6 @@
 
 #include "transports/rdma/rdma.h"
 
-/* How long other rails are waited for when one has been reached. */
-#define OTHERS_MS 1000
 /* How long a peer that did not die is held back for the sake of one that did: all
  * survivors hear of a death at about the same time, but processes may be late when
  * there are more of them than CPUs. */
@@ -87,75 +85,19 @@ static bool read_address(struct address *a, const void *blob, size_t len)
            a->tcp_len == len - sizeof(*a);
 }
 
-/* --- rails ------------------------------------------------------------------- */
-
-/* The rails of a pair: NICs in the order of either rank, first those that are in one
- * network. Both ranks find the same ones. False: there is none. */
-static bool pair_up(const struct rdma_place *low, int lows,
-                    const struct rdma_place *high, int highs,
-                    int pairs[RDMA_RAILS][2], int *count)
-{
-    unsigned used_low = 0, used_high = 0;
-
-    *count = 0;
-    for (int far = 0; far < 2; far++) {
-        for (int i = 0; i < lows; i++) {
-            for (int j = 0; j < highs && !(used_low >> i & 1); j++) {
-                if (used_high >> j & 1 || low[i].layer != high[j].layer ||
-                    (!far && !rdma_on_one_network(&low[i], &high[j])))
-                    continue;
-                used_low |= 1u << i;
-                used_high |= 1u << j;
-                pairs[*count][0] = i;
-                pairs[(*count)++][1] = j;
-            }
-        }
-    }
-    return *count > 0;
-}
-
-static enum shunt_status create_rails(struct shunt_transport_ep *ep,
-                                      const struct address *a)
-{
-    struct shunt_transport_ctx *ctx = ep->ctx;
-    const bool low = ctx->rank < ep->peer;
-    const int theirs = (int)a->places, ours = ctx->nic_count;
-    struct rdma_place places[RDMA_RAILS];
-    int pairs[RDMA_RAILS][2], count;
-
-    for (int i = 0; i < ours; i++)
-        places[i] = ctx->nics[i].place;
-    if (!(low ? pair_up(places, ours, a->place, theirs, pairs, &count)
-              : pair_up(a->place, theirs, places, ours, pairs, &count)))
-        return rdma_fail(ctx, SHUNT_ERR_UNSUPPORTED,
-                         "rank %d: its devices are %s, ours are not", ep->peer,
-                         a->place[0].layer == IBV_LINK_LAYER_ETHERNET
-                             ? "RoCE"
-                             : "InfiniBand");
-    ep->rail = calloc((size_t)count, sizeof(*ep->rail));
-    if (!ep->rail)
-        return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < count; i++) {
-        struct rdma_rail *rail = &ep->rail[i];
-
-        rail->ep = ep;
-        rail->index = i;
-        rail->nic = &ctx->nics[pairs[i][!low]];
-        rail->theirs_nic = pairs[i][low];
-        rdma_rail_init(rail);
-    }
-    ep->rails = count;
-    ctx->mending += count;
-    return SHUNT_OK;
-}
+/* --- losing a peer ----------------------------------------------------------- */
 
 /* No rail is left: the peer hears it. */
 static void tell_broken(struct shunt_transport_ep *ep)
 {
+    const size_t mail = (size_t)ep->ctx->rank * sizeof(struct rdma_mail);
     const struct shunt_transport_put put = {
+        .local = ep->reason,
+        .remote = ep->mail,
+        .offset = mail + offsetof(struct rdma_mail, reason),
+        .bytes = sizeof(ep->reason),
         .signal = ep->mail,
-        .signal_offset = (size_t)ep->ctx->rank * sizeof(struct rdma_mail) +
-                         offsetof(struct rdma_mail, broken),
+        .signal_offset = mail + offsetof(struct rdma_mail, broken),
         .signal_value = 1,
     };
 
@@ -169,8 +111,6 @@ static bool is_broken_there(const struct shunt_transport_ep *ep)
 
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) != 0;
 }
-
-/* --- losing a peer ----------------------------------------------------------- */
 
 /* Does tcp know that the peer is gone? Then also how. */
 static bool is_gone_by_tcp(struct shunt_transport_ep *ep)
@@ -191,11 +131,10 @@ static bool is_gone_by_tcp(struct shunt_transport_ep *ep)
     return true;
 }
 
-/* It has ended, well or not. */
-static void stop_connecting(struct shunt_transport_ep *ep)
+void rdma_count_connecting(struct shunt_transport_ep *ep, bool connecting)
 {
-    ep->ctx->connecting -= ep->connecting;
-    ep->connecting = false;
+    ep->ctx->connecting += connecting - ep->connecting;
+    ep->connecting = connecting;
 }
 
 void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
@@ -207,7 +146,7 @@ void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
         return;
     ep->broken = true;
     ep->broken_at = rdma_now();
-    stop_connecting(ep);
+    rdma_count_connecting(ep, false);
     ctx->breaking++;
     /* A NIC may tell of it before the socket does. */
     ctx->events += (unsigned)ctx->tcp->progress(ctx->tcp_ctx);
@@ -248,9 +187,10 @@ void rdma_look(struct shunt_transport_ctx *ctx)
         if (is_gone_by_tcp(ep))
             rdma_break(ep, "gone");
         else if (!ep->broken && is_broken_there(ep))
-            rdma_break(ep, "its connection broke");
-        for (int i = 0; i < ep->rails && !ep->broken; i++)
-            rdma_rail_step(&ep->rail[i], now);
+            rdma_break(ep, "its connection broke there: %.*s", RDMA_REASON - 1,
+                       ctx->mail[p].reason);
+        else if (!ep->broken)
+            rdma_start_step(ep, now);
         tell_broken(ep);
     }
 }
@@ -309,24 +249,10 @@ void rdma_endpoint_free(struct shunt_transport_ep *ep)
     if (ep->boxes)
         munmap(ep->boxes, 2 * sizeof(*ep->boxes));
     free(ep->again);
+    free(ep->targets);
+    free(ep->lines);
     free(ep->rail);
     free(ep);
-}
-
-/* What a completion, a receive request and a request take, by the usual formats. */
-#define COMPLETION 64
-#define RECEIVE 32
-#define REQUEST 64 /* beside what is inlined */
-
-size_t rdma_bytes_of(const struct shunt_transport_ep *ep)
-{
-    size_t bytes = sizeof(*ep);
-
-    for (int i = 0; i < ep->rails; i++)
-        bytes += sizeof(struct rdma_rail) +
-                 (size_t)RDMA_CREDITS * (2 * COMPLETION + RECEIVE + REQUEST +
-                                         ep->rail[i].nic->inlined);
-    return bytes;
 }
 
 static struct shunt_transport_ep *create(struct shunt_transport_ctx *ctx,
@@ -339,27 +265,10 @@ static struct shunt_transport_ep *create(struct shunt_transport_ctx *ctx,
     ep->ctx = ctx;
     ep->peer = peer;
     ep->last_large = &ep->larges;
-    ep->connecting = true;
     ctx->eps[peer] = ep;
-    ctx->connecting++;
     ctx->connections++;
+    rdma_count_connecting(ep, true);
     return ep;
-}
-
-static enum shunt_status create_boxes(struct shunt_transport_ep *ep)
-{
-    const size_t bytes = 2 * sizeof(*ep->boxes);
-    void *boxes = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (boxes == MAP_FAILED)
-        return rdma_fail(ep->ctx, SHUNT_ERR_MEMORY, "out of memory");
-    ep->boxes = boxes;
-    if (!rdma_register(ep->ctx, boxes, bytes,
-                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-                       ep->boxes_mr))
-        return rdma_fail_registration(ep->ctx, bytes, errno);
-    return SHUNT_OK;
 }
 
 /* --- connecting -------------------------------------------------------------- */
@@ -382,93 +291,27 @@ static enum shunt_status connect_tcp(struct shunt_transport_ep *ep,
     return status;
 }
 
-/* What is needed before the ranks can tell each other of their queue pairs. */
+/* What is needed before the ranks can tell each other of their queue pairs; and these,
+ * if it is doubtful whether they can be connected. */
 static enum shunt_status prepare(struct shunt_transport_ep *ep,
                                  const struct address *a,
                                  const unsigned char *tcp_address)
 {
     enum shunt_status status = SHUNT_OK;
 
-    if (ep->rails)
-        return SHUNT_OK;
     if (!ep->mail)
         status = connect_tcp(ep, a, tcp_address);
-    if (status)
-        return status;
-    if (!ep->boxes && !(status = create_boxes(ep)))
-        status = create_rails(ep, a);
+    if (!status && !ep->pairs)
+        status = rdma_pair_up(ep, a->place, (int)a->places);
+    if (!status && !ep->rails && !rdma_is_near(ep, a->place))
+        status = rdma_start(ep);
     return status;
-}
-
-/* Has the last attempt to reach the peer over this rail ended, for now? */
-static bool is_decided(const struct rdma_rail *rail)
-{
-    if (rail->stage == RDMA_REACHED)
-        return rdma_rail_theirs(rail) == rdma_word(rail->life, RDMA_REACHED);
-    return rail->life > 1 || rail->stage >= RDMA_BROKEN;
-}
-
-/* Is the pair connected? */
-static bool has_connected(const struct shunt_transport_ep *ep, int64_t now)
-{
-    bool one = false, all = true;
-
-    for (int i = 0; i < ep->rails; i++) {
-        const bool decided = is_decided(&ep->rail[i]);
-
-        one = one || (decided && ep->rail[i].stage == RDMA_REACHED);
-        all = all && decided;
-    }
-    return one && (all || now > ep->first_up + OTHERS_MS);
-}
-
-/* Which rails carry this peer. */
-static void log_rails(const struct shunt_transport_ep *ep)
-{
-    const struct shunt_transport_host *host = ep->ctx->host;
-    char names[4 * 96] = "";
-    size_t n = 0;
-
-    if (!host->log)
-        return;
-    for (int i = 0; i < ep->rails; i++)
-        n += (size_t)snprintf(
-            names + n, sizeof(names) - n, "%s%s%s", i ? ", " : "",
-            ep->rail[i].nic->name,
-            ep->rail[i].stage == RDMA_REACHED ? "" : " (not reached)");
-    host->log(SHUNT_TRANSPORT_DEBUG, "rdma", "rank %d: over %s", ep->peer,
-              names);
-}
-
-/* What all peers cost. */
-static void log_costs(const struct shunt_transport_ctx *ctx)
-{
-    int peers = 0, pairs = 0;
-    size_t bytes = 0;
-
-    for (int p = 0; p < ctx->nranks; p++) {
-        const struct shunt_transport_ep *ep = ctx->eps[p];
-
-        if (!ep || !ep->up)
-            continue;
-        peers++;
-        pairs += ep->rails;
-        if (rdma_bytes_of(ep) > bytes)
-            bytes = rdma_bytes_of(ep);
-    }
-    if (peers && ctx->host->log)
-        ctx->host->log(SHUNT_TRANSPORT_INFO, "rdma",
-                       "peers: %d, queue pairs: %d; a peer costs %zu KiB of "
-                       "memory beside its rings of %zu KiB",
-                       peers, pairs, (bytes + 1023) / 1024,
-                       2 * sizeof(struct rdma_inbox) / 1024);
 }
 
 enum shunt_status rdma_connect(struct shunt_transport_ctx *ctx, int peer,
                                const void *blob, size_t len,
                                struct shunt_transport_ep **out)
 {
-    const int64_t now = rdma_now();
     struct shunt_transport_ep *ep;
     enum shunt_status status;
     struct address a;
@@ -492,21 +335,18 @@ enum shunt_status rdma_connect(struct shunt_transport_ctx *ctx, int peer,
     status = prepare(ep, &a, (const unsigned char *)blob + sizeof(a));
     if (status) {
         if (status != SHUNT_IN_PROGRESS)
-            stop_connecting(ep);
+            rdma_count_connecting(ep, false);
         return status;
     }
-    for (int i = 0; i < ep->rails && !ep->broken; i++)
-        rdma_rail_step(&ep->rail[i], now);
+    if (ep->rails)
+        rdma_start_step(ep, rdma_now());
     if (ep->broken)
         return rdma_fail(ctx, SHUNT_ERR_UNSUPPORTED,
                          "rank %d is not reached by RDMA (%s)", peer,
                          ep->reason);
-    if (!has_connected(ep, now))
+    if (ep->rails && !ep->ready)
         return SHUNT_IN_PROGRESS;
     ep->up = true;
-    stop_connecting(ep);
-    log_rails(ep);
-    if (!ctx->connecting)
-        log_costs(ctx);
+    rdma_count_connecting(ep, false);
     return SHUNT_OK;
 }

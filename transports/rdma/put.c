@@ -161,6 +161,8 @@ enum shunt_status rdma_put(struct shunt_transport_ep *ep,
     status = describe(ep, put, &record);
     if (status || (!record.region && !record.signal_region))
         return status;
+    if (!ep->ready)
+        return rdma_start_by_put(ep);
     if (put->bytes > small) {
         status = put_large(ep, put, &record);
     } else {
@@ -213,14 +215,30 @@ static uint64_t rails_up(const struct shunt_transport_ctx *ctx)
     return count;
 }
 
+static uint64_t queue_pairs(const struct shunt_transport_ctx *ctx)
+{
+    uint64_t count = 0;
+
+    for (int p = 0; p < ctx->nranks; p++)
+        for (int i = 0; ctx->eps[p] && i < ctx->eps[p]->rails; i++)
+            count += ctx->eps[p]->rail[i].qp != NULL;
+    return count;
+}
+
 size_t rdma_counters(const struct shunt_transport_ctx *ctx,
                      struct shunt_transport_counter *counters, size_t room)
 {
     const struct shunt_transport_counter all[] = {
-        {"messages", ctx->puts},         {"bytes", ctx->put_bytes},
-        {"retries", ctx->full},          {"work requests", ctx->requests},
-        {"rails", rails_up(ctx)},        {"rails lost", ctx->rails_lost},
-        {"rails back", ctx->rails_back}, {"sent again", ctx->replayed},
+        {"messages", ctx->puts},
+        {"bytes", ctx->put_bytes},
+        {"retries", ctx->full},
+        {"work requests", ctx->requests},
+        {"rails", rails_up(ctx)},
+        {"rails lost", ctx->rails_lost},
+        {"rails back", ctx->rails_back},
+        {"sent again", ctx->replayed},
+        {"queue pairs", queue_pairs(ctx)},
+        {"bytes of memory a peer", rdma_bytes_of_a_peer(ctx)},
     };
     const size_t count = sizeof(all) / sizeof(all[0]);
 

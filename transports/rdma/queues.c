@@ -2,8 +2,10 @@
 /*
  * The queues of a NIC, which all peers share, and queue pairs.
  *
- * The completion queue has room for all requests and receive requests of all
- * peers, so it cannot overrun.
+ * A peer has at most one rail over a NIC, and that at most RDMA_CREDITS requests that
+ * are not complete, and so many receive requests. The queues have room for those of
+ * all peers that may be connected, from the beginning, and receive requests are posted
+ * when a rail is made. So no queue can overrun, however many peers there will be.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,17 +32,6 @@ static enum shunt_status refuse(const struct rdma_nic *nic, char *why,
     snprintf(why, why_len, "%s has room for %d %s, and %d are needed",
              nic->name, most, what, need);
     return SHUNT_ERR_UNSUPPORTED;
-}
-
-static enum shunt_status post_all_receives(struct rdma_nic *nic)
-{
-    for (int i = 0; i < nic->ctx->peers * RDMA_CREDITS; i++) {
-        struct ibv_recv_wr wr = {.wr_id = 0}, *bad;
-
-        if (ibv_post_srq_recv(nic->srq, &wr, &bad))
-            return SHUNT_ERR_SYSTEM;
-    }
-    return SHUNT_OK;
 }
 
 static enum shunt_status create_queues(struct rdma_nic *nic, char *why,
@@ -74,7 +65,7 @@ static enum shunt_status create_queues(struct rdma_nic *nic, char *why,
     if (!nic->cq || !nic->srq || fcntl(nic->channel->fd, F_SETFL, O_NONBLOCK) ||
         fcntl(nic->device->async_fd, F_SETFL, O_NONBLOCK))
         return SHUNT_ERR_SYSTEM;
-    return post_all_receives(nic);
+    return SHUNT_OK;
 }
 
 enum shunt_status rdma_nic_open(struct rdma_nic *nic, char *why, size_t why_len)
@@ -104,6 +95,18 @@ void rdma_nic_close(struct rdma_nic *nic)
     if (nic->device)
         ibv_close_device(nic->device);
     free(nic->by_qp);
+}
+
+bool rdma_post_receives(struct rdma_rail *rail)
+{
+    struct ibv_recv_wr wrs[RDMA_CREDITS] = {{.wr_id = 0}}, *bad;
+    const unsigned rest = RDMA_CREDITS - rail->receives;
+
+    for (unsigned i = 0; i + 1 < rest; i++)
+        wrs[i].next = &wrs[i + 1];
+    errno = rest ? ibv_post_srq_recv(rail->nic->srq, wrs, &bad) : 0;
+    rail->receives += errno ? (unsigned)(bad - wrs) : rest;
+    return !errno;
 }
 
 /* --- queue pairs ------------------------------------------------------------- */

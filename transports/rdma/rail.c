@@ -202,7 +202,7 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
     ctx->fencing++;
     ctx->mending += reached;
     rdma_rail_stop(rail);
-    if (ep->up ? rdma_rail_is_last(rail) : !has_hope(ep)) {
+    if (ep->ready ? rdma_rail_is_last(rail) : !has_hope(ep)) {
         rdma_break(ep, "%s: %s", rail->nic->name, reason);
         return;
     }
@@ -282,6 +282,10 @@ static void say_hello(struct rdma_rail *rail, int64_t now)
             rdma_rail_break(rail, "%s", why);
         return;
     }
+    if (!rdma_post_receives(rail)) {
+        rdma_rail_break(rail, "no receive requests: %s", strerror(errno));
+        return;
+    }
     if (!create_qp(rail) ||
         getrandom(random, sizeof(random), 0) != sizeof(random)) {
         rdma_rail_break(rail, "no queue pair: %s", strerror(errno));
@@ -300,7 +304,7 @@ static void say_hello(struct rdma_rail *rail, int64_t now)
     rail->stage = RDMA_HELLO;
 }
 
-static void connect_qp(struct rdma_rail *rail, int64_t now)
+static void connect_qp(struct rdma_rail *rail)
 {
     int error;
 
@@ -308,7 +312,6 @@ static void connect_qp(struct rdma_rail *rail, int64_t now)
     error = rdma_qp_connect(rail);
     rail->connected = true;
     rail->stage = RDMA_READY;
-    rail->deadline = now + REACH_MS;
     if (error)
         rdma_rail_break(rail, "the queue pair cannot be connected: %s",
                         strerror(error));
@@ -341,14 +344,18 @@ static void step_connecting(struct rdma_rail *rail, uint64_t theirs,
         say_hello(rail, now);
     if (rail->stage == RDMA_HELLO &&
         theirs >= rdma_word(rail->life, RDMA_HELLO))
-        connect_qp(rail, now);
+        connect_qp(rail);
     if (rail->stage != RDMA_READY)
         return;
-    if (theirs >= rdma_word(rail->life, RDMA_READY) && !rail->probed)
+    if (theirs >= rdma_word(rail->life, RDMA_READY) && !rail->probed) {
         rdma_post_probe(rail);
+        rail->deadline = now + REACH_MS;
+    }
+    /* The NIC there answers by itself. That its process sends something, too, may
+     * take as long as that does not call the library. */
     if (rail->acked && rail->heard)
         reach(rail, now);
-    else if (now > rail->deadline)
+    else if (rail->probed && !rail->acked && now > rail->deadline)
         rdma_rail_break(rail, "nothing comes from there");
 }
 

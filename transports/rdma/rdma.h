@@ -23,12 +23,12 @@
  * records taken effect. Records report it, too.
  *
  * Every request has an immediate, which takes a receive request of the receiver. So
- * a sender has CREDITS for each rail, which reports give back, and a receiver has
- * CREDITS receive requests posted for each peer and NIC: none is ever missing. The
+ * a sender has credits for each rail, which reports give back, and a receiver has
+ * as many receive requests posted for each rail: none is ever missing. The
  * last credits are only for reports. (Let both sides of a rail be out of credits,
  * with everything handled. The last message of each is then a report, and was
  * handled by the other after its own last one; it told of at least REPORT_AT
- * requests that the other counts among its own CREDITS still: a contradiction.)
+ * requests that the other counts among its own credits still: a contradiction.)
  *
  * A rail that fails is mended by its two sides alone (rail.c). Each puts its queue
  * pair to the error state, handles what has come, and destroys it: nothing comes
@@ -43,7 +43,8 @@
  *     device.c   which devices, ports and GIDs
  *     locality.c which of them are near
  *     queues.c   the queues of a NIC, and queue pairs
- *     connect.c  connecting to a peer, and losing it
+ *     connect.c  connecting to a peer by tcp, and losing it
+ *     start.c    the first put to a peer: its rings and rails are made
  *     rail.c     the life of a rail: connecting, failing, mending
  *     events.c   what devices tell of themselves
  *     memory.c   registrations and remotes
@@ -78,6 +79,7 @@
 #define RDMA_OWN_LINES 8
 #define RDMA_RECORDS 512 /* at most, in a ring: each has two lines or more */
 #define RDMA_FRAGMENT ((size_t)256 << 10)
+#define RDMA_REASON 256 /* bytes of text */
 
 /* --- what is sent ------------------------------------------------------------ */
 
@@ -175,7 +177,8 @@ struct rdma_rail_mail {
 
 struct rdma_mail {
     struct rdma_rail_mail rail[RDMA_RAILS];
-    uint64_t broken; /* 1: no rail is left */
+    uint64_t broken; /* 1: no rail is left, because: */
+    char reason[RDMA_REASON];
 };
 
 /* --- this side ---------------------------------------------------------------- */
@@ -270,6 +273,7 @@ struct rdma_rail {
     struct shunt_transport_ep *ep;
     struct rdma_nic *nic;
     int index;                    /* of ep.rail, and of the peer's */
+    unsigned receives;            /* receive requests that are posted for it */
     int theirs_nic;               /* the index of the peer's NIC */
     struct rdma_rail *next_of_qp; /* with the same hash */
     struct ibv_qp *qp;
@@ -311,13 +315,17 @@ struct shunt_transport_ep {
     /* connecting */
     struct shunt_transport_ep *tcp;
     struct shunt_transport_remote *mail; /* the peer's, in tcp */
-    struct rdma_rail *rail;              /* (rails) */
+    int pairs;                           /* of our NICs and the peer's */
+    uint8_t pair[RDMA_RAILS][2];
+    struct rdma_rail
+        *rail; /* (rails), as of the first put: one for each pair */
     int rails;
     bool connecting;  /* counted in ctx.connecting */
     bool up;          /* connect() returned OK */
+    bool ready;       /* rails carry puts */
     int64_t first_up; /* in ms: when a rail was; 0: none */
     bool told_broken;
-    char reason[256];
+    char reason[RDMA_REASON];
 
     /* losing */
     bool left, died;   /* as tcp says: in order, or not; neither: not known */
@@ -329,10 +337,10 @@ struct shunt_transport_ep {
     /* sending: the next record; in effect, as far as we were told; no longer in the
      * ring */
     uint32_t sequence, records_told, records_freed;
-    uint32_t put_end;   /* `sequence` after the last put */
-    uint32_t tail, lap; /* the next line */
-    uint32_t used;      /* lines */
-    struct rdma_target targets[RDMA_RECORDS];
+    uint32_t put_end;                        /* `sequence` after the last put */
+    uint32_t tail, lap;                      /* the next line */
+    uint32_t used;                           /* lines */
+    struct rdma_target *targets;             /* (RDMA_RECORDS) */
     struct rdma_large *larges, **last_large; /* not all sent */
     struct rdma_large *open;                 /* not all acknowledged */
     unsigned large_count;                    /* of them */
@@ -345,7 +353,7 @@ struct shunt_transport_ep {
     unsigned again_count;
 
     /* receiving */
-    struct rdma_line lines[RDMA_LINES];
+    struct rdma_line *lines; /* (RDMA_LINES) */
     uint32_t head, head_lap;
     uint32_t next_record;
     uint32_t lines_freed; /* and not reported */
@@ -356,6 +364,7 @@ struct shunt_transport_ctx {
     const struct shunt_transport_host *host;
     int rank, nranks;
     int peers, connections; /* for which there is room; that there are */
+    int started;            /* of them, those with queue pairs */
     const struct shunt_transport *tcp;
     struct shunt_transport_ctx *tcp_ctx;
     struct rdma_mail *mail; /* (nranks) */
@@ -412,6 +421,8 @@ bool rdma_on_one_network(const struct rdma_place *a,
 enum shunt_status rdma_nic_open(struct rdma_nic *nic, char *why,
                                 size_t why_len);
 void rdma_nic_close(struct rdma_nic *nic);
+/* Post the receive requests of a rail. False: errno says why not all are. */
+bool rdma_post_receives(struct rdma_rail *rail);
 /* A queue pair of this NIC that can be connected; NULL: errno says why. */
 struct ibv_qp *rdma_qp_create(struct rdma_nic *nic);
 /* Connect it, as the hellos say. An errno, or 0. */
@@ -427,13 +438,31 @@ enum shunt_status rdma_connect(struct shunt_transport_ctx *ctx, int peer,
 /* The peer is of no use any more: end all that is under way. */
 void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The memory that a peer costs, beside its rings. */
-size_t rdma_bytes_of(const struct shunt_transport_ep *ep);
+/* Counted as one that is being connected, or no longer. */
+void rdma_count_connecting(struct shunt_transport_ep *ep, bool connecting);
 /* Look for peers that are gone, for rails, and at the events of devices. */
 void rdma_look(struct shunt_transport_ctx *ctx);
 /* Of peers whose queue pairs have nothing more for us: they are gone. */
 void rdma_note_losses(struct shunt_transport_ctx *ctx);
 void rdma_endpoint_free(struct shunt_transport_ep *ep);
+
+/* --- start.c ----------------------------------------------------------------- */
+
+/* Which NICs of the peer, whose places these are, ours are connected with.
+ * SHUNT_ERR_UNSUPPORTED: with none. */
+enum shunt_status rdma_pair_up(struct shunt_transport_ep *ep,
+                               const struct rdma_place *places, int count);
+/* Do they seem to be in one network, so that the first put can be waited for? */
+bool rdma_is_near(const struct shunt_transport_ep *ep,
+                  const struct rdma_place *places);
+/* Make rings and rails. */
+enum shunt_status rdma_start(struct shunt_transport_ep *ep);
+/* The same for a put. SHUNT_IN_PROGRESS: rails are being connected. */
+enum shunt_status rdma_start_by_put(struct shunt_transport_ep *ep);
+/* Start if the peer has, and one step of all rails. */
+void rdma_start_step(struct shunt_transport_ep *ep, int64_t now);
+/* The memory that a connected peer costs at most, beside its rings. */
+size_t rdma_bytes_of_a_peer(const struct shunt_transport_ctx *ctx);
 
 /* --- rail.c ------------------------------------------------------------------ */
 

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Conformance: the first put of rdma to a peer, which makes their connection. Devices
+ * are those of the stand-in for libibverbs (tests/verbs), which counts queue pairs;
+ * without it, the cases pass.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/transports/cases.h"
+#include "tests/verbs/outages.h"
+
+#define BYTES ((size_t)1 << 20)
+#define SIGNAL BYTES
+
+static bool open_with(struct rank *r, const char *words)
+{
+    if (!getenv("SHUNT_TEST_VERBS"))
+        return false;
+    setenv("SHUNT_TEST_VERBS", words, 1);
+    world_open(r);
+    return true;
+}
+
+/* A put of `bytes` of value `byte`, with a signal of the same value. */
+static struct shunt_transport_put put_of(const struct window *w, int peer,
+                                         const unsigned char *source,
+                                         size_t bytes)
+{
+    return (struct shunt_transport_put){
+        .local = source,
+        .remote = w->remote[peer],
+        .bytes = bytes,
+        .signal = w->remote[peer],
+        .signal_offset = SIGNAL,
+        .signal_value = source[0],
+    };
+}
+
+/* From rank to rank at the same time; a rank that is -1 does nothing. */
+static void exchange(struct rank *r, struct window *w, int to, int from,
+                     size_t bytes, unsigned char byte)
+{
+    unsigned char *source = malloc(BYTES);
+
+    CHECK(r, source, "no memory");
+    memset(source, byte, BYTES);
+    world_barrier(r);
+    if (to >= 0) {
+        const struct shunt_transport_put put = put_of(w, to, source, bytes);
+
+        world_put(r, to, &put);
+    }
+    if (from >= 0) {
+        UNTIL(r, word_load(window_word(w, SIGNAL)) == byte);
+        for (size_t i = 0; i < bytes; i++)
+            CHECK(r, w->addr[i] == byte, "byte %zu", i);
+    }
+    UNTIL(r, to < 0 || r->t->flush(r->eps[to]) == SHUNT_OK);
+    world_barrier(r);
+    free(source);
+}
+
+static void check_count(struct rank *r, int expected)
+{
+    const int count = outages_queue_pairs(r);
+
+    CHECK(r, count == expected, "%d queue pairs, not %d", count, expected);
+    CHECK(r, outages_counter(r, "queue pairs") == (uint64_t)expected,
+          "the transport counts %d", (int)outages_counter(r, "queue pairs"));
+    world_barrier(r);
+}
+
+/* Ranks 0 and 1 put to each other at once, 2 to 3, and later 0 to 3: so many queue
+ * pairs there are, of two rails. */
+static void first_puts(struct rank *r, const char *words, size_t bytes)
+{
+    static const int to[4] = {1, 0, 3, -1}, from[4] = {1, 0, -1, 2};
+    struct window w;
+
+    if (!open_with(r, words))
+        return;
+    window_create(r, &w, BYTES + 64);
+    check_count(r, 0);
+    exchange(r, &w, to[r->rank], from[r->rank], bytes, 1);
+    check_count(r, 2);
+    exchange(r, &w, r->rank == 0 ? 3 : -1, r->rank == 3 ? 0 : -1, bytes, 2);
+    check_count(r, r->rank == 0 || r->rank == 3 ? 4 : 2);
+    window_destroy(r, &w);
+    world_close(r);
+}
+
+void case_rdma_first_puts(struct rank *r)
+{
+    first_puts(r, "nasty,devices=2", 64);
+    first_puts(r, "nasty,devices=2", BYTES);
+    if (!open_with(r, "nasty,devices=2")) /* and none, ever */
+        return;
+    check_count(r, 0);
+    world_close(r);
+}
+
+/* Who sleeps is woken by it, and connects. */
+void case_rdma_first_put_wakes(struct rank *r)
+{
+    struct window w;
+
+    if (!open_with(r, "rc"))
+        return;
+    window_create(r, &w, BYTES + 64);
+    if (r->rank == 0)
+        world_signal(r, &w, 1, SIGNAL, 7, 0);
+    else
+        world_sleep_until(r, window_word(&w, SIGNAL), 7);
+    world_barrier(r);
+    window_destroy(r, &w);
+    world_close(r);
+}
+
+/* Rank 1 dies after some steps of connecting, more with more ranks: the others name
+ * it, and put to each other. */
+void case_rdma_first_put_killed(struct rank *r)
+{
+    static const unsigned char source[64] = {5};
+    enum shunt_status st;
+    struct window w;
+
+    if (!open_with(r, "rc,devices=2")) {
+        if (r->rank == 1)
+            raise(SIGKILL);
+        return;
+    }
+    window_create(r, &w, BYTES + 64);
+    world_barrier(r);
+    if (r->rank == 1) {
+        UNTIL(r, outages_queue_pairs(r) >= r->nranks - 2);
+        for (int i = 0; i < r->nranks - 2; i++)
+            r->t->progress(r->ctx);
+        raise(SIGKILL);
+    } else {
+        const struct shunt_transport_put put = put_of(&w, 1, source, 64);
+
+        do
+            UNTIL(r, (st = r->t->put(r->eps[1], &put)) != SHUNT_IN_PROGRESS);
+        while (st == SHUNT_OK);
+        EXPECT(r, SHUNT_ERR_PEER, st);
+        CHECK(r, strstr(r->t->error(r->ctx), "rank 1"), "%s",
+              r->t->error(r->ctx));
+        UNTIL(r, !r->t->alive(r->eps[1]));
+        CHECK(r, !r->t->left(r->eps[1]), "it was killed");
+    }
+    for (int p = 0; p < r->nranks; p++)
+        if (p != 1 && p != r->rank)
+            world_signal(r, &w, p, SIGNAL + 8 * (size_t)r->rank, 9, 0);
+    for (int p = 0; p < r->nranks; p++)
+        if (p != 1 && p != r->rank)
+            UNTIL(r, word_load(window_word(&w, SIGNAL + 8 * (size_t)p)) == 9);
+    /* Who has left meanwhile has got it. */
+    for (int p = 0; p < r->nranks; p++)
+        if (p != 1 && p != r->rank)
+            UNTIL(r, r->t->flush(r->eps[p]) != SHUNT_IN_PROGRESS);
+    r->t->close(r->ctx);
+    r->ctx = NULL;
+    close(w.fd);
+}
+
+/* Rank 1 leaves while others connect: it has left, and nothing hangs. */
+void case_rdma_first_put_left(struct rank *r)
+{
+    static const unsigned char source[64] = {5};
+    enum shunt_status st;
+    struct window w;
+
+    if (!open_with(r, "rc"))
+        return;
+    window_create(r, &w, BYTES + 64);
+    world_barrier(r);
+    if (r->rank == 1) {
+        UNTIL(r, outages_queue_pairs(r) >= 1);
+    } else {
+        const struct shunt_transport_put put = put_of(&w, 1, source, 64);
+
+        UNTIL(r, (st = r->t->put(r->eps[1], &put)) != SHUNT_IN_PROGRESS);
+        CHECK(r, st == SHUNT_OK || st == SHUNT_ERR_PEER, "%d", (int)st);
+        UNTIL(r, !r->t->alive(r->eps[1]));
+        CHECK(r, r->t->left(r->eps[1]), "it has left");
+    }
+    r->t->close(r->ctx);
+    r->ctx = NULL;
+    close(w.fd);
+}
+
+/* Both put when the calls of one to libibverbs fail, from the n-th on. Returns whether
+ * that was noticed; then both say why. */
+static bool fail_from(struct rank *r, int n, int whose)
+{
+    static const unsigned char source[64] = {5};
+    const int peer = !r->rank;
+    enum shunt_status st = SHUNT_OK;
+    char word[32];
+    struct window w;
+    bool failed;
+
+    setenv("SHUNT_TEST_VERBS", "rc", 1);
+    world_open(r);
+    window_create(r, &w, BYTES + 64);
+    snprintf(word, sizeof(word), "calls=%d", r->rank == whose ? n : 0);
+    outages_do(r, 0, word);
+    world_barrier(r);
+    const struct shunt_transport_put put = put_of(&w, peer, source, 64);
+
+    UNTIL(r, (st = r->t->put(r->eps[peer], &put)) != SHUNT_IN_PROGRESS);
+    failed = st != SHUNT_OK;
+    if (failed) {
+        const char *why = r->t->error(r->ctx);
+
+        CHECK(r, strstr(why, "Cannot allocate") || strstr(why, "ENOMEM"), "%s",
+              why);
+        CHECK(r, r->rank == whose || strstr(why, "rank"), "%s", why);
+        CHECK(r, r->rank == whose || strstr(why, "broke there: "), "%s", why);
+        UNTIL(r, !r->t->alive(r->eps[peer]));
+        CHECK(r, !r->t->left(r->eps[peer]), "it has not left");
+    } else {
+        UNTIL(r, word_load(window_word(&w, SIGNAL)) == 5);
+    }
+    world_barrier(r);
+    outages_do(r, 0, "calls=0");
+    r->t->close(r->ctx);
+    r->ctx = NULL;
+    close(w.fd);
+    world_barrier(r);
+    return failed;
+}
+
+void case_rdma_first_put_fails(struct rank *r)
+{
+    /* A registration, receive requests, a queue pair, and its three moves. */
+    enum { CALLS = 6 };
+    int failed;
+
+    if (!getenv("SHUNT_TEST_VERBS"))
+        return;
+    for (int whose = 0; whose < 2; whose++) {
+        for (failed = 0; fail_from(r, failed + 1, whose); failed++)
+            ;
+        CHECK(r, failed >= CALLS, "only %d calls failed", failed);
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The first put to a peer, which makes what costs memory: rings and rails.
+ *
+ * A pair that never puts has a connection of tcp and nothing else. Who puts first makes
+ * its rings and says hello (rail.c). The other side hears it by tcp, which wakes it if
+ * it sleeps, and does the same; both may begin at once. Until the rails are decided, each
+ * reached from both sides or given up for now, put() has no room. When all have failed,
+ * the peer is lost, and both sides are told why.
+ *
+ * Ports that seem to be in different networks may not reach each other. A pair that has
+ * no others starts in connect(), so that another transport may serve it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "transports/rdma/rdma.h"
+
+/* How long other rails are waited for when one has been reached. */
+#define OTHERS_MS 1000
+
+/* --- pairs ------------------------------------------------------------------- */
+
+/* NICs in the order of either rank, first those that are in one network. Both ranks
+ * find the same ones. Between subnets of InfiniBand there is no way without its
+ * manager. The number. */
+static int find_pairs(const struct rdma_place *low, int lows,
+                      const struct rdma_place *high, int highs,
+                      uint8_t pairs[RDMA_RAILS][2])
+{
+    unsigned used_low = 0, used_high = 0;
+    int count = 0;
+
+    for (int far = 0; far < 2; far++) {
+        for (int i = 0; i < lows; i++) {
+            const bool routed = low[i].layer == IBV_LINK_LAYER_ETHERNET;
+
+            for (int j = 0; j < highs && !(used_low >> i & 1); j++) {
+                if (used_high >> j & 1 || low[i].layer != high[j].layer ||
+                    (!(far && routed) &&
+                     !rdma_on_one_network(&low[i], &high[j])))
+                    continue;
+                used_low |= 1u << i;
+                used_high |= 1u << j;
+                pairs[count][0] = (uint8_t)i;
+                pairs[count++][1] = (uint8_t)j;
+            }
+        }
+    }
+    return count;
+}
+
+static const char *kind_of(const struct rdma_place *place)
+{
+    return place->layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand";
+}
+
+enum shunt_status rdma_pair_up(struct shunt_transport_ep *ep,
+                               const struct rdma_place *places, int count)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    const bool low = ctx->rank < ep->peer;
+    const int ours = ctx->nic_count;
+    struct rdma_place own[RDMA_RAILS];
+    uint8_t pairs[RDMA_RAILS][2];
+
+    for (int i = 0; i < ours; i++)
+        own[i] = ctx->nics[i].place;
+    ep->pairs = low ? find_pairs(own, ours, places, count, pairs)
+                    : find_pairs(places, count, own, ours, pairs);
+    for (int i = 0; i < ep->pairs; i++) {
+        ep->pair[i][0] = pairs[i][!low];
+        ep->pair[i][1] = pairs[i][low];
+    }
+    if (ep->pairs)
+        return SHUNT_OK;
+    if (places[0].layer != own[0].layer)
+        return rdma_fail(ctx, SHUNT_ERR_UNSUPPORTED,
+                         "rank %d: its devices are %s, ours are %s", ep->peer,
+                         kind_of(&places[0]), kind_of(&own[0]));
+    return rdma_fail(ctx, SHUNT_ERR_UNSUPPORTED,
+                     "rank %d: its ports are in other subnets of InfiniBand "
+                     "than ours",
+                     ep->peer);
+}
+
+bool rdma_is_near(const struct shunt_transport_ep *ep,
+                  const struct rdma_place *places)
+{
+    return rdma_on_one_network(&ep->ctx->nics[ep->pair[0][0]].place,
+                               &places[ep->pair[0][1]]);
+}
+
+/* --- starting ---------------------------------------------------------------- */
+
+static enum shunt_status create_rings(struct shunt_transport_ep *ep)
+{
+    const size_t bytes = 2 * sizeof(*ep->boxes);
+    void *boxes;
+
+    ep->targets = calloc(RDMA_RECORDS, sizeof(*ep->targets));
+    ep->lines = calloc(RDMA_LINES, sizeof(*ep->lines));
+    boxes = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (boxes != MAP_FAILED)
+        ep->boxes = boxes;
+    if (!ep->targets || !ep->lines || !ep->boxes)
+        return rdma_fail(ep->ctx, SHUNT_ERR_MEMORY,
+                         "no memory for the rings of rank %d", ep->peer);
+    if (!rdma_register(ep->ctx, boxes, bytes,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                       ep->boxes_mr))
+        return rdma_fail_registration(ep->ctx, bytes, errno);
+    return SHUNT_OK;
+}
+
+static enum shunt_status create_rails(struct shunt_transport_ep *ep)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+
+    ep->rail = calloc((size_t)ep->pairs, sizeof(*ep->rail));
+    if (!ep->rail)
+        return rdma_fail(ctx, SHUNT_ERR_MEMORY,
+                         "no memory for the rails of rank %d", ep->peer);
+    for (int i = 0; i < ep->pairs; i++) {
+        struct rdma_rail *rail = &ep->rail[i];
+
+        rail->ep = ep;
+        rail->index = i;
+        rail->nic = &ctx->nics[ep->pair[i][0]];
+        rail->theirs_nic = ep->pair[i][1];
+        rdma_rail_init(rail);
+    }
+    ep->rails = ep->pairs;
+    ctx->mending += ep->rails;
+    ctx->started++;
+    return SHUNT_OK;
+}
+
+/* What of it was made before it failed is freed with the endpoint. */
+enum shunt_status rdma_start(struct shunt_transport_ep *ep)
+{
+    enum shunt_status status = create_rings(ep);
+
+    if (!status)
+        status = create_rails(ep);
+    if (!status)
+        rdma_count_connecting(ep, true);
+    return status;
+}
+
+enum shunt_status rdma_start_by_put(struct shunt_transport_ep *ep)
+{
+    enum shunt_status status = ep->rails ? SHUNT_OK : rdma_start(ep);
+
+    if (status) {
+        rdma_break(ep, "%s", ep->ctx->error.text);
+        return status;
+    }
+    rdma_start_step(ep, rdma_now());
+    ep->ctx->full++;
+    return SHUNT_IN_PROGRESS;
+}
+
+/* --- deciding ---------------------------------------------------------------- */
+
+/* Has the last attempt to reach the peer over this rail ended, for now? */
+static bool is_decided(const struct rdma_rail *rail)
+{
+    if (rail->stage == RDMA_REACHED)
+        return rdma_rail_theirs(rail) == rdma_word(rail->life, RDMA_REACHED);
+    return rail->life > 1 || rail->stage >= RDMA_BROKEN;
+}
+
+static bool has_connected(const struct shunt_transport_ep *ep, int64_t now)
+{
+    bool one = false, all = true;
+
+    for (int i = 0; i < ep->rails; i++) {
+        const bool decided = is_decided(&ep->rail[i]);
+
+        one = one || (decided && ep->rail[i].stage == RDMA_REACHED);
+        all = all && decided;
+    }
+    return one && (all || now > ep->first_up + OTHERS_MS);
+}
+
+/* --- what it costs ----------------------------------------------------------- */
+
+/* What a completion, a receive request and a request take, by the usual formats. */
+#define COMPLETION 64
+#define RECEIVE 32
+#define REQUEST 64 /* beside what is inlined */
+
+static size_t bytes_of(const struct shunt_transport_ep *ep)
+{
+    size_t bytes = sizeof(*ep) + sizeof(struct rdma_mail) +
+                   RDMA_RECORDS * sizeof(*ep->targets) +
+                   RDMA_LINES * sizeof(*ep->lines);
+
+    for (int i = 0; i < ep->rails; i++)
+        bytes += sizeof(struct rdma_rail) +
+                 (size_t)RDMA_CREDITS * (2 * COMPLETION + RECEIVE + REQUEST +
+                                         ep->rail[i].nic->inlined);
+    return bytes;
+}
+
+size_t rdma_bytes_of_a_peer(const struct shunt_transport_ctx *ctx)
+{
+    size_t most = 0;
+
+    for (int p = 0; p < ctx->nranks; p++) {
+        const struct shunt_transport_ep *ep = ctx->eps[p];
+
+        if (ep && ep->ready && bytes_of(ep) > most)
+            most = bytes_of(ep);
+    }
+    return most;
+}
+
+/* Which rails carry this peer. */
+static void log_rails(const struct shunt_transport_ep *ep)
+{
+    const struct shunt_transport_host *host = ep->ctx->host;
+    char names[4 * 96] = "";
+    size_t n = 0;
+
+    if (!host->log)
+        return;
+    for (int i = 0; i < ep->rails; i++)
+        n += (size_t)snprintf(
+            names + n, sizeof(names) - n, "%s%s%s", i ? ", " : "",
+            ep->rail[i].nic->name,
+            ep->rail[i].stage == RDMA_REACHED ? "" : " (not reached)");
+    host->log(SHUNT_TRANSPORT_DEBUG, "rdma", "rank %d: over %s", ep->peer,
+              names);
+}
+
+/* What the peers cost that have been put to. */
+static void log_costs(const struct shunt_transport_ctx *ctx)
+{
+    int pairs = 0;
+
+    for (int p = 0; p < ctx->nranks; p++)
+        if (ctx->eps[p] && ctx->eps[p]->ready)
+            pairs += ctx->eps[p]->rails;
+    if (ctx->host->log)
+        ctx->host->log(
+            SHUNT_TRANSPORT_INFO, "rdma",
+            "peers: %d, of which %d are connected, queue pairs: %d; "
+            "such a peer costs %zu KiB of memory beside its rings of "
+            "%zu KiB",
+            ctx->connections, ctx->started, pairs,
+            (rdma_bytes_of_a_peer(ctx) + 1023) / 1024,
+            2 * sizeof(struct rdma_inbox) / 1024);
+}
+
+/* --- steps ------------------------------------------------------------------- */
+
+/* Its first rail is the first that it tells of. */
+static bool has_begun(const struct shunt_transport_ep *ep)
+{
+    const uint64_t *word = &ep->ctx->mail[ep->peer].rail[0].word;
+
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) != 0;
+}
+
+void rdma_start_step(struct shunt_transport_ep *ep, int64_t now)
+{
+    if (!ep->rails && ep->up && has_begun(ep) && rdma_start(ep)) {
+        rdma_break(ep, "%s", ep->ctx->error.text);
+        return;
+    }
+    for (int i = 0; i < ep->rails && !ep->broken; i++)
+        rdma_rail_step(&ep->rail[i], now);
+    if (ep->ready || !ep->rails || ep->broken || !has_connected(ep, now))
+        return;
+    ep->ready = true;
+    rdma_count_connecting(ep, false);
+    ep->ctx->events++; /* what found no room before has it now */
+    log_rails(ep);
+    if (!ep->ctx->connecting)
+        log_costs(ep->ctx);
+}
