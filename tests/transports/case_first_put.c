@@ -249,3 +249,53 @@ void case_rdma_first_put_fails(struct rank *r)
         CHECK(r, failed >= CALLS, "only %d calls failed", failed);
     }
 }
+
+/* Of one peer, beside its rings, with 1 to 4 rails. */
+void case_rdma_first_put_costs(struct rank *r)
+{
+    static const char *const devices[] = {
+        "mean0", "mean0,mean1", "mean0,mean1,mean2", "mean0,mean1,mean2,mean3"};
+    const uint64_t most = (uint64_t)64 << 10;
+
+    for (int rails = 1; rails <= 4; rails++) {
+        struct window w;
+        uint64_t bytes;
+
+        setenv("SHUNT_RDMA_DEVICE", devices[rails - 1], 1);
+        if (!open_with(r, "nasty,devices=4"))
+            return;
+        window_create(r, &w, BYTES + 64);
+        for (unsigned char k = 1; k <= 4; k++)
+            exchange(r, &w, !r->rank, !r->rank, BYTES, k);
+        check_count(r, rails);
+        bytes = outages_counter(r, "bytes of memory a peer");
+        CHECK(r, bytes > 0 && bytes <= most, "%d rails: %llu bytes", rails,
+              (unsigned long long)bytes);
+        window_destroy(r, &w);
+        world_close(r);
+    }
+}
+
+/* A device whose queues have no room for all peers, connected or not, is refused when
+ * the context is opened; with room for exactly these it is not. */
+void case_rdma_queues_too_small(struct rank *r)
+{
+    struct shunt_transport_params params = {
+        .host = &world_host, .options = "", .nranks = 8, .unreached = 3};
+    struct shunt_transport_ctx *ctx = NULL;
+    char why[1024] = "";
+
+    if (!getenv("SHUNT_TEST_VERBS"))
+        return;
+    setenv("SHUNT_TEST_VERBS", "devices=3,depth=192", 1);
+    setenv("SHUNT_RDMA_DEVICE", "mean0", 1);
+    EXPECT(r, SHUNT_ERR_UNSUPPORTED,
+           r->t->open(&params, &ctx, why, sizeof(why)));
+    CHECK(r,
+          strstr(why, "mean0:1 has room for 192 completions, and 384 are "
+                      "needed"),
+          "%s", why);
+    setenv("SHUNT_RDMA_DEVICE", "mean0,mean1,mean2", 1);
+    EXPECT(r, SHUNT_OK, r->t->open(&params, &ctx, why, sizeof(why)));
+    r->t->close(ctx);
+}

@@ -116,12 +116,12 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
     attr->max_qp_wr = 16384;
     attr->max_sge = NIC_SGES;
     attr->max_cq = 65536;
-    attr->max_cqe = 32767;
+    attr->max_cqe = harm()->depth;
     attr->max_mr = 1 << 20;
     attr->max_pd = 1024;
     attr->max_qp_rd_atom = 16;
     attr->max_srq = 1024;
-    attr->max_srq_wr = 32767;
+    attr->max_srq_wr = harm()->depth;
     attr->max_srq_sge = NIC_SGES;
     attr->max_pkeys = 1;
     attr->phys_port_cnt = 1;

@@ -21,6 +21,7 @@
  *     event=NAME@N   an asynchronous event at request N: port, device, qp or gid
  *     calls=N     of the calls that connect (registration, receive requests, making
  *                 and moving a queue pair) all say ENOMEM, from N on
+ *     depth=N     queues of a device have room for N entries
  *     pinned=N    a device registers at most N KiB (as RLIMIT_MEMLOCK)
  *     seed=N
  *     nasty       srd,late,rnr,partial,full=7
@@ -114,6 +115,8 @@ static bool read_number(struct harm *h, const char *word)
         h->error = (unsigned)strtoul(value, NULL, 10);
     else if (!strncmp(word, "receive=", 8))
         h->receive = (unsigned)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "depth=", 6))
+        h->depth = (int)strtoul(value, NULL, 10);
     else if (!strncmp(word, "calls=", 6))
         h->calls = (unsigned)strtoul(value, NULL, 10);
     else if (!strncmp(word, "event=", 6))
@@ -131,6 +134,7 @@ static void read_words(void)
     if (!words)
         return;
     read_harm.devices = 1;
+    read_harm.depth = 32767;
     read_harm.seed = 1;
     for (word = strtok_r(words, ",", &rest); word;
          word = strtok_r(NULL, ",", &rest)) {

@@ -187,6 +187,7 @@ static inline struct nic *nic_of(struct ibv_context *context)
 struct harm {
     int devices;
     bool lacks;        /* has none after all */
+    int depth;         /* of queues, at most */
     bool out_of_order; /* payloads are placed in any order */
     bool unordered;    /* and completions are raised in any order */
     bool late;         /* answered before it is placed */

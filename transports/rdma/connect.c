@@ -251,6 +251,7 @@ void rdma_endpoint_free(struct shunt_transport_ep *ep)
     free(ep->again);
     free(ep->targets);
     free(ep->lines);
+    free(ep->logs);
     free(ep->rail);
     free(ep);
 }

@@ -44,9 +44,9 @@ static uint32_t make_imm(const struct rdma_rail *rail, uint32_t kind,
 static bool has_credit(const struct rdma_rail *rail, bool report)
 {
     const uint32_t under_way = rail->posted - rail->told_to;
-    const uint32_t most = RDMA_CREDITS - (report ? 0 : RDMA_REPORT_CREDITS);
+    const uint32_t most = rail->credits - (report ? 0 : RDMA_REPORT_CREDITS);
 
-    return under_way < most && rail->log[rail->posted % RDMA_CREDITS].sent;
+    return under_way < most && rail->log[rdma_slot(rail, rail->posted)].sent;
 }
 
 /* The nearest. */
@@ -69,7 +69,7 @@ enum shunt_status rdma_post(struct rdma_rail *rail,
                             struct ibv_sge *sge, uint64_t to, uint32_t key)
 {
     struct shunt_transport_ctx *ctx = rail->ep->ctx;
-    const uint32_t slot = rail->posted % RDMA_CREDITS;
+    const uint32_t slot = rdma_slot(rail, rail->posted);
     struct ibv_send_wr wr = {
         .wr_id = id_of(rail, slot),
         .sg_list = sge,
@@ -242,7 +242,7 @@ enum shunt_status rdma_repost_record(struct rdma_rail *rail,
 static enum shunt_status post_report(struct rdma_rail *rail)
 {
     struct shunt_transport_ep *ep = rail->ep;
-    const uint32_t slot = rail->posted % RDMA_CREDITS;
+    const uint32_t slot = rdma_slot(rail, rail->posted);
     struct rdma_progress *mirror = &ep->boxes[0].reports[rail->index][slot];
     const struct rdma_request request = {
         .kind = RDMA_REPORT, .refused = ep->refused, .place = ep->refused};
@@ -335,7 +335,7 @@ void rdma_on_told(struct rdma_rail *rail, const struct rdma_progress *progress)
     if (requests > rail->posted - rail->told_to)
         requests = 0;
     for (; requests > 0; requests--)
-        rdma_request_told(rail, &rail->log[rail->told_to++ % RDMA_CREDITS]);
+        rdma_request_told(rail, &rail->log[rdma_slot(rail, rail->told_to++)]);
     if (records <= ep->sequence - ep->records_told)
         ep->records_told += records;
     free_lines(ep);
@@ -376,7 +376,7 @@ void rdma_on_sent(struct rdma_nic *nic, const struct ibv_wc *wc)
 {
     struct shunt_transport_ep *ep = nic->ctx->eps[wc->wr_id >> 32];
     struct rdma_rail *rail = &ep->rail[wc->wr_id >> 8 & 0xff];
-    struct rdma_request *request = &rail->log[(wc->wr_id >> 1) % RDMA_CREDITS];
+    struct rdma_request *request = &rail->log[wc->wr_id >> 1 & 0x7f];
 
     if (rdma_bits(rail->life, 16) != (wc->wr_id >> 16 & 0xffff) ||
         request->sent)

@@ -2,10 +2,16 @@
 /*
  * The queues of a NIC, which all peers share, and queue pairs.
  *
- * A peer has at most one rail over a NIC, and that at most RDMA_CREDITS requests that
- * are not complete, and so many receive requests. The queues have room for those of
- * all peers that may be connected, from the beginning, and receive requests are posted
- * when a rail is made. So no queue can overrun, however many peers there will be.
+ * A peer has at most one rail over a NIC (start.c), and that at most `credits` requests
+ * that are not complete, and so many receive requests; the credits of a rail are at most
+ * ctx.credits. So with P peers, of which connect() admits no more than there is room for,
+ *
+ *     receive requests  <=  P x ctx.credits
+ *     completions       <=  P x ctx.credits of requests, and the same of receive requests
+ *
+ * and queues of these depths cannot overrun. They are made for all P from the beginning,
+ * so that a device which has less is refused then; receive requests are posted with the
+ * rails that need them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,8 +43,8 @@ static enum shunt_status refuse(const struct rdma_nic *nic, char *why,
 static enum shunt_status create_queues(struct rdma_nic *nic, char *why,
                                        size_t why_len)
 {
-    const int receives = nic->ctx->peers * RDMA_CREDITS;
-    const int completions = receives + nic->ctx->peers * RDMA_CREDITS;
+    const int receives = nic->ctx->peers * (int)nic->ctx->credits;
+    const int completions = 2 * receives;
     struct ibv_srq_init_attr srq = {
         .attr = {.max_wr = (uint32_t)receives, .max_sge = 1}};
     struct ibv_device_attr attr;
@@ -100,7 +106,7 @@ void rdma_nic_close(struct rdma_nic *nic)
 bool rdma_post_receives(struct rdma_rail *rail)
 {
     struct ibv_recv_wr wrs[RDMA_CREDITS] = {{.wr_id = 0}}, *bad;
-    const unsigned rest = RDMA_CREDITS - rail->receives;
+    const unsigned rest = rail->credits - rail->receives;
 
     for (unsigned i = 0; i + 1 < rest; i++)
         wrs[i].next = &wrs[i + 1];
@@ -125,17 +131,19 @@ static bool initialise(const struct rdma_nic *nic, struct ibv_qp *qp)
     return !errno;
 }
 
-struct ibv_qp *rdma_qp_create(struct rdma_nic *nic)
+struct ibv_qp *rdma_qp_create(struct rdma_nic *nic, uint32_t sends)
 {
-    static const uint32_t inlined[] = {128, 64, 0};
+    static const uint32_t inlined[] = {RDMA_INLINED, 64, 0};
     struct ibv_qp *qp = NULL;
 
     for (size_t i = 0; !qp && i < sizeof(inlined) / sizeof(inlined[0]); i++) {
+        if (inlined[i] > rdma_inlined_of(nic->ctx->nic_count))
+            continue;
         struct ibv_qp_init_attr attr = {
             .send_cq = nic->cq,
             .recv_cq = nic->cq,
             .srq = nic->srq,
-            .cap = {.max_send_wr = RDMA_CREDITS,
+            .cap = {.max_send_wr = sends,
                     .max_send_sge = 1,
                     .max_inline_data = inlined[i]},
             .qp_type = IBV_QPT_RC,

@@ -112,7 +112,7 @@ static bool create_qp(struct rdma_rail *rail)
 {
     struct rdma_rail **same;
 
-    rail->qp = rdma_qp_create(rail->nic);
+    rail->qp = rdma_qp_create(rail->nic, rail->credits);
     if (!rail->qp)
         return false;
     rail->qp_num = rail->qp->qp_num;
@@ -146,7 +146,7 @@ void rdma_rail_destroy_qp(struct rdma_rail *rail)
     for (p = hash_of(rail->nic, rail->qp_num); *p != rail;)
         p = &(*p)->next_of_qp;
     *p = rail->next_of_qp;
-    for (int i = 0; i < RDMA_CREDITS; i++)
+    for (uint32_t i = 0; i < rail->credits; i++)
         if (!rail->log[i].sent)
             rdma_request_sent(rail, &rail->log[i]);
 }
@@ -256,7 +256,7 @@ static void begin_life(struct rdma_rail *rail)
     rail->acked = rail->heard = rail->drained = false;
     rail->posted = rail->told_to = rail->reported = rail->owed = 0;
     rail->here = (struct rdma_come){.base = 0};
-    for (int i = 0; i < RDMA_CREDITS; i++)
+    for (uint32_t i = 0; i < rail->credits; i++)
         rail->log[i] = (struct rdma_request){.sent = true};
     rail->try_at = rail->life > 1 ? rdma_now() + pause_of(rail) : 0;
 }

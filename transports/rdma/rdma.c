@@ -128,6 +128,7 @@ static enum shunt_status open_nics(struct shunt_transport_ctx *ctx, char *why,
 
     ctx->nic_count = rdma_nics_find(ctx->host, ctx->nics, why, why_len);
     ctx->fragment = RDMA_FRAGMENT;
+    ctx->credits = rdma_credits_of(ctx->nic_count);
     for (int n = 0; n < ctx->nic_count; n++) {
         struct rdma_nic *nic = &ctx->nics[n];
 

@@ -72,14 +72,15 @@
 #define RDMA_LINE 64
 #define RDMA_LINES 1024 /* of a ring */
 #define RDMA_RING ((size_t)RDMA_LINE * RDMA_LINES)
-#define RDMA_CREDITS 64
+#define RDMA_CREDITS 64       /* at most, of a rail */
 #define RDMA_REPORT_CREDITS 4 /* of them, only for reports */
 #define RDMA_REPORT_AT 16     /* requests that are reported at the latest */
 /* Lines for records of this transport's own. */
 #define RDMA_OWN_LINES 8
 #define RDMA_RECORDS 512 /* at most, in a ring: each has two lines or more */
 #define RDMA_FRAGMENT ((size_t)256 << 10)
-#define RDMA_REASON 256 /* bytes of text */
+#define RDMA_INLINED 128 /* bytes that a request carries itself, if it can */
+#define RDMA_REASON 256  /* bytes of text */
 
 /* --- what is sent ------------------------------------------------------------ */
 
@@ -91,6 +92,19 @@ enum rdma_kind { RDMA_FRAGMENT_OF, RDMA_RECORD, RDMA_REPORT };
 #define RDMA_LAP_BITS 8
 #define RDMA_NUMBER_BITS 7 /* of the request: twice the credits */
 #define RDMA_EPOCH_BITS 5
+
+/* The credits of each rail of a rank with so many NICs, a power of two. Those of a pair
+ * are the fewer of its ranks': so a peer costs no more with four rails than with two. */
+static inline uint32_t rdma_credits_of(int nics)
+{
+    return nics <= 2 ? RDMA_CREDITS : RDMA_CREDITS / 2;
+}
+
+/* Bytes that a request of such a rank can carry itself. */
+static inline uint32_t rdma_inlined_of(int nics)
+{
+    return nics <= 2 ? RDMA_INLINED : RDMA_INLINED / 2;
+}
 
 static inline uint32_t rdma_bits(uint32_t value, unsigned bits)
 {
@@ -296,7 +310,8 @@ struct rdma_rail {
     uint32_t posted, told_to; /* requests: in all; those that have come */
     unsigned sends;           /* requests that are not complete */
     uint64_t bytes;
-    struct rdma_request log[RDMA_CREDITS];
+    uint32_t credits;         /* requests under way, at most */
+    struct rdma_request *log; /* (credits); a place: rdma_slot() */
 
     /* receiving */
     struct rdma_come here;
@@ -304,6 +319,12 @@ struct rdma_rail {
     uint32_t owed; /* requests that are to be reported when they can be */
     bool report;   /* at once */
 };
+
+/* Where a request of this number, or what is reported by it, is kept. */
+static inline uint32_t rdma_slot(const struct rdma_rail *rail, uint32_t number)
+{
+    return number & (rail->credits - 1);
+}
 
 struct shunt_transport_ep {
     struct shunt_transport_ctx *ctx;
@@ -317,8 +338,10 @@ struct shunt_transport_ep {
     struct shunt_transport_remote *mail; /* the peer's, in tcp */
     int pairs;                           /* of our NICs and the peer's */
     uint8_t pair[RDMA_RAILS][2];
-    struct rdma_rail
-        *rail; /* (rails), as of the first put: one for each pair */
+    uint32_t credits; /* of each rail */
+    /* As of the first put, one for each pair: */
+    struct rdma_rail *rail; /* (rails) */
+    struct rdma_request *logs;
     int rails;
     bool connecting;  /* counted in ctx.connecting */
     bool up;          /* connect() returned OK */
@@ -374,6 +397,7 @@ struct shunt_transport_ctx {
 
     struct rdma_nic nics[RDMA_RAILS];
     int nic_count;
+    uint32_t credits; /* for which there is room, of each peer and NIC */
     size_t fragment;
 
     struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
@@ -423,8 +447,9 @@ enum shunt_status rdma_nic_open(struct rdma_nic *nic, char *why,
 void rdma_nic_close(struct rdma_nic *nic);
 /* Post the receive requests of a rail. False: errno says why not all are. */
 bool rdma_post_receives(struct rdma_rail *rail);
-/* A queue pair of this NIC that can be connected; NULL: errno says why. */
-struct ibv_qp *rdma_qp_create(struct rdma_nic *nic);
+/* A queue pair of this NIC that can be connected, for so many requests; NULL: errno
+ * says why. */
+struct ibv_qp *rdma_qp_create(struct rdma_nic *nic, uint32_t sends);
 /* Connect it, as the hellos say. An errno, or 0. */
 int rdma_qp_connect(struct rdma_rail *rail);
 

@@ -148,7 +148,7 @@ static void on_report(struct rdma_rail *rail, uint32_t number, bool refused)
     const struct rdma_progress *words = rail->ep->boxes[1].reports[rail->index];
     struct rdma_progress progress;
 
-    memcpy(&progress, &words[number % RDMA_CREDITS], sizeof(progress));
+    memcpy(&progress, &words[rdma_slot(rail, number)], sizeof(progress));
     rdma_on_told(rail, &progress);
     if (refused)
         rail->ep->failed = SHUNT_ERR_INVALID;
@@ -162,7 +162,7 @@ static bool note_number(struct rdma_rail *rail, uint32_t *number)
     struct rdma_come *here = &rail->here;
     const uint32_t behind = rdma_bits(*number - here->base, RDMA_NUMBER_BITS);
 
-    if (behind >= RDMA_CREDITS || (here->beyond >> behind & 1))
+    if (behind >= rail->credits || (here->beyond >> behind & 1))
         return false;
     *number = here->base + behind;
     here->beyond |= (uint64_t)1 << behind;

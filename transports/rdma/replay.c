@@ -26,14 +26,14 @@ void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
     struct shunt_transport_ep *ep = rail->ep;
 
     if (!ep->again)
-        ep->again =
-            calloc((size_t)ep->rails * RDMA_CREDITS, sizeof(*ep->again));
+        ep->again = calloc((size_t)ep->rails * ep->credits, sizeof(*ep->again));
     if (!ep->again) {
         rdma_break(ep, "out of memory");
         return;
     }
     for (; rail->told_to != rail->posted; rail->told_to++) {
-        struct rdma_request *request = &rail->log[rail->told_to % RDMA_CREDITS];
+        struct rdma_request *request =
+            &rail->log[rdma_slot(rail, rail->told_to)];
 
         if (has_come(come, rail->told_to))
             rdma_request_told(rail, request);

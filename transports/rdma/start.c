@@ -69,6 +69,7 @@ enum shunt_status rdma_pair_up(struct shunt_transport_ep *ep,
 
     for (int i = 0; i < ours; i++)
         own[i] = ctx->nics[i].place;
+    ep->credits = rdma_credits_of(count > ours ? count : ours);
     ep->pairs = low ? find_pairs(own, ours, places, count, pairs)
                     : find_pairs(places, count, own, ours, pairs);
     for (int i = 0; i < ep->pairs; i++) {
@@ -122,7 +123,8 @@ static enum shunt_status create_rails(struct shunt_transport_ep *ep)
     struct shunt_transport_ctx *ctx = ep->ctx;
 
     ep->rail = calloc((size_t)ep->pairs, sizeof(*ep->rail));
-    if (!ep->rail)
+    ep->logs = calloc((size_t)ep->pairs * ep->credits, sizeof(*ep->logs));
+    if (!ep->rail || !ep->logs)
         return rdma_fail(ctx, SHUNT_ERR_MEMORY,
                          "no memory for the rails of rank %d", ep->peer);
     for (int i = 0; i < ep->pairs; i++) {
@@ -132,6 +134,8 @@ static enum shunt_status create_rails(struct shunt_transport_ep *ep)
         rail->index = i;
         rail->nic = &ctx->nics[ep->pair[i][0]];
         rail->theirs_nic = ep->pair[i][1];
+        rail->credits = ep->credits;
+        rail->log = ep->logs + (size_t)i * ep->credits;
         rdma_rail_init(rail);
     }
     ep->rails = ep->pairs;
@@ -191,20 +195,36 @@ static bool has_connected(const struct shunt_transport_ep *ep, int64_t now)
 /* --- what it costs ----------------------------------------------------------- */
 
 /* What a completion, a receive request and a request take, by the usual formats. */
-#define COMPLETION 64
-#define RECEIVE 32
-#define REQUEST 64 /* beside what is inlined */
+#define COMPLETION ((size_t)64)
+#define RECEIVE ((size_t)32)
+#define REQUEST ((size_t)64) /* beside what is inlined */
+
+/* Of a peer with any number of rails, and of each rail: its requests, as many receive
+ * requests, the completions of both, and what we know of the requests. */
+#define PEER_BYTES                                                  \
+    (sizeof(struct shunt_transport_ep) + sizeof(struct rdma_mail) + \
+     RDMA_RECORDS * sizeof(struct rdma_target) +                    \
+     RDMA_LINES * sizeof(struct rdma_line))
+#define RAIL_BYTES(credits, inlined)                               \
+    (sizeof(struct rdma_rail) +                                    \
+     (credits) * (REQUEST + (inlined) + RECEIVE + 2 * COMPLETION + \
+                  sizeof(struct rdma_request)))
+
+/* Two rails with all credits, or four with half of them. */
+_Static_assert(PEER_BYTES + 2 * RAIL_BYTES(RDMA_CREDITS, RDMA_INLINED) <=
+                   64 << 10,
+               "a peer with two rails costs more than 64 KiB");
+_Static_assert(PEER_BYTES + RDMA_RAILS * RAIL_BYTES(RDMA_CREDITS / 2,
+                                                    RDMA_INLINED / 2) <=
+                   64 << 10,
+               "a peer with all rails costs more than 64 KiB");
 
 static size_t bytes_of(const struct shunt_transport_ep *ep)
 {
-    size_t bytes = sizeof(*ep) + sizeof(struct rdma_mail) +
-                   RDMA_RECORDS * sizeof(*ep->targets) +
-                   RDMA_LINES * sizeof(*ep->lines);
+    size_t bytes = PEER_BYTES;
 
     for (int i = 0; i < ep->rails; i++)
-        bytes += sizeof(struct rdma_rail) +
-                 (size_t)RDMA_CREDITS * (2 * COMPLETION + RECEIVE + REQUEST +
-                                         ep->rail[i].nic->inlined);
+        bytes += RAIL_BYTES(ep->credits, ep->rail[i].nic->inlined);
     return bytes;
 }
 
