@@ -299,3 +299,36 @@ void case_rdma_queues_too_small(struct rank *r)
     EXPECT(r, SHUNT_OK, r->t->open(&params, &ctx, why, sizeof(why)));
     r->t->close(ctx);
 }
+
+/* Ports of InfiniBand in other subnets are no rails, in whatever order the devices are;
+ * ranks that have no others cannot be connected. What is used is said. */
+void case_rdma_subnets(struct rank *r)
+{
+    static const char *const both[] = {"mean0,mean1", "mean1,mean0"};
+    static const char *const one[] = {"mean0", "mean1"};
+    struct shunt_transport_estimate estimate;
+    enum shunt_status st;
+    char why[1024];
+
+    setenv("SHUNT_RDMA_DEVICE", both[r->rank], 1);
+    setenv("SHUNT_RDMA_SL", "3", 1);
+    if (!open_with(r, "ib,subnets,devices=2,sl=3"))
+        return;
+    world_all_signal(r);
+    CHECK(r, outages_counter(r, "rails") == 2, "there are not two rails");
+    EXPECT(r, SHUNT_OK, r->t->probe(&world_host, &estimate, why, sizeof(why)));
+    CHECK(r,
+          strstr(why, "mean0, port 1, LID ") &&
+              strstr(why, "mean1, port 1, LID "),
+          "%s", why);
+    world_close(r);
+    setenv("SHUNT_RDMA_DEVICE", one[r->rank], 1);
+    world_open_and_tell(r);
+    UNTIL(r, (st = world_connect_step(r, !r->rank)) != SHUNT_IN_PROGRESS);
+    EXPECT(r, SHUNT_ERR_UNSUPPORTED, st);
+    CHECK(r, strstr(r->t->error(r->ctx), "other subnets of InfiniBand"), "%s",
+          r->t->error(r->ctx));
+    world_barrier(r);
+    r->t->close(r->ctx);
+    r->ctx = NULL;
+}

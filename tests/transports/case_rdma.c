@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -41,8 +42,13 @@ static void fail_by(struct rank *r, const char *words, bool all)
     struct window w;
 
     CHECK(r, source, "no memory");
-    if (r->rank == 0)
-        setenv("SHUNT_TEST_VERBS", words, 1);
+    if (harmed && r->rank == 0) {
+        const bool ib = strstr(getenv("SHUNT_TEST_VERBS"), ",ib");
+        char more[64];
+
+        snprintf(more, sizeof(more), "%s%s", words, ib ? ",ib" : "");
+        setenv("SHUNT_TEST_VERBS", more, 1);
+    }
     world_open(r);
     window_create(r, &w, LARGE);
     for (int p = 1; harmed && r->rank == 0 && p <= last; p++) {

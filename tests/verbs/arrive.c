@@ -182,6 +182,13 @@ static bool is_for_us(struct nic *nic, const struct nic_packet *packet)
 {
     union ibv_gid gid;
 
+    if (harm()->service >= 0 && packet->service != harm()->service)
+        return false;
+    if (harm()->infiniband &&
+        (packet->to_lid != nic->lid || packet->subnet != nic_subnet(nic)))
+        return false;
+    if (harm()->infiniband && !packet->global)
+        return !harm()->grh;
     for (int i = 0; !ibv_query_gid(&nic->ibv, 1, i, &gid); i++)
         if (!memcmp(gid.raw, packet->to_gid, sizeof(gid.raw)))
             return true;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,19 @@ __be64 ibv_get_device_guid(struct ibv_device *device)
     return (uint64_t)(device->name[4] - '0' + 1) << 56;
 }
 
+uint16_t nic_new_lid(void)
+{
+    static atomic_uint count;
+    const unsigned n = (unsigned)getpid() * 64 + atomic_fetch_add(&count, 1);
+
+    return (uint16_t)(n % 0xbfff + 1);
+}
+
+uint8_t nic_subnet(const struct nic *nic)
+{
+    return harm()->subnets ? (uint8_t)(nic->ibv.device->name[4] - '0') : 0;
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
     struct nic *nic = calloc(1, sizeof(*nic));
@@ -65,6 +79,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
         return NULL;
     }
     *own = *device;
+    nic->lid = nic->guid = nic_new_lid();
     nic->ibv.device = own;
     nic->ibv.ops.poll_cq = nic_poll_cq;
     nic->ibv.ops.req_notify_cq = nic_req_notify_cq;
@@ -140,13 +155,32 @@ int ibv_query_port(struct ibv_context *context, uint8_t port,
     attr->state = nic_of(context)->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     attr->max_mtu = IBV_MTU_4096;
     attr->active_mtu = IBV_MTU_4096;
-    attr->gid_tbl_len = 3;
+    attr->gid_tbl_len = harm()->infiniband ? 1 : 3;
     attr->max_msg_sz = 8 << 20;
     attr->pkey_tbl_len = 1;
     attr->active_width = 1;
     attr->active_speed = 1;
     attr->phys_state = 5;
     attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+    if (harm()->infiniband) {
+        attr->link_layer = IBV_LINK_LAYER_INFINIBAND;
+        attr->lid = nic_of(context)->lid;
+        attr->flags = harm()->grh ? IBV_QPF_GRH_REQUIRED : 0;
+    }
+    return 0;
+}
+
+/* Of InfiniBand: the subnet's prefix and a GUID. */
+static int query_ib_gid(const struct nic *nic, union ibv_gid *gid)
+{
+    memset(gid, 0, sizeof(*gid));
+    gid->raw[0] = 0xfe;
+    gid->raw[1] = 0x80;
+    if (nic) {
+        gid->raw[7] = nic_subnet(nic);
+        gid->raw[14] = (uint8_t)(nic->guid >> 8);
+        gid->raw[15] = (uint8_t)nic->guid;
+    }
     return 0;
 }
 
@@ -157,6 +191,12 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
     const int device = context ? context->device->name[4] - '0' : 0;
 
     if (port != 1 || index < 0 || index > 2) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (harm()->infiniband && index == 0)
+        return query_ib_gid(context ? nic_of(context) : NULL, gid);
+    if (harm()->infiniband) {
         errno = EINVAL;
         return -1;
     }
@@ -184,7 +224,9 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port,
     memset(entry, 0, size);
     entry->gid_index = index;
     entry->port_num = port;
-    entry->gid_type = index == 1 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+    entry->gid_type = harm()->infiniband ? IBV_GID_TYPE_IB
+                      : index == 1       ? IBV_GID_TYPE_ROCE_V1
+                                         : IBV_GID_TYPE_ROCE_V2;
     return ibv_query_gid(context, (uint8_t)port, (int)index, &entry->gid)
                ? errno
                : 0;

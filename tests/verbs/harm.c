@@ -21,6 +21,10 @@
  *     event=NAME@N   an asynchronous event at request N: port, device, qp or gid
  *     calls=N     of the calls that connect (registration, receive requests, making
  *                 and moving a queue pair) all say ENOMEM, from N on
+ *     ib          ports are of InfiniBand: packets go to a LID, and GIDs are not of IP
+ *     grh         and need a global header, too
+ *     subnets     each device is in another subnet
+ *     sl=N        packets of other service levels are lost
  *     depth=N     queues of a device have room for N entries
  *     pinned=N    a device registers at most N KiB (as RLIMIT_MEMLOCK)
  *     seed=N
@@ -75,7 +79,8 @@ static bool read_flag(struct harm *h, const char *word)
         {"ooo", &h->out_of_order}, {"srd", &h->unordered},
         {"late", &h->late},        {"rnr", &h->not_ready},
         {"partial", &h->partial},  {"ghosts", &h->ghosts},
-        {"pages", &h->pages},
+        {"pages", &h->pages},      {"ib", &h->infiniband},
+        {"grh", &h->grh},          {"subnets", &h->subnets},
     };
 
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
@@ -115,6 +120,8 @@ static bool read_number(struct harm *h, const char *word)
         h->error = (unsigned)strtoul(value, NULL, 10);
     else if (!strncmp(word, "receive=", 8))
         h->receive = (unsigned)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "sl=", 3))
+        h->service = (int)strtoul(value, NULL, 10);
     else if (!strncmp(word, "depth=", 6))
         h->depth = (int)strtoul(value, NULL, 10);
     else if (!strncmp(word, "calls=", 6))
@@ -135,6 +142,7 @@ static void read_words(void)
         return;
     read_harm.devices = 1;
     read_harm.depth = 32767;
+    read_harm.service = -1;
     read_harm.seed = 1;
     for (word = strtok_r(words, ",", &rest); word;
          word = strtok_r(NULL, ",", &rest)) {

@@ -60,6 +60,8 @@ struct nic_packet {
     uint8_t rnr_retry;
     uint8_t inlined;
     uint8_t to_gid[16];
+    uint16_t to_lid;
+    uint8_t global, service, subnet;
     struct {
         uint64_t address, bytes;
     } sge[NIC_SGES];
@@ -137,7 +139,7 @@ struct nic_qp {
     bool all_signaled;
     uint32_t peer, base, peer_base; /* base: our first PSN */
     uint8_t timeout, retries, rnr_retry;
-    uint8_t to_gid[16];
+    struct ibv_ah_attr to;
     unsigned gids; /* nic.gids, when it was connected */
 
     uint64_t current; /* see nic_packet */
@@ -169,6 +171,8 @@ struct nic {
     bool lossy;       /* nothing goes through it */
     bool fatal;       /* the device has failed, for good */
     unsigned gids;    /* how often its addresses have changed */
+    uint16_t lid;     /* of InfiniBand */
+    uint16_t guid;    /* in its GID: its first LID */
     struct nic_ghost *ghosts;
 };
 
@@ -186,8 +190,10 @@ static inline struct nic *nic_of(struct ibv_context *context)
 
 struct harm {
     int devices;
-    bool lacks;        /* has none after all */
-    int depth;         /* of queues, at most */
+    bool lacks; /* has none after all */
+    int depth;  /* of queues, at most */
+    bool infiniband, grh, subnets;
+    int service;       /* level that goes through; -1: all */
     bool out_of_order; /* payloads are placed in any order */
     bool unordered;    /* and completions are raised in any order */
     bool late;         /* answered before it is placed */
@@ -217,6 +223,11 @@ bool harm_call_fails(void);
 /* A word for what comes from now on, in place of others with a number; requests are
  * counted anew. */
 bool harm_set(const char *word);
+
+/* A LID that no other device of this host has. */
+uint16_t nic_new_lid(void);
+/* The subnet that a device is in. */
+uint8_t nic_subnet(const struct nic *nic);
 
 /* --- nic.c ------------------------------------------------------------------ */
 

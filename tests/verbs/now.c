@@ -67,6 +67,21 @@ static void fail_device(struct nic *nic)
     nic_event(nic, IBV_EVENT_DEVICE_FATAL, NULL, 1);
 }
 
+/* With InfiniBand its LID, by one of the events that may tell of it. */
+static void change_addresses(struct nic *nic)
+{
+    static const enum ibv_event_type events[] = {
+        IBV_EVENT_LID_CHANGE, IBV_EVENT_SM_CHANGE, IBV_EVENT_CLIENT_REREGISTER};
+
+    nic->gids++;
+    if (harm()->infiniband) {
+        nic->lid = nic_new_lid();
+        nic_event(nic, events[nic->gids % 3], NULL, 1);
+        return;
+    }
+    nic_event(nic, IBV_EVENT_GID_CHANGE, NULL, 1);
+}
+
 static bool do_it(struct nic *nic, const char *what)
 {
     if (!strcmp(what, "qp"))
@@ -81,8 +96,7 @@ static bool do_it(struct nic *nic, const char *what)
     } else if (!strcmp(what, "lossy")) {
         nic->lossy = true;
     } else if (!strcmp(what, "gid")) {
-        nic->gids++;
-        nic_event(nic, IBV_EVENT_GID_CHANGE, NULL, 1);
+        change_addresses(nic);
     } else if (!strcmp(what, "fatal")) {
         fail_device(nic);
     } else {

@@ -5,7 +5,8 @@
  *     down, up   the link: nothing goes through; PORT_ERR, PORT_ACTIVE
  *     lossy      likewise, but nobody is told
  *     qp         one of the device's queue pairs fails; QP_FATAL
- *     gid        the device has other addresses; GID_CHANGE
+ *     gid        the device has other addresses; GID_CHANGE, or with InfiniBand
+ *                LID_CHANGE, SM_CHANGE or CLIENT_REREGISTER
  *     error=N, receive=N, calls=N, event=NAME@N
  *                as at the start (harm.c), counted from now on, on all devices
  *     fatal      the device fails, with all that it has not told; DEVICE_FATAL

@@ -215,6 +215,10 @@ static bool right_address(const struct ibv_ah_attr *ah)
 {
     union ibv_gid gid;
 
+    if (harm()->infiniband && (ah->dlid == 0 || ah->dlid >= 0xc000))
+        return false;
+    if (harm()->infiniband && !ah->is_global)
+        return ah->port_num == 1;
     return ah->is_global && ah->port_num == 1 &&
            !ibv_query_gid(NULL, 1, ah->grh.sgid_index, &gid);
 }
@@ -247,7 +251,7 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
             error = EINVAL;
         qp->peer = attr->dest_qp_num;
         qp->peer_base = attr->rq_psn;
-        memcpy(qp->to_gid, attr->ah_attr.grh.dgid.raw, sizeof(qp->to_gid));
+        qp->to = attr->ah_attr;
         qp->gids = nic->gids;
         /* A peer that is not there is found out later, as on a NIC. */
         (void)connect(qp->fd, (struct sockaddr *)(void *)&name, len);
@@ -295,7 +299,11 @@ static bool describe(struct nic *nic, const struct nic_qp *qp,
     packet->to = qp->peer;
     packet->base = qp->base;
     packet->pid = getpid();
-    memcpy(packet->to_gid, qp->to_gid, sizeof(packet->to_gid));
+    memcpy(packet->to_gid, qp->to.grh.dgid.raw, sizeof(packet->to_gid));
+    packet->to_lid = qp->to.dlid;
+    packet->global = qp->to.is_global;
+    packet->service = qp->to.sl;
+    packet->subnet = nic_subnet(nic);
     packet->current = (uint64_t)(uintptr_t)&qp->current;
     packet->opcode = wr->opcode;
     packet->imm = wr->imm_data;

@@ -42,7 +42,7 @@ struct address {
     /* the address of tcp follows */
 };
 
-static const char address_magic[8] = "shunrdm2";
+static const char address_magic[8] = "shunrdm3";
 
 /* --- addresses --------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which devices, ports and GIDs are used: those that SHUNT_RDMA_DEVICE names, in
+ * Which devices, ports and addresses are used: those that SHUNT_RDMA_DEVICE names, in
  * its order; or all that are active and on the same kind of network as the first,
  * the nearest first.
  */
@@ -108,6 +108,36 @@ static bool find_gid(const struct shunt_transport_host *host,
 
 /* --- ports ------------------------------------------------------------------- */
 
+static bool is_roce(const struct rdma_nic *nic)
+{
+    return nic->place.layer == IBV_LINK_LAYER_ETHERNET;
+}
+
+/* SHUNT_RDMA_SL. False: it is none. */
+static bool find_service(const struct shunt_transport_host *host,
+                         struct rdma_nic *nic)
+{
+    const char *asked = knob(host, "SHUNT_RDMA_SL");
+    char *end = NULL;
+    const unsigned long level = asked ? strtoul(asked, &end, 10) : 0;
+
+    nic->service = (uint8_t)level;
+    return !asked || (!*end && level < 16);
+}
+
+/* A port as `why` of those that are used. */
+static void describe(char *text, size_t room, const struct rdma_nic *nic)
+{
+    const char *name = nic->device->device->name;
+
+    if (is_roce(nic))
+        append(text, room, "%s, port %d, GID %d", name, nic->port,
+               nic->gid_index);
+    else
+        append(text, room, "%s, port %d, LID %d%s", name, nic->port,
+               nic->place.lid, nic->place.global ? " and a global header" : "");
+}
+
 bool rdma_port_look(const struct shunt_transport_host *host,
                     struct rdma_nic *nic, char *why, size_t why_len)
 {
@@ -124,16 +154,26 @@ bool rdma_port_look(const struct shunt_transport_host *host,
                  ibv_port_state_str(attr.state));
         return false;
     }
+    nic->place.layer = attr.link_layer;
+    nic->place.global = is_roce(nic) || (attr.flags & IBV_QPF_GRH_REQUIRED);
+    if (!is_roce(nic) && !attr.lid) {
+        snprintf(why, why_len,
+                 "port %d of %s has no LID: does its network have a subnet "
+                 "manager (opensm)?",
+                 nic->port, name);
+        return false;
+    }
     if (!find_gid(host, nic, &attr)) {
         snprintf(why, why_len,
-                 "port %d of %s has no GID of RoCE v2: does its network "
-                 "interface have an address?",
+                 is_roce(nic)
+                     ? "port %d of %s has no GID of RoCE v2: does its network "
+                       "interface have an address?"
+                     : "port %d of %s has no GID",
                  nic->port, name);
         return false;
     }
     nic->place.lid = attr.lid;
     nic->place.mtu = (uint8_t)attr.active_mtu;
-    nic->place.layer = attr.link_layer;
     nic->fragment = RDMA_FRAGMENT;
     if (attr.max_msg_sz && attr.max_msg_sz < nic->fragment)
         nic->fragment = attr.max_msg_sz;
@@ -156,7 +196,9 @@ static void try_port(struct search *s, struct ibv_device *which, int port)
              port);
     snprintf(nic.bytes_name, sizeof(nic.bytes_name), "bytes by %s:%d",
              ibv_get_device_name(which), port);
-    if (!rdma_port_look(s->host, &nic, why, sizeof(why))) {
+    if (!find_service(s->host, &nic)) {
+        UNUSED(s, "SHUNT_RDMA_SL is not a service level: 0 to 15");
+    } else if (!rdma_port_look(s->host, &nic, why, sizeof(why))) {
         UNUSED(s, "%s", why);
     } else if (s->count == RDMA_RAILS) {
         UNUSED(s, "%s: %d are used already", nic.name, RDMA_RAILS);
@@ -164,8 +206,7 @@ static void try_port(struct search *s, struct ibv_device *which, int port)
         UNUSED(s, "%s: not of the kind of network of %s", nic.name,
                s->nics[0].name);
     } else {
-        append(s->used, sizeof(s->used), "%s, port %d, GID %d",
-               ibv_get_device_name(which), port, nic.gid_index);
+        describe(s->used, sizeof(s->used), &nic);
         nic.index = s->count;
         s->nics[s->count++] = nic;
         return;

@@ -83,8 +83,10 @@ static void on_port(struct rdma_nic *nic, enum ibv_event_type type,
 }
 
 /* Connections whose address is no longer there are of no use. */
-static void on_new_gids(struct rdma_nic *nic)
+static void on_new_addresses(struct rdma_nic *nic)
 {
+    struct ibv_port_attr port;
+    const bool known = !ibv_query_port(nic->device, nic->port, &port);
     struct rdma_rail *rail;
     union ibv_gid gid;
     int p = 0, i = 0;
@@ -93,7 +95,8 @@ static void on_new_gids(struct rdma_nic *nic)
     while ((rail = next_rail(nic, &p, &i)))
         if (rail->stage >= RDMA_HELLO && !rdma_rail_is_last(rail) &&
             (ibv_query_gid(nic->device, nic->port, rail->gid_index, &gid) ||
-             memcmp(&gid, &rail->ours.place.gid, sizeof(gid)) != 0))
+             memcmp(&gid, &rail->ours.place.gid, sizeof(gid)) != 0 ||
+             (known && port.lid != rail->ours.place.lid)))
             rdma_rail_break(rail, "its address has changed");
 }
 
@@ -127,8 +130,10 @@ static void on_event(struct rdma_nic *nic, const struct ibv_async_event *event)
         break;
     case IBV_EVENT_GID_CHANGE:
     case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_SM_CHANGE: /* another manager, which may give others */
+    case IBV_EVENT_CLIENT_REREGISTER:
         if (event->element.port_num == nic->port)
-            on_new_gids(nic);
+            on_new_addresses(nic);
         break;
     default:
         if (nic->ctx->host->log)

@@ -168,7 +168,6 @@ int rdma_qp_connect(struct rdma_rail *rail)
     const struct rdma_place *ours = &rail->ours.place,
                             *to = &rail->theirs.place;
     const uint8_t mtu = to->mtu < ours->mtu ? to->mtu : ours->mtu;
-    const bool global = ours->layer == IBV_LINK_LAYER_ETHERNET;
     struct ibv_qp_attr ready = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = (enum ibv_mtu)mtu,
@@ -177,8 +176,9 @@ int rdma_qp_connect(struct rdma_rail *rail)
         .max_dest_rd_atomic = 1,
         .min_rnr_timer = RNR_TIMER,
         .ah_attr = {.dlid = to->lid,
+                    .sl = nic->service,
                     .port_num = nic->port,
-                    .is_global = global,
+                    .is_global = ours->global || to->global,
                     .grh = {.dgid = to->gid,
                             .sgid_index = (uint8_t)rail->gid_index,
                             .hop_limit = 64}},

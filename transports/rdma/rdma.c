@@ -389,6 +389,9 @@ static const struct shunt_transport_knob knobs[] = {
     {"SHUNT_RDMA_GID_INDEX", NULL,
      "The GID of the port. Unset: one of RoCE v2, of an IPv4 address if there "
      "is one."},
+    {"SHUNT_RDMA_SL", "0",
+     "The service level (0 to 15) of what is sent; with InfiniBand, its subnet "
+     "manager says which ones there are."},
     {NULL, NULL, NULL},
 };
 

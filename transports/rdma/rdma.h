@@ -148,6 +148,7 @@ struct rdma_place {
     uint16_t lid;
     uint8_t mtu; /* enum ibv_mtu */
     uint8_t layer;
+    bool global; /* what goes there has a global header: always by RoCE */
 };
 
 /* What the sides of a rail tell each other before they connect. */
@@ -205,6 +206,7 @@ struct rdma_nic {
     struct ibv_context *device;
     uint8_t port;
     int gid_index;
+    uint8_t service; /* level */
     struct rdma_place place;
     size_t fragment;
     bool dead;       /* for good */
@@ -432,7 +434,7 @@ int64_t rdma_now(void);
  * number; `why`: which, and why others are not. */
 int rdma_nics_find(const struct shunt_transport_host *host,
                    struct rdma_nic *nics, char *why, size_t why_len);
-/* Is the port active, and has a GID? Then what is known of it is read anew. */
+/* Is the port active, and has an address? Then what is known of it is read anew. */
 bool rdma_port_look(const struct shunt_transport_host *host,
                     struct rdma_nic *nic, char *why, size_t why_len);
 /* Do they seem to be in the same network? */
