@@ -1,9 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which NIC is near: by the processors that hwloc says are at its bus. */
+/*
+ * Which NIC is near: by the processors that hwloc says are at its place. A device
+ * that hwloc does not show as one of the topology's, like one in software, may still
+ * have processors by the system.
+ */
 #include <hwloc.h>
 #include <hwloc/openfabrics-verbs.h>
+#include <stdbool.h>
 
 #include "transports/rdma/locality.h"
+
+/* False: not known. */
+static bool find_processors(hwloc_topology_t topology,
+                            struct ibv_device *device, hwloc_cpuset_t its)
+{
+    hwloc_obj_t place = hwloc_ibv_get_device_osdev_by_name(
+        topology, ibv_get_device_name(device));
+
+    if (place)
+        place = hwloc_get_non_io_ancestor_obj(topology, place);
+    if (place && place->cpuset)
+        return !hwloc_bitmap_copy(its, place->cpuset);
+    return !hwloc_ibv_get_device_cpuset(topology, device, its);
+}
 
 /* From where this thread may run. */
 static int distance(hwloc_topology_t topology, hwloc_const_cpuset_t here,
@@ -13,7 +32,7 @@ static int distance(hwloc_topology_t topology, hwloc_const_cpuset_t here,
     hwloc_obj_t around;
     int far = 2;
 
-    if (hwloc_ibv_get_device_cpuset(topology, device, its) ||
+    if (!find_processors(topology, device, its) ||
         hwloc_bitmap_isincluded(here, its))
         return 0;
     if (hwloc_bitmap_intersects(here, its))
@@ -37,7 +56,9 @@ void rdma_distances(struct ibv_device *const *devices, int count, int *far)
     for (int i = 0; i < count; i++)
         far[i] = 0;
     if (here && its && !hwloc_topology_init(&topology)) {
-        if (!hwloc_topology_load(topology) &&
+        if (!hwloc_topology_set_io_types_filter(
+                topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) &&
+            !hwloc_topology_load(topology) &&
             !hwloc_get_cpubind(topology, here, HWLOC_CPUBIND_THREAD))
             for (int i = 0; i < count; i++)
                 far[i] = distance(topology, here, devices[i], its);
