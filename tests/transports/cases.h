@@ -82,6 +82,7 @@ void case_rdma_first_put_killed(struct rank *r);
 void case_rdma_first_put_left(struct rank *r);
 void case_rdma_first_put_fails(struct rank *r);
 void case_rdma_first_put_costs(struct rank *r);
+void case_rdma_networks(struct rank *r);
 void case_rdma_queues_too_small(struct rank *r);
 void case_rdma_subnets(struct rank *r);
 /* case_rails.c */

@@ -207,7 +207,7 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
     } else {
         gid->raw[10] = gid->raw[11] = 0xff;
         gid->raw[12] = 10;
-        gid->raw[13] = 99;
+        gid->raw[13] = (uint8_t)(99 + harm()->network);
         gid->raw[14] = context ? (uint8_t)nic_of(context)->gids : 0;
     }
     gid->raw[15] = (uint8_t)(device + 1);
@@ -350,15 +350,14 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t bytes,
         errno = EIO;
         return NULL;
     }
-    if (harm()->pinned && bytes > harm()->pinned - nic->pinned) {
+    if ((harm()->pinned && bytes > harm()->pinned - nic->pinned) ||
+        !find_slot(nic, &slot)) {
         pthread_mutex_unlock(&nic->lock);
         nic_pages_unpin(mr->pages);
         free(mr);
         errno = ENOMEM;
         return NULL;
     }
-    if (!find_slot(nic, &slot))
-        abort();
     nic->pinned += bytes;
     mr->ibv.context = pd->context;
     mr->ibv.pd = pd;

@@ -21,6 +21,7 @@
  *     event=NAME@N   an asynchronous event at request N: port, device, qp or gid
  *     calls=N     of the calls that connect (registration, receive requests, making
  *                 and moving a queue pair) all say ENOMEM, from N on
+ *     net=N       addresses are of another network
  *     ib          ports are of InfiniBand: packets go to a LID, and GIDs are not of IP
  *     grh         and need a global header, too
  *     subnets     each device is in another subnet
@@ -120,6 +121,8 @@ static bool read_number(struct harm *h, const char *word)
         h->error = (unsigned)strtoul(value, NULL, 10);
     else if (!strncmp(word, "receive=", 8))
         h->receive = (unsigned)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "net=", 4))
+        h->network = (uint8_t)strtoul(value, NULL, 10);
     else if (!strncmp(word, "sl=", 3))
         h->service = (int)strtoul(value, NULL, 10);
     else if (!strncmp(word, "depth=", 6))

@@ -192,6 +192,7 @@ struct harm {
     int devices;
     bool lacks; /* has none after all */
     int depth;  /* of queues, at most */
+    uint8_t network;
     bool infiniband, grh, subnets;
     int service;       /* level that goes through; -1: all */
     bool out_of_order; /* payloads are placed in any order */

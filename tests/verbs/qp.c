@@ -377,7 +377,9 @@ static int post_one(struct nic *nic, struct nic_qp *qp,
     if (qp->used == qp->max_sends)
         return ENOMEM;
     send = calloc(1, sizeof(*send));
-    if (!send || !describe(nic, qp, wr, send)) {
+    if (!send)
+        return ENOMEM;
+    if (!describe(nic, qp, wr, send)) {
         free(send);
         return EINVAL;
     }

@@ -155,8 +155,9 @@ void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
         vsnprintf(ep->reason, sizeof(ep->reason), format, args);
         va_end(args);
         if (ctx->host->log)
-            ctx->host->log(SHUNT_TRANSPORT_DEBUG, "rdma", "rank %d: %s",
-                           ep->peer, ep->reason);
+            ctx->host->log(ep->up && !ep->ready ? SHUNT_TRANSPORT_WARN
+                                                : SHUNT_TRANSPORT_DEBUG,
+                           "rdma", "rank %d: %s", ep->peer, ep->reason);
     }
     tell_broken(ep);
     rdma_drop_larges(ep);

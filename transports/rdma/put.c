@@ -154,6 +154,9 @@ enum shunt_status rdma_put(struct shunt_transport_ep *ep,
         ep->dropped = true;
         return SHUNT_OK;
     }
+    if (ep->unable)
+        return rdma_fail(ctx, ep->unable, "rank %d cannot be connected: %s",
+                         ep->peer, ep->reason);
     if (ep->broken)
         return SHUNT_IN_PROGRESS;
     if (ep->failed)

@@ -345,9 +345,11 @@ struct shunt_transport_ep {
     struct rdma_rail *rail; /* (rails) */
     struct rdma_request *logs;
     int rails;
-    bool connecting;  /* counted in ctx.connecting */
-    bool up;          /* connect() returned OK */
-    bool ready;       /* rails carry puts */
+    bool connecting; /* counted in ctx.connecting */
+    bool up;         /* connect() returned OK */
+    bool ready;      /* rails carry puts */
+    /* Not SHUNT_OK: what puts return, as it broke here before it was ready. */
+    enum shunt_status unable;
     int64_t first_up; /* in ms: when a rail was; 0: none */
     bool told_broken;
     char reason[RDMA_REASON];

@@ -156,12 +156,19 @@ enum shunt_status rdma_start(struct shunt_transport_ep *ep)
     return status;
 }
 
+/* It failed, for the reason that is the context's error. */
+static void give_up(struct shunt_transport_ep *ep, enum shunt_status status)
+{
+    rdma_break(ep, "%s", ep->ctx->error.text);
+    ep->unable = status;
+}
+
 enum shunt_status rdma_start_by_put(struct shunt_transport_ep *ep)
 {
     enum shunt_status status = ep->rails ? SHUNT_OK : rdma_start(ep);
 
     if (status) {
-        rdma_break(ep, "%s", ep->ctx->error.text);
+        give_up(ep, status);
         return status;
     }
     rdma_start_step(ep, rdma_now());
@@ -290,12 +297,18 @@ static bool has_begun(const struct shunt_transport_ep *ep)
 
 void rdma_start_step(struct shunt_transport_ep *ep, int64_t now)
 {
-    if (!ep->rails && ep->up && has_begun(ep) && rdma_start(ep)) {
-        rdma_break(ep, "%s", ep->ctx->error.text);
+    enum shunt_status status = SHUNT_OK;
+
+    if (!ep->rails && ep->up && has_begun(ep))
+        status = rdma_start(ep);
+    if (status) {
+        give_up(ep, status);
         return;
     }
     for (int i = 0; i < ep->rails && !ep->broken; i++)
         rdma_rail_step(&ep->rail[i], now);
+    if (ep->broken && !ep->ready && !ep->left && !ep->died)
+        ep->unable = SHUNT_ERR_SYSTEM;
     if (ep->ready || !ep->rails || ep->broken || !has_connected(ep, now))
         return;
     ep->ready = true;
