@@ -10,12 +10,6 @@
 #include "src/nodes.h"
 #include "src/scratch.h"
 
-bool shunti_is_rail_peer(const struct shunt_comm *comm, int rank, int peer)
-{
-    return shunti_rail(comm, rank, comm->peers[peer].node) == peer ||
-           shunti_rail(comm, peer, comm->peers[rank].node) == rank;
-}
-
 static void add_leg(struct shunti_two_level *x, int peer,
                     enum shunti_phase phase)
 {

@@ -194,7 +194,4 @@ void shunti_two_level_cleanup(struct shunt_request *request);
  * the ranks of our node do not all address the same one at once. */
 int shunti_nth_of_node(const struct shunt_comm *comm, int node, int i);
 
-/* Is `peer`, of another node, a rail peer of `rank`? */
-bool shunti_is_rail_peer(const struct shunt_comm *comm, int rank, int peer);
-
 #endif

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Agreement; see agree.h. Each rank sends one note to every other. */
+/* Agreement; see agree.h. Each rank sends one note to every other, or by rails. */
 #include "src/agree.h"
 
 #include "src/call.h"
 #include "src/comm.h"
+#include "src/nodes.h"
 #include "src/note.h"
 
 static const struct shunti_kind agreements[] = {
@@ -21,11 +22,14 @@ __attribute__((constructor)) static void register_kinds(void)
 
 struct agreement {
     int mine;
-    int posted;   /* notes sent so far, to rank + 1, rank + 2, ... */
+    int posted;   /* notes sent so far, to the first of `peers` */
     int heard;    /* notes received, from the same */
     int bad_rank; /* the first rank found that failed, and its status */
     int bad;
     uint64_t *said; /* (nranks), the caller's; NULL: no numbers */
+    int local;      /* peers that are sent to before the others are */
+    int count;
+    int peers[]; /* (count) */
 };
 
 static struct agreement *state_of(const struct shunt_request *request)
@@ -33,43 +37,61 @@ static struct agreement *state_of(const struct shunt_request *request)
     return (struct agreement *)(void *)(uintptr_t)request->state;
 }
 
-static enum shunt_status step(struct shunt_request *request)
+static void post(struct shunt_request *request, int most)
 {
     struct agreement *state = state_of(request);
-    struct shunt_comm *comm = request->comm;
-    const int peers = comm->nranks - 1;
 
-    while (state->posted < peers) {
-        int peer = shunti_nth_peer(comm, state->posted);
+    for (; state->posted < most; state->posted++) {
+        const int peer = state->peers[state->posted];
         struct shunti_note *note;
 
         if (!shunti_note_room(request, peer))
-            break;
+            return;
         note = shunti_note_compose(request, peer);
         note->way = SHUNTI_WAY_NONE;
         note->bytes = 0;
         note->status = state->mine;
-        note->expects = state->said ? state->said[comm->rank] : 0;
+        note->expects = state->said ? state->said[request->comm->rank] : 0;
         shunti_note_send(request, peer, note, 0);
-        state->posted++;
     }
-    while (state->heard < peers) {
-        int peer = shunti_nth_peer(comm, state->heard);
+}
+
+static void hear(struct shunt_request *request, int most)
+{
+    struct agreement *state = state_of(request);
+
+    for (; state->heard < most; state->heard++) {
+        const int peer = state->peers[state->heard];
         const struct shunti_note *note = shunti_note_arrived(request, peer);
 
         if (!note)
-            break;
-        if (!shunti_note_bad(request, peer)) {
-            if (note->status && !state->bad) {
-                state->bad = (int)note->status;
-                state->bad_rank = peer;
-            }
-            if (state->said)
-                state->said[peer] = note->expects;
+            return;
+        if (shunti_note_bad(request, peer))
+            continue;
+        if (note->status && !state->bad) {
+            state->bad = (int)note->status;
+            state->bad_rank = peer;
         }
-        state->heard++;
+        if (state->said)
+            state->said[peer] = note->expects;
     }
-    if (state->posted < peers || state->heard < peers)
+}
+
+/* Have all of the first peers been sent to, and been heard of? */
+static bool is_through(struct shunt_request *request, int peers)
+{
+    post(request, peers);
+    hear(request, peers);
+    return state_of(request)->posted >= peers &&
+           state_of(request)->heard >= peers;
+}
+
+static enum shunt_status step(struct shunt_request *request)
+{
+    const struct agreement *state = state_of(request);
+
+    if (!is_through(request, state->local) ||
+        !is_through(request, state->count))
         return SHUNT_IN_PROGRESS;
     if (state->mine)
         return (enum shunt_status)state->mine;
@@ -81,17 +103,18 @@ static enum shunt_status step(struct shunt_request *request)
     return SHUNT_OK;
 }
 
-/* Peers are sent to and read in the order rank + 1, rank + 2, ... A peer whose
- * note has arrived before its turn may have completed the operation, and
- * exited. */
+/* Peers are sent to and read in their order. A peer whose note has arrived before its
+ * turn may have completed the operation, and exited. */
 static bool awaits(const struct shunt_request *request, int peer)
 {
-    const struct shunt_comm *comm = request->comm;
-    int i = shunti_peer_number(comm, peer);
+    const struct agreement *state = state_of(request);
+    int i = 0;
 
-    if (i < state_of(request)->posted && i < state_of(request)->heard)
+    while (i < state->count && state->peers[i] != peer)
+        i++;
+    if (i == state->count || (i < state->posted && i < state->heard))
         return false;
-    return i >= state_of(request)->posted ||
+    return i >= state->posted ||
            !shunti_note_arrived((struct shunt_request *)(uintptr_t)request,
                                 peer);
 }
@@ -103,24 +126,54 @@ static const struct shunti_class agree_class = {
     .from_notes = true,
 };
 
+/* by_rails: first the ranks of this node, then rail peers only. */
+static enum shunt_status agree(struct shunt_comm *comm, unsigned kind,
+                               enum shunt_status mine, uint64_t *said,
+                               bool by_rails)
+{
+    const size_t others = (size_t)comm->nranks - 1;
+    struct shunt_request *request;
+    struct agreement *state;
+    enum shunt_status st;
+
+    st = shunti_request_create(
+        comm, &agree_class, SHUNTI_SIGNATURE(kind, 0, 0, 0),
+        sizeof(*state) + others * sizeof(state->peers[0]), &request);
+    if (st)
+        return st;
+    state = state_of(request);
+    state->mine = (int)mine;
+    state->said = said;
+    for (int i = 0; i < (int)others; i++) {
+        const int peer = shunti_nth_peer(comm, i);
+
+        if (!by_rails || comm->peers[peer].node == comm->node)
+            state->peers[state->count++] = peer;
+    }
+    state->local = state->count;
+    for (int i = 0; by_rails && i < (int)others; i++) {
+        const int peer = shunti_nth_peer(comm, i);
+
+        if (comm->peers[peer].node != comm->node &&
+            shunti_is_rail_peer(comm, comm->rank, peer))
+            state->peers[state->count++] = peer;
+    }
+    return shunti_request_launch(request, NULL);
+}
+
 enum shunt_status shunti_agree_numbers(struct shunt_comm *comm, unsigned kind,
                                        enum shunt_status mine, uint64_t *said)
 {
-    struct shunt_request *request;
-    enum shunt_status st;
-
-    st = shunti_request_create(comm, &agree_class,
-                               SHUNTI_SIGNATURE(kind, 0, 0, 0),
-                               sizeof(struct agreement), &request);
-    if (st)
-        return st;
-    state_of(request)->mine = (int)mine;
-    state_of(request)->said = said;
-    return shunti_request_launch(request, NULL);
+    return agree(comm, kind, mine, said, false);
 }
 
 enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
                                enum shunt_status mine)
 {
-    return shunti_agree_numbers(comm, kind, mine, NULL);
+    return agree(comm, kind, mine, NULL, false);
+}
+
+enum shunt_status shunti_agree_by_rails(struct shunt_comm *comm, unsigned kind)
+{
+    return agree(comm, kind, SHUNT_OK, NULL, true);
 }

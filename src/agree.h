@@ -30,7 +30,14 @@ enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
                                enum shunt_status mine);
 
 /*
- * The same, and each rank also learns a number from every other.
+ * That all are here, by notes to the ranks of this node and then to rail peers: those of
+ * other nodes say by theirs that all of their node are. So ranks that are neither need no
+ * connection.
+ */
+enum shunt_status shunti_agree_by_rails(struct shunt_comm *comm, unsigned kind);
+
+/*
+ * The same as shunti_agree(), and each rank also learns a number from every other.
  *
  * said  (nranks), zeroed; said[own rank] is the number of this rank. The entry
  *       of a rank that failed or made another call stays 0. The same on all

@@ -315,7 +315,7 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
         set_waiting(init.comm);
         /* The process of the root may exit as soon as its rank returns from
          * here. It must not before every rank has received the last round. */
-        st = shunti_agree(init.comm, SHUNTI_KIND_CREATE, SHUNT_OK);
+        st = shunti_agree_by_rails(init.comm, SHUNTI_KIND_CREATE);
         if (st)
             st = tell_disagreement(&init, st);
     }

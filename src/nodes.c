@@ -64,3 +64,9 @@ bool shunti_nodes_mapped(const struct shunt_comm *comm)
 {
     return comm->node_map.mapped;
 }
+
+bool shunti_is_rail_peer(const struct shunt_comm *comm, int rank, int peer)
+{
+    return shunti_rail(comm, rank, comm->peers[peer].node) == peer ||
+           shunti_rail(comm, peer, comm->peers[rank].node) == rank;
+}

@@ -38,6 +38,8 @@ int shunti_node_size(const struct shunt_comm *comm, int node);
 const int *shunti_node_ranks(const struct shunt_comm *comm, int node);
 /* The rail peer of `rank` on `node`; `rank` itself on its own node. */
 int shunti_rail(const struct shunt_comm *comm, int rank, int node);
+/* Is `peer`, of another node, a rail peer of `rank`, or the other way round? */
+bool shunti_is_rail_peer(const struct shunt_comm *comm, int rank, int peer);
 
 /* Does each rank map the memory of all others of its node? */
 bool shunti_nodes_mapped(const struct shunt_comm *comm);
