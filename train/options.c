@@ -111,7 +111,7 @@ static const struct cli_row rows[] = {
      "divide the weights of a token's experts by their sum",
      AT(model.renormalise), CLI_NAMES({"no", false}, {"yes", true}),
      .mark = SETTING},
-    {"balance", 0, "X", CLI_REAL, "weight of the load-balancing loss",
+    {"balance-loss", 0, "X", CLI_REAL, "weight of the load-balancing loss",
      AT(model.balance), .mark = SETTING},
     {"balance-over", 0, "WHAT", CLI_CHOICE,
      "the load-balancing loss is of the whole batch, or the mean of those of "

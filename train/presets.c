@@ -16,8 +16,8 @@
 #define DEEPSEEK_GATE                                                        \
     {"gate", "sigmoid"}, {"choose", "limited"}, {"expert-groups", "8"},      \
         {"open-groups", "4"}, {"group-score", "2"}, {"weight-scale", "2.5"}, \
-        {"renormalise", "yes"}, {"bias-rate", "1e-3"}, {"balance", "1e-4"},  \
-        {"balance-over", "sequence"},                                        \
+        {"renormalise", "yes"}, {"bias-rate", "1e-3"},                       \
+        {"balance-loss", "1e-4"}, {"balance-over", "sequence"},              \
     {                                                                        \
         "zloss", "0"                                                         \
     }
@@ -25,23 +25,23 @@
  * micro-batch, and has DeepSeek's weight. */
 #define PANGU_GATE                                                        \
     {"gate", "sigmoid"}, {"weight-scale", "2.5"}, {"renormalise", "yes"}, \
-        {"balance", "1e-4"}, {"balance-over", "micro-batch"},             \
+        {"balance-loss", "1e-4"}, {"balance-over", "micro-batch"},        \
     {                                                                     \
         "zloss", "0"                                                      \
     }
 /* A loss of the whole batch (2501.11873). */
-#define QWEN_GATE                                                     \
-    {"gate", "softmax"}, {"renormalise", "yes"}, {"balance", "1e-3"}, \
-        {"balance-over", "batch"},                                    \
-    {                                                                 \
-        "zloss", "0"                                                  \
+#define QWEN_GATE                                                          \
+    {"gate", "softmax"}, {"renormalise", "yes"}, {"balance-loss", "1e-3"}, \
+        {"balance-over", "batch"},                                         \
+    {                                                                      \
+        "zloss", "0"                                                       \
     }
 /* The weight of its published configuration. */
-#define MIXTRAL_GATE                                                  \
-    {"gate", "softmax"}, {"renormalise", "yes"}, {"balance", "0.02"}, \
-        {"balance-over", "micro-batch"},                              \
-    {                                                                 \
-        "zloss", "0"                                                  \
+#define MIXTRAL_GATE                                                       \
+    {"gate", "softmax"}, {"renormalise", "yes"}, {"balance-loss", "0.02"}, \
+        {"balance-over", "micro-batch"},                                   \
+    {                                                                      \
+        "zloss", "0"                                                       \
     }
 
 const struct preset presets[] = {
@@ -82,7 +82,7 @@ const struct preset presets[] = {
      {{"experts", "32"},
       {"topk", "4"},
       {"expert-hidden", "128"},
-      {"balance", "1e-4"},
+      {"balance-loss", "1e-4"},
       {"bias-rate", "1e-3"}}},
     {"deepseek-v3",
      "the shape of DeepSeek-V3 (2412.19437): 671 billion parameters",
