@@ -332,6 +332,19 @@ int checkpoint_settings(const struct checkpoint *c, struct options *o,
     return 0;
 }
 
+size_t checkpoint_ranks(const struct checkpoint *c)
+{
+    return c->manifest.info.ranks;
+}
+
+bool checkpoint_has(const struct checkpoint *c, const char *name)
+{
+    for (size_t i = 0; i < c->manifest.records; i++)
+        if (strcmp(c->manifest.record[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 void checkpoint_close(struct checkpoint *c)
 {
     if (!c)

@@ -75,6 +75,10 @@ int checkpoint_open(struct team *team, const char *folder,
 int checkpoint_settings(const struct checkpoint *checkpoint, struct options *o,
                         char *changes, size_t room, bool *fits);
 
+/* Ranks that wrote it, and whether it has a vector of that name. */
+size_t checkpoint_ranks(const struct checkpoint *checkpoint);
+bool checkpoint_has(const struct checkpoint *checkpoint, const char *name);
+
 /* Fills in pieces (data is written). Collective. -1 with train_error_text() if
  * a file is damaged; the data is not to be used then. */
 int checkpoint_read(struct team *team, struct checkpoint *checkpoint,

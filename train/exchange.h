@@ -25,6 +25,7 @@ struct exchange_config {
     /* 1 or more; each has at most its part of max_tokens, unless it is alone */
     size_t micro_batches;
     bool overlap; /* no: a started call is waited for at once */
+    bool apart;   /* each layer has a placement of its own */
 };
 
 /* The rows that this rank's experts get in one routing, expert-major: row i of

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One shunt_moe for all routings, one plan for each active one.
+ * One shunt_moe for all routings, or one for each layer's; one plan for each
+ * active one.
  *
  * With f32 rows the experts compute in the library's own buffers. With bf16
  * rows these buffers have the rows that are sent, and the model computes in f32
@@ -32,11 +33,13 @@ struct routing {
 struct shunt_exchange {
     struct exchange base;
     struct team *team;
-    struct shunt_moe *moe;
+    struct shunt_moe **moe;
+    size_t moes; /* the i-th routing is of the (i % moes)-th */
     size_t D, routings;
     int bf16;
     bool overlap;
     struct routing *routing;
+    struct exchange_hooks hooks;
 };
 
 /* For errors. */
@@ -92,10 +95,12 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
 
-    if (team_check(
-            s->team,
-            shunt_moe_plan_create(s->moe, choice, weight, tokens, &r->plan),
-            "planning the exchange"))
+    if (team_check(s->team,
+                   shunt_moe_plan_create(s->moe[routing % s->moes], choice,
+                                         weight, tokens, &r->plan),
+                   "planning the exchange"))
+        return -1;
+    if (s->hooks.planned && s->hooks.planned(s->hooks.arg, routing, r->plan))
         return -1;
     shunt_moe_plan_rows(r->plan, &r->rows, sizeof(r->rows));
     s->base.traffic.rows += r->rows.network_rows;
@@ -230,6 +235,8 @@ static int wait_for(struct exchange *x, size_t routing)
         team_check(s->team, shunt_wait(&r->request), names[r->call]))
         return -1;
     s->base.traffic.seconds[r->call] += clock_now() - began;
+    if (s->hooks.arrived && s->hooks.arrived(s->hooks.arg, routing, r->call))
+        return -1;
     if (!r->to)
         rows_in(s, r, (int)r->arrives);
     else if (s->bf16)
@@ -256,8 +263,23 @@ static void destroy(struct exchange *x)
             free(s->routing[i].f32[which]);
     }
     free(s->routing);
-    shunt_moe_destroy(s->moe);
+    for (size_t i = 0; s->moe && i < s->moes; i++)
+        shunt_moe_destroy(s->moe[i]);
+    free(s->moe);
     free(s);
+}
+
+void exchange_shunt_hook(struct exchange *exchange,
+                         const struct exchange_hooks *hooks)
+{
+    self(exchange)->hooks = *hooks;
+}
+
+struct shunt_moe *exchange_shunt_moe(const struct exchange *exchange, size_t l)
+{
+    const struct shunt_exchange *s = (const struct shunt_exchange *)exchange;
+
+    return s->moe[l % s->moes];
 }
 
 static const struct exchange_ops ops = {
@@ -297,10 +319,12 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     s->team = team;
     s->D = model->dim;
     s->routings = model_moe_layers(model) * config->micro_batches;
+    s->moes = config->apart ? model_moe_layers(model) : 1;
     s->bf16 = config->bf16;
     s->overlap = config->overlap;
     s->routing = calloc(s->routings, sizeof(*s->routing));
-    if (!s->routing) {
+    s->moe = calloc(s->moes, sizeof(*s->moe));
+    if (!s->routing || !s->moe) {
         destroy(&s->base);
         return train_error("out of memory");
     }
@@ -312,17 +336,20 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     c.max_tokens = config->max_tokens;
     c.weights = SHUNT_MOE_APPLY_WEIGHTS;
     c.wire = config->fp8 ? SHUNT_MOE_WIRE_FP8 : SHUNT_MOE_WIRE_PAYLOAD;
-    c.plans_in_flight = s->routings > 2 ? (int)s->routings : 2;
+    c.plans_in_flight =
+        s->routings / s->moes > 2 ? (int)(s->routings / s->moes) : 2;
     c.capacity_factor = config->capacity_factor;
     c.drop = config->drop_by_weight ? SHUNT_MOE_DROP_WEIGHT
                                     : SHUNT_MOE_DROP_POSITION;
     c.tree_ranks = config->tree_ranks;
     c.tree_nodes = config->tree_nodes;
     void *tokens = NULL;
-    if (team_check(team, shunt_moe_create(team->comm, &c, &s->moe),
-                   "setting up the exchange") ||
-        (s->bf16 &&
-         team_memory(team, config->max_tokens * s->D * 2, &tokens))) {
+    int st = 0;
+    for (size_t i = 0; !st && i < s->moes; i++)
+        st = team_check(team, shunt_moe_create(team->comm, &c, &s->moe[i]),
+                        "setting up the exchange");
+    if (st || (s->bf16 &&
+               team_memory(team, config->max_tokens * s->D * 2, &tokens))) {
         destroy(&s->base);
         return -1;
     }

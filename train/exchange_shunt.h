@@ -7,9 +7,26 @@
 #include "train/layout.h"
 #include "train/team.h"
 
+#include <shunt/moe.h>
+
 /* Collective. 0, or -1 with train_error_text(). */
 int exchange_shunt_create(struct team *team, const struct model_config *model,
                           const struct exchange_config *config,
                           struct exchange **exchange);
+
+/* Called in the exchange's own calls, with a routing's number; 0, or -1 with
+ * train_error_text(). */
+struct exchange_hooks {
+    /* It was planned. */
+    int (*planned)(void *arg, size_t routing,
+                   const struct shunt_moe_plan *plan);
+    /* What the call sent is here: before the end of wait(). */
+    int (*arrived)(void *arg, size_t routing, enum exchange_call call);
+    void *arg;
+};
+void exchange_shunt_hook(struct exchange *exchange,
+                         const struct exchange_hooks *hooks);
+/* That of the l-th layer with experts, which no other has if they are apart. */
+struct shunt_moe *exchange_shunt_moe(const struct exchange *exchange, size_t l);
 
 #endif

@@ -40,6 +40,15 @@ static const struct field {
     {"gflops", offsetof(struct step_metrics, gflops)},
     {"compute_bits", offsetof(struct step_metrics, compute_bits)},
     {"imbalance", offsetof(struct step_metrics, imbalance)},
+    {"rank_imbalance", offsetof(struct step_metrics, rank_imbalance)},
+    {"rank_imbalance_off", offsetof(struct step_metrics, rank_imbalance_off)},
+    {"replicas", offsetof(struct step_metrics, replicas)},
+    {"moved", offsetof(struct step_metrics, moved)},
+    {"moved_bytes", offsetof(struct step_metrics, moved_bytes)},
+    {"copy_bytes", offsetof(struct step_metrics, copy_bytes)},
+    {"balance_s", offsetof(struct step_metrics, balance_s)},
+    {"planner_s", offsetof(struct step_metrics, planner_s)},
+    {"saved_s", offsetof(struct step_metrics, saved_s)},
     {"dropped", offsetof(struct step_metrics, dropped)},
     {"dropped_part", offsetof(struct step_metrics, dropped_part)},
     {"dispatch_s", offsetof(struct step_metrics, exposed_s[0])},
@@ -219,6 +228,15 @@ struct metrics_means metrics_means(const struct metrics *m)
         add(&mean.wire_rows, s->wire_rows, n);
         add(&mean.plain_rows, s->plain_rows, n);
         add(&mean.mpi_rows, s->mpi_rows, n);
+        add(&mean.rank_imbalance, s->rank_imbalance, n);
+        add(&mean.rank_imbalance_off, s->rank_imbalance_off, n);
+        add(&mean.replicas, s->replicas, n);
+        add(&mean.moved, s->moved, n);
+        add(&mean.moved_bytes, s->moved_bytes, n);
+        add(&mean.copy_bytes, s->copy_bytes, n);
+        add(&mean.balance_s, s->balance_s, n);
+        add(&mean.planner_s, s->planner_s, n);
+        add(&mean.saved_s, s->saved_s, n);
         add(&mean.dropped, s->dropped, n);
         add(&mean.dropped_part, s->dropped_part, n);
         add(&tokens, s->tokens_per_s * s->step_s, n);

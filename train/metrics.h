@@ -9,6 +9,9 @@
  *      "compute_cpu_s": ..., "cores": 2,
  *      "wire_bytes": ..., "wire_rows": ..., "plain_rows": ..., "mpi_rows": 0,
  *      "fused_calls": 0, "imbalance": 1.2, "gflops": 31, "compute_bits": 32,
+ *      "rank_imbalance": 1.02, "rank_imbalance_off": 1.3, "replicas": 6,
+ *      "moved": 0, "moved_bytes": 0, "copy_bytes": ..., "balance_s": ...,
+ *      "planner_s": ..., "saved_s": ...,
  *      "dropped": 0, "dropped_part": 0,
  *      "dispatch_s": ..., "combine_s": ..., "combine_backward_s": ...,
  *      "dispatch_backward_s": ..., "gradients_s": ..., "dispatch_hidden": 0.9,
@@ -59,8 +62,19 @@ struct step_metrics {
     double gflops;       /* 10^9 operations a second in matrix products */
     double compute_bits; /* of their inputs: 32, or 16 with --compute bf16 */
     double tokens_per_s;
-    double imbalance;    /* rows of the fullest expert / mean, mean over
+    double imbalance; /* rows of the fullest expert / mean, mean over
                             layers */
+    /* Rows of the fullest rank / mean, mean over layers: as they were, and as they
+     * would be with each expert where it is without --balance. */
+    double rank_imbalance, rank_imbalance_off;
+    double replicas; /* copies of experts, of all layers */
+    double moved;    /* experts that moved; bytes of these, and of weights and
+                           gradients of copies: */
+    double moved_bytes, copy_bytes;
+    /* What balance took from a step, mean of the ranks, and of it decisions, on
+     * rank 0; and by how much the longest computing of experts is shorter, by the
+     * rows of the fullest rank and the time of a row. */
+    double balance_s, planner_s, saved_s;
     double dropped;      /* assignments of all layers beyond the capacity, */
     double dropped_part; /* and what part of all assignments they are */
     /* Of what travels: seconds that it took from the step, in calls that start
@@ -89,6 +103,9 @@ struct metrics_means {
     double fused_calls;                       /* 0: --tp 1 */
     double tokens_per_s, gflops;
     double dropped, dropped_part;
+    double rank_imbalance, rank_imbalance_off;
+    double replicas, moved, moved_bytes, copy_bytes;
+    double balance_s, planner_s, saved_s;
     double hidden[TRAVELS]; /* NaN: not known */
 };
 struct metrics_means metrics_means(const struct metrics *m);

@@ -66,24 +66,21 @@ static struct grad split_share(const struct model *m, size_t s, size_t offset)
     return g;
 }
 
-static const float *expert_weights(const struct model *m, size_t layer,
-                                   int32_t id)
+static size_t expert_at(const struct model *m, size_t layer, int32_t id)
 {
-    size_t i = model_moe_index(&m->c, layer) * m->local_experts + (size_t)id -
-               m->first_expert;
+    const size_t i = model_moe_index(&m->c, layer), e = (size_t)id;
 
-    return m->expert + i * m->layout.expert_size;
+    return (m->slot ? (size_t)m->slot[i * m->c.experts + e]
+                    : i * m->local_experts + e - m->first_expert) *
+           m->layout.expert_size;
 }
 
 static struct grad expert_share(const struct model *m, size_t layer, int32_t id,
                                 size_t offset)
 {
-    size_t i = model_moe_index(&m->c, layer) * m->local_experts + (size_t)id -
-               m->first_expert;
-
     /* Rows come in the order of the whole batch, whatever rank they are
      * from. */
-    return (struct grad){m->expert_grad + i * m->layout.expert_size + offset, 0,
+    return (struct grad){m->expert_grad + expert_at(m, layer, id) + offset, 0,
                          1};
 }
 
@@ -243,7 +240,7 @@ static int compute_experts(struct model *m, struct micro_batch *b, size_t l)
     if (room(r->at.total, &r->room, 2 * F, &r->hidden, F, &r->act))
         return -1;
     for (size_t e = 0; e < r->at.experts; e++) {
-        const float *w = expert_weights(m, l, r->at.expert[e]);
+        const float *w = m->expert + expert_at(m, l, r->at.expert[e]);
         size_t row = r->at.offset[e];
         m->experts[e] = (struct expert){
             .N = r->at.count[e],
@@ -454,7 +451,7 @@ static int compute_experts_backward(struct model *m, struct micro_batch *b,
     if (room(r->at.total, &m->dexpert_rows, 2 * F, &m->dhidden, F, &m->dact))
         return -1;
     for (size_t e = 0; e < r->at.experts; e++) {
-        const float *w = expert_weights(m, l, r->at.expert[e]);
+        const float *w = m->expert + expert_at(m, l, r->at.expert[e]);
         size_t row = r->at.offset[e], N = r->at.count[e];
         float *dhidden = m->dhidden + row * 2 * F;
 

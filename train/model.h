@@ -78,7 +78,8 @@ struct model {
     struct grad dense_grad;   /* G times that, added to by backward */
     const float *shard;       /* (own shards, layout.shard_size), if any */
     struct grad shard_grad;   /* that of all the group's G, likewise */
-    const float *expert;      /* (M, experts of this rank, expert_size) */
+    const float *expert;      /* (M, experts of this rank, expert_size), or as
+                                 `slot` says */
     float *expert_grad;       /* the same, added to by backward */
     const float *router_bias; /* (M, E), or NULL */
     /* What the gates' random numbers are of. sequence: place in the batch of
@@ -97,8 +98,10 @@ struct model {
     int (*complete)(void *arg, size_t first, size_t last);
     void *complete_arg;
     void *complete_shard_arg;
-    size_t first_expert; /* id of this rank's first expert */
-    size_t local_experts;
+    size_t first_expert;  /* id of this rank's first expert, */
+    size_t local_experts; /* others follow it, */
+    const int32_t *slot;  /* or (M, E): an expert is the slot-th of all in
+                             `expert` and `expert_grad` */
 
     size_t max_rows; /* R at most */
     struct rows rows;

@@ -49,23 +49,24 @@ static void add_parts(const struct trainer *t, int rank, size_t skip,
         *sum += part[i];
 }
 
-/* Those of the experts of the l-th layer that has any that rank e of its group
- * has. */
-static void add_experts(const struct trainer *t, int e, size_t l, double *sum)
+/* That of an expert of the l-th layer that has any. */
+static void add_expert(const struct trainer *t, size_t l, size_t expert,
+                       double *sum)
 {
+    const struct balance *b = &t->balance;
     const int each = t->groups.experts->size, copies = t->groups.copies.size;
+    const int e = b->now[l].home[expert];
     const size_t experts =
         first_unit(t, e, copies) / model_moe_layers(&t->o->model);
+    const size_t u =
+        l * experts + (size_t)b->seat[l * t->o->model.experts + expert];
     int c = 0;
 
-    for (size_t u = l * experts; u < (l + 1) * experts; u++) {
-        while (first_unit(t, e, c + 1) <= u)
-            c++;
-        add_parts(t, c * each + e,
-                  parts_before_experts(t, c * each + e) + u -
-                      first_unit(t, e, c),
-                  1, sum);
-    }
+    while (first_unit(t, e, c + 1) <= u)
+        c++;
+    add_parts(t, c * each + e,
+              parts_before_experts(t, c * each + e) + u - first_unit(t, e, c),
+              1, sum);
 }
 
 int gradient_norm(struct trainer *t, double *norm)
@@ -88,8 +89,8 @@ int gradient_norm(struct trainer *t, double *norm)
             add_parts(t, r, params_units(&t->dense, r),
                       params_units(&t->shard, data_rank(t, r)), &sum);
     for (size_t l = 0; l < model_moe_layers(&t->o->model); l++)
-        for (int e = 0; e < t->groups.experts->size; e++)
-            add_experts(t, e, l, &sum);
+        for (size_t e = 0; e < t->o->model.experts; e++)
+            add_expert(t, l, e, &sum);
     *norm = sqrt(sum);
     return 0;
 }

@@ -194,6 +194,40 @@ static const struct cli_row rows[] = {
      "have N copies of each expert, on N equal parts of the ranks, which N "
      "divides; their gradients are added, so this changes bits",
      AT(expert_copies), .least = 1, .most = LARGEST, .mark = SETTING},
+    {"balance", 0, "HOW", CLI_CHOICE,
+     "make the rows of all ranks equal: replicas gives hot experts copies on "
+     "all "
+     "ranks, whose gradients are added, which changes bits; migrate moves "
+     "experts "
+     "to other ranks, which does not; both does one after the other",
+     AT(balance.how),
+     CLI_NAMES({"off", BALANCE_OFF}, {"replicas", BALANCE_REPLICAS},
+               {"migrate", BALANCE_MIGRATE}, {"both", BALANCE_BOTH}),
+     .mark = SETTING},
+    {"balance-every", 0, "N", CLI_WHOLE,
+     "with --balance: decide once in N steps", AT(balance.every), .least = 1,
+     .most = LARGEST, .mark = SETTING},
+    {"balance-theta", 0, "X", CLI_REAL,
+     "with --balance: loads that are expected are X times those that were, and "
+     "1 - "
+     "X times those of the last step",
+     AT(balance.theta), .most = 1, .mark = SETTING},
+    {"balance-gain", 0, "X", CLI_REAL,
+     "with --balance migrate or both: move experts if the coefficient of "
+     "variation of the ranks' rows falls by X",
+     AT(balance.gain), .mark = SETTING},
+    {"balance-slots", 0, "N", CLI_WHOLE,
+     "with --balance replicas or both: copies that a rank has in a layer, at "
+     "most",
+     AT(balance.slots), .least = 1, .most = 1024, .mark = SETTING},
+    {"balance-hot", 0, "X", CLI_REAL,
+     "with --balance replicas or both: copies of an expert pay if the fullest "
+     "rank's rows fall by X times the mean",
+     AT(balance.hot), .mark = SETTING},
+    {"balance-above", 0, "X", CLI_REAL,
+     "with --balance replicas or both: no copies while the fullest rank has at "
+     "most X times the mean",
+     AT(balance.above), .mark = SETTING},
     {"dtype", 0, "TYPE", CLI_CHOICE,
      "what rows travel as between tokens and experts", AT(bf16),
      CLI_NAMES({"f32", false}, {"bf16", true}), .mark = SETTING},
@@ -313,6 +347,15 @@ static const struct options defaults = {
     .accumulate = 1,
     .tp = 1,
     .expert_copies = 1,
+    .balance =
+        {
+            .every = 10,
+            .slots = 2,
+            .theta = 0.9,
+            .gain = 0.08,
+            .hot = 0.02,
+            .above = 1.05,
+        },
     .checkpoint_every = 100,
     .overlap = true,
     .eval_bytes = 32768,
@@ -363,6 +406,8 @@ static const struct cli_program program = {
         "    shunt-run -n 4 shunt-train --steps 50 --log four.jsonl\n"
         "  Attention cut over each two ranks, and two copies of each expert:\n"
         "    shunt-run -n 8 shunt-train --tp 2 --expert-copies 2\n"
+        "  Experts that move where the rows are, and copies of hot ones:\n"
+        "    shunt-run -n 4 shunt-train --balance both\n"
         "  The same run with MPI in the place of libshunt:\n"
         "    mpirun -n 4 shunt-train --steps 50 --comm mpi\n",
 };
@@ -486,6 +531,12 @@ const char *options_gate(const struct options *o)
                        (int)o->model.gate.kind);
 }
 
+const char *options_balance(const struct options *o)
+{
+    return cli_name_of(cli_row_of(&program, "balance")->names,
+                       (int)o->balance.how);
+}
+
 void options_free(struct options *o)
 {
     free(o->data);
@@ -597,6 +648,11 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
     if (o->mpi && o->model.gate.kind == GATE_GSHARD)
         return train_error("--comm mpi sends each token to all of its experts: "
                            "leave out --gate gshard");
+    if (o->balance.how && (o->mpi || o->expert_copies > 1))
+        return train_error(
+            "--balance gives experts copies and moves them: leave "
+            "out %s",
+            o->mpi ? "--comm mpi" : "--expert-copies");
     if (o->mpi && !o->nodes)
         return train_error("--comm mpi adds as on nodes of equally many ranks "
                            "each, which these are not: give --nodes");

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "train/layout.h"
 #include "train/optimizer.h"
+#include "train/places.h"
 
 enum { SETTING_ROOM = 40 };
 
@@ -39,6 +40,7 @@ struct options {
     size_t micro_batches; /* the batch is cut into these first; 0: as pays */
     enum workload_kind workload;    /* in place of the routers' choices */
     enum balance_over balance_over; /* what the balancing loss is of */
+    struct balance_config balance;  /* of the rows of ranks */
 
     size_t accumulate; /* parts of the batch that are computed one by one */
 
@@ -102,6 +104,8 @@ enum options_adopted options_adopt(struct options *o, const struct setting *s,
 /* What the balancing loss is of, in words, and the gate. */
 const char *options_balance_over(const struct options *o);
 const char *options_gate(const struct options *o);
+/* --balance */
+const char *options_balance(const struct options *o);
 
 /* The name of the matrix products that were asked for; NULL: the best. */
 const char *options_gemm(const struct options *o);

@@ -83,6 +83,21 @@ int params_create(struct params *p, struct team *team, size_t length,
     return reduction_create(&p->reduction);
 }
 
+int params_grow(struct params *p, size_t more)
+{
+    const size_t all = p->length + more;
+    float *w = realloc(p->w, all * sizeof(*w));
+    float *grad = w ? realloc(p->grad, all * sizeof(*grad)) : NULL;
+
+    p->w = w ? w : p->w;
+    if (!grad)
+        return train_error("out of memory for copies of experts");
+    p->grad = p->slice_grad = grad;
+    memset(w + p->length, 0, more * sizeof(*w));
+    memset(grad + p->length, 0, more * sizeof(*grad));
+    return 0;
+}
+
 void params_destroy(struct params *p)
 {
     free(p->begin);

@@ -32,6 +32,10 @@ struct params {
 int params_create(struct params *p, struct team *team, size_t length,
                   size_t shares, size_t nodes, size_t unit);
 void params_destroy(struct params *p);
+/* Room for so many more elements of w and grad behind the vector, which are no
+ * part of it; only where the team is one rank that has one share. 0, or -1 with
+ * train_error_text(). */
+int params_grow(struct params *p, size_t more);
 
 /* Elements of a rank's slice, and units. */
 size_t params_slice(const struct params *p, int rank);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The report: figures, four plots (inline SVG), the settings, and the sample.
+ * The report: figures, plots (inline SVG), the settings, and the sample.
  *
  * It is written here and not by report/pages.py, so that --report needs no
  * Python where shunt-train runs, and a run that took hours cannot fail at its
@@ -274,6 +274,39 @@ static void plot_hidden(FILE *f, const struct report *r)
             AT_ONCE_FIRST, AT_ONCE_LAST);
 }
 
+static void plot_balance(FILE *f, const struct report *r)
+{
+    static const char *const names[] = {"as it was", "without --balance"};
+    const struct metrics *m = r->metrics;
+    struct plot p = {f, (double)m->steps[0].step,
+                     (double)m->steps[m->count - 1].step, 1, 1.2};
+
+    for (size_t i = 0; i < m->count; i++)
+        p.y1 = fmax(p.y1, fmax(m->steps[i].rank_imbalance,
+                               m->steps[i].rank_imbalance_off));
+    axes(&p, true);
+    for (int off = 1; off >= 0; off--) {
+        fprintf(f,
+                "<polyline fill=\"none\" stroke=\"%s\" "
+                "stroke-width=\"1.6\" points=\"",
+                colours[off]);
+        for (size_t i = 0; i < m->count; i += bucket(m)) {
+            const double y = off ? m->steps[i].rank_imbalance_off
+                                 : m->steps[i].rank_imbalance;
+            if (isfinite(y))
+                fprintf(f, "%.1f,%.1f ", px(&p, (double)m->steps[i].step),
+                        py(&p, y));
+        }
+        fputs("\"/>", f);
+    }
+    fputs("</svg><p>", f);
+    for (int off = 0; off < 2; off++)
+        key(f, off, names[off]);
+    fputs(
+        "Rows of the fullest rank over the mean of all, mean of the layers</p>",
+        f);
+}
+
 static void plot_experts(FILE *f, const struct report *r)
 {
     const struct model_config *c = &r->options->model;
@@ -349,6 +382,27 @@ static void figures_hidden(FILE *f, const struct metrics_means *mean)
     fputs(" (second half)", f);
 }
 
+static void figures_balance(FILE *f, const struct report *r,
+                            const struct metrics_means *mean)
+{
+    if (r->ranks == 1)
+        return;
+    fprintf(f, "<tr><td>rows of ranks<td>the fullest has %.3f times the mean",
+            mean->rank_imbalance);
+    if (!r->options->balance.how)
+        return;
+    fprintf(f, ", and %.3f without --balance %s", mean->rank_imbalance_off,
+            options_balance(r->options));
+    fprintf(f,
+            "<tr><td>balance<td>%.1f copies of experts, %.3f MB a step for "
+            "them; %.2f experts moved a step, %.3f MB. It took %.3f ms of a "
+            "step, of it decisions %.3f ms, and the rank with most rows "
+            "computes its experts %.3f ms less",
+            mean->replicas, mean->copy_bytes / 1e6, mean->moved,
+            mean->moved_bytes / 1e6, 1e3 * mean->balance_s,
+            1e3 * mean->planner_s, 1e3 * mean->saved_s);
+}
+
 static void figures(FILE *f, const struct report *r)
 {
     const struct metrics *m = r->metrics;
@@ -392,6 +446,7 @@ static void figures(FILE *f, const struct report *r)
                 "<tr><td>between nodes<td>%.2f MB a step; %.0f rows, and not "
                 "the %.0f of one for each assignment",
                 mean.wire_bytes / 1e6, mean.wire_rows, mean.plain_rows);
+    figures_balance(f, r, &mean);
     fprintf(f,
             "<tr><td>dropped<td>%.2f%% of the assignments, %.0f a step; %.2f%% "
             "in the last validation",
@@ -480,6 +535,10 @@ int report_write(const struct report *r, const char *path)
     if (knows_hidden(r->metrics)) {
         fputs("<h2>Hidden of each exchange, %</h2>", f);
         plot_hidden(f, r);
+    }
+    if (r->ranks > 1) {
+        fputs("<h2>Rows of the fullest rank, in means</h2>", f);
+        plot_balance(f, r);
     }
     fputs("<h2>Tokens of each expert, in even shares</h2>", f);
     plot_experts(f, r);

@@ -145,6 +145,10 @@ void run_introduce(struct run *run)
     if (o->tp > 1 || o->expert_copies > 1)
         progress_say(&run->progress, "groups      %s",
                      run_groups(run, groups, sizeof(groups)));
+    if (o->balance.how)
+        progress_say(&run->progress,
+                     "balance     %s; decided once in %zu steps",
+                     options_balance(o), o->balance.every);
     if (o->tp == 1 && o->tp_sums > 1)
         progress_say(&run->progress, "sums        as of groups of %zu ranks",
                      o->tp_sums);
@@ -246,6 +250,34 @@ static void conclude_speed(struct run *run)
     }
 }
 
+/* What balance made of the ranks' rows, and for what: means of a step. */
+static void conclude_balance(struct run *run)
+{
+    struct metrics_means m = metrics_means(&run->metrics);
+
+    if (run->team.size == 1 || m.step_s <= 0)
+        return;
+    if (!run->o.balance.how) {
+        progress_say(&run->progress,
+                     "rows: the fullest rank has %.3f times the mean",
+                     m.rank_imbalance);
+        return;
+    }
+    progress_say(&run->progress,
+                 "rows: the fullest rank has %.3f times the mean; without "
+                 "--balance it would be %.3f",
+                 m.rank_imbalance, m.rank_imbalance_off);
+    progress_say(&run->progress,
+                 "balance: %.1f copies of experts, %.3f MB of weights and "
+                 "gradients of them a step; %.2f experts moved a step, %.3f MB",
+                 m.replicas, m.copy_bytes / 1e6, m.moved, m.moved_bytes / 1e6);
+    progress_say(
+        &run->progress,
+        "         took %.3f ms of a step, of it decisions %.3f ms; the "
+        "rank with most rows computes its experts %.3f ms less",
+        1e3 * m.balance_s, 1e3 * m.planner_s, 1e3 * m.saved_s);
+}
+
 static void conclude_dropped(struct run *run)
 {
     struct metrics_means m = metrics_means(&run->metrics);
@@ -312,6 +344,7 @@ void run_conclude(struct run *run)
 {
     conclude_speed(run);
     conclude_traffic(run);
+    conclude_balance(run);
     conclude_dropped(run);
 
     if (run->sample.bytes)

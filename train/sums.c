@@ -111,6 +111,25 @@ static double judge_balance(struct trainer *t, size_t layer)
     return loss / (double)scopes;
 }
 
+/* Rows of the fullest rank over the mean, in a layer, if experts are where they
+ * are without --balance. */
+static double judge_ranks(const struct trainer *t, size_t layer)
+{
+    const struct model_config *c = &t->o->model;
+    const size_t E = c->experts, ranks = (size_t)t->groups.experts->size;
+    const size_t assigned = index_of(t, layer, stats_at(c, STATS_ASSIGNED));
+    double most = 0, all = 0, rank = 0;
+
+    for (size_t e = 0; e < E; e++) {
+        const double n = sums_add(t, assigned + e, 0, t->o->batch);
+
+        rank = e && e * ranks / E == (e - 1) * ranks / E ? rank + n : n;
+        most = rank > most ? rank : most;
+        all += n;
+    }
+    return all > 0 ? most * (double)ranks / all : 1;
+}
+
 /* What each expert of a layer got; moves their bias. The fullest over the
  * mean. */
 static double judge_loads(struct trainer *t, size_t layer)
@@ -154,5 +173,7 @@ void sums_judge(struct trainer *t, struct step_metrics *m)
     for (size_t l = 0; l < M; l++) {
         m->zloss += sums_add(t, index_of(t, l, 0), 0, B) / rows / (double)M;
         m->imbalance += judge_loads(t, l) / (double)M;
+        m->rank_imbalance_off += judge_ranks(t, l) / (double)M;
     }
+    m->rank_imbalance = m->rank_imbalance_off; /* unless balance changes it */
 }

@@ -467,6 +467,7 @@ static int settle_options(struct run *run)
                           needed */
         o->batch = o->shares = ranks;
         o->micro_batches = o->expert_copies = 1;
+        o->balance.how = BALANCE_OFF;
         o->nodes = 0;
     }
     /* Agreed on, not just returned: no rank leaves while others are joining. */

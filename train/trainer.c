@@ -64,7 +64,9 @@ static int allocate(struct trainer *t)
                       t->o->nodes, LAYOUT_CHUNK) ||
         params_create(&t->expert, &t->groups.copies,
                       M * t->local_experts * t->model.layout.expert_size, 1, 1,
-                      t->model.layout.expert_size))
+                      t->model.layout.expert_size) ||
+        balance_create(&t->balance, &t->o->balance, t->groups.experts,
+                       t->exchange, &t->expert, M, c->experts))
         return -1;
     t->norm_counts = zeroed(ranks, sizeof(*t->norm_counts), &bad);
     if (bad)
@@ -142,6 +144,7 @@ int trainer_create(struct trainer *t, const struct options *o,
         .bf16 = o->bf16,
         .fp8 = o->fp8,
         .overlap = o->overlap,
+        .apart = o->balance.how != BALANCE_OFF,
         .capacity_factor = o->capacity_factor,
         .drop_by_weight = o->drop_by_weight,
         .tree_ranks = (int)o->shares,
@@ -188,6 +191,7 @@ int trainer_create(struct trainer *t, const struct options *o,
     t->model.expert_grad = t->expert.grad;
     t->model.first_expert = first;
     t->model.local_experts = t->local_experts;
+    t->model.slot = t->balance.slot;
     t->model.router_bias = o->model.bias_rate > 0 ? t->router_bias : NULL;
     t->model.draw.seed = o->seed;
     t->model.draw.workload = o->workload;
@@ -204,6 +208,7 @@ void trainer_destroy(struct trainer *t)
     model_destroy(&t->model);
     exchange_destroy(t->exchange);
     shunti_gemm_destroy(t->gemm);
+    balance_destroy(&t->balance);
     params_destroy(&t->dense);
     params_destroy(&t->shard);
     params_destroy(&t->expert);
@@ -399,7 +404,8 @@ static int update(struct trainer *t, size_t step, size_t steps,
     struct params *d = &t->dense;
     const int rank = t->team->rank;
 
-    if (params_sum(d) || params_sum(&t->shard) || params_sum(&t->expert) ||
+    if (balance_gradients(&t->balance) || params_sum(d) ||
+        params_sum(&t->shard) || params_sum(&t->expert) ||
         gradient_norm(t, &m->grad_norm))
         return -1;
     const uint64_t began = shunt_trace_begin();
@@ -411,8 +417,8 @@ static int update(struct trainer *t, size_t step, size_t steps,
     update_matrices(&t->shard, &a);
     update_matrices(&t->expert, &a);
     shunt_trace_end("optimizer", began);
-    return params_gather(d) || params_gather(&t->shard) ||
-                   params_gather(&t->expert)
+    return balance_update(&t->balance, step) || params_gather(d) ||
+                   params_gather(&t->shard) || params_gather(&t->expert)
                ? -1
                : 0;
 }
@@ -450,6 +456,7 @@ static int look_ahead(struct trainer *t, bool asked_to_stop,
         model_release(&t->model);
     }
     t->exchange->traffic.dropped = 0; /* it will be counted again */
+    balance_forget(&t->balance);
     if (sums_gather(t, sums_pieces(t->o), 0, t->sequences, asked_to_stop))
         return -1;
     m->balance = sums_balance(t);
@@ -513,11 +520,16 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     params_clear(&t->dense);
     params_clear(&t->shard);
     params_clear(&t->expert);
+    balance_begin(&t->balance);
 
     t->model.draw.step = step;
     if (forward_and_backward(t, asked_to_stop, m))
         return -1;
-    if (update(t, step, steps, m) || add_counts(t, &before, m))
+    if (update(t, step, steps, m) || add_counts(t, &before, m) ||
+        balance_measure(&t->balance, t->model.times.experts.time, m))
+        return -1;
+    /* Nobody would wait for what is under way. */
+    if ((step == steps || t->stop) && balance_settle(&t->balance))
         return -1;
     judge_hidden(t, at_once, m);
     set_overlap(t, t->o->overlap);

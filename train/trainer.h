@@ -7,7 +7,8 @@
  * them are updated (params.h). With tensor parallelism some of these are cut into
  * shards, each of which is on one rank of a group (groups.h). The experts' are on
  * the rank that has the expert, whose gradient is complete there, since its rows
- * came from all ranks; but for copies of it, over which it is summed.
+ * came from all ranks; but for copies of it, over which it is summed. balance.h says
+ * which rank that is.
  *
  * Everything that is summed over the batch is summed in the order of the batch,
  * in parts that do not depend on the ranks. So weights and losses are the same
@@ -20,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "train/balance.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/exchange.h"
@@ -50,8 +52,9 @@ struct trainer {
     struct params shard; /* (own shards, shard_size), of groups.data */
 
     struct params
-        expert;         /* (M, local experts, expert_size), of groups.copies */
-    float *router_bias; /* (M, E) */
+        expert; /* (M, local experts, expert_size), of groups.copies */
+    struct balance balance; /* where experts are */
+    float *router_bias;     /* (M, E) */
 
     uint8_t *bytes, *targets; /* (B, T) */
     double *own_record;       /* what this rank tells the others of its batch */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A trainer's state as the pieces of a checkpoint. */
+#include "train/balance_state.h"
 #include "train/error.h"
 #include "train/trainer.h"
 
@@ -31,6 +32,48 @@ static struct piece *add_pieces(const struct params *p, const char *const *name,
     return to + 3;
 }
 
+static struct piece *add_nothing(const struct trainer *t,
+                                 const char *const *name, size_t at,
+                                 struct piece *to)
+{
+    for (int i = 0; i < 3; i++)
+        *to++ = (struct piece){name[i], at, 0, t->router_bias};
+    return to;
+}
+
+/* Pieces of a rank's experts in a layer: one for each run of consecutive ones, or
+ * one for each where they move. */
+static size_t seats(const struct trainer *t)
+{
+    const size_t ranks = (size_t)t->groups.experts->size;
+
+    return t->o->balance.how == BALANCE_OFF
+               ? 1
+               : (t->o->model.experts + ranks - 1) / ranks;
+}
+
+/* Of layer l of those with experts, seat by seat. */
+static struct piece *add_by_seat(const struct trainer *t, size_t l,
+                                 const char *const *name, bool whole,
+                                 struct piece *to)
+{
+    const struct balance *b = &t->balance;
+    const size_t size = t->model.layout.expert_size, E = b->experts;
+
+    for (size_t s = 0; s < seats(t); s++) {
+        size_t e = 0;
+
+        while (e < E && (b->now[l].home[e] != b->team->rank ||
+                         b->seat[l * E + e] != (int32_t)s))
+            e++;
+        to = e < E ? add_pieces(&t->expert, name,
+                                (size_t)b->slot[l * E + e] * size, size,
+                                (l * E + e) * size, whole, to)
+                   : add_nothing(t, name, 0, to);
+    }
+    return to;
+}
+
 /* The state as pieces: the same number on every rank. whole: all of the weights
  * (to read), or this rank's slice of them (to write). */
 static size_t list_pieces(const struct trainer *t, bool whole,
@@ -55,11 +98,12 @@ static size_t list_pieces(const struct trainer *t, bool whole,
     for (size_t l = 0; l < M; l++) {
         const size_t at = (l * c->experts + t->model.first_expert) * size;
 
-        if (t->expert.length)
+        if (t->o->balance.how != BALANCE_OFF)
+            to = add_by_seat(t, l, expert, whole, to);
+        else if (t->expert.length)
             to = add_pieces(&t->expert, expert, l * own, own, at, whole, to);
         else
-            for (int i = 0; i < 3; i++)
-                *to++ = (struct piece){expert[i], at, 0, t->router_bias};
+            to = add_nothing(t, expert, at, to);
     }
     return (size_t)(to - pieces);
 }
@@ -67,7 +111,8 @@ static size_t list_pieces(const struct trainer *t, bool whole,
 static struct piece *make_pieces(const struct trainer *t, bool whole,
                                  size_t *count)
 {
-    struct piece *p = calloc(7 + 3 * t->o->model.layers, sizeof(*p));
+    const size_t M = model_moe_layers(&t->o->model);
+    struct piece *p = calloc(7 + BALANCE_PIECES + 3 * M * seats(t), sizeof(*p));
 
     if (!p)
         train_error("out of memory");
@@ -78,20 +123,31 @@ static struct piece *make_pieces(const struct trainer *t, bool whole,
 
 int trainer_save(struct trainer *t, const struct checkpoint_info *info)
 {
-    size_t n;
-    struct piece *pieces = make_pieces(t, false, &n);
-    int st = pieces ? checkpoint_write(t->team, t->o, info, pieces, n) : -1;
+    size_t n = 0, more = 0;
+    struct piece *pieces;
+    int st;
 
+    if (balance_settle(&t->balance))
+        return -1;
+    pieces = make_pieces(t, false, &n);
+    st = pieces && !balance_save(&t->balance, pieces + n, &more);
+    st = team_agree(t->team, st, "checkpoint");
+    if (!st)
+        st = checkpoint_write(t->team, t->o, info, pieces, n + more);
     free(pieces);
     return st;
 }
 
 int trainer_load(struct trainer *t, struct checkpoint *checkpoint)
 {
+    struct piece *pieces;
     size_t n;
-    struct piece *pieces = make_pieces(t, true, &n);
-    int st = pieces ? checkpoint_read(t->team, checkpoint, pieces, n) : -1;
+    int st;
 
+    if (balance_load(&t->balance, t->team, checkpoint))
+        return -1;
+    pieces = make_pieces(t, true, &n);
+    st = pieces ? checkpoint_read(t->team, checkpoint, pieces, n) : -1;
     free(pieces);
-    return st;
+    return st ? st : balance_restore(&t->balance);
 }

@@ -50,12 +50,14 @@ int pair_begin(const struct rank *self, struct pair *p, const struct options *o)
     p->all = (struct team){
         .comm = self->comm, .rank = self->rank, .size = self->size};
     p->o.nodes = team_nodes(&p->all);
+    p->off = p->o;
+    p->off.balance.how = BALANCE_OFF;
     p->one.size = 1;
     CHECK_OK(self->comm,
              shunt_comm_split(self->comm, self->rank, 0, &p->one.comm));
     pair_text(&p->data);
     CHECK_TRAIN(trainer_create(&p->many, &p->o, &p->all, &p->data));
-    CHECK_TRAIN(trainer_create(&p->alone, &p->o, &p->one, &p->data));
+    CHECK_TRAIN(trainer_create(&p->alone, &p->off, &p->one, &p->data));
     return 0;
 }
 
@@ -67,13 +69,30 @@ void pair_end(struct pair *p)
     data_free(&p->data);
 }
 
+int pair_compare_experts(const struct pair *p, const float *many,
+                         const float *alone, const char *what, const char *when)
+{
+    const struct balance *b = &p->many.balance;
+    const size_t size = p->many.model.layout.expert_size;
+
+    for (size_t l = 0; l < b->layers; l++)
+        for (size_t e = 0; e < b->experts; e++) {
+            const size_t at = l * b->experts + e;
+
+            CHECK(b->now[l].home[e] != b->team->rank ||
+                      memcmp(many + (size_t)b->slot[at] * size,
+                             alone + at * size, size * sizeof(float)) == 0,
+                  "%s: %s of expert %zu in layer %zu", when, what, e, l);
+        }
+    return 0;
+}
+
 /* Is this rank's state its part of the state of the trainer that is alone? */
 int pair_compare(struct pair *p, const char *when)
 {
     struct trainer *m = &p->many, *a = &p->alone;
     size_t begin = m->dense.begin[m->team->rank];
     size_t slice = m->dense.begin[m->team->rank + 1] - begin;
-    size_t size = m->model.layout.expert_size, E = p->o.model.experts;
 
     CHECK(memcmp(m->dense.slice_grad, a->dense.slice_grad + begin,
                  slice * sizeof(float)) == 0,
@@ -83,21 +102,18 @@ int pair_compare(struct pair *p, const char *when)
     CHECK(memcmp(m->dense.w, a->dense.w,
                  m->model.layout.dense * sizeof(float)) == 0,
           "%s: dense weights", when);
-    for (size_t l = 0; l < model_moe_layers(&p->o.model); l++)
-        for (size_t e = 0; e < m->local_experts; e++) {
-            size_t mine = (l * m->local_experts + e) * size;
-            size_t its = (l * E + m->model.first_expert + e) * size;
-            CHECK(memcmp(m->expert.grad + mine, a->expert.grad + its,
-                         size * sizeof(float)) == 0,
-                  "%s: gradient of expert %zu in layer %zu", when,
-                  m->model.first_expert + e, l);
-            CHECK(memcmp(m->expert.w + mine, a->expert.w + its,
-                         size * sizeof(float)) == 0,
-                  "%s: weights of expert %zu in layer %zu", when,
-                  m->model.first_expert + e, l);
-        }
+    if (m->balance.did.moved == 0)
+        CHECK_RUN(pair_compare_experts(p, m->expert.grad, a->expert.grad,
+                                       "gradient", when));
+    CHECK_RUN(
+        pair_compare_experts(p, m->expert.w, a->expert.w, "weights", when));
+    CHECK_RUN(pair_compare_experts(p, m->expert.m, a->expert.m, "first moments",
+                                   when));
+    CHECK_RUN(pair_compare_experts(p, m->expert.v, a->expert.v,
+                                   "second moments", when));
     CHECK(memcmp(m->router_bias, a->router_bias,
-                 model_moe_layers(&p->o.model) * E * sizeof(float)) == 0,
+                 model_moe_layers(&p->o.model) * p->o.model.experts *
+                     sizeof(float)) == 0,
           "%s: bias", when);
     return 0;
 }
@@ -166,4 +182,23 @@ int pair_steps(const struct rank *self, const struct options *o)
     }
     pair_end(&p);
     return 0;
+}
+
+int pair_folder(struct team *team, char *path, size_t room)
+{
+    if (team->rank == 0) {
+        snprintf(path, room, "/tmp/shunt-checkpoint-XXXXXX");
+        CHECK(mkdtemp(path), "no folder");
+    }
+    CHECK_TRAIN(team_broadcast(team, path, room, 0));
+    return 0;
+}
+
+void pair_remove_folder(const char *path)
+{
+    char command[160];
+
+    snprintf(command, sizeof(command), "rm -rf '%s'", path);
+    if (system(command) != 0)
+        fprintf(stderr, "cannot remove %s\n", path);
 }

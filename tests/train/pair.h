@@ -23,7 +23,7 @@
 
 struct pair {
     struct data data;
-    struct options o;
+    struct options o, off; /* off: without balance, of the one that is alone */
     struct team all, one;
     struct trainer many, alone;
 };
@@ -37,8 +37,16 @@ void pair_text(struct data *d);
 int pair_begin(const struct rank *self, struct pair *p,
                const struct options *o);
 void pair_end(struct pair *p);
-/* Is this rank's state its part of the state of the trainer that is alone? */
+/* Is this rank's state its part of the state of the trainer that is alone? Of
+ * experts that moved in the step without their gradients, which stay behind. */
 int pair_compare(struct pair *p, const char *when);
+/* The same of experts: of one array, as the slots of `many` say. */
+int pair_compare_experts(const struct pair *p, const float *many,
+                         const float *alone, const char *what,
+                         const char *when);
+/* A new folder, the same on all ranks; and its end. */
+int pair_folder(struct team *team, char *path, size_t room);
+void pair_remove_folder(const char *path);
 /* Steps and validations of both have the same bits, and learn. */
 int pair_steps(const struct rank *self, const struct options *o);
 

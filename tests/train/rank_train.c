@@ -462,29 +462,6 @@ static int disagreement_is_told(const struct rank *self)
 
 /* --- checkpoints ---------------------------------------------------------- */
 
-/* A folder that all ranks know; made by rank 0. */
-static int shared_folder(struct team *team, char *path, size_t room)
-{
-    memset(path, 0, room);
-    if (team->rank == 0) {
-        snprintf(path, room, "/tmp/shunt-checkpoint-XXXXXX");
-        CHECK(mkdtemp(path), "no folder");
-    }
-    CHECK_TRAIN(team_broadcast(team, path, room, 0));
-    return 0;
-}
-
-static void remove_folder(struct team *team, const char *path)
-{
-    char command[160];
-
-    if (team->rank != 0)
-        return;
-    snprintf(command, sizeof(command), "rm -rf '%s'", path);
-    if (system(command) != 0)
-        fprintf(stderr, "cannot remove %s\n", path);
-}
-
 /* Saved by many ranks after two steps, loaded by a single one and by many: the
  * next steps have the bits of the run that was never interrupted. */
 static int goes_on(const struct rank *self, enum gate_kind gate)
@@ -499,7 +476,7 @@ static int goes_on(const struct rank *self, enum gate_kind gate)
     o.model.gate.kind = gate;
     o.model.bias_rate = gate == GATE_NOISY ? 0 : 0.01f;
     CHECK_RUN(pair_begin(self, &p, &o));
-    CHECK_RUN(shared_folder(&p.all, path, sizeof(path)));
+    CHECK_RUN(pair_folder(&p.all, path, sizeof(path)));
     p.o.checkpoint = path;
     for (size_t step = 1; step <= 2; step++) {
         CHECK_TRAIN(trainer_step(&p.many, step, 4, false, &m));
@@ -536,10 +513,8 @@ static int goes_on(const struct rank *self, enum gate_kind gate)
     pair_end(&p);
     pair_end(&q);
     CHECK_OK(self->comm, shunt_barrier(self->comm));
-    remove_folder(&(struct team){.comm = self->comm,
-                                 .rank = self->rank,
-                                 .size = self->size},
-                  path);
+    if (self->rank == 0)
+        pair_remove_folder(path);
     return 0;
 }
 
@@ -570,7 +545,7 @@ static int checkpoint_that_does_not_fit(const struct rank *self)
     o.shares = (size_t)self->size;
     pair_text(&data);
     CHECK_TRAIN(trainer_create(&t, &o, &team, &data));
-    CHECK_RUN(shared_folder(&team, path, sizeof(path)));
+    CHECK_RUN(pair_folder(&team, path, sizeof(path)));
     o.checkpoint = path;
     CHECK_TRAIN(trainer_save(&t, &info));
 
@@ -599,7 +574,8 @@ static int checkpoint_that_does_not_fit(const struct rank *self)
     trainer_destroy(&t);
     data_free(&data);
     CHECK_OK(self->comm, shunt_barrier(self->comm));
-    remove_folder(&team, path);
+    if (self->rank == 0)
+        pair_remove_folder(path);
     return 0;
 }
 

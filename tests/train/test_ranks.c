@@ -28,6 +28,17 @@ CASE(disagreement_is_told, 2, 4)
 CASE(checkpoint_goes_on, 1, 2, 3, 4)
 CASE(checkpoint_that_does_not_fit, 1, 4)
 
+#define BALANCE_CASE(name, ...)                                       \
+    Test(balance, name, .timeout = 240)                               \
+    {                                                                 \
+        static const int ranks[] = {__VA_ARGS__};                     \
+        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) \
+            harness_case("rank_balance", #name, ranks[i]);            \
+    }
+
+BALANCE_CASE(migrated_as_off, 1, 2, 3, 4)
+BALANCE_CASE(checkpoint_goes_on, 2, 4)
+
 #define TENSOR_CASE(name, ...)                                        \
     Test(tensor, name, .timeout = 240)                                \
     {                                                                 \

@@ -499,7 +499,7 @@ Test(train_run, report_and_sample)
     size_t plots = 0;
     for (char *at = html; (at = strstr(at, "<svg")); at++)
         plots++;
-    cr_assert_eq(plots, 4);
+    cr_assert_eq(plots, 5);
     free(html);
 }
 

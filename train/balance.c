@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+/* See balance.h. */
+#include "train/balance.h"
+
+#include "train/clock.h"
+#include "train/error.h"
+#include "train/exchange_shunt.h"
+
+#include <shunt/balance.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_on(const struct balance *b)
+{
+    return b->c && b->c->how != BALANCE_OFF;
+}
+
+static size_t ranks(const struct balance *b)
+{
+    return (size_t)b->team->size;
+}
+
+static struct shunt_moe *moe(const struct balance *b, size_t layer)
+{
+    return exchange_shunt_moe(b->exchange, layer);
+}
+
+/* Bytes of one array of an expert. */
+static size_t bytes(const struct balance *b)
+{
+    return b->expert->unit * sizeof(float);
+}
+
+/* --- slots ------------------------------------------------------------------ */
+
+/* Experts that come take the seats of those that leave. */
+static void seat(struct balance *b, size_t layer, const struct places *next)
+{
+    const int32_t *was = b->now[layer].home, *home = next->home;
+    int32_t *seat = b->seat + layer * b->experts, *got = b->here;
+
+    memcpy(got, seat, b->experts * sizeof(*got));
+    for (int32_t r = 0; r < b->team->size; r++)
+        for (size_t e = 0, from = 0; e < b->experts; e++) {
+            if (home[e] != r || was[e] == r)
+                continue;
+            while (was[from] != r || home[from] == r)
+                from++;
+            got[e] = seat[from++];
+        }
+    memcpy(seat, got, b->experts * sizeof(*got));
+}
+
+/* b->slot of a layer. Copies that stay keep their slots. */
+static void assign(struct balance *b, size_t layer)
+{
+    const struct places *now = &b->now[layer];
+    const int32_t first = (int32_t)(b->layers * b->own + layer * b->c->slots);
+    int32_t *slot = b->slot + layer * b->experts;
+
+    memset(b->taken, 0, b->c->slots * sizeof(*b->taken));
+    for (size_t e = 0; e < b->experts; e++) {
+        const bool copy = places_has_copy(now, e, b->team->rank);
+
+        if (now->home[e] == b->team->rank)
+            slot[e] =
+                (int32_t)(layer * b->own) + b->seat[layer * b->experts + e];
+        else if (!copy)
+            slot[e] = -1;
+        else if (slot[e] < first)
+            slot[e] = -2; /* it needs one */
+        else
+            b->taken[slot[e] - first] = true;
+    }
+    for (size_t e = 0, i = 0; e < b->experts; e++) {
+        if (slot[e] != -2)
+            continue;
+        while (b->taken[i])
+            i++;
+        slot[e] = first + (int32_t)i++;
+    }
+}
+
+static void follow(struct balance *b, size_t layer, const struct places *next)
+{
+    seat(b, layer, next);
+    places_copy(&b->now[layer], next);
+    assign(b, layer);
+}
+
+/* The slots of the experts that are here, in ascending order. */
+static void list(const struct balance *b, size_t layer, int32_t *slots)
+{
+    const size_t n = places_of(&b->now[layer], b->team->rank, b->here);
+
+    for (size_t i = 0; i < n; i++)
+        slots[i] = b->slot[layer * b->experts + (size_t)b->here[i]];
+}
+
+/* --- set-up ----------------------------------------------------------------- */
+
+static void *zeroed(size_t count, size_t size, bool *bad)
+{
+    void *p = calloc(count ? count : 1, size);
+
+    *bad |= !p;
+    return p;
+}
+
+static int allocate(struct balance *b)
+{
+    const size_t ME = b->layers * b->experts, R = ranks(b);
+    bool bad = false;
+
+    b->now = zeroed(b->layers, sizeof(*b->now), &bad);
+    b->seat = zeroed(ME, sizeof(*b->seat), &bad);
+    b->slot = zeroed(ME, sizeof(*b->slot), &bad);
+    b->taken = zeroed(b->c->slots, sizeof(*b->taken), &bad);
+    b->here = zeroed(b->experts, sizeof(*b->here), &bad);
+    b->from = zeroed(b->experts, sizeof(*b->from), &bad);
+    b->to = zeroed(b->experts, sizeof(*b->to), &bad);
+    b->rows = zeroed(R * ME, sizeof(*b->rows), &bad);
+    b->predicted = zeroed(R * ME, sizeof(*b->predicted), &bad);
+    b->loads = zeroed(R * b->experts, sizeof(*b->loads), &bad);
+    b->own_rows = zeroed(b->layers + 2, sizeof(*b->own_rows), &bad);
+    b->all_rows = zeroed(R * (b->layers + 2), sizeof(*b->all_rows), &bad);
+    b->moving = zeroed(b->layers, sizeof(*b->moving), &bad);
+    b->refreshing = zeroed(b->layers, sizeof(*b->refreshing), &bad);
+    b->reducing = zeroed(b->layers, sizeof(*b->reducing), &bad);
+    if (bad)
+        return train_error("out of memory");
+    for (size_t l = 0; l < b->layers; l++)
+        if (places_create(R, b->experts, b->c->slots, &b->now[l]))
+            return -1;
+    return places_create(R, b->experts, b->c->slots, &b->next);
+}
+
+static int planned(void *arg, size_t routing,
+                   const struct shunt_moe_plan *plan);
+static int arrived(void *arg, size_t routing, enum exchange_call call);
+
+int balance_create(struct balance *b, const struct balance_config *c,
+                   struct team *team, struct exchange *exchange,
+                   struct params *expert, size_t layers, size_t experts)
+{
+    size_t first;
+
+    *b = (struct balance){
+        .c = c,
+        .team = team,
+        .exchange = exchange,
+        .expert = expert,
+        .layers = layers,
+        .experts = experts,
+    };
+    exchange_experts(experts, team->rank, team->size, &first, &b->own);
+    if (allocate(b))
+        return -1;
+    for (size_t l = 0; l < layers; l++) {
+        for (size_t e = 0; e < experts; e++) {
+            size_t count;
+
+            exchange_experts(experts, b->now[l].home[e], team->size, &first,
+                             &count);
+            b->seat[l * experts + e] = (int32_t)(e - first);
+        }
+        assign(b, l);
+    }
+    if (!is_on(b))
+        return 0;
+    if (params_grow(expert, layers * c->slots * expert->unit))
+        return -1;
+    exchange_shunt_hook(exchange,
+                        &(struct exchange_hooks){planned, arrived, b});
+    return 0;
+}
+
+void balance_destroy(struct balance *b)
+{
+    for (size_t l = 0; b->now && l < b->layers; l++)
+        places_destroy(&b->now[l]);
+    places_destroy(&b->next);
+    free(b->now);
+    free(b->seat);
+    free(b->slot);
+    free(b->taken);
+    free(b->here);
+    free(b->from);
+    free(b->to);
+    free(b->rows);
+    free(b->predicted);
+    free(b->loads);
+    free(b->own_rows);
+    free(b->all_rows);
+    free(b->moving);
+    free(b->refreshing);
+    free(b->reducing);
+    free(b->saved);
+    memset(b, 0, sizeof(*b));
+}
+
+/* --- what travels ------------------------------------------------------------ */
+
+static int finish(struct balance *b, struct shunt_request **request,
+                  const char *what)
+{
+    const double began = clock_now();
+
+    if (!*request)
+        return 0;
+    const int st = team_check(b->team, shunt_wait(request), what);
+    b->did.seconds += clock_now() - began;
+    return st;
+}
+
+static int finish_move(struct balance *b, size_t layer)
+{
+    return finish(b, &b->moving[layer], "moving experts");
+}
+
+static struct shunt_moe_state state(const struct shunt_moe_array *array,
+                                    int arrays, const int32_t *slots)
+{
+    return (struct shunt_moe_state){
+        .size = sizeof(struct shunt_moe_state),
+        .array = array,
+        .arrays = arrays,
+        .slot = slots,
+    };
+}
+
+/* Weights go to the copies of a layer. */
+static int refresh(struct balance *b, size_t layer)
+{
+    const struct shunt_moe_array w = {b->expert->w, bytes(b), 0};
+    const double began = clock_now();
+    int st;
+
+    if (!b->now[layer].replicas)
+        return 0;
+    list(b, layer, b->from);
+    const struct shunt_moe_state weights = state(&w, 1, b->from);
+    st = team_check(b->team,
+                    shunt_moe_replicas_refresh_start(moe(b, layer), &weights,
+                                                     &b->refreshing[layer]),
+                    "bringing weights to copies of experts");
+    b->did.seconds += clock_now() - began;
+    b->did.copy_bytes += (double)(b->now[layer].replicas * bytes(b));
+    return st;
+}
+
+/* Gradients come from the copies of a layer. */
+static int reduce(struct balance *b, size_t layer)
+{
+    const struct shunt_moe_array g = {b->expert->grad, bytes(b), 0};
+    const double began = clock_now();
+    int st;
+
+    if (!b->now[layer].replicas)
+        return 0;
+    list(b, layer, b->from);
+    const struct shunt_moe_state gradients = state(&g, 1, b->from);
+    st = team_check(b->team,
+                    shunt_moe_replicas_reduce_start(moe(b, layer), &gradients,
+                                                    SHUNT_F32,
+                                                    &b->reducing[layer]),
+                    "gradients of copies of experts");
+    b->did.seconds += clock_now() - began;
+    b->did.copy_bytes += (double)(b->now[layer].replicas * bytes(b));
+    return st;
+}
+
+static int place(struct balance *b, size_t layer)
+{
+    const struct places *now = &b->now[layer];
+
+    return team_check(b->team,
+                      shunt_moe_set_placement(moe(b, layer), now->home,
+                                              now->replica, now->replicas),
+                      "placing experts");
+}
+
+int balance_place(struct balance *b, size_t layer, const struct places *next)
+{
+    follow(b, layer, next);
+    return place(b, layer);
+}
+
+/* Experts go where they are to be, and so will rows. */
+static int change(struct balance *b, size_t layer, const struct places *next)
+{
+    const size_t moved = places_moved(&b->now[layer], next);
+    const struct shunt_moe_array arrays[] = {{b->expert->w, bytes(b), 0},
+                                             {b->expert->m, bytes(b), 0},
+                                             {b->expert->v, bytes(b), 0}};
+    const struct shunt_moe_state from = state(arrays, 3, b->from);
+    const struct shunt_moe_state to = state(arrays, 3, b->to);
+    const double began = clock_now();
+    int st = 0;
+
+    list(b, layer, b->from);
+    follow(b, layer, next);
+    list(b, layer, b->to);
+    if (moved)
+        st = team_check(b->team,
+                        shunt_moe_move_start(moe(b, layer), next->home,
+                                             next->replica, next->replicas,
+                                             &from, &to, &b->moving[layer]),
+                        "moving experts");
+    st = st ? st : place(b, layer);
+    b->did.moved += (double)moved;
+    b->did.move_bytes += (double)(moved * 3 * bytes(b));
+    b->did.seconds += clock_now() - began;
+    return st;
+}
+
+/* --- a step ------------------------------------------------------------------- */
+
+void balance_begin(struct balance *b)
+{
+    const size_t own = b->layers * b->own;
+
+    b->did = (struct balance_did){0};
+    balance_forget(b);
+    if (is_on(b) && b->c->slots)
+        memset(b->expert->grad + own * b->expert->unit, 0,
+               b->layers * b->c->slots * bytes(b));
+    b->counting = true;
+}
+
+void balance_forget(struct balance *b)
+{
+    memset(b->rows, 0, ranks(b) * b->layers * b->experts * sizeof(*b->rows));
+    memset(b->own_rows, 0, b->layers * sizeof(*b->own_rows));
+}
+
+static int planned(void *arg, size_t routing, const struct shunt_moe_plan *plan)
+{
+    struct balance *b = arg;
+    const size_t l = routing % b->layers, RE = ranks(b) * b->experts;
+    struct shunt_moe_rows at;
+
+    if (!b->counting)
+        return 0;
+    if (team_check(b->team, shunt_moe_loads_by_source(plan, b->loads),
+                   "loads of experts"))
+        return -1;
+    for (size_t i = 0; i < RE; i++)
+        b->rows[l * RE + i] += (double)b->loads[i];
+    shunt_moe_plan_rows(plan, &at, sizeof(at));
+    b->own_rows[l] += (double)at.total;
+    return 0;
+}
+
+/* The rows are here; the experts that compute on them must be, too. */
+static int arrived(void *arg, size_t routing, enum exchange_call call)
+{
+    struct balance *b = arg;
+    const size_t l = routing % b->layers;
+
+    if (call != EXCHANGE_DISPATCH)
+        return 0;
+    return finish_move(b, l) || finish(b, &b->refreshing[l],
+                                       "bringing weights to copies of experts")
+               ? -1
+               : 0;
+}
+
+int balance_gradients(struct balance *b)
+{
+    b->counting = false;
+    if (!is_on(b))
+        return 0;
+    for (size_t l = b->layers; l-- > 0;)
+        if (reduce(b, l))
+            return -1;
+    for (size_t l = b->layers; l-- > 0;)
+        if (finish(b, &b->reducing[l], "gradients of copies of experts"))
+            return -1;
+    return 0;
+}
+
+/* The first batch is its own prediction. */
+static int predict(struct balance *b)
+{
+    const double theta = b->steps ? b->c->theta : 0;
+
+    b->steps++;
+    return team_check(b->team,
+                      shunt_balance_predict(b->predicted, b->rows,
+                                            b->layers * ranks(b) * b->experts,
+                                            theta),
+                      "predicting loads of experts");
+}
+
+static int decide(struct balance *b, size_t layer)
+{
+    const double began = clock_now();
+
+    if (places_decide(b->c, b->predicted + layer * ranks(b) * b->experts,
+                      &b->now[layer], &b->next))
+        return -1;
+    b->did.planner += clock_now() - began;
+    return places_equal(&b->now[layer], &b->next) ? 0
+                                                  : change(b, layer, &b->next);
+}
+
+int balance_update(struct balance *b, size_t step)
+{
+    if (!is_on(b))
+        return 0;
+    if (predict(b))
+        return -1;
+    if (step % b->c->every == 0)
+        for (size_t l = 0; l < b->layers; l++)
+            if (decide(b, l))
+                return -1;
+    /* What a home passes on to copies must have arrived there. */
+    for (size_t l = 0; l < b->layers; l++)
+        if ((b->now[l].replicas && finish_move(b, l)) || refresh(b, l))
+            return -1;
+    return 0;
+}
+
+int balance_settle(struct balance *b)
+{
+    for (size_t l = 0; is_on(b) && l < b->layers; l++)
+        if (finish_move(b, l) ||
+            finish(b, &b->refreshing[l],
+                   "bringing weights to copies of experts"))
+            return -1;
+    return 0;
+}
+
+int balance_restore(struct balance *b)
+{
+    for (size_t l = 0; is_on(b) && l < b->layers; l++)
+        if (refresh(b, l))
+            return -1;
+    return 0;
+}
+
+/* --- what it did ------------------------------------------------------------- */
+
+/* Rows of the fullest rank without --balance. */
+static double fullest_at_home(const struct balance *b, size_t layer)
+{
+    const double *rows = b->rows + layer * ranks(b) * b->experts;
+    double most = 0;
+
+    for (int rank = 0; rank < b->team->size; rank++) {
+        size_t first, count;
+        double all = 0;
+
+        exchange_experts(b->experts, rank, b->team->size, &first, &count);
+        for (size_t r = 0; r < ranks(b); r++)
+            for (size_t e = first; e < first + count; e++)
+                all += rows[r * b->experts + e];
+        most = fmax(most, all);
+    }
+    return most;
+}
+
+int balance_measure(struct balance *b, double experts_s, struct step_metrics *m)
+{
+    const size_t M = b->layers, told = M + 2;
+    double all = 0, computing = 0, fewer = 0;
+
+    if (!is_on(b))
+        return 0;
+    b->own_rows[M] = experts_s;
+    b->own_rows[M + 1] = b->did.seconds;
+    if (team_gather(b->team, b->own_rows, b->all_rows,
+                    told * sizeof(*b->own_rows)))
+        return -1;
+    m->rank_imbalance = m->balance_s = 0;
+    for (size_t l = 0; l < M; l++) {
+        double most = 0, sum = 0;
+
+        for (size_t r = 0; r < ranks(b); r++) {
+            most = fmax(most, b->all_rows[r * told + l]);
+            sum += b->all_rows[r * told + l];
+        }
+        all += sum;
+        fewer += fullest_at_home(b, l) - most;
+        m->rank_imbalance +=
+            (sum > 0 ? most * (double)ranks(b) / sum : 1) / (double)M;
+        m->replicas += (double)b->now[l].replicas;
+    }
+    for (size_t r = 0; r < ranks(b); r++) {
+        computing += b->all_rows[r * told + M];
+        m->balance_s += b->all_rows[r * told + M + 1] / (double)ranks(b);
+    }
+    m->moved = b->did.moved;
+    m->moved_bytes = b->did.move_bytes;
+    m->copy_bytes = b->did.copy_bytes;
+    m->planner_s = b->did.planner;
+    m->saved_s = all > 0 ? fewer * computing / all : 0;
+    return 0;
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+/* See balance_state.h. */
+#include "train/balance_state.h"
+
+#include "train/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHAPE_STEPS, SHAPE_SLOTS, SHAPE };
+
+/* The vectors: of M layers, E experts, R ranks and so many slots. */
+struct vectors {
+    size_t home, copies, rows; /* elements of f32 */
+    size_t all;
+};
+
+static struct vectors vectors_of(const struct balance *b, size_t ranks,
+                                 size_t slots)
+{
+    struct vectors v = {
+        .home = b->layers * b->experts,
+        .copies = b->layers * ranks * slots * 2,
+        .rows = b->layers * ranks * b->experts * 2,
+    };
+
+    v.all = SHAPE + v.home + v.copies + v.rows;
+    return v;
+}
+
+/* Pieces of the vectors in `at`. */
+static void list(const struct vectors *v, float *at, struct piece *to)
+{
+    to[0] = (struct piece){"balance.shape", 0, SHAPE, at};
+    at += SHAPE;
+    to[1] = (struct piece){"balance.home", 0, v->home, at};
+    at += v->home;
+    to[2] = (struct piece){"balance.copies", 0, v->copies, at};
+    at += v->copies;
+    to[3] = (struct piece){"balance.rows", 0, v->rows, at};
+}
+
+static size_t ranks(const struct balance *b)
+{
+    return (size_t)b->team->size;
+}
+
+static void fill(const struct balance *b, const struct piece *to)
+{
+    const uint32_t shape[SHAPE] = {(uint32_t)b->steps, (uint32_t)b->c->slots};
+    const size_t room = ranks(b) * b->c->slots;
+
+    memcpy(to[0].data, shape, sizeof(shape));
+    for (size_t l = 0; l < b->layers; l++)
+        memcpy(to[1].data + l * b->experts, b->now[l].home,
+               b->experts * sizeof(float));
+    memset(to[2].data, 0xff, to[2].count * sizeof(float));
+    for (size_t l = 0; l < b->layers; l++)
+        memcpy(to[2].data + l * room * 2, b->now[l].replica,
+               b->now[l].replicas * sizeof(struct shunt_moe_replica));
+    memcpy(to[3].data, b->predicted, to[3].count * sizeof(float));
+}
+_Static_assert(sizeof(struct shunt_moe_replica) == 2 * sizeof(float), "");
+
+int balance_save(struct balance *b, struct piece *to, size_t *count)
+{
+    const struct vectors v = vectors_of(b, ranks(b), b->c->slots);
+
+    *count = 0;
+    if (b->c->how == BALANCE_OFF)
+        return 0;
+    free(b->saved);
+    b->saved = malloc(v.all * sizeof(*b->saved));
+    if (!b->saved)
+        return train_error("out of memory");
+    list(&v, b->saved, to);
+    fill(b, to);
+    *count = BALANCE_PIECES;
+    for (size_t i = 0; b->team->rank > 0 && i < BALANCE_PIECES; i++)
+        to[i].count = 0;
+    return 0;
+}
+
+/* Where experts were, of a run on as many ranks. */
+static int take_places(struct balance *b, size_t slots, const struct piece *of)
+{
+    const size_t room = ranks(b) * slots;
+
+    for (size_t l = 0; l < b->layers; l++) {
+        struct places *next = &b->next;
+
+        places_copy(next, &b->now[l]);
+        memcpy(next->home, of[1].data + l * b->experts,
+               b->experts * sizeof(float));
+        next->replicas = 0;
+        for (size_t i = 0; slots == b->c->slots && i < room; i++) {
+            struct shunt_moe_replica r;
+
+            memcpy(&r, of[2].data + (l * room + i) * 2, sizeof(r));
+            if (r.expert >= 0)
+                next->replica[next->replicas++] = r;
+        }
+        if (balance_place(b, l, next))
+            return -1;
+    }
+    return 0;
+}
+
+/* The loads of so many ranks; of as many as there are now, else each has its even
+ * part. */
+static void take_rows(struct balance *b, size_t saved, const struct piece *of)
+{
+    const size_t E = b->experts, R = ranks(b);
+    const double part = 1 / (double)R;
+
+    for (size_t l = 0; l < b->layers; l++)
+        for (size_t e = 0; e < E; e++) {
+            double all = 0, one;
+
+            for (size_t r = 0; r < saved; r++) {
+                const size_t at = (l * saved + r) * E + e;
+
+                memcpy(&one, of[3].data + at * 2, sizeof(one));
+                all += one;
+                if (saved == R)
+                    b->predicted[at] = one;
+            }
+            for (size_t r = 0; saved != R && r < R; r++)
+                b->predicted[(l * R + r) * E + e] = all * part;
+        }
+}
+
+int balance_load(struct balance *b, struct team *team,
+                 struct checkpoint *checkpoint)
+{
+    const size_t saved = checkpoint_ranks(checkpoint);
+    struct piece of[BALANCE_PIECES] = {{.name = "balance.shape"}};
+    uint32_t shape[SHAPE];
+    float first[SHAPE];
+    int st;
+
+    if (b->c->how == BALANCE_OFF || !checkpoint_has(checkpoint, of[0].name))
+        return 0;
+    of[0].count = SHAPE;
+    of[0].data = first;
+    if (checkpoint_read(team, checkpoint, of, 1))
+        return -1;
+    memcpy(shape, first, sizeof(shape));
+    const struct vectors v = vectors_of(b, saved, shape[SHAPE_SLOTS]);
+    free(b->saved);
+    b->saved = malloc(v.all * sizeof(*b->saved));
+    if (team_agree(team, b->saved != NULL, "memory for balance"))
+        return -1;
+    list(&v, b->saved, of);
+    st = checkpoint_read(team, checkpoint, of, BALANCE_PIECES);
+    if (st)
+        return st;
+    b->steps = shape[SHAPE_STEPS];
+    take_rows(b, saved, of);
+    return saved == ranks(b) ? take_places(b, shape[SHAPE_SLOTS], of) : 0;
+}
