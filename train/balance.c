@@ -7,6 +7,7 @@
 #include "train/exchange_shunt.h"
 
 #include <shunt/balance.h>
+#include <shunt/moe_gradients.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,6 +16,23 @@
 static bool is_on(const struct balance *b)
 {
     return b->c && b->c->how != BALANCE_OFF;
+}
+
+/* Has each routing copies of its own? */
+static bool by_batch(const struct balance *b)
+{
+    return b->c->how == BALANCE_MICROBATCH;
+}
+
+/* Which of b->now a routing has. */
+static size_t row_of(const struct balance *b, size_t routing)
+{
+    return by_batch(b) ? routing : routing % b->layers;
+}
+
+static size_t rows_of_places(const struct balance *b)
+{
+    return by_batch(b) ? b->routings : b->layers;
 }
 
 static size_t ranks(const struct balance *b)
@@ -53,34 +71,35 @@ static void seat(struct balance *b, size_t layer, const struct places *next)
     memcpy(seat, got, b->experts * sizeof(*got));
 }
 
-/* b->slot of a layer. Copies that stay keep their slots. */
-static void assign(struct balance *b, size_t layer)
+/* A row of b->slot. Copies that stay keep their slots. */
+static void assign(struct balance *b, size_t row)
 {
-    const struct places *now = &b->now[layer];
-    const int32_t first = (int32_t)(b->layers * b->own + layer * b->c->slots);
-    int32_t *slot = b->slot + layer * b->experts;
+    const size_t E = b->experts, layer = row % b->layers;
+    const struct places *now = &b->now[row];
+    const int32_t first = (int32_t)(b->layers * b->own + row * b->c->slots);
+    int32_t *slot = b->slot + row * E;
 
     memset(b->taken, 0, b->c->slots * sizeof(*b->taken));
-    for (size_t e = 0; e < b->experts; e++) {
-        const bool copy = places_has_copy(now, e, b->team->rank);
-
+    for (size_t e = 0; e < E; e++) {
         if (now->home[e] == b->team->rank)
-            slot[e] =
-                (int32_t)(layer * b->own) + b->seat[layer * b->experts + e];
-        else if (!copy)
+            slot[e] = (int32_t)(layer * b->own) + b->seat[layer * E + e];
+        else if (!places_has_copy(now, e, b->team->rank))
             slot[e] = -1;
         else if (slot[e] < first)
             slot[e] = -2; /* it needs one */
         else
             b->taken[slot[e] - first] = true;
     }
-    for (size_t e = 0, i = 0; e < b->experts; e++) {
+    for (size_t e = 0, i = 0; e < E; e++) {
         if (slot[e] != -2)
             continue;
         while (b->taken[i])
             i++;
         slot[e] = first + (int32_t)i++;
     }
+    if (!by_batch(b))
+        for (size_t r = row + b->layers; r < b->routings; r += b->layers)
+            memcpy(b->slot + r * E, slot, E * sizeof(*slot));
 }
 
 static void follow(struct balance *b, size_t layer, const struct places *next)
@@ -91,12 +110,12 @@ static void follow(struct balance *b, size_t layer, const struct places *next)
 }
 
 /* The slots of the experts that are here, in ascending order. */
-static void list(const struct balance *b, size_t layer, int32_t *slots)
+static void list(const struct balance *b, size_t row, int32_t *slots)
 {
-    const size_t n = places_of(&b->now[layer], b->team->rank, b->here);
+    const size_t n = places_of(&b->now[row], b->team->rank, b->here);
 
     for (size_t i = 0; i < n; i++)
-        slots[i] = b->slot[layer * b->experts + (size_t)b->here[i]];
+        slots[i] = b->slot[row * b->experts + (size_t)b->here[i]];
 }
 
 /* --- set-up ----------------------------------------------------------------- */
@@ -114,75 +133,88 @@ static int allocate(struct balance *b)
     const size_t ME = b->layers * b->experts, R = ranks(b);
     bool bad = false;
 
-    b->now = zeroed(b->layers, sizeof(*b->now), &bad);
+    b->now = zeroed(b->routings, sizeof(*b->now), &bad);
+    b->node = zeroed(R, sizeof(*b->node), &bad);
+    b->plain = zeroed(b->layers, sizeof(*b->plain), &bad);
     b->seat = zeroed(ME, sizeof(*b->seat), &bad);
-    b->slot = zeroed(ME, sizeof(*b->slot), &bad);
+    b->slot = zeroed(b->routings * b->experts, sizeof(*b->slot), &bad);
     b->taken = zeroed(b->c->slots, sizeof(*b->taken), &bad);
     b->here = zeroed(b->experts, sizeof(*b->here), &bad);
     b->from = zeroed(b->experts, sizeof(*b->from), &bad);
     b->to = zeroed(b->experts, sizeof(*b->to), &bad);
     b->rows = zeroed(R * ME, sizeof(*b->rows), &bad);
     b->predicted = zeroed(R * ME, sizeof(*b->predicted), &bad);
+    b->counts = zeroed(b->experts, sizeof(*b->counts), &bad);
     b->loads = zeroed(R * b->experts, sizeof(*b->loads), &bad);
-    b->own_rows = zeroed(b->layers + 2, sizeof(*b->own_rows), &bad);
-    b->all_rows = zeroed(R * (b->layers + 2), sizeof(*b->all_rows), &bad);
+    b->own_rows = zeroed(b->layers + 3, sizeof(*b->own_rows), &bad);
+    b->all_rows = zeroed(R * (b->layers + 3), sizeof(*b->all_rows), &bad);
     b->moving = zeroed(b->layers, sizeof(*b->moving), &bad);
-    b->refreshing = zeroed(b->layers, sizeof(*b->refreshing), &bad);
+    b->refreshing = zeroed(b->routings, sizeof(*b->refreshing), &bad);
     b->reducing = zeroed(b->layers, sizeof(*b->reducing), &bad);
     if (bad)
         return train_error("out of memory");
-    for (size_t l = 0; l < b->layers; l++)
-        if (places_create(R, b->experts, b->c->slots, &b->now[l]))
+    for (size_t r = 0; r < rows_of_places(b); r++)
+        if (places_create(R, b->experts, b->c->slots, &b->now[r]))
             return -1;
     return places_create(R, b->experts, b->c->slots, &b->next);
 }
 
+static int planning(void *arg, size_t routing, const int32_t *choice,
+                    size_t tokens);
 static int planned(void *arg, size_t routing,
                    const struct shunt_moe_plan *plan);
 static int arrived(void *arg, size_t routing, enum exchange_call call);
 
 int balance_create(struct balance *b, const struct balance_config *c,
                    struct team *team, struct exchange *exchange,
-                   struct params *expert, size_t layers, size_t experts)
+                   struct params *expert, const struct model_config *model,
+                   size_t routings)
 {
-    size_t first;
+    const size_t layers = model_moe_layers(model), experts = model->experts;
+    size_t first, count;
 
     *b = (struct balance){
         .c = c,
         .team = team,
         .exchange = exchange,
         .expert = expert,
+        .topk = model->topk,
         .layers = layers,
         .experts = experts,
+        .routings = routings,
     };
     exchange_experts(experts, team->rank, team->size, &first, &b->own);
     if (allocate(b))
         return -1;
-    for (size_t l = 0; l < layers; l++) {
+    for (size_t l = 0; l < layers; l++)
         for (size_t e = 0; e < experts; e++) {
-            size_t count;
-
             exchange_experts(experts, b->now[l].home[e], team->size, &first,
                              &count);
             b->seat[l * experts + e] = (int32_t)(e - first);
         }
-        assign(b, l);
-    }
+    for (size_t r = 0; r < rows_of_places(b); r++)
+        assign(b, r);
+    for (size_t l = 0; l < layers; l++)
+        b->plain[l] = true;
     if (!is_on(b))
         return 0;
-    if (params_grow(expert, layers * c->slots * expert->unit))
+    for (int r = 0; r < team->size; r++)
+        b->node[r] = shunt_comm_node(team->comm, r);
+    if (params_grow(expert, rows_of_places(b) * c->slots * expert->unit))
         return -1;
-    exchange_shunt_hook(exchange,
-                        &(struct exchange_hooks){planned, arrived, b});
+    exchange_shunt_hook(
+        exchange, &(struct exchange_hooks){planning, planned, arrived, b});
     return 0;
 }
 
 void balance_destroy(struct balance *b)
 {
-    for (size_t l = 0; b->now && l < b->layers; l++)
-        places_destroy(&b->now[l]);
+    for (size_t r = 0; b->now && r < rows_of_places(b); r++)
+        places_destroy(&b->now[r]);
     places_destroy(&b->next);
     free(b->now);
+    free(b->node);
+    free(b->plain);
     free(b->seat);
     free(b->slot);
     free(b->taken);
@@ -191,6 +223,7 @@ void balance_destroy(struct balance *b)
     free(b->to);
     free(b->rows);
     free(b->predicted);
+    free(b->counts);
     free(b->loads);
     free(b->own_rows);
     free(b->all_rows);
@@ -231,24 +264,31 @@ static struct shunt_moe_state state(const struct shunt_moe_array *array,
     };
 }
 
-/* Weights go to the copies of a layer. */
-static int refresh(struct balance *b, size_t layer)
+/* Weights go to the copies. */
+static int refresh(struct balance *b, size_t row)
 {
     const struct shunt_moe_array w = {b->expert->w, bytes(b), 0};
+    const struct shunt_moe_state weights = state(&w, 1, b->from);
     const double began = clock_now();
     int st;
 
-    if (!b->now[layer].replicas)
+    if (!b->now[row].replicas)
         return 0;
-    list(b, layer, b->from);
-    const struct shunt_moe_state weights = state(&w, 1, b->from);
+    list(b, row, b->from);
     st = team_check(b->team,
-                    shunt_moe_replicas_refresh_start(moe(b, layer), &weights,
-                                                     &b->refreshing[layer]),
+                    shunt_moe_replicas_refresh_start(
+                        moe(b, row % b->layers), &weights, &b->refreshing[row]),
                     "bringing weights to copies of experts");
     b->did.seconds += clock_now() - began;
-    b->did.copy_bytes += (double)(b->now[layer].replicas * bytes(b));
+    b->did.copies += (double)b->now[row].replicas;
+    b->did.copy_bytes += (double)(b->now[row].replicas * bytes(b));
     return st;
+}
+
+static int finish_refresh(struct balance *b, size_t row)
+{
+    return finish(b, &b->refreshing[row],
+                  "bringing weights to copies of experts");
 }
 
 /* Gradients come from the copies of a layer. */
@@ -272,14 +312,22 @@ static int reduce(struct balance *b, size_t layer)
     return st;
 }
 
-static int place(struct balance *b, size_t layer)
+/* What is planned from now on goes there: the rows of copies by share, which is
+ * needed for sums leaf by leaf. */
+static int place(struct balance *b, size_t row)
 {
-    const struct places *now = &b->now[layer];
+    const struct places *now = &b->now[row];
+    const size_t layer = row % b->layers;
+    const bool shares = b->c->leaf_rows && now->replicas;
 
-    return team_check(b->team,
-                      shunt_moe_set_placement(moe(b, layer), now->home,
-                                              now->replica, now->replicas),
-                      "placing experts");
+    b->plain[layer] = !now->replicas;
+    return team_check(
+        b->team,
+        shares ? shunt_moe_set_shares(moe(b, layer), now->home, now->replica,
+                                      now->replicas, now->share)
+               : shunt_moe_set_placement(moe(b, layer), now->home, now->replica,
+                                         now->replicas),
+        "placing experts");
 }
 
 int balance_place(struct balance *b, size_t layer, const struct places *next)
@@ -320,12 +368,10 @@ static int change(struct balance *b, size_t layer, const struct places *next)
 
 void balance_begin(struct balance *b)
 {
-    const size_t own = b->layers * b->own;
-
     b->did = (struct balance_did){0};
     balance_forget(b);
-    if (is_on(b) && b->c->slots)
-        memset(b->expert->grad + own * b->expert->unit, 0,
+    if (is_on(b) && !b->c->leaf_rows)
+        memset(b->expert->grad + b->expert->length, 0,
                b->layers * b->c->slots * bytes(b));
     b->counting = true;
 }
@@ -354,18 +400,86 @@ static int planned(void *arg, size_t routing, const struct shunt_moe_plan *plan)
     return 0;
 }
 
+/* With microbatch: copies for a routing. */
+static int planning(void *arg, size_t routing, const int32_t *choice,
+                    size_t tokens)
+{
+    struct balance *b = arg;
+    const size_t E = b->experts, l = routing % b->layers;
+    double began;
+
+    if (!by_batch(b))
+        return 0;
+    memset(b->counts, 0, E * sizeof(*b->counts));
+    for (size_t i = 0; i < tokens * b->topk; i++)
+        if (choice[i] >= 0)
+            b->counts[choice[i]]++;
+    began = clock_now();
+    if (team_gather(b->team, b->counts, b->loads, E * sizeof(*b->counts)))
+        return -1;
+    b->did.seconds += clock_now() - began;
+    began = clock_now();
+    if (places_decide_batch(b->c, b->loads, b->node, &b->now[routing],
+                            &b->next))
+        return -1;
+    b->did.planner += clock_now() - began;
+    places_copy(&b->now[routing], &b->next);
+    assign(b, routing);
+    if (!b->next.replicas && b->plain[l])
+        return 0;
+    return place(b, routing) || refresh(b, routing) ? -1 : 0;
+}
+
 /* The rows are here; the experts that compute on them must be, too. */
 static int arrived(void *arg, size_t routing, enum exchange_call call)
 {
     struct balance *b = arg;
-    const size_t l = routing % b->layers;
 
     if (call != EXCHANGE_DISPATCH)
         return 0;
-    return finish_move(b, l) || finish(b, &b->refreshing[l],
-                                       "bringing weights to copies of experts")
+    return finish_move(b, routing % b->layers) ||
+                   finish_refresh(b, row_of(b, routing))
                ? -1
                : 0;
+}
+
+bool balance_is_home(const struct balance *b, size_t routing, int32_t expert)
+{
+    return b->now[row_of(b, routing)].home[expert] == b->team->rank;
+}
+
+int balance_sums_are_home(struct balance *b, size_t layer)
+{
+    return finish(b, &b->reducing[layer], "gradients of copies of experts");
+}
+
+int balance_bring_sums(struct balance *b, size_t routing, float *const *sums)
+{
+    const size_t row = row_of(b, routing), l = routing % b->layers;
+    const struct shunt_moe_array g = {b->expert->grad, bytes(b), 0};
+    const struct shunt_moe_state gradients = state(&g, 1, b->from);
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows at;
+    double began;
+    int st;
+
+    if (!is_on(b) || !b->now[row].replicas)
+        return 0;
+    plan = exchange_shunt_plan(b->exchange, routing);
+    shunt_moe_plan_rows(plan, &at, sizeof(at));
+    for (int i = 0; i < at.local_experts; i++)
+        if (b->now[row].home[at.expert[i]] != b->team->rank)
+            b->did.sum_bytes +=
+                (double)(bytes(b) *
+                         shunt_moe_tree_sums(&at.range[i], at.leaf_rows));
+    list(b, row, b->from);
+    began = clock_now();
+    st = team_check(b->team,
+                    shunt_moe_gradients_reduce_start(plan, sums, &gradients, 1,
+                                                     &b->reducing[l]),
+                    "gradients of copies of experts");
+    b->did.seconds += clock_now() - began;
+    return st;
 }
 
 int balance_gradients(struct balance *b)
@@ -374,10 +488,10 @@ int balance_gradients(struct balance *b)
     if (!is_on(b))
         return 0;
     for (size_t l = b->layers; l-- > 0;)
-        if (reduce(b, l))
+        if (!b->c->leaf_rows && reduce(b, l))
             return -1;
     for (size_t l = b->layers; l-- > 0;)
-        if (finish(b, &b->reducing[l], "gradients of copies of experts"))
+        if (balance_sums_are_home(b, l))
             return -1;
     return 0;
 }
@@ -409,7 +523,7 @@ static int decide(struct balance *b, size_t layer)
 
 int balance_update(struct balance *b, size_t step)
 {
-    if (!is_on(b))
+    if (!is_on(b) || by_batch(b))
         return 0;
     if (predict(b))
         return -1;
@@ -426,17 +540,20 @@ int balance_update(struct balance *b, size_t step)
 
 int balance_settle(struct balance *b)
 {
-    for (size_t l = 0; is_on(b) && l < b->layers; l++)
-        if (finish_move(b, l) ||
-            finish(b, &b->refreshing[l],
-                   "bringing weights to copies of experts"))
+    if (!is_on(b))
+        return 0;
+    for (size_t l = 0; l < b->layers; l++)
+        if (finish_move(b, l))
+            return -1;
+    for (size_t row = 0; row < rows_of_places(b); row++)
+        if (finish_refresh(b, row))
             return -1;
     return 0;
 }
 
 int balance_restore(struct balance *b)
 {
-    for (size_t l = 0; is_on(b) && l < b->layers; l++)
+    for (size_t l = 0; is_on(b) && !by_batch(b) && l < b->layers; l++)
         if (refresh(b, l))
             return -1;
     return 0;
@@ -465,13 +582,14 @@ static double fullest_at_home(const struct balance *b, size_t layer)
 
 int balance_measure(struct balance *b, double experts_s, struct step_metrics *m)
 {
-    const size_t M = b->layers, told = M + 2;
+    const size_t M = b->layers, told = M + 3;
     double all = 0, computing = 0, fewer = 0;
 
     if (!is_on(b))
         return 0;
     b->own_rows[M] = experts_s;
     b->own_rows[M + 1] = b->did.seconds;
+    b->own_rows[M + 2] = b->did.sum_bytes;
     if (team_gather(b->team, b->own_rows, b->all_rows,
                     told * sizeof(*b->own_rows)))
         return -1;
@@ -487,15 +605,16 @@ int balance_measure(struct balance *b, double experts_s, struct step_metrics *m)
         fewer += fullest_at_home(b, l) - most;
         m->rank_imbalance +=
             (sum > 0 ? most * (double)ranks(b) / sum : 1) / (double)M;
-        m->replicas += (double)b->now[l].replicas;
     }
     for (size_t r = 0; r < ranks(b); r++) {
         computing += b->all_rows[r * told + M];
         m->balance_s += b->all_rows[r * told + M + 1] / (double)ranks(b);
+        m->copy_bytes += b->all_rows[r * told + M + 2];
     }
     m->moved = b->did.moved;
     m->moved_bytes = b->did.move_bytes;
-    m->copy_bytes = b->did.copy_bytes;
+    m->replicas = b->did.copies;
+    m->copy_bytes += b->did.copy_bytes;
     m->planner_s = b->did.planner;
     m->saved_s = all > 0 ? fewer * computing / all : 0;
     return 0;

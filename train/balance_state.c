@@ -11,7 +11,7 @@ enum { SHAPE_STEPS, SHAPE_SLOTS, SHAPE };
 
 /* The vectors: of M layers, E experts, R ranks and so many slots. */
 struct vectors {
-    size_t home, copies, rows; /* elements of f32 */
+    size_t home, copies, share, rows; /* elements of f32 */
     size_t all;
 };
 
@@ -21,10 +21,11 @@ static struct vectors vectors_of(const struct balance *b, size_t ranks,
     struct vectors v = {
         .home = b->layers * b->experts,
         .copies = b->layers * ranks * slots * 2,
+        .share = b->layers * (b->experts + ranks * slots) * 2,
         .rows = b->layers * ranks * b->experts * 2,
     };
 
-    v.all = SHAPE + v.home + v.copies + v.rows;
+    v.all = SHAPE + v.home + v.copies + v.share + v.rows;
     return v;
 }
 
@@ -37,7 +38,9 @@ static void list(const struct vectors *v, float *at, struct piece *to)
     at += v->home;
     to[2] = (struct piece){"balance.copies", 0, v->copies, at};
     at += v->copies;
-    to[3] = (struct piece){"balance.rows", 0, v->rows, at};
+    to[3] = (struct piece){"balance.share", 0, v->share, at};
+    at += v->share;
+    to[4] = (struct piece){"balance.rows", 0, v->rows, at};
 }
 
 static size_t ranks(const struct balance *b)
@@ -58,7 +61,11 @@ static void fill(const struct balance *b, const struct piece *to)
     for (size_t l = 0; l < b->layers; l++)
         memcpy(to[2].data + l * room * 2, b->now[l].replica,
                b->now[l].replicas * sizeof(struct shunt_moe_replica));
-    memcpy(to[3].data, b->predicted, to[3].count * sizeof(float));
+    memset(to[3].data, 0, to[3].count * sizeof(float));
+    for (size_t l = 0; l < b->layers; l++)
+        memcpy(to[3].data + l * (b->experts + room) * 2, b->now[l].share,
+               (b->experts + b->now[l].replicas) * sizeof(int64_t));
+    memcpy(to[4].data, b->predicted, to[4].count * sizeof(float));
 }
 _Static_assert(sizeof(struct shunt_moe_replica) == 2 * sizeof(float), "");
 
@@ -100,6 +107,8 @@ static int take_places(struct balance *b, size_t slots, const struct piece *of)
             if (r.expert >= 0)
                 next->replica[next->replicas++] = r;
         }
+        memcpy(next->share, of[3].data + l * (b->experts + room) * 2,
+               (b->experts + next->replicas) * sizeof(*next->share));
         if (balance_place(b, l, next))
             return -1;
     }
@@ -120,7 +129,7 @@ static void take_rows(struct balance *b, size_t saved, const struct piece *of)
             for (size_t r = 0; r < saved; r++) {
                 const size_t at = (l * saved + r) * E + e;
 
-                memcpy(&one, of[3].data + at * 2, sizeof(one));
+                memcpy(&one, of[4].data + at * 2, sizeof(one));
                 all += one;
                 if (saved == R)
                     b->predicted[at] = one;

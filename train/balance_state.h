@@ -7,7 +7,7 @@
 #include "train/balance.h"
 #include "train/checkpoint.h"
 
-enum { BALANCE_PIECES = 4 };
+enum { BALANCE_PIECES = 5 };
 
 /* Of each rank so many; rank 0 has it all. `to` points into b->saved, until the
  * next call. 0, or -1 with train_error_text(). Nothing with balance off. */

@@ -24,8 +24,9 @@ struct exchange_config {
     size_t max_tokens; /* of one rank */
     /* 1 or more; each has at most its part of max_tokens, unless it is alone */
     size_t micro_batches;
-    bool overlap; /* no: a started call is waited for at once */
-    bool apart;   /* each layer has a placement of its own */
+    bool overlap;     /* no: a started call is waited for at once */
+    bool apart;       /* each layer has a placement of its own */
+    size_t leaf_rows; /* rows of copies are cut between so many; 0: anywhere */
 };
 
 /* The rows that this rank's experts get in one routing, expert-major: row i of

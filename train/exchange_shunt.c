@@ -95,6 +95,9 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
 
+    if (s->hooks.planning &&
+        s->hooks.planning(s->hooks.arg, routing, choice, tokens))
+        return -1;
     if (team_check(s->team,
                    shunt_moe_plan_create(s->moe[routing % s->moes], choice,
                                          weight, tokens, &r->plan),
@@ -282,6 +285,14 @@ struct shunt_moe *exchange_shunt_moe(const struct exchange *exchange, size_t l)
     return s->moe[l % s->moes];
 }
 
+struct shunt_moe_plan *exchange_shunt_plan(const struct exchange *exchange,
+                                           size_t routing)
+{
+    const struct shunt_exchange *s = (const struct shunt_exchange *)exchange;
+
+    return s->routing[routing].plan;
+}
+
 static const struct exchange_ops ops = {
     .memory = memory,
     .plan = plan,
@@ -343,6 +354,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
                                     : SHUNT_MOE_DROP_POSITION;
     c.tree_ranks = config->tree_ranks;
     c.tree_nodes = config->tree_nodes;
+    c.leaf_rows = config->leaf_rows;
     void *tokens = NULL;
     int st = 0;
     for (size_t i = 0; !st && i < s->moes; i++)

@@ -17,6 +17,9 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
 /* Called in the exchange's own calls, with a routing's number; 0, or -1 with
  * train_error_text(). */
 struct exchange_hooks {
+    /* It is about to be planned. */
+    int (*planning)(void *arg, size_t routing, const int32_t *choice,
+                    size_t tokens);
     /* It was planned. */
     int (*planned)(void *arg, size_t routing,
                    const struct shunt_moe_plan *plan);
@@ -28,5 +31,8 @@ void exchange_shunt_hook(struct exchange *exchange,
                          const struct exchange_hooks *hooks);
 /* That of the l-th layer with experts, which no other has if they are apart. */
 struct shunt_moe *exchange_shunt_moe(const struct exchange *exchange, size_t l);
+/* That of a routing, until its release. */
+struct shunt_moe_plan *exchange_shunt_plan(const struct exchange *exchange,
+                                           size_t routing);
 
 #endif

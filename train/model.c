@@ -17,6 +17,7 @@
 #include "kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
+#include "train/gradients.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,30 +67,21 @@ static struct grad split_share(const struct model *m, size_t s, size_t offset)
     return g;
 }
 
-static size_t expert_at(const struct model *m, size_t layer, int32_t id)
-{
-    const size_t i = model_moe_index(&m->c, layer), e = (size_t)id;
-
-    return (m->slot ? (size_t)m->slot[i * m->c.experts + e]
-                    : i * m->local_experts + e - m->first_expert) *
-           m->layout.expert_size;
-}
-
-static struct grad expert_share(const struct model *m, size_t layer, int32_t id,
-                                size_t offset)
-{
-    /* Rows come in the order of the whole batch, whatever rank they are
-     * from. */
-    return (struct grad){m->expert_grad + expert_at(m, layer, id) + offset, 0,
-                         1};
-}
-
-/* The exchange's number of a layer's routing. */
-static size_t routing(const struct model *m, const struct micro_batch *b,
-                      size_t l)
+size_t model_routing(const struct model *m, const struct micro_batch *b,
+                     size_t l)
 {
     return (size_t)(b - m->micro) * model_moe_layers(&m->c) +
            model_moe_index(&m->c, l);
+}
+
+size_t model_expert_at(const struct model *m, const struct micro_batch *b,
+                       size_t l, int32_t id)
+{
+    const size_t i = model_moe_index(&m->c, l), e = (size_t)id;
+
+    return (m->slot ? (size_t)m->slot[model_routing(m, b, l) * m->c.experts + e]
+                    : i * m->local_experts + e - m->first_expert) *
+           m->layout.expert_size;
 }
 
 /* Its part of a vector of the batch's positions. */
@@ -165,9 +157,9 @@ static int route(struct model *m, struct micro_batch *b, size_t l, size_t T)
     if (router(&c, &in, &to))
         return -1;
     clock_add(&m->times.router, &t);
-    if (x->plan(m->exchange, routing(m, b, l), a->choice, a->weight, b->R,
+    if (x->plan(m->exchange, model_routing(m, b, l), a->choice, a->weight, b->R,
                 &b->experts[l].at) ||
-        x->dispatch_start(m->exchange, routing(m, b, l), a->h2))
+        x->dispatch_start(m->exchange, model_routing(m, b, l), a->h2))
         return -1;
     clock_add(&m->times.exchange, &t);
     return 0;
@@ -233,14 +225,14 @@ static int compute_experts(struct model *m, struct micro_batch *b, size_t l)
     size_t D = m->c.dim, F = m->c.expert_hidden;
     struct spent t = clock_read();
 
-    if (x->wait(m->exchange, routing(m, b, l)))
+    if (x->wait(m->exchange, model_routing(m, b, l)))
         return -1;
     clock_add(&m->times.exchange, &t);
 
     if (room(r->at.total, &r->room, 2 * F, &r->hidden, F, &r->act))
         return -1;
     for (size_t e = 0; e < r->at.experts; e++) {
-        const float *w = m->expert + expert_at(m, l, r->at.expert[e]);
+        const float *w = m->expert + model_expert_at(m, b, l, r->at.expert[e]);
         size_t row = r->at.offset[e];
         m->experts[e] = (struct expert){
             .N = r->at.count[e],
@@ -255,7 +247,7 @@ static int compute_experts(struct model *m, struct micro_batch *b, size_t l)
     feed_forward_grouped(m->gemm, r->at.experts, D, F, m->experts, m->items);
     clock_add(&m->times.experts, &t);
 
-    if (x->combine_start(m->exchange, routing(m, b, l), b->rows.dtmp))
+    if (x->combine_start(m->exchange, model_routing(m, b, l), b->rows.dtmp))
         return -1;
     clock_add(&m->times.exchange, &t);
     return 0;
@@ -289,7 +281,7 @@ static int end_layer(struct model *m, struct micro_batch *b, size_t l)
 
     if (!model_has_experts(&m->c, l))
         return 0;
-    if (m->exchange->ops->wait(m->exchange, routing(m, b, l)))
+    if (m->exchange->ops->wait(m->exchange, model_routing(m, b, l)))
         return -1;
     shunti_elementwise()->add(b->R * m->c.dim, b->rows.dtmp,
                               input_after(m, b, l));
@@ -419,8 +411,8 @@ static int begin_layer_backward(struct model *m, struct micro_batch *b,
     struct spent t = clock_read();
 
     if (model_has_experts(&m->c, l) &&
-        m->exchange->ops->combine_backward_start(m->exchange, routing(m, b, l),
-                                                 r->dx, r->dweight))
+        m->exchange->ops->combine_backward_start(
+            m->exchange, model_routing(m, b, l), r->dx, r->dweight))
         return -1;
     clock_add(&m->times.exchange, &t);
 
@@ -444,14 +436,14 @@ static int compute_experts_backward(struct model *m, struct micro_batch *b,
 
     if (!model_has_experts(&m->c, l))
         return 0;
-    if (x->wait(m->exchange, routing(m, b, l)))
+    if (x->wait(m->exchange, model_routing(m, b, l)))
         return -1;
     clock_add(&m->times.exchange, &t);
 
     if (room(r->at.total, &m->dexpert_rows, 2 * F, &m->dhidden, F, &m->dact))
         return -1;
     for (size_t e = 0; e < r->at.experts; e++) {
-        const float *w = m->expert + expert_at(m, l, r->at.expert[e]);
+        const float *w = m->expert + model_expert_at(m, b, l, r->at.expert[e]);
         size_t row = r->at.offset[e], N = r->at.count[e];
         float *dhidden = m->dhidden + row * 2 * F;
 
@@ -463,19 +455,14 @@ static int compute_experts_backward(struct model *m, struct micro_batch *b,
                               r->at.drows + row * D);
     }
     clock_add(&m->times.experts, &t);
-    if (x->dispatch_backward_start(m->exchange, routing(m, b, l), b->rows.dh))
+    if (x->dispatch_backward_start(m->exchange, model_routing(m, b, l),
+                                   b->rows.dh))
         return -1;
     clock_add(&m->times.exchange, &t);
-    for (size_t e = 0; e < r->at.experts; e++) {
-        int32_t id = r->at.expert[e];
-        size_t row = r->at.offset[e];
-
-        feed_forward_backward_weights(
-            m->gemm, r->at.count[e], D, F, r->at.dout + row * D,
-            r->at.rows + row * D, r->act + row * F, m->dhidden + row * 2 * F,
-            expert_share(m, l, id, m->layout.gate_up),
-            expert_share(m, l, id, m->layout.down));
-    }
+    if (m->gradients && m->gradients(m->gradients_arg, m, b, l))
+        return -1;
+    if (!m->gradients)
+        gradients_at_once(m, b, l);
     clock_add(&m->times.experts, &t);
     return 0;
 }
@@ -542,7 +529,7 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
     struct spent t = clock_read();
 
     if (model_has_experts(&m->c, l) &&
-        m->exchange->ops->wait(m->exchange, routing(m, b, l)))
+        m->exchange->ops->wait(m->exchange, model_routing(m, b, l)))
         return -1;
     clock_add(&m->times.exchange, &t);
     if (end_layer_backward(m, b, l, T, aux, scale))

@@ -100,8 +100,13 @@ struct model {
     void *complete_shard_arg;
     size_t first_expert;  /* id of this rank's first expert, */
     size_t local_experts; /* others follow it, */
-    const int32_t *slot;  /* or (M, E): an expert is the slot-th of all in
-                             `expert` and `expert_grad` */
+    const int32_t *slot;  /* or (routings, E): an expert is the slot-th of all
+                             in `expert` and `expert_grad` */
+    /* Adds to the gradients of the layer's experts, leaf by leaf; NULL: over all
+     * rows at once. */
+    int (*gradients)(void *arg, struct model *m, struct micro_batch *b,
+                     size_t layer);
+    void *gradients_arg;
 
     size_t max_rows; /* R at most */
     struct rows rows;
@@ -148,6 +153,13 @@ int model_forward(struct model *model, size_t B, size_t T, size_t micro_batches,
 int model_backward(struct model *model, size_t T, const uint8_t *bytes,
                    const uint8_t *targets, const struct aux_slopes *aux,
                    float scale);
+
+/* The exchange's number of a layer's routing. */
+size_t model_routing(const struct model *m, const struct micro_batch *b,
+                     size_t layer);
+/* Where an expert's parameters, or its gradient, stand among the rank's. */
+size_t model_expert_at(const struct model *m, const struct micro_batch *b,
+                       size_t layer, int32_t id);
 
 /* Writes stats (B, stats_size), after a forward of B sequences of T positions. */
 void stats_collect(const struct model *model, size_t B, size_t T,

@@ -14,7 +14,7 @@
 #include "cli/cli.h"
 #include "kernels/cpu.h"
 
-enum { BATCH_UNASKED = 8 };
+enum { BATCH_UNASKED = 8, LEAF_ROWS = 128 };
 
 /* What a checkpoint keeps: the options that decide what a run computes, and of
  * these the ones on which the length of its vectors depends. */
@@ -197,13 +197,23 @@ static const struct cli_row rows[] = {
     {"balance", 0, "HOW", CLI_CHOICE,
      "make the rows of all ranks equal: replicas gives hot experts copies on "
      "all "
-     "ranks, whose gradients are added, which changes bits; migrate moves "
-     "experts "
-     "to other ranks, which does not; both does one after the other",
+     "ranks; migrate moves experts to other ranks; both does one after the "
+     "other; "
+     "microbatch gives each routing copies of its own, which are chosen when "
+     "it "
+     "is known",
      AT(balance.how),
      CLI_NAMES({"off", BALANCE_OFF}, {"replicas", BALANCE_REPLICAS},
-               {"migrate", BALANCE_MIGRATE}, {"both", BALANCE_BOTH}),
+               {"migrate", BALANCE_MIGRATE}, {"both", BALANCE_BOTH},
+               {"microbatch", BALANCE_MICROBATCH}),
      .mark = SETTING},
+    {"leaf-rows", 0, "N", CLI_WHOLE,
+     "sum gradients of experts over leaves of N rows, and these in a tree: the "
+     "same bits with copies as without, at equal N. 0: at once, which is "
+     "faster; "
+     "then copies change bits (default: 128 where --balance makes copies, else "
+     "0)",
+     AT(balance.leaf_rows), .most = LARGEST, .mark = SETTING},
     {"balance-every", 0, "N", CLI_WHOLE,
      "with --balance: decide once in N steps", AT(balance.every), .least = 1,
      .most = LARGEST, .mark = SETTING},
@@ -225,8 +235,8 @@ static const struct cli_row rows[] = {
      "rank's rows fall by X times the mean",
      AT(balance.hot), .mark = SETTING},
     {"balance-above", 0, "X", CLI_REAL,
-     "with --balance replicas or both: no copies while the fullest rank has at "
-     "most X times the mean",
+     "with --balance: no copies while the fullest rank has at most X times the "
+     "mean",
      AT(balance.above), .mark = SETTING},
     {"dtype", 0, "TYPE", CLI_CHOICE,
      "what rows travel as between tokens and experts", AT(bf16),
@@ -496,6 +506,7 @@ enum options_adopted options_adopt(struct options *o, const struct setting *s,
 
     if (!row || row->mark == OTHER)
         return ADOPT_UNKNOWN;
+    o->adopted = true;
     *own = *s;
     cli_print(row, o, own->value, sizeof(own->value));
     if (strcmp(own->value, s->value) == 0)
@@ -653,6 +664,16 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
             "--balance gives experts copies and moves them: leave "
             "out %s",
             o->mpi ? "--comm mpi" : "--expert-copies");
+    const bool copies = o->balance.how && o->balance.how != BALANCE_MIGRATE;
+    if (!o->balance.leaf_rows && copies && !o->adopted &&
+        !(o->given & cli_bit(&program, "leaf-rows")))
+        o->balance.leaf_rows = LEAF_ROWS;
+    if (!o->balance.leaf_rows && o->balance.how == BALANCE_MICROBATCH)
+        return train_error(
+            "--balance microbatch has gradients leaf by leaf: leave "
+            "out --leaf-rows 0");
+    if (o->mpi && o->balance.leaf_rows)
+        return train_error("--comm mpi knows no leaves: leave out --leaf-rows");
     if (o->mpi && !o->nodes)
         return train_error("--comm mpi adds as on nodes of equally many ranks "
                            "each, which these are not: give --nodes");

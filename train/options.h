@@ -64,6 +64,7 @@ struct options {
     double temperature;
     size_t print_every;
 
+    bool adopted;       /* the settings are a checkpoint's */
     cli_set given;      /* which options the user or a preset gave: cli_bit() */
     cli_set of_presets; /* of these, those of a preset: --minutes replaces its
                             steps */

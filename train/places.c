@@ -7,6 +7,7 @@
 #include <shunt/balance.h>
 #include <shunt/shunt.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,8 +21,10 @@ int places_create(size_t ranks, size_t experts, size_t slots, struct places *p)
         .load = malloc(experts * sizeof(*p->load)),
         .on_rank = malloc(ranks * sizeof(*p->on_rank)),
         .hot = malloc(experts * sizeof(*p->hot)),
+        .share = calloc(experts + ranks * slots, sizeof(*p->share)),
     };
-    if (!p->home || !p->replica || !p->load || !p->on_rank || !p->hot) {
+    if (!p->home || !p->replica || !p->load || !p->on_rank || !p->hot ||
+        !p->share) {
         places_destroy(p);
         return train_error("out of memory");
     }
@@ -37,6 +40,7 @@ void places_destroy(struct places *p)
     free(p->load);
     free(p->on_rank);
     free(p->hot);
+    free(p->share);
     memset(p, 0, sizeof(*p));
 }
 
@@ -45,13 +49,17 @@ void places_copy(struct places *to, const struct places *from)
     memcpy(to->home, from->home, from->experts * sizeof(*to->home));
     memcpy(to->replica, from->replica, from->replicas * sizeof(*to->replica));
     to->replicas = from->replicas;
+    memcpy(to->share, from->share,
+           (from->experts + from->replicas) * sizeof(*to->share));
 }
 
 bool places_equal(const struct places *a, const struct places *b)
 {
     return !places_moved(a, b) && a->replicas == b->replicas &&
            memcmp(a->replica, b->replica, a->replicas * sizeof(*a->replica)) ==
-               0;
+               0 &&
+           memcmp(a->share, b->share,
+                  (a->experts + a->replicas) * sizeof(*a->share)) == 0;
 }
 
 size_t places_moved(const struct places *a, const struct places *b)
@@ -128,11 +136,26 @@ static int replicate(const struct balance_config *c, const double *rows,
               "which experts get copies"))
         return -1;
     for (int i = 0; i < n && (size_t)i < c->slots; i++)
-        for (int r = 0; r < (int)next->ranks; r++)
-            if (next->home[next->hot[i]] != r)
-                next->replica[next->replicas++] =
-                    (struct shunt_moe_replica){next->hot[i], r};
+        for (int r = 0; r < (int)next->ranks; r++) {
+            const int32_t e = next->hot[i];
+            const double own = rows[(size_t)r * next->experts + (size_t)e];
+
+            if (next->home[e] == r) {
+                next->share[e] = llrint(own);
+                continue;
+            }
+            next->share[next->experts + next->replicas] = llrint(own);
+            next->replica[next->replicas++] = (struct shunt_moe_replica){e, r};
+        }
     return 0;
+}
+
+/* All at home. */
+static void stay(struct places *next, const struct places *now)
+{
+    places_copy(next, now);
+    next->replicas = 0;
+    memset(next->share, 0, next->experts * sizeof(*next->share));
 }
 
 int places_decide(const struct balance_config *c, const double *rows,
@@ -141,8 +164,7 @@ int places_decide(const struct balance_config *c, const double *rows,
     const bool moves = c->how == BALANCE_MIGRATE || c->how == BALANCE_BOTH;
     const bool copies = c->how == BALANCE_REPLICAS || c->how == BALANCE_BOTH;
 
-    places_copy(next, now);
-    next->replicas = 0;
+    stay(next, now);
     for (size_t e = 0; e < now->experts; e++) {
         next->load[e] = 0;
         for (size_t r = 0; r < now->ranks; r++)
@@ -154,4 +176,25 @@ int places_decide(const struct balance_config *c, const double *rows,
     if (copies && shunt_balance_imbalance(next->on_rank, now->ranks) > c->above)
         return replicate(c, rows, mean, next);
     return 0;
+}
+
+int places_decide_batch(const struct balance_config *c, const int64_t *rows,
+                        const int *node, const struct places *now,
+                        struct places *next)
+{
+    const size_t E = now->experts, R = now->ranks;
+
+    stay(next, now);
+    for (size_t e = 0; e < E; e++) {
+        for (size_t r = 0; r < R; r++)
+            next->share[e] += rows[r * E + e];
+        next->load[e] = (double)next->share[e];
+    }
+    add_ranks(next);
+    if (shunt_balance_imbalance(next->on_rank, R) <= c->above)
+        return 0;
+    return check(shunt_balance_batch(rows, (int)R, (int)E, next->home, node,
+                                     (int)c->slots, c->leaf_rows, next->replica,
+                                     next->share, &next->replicas, NULL),
+                 "copies for a micro-batch");
 }

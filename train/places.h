@@ -15,20 +15,23 @@
 
 enum balance_how {
     BALANCE_OFF,
-    BALANCE_REPLICAS, /* hot experts have copies on all ranks */
-    BALANCE_MIGRATE,  /* experts move, each has one place */
-    BALANCE_BOTH,     /* first the one, then the other, for what is left */
+    BALANCE_REPLICAS,   /* hot experts have copies on all ranks */
+    BALANCE_MIGRATE,    /* experts move, each has one place */
+    BALANCE_BOTH,       /* first the one, then the other, for what is left */
+    BALANCE_MICROBATCH, /* each routing has copies of its own */
 };
 
 struct balance_config {
     enum balance_how how;
-    size_t every; /* steps from one decision to the next */
-    size_t slots; /* copies in a layer that a rank has at most */
-    double theta; /* of what was predicted before; the rest is what came */
-    double gain;  /* by which the coefficient of variation falls, to move */
-    double hot;   /* by which the fullest rank's rows fall, in means of all
+    size_t every;     /* steps from one decision to the next */
+    size_t slots;     /* copies in a layer that a rank has at most */
+    double theta;     /* of what was predicted before; the rest is what came */
+    double gain;      /* by which the coefficient of variation falls, to move */
+    double hot;       /* by which the fullest rank's rows fall, in means of all
                      ranks, for a copy on each */
-    double above; /* fullest rank over the mean, at most: then there are no
+    size_t leaf_rows; /* rows of a leaf of gradients; 0: they are summed at
+                         once, and copies change their bits */
+    double above;     /* fullest rank over the mean, at most: then there are no
                      copies */
 };
 
@@ -37,6 +40,8 @@ struct places {
     int32_t *home;                     /* (experts) */
     struct shunt_moe_replica *replica; /* (ranks * slots) */
     size_t replicas;
+    int64_t *share; /* (experts + replicas) of an expert's rows those at home,
+                       and of each other copy: shunt_moe_set_shares() */
     double *load, *on_rank; /* (experts), (ranks) scratch */
     int32_t *hot;           /* (experts) scratch */
 };
@@ -59,5 +64,11 @@ bool places_has_copy(const struct places *p, size_t expert, int rank);
  * 0, or -1 with train_error_text(). */
 int places_decide(const struct balance_config *c, const double *rows,
                   const struct places *now, struct places *next);
+/* Copies for one routing, whose rows are known; homes stay.
+ * rows  (ranks, experts)
+ * node  (ranks) */
+int places_decide_batch(const struct balance_config *c, const int64_t *rows,
+                        const int *node, const struct places *now,
+                        struct places *next);
 
 #endif

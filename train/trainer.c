@@ -66,7 +66,8 @@ static int allocate(struct trainer *t)
                       M * t->local_experts * t->model.layout.expert_size, 1, 1,
                       t->model.layout.expert_size) ||
         balance_create(&t->balance, &t->o->balance, t->groups.experts,
-                       t->exchange, &t->expert, M, c->experts))
+                       t->exchange, &t->expert, c, M * t->o->micro_batches) ||
+        leaves_create(&t->leaves, t->exchange, &t->balance, M, c->experts))
         return -1;
     t->norm_counts = zeroed(ranks, sizeof(*t->norm_counts), &bad);
     if (bad)
@@ -145,6 +146,7 @@ int trainer_create(struct trainer *t, const struct options *o,
         .fp8 = o->fp8,
         .overlap = o->overlap,
         .apart = o->balance.how != BALANCE_OFF,
+        .leaf_rows = o->balance.leaf_rows,
         .capacity_factor = o->capacity_factor,
         .drop_by_weight = o->drop_by_weight,
         .tree_ranks = (int)o->shares,
@@ -192,6 +194,8 @@ int trainer_create(struct trainer *t, const struct options *o,
     t->model.first_expert = first;
     t->model.local_experts = t->local_experts;
     t->model.slot = t->balance.slot;
+    t->model.gradients = o->balance.leaf_rows ? leaves_gradients : NULL;
+    t->model.gradients_arg = &t->leaves;
     t->model.router_bias = o->model.bias_rate > 0 ? t->router_bias : NULL;
     t->model.draw.seed = o->seed;
     t->model.draw.workload = o->workload;
@@ -209,6 +213,7 @@ void trainer_destroy(struct trainer *t)
     exchange_destroy(t->exchange);
     shunti_gemm_destroy(t->gemm);
     balance_destroy(&t->balance);
+    leaves_destroy(&t->leaves);
     params_destroy(&t->dense);
     params_destroy(&t->shard);
     params_destroy(&t->expert);

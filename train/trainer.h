@@ -26,6 +26,7 @@
 #include "train/data.h"
 #include "train/exchange.h"
 #include "train/groups.h"
+#include "train/leaves.h"
 #include "train/metrics.h"
 #include "train/model.h"
 #include "train/options.h"
@@ -54,6 +55,7 @@ struct trainer {
     struct params
         expert; /* (M, local experts, expert_size), of groups.copies */
     struct balance balance; /* where experts are */
+    struct leaves leaves;   /* sums of their gradients */
     float *router_bias;     /* (M, E) */
 
     uint8_t *bytes, *targets; /* (B, T) */

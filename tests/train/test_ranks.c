@@ -37,6 +37,10 @@ CASE(checkpoint_that_does_not_fit, 1, 4)
     }
 
 BALANCE_CASE(migrated_as_off, 1, 2, 3, 4)
+BALANCE_CASE(replicated_as_off, 4)
+BALANCE_CASE(both_as_off, 2, 3)
+BALANCE_CASE(by_batch_as_off, 4)
+BALANCE_CASE(micro_batches_as_off, 4)
 BALANCE_CASE(checkpoint_goes_on, 2, 4)
 
 #define TENSOR_CASE(name, ...)                                        \
@@ -93,6 +97,18 @@ Test(train_ranks, two_nodes, .timeout = 240)
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         harness_check(&(struct harness_job){.program = "rank_train",
+                                            .args = {names[i]},
+                                            .env = {"SHUNT_TEST_NODES=0,0,1,1"},
+                                            .ranks = 4});
+}
+
+Test(balance, two_nodes, .timeout = 240)
+{
+    static const char *const names[] = {"bytes_of_a_refresh", "both_as_off",
+                                        "by_batch_as_off"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        harness_check(&(struct harness_job){.program = "rank_balance",
                                             .args = {names[i]},
                                             .env = {"SHUNT_TEST_NODES=0,0,1,1"},
                                             .ranks = 4});

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+/* See leaves.h. */
+#include "train/leaves.h"
+
+#include "kernels/elementwise.h"
+#include "train/error.h"
+#include "train/exchange_shunt.h"
+#include "train/gradients.h"
+
+#include <shunt/moe_gradients.h>
+#include <shunt/shunt.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+int leaves_create(struct leaves *x, struct exchange *exchange,
+                  struct balance *balance, size_t layers, size_t experts)
+{
+    *x = (struct leaves){
+        .exchange = exchange,
+        .balance = balance,
+        .layers = layers,
+        .memory = calloc(layers ? layers : 1, sizeof(*x->memory)),
+        .room = calloc(layers ? layers : 1, sizeof(*x->room)),
+        .sums = calloc(experts, sizeof(*x->sums)),
+    };
+    return x->memory && x->room && x->sums ? 0 : train_error("out of memory");
+}
+
+void leaves_destroy(struct leaves *x)
+{
+    for (size_t l = 0; x->memory && l < x->layers; l++)
+        free(x->memory[l]);
+    free(x->memory);
+    free(x->room);
+    free(x->sums);
+    memset(x, 0, sizeof(*x));
+}
+
+/* Is all of an expert's sum made at its home? */
+static bool is_whole(const struct leaves *x, size_t routing,
+                     const struct shunt_moe_rows *rows, size_t e)
+{
+    return rows->range[e].count == rows->range[e].all &&
+           balance_is_home(x->balance, routing, rows->expert[e]);
+}
+
+/* Memory for all sums that stay, and for those that an expert's need meanwhile. */
+static int reserve(struct leaves *x, size_t routing,
+                   const struct shunt_moe_rows *rows, size_t n)
+{
+    const size_t layer = routing % x->layers;
+    size_t used = 0, most = 0;
+
+    for (size_t e = 0; e < (size_t)rows->local_experts; e++) {
+        const struct shunt_moe_range *range = &rows->range[e];
+        const size_t room = used + shunt_moe_tree_room(range, rows->leaf_rows);
+
+        most = room > most ? room : most;
+        if (!is_whole(x, routing, rows, e))
+            used += shunt_moe_tree_sums(range, rows->leaf_rows);
+    }
+    if (most <= x->room[layer])
+        return 0;
+    free(x->memory[layer]);
+    x->memory[layer] = malloc(most * n * sizeof(float));
+    x->room[layer] = x->memory[layer] ? most : 0;
+    return x->memory[layer]
+               ? 0
+               : train_error("out of memory for %zu sums of gradients of "
+                             "experts: take more --leaf-rows",
+                             most);
+}
+
+/* The sums of an expert's leaves, in `memory`; how many there are. */
+static int add_leaves(struct model *m, const struct expert_rows *r, size_t e,
+                      const struct shunt_moe_rows *rows, float *memory,
+                      size_t *sums)
+{
+    const size_t n = m->layout.expert_size;
+    struct shunt_moe_tree tree;
+    struct shunt_moe_leaf leaf;
+
+    *sums = 0;
+    if (!rows->range[e].count)
+        return 0;
+    if (shunt_moe_tree_begin(&tree, &rows->range[e], rows->leaf_rows, memory,
+                             n))
+        return train_error("gradients of experts: %s", shunt_last_error(NULL));
+    while (shunt_moe_tree_next(&tree, &leaf)) {
+        memset(leaf.gradient, 0, n * sizeof(float));
+        gradients_add(m, r, r->at.offset[e] + leaf.row, leaf.rows,
+                      leaf.gradient);
+    }
+    *sums = tree.sums;
+    return 0;
+}
+
+int leaves_gradients(void *arg, struct model *m, struct micro_batch *b,
+                     size_t l)
+{
+    struct leaves *x = arg;
+    const struct expert_rows *r = &b->experts[l];
+    const size_t routing = model_routing(m, b, l), n = m->layout.expert_size;
+    const size_t layer = model_moe_index(&m->c, l);
+    struct shunt_moe_rows rows;
+    size_t used = 0, sums;
+
+    shunt_moe_plan_rows(exchange_shunt_plan(x->exchange, routing), &rows,
+                        sizeof(rows));
+    /* Sums of micro-batches are added in their order. */
+    if (balance_sums_are_home(x->balance, layer) ||
+        reserve(x, routing, &rows, n))
+        return -1;
+    for (size_t e = 0; e < r->at.experts; e++) {
+        float *at = x->memory[layer] ? x->memory[layer] + used * n : NULL;
+
+        if (add_leaves(m, r, e, &rows, at, &sums))
+            return -1;
+        const bool whole = is_whole(x, routing, &rows, e);
+        x->sums[e] = sums && !whole ? at : NULL;
+        if (sums && whole)
+            shunti_elementwise()->add(n, at,
+                                      gradient_of(m, b, l, r->at.expert[e]));
+        else
+            used += sums;
+    }
+    return balance_bring_sums(x->balance, routing, x->sums);
+}
