@@ -207,8 +207,19 @@ int balance_create(struct balance *b, const struct balance_config *c,
     return 0;
 }
 
+/* What is under way after an error: in memory that is about to go. */
+static void abandon(struct shunt_request **requests, size_t count)
+{
+    for (size_t i = 0; requests && i < count; i++)
+        if (requests[i] && shunt_wait(&requests[i]))
+            continue; /* the error is known */
+}
+
 void balance_destroy(struct balance *b)
 {
+    abandon(b->moving, b->layers);
+    abandon(b->refreshing, b->routings);
+    abandon(b->reducing, b->layers);
     for (size_t r = 0; b->now && r < rows_of_places(b); r++)
         places_destroy(&b->now[r]);
     places_destroy(&b->next);

@@ -272,10 +272,13 @@ static void destroy(struct exchange *x)
     free(s);
 }
 
-void exchange_shunt_hook(struct exchange *exchange,
-                         const struct exchange_hooks *hooks)
+struct exchange_hooks exchange_shunt_hook(struct exchange *exchange,
+                                          const struct exchange_hooks *hooks)
 {
+    const struct exchange_hooks before = self(exchange)->hooks;
+
     self(exchange)->hooks = *hooks;
+    return before;
 }
 
 struct shunt_moe *exchange_shunt_moe(const struct exchange *exchange, size_t l)

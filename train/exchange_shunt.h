@@ -27,8 +27,9 @@ struct exchange_hooks {
     int (*arrived)(void *arg, size_t routing, enum exchange_call call);
     void *arg;
 };
-void exchange_shunt_hook(struct exchange *exchange,
-                         const struct exchange_hooks *hooks);
+/* Returns those before. */
+struct exchange_hooks exchange_shunt_hook(struct exchange *exchange,
+                                          const struct exchange_hooks *hooks);
 /* That of the l-th layer with experts, which no other has if they are apart. */
 struct shunt_moe *exchange_shunt_moe(const struct exchange *exchange, size_t l);
 /* That of a routing, until its release. */

@@ -6,7 +6,9 @@
 #include "tests/train/pair.h"
 
 #include "train/checkpoint.h"
+#include "train/exchange_shunt.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +262,133 @@ static int checkpoint_goes_on(const struct rank *self)
     return 0;
 }
 
+/* --- kills ------------------------------------------------------------------------ */
+
+enum { KILL_STEPS = 12, KILL_SAVED = 4 };
+
+/* A rank kills itself when for the n-th time a routing is planned, or its rows have
+ * arrived, while `what` is under way there. */
+struct kill {
+    const char *what; /* move, refresh or reduce */
+    int rank, n;
+    const char *folder;
+    struct balance *balance; /* whose hooks these stand in front of */
+    struct exchange_hooks hooks;
+};
+
+static void maybe_die(struct kill *k, size_t routing)
+{
+    const struct balance *b = k->balance;
+    const bool here = strcmp(k->what, "move") == 0
+                          ? b->moving[routing % b->layers] != NULL
+                      : strcmp(k->what, "reduce") == 0
+                          ? b->reducing[routing % b->layers] != NULL
+                          : b->refreshing[routing] != NULL;
+
+    if (here && b->team->rank == k->rank && k->n-- == 0)
+        raise(SIGKILL);
+}
+
+static int kill_planned(void *arg, size_t routing,
+                        const struct shunt_moe_plan *plan)
+{
+    struct kill *k = arg;
+
+    maybe_die(k, routing);
+    return k->hooks.planned(k->hooks.arg, routing, plan);
+}
+
+static int kill_arrived(void *arg, size_t routing, enum exchange_call call)
+{
+    struct kill *k = arg;
+
+    maybe_die(k, routing);
+    return k->hooks.arrived(k->hooks.arg, routing, call);
+}
+
+static int read_kill(const struct rank *self, struct kill *k)
+{
+    CHECK(self->argc == 4, "WHAT RANK N FOLDER are not given");
+    *k = (struct kill){.what = self->argv[0],
+                       .rank = atoi(self->argv[1]),
+                       .n = atoi(self->argv[2]),
+                       .folder = self->argv[3]};
+    return 0;
+}
+
+static struct options to_kill(const struct kill *k)
+{
+    const bool move = strcmp(k->what, "move") == 0;
+    struct options o = balanced(move ? BALANCE_MIGRATE : BALANCE_BOTH);
+
+    o.balance.every = 1;
+    o.balance.theta = 0;
+    o.balance.gain = 0.001;
+    o.balance.leaf_rows = 4;
+    o.checkpoint = k->folder;
+    return o;
+}
+
+/* A checkpoint, and some steps later a rank is killed: every other one says so. */
+static int killed(const struct rank *self)
+{
+    struct checkpoint_info info = {KILL_SAVED, KILL_STEPS, 77, 0};
+    struct step_metrics m;
+    struct kill k;
+    struct pair p;
+    char name[32];
+    int st = 0;
+
+    CHECK_RUN(read_kill(self, &k));
+    const struct options o = to_kill(&k);
+    CHECK_RUN(pair_begin(self, &p, &o));
+    for (size_t step = 1; step <= KILL_SAVED; step++)
+        CHECK_TRAIN(trainer_step(&p.many, step, KILL_STEPS, false, &m));
+    CHECK_TRAIN(trainer_save(&p.many, &info));
+    k.balance = &p.many.balance;
+    k.hooks = exchange_shunt_hook(
+        p.many.exchange,
+        &(struct exchange_hooks){NULL, kill_planned, kill_arrived, &k});
+    for (size_t step = KILL_SAVED + 1; !st && step <= KILL_STEPS; step++)
+        st = trainer_step(&p.many, step, KILL_STEPS, false, &m);
+    snprintf(name, sizeof(name), "rank %d is lost", k.rank);
+    CHECK(st == -1, "no %s was under way so often", k.what);
+    CHECK(strstr(train_error_text(), name), "%s", train_error_text());
+    pair_end(&p);
+    return 0;
+}
+
+/* Goes on after that, with the bits of a run that was never interrupted. */
+static int goes_on_after(const struct rank *self)
+{
+    struct checkpoint_info found;
+    struct checkpoint *c;
+    struct step_metrics m, a;
+    struct kill k;
+    struct pair p;
+
+    CHECK_RUN(read_kill(self, &k));
+    const struct options o = to_kill(&k);
+    CHECK_RUN(pair_begin(self, &p, &o));
+    CHECK(checkpoint_open(&p.all, k.folder, &c, &found) == 1, "%s",
+          train_error_text());
+    CHECK(found.step == KILL_SAVED, "of step %zu", found.step);
+    CHECK_TRAIN(trainer_load(&p.many, c));
+    checkpoint_close(c);
+    for (size_t step = 1; step <= KILL_STEPS; step++) {
+        CHECK_TRAIN(trainer_step(&p.alone, step, KILL_STEPS, false, &a));
+        if (step <= KILL_SAVED)
+            continue;
+        CHECK_TRAIN(trainer_step(&p.many, step, KILL_STEPS, false, &m));
+        CHECK(m.loss == a.loss && m.grad_norm == a.grad_norm,
+              "step %zu: %.17g, uninterrupted %.17g", step, m.loss, a.loss);
+        CHECK_TRAIN(balance_settle(&p.many.balance));
+        CHECK_RUN(pair_compare(&p, "after a kill"));
+    }
+    pair_end(&p);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {.name = "migrated_as_off", .run = migrated_as_off},
     {.name = "replicated_as_off", .run = replicated_as_off},
@@ -268,6 +397,12 @@ static const struct rank_case cases[] = {
     {.name = "micro_batches_as_off", .run = micro_batches_as_off},
     {.name = "bytes_of_a_refresh", .run = bytes_of_a_refresh},
     {.name = "checkpoint_goes_on", .run = checkpoint_goes_on},
+    {.name = "killed",
+     .run = killed,
+     .breaks_comm = true,
+     .no_threads = true,
+     .min_ranks = 2},
+    {.name = "goes_on_after", .run = goes_on_after, .no_threads = true},
     {.name = NULL},
 };
 

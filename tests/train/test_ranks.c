@@ -5,6 +5,8 @@
 
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #define CASE(name, ...)                                               \
     Test(train_ranks, name, .timeout = 240)                           \
@@ -112,6 +114,35 @@ Test(balance, two_nodes, .timeout = 240)
                                             .args = {names[i]},
                                             .env = {"SHUNT_TEST_NODES=0,0,1,1"},
                                             .ranks = 4});
+}
+
+/* A rank is killed while experts move, weights go to copies, or gradients come from
+ * them. tests/train/kills does it as often as one likes. */
+Test(balance, kills, .timeout = 240)
+{
+    static const char *const kills[][3] = {
+        {"move", "2", "1"}, {"refresh", "0", "5"}, {"reduce", "3", "2"}};
+
+    for (size_t i = 0; i < sizeof(kills) / sizeof(kills[0]); i++) {
+        const char *const *k = kills[i];
+        char folder[] = "/tmp/shunt-kills-XXXXXX", command[64];
+
+        cr_assert(mkdtemp(folder));
+        struct harness_job job = {.program = "rank_balance",
+                                  .args = {"killed", k[0], k[1], k[2], folder},
+                                  .ranks = 4};
+        struct harness *h = harness_start(&job);
+        harness_wait(h);
+        for (int r = 0; r < 4; r++)
+            cr_assert(r == atoi(k[1]) ? harness_rank(h, r)->signal == SIGKILL
+                                      : harness_rank(h, r)->exit_code == 0,
+                      "%s", harness_story(h));
+        harness_finish(h);
+        job.args[0] = "goes_on_after";
+        harness_check(&job);
+        snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+        cr_assert_eq(system(command), 0);
+    }
 }
 
 /* Groups on a node each. */
