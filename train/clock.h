@@ -7,6 +7,7 @@
 
 #include <shunt/trace.h>
 
+#include <errno.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -22,6 +23,16 @@ static inline double clock_of(clockid_t clock)
 static inline double clock_now(void)
 {
     return clock_of(CLOCK_MONOTONIC);
+}
+
+/* Returns at that time on the clock, without using the CPU. */
+static inline void clock_sleep_until(double time)
+{
+    const struct timespec t = {(time_t)time,
+                               (long)((time - (double)(time_t)time) * 1e9)};
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+        ;
 }
 
 /* Seconds on the clock, and of CPU time of this thread: a reading of both, or a

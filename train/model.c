@@ -217,6 +217,14 @@ static float *input_after(const struct model *m, const struct micro_batch *b,
     return l + 1 < m->c.layers ? b->rows.act[l + 1].x1 : b->rows.x_out;
 }
 
+/* Experts may be asked to take some time, since `began`. */
+static void take_time(const struct model *m, const struct expert_rows *r,
+                      const struct spent *began)
+{
+    if (m->row_s > 0)
+        clock_sleep_until(began->time + m->row_s * (double)r->at.total);
+}
+
 /* The experts, and their results on the way home */
 static int compute_experts(struct model *m, struct micro_batch *b, size_t l)
 {
@@ -245,6 +253,7 @@ static int compute_experts(struct model *m, struct micro_batch *b, size_t l)
         };
     }
     feed_forward_grouped(m->gemm, r->at.experts, D, F, m->experts, m->items);
+    take_time(m, r, &t);
     clock_add(&m->times.experts, &t);
 
     if (x->combine_start(m->exchange, model_routing(m, b, l), b->rows.dtmp))
@@ -454,6 +463,7 @@ static int compute_experts_backward(struct model *m, struct micro_batch *b,
                               w + m->layout.gate_up, SHUNTI_GEMM_SET,
                               r->at.drows + row * D);
     }
+    take_time(m, r, &t);
     clock_add(&m->times.experts, &t);
     if (x->dispatch_backward_start(m->exchange, model_routing(m, b, l),
                                    b->rows.dh))
@@ -463,6 +473,7 @@ static int compute_experts_backward(struct model *m, struct micro_batch *b,
         return -1;
     if (!m->gradients)
         gradients_at_once(m, b, l);
+    take_time(m, r, &t);
     clock_add(&m->times.experts, &t);
     return 0;
 }

@@ -98,6 +98,7 @@ struct model {
     int (*complete)(void *arg, size_t first, size_t last);
     void *complete_arg;
     void *complete_shard_arg;
+    double row_s;         /* that experts take for a row, at least */
     size_t first_expert;  /* id of this rank's first expert, */
     size_t local_experts; /* others follow it, */
     const int32_t *slot;  /* or (routings, E): an expert is the slot-th of all

@@ -275,12 +275,20 @@ static const struct cli_row rows[] = {
      "to see what uneven loads cost, in training choose experts not by the "
      "router but as W0 (balanced), W1 (hot experts), W2 (a hot rank), W3 (hot "
      "experts, spread), W4 (uneven sources), W5 (experts without rows), W6 (a "
-     "hot rank that moves) or W7 (bursts)",
+     "hot rank that moves), W7 (bursts) or zipf (by number)",
      AT(workload),
      CLI_NAMES({"off", WORKLOAD_NONE}, {"W0", WORKLOAD_W0}, {"W1", WORKLOAD_W1},
                {"W2", WORKLOAD_W2}, {"W3", WORKLOAD_W3}, {"W4", WORKLOAD_W4},
-               {"W5", WORKLOAD_W5}, {"W6", WORKLOAD_W6}, {"W7", WORKLOAD_W7}),
+               {"W5", WORKLOAD_W5}, {"W6", WORKLOAD_W6}, {"W7", WORKLOAD_W7},
+               {"zipf", WORKLOAD_ZIPF}),
      .mark = SETTING},
+
+    {"row-time", 0, "US", CLI_REAL,
+     "experts take US microseconds a row, forward, and twice that backward, if "
+     "computing takes less: by sleeping, so that ranks that share a core are "
+     "as "
+     "fast as if each had one; 0: what computing takes",
+     AT(row_us)},
 
     {.kind = CLI_HEADING, .help = "Output"},
     {"checkpoint", 0, "FOLDER", CLI_TEXT,
@@ -357,15 +365,7 @@ static const struct options defaults = {
     .accumulate = 1,
     .tp = 1,
     .expert_copies = 1,
-    .balance =
-        {
-            .every = 10,
-            .slots = 2,
-            .theta = 0.9,
-            .gain = 0.08,
-            .hot = 0.02,
-            .above = 1.05,
-        },
+    .balance = BALANCE_DEFAULTS,
     .checkpoint_every = 100,
     .overlap = true,
     .eval_bytes = 32768,
@@ -530,22 +530,29 @@ const char *options_gemm(const struct options *o)
     return o->gemm ? cli_name_of(gemm_names, o->gemm) : NULL;
 }
 
+static const char *chosen(const char *option, int value)
+{
+    return cli_name_of(cli_row_of(&program, option)->names, value);
+}
+
 const char *options_balance_over(const struct options *o)
 {
-    return cli_name_of(cli_row_of(&program, "balance-over")->names,
-                       (int)o->balance_over);
+    return chosen("balance-over", (int)o->balance_over);
 }
 
 const char *options_gate(const struct options *o)
 {
-    return cli_name_of(cli_row_of(&program, "gate")->names,
-                       (int)o->model.gate.kind);
+    return chosen("gate", (int)o->model.gate.kind);
 }
 
 const char *options_balance(const struct options *o)
 {
-    return cli_name_of(cli_row_of(&program, "balance")->names,
-                       (int)o->balance.how);
+    return chosen("balance", (int)o->balance.how);
+}
+
+const char *options_workload(const struct options *o)
+{
+    return chosen("workload", (int)o->workload);
 }
 
 void options_free(struct options *o)

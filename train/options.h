@@ -39,6 +39,7 @@ struct options {
     size_t expert_copies; /* ranks that have the same experts */
     size_t micro_batches; /* the batch is cut into these first; 0: as pays */
     enum workload_kind workload;    /* in place of the routers' choices */
+    double row_us;                  /* that experts take for a row, at least */
     enum balance_over balance_over; /* what the balancing loss is of */
     struct balance_config balance;  /* of the rows of ranks */
 
@@ -105,8 +106,9 @@ enum options_adopted options_adopt(struct options *o, const struct setting *s,
 /* What the balancing loss is of, in words, and the gate. */
 const char *options_balance_over(const struct options *o);
 const char *options_gate(const struct options *o);
-/* --balance */
+/* --balance, --workload */
 const char *options_balance(const struct options *o);
+const char *options_workload(const struct options *o);
 
 /* The name of the matrix products that were asked for; NULL: the best. */
 const char *options_gemm(const struct options *o);

@@ -35,6 +35,12 @@ struct balance_config {
                      copies */
 };
 
+#define BALANCE_DEFAULTS                                                  \
+    {                                                                     \
+        .every = 10, .slots = 2, .theta = 0.9, .gain = 0.08, .hot = 0.02, \
+        .above = 1.05                                                     \
+    }
+
 struct places {
     size_t ranks, experts;
     int32_t *home;                     /* (experts) */

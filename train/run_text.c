@@ -129,8 +129,12 @@ void run_introduce(struct run *run)
                  run->team.size == 1 ? "" : "s", micro);
     if (o->workload)
         progress_say(&run->progress,
-                     "workload    W%d: experts are not chosen by the router",
-                     (int)o->workload - (int)WORKLOAD_W0);
+                     "workload    %s: experts are not chosen by the router",
+                     options_workload(o));
+    if (o->row_us > 0)
+        progress_say(&run->progress,
+                     "experts     take %g us a row, and twice that backward",
+                     o->row_us);
     shunti_gemm_describe(t->gemm, products, sizeof(products));
     progress_say(&run->progress, "computing   products by %s, kernels for %s",
                  products, shunti_isa_name(shunti_isa()));

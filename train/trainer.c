@@ -197,6 +197,7 @@ int trainer_create(struct trainer *t, const struct options *o,
     t->model.gradients = o->balance.leaf_rows ? leaves_gradients : NULL;
     t->model.gradients_arg = &t->leaves;
     t->model.router_bias = o->model.bias_rate > 0 ? t->router_bias : NULL;
+    t->model.row_s = 1e-6 * o->row_us;
     t->model.draw.seed = o->seed;
     t->model.draw.workload = o->workload;
     t->model.draw.tokens = o->batch * o->model.seq;

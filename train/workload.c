@@ -58,6 +58,28 @@ static void choose_in_turn(size_t token, size_t E, size_t K, int32_t *choice)
         choice[j] = (int32_t)((token * K + j) % E);
 }
 
+static void choose_zipf(const struct workload *w, size_t token, size_t E,
+                        size_t K, int32_t *choice)
+{
+    double all = 0;
+
+    for (size_t e = 0; e < E; e++)
+        all += 1 / (double)(e + 1);
+    for (size_t j = 0; j < K; j++) {
+        double left = random_uniform(w->key, token * K + j) * all;
+        int32_t last = -1;
+
+        for (size_t e = 0; e < E && left >= 0; e++) {
+            if (is_taken(choice, j, e))
+                continue;
+            last = (int32_t)e;
+            left -= 1 / (double)(e + 1);
+        }
+        choice[j] = last;
+        all -= 1 / (double)(last + 1);
+    }
+}
+
 void workload_choose(const struct workload *w, size_t token, size_t E, size_t K,
                      int32_t *choice)
 {
@@ -81,6 +103,9 @@ void workload_choose(const struct workload *w, size_t token, size_t E, size_t K,
         break;
     case WORKLOAD_W3:
         choose_hot(w, token, 0.5, &spread, &all, K, choice);
+        break;
+    case WORKLOAD_ZIPF:
+        choose_zipf(w, token, E, K, choice);
         break;
     case WORKLOAD_W4:
         choose_hot(w, token, 0, &first, &all, K, choice);

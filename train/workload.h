@@ -15,6 +15,9 @@
  *     W5  experts without rows: the last two blocks, and expert 0
  *     W6  as W2, but the hot block is the next one at each step
  *     W7  bursts: as W0, but at each eighth step nine of ten go to the first block
+ *     zipf  each choice is expert e with a probability in proportion to 1 / (e + 1)
+ *           (Zipf's law of exponent 1, by number), of those not chosen yet; this is
+ *           none of theirs
  *
  * All but W0 and W7 are random beside that. A token's experts are a function of
  * (seed, step, layer, place in the batch): the same on any number of ranks.
@@ -35,6 +38,7 @@ enum workload_kind {
     WORKLOAD_W5,
     WORKLOAD_W6,
     WORKLOAD_W7,
+    WORKLOAD_ZIPF,
 };
 
 struct workload {

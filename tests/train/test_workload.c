@@ -75,6 +75,18 @@ Test(workload, loads)
     cr_assert_eq(part(rows, E - 2 * BLOCK, 1, 2 * BLOCK), 0);
 }
 
+/* One choice of each token; and all differ where there are several. */
+Test(workload, zipf_by_number)
+{
+    double rows[E], all = 0;
+
+    for (size_t e = 0; e < E; e++)
+        all += 1.0 / (double)(e + 1);
+    count(WORKLOAD_ZIPF, 1, 1, 0, TOKENS, rows);
+    for (size_t e = 0; e < E; e++)
+        near(part(rows, e, 1, 1), 1 / (double)(e + 1) / all);
+}
+
 Test(workload, sources_are_uneven)
 {
     double rows[E], first = 0, last = 0;
@@ -108,7 +120,7 @@ Test(workload, choices_differ)
     static const size_t topk[] = {2, 8, 40, E};
     double rows[E];
 
-    for (int kind = WORKLOAD_W0; kind <= WORKLOAD_W7; kind++)
+    for (int kind = WORKLOAD_W0; kind <= WORKLOAD_ZIPF; kind++)
         for (size_t i = 0; i < 4; i++)
             count((enum workload_kind)kind, 8, topk[i], 100, 50, rows);
 }
@@ -116,7 +128,7 @@ Test(workload, choices_differ)
 /* And with as few experts as there can be. */
 Test(workload, of_few_experts)
 {
-    for (int kind = WORKLOAD_W0; kind <= WORKLOAD_W7; kind++)
+    for (int kind = WORKLOAD_W0; kind <= WORKLOAD_ZIPF; kind++)
         for (size_t few = 1; few < 20; few++)
             for (size_t t = 0; t < 40; t++) {
                 const struct workload w = {(enum workload_kind)kind, 5, t, 40};
