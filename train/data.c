@@ -3,7 +3,7 @@
 #include "train/data.h"
 
 #include "train/error.h"
-#include "train/random.h"
+#include "workload/random.h"
 
 #include <dirent.h>
 #include <errno.h>

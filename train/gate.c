@@ -3,7 +3,7 @@
 #include "train/gate.h"
 
 #include "train/error.h"
-#include "train/random.h"
+#include "workload/random.h"
 
 #include <stdio.h>
 

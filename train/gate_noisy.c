@@ -17,7 +17,7 @@
  */
 #include "train/gate.h"
 
-#include "train/random.h"
+#include "workload/random.h"
 
 #include <math.h>
 

@@ -6,7 +6,7 @@
 #include "train/sample.h"
 
 #include "train/error.h"
-#include "train/random.h"
+#include "workload/random.h"
 
 #include <math.h>
 #include <stdio.h>

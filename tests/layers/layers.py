@@ -26,7 +26,8 @@ BELOW = {
     "bindings": ["src/env.h"],
     "cli": ["src/distance.h"],
     "schedule": [],
-    "train": ["kernels", "cli"],
+    "workload": [],
+    "train": ["kernels", "cli", "workload"],
 }
 # Of bindings/ there are only variables in libshunt.
 CALLS = ["kernels", "src", "collectives", "moe", "fused", "balance", "bindings"]

@@ -3,8 +3,8 @@
  * Random numbers that are a function of (seed, name, index): no state, hence
  * the same on any number of ranks, and nothing to save in a checkpoint.
  */
-#ifndef TRAIN_RANDOM_H
-#define TRAIN_RANDOM_H
+#ifndef WORKLOAD_RANDOM_H
+#define WORKLOAD_RANDOM_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Synthetic workloads have the loads that workload.h says. */
-#include "train/gate.h"
-#include "train/workload.h"
+#include "workload/random.h"
+#include "workload/workload.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -14,7 +14,8 @@ enum { TOKENS = 8192, E = 64, BLOCK = E / 8 };
 static void count(enum workload_kind kind, size_t step, size_t K, size_t first,
                   size_t tokens, double rows[E])
 {
-    const struct workload w = {kind, gate_key(3, step, 1), step, TOKENS};
+    const struct workload w = {
+        kind, random_bits(random_key(3, "workload"), step), step, TOKENS};
     int32_t choice[E];
 
     memset(rows, 0, E * sizeof(*rows));

@@ -22,8 +22,8 @@
  * All but W0 and W7 are random beside that. A token's experts are a function of
  * (seed, step, layer, place in the batch): the same on any number of ranks.
  */
-#ifndef TRAIN_WORKLOAD_H
-#define TRAIN_WORKLOAD_H
+#ifndef WORKLOAD_WORKLOAD_H
+#define WORKLOAD_WORKLOAD_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -43,7 +43,7 @@ enum workload_kind {
 
 struct workload {
     enum workload_kind kind;
-    uint64_t key; /* gate_key() */
+    uint64_t key; /* of (seed, step, layer) */
     size_t step;
     size_t tokens; /* of the batch */
 };

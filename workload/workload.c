@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* See workload.h. A choice is drawn from a set of experts, and if it is taken,
  * it is the next one of the set that is not, or of all. */
-#include "train/workload.h"
+#include "workload/workload.h"
 
-#include "train/random.h"
+#include "workload/random.h"
 
 #include <stdbool.h>
 
