@@ -44,6 +44,13 @@ struct shunti_elementwise {
     /* p (n): softmax of scale * p, in place.
      * Returns log(sum(exp(scale * p))). */
     float (*softmax)(size_t n, float scale, float *p);
+    /* The same, which also gives what it takes to make p again: the greatest
+     * scale * p, and 1 / sum(exp(scale * p - greatest)). */
+    void (*softmax_keep)(size_t n, float scale, float *p, float kept[2]);
+    /* p (n) again with its bits, in place: exp(scale * p - kept[0]) * kept[1],
+     * and with it softmax_backward(). */
+    void (*softmax_again)(size_t n, float scale, const float kept[2], float *p,
+                          float *dp);
     /* dp (n): gradient of the above, in place, from p and d(loss)/dp. */
     void (*softmax_backward)(size_t n, float scale, const float *p, float *dp);
 

@@ -194,7 +194,8 @@ static void rmsnorm_backward(size_t rows, size_t n, const float *restrict x,
 
 /* -- softmax --------------------------------------------------------------- */
 
-static float softmax(size_t n, float scale, float *p)
+/* Returns the sum of what p was before it was divided. */
+INLINE float softmax_of(size_t n, float scale, float *p, float kept[2])
 {
     float s[LANES], top = p[0] * scale;
     lanes sum = {0}, most = sum + top;
@@ -223,7 +224,21 @@ static float softmax(size_t n, float scale, float *p)
     float inv = 1.0f / total;
     for (i = 0; i < n; i++)
         p[i] *= inv;
-    return top + logf(total);
+    kept[0] = top;
+    kept[1] = inv;
+    return total;
+}
+
+static float softmax(size_t n, float scale, float *p)
+{
+    float kept[2], total = softmax_of(n, scale, p, kept);
+
+    return kept[0] + logf(total);
+}
+
+static void softmax_keep(size_t n, float scale, float *p, float kept[2])
+{
+    softmax_of(n, scale, p, kept);
 }
 
 static void softmax_backward(size_t n, float scale, const float *restrict p,
@@ -233,6 +248,16 @@ static void softmax_backward(size_t n, float scale, const float *restrict p,
 
     for (size_t i = 0; i < n; i++)
         dp[i] = p[i] * (dp[i] - mean) * scale;
+}
+
+static void softmax_again(size_t n, float scale, const float kept[2],
+                          float *restrict p, float *restrict dp)
+{
+    const float top = kept[0], inv = kept[1];
+
+    for (size_t i = 0; i < n; i++)
+        p[i] = exp_(p[i] * scale - top) * inv;
+    softmax_backward(n, scale, p, dp);
 }
 
 static void sigmoid(size_t n, const float *x, float *y)
@@ -350,6 +375,8 @@ const struct shunti_elementwise KERNEL_TABLE = {
     .rmsnorm = rmsnorm,
     .rmsnorm_backward = rmsnorm_backward,
     .softmax = softmax,
+    .softmax_keep = softmax_keep,
+    .softmax_again = softmax_again,
     .softmax_backward = softmax_backward,
     .sigmoid = sigmoid,
     .swiglu = swiglu,

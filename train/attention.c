@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Causal self-attention with rotary positions (Su et al., 2021).
+ * Causal self-attention with rotary positions (Su et al., 2021), without an array
+ * of (T, T): for each sequence and head the queries are processed in blocks of
+ * BLOCK rows, whose products, softmax and sum follow one another while they are
+ * in the cache. A block needs only the keys up to its own last row, which saves
+ * nearly half of the work. Its probabilities above the diagonal are zero.
  *
- * For each sequence and head the queries are processed in blocks of BLOCK rows.
- * A block needs only the keys up to its own last row, which saves nearly half
- * of the work. A block's probabilities above the diagonal are zero.
+ * Of a row's probabilities two numbers are kept, from which backward makes them
+ * again with the same bits (Dao et al., 2022, "FlashAttention", keep one, and
+ * also cut the keys into blocks: then the sum must be corrected for each new
+ * greatest score, and has other bits than that of the definition).
  */
 #include "train/layers.h"
 
@@ -61,20 +66,37 @@ static void turn(const struct rope *rope, size_t B, size_t T, size_t D,
 
 size_t attention_work(size_t T, size_t W)
 {
-    return W * T + BLOCK * T; /* k or v of a head, transposed; a block of dp */
+    /* k and v of a head, transposed; p and dp of a block */
+    return 2 * W * T + 2 * BLOCK * T;
+}
+
+/* Scores of the m queries from i on: s (m, T) = q k^T, up to the last of them. */
+static void score(struct shunti_gemm *gemm, size_t i, size_t m, size_t T,
+                  size_t W, const float *q, size_t ldq, const float *kt,
+                  float *s)
+{
+    shunti_gemm_nn(gemm, m, i + m, W, q + i * ldq, ldq, kt, T, SHUNTI_GEMM_SET,
+                   s, T);
+}
+
+/* Zero what row r of a block must not see. */
+static void mask(size_t r, size_t i, size_t m, float *row)
+{
+    memset(row + i + r + 1, 0, (m - r - 1) * sizeof(float));
 }
 
 void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
-               size_t T, size_t D, size_t H, float *qkv, float *p, float *y,
+               size_t T, size_t D, size_t H, float *qkv, float *kept, float *y,
                float *work)
 {
     const struct shunti_elementwise *kern = shunti_elementwise();
     size_t W = D / H;
     float scale = 1.0f / sqrtf((float)W);
-    float *kt = work; /* (W, T) */
+    float *kt = work;            /* (W, T) */
+    float *p = work + 2 * W * T; /* (BLOCK, T) */
 
     turn(rope, B, T, D, H, 1.0f, qkv);
-    for (size_t bh = 0; bh < B * H; bh++, p += T * T) {
+    for (size_t bh = 0; bh < B * H; bh++, kept += 2 * T) {
         size_t b = bh / H, h = bh % H;
         const float *q = qkv + b * T * 3 * D + h * W;
         const float *k = q + D, *v = q + 2 * D;
@@ -83,15 +105,14 @@ void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
         kern->transpose(T, W, k, 3 * D, kt, T);
         for (size_t i = 0; i < T; i += BLOCK) {
             size_t m = T - i < BLOCK ? T - i : BLOCK; /* queries */
-            size_t n = i + m;                         /* keys */
-            float *s = p + i * T;
-            shunti_gemm_nn(gemm, m, n, W, q + i * 3 * D, 3 * D, kt, T,
-                           SHUNTI_GEMM_SET, s, T);
+
+            score(gemm, i, m, T, W, q, 3 * D, kt, p);
             for (size_t r = 0; r < m; r++) {
-                kern->softmax(i + r + 1, scale, s + r * T);
-                memset(s + r * T + i + r + 1, 0, (m - r - 1) * sizeof(float));
+                kern->softmax_keep(i + r + 1, scale, p + r * T,
+                                   kept + 2 * (i + r));
+                mask(r, i, m, p + r * T);
             }
-            shunti_gemm_nn(gemm, m, W, n, s, T, v, 3 * D, SHUNTI_GEMM_SET,
+            shunti_gemm_nn(gemm, m, W, i + m, p, T, v, 3 * D, SHUNTI_GEMM_SET,
                            out + i * D, D);
         }
     }
@@ -99,37 +120,44 @@ void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
 
 void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
                         size_t B, size_t T, size_t D, size_t H, const float *dy,
-                        const float *qkv, const float *p, float *dqkv,
+                        const float *qkv, const float *kept, float *dqkv,
                         float *work)
 {
     const struct shunti_elementwise *kern = shunti_elementwise();
     size_t W = D / H;
     float scale = 1.0f / sqrtf((float)W);
-    float *vt = work;         /* (W, T) */
-    float *dp = work + W * T; /* (BLOCK, T) */
+    float *kt = work, *vt = kt + W * T; /* (W, T) */
+    float *p = vt + W * T;              /* (BLOCK, T) */
+    float *dp = p + BLOCK * T;          /* (BLOCK, T) */
 
     memset(dqkv, 0, B * T * 3 * D * sizeof(float));
-    for (size_t bh = 0; bh < B * H; bh++, p += T * T) {
+    for (size_t bh = 0; bh < B * H; bh++, kept += 2 * T) {
         size_t b = bh / H, h = bh % H, at = b * T * 3 * D + h * W;
         const float *q = qkv + at, *k = q + D, *v = q + 2 * D;
         float *dq = dqkv + at, *dk = dq + D, *dv = dq + 2 * D;
         const float *dout = dy + b * T * D + h * W;
 
+        kern->transpose(T, W, k, 3 * D, kt, T);
         kern->transpose(T, W, v, 3 * D, vt, T);
         for (size_t i = 0; i < T; i += BLOCK) {
             size_t m = T - i < BLOCK ? T - i : BLOCK;
             size_t n = i + m;
-            const float *s = p + i * T;
+
+            score(gemm, i, m, T, W, q, 3 * D, kt, p);
             /* y = p v */
             shunti_gemm_nn(gemm, m, n, W, dout + i * D, D, vt, T,
                            SHUNTI_GEMM_SET, dp, T);
-            shunti_gemm_tn(gemm, n, W, m, s, T, dout + i * D, D,
-                           SHUNTI_GEMM_ADD, dv, 3 * D);
             /* p = softmax(scale * s) */
             for (size_t r = 0; r < m; r++) {
-                kern->softmax_backward(i + r + 1, scale, s + r * T, dp + r * T);
-                memset(dp + r * T + i + r + 1, 0, (m - r - 1) * sizeof(float));
+                float *row = p + r * T, *drow = dp + r * T;
+
+                kern->softmax_again(i + r + 1, scale, kept + 2 * (i + r), row,
+                                    drow);
+                mask(r, i, m, row);
+                mask(r, i, m, drow);
             }
+            shunti_gemm_tn(gemm, n, W, m, p, T, dout + i * D, D,
+                           SHUNTI_GEMM_ADD, dv, 3 * D);
             /* s = q k^T */
             shunti_gemm_nn(gemm, m, W, n, dp, T, k, 3 * D, SHUNTI_GEMM_SET,
                            dq + i * 3 * D, 3 * D);

@@ -86,15 +86,14 @@ void rope_destroy(struct rope *rope);
 size_t attention_work(size_t T, size_t W);
 
 /* qkv (R, 3 D) = q | k | v, rotated in place
- * -> p (B, H, T, T): probabilities, kept for backward (the part below the
- *    diagonal block is not written); y (R, D) */
+ * -> kept (B, H, T, 2): of each row's softmax, for backward; y (R, D) */
 void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
-               size_t T, size_t D, size_t H, float *qkv, float *p, float *y,
+               size_t T, size_t D, size_t H, float *qkv, float *kept, float *y,
                float *work);
-/* dy (R, D), rotated qkv, p -> dqkv (R, 3 D) = */
+/* dy (R, D), rotated qkv, kept -> dqkv (R, 3 D) = */
 void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
                         size_t B, size_t T, size_t D, size_t H, const float *dy,
-                        const float *qkv, const float *p, float *dqkv,
+                        const float *qkv, const float *kept, float *dqkv,
                         float *work);
 
 /* --- router.c ------------------------------------------------------------- */

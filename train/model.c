@@ -181,7 +181,7 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
         return -1;
     for (size_t s = 0, rows = b->group.all; s < m->tensor.own; s++)
         attention(m->gemm, &m->rope, b->all_B, T, DS, heads,
-                  a->qkv + s * rows * 3 * DS, a->p + s * rows * heads * T,
+                  a->qkv + s * rows * 3 * DS, a->kept + s * rows * heads * 2,
                   a->att + s * rows * DS, m->work);
     memcpy(a->x2, a->x1, R * D * sizeof(float));
     if (tensor_scatter(&m->tensor, m->gemm, &b->group, DS, D, a->att,
@@ -556,7 +556,7 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
     for (size_t s = 0, rows = b->group.all; s < m->tensor.own; s++)
         attention_backward(m->gemm, &m->rope, b->all_B, T, DS, heads,
                            r->dtmp + s * rows * DS, a->qkv + s * rows * 3 * DS,
-                           a->p + s * rows * heads * T,
+                           a->kept + s * rows * heads * 2,
                            r->dqkv + s * rows * 3 * DS, m->work);
     if (tensor_scatter(&m->tensor, m->gemm, &b->group, 3 * DS, D, r->dqkv,
                        split(m, at->qkv), stride, true, SHUNTI_GEMM_SET, r->dh))

@@ -34,7 +34,7 @@ static size_t fields_of_layer(const struct model_config *c, size_t layer,
         {offsetof(struct activations, h1), D, false},
         {offsetof(struct activations, h1_all), all, false},
         {offsetof(struct activations, qkv), 3 * D, false},
-        {offsetof(struct activations, p), c->heads * c->seq, false},
+        {offsetof(struct activations, kept), c->heads * 2, false},
         {offsetof(struct activations, att), D, false},
         {offsetof(struct activations, x2), D, false},
         {offsetof(struct activations, inv2), 1, false},
@@ -146,6 +146,25 @@ int rows_create(const struct model_config *c, size_t R, size_t P,
     }
     n = other_fields(c, P, f);
     return allocate_fields(f, n, R, exchange, rows);
+}
+
+static size_t width_of(const struct field *f, size_t n)
+{
+    size_t width = 0;
+
+    for (size_t i = 0; i < n; i++)
+        width += f[i].width;
+    return width;
+}
+
+size_t rows_bytes(const struct model_config *c, size_t R, size_t P)
+{
+    struct field f[FIELDS];
+    size_t width = width_of(f, other_fields(c, P, f));
+
+    for (size_t l = 0; l < c->layers; l++)
+        width += width_of(f, fields_of_layer(c, l, P, f));
+    return R * width * ELEMENT;
 }
 
 static void free_fields(const struct field *f, size_t n, const void *of)

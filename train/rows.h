@@ -21,7 +21,7 @@ struct activations {
     float *h1;     /* (R, D) normalised */
     float *h1_all; /* (P R, D) of all ranks; P 1: h1 */
     float *qkv;    /* (P R, 3 D / P) rotated */
-    float *p;      /* (P B, H / P, T, T) */
+    float *kept;   /* (P B, H / P, T, 2) of each softmax of attention */
     float *att;    /* (P R, D / P) */
     float *x2;     /* (R, D) after attention */
     float *inv2;   /* (R) */
@@ -62,6 +62,8 @@ struct rows {
  * train_error_text(). */
 int rows_create(const struct model_config *c, size_t R, size_t P,
                 struct exchange *exchange, struct rows *rows);
+/* Bytes of that memory. They do not depend on the length of sequences. */
+size_t rows_bytes(const struct model_config *c, size_t R, size_t P);
 void rows_destroy(const struct model_config *c, struct rows *rows);
 
 /* The rows from `first` on: pointers into those of `all`. view->act (L) is the

@@ -24,6 +24,8 @@ enum {
     ROUND_BF16,
     PAIR_BF16,
     SIGMOID,
+    SOFTMAX_KEEP,
+    SOFTMAX_AGAIN,
 };
 
 enum { INPUTS = 3, OUTPUTS = 3, MOST_ROWS = 3 };
@@ -63,6 +65,13 @@ static void sizes_of(int which, const struct elementwise_case *c,
     case RMSNORM_BACKWARD:
         out[0] = all;
         out[1] = c->n;
+        break;
+    case SOFTMAX_KEEP:
+        out[0] = c->n;
+        out[1] = 2;
+        break;
+    case SOFTMAX_AGAIN:
+        out[0] = out[1] = c->n;
         break;
     case SWIGLU:
         out[0] = all;
@@ -115,6 +124,12 @@ static void run(int which, int v, struct elementwise_case *c)
     case SOFTMAX:
         c->result = (double)e->softmax(c->n, c->scale, out[0]);
         break;
+    case SOFTMAX_KEEP:
+        e->softmax_keep(c->n, c->scale, out[0], out[1]);
+        break;
+    case SOFTMAX_AGAIN:
+        e->softmax_again(c->n, c->scale, in[0], out[0], out[1]);
+        break;
     case SOFTMAX_BACKWARD:
         e->softmax_backward(c->n, c->scale, in[0], out[0]);
         break;
@@ -166,6 +181,8 @@ static size_t input_size(int which, const struct elementwise_case *c, int i)
         return i == 0 ? 2 * all : all;
     case ROTATE:
         return c->n / 2;
+    case SOFTMAX_AGAIN:
+        return 2;
     default:
         return c->n;
     }
@@ -175,12 +192,12 @@ static size_t input_size(int which, const struct elementwise_case *c, int i)
 static int inputs_of(int which)
 {
     static const int inputs[] = {
-        [TRANSPOSE] = 1, [ADD] = 1,       [SUM_SQUARES] = 1,
-        [RMSNORM] = 2,   [SOFTMAX] = 0,   [RMSNORM_BACKWARD] = 3,
-        [SWIGLU] = 1,    [ROTATE] = 2,    [SOFTMAX_BACKWARD] = 1,
-        [ADAMW] = 1,     [TO_BF16] = 1,   [SWIGLU_BACKWARD] = 2,
-        [FROM_BF16] = 1, [PAIR_BF16] = 2, [ROUND_BF16] = 1,
-        [SIGMOID] = 1,
+        [TRANSPOSE] = 1, [ADD] = 1,          [SUM_SQUARES] = 1,
+        [RMSNORM] = 2,   [SOFTMAX] = 0,      [RMSNORM_BACKWARD] = 3,
+        [SWIGLU] = 1,    [ROTATE] = 2,       [SOFTMAX_BACKWARD] = 1,
+        [ADAMW] = 1,     [TO_BF16] = 1,      [SWIGLU_BACKWARD] = 2,
+        [FROM_BF16] = 1, [PAIR_BF16] = 2,    [ROUND_BF16] = 1,
+        [SIGMOID] = 1,   [SOFTMAX_KEEP] = 0, [SOFTMAX_AGAIN] = 1,
     };
 
     return inputs[which];
@@ -294,6 +311,8 @@ static const struct kernel kernels[] = {
     {.name = "rmsnorm", .which = RMSNORM},
     {.name = "rmsnorm_backward", .which = RMSNORM_BACKWARD},
     {.name = "softmax", .which = SOFTMAX},
+    {.name = "softmax_keep", .which = SOFTMAX_KEEP},
+    {.name = "softmax_again", .which = SOFTMAX_AGAIN},
     {.name = "softmax_backward", .which = SOFTMAX_BACKWARD},
     {.name = "swiglu", .which = SWIGLU},
     {.name = "swiglu_backward", .which = SWIGLU_BACKWARD},

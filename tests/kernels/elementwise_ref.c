@@ -128,12 +128,34 @@ static float softmax(size_t n, float scale, float *p)
     return top + logf(sum);
 }
 
+static void softmax_keep(size_t n, float scale, float *p, float kept[2])
+{
+    float s[LANES] = {0};
+
+    kept[0] = p[0] * scale;
+    for (size_t i = 0; i < n; i++)
+        if (p[i] * scale > kept[0])
+            kept[0] = p[i] * scale;
+    for (size_t i = 0; i < n; i++)
+        s[i % LANES] += exponential(p[i] * scale - kept[0]);
+    kept[1] = 1 / lanes_sum(s);
+    softmax(n, scale, p);
+}
+
 static void softmax_backward(size_t n, float scale, const float *p, float *dp)
 {
     float mean = dot(n, p, dp);
 
     for (size_t i = 0; i < n; i++)
         dp[i] = p[i] * (dp[i] - mean) * scale;
+}
+
+static void softmax_again(size_t n, float scale, const float kept[2], float *p,
+                          float *dp)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = exponential(p[i] * scale - kept[0]) * kept[1];
+    softmax_backward(n, scale, p, dp);
 }
 
 static void sigmoid(size_t n, const float *x, float *y)
@@ -223,6 +245,8 @@ const struct shunti_elementwise elementwise_ref = {
     .rmsnorm = rmsnorm,
     .rmsnorm_backward = rmsnorm_backward,
     .softmax = softmax,
+    .softmax_keep = softmax_keep,
+    .softmax_again = softmax_again,
     .softmax_backward = softmax_backward,
     .sigmoid = sigmoid,
     .swiglu = swiglu,

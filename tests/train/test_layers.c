@@ -8,6 +8,7 @@
 #include "train/error.h"
 #include "train/layers.h"
 #include "train/products.h"
+#include "train/rows.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -280,7 +281,7 @@ static struct attention_shape attention_shapes[] = {
     {1, 130, 8, 1, {0}},
 };
 
-static float probabilities[MANY * 2];
+static float kept[MANY];
 static float work[MANY];
 
 static double attention_value(void *context)
@@ -289,8 +290,7 @@ static double attention_value(void *context)
     size_t R = s->B * s->T;
 
     memcpy(t1, x, R * 3 * s->D * sizeof(*x));
-    attention(gemm, &s->rope, s->B, s->T, s->D, s->H, t1, probabilities, y,
-              work);
+    attention(gemm, &s->rope, s->B, s->T, s->D, s->H, t1, kept, y, work);
     return value(R * s->D);
 }
 
@@ -302,15 +302,105 @@ Test(layers, attention_gradient)
         cr_assert_eq(rope_create(&s->rope, s->T, s->D / s->H, 10000.0), 0);
         cr_assert_leq(attention_work(s->T, s->D / s->H), (size_t)MANY);
         /* What is not written must not be read either. */
-        memset(probabilities, 0xff, sizeof(probabilities));
+        memset(kept, 0xff, sizeof(kept));
         memset(work, 0xff, sizeof(work));
         attention_value(s);
-        attention_backward(gemm, &s->rope, s->B, s->T, s->D, s->H, c, t1,
-                           probabilities, dx, work);
+        attention_backward(gemm, &s->rope, s->B, s->T, s->D, s->H, c, t1, kept,
+                           dx, work);
         gradient_check("qkv", attention_value, s, x, dx, R * 3 * s->D, 0.02,
                        1e-3);
         rope_destroy(&s->rope);
     }
+}
+
+/* Attention and its gradient with all probabilities of a head in one (T, T)
+ * array: from rotated q, k and v (t1) y (t2) and, not turned back, dqkv (t3). */
+static void unfused(const struct attention_shape *s)
+{
+    const struct shunti_elementwise *kern = shunti_elementwise();
+    static float p[MANY], dp[MANY], kt[MANY], vt[MANY];
+    const size_t T = s->T, D = s->D, W = D / s->H, block = 64;
+    const float scale = 1.0f / sqrtf((float)W);
+
+    memset(t3, 0, s->B * T * 3 * D * sizeof(*t3));
+    for (size_t bh = 0; bh < s->B * s->H; bh++) {
+        const size_t row = bh / s->H * T, at = row * 3 * D + bh % s->H * W;
+        const float *q = t1 + at, *k = q + D, *v = k + D;
+        const float *dout = c + row * D + bh % s->H * W;
+        float *dq = t3 + at, *dk = dq + D, *dv = dk + D;
+
+        kern->transpose(T, W, k, 3 * D, kt, T);
+        kern->transpose(T, W, v, 3 * D, vt, T);
+        shunti_gemm_nn(gemm, T, T, W, q, 3 * D, kt, T, SHUNTI_GEMM_SET, p, T);
+        shunti_gemm_nn(gemm, T, T, W, dout, D, vt, T, SHUNTI_GEMM_SET, dp, T);
+        for (size_t i = 0; i < T; i++) {
+            kern->softmax(i + 1, scale, p + i * T);
+            kern->softmax_backward(i + 1, scale, p + i * T, dp + i * T);
+            memset(p + i * T + i + 1, 0, (T - i - 1) * sizeof(float));
+            memset(dp + i * T + i + 1, 0, (T - i - 1) * sizeof(float));
+        }
+        shunti_gemm_nn(gemm, T, W, T, p, T, v, 3 * D, SHUNTI_GEMM_SET,
+                       t2 + row * D + bh % s->H * W, D);
+        shunti_gemm_nn(gemm, T, W, T, dp, T, k, 3 * D, SHUNTI_GEMM_SET, dq,
+                       3 * D);
+        /* Sums over rows are made block by block. */
+        for (size_t i = 0; i < T; i += block) {
+            const size_t m = T - i < block ? T - i : block;
+            shunti_gemm_tn(gemm, T, W, m, p + i * T, T, dout + i * D, D,
+                           SHUNTI_GEMM_ADD, dv, 3 * D);
+            shunti_gemm_tn(gemm, T, W, m, dp + i * T, T, q + i * 3 * D, 3 * D,
+                           SHUNTI_GEMM_ADD, dk, 3 * D);
+        }
+    }
+}
+
+/* The same bits, by the products of each library that there is. */
+Test(layers, attention_without_its_matrix_has_the_same_bits)
+{
+    static const char *const products[] = {"naive", NULL};
+
+    for (size_t g = 0; g < 2; g++) {
+        shunti_gemm_destroy(gemm);
+        cr_assert_eq(products_create(products[g], SHUNTI_GEMM_F32, &gemm), 0);
+        for (size_t i = 0; i < 4; i++) {
+            struct attention_shape *s = &attention_shapes[i];
+            const size_t n = s->B * s->T * s->D, half = s->D / s->H / 2;
+
+            cr_assert_eq(rope_create(&s->rope, s->T, s->D / s->H, 10000.0), 0);
+            attention_value(s);
+            attention_backward(gemm, &s->rope, s->B, s->T, s->D, s->H, c, t1,
+                               kept, dx, work);
+            unfused(s);
+            for (size_t r = 0; r < s->B * s->T; r++)
+                for (size_t h = 0; h < 2 * s->H; h++)
+                    shunti_elementwise()->rotate(
+                        2 * half, s->rope.cosine + r % s->T * half,
+                        s->rope.sine + r % s->T * half, -1.0f,
+                        t3 + r * 3 * s->D + h * 2 * half);
+            cr_assert_eq(memcmp(y, t2, n * sizeof(*y)), 0, "y of shape %zu", i);
+            cr_assert_eq(memcmp(dx, t3, 3 * n * sizeof(*dx)), 0,
+                         "dqkv of shape %zu", i);
+            rope_destroy(&s->rope);
+        }
+    }
+}
+
+/* What attention keeps, and its scratch, do not grow with the square of T. */
+Test(layers, attention_has_no_array_of_all_pairs)
+{
+    struct model_config a = {.dim = 64,
+                             .layers = 2,
+                             .heads = 4,
+                             .seq = 64,
+                             .experts = 4,
+                             .topk = 2,
+                             .expert_hidden = 32};
+    struct model_config b = a;
+
+    b.seq = 4096;
+    cr_assert_eq(rows_bytes(&a, 4096, 1), rows_bytes(&b, 4096, 1));
+    cr_assert_eq(rows_bytes(&a, 8192, 1), 2 * rows_bytes(&a, 4096, 1));
+    cr_assert_eq(attention_work(8192, 16), 2 * attention_work(4096, 16));
 }
 
 /* Against attention as it is defined, in f64. */
