@@ -510,11 +510,14 @@ size_t perf_check_dweight(const struct perf_rows *rows, const float *dweight)
     size_t wrong = 0;
 
     for (size_t t = 0; t < rows->routing->tokens; t++) {
+        const int32_t *experts =
+            perf_token_experts(rows->routing, rows->rank, t);
+
         fill_x_row(rows, rows->rank, t, dy);
         for (int k = 0; k < rows->routing->topk; k++, dweight++) {
             double sum = 0, magnitude = 0;
             fill_out_row(rows, rows->rank, t, k, out);
-            for (size_t i = 0; i < hidden; i++) {
+            for (size_t i = 0; i < hidden && experts[k] >= 0; i++) {
                 double v = load_float(rows->dtype, dy + i * size) *
                            load_float(rows->dtype, out + i * size);
                 sum += v;
@@ -567,6 +570,8 @@ static void add_answer(const struct perf_rows *rows, size_t token, int slot,
     size_t size = shunt_dtype_size(rows->dtype);
     double weight = 1;
 
+    if (perf_token_experts(rows->routing, rows->rank, token)[slot] < 0)
+        return;
     if (s->weighted)
         weight =
             (double)perf_token_weights(rows->routing, rows->rank, token)[slot];
@@ -584,7 +589,8 @@ static int node_of_slot(const struct perf_rows *rows, const int *node_of,
 {
     const struct perf_routing *r = rows->routing;
     const int32_t *experts = perf_token_experts(r, rows->rank, token);
-    return node_of ? node_of[perf_expert_rank(r, experts[slot])] : 0;
+    int rank = perf_expert_rank(r, experts[slot]);
+    return node_of && rank >= 0 ? node_of[rank] : 0;
 }
 
 /* Add node by node, in the order in which the slots name them. */

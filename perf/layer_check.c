@@ -64,8 +64,9 @@ static void routed(const struct layer *m, size_t t, bool transposed,
     const float *w = perf_token_weights(&b->routing, b->g->rank, t);
 
     for (int k = 0; k < b->o->topk; k++)
-        two_products(m, LAYER_KIND_W1, e[k], m->shape.F, transposed, x, w[k],
-                     y);
+        if (e[k] >= 0)
+            two_products(m, LAYER_KIND_W1, e[k], m->shape.F, transposed, x,
+                         w[k], y);
 }
 
 static void experts(const struct layer *m, size_t t, bool transposed, double *x,

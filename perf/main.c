@@ -20,6 +20,7 @@
 #include "perf/moe.h"
 #include "perf/moe_layer.h"
 #include "perf/moe_parts.h"
+#include "perf/moe_step.h"
 #include "perf/net.h"
 #include "perf/options.h"
 #include "perf/pair.h"
@@ -206,6 +207,8 @@ int main(int argc, char **argv)
             perf_moe_layer(&contest);
         else if (one.op == PERF_MOE_PARTS)
             perf_moe_parts(&contest);
+        else if (one.op == PERF_MOE_STEP)
+            perf_moe_step(&contest);
         else if (perf_op_is_moe(one.op))
             perf_moe(&contest);
         else if (perf_op_is_fused(one.op))

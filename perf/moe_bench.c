@@ -10,7 +10,8 @@
 
 /* --- data ----------------------------------------------------------------- */
 
-static void make_routing(struct perf_bench *b, size_t tokens)
+struct perf_routing_config perf_bench_config(const struct perf_bench *b,
+                                             size_t tokens)
 {
     const struct perf_options *o = b->o;
     int nodes = b->places.n;
@@ -26,6 +27,12 @@ static void make_routing(struct perf_bench *b, size_t tokens)
     };
     if (o->skew == PERF_SKEW_NODE_LIMITED && !config.arg)
         config.arg = config.groups > 1 ? (double)(config.groups / 2) : 1;
+    return config;
+}
+
+static void make_routing(struct perf_bench *b, size_t tokens)
+{
+    const struct perf_routing_config config = perf_bench_config(b, tokens);
     const char *wrong = perf_routing_init(&b->routing, &config);
     if (wrong)
         perf_die(PERF_EXIT_USAGE, "%s", wrong);
@@ -35,13 +42,12 @@ static void make_routing(struct perf_bench *b, size_t tokens)
 static void describe_routing(struct perf_bench *b)
 {
     const struct perf_routing *r = &b->routing;
-    size_t all = (size_t)r->ranks * r->tokens * (size_t)r->topk, remote = 0,
-           most = 0;
+    size_t all = perf_routing_assigned(r), remote = 0, most = 0;
 
     for (int s = 0; s < r->ranks; s++) {
         const int32_t *experts = perf_token_experts(r, s, 0);
         for (size_t i = 0; i < r->tokens * (size_t)r->topk; i++)
-            remote += perf_expert_rank(r, experts[i]) != s;
+            remote += experts[i] >= 0 && perf_expert_rank(r, experts[i]) != s;
         size_t rows = perf_routing_rows(r, s);
         most = rows > most ? rows : most;
     }

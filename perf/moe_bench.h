@@ -36,6 +36,10 @@ struct perf_bench {
     struct perf_bench_traffic traffic[PERF_ROLES];
 };
 
+/* The routing of `tokens` a rank that the options ask for. */
+struct perf_routing_config perf_bench_config(const struct perf_bench *b,
+                                             size_t tokens);
+
 /* Makes the routing of `tokens` a rank, prints a note on it, and takes memory;
  * `o` and `g` are set. rows_needed: a side has no row buffers of its own. */
 void perf_bench_open(struct perf_bench *b, size_t tokens, bool rows_needed);

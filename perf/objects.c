@@ -243,6 +243,35 @@ static void add_parts(struct perf_record *r, const struct perf_row *row)
     r->skip = false;
 }
 
+static void add_step(struct perf_record *r, const struct perf_row *row)
+{
+    static const struct perf_row_step none;
+    const struct perf_row_step *s = row->step ? row->step : &none;
+    const bool on = row->has[PERF_PEER];
+    const struct number all[] = {
+        {"slots", true, s->slots},
+        {"expert_us", true, s->expert_us},
+        {"expert_bytes", true, (double)s->expert_bytes},
+        {"leaf_rows", true, (double)s->leaf_rows},
+        {"imbalance_without", true, s->without},
+        {"imbalance", true, s->with},
+        {"forced_us", true, s->forced},
+        {"mean_us", true, s->mean},
+        {"mean_without_us", true, s->mean_without},
+        {"mean_forced_us", true, s->mean_forced},
+        {"copies", true, s->copies},
+        {"loads_us", on, s->gather},
+        {"decide_us", on, s->decide},
+        {"place_us", on, s->place},
+    };
+
+    r->skip = !row->step;
+    perf_record_text(r, "balance",
+                     perf_balance_name(settings.options->balance));
+    add_numbers(r, "step_", all, sizeof(all) / sizeof(*all));
+    r->skip = false;
+}
+
 static void add_copy(struct perf_record *r, const struct perf_row *row)
 {
     static const struct perf_row_copy none;
@@ -395,6 +424,7 @@ bool perf_objects_row(const struct perf_row *row, double ratio)
     add_alone(&r, row);
     add_layer(&r, row);
     add_parts(&r, row);
+    add_step(&r, row);
     add_copy(&r, row);
     add_put(&r, row);
     add_settings(&r);

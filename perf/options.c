@@ -9,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "perf/options_check.h"
+#include "perf/options_help.h"
 
 static const struct cli_name ops[] = {
     {"barrier", PERF_BARRIER},
@@ -26,6 +27,7 @@ static const struct cli_name ops[] = {
     {"backward", PERF_BACKWARD},
     {"moe-layer", PERF_MOE_LAYER},
     {"moe-parts", PERF_MOE_PARTS},
+    {"moe-step", PERF_MOE_STEP},
     {"gemm-rs", PERF_GEMM_RS},
     {"ag-gemm", PERF_AG_GEMM},
     {"copy", PERF_COPY},
@@ -80,6 +82,19 @@ static const struct cli_name skews[] = {
     {NULL, 0},
 };
 
+static const struct cli_name workloads[] = {
+    {"W0", PERF_SKEW_W0}, {"W1", PERF_SKEW_W1}, {"W2", PERF_SKEW_W2},
+    {"W3", PERF_SKEW_W3}, {"W4", PERF_SKEW_W4}, {"W5", PERF_SKEW_W5},
+    {"W6", PERF_SKEW_W6}, {"W7", PERF_SKEW_W7}, {NULL, 0},
+};
+
+static const struct cli_name balances[] = {
+    {"off", PERF_BALANCE_OFF},
+    {"replicas", PERF_BALANCE_REPLICAS},
+    {"microbatch", PERF_BALANCE_MICROBATCH},
+    {NULL, 0},
+};
+
 static const struct cli_name caches[] = {
     {"cold", PERF_CACHE_COLD},
     {"warm", PERF_CACHE_WARM},
@@ -110,7 +125,13 @@ const char *perf_reduce_name(enum shunt_op op)
 
 const char *perf_skew_name(enum perf_skew skew)
 {
-    return cli_name_of(skews, (int)skew);
+    return cli_name_of(perf_skew_is_workload(skew) ? workloads : skews,
+                       (int)skew);
+}
+
+const char *perf_balance_name(enum perf_balance balance)
+{
+    return cli_name_of(balances, (int)balance);
 }
 
 const char *perf_cache_name(enum perf_cache cache)
@@ -142,7 +163,7 @@ static struct parameter parameter_of(enum perf_skew skew, bool all)
                    : (struct parameter){.fallback = 0.5, .most = 1};
     case PERF_SKEW_NODE_LIMITED: /* 0: half of them */
         return (struct parameter){.least = 1, .most = 1 << 20, .whole = true};
-    case PERF_SKEW_UNIFORM:
+    default:
         break;
     }
     return (struct parameter){0};
@@ -174,6 +195,19 @@ static bool take_routing(void *object, const char *given, struct cli_line *line)
     if (!cli_whole(line, what, arg + 1, p.least, p.most, &whole))
         return false;
     o->skew_arg = (double)whole;
+    return true;
+}
+
+static bool take_workload(void *object, const char *given,
+                          struct cli_line *line)
+{
+    struct perf_options *o = object;
+    int skew;
+
+    if (!cli_choice(line, "--workload", given, workloads, &skew))
+        return false;
+    o->skew = (enum perf_skew)skew;
+    o->skew_arg = 0;
     return true;
 }
 
@@ -330,6 +364,14 @@ static const struct cli_row rows[] = {
      "on M nodes (half; on one node each rank counts as one) (uniform)",
      .take = take_routing},
     {"skew", 0, "ROUTING", CLI_CALL, "the same", .take = take_routing},
+    {"workload", 0, "NAME", CLI_CALL,
+     "instead of --routing, a synthetic router, uneven in its own way: W0 "
+     "even; W1 half of all choices go to E/16 hot experts; W2 half to the "
+     "first E/8, a hot rank; W3 as W1, hot experts spread; W4 tokens of the "
+     "last ranks have no experts; W5 experts without rows; W6 as W2, with "
+     "another rank at each step; W7 even, but at each eighth step nine of ten "
+     "go to the first E/8. But for moe-step it is step 0",
+     .take = take_workload},
 
     {HEADING("Layers (moe-layer):")},
     {"micro-batches", 0, "N", CLI_WHOLE,
@@ -351,6 +393,25 @@ static const struct cli_row rows[] = {
      "also of moe-parts: choose --inner so that the exchanges take so many "
      "times as long as the computation (0: as given)",
      AT(ratio), .most = 100},
+
+    {HEADING("Steps (moe-step):")},
+    {"balance", 0, "HOW", CLI_CHOICE,
+     "off; replicas, copies of hot experts by the loads that the steps before "
+     "let expect; microbatch, by those of the step itself",
+     AT(balance), .names = balances, .quiet = true},
+    {"slots", 0, "N", CLI_WHOLE, "for copies, of each rank", AT(slots),
+     .most = 4096},
+    {"expert-us", 0, "US", CLI_REAL,
+     "that an expert takes for a row, asleep; twice that backward",
+     AT(expert_us), .most = MILLION},
+    {"expert-bytes", 0, "SIZE", CLI_SIZE,
+     "of an expert's parameters, which go to its copies in each step, and as "
+     "many of gradients home",
+     AT(expert_bytes)},
+    {"leaf-rows", 0, "N", CLI_WHOLE,
+     "an expert's rows are cut into leaves of N, of which each copy has whole "
+     "ones",
+     AT(leaf_rows), .least = 1, .most = 1 << 30},
 
     {HEADING(
         "Copies (copy; sizes from 4 KiB by a factor of 4, unless given):")},
@@ -379,7 +440,9 @@ static const struct cli_row rows[] = {
     {"overlap", 0, "TESTS", CLI_WHOLE,
      "the _start call, a computation as long as the call, and the wait: how "
      "much of the call the computation hides, in which the request is tested "
-     "TESTS times (0)",
+     "TESTS times (0). Then 'time' is that of start and wait alone, 'compute' "
+     "of the computation alone, 'both' of the computation between start and "
+     "wait, and overlap = 1 - (both - compute) / time, from 0 to 100 %",
      AT(tests), .most = MILLION, .optional = true,
      .with = offsetof(struct perf_options, overlap)},
     {"samples", 'n', "N", CLI_WHOLE,
@@ -424,6 +487,11 @@ static const struct perf_options defaults = {
     .micro_batches = 2,
     .layers = 32,
     .attention = 0.3,
+    .balance = PERF_BALANCE_MICROBATCH,
+    .slots = 16,
+    .expert_us = 5,
+    .expert_bytes = 1 << 20,
+    .leaf_rows = 64,
     .row_bytes = {2048, 14336},
     .nrow_bytes = 2,
     .warmup = 5,
@@ -433,159 +501,11 @@ static const struct perf_options defaults = {
 
 static const struct cli_program program = {
     .name = "shunt-perf",
-    .usage =
-        "Usage: shunt-perf OPERATION[,OPERATION...] [OPTION...]\n"
-        "Time operations of Shunt, check their results, and compare them with "
-        "the\n"
-        "same operations by MPI or with a plain copy, in the same run.\n"
-        "\n"
-        "Operations:\n"
-        "  barrier, broadcast, allgather, allgatherv, reduce_scatter,\n"
-        "  reduce_scatterv, allreduce, alltoall, alltoallv\n"
-        "  dispatch    plan a routing, send each token's row to its experts\n"
-        "  combine     bring the experts' rows home and add them\n"
-        "  moe         plan, dispatch and combine, one after the other\n"
-        "  backward    the gradients of combine and of dispatch\n"
-        "  moe-layer   forward and backward of a layer whose exchanges are "
-        "under way\n"
-        "              while it computes\n"
-        "  moe-parts   dispatch, experts and combine in 1, 2, 4, 8 parts, each "
-        "beside one\n"
-        "              part, and in as many as SHUNT_MOE_PARTS_AUTO learns, "
-        "beside the best\n"
-        "  gemm-rs     a matrix product fused with a reduce-scatter\n"
-        "  ag-gemm     an all-gather fused with a matrix product\n"
-        "  copy        copies by a copy engine, in one process, beside "
-        "memcpy()\n"
-        "  put         puts with a signal by the transport between two ranks: "
-        "a "
-        "ping-pong\n"
-        "              (half a round trip), and put-stream, one message among "
-        "many. Beside\n"
-        "              them --peer verbs, a queue pair with one write with an "
-        "immediate\n"
-        "              a message (put-stream: plain writes)\n"
-        "Several, with commas between them, are measured one after the other "
-        "by\n"
-        "the same ranks, each with a table of its own.\n",
+    .usage = perf_usage,
     .rows = rows,
     .nrows = sizeof(rows) / sizeof(rows[0]),
     .defaults = &defaults,
-    .end =
-        "Times are those of the slowest rank in each sample: median and 99th\n"
-        "percentile over the samples. Before each sample all ranks meet at a "
-        "counter\n"
-        "in shared memory. With a peer, samples of the two sides alternate, "
-        "and\n"
-        "  ratio = the peer's median time / our median time, above 1: we are "
-        "faster.\n"
-        "The closing line has the worst ratio of all rows that were printed, "
-        "and "
-        "the\n"
-        "geometric mean of those that move data: the row 'plan' is not in it.\n"
-        "dispatch prints the exchange alone (the peer: pack, alltoallv, "
-        "unpack) "
-        "and,\n"
-        "as plan+dispatch, with all that a new routing needs (the peer: counts "
-        "too).\n"
-        "Results are checked before and after each row, outside of the timing, "
-        "on\n"
-        "fresh inputs and poisoned outputs.\n"
-        "With --overlap 'time' is that of start and wait alone, 'compute' of "
-        "the\n"
-        "computation alone, 'both' of the computation between start and wait, "
-        "and\n"
-        "  overlap = 1 - (both - compute) / time, from 0 to 100 %.\n"
-        "\n"
-        "gemm-rs and ag-gemm are compared with the same product and collective "
-        "one\n"
-        "after the other (U), also by MPI if that is the peer, and with the "
-        "product (C)\n"
-        "and the collective (R) alone:\n"
-        "  ratio = U / time, and hidden = (C + R - time) / min(C, R), of which "
-        "100 %\n"
-        "is all that can be hidden. Between hosts C is the product while plain "
-        "streams\n"
-        "carry the same bytes; it is printed without them, too. bound: see\n"
-        "docs/fused.md.\n"
-        "\n"
-        "moe-layer runs chains of layers of attention (a stand-in: products), "
-        "a "
-        "shared\n"
-        "expert and experts, forward of one micro-batch and backward of "
-        "another. Beside\n"
-        "its time (T) are measured the same with each exchange waited for at "
-        "once (U),\n"
-        "the computation alone, between hosts while plain streams carry the "
-        "same bytes\n"
-        "(C), and the exchanges alone (R); all for one layer:\n"
-        "  exposed = (T - C) / T, hidden = (C + R - T) / min(C, R), ratio = U "
-        "/ "
-        "T\n"
-        "predicted: by a simulator of the same operations with these times. "
-        "Results are\n"
-        "compared bit by bit with those of U. Without --warmup and --samples: "
-        "1, 5.\n"
-        "\n"
-        "copy needs no launcher; of several ranks, rank 0 copies and the "
-        "others sleep.\n"
-        "The engine's time is from submit to the signal that a polling caller "
-        "sees,\n"
-        "beside memcpy() and a copy by non-temporal stores in the caller, in "
-        "alternation.\n"
-        "copy-strided takes every other row of a matrix, copy-index as many "
-        "in any order.\n"
-        "copy-beside is a copy while the caller computes (T), beside the "
-        "products (C)\n"
-        "and the engine's copy (R) alone:\n"
-        "  hidden = (C + R - T) / min(C, R)\n"
-        "and beside the products and memcpy() one after the other (S). "
-        "copy-awake and\n"
-        "copy-asleep are the latency of 4 KiB right after another copy, and "
-        "after no\n"
-        "other thread has used the CPU for some milliseconds; copy-idle is "
-        "the CPU time\n"
-        "of 0.3 s in which the engine is open and nothing happens.\n"
-        "\n"
-        "Ranks 0 and 1 pass a cache line to and fro before each row: how long "
-        "it "
-        "takes\n"
-        "depends on where their processors are, and so does every small call. "
-        "The "
-        "head\n"
-        "of the table has it, JSON as pair_us in each row; it is drawn when "
-        "ranks "
-        "are\n"
-        "started, so that a figure to be compared wants --repeat-births.\n"
-        "\n"
-        "Between hosts, kernel counters of the link are read around further "
-        "calls:\n"
-        "what crossed it beside what had to.\n"
-        "\n"
-        "Exit status: 0; 1 a result was wrong; 2 usage; 3 a call failed.\n"
-        "\n"
-        "Examples:\n"
-        "  shunt-perf alltoallv --ranks 2 --peer mpi\n"
-        "  shunt-perf alltoallv --ranks 2 --peer mpi --mem window --json\n"
-        "  shunt-perf allgather,reduce_scatter,alltoallv --ranks 4 --peer "
-        "mpi\n"
-        "  shunt-perf dispatch --ranks 2 --peer memcpy\n"
-        "  shunt-perf moe --ranks 2 --peer mpi --tokens 128,1024,4096 --skew "
-        "zipf\n"
-        "  shunt-perf gemm-rs,ag-gemm --ranks 2 --tokens 512,2048\n"
-        "  shunt-perf moe-layer --ranks 2 --tokens 512 --hidden 512 --inner "
-        "128\n"
-        "  shunt-run --hosts a,b -n 1 shunt-perf moe-layer --ratio 0.8 "
-        "--tokens 1024\n"
-        "  shunt-perf put --ranks 2 -e 64k\n"
-        "  shunt-perf copy -b 256k -e 16m --cache warm --engine dma --json\n"
-        "  shunt-perf alltoallv --ranks 2 --peer mpi --overlap=8 -b 64k\n"
-        "  shunt-perf alltoallv --ranks 2 -e 4k --time 0.1 --repeat-births 9\n"
-        "  shunt-run -n 4 shunt-perf allreduce -b 1k -e 16m --dtype bf16\n"
-        "  mpirun -n 4 shunt-perf allgather --peer mpi\n"
-        "  mpirun -n 8 --host a:2,b:2,c:2,d:2 shunt-perf moe --peer mpi,link "
-        "\\\n"
-        "      --tokens 2048 --json=moe.json\n",
+    .end = perf_about,
 };
 
 /* -- the whole line -------------------------------------------------------- */
@@ -618,7 +538,9 @@ struct perf_options perf_options_of(const struct perf_options *all, int i)
         if (!o.given.parts)
             o.parts = 0;
         if (!o.samples)
-            o.samples = o.op == PERF_MOE_LAYER ? 5 : 9;
+            o.samples = o.op == PERF_MOE_LAYER   ? 5
+                        : o.op == PERF_MOE_PARTS ? 9
+                                                 : 16;
     }
     if (!o.dtype)
         o.dtype = tokens ? SHUNT_BF16 : SHUNT_F32;

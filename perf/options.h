@@ -33,6 +33,14 @@ enum perf_pin { PERF_PIN_AUTO, PERF_PIN_YES, PERF_PIN_NO };
 /* What a copy finds in the cache. */
 enum perf_cache { PERF_CACHE_COLD, PERF_CACHE_WARM };
 
+/* How the loads of steps are balanced: copies by the loads that steps before let
+ * expect, or by those of the step itself. */
+enum perf_balance {
+    PERF_BALANCE_OFF,
+    PERF_BALANCE_REPLICAS,
+    PERF_BALANCE_MICROBATCH,
+};
+
 /* In which order a layer computes. */
 enum perf_order { PERF_ORDER_SEARCH, PERF_ORDER_PAPER, PERF_ORDER_SERIAL };
 
@@ -80,6 +88,13 @@ struct perf_options {
     double attention; /* share of the products */
     double ratio;     /* R / C, by which `inner` is chosen; 0: as given */
 
+    /* Steps. */
+    enum perf_balance balance;
+    int slots;           /* of a rank, for copies */
+    double expert_us;    /* that an expert takes for a row */
+    size_t expert_bytes; /* of its parameters */
+    size_t leaf_rows;    /* between which shares of copies are cut */
+
     /* Copies. */
     const char *engine; /* NULL: by SHUNT_ENGINE, or the default */
     enum perf_cache cache;
@@ -119,6 +134,7 @@ struct perf_options perf_options_of(const struct perf_options *all, int i);
 const char *perf_dtype_name(enum shunt_dtype dtype);
 const char *perf_reduce_name(enum shunt_op op);
 const char *perf_skew_name(enum perf_skew skew);
+const char *perf_balance_name(enum perf_balance balance);
 const char *perf_cache_name(enum perf_cache cache);
 const char *perf_order_name(enum perf_order order);
 

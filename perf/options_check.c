@@ -67,7 +67,16 @@ void perf_options_check_op(const struct perf_options *o)
                  "%s is compared with itself, %s: it takes neither --peer nor "
                  "--overlap",
                  perf_op_name(o->op),
-                 o->op == PERF_MOE_LAYER ? "waiting at once" : "in one part");
+                 o->op == PERF_MOE_LAYER   ? "waiting at once"
+                 : o->op == PERF_MOE_PARTS ? "in one part"
+                                           : "without balance");
+    if (o->op == PERF_MOE_STEP && o->parts)
+        perf_die(PERF_EXIT_USAGE, "--parts: moe-step has whole plans");
+    if (o->op == PERF_MOE_STEP &&
+        (o->wire == SHUNT_MOE_WIRE_FP8 || o->expert_bytes % sizeof(float)))
+        perf_die(PERF_EXIT_USAGE,
+                 "moe-step checks f32 values: it takes no --wire fp8, and "
+                 "--expert-bytes in multiples of 4");
     if (o->op == PERF_MOE_PARTS && o->parts)
         perf_die(PERF_EXIT_USAGE,
                  "--parts: moe-parts measures 1, 2, 4, 8 and what is learned");
@@ -82,6 +91,11 @@ void perf_options_check_op(const struct perf_options *o)
         perf_die(PERF_EXIT_USAGE,
                  "--mem: %s computes in the plan's own buffers",
                  perf_op_name(o->op));
+    if (perf_op_is_moe(o->op) && o->skew == PERF_SKEW_W4 &&
+        o->peer != PERF_PEER_NONE)
+        perf_die(PERF_EXIT_USAGE,
+                 "--workload W4: some tokens have no expert, which only Shunt "
+                 "takes; leave out --peer");
     if (perf_op_is_moe(o->op) && o->topk > o->experts)
         perf_die(PERF_EXIT_USAGE, "--topk is larger than --experts");
 }

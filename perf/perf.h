@@ -39,6 +39,7 @@ enum perf_op {
     PERF_BACKWARD,
     PERF_MOE_LAYER,
     PERF_MOE_PARTS,
+    PERF_MOE_STEP,
 
     PERF_GEMM_RS,
     PERF_AG_GEMM,
@@ -68,13 +69,13 @@ static inline int perf_op_has_counts(enum perf_op op)
 
 static inline int perf_op_is_moe(enum perf_op op)
 {
-    return op >= PERF_DISPATCH && op <= PERF_MOE_PARTS;
+    return op >= PERF_DISPATCH && op <= PERF_MOE_STEP;
 }
 
 /* Does it compute beside exchanges of tokens? */
 static inline int perf_op_has_experts(enum perf_op op)
 {
-    return op == PERF_MOE_LAYER || op == PERF_MOE_PARTS;
+    return op >= PERF_MOE_LAYER && op <= PERF_MOE_STEP;
 }
 
 static inline int perf_op_is_fused(enum perf_op op)

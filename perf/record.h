@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define PERF_MAX_FIELDS 144
+#define PERF_MAX_FIELDS 160
 
 enum perf_field_kind {
     PERF_FIELD_ABSENT, /* JSON has no such key, CSV an empty cell */

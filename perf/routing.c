@@ -12,9 +12,16 @@
 
 #include "perf/perf.h"
 #include "perf/random.h"
+#include "workload/workload.h"
 
 /* Streams of a routing's key. */
-enum { STREAM_ORDER = 1, STREAM_EXPERTS, STREAM_GROUPS, STREAM_WEIGHTS };
+enum {
+    STREAM_ORDER = 1,
+    STREAM_EXPERTS,
+    STREAM_GROUPS,
+    STREAM_WEIGHTS,
+    STREAM_WORKLOAD
+};
 
 int perf_first_expert(const struct perf_routing *r, int rank)
 {
@@ -175,6 +182,21 @@ static void weigh_token(uint64_t seed, uint64_t token, int topk, float *weight)
         weight[k] = (float)((0.05 + perf_uniform(key, (uint64_t)k)) / sum);
 }
 
+static void route_workload(const struct perf_routing_config *c, int32_t *index)
+{
+    const size_t all = (size_t)c->ranks * c->tokens, topk = (size_t)c->topk;
+    const struct workload w = {
+        .kind =
+            (enum workload_kind)(WORKLOAD_W0 + (int)(c->skew - PERF_SKEW_W0)),
+        .key = perf_key(c->seed, STREAM_WORKLOAD, c->step, 0),
+        .step = c->step,
+        .tokens = all,
+    };
+
+    for (size_t t = 0; t < all; t++)
+        workload_choose(&w, t, (size_t)c->experts, topk, index + t * topk);
+}
+
 const char *perf_routing_init(struct perf_routing *r,
                               const struct perf_routing_config *c)
 {
@@ -202,8 +224,11 @@ const char *perf_routing_init(struct perf_routing *r,
     };
     memset(d.taken, 0, (size_t)c->experts * sizeof(bool));
     popularity(c, bounds);
+    if (perf_skew_is_workload(c->skew))
+        route_workload(c, r->index);
     for (size_t t = 0; t < all && !wrong; t++) {
-        if (!route_token(&d, t, r->index + t * topk))
+        if (!perf_skew_is_workload(c->skew) &&
+            !route_token(&d, t, r->index + t * topk))
             wrong = "node-limited: the groups have fewer than topk experts";
         weigh_token(c->seed, t, c->topk, r->weight + t * topk);
     }
@@ -220,6 +245,14 @@ void perf_routing_finish(struct perf_routing *r)
     free(r->index);
     free(r->weight);
     memset(r, 0, sizeof(*r));
+}
+
+size_t perf_routing_assigned(const struct perf_routing *r)
+{
+    size_t all = (size_t)r->ranks * r->tokens * (size_t)r->topk, some = 0;
+    for (size_t i = 0; i < all; i++)
+        some += r->index[i] >= 0;
+    return some;
 }
 
 size_t perf_routing_rows(const struct perf_routing *r, int rank)
@@ -242,7 +275,8 @@ struct perf_arrival *perf_routing_arrivals(const struct perf_routing *r,
      * is that of the scan: source, token, slot. */
     memset(next, 0, (size_t)r->experts * sizeof(*next));
     for (size_t i = 0; i < all; i++)
-        next[r->index[i]]++;
+        if (r->index[i] >= 0)
+            next[r->index[i]]++;
     size_t at = 0;
     for (int e = perf_first_expert(r, rank); e < perf_first_expert(r, rank + 1);
          e++) {

@@ -5,6 +5,7 @@
 #ifndef SHUNT_PERF_ROUTING_H
 #define SHUNT_PERF_ROUTING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,7 +16,22 @@ enum perf_skew {
                                rank, and a node */
     PERF_SKEW_HOT,          /* a share `arg` of the tokens goes to one expert */
     PERF_SKEW_NODE_LIMITED, /* a token's experts are in `arg` of the groups */
+    /* Those of workload.h, whose batch is the tokens of all ranks in order. Of
+     * W4 some tokens have no expert: -1. */
+    PERF_SKEW_W0,
+    PERF_SKEW_W1,
+    PERF_SKEW_W2,
+    PERF_SKEW_W3,
+    PERF_SKEW_W4,
+    PERF_SKEW_W5,
+    PERF_SKEW_W6,
+    PERF_SKEW_W7,
 };
+
+static inline bool perf_skew_is_workload(enum perf_skew skew)
+{
+    return skew >= PERF_SKEW_W0;
+}
 
 /* One (token, slot) that a rank receives, in the order of its rows. */
 struct perf_arrival {
@@ -30,7 +46,7 @@ struct perf_routing {
     int experts;
     int topk;
     size_t tokens;  /* of each rank */
-    int32_t *index; /* (ranks, tokens, topk), distinct within a token */
+    int32_t *index; /* (ranks, tokens, topk), distinct within a token; or -1 */
     float *weight;  /* (ranks, tokens, topk), > 0, 1 in sum over a token */
 };
 
@@ -43,6 +59,7 @@ struct perf_routing_config {
     double arg;
     int groups; /* of ranks, contiguous: nodes; for PERF_SKEW_NODE_LIMITED */
     uint64_t seed;
+    size_t step; /* of W6 and W7, which change from step to step */
 };
 
 /*
@@ -54,10 +71,10 @@ const char *perf_routing_init(struct perf_routing *routing,
                               const struct perf_routing_config *config);
 void perf_routing_finish(struct perf_routing *routing);
 
-/* The rank that has `expert`. */
+/* The rank that has `expert`; -1: none, as of no expert. */
 static inline int perf_expert_rank(const struct perf_routing *r, int expert)
 {
-    return (int)((long)expert * r->ranks / r->experts);
+    return expert < 0 ? -1 : (int)((long)expert * r->ranks / r->experts);
 }
 
 /* The first expert of `rank`; that of rank `ranks` is the number of experts. */
@@ -75,6 +92,9 @@ static inline const float *perf_token_weights(const struct perf_routing *r,
 {
     return r->weight + ((size_t)rank * r->tokens + token) * (size_t)r->topk;
 }
+
+/* Its assignments: all but those to no expert. */
+size_t perf_routing_assigned(const struct perf_routing *r);
 
 /* The number of rows that `rank` receives. */
 size_t perf_routing_rows(const struct perf_routing *r, int rank);

@@ -65,10 +65,11 @@ static void keep_pair(const struct perf_row *row)
 static void print_memory(void)
 {
     const struct perf_options *o = settings.options;
-    const char *tokens = perf_op_has_experts(o->op) ? "; x and y windows"
-                         : perf_op_is_moe(o->op)    ? "; x and y malloc"
-                         : perf_op_is_fused(o->op)  ? ", of what is sent"
-                                                    : "";
+    const bool windows = perf_op_has_experts(o->op) && o->op != PERF_MOE_STEP;
+    const char *tokens = windows                   ? "; x and y windows"
+                         : perf_op_is_moe(o->op)   ? "; x and y malloc"
+                         : perf_op_is_fused(o->op) ? ", of what is sent"
+                                                   : "";
     const char *in_place = o->in_place ? ", in place" : "";
 
     if (o->op == PERF_BARRIER || o->op == PERF_COPY || o->op == PERF_PUT)
@@ -110,7 +111,7 @@ static void print_tokens(void)
 
     if (o->parts > 1)
         snprintf(parts, sizeof(parts), ", in %d parts", o->parts);
-    if (o->skew != PERF_SKEW_UNIFORM)
+    if (o->skew != PERF_SKEW_UNIFORM && !perf_skew_is_workload(o->skew))
         snprintf(arg, sizeof(arg), ":%g", o->skew_arg);
     perf_table_note(
         "tokens: hidden %zu %s, top-%d of %d experts, routing %s%s, %s on the "
@@ -399,6 +400,29 @@ static void print_parts(const struct perf_row *row)
                         p->inner, p->beside, p->exchange / p->beside);
 }
 
+static void print_step(const struct perf_row *row)
+{
+    const struct perf_row_step *s = row->step;
+    const double us = row->times[PERF_OURS].median;
+
+    if (row->has[PERF_PEER])
+        perf_table_note("  balance %s: rows of the busiest rank %.3f times the "
+                        "mean, without %.3f; %.1f copies in %d slots a rank",
+                        perf_balance_name(settings.options->balance), s->with,
+                        s->without, s->copies, s->slots);
+    else
+        perf_table_note("  rows of the busiest rank %.3f times the mean",
+                        s->without);
+    perf_table_note("  in the mean %.4g us, without balance %.4g (ratio %.3f), "
+                    "with an even router %.4g: this is %.1f %% as fast",
+                    s->mean, s->mean_without, s->mean_without / s->mean,
+                    s->mean_forced, 100 * s->mean_forced / s->mean);
+    if (row->has[PERF_PEER])
+        perf_table_note("  in the time: loads %.4g us, decision %.4g us (%.2f "
+                        "%%), placement %.4g us",
+                        s->gather, s->decide, 100 * s->decide / us, s->place);
+}
+
 static void print_put(const struct perf_row_put *put)
 {
     char peer[48] = "";
@@ -596,6 +620,8 @@ void perf_table_row(const struct perf_row *row)
         print_layer(row);
     if (row->parts)
         print_parts(row);
+    if (row->step)
+        print_step(row);
     if (row->put)
         print_put(row->put);
     if (row->between)

@@ -69,6 +69,21 @@ struct perf_row_parts {
     size_t inner;
 };
 
+/* Of a row of `shunt-perf moe-step`, whose peer is the same without balance.
+ * Microseconds of a step. */
+struct perf_row_step {
+    double without, with; /* rows of the busiest rank over the mean, the worst
+                             step */
+    double forced;        /* by an even router, the median */
+    /* Means over the steps, in which bursts count, of these three. */
+    double mean, mean_without, mean_forced;
+    double gather, decide, place; /* loads, decision, placement */
+    double copies;                /* of all ranks, in the mean */
+    int slots;
+    double expert_us;
+    size_t expert_bytes, leaf_rows;
+};
+
 /* Of a row of `shunt-perf put`: work requests of a message; < 0: not counted. */
 struct perf_row_put {
     double requests, peer_requests;
@@ -124,6 +139,7 @@ struct perf_row {
     const struct perf_row_copy *copy;   /* NULL: another operation */
     const struct perf_row_layer *layer; /* likewise */
     const struct perf_row_parts *parts; /* likewise */
+    const struct perf_row_step *step;   /* likewise */
     const struct perf_row_put *put;     /* likewise */
     const char *mode;                   /* Shunt's mode for tokens, or NULL */
     double sent_rows, sent_bytes;       /* figures of its plan; < 0: none */

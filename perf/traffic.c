@@ -97,6 +97,8 @@ void perf_traffic_rows(const struct perf_routing *r, enum perf_rows_each each,
             memset(experts_at, 0, (size_t)r->ranks * sizeof(*experts_at));
             for (int k = 0; k < r->topk; k++) {
                 int rank = perf_expert_rank(r, experts[k]);
+                if (rank < 0)
+                    continue;
                 if (each == PERF_EACH_ASSIGNMENT)
                     add(rows, p, p->of[s], p->of[rank], 1);
                 else

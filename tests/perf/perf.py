@@ -296,6 +296,58 @@ def cuts():
     refused(2, "in one part", "moe-parts", "--peer", "memcpy")
 
 
+def workloads():
+    """Synthetic routers, whose tokens may have no expert; and steps with balance,
+    whose results are those of the experts' parameters, also on copies."""
+    small = ["--hidden", "48", "--experts", "16", "--topk", "2"]
+    measure(["dispatch", "moe", "backward"], 3, *small, "--tokens", "40",
+            "--workload", "W4", peer="none")
+    measure(["moe-layer"], 2, *small, "--inner", "32", "--layers", "2",
+            "--tokens", "40", "--workload", "W4", peer="none")
+    steps = ["--tokens", "200", "--expert-bytes", "4k", "--expert-us", "1",
+             "--slots", "3", "--leaf-rows", "2", "-n", "10"]
+    for balance, names in (("microbatch", ("W0", "W4", "W6")),
+                           ("replicas", ("W2",)), ("off", ("W2",))):
+        for name in names:
+            rows = measure(["moe-step"], 4, *small, *steps, "--balance",
+                           balance, "--workload", name, peer="none")
+            if len(rows) != 1 or rows[0]["skew"] != name or rows[0][
+                    "balance"] != balance:
+                fail(["moe-step", name], f"rows: {rows}")
+                continue
+            check_step(rows[0])
+    # Copies on other nodes.
+    command, rows = on_virtual_nodes("--expert-us", "1", "--expert-bytes", "4k",
+                                     "--leaf-rows", "1", op="moe-step")
+    if len(rows) != 1 or not rows[0]["step_copies"] or rows[0]["wrong"]:
+        fail(command, f"between nodes: {rows}")
+    refused(2, "some tokens have no expert", "moe", "--workload", "W4",
+            "--peer", "memcpy")
+    refused(2, "is none of W0|W1", "moe", "--workload", "zipf")
+    refused(2, "without balance", "moe-step", "--peer", "memcpy")
+    refused(2, "in multiples of 4", "moe-step", "--expert-bytes", "6")
+
+
+def check_step(row):
+    """Loads are made even for the step itself; for the next one if it is alike; and
+    nothing is done where they are."""
+    before, after = row["step_imbalance_without"], row["step_imbalance"]
+    name, balance = row["skew"], row["balance"]
+    hot = name in ("W2", "W6")
+    if hot != (before > 2) or (balance == "off") != (row["ratio"] is None):
+        fail(["moe-step"], f"without: {row}")
+    # 400 rows of a rank in the mean: one more or less is 0.25 %.
+    if balance == "microbatch" and not 1 <= after <= 1.02:
+        fail(["moe-step"], f"balance: {row}")
+    # By steps that are alike but for the draw, of which the first is seen twice.
+    if balance == "replicas" and not 1 <= after <= 1.3:
+        fail(["moe-step"], f"foresight: {row}")
+    if balance != "off" and (row["step_copies"] > 0) != (name != "W0"):
+        fail(["moe-step"], f"copies: {row}")
+    if min(row["step_forced_us"], row["time_us"]) <= 0:
+        fail(["moe-step"], f"times: {row}")
+
+
 def copy_rows(*options, status=0, ranks=1, **env):
     """The command and its rows: brief copies by an engine."""
     command = [PERF, "copy", "--json", "-n", "3", "-w", "1", "--batch", "2",
@@ -407,11 +459,11 @@ def copies():
     refused(2, "is none of cold|warm", "copy", "--cache", "hot")
 
 
-def on_virtual_nodes(*options):
-    """The command and its rows: moe on nodes that SHUNT_NODE makes of one
+def on_virtual_nodes(*options, op="moe"):
+    """The command and its rows: moe, or another, on nodes that SHUNT_NODE makes of one
     host."""
     command = [os.environ["SHUNT_RUN"], "-n", "4", "--raw", "sh", "-c",
-               'SHUNT_NODE=$((RANK / 2)) exec "$0" "$@"', PERF, "moe",
+               'SHUNT_NODE=$((RANK / 2)) exec "$0" "$@"', PERF, op,
                "--json", "--tokens", "50", "--hidden", "96", "--experts",
                "10", "--topk", "3", "--routing", "zipf:0.8", "-n", "3",
                *options]
@@ -580,6 +632,7 @@ def without_mpi():
     fused()
     layers()
     cuts()
+    workloads()
     copies()
     json_file()
     csv_file()

@@ -206,7 +206,8 @@ struct world {
 
 static void make_world(struct world *w, enum shunt_dtype dtype)
 {
-    struct perf_routing_config config = {2, 6, 3, 40, PERF_SKEW_ZIPF, 1, 2, 3};
+    struct perf_routing_config config = {2, 6, 3, 40, PERF_SKEW_ZIPF,
+                                         1, 2, 3, 0};
 
     *w = (struct world){.bytes = 200 * shunt_dtype_size(dtype)};
     cr_assert_null(perf_routing_init(&w->routing, &config));

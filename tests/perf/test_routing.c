@@ -20,14 +20,15 @@ static struct perf_routing make(struct perf_routing_config config)
 }
 
 static const struct perf_routing_config configs[] = {
-    {2, 64, 8, 500, PERF_SKEW_UNIFORM, 0, 2, 1},
-    {4, 64, 8, 200, PERF_SKEW_ZIPF, 1.5, 4, 2},
-    {3, 7, 7, 100, PERF_SKEW_ZIPF, 16, 3, 3}, /* all experts, some hopeless */
-    {2, 16, 3, 300, PERF_SKEW_HOT, 0.5, 2, 4},
-    {8, 64, 6, 100, PERF_SKEW_NODE_LIMITED, 2, 8, 5},
-    {5, 3, 2, 50, PERF_SKEW_UNIFORM, 0, 5, 6}, /* fewer experts than ranks */
-    {1, 1, 1, 10, PERF_SKEW_HOT, 1, 1, 7},
-    {4, 8, 2, 0, PERF_SKEW_UNIFORM, 0, 4, 8},
+    {2, 64, 8, 500, PERF_SKEW_UNIFORM, 0, 2, 1, 0},
+    {4, 64, 8, 200, PERF_SKEW_ZIPF, 1.5, 4, 2, 0},
+    {3, 7, 7, 100, PERF_SKEW_ZIPF, 16, 3, 3,
+     0}, /* all experts, some hopeless */
+    {2, 16, 3, 300, PERF_SKEW_HOT, 0.5, 2, 4, 0},
+    {8, 64, 6, 100, PERF_SKEW_NODE_LIMITED, 2, 8, 5, 0},
+    {5, 3, 2, 50, PERF_SKEW_UNIFORM, 0, 5, 6, 0}, /* fewer experts than ranks */
+    {1, 1, 1, 10, PERF_SKEW_HOT, 1, 1, 7, 0},
+    {4, 8, 2, 0, PERF_SKEW_UNIFORM, 0, 4, 8, 0},
 };
 
 #define EACH_CONFIG(c) \
@@ -93,7 +94,7 @@ static void count_experts(const struct perf_routing *r, size_t *count)
 Test(routing, uniform_loads_experts_alike)
 {
     struct perf_routing r = make((struct perf_routing_config){
-        2, 16, 4, 10000, PERF_SKEW_UNIFORM, 0, 2, 11});
+        2, 16, 4, 10000, PERF_SKEW_UNIFORM, 0, 2, 11, 0});
     size_t count[16];
 
     /* Binomial: 20000 tokens, each has an expert with probability 1/4. Six
@@ -113,8 +114,8 @@ static int descending(const void *a, const void *b)
 
 Test(routing, zipf_falls_as_it_should)
 {
-    struct perf_routing r = make(
-        (struct perf_routing_config){1, 8, 1, 40000, PERF_SKEW_ZIPF, 1, 1, 12});
+    struct perf_routing r = make((struct perf_routing_config){
+        1, 8, 1, 40000, PERF_SKEW_ZIPF, 1, 1, 12, 0});
     size_t count[8];
     double sum = 0;
 
@@ -134,7 +135,7 @@ Test(routing, zipf_falls_as_it_should)
 Test(routing, the_hot_expert_has_its_share)
 {
     struct perf_routing r = make((struct perf_routing_config){
-        2, 64, 2, 10000, PERF_SKEW_HOT, 0.5, 2, 13});
+        2, 64, 2, 10000, PERF_SKEW_HOT, 0.5, 2, 13, 0});
     size_t count[64];
 
     /* Half of 20000 tokens, and of the others 2 of 64 by chance: 10312. */
@@ -149,7 +150,7 @@ Test(routing, the_hot_expert_has_its_share)
 Test(routing, node_limited_tokens_stay_in_their_groups)
 {
     struct perf_routing r = make((struct perf_routing_config){
-        8, 64, 6, 500, PERF_SKEW_NODE_LIMITED, 2, 4, 14});
+        8, 64, 6, 500, PERF_SKEW_NODE_LIMITED, 2, 4, 14, 0});
     bool all_groups[4] = {false};
 
     for (int s = 0; s < 8; s++) {
@@ -215,15 +216,75 @@ Test(routing, arrivals_are_in_expert_major_order)
     cr_assert_eq(perf_routing_rows(&r, 3), 24 - 4 - 2 - 3);
 }
 
+/* Ranks have the tokens of a batch in order: 64 experts on 8 ranks, so that a
+ * block of W2, W6 and W7 is a rank's. */
+static struct perf_routing workload(enum perf_skew skew, size_t step)
+{
+    return make((struct perf_routing_config){.ranks = 8,
+                                             .experts = 64,
+                                             .topk = 2,
+                                             .tokens = 1000,
+                                             .skew = skew,
+                                             .seed = 3,
+                                             .step = step});
+}
+
+static double share_of(const struct perf_routing *r, int rank)
+{
+    return (double)perf_routing_rows(r, rank) /
+           (double)perf_routing_assigned(r);
+}
+
+/* Half of 16000 choices, and an eighth of the others. */
+Test(routing, workloads_have_a_hot_rank)
+{
+    for (size_t step = 0; step < 10; step++) {
+        struct perf_routing w2 = workload(PERF_SKEW_W2, step);
+        struct perf_routing w6 = workload(PERF_SKEW_W6, step);
+        struct perf_routing w7 = workload(PERF_SKEW_W7, step);
+
+        cr_assert(fabs(share_of(&w2, 0) - 0.5625) < 0.02);
+        cr_assert(fabs(share_of(&w6, (int)(step % 8)) - 0.5625) < 0.02);
+        cr_assert(fabs(share_of(&w7, 0) - (step % 8 ? 0.125 : 0.9125)) < 0.02);
+        perf_routing_finish(&w2);
+        perf_routing_finish(&w6);
+        perf_routing_finish(&w7);
+    }
+}
+
+/* Of W4 the last tokens of the batch have no experts, and nothing goes there. */
+Test(routing, tokens_without_experts_are_nobodys)
+{
+    struct perf_routing r = workload(PERF_SKEW_W4, 0);
+    size_t none[8] = {0}, rows = 0, count;
+
+    for (int s = 0; s < 8; s++) {
+        for (size_t t = 0; t < r.tokens; t++) {
+            const int32_t *e = perf_token_experts(&r, s, t);
+            cr_assert_eq(e[0] < 0, e[1] < 0);
+            cr_assert_eq(perf_expert_rank(&r, e[0]) < 0, e[0] < 0);
+            none[s] += e[0] < 0;
+        }
+        rows += perf_routing_rows(&r, s);
+        free(perf_routing_arrivals(&r, s, &count));
+        cr_assert_eq(count, perf_routing_rows(&r, s));
+    }
+    /* The middles of the first eighth and of the last: 1/16 and 15/16 of 3/4. */
+    cr_assert(none[0] > 20 && none[0] < 80, "%zu", none[0]);
+    cr_assert(none[7] > 640 && none[7] < 770, "%zu", none[7]);
+    cr_assert_eq(rows, perf_routing_assigned(&r));
+    perf_routing_finish(&r);
+}
+
 Test(routing, nonsense_is_refused)
 {
     static const struct perf_routing_config bad[] = {
-        {2, 4, 5, 1, PERF_SKEW_UNIFORM, 0, 2, 1},
-        {0, 4, 1, 1, PERF_SKEW_UNIFORM, 0, 1, 1},
-        {2, 4, 1, 1, PERF_SKEW_HOT, 1.5, 2, 1},
-        {2, 4, 1, 1, PERF_SKEW_ZIPF, -1, 2, 1},
-        {2, 4, 1, 1, PERF_SKEW_NODE_LIMITED, 3, 2, 1},
-        {2, 4, 3, 1, PERF_SKEW_NODE_LIMITED, 1, 2, 1},
+        {2, 4, 5, 1, PERF_SKEW_UNIFORM, 0, 2, 1, 0},
+        {0, 4, 1, 1, PERF_SKEW_UNIFORM, 0, 1, 1, 0},
+        {2, 4, 1, 1, PERF_SKEW_HOT, 1.5, 2, 1, 0},
+        {2, 4, 1, 1, PERF_SKEW_ZIPF, -1, 2, 1, 0},
+        {2, 4, 1, 1, PERF_SKEW_NODE_LIMITED, 3, 2, 1, 0},
+        {2, 4, 3, 1, PERF_SKEW_NODE_LIMITED, 1, 2, 1, 0},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct perf_routing r;
