@@ -323,12 +323,26 @@ static int exchange(struct batch *b)
     float *rows = shunt_moe_buffer(b->plan, SHUNT_MOE_ROWS);
     float *out = shunt_moe_buffer(b->plan, SHUNT_MOE_OUT);
     float *dout = shunt_moe_buffer(b->plan, SHUNT_MOE_DOUT);
+    struct shunt_comm_stats before, after;
     float x[TOKENS_MAX * HIDDEN];
 
     for (int i = 0; i < tokens * HIDDEN; i++)
         x[i] = token_of(b->number, b->self->rank, i / HIDDEN, i % HIDDEN);
+    /* What this rank passes on for others of earlier calls has then been counted. */
+    CHECK_OK(b->self->comm, shunt_barrier(b->self->comm));
+    CHECK_OK(b->self->comm,
+             shunt_comm_get_stats(b->self->comm, &before, sizeof(before)));
     CHECK_OK(b->self->comm,
              shunt_moe_dispatch(b->plan, x, rows, b->rows.total));
+    CHECK_OK(b->self->comm,
+             shunt_comm_get_stats(b->self->comm, &after, sizeof(after)));
+    /* (Flat, they are counted by alltoallv.) */
+    CHECK(b->rows.mode == SHUNT_MOE_FLAT ||
+              after.bytes_remote - before.bytes_remote ==
+                  b->rows.network_dispatch_bytes,
+          "%zu bytes to other nodes, not %zu as planned",
+          (size_t)(after.bytes_remote - before.bytes_remote),
+          b->rows.network_dispatch_bytes);
     CHECK_RUN(check_rows(b, rows, false));
     for (int i = 0; i < b->rows.local_experts; i++)
         for (size_t q = b->rows.offset[i] * HIDDEN;
