@@ -316,12 +316,12 @@ void case_rdma_queues_too_small(struct rank *r)
 
     if (!getenv("SHUNT_TEST_VERBS"))
         return;
-    setenv("SHUNT_TEST_VERBS", "devices=3,depth=192", 1);
+    setenv("SHUNT_TEST_VERBS", "devices=3,depth=224", 1);
     setenv("SHUNT_RDMA_DEVICE", "mean0", 1);
     EXPECT(r, SHUNT_ERR_UNSUPPORTED,
            r->t->open(&params, &ctx, why, sizeof(why)));
     CHECK(r,
-          strstr(why, "mean0:1 has room for 192 completions, and 384 are "
+          strstr(why, "mean0:1 has room for 224 completions, and 416 are "
                       "needed"),
           "%s", why);
     setenv("SHUNT_RDMA_DEVICE", "mean0,mean1,mean2", 1);

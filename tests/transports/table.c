@@ -199,6 +199,7 @@ const struct test_case transport_cases[] = {
      .run = case_rdma_requests,
      .nranks = {2},
      .only = "rdma"},
+    {.name = "direct", .run = case_rdma_direct, .nranks = {2}, .only = "rdma"},
     {.name = "pinned",
      .run = case_rdma_pinned,
      .nranks = {2},

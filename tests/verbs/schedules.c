@@ -186,6 +186,17 @@ static void check_balance(struct rank *r)
           (unsigned long long)least, (unsigned long long)most);
 }
 
+/* What is put goes all ways that there are. */
+static void check_paths(struct rank *r, const struct way *way)
+{
+    const uint64_t direct = outages_counter(r, "direct");
+
+    CHECK(r, direct > way->done / 8 && direct < way->done,
+          "%llu puts of %llu messages were direct", (unsigned long long)direct,
+          (unsigned long long)way->done);
+    check_balance(r);
+}
+
 /* How many messages the other rank sends; it says so when it is done. */
 static bool is_over(struct rank *r, struct way *way, struct outages *o)
 {
@@ -261,7 +272,7 @@ static void run(struct rank *r)
                 (unsigned long long)outages_counter(r, "rails back"), o.longest,
                 (unsigned long long)outages_counter(r, "sent again"));
     else if (strcmp(r->t->name, "rdma") == 0)
-        check_balance(r);
+        check_paths(r, way);
     r->t->dereg(r->ctx, way->source_reg);
     window_destroy(r, &way->w);
     free(way->source);

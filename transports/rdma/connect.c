@@ -42,7 +42,7 @@ struct address {
     /* the address of tcp follows */
 };
 
-static const char address_magic[8] = "shunrdm3";
+static const char address_magic[8] = "shunrdm4";
 
 /* --- addresses --------------------------------------------------------------- */
 
@@ -161,6 +161,7 @@ void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
     }
     tell_broken(ep);
     rdma_drop_larges(ep);
+    rdma_end_directs(ep, RDMA_END_UNPOSTED);
     for (int i = 0; i < ep->rails; i++) {
         struct rdma_rail *rail = &ep->rail[i];
 
@@ -246,12 +247,16 @@ void rdma_endpoint_free(struct shunt_transport_ep *ep)
         if (ep->rail[i].qp)
             ibv_destroy_qp(ep->rail[i].qp);
     rdma_end_larges(ep);
+    rdma_end_directs(ep, RDMA_END_ALL);
     rdma_unregister(ep->boxes_mr);
     if (ep->boxes)
         munmap(ep->boxes, 2 * sizeof(*ep->boxes));
     free(ep->again);
     free(ep->targets);
+    free(ep->words);
+    free(ep->directs);
     free(ep->lines);
+    free(ep->words_here);
     free(ep->logs);
     free(ep->rail);
     free(ep);

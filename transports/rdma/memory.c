@@ -13,12 +13,13 @@
 
 #include "transports/rdma/rdma.h"
 
-static const char key_magic[8] = "rdmamem2";
+static const char key_magic[8] = "rdmamem3";
 
 struct key {
     struct transport_key key; /* first */
     uint64_t addr;
     uint32_t rkey[RDMA_RAILS]; /* of each NIC of the owner */
+    uint32_t brief;
 };
 
 void rdma_unregister(struct ibv_mr **mr)
@@ -98,6 +99,7 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
         return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     }
     transport_region_key(&reg->region, key_magic, &key.key);
+    key.brief = memory->brief;
     memcpy(blob, &key, sizeof(key));
     *len = sizeof(key);
     *out = reg;
@@ -141,6 +143,7 @@ enum shunt_status rdma_import(struct shunt_transport_ep *ep, const void *blob,
     }
     remote->addr = key.addr;
     memcpy(remote->key, key.rkey, sizeof(remote->key));
+    remote->brief = key.brief;
     transport_link_add(&ep->remotes, &remote->far.link);
     *out = remote;
     return SHUNT_OK;

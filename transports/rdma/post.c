@@ -27,11 +27,16 @@ static uint32_t place_of(uint32_t line, uint32_t lap)
     return rdma_bits(lap, RDMA_LAP_BITS) << RDMA_LINE_BITS | line;
 }
 
-static uint32_t make_imm(const struct rdma_rail *rail, uint32_t kind,
-                         uint32_t place)
+static uint32_t make_imm(const struct rdma_rail *rail,
+                         const struct rdma_request *request)
 {
-    uint32_t imm = kind;
+    uint32_t place = request->place;
+    uint32_t imm = request->kind;
 
+    if (request->kind == RDMA_DIRECT)
+        place |= (rdma_bits(rail->here.base, RDMA_CAME_BITS) << RDMA_TURN_BITS |
+                  rdma_bits(request->record, RDMA_TURN_BITS))
+                 << RDMA_WORD_BITS;
     imm =
         imm << RDMA_EPOCH_BITS | rdma_bits(rail->theirs.epoch, RDMA_EPOCH_BITS);
     imm = imm << RDMA_NUMBER_BITS | rdma_bits(rail->posted, RDMA_NUMBER_BITS);
@@ -40,28 +45,13 @@ static uint32_t make_imm(const struct rdma_rail *rail, uint32_t kind,
 
 /* --- rails ------------------------------------------------------------------- */
 
-/* Is there room for one request more? */
-static bool has_credit(const struct rdma_rail *rail, bool report)
-{
-    const uint32_t under_way = rail->posted - rail->told_to;
-    const uint32_t most = rail->credits - (report ? 0 : RDMA_REPORT_CREDITS);
-
-    return under_way < most && rail->log[rdma_slot(rail, rail->posted)].sent;
-}
-
 /* The nearest. */
 struct rdma_rail *rdma_rail_for_record(const struct shunt_transport_ep *ep)
 {
     for (int i = 0; i < ep->rails; i++)
-        if (ep->rail[i].stage == RDMA_REACHED &&
-            has_credit(&ep->rail[i], false))
+        if (rdma_rail_has_room(&ep->rail[i]))
             return &ep->rail[i];
     return NULL;
-}
-
-bool rdma_rail_has_room(const struct rdma_rail *rail)
-{
-    return rail->stage == RDMA_REACHED && has_credit(rail, false);
 }
 
 enum shunt_status rdma_post(struct rdma_rail *rail,
@@ -73,10 +63,10 @@ enum shunt_status rdma_post(struct rdma_rail *rail,
     struct ibv_send_wr wr = {
         .wr_id = id_of(rail, slot),
         .sg_list = sge,
-        .num_sge = 1,
+        .num_sge = sge->length > 0,
         .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
         .send_flags = IBV_SEND_SIGNALED,
-        .imm_data = htonl(make_imm(rail, request->kind, request->place)),
+        .imm_data = htonl(make_imm(rail, request)),
         .wr.rdma = {.remote_addr = to, .rkey = key},
     };
     struct ibv_send_wr *bad;
@@ -205,7 +195,8 @@ enum shunt_status rdma_post_record(struct shunt_transport_ep *ep,
     if (status)
         return status;
     ep->targets[ep->sequence % RDMA_RECORDS] =
-        (struct rdma_target){.lines = (uint16_t)(spot.lines + spot.skipped)};
+        (struct rdma_target){.lines = (uint16_t)(spot.lines + spot.skipped),
+                             .alone = !record->fragments};
     ep->sequence++;
     ep->tail = spot.line + spot.lines;
     ep->lap = spot.lap;
@@ -305,7 +296,7 @@ void rdma_post_reports(struct shunt_transport_ep *ep)
                          rail->report || owes_report(rail) ||
                          ep->lines_freed >= RDMA_LINES / 4;
 
-        if (due && rail->stage == RDMA_REACHED && has_credit(rail, true))
+        if (due && rail->stage == RDMA_REACHED && rdma_has_credit(rail, true))
             post_report(rail);
     }
 }
@@ -325,12 +316,23 @@ static void free_lines(struct shunt_transport_ep *ep)
     }
 }
 
-void rdma_on_told(struct rdma_rail *rail, const struct rdma_progress *progress)
+/* Of what has come: is it in effect, too? */
+static void note_effects(struct shunt_transport_ep *ep)
+{
+    while (ep->records_told != ep->sequence &&
+           ep->targets[ep->records_told % RDMA_RECORDS].came)
+        ep->records_told++;
+}
+
+void rdma_on_told(struct rdma_rail *rail, uint32_t number,
+                  const struct rdma_progress *progress)
 {
     struct shunt_transport_ep *ep = rail->ep;
     const uint32_t records = progress->records - ep->records_told;
     uint32_t requests = progress->requests - rail->told_to;
 
+    if ((int32_t)(number - rail->told_by) >= 0)
+        rail->told_by = number + 1;
     /* What is less than we know already has been overtaken. */
     if (requests > rail->posted - rail->told_to)
         requests = 0;
@@ -338,15 +340,41 @@ void rdma_on_told(struct rdma_rail *rail, const struct rdma_progress *progress)
         rdma_request_told(rail, &rail->log[rdma_slot(rail, rail->told_to++)]);
     if (records <= ep->sequence - ep->records_told)
         ep->records_told += records;
+    note_effects(ep);
     free_lines(ep);
+}
+
+/* Bits say which number it is only if it is not overtaken: each request tells at least
+ * what those before it did. */
+void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place)
+{
+    const uint32_t came = place >> (RDMA_WORD_BITS + RDMA_TURN_BITS);
+    const struct rdma_progress progress = {
+        .requests =
+            rail->told_to + rdma_bits(came - rail->told_to, RDMA_CAME_BITS),
+        .records = rail->ep->records_told,
+    };
+
+    if ((int32_t)(number - rail->told_by) >= 0)
+        rdma_on_told(rail, number, &progress);
 }
 
 /* --- what becomes of requests ------------------------------------------------ */
 
 void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request)
 {
-    if (request->kind != RDMA_FRAGMENT_OF || !request->large ||
-        rail->ep->broken)
+    struct shunt_transport_ep *ep = rail->ep;
+    struct rdma_target *target = &ep->targets[request->record % RDMA_RECORDS];
+
+    if (ep->broken)
+        return;
+    /* What is known to be in effect may have made room for another. */
+    if ((request->kind == RDMA_RECORD || request->kind == RDMA_DIRECT) &&
+        (int32_t)(request->record - ep->records_told) >= 0)
+        target->came = target->alone;
+    if (request->kind == RDMA_DIRECT)
+        rdma_direct_told(ep, request->record);
+    if (request->kind != RDMA_FRAGMENT_OF || !request->large)
         return;
     request->large->untold--;
     rdma_large_look(request->large);
@@ -364,6 +392,8 @@ void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request)
         ep->targets[request->record % RDMA_RECORDS].sent = true;
         free_lines(ep);
     }
+    if (request->kind == RDMA_DIRECT)
+        rdma_direct_sent(ep, request->record);
     if (request->kind != RDMA_FRAGMENT_OF)
         return;
     large->under_way--;

@@ -16,7 +16,6 @@
 
 #include "transports/rdma/rdma.h"
 
-#define SMALL ((size_t)8 << 10)
 #define SMALL_UNREGISTERED ((size_t)16 << 10)
 #define MAX_LARGES 64
 
@@ -51,10 +50,8 @@ static enum shunt_status ask(struct shunt_transport_ep *ep)
     return SHUNT_IN_PROGRESS;
 }
 
-/* Does a put that may not be in effect yet write to some of these bytes? Then
- * `*after` is the number of records up to the last one that does. */
-static bool overlaps(const struct shunt_transport_ep *ep, uint64_t address,
-                     uint64_t bytes, uint32_t *after)
+bool rdma_overlaps(const struct shunt_transport_ep *ep, uint64_t address,
+                   uint64_t bytes, uint32_t *after)
 {
     for (uint32_t s = ep->sequence; s != ep->records_told; s--) {
         const struct rdma_target *t = &ep->targets[(s - 1) % RDMA_RECORDS];
@@ -96,7 +93,7 @@ static enum shunt_status put_large(struct shunt_transport_ep *ep,
     }
     large->target = put->remote->addr + put->offset;
     memcpy(large->key, put->remote->key, sizeof(large->key));
-    large->waits = overlaps(ep, large->target, put->bytes, &large->after);
+    large->waits = rdma_overlaps(ep, large->target, put->bytes, &large->after);
     /* The caller waits for its memory until the peer has told. */
     record->asks = large->waits || ep->rails > 1;
     record->fragments =
@@ -116,34 +113,56 @@ static enum shunt_status put_large(struct shunt_transport_ep *ep,
     return SHUNT_OK;
 }
 
-/* Check the put; describe it. */
-static enum shunt_status describe(struct shunt_transport_ep *ep,
-                                  const struct shunt_transport_put *put,
-                                  struct rdma_record *record)
+/* Are its bytes inside the peer's memory? */
+static bool is_inside(const struct shunt_transport_put *put)
 {
+    return (!put->bytes ||
+            transport_far_has(&put->remote->far, put->offset, put->bytes)) &&
+           (!put->signal ||
+            (put->signal_offset % 8 == 0 &&
+             transport_far_has(&put->signal->far, put->signal_offset, 8)));
+}
+
+static struct rdma_record describe(const struct shunt_transport_put *put)
+{
+    struct rdma_record record = {.asks = 0};
+
     if (put->bytes > 0) {
-        if (!transport_far_has(&put->remote->far, put->offset, put->bytes))
-            return transport_fail_outside(&ep->ctx->error, ep->peer);
-        record->region = put->remote->far.region;
-        record->offset = put->offset;
+        record.region = put->remote->far.region;
+        record.offset = put->offset;
     }
     if (put->signal) {
-        if (put->signal_offset % 8 ||
-            !transport_far_has(&put->signal->far, put->signal_offset, 8))
-            return transport_fail_outside(&ep->ctx->error, ep->peer);
-        record->signal_region = put->signal->far.region;
-        record->signal_offset = put->signal_offset;
-        record->signal_value = put->signal_value;
+        record.signal_region = put->signal->far.region;
+        record.signal_offset = put->signal_offset;
+        record.signal_value = put->signal_value;
     }
-    return SHUNT_OK;
+    return record;
+}
+
+/* Through the ring, or as a large put. */
+static enum shunt_status put_record(struct shunt_transport_ep *ep,
+                                    const struct shunt_transport_put *put)
+{
+    const size_t small = put->reg ? RDMA_SMALL : SMALL_UNREGISTERED;
+    struct rdma_record record = describe(put);
+    enum shunt_status status;
+
+    if (put->bytes > small) {
+        status = put_large(ep, put, &record);
+    } else {
+        record.bytes = (uint32_t)put->bytes;
+        status = rdma_post_record(ep, &record, put->local, false, NULL);
+    }
+    if (!status && put->signal)
+        rdma_word_learn(ep->words, record.signal_region, record.signal_offset,
+                        record.signal_value);
+    return status;
 }
 
 enum shunt_status rdma_put(struct shunt_transport_ep *ep,
                            const struct shunt_transport_put *put)
 {
-    const size_t small = put->reg ? SMALL : SMALL_UNREGISTERED;
     struct shunt_transport_ctx *ctx = ep->ctx;
-    struct rdma_record record = {.asks = 0};
     enum shunt_status status;
 
     if (ep->gone)
@@ -161,17 +180,14 @@ enum shunt_status rdma_put(struct shunt_transport_ep *ep,
         return SHUNT_IN_PROGRESS;
     if (ep->failed)
         return take_failure(ep);
-    status = describe(ep, put, &record);
-    if (status || (!record.region && !record.signal_region))
-        return status;
+    if (!is_inside(put))
+        return transport_fail_outside(&ctx->error, ep->peer);
+    if (!put->bytes && !put->signal)
+        return SHUNT_OK;
     if (!ep->ready)
         return rdma_start_by_put(ep);
-    if (put->bytes > small) {
-        status = put_large(ep, put, &record);
-    } else {
-        record.bytes = (uint32_t)put->bytes;
-        status = rdma_post_record(ep, &record, put->local, false, NULL);
-    }
+    if (!rdma_put_direct(ep, put, &status))
+        status = put_record(ep, put);
     if (status == SHUNT_ERR_PEER) /* it broke just now */
         return SHUNT_IN_PROGRESS;
     if (status == SHUNT_IN_PROGRESS)
@@ -240,6 +256,7 @@ size_t rdma_counters(const struct shunt_transport_ctx *ctx,
         {"rails lost", ctx->rails_lost},
         {"rails back", ctx->rails_back},
         {"sent again", ctx->replayed},
+        {"direct", ctx->directs},
         {"queue pairs", queue_pairs(ctx)},
         {"bytes of memory a peer", rdma_bytes_of_a_peer(ctx)},
     };

@@ -4,10 +4,12 @@
  *
  * A peer has at most one rail over a NIC (start.c), and that at most `credits` requests
  * that are not complete, and so many receive requests; the credits of a rail are at most
- * ctx.credits. So with P peers, of which connect() admits no more than there is room for,
+ * ctx.credits. RDMA_SPARE receive requests more let those that have been used be posted
+ * anew so many at once. So with P peers, of which connect() admits no more than there is
+ * room for,
  *
- *     receive requests  <=  P x ctx.credits
- *     completions       <=  P x ctx.credits of requests, and the same of receive requests
+ *     receive requests  <=  P x ctx.credits + RDMA_SPARE
+ *     completions       <=  P x ctx.credits of requests, and those of receive requests
  *
  * and queues of these depths cannot overrun. They are made for all P from the beginning,
  * so that a device which has less is refused then; receive requests are posted with the
@@ -40,11 +42,27 @@ static enum shunt_status refuse(const struct rdma_nic *nic, char *why,
     return SHUNT_ERR_UNSUPPORTED;
 }
 
+/* So many receive requests. How many of them were posted; if not all, errno says why. */
+static unsigned post_receives(struct rdma_nic *nic, unsigned count)
+{
+    struct ibv_recv_wr wrs[RDMA_SPARE + RDMA_CREDITS] = {{.wr_id = 0}}, *bad;
+
+    for (unsigned i = 0; i + 1 < count; i++)
+        wrs[i].next = &wrs[i + 1];
+    errno = count ? ibv_post_srq_recv(nic->srq, wrs, &bad) : 0;
+    return errno ? (unsigned)(bad - wrs) : count;
+}
+
+static int receives_of(const struct rdma_nic *nic)
+{
+    return nic->ctx->peers * (int)nic->ctx->credits + RDMA_SPARE;
+}
+
 static enum shunt_status create_queues(struct rdma_nic *nic, char *why,
                                        size_t why_len)
 {
-    const int receives = nic->ctx->peers * (int)nic->ctx->credits;
-    const int completions = 2 * receives;
+    const int receives = receives_of(nic);
+    const int completions = receives + nic->ctx->peers * (int)nic->ctx->credits;
     struct ibv_srq_init_attr srq = {
         .attr = {.max_wr = (uint32_t)receives, .max_sge = 1}};
     struct ibv_device_attr attr;
@@ -71,7 +89,8 @@ static enum shunt_status create_queues(struct rdma_nic *nic, char *why,
     if (!nic->cq || !nic->srq || fcntl(nic->channel->fd, F_SETFL, O_NONBLOCK) ||
         fcntl(nic->device->async_fd, F_SETFL, O_NONBLOCK))
         return SHUNT_ERR_SYSTEM;
-    return SHUNT_OK;
+    return post_receives(nic, RDMA_SPARE) == RDMA_SPARE ? SHUNT_OK
+                                                        : SHUNT_ERR_SYSTEM;
 }
 
 enum shunt_status rdma_nic_open(struct rdma_nic *nic, char *why, size_t why_len)
@@ -105,14 +124,25 @@ void rdma_nic_close(struct rdma_nic *nic)
 
 bool rdma_post_receives(struct rdma_rail *rail)
 {
-    struct ibv_recv_wr wrs[RDMA_CREDITS] = {{.wr_id = 0}}, *bad;
     const unsigned rest = rail->credits - rail->receives;
+    const unsigned posted = post_receives(rail->nic, rest);
 
-    for (unsigned i = 0; i + 1 < rest; i++)
-        wrs[i].next = &wrs[i + 1];
-    errno = rest ? ibv_post_srq_recv(rail->nic->srq, wrs, &bad) : 0;
-    rail->receives += errno ? (unsigned)(bad - wrs) : rest;
-    return !errno;
+    rail->receives += posted;
+    return posted == rest;
+}
+
+void rdma_post_receives_again(struct rdma_nic *nic)
+{
+    const unsigned used = nic->used;
+
+    if (used < RDMA_SPARE)
+        return;
+    nic->used = 0;
+    /* It has room: these have been taken out. */
+    if (post_receives(nic, used) != used && nic->ctx->host->log && !nic->dead)
+        nic->ctx->host->log(SHUNT_TRANSPORT_ERROR, "rdma",
+                            "%s: a receive request cannot be posted",
+                            nic->name);
 }
 
 /* --- queue pairs ------------------------------------------------------------- */

@@ -94,20 +94,6 @@ static void tell(struct rdma_rail *rail)
 
 /* --- queue pairs ------------------------------------------------------------- */
 
-static struct rdma_rail **hash_of(const struct rdma_nic *nic, uint32_t number)
-{
-    return &nic->by_qp[number & nic->by_qp_mask];
-}
-
-struct rdma_rail *rdma_rail_by_qp(const struct rdma_nic *nic, uint32_t number)
-{
-    struct rdma_rail *rail = *hash_of(nic, number);
-
-    while (rail && rail->qp_num != number)
-        rail = rail->next_of_qp;
-    return rail;
-}
-
 static bool create_qp(struct rdma_rail *rail)
 {
     struct rdma_rail **same;
@@ -116,7 +102,7 @@ static bool create_qp(struct rdma_rail *rail)
     if (!rail->qp)
         return false;
     rail->qp_num = rail->qp->qp_num;
-    same = hash_of(rail->nic, rail->qp_num);
+    same = rdma_rail_hash(rail->nic, rail->qp_num);
     rail->next_of_qp = *same;
     *same = rail;
     return true;
@@ -143,7 +129,7 @@ void rdma_rail_destroy_qp(struct rdma_rail *rail)
     rail->qp = NULL;
     while (rdma_poll_nic(rail->nic))
         ;
-    for (p = hash_of(rail->nic, rail->qp_num); *p != rail;)
+    for (p = rdma_rail_hash(rail->nic, rail->qp_num); *p != rail;)
         p = &(*p)->next_of_qp;
     *p = rail->next_of_qp;
     for (uint32_t i = 0; i < rail->credits; i++)
@@ -255,6 +241,7 @@ static void begin_life(struct rdma_rail *rail)
     rail->connected = rail->probed = rail->report = false;
     rail->acked = rail->heard = rail->drained = false;
     rail->posted = rail->told_to = rail->reported = rail->owed = 0;
+    rail->told_by = 0;
     rail->here = (struct rdma_come){.base = 0};
     for (uint32_t i = 0; i < rail->credits; i++)
         rail->log[i] = (struct rdma_request){.sent = true};

@@ -18,6 +18,7 @@
 #define END_MS 250
 #define MEND_MS 100
 #define BREAK_MS 5
+#define CLOCK_EVERY 4 /* calls of progress() */
 
 int64_t rdma_now(void)
 {
@@ -207,17 +208,21 @@ static void post_again(struct shunt_transport_ctx *ctx)
 
 static int rdma_progress(struct shunt_transport_ctx *ctx)
 {
-    const int64_t now = rdma_now();
+    int64_t now = ctx->looked;
 
     ctx->events = 0;
-    for (int i = 0; i < BURST && rdma_poll(ctx); i++)
+    for (int i = 0; i < BURST && rdma_poll(ctx) >= RDMA_BATCH; i++)
         ;
     if (ctx->retry)
         post_again(ctx);
+    if (++ctx->quiet >= CLOCK_EVERY) {
+        ctx->quiet = 0;
+        now = rdma_now();
+    }
     if (ctx->look || ctx->connecting || ctx->breaking || ctx->fencing ||
         now != ctx->looked) {
         ctx->look = false;
-        ctx->looked = now;
+        ctx->looked = rdma_now();
         rdma_look(ctx);
     }
     if (ctx->breaking) {
@@ -377,6 +382,7 @@ static enum shunt_status rdma_let_go(struct shunt_transport_ep *ep,
         if (!rdma_poll(ctx))
             poll(&nothing, 0, 1);
     rdma_forget_lent(ep);
+    rdma_end_directs(ep, RDMA_END_LENT);
     return SHUNT_OK;
 }
 

@@ -15,16 +15,19 @@
  * it, and the receiver copies the payload to its place. A large one is a record and
  * *fragments*, requests that write the payload straight to its place; the receiver
  * counts their completions, and the put takes effect when all have come, over
- * whatever rails. Records take effect in their order.
+ * whatever rails. And a *direct* put is one request that writes the payload straight
+ * to its place, where the receiver knows from earlier records what the record would
+ * say (direct.c). All take effect in the order of their records.
  *
  * An immediate has the number of its request, on its rail, and names the line of the
  * ring at which the record begins, and the *lap*, how often the ring has been filled
  * before. Or it is a *report*: how many requests of its rail have come here, and
- * records taken effect. Records report it, too.
+ * records taken effect. Records report it, too, and direct puts the first of both.
  *
  * Every request has an immediate, which takes a receive request of the receiver. So
  * a sender has credits for each rail, which reports give back, and a receiver has
- * as many receive requests posted for each rail: none is ever missing. The
+ * as many receive requests posted for each rail, and some for each NIC that are
+ * posted together when so many have been used: none is ever missing. The
  * last credits are only for reports. (Let both sides of a rail be out of credits,
  * with everything handled. The last message of each is then a report, and was
  * handled by the other after its own last one; it told of at least REPORT_AT
@@ -50,6 +53,7 @@
  *     memory.c   registrations and remotes
  *     post.c     requests: credits, the ring, reports
  *     large.c    fragments of large puts
+ *     direct.c   puts without a record (direct.h)
  *     replay.c   what was sent over a rail that failed
  *     put.c      puts and flush
  *     receive.c  completions: records, fragments, reports
@@ -67,24 +71,12 @@
 
 #include "transports/common/fail.h"
 #include "transports/common/regions.h"
-
-#define RDMA_RAILS 4 /* at most, of a pair */
-#define RDMA_LINE 64
-#define RDMA_LINES 1024 /* of a ring */
-#define RDMA_RING ((size_t)RDMA_LINE * RDMA_LINES)
-#define RDMA_CREDITS 64       /* at most, of a rail */
-#define RDMA_REPORT_CREDITS 4 /* of them, only for reports */
-#define RDMA_REPORT_AT 16     /* requests that are reported at the latest */
-/* Lines for records of this transport's own. */
-#define RDMA_OWN_LINES 8
-#define RDMA_RECORDS 512 /* at most, in a ring: each has two lines or more */
-#define RDMA_FRAGMENT ((size_t)256 << 10)
-#define RDMA_INLINED 128 /* bytes that a request carries itself, if it can */
-#define RDMA_REASON 256  /* bytes of text */
+#include "transports/rdma/direct.h"
+#include "transports/rdma/limits.h"
 
 /* --- what is sent ------------------------------------------------------------ */
 
-enum rdma_kind { RDMA_FRAGMENT_OF, RDMA_RECORD, RDMA_REPORT };
+enum rdma_kind { RDMA_FRAGMENT_OF, RDMA_RECORD, RDMA_REPORT, RDMA_DIRECT };
 
 /* The fields of an immediate, from the lowest bit on; of a report, instead of line
  * and lap: whether a put was refused. */
@@ -221,6 +213,7 @@ struct rdma_nic {
     uint32_t by_qp_mask;
     struct ibv_wc kept[1]; /* a completion that arm() found */
     int kept_count;
+    unsigned used;  /* receive requests that are not posted again yet */
     uint64_t bytes; /* sent */
     char bytes_name[96];
 };
@@ -234,6 +227,7 @@ struct shunt_transport_remote {
     struct transport_far far; /* first: regions.h */
     uint64_t addr;
     uint32_t key[RDMA_RAILS]; /* of the peer's NICs */
+    bool brief;
 };
 
 /* A large put, of which something has to be sent or acknowledged. */
@@ -256,12 +250,14 @@ struct rdma_large {
     unsigned *pending;
 };
 
-/* A record in the peer's ring. */
+/* A record in the peer's ring, or a direct put. */
 struct rdma_target {
     uint64_t address; /* that it writes to */
     uint64_t bytes : 48;
     uint64_t lines : 12; /* of the record, and those skipped before it */
     uint64_t sent : 1;   /* no NIC has more use for the mirror */
+    uint64_t alone : 1;  /* it is all of its put: there are no fragments */
+    uint64_t came : 1; /* it is alone, and the peer has told that it has come */
 };
 
 /* What has come of a record that begins at this line. */
@@ -276,9 +272,9 @@ struct rdma_line {
 struct rdma_request {
     struct rdma_large *large; /* of a fragment; NULL: it has been forgotten */
     uint64_t offset;          /* in it */
-    uint32_t bytes;           /* of it */
-    uint32_t record;          /* of a record: its number */
-    uint32_t place;           /* line and lap */
+    uint32_t bytes;           /* of it, or of a direct put */
+    uint32_t record;          /* of a record or a direct put: its number */
+    uint32_t place;           /* line and lap; of a direct put: its word */
     uint8_t kind;             /* enum rdma_kind */
     bool sent;                /* the NIC is done with it */
     bool refused;             /* a report: told of a put that was refused */
@@ -317,6 +313,8 @@ struct rdma_rail {
 
     /* receiving */
     struct rdma_come here;
+    uint32_t
+        told_by; /* the number behind the last request that told what has come */
     uint32_t reported;
     uint32_t owed; /* requests that are to be reported when they can be */
     bool report;   /* at once */
@@ -364,15 +362,18 @@ struct shunt_transport_ep {
     /* sending: the next record; in effect, as far as we were told; no longer in the
      * ring */
     uint32_t sequence, records_told, records_freed;
-    uint32_t put_end;                        /* `sequence` after the last put */
-    uint32_t tail, lap;                      /* the next line */
-    uint32_t used;                           /* lines */
-    struct rdma_target *targets;             /* (RDMA_RECORDS) */
+    uint32_t put_end;            /* `sequence` after the last put */
+    uint32_t tail, lap;          /* the next line */
+    uint32_t used;               /* lines */
+    struct rdma_target *targets; /* (RDMA_RECORDS) */
+    struct rdma_known *words;    /* (RDMA_WORDS), as the peer will know them */
+    struct rdma_direct *directs; /* (RDMA_DIRECTS), by the last bits of their
+                                  * numbers */
     struct rdma_large *larges, **last_large; /* not all sent */
     struct rdma_large *open;                 /* not all acknowledged */
     unsigned large_count;                    /* of them */
-    unsigned lent;                           /* of them, those with `pending` */
-    bool asked;               /* since `ask_sequence`, for a report */
+    unsigned lent; /* of them, and of direct puts, those with `pending` */
+    bool asked;    /* since `ask_sequence`, for a report */
     uint32_t ask_sequence;    /* the number of the record that asked */
     enum shunt_status failed; /* returned by the next put or flush */
     /* Requests of rails that failed, to be sent again before all others. */
@@ -380,7 +381,10 @@ struct shunt_transport_ep {
     unsigned again_count;
 
     /* receiving */
-    struct rdma_line *lines; /* (RDMA_LINES) */
+    struct rdma_line *lines;       /* (RDMA_LINES) */
+    struct rdma_known *words_here; /* (RDMA_WORDS) */
+    uint8_t
+        came[RDMA_DIRECTS]; /* direct puts, whose turn it is not: 1 + word */
     uint32_t head, head_lap;
     uint32_t next_record;
     uint32_t lines_freed; /* and not reported */
@@ -417,8 +421,9 @@ struct shunt_transport_ctx {
     bool retry;       /* something could not be posted */
     bool look;        /* at what is not a completion, in the next progress() */
     int64_t looked;   /* when we last did, in ms */
+    unsigned quiet; /* calls of progress() since it was seen what time it is */
     unsigned events;
-    uint64_t puts, put_bytes, full, requests;
+    uint64_t puts, directs, put_bytes, full, requests;
     uint64_t rails_lost, rails_back, replayed;
     struct transport_text error;
 };
@@ -451,6 +456,8 @@ enum shunt_status rdma_nic_open(struct rdma_nic *nic, char *why,
 void rdma_nic_close(struct rdma_nic *nic);
 /* Post the receive requests of a rail. False: errno says why not all are. */
 bool rdma_post_receives(struct rdma_rail *rail);
+/* And as many as have been used, if the spare ones may be at an end. */
+void rdma_post_receives_again(struct rdma_nic *nic);
 /* A queue pair of this NIC that can be connected, for so many requests; NULL: errno
  * says why. */
 struct ibv_qp *rdma_qp_create(struct rdma_nic *nic, uint32_t sends);
@@ -509,7 +516,23 @@ bool rdma_rail_drained(const struct rdma_rail *rail, int64_t now);
 void rdma_rail_destroy_qp(struct rdma_rail *rail);
 /* Is another rail of this peer of use? */
 bool rdma_rail_is_last(const struct rdma_rail *rail);
-struct rdma_rail *rdma_rail_by_qp(const struct rdma_nic *nic, uint32_t number);
+static inline struct rdma_rail **rdma_rail_hash(const struct rdma_nic *nic,
+                                                uint32_t number)
+{
+    return &nic->by_qp[number & nic->by_qp_mask];
+}
+
+/* The rail with this queue pair, or NULL. */
+static inline struct rdma_rail *rdma_rail_by_qp(const struct rdma_nic *nic,
+                                                uint32_t number)
+{
+    struct rdma_rail *rail = *rdma_rail_hash(nic, number);
+
+    while (rail && rail->qp_num != number)
+        rail = rail->next_of_qp;
+    return rail;
+}
+
 /* A life and stage that the peer has told. */
 uint64_t rdma_rail_theirs(const struct rdma_rail *rail);
 
@@ -542,8 +565,20 @@ enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
 
 /* --- post.c ------------------------------------------------------------------ */
 
-/* Is there room for one request more? */
-bool rdma_rail_has_room(const struct rdma_rail *rail);
+/* Is there room for one request more, of this kind? */
+static inline bool rdma_has_credit(const struct rdma_rail *rail, bool report)
+{
+    const uint32_t under_way = rail->posted - rail->told_to;
+    const uint32_t most = rail->credits - (report ? 0 : RDMA_REPORT_CREDITS);
+
+    return under_way < most && rail->log[rdma_slot(rail, rail->posted)].sent;
+}
+
+static inline bool rdma_rail_has_room(const struct rdma_rail *rail)
+{
+    return rail->stage == RDMA_REACHED && rdma_has_credit(rail, false);
+}
+
 /* A rail that has, or NULL. */
 struct rdma_rail *rdma_rail_for_record(const struct shunt_transport_ep *ep);
 /* Post one request. SHUNT_IN_PROGRESS: the NIC has no room. SHUNT_ERR_PEER: the
@@ -571,8 +606,12 @@ void rdma_want_report(struct shunt_transport_ep *ep);
 void rdma_post_reports(struct shunt_transport_ep *ep);
 /* The first request of a rail, by which its sides reach each other. */
 void rdma_post_probe(struct rdma_rail *rail);
-/* The peer has told, over this rail, how far it has come. */
-void rdma_on_told(struct rdma_rail *rail, const struct rdma_progress *progress);
+/* The peer has told, over this rail and by the request of this number, how far it
+ * has come. */
+void rdma_on_told(struct rdma_rail *rail, uint32_t number,
+                  const struct rdma_progress *progress);
+/* Or only of the requests of this rail, and in the lowest bits of `place`. */
+void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place);
 /* It has told of this request. */
 void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request);
 /* The NIC is done with it. */
@@ -614,14 +653,29 @@ bool rdma_replay(struct shunt_transport_ep *ep);
 
 enum shunt_status rdma_put(struct shunt_transport_ep *ep,
                            const struct shunt_transport_put *put);
+/* Does a put that may not be in effect yet write to some of these bytes? Then
+ * `*after` is the number of records up to the last one that does. */
+bool rdma_overlaps(const struct shunt_transport_ep *ep, uint64_t address,
+                   uint64_t bytes, uint32_t *after);
 enum shunt_status rdma_flush(struct shunt_transport_ep *ep);
 size_t rdma_counters(const struct shunt_transport_ctx *ctx,
                      struct shunt_transport_counter *counters, size_t room);
 
 /* --- receive.c --------------------------------------------------------------- */
 
-/* Handle what has completed. False: there was nothing. */
-bool rdma_poll_nic(struct rdma_nic *nic);
-bool rdma_poll(struct shunt_transport_ctx *ctx);
+#define RDMA_BATCH 32
+
+/* Handle up to RDMA_BATCH completions. How many there were, of all NICs. With fewer
+ * there are none left just now, as a rule. */
+int rdma_poll_nic(struct rdma_nic *nic);
+
+static inline int rdma_poll(struct shunt_transport_ctx *ctx)
+{
+    int count = 0;
+
+    for (int n = 0; n < ctx->nic_count; n++)
+        count += rdma_poll_nic(&ctx->nics[n]);
+    return count;
+}
 
 #endif

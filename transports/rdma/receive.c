@@ -12,8 +12,6 @@
 
 #include "transports/rdma/rdma.h"
 
-#define BATCH 32
-
 /* --- puts -------------------------------------------------------------------- */
 
 /* The registration of this number, if the bytes are inside. */
@@ -28,18 +26,27 @@ static struct shunt_transport_reg *region_of(struct shunt_transport_ctx *ctx,
                : NULL;
 }
 
+/* The memory of a signal, or NULL. */
+static struct shunt_transport_reg *
+signal_region_of(struct shunt_transport_ctx *ctx, uint64_t id, uint64_t offset)
+{
+    return id && offset % 8 == 0 ? region_of(ctx, id, offset, 8) : NULL;
+}
+
 static void take_effect(struct shunt_transport_ep *ep,
                         const struct rdma_record *record,
                         const unsigned char *payload)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;
-    struct shunt_transport_reg *reg = NULL, *signal = NULL;
+    struct shunt_transport_reg *reg = NULL, *signal;
 
     if (record->region)
         reg = region_of(ctx, record->region, record->offset, record->bytes);
-    if (record->signal_region && record->signal_offset % 8 == 0)
-        signal =
-            region_of(ctx, record->signal_region, record->signal_offset, 8);
+    signal =
+        signal_region_of(ctx, record->signal_region, record->signal_offset);
+    if (record->signal_region)
+        rdma_word_learn(ep->words_here, record->signal_region,
+                        record->signal_offset, record->signal_value);
     if (!reg != !record->region || !signal != !record->signal_region) {
         ep->refused = true;
         return;
@@ -50,6 +57,48 @@ static void take_effect(struct shunt_transport_ep *ep,
     if (signal)
         transport_region_signal(&signal->region, record->signal_offset,
                                 record->signal_value);
+}
+
+/* Raise the signal of a direct put. */
+static void take_direct_effect(struct shunt_transport_ep *ep,
+                               const struct rdma_known *word)
+{
+    struct shunt_transport_reg *signal =
+        signal_region_of(ep->ctx, word->region, word->offset);
+
+    if (signal)
+        transport_region_signal(&signal->region, word->offset, word->value);
+    else
+        ep->refused = true;
+}
+
+/* A direct put has come, with this in its immediate. False: that cannot be. */
+static bool note_direct(struct shunt_transport_ep *ep, uint32_t place)
+{
+    uint8_t *came =
+        &ep->came[rdma_bits(place >> RDMA_WORD_BITS, RDMA_TURN_BITS)];
+
+    if (*came)
+        return false;
+    *came = (uint8_t)(1 + rdma_bits(place, RDMA_WORD_BITS));
+    return true;
+}
+
+/* Is it the turn of a direct put that has come? */
+static bool take_direct(struct shunt_transport_ep *ep)
+{
+    uint8_t *came = &ep->came[ep->next_record % RDMA_DIRECTS];
+    const unsigned number = *came - 1u;
+
+    if (!*came)
+        return false;
+    if (number != RDMA_NO_WORD) {
+        ep->words_here[number].value += ep->words_here[number].step;
+        take_direct_effect(ep, &ep->words_here[number]);
+    }
+    *came = 0;
+    ep->next_record++;
+    return true;
 }
 
 /* --- the ring ---------------------------------------------------------------- */
@@ -96,12 +145,16 @@ static void advance(struct shunt_transport_ep *ep)
         struct rdma_line *line = &ep->lines[ep->head % RDMA_LINES];
         struct rdma_record record;
 
+        if (take_direct(ep))
+            continue;
         if (ep->head == RDMA_LINES || !line->record) {
             if (!skip_rest(ep))
                 return;
             continue;
         }
         record_at(ep, ep->head, &record);
+        if (record.sequence - ep->next_record - 1 < RDMA_DIRECTS)
+            return; /* behind direct puts that have not come */
         if (record.fragments > line->fragments) {
             if (record.asks && !line->reported)
                 rdma_want_report(ep);
@@ -126,7 +179,7 @@ static void advance(struct shunt_transport_ep *ep)
 }
 
 /* A record has come; what it reports is true whether its turn has come or not. */
-static void on_record(struct rdma_rail *rail, uint32_t line)
+static void on_record(struct rdma_rail *rail, uint32_t number, uint32_t line)
 {
     struct shunt_transport_ep *ep = rail->ep;
     struct rdma_record record;
@@ -138,7 +191,7 @@ static void on_record(struct rdma_rail *rail, uint32_t line)
     }
     ep->lines[line].record = true;
     record_at(ep, line, &record);
-    rdma_on_told(rail, &record.progress);
+    rdma_on_told(rail, number, &record.progress);
     if (record.refused)
         ep->failed = SHUNT_ERR_INVALID;
 }
@@ -149,7 +202,7 @@ static void on_report(struct rdma_rail *rail, uint32_t number, bool refused)
     struct rdma_progress progress;
 
     memcpy(&progress, &words[rdma_slot(rail, number)], sizeof(progress));
-    rdma_on_told(rail, &progress);
+    rdma_on_told(rail, number, &progress);
     if (refused)
         rail->ep->failed = SHUNT_ERR_INVALID;
     rail->heard = true;
@@ -192,33 +245,28 @@ static void on_imm(struct rdma_rail *rail, uint32_t imm)
         on_report(rail, number, line & 1);
         return;
     }
+    if (kind == RDMA_DIRECT) {
+        if (!note_direct(ep, imm)) {
+            damaged(ep);
+            return;
+        }
+        rdma_on_told_came(rail, number,
+                          rdma_bits(imm, RDMA_LINE_BITS + RDMA_LAP_BITS));
+        advance(ep);
+        return;
+    }
     if (lap != rdma_bits(ep->head_lap + ahead, RDMA_LAP_BITS)) {
         damaged(ep);
         return;
     }
     if (kind == RDMA_RECORD)
-        on_record(rail, line);
+        on_record(rail, number, line);
     else
         ep->lines[line].fragments++;
     advance(ep);
 }
 
 /* --- completions ------------------------------------------------------------- */
-
-/* Post as many receive requests as have been used. */
-static void post_receives(struct rdma_nic *nic, int count)
-{
-    struct ibv_recv_wr wrs[BATCH] = {{.wr_id = 0}}, *bad;
-
-    for (int i = 0; i + 1 < count; i++)
-        wrs[i].next = &wrs[i + 1];
-    /* It has room: these have just been taken out. */
-    if (count > 0 && ibv_post_srq_recv(nic->srq, wrs, &bad) &&
-        nic->ctx->host->log && !nic->dead)
-        nic->ctx->host->log(SHUNT_TRANSPORT_ERROR, "rdma",
-                            "%s: a receive request cannot be posted",
-                            nic->name);
-}
 
 static void on_received(struct rdma_rail *rail, const struct ibv_wc *wc)
 {
@@ -233,22 +281,22 @@ static void on_received(struct rdma_rail *rail, const struct ibv_wc *wc)
     on_imm(rail, ntohl(wc->imm_data));
 }
 
-bool rdma_poll_nic(struct rdma_nic *nic)
+int rdma_poll_nic(struct rdma_nic *nic)
 {
-    struct ibv_wc wc[BATCH];
-    int count = nic->kept_count, received = 0;
+    struct ibv_wc wc[RDMA_BATCH];
+    int count = nic->kept_count;
 
     if (count) {
         wc[0] = nic->kept[0];
         nic->kept_count = 0;
     } else {
-        count = ibv_poll_cq(nic->cq, BATCH, wc);
+        count = ibv_poll_cq(nic->cq, RDMA_BATCH, wc);
     }
     if (count <= 0)
-        return false;
+        return 0;
     for (int i = 0; i < count; i++)
-        received += wc[i].wr_id == 0;
-    post_receives(nic, received);
+        nic->used += wc[i].wr_id == 0;
+    rdma_post_receives_again(nic);
     for (int i = 0; i < count; i++) {
         /* NULL: it has been destroyed. */
         struct rdma_rail *rail = rdma_rail_by_qp(nic, wc[i].qp_num);
@@ -261,17 +309,9 @@ bool rdma_poll_nic(struct rdma_nic *nic)
             on_received(rail, &wc[i]);
         if (rail->ep->broken)
             continue;
-        rdma_post_fragments(rail->ep);
+        if (rail->ep->larges || rail->ep->again_count)
+            rdma_post_fragments(rail->ep);
         rdma_post_reports(rail->ep);
     }
-    return true;
-}
-
-bool rdma_poll(struct shunt_transport_ctx *ctx)
-{
-    bool any = false;
-
-    for (int n = 0; n < ctx->nic_count; n++)
-        any = rdma_poll_nic(&ctx->nics[n]) || any;
-    return any;
+    return count;
 }

@@ -5,7 +5,8 @@
  * When the peer has told what has come, it is certain of each request: nothing more
  * comes over that rail (rail.c). What has not come is sent again, before anything
  * else is; so its number is at most that of the credits of all rails. A record is
- * still in the mirror, and the memory of a fragment is still lent. What a report
+ * still in the mirror, and the memory of a fragment or of a direct put is still lent.
+ * What a report
  * told is reported anew.
  */
 #include <stdlib.h>
@@ -50,14 +51,16 @@ void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
 static enum shunt_status send_again(struct shunt_transport_ep *ep,
                                     const struct rdma_request *request)
 {
-    struct rdma_rail *rail = request->kind == RDMA_RECORD
-                                 ? rdma_rail_for_record(ep)
-                                 : rdma_rail_for_fragment(request->large);
+    struct rdma_rail *rail = request->kind == RDMA_FRAGMENT_OF
+                                 ? rdma_rail_for_fragment(request->large)
+                                 : rdma_rail_for_record(ep);
 
     if (!rail)
         return SHUNT_IN_PROGRESS;
     if (request->kind == RDMA_RECORD)
         return rdma_repost_record(rail, request);
+    if (request->kind == RDMA_DIRECT)
+        return rdma_repost_direct(rail, request);
     return rdma_post_fragment(rail, request->large, request->offset,
                               request->bytes);
 }

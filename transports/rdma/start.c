@@ -103,12 +103,16 @@ static enum shunt_status create_rings(struct shunt_transport_ep *ep)
     void *boxes;
 
     ep->targets = calloc(RDMA_RECORDS, sizeof(*ep->targets));
+    ep->words = calloc(RDMA_WORDS, sizeof(*ep->words));
+    ep->directs = calloc(RDMA_DIRECTS, sizeof(*ep->directs));
     ep->lines = calloc(RDMA_LINES, sizeof(*ep->lines));
+    ep->words_here = calloc(RDMA_WORDS, sizeof(*ep->words_here));
     boxes = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (boxes != MAP_FAILED)
         ep->boxes = boxes;
-    if (!ep->targets || !ep->lines || !ep->boxes)
+    if (!ep->targets || !ep->words || !ep->directs || !ep->lines ||
+        !ep->words_here || !ep->boxes)
         return rdma_fail(ep->ctx, SHUNT_ERR_MEMORY,
                          "no memory for the rings of rank %d", ep->peer);
     if (!rdma_register(ep->ctx, boxes, bytes,
@@ -211,6 +215,8 @@ static bool has_connected(const struct shunt_transport_ep *ep, int64_t now)
 #define PEER_BYTES                                                  \
     (sizeof(struct shunt_transport_ep) + sizeof(struct rdma_mail) + \
      RDMA_RECORDS * sizeof(struct rdma_target) +                    \
+     RDMA_DIRECTS * sizeof(struct rdma_direct) +                    \
+     2 * RDMA_WORDS * sizeof(struct rdma_known) +                   \
      RDMA_LINES * sizeof(struct rdma_line))
 #define RAIL_BYTES(credits, inlined)                               \
     (sizeof(struct rdma_rail) +                                    \

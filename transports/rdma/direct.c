@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Direct puts: one request writes the payload straight to its place, and there is no
+ * record. The immediate tells what a record would have told.
+ *
+ *     its turn       the lowest bits of the number that its record would have; at most
+ *                    RDMA_DIRECTS records are under way then
+ *     the signal     which of the *words* that both sides know. A record names a word
+ *                    and its value in full; from the second on both sides know by how
+ *                    much the value grows, and as long as it does, the number of the
+ *                    word says all. Both learn from the same records in the same
+ *                    order, the sender when it posts them, the receiver when they
+ *                    take effect: so neither a rail that fails nor a report that is
+ *                    late makes them differ.
+ *     what has come  how many requests of this rail, from the first, in their lowest
+ *                    bits. A record that has come, and all before it, is in effect.
+ *
+ * The payload is placed before earlier puts have taken effect, so it must not write to
+ * the same bytes. It is read by the NIC, so it must be registered, or so small that
+ * the request carries it itself. What cannot be direct goes through the ring, or as a
+ * large put, and teaches its word.
+ */
+#include <string.h>
+
+#include "transports/rdma/rdma.h"
+
+/* --- words ------------------------------------------------------------------- */
+
+static unsigned number_of(uint64_t region, uint64_t offset)
+{
+    const uint64_t mixed = (region << 20 ^ offset) * 0x9e3779b97f4a7c15u;
+
+    return (unsigned)(mixed >> 40) % RDMA_WORDS;
+}
+
+void rdma_word_learn(struct rdma_known *words, uint64_t region, uint64_t offset,
+                     uint64_t value)
+{
+    struct rdma_known *word = &words[number_of(region, offset)];
+    const bool same = word->region == region && word->offset == offset;
+
+    *word = (struct rdma_known){
+        .region = region,
+        .offset = offset,
+        .value = value,
+        .step = same ? value - word->value : 1,
+    };
+}
+
+/* Would the peer raise just this signal? Then `*number` says which word it is. */
+static bool is_known(const struct shunt_transport_ep *ep,
+                     const struct shunt_transport_put *put, unsigned *number)
+{
+    const struct rdma_known *word;
+
+    *number = RDMA_NO_WORD;
+    if (!put->signal)
+        return true;
+    *number = number_of(put->signal->far.region, put->signal_offset);
+    word = &ep->words[*number];
+    return word->region == put->signal->far.region &&
+           word->offset == put->signal_offset &&
+           word->value + word->step == put->signal_value;
+}
+
+/* --- what the NIC reads ------------------------------------------------------ */
+
+static struct rdma_direct *place_of(struct shunt_transport_ep *ep,
+                                    uint32_t sequence)
+{
+    return &ep->directs[sequence % RDMA_DIRECTS];
+}
+
+/* What is kept of this put, or NULL. A request may be heard of, from its NIC or from
+ * its rail, when its record has long been known to be in effect. */
+static struct rdma_direct *find(struct shunt_transport_ep *ep,
+                                uint32_t sequence)
+{
+    struct rdma_direct *direct = place_of(ep, sequence);
+
+    return direct->local && direct->sequence == sequence ? direct : NULL;
+}
+
+static bool is_inlined(const struct rdma_rail *rail, size_t bytes)
+{
+    return bytes <= rail->nic->inlined;
+}
+
+/* Nothing needs the caller's memory any more. */
+static void end(struct shunt_transport_ep *ep, struct rdma_direct *direct)
+{
+    rdma_reg_drop(direct->reg);
+    if (direct->pending) {
+        --*direct->pending;
+        ep->lent--;
+    }
+    *direct = (struct rdma_direct){.local = NULL};
+}
+
+static void look(struct shunt_transport_ep *ep, struct rdma_direct *direct)
+{
+    if (!direct->under_way && (!direct->untold || ep->broken))
+        end(ep, direct);
+}
+
+void rdma_direct_sent(struct shunt_transport_ep *ep, uint32_t sequence)
+{
+    struct rdma_direct *direct = find(ep, sequence);
+
+    if (!direct)
+        return;
+    direct->under_way = false;
+    look(ep, direct);
+}
+
+void rdma_direct_told(struct shunt_transport_ep *ep, uint32_t sequence)
+{
+    struct rdma_direct *direct = find(ep, sequence);
+
+    if (!direct)
+        return;
+    direct->untold = false;
+    look(ep, direct);
+}
+
+void rdma_end_directs(struct shunt_transport_ep *ep, enum rdma_end how)
+{
+    for (uint32_t i = 0; ep->directs && i < RDMA_DIRECTS; i++) {
+        struct rdma_direct *direct = &ep->directs[i];
+
+        if (!direct->local)
+            continue;
+        if (how == RDMA_END_UNPOSTED)
+            look(ep, direct);
+        else if (how == RDMA_END_ALL || direct->pending)
+            end(ep, direct);
+    }
+}
+
+/* --- putting ----------------------------------------------------------------- */
+
+/* A rail that can take it, or NULL: the nearest, or for what is not small the one
+ * that has carried least. */
+static struct rdma_rail *find_rail(const struct shunt_transport_ep *ep,
+                                   const struct shunt_transport_put *put)
+{
+    struct rdma_rail *best = NULL;
+
+    for (int i = 0; i < ep->rails; i++) {
+        struct rdma_rail *rail = &ep->rail[i];
+
+        if (rdma_rail_has_room(rail) &&
+            (is_inlined(rail, put->bytes) ||
+             (put->reg && put->reg->mr[rail->nic->index])) &&
+            (!best || (put->bytes > RDMA_SMALL && rail->bytes < best->bytes)))
+            best = rail;
+    }
+    return best;
+}
+
+/* Is it of the kind that may be sent anew over another rail? Then it is read from the
+ * caller's memory until the peer has told that it has come. Who has its memory back by
+ * `pending` would wait too long for that. */
+static bool may_be_read(const struct shunt_transport_ep *ep,
+                        const struct shunt_transport_put *put)
+{
+    return ep->rails == 1 || !put->bytes || (put->reg && !put->pending);
+}
+
+/* Memory that is registered for one operation may be taken back, and then a small put
+ * is refused by the peer, where the NIC would end the connection. */
+static bool may_be_written(const struct shunt_transport_put *put)
+{
+    return !put->bytes || put->bytes > RDMA_SMALL || !put->remote->brief;
+}
+
+static bool has_turn(const struct shunt_transport_ep *ep)
+{
+    return !ep->again_count && !ep->refused &&
+           ep->sequence - ep->records_told < RDMA_DIRECTS &&
+           ep->sequence - ep->records_freed < RDMA_RECORDS &&
+           !ep->directs[ep->sequence % RDMA_DIRECTS].local;
+}
+
+static enum shunt_status post(struct rdma_rail *rail,
+                              const struct rdma_request *request,
+                              const void *local, uint32_t local_key,
+                              uint64_t target, uint32_t key)
+{
+    struct ibv_sge sge = {
+        .addr = (uint64_t)(uintptr_t)local,
+        .length = request->bytes,
+        .lkey = local_key,
+    };
+    enum shunt_status status = rdma_post(rail, request, &sge, target, key);
+
+    if (!status)
+        rail->reported = rail->here.base;
+    return status;
+}
+
+static uint32_t local_key_of(const struct rdma_rail *rail,
+                             const struct shunt_transport_reg *reg)
+{
+    const struct ibv_mr *mr = reg ? reg->mr[rail->nic->index] : NULL;
+
+    return mr ? mr->lkey : 0;
+}
+
+bool rdma_put_direct(struct shunt_transport_ep *ep,
+                     const struct shunt_transport_put *put,
+                     enum shunt_status *status)
+{
+    struct rdma_request request = {.kind = RDMA_DIRECT,
+                                   .record = ep->sequence,
+                                   .bytes = (uint32_t)put->bytes};
+    struct rdma_rail *rail;
+    uint64_t target = 0;
+    uint32_t after;
+    unsigned word;
+
+    if (!is_known(ep, put, &word) || put->bytes > ep->ctx->fragment ||
+        !has_turn(ep) || !may_be_read(ep, put) || !may_be_written(put))
+        return false;
+    if (put->bytes)
+        target = put->remote->addr + put->offset;
+    rail = find_rail(ep, put);
+    if (!rail || (put->bytes && rdma_overlaps(ep, target, put->bytes, &after)))
+        return false;
+    request.place = word;
+    *status = post(rail, &request, put->local, local_key_of(rail, put->reg),
+                   put->bytes ? target : rail->theirs.inbox,
+                   put->bytes ? put->remote->key[rail->theirs_nic]
+                              : rail->theirs.inbox_key);
+    if (*status)
+        return true;
+    if (word != RDMA_NO_WORD)
+        ep->words[word].value = put->signal_value;
+    ep->targets[ep->sequence % RDMA_RECORDS] =
+        (struct rdma_target){.sent = true, .alone = true};
+    if (put->bytes && (ep->rails > 1 || !is_inlined(rail, put->bytes))) {
+        struct rdma_direct *direct = place_of(ep, ep->sequence);
+
+        *direct = (struct rdma_direct){
+            .sequence = ep->sequence,
+            .local = put->local,
+            .reg = put->reg,
+            .pending = put->pending,
+            .under_way = true,
+            .untold = ep->rails > 1,
+        };
+        memcpy(direct->key, put->remote->key, sizeof(direct->key));
+        put->reg->region.refs++;
+        if (put->pending) {
+            ++*put->pending;
+            ep->lent++;
+        }
+    }
+    ep->sequence++;
+    ep->ctx->directs++;
+    return true;
+}
+
+enum shunt_status rdma_repost_direct(struct rdma_rail *rail,
+                                     const struct rdma_request *request)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+    struct rdma_direct *direct = find(ep, request->record);
+    uint64_t target = rail->theirs.inbox;
+    uint32_t key = rail->theirs.inbox_key;
+    enum shunt_status status;
+
+    if (direct) {
+        target = ep->targets[request->record % RDMA_RECORDS].address;
+        key = direct->key[rail->theirs_nic];
+    }
+    status = post(rail, request, direct ? direct->local : NULL,
+                  local_key_of(rail, direct ? direct->reg : NULL), target, key);
+    if (!status && direct)
+        direct->under_way = true;
+    return status;
+}
