@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/transports/cases.h"
 #include "tests/verbs/outages.h"
@@ -22,6 +23,13 @@ static bool open_with(struct rank *r, const char *words)
     world_open(r);
     world_all_signal(r); /* which makes the rails */
     return true;
+}
+
+bool case_rdma_is_its_row(void)
+{
+    const char *words = getenv("SHUNT_TEST_VERBS");
+
+    return words && !strncmp(words, "nasty", 5) && !strstr(words, "devices=");
 }
 
 /* Of put `k`. */
@@ -237,6 +245,193 @@ void case_rdma_requests_replayed(struct rank *r)
             world_close(r);
         }
     }
+}
+
+/* The same where there is one device; the first request connects. And the other ways in
+ * which a rail fails, whose device and port are well. */
+void case_rdma_last_rail(struct rank *r)
+{
+    static const char *const ways[] = {
+        "error=", "receive=", "broken=", "event=qp@"};
+
+    for (int way = 0; way < 4 && case_rdma_is_its_row(); way++) {
+        for (int n = 2; n < 20; n += way < 2 ? 2 : 6) {
+            char word[32];
+            struct window w;
+
+            snprintf(word, sizeof(word), "%s%d", ways[way],
+                     (way == 1) == (r->rank == 1) ? n : 0);
+            outages_do(r, 0, word);
+            world_open(r);
+            window_create(r, &w, LARGE + 8);
+            put_all(r, &w, NULL);
+            CHECK(r,
+                  outages_counter(r, "rails") == 1 &&
+                      outages_counter(r, "rails lost") == 1 &&
+                      outages_counter(r, "rails back") == 1,
+                  "%s: %d rails, lost %d times, back %d", word,
+                  (int)outages_counter(r, "rails"),
+                  (int)outages_counter(r, "rails lost"),
+                  (int)outages_counter(r, "rails back"));
+            window_destroy(r, &w);
+            world_close(r);
+        }
+    }
+}
+
+/* Nothing goes through any more, or nothing that is large: both ranks hear of it in
+ * time. */
+void case_rdma_last_rail_lost(struct rank *r)
+{
+    const bool here = case_rdma_is_its_row();
+    unsigned char *source = calloc(1, LARGE);
+
+    CHECK(r, source, "no memory");
+    for (int way = 0; way < 2 && here; way++) {
+        const struct shunt_transport_put nothing = {.bytes = 0};
+        double start;
+        struct window w;
+
+        outages_do(r, 0, way == 0 ? "mtu=0" : "mtu=4096");
+        world_open(r);
+        window_create(r, &w, LARGE);
+        world_all_signal(r); /* it is connected */
+        start = world_now();
+        if (r->rank == 0) {
+            if (way == 0)
+                outages_do(r, 0, "lossy");
+            world_put(r, 1,
+                      &(struct shunt_transport_put){.local = source,
+                                                    .remote = w.remote[1],
+                                                    .bytes = LARGE});
+        }
+        UNTIL(r, !r->t->alive(r->eps[!r->rank]));
+        CHECK(r, world_now() - start < SOON_S, "after %.2f s",
+              world_now() - start);
+        EXPECT(r, SHUNT_ERR_PEER, r->t->put(r->eps[!r->rank], &nothing));
+        CHECK(r, strstr(r->t->error(r->ctx), r->rank ? "rank 0" : "rank 1"),
+              "%s", r->t->error(r->ctx));
+        world_barrier(r);
+        r->t->close(r->ctx);
+        r->ctx = NULL;
+        close(w.fd);
+    }
+    free(source);
+}
+
+#define DIRECT ((size_t)64 << 10)
+#define TAUGHT 2 /* the signal that direct puts go on from */
+
+/* What is put from the source is direct from now on. */
+static void register_and_teach(struct rank *r, struct window *w, void *source,
+                               struct shunt_transport_reg **reg)
+{
+    const struct shunt_transport_memory memory = {
+        .addr = source, .bytes = LARGE, .fd = -1};
+    unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+    size_t len = sizeof(key);
+
+    EXPECT(r, SHUNT_OK, r->t->reg(r->ctx, &memory, key, &len, reg));
+    for (uint64_t value = 1; value <= TAUGHT; value++)
+        world_signal(r, w, 1, LARGE, value, 0);
+}
+
+/* Rank 1 takes memory back while puts of rank 0 are on the way there: they have no
+ * effect, rank 0 has its memory back and is told, and all else goes on. */
+void case_rdma_withdrawn(struct rank *r)
+{
+    const char *words = getenv("SHUNT_TEST_VERBS");
+    const bool here = case_rdma_is_its_row() || (words && !strcmp(words, "rc"));
+    unsigned char *source = calloc(1, LARGE), *target = calloc(1, LARGE);
+
+    CHECK(r, source && target, "no memory");
+    for (int round = 0; round < 24 && here; round++) {
+        const bool direct = round >= 12;
+        struct shunt_transport_memory memory = {
+            .addr = target, .bytes = LARGE, .fd = -1, .brief = true};
+        unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+        struct shunt_transport_remote *remote = NULL;
+        struct shunt_transport_reg *reg = NULL, *source_reg = NULL;
+        unsigned pending = 0;
+        /* With two rails what is lent is not direct. */
+        unsigned *counted = direct && round % 3 == 0 ? NULL : &pending;
+        size_t len = sizeof(key);
+        struct window w;
+
+        outages_do(r, 0, round % 3 ? "devices=1" : "devices=2");
+        world_open(r);
+        window_create(r, &w, LARGE + 8);
+        if (direct && r->rank == 0)
+            register_and_teach(r, &w, source, &source_reg);
+        if (r->rank == 1) {
+            EXPECT(r, SHUNT_OK, r->t->reg(r->ctx, &memory, key, &len, &reg));
+            memcpy(r->board->slot[2], key, len);
+            r->board->len[2] = len;
+        }
+        world_barrier(r);
+        if (r->rank == 0) {
+            enum shunt_status st = SHUNT_OK;
+            int told = 0;
+
+            EXPECT(r, SHUNT_OK,
+                   r->t->import(r->eps[1], r->board->slot[2], r->board->len[2],
+                                &remote));
+            for (int i = 0; i < 4; told += st != SHUNT_OK, i++)
+                UNTIL(r, (st = r->t->put(
+                              r->eps[1],
+                              &(struct shunt_transport_put){
+                                  .local = source,
+                                  .reg = source_reg,
+                                  .remote = remote,
+                                  .bytes =
+                                      (direct ? DIRECT : LARGE) - (size_t)i * 8,
+                                  .signal = w.remote[1],
+                                  .signal_offset = LARGE,
+                                  .signal_value = TAUGHT + (uint64_t)i + 1,
+                                  .pending = counted,
+                              })) != SHUNT_IN_PROGRESS);
+            UNTIL(r, pending == 0);
+            for (; (st = r->t->flush(r->eps[1]));
+                 told += st == SHUNT_ERR_INVALID) {
+                CHECK(r, st == SHUNT_IN_PROGRESS || st == SHUNT_ERR_INVALID,
+                      "%s", r->t->error(r->ctx));
+                world_relax(r);
+            }
+            CHECK(r, told || !outages_counter(r, "rails lost"),
+                  "nobody says that puts had no effect");
+            atomic_fetch_add(&r->board->flags[direct ? 4 : 3], told > 0);
+            CHECK(r, !direct || outages_counter(r, "direct") > 0,
+                  "no put was direct");
+            world_signal(r, &w, 1, LARGE, TAUGHT + 5, 0);
+        } else {
+            for (uint64_t k = world_random(r) % 400; k > 0; k--)
+                r->t->progress(r->ctx);
+            r->t->dereg(r->ctx, reg);
+            memset(target, 3, LARGE);
+            /* Both sides still mean the same word. */
+            UNTIL(r, word_load(window_word(&w, LARGE)) == TAUGHT + 5);
+        }
+        world_barrier(r);
+        for (size_t i = 0; r->rank == 1 && i < LARGE; i++)
+            CHECK(r, target[i] == 3, "byte %zu was written", i);
+        world_barrier(r);
+        CHECK(r, r->t->alive(r->eps[!r->rank]), "it is gone");
+        *window_word(&w, LARGE) = 0;
+        world_barrier(r);
+        put_all(r, &w, NULL);
+        if (remote)
+            r->t->release(r->eps[1], remote);
+        if (source_reg)
+            r->t->dereg(r->ctx, source_reg);
+        window_destroy(r, &w);
+        world_close(r);
+    }
+    CHECK(r,
+          !here || (atomic_load(&r->board->flags[3]) > 0 &&
+                    atomic_load(&r->board->flags[4]) > 0),
+          "all puts were faster");
+    free(source);
+    free(target);
 }
 
 /* SHUNT_RDMA_DEVICE chooses, in its order; and why others are not used is said. */

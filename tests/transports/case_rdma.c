@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/transports/cases.h"
+#include "tests/verbs/outages.h"
 
 /* Under way of rank 0 when its NIC fails. */
 #define LARGE ((size_t)1 << 20)
@@ -28,14 +29,11 @@ static void close_in_time(struct rank *r)
 }
 
 /*
- * Rank 0 puts until something fails, as `words` say: then it and all peers that
- * it has lost know that, none has left, nothing of the caller's is in use, and they
- * end in time. Only the connection between ranks 0 and 1 may fail, unless the whole
- * device does.
+ * Rank 0 puts until its device fails: then it and all others know that they have lost
+ * each other, none has left, nothing of the caller's is in use, and they end in time.
  */
-static void fail_by(struct rank *r, const char *words, bool all)
+void case_rdma_device_fails(struct rank *r)
 {
-    const int last = all ? r->nranks - 1 : 1;
     unsigned char *source = calloc(1, LARGE);
     const bool harmed = getenv("SHUNT_TEST_VERBS") != NULL;
     unsigned pending = 0;
@@ -44,14 +42,13 @@ static void fail_by(struct rank *r, const char *words, bool all)
     CHECK(r, source, "no memory");
     if (harmed && r->rank == 0) {
         const bool ib = strstr(getenv("SHUNT_TEST_VERBS"), ",ib");
-        char more[64];
 
-        snprintf(more, sizeof(more), "%s%s", words, ib ? ",ib" : "");
-        setenv("SHUNT_TEST_VERBS", more, 1);
+        setenv("SHUNT_TEST_VERBS",
+               ib ? "event=device@40,ib" : "event=device@40", 1);
     }
     world_open(r);
     window_create(r, &w, LARGE);
-    for (int p = 1; harmed && r->rank == 0 && p <= last; p++) {
+    for (int p = 1; harmed && r->rank == 0 && p < r->nranks; p++) {
         struct shunt_transport_put put = {
             .local = source,
             .remote = w.remote[p],
@@ -74,41 +71,20 @@ static void fail_by(struct rank *r, const char *words, bool all)
         EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[p], true));
     }
     CHECK(r, pending == 0, "%u puts still need their memory", pending);
-    if (harmed && r->rank > 0 && r->rank <= last) {
+    if (harmed && r->rank > 0) {
         UNTIL(r, !r->t->alive(r->eps[0]));
         CHECK(r, !r->t->left(r->eps[0]), "rank 0");
     }
     world_barrier(r);
-    for (int p = 0; p < r->nranks; p++) {
-        const bool lost = harmed && ((r->rank == 0 && p <= last) ||
-                                     (p == 0 && r->rank <= last));
-
-        CHECK(r, p == r->rank || r->t->alive(r->eps[p]) == !lost, "rank %d", p);
-    }
+    for (int p = 0; p < r->nranks; p++)
+        CHECK(r,
+              p == r->rank ||
+                  r->t->alive(r->eps[p]) == !(harmed && r->rank * p == 0),
+              "rank %d", p);
     world_barrier(r);
     close_in_time(r);
     close(w.fd);
     free(source);
-}
-
-void case_rdma_request_fails(struct rank *r)
-{
-    fail_by(r, "error=40", false);
-}
-
-void case_rdma_post_fails(struct rank *r)
-{
-    fail_by(r, "broken=40", false);
-}
-
-void case_rdma_qp_fails(struct rank *r)
-{
-    fail_by(r, "event=qp@40", false);
-}
-
-void case_rdma_device_fails(struct rank *r)
-{
-    fail_by(r, "event=device@40", true);
 }
 
 static uint64_t requests(struct rank *r)
@@ -213,6 +189,157 @@ void case_rdma_pinned(struct rank *r)
     window_destroy(r, &w);
     world_close(r);
     free(source);
+}
+
+/* In words of 8 bytes. */
+static void fill_with(void *to, size_t bytes, uint64_t seed)
+{
+    uint64_t *words = to;
+
+    for (size_t i = 0; i < bytes / 8; i++)
+        words[i] = seed * 1000003 + i;
+}
+
+#define PIECE ((size_t)136 << 10) /* of which a device must take one */
+
+/* Puts between memory that is registered in pieces, and the same by number at the
+ * other side, from memory that is registered for the put, and from memory that is
+ * registered before. */
+static void put_pieces(struct rank *r, const char *word)
+{
+    enum { PUTS = 60 };
+    const size_t bytes = 20 * PIECE + 4096;
+    unsigned char *source = calloc(1, bytes), *right = calloc(1, bytes);
+    struct shunt_transport_memory memory = {.bytes = bytes, .fd = -1};
+    unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+    struct shunt_transport_reg *reg;
+    size_t len = sizeof(key);
+    struct window w;
+
+    CHECK(r, source && right, "no memory");
+    outages_do(r, 0, word);
+    world_open(r);
+    memory.addr = source;
+    EXPECT(r, SHUNT_OK, r->t->reg(r->ctx, &memory, key, &len, &reg));
+    window_create(r, &w, bytes);
+    r->random = 77; /* both ranks make the same puts */
+    for (uint64_t k = 0; k < PUTS; k++) {
+        const size_t n = (size_t)(world_random(r) % (bytes / 2)) / 8 * 8;
+        const size_t from = (size_t)(world_random(r) % (bytes - n)) / 8 * 8;
+        const size_t to = (size_t)(world_random(r) % (bytes - n)) / 8 * 8;
+        const struct shunt_transport_put put = {
+            .local = source + from,
+            .reg = k % 2 ? reg : NULL,
+            .remote = w.remote[!r->rank],
+            .offset = to,
+            .bytes = n,
+        };
+
+        fill_with(source + from, n, k);
+        fill_with(right + to, n, k);
+        world_put(r, !r->rank, &put);
+        UNTIL(r, r->t->flush(r->eps[!r->rank]) == SHUNT_OK);
+        world_barrier(r);
+        CHECK(r, !memcmp(w.addr, right, bytes), "put %d is wrong", (int)k);
+        world_barrier(r);
+    }
+    r->t->dereg(r->ctx, reg);
+    window_destroy(r, &w);
+    world_close(r);
+    free(source);
+    free(right);
+}
+
+/* Devices that register little at once, and say so, or do not; and ones for which a
+ * window is too large. */
+void case_rdma_pieces(struct rank *r)
+{
+    const size_t bytes = 55 * PIECE;
+    unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+    struct shunt_transport_memory memory = {.bytes = bytes, .fd = -1};
+    struct shunt_transport_reg *reg;
+    size_t len = sizeof(key);
+
+    if (!case_rdma_is_its_row())
+        return;
+    put_pieces(r, "mr=136");
+    put_pieces(r, "modest=140");
+    outages_do(r, 0, "devices=2");
+    put_pieces(r, "mr=200");
+    outages_do(r, 0, "devices=1");
+    outages_do(r, 0, "mr=136");
+    world_open(r);
+    memory.addr = calloc(1, bytes);
+    CHECK(r, memory.addr, "no memory");
+    EXPECT(r, SHUNT_ERR_UNSUPPORTED,
+           r->t->reg(r->ctx, &memory, key, &len, &reg));
+    CHECK(r,
+          strstr(r->t->error(r->ctx), "takes 139264 at once") &&
+              strstr(r->t->error(r->ctx), "SHUNT_RDMA_DEVICE"),
+          "%s", r->t->error(r->ctx));
+    free(memory.addr);
+    world_close(r);
+}
+
+/* How many requests a put of this size takes, from memory that is not registered: one
+ * if it is copied, two if it is registered. */
+static uint64_t requests_of(struct rank *r, struct window *w, size_t bytes)
+{
+    static unsigned char source[64 << 10];
+    const uint64_t before = requests(r);
+    const struct shunt_transport_put put = {
+        .local = source, .remote = w->remote[1], .bytes = bytes};
+
+    world_put(r, 1, &put);
+    UNTIL(r, !r->t->busy(r->ctx));
+    return requests(r) - before;
+}
+
+/* What is copied, and what is registered: where that takes long, where it costs
+ * nothing, and as asked. */
+void case_rdma_crossover(struct rank *r)
+{
+    static const struct {
+        const char *word, *asked;
+        size_t copied;
+    } trials[] = {
+        {"reg=5000", NULL, 24576},
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        {"reg=0", NULL, 8192}, /* it costs no more than a call of malloc() */
+#endif
+        {"reg=0", "9000", 9000},
+        {"reg=0", "8192", 8192},
+        {"reg=0", "24576", 24576},
+    };
+    struct window w;
+
+    if (!case_rdma_is_its_row())
+        return;
+    for (size_t i = 0; i < sizeof(trials) / sizeof(trials[0]); i++) {
+        const size_t most = trials[i].copied;
+
+        outages_do(r, 0, trials[i].word);
+        if (trials[i].asked)
+            setenv("SHUNT_RDMA_COPY", trials[i].asked, 1);
+        else
+            unsetenv("SHUNT_RDMA_COPY");
+        world_open(r);
+        window_create(r, &w, 64 << 10);
+        if (r->rank == 0) {
+            /* Connected, and nothing is to be said any more. */
+            world_signal(r, &w, 1, (64 << 10) - 8, 1, 0);
+            UNTIL(r, r->t->flush(r->eps[1]) == SHUNT_OK);
+            UNTIL(r, !r->t->busy(r->ctx));
+            CHECK(r, requests_of(r, &w, most) == 1, "trial %d: registered",
+                  (int)i);
+            CHECK(r, requests_of(r, &w, most + 1) == 2, "trial %d: copied",
+                  (int)i);
+            UNTIL(r, r->t->flush(r->eps[1]) == SHUNT_OK);
+        }
+        world_barrier(r);
+        window_destroy(r, &w);
+        world_close(r);
+    }
 }
 
 static void await_end_of(struct rank *r, pid_t pid)

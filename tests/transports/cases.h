@@ -72,10 +72,12 @@ void case_rdma_direct(struct rank *r);
 /* case_rdma.c: what only rdma has. */
 void case_rdma_requests(struct rank *r);
 void case_rdma_pinned(struct rank *r);
-void case_rdma_request_fails(struct rank *r);
-void case_rdma_post_fails(struct rank *r);
-void case_rdma_qp_fails(struct rank *r);
 void case_rdma_device_fails(struct rank *r);
+/* Cases that say themselves what NICs do need not run in each row of the suite: is
+ * this the one for them? */
+bool case_rdma_is_its_row(void);
+void case_rdma_pieces(struct rank *r);
+void case_rdma_crossover(struct rank *r);
 void case_rdma_death_first(struct rank *r);
 void case_rdma_death_before_leaving(struct rank *r);
 /* case_first_put.c: connections are made by it. */
@@ -93,6 +95,9 @@ void case_rdma_rails(struct rank *r);
 void case_rdma_rails_lend(struct rank *r);
 void case_rdma_rails_gone(struct rank *r);
 void case_rdma_rail_dies(struct rank *r);
+void case_rdma_last_rail(struct rank *r);
+void case_rdma_last_rail_lost(struct rank *r);
+void case_rdma_withdrawn(struct rank *r);
 void case_rdma_requests_replayed(struct rank *r);
 void case_rdma_choice(struct rank *r);
 

@@ -112,9 +112,28 @@ static bool place_piece(struct nic *nic, struct nic_arrival *a)
 
 /* --- requests ---------------------------------------------------------------- */
 
+static void finish_some(struct nic *nic, struct nic_qp *qp);
+
+/* A refusal says that all requests before it are complete. Which one is refused first:
+ * this one, or one before it. */
+static uint64_t finish_before(struct nic *nic, struct nic_qp *qp,
+                              uint64_t sequence)
+{
+    for (struct nic_arrival *a = qp->arrivals; a; a = a->next) {
+        while (a->sequence < sequence && a->data)
+            if (!place_piece(nic, a))
+                sequence = a->sequence;
+    }
+    finish_some(nic, qp);
+    return sequence;
+}
+
 static void refuse(struct nic *nic, struct nic_qp *qp, uint64_t sequence,
                    enum ibv_wc_status status)
 {
+    sequence = finish_before(nic, qp, sequence);
+    if (qp->ibv.state == IBV_QPS_ERR)
+        return;
     nic_answer(qp, sequence, status);
     nic_send_some(nic, qp);
     nic_event(nic, IBV_EVENT_QP_ACCESS_ERR, &qp->ibv, 0);

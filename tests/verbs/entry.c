@@ -126,7 +126,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
     (void)context;
     memset(attr, 0, sizeof(*attr));
     strcpy(attr->fw_ver, "0");
-    attr->max_mr_size = UINT64_MAX;
+    attr->max_mr_size = harm()->mr && !harm()->modest ? harm()->mr : UINT64_MAX;
     attr->max_qp = 65536;
     attr->max_qp_wr = 16384;
     attr->max_sge = NIC_SGES;
@@ -239,13 +239,30 @@ int ibv_fork_init(void)
 
 /* --- asynchronous events ------------------------------------------------------ */
 
+/* Is it of something that is there? Events of a queue pair end with it. */
+static bool is_current(struct nic *nic, const struct nic_event *event)
+{
+    const struct nic_qp *qp;
+
+    pthread_mutex_lock(&nic->lock);
+    for (qp = nic->qps; qp && &qp->ibv != event->event.element.qp;)
+        qp = qp->next;
+    pthread_mutex_unlock(&nic->lock);
+    return !event->qp_num || (qp && qp->ibv.qp_num == event->qp_num);
+}
+
 int ibv_get_async_event(struct ibv_context *context,
                         struct ibv_async_event *event)
 {
-    return read(context->async_fd, event, sizeof(*event)) ==
-                   (ssize_t)sizeof(*event)
-               ? 0
-               : -1;
+    struct nic_event found;
+
+    do {
+        if (read(context->async_fd, &found, sizeof(found)) !=
+            (ssize_t)sizeof(found))
+            return -1;
+    } while (!is_current(nic_of(context), &found));
+    *event = found.event;
+    return 0;
 }
 
 void ibv_ack_async_event(struct ibv_async_event *event)
@@ -322,9 +339,12 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t bytes,
 {
     struct nic_mr *mr = calloc(1, sizeof(*mr));
     struct nic *nic = nic_of(pd->context);
+    const int64_t start = harm()->reg ? nic_now() : 0;
     size_t slot;
 
-    if (!mr || !addr || !bytes ||
+    while (harm()->reg && nic_now() < start + harm()->reg)
+        ;
+    if (!mr || !addr || !bytes || (harm()->mr && bytes > harm()->mr) ||
         ((access & IBV_ACCESS_REMOTE_WRITE) &&
          !(access & IBV_ACCESS_LOCAL_WRITE))) {
         free(mr);

@@ -23,7 +23,8 @@ static void flag_write_post(struct shunt_transport_ep *ep, const void *from,
         .opcode = IBV_WR_RDMA_WRITE,
         .send_flags = lkey ? 0 : IBV_SEND_INLINE,
         .wr.rdma = {.remote_addr = to->addr + offset,
-                    .rkey = to->key[ep->rail[0].theirs_nic]},
+                    .rkey =
+                        to->key[(size_t)ep->rail[0].theirs_nic * to->count]},
     };
     struct ibv_send_wr *bad;
 
@@ -39,8 +40,8 @@ static enum shunt_status flag_write(struct shunt_transport_ep *ep,
         return rdma_start_by_put(ep);
     if (put->bytes)
         flag_write_post(ep, put->local,
-                        put->reg->mr[ep->rail[0].nic->index]->lkey, put->bytes,
-                        put->remote, put->offset);
+                        put->reg->pieces.only[ep->rail[0].nic->index]->lkey,
+                        put->bytes, put->remote, put->offset);
     if (put->signal)
         flag_write_post(ep, &put->signal_value, 0, sizeof(put->signal_value),
                         put->signal, put->signal_offset);

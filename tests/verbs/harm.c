@@ -28,6 +28,11 @@
  *     sl=N        packets of other service levels are lost
  *     depth=N     queues of a device have room for N entries
  *     pinned=N    a device registers at most N KiB (as RLIMIT_MEMLOCK)
+ *     mr=N        at most N KiB at once; and says so
+ *     modest=N    likewise, and says nothing
+ *     reg=N       that takes N us
+ *     mtu=N       requests of more than N bytes do not arrive
+ *     slow=N      a request leaves N ms after it was posted
  *     seed=N
  *     nasty       srd,late,rnr,partial,full=7
  *
@@ -113,6 +118,15 @@ static bool read_number(struct harm *h, const char *word)
         h->seed = seed = strtoul(value, NULL, 10);
     else if (!strncmp(word, "pinned=", 7))
         h->pinned = (size_t)strtoul(value, NULL, 10) << 10;
+    else if (!strncmp(word, "mr=", 3) || !strncmp(word, "modest=", 7)) {
+        h->mr = (size_t)strtoul(value, NULL, 10) << 10;
+        h->modest = word[1] == 'o';
+    } else if (!strncmp(word, "reg=", 4))
+        h->reg = (unsigned)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "mtu=", 4))
+        h->mtu = (size_t)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "slow=", 5))
+        h->slow = (int64_t)strtoul(value, NULL, 10) * 1000;
     else if (!strncmp(word, "full=", 5))
         h->full = (unsigned)strtoul(value, NULL, 10);
     else if (!strncmp(word, "broken=", 7))
@@ -193,6 +207,7 @@ bool harm_set(const char *word)
     atomic_store(&calls, 0);
     read_harm.error = read_harm.receive = read_harm.event_at = 0;
     read_harm.calls = 0;
+    read_harm.broken = 0;
     return read_number(&read_harm, word);
 }
 

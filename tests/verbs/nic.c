@@ -43,12 +43,14 @@ void nic_kick(struct nic *nic)
 void nic_event(struct nic *nic, enum ibv_event_type type, void *element,
                int port)
 {
-    struct ibv_async_event event = {.event_type = type};
+    struct nic_event event = {.event.event_type = type};
 
-    if (element)
-        event.element.qp = element;
-    else
-        event.element.port_num = port;
+    if (element) {
+        event.event.element.qp = element;
+        event.qp_num = event.event.element.qp->qp_num;
+    } else {
+        event.event.element.port_num = port;
+    }
     if (write(nic->async_write, &event, sizeof(event)) < 0)
         harm_report("nobody reads the asynchronous events");
 }
@@ -75,7 +77,8 @@ static void receive(struct nic *nic, struct nic_qp *qp)
             return;
         if (packet.to != qp->ibv.qp_num)
             continue;
-        if (nic_is_cut(nic, qp)) {
+        if (nic_is_cut(nic, qp) || (harm()->mtu && packet.kind == NIC_REQUEST &&
+                                    packet.bytes > harm()->mtu)) {
             nic_stay_silent(qp, &packet);
             continue;
         }

@@ -108,6 +108,7 @@ struct nic_send {
     bool answered;
     bool harmed; /* its completion will be an error, whatever becomes of it */
     enum ibv_wc_status status;
+    int64_t leaves; /* in us: not before that */
     struct nic_packet packet;
 };
 
@@ -176,6 +177,12 @@ struct nic {
     struct nic_ghost *ghosts;
 };
 
+/* An asynchronous event; of a queue pair, which may be no more: its number. */
+struct nic_event {
+    struct ibv_async_event event;
+    uint32_t qp_num;
+};
+
 struct nic_pd {
     struct ibv_pd ibv; /* first */
     int users;
@@ -203,6 +210,11 @@ struct harm {
     bool ghosts;       /* what a failing queue pair had sent arrives later */
     bool pages;        /* registered memory is pinned */
     size_t pinned;     /* bytes that can be registered; 0: any number */
+    size_t mr;         /* and at once */
+    bool modest;       /* which the device does not tell */
+    unsigned reg;      /* us that it takes at least */
+    size_t mtu;        /* bytes of the largest request that arrives; 0: any */
+    int64_t slow;      /* us until a request leaves */
     unsigned full;     /* one in so many posts says ENOMEM; 0: none */
     unsigned broken;   /* the number of the post that says EIO; 0: none */
     unsigned error;    /* the number of the request that fails; 0: none */

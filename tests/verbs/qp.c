@@ -386,6 +386,7 @@ static int post_one(struct nic *nic, struct nic_qp *qp,
     send->wr_id = wr->wr_id;
     send->signaled = qp->all_signaled || (wr->send_flags & IBV_SEND_SIGNALED);
     send->harmed = error;
+    send->leaves = harm()->slow ? nic_now() + harm()->slow : 0;
     send->packet.sequence = qp->next_send++;
     if (!qp->first) {
         qp->heard_at = nic_now();

@@ -64,7 +64,8 @@ void nic_send_some(struct nic *nic, struct nic_qp *qp)
             free(answer);
         }
     }
-    while (qp->unsent && !gone && !qp->answers) {
+    while (qp->unsent && !gone && !qp->answers &&
+           (!qp->unsent->leaves || qp->unsent->leaves <= nic_now())) {
         if (!send_packet(qp, &qp->unsent->packet, &gone))
             break;
         qp->unsent = qp->unsent->next;
@@ -224,6 +225,8 @@ int64_t nic_look_at_time(struct nic *nic, struct nic_qp *qp, int64_t now)
 
     if (!qp->first || qp->ibv.state != IBV_QPS_RTS)
         return -1;
+    if (qp->unsent && qp->unsent->leaves > now)
+        return qp->unsent->leaves - now;
     due = qp->heard_at + qp->wait;
     if (now < due)
         return due - now;

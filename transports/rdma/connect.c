@@ -9,7 +9,8 @@
  * no device reaches the other, both sides hear of it in the same way, and another
  * transport can be used.
  *
- * A peer is lost when its socket or process ends, or its last rail. Then all queue
+ * A peer is lost when its socket or process ends, or when its last rail has failed and
+ * none comes back (rail.c). Then all queue
  * pairs are put to the error state: no more comes from the peer, and what is under
  * way to it ends. What has arrived by then is handled, and only then the peer is
  * gone.
@@ -146,6 +147,8 @@ void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
         return;
     ep->broken = true;
     ep->broken_at = rdma_now();
+    ctx->dark -= ep->dark_until != 0;
+    ep->dark_until = 0;
     rdma_count_connecting(ep, false);
     ctx->breaking++;
     /* A NIC may tell of it before the socket does. */
@@ -193,6 +196,7 @@ void rdma_look(struct shunt_transport_ctx *ctx)
                        ctx->mail[p].reason);
         else if (!ep->broken)
             rdma_start_step(ep, now);
+        rdma_rails_look(ep, now);
         tell_broken(ep);
     }
 }
@@ -248,7 +252,7 @@ void rdma_endpoint_free(struct shunt_transport_ep *ep)
             ibv_destroy_qp(ep->rail[i].qp);
     rdma_end_larges(ep);
     rdma_end_directs(ep, RDMA_END_ALL);
-    rdma_unregister(ep->boxes_mr);
+    rdma_pieces_unregister(&ep->boxes_mr);
     if (ep->boxes)
         munmap(ep->boxes, 2 * sizeof(*ep->boxes));
     free(ep->again);

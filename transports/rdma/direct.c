@@ -16,9 +16,13 @@
  *                    bits. A record that has come, and all before it, is in effect.
  *
  * The payload is placed before earlier puts have taken effect, so it must not write to
- * the same bytes. It is read by the NIC, so it must be registered, or so small that
- * the request carries it itself. What cannot be direct goes through the ring, or as a
- * large put, and teaches its word.
+ * the same bytes. It may have to be sent again, over another rail or the same one when
+ * it is back, so it must be registered memory; and it is one request, so it must not
+ * cross from one piece of a registration to the next. What cannot be direct goes through
+ * the ring, or as a large put, and teaches its word.
+ *
+ * A direct put that the peer's NIC refused, as its memory has been taken back, is told to
+ * be missing: its word grows, and no signal is raised.
  */
 #include <string.h>
 
@@ -78,38 +82,56 @@ static struct rdma_direct *find(struct shunt_transport_ep *ep,
 {
     struct rdma_direct *direct = place_of(ep, sequence);
 
-    return direct->local && direct->sequence == sequence ? direct : NULL;
-}
-
-static bool is_inlined(const struct rdma_rail *rail, size_t bytes)
-{
-    return bytes <= rail->nic->inlined;
+    return direct->remote && direct->sequence == sequence ? direct : NULL;
 }
 
 /* Nothing needs the caller's memory any more. */
-static void end(struct shunt_transport_ep *ep, struct rdma_direct *direct)
+static void give_back(struct shunt_transport_ep *ep, struct rdma_direct *direct)
 {
     rdma_reg_drop(direct->reg);
+    direct->reg = NULL;
     if (direct->pending) {
         --*direct->pending;
         ep->lent--;
     }
-    *direct = (struct rdma_direct){.local = NULL};
+    direct->pending = NULL;
+}
+
+static void end(struct shunt_transport_ep *ep, struct rdma_direct *direct)
+{
+    give_back(ep, direct);
+    rdma_remote_drop(direct->remote);
+    *direct = (struct rdma_direct){.remote = NULL};
 }
 
 static void look(struct shunt_transport_ep *ep, struct rdma_direct *direct)
 {
-    if (!direct->under_way && (!direct->untold || ep->broken))
+    if (direct->under_way)
+        return;
+    if (!direct->untold || ep->broken)
         end(ep, direct);
+    else if (direct->remote->refused)
+        give_back(ep, direct);
 }
 
-void rdma_direct_sent(struct shunt_transport_ep *ep, uint32_t sequence)
+void rdma_direct_refused(struct shunt_transport_ep *ep, uint32_t sequence)
+{
+    struct rdma_direct *direct = find(ep, sequence);
+
+    if (direct)
+        direct->remote->refused = true;
+}
+
+/* With one rail what the NICs agree on must do, as of fragments (post.c). */
+void rdma_direct_sent(struct shunt_transport_ep *ep, uint32_t sequence, bool ok)
 {
     struct rdma_direct *direct = find(ep, sequence);
 
     if (!direct)
         return;
     direct->under_way = false;
+    if (ok && ep->rails == 1)
+        direct->untold = false;
     look(ep, direct);
 }
 
@@ -128,7 +150,7 @@ void rdma_end_directs(struct shunt_transport_ep *ep, enum rdma_end how)
     for (uint32_t i = 0; ep->directs && i < RDMA_DIRECTS; i++) {
         struct rdma_direct *direct = &ep->directs[i];
 
-        if (!direct->local)
+        if (!direct->remote)
             continue;
         if (how == RDMA_END_UNPOSTED)
             look(ep, direct);
@@ -150,36 +172,51 @@ static struct rdma_rail *find_rail(const struct shunt_transport_ep *ep,
         struct rdma_rail *rail = &ep->rail[i];
 
         if (rdma_rail_has_room(rail) &&
-            (is_inlined(rail, put->bytes) ||
-             (put->reg && put->reg->mr[rail->nic->index])) &&
+            (!put->bytes || put->reg->pieces.mr[rail->nic->index]) &&
             (!best || (put->bytes > RDMA_SMALL && rail->bytes < best->bytes)))
             best = rail;
     }
     return best;
 }
 
-/* Is it of the kind that may be sent anew over another rail? Then it is read from the
- * caller's memory until the peer has told that it has come. Who has its memory back by
- * `pending` would wait too long for that. */
+/* Where the payload is in its registration. */
+static size_t place_in(const struct shunt_transport_reg *reg, const void *local)
+{
+    return (size_t)((const unsigned char *)local - reg->pieces.addr);
+}
+
+/* It may have to be sent anew. With more rails it is read from the caller's memory until
+ * the peer has told that it has come. Who has its memory back by `pending` would wait too
+ * long for that. */
 static bool may_be_read(const struct shunt_transport_ep *ep,
                         const struct shunt_transport_put *put)
 {
-    return ep->rails == 1 || !put->bytes || (put->reg && !put->pending);
+    if (!put->bytes)
+        return true;
+    return put->reg && (ep->rails == 1 || !put->pending) &&
+           put->bytes <= rdma_piece_rest(put->reg->pieces.piece,
+                                         place_in(put->reg, put->local));
 }
 
 /* Memory that is registered for one operation may be taken back, and then a small put
  * is refused by the peer, where the NIC would end the connection. */
 static bool may_be_written(const struct shunt_transport_put *put)
 {
-    return !put->bytes || put->bytes > RDMA_SMALL || !put->remote->brief;
+    const struct shunt_transport_remote *remote = put->remote;
+
+    if (!put->bytes)
+        return true;
+    return (put->bytes > RDMA_SMALL || !remote->brief) && !remote->refused &&
+           put->bytes <= rdma_piece_rest(remote->piece, put->offset);
 }
 
+/* What was refused here is told by a record first. */
 static bool has_turn(const struct shunt_transport_ep *ep)
 {
-    return !ep->again_count && !ep->refused &&
+    return !ep->again_count && ep->refusals == ep->refusals_said &&
            ep->sequence - ep->records_told < RDMA_DIRECTS &&
            ep->sequence - ep->records_freed < RDMA_RECORDS &&
-           !ep->directs[ep->sequence % RDMA_DIRECTS].local;
+           !ep->directs[ep->sequence % RDMA_DIRECTS].remote;
 }
 
 static enum shunt_status post(struct rdma_rail *rail,
@@ -194,17 +231,35 @@ static enum shunt_status post(struct rdma_rail *rail,
     };
     enum shunt_status status = rdma_post(rail, request, &sge, target, key);
 
-    if (!status)
+    if (!status && request->kind == RDMA_DIRECT && !rail->ep->refused)
         rail->reported = rail->here.base;
     return status;
 }
 
 static uint32_t local_key_of(const struct rdma_rail *rail,
-                             const struct shunt_transport_reg *reg)
+                             const struct shunt_transport_reg *reg,
+                             const void *local)
 {
-    const struct ibv_mr *mr = reg ? reg->mr[rail->nic->index] : NULL;
+    return reg->pieces
+        .mr[rail->nic->index][place_in(reg, local) / reg->pieces.piece]
+        ->lkey;
+}
 
-    return mr ? mr->lkey : 0;
+/* Of the peer's NIC, for this place in its memory. */
+static uint32_t key_of(const struct rdma_rail *rail,
+                       const struct shunt_transport_remote *remote,
+                       size_t offset)
+{
+    return remote->key[(size_t)rail->theirs_nic * remote->count +
+                       offset / remote->piece];
+}
+
+/* Post it without data. */
+static enum shunt_status post_bare(struct rdma_rail *rail,
+                                   const struct rdma_request *request)
+{
+    return post(rail, request, NULL, 0, rail->theirs.inbox,
+                rail->theirs.inbox_key);
 }
 
 bool rdma_put_direct(struct shunt_transport_ep *ep,
@@ -228,28 +283,29 @@ bool rdma_put_direct(struct shunt_transport_ep *ep,
     if (!rail || (put->bytes && rdma_overlaps(ep, target, put->bytes, &after)))
         return false;
     request.place = word;
-    *status = post(rail, &request, put->local, local_key_of(rail, put->reg),
-                   put->bytes ? target : rail->theirs.inbox,
-                   put->bytes ? put->remote->key[rail->theirs_nic]
-                              : rail->theirs.inbox_key);
+    *status = put->bytes ? post(rail, &request, put->local,
+                                local_key_of(rail, put->reg, put->local),
+                                target, key_of(rail, put->remote, put->offset))
+                         : post_bare(rail, &request);
     if (*status)
         return true;
     if (word != RDMA_NO_WORD)
         ep->words[word].value = put->signal_value;
     ep->targets[ep->sequence % RDMA_RECORDS] =
         (struct rdma_target){.sent = true, .alone = true};
-    if (put->bytes && (ep->rails > 1 || !is_inlined(rail, put->bytes))) {
+    if (put->bytes) {
         struct rdma_direct *direct = place_of(ep, ep->sequence);
 
         *direct = (struct rdma_direct){
             .sequence = ep->sequence,
+            .remote = put->remote,
             .local = put->local,
             .reg = put->reg,
             .pending = put->pending,
             .under_way = true,
-            .untold = ep->rails > 1,
+            .untold = true,
         };
-        memcpy(direct->key, put->remote->key, sizeof(direct->key));
+        put->remote->refs++;
         put->reg->region.refs++;
         if (put->pending) {
             ++*put->pending;
@@ -261,21 +317,36 @@ bool rdma_put_direct(struct shunt_transport_ep *ep,
     return true;
 }
 
+bool rdma_direct_is_forgotten(struct shunt_transport_ep *ep,
+                              const struct rdma_request *request)
+{
+    return request->kind == RDMA_DIRECT && request->bytes &&
+           !find(ep, request->record);
+}
+
 enum shunt_status rdma_repost_direct(struct rdma_rail *rail,
                                      const struct rdma_request *request)
 {
     struct shunt_transport_ep *ep = rail->ep;
     struct rdma_direct *direct = find(ep, request->record);
-    uint64_t target = rail->theirs.inbox;
-    uint32_t key = rail->theirs.inbox_key;
+    struct rdma_request missing = *request;
     enum shunt_status status;
 
-    if (direct) {
-        target = ep->targets[request->record % RDMA_RECORDS].address;
-        key = direct->key[rail->theirs_nic];
+    if (request->kind == RDMA_DIRECT && !request->bytes)
+        return post_bare(rail, request);
+    if (direct && direct->reg && !direct->remote->refused) {
+        const uint64_t target =
+            ep->targets[request->record % RDMA_RECORDS].address;
+
+        status = post(rail, request, direct->local,
+                      local_key_of(rail, direct->reg, direct->local), target,
+                      key_of(rail, direct->remote,
+                             (size_t)(target - direct->remote->addr)));
+    } else {
+        missing.kind = RDMA_NO_DIRECT;
+        missing.bytes = 0;
+        status = post_bare(rail, &missing);
     }
-    status = post(rail, request, direct ? direct->local : NULL,
-                  local_key_of(rail, direct ? direct->reg : NULL), target, key);
     if (!status && direct)
         direct->under_way = true;
     return status;

@@ -31,13 +31,13 @@ struct rdma_known {
 
 /* A direct put whose payload has to be read from the caller's memory, for now. */
 struct rdma_direct {
-    const unsigned char *local;      /* NULL: none */
-    struct shunt_transport_reg *reg; /* held */
+    struct shunt_transport_remote *remote; /* held; NULL: none */
+    const unsigned char *local;
+    struct shunt_transport_reg *reg; /* held, or NULL: it is given back */
     unsigned *pending;
-    uint32_t key[RDMA_RAILS]; /* of the peer's NICs */
-    uint32_t sequence;        /* as of a record */
-    bool under_way;           /* a NIC has it */
-    bool untold;              /* we do not know that it has come */
+    uint32_t sequence; /* as of a record */
+    bool under_way;    /* a NIC has it */
+    bool untold;       /* we do not know that it has come */
 };
 
 /* A signal is named in full: both sides learn it, in the order of records. */
@@ -47,12 +47,18 @@ void rdma_word_learn(struct rdma_known *words, uint64_t region, uint64_t offset,
 bool rdma_put_direct(struct shunt_transport_ep *ep,
                      const struct shunt_transport_put *put,
                      enum shunt_status *status);
-/* Post it again over this rail. */
+/* Post it again over this rail; or that it is missing for good, if the peer's NIC does
+ * not let us write there, or its memory has been given back. */
 enum shunt_status rdma_repost_direct(struct rdma_rail *rail,
                                      const struct rdma_request *request);
-/* The direct put with this number of a record: the NIC is done with it; and it has
- * come. */
-void rdma_direct_sent(struct shunt_transport_ep *ep, uint32_t sequence);
+/* Would it have to be missing, without having been refused? */
+bool rdma_direct_is_forgotten(struct shunt_transport_ep *ep,
+                              const struct rdma_request *request);
+/* The direct put with this number of a record: the peer's NIC does not let us write
+ * there; our NIC is done with it, ok: and has heard from the peer's; and it has come. */
+void rdma_direct_refused(struct shunt_transport_ep *ep, uint32_t sequence);
+void rdma_direct_sent(struct shunt_transport_ep *ep, uint32_t sequence,
+                      bool ok);
 void rdma_direct_told(struct shunt_transport_ep *ep, uint32_t sequence);
 /* Which memory of direct puts is given back when the connection ends. */
 enum rdma_end {

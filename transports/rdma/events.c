@@ -2,7 +2,7 @@
 /*
  * What devices tell of themselves. A port that is down costs its rails at once where
  * there are others; if it is a peer's last one, it is given some time to come back,
- * in which the NIC sends again what is lost.
+ * in which the NIC sends again what is lost. Then the peer is lost.
  */
 #include <string.h>
 
@@ -93,7 +93,7 @@ static void on_new_addresses(struct rdma_nic *nic)
 
     try_now(nic);
     while ((rail = next_rail(nic, &p, &i)))
-        if (rail->stage >= RDMA_HELLO && !rdma_rail_is_last(rail) &&
+        if (rail->stage >= RDMA_HELLO &&
             (ibv_query_gid(nic->device, nic->port, rail->gid_index, &gid) ||
              memcmp(&gid, &rail->ours.place.gid, sizeof(gid)) != 0 ||
              (known && port.lid != rail->ours.place.lid)))

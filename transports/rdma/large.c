@@ -4,6 +4,10 @@
  * least. The caller's memory is needed until they are complete; and if there is
  * another rail, over which they may have to be sent again, until the peer has told
  * that they have come.
+ *
+ * Memory of the peer's that its NIC does not let us write to any more (it has been
+ * deregistered) is not tried again: its fragments are requests without data, which
+ * say so, and the put is refused.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -35,12 +39,13 @@ void rdma_large_add(struct rdma_large *large)
 /* No NIC needs its memory any more. */
 static void give_back(struct rdma_large *large)
 {
+    large->own.piece = large->from->piece; /* fragments end as before */
+    large->from = &large->own;
     if (large->reg)
         rdma_reg_drop(large->reg);
     else
-        rdma_unregister(large->mr);
+        rdma_pieces_unregister(&large->own);
     large->reg = NULL;
-    memset(large->mr, 0, sizeof(large->mr));
     if (large->pending) {
         --*large->pending;
         large->ep->lent--;
@@ -56,14 +61,18 @@ static void end_large(struct rdma_large *large)
         large->next_open->open_at = large->open_at;
     large->ep->large_count--;
     large->ep->ctx->larges--;
+    rdma_remote_drop(large->remote);
     free(large);
 }
 
 void rdma_large_look(struct rdma_large *large)
 {
-    if (!large->under_way && large->sent == large->bytes &&
-        (!large->untold || large->ep->broken))
+    if (large->under_way)
+        return;
+    if (large->sent == large->bytes && (!large->untold || large->ep->broken))
         end_large(large);
+    else if (large->remote->refused && large->pending)
+        give_back(large);
 }
 
 void rdma_forget_lent(struct shunt_transport_ep *ep)
@@ -99,16 +108,19 @@ void rdma_end_larges(struct shunt_transport_ep *ep)
 
 /* Can this NIC read it? Memory that is not registered is registered for each NIC
  * that a fragment goes over, once. */
-static bool is_readable(struct rdma_large *large, const struct rdma_nic *nic)
+static bool is_readable(struct rdma_large *large, struct rdma_nic *nic)
 {
-    struct ibv_mr **mr = &large->mr[nic->index];
+    const unsigned bit = 1u << nic->index;
+    struct rdma_pieces *own = &large->own;
 
-    if (!*mr && !large->reg && !(large->unreadable >> nic->index & 1)) {
-        *mr = ibv_reg_mr(nic->pd, (void *)(uintptr_t)large->local, large->bytes,
-                         0);
-        large->unreadable |= *mr ? 0 : 1u << nic->index;
-    }
-    return *mr;
+    if (large->remote->refused)
+        return true;
+    if (!large->reg && !own->mr[nic->index] && !(large->unreadable & bit) &&
+        !(own->count ? rdma_pieces_add(nic, own, 0)
+                     : rdma_pieces_register(nic->ctx, nic, own, large->local,
+                                            large->bytes, 0, SIZE_MAX)))
+        large->unreadable |= bit;
+    return large->from->mr[nic->index];
 }
 
 bool rdma_large_is_readable(struct rdma_large *large)
@@ -134,35 +146,76 @@ struct rdma_rail *rdma_rail_for_fragment(struct rdma_large *large)
             is_readable(large, rail->nic))
             best = rail;
     }
-    if (!best && !rdma_large_is_readable(large))
+    if (!best && !ep->dark_until && !rdma_large_is_readable(large))
         rdma_break(ep, "the memory of a put cannot be registered: %s",
                    strerror(errno));
     return best;
+}
+
+/* From `offset` on, up to the end of a piece of either side. */
+static size_t fragment_at(const struct rdma_large *large, size_t offset)
+{
+    const size_t ends[] = {
+        large->bytes - offset,
+        rdma_piece_rest(large->from->piece, large->from_at + offset),
+        rdma_piece_rest(large->remote->piece, large->to + offset),
+    };
+    size_t bytes = large->ep->ctx->fragment;
+
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+        bytes = ends[i] < bytes ? ends[i] : bytes;
+    return bytes;
+}
+
+uint32_t rdma_large_fragments(const struct rdma_large *large)
+{
+    uint32_t count = 0;
+
+    for (size_t at = 0; at < large->bytes; at += fragment_at(large, at))
+        count++;
+    return count;
 }
 
 enum shunt_status rdma_post_fragment(struct rdma_rail *rail,
                                      struct rdma_large *large, size_t offset,
                                      size_t bytes)
 {
+    const bool refused = large->remote->refused;
     const struct rdma_request request = {
-        .kind = RDMA_FRAGMENT_OF,
+        .kind = refused ? RDMA_NO_FRAGMENT : RDMA_FRAGMENT_OF,
         .place = large->place,
         .large = large,
         .offset = offset,
         .bytes = (uint32_t)bytes,
     };
-    struct ibv_sge sge = {
-        .addr = (uint64_t)(uintptr_t)(large->local + offset),
-        .length = (uint32_t)bytes,
-        .lkey = large->mr[rail->nic->index]->lkey,
-    };
-    enum shunt_status status =
-        rdma_post(rail, &request, &sge, large->target + offset,
-                  large->key[rail->theirs_nic]);
+    const size_t from = large->from_at + offset, to = large->to + offset;
+    const struct rdma_pieces *pieces = large->from;
+    const struct shunt_transport_remote *remote = large->remote;
+    struct ibv_sge sge = {.length = 0};
+    enum shunt_status status;
 
+    if (!refused)
+        sge = (struct ibv_sge){
+            .addr = (uint64_t)(uintptr_t)(pieces->addr + from),
+            .length = (uint32_t)bytes,
+            .lkey = pieces->mr[rail->nic->index][from / pieces->piece]->lkey,
+        };
+    status = rdma_post(rail, &request, &sge, remote->addr + to,
+                       remote->key[(size_t)rail->theirs_nic * remote->count +
+                                   to / remote->piece]);
     if (!status)
         large->under_way++;
     return status;
+}
+
+enum shunt_status rdma_post_no_fragment(struct rdma_rail *rail, uint32_t place)
+{
+    const struct rdma_request request = {.kind = RDMA_NO_FRAGMENT,
+                                         .place = place};
+    struct ibv_sge nothing = {.length = 0};
+
+    return rdma_post(rail, &request, &nothing, rail->theirs.inbox,
+                     rail->theirs.inbox_key);
 }
 
 void rdma_post_fragments(struct shunt_transport_ep *ep)
@@ -173,9 +226,7 @@ void rdma_post_fragments(struct shunt_transport_ep *ep)
     if (!rdma_replay(ep))
         return;
     while ((large = ep->larges) && !ep->broken && !ep->again_count) {
-        const size_t rest = large->bytes - large->sent;
-        const size_t bytes =
-            rest < ep->ctx->fragment ? rest : ep->ctx->fragment;
+        const size_t bytes = fragment_at(large, large->sent);
 
         if (large->waits && (int32_t)(large->after - ep->records_told) > 0)
             return;
@@ -183,7 +234,7 @@ void rdma_post_fragments(struct shunt_transport_ep *ep)
         rail = rdma_rail_for_fragment(large);
         if (!rail || rdma_post_fragment(rail, large, large->sent, bytes))
             return;
-        large->untold += ep->rails > 1;
+        large->untold++;
         large->sent += bytes;
         if (large->sent == large->bytes) {
             ep->larges = large->next;

@@ -19,6 +19,9 @@
 #define RDMA_FRAGMENT ((size_t)256 << 10)
 #define RDMA_INLINED 128 /* bytes that a request carries itself, if it can */
 #define RDMA_REASON 256  /* bytes of text */
-#define RDMA_SMALL ((size_t)8 << 10) /* goes through the ring, if not direct */
+/* Goes through the ring, if it is not direct; and the most that may: the ring has room
+ * for two. */
+#define RDMA_SMALL ((size_t)8 << 10)
+#define RDMA_COPIED_MOST ((size_t)24 << 10)
 
 #endif

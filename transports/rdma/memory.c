@@ -18,36 +18,12 @@ static const char key_magic[8] = "rdmamem3";
 struct key {
     struct transport_key key; /* first */
     uint64_t addr;
-    uint32_t rkey[RDMA_RAILS]; /* of each NIC of the owner */
-    uint32_t brief;
+    uint64_t piece : 63;
+    uint64_t brief : 1;
 };
 
-void rdma_unregister(struct ibv_mr **mr)
-{
-    for (int n = 0; n < RDMA_RAILS; n++) {
-        if (mr[n])
-            ibv_dereg_mr(mr[n]);
-        mr[n] = NULL;
-    }
-}
-
-bool rdma_register(struct shunt_transport_ctx *ctx, void *addr, size_t bytes,
-                   int access, struct ibv_mr **mr)
-{
-    for (int n = 0; n < ctx->nic_count; n++) {
-        if (ctx->nics[n].dead)
-            continue;
-        mr[n] = ibv_reg_mr(ctx->nics[n].pd, addr, bytes, access);
-        if (!mr[n]) {
-            const int error = errno;
-
-            rdma_unregister(mr);
-            errno = error;
-            return false;
-        }
-    }
-    return true;
-}
+/* Behind it, for each NIC of the owner, the key of each piece. */
+#define KEY_ROOM ((SHUNT_TRANSPORT_KEY_MAX - sizeof(struct key)) / 4)
 
 enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
                                          size_t bytes, int error)
@@ -61,17 +37,52 @@ enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
                      ctx->nics[0].name, bytes, strerror(error));
 }
 
+static enum shunt_status fail_reg(struct shunt_transport_ctx *ctx, size_t bytes,
+                                  size_t most)
+{
+    if (errno != E2BIG)
+        return rdma_fail_registration(ctx, bytes, errno);
+    return rdma_fail(
+        ctx, SHUNT_ERR_UNSUPPORTED,
+        "%s: %zu bytes cannot be registered: it takes %zu at once, "
+        "and with %d devices there may be %zu such pieces; use "
+        "less memory, fewer devices (SHUNT_RDMA_DEVICE), or ucx: "
+        "SHUNT_TRANSPORTS=shm,ucx",
+        ctx->nics[0].name, bytes, ctx->piece, ctx->nic_count, most);
+}
+
+/* The key of a registration. Its length. */
+static size_t write_key(const struct shunt_transport_ctx *ctx,
+                        const struct shunt_transport_reg *reg, void *blob)
+{
+    const struct rdma_pieces *pieces = &reg->pieces;
+    const size_t count = pieces->count * (size_t)ctx->nic_count;
+    struct key key = {.addr = (uint64_t)(uintptr_t)pieces->addr,
+                      .piece = pieces->piece};
+    uint32_t rkeys[KEY_ROOM];
+
+    transport_region_key(&reg->region, key_magic, &key.key);
+    for (size_t k = 0; k < count; k++) {
+        struct ibv_mr *const *mr = pieces->mr[k / pieces->count];
+
+        rkeys[k] = mr ? mr[k % pieces->count]->rkey : 0;
+    }
+    memcpy(blob, &key, sizeof(key));
+    memcpy((unsigned char *)blob + sizeof(key), rkeys, count * 4);
+    return sizeof(key) + count * 4;
+}
+
 enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
                            const struct shunt_transport_memory *memory,
                            void *blob, size_t *len,
                            struct shunt_transport_reg **out)
 {
+    const size_t most = KEY_ROOM / (size_t)ctx->nic_count;
     struct shunt_transport_reg *reg;
-    struct key key = {.addr = 0};
 
-    if (*len < sizeof(key))
-        return rdma_fail(ctx, SHUNT_ERR_OVERFLOW, "a key takes %zu bytes",
-                         sizeof(key));
+    if (*len < SHUNT_TRANSPORT_KEY_MAX)
+        return rdma_fail(ctx, SHUNT_ERR_OVERFLOW, "a key takes up to %d bytes",
+                         SHUNT_TRANSPORT_KEY_MAX);
     if (memory->kind != SHUNT_TRANSPORT_HOST_MEMORY)
         return rdma_fail(ctx, SHUNT_ERR_UNSUPPORTED,
                          "only the host's memory can be registered");
@@ -79,29 +90,21 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
     if (!reg)
         return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     reg->region.memory = *memory;
-    if (memory->bytes) {
-        if (!rdma_register(ctx, memory->addr, memory->bytes,
-                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                               IBV_ACCESS_RELAXED_ORDERING,
-                           reg->mr)) {
-            const int error = errno;
-
-            free(reg);
-            return rdma_fail_registration(ctx, memory->bytes, error);
-        }
-        key.addr = (uint64_t)(uintptr_t)memory->addr;
-        for (int n = 0; n < ctx->nic_count; n++)
-            key.rkey[n] = reg->mr[n] ? reg->mr[n]->rkey : 0;
+    if (memory->bytes &&
+        !rdma_pieces_register(ctx, NULL, &reg->pieces, memory->addr,
+                              memory->bytes,
+                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                  IBV_ACCESS_RELAXED_ORDERING,
+                              most)) {
+        free(reg);
+        return fail_reg(ctx, memory->bytes, most);
     }
     if (!transport_region_add(&ctx->regs, &reg->region)) {
-        rdma_unregister(reg->mr);
+        rdma_pieces_unregister(&reg->pieces);
         free(reg);
         return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     }
-    transport_region_key(&reg->region, key_magic, &key.key);
-    key.brief = memory->brief;
-    memcpy(blob, &key, sizeof(key));
-    *len = sizeof(key);
+    *len = write_key(ctx, reg, blob);
     *out = reg;
     return SHUNT_OK;
 }
@@ -112,7 +115,7 @@ void rdma_reg_drop(struct shunt_transport_reg *reg)
 {
     if (!reg || --reg->region.refs > 0)
         return;
-    rdma_unregister(reg->mr);
+    rdma_pieces_unregister(&reg->pieces);
     if (reg->region.memory.done && !reg->region.memory.brief)
         reg->region.memory.done(reg->region.memory.arg);
     free(reg);
@@ -125,33 +128,64 @@ void rdma_dereg(struct shunt_transport_ctx *ctx,
     rdma_reg_drop(reg);
 }
 
+/* Read the key of a peer, of which `*nics` are used. False: it is malformed. */
+static bool read_key(struct key *key, const void *blob, size_t len,
+                     size_t *count, size_t *nics)
+{
+    if (len < sizeof(*key) || (len - sizeof(*key)) % 4)
+        return false;
+    memcpy(key, blob, sizeof(*key));
+    *count = *nics = 0;
+    if (!key->key.bytes)
+        return len == sizeof(*key);
+    if (!key->piece || (key->key.bytes - 1) / key->piece >= KEY_ROOM)
+        return false;
+    *count = (size_t)((key->key.bytes - 1) / key->piece) + 1;
+    *nics = (len - sizeof(*key)) / 4 / *count;
+    return *nics >= 1 && *nics <= RDMA_RAILS &&
+           len == sizeof(*key) + 4 * *nics * *count;
+}
+
 enum shunt_status rdma_import(struct shunt_transport_ep *ep, const void *blob,
                               size_t len, struct shunt_transport_remote **out)
 {
-    struct shunt_transport_remote *remote = calloc(1, sizeof(*remote));
+    struct shunt_transport_remote *remote = NULL;
+    size_t count, nics;
     struct key key;
 
+    if (!read_key(&key, blob, len, &count, &nics))
+        return rdma_fail(ep->ctx, SHUNT_ERR_INVALID,
+                         "rank %d: malformed memory key", ep->peer);
+    remote = calloc(1, sizeof(*remote) + 4 * RDMA_RAILS * count);
     if (!remote)
         return rdma_fail(ep->ctx, SHUNT_ERR_MEMORY, "out of memory");
-    if (len == sizeof(key))
-        memcpy(&key, blob, sizeof(key));
-    if (len != sizeof(key) || !transport_far_read(&remote->far, key_magic,
-                                                  &key.key, sizeof(key.key))) {
+    if (!transport_far_read(&remote->far, key_magic, &key.key,
+                            sizeof(key.key))) {
         free(remote);
         return rdma_fail(ep->ctx, SHUNT_ERR_INVALID,
                          "rank %d: malformed memory key", ep->peer);
     }
+    remote->refs = 1;
     remote->addr = key.addr;
-    memcpy(remote->key, key.rkey, sizeof(remote->key));
     remote->brief = key.brief;
+    remote->piece = key.piece;
+    remote->count = count;
+    memcpy(remote->key, (const unsigned char *)blob + sizeof(key),
+           4 * nics * count);
     transport_link_add(&ep->remotes, &remote->far.link);
     *out = remote;
     return SHUNT_OK;
+}
+
+void rdma_remote_drop(struct shunt_transport_remote *remote)
+{
+    if (--remote->refs == 0)
+        free(remote);
 }
 
 void rdma_release(struct shunt_transport_ep *ep,
                   struct shunt_transport_remote *remote)
 {
     transport_link_remove(&ep->remotes, &remote->far.link);
-    free(remote);
+    rdma_remote_drop(remote);
 }

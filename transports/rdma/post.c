@@ -27,16 +27,39 @@ static uint32_t place_of(uint32_t line, uint32_t lap)
     return rdma_bits(lap, RDMA_LAP_BITS) << RDMA_LINE_BITS | line;
 }
 
+static bool is_fragment(const struct rdma_request *request)
+{
+    return request->kind == RDMA_FRAGMENT_OF ||
+           request->kind == RDMA_NO_FRAGMENT;
+}
+
+static bool is_direct(const struct rdma_request *request)
+{
+    return request->kind == RDMA_DIRECT || request->kind == RDMA_NO_DIRECT;
+}
+
 static uint32_t make_imm(const struct rdma_rail *rail,
                          const struct rdma_request *request)
 {
     uint32_t place = request->place;
     uint32_t imm = request->kind;
 
-    if (request->kind == RDMA_DIRECT)
-        place |= (rdma_bits(rail->here.base, RDMA_CAME_BITS) << RDMA_TURN_BITS |
-                  rdma_bits(request->record, RDMA_TURN_BITS))
-                 << RDMA_WORD_BITS;
+    if (is_direct(request))
+        place |= rdma_bits(request->record, RDMA_TURN_BITS) << RDMA_WORD_BITS;
+    if (request->kind == RDMA_NO_FRAGMENT) {
+        place =
+            RDMA_EXTRA | rdma_bits(place, RDMA_LINE_BITS + RDMA_EXTRA_LAP_BITS);
+        imm = RDMA_REPORT;
+    } else if (request->kind == RDMA_NO_DIRECT) {
+        place |= RDMA_EXTRA | RDMA_EXTRA_DIRECT | RDMA_EXTRA_MISSING;
+        imm = RDMA_REPORT;
+    } else if (request->kind == RDMA_DIRECT && rail->ep->refused) {
+        place |= RDMA_EXTRA | RDMA_EXTRA_DIRECT;
+        imm = RDMA_REPORT;
+    } else if (request->kind == RDMA_DIRECT) {
+        place |= rdma_bits(rail->here.base, RDMA_CAME_BITS)
+                 << (RDMA_WORD_BITS + RDMA_TURN_BITS);
+    }
     imm =
         imm << RDMA_EPOCH_BITS | rdma_bits(rail->theirs.epoch, RDMA_EPOCH_BITS);
     imm = imm << RDMA_NUMBER_BITS | rdma_bits(rail->posted, RDMA_NUMBER_BITS);
@@ -85,7 +108,7 @@ enum shunt_status rdma_post(struct rdma_rail *rail,
         return rail->ep->broken ? SHUNT_ERR_PEER : SHUNT_IN_PROGRESS;
     }
     rail->log[slot] = *request;
-    rail->log[slot].sent = false;
+    rail->log[slot].sent = rail->log[slot].told = false;
     rail->posted++;
     rail->sends++;
     rail->bytes += sge->length;
@@ -102,7 +125,7 @@ static void report_in(const struct rdma_rail *rail, struct rdma_record *record)
 {
     record->progress = (struct rdma_progress){.requests = rail->here.base,
                                               .records = rail->ep->next_record};
-    record->refused |= rail->ep->refused;
+    record->refused = rail->ep->refusals;
 }
 
 static void reported(struct rdma_rail *rail)
@@ -110,7 +133,7 @@ static void reported(struct rdma_rail *rail)
     rail->reported = rail->here.base;
     rail->ep->lines_freed = 0;
     rail->report = false;
-    rail->ep->refused = false;
+    rail->ep->refusals_said = rail->ep->refusals;
 }
 
 /* Where a record goes. */
@@ -158,7 +181,7 @@ static enum shunt_status post_from_mirror(struct rdma_rail *rail,
     struct ibv_sge sge = {
         .addr = (uint64_t)(uintptr_t)(ep->boxes[0].ring + at),
         .length = bytes,
-        .lkey = ep->boxes_mr[rail->nic->index]->lkey,
+        .lkey = ep->boxes_mr.only[rail->nic->index]->lkey,
     };
     enum shunt_status status = rdma_post(
         rail, request, &sge, rail->theirs.inbox + at, rail->theirs.inbox_key);
@@ -234,17 +257,18 @@ static enum shunt_status post_report(struct rdma_rail *rail)
 {
     struct shunt_transport_ep *ep = rail->ep;
     const uint32_t slot = rdma_slot(rail, rail->posted);
-    struct rdma_progress *mirror = &ep->boxes[0].reports[rail->index][slot];
-    const struct rdma_request request = {
-        .kind = RDMA_REPORT, .refused = ep->refused, .place = ep->refused};
+    struct rdma_report *mirror = &ep->boxes[0].reports[rail->index][slot];
+    const struct rdma_request request = {.kind = RDMA_REPORT,
+                                         .place = ep->refusals};
     struct ibv_sge sge = {
         .addr = (uint64_t)(uintptr_t)mirror,
         .length = sizeof(*mirror),
-        .lkey = ep->boxes_mr[rail->nic->index]->lkey,
+        .lkey = ep->boxes_mr.only[rail->nic->index]->lkey,
     };
     enum shunt_status status;
 
-    *mirror = (struct rdma_progress){rail->here.base, ep->next_record};
+    *mirror =
+        (struct rdma_report){{rail->here.base, ep->next_record}, ep->sequence};
     status = rdma_post(rail, &request, &sge,
                        rail->theirs.inbox + (uint64_t)((unsigned char *)mirror -
                                                        ep->boxes[0].ring),
@@ -366,21 +390,24 @@ void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request)
     struct shunt_transport_ep *ep = rail->ep;
     struct rdma_target *target = &ep->targets[request->record % RDMA_RECORDS];
 
+    ep->moved += request->kind != RDMA_REPORT;
     if (ep->broken)
         return;
     /* What is known to be in effect may have made room for another. */
-    if ((request->kind == RDMA_RECORD || request->kind == RDMA_DIRECT) &&
+    if ((request->kind == RDMA_RECORD || is_direct(request)) &&
         (int32_t)(request->record - ep->records_told) >= 0)
         target->came = target->alone;
-    if (request->kind == RDMA_DIRECT)
+    if (is_direct(request))
         rdma_direct_told(ep, request->record);
-    if (request->kind != RDMA_FRAGMENT_OF || !request->large)
+    if (!is_fragment(request) || !request->large || request->told)
         return;
+    request->told = true;
     request->large->untold--;
     rdma_large_look(request->large);
 }
 
-void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request)
+void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,
+                       bool ok)
 {
     struct shunt_transport_ep *ep = rail->ep;
     struct rdma_large *large = request->large;
@@ -392,14 +419,33 @@ void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request)
         ep->targets[request->record % RDMA_RECORDS].sent = true;
         free_lines(ep);
     }
-    if (request->kind == RDMA_DIRECT)
-        rdma_direct_sent(ep, request->record);
-    if (request->kind != RDMA_FRAGMENT_OF)
+    if (is_direct(request))
+        rdma_direct_sent(ep, request->record, ok);
+    if (!is_fragment(request) || !large)
         return;
     large->under_way--;
-    if (ep->rails == 1) /* nothing is sent again */
+    /* With one rail it must do that the NICs agree: if the peer's forgets what it has
+     * acknowledged, there is no other anyway. */
+    if (ok && ep->rails == 1) {
+        large->untold -= !request->told;
         request->large = NULL;
+    }
     rdma_large_look(large);
+}
+
+/* The peer's NIC does not let us write there. If its owner has deregistered the memory
+ * meanwhile, nothing is written there any more, and the put is refused as one that
+ * comes through the ring is. */
+static void on_refused(struct rdma_rail *rail,
+                       const struct rdma_request *request)
+{
+    if (is_fragment(request) && request->large)
+        request->large->remote->refused = true;
+    else if (request->kind == RDMA_DIRECT && request->bytes)
+        rdma_direct_refused(rail->ep, request->record);
+    else
+        rdma_break(rail->ep, "%s: its ring cannot be written to",
+                   rail->nic->name);
 }
 
 void rdma_on_sent(struct rdma_nic *nic, const struct ibv_wc *wc)
@@ -411,7 +457,9 @@ void rdma_on_sent(struct rdma_nic *nic, const struct ibv_wc *wc)
     if (rdma_bits(rail->life, 16) != (wc->wr_id >> 16 & 0xffff) ||
         request->sent)
         return; /* of a queue pair that is no more */
-    rdma_request_sent(rail, request);
+    if (wc->status == IBV_WC_REM_ACCESS_ERR)
+        on_refused(rail, request);
+    rdma_request_sent(rail, request, wc->status == IBV_WC_SUCCESS);
     if (wc->status == IBV_WC_SUCCESS)
         rail->acked = true;
     else

@@ -16,7 +16,6 @@
 
 #include "transports/rdma/rdma.h"
 
-#define SMALL_UNREGISTERED ((size_t)16 << 10)
 #define MAX_LARGES 64
 
 static enum shunt_status lost(struct shunt_transport_ep *ep)
@@ -73,6 +72,11 @@ static enum shunt_status put_large(struct shunt_transport_ep *ep,
     struct rdma_large *large;
     enum shunt_status status;
 
+    /* Not before we are told that an earlier one has been: see receive.c. */
+    if (put->remote->refused && !ep->has_refused)
+        return ask(ep);
+    if (put->remote->refused)
+        return transport_fail_refused(&ctx->error, ep->peer, SHUNT_ERR_INVALID);
     /* Before it is registered, which costs more than to look. */
     if (ep->large_count >= MAX_LARGES || !rdma_has_room(ep, record))
         return SHUNT_IN_PROGRESS;
@@ -80,33 +84,34 @@ static enum shunt_status put_large(struct shunt_transport_ep *ep,
     if (!large)
         return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     large->ep = ep;
-    large->local = put->local;
     large->bytes = put->bytes;
-    if (put->reg)
-        memcpy(large->mr, put->reg->mr, sizeof(large->mr));
     large->reg = put->reg;
+    large->from = put->reg ? &put->reg->pieces : &large->own;
+    large->local = (unsigned char *)(uintptr_t)put->local;
+    if (put->reg)
+        large->from_at = (size_t)(large->local - put->reg->pieces.addr);
+    large->remote = put->remote;
+    large->to = put->offset;
     if (!rdma_large_is_readable(large)) {
         const int error = errno;
 
         free(large);
         return rdma_fail_registration(ctx, put->bytes, error);
     }
-    large->target = put->remote->addr + put->offset;
-    memcpy(large->key, put->remote->key, sizeof(large->key));
-    large->waits = rdma_overlaps(ep, large->target, put->bytes, &large->after);
+    large->waits = rdma_overlaps(ep, put->remote->addr + put->offset,
+                                 put->bytes, &large->after);
     /* The caller waits for its memory until the peer has told. */
     record->asks = large->waits || ep->rails > 1;
-    record->fragments =
-        (uint32_t)((put->bytes + ctx->fragment - 1) / ctx->fragment);
+    record->fragments = rdma_large_fragments(large);
     status = rdma_post_record(ep, record, NULL, false, &large->place);
     if (status) {
-        if (!put->reg)
-            rdma_unregister(large->mr);
+        rdma_pieces_unregister(&large->own);
         free(large);
         return status;
     }
     if (put->reg)
         put->reg->region.refs++;
+    put->remote->refs++;
     large->pending = put->pending;
     rdma_large_add(large);
     rdma_post_fragments(ep);
@@ -143,7 +148,7 @@ static struct rdma_record describe(const struct shunt_transport_put *put)
 static enum shunt_status put_record(struct shunt_transport_ep *ep,
                                     const struct shunt_transport_put *put)
 {
-    const size_t small = put->reg ? RDMA_SMALL : SMALL_UNREGISTERED;
+    const size_t small = put->reg ? RDMA_SMALL : ep->ctx->copied;
     struct rdma_record record = describe(put);
     enum shunt_status status;
 
@@ -212,7 +217,8 @@ enum shunt_status rdma_flush(struct shunt_transport_ep *ep)
 
     if (ep->failed)
         return take_failure(ep);
-    if (!ep->dropped && (int32_t)(ep->put_end - ep->records_told) <= 0)
+    if (!ep->dropped && !ep->refusals_wait &&
+        (int32_t)(ep->put_end - ep->records_told) <= 0)
         return SHUNT_OK;
     /* Who has left tells nothing more. */
     if (ep->gone || ep->left)

@@ -76,6 +76,7 @@ static enum shunt_status create_queues(struct rdma_nic *nic, char *why,
     if (receives > attr.max_srq_wr)
         return refuse(nic, why, why_len, "receive requests", receives,
                       attr.max_srq_wr);
+    nic->piece = attr.max_mr_size ? (size_t)attr.max_mr_size : SIZE_MAX;
     while (hashes < 2 * (size_t)nic->ctx->peers)
         hashes *= 2;
     nic->by_qp_mask = (uint32_t)hashes - 1;

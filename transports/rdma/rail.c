@@ -6,15 +6,21 @@
  *     hello     its queue pair, and what is needed to connect to it
  *     ready     connected to the other's
  *     reached   a request has come over it, and ours is there; puts go over it now
- *     broken    the queue pair is in the error state
- *     fenced    and destroyed; which requests have come
+ *     fenced    the queue pair was put to the error state, and destroyed; which
+ *               requests have come
  *
- * Who hears that the other side's is broken breaks his own. So both are fenced in
- * the end, whichever has seen the failure, and what one has sent and the other does
- * not name can never come: it is sent again over another rail. Then the next life
- * begins, with new queue pairs, as soon as the port can be used again.
+ * Who hears that the other side's is fenced breaks his own: he has had time to hear
+ * from his NIC why, which a queue pair in the error state does not tell any more. So
+ * both are fenced in the end, whichever has seen the failure, and what one has sent and
+ * the other does not name can never come: it is sent again over another rail. Then the
+ * next life begins, with new queue pairs, as soon as the port can be used again.
  *
  * Queue pairs are destroyed, not reset: a late packet of an earlier life finds none.
+ *
+ * A peer without a rail is *dark*. It is lost if its rails are not back in time. Only
+ * time counts in which devices and the network could have brought one back: not while
+ * the software of the other side, which may be computing, has to answer. And it is
+ * lost if its last rail fails again and again, with nothing that comes through.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -26,8 +32,8 @@
 
 /* A NIC gives up a request in half a second. */
 #define REACH_MS 10000
-/* How long a NIC may take to tell of what has arrived before the error state, and
- * at most for completions that it owes. */
+/* How long a NIC may take to tell of what has arrived before the error state (and the
+ * other side's, why), and at most for completions that it owes. */
 #define DRAIN_MS 5
 #define OWED_MS 100
 /* Until the next try: after the first failure; at most; and at most if it has never
@@ -35,6 +41,9 @@
 #define AGAIN_MS 50
 #define AGAIN_MOST_MS 1000
 #define NEVER_MOST_MS 30000
+/* How long a peer may be dark, and how often with nothing between. */
+#define DARK_MS 300
+#define DARKS_MOST 4
 
 /* --- mail -------------------------------------------------------------------- */
 
@@ -79,7 +88,8 @@ static void tell(struct rdma_rail *rail)
     const unsigned odd = rail->life % 2;
     const bool fenced = rail->stage == RDMA_FENCED;
 
-    if (!rail->ep->mail || rail->stage == RDMA_NEW || rail->told >= word)
+    if (!rail->ep->mail || rail->stage == RDMA_NEW ||
+        rail->stage == RDMA_BROKEN || rail->told >= word)
         return;
     if (rail->told < hello && rail->stage < RDMA_BROKEN &&
         !send_mail(rail, &rail->ours, offsetof(struct rdma_rail_mail, hello),
@@ -134,7 +144,7 @@ void rdma_rail_destroy_qp(struct rdma_rail *rail)
     *p = rail->next_of_qp;
     for (uint32_t i = 0; i < rail->credits; i++)
         if (!rail->log[i].sent)
-            rdma_request_sent(rail, &rail->log[i]);
+            rdma_request_sent(rail, &rail->log[i], false);
 }
 
 bool rdma_rail_drained(const struct rdma_rail *rail, int64_t now)
@@ -143,7 +153,8 @@ bool rdma_rail_drained(const struct rdma_rail *rail, int64_t now)
         return true;
     if (rail->sends > 0 && now < rail->broken_at + OWED_MS)
         return false;
-    return rail->drained || now >= rail->broken_at + DRAIN_MS;
+    return (rail->drained && rail->ep->broken) ||
+           now >= rail->broken_at + DRAIN_MS;
 }
 
 /* --- failing ----------------------------------------------------------------- */
@@ -169,11 +180,85 @@ static bool has_hope(const struct shunt_transport_ep *ep)
     return false;
 }
 
+/* The last rail has failed, after it was reached. */
+static void go_dark(struct rdma_rail *rail, const char *reason)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+    const struct rdma_nic *nic = rail->nic;
+    bool alive = false;
+
+    for (int i = 0; i < ep->rails; i++)
+        alive = alive || !ep->rail[i].nic->dead;
+    ep->darks = ep->moved == ep->dark_moved ? ep->darks + 1 : 1;
+    ep->dark_moved = ep->moved;
+    if (!alive || ep->darks > DARKS_MOST) {
+        rdma_break(ep, "%s: %s", nic->name, reason);
+        return;
+    }
+    snprintf(ep->reason, sizeof(ep->reason), "%s: %s", nic->name, reason);
+    ep->dark_until = (nic->down ? nic->down_at : rail->broken_at) + DARK_MS;
+    ep->ctx->dark++;
+}
+
+/* Does it wait for the software of the other side? For draining, too. */
+static bool waits_for_peer(const struct rdma_rail *rail)
+{
+    const uint64_t theirs = rdma_rail_theirs(rail);
+
+    if (rail->nic->down || rail->nic->dead || rail->stage == RDMA_NEW)
+        return false;
+    if (rail->stage == RDMA_READY &&
+        theirs >= rdma_word(rail->life, RDMA_READY))
+        return rail->acked && !rail->heard;
+    return rail->stage == RDMA_BROKEN ||
+           theirs < rdma_word(rail->life, rail->stage);
+}
+
+void rdma_rails_look(struct shunt_transport_ep *ep, int64_t now)
+{
+    char reason[sizeof(ep->reason)];
+    bool waits = false;
+
+    if (!ep->dark_until || ep->broken)
+        return;
+    for (int i = 0; i < ep->rails; i++)
+        waits = waits || waits_for_peer(&ep->rail[i]);
+    if (waits && ep->dark_until < now + DARK_MS)
+        ep->dark_until = now + DARK_MS;
+    if (now <= ep->dark_until)
+        return;
+    snprintf(reason, sizeof(reason), "%s", ep->reason);
+    rdma_break(ep, "%s", reason);
+}
+
+static void log_break(const struct rdma_rail *rail, bool reached,
+                      const char *reason)
+{
+    const struct shunt_transport_ep *ep = rail->ep;
+    const struct shunt_transport_host *host = ep->ctx->host;
+
+    if (!host->log)
+        return;
+    if (reached)
+        host->log(SHUNT_TRANSPORT_WARN, "rdma",
+                  "rank %d: no longer over %s, %s: %s", ep->peer,
+                  rail->nic->name,
+                  ep->dark_until ? "which was the last device"
+                                 : "but over another device",
+                  reason);
+    else
+        host->log(SHUNT_TRANSPORT_DEBUG, "rdma", "rank %d: not over %s: %s",
+                  ep->peer, rail->nic->name, reason);
+}
+
 void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
 {
     struct shunt_transport_ep *ep = rail->ep;
     struct shunt_transport_ctx *ctx = ep->ctx;
     const bool reached = rail->stage == RDMA_REACHED;
+    /* If a rail was reached from here, the peer may be ready, and put, though it has not
+     * told so yet. */
+    const bool ready = ep->ready || ep->first_up != 0;
     char reason[160];
     va_list args;
 
@@ -188,22 +273,14 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
     ctx->fencing++;
     ctx->mending += reached;
     rdma_rail_stop(rail);
-    if (ep->ready ? rdma_rail_is_last(rail) : !has_hope(ep)) {
+    if (!ready && !has_hope(ep))
         rdma_break(ep, "%s: %s", rail->nic->name, reason);
+    else if (ready && !ep->dark_until && rdma_rail_is_last(rail))
+        go_dark(rail, reason);
+    if (ep->broken)
         return;
-    }
-    if (reached) {
-        ctx->rails_lost++;
-        if (ctx->host->log)
-            ctx->host->log(SHUNT_TRANSPORT_WARN, "rdma",
-                           "rank %d: no longer over %s, but over another "
-                           "device: %s",
-                           ep->peer, rail->nic->name, reason);
-    } else if (ctx->host->log) {
-        ctx->host->log(SHUNT_TRANSPORT_DEBUG, "rdma",
-                       "rank %d: not over %s: %s", ep->peer, rail->nic->name,
-                       reason);
-    }
+    ctx->rails_lost += reached;
+    log_break(rail, reached, reason);
     tell(rail);
 }
 
@@ -245,7 +322,11 @@ static void begin_life(struct rdma_rail *rail)
     rail->here = (struct rdma_come){.base = 0};
     for (uint32_t i = 0; i < rail->credits; i++)
         rail->log[i] = (struct rdma_request){.sent = true};
-    rail->try_at = rail->life > 1 ? rdma_now() + pause_of(rail) : 0;
+    /* Of a dark peer the first time at once. */
+    rail->try_at =
+        rail->life > 1 && !(rail->ep->dark_until && rail->failures < 2)
+            ? rdma_now() + pause_of(rail)
+            : 0;
 }
 
 void rdma_rail_init(struct rdma_rail *rail)
@@ -282,7 +363,7 @@ static void say_hello(struct rdma_rail *rail, int64_t now)
     rail->ours = (struct rdma_hello){
         .place = rail->nic->place,
         .inbox = (uint64_t)(uintptr_t)&ep->boxes[1],
-        .inbox_key = ep->boxes_mr[rail->nic->index]->rkey,
+        .inbox_key = ep->boxes_mr.only[rail->nic->index]->rkey,
         .qp = rail->qp_num,
         .psn = rdma_bits(random[0], 24),
         .epoch = rdma_bits(random[1], RDMA_EPOCH_BITS),
@@ -315,6 +396,8 @@ static void reach(struct rdma_rail *rail, int64_t now)
     ctx->retry = true;
     if (!ep->first_up)
         ep->first_up = now;
+    ctx->dark -= ep->dark_until != 0;
+    ep->dark_until = 0;
     if (rail->was_up) {
         ctx->rails_back++;
         if (ctx->host->log)

@@ -130,6 +130,7 @@ static enum shunt_status open_nics(struct shunt_transport_ctx *ctx, char *why,
     ctx->nic_count = rdma_nics_find(ctx->host, ctx->nics, why, why_len);
     ctx->fragment = RDMA_FRAGMENT;
     ctx->credits = rdma_credits_of(ctx->nic_count);
+    ctx->piece = SIZE_MAX;
     for (int n = 0; n < ctx->nic_count; n++) {
         struct rdma_nic *nic = &ctx->nics[n];
 
@@ -138,6 +139,8 @@ static enum shunt_status open_nics(struct shunt_transport_ctx *ctx, char *why,
             ctx->fragment = nic->fragment;
         if (!status)
             status = rdma_nic_open(nic, why, why_len);
+        if (!status && nic->piece < ctx->piece)
+            ctx->piece = nic->piece;
         if (!status && (!watch(ctx, nic->channel->fd) ||
                         !watch(ctx, nic->device->async_fd)))
             status = SHUNT_ERR_SYSTEM;
@@ -171,6 +174,8 @@ static enum shunt_status rdma_open(const struct shunt_transport_params *params,
         return SHUNT_ERR_SYSTEM;
     }
     status = open_nics(ctx, why, why_len);
+    if (!status)
+        status = rdma_find_crossover(ctx, why, why_len);
     if (!status)
         status = open_tcp(ctx, params, why, why_len);
     if (!status && !watch(ctx, ctx->tcp->wait_fd(ctx->tcp_ctx))) {
@@ -220,7 +225,7 @@ static int rdma_progress(struct shunt_transport_ctx *ctx)
         now = rdma_now();
     }
     if (ctx->look || ctx->connecting || ctx->breaking || ctx->fencing ||
-        now != ctx->looked) {
+        ctx->dark || now != ctx->looked) {
         ctx->look = false;
         ctx->looked = rdma_now();
         rdma_look(ctx);
@@ -267,7 +272,7 @@ static bool arm_nic(struct rdma_nic *nic)
  * peers that are not gone yet. */
 static void arm_timer(const struct shunt_transport_ctx *ctx)
 {
-    const long ms = ctx->breaking ? BREAK_MS : MEND_MS;
+    const long ms = ctx->breaking || ctx->dark ? BREAK_MS : MEND_MS;
     const struct itimerspec look = {.it_value = {.tv_nsec = ms * 1000000}};
     uint64_t times;
 
@@ -398,6 +403,10 @@ static const struct shunt_transport_knob knobs[] = {
     {"SHUNT_RDMA_SL", "0",
      "The service level (0 to 15) of what is sent; with InfiniBand, its subnet "
      "manager says which ones there are."},
+    {"SHUNT_RDMA_COPY", NULL,
+     "Puts of up to so many bytes (8192 to 24576), from memory that is not "
+     "registered, are copied to memory that is; that of larger ones is "
+     "registered for the put. Unset: measured when the device is opened."},
     {NULL, NULL, NULL},
 };
 

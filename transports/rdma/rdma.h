@@ -51,6 +51,8 @@
  *     rail.c     the life of a rail: connecting, failing, mending
  *     events.c   what devices tell of themselves
  *     memory.c   registrations and remotes
+ *     pieces.c   memory that NICs register
+ *     crossover.c  from which size on to register the memory of a put
  *     post.c     requests: credits, the ring, reports
  *     large.c    fragments of large puts
  *     direct.c   puts without a record (direct.h)
@@ -73,120 +75,7 @@
 #include "transports/common/regions.h"
 #include "transports/rdma/direct.h"
 #include "transports/rdma/limits.h"
-
-/* --- what is sent ------------------------------------------------------------ */
-
-enum rdma_kind { RDMA_FRAGMENT_OF, RDMA_RECORD, RDMA_REPORT, RDMA_DIRECT };
-
-/* The fields of an immediate, from the lowest bit on; of a report, instead of line
- * and lap: whether a put was refused. */
-#define RDMA_LINE_BITS 10
-#define RDMA_LAP_BITS 8
-#define RDMA_NUMBER_BITS 7 /* of the request: twice the credits */
-#define RDMA_EPOCH_BITS 5
-
-/* The credits of each rail of a rank with so many NICs, a power of two. Those of a pair
- * are the fewer of its ranks': so a peer costs no more with four rails than with two. */
-static inline uint32_t rdma_credits_of(int nics)
-{
-    return nics <= 2 ? RDMA_CREDITS : RDMA_CREDITS / 2;
-}
-
-/* Bytes that a request of such a rank can carry itself. */
-static inline uint32_t rdma_inlined_of(int nics)
-{
-    return nics <= 2 ? RDMA_INLINED : RDMA_INLINED / 2;
-}
-
-static inline uint32_t rdma_bits(uint32_t value, unsigned bits)
-{
-    return value & ((1u << bits) - 1);
-}
-
-/* How far the sender of this has come with what the other side sends. */
-struct rdma_progress {
-    uint32_t
-        requests; /* of the rail over which it goes: so many, from the first */
-    uint32_t records; /* in effect */
-};
-
-/* What is in the ring: a record, and behind it the payload of a small put. */
-struct rdma_record {
-    uint32_t sequence; /* of the record, from 0 */
-    uint16_t lines;
-    /* the receiver reports when this is the next record to take effect, and when it
-     * has */
-    uint8_t asks;
-    uint8_t refused; /* as in a report */
-    struct rdma_progress progress;
-    uint32_t fragments;
-    uint32_t bytes;  /* behind the record */
-    uint64_t region; /* 0: no payload */
-    uint64_t offset;
-    uint64_t signal_region; /* 0: no signal */
-    uint64_t signal_offset;
-    uint64_t signal_value;
-};
-
-/* What each side has of the other's: a ring, and words for the reports of each
- * rail, one for each request that may be under way. */
-struct rdma_inbox {
-    unsigned char ring[RDMA_RING];
-    struct rdma_progress reports[RDMA_RAILS][RDMA_CREDITS];
-};
-
-struct rdma_place {
-    union ibv_gid gid;
-    uint16_t lid;
-    uint8_t mtu; /* enum ibv_mtu */
-    uint8_t layer;
-    bool global; /* what goes there has a global header: always by RoCE */
-};
-
-/* What the sides of a rail tell each other before they connect. */
-struct rdma_hello {
-    struct rdma_place place;
-    uint64_t inbox; /* address */
-    uint32_t inbox_key;
-    uint32_t qp, psn;
-    uint32_t epoch; /* for immediates that go to its sender */
-};
-
-/* Which requests have come: so many from the first on, and of those behind them the
- * ones with a bit. */
-struct rdma_come {
-    uint64_t beyond;
-    uint32_t base, zero;
-};
-
-/* How far a side of a rail has come, in its present life. */
-enum rdma_stage {
-    RDMA_NEW,
-    RDMA_HELLO,   /* the hello is there */
-    RDMA_READY,   /* and what the other sends is received */
-    RDMA_REACHED, /* a request has arrived, and ours there */
-    RDMA_BROKEN,  /* the connection is of no use any more */
-    RDMA_FENCED, /* nothing comes over it any more, and what has come is told */
-};
-
-/* Life and stage, as one word that grows. */
-static inline uint64_t rdma_word(uint32_t life, enum rdma_stage stage)
-{
-    return (uint64_t)life * 8 + (uint64_t)stage;
-}
-
-/* Where peers write, by tcp, what this is about. */
-struct rdma_rail_mail {
-    struct rdma_hello hello;
-    struct rdma_come come[2]; /* of even lives, and of odd ones */
-    uint64_t word;
-};
-
-struct rdma_mail {
-    struct rdma_rail_mail rail[RDMA_RAILS];
-    uint64_t broken; /* 1: no rail is left, because: */
-    char reason[RDMA_REASON];
-};
+#include "transports/rdma/wire.h"
 
 /* --- this side ---------------------------------------------------------------- */
 
@@ -201,6 +90,7 @@ struct rdma_nic {
     uint8_t service; /* level */
     struct rdma_place place;
     size_t fragment;
+    size_t piece;    /* bytes that can be registered at once */
     bool dead;       /* for good */
     bool down;       /* the port, as far as we were told */
     int64_t down_at; /* in ms */
@@ -218,16 +108,29 @@ struct rdma_nic {
     char bytes_name[96];
 };
 
+/* Memory that is registered with NICs, in pieces where they take no more at once. */
+struct rdma_pieces {
+    unsigned char *addr;
+    size_t bytes, piece; /* of all; of each piece but the last, at least 1 */
+    size_t count;
+    struct ibv_mr **mr[RDMA_RAILS]; /* of our NICs: (count). NULL: not there */
+    struct ibv_mr
+        *only[RDMA_RAILS]; /* where `mr` points if there is one piece */
+};
+
 struct shunt_transport_reg {
     struct transport_region region; /* first: regions.h */
-    struct ibv_mr *mr[RDMA_RAILS];  /* of our NICs; NULL: of 0 bytes */
+    struct rdma_pieces pieces;      /* none: of 0 bytes */
 };
 
 struct shunt_transport_remote {
     struct transport_far far; /* first: regions.h */
+    int refs;                 /* the import, and each large put to it */
+    bool refused;             /* the peer's NIC does not let us write there */
     uint64_t addr;
-    uint32_t key[RDMA_RAILS]; /* of the peer's NICs */
+    size_t piece, count; /* as in rdma_pieces */
     bool brief;
+    uint32_t key[]; /* (RDMA_RAILS x count): by the peer's NICs */
 };
 
 /* A large put, of which something has to be sent or acknowledged. */
@@ -235,17 +138,19 @@ struct rdma_large {
     struct rdma_large *next; /* of those that are not all sent */
     struct rdma_large *next_open, **open_at; /* of all, in ep.open */
     struct shunt_transport_ep *ep;
-    const unsigned char *local;
-    uint64_t target;
-    uint32_t key[RDMA_RAILS]; /* of the peer's NICs */
-    uint32_t place;           /* line and lap of its record */
+    unsigned char *local;
+    struct shunt_transport_remote *remote; /* held */
+    size_t to;                             /* where in it */
+    uint32_t place;                        /* line and lap of its record */
     size_t bytes, sent;
     bool waits; /* until so many records are in effect: */
     uint32_t after;
     unsigned under_way; /* fragments that a NIC has */
     unsigned untold;    /* of which we do not know that they have come */
-    struct shunt_transport_reg *reg; /* held, or NULL: `mr` is this put's own */
-    struct ibv_mr *mr[RDMA_RAILS];   /* of our NICs; NULL: not needed so far */
+    struct shunt_transport_reg *reg; /* held, or NULL: `own` is registered */
+    struct rdma_pieces own;          /* with NICs that were needed so far */
+    const struct rdma_pieces *from;  /* own, or those of `reg` */
+    size_t from_at;                  /* where in it */
     unsigned unreadable; /* bits: NICs that refused to register it */
     unsigned *pending;
 };
@@ -262,7 +167,8 @@ struct rdma_target {
 
 /* What has come of a record that begins at this line. */
 struct rdma_line {
-    uint32_t fragments : 30;
+    uint32_t fragments : 29;
+    uint32_t missing : 1; /* one of them was not written */
     uint32_t record : 1;
     uint32_t reported : 1; /* that it is the next */
 };
@@ -277,7 +183,7 @@ struct rdma_request {
     uint32_t place;           /* line and lap; of a direct put: its word */
     uint8_t kind;             /* enum rdma_kind */
     bool sent;                /* the NIC is done with it */
-    bool refused;             /* a report: told of a put that was refused */
+    bool told;                /* of a fragment: that it has come */
 };
 
 /* The connection between one of our NICs and one of the peer's. */
@@ -330,8 +236,8 @@ struct shunt_transport_ep {
     struct shunt_transport_ctx *ctx;
     int peer;
     struct transport_link *remotes;
-    struct rdma_inbox *boxes; /* the mirror of the peer's, then ours */
-    struct ibv_mr *boxes_mr[RDMA_RAILS]; /* of our NICs */
+    struct rdma_inbox *boxes;    /* the mirror of the peer's, then ours */
+    struct rdma_pieces boxes_mr; /* one */
 
     /* connecting */
     struct shunt_transport_ep *tcp;
@@ -350,6 +256,11 @@ struct shunt_transport_ep {
     enum shunt_status unable;
     int64_t first_up; /* in ms: when a rail was; 0: none */
     bool told_broken;
+    /* in ms, while no rail is there any more: when it is lost; 0: one is */
+    int64_t dark_until;
+    unsigned darks;      /* how often, with nothing between */
+    uint32_t moved;      /* requests that have come, both ways */
+    uint32_t dark_moved; /* the last time */
     char reason[RDMA_REASON];
 
     /* losing */
@@ -388,7 +299,14 @@ struct shunt_transport_ep {
     uint32_t head, head_lap;
     uint32_t next_record;
     uint32_t lines_freed; /* and not reported */
-    bool refused;         /* a put, and the peer does not know */
+    uint8_t refusals; /* puts that had no effect; of them, told; and that had
+                       * none there: */
+    uint8_t refusals_said;
+    uint8_t refusals_told;
+    bool refused;       /* one was */
+    bool has_refused;   /* a put, as we were told */
+    bool refusals_wait; /* for this record's turn: */
+    uint32_t refusals_after;
 };
 
 struct shunt_transport_ctx {
@@ -407,6 +325,8 @@ struct shunt_transport_ctx {
     int nic_count;
     uint32_t credits; /* for which there is room, of each peer and NIC */
     size_t fragment;
+    size_t piece;  /* that all NICs register at once */
+    size_t copied; /* bytes up to which puts are copied, not registered */
 
     struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
     struct transport_regions regs;
@@ -417,6 +337,7 @@ struct shunt_transport_ctx {
     int breaking;     /* peers that are broken and not gone */
     int64_t death_at; /* in ms: when one that died was last gone */
     int fencing;      /* rails that are broken and not fenced */
+    int dark;         /* peers without a rail that are not broken */
     int mending;      /* rails that are not up, of peers that are */
     bool retry;       /* something could not be posted */
     bool look;        /* at what is not a completion, in the next progress() */
@@ -511,6 +432,8 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
 void rdma_rail_stop(struct rdma_rail *rail);
 /* One step of its life, if it is time. */
 void rdma_rail_step(struct rdma_rail *rail, int64_t now);
+/* If no rail is there any more: is it time to give the peer up? */
+void rdma_rails_look(struct shunt_transport_ep *ep, int64_t now);
 /* Has all come that its queue pair had? */
 bool rdma_rail_drained(const struct rdma_rail *rail, int64_t now);
 void rdma_rail_destroy_qp(struct rdma_rail *rail);
@@ -554,14 +477,34 @@ enum shunt_status rdma_import(struct shunt_transport_ep *ep, const void *key,
                               struct shunt_transport_remote **remote);
 void rdma_release(struct shunt_transport_ep *ep,
                   struct shunt_transport_remote *remote);
-/* Register with all NICs that are left. False: errno says why, nothing is
- * registered. */
-bool rdma_register(struct shunt_transport_ctx *ctx, void *addr, size_t bytes,
-                   int access, struct ibv_mr **mr);
-void rdma_unregister(struct ibv_mr **mr);
+void rdma_remote_drop(struct shunt_transport_remote *remote);
 /* The error of a failed registration, with what can be done about it. */
 enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
                                          size_t bytes, int error);
+
+/* --- pieces.c ---------------------------------------------------------------- */
+
+/* Register with this NIC, or with all that are left (NULL), in at most so many
+ * pieces (1: whole, or not at all). False: errno says why (E2BIG: they are too few),
+ * nothing is registered. */
+bool rdma_pieces_register(struct shunt_transport_ctx *ctx, struct rdma_nic *nic,
+                          struct rdma_pieces *pieces, void *addr, size_t bytes,
+                          int access, size_t most);
+/* With one NIC more, in the same pieces. False: errno. */
+bool rdma_pieces_add(struct rdma_nic *nic, struct rdma_pieces *pieces,
+                     int access);
+void rdma_pieces_unregister(struct rdma_pieces *pieces);
+/* From here to the end of the piece. */
+static inline size_t rdma_piece_rest(size_t piece, size_t at)
+{
+    return piece - at % piece;
+}
+
+/* --- crossover.c ------------------------------------------------------------- */
+
+/* Set ctx.copied: what SHUNT_RDMA_COPY says, or as measured. */
+enum shunt_status rdma_find_crossover(struct shunt_transport_ctx *ctx,
+                                      char *why, size_t why_len);
 
 /* --- post.c ------------------------------------------------------------------ */
 
@@ -614,8 +557,9 @@ void rdma_on_told(struct rdma_rail *rail, uint32_t number,
 void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place);
 /* It has told of this request. */
 void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request);
-/* The NIC is done with it. */
-void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request);
+/* The NIC is done with it; ok: and has heard from the peer's. */
+void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,
+                       bool ok);
 /* A request of ours is complete. */
 void rdma_on_sent(struct rdma_nic *nic, const struct ibv_wc *wc);
 
@@ -627,10 +571,14 @@ bool rdma_large_is_readable(struct rdma_large *large);
 struct rdma_rail *rdma_rail_for_fragment(struct rdma_large *large);
 /* Post fragments of large puts, as many as there is room for. */
 void rdma_post_fragments(struct shunt_transport_ep *ep);
+/* In how many fragments it goes. */
+uint32_t rdma_large_fragments(const struct rdma_large *large);
 /* Post these bytes of it over this rail. */
 enum shunt_status rdma_post_fragment(struct rdma_rail *rail,
                                      struct rdma_large *large, size_t offset,
                                      size_t bytes);
+/* The peer hears that a fragment of this record is missing for good. */
+enum shunt_status rdma_post_no_fragment(struct rdma_rail *rail, uint32_t place);
 void rdma_large_add(struct rdma_large *large);
 /* Something of it is complete, or told: has it ended? */
 void rdma_large_look(struct rdma_large *large);

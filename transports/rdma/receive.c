@@ -33,6 +33,13 @@ signal_region_of(struct shunt_transport_ctx *ctx, uint64_t id, uint64_t offset)
     return id && offset % 8 == 0 ? region_of(ctx, id, offset, 8) : NULL;
 }
 
+/* A put has no effect, and its sender is to hear of it. */
+static void refuse(struct shunt_transport_ep *ep)
+{
+    ep->refusals++;
+    ep->refused = true;
+}
+
 static void take_effect(struct shunt_transport_ep *ep,
                         const struct rdma_record *record,
                         const unsigned char *payload)
@@ -44,11 +51,8 @@ static void take_effect(struct shunt_transport_ep *ep,
         reg = region_of(ctx, record->region, record->offset, record->bytes);
     signal =
         signal_region_of(ctx, record->signal_region, record->signal_offset);
-    if (record->signal_region)
-        rdma_word_learn(ep->words_here, record->signal_region,
-                        record->signal_offset, record->signal_value);
     if (!reg != !record->region || !signal != !record->signal_region) {
-        ep->refused = true;
+        refuse(ep);
         return;
     }
     if (reg && record->bytes)
@@ -69,18 +73,23 @@ static void take_direct_effect(struct shunt_transport_ep *ep,
     if (signal)
         transport_region_signal(&signal->region, word->offset, word->value);
     else
-        ep->refused = true;
+        refuse(ep);
 }
 
-/* A direct put has come, with this in its immediate. False: that cannot be. */
-static bool note_direct(struct shunt_transport_ep *ep, uint32_t place)
+#define CAME_MISSING 0x80
+
+/* A direct put has come, or is missing, with this in its immediate. False: that cannot
+ * be. */
+static bool note_direct(struct shunt_transport_ep *ep, uint32_t place,
+                        bool missing)
 {
     uint8_t *came =
         &ep->came[rdma_bits(place >> RDMA_WORD_BITS, RDMA_TURN_BITS)];
 
     if (*came)
         return false;
-    *came = (uint8_t)(1 + rdma_bits(place, RDMA_WORD_BITS));
+    *came = (uint8_t)((1 + rdma_bits(place, RDMA_WORD_BITS)) |
+                      (missing ? CAME_MISSING : 0));
     return true;
 }
 
@@ -88,14 +97,17 @@ static bool note_direct(struct shunt_transport_ep *ep, uint32_t place)
 static bool take_direct(struct shunt_transport_ep *ep)
 {
     uint8_t *came = &ep->came[ep->next_record % RDMA_DIRECTS];
-    const unsigned number = *came - 1u;
+    const bool missing = *came & CAME_MISSING;
+    const unsigned number = (*came & ~(unsigned)CAME_MISSING) - 1;
 
     if (!*came)
         return false;
-    if (number != RDMA_NO_WORD) {
+    if (number != RDMA_NO_WORD)
         ep->words_here[number].value += ep->words_here[number].step;
+    if (missing)
+        refuse(ep);
+    else if (number != RDMA_NO_WORD)
         take_direct_effect(ep, &ep->words_here[number]);
-    }
     *came = 0;
     ep->next_record++;
     return true;
@@ -168,7 +180,13 @@ static void advance(struct shunt_transport_ep *ep)
             damaged(ep);
             return;
         }
-        take_effect(ep, &record, line_at(ep, ep->head) + sizeof(record));
+        if (record.signal_region)
+            rdma_word_learn(ep->words_here, record.signal_region,
+                            record.signal_offset, record.signal_value);
+        if (line->missing)
+            refuse(ep);
+        else
+            take_effect(ep, &record, line_at(ep, ep->head) + sizeof(record));
         *line = (struct rdma_line){.record = false};
         ep->head += record.lines;
         ep->lines_freed += record.lines;
@@ -176,6 +194,29 @@ static void advance(struct shunt_transport_ep *ep)
         if (record.asks)
             rdma_want_report(ep);
     }
+}
+
+/* So many puts of ours have been refused, as of when this was sent, behind so many
+ * records; what is less than we know already has been overtaken. A peer that takes
+ * memory back may say why before: so its turn is behind these records. */
+static void on_refusals(struct shunt_transport_ep *ep, uint8_t count,
+                        uint32_t after)
+{
+    if ((int8_t)(uint8_t)(count - ep->refusals_told) <= 0)
+        return;
+    ep->refusals_told = count;
+    ep->refusals_wait = true;
+    ep->refusals_after = after;
+}
+
+static void look_at_refusals(struct shunt_transport_ep *ep)
+{
+    if (!ep->refusals_wait ||
+        (int32_t)(ep->refusals_after - ep->next_record) > 0)
+        return;
+    ep->refusals_wait = false;
+    ep->has_refused = true;
+    ep->failed = SHUNT_ERR_INVALID;
 }
 
 /* A record has come; what it reports is true whether its turn has come or not. */
@@ -192,19 +233,17 @@ static void on_record(struct rdma_rail *rail, uint32_t number, uint32_t line)
     ep->lines[line].record = true;
     record_at(ep, line, &record);
     rdma_on_told(rail, number, &record.progress);
-    if (record.refused)
-        ep->failed = SHUNT_ERR_INVALID;
+    on_refusals(ep, record.refused, record.sequence);
 }
 
-static void on_report(struct rdma_rail *rail, uint32_t number, bool refused)
+static void on_report(struct rdma_rail *rail, uint32_t number, uint8_t refused)
 {
-    const struct rdma_progress *words = rail->ep->boxes[1].reports[rail->index];
-    struct rdma_progress progress;
+    const struct rdma_report *words = rail->ep->boxes[1].reports[rail->index];
+    struct rdma_report report;
 
-    memcpy(&progress, &words[rdma_slot(rail, number)], sizeof(progress));
-    rdma_on_told(rail, number, &progress);
-    if (refused)
-        rail->ep->failed = SHUNT_ERR_INVALID;
+    memcpy(&report, &words[rdma_slot(rail, number)], sizeof(report));
+    rdma_on_told(rail, number, &report.progress);
+    on_refusals(rail->ep, refused, report.sent);
     rail->heard = true;
 }
 
@@ -224,12 +263,27 @@ static bool note_number(struct rdma_rail *rail, uint32_t *number)
     return true;
 }
 
+static void on_direct(struct shunt_transport_ep *ep, uint32_t place,
+                      bool missing)
+{
+    if (!note_direct(ep, place, missing)) {
+        damaged(ep);
+        return;
+    }
+    ep->moved++;
+    advance(ep);
+    look_at_refusals(ep);
+}
+
 static void on_imm(struct rdma_rail *rail, uint32_t imm)
 {
     struct shunt_transport_ep *ep = rail->ep;
     const uint32_t line = rdma_bits(imm, RDMA_LINE_BITS);
-    const uint32_t lap = rdma_bits(imm >> RDMA_LINE_BITS, RDMA_LAP_BITS);
     const uint32_t kind = imm >> 30;
+    const uint32_t place = rdma_bits(imm, RDMA_LINE_BITS + RDMA_LAP_BITS);
+    const unsigned lap_bits =
+        kind == RDMA_REPORT ? RDMA_EXTRA_LAP_BITS : RDMA_LAP_BITS;
+    const uint32_t lap = rdma_bits(imm >> RDMA_LINE_BITS, lap_bits);
     const bool ahead = line < ep->head; /* in the next lap */
     uint32_t number = imm >> (RDMA_LINE_BITS + RDMA_LAP_BITS);
     const uint32_t epoch =
@@ -241,29 +295,30 @@ static void on_imm(struct rdma_rail *rail, uint32_t imm)
         damaged(ep);
         return;
     }
-    if (kind == RDMA_REPORT) {
-        on_report(rail, number, line & 1);
+    if (kind == RDMA_REPORT && !(place & RDMA_EXTRA)) {
+        on_report(rail, number, (uint8_t)line);
+        look_at_refusals(ep);
         return;
     }
-    if (kind == RDMA_DIRECT) {
-        if (!note_direct(ep, imm)) {
-            damaged(ep);
-            return;
-        }
-        rdma_on_told_came(rail, number,
-                          rdma_bits(imm, RDMA_LINE_BITS + RDMA_LAP_BITS));
-        advance(ep);
+    if (kind == RDMA_DIRECT)
+        rdma_on_told_came(rail, number, place);
+    if (kind == RDMA_DIRECT ||
+        (kind == RDMA_REPORT && place & RDMA_EXTRA_DIRECT)) {
+        on_direct(ep, place, kind == RDMA_REPORT && place & RDMA_EXTRA_MISSING);
         return;
     }
-    if (lap != rdma_bits(ep->head_lap + ahead, RDMA_LAP_BITS)) {
+    if (lap != rdma_bits(ep->head_lap + ahead, lap_bits)) {
         damaged(ep);
         return;
     }
-    if (kind == RDMA_RECORD)
+    if (kind == RDMA_RECORD) {
         on_record(rail, number, line);
-    else
+    } else {
         ep->lines[line].fragments++;
+        ep->lines[line].missing |= kind == RDMA_REPORT;
+    }
     advance(ep);
+    look_at_refusals(ep);
 }
 
 /* --- completions ------------------------------------------------------------- */

@@ -4,10 +4,10 @@
  *
  * When the peer has told what has come, it is certain of each request: nothing more
  * comes over that rail (rail.c). What has not come is sent again, before anything
- * else is; so its number is at most that of the credits of all rails. A record is
- * still in the mirror, and the memory of a fragment or of a direct put is still lent.
- * What a report
- * told is reported anew.
+ * else is, as soon as there is a rail; so its number is at most that of the credits of
+ * all rails. A record is still in the mirror, and the memory of a fragment or of a direct
+ * put is still lent, unless there is one rail and its NIC had acknowledged it: then the
+ * peer hears that it is missing. What a report told is reported anew.
  */
 #include <stdlib.h>
 
@@ -22,9 +22,18 @@ static bool has_come(const struct rdma_come *come, uint32_t number)
     return behind < RDMA_CREDITS && (come->beyond >> behind & 1);
 }
 
+/* Is it one whose memory the caller has back? */
+static bool is_forgotten(struct shunt_transport_ep *ep,
+                         const struct rdma_request *request)
+{
+    return (request->kind == RDMA_FRAGMENT_OF && !request->large) ||
+           rdma_direct_is_forgotten(ep, request);
+}
+
 void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
 {
     struct shunt_transport_ep *ep = rail->ep;
+    bool forgotten = false;
 
     if (!ep->again)
         ep->again = calloc((size_t)ep->rails * ep->credits, sizeof(*ep->again));
@@ -36,13 +45,18 @@ void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
         struct rdma_request *request =
             &rail->log[rdma_slot(rail, rail->told_to)];
 
-        if (has_come(come, rail->told_to))
+        if (has_come(come, rail->told_to)) {
             rdma_request_told(rail, request);
-        else if (request->kind == RDMA_REPORT)
-            ep->refused = ep->refused || request->refused;
-        else
+        } else if (request->kind != RDMA_REPORT) {
+            forgotten = forgotten || is_forgotten(ep, request);
             ep->again[ep->again_count++] = *request;
+        }
     }
+    if (forgotten && ep->ctx->host->log)
+        ep->ctx->host->log(SHUNT_TRANSPORT_WARN, "rdma",
+                           "rank %d, %s: its NIC does not have what it had "
+                           "acknowledged: puts are refused",
+                           ep->peer, rail->nic->name);
     for (int i = 0; i < ep->rails; i++)
         ep->rail[i].report = true; /* in place of those that were lost */
     ep->ctx->retry = true;
@@ -51,7 +65,7 @@ void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
 static enum shunt_status send_again(struct shunt_transport_ep *ep,
                                     const struct rdma_request *request)
 {
-    struct rdma_rail *rail = request->kind == RDMA_FRAGMENT_OF
+    struct rdma_rail *rail = request->large
                                  ? rdma_rail_for_fragment(request->large)
                                  : rdma_rail_for_record(ep);
 
@@ -59,8 +73,10 @@ static enum shunt_status send_again(struct shunt_transport_ep *ep,
         return SHUNT_IN_PROGRESS;
     if (request->kind == RDMA_RECORD)
         return rdma_repost_record(rail, request);
-    if (request->kind == RDMA_DIRECT)
+    if (request->kind == RDMA_DIRECT || request->kind == RDMA_NO_DIRECT)
         return rdma_repost_direct(rail, request);
+    if (!request->large)
+        return rdma_post_no_fragment(rail, request->place);
     return rdma_post_fragment(rail, request->large, request->offset,
                               request->bytes);
 }

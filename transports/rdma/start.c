@@ -115,9 +115,9 @@ static enum shunt_status create_rings(struct shunt_transport_ep *ep)
         !ep->words_here || !ep->boxes)
         return rdma_fail(ep->ctx, SHUNT_ERR_MEMORY,
                          "no memory for the rings of rank %d", ep->peer);
-    if (!rdma_register(ep->ctx, boxes, bytes,
-                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-                       ep->boxes_mr))
+    if (!rdma_pieces_register(ep->ctx, NULL, &ep->boxes_mr, boxes, bytes,
+                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                              1))
         return rdma_fail_registration(ep->ctx, bytes, errno);
     return SHUNT_OK;
 }
