@@ -242,8 +242,8 @@ static void flush_puts(struct shunt_comm *comm, double seconds)
 }
 
 /* A peer that still waits must hear of the failure before it sees this rank
- * leave; otherwise it would report this rank as lost. Bounded, since some peers
- * may be gone. */
+ * leave; otherwise it would report this rank as lost. What a device has still to
+ * send ends with the transport. Bounded, since some peers may be gone. */
 static void flush_failure(struct shunt_comm *comm, double seconds)
 {
     uint64_t end = shunti_now_ns() + shunti_ns(seconds);
@@ -251,10 +251,11 @@ static void flush_failure(struct shunt_comm *comm, double seconds)
     if (!comm->peers || !comm->control.base || comm->calls.finish_called)
         return;
     shunti_comm_check(comm); /* another thread may have aborted */
-    while (comm->failure.status && comm->deferred.first &&
+    while (comm->failure.status && !shunti_all_sent(comm) &&
            shunti_now_ns() < end) {
-        shunti_control_retry(comm);
         if (comm->deferred.first)
+            shunti_control_retry(comm);
+        if (!shunti_all_sent(comm))
             shunti_transports_nap(comm, 1);
     }
 }

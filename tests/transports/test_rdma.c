@@ -52,6 +52,19 @@ Test(rdma, communicators)
         run("rank_comm", 3, cases[i], NULL, NULL, NULL);
 }
 
+/* Who gives up waits until its NIC has told the others. */
+Test(rdma, words_leave_before_their_rank)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_comm",
+        .args = {"abort_wakes_everyone"},
+        .env = {"SHUNT_TRANSPORTS=rdma", "SHUNT_NODE=one",
+                "SHUNT_TEST_VERBS=rc,slow=20"},
+        .ranks = 3,
+        .timeout_s = 60,
+    });
+}
+
 /* Kill `victim` in the middle of its loop; everyone else must name it. */
 static void kill_one(const char *name, int ranks, int victim)
 {
