@@ -31,6 +31,15 @@ static enum shunti_track begin_move(const struct shunt_comm *comm, int peer)
                                    : SHUNTI_TRACK_WIRE);
 }
 
+/* An earlier put was refused, and this one not made. A peer that has given up takes its
+ * memory back, and says why before: then its word counts, and ours must go on. */
+SHUNTI_NOINLINE static enum shunt_status
+put_after_refusal(struct shunt_comm *comm, struct shunti_peer *p,
+                  const struct shunt_transport_put *put, enum shunt_status st)
+{
+    return shunti_comm_check(comm) ? p->transport->put(p->ep, put) : st;
+}
+
 bool shunti_put(struct shunt_comm *comm, int peer,
                 const struct shunt_transport_put *put)
 {
@@ -38,6 +47,8 @@ bool shunti_put(struct shunt_comm *comm, int peer,
     const enum shunti_track before = begin_move(comm, peer);
     enum shunt_status st = p->transport->put(p->ep, put);
 
+    if (st < SHUNT_OK && st != SHUNT_ERR_PEER)
+        st = put_after_refusal(comm, p, put, st);
     shunti_track_leave(&before);
     if (st == SHUNT_IN_PROGRESS) {
         comm->contexts.full = true;

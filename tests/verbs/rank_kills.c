@@ -2,7 +2,7 @@
 /*
  * What ranks do while tests/verbs/kills kills or stops one of them:
  *
- *     rank_kills small | large
+ *     rank_kills small | large [shrink]
  *
  * Rounds of small calls, or of exchanges that keep MiBs under way to each rank, until
  * one fails, or until SIGUSR1 has come to some rank. Says, with seconds of the
@@ -11,6 +11,8 @@
  *     in the loop
  *     lost R R at T, destroyed in S: TEXT    a call failed
  *     N rounds                               it ended well
+ *     N go on                                with `shrink`: so many survivors, and
+ *                                            all was right in their rounds
  */
 #include <signal.h>
 #include <stdint.h>
@@ -79,9 +81,34 @@ static void say_lost(struct shunt_comm *comm)
            text);
 }
 
+/* The survivors make a communicator, and do some rounds. */
+static void go_on(struct shunt_comm *comm, unsigned char *send,
+                  unsigned char *recv)
+{
+    struct shunt_comm *fewer;
+    enum shunt_status st = shunt_comm_shrink(comm, &fewer);
+
+    if (st) {
+        printf("no communicator: %s\n", shunt_last_error(comm));
+        shunt_comm_destroy(comm);
+        return;
+    }
+    for (int64_t round = 0; !st && round < 5; round++)
+        st = send ? exchange(fewer, send, recv, round) : shunt_barrier(fewer);
+    if (!st)
+        st = shunt_comm_finish(fewer);
+    if (st)
+        printf("it fails, too: %s\n", shunt_last_error(fewer));
+    else
+        printf("%d go on\n", shunt_comm_size(fewer));
+    shunt_comm_destroy(fewer);
+    shunt_comm_destroy(comm);
+}
+
 int main(int argc, char **argv)
 {
     const int large = argc > 1 && !strcmp(argv[1], "large");
+    const int shrink = argc > 2 && !strcmp(argv[2], "shrink");
     unsigned char *send = NULL, *recv = NULL;
     struct shunt_comm *comm;
     int64_t round = 0, end = 0;
@@ -108,7 +135,9 @@ int main(int argc, char **argv)
         if (!st)
             st = shunt_allreduce(comm, &mine, &end, 1, SHUNT_I64, SHUNT_MAX);
     }
-    if (st) {
+    if (st && shrink) {
+        go_on(comm, send, recv);
+    } else if (st) {
         say_lost(comm);
     } else {
         shunt_comm_destroy(comm);
