@@ -10,9 +10,9 @@ size_t shunti_capacity(double factor, size_t tokens, int topk, int experts)
 {
     double rows;
 
-    if (factor <= 0)
+    if (factor == 0)
         return SIZE_MAX;
-    rows = ceil(factor * (double)tokens * topk / experts);
+    rows = ceil(fabs(factor) * (double)tokens * topk / experts);
     return rows < 0x1p53 ? (size_t)rows : SIZE_MAX;
 }
 

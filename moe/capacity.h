@@ -12,8 +12,10 @@
 
 #include <shunt/moe.h>
 
-/* ceil(factor * tokens * topk / experts), computed in f64 from left to right;
- * SIZE_MAX if factor is 0 (dropless). */
+/* ceil(|factor| * tokens * topk / experts), computed in f64 from left to right;
+ * SIZE_MAX if factor is 0 (dropless). Less than 0 it is only a cap: experts are
+ * padded to the smallest capacity that drops nothing, if that is less (Tutel,
+ * 2206.03382). */
 size_t shunti_capacity(double factor, size_t tokens, int topk, int experts);
 
 /*

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <shunt/moe_waves.h>
+
 #include "collectives/verdict.h"
 #include "kernels/dtype.h"
 #include "kernels/rows.h"
@@ -268,11 +270,10 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
         REFUSE("wire is %d, no enum shunt_moe_wire", (int)c->wire);
     if (c->drop != SHUNT_MOE_DROP_POSITION && c->drop != SHUNT_MOE_DROP_WEIGHT)
         REFUSE("drop is %d, no enum shunt_moe_drop", (int)c->drop);
-    if (!(c->capacity_factor >= 0) || isinf(c->capacity_factor))
-        REFUSE("capacity_factor is %g; it must be 0 (dropless) or more",
+    if (!isfinite(c->capacity_factor))
+        REFUSE("capacity_factor is %g; it must be a number (0: nothing is "
+               "dropped)",
                c->capacity_factor);
-    if (c->pad_to_capacity && c->capacity_factor == 0)
-        REFUSE("pad_to_capacity without a capacity_factor");
     if (c->row_align > UINT32_MAX)
         REFUSE("row_align is %zu; it must be less than 2^32", c->row_align);
     if (c->plans_in_flight != 0 &&
@@ -315,9 +316,12 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
  * field which the next version puts there would have any value. */
 _Static_assert(offsetof(struct shunt_moe_config, leaf_rows) + sizeof(size_t) ==
                        sizeof(struct shunt_moe_config) &&
-                   offsetof(struct shunt_moe_rows, leaf_rows) +
+                   offsetof(struct shunt_moe_rows, first_token) +
                            sizeof(size_t) ==
-                       sizeof(struct shunt_moe_rows),
+                       sizeof(struct shunt_moe_rows) &&
+                   offsetof(struct shunt_moe_plan_options, parts) +
+                           sizeof(intptr_t) ==
+                       sizeof(struct shunt_moe_plan_options),
                "padding at the end of a public struct");
 
 /* The fields that the caller's struct has; the rest are defaults. */
@@ -521,11 +525,9 @@ void shunt_moe_destroy(struct shunt_moe *handle)
     shunti_comm_enter(comm);
     shunti_handle_revoke(moe->slot->handle);
     moe->destroyed = true;
-    for (int i = 0; i < moe->config.plans_in_flight; i++) {
-        shunti_moe_call_plan_ends(&moe->plans[i]);
-        shunti_handle_revoke(moe->plans[i].at.entry);
-        moe->plans[i].handle = NULL;
-    }
+    for (int i = 0; i < moe->config.plans_in_flight; i++)
+        if (moe->plans[i].handle)
+            shunti_plan_release(&moe->plans[i]);
     if (!moe->users)
         shunti_moe_free(moe);
     shunti_comm_leave(comm);
@@ -576,7 +578,6 @@ enum shunt_status shunt_moe_set_shares(struct shunt_moe *handle,
     moe->copy_rows = copy_rows;
     moe->base = copy_rows + fresh->first[moe->nranks];
     moe->placed = terms.number;
-    memset(&moe->degrees, 0, sizeof(moe->degrees));
     moe->routes = moe->slot->routes = routes;
     return SHUNT_OK;
 }

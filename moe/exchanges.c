@@ -4,10 +4,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "moe/landing.h"
 #include "moe/life.h"
+#include "moe/pages.h"
 #include "src/comm.h"
 #include "src/failure.h"
 #include "src/handle.h"
@@ -49,8 +49,14 @@ void shunti_slot_free(struct shunti_slot *slot)
     if (!slot)
         return;
     shunti_handle_give_back(slot->handle);
-    for (size_t i = 0; i < slot->nplaces; i++)
-        shunti_handle_give_back(slot->places[i].entry);
+    for (size_t i = 0; i < slot->nplaces; i++) {
+        struct shunti_place *at = &slot->places[i];
+
+        shunti_handle_give_back(at->entry);
+        for (size_t w = 0; w < at->nwaves; w++)
+            shunti_handle_give_back(at->wave[w]);
+        free(at->wave);
+    }
     free(slot->places);
     free(slot);
 }
@@ -159,29 +165,12 @@ bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
     slot->routes = moe->routes;
     moe->slot = slot;
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
-        struct shunti_place *at = &moe->plans[i].at;
+        struct shunti_place *at = &moe->plans[i].place;
 
         *at = slot->places[i];
         at->buffer_rows = at->buffer_stride / moe->row_bytes;
     }
     return true;
-}
-
-/* Does a NIC write to the pages that our windows have now? */
-static bool are_pinned(const struct shunt_comm *comm)
-{
-    for (int r = 0; r < comm->nranks; r++)
-        if (comm->peers[r].caps & SHUNT_TRANSPORT_PINS)
-            return true;
-    return false;
-}
-
-/* The first pages of a window of ours; its addresses and descriptor stay. */
-static void give_back_pages(const struct shunt_comm *comm,
-                            const struct shunti_window *window, size_t bytes)
-{
-    if (window && window->addr && !are_pinned(comm))
-        (void)madvise(window->addr, bytes, MADV_REMOVE);
 }
 
 void shunti_slot_leave(struct shunt_moe *moe)
@@ -191,12 +180,9 @@ void shunti_slot_leave(struct shunt_moe *moe)
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
         struct shunti_place *at = &slot->places[i];
 
-        *at = moe->plans[i].at;
         /* What is behind the buffers tells of landings, which stay. */
-        give_back_pages(moe->comm, at->window,
-                        2 * SHUNTI_BUFFERS * at->buffer_stride);
-        for (int d = 0; d < SHUNTI_TOWARDS; d++)
-            give_back_pages(moe->comm, at->rail[d].window, at->rail[d].bytes);
+        shunti_pages_drop(moe, &moe->plans[i].place);
+        *at = moe->plans[i].place;
     }
     slot->moe = NULL;
 }

@@ -134,14 +134,14 @@ unsigned char *shunti_landing_own(struct shunti_plan *plan,
 {
     struct shunt_comm *comm = plan->moe->comm;
     const int i = number_of(which);
-    struct shown *shown = shown_of(comm, &plan->at, comm->rank, i);
-    struct landing *landing = landing_of(comm, &plan->at, i);
+    struct shown *shown = shown_of(comm, plan->at, comm->rank, i);
+    struct landing *landing = landing_of(comm, plan->at, i);
     char why[512] = "";
 
     if (!shown || !landing || landing->refused)
         return NULL;
     if (!landing->memory &&
-        make(comm, shown, plan->at.buffer_stride, landing, why, sizeof(why))) {
+        make(comm, shown, plan->at->buffer_stride, landing, why, sizeof(why))) {
         landing->refused = true;
         shunti_warn("moe",
                     "rank %d: rows from other GPUs come through the host's "
@@ -156,7 +156,7 @@ bool shunti_landing_is_reached(const struct shunti_plan *plan, int rank,
 {
     const struct shunt_comm *comm = plan->moe->comm;
 
-    return use_of(shown_of(comm, &plan->at, comm->rank, number_of(which)),
+    return use_of(shown_of(comm, plan->at, comm->rank, number_of(which)),
                   rank) != UNREACHABLE;
 }
 
@@ -167,8 +167,8 @@ unsigned char *shunti_landing_of(struct shunti_plan *plan, int rank,
 {
     struct shunt_comm *comm = plan->moe->comm;
     const int i = number_of(which);
-    struct shown *shown = shown_of(comm, &plan->at, rank, i);
-    struct landing *landing = landing_of(comm, &plan->at, i);
+    struct shown *shown = shown_of(comm, plan->at, rank, i);
+    struct landing *landing = landing_of(comm, plan->at, i);
     char why[512] = "no memory";
 
     if (!shown || use_of(shown, comm->rank) == UNREACHABLE)

@@ -87,6 +87,15 @@ void shunti_layout_bases(const struct shunti_placement *p,
     }
 }
 
+void shunti_layout_rows(const struct shunti_placement *p,
+                        const uint32_t *const *counts, size_t *rank_rows)
+{
+    memset(rank_rows, 0, (size_t)p->ranks * sizeof(*rank_rows));
+    for (int s = 0; s < p->ranks; s++)
+        for (int e = 0; e < p->experts; e++)
+            rank_rows[shunti_placement_target(p, s, e)] += counts[s][e];
+}
+
 /* Does source `s` send its rows for the expert of this copy here? */
 static bool uses(const struct shunti_placement *p, size_t s, int32_t expert,
                  size_t copy)

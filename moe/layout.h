@@ -57,6 +57,11 @@ void shunti_layout_bases(const struct shunti_placement *placement,
                          int source, size_t *total, size_t *base,
                          size_t *scratch);
 
+/* The rows of each rank, without padding and gaps. counts: [source] -> (experts)
+ * assignments kept. */
+void shunti_layout_rows(const struct shunti_placement *placement,
+                        const uint32_t *const *counts, size_t *rank_rows);
+
 /* What `rank` receives. Returns the rows of its buffer. */
 size_t shunti_layout_recv(const struct shunti_placement *placement,
                           const struct shunti_columns *columns, size_t align,

@@ -25,8 +25,9 @@ bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which,
     /* A progress thread gives it back. */
     shunti_comm_enter(plan->moe->comm);
     for (int i = 0; i < SHUNTI_BUFFERS; i++)
-        if (which >> i & 1)
-            borrowed = borrowed || plan->at.borrowed[i] & shunti_cut_bits(cut);
+        if (which >> i & 1 && plan->at->borrowed[i])
+            borrowed = borrowed || plan->at->borrower[i] != plan ||
+                       plan->at->borrowed[i] & shunti_cut_bits(cut);
     shunti_comm_leave(plan->moe->comm);
     return borrowed;
 }
@@ -34,20 +35,22 @@ bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which,
 void shunti_plan_use(struct shunti_plan *plan, unsigned borrow,
                      struct shunti_cut cut)
 {
-    plan->at.users++;
+    plan->at->users++;
     plan->moe->users++;
     for (int i = 0; i < SHUNTI_BUFFERS; i++)
-        if (borrow >> i & 1)
-            plan->at.borrowed[i] |= shunti_cut_bits(cut);
+        if (borrow >> i & 1) {
+            plan->at->borrowed[i] |= shunti_cut_bits(cut);
+            plan->at->borrower[i] = plan;
+        }
 }
 
 void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed,
                        struct shunti_cut cut)
 {
-    plan->at.users--;
+    plan->at->users--;
     for (int i = 0; i < SHUNTI_BUFFERS; i++)
         if (borrowed >> i & 1)
-            plan->at.borrowed[i] &= ~shunti_cut_bits(cut);
+            plan->at->borrowed[i] &= ~shunti_cut_bits(cut);
     shunti_moe_unuse(plan->moe);
 }
 
@@ -67,7 +70,7 @@ void shunti_direction_drop(struct shunti_direction *direction)
     direction->state = NULL;
 }
 
-static void finish_plan(struct shunti_plan *plan)
+void shunti_plan_finish(struct shunti_plan *plan)
 {
     shunti_placement_drop(plan->placement);
     free(plan->terms);
@@ -78,12 +81,20 @@ static void finish_plan(struct shunti_plan *plan)
     free(plan->source_tokens);
     free(plan->padded);
     free(plan->rank_total);
+    free(plan->rank_rows);
     free(plan->loads.count);
     free(plan->range);
     free(plan->parts.mark);
     free(plan->parts.told);
     for (int d = 0; d < SHUNTI_TOWARDS; d++)
         shunti_direction_drop(&plan->direction[d]);
+    for (size_t w = 0; w < plan->waves.made; w++) {
+        shunti_plan_finish(plan->waves.plan[w]);
+        free(plan->waves.plan[w]);
+    }
+    free(plan->waves.plan);
+    free(plan->waves.mine);
+    free(plan->waves.taken);
 }
 
 void shunti_moe_free(struct shunt_moe *moe)
@@ -91,9 +102,9 @@ void shunti_moe_free(struct shunt_moe *moe)
     if (moe->slot)
         shunti_slot_leave(moe);
     for (int i = 0; moe->plans && i < moe->config.plans_in_flight; i++)
-        finish_plan(&moe->plans[i]);
+        shunti_plan_finish(&moe->plans[i]);
     if (moe->spare)
-        finish_plan(moe->spare);
+        shunti_plan_finish(moe->spare);
     free(moe->spare);
     free(moe->plans);
     free(moe->records);

@@ -28,6 +28,8 @@ void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed,
  * destroyed. */
 void shunti_moe_unuse(struct shunt_moe *moe);
 
+/* Free the memory of a plan, but not its place. */
+void shunti_plan_finish(struct shunti_plan *plan);
 /* Free the state of its route. */
 void shunti_direction_drop(struct shunti_direction *direction);
 /* Free the memory of an exchange, and leave its slot. No request of it is under

@@ -143,12 +143,20 @@ static void settle(const struct shunti_lists *lists)
     (void)shunti_request_wait(request);
 }
 
+static void settle_plan(struct shunti_plan *plan)
+{
+    for (int d = 0; d < SHUNTI_TOWARDS; d++)
+        settle(&plan->direction[d].lists);
+    for (size_t w = 0; w < plan->waves.made; w++)
+        settle_plan(plan->waves.plan[w]);
+}
+
 void shunti_lists_settle(struct shunt_moe *moe)
 {
     moe->users++; /* an exchange that has been destroyed goes with its last */
     for (int i = 0; i < moe->config.plans_in_flight; i++)
-        for (int d = 0; d < SHUNTI_TOWARDS && !moe->plans[i].handle; d++)
-            settle(&moe->plans[i].direction[d].lists);
+        if (!moe->plans[i].handle)
+            settle_plan(&moe->plans[i]);
     shunti_moe_unuse(moe);
 }
 

@@ -327,6 +327,13 @@ struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
     struct shunti_plan *plan = shunti_plan_of(handle);
     const struct shunti_slot *slot;
 
+    if (plan && plan->waves.cut) {
+        *status = shunti_moe_call_refuse(
+            call, plan, SHUNT_ERR_INVALID,
+            "the plan is in %d waves: call each of shunt_moe_plan_wave()",
+            plan->waves.count);
+        return NULL;
+    }
     if (plan) {
         made(call, plan);
         return plan;

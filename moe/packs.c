@@ -257,3 +257,12 @@ enum shunt_status shunti_packs_plan(struct shunti_direction *direction)
     direction->lists.here = true; /* there are none */
     return SHUNT_OK;
 }
+
+size_t shunti_packs_bytes(const void *state)
+{
+    const struct shunti_packs *packs = state;
+
+    return packs->bound_max * sizeof(*packs->bound) +
+           packs->home_max * sizeof(*packs->home) +
+           packs->place_max * sizeof(*packs->place);
+}

@@ -70,5 +70,6 @@ static inline bool shunti_packs_first(const struct shunti_plan *plan, size_t t,
 /* plan() and finish() of the route. */
 enum shunt_status shunti_packs_plan(struct shunti_direction *direction);
 void shunti_packs_finish(void *state);
+size_t shunti_packs_bytes(const void *state);
 
 #endif

@@ -100,6 +100,11 @@ enum shunt_status shunt_moe_part_rows(struct shunt_moe_plan *handle, int part,
     if (!plan) {
         st = shunti_fail(NULL, SHUNT_ERR_INVALID, "moe_part_rows: plan is %s",
                          handle ? "no plan, or has been destroyed" : "NULL");
+    } else if (plan->waves.cut) {
+        st = shunti_fail(&plan->moe->comm->error, SHUNT_ERR_INVALID,
+                         "moe_part_rows: the plan is in %d waves: ask each of "
+                         "shunt_moe_plan_wave()",
+                         plan->waves.count);
     } else if (part < 0 || part >= plan->parts.count) {
         st = shunti_fail(&plan->moe->comm->error, SHUNT_ERR_INVALID,
                          "moe_part_rows: there is no part %d: the plan has %d, "

@@ -4,9 +4,12 @@
  * row. records.h, columns.h and starts.h have what ranks tell each other,
  * layout.h where rows go, route.h how they travel.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <shunt/moe_waves.h>
 
 #include "moe/columns.h"
 #include "moe/grow.h"
@@ -14,6 +17,7 @@
 #include "moe/life.h"
 #include "moe/loads.h"
 #include "moe/moe_call.h"
+#include "moe/pages.h"
 #include "moe/plan_window.h"
 #include "moe/records.h"
 #include "moe/route.h"
@@ -39,6 +43,7 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
     if (!shunti_records_prepare(moe) || !shunti_columns_prepare(moe) ||
         !shunti_starts_prepare(moe) || !shunti_loads_prepare(plan) ||
         !shunti_split_prepare(plan) || !shunti_parts_prepare(plan, parts) ||
+        !shunti_waves_prepare(plan) ||
         !shunti_grow(&moe->key, &moe->key_max,
                      shunti_sort_room(
                          tokens, shunti_sort_stride((size_t)moe->config.topk)),
@@ -64,8 +69,11 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
         plan->padded = calloc(nranks, sizeof(size_t));
     if (!plan->rank_total)
         plan->rank_total = calloc(nranks, sizeof(size_t));
+    if (!plan->rank_rows)
+        plan->rank_rows = calloc(nranks, sizeof(size_t));
     return plan->count && plan->offset && plan->source_count &&
-           plan->source_tokens && plan->padded && plan->rank_total;
+           plan->source_tokens && plan->padded && plan->rank_total &&
+           plan->rank_rows;
 }
 
 /* --- layout and buffers ----------------------------------------------------------- */
@@ -96,14 +104,18 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
 
     for (int r = 0; r < moe->nranks; r++)
         most = total[r] > most ? total[r] : most;
-    if (most <= plan->at.buffer_rows)
+    if (most <= plan->at->buffer_rows)
         return SHUNT_OK;
-    shunti_landings_close(moe->comm, &plan->at);
-    plan->at.buffer_rows = 0;
-    plan->at.buffer_stride = 0; /* from which the next exchange knows them */
+    shunti_landings_close(moe->comm, plan->at);
+    shunti_pages_forget(plan->at);
+    plan->at->buffer_rows = 0;
+    plan->at->buffer_stride = 0; /* from which the next exchange knows them */
     even = moe->config.max_tokens * (size_t)moe->config.topk;
     rows = most > even ? most : even;
     rows = rows + rows / 4 + 1;
+    /* No wave has more. */
+    if (plan->max_rows && plan->max_rows < rows)
+        rows = plan->max_rows;
     if (__builtin_mul_overflow(rows, moe->row_bytes, &bytes) ||
         bytes > SIZE_MAX / 16)
         return shunti_fail(&moe->comm->error, SHUNT_ERR_MEMORY,
@@ -113,12 +125,12 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     bytes = (bytes + 4095) / 4096 * 4096;
     st = shunti_plan_window(
         moe->comm, 2 * SHUNTI_BUFFERS * bytes + shunti_landing_room(moe->comm),
-        "buffers for the rows of max_tokens", &plan->at.window);
-    shunti_landings_free(moe->comm, &plan->at);
+        "buffers for the rows of max_tokens", &plan->at->window);
+    shunti_landings_free(moe->comm, plan->at);
     if (st)
         return st;
-    plan->at.buffer_rows = rows;
-    plan->at.buffer_stride = bytes;
+    plan->at->buffer_rows = rows;
+    plan->at->buffer_stride = bytes;
     return SHUNT_OK;
 }
 
@@ -179,13 +191,12 @@ static void lay_out_recv(struct shunti_plan *plan,
     plan->rows_lent = rows_lent(plan);
 }
 
-/* From the records and columns: where everything goes. */
-static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
+/* From the records and columns: which rows go where. */
+static enum shunt_status lay_out(struct shunti_plan *plan)
 {
     struct shunt_moe *moe = plan->moe;
     const struct shunti_layout_recv recv = {plan->count, plan->offset,
                                             plan->source_count};
-    enum shunt_status st;
 
     shunti_placement_drop(plan->placement);
     plan->placement = shunti_placement_hold(moe->placement);
@@ -194,9 +205,16 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     if (!plan->placement->shares)
         shunti_split_none(plan);
     choose_directions(plan);
-    st = shunti_starts_find(plan, &recv);
-    if (st)
-        return st;
+    return shunti_starts_find(plan, &recv);
+}
+
+/* What calls of the plan need: buffers for its rows, terms, windows and lists. */
+static enum shunt_status prepare_calls(struct shunti_plan *plan,
+                                       const float *weight)
+{
+    struct shunt_moe *moe = plan->moe;
+    enum shunt_status st;
+
     shunti_layout_terms(&moe->order, moe->key, weight, plan->tokens,
                         moe->config.topk, moe->base,
                         moe->scratch + 2 * (size_t)moe->nranks, plan->terms,
@@ -209,6 +227,18 @@ static enum shunt_status lay_out(struct shunti_plan *plan, const float *weight)
     return st;
 }
 
+/* `to` becomes the plan that is being made; its memory is for the next one. */
+static void take_over(struct shunti_plan *to)
+{
+    struct shunti_plan *spare = to->moe->spare, old = *to;
+
+    *to = *spare;
+    to->place = old.place;
+    to->entry = old.entry;
+    memset(&old.place, 0, sizeof(old.place));
+    *spare = old;
+}
+
 /* The lowest place that is free everywhere gets the plan. */
 static struct shunti_plan *take_place(struct shunt_moe *moe)
 {
@@ -216,70 +246,123 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
         struct shunti_plan *plan = &moe->plans[i];
 
         if (shunti_records_free(moe, i)) {
-            struct shunti_plan old = *plan;
-
-            *plan = *moe->spare;
-            plan->at = old.at;
-            memset(&old.at, 0, sizeof(old.at));
-            *moe->spare = old;
+            take_over(plan);
+            plan->at = &plan->place;
+            plan->entry = plan->place.entry;
+            for (int d = 0; d < SHUNTI_TOWARDS; d++)
+                plan->place.rail[d].used = 0;
             return plan;
         }
     }
     return NULL;
 }
 
-static enum shunt_status check_call(const struct shunt_moe *moe,
-                                    const int32_t *expert, const float *weight,
-                                    size_t tokens, int parts, bool have_out,
-                                    char *why, size_t len)
+/* What a call asks for, or one wave of it. */
+struct asked {
+    const int32_t *expert;
+    const float *weight;
+    size_t tokens;
+    struct shunt_moe_plan_options options;
+    struct shunti_plan *whole; /* of a wave */
+    size_t first_token, left;  /* of a wave */
+};
+
+/* Does the call make sense, beside its routing? */
+static enum shunt_status check(const struct shunt_moe *moe,
+                               const struct asked *asked, char *why, size_t len)
 {
-    if (parts < 0 || parts > SHUNT_MOE_PARTS_MAX) {
-        snprintf(why, len, "parts is %d, and must be 1 to %d, or AUTO (0)",
-                 parts, SHUNT_MOE_PARTS_MAX);
+    const struct shunt_moe_plan_options *o = &asked->options;
+
+    if (o->parts < 0 || o->parts > SHUNT_MOE_PARTS_MAX) {
+        snprintf(why, len, "parts is %zd, and must be 1 to %d, or AUTO (0)",
+                 (ssize_t)o->parts, SHUNT_MOE_PARTS_MAX);
         return SHUNT_ERR_INVALID;
     }
-    if (tokens > moe->config.max_tokens) {
-        snprintf(why, len, "%zu tokens, and max_tokens is %zu", tokens,
+    if (moe->placement->shares && (o->max_rows || o->capacity_factor)) {
+        snprintf(
+            why, len,
+            "max_rows and capacity_factor of a plan are not for placements "
+            "with shares: set the configuration's capacity_factor");
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+    if (o->capacity_factor && !isfinite(*o->capacity_factor)) {
+        snprintf(why, len, "capacity_factor is %g; it must be a number",
+                 *o->capacity_factor);
+        return SHUNT_ERR_INVALID;
+    }
+    if (o->max_rows && o->max_rows < shunti_waves_least(moe)) {
+        snprintf(why, len,
+                 "max_rows is %zu; it must be at least %zu, so that a token of "
+                 "each rank fits",
+                 o->max_rows, shunti_waves_least(moe));
+        return SHUNT_ERR_INVALID;
+    }
+    if (asked->tokens > moe->config.max_tokens) {
+        snprintf(why, len, "%zu tokens, and max_tokens is %zu", asked->tokens,
                  moe->config.max_tokens);
         return SHUNT_ERR_INVALID;
     }
-    if (tokens > UINT32_MAX / (size_t)moe->config.topk) {
+    if (asked->tokens > UINT32_MAX / (size_t)moe->config.topk) {
         snprintf(why, len,
                  "%zu tokens of top-%d; a rank has at most %u assignments",
-                 tokens, moe->config.topk, UINT32_MAX);
+                 asked->tokens, moe->config.topk, UINT32_MAX);
         return SHUNT_ERR_INVALID;
     }
-    if (tokens && !expert) {
-        snprintf(why, len, "topk_idx is NULL with %zu tokens", tokens);
+    if (asked->tokens && !asked->expert) {
+        snprintf(why, len, "topk_idx is NULL with %zu tokens", asked->tokens);
         return SHUNT_ERR_INVALID;
     }
     shunti_device_look();
-    if (tokens && (shunti_is_device(expert) || shunti_is_device(weight))) {
+    if (asked->tokens &&
+        (shunti_is_device(asked->expert) || shunti_is_device(asked->weight))) {
         snprintf(why, len,
                  "topk_idx or topk_weight is memory of a device: "
                  "copy it to the host first");
         return SHUNT_ERR_UNSUPPORTED;
     }
-    if (!have_out) {
-        snprintf(why, len, "plan is NULL");
-        return SHUNT_ERR_INVALID;
-    }
     return SHUNT_OK;
 }
 
-/* Our part of the records: get memory, read the routing. */
+/* Our part: get memory, read the routing. */
 static enum shunt_status contribute(struct shunt_moe *moe,
-                                    const int32_t *expert, const float *weight,
-                                    size_t tokens, int parts, char *why,
+                                    const struct asked *asked, char *why,
                                     size_t len)
 {
-    moe->spare->parts.count = parts;
-    if (!prepare(moe->spare, tokens,
+    struct shunti_plan *plan = moe->spare;
+    const int parts = (int)asked->options.parts;
+
+    plan->parts.count = parts;
+    plan->max_rows = asked->options.max_rows;
+    plan->capacity = asked->options.capacity_factor
+                         ? *asked->options.capacity_factor
+                         : moe->config.capacity_factor;
+    plan->whole = asked->whole;
+    plan->first_token = asked->first_token;
+    plan->left = asked->left;
+    if (!prepare(plan, asked->tokens,
                  parts ? parts : shunti_degree_parts(SHUNTI_DEGREES - 1))) {
-        snprintf(why, len, "no memory for a plan of %zu tokens", tokens);
+        snprintf(why, len, "no memory for a plan of %zu tokens", asked->tokens);
         return SHUNT_ERR_MEMORY;
     }
-    return shunti_records_read(moe, expert, weight, tokens, why, len);
+    return shunti_records_read(moe, asked->expert, asked->weight, asked->tokens,
+                               why, len);
+}
+
+/* What all ranks contribute, and the number of the plan. status: of our call
+ * before; `why` says it. */
+static enum shunt_status gather(struct shunt_moe *moe,
+                                const struct asked *asked,
+                                enum shunt_status status, char *why, size_t len,
+                                uint64_t *number)
+{
+    if (!status)
+        status = contribute(moe, asked, why, len);
+    status = shunti_records_gather(moe, status, why);
+    if (!status)
+        status = shunti_columns_gather(moe);
+    if (!status)
+        *number = shunti_records_number(moe);
+    return status;
 }
 
 /* With shares: the counts of all ranks, and the routing by copies in the place of
@@ -314,37 +397,109 @@ static void choose_parts(struct shunti_plan *plan)
             &plan->degree);
 }
 
-static enum shunt_status make_plan(struct shunt_moe *moe,
-                                   const int32_t *topk_idx,
-                                   const float *topk_weight, size_t tokens,
-                                   int parts, struct shunt_moe_plan **out)
+/* The next wave, of the first of these tokens, which are in none yet. What is
+ * left of them is asked for next. */
+static enum shunt_status make_wave(struct shunti_plan *whole,
+                                   struct asked *asked)
 {
-    struct shunti_plan *plan;
-    enum shunt_status st;
-    uint64_t number;
+    struct shunt_moe *moe = whole->moe;
+    const size_t k = (size_t)moe->config.topk;
+    const double all = 0; /* what exceeds the capacity is gone already */
+    struct asked one = *asked;
+    struct shunti_plan *wave;
+    uint64_t number = 0;
+    enum shunt_status st = SHUNT_OK;
     char why[128] = "";
 
-    st = check_call(moe, topk_idx, topk_weight, tokens, parts, out != NULL, why,
-                    sizeof(why));
-    if (moe->placement->shares) {
-        enum shunt_status gathered =
-            split(moe, &topk_idx, topk_weight, tokens, &st, why, sizeof(why));
-
-        if (gathered)
-            return gathered;
+    one.tokens = shunti_waves_take(whole, asked->expert, asked->tokens);
+    one.left = asked->tokens - one.tokens;
+    one.options.capacity_factor = &all;
+    one.options.parts = whole->parts.count;
+    wave = shunti_waves_next(whole);
+    if (!wave) {
+        snprintf(why, sizeof(why), "no memory for wave %d of a plan",
+                 whole->waves.count);
+        st = SHUNT_ERR_MEMORY;
     }
+    st = gather(moe, &one, st, why, sizeof(why), &number);
+    if (st)
+        return st;
+    take_over(wave);
+    wave->at = whole->at;
+    wave->serial = number;
+    wave->wave = whole->waves.count;
+    wave->degree = (struct shunti_degree_of){0};
+    st = lay_out(wave);
     if (!st)
-        st = contribute(moe, topk_idx, topk_weight, tokens, parts, why,
-                        sizeof(why));
+        st = prepare_calls(wave, one.weight);
+    if (st)
+        return st;
+    shunti_waves_add(whole, wave);
+    asked->expert += one.tokens * k;
+    asked->weight += asked->weight ? one.tokens * k : 0;
+    asked->tokens -= one.tokens;
+    asked->first_token += one.tokens;
+    return SHUNT_OK;
+}
+
+/* The records are those of the whole plan. */
+static enum shunt_status make_waves(struct shunti_plan *whole,
+                                    const struct asked *asked)
+{
+    struct asked rest = *asked;
+    enum shunt_status st;
+
+    rest.whole = whole;
+    if (whole->dropped)
+        rest.expert = whole->moe->expert; /* without what is dropped */
+    shunti_waves_begin(whole,
+                       shunti_record(whole->moe, whole->moe->rank).expert);
+    do
+        st = make_wave(whole, &rest);
+    while (!st && shunti_records_left(whole->moe));
+    return st;
+}
+
+static void issue_handles(struct shunti_plan *plan)
+{
+    for (int w = 0; w < plan->waves.count; w++) {
+        struct shunti_plan *wave = shunti_wave_of(plan, w);
+
+        wave->handle = shunti_handle_issue(wave->entry, wave);
+    }
+    if (!plan->handle)
+        plan->handle = shunti_handle_issue(plan->entry, plan);
+}
+
+/* status, why: what is wrong with the call so far. */
+static enum shunt_status make_plan(struct shunt_moe *moe,
+                                   const struct asked *asked,
+                                   enum shunt_status status, char *why,
+                                   size_t len, struct shunt_moe_plan **out)
+{
+    struct asked mine = *asked;
+    struct shunti_plan *plan;
+    enum shunt_status st;
+    uint64_t number = 0;
+
+    if (!status)
+        status = check(moe, asked, why, len);
+    if (!status && !out) {
+        snprintf(why, len, "plan is NULL");
+        status = SHUNT_ERR_INVALID;
+    }
+    if (moe->placement->shares) {
+        st = split(moe, &mine.expert, mine.weight, mine.tokens, &status, why,
+                   len);
+        if (st)
+            return st;
+    }
+    st = gather(moe, &mine, status, why, len, &number);
     if (!st && moe->placement->shares)
         moe->spare->dropped = moe->split.dropped;
-    st = shunti_records_gather(moe, st, why);
-    if (!st)
-        st = shunti_columns_gather(moe);
     if (st)
         return st;
     choose_parts(moe->spare);
-    number = shunti_records_number(moe);
     plan = take_place(moe);
     if (!plan)
         return shunti_fail(&moe->comm->error, SHUNT_ERR_BUSY,
@@ -352,22 +507,60 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
                            "(plans_in_flight), counting those that some rank "
                            "has not destroyed yet",
                            moe->config.plans_in_flight);
-    st = lay_out(plan, topk_weight);
+    st = lay_out(plan);
+    if (!st)
+        st = shunti_waves_needed(plan) ? make_waves(plan, asked)
+                                       : prepare_calls(plan, asked->weight);
     if (st)
         return st;
     plan->serial = number;
-    plan->handle = *out = shunti_handle_issue(plan->at.entry, plan);
+    shunti_pages_fit(plan);
+    issue_handles(plan);
+    *out = (struct shunt_moe_plan *)(uintptr_t)plan->handle;
     return SHUNT_OK;
 }
 
-enum shunt_status shunt_moe_plan_create_parts(struct shunt_moe *handle,
-                                              const int32_t *topk_idx,
-                                              const float *topk_weight,
-                                              size_t tokens, int parts,
-                                              struct shunt_moe_plan **out)
+/* The fields that the caller's struct has; the rest are defaults. */
+static enum shunt_status read_options(struct shunt_moe_plan_options *o,
+                                      const struct shunt_moe_plan_options *from,
+                                      char *why, size_t len)
 {
+    static const struct shunt_moe_plan_options init =
+        SHUNT_MOE_PLAN_OPTIONS_INIT;
+
+    *o = init;
+    if (!from)
+        return SHUNT_OK;
+    if (from->size < sizeof(from->size)) {
+        snprintf(why, len,
+                 "options->size is %zu: fill it with "
+                 "SHUNT_MOE_PLAN_OPTIONS_INIT",
+                 from->size);
+        return SHUNT_ERR_INVALID;
+    }
+    for (size_t i = sizeof(*o); i < from->size; i++)
+        if (((const unsigned char *)from)[i]) {
+            snprintf(why, len,
+                     "options have a field (at byte %zu) that this version "
+                     "does not know: update the library",
+                     i);
+            return SHUNT_ERR_INVALID;
+        }
+    memcpy(o, from, from->size < sizeof(*o) ? from->size : sizeof(*o));
+    return SHUNT_OK;
+}
+
+enum shunt_status
+shunt_moe_plan_create_with(struct shunt_moe *handle, const int32_t *topk_idx,
+                           const float *topk_weight, size_t tokens,
+                           const struct shunt_moe_plan_options *options,
+                           struct shunt_moe_plan **out)
+{
+    struct asked asked = {
+        .expert = topk_idx, .weight = topk_weight, .tokens = tokens};
     struct shunt_moe *moe;
     enum shunt_status st;
+    char why[128] = "";
     SHUNTI_TRACK(LIBRARY);
 
     if (out)
@@ -376,9 +569,23 @@ enum shunt_status shunt_moe_plan_create_parts(struct shunt_moe *handle,
     if (!moe)
         return st;
     moe->comm->above.purpose = SHUNTI_PURPOSE_MOE_PLAN_CREATE;
-    st = make_plan(moe, topk_idx, topk_weight, tokens, parts, out);
+    st = read_options(&asked.options, options, why, sizeof(why));
+    st = make_plan(moe, &asked, st, why, sizeof(why), out);
     moe->comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
     return st;
+}
+
+enum shunt_status shunt_moe_plan_create_parts(struct shunt_moe *moe,
+                                              const int32_t *topk_idx,
+                                              const float *topk_weight,
+                                              size_t tokens, int parts,
+                                              struct shunt_moe_plan **plan)
+{
+    struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
+
+    options.parts = parts;
+    return shunt_moe_plan_create_with(moe, topk_idx, topk_weight, tokens,
+                                      &options, plan);
 }
 
 enum shunt_status shunt_moe_plan_create(struct shunt_moe *moe,
@@ -386,8 +593,22 @@ enum shunt_status shunt_moe_plan_create(struct shunt_moe *moe,
                                         const float *topk_weight, size_t tokens,
                                         struct shunt_moe_plan **plan)
 {
-    return shunt_moe_plan_create_parts(moe, topk_idx, topk_weight, tokens, 1,
-                                       plan);
+    return shunt_moe_plan_create_with(moe, topk_idx, topk_weight, tokens, NULL,
+                                      plan);
+}
+
+void shunti_plan_release(struct shunti_plan *plan)
+{
+    for (int w = 0; w < plan->waves.count && plan->handle; w++) {
+        struct shunti_plan *wave = shunti_wave_of(plan, w);
+
+        shunti_moe_call_plan_ends(wave);
+        shunti_handle_revoke(wave->entry);
+        if (wave != plan)
+            wave->handle = NULL;
+    }
+    shunti_handle_revoke(plan->entry);
+    plan->handle = NULL;
 }
 
 void shunt_moe_plan_destroy(struct shunt_moe_plan *handle)
@@ -397,8 +618,7 @@ void shunt_moe_plan_destroy(struct shunt_moe_plan *handle)
     if (!plan)
         return;
     shunti_comm_enter(plan->moe->comm);
-    shunti_moe_call_plan_ends(plan);
-    shunti_handle_revoke(plan->at.entry);
-    plan->handle = NULL;
+    if (!plan->whole)
+        shunti_plan_release(plan);
     shunti_comm_leave(plan->moe->comm);
 }

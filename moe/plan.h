@@ -19,6 +19,7 @@
 #include "moe/parts.h"
 #include "moe/placement.h"
 #include "moe/split.h"
+#include "moe/waves.h"
 #include "src/request.h"
 #include "src/window.h"
 
@@ -78,6 +79,9 @@ struct shunt_moe {
     size_t *base;      /* (experts of the placement) first row of ours for each;
                           behind it */
     struct shunti_split split;
+    size_t pages_most; /* bytes of pages of all places: pages.h */
+    size_t
+        expert_most; /* assignments that a rank has for one expert, at most */
     struct shunti_degrees degrees;
     size_t users;   /* unfinished requests */
     bool destroyed; /* freed when the last of them is over */
@@ -95,17 +99,29 @@ struct shunti_place {
     size_t buffer_stride;         /* bytes */
     uint64_t borrowed[SHUNTI_BUFFERS]; /* parts of each scratch that requests
                                           use (shunti_cut_bits()) */
-    struct shunti_landings *landings;  /* in the memory of a device: landing.h;
+    const struct shunti_plan *borrower[SHUNTI_BUFFERS]; /* which plan's: waves
+                                                           share a place */
+    struct shunti_landings *landings; /* in the memory of a device: landing.h;
                                           NULL: none was used */
     struct shunti_rail_window {
         struct shunti_window *window;
         size_t bytes;       /* of it, on all ranks */
+        size_t used;        /* of them, by the plan, or its waves so far */
+        size_t touched;     /* of them, that may have pages: pages.h */
     } rail[SHUNTI_TOWARDS]; /* rails.h; of the direction that it is made for */
+    size_t touched[2 * SHUNTI_BUFFERS]; /* bytes of each buffer, and of the
+                                           scratch for it, that may have pages */
+    unsigned idle;  /* plans that were made since it had one */
+    uint32_t *wave; /* (nwaves) entries of handles of waves */
+    size_t nwaves, wave_max;
 };
 
 struct shunti_plan {
     struct shunt_moe *moe;
-    struct shunti_place at;
+    struct shunti_place place; /* of moe->plans: taken and left with the slot */
+    struct shunti_place *at; /* whose windows it uses: its own, or those of the
+                                  plan that it is a wave of */
+    uint32_t entry;          /* of handles */
     const struct shunt_moe_plan *handle; /* NULL: released, or never made */
     uint64_t serial; /* among the moe's plans; the same on every rank */
     struct shunti_placement *placement; /* held until the next plan here */
@@ -121,6 +137,8 @@ struct shunti_plan {
                                      config.pad_to_capacity */
     size_t local_max;   /* experts that count.. have room for */
     size_t *rank_total; /* (nranks) rows of each rank's buffers */
+    size_t *rank_rows;  /* (nranks) the same without padding and gaps; known if
+                           max_rows is given */
     size_t total, kept, dropped;
     size_t network_rows_plain; /* struct shunt_moe_rows */
     size_t rows_lent;          /* of total, how many are others' */
@@ -132,6 +150,14 @@ struct shunti_plan {
     struct shunti_parts parts;
     struct shunti_degree_of degree;
     struct shunti_direction direction[SHUNTI_TOWARDS];
+
+    double capacity; /* the factor */
+    size_t max_rows; /* 0: any number */
+    struct shunti_waves waves;
+    struct shunti_plan *whole; /* of a wave: what it is one of; else NULL */
+    int wave;                  /* its number */
+    size_t first_token;        /* of its tokens, in the whole */
+    size_t left;               /* tokens of this rank behind it */
 };
 
 /* The object that serves it. */
@@ -176,8 +202,9 @@ struct shunt_moe *shunti_moe_called(struct shunt_moe *handle,
 static inline unsigned char *shunti_plan_buffer(const struct shunti_plan *plan,
                                                 enum shunt_moe_buffer which)
 {
-    return plan->at.window && plan->at.window->addr
-               ? plan->at.window->addr + (size_t)which * plan->at.buffer_stride
+    return plan->at->window && plan->at->window->addr
+               ? plan->at->window->addr +
+                     (size_t)which * plan->at->buffer_stride
                : NULL;
 }
 
@@ -191,7 +218,11 @@ static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,
 {
     unsigned char *buffer = shunti_plan_buffer(plan, which);
 
-    return buffer ? buffer + SHUNTI_BUFFERS * plan->at.buffer_stride : NULL;
+    return buffer ? buffer + SHUNTI_BUFFERS * plan->at->buffer_stride : NULL;
 }
+
+/* A plan's handle becomes invalid, with those of its waves. The communicator is
+ * ours. */
+void shunti_plan_release(struct shunti_plan *plan);
 
 #endif

@@ -4,8 +4,11 @@
 
 #include <string.h>
 
+#include <shunt/moe_waves.h>
+
 #include "kernels/fp8.h"
 #include "moe/life.h"
+#include "moe/pages.h"
 #include "moe/shares.h"
 #include "moe/split.h"
 
@@ -117,7 +120,14 @@ static void fill_rows(const struct shunti_plan *plan,
         .parts = plan->parts.count,
         .range = shunti_split_ranges_here(plan),
         .leaf_rows = moe->config.leaf_rows,
+        .first_token = plan->first_token,
+        .waves = plan->waves.count,
+        .wave = plan->wave,
     };
+    for (int w = 0; plan->waves.cut && w < plan->waves.count; w++)
+        rows->network_combine_bytes +=
+            shunti_plan_direction(shunti_wave_of(plan, w), SHUNTI_HOME)
+                ->network.combine_bytes;
 }
 
 void shunt_moe_plan_rows(const struct shunt_moe_plan *handle,
@@ -138,8 +148,21 @@ void *shunt_moe_buffer(const struct shunt_moe_plan *handle,
 {
     const struct shunti_plan *plan = shunti_plan_of(handle);
 
-    return plan && (int)which >= SHUNT_MOE_ROWS && which <= SHUNT_MOE_DROWS &&
-                   plan->total
-               ? shunti_plan_buffer(plan, which)
-               : NULL;
+    if (!plan || (int)which < SHUNT_MOE_ROWS || which > SHUNT_MOE_DROWS ||
+        !plan->total)
+        return NULL;
+    for (int w = 0; w < plan->waves.count; w++)
+        shunti_pages_use(shunti_wave_of(plan, w), which);
+    return shunti_plan_buffer(plan, which);
+}
+
+struct shunt_moe_plan *shunt_moe_plan_wave(struct shunt_moe_plan *handle,
+                                           int wave)
+{
+    struct shunti_plan *plan = shunti_plan_of(handle);
+
+    if (!plan || wave < 0 || wave >= plan->waves.count)
+        return NULL;
+    return (struct shunt_moe_plan *)(uintptr_t)shunti_wave_of(plan, wave)
+        ->handle;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows home; see pull.h. */
 #include "moe/pull.h"
+#include "moe/pages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -358,6 +359,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
                 call, plan, SHUNT_ERR_BUSY,
                 "another request of this plan is under way whose rows are no "
                 "window either: wait for it, or use shunt_moe_buffer()");
+        shunti_pages_use_scratch(plan, what->staging);
         shunti_parts_copy(plan, what->cut, staging, what->src);
         (void)shunti_spot_of(comm, staging, bytes, &begin.meeting.rows);
     }

@@ -5,6 +5,7 @@
 
 #include "moe/device_rows.h"
 #include "moe/life.h"
+#include "moe/pages.h"
 #include "moe/plan_rows.h"
 #include "moe/push_state.h"
 #include "moe/rails_rows.h"
@@ -55,6 +56,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
                 "window to write to: wait for it, or use shunt_moe_buffer()");
         push->borrowed |= which;
         push->land = shunti_plan_scratch(plan, push->what.landing);
+        shunti_pages_use_scratch(plan, push->what.landing);
         (void)shunti_spot_of(comm, push->land, bytes, &push->meeting.rows);
     }
     push->meeting.out.window = SHUNTI_UNWANTED;
@@ -70,6 +72,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
                 "another request of this plan is under way whose `out` is no "
                 "window either: wait for it, or use shunt_moe_buffer()");
         push->borrowed |= which;
+        shunti_pages_use_scratch(plan, SHUNT_MOE_OUT);
         shunti_parts_copy(plan, push->what.cut, staging, push->what.out);
         (void)shunti_spot_of(comm, staging, bytes, &push->meeting.out);
     }

@@ -20,7 +20,7 @@ size_t shunti_rail_signal_at(const struct shunt_moe *moe,
 
 unsigned char *shunti_rail_memory(const struct shunti_rails *rails, size_t at)
 {
-    return rails->window->addr + at;
+    return rails->rail->window->addr + rails->base + at;
 }
 
 size_t shunti_sum_bytes(const struct shunt_moe *moe)
@@ -106,17 +106,18 @@ bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
                      enum shunti_rail_signal which, int part, int index,
                      uint64_t call, uint32_t rows)
 {
-    const struct shunti_window *window = rails->window;
+    const struct shunti_window *window = rails->rail->window;
     struct shunt_comm *comm = rails->moe->comm;
     struct shunti_peer *p = &comm->peers[peer];
     struct shunt_transport_put put = {
-        .local = window->addr + staging,
+        .local = shunti_rail_memory(rails, staging),
         .reg = window->reg[p->context - comm->contexts.all],
         .remote = window->peers[peer].remote,
-        .offset = landing,
+        .offset = rails->base + landing,
         .bytes = bytes,
         .signal = window->peers[peer].remote,
-        .signal_offset = shunti_rail_signal_at(rails->moe, which, part, index),
+        .signal_offset =
+            rails->base + shunti_rail_signal_at(rails->moe, which, part, index),
         .signal_value = signal_of(call, rows),
         /* Products are few, and the source of the rows waits for them. */
         .channel = which == SHUNTI_RAIL_DOTS ? 1 : SHUNT_TRANSPORT_BULK,

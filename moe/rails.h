@@ -81,8 +81,9 @@ struct shunti_rail_turn {
 /* What a direction of the route TWO_LEVEL keeps: its `state`. */
 struct shunti_rails {
     const struct shunt_moe *moe;
-    const struct shunti_window *window; /* of the plan's place */
-    struct shunti_rail_to *to;          /* (nodes) */
+    const struct shunti_rail_window *rail; /* of the plan's place */
+    size_t base; /* of this plan's part of it: waves have one each */
+    struct shunti_rail_to *to; /* (nodes) */
     struct shunti_rail_from *from;
     int nfrom;
     struct shunti_rail_map map; /* of the traffic */
@@ -161,7 +162,7 @@ bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
                      enum shunti_rail_signal which, int part, int index,
                      uint64_t call, uint32_t rows);
 
-/* Our rail window at an offset. */
+/* Our part of the rail window at an offset. */
 unsigned char *shunti_rail_memory(const struct shunti_rails *rails, size_t at);
 
 /* Do we send rows to `rank` as a relay? */

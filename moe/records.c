@@ -23,7 +23,10 @@ struct record {
     uint64_t plans; /* before this one, as far as this rank knows */
     int64_t status;
     uint64_t tokens;
-    uint64_t padded;     /* rows that each expert takes of ours, if padded */
+    uint64_t most;     /* assignments to one expert, before any is dropped */
+    uint64_t left;     /* tokens behind this wave */
+    uint64_t max_rows; /* these two must agree */
+    double capacity;
     uint32_t everywhere; /* each token has an expert on every other node */
     uint32_t parts;      /* that the rank plans in; 0: the best */
     uint64_t free[SHUNTI_PLANS_MAX / 64]; /* places, bit by bit */
@@ -91,7 +94,25 @@ size_t shunti_records_tokens(const struct shunt_moe *moe, int rank)
 
 size_t shunti_records_padded(const struct shunt_moe *moe, int rank)
 {
-    return (size_t)record_of(moe, rank)->padded;
+    const struct shunt_moe_config *c = &moe->config;
+    const struct record *r = record_of(moe, rank);
+    size_t capacity;
+
+    if (!c->pad_to_capacity)
+        return 0;
+    capacity =
+        shunti_capacity(r->capacity, (size_t)r->tokens, c->topk, c->experts);
+    /* The smallest that drops nothing, or less. */
+    return r->capacity > 0 || capacity < moe->expert_most ? capacity
+                                                          : moe->expert_most;
+}
+
+bool shunti_records_left(const struct shunt_moe *moe)
+{
+    for (int r = 0; r < moe->nranks; r++)
+        if (record_of(moe, r)->left)
+            return true;
+    return false;
 }
 
 bool shunti_records_everywhere(const struct shunt_moe *moe)
@@ -137,7 +158,7 @@ static bool find_free(const struct shunt_moe *moe, uint64_t *bits)
 
     memset(bits, 0, SHUNTI_PLANS_MAX / 8);
     for (int i = 0; i < moe->config.plans_in_flight; i++)
-        if (!moe->plans[i].handle && !moe->plans[i].at.users) {
+        if (!moe->plans[i].handle && !moe->plans[i].place.users) {
             bits[i / 64] |= (uint64_t)1 << i % 64;
             any = true;
         }
@@ -224,6 +245,7 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
     const struct shunt_moe_config *c = &moe->config;
     struct shunti_plan *plan = moe->spare;
     size_t capacity, assigned;
+    const uint32_t *count;
     struct record *mine = record_of(moe, moe->rank);
     enum shunt_status st =
         read_routing(moe, expert, tokens, &assigned, why, len);
@@ -232,21 +254,27 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
     if (st)
         return st;
     shunti_comm_enter(moe->comm);
-    shunti_lists_settle(moe);
+    if (!plan->whole)
+        shunti_lists_settle(moe);
     any = find_free(moe, mine->free);
     shunti_comm_leave(moe->comm);
-    if (!any) {
+    if (!any && !plan->whole) {
         snprintf(why, len,
                  "%d plans are in flight (plans_in_flight): destroy one",
                  c->plans_in_flight);
         return SHUNT_ERR_BUSY;
     }
-    capacity = shunti_capacity(c->capacity_factor, tokens, c->topk, c->experts);
-    if (c->pad_to_capacity && capacity > SHUNTI_ROWS_MAX) {
+    mine->most = 0;
+    count = counts_of(moe, moe->rank);
+    for (int e = 0; e < moe->placement->experts; e++)
+        mine->most = count[e] > mine->most ? count[e] : mine->most;
+    capacity = shunti_capacity(plan->capacity, tokens, c->topk, c->experts);
+    if (c->pad_to_capacity && plan->capacity > 0 &&
+        capacity > SHUNTI_ROWS_MAX) {
         snprintf(why, len,
                  "capacity_factor %g pads each expert to more than %u rows of "
                  "%zu tokens",
-                 c->capacity_factor, (unsigned)SHUNTI_ROWS_MAX, tokens);
+                 plan->capacity, (unsigned)SHUNTI_ROWS_MAX, tokens);
         return SHUNT_ERR_INVALID;
     }
     plan->kept = assigned;
@@ -257,7 +285,7 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
     plan->dropped = assigned - plan->kept;
     mine->parts = (uint32_t)plan->parts.count;
     mine->tokens = tokens;
-    mine->padded = c->pad_to_capacity ? capacity : 0;
+    mine->left = plan->left;
     mine->everywhere = all_go_everywhere(moe, tokens);
     return SHUNT_OK;
 }
@@ -267,7 +295,7 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
 /* Do the counts of a record agree with each other? All that follows relies on
  * them. */
 static bool are_counts_possible(const struct shunt_moe *moe,
-                                const struct record *r)
+                                const struct record *r, size_t padded)
 {
     const struct shunt_moe_config *c = &moe->config;
     const size_t experts = (size_t)moe->placement->experts;
@@ -276,7 +304,8 @@ static bool are_counts_possible(const struct shunt_moe *moe,
     const uint32_t *distinct = r->count + experts;
     const size_t kept = shunti_counts_sum(r->count, experts);
 
-    if (r->padded && shunti_counts_exceed(r->count, experts, r->padded))
+    if (shunti_counts_exceed(r->count, experts, r->most) ||
+        (padded && shunti_counts_exceed(r->count, experts, padded)))
         return false;
     if (shunti_counts_exceed(distinct, groups, r->tokens))
         return false;
@@ -287,18 +316,15 @@ static bool are_counts_possible(const struct shunt_moe *moe,
 }
 
 /* Columns are looked at by the ranks that get them. */
-static bool is_possible(const struct shunt_moe *moe, const struct record *r)
+static bool is_possible(const struct shunt_moe *moe, int rank)
 {
     const struct shunt_moe_config *c = &moe->config;
-    size_t padded = 0;
+    const struct record *r = record_of(moe, rank);
 
-    if (r->tokens > c->max_tokens)
-        return false;
-    if (c->pad_to_capacity)
-        padded =
-            shunti_capacity(c->capacity_factor, r->tokens, c->topk, c->experts);
-    return r->padded == padded &&
-           (!shunti_records_have_counts(moe) || are_counts_possible(moe, r));
+    return r->tokens <= c->max_tokens &&
+           r->most <= r->tokens * (size_t)c->topk &&
+           (!shunti_records_have_counts(moe) ||
+            are_counts_possible(moe, r, shunti_records_padded(moe, rank)));
 }
 
 /* As many as there are, or AUTO. */
@@ -344,12 +370,28 @@ static enum shunt_status compare(struct shunt_moe *moe,
                                "this rank in %s",
                                r, name_parts(theirs->parts, theirs_are),
                                name_parts(mine->parts, ours_are));
-        if (!is_possible(moe, theirs))
+        if (memcmp(&theirs->capacity, &mine->capacity, sizeof(double)))
+            return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
+                               "moe_plan_create: rank %d has capacity_factor "
+                               "%g, this rank %g",
+                               r, theirs->capacity, mine->capacity);
+        if (theirs->max_rows != mine->max_rows)
+            return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
+                               "moe_plan_create: rank %d has max_rows %zu, "
+                               "this rank %zu (0: any number)",
+                               r, (size_t)theirs->max_rows,
+                               (size_t)mine->max_rows);
+    }
+    moe->expert_most = 0;
+    for (int r = 0; r < moe->nranks; r++)
+        if (record_of(moe, r)->most > moe->expert_most)
+            moe->expert_most = (size_t)record_of(moe, r)->most;
+    for (int r = 0; r < moe->nranks; r++)
+        if (!is_possible(moe, r))
             return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
                                "moe_plan_create: the counts of rank %d "
                                "contradict each other",
                                r);
-    }
     return SHUNT_OK;
 }
 
@@ -372,6 +414,8 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
     mine->exchange = moe->serial;
     mine->placed = moe->placed;
     mine->plans = moe->plans_made;
+    mine->capacity = moe->spare->capacity;
+    mine->max_rows = moe->spare->max_rows;
     mine->status = status;
     memset(mine->why, 0, sizeof(mine->why));
     if (status)

@@ -58,6 +58,8 @@ size_t shunti_records_most_tokens(const struct shunt_moe *moe);
 /* A rank's tokens, and the rows that each expert takes of them, if padded. */
 size_t shunti_records_tokens(const struct shunt_moe *moe, int rank);
 size_t shunti_records_padded(const struct shunt_moe *moe, int rank);
+/* Has any rank tokens behind the wave that these are of? */
+bool shunti_records_left(const struct shunt_moe *moe);
 /* Has each token of every rank an expert on each node? Only if a route counts by
  * node. */
 bool shunti_records_everywhere(const struct shunt_moe *moe);

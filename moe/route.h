@@ -56,8 +56,10 @@ struct shunti_route {
     /* What the calls that it serves need beside the plan's layout: windows,
      * lists, direction->state. Collective, after hear(). NULL: nothing. */
     enum shunt_status (*plan)(struct shunti_direction *direction);
-    /* Free direction->state. NULL if there never is any. */
+    /* Free direction->state; how many bytes its lists have. NULL if there never is
+     * any. */
     void (*finish)(void *state);
+    size_t (*bytes)(const void *state);
 
     /* Rows to the experts: dispatch, and the gradient of combine. */
     enum shunt_status (*dispatch)(const struct shunti_moe_call *call,

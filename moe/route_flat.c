@@ -661,6 +661,7 @@ const struct shunti_route shunti_route_flat = {
     .traffic = traffic,
     .plan = shunti_packs_plan,
     .finish = shunti_packs_finish,
+    .bytes = shunti_packs_bytes,
     .dispatch = dispatch,
     .combine = combine,
     .refuse = refuse,

@@ -119,6 +119,14 @@ static void finish(void *state)
     free(rails);
 }
 
+static size_t bytes(const void *state)
+{
+    const struct shunti_rails *rails = state;
+
+    return rails->memory_max * sizeof(*rails->memory) + rails->received_max +
+           rails->bounds_max * sizeof(*rails->bounds);
+}
+
 static struct shunti_rails *rails_new(const struct shunt_moe *moe)
 {
     const size_t nodes = (size_t)moe->nodes, ranks = (size_t)moe->nranks;
@@ -155,7 +163,7 @@ static enum shunt_status fit_window(struct shunti_rail_window *rail,
 
     if (most <= rail->bytes)
         return SHUNT_OK;
-    rail->bytes = 0;
+    rail->bytes = rail->touched = 0;
     most += most / 4;
     st = shunti_plan_window(comm, most, "window for rows between nodes",
                             &rail->window);
@@ -550,14 +558,16 @@ static enum shunt_status plan(struct shunti_direction *direction)
     struct shunt_moe *moe = direction->plan->moe;
     const bool out = direction->serves[SHUNTI_TO_EXPERTS];
     struct shunti_rail_window *rail =
-        &direction->plan->at.rail[out ? SHUNTI_TO_EXPERTS : SHUNTI_HOME];
+        &direction->plan->at->rail[out ? SHUNTI_TO_EXPERTS : SHUNTI_HOME];
     struct shunti_rails *rails = direction->state;
     enum shunt_status st;
 
-    st = fit_window(rail, moe->comm, rails->window_most);
+    rails->rail = rail;
+    rails->base = rail->used;
+    rail->used += (rails->window_most + 4095) / 4096 * 4096;
+    st = fit_window(rail, moe->comm, rail->used);
     if (st)
         return st;
-    rails->window = rail->window;
     return place(rails) ? exchange_lists(direction)
                         : shunti_lists_no_memory(moe);
 }
@@ -590,6 +600,7 @@ const struct shunti_route shunti_route_two_level = {
     .hear = hear,
     .plan = plan,
     .finish = finish,
+    .bytes = bytes,
     .dispatch = dispatch,
     .combine = combine,
     .refuse = shunti_moe_call_refuse_one,

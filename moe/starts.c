@@ -80,6 +80,8 @@ static void find_from_records(struct shunti_plan *plan)
 
     for (int s = 0; s < moe->nranks; s++)
         rows[s] = shunti_record(moe, s).expert;
+    if (plan->max_rows)
+        shunti_layout_rows(moe->placement, rows, plan->rank_rows);
     shunti_layout_bases(moe->placement, &counts, moe->config.row_align,
                         moe->rank, plan->rank_total, moe->base, moe->copy_rows);
     for (int d = 0; d < SHUNTI_TOWARDS; d++) {
@@ -185,10 +187,12 @@ static bool read_start(struct shunti_plan *plan, int r,
         at += direction->route->told;
     }
     first = (const uint32_t *)(const void *)at;
+    plan->rank_rows[r] = 0;
     for (size_t i = 0; i < local_of(moe, r); i++) {
         const size_t e = (size_t)expert[i];
 
         shunti_loads_add(plan, expert[i], first[local_of(moe, r) + i]);
+        plan->rank_rows[r] += first[local_of(moe, r) + i];
         if (shunti_placement_target(p, moe->rank, expert[i]) != r)
             continue;
         moe->base[e] = first[i];

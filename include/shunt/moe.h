@@ -5,7 +5,8 @@
  *
  * A `struct shunt_moe` is an exchange: it owns what is expensive to set up. A
  * `struct shunt_moe_plan` is made once per routing, and serves dispatch,
- * combine and both backward passes any number of times. Layouts, counts and
+ * combine and both backward passes any number of times (moe_waves.h: with options of
+ * its own, and in bounded memory). Layouts, counts and
  * sums are a pure function of the routing: they have the same bits in every run
  * and over every transport.
  *
@@ -231,11 +232,18 @@ struct shunt_moe_config {
                                 expert) keep ceil(c * tokens * topk / experts),
                                 of the source's tokens in this plan, computed in
                                 double from left to right. The weights of what
-                                is kept stay as they are */
+                                is kept stay as they are. c < 0: as -c, but only
+                                as a cap (pad_to_capacity). A plan may have
+                                another one (moe_waves.h) */
     enum shunt_moe_drop drop; /* what goes when capacity is exceeded */
     int pad_to_capacity;      /* 1: each (source rank, expert) takes its full
                                 capacity in rows (even shapes): the source's,
-                                then zeros, then the next source's. With
+                                then zeros, then the next source's. If
+                                capacity_factor is 0 the capacity is the smallest
+                                that drops nothing on any rank: the most that a
+                                source has for an expert; if it is less than 0,
+                                that or the source's cap, whichever is less
+                                (Tutel, 2206.03382). With
                                 replicas on the copy that the source uses, and
                                 no row on others */
     int tree_ranks;           /* combine adds in the order that a run on
@@ -419,6 +427,9 @@ struct shunt_moe_rows {
                                    are SHUNT_MOE_SCATTERED if there are copies
                                    without shares: those take rows by source */
     size_t leaf_rows;                    /* rows of a leaf */
+    int waves; /* that the plan is in (moe_waves.h), or 1; of a wave 1 */
+    int wave;  /* which wave it is; else 0 */
+    size_t first_token; /* of a wave: the first of its tokens; else 0 */
 };
 
 /** A copy's rows are no range of the global order. */

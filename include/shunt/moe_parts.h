@@ -109,7 +109,8 @@ shunt_moe_plan_create_parts(struct shunt_moe *moe, const int32_t *topk_idx,
  * Local, once for each plan. Every rank tells the times of the same plans
  * between the same two plans of the exchange; others, and of more than four the
  * earlier ones, do not count. Nothing happens with a plan of a given number of
- * parts. shunt_moe_set_placement() forgets all times.
+ * parts. Times stay when the placement changes (shunt_moe_set_placement()): whoever
+ * places experts anew for each batch would never have any.
  *
  * Errors: SHUNT_ERR_INVALID, a bad plan or number, or the plan's time is told.
  */

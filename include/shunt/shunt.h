@@ -16,6 +16,7 @@
 #include <shunt/moe_experts.h>
 #include <shunt/moe_gradients.h>
 #include <shunt/moe_parts.h>
+#include <shunt/moe_waves.h>
 #include <shunt/request.h>
 #include <shunt/status.h>
 #include <shunt/trace.h>

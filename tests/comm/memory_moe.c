@@ -183,6 +183,41 @@ enum shunt_status memory_moe_parts(struct memory_moe *m)
     return st;
 }
 
+/* A plan in waves, and dispatch and combine with each of them. */
+enum shunt_status memory_moe_waves(struct memory_moe *m)
+{
+    struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
+    struct shunt_moe_plan *plan, *wave;
+    size_t rows = 0;
+    enum shunt_status st;
+
+    options.max_rows = TOPK * TOKENS * 2 / 3;
+    st = shunt_moe_plan_create_with(m->moe, m->expert, m->weight, TOKENS,
+                                    &options, &plan);
+    if (st)
+        return st;
+    for (int w = 0; (wave = shunt_moe_plan_wave(plan, w)) && !st; w++) {
+        struct shunt_moe_rows in;
+
+        shunt_moe_plan_rows(wave, &in, sizeof(in));
+        m->right = m->right && in.total <= options.max_rows;
+        rows += in.total;
+        st = shunt_moe_dispatch(wave, m->x + in.first_token * HIDDEN, m->in,
+                                in.total);
+        for (int e = 0; e < in.local_experts && !st; e++)
+            for (size_t i = in.offset[e] * HIDDEN;
+                 i < in.offset[e + 1] * HIDDEN; i++)
+                m->in[i] = result_of(in.expert[e]);
+        if (!st)
+            st = shunt_moe_combine(wave, m->in, NULL,
+                                   m->y + in.first_token * HIDDEN);
+    }
+    m->right =
+        m->right && (st || (rows == m->rows.total && sums_are_right(m, true)));
+    shunt_moe_plan_destroy(plan);
+    return st;
+}
+
 enum shunt_status memory_moe_dispatch(struct memory_moe *m)
 {
     enum shunt_status st =

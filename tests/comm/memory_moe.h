@@ -38,6 +38,7 @@ void memory_moe_end(struct memory_moe *m);
 enum shunt_status memory_moe_create(struct memory_moe *m);
 enum shunt_status memory_moe_plan(struct memory_moe *m);
 enum shunt_status memory_moe_parts(struct memory_moe *m);
+enum shunt_status memory_moe_waves(struct memory_moe *m);
 enum shunt_status memory_moe_dispatch(struct memory_moe *m);
 enum shunt_status memory_moe_refresh(struct memory_moe *m);
 enum shunt_status memory_moe_reduce(struct memory_moe *m);

@@ -159,6 +159,7 @@ static void run_moe(const char *plan_step, int ranks, const char *env1,
 
     run_victim("moe_plan", "1", plan_step, ranks, env1, env2, env3);
     run_victim("moe_parts", "0", "5", ranks, env1, env2, env3);
+    run_victim("moe_waves", "1", "5", ranks, env1, env2, env3);
     for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
         run_victim(calls[i], i % 2 ? "0" : "1", "1", ranks, env1, env2, env3);
 }

@@ -47,6 +47,15 @@ int parts_overlap(const struct rank *self);
 int parts_called_badly(const struct rank *self);
 int parts_find_their_number(const struct rank *self);
 
+/* cases_waves.c */
+int capacities_of_plans(const struct rank *self);
+int waves_are_plans(const struct rank *self);
+int waves_have_the_same_bits(const struct rank *self);
+int waves_called_badly(const struct rank *self);
+int loss_in_a_wave(const struct rank *self);
+int memory_of_bursts(const struct rank *self);
+int memory_of_waves(const struct rank *self);
+
 /* cases_texts.c */
 int texts_name_calls(const struct rank *self);
 int texts_name_plans(const struct rank *self);

@@ -195,30 +195,44 @@ static int settle_lists(struct run *run)
     return 0;
 }
 
-int run_begin_parts(struct run *run, const struct rank *self,
-                    struct shunt_moe *moe, const struct world *w,
-                    enum memory memory, int parts)
+int run_plan(const struct rank *self, struct shunt_moe *moe,
+             const struct world *w, int parts, size_t max_rows,
+             struct shunt_moe_plan **plan)
 {
+    struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
     size_t tokens = w->tokens[self->rank] * (size_t)w->config.topk;
     int32_t *expert = filled(tokens * 4);
     float *weight = filled(tokens * 4);
 
-    memset(run, 0, sizeof(*run));
-    run->self = self;
-    run->world = w;
-    run->moe = moe;
-    run->memory = memory;
-    run->bytes = w->config.hidden * shunt_dtype_size(w->config.dtype);
+    options.parts = parts;
+    options.max_rows = max_rows;
+    options.capacity_factor = w->by_plan ? &w->config.capacity_factor : NULL;
     memcpy(expert, w->expert[self->rank], tokens * 4);
     memcpy(weight, w->weight[self->rank], tokens * 4);
-    CHECK_OK(self->comm, shunt_moe_plan_create_parts(moe, expert, weight,
-                                                     w->tokens[self->rank],
-                                                     parts, &run->plan));
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create_with(moe, expert, weight,
+                                        w->tokens[self->rank], &options, plan));
     /* The routing lives in the plan (s06): */
     memset(expert, POISON, tokens * 4);
     memset(weight, POISON, tokens * 4);
     free(expert);
     free(weight);
+    return 0;
+}
+
+int run_begin_on(struct run *run, const struct rank *self,
+                 struct shunt_moe *moe, struct shunt_moe_plan *plan,
+                 const struct world *w, enum memory memory, int parts)
+{
+    size_t tokens = w->tokens[self->rank] * (size_t)w->config.topk;
+
+    memset(run, 0, sizeof(*run));
+    run->plan = plan;
+    run->self = self;
+    run->world = w;
+    run->moe = moe;
+    run->memory = memory;
+    run->bytes = w->config.hidden * shunt_dtype_size(w->config.dtype);
     shunt_moe_plan_rows(run->plan, &run->rows, sizeof(run->rows));
     CHECK_RUN(check_sizes(run));
     CHECK(run->rows.parts == parts, "%d parts, not %d", run->rows.parts, parts);
@@ -237,6 +251,16 @@ int run_begin_parts(struct run *run, const struct rank *self,
     run->bias = filled(run->rows.tokens * run->bytes);
     run->dweight = filled(tokens * sizeof(float));
     return settle_lists(run);
+}
+
+int run_begin_parts(struct run *run, const struct rank *self,
+                    struct shunt_moe *moe, const struct world *w,
+                    enum memory memory, int parts)
+{
+    struct shunt_moe_plan *plan;
+
+    CHECK_RUN(run_plan(self, moe, w, parts, 0, &plan));
+    return run_begin_on(run, self, moe, plan, w, memory, parts);
 }
 
 int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,

@@ -56,6 +56,14 @@ int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
 int run_begin_parts(struct run *run, const struct rank *self,
                     struct shunt_moe *moe, const struct world *world,
                     enum memory memory, int parts);
+/* The plan of this rank's part of `world`; and on a plan that is there, as a wave
+ * is. */
+int run_plan(const struct rank *self, struct shunt_moe *moe,
+             const struct world *world, int parts, size_t max_rows,
+             struct shunt_moe_plan **plan);
+int run_begin_on(struct run *run, const struct rank *self,
+                 struct shunt_moe *moe, struct shunt_moe_plan *plan,
+                 const struct world *world, enum memory memory, int parts);
 int run_end(struct run *run);
 
 /* The tokens' rows of `kind`; the experts' rows, whose padding stays poisoned:

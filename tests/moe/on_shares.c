@@ -3,8 +3,8 @@
 #include "tests/harness/together.h"
 
 static const char *const cases[] = {
-    "same_bits",          "batch", "refused", "mismatch", "gradients_refused",
-    "gradients_mismatch",
+    "same_bits",       "batch",    "refused",           "last_expert_alone",
+    "options_refused", "mismatch", "gradients_refused", "gradients_mismatch",
 };
 #define CASES_OF_ONE 2 /* the others have a rank 1 that is wrong */
 #define CASES (sizeof(cases) / sizeof(cases[0]))

@@ -1383,9 +1383,8 @@ static int bad_arguments(const struct rank *self)
     REFUSED(max_tokens, SIZE_MAX / 2);
     REFUSED(wire, (enum shunt_moe_wire)9);
     REFUSED(drop, (enum shunt_moe_drop)9);
-    REFUSED(capacity_factor, -1);
+    REFUSED(capacity_factor, (double)INFINITY);
     REFUSED(capacity_factor, (double)NAN);
-    REFUSED(pad_to_capacity, 1);
     REFUSED(plans_in_flight, 1);
     REFUSED(tree_ranks, 2 * self->size + 1 - (self->size == 1) * 4);
     REFUSED(nreplicas, 1);
@@ -1504,6 +1503,14 @@ static const struct rank_case cases[] = {
     {"parts_overlap", parts_overlap, .max_ranks = 0},
     {"parts_called_badly", parts_called_badly, .max_ranks = 0},
     {"parts_find_their_number", parts_find_their_number, .max_ranks = 0},
+    {"capacities_of_plans", capacities_of_plans, .max_ranks = 0},
+    {"waves_are_plans", waves_are_plans, .max_ranks = 0},
+    {"waves_have_the_same_bits", waves_have_the_same_bits, .max_ranks = 0},
+    {"waves_called_badly", waves_called_badly, .max_ranks = 0},
+    {"loss_in_a_wave", loss_in_a_wave, .min_ranks = 2, .breaks_comm = true,
+     .no_threads = true},
+    {"memory_of_bursts", memory_of_bursts, .max_ranks = 0},
+    {"memory_of_waves", memory_of_waves, .max_ranks = 0},
     {"texts_name_calls", texts_name_calls, .min_ranks = 2},
     {"texts_name_plans", texts_name_plans, .min_ranks = 2},
     {"texts_of_configurations", texts_of_configurations, .max_ranks = 0},

@@ -658,6 +658,61 @@ static int refused(const struct rank *self)
     return 0;
 }
 
+/* Copies are more than experts: the fullest one may be the last of them. */
+static int last_expert_alone(const struct rank *self)
+{
+    static const int32_t idx[] = {1, 1, 1};
+    const struct shunt_moe_config c = two_experts();
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows rows;
+    struct shunt_moe *moe;
+    int64_t loads[2];
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, NULL, 3, &plan));
+    CHECK_OK(self->comm, shunt_moe_loads(plan, loads));
+    CHECK(loads[0] == 0 && loads[1] == 3 * self->size, "%d and %d rows",
+          (int)loads[0], (int)loads[1]);
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
+    CHECK(self->rank < 2 || rows.total == 0, "%zu rows", rows.total);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* Rows of a plan are bounded by its own options only where no copies share them. */
+static int options_refused(const struct rank *self)
+{
+    static const int32_t idx[] = {0, 1, 0};
+    static const double factor = 1;
+    const struct shunt_moe_config c = two_experts();
+    struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int what = 0; what < 2; what++) {
+        options.max_rows = what ? 0 : 1;
+        options.capacity_factor = what ? &factor : NULL;
+        CHECK_STATUS(
+            self->comm,
+            shunt_moe_plan_create_with(moe, idx, NULL, 3, &options, &plan),
+            SHUNT_ERR_UNSUPPORTED);
+        CHECK(!plan && strstr(shunt_last_error(self->comm),
+                              "max_rows and capacity_factor of a plan are not "
+                              "for placements with shares"),
+              "%s", shunt_last_error(self->comm));
+    }
+    /* The exchange goes on, with shares and without. */
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, NULL, 3, &plan));
+    shunt_moe_plan_destroy(plan);
+    CHECK_OK(self->comm, shunt_moe_set_shares(moe, two_homes, NULL, 0, NULL));
+    options.max_rows = (size_t)self->size;
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create_with(moe, idx, NULL, 3, &options, &plan));
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
 /* Ranks that mean different things are told, and go on as before. */
 static int mismatch(const struct rank *self)
 {
@@ -811,6 +866,8 @@ static const struct rank_case cases[] = {
     {"same_bits", same_bits, .min_ranks = 1},
     {"batch", batch, .min_ranks = 1},
     {"refused", refused, .min_ranks = 2},
+    {"last_expert_alone", last_expert_alone, .min_ranks = 2},
+    {"options_refused", options_refused, .min_ranks = 2},
     {"mismatch", mismatch, .min_ranks = 2},
     {"gradients_refused", gradients_refused, .min_ranks = 2},
     {"gradients_mismatch", gradients_mismatch, .min_ranks = 2},

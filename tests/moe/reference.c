@@ -125,8 +125,33 @@ static size_t capacity(const struct world *w, int rank)
 
     if (c->capacity_factor == 0)
         return SIZE_MAX;
-    return (size_t)ceil(c->capacity_factor * (double)w->tokens[rank] * c->topk /
-                        c->experts);
+    return (size_t)ceil(fabs(c->capacity_factor) * (double)w->tokens[rank] *
+                        c->topk / c->experts);
+}
+
+/* The most that any rank has for one expert, before anything is dropped. */
+static size_t fullest(const struct world *w)
+{
+    size_t most = 0;
+
+    for (int r = 0; r < w->nranks; r++)
+        for (int e = 0; e < w->config.experts; e++) {
+            size_t have = 0;
+
+            for (size_t i = 0; i < w->tokens[r] * (size_t)w->config.topk; i++)
+                have += w->expert[r][i] == e;
+            most = have > most ? have : most;
+        }
+    return most;
+}
+
+/* What each expert takes of a rank, with pad_to_capacity. */
+static size_t padded(const struct world *w, int rank)
+{
+    const size_t own = capacity(w, rank);
+    const size_t all = w->config.capacity_factor > 0 ? SIZE_MAX : fullest(w);
+
+    return own < all ? own : all;
 }
 
 /* Repeatedly throw out the worst of an expert that has too many. */
@@ -272,7 +297,7 @@ static struct rows find_rows(const struct world *w, int rank)
     for (int r = 0; r < w->nranks; r++)
         most += (w->tokens[r] * (size_t)c->topk + 64) * 4;
     for (int r = 0; r < w->nranks && c->pad_to_capacity; r++)
-        most += capacity(w, r) * (size_t)c->experts;
+        most += padded(w, r) * (size_t)c->experts;
     most += (size_t)c->experts * align;
     rows.origin = must(calloc(most, sizeof(*rows.origin)));
     rows.offset = must(calloc((size_t)c->experts + 1, sizeof(size_t)));
@@ -284,7 +309,7 @@ static struct rows find_rows(const struct world *w, int rank)
         rows.expert[rows.local] = e;
         rows.offset[rows.local] = n;
         for (int s = 0; s < w->nranks; s++) {
-            size_t begin = n;
+            const size_t begin = n, end = c->pad_to_capacity ? padded(w, s) : 0;
 
             if (world_target(w, s, e) != rank)
                 continue;
@@ -292,7 +317,7 @@ static struct rows find_rows(const struct world *w, int rank)
                 for (int j = 0; j < c->topk; j++)
                     if (w->kept[s][t * (size_t)c->topk + (size_t)j] == e)
                         rows.origin[n++] = (struct origin){s, t, j, e};
-            while (c->pad_to_capacity && n < begin + capacity(w, s))
+            while (n < begin + end)
                 rows.origin[n++].source = -1;
         }
         rows.count[rows.local] = n - rows.offset[rows.local];

@@ -28,7 +28,8 @@ struct world {
     const int *node; /* (nranks) */
     enum values values;
     uint64_t seed;
-    bool rounds; /* other nodes' sums are rounded to the dtype on their way */
+    bool by_plan; /* the capacity_factor is given with each plan */
+    bool rounds;  /* other nodes' sums are rounded to the dtype on their way */
     size_t *tokens;    /* (nranks) */
     int32_t **expert;  /* [rank] (tokens, topk) as the caller gives it */
     float **weight;    /* [rank] (tokens, topk) */

@@ -8,12 +8,12 @@
 
 TestSuite(moe, .timeout = 120);
 
-static void kill_a_rank(const char *parts)
+static void kill_a_rank(const char *name, const char *env1, const char *env2)
 {
     struct harness *h =
         harness_start(&(struct harness_job){.program = "rank_moe",
-                                            .args = {"loss"},
-                                            .env = {parts},
+                                            .args = {name},
+                                            .env = {env1, env2},
                                             .ranks = 3,
                                             .timeout_s = 60});
     double killed;
@@ -33,8 +33,17 @@ static void kill_a_rank(const char *parts)
 
 Test(moe, a_rank_is_killed)
 {
-    kill_a_rank("SHUNT_TEST_PARTS=1");
-    kill_a_rank("SHUNT_TEST_PARTS=4");
+    kill_a_rank("loss", "SHUNT_TEST_PARTS=1", NULL);
+    kill_a_rank("loss", "SHUNT_TEST_PARTS=4", NULL);
+}
+
+/* While a plan is made of several, or one of them moves rows. */
+Test(moe, a_rank_is_killed_in_a_wave)
+{
+    kill_a_rank("loss_in_a_wave", NULL, NULL);
+    kill_a_rank("loss_in_a_wave", "SHUNT_MOE_MODE=flat", NULL);
+    kill_a_rank("loss_in_a_wave", "SHUNT_TEST_NODES=0,0,1",
+                "SHUNT_TRANSPORTS=shm,tcp");
 }
 
 /* While the state of experts travels. */

@@ -26,6 +26,7 @@ struct relay {
     struct shunti_direction *direction;
     struct shunti_rails rails;
     struct shunti_window window;
+    struct shunti_rail_window rail;
     struct shunti_rail_to to[2];
     struct shunti_rail_from from;
     struct shunti_rail_bound bound[3][2]; /* to each node; from */
@@ -61,7 +62,8 @@ static struct relay *relay_create(void)
     p->direction->lists.here = true;
     p->direction->state = &p->rails;
     p->rails.moe = &p->moe;
-    p->rails.window = &p->window;
+    p->rail.window = &p->window;
+    p->rails.rail = &p->rail;
     p->rails.to = p->to;
     p->rails.from = &p->from;
     p->rails.nfrom = 1;

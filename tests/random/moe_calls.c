@@ -104,7 +104,7 @@ static void draw_config(struct exchange *x, struct chance *c)
         f->combine_mode = draw_mode(x->group, c);
     draw_placement(x, c);
     if (one_in(c, 3)) {
-        f->capacity_factor = PICK(c, 50, 100, 125, 200) / 100.0;
+        f->capacity_factor = PICK(c, 50, 100, 125, 200, 0, -60, -300) / 100.0;
         f->drop =
             one_in(c, 2) ? SHUNT_MOE_DROP_WEIGHT : SHUNT_MOE_DROP_POSITION;
         f->pad_to_capacity = !f->nreplicas && one_in(c, 2);
@@ -179,12 +179,12 @@ static void draw_routing(struct plan *p, struct chance *c)
     }
 }
 
-static int rows_right(const struct plan *p)
+static int rows_right(const struct plan *p, const struct shunt_moe_plan *plan)
 {
     const struct group *g = p->exchange->group;
     const struct model *m = &p->model;
     struct shunt_moe_rows in;
-    shunt_moe_plan_rows(p->plan, &in, sizeof(in));
+    shunt_moe_plan_rows(plan, &in, sizeof(in));
     const int me = g->rank;
     size_t kept = 0, asked = 0;
 
@@ -231,9 +231,78 @@ void plan_forget(struct plan *p)
     *p = (struct plan){0};
 }
 
+/* Its own capacity, and how many rows there may be at once: at least what the
+ * header asks for. Neither where copies have shares. */
+static void draw_options(struct plan *p, struct chance *c,
+                         struct shunt_moe_plan_options *o)
+{
+    const struct shunt_moe_config *f = &p->exchange->config;
+    const size_t shares = (size_t)(p->exchange->group->size *
+                                   (f->pad_to_capacity ? f->experts : 1));
+    const size_t align = f->row_align ? f->row_align : 1;
+
+    *o = (struct shunt_moe_plan_options)SHUNT_MOE_PLAN_OPTIONS_INIT;
+    o->parts = p->parts;
+    p->config = *f;
+    if (f->share)
+        return;
+    if (one_in(c, 4)) {
+        p->config.capacity_factor = PICK(c, 0, 75, 150, -75, -500) / 100.0;
+        o->capacity_factor = &p->config.capacity_factor;
+    }
+    if (one_in(c, 2))
+        o->max_rows = shares * (size_t)f->topk +
+                      (size_t)f->experts * (align - 1) + (size_t)below(c, 60);
+}
+
+/* One wave of the plan stands for it from now on: what it has of each rank. */
+static int take_wave(struct plan *p, size_t max_rows)
+{
+    struct group *g = p->exchange->group;
+    const size_t k = (size_t)p->config.topk;
+    struct shunt_moe_rows in;
+    uint64_t mine[2], all[2 * MAX_RANKS];
+
+    shunt_moe_plan_rows(p->whole, &in, sizeof(in));
+    p->plan =
+        shunt_moe_plan_wave(p->whole, (int)(p->seed % (uint64_t)in.waves));
+    if (p->plan == p->whole) {
+        for (int r = 0; r < g->size; r++)
+            CHECK(!max_rows || p->model.total[r] <= max_rows,
+                  "%zu rows of rank %d, more than %zu", p->model.total[r], r,
+                  max_rows);
+        return 0;
+    }
+    shunt_moe_plan_rows(p->plan, &in, sizeof(in));
+    CHECK(in.total <= max_rows, "%zu rows of %zu", in.total, max_rows);
+    mine[0] = in.first_token;
+    mine[1] = in.tokens;
+    CHECK_OK(g->comm, shunt_allgather(g->comm, mine, all, 2, SHUNT_U64));
+    for (int r = 0; r < g->size; r++) {
+        const size_t from = (size_t)all[2 * r] * k;
+        const size_t n = (size_t)all[2 * r + 1] * k;
+
+        CHECK(from + n <= p->tokens[r] * k, "tokens of rank %d", r);
+        for (size_t a = 0; a < n; a++) {
+            p->idx[r][a] =
+                p->model.of[r][from + a].kept ? p->idx[r][from + a] : -1;
+            if (p->weight[r])
+                p->weight[r][a] = p->weight[r][from + a];
+        }
+    }
+    model_finish(&p->model);
+    for (int r = 0; r < g->size; r++)
+        p->tokens[r] = (size_t)all[2 * r + 1];
+    p->config.capacity_factor = 0; /* what exceeds it is gone */
+    model_init(&p->model, &p->config, g->size, g->node, p->tokens,
+               (const int32_t **)p->idx, (const float **)p->weight);
+    return rows_right(p, p->plan);
+}
+
 int make_plan(struct world *w, struct exchange *x, struct plan *p,
               uint64_t seed)
 {
+    struct shunt_moe_plan_options options;
     struct group *g = x->group;
     struct chance c = {seed};
     const int32_t *idx;
@@ -245,14 +314,15 @@ int make_plan(struct world *w, struct exchange *x, struct plan *p,
     draw_routing(p, &c);
     idx = p->idx[g->rank];
     weight = p->weight[g->rank];
+    draw_options(p, &c, &options);
     snprintf(w->doing, sizeof(w->doing), "plan_create");
-    CHECK_OK(g->comm, shunt_moe_plan_create_parts(x->moe, idx, weight,
-                                                  p->tokens[g->rank], p->parts,
-                                                  &p->plan));
-    model_init(&p->model, &x->config, g->size, g->node, p->tokens,
+    CHECK_OK(g->comm,
+             shunt_moe_plan_create_with(x->moe, idx, weight, p->tokens[g->rank],
+                                        &options, &p->whole));
+    model_init(&p->model, &p->config, g->size, g->node, p->tokens,
                (const int32_t **)p->idx, (const float **)p->weight);
-    CHECK_RUN(rows_right(p));
-    return 0;
+    CHECK_RUN(rows_right(p, p->whole));
+    return take_wave(p, options.max_rows);
 }
 
 /* --- the calls of a plan --- */

@@ -99,7 +99,7 @@ static int change_plans(struct world *w, struct sketch *s, struct chance *c)
         s->plan[g][x][p] = false;
         if (!group->comm)
             return 0;
-        shunt_moe_plan_destroy(exchange->plans[p].plan);
+        shunt_moe_plan_destroy(exchange->plans[p].whole);
         plan_forget(&exchange->plans[p]);
     } else {
         s->plan[g][x][p] = true;
@@ -244,7 +244,7 @@ static int end_groups(struct world *w)
             for (int p = 0; p < MAX_PLANS; p++) {
                 if (!e->plans[p].plan)
                     continue;
-                shunt_moe_plan_destroy(e->plans[p].plan);
+                shunt_moe_plan_destroy(e->plans[p].whole);
                 plan_forget(&e->plans[p]);
             }
             shunt_moe_destroy(e->moe);

@@ -58,8 +58,29 @@ static int copy_for(const struct model *m, int expert, int source)
 
 static size_t capacity_of(const struct model *m, int source)
 {
-    return (size_t)ceil(m->config->capacity_factor * (double)m->tokens[source] *
+    const double factor = m->config->capacity_factor;
+
+    if (factor == 0)
+        return SIZE_MAX;
+    return (size_t)ceil(fabs(factor) * (double)m->tokens[source] *
                         m->config->topk / m->config->experts);
+}
+
+/* "the smallest that drops nothing on any rank ... if it is less than 0, that or
+ * the source's cap, whichever is less" */
+static size_t padded_of(const struct model *m, int source)
+{
+    size_t least = 0, own = capacity_of(m, source);
+
+    for (int s = 0; s < m->nranks; s++)
+        for (int e = 0; e < m->config->experts; e++) {
+            size_t n = 0;
+
+            for (size_t a = 0; a < m->tokens[s] * (size_t)m->config->topk; a++)
+                n += m->idx[s][a] == e;
+            least = n > least ? n : least;
+        }
+    return m->config->capacity_factor > 0 || own < least ? own : least;
 }
 
 float model_weight(const struct model *m, int source, size_t token, int slot)
@@ -103,8 +124,7 @@ static void decide_kept(struct model *m, int source)
         s->expert = m->idx[source][a];
         if (s->expert < 0)
             continue;
-        s->kept = m->config->capacity_factor <= 0 ||
-                  ahead_of(m, source, a) < capacity_of(m, source);
+        s->kept = ahead_of(m, source, a) < capacity_of(m, source);
         s->rank = copy_for(m, s->expert, source);
     }
 }
@@ -200,7 +220,7 @@ static void lay_source(struct model *m, int rank, int expert, int source)
         laid++;
     }
     if (m->config->pad_to_capacity)
-        for (; laid < capacity_of(m, source); laid++)
+        for (const size_t all_of = padded_of(m, source); laid < all_of; laid++)
             push_row(m, rank, -1, 0, 0);
 }
 

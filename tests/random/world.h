@@ -82,7 +82,11 @@ struct op {
 };
 
 struct plan {
+    struct shunt_moe_plan
+        *whole; /* its only wave, or one of several, is plan */
     struct shunt_moe_plan *plan;
+    struct shunt_moe_config
+        config; /* the exchange's, with the plan's capacity */
     struct exchange *exchange;
     uint64_t seed;
     int parts;
