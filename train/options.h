@@ -12,7 +12,12 @@
 #include "train/optimizer.h"
 #include "train/places.h"
 
-enum { SETTING_ROOM = 40 };
+enum {
+    SETTING_ROOM = 40,
+    /* Each layer of each micro-batch has a plan, and an exchange has at most so
+     * many. */
+    MOST_ROUTINGS = 256,
+};
 
 enum balance_over {
     BALANCE_OVER_BATCH,
@@ -88,6 +93,10 @@ void options_free(struct options *o);
  * shares, nodes, micro_batches and tp_sums if they are 0. `nodes`: team_nodes().
  * 0, or -1 with train_error_text(). */
 int options_check(struct options *o, size_t ranks, size_t nodes);
+
+/* Did the user or a preset give this option, or a preset alone? */
+bool options_given(const struct options *o, const char *name);
+bool options_of_preset(const struct options *o, const char *name);
 
 /* All settings, in one order; `to` may be NULL. How many there are. */
 size_t options_settings(const struct options *o, struct setting *to);
