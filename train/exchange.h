@@ -19,6 +19,8 @@ struct exchange_config {
     int fp8;                /* dispatched rows travel as fp8 with scales */
     double capacity_factor; /* 0: dropless */
     int drop_by_weight;
+    size_t
+        max_rows; /* of a rank at once: a routing with more has waves; 0: any */
     int tree_ranks;    /* experts are summed as if on this many ranks, */
     int tree_nodes;    /* and these on this many nodes; 0: the real ones */
     size_t max_tokens; /* of one rank */
@@ -30,7 +32,7 @@ struct exchange_config {
 };
 
 /* The rows that this rank's experts get in one routing, expert-major: row i of
- * expert j is offset[j] + i. */
+ * expert j is offset[j] + i. Of a routing in several waves, those of one. */
 struct exchange_rows {
     size_t experts;        /* of this rank */
     const int32_t *expert; /* (experts) their ids, ascending */
@@ -43,6 +45,7 @@ struct exchange_rows {
     float *out;   /* experts' output, read by combine and combine_backward */
     float *dout;  /* gradient of out, written by combine_backward */
     float *drows; /* gradient of rows, read by dispatch_backward */
+    int waves;    /* of the routing, the same on all ranks; at most 1: one */
 };
 
 struct exchange;
@@ -59,6 +62,12 @@ struct exchange_ops {
     /* choice (tokens, K), weight (tokens, K): copied. */
     int (*plan)(struct exchange *x, size_t routing, const int32_t *choice,
                 const float *weight, size_t tokens, struct exchange_rows *rows);
+    /* The calls of a routing that has several waves are about this one of them from
+     * now on, the rows of its tokens; after plan, about the first. Arrays of tokens
+     * are those of the whole routing all the same. No call is under way, and what is
+     * in the rows of the wave before is lost. Not a collective. */
+    int (*wave)(struct exchange *x, size_t routing, int wave,
+                struct exchange_rows *rows);
     /* from (tokens, D) -> rows */
     int (*dispatch_start)(struct exchange *x, size_t routing,
                           const float *from);

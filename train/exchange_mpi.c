@@ -208,6 +208,7 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
         r->buffer[1],
         r->buffer[2],
         r->buffer[3],
+        1,
     };
     return 0;
 }

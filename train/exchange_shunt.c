@@ -19,15 +19,16 @@
 enum { BUFFERS = 4 }; /* rows, out, dout, drows: enum shunt_moe_buffer */
 
 struct routing {
-    struct shunt_moe_plan *plan;
-    struct shunt_request *request; /* of the call under way */
-    enum exchange_call call;       /* what it does */
+    struct shunt_moe_plan *plan, *wave; /* which the calls are about */
+    struct shunt_request *request;      /* of the call under way */
+    enum exchange_call call;            /* what it does */
     enum shunt_moe_buffer arrives; /* bf16: in this buffer, unless in `to` */
     float *to;                     /* of tokens; NULL: in a buffer of rows */
     uint16_t *tokens; /* bf16: (tokens, D), what tokens send or get */
     struct shunt_moe_rows rows;
     float *f32[BUFFERS]; /* bf16: the copies, with room for `room` rows */
     size_t room;
+    bool out_there; /* bf16: the library's buffer has what the experts wrote */
 };
 
 struct shunt_exchange {
@@ -35,7 +36,8 @@ struct shunt_exchange {
     struct team *team;
     struct shunt_moe **moe;
     size_t moes; /* the i-th routing is of the (i % moes)-th */
-    size_t D, routings;
+    size_t D, K, routings;
+    size_t max_rows;
     int bf16;
     bool overlap;
     struct routing *routing;
@@ -71,7 +73,7 @@ static float *memory(struct exchange *x, size_t floats)
 
 static void *buffer(const struct routing *r, int which)
 {
-    return shunt_moe_buffer(r->plan, (enum shunt_moe_buffer)which);
+    return shunt_moe_buffer(r->wave, (enum shunt_moe_buffer)which);
 }
 
 static int reserve(struct shunt_exchange *s, struct routing *r)
@@ -89,26 +91,17 @@ static int reserve(struct shunt_exchange *s, struct routing *r)
                    : train_error("out of memory for %zu rows", r->rows.total);
 }
 
-static int plan(struct exchange *x, size_t routing, const int32_t *choice,
-                const float *weight, size_t tokens, struct exchange_rows *rows)
+static int wave(struct exchange *x, size_t routing, int number,
+                struct exchange_rows *rows)
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
+    struct shunt_moe_rows whole;
 
-    if (s->hooks.planning &&
-        s->hooks.planning(s->hooks.arg, routing, choice, tokens))
-        return -1;
-    if (team_check(s->team,
-                   shunt_moe_plan_create(s->moe[routing % s->moes], choice,
-                                         weight, tokens, &r->plan),
-                   "planning the exchange"))
-        return -1;
-    if (s->hooks.planned && s->hooks.planned(s->hooks.arg, routing, r->plan))
-        return -1;
-    shunt_moe_plan_rows(r->plan, &r->rows, sizeof(r->rows));
-    s->base.traffic.rows += r->rows.network_rows;
-    s->base.traffic.plain += r->rows.network_rows_plain;
-    s->base.traffic.dropped += r->rows.dropped;
+    r->wave = shunt_moe_plan_wave(r->plan, number);
+    r->out_there = false;
+    shunt_moe_plan_rows(r->plan, &whole, sizeof(whole));
+    shunt_moe_plan_rows(r->wave, &r->rows, sizeof(r->rows));
     if (s->bf16 && reserve(s, r))
         return -1;
     float *at[BUFFERS];
@@ -124,8 +117,40 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
         at[SHUNT_MOE_OUT],
         at[SHUNT_MOE_DOUT],
         at[SHUNT_MOE_DROWS],
+        whole.waves,
     };
     return 0;
+}
+
+static int plan(struct exchange *x, size_t routing, const int32_t *choice,
+                const float *weight, size_t tokens, struct exchange_rows *rows)
+{
+    struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
+    struct shunt_exchange *s = self(x);
+    struct routing *r = &s->routing[routing];
+    struct shunt_moe_rows whole;
+
+    options.max_rows = s->max_rows;
+    if (s->hooks.planning &&
+        s->hooks.planning(s->hooks.arg, routing, choice, tokens))
+        return -1;
+    if (team_check(s->team,
+                   shunt_moe_plan_create_with(s->moe[routing % s->moes], choice,
+                                              weight, tokens, &options,
+                                              &r->plan),
+                   "planning the exchange"))
+        return -1;
+    if (s->hooks.planned && s->hooks.planned(s->hooks.arg, routing, r->plan))
+        return -1;
+    shunt_moe_plan_rows(r->plan, &whole, sizeof(whole));
+    s->base.traffic.dropped += whole.dropped;
+    return wave(x, routing, 0, rows);
+}
+
+/* Of an array of `width` numbers for each token: those of the wave's tokens. */
+static size_t first(const struct routing *r, size_t width)
+{
+    return r->rows.first_token * width;
 }
 
 /* The tokens' rows for the library: the same, or as bf16. */
@@ -133,8 +158,9 @@ static const void *tokens_out(struct shunt_exchange *s, const struct routing *r,
                               const float *rows)
 {
     if (!s->bf16)
-        return rows;
-    shunti_elementwise()->to_bf16(r->rows.tokens * s->D, rows, r->tokens);
+        return rows + first(r, s->D);
+    shunti_elementwise()->to_bf16(r->rows.tokens * s->D, rows + first(r, s->D),
+                                  r->tokens);
     return r->tokens;
 }
 
@@ -174,8 +200,10 @@ static int dispatch_start(struct exchange *x, size_t routing, const float *from)
     const void *tokens = tokens_out(s, r, from);
     const double began = clock_now();
 
+    s->base.traffic.rows += r->rows.network_rows;
+    s->base.traffic.plain += r->rows.network_rows_plain;
     return started(s, r, began,
-                   shunt_moe_dispatch_start(r->plan, tokens,
+                   shunt_moe_dispatch_start(r->wave, tokens,
                                             buffer(r, SHUNT_MOE_ROWS),
                                             r->rows.total, &r->request),
                    EXCHANGE_DISPATCH, SHUNT_MOE_ROWS, NULL);
@@ -185,15 +213,17 @@ static int combine_start(struct exchange *x, size_t routing, float *y)
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
+    float *to = y + first(r, s->D);
     double began;
 
     rows_out(s, r, SHUNT_MOE_OUT);
+    r->out_there = true;
     began = clock_now();
     return started(
         s, r, began,
-        shunt_moe_combine_start(r->plan, buffer(r, SHUNT_MOE_OUT), NULL,
-                                s->bf16 ? (void *)r->tokens : y, &r->request),
-        EXCHANGE_COMBINE, SHUNT_MOE_OUT, y);
+        shunt_moe_combine_start(r->wave, buffer(r, SHUNT_MOE_OUT), NULL,
+                                s->bf16 ? (void *)r->tokens : to, &r->request),
+        EXCHANGE_COMBINE, SHUNT_MOE_OUT, to);
 }
 
 static int combine_backward_start(struct exchange *x, size_t routing,
@@ -202,13 +232,17 @@ static int combine_backward_start(struct exchange *x, size_t routing,
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
     const void *tokens = tokens_out(s, r, dy);
-    const double began = clock_now();
+    double began;
 
+    /* There was no combine of a wave, or a plan, that was made again. */
+    if (!r->out_there)
+        rows_out(s, r, SHUNT_MOE_OUT);
+    began = clock_now();
     return started(s, r, began,
                    shunt_moe_combine_backward_start(
-                       r->plan, tokens, buffer(r, SHUNT_MOE_OUT),
-                       buffer(r, SHUNT_MOE_DOUT), r->rows.total, dweight,
-                       &r->request),
+                       r->wave, tokens, buffer(r, SHUNT_MOE_OUT),
+                       buffer(r, SHUNT_MOE_DOUT), r->rows.total,
+                       dweight + first(r, s->K), &r->request),
                    EXCHANGE_COMBINE_BACKWARD, SHUNT_MOE_DOUT, NULL);
 }
 
@@ -217,15 +251,16 @@ static int dispatch_backward_start(struct exchange *x, size_t routing,
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
+    float *to = dx + first(r, s->D);
     double began;
 
     rows_out(s, r, SHUNT_MOE_DROWS);
     began = clock_now();
     return started(s, r, began,
                    shunt_moe_dispatch_backward_start(
-                       r->plan, buffer(r, SHUNT_MOE_DROWS),
-                       s->bf16 ? (void *)r->tokens : dx, &r->request),
-                   EXCHANGE_DISPATCH_BACKWARD, SHUNT_MOE_DROWS, dx);
+                       r->wave, buffer(r, SHUNT_MOE_DROWS),
+                       s->bf16 ? (void *)r->tokens : to, &r->request),
+                   EXCHANGE_DISPATCH_BACKWARD, SHUNT_MOE_DROWS, to);
 }
 
 static int wait_for(struct exchange *x, size_t routing)
@@ -299,6 +334,7 @@ struct shunt_moe_plan *exchange_shunt_plan(const struct exchange *exchange,
 static const struct exchange_ops ops = {
     .memory = memory,
     .plan = plan,
+    .wave = wave,
     .dispatch_start = dispatch_start,
     .combine_start = combine_start,
     .combine_backward_start = combine_backward_start,
@@ -332,6 +368,8 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     s->base.ops = &ops;
     s->team = team;
     s->D = model->dim;
+    s->K = model->topk;
+    s->max_rows = config->max_rows;
     s->routings = model_moe_layers(model) * config->micro_batches;
     s->moes = config->apart ? model_moe_layers(model) : 1;
     s->bf16 = config->bf16;

@@ -24,7 +24,8 @@ static int room(size_t rows, size_t *have, size_t wide, float **a,
         return 0;
     *have = 0;
     return train_error("out of memory: %zu rows were routed to this rank's "
-                       "experts; set --capacity-factor to bound them",
+                       "experts; set --max-rows or --capacity-factor to "
+                       "bound them",
                        rows);
 }
 
@@ -36,16 +37,12 @@ static void take_time(const struct model *m, const struct expert_rows *r,
         clock_sleep_until(began->time + m->row_s * (double)r->at.total);
 }
 
-int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
+/* The rows of a wave, or of all, through the experts. */
+static int compute(struct model *m, struct micro_batch *b, size_t l)
 {
-    const struct exchange_ops *x = m->exchange->ops;
     struct expert_rows *r = &b->experts[l];
     size_t D = m->c.dim, F = m->c.expert_hidden;
-    struct spent t = clock_read();
-
-    if (x->wait(m->exchange, model_routing(m, b, l)))
-        return -1;
-    clock_add(&m->times.exchange, &t);
+    const struct spent began = clock_read();
 
     if (room(r->at.total, &r->room, 2 * F, &r->hidden, F, &r->act))
         return -1;
@@ -63,24 +60,57 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
         };
     }
     feed_forward_grouped(m->gemm, r->at.experts, D, F, m->experts, m->items);
-    take_time(m, r, &t);
-    clock_add(&m->times.experts, &t);
+    take_time(m, r, &began);
+    return 0;
+}
 
-    if (x->combine_start(m->exchange, model_routing(m, b, l), b->rows.dtmp))
-        return -1;
+/* The rows of another wave come, once the call under way is over. */
+static int begin_wave(struct model *m, struct micro_batch *b, size_t l,
+                      int wave)
+{
+    const struct exchange_ops *x = m->exchange->ops;
+    const size_t routing = model_routing(m, b, l);
+
+    return x->wait(m->exchange, routing) ||
+                   x->wave(m->exchange, routing, wave, &b->experts[l].at) ||
+                   x->dispatch_start(m->exchange, routing, b->rows.act[l].h2)
+               ? -1
+               : 0;
+}
+
+int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
+{
+    const struct exchange_ops *x = m->exchange->ops;
+    const size_t routing = model_routing(m, b, l);
+    struct spent t = clock_read();
+
+    for (int w = 0;; w++) {
+        if (x->wait(m->exchange, routing))
+            return -1;
+        clock_add(&m->times.exchange, &t);
+        if (compute(m, b, l))
+            return -1;
+        clock_add(&m->times.experts, &t);
+        if (x->combine_start(m->exchange, routing, b->rows.dtmp))
+            return -1;
+        if (w + 1 >= b->experts[l].at.waves)
+            break;
+        if (begin_wave(m, b, l, w + 1))
+            return -1;
+    }
     clock_add(&m->times.exchange, &t);
     return 0;
 }
 
-int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
+/* From dout of a wave, which is under way: its part of dh, on its way, and of the
+ * experts' gradients. */
+static int compute_backward(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct exchange_ops *x = m->exchange->ops;
     const struct expert_rows *r = &b->experts[l];
     size_t D = m->c.dim, F = m->c.expert_hidden;
     struct spent t = clock_read();
 
-    if (!model_has_experts(&m->c, l))
-        return 0;
     if (x->wait(m->exchange, model_routing(m, b, l)))
         return -1;
     clock_add(&m->times.exchange, &t);
@@ -112,4 +142,37 @@ int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
     take_time(m, r, &t);
     clock_add(&m->times.experts, &t);
     return 0;
+}
+
+/*
+ * The last wave first: its rows, and what the experts made of them, are still there.
+ * Those of the others have lost their memory to it, so they come and are computed
+ * again.
+ */
+int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
+{
+    const struct exchange_ops *x = m->exchange->ops;
+    const size_t routing = model_routing(m, b, l);
+
+    if (!model_has_experts(&m->c, l))
+        return 0;
+    for (int w = b->experts[l].at.waves - 1;; w--) {
+        struct spent t;
+
+        if (compute_backward(m, b, l))
+            return -1;
+        if (w <= 0)
+            return 0;
+        t = clock_read();
+        if (begin_wave(m, b, l, w - 1) || x->wait(m->exchange, routing))
+            return -1;
+        clock_add(&m->times.exchange, &t);
+        if (compute(m, b, l))
+            return -1;
+        clock_add(&m->times.experts, &t);
+        if (x->combine_backward_start(m->exchange, routing, b->rows.dx,
+                                      b->rows.dweight))
+            return -1;
+        clock_add(&m->times.exchange, &t);
+    }
 }

@@ -252,6 +252,10 @@ static const struct cli_row rows[] = {
      "drop what exceeds X times an expert's even share, for each rank; 0, the "
      "default: drop nothing",
      AT(capacity_factor), .quiet = true, .mark = SETTING},
+    {"max-rows", 0, "N", CLI_WHOLE,
+     "rows that the experts of a rank compute at once in a layer; more come in "
+     "waves; 0, the default: any number",
+     AT(max_rows), .most = LARGEST, .quiet = true, .mark = SETTING},
     {"drop", 0, "WHAT", CLI_CHOICE,
      "drop the last tokens, or those with the smallest weights",
      AT(drop_by_weight), CLI_NAMES({"position", false}, {"weight", true}),

@@ -55,6 +55,7 @@ struct options {
     bool mpi;          /* MPI carries them, and gradients, not libshunt */
     bool compute_bf16; /* matrix products */
     double capacity_factor;
+    size_t max_rows; /* of a rank's experts at once; 0: any number */
     bool drop_by_weight;
     int gemm; /* see options_gemm() */
 

@@ -46,6 +46,20 @@ static void adapt_gate(struct options *o)
     o->model.renormalise = c.renormalise;
 }
 
+/* A wave is of some tokens, and so has rows from all over an expert's order. */
+static int check_waves(const struct options *o)
+{
+    if (o->max_rows && o->balance.how)
+        return train_error("--max-rows cuts a layer's tokens into waves, and "
+                           "--balance is for all at once: leave out one of "
+                           "them; --capacity-factor bounds rows with both");
+    if (o->max_rows && o->balance.leaf_rows)
+        return train_error("--max-rows cuts a layer's tokens into waves, and "
+                           "leaves are of all at once: leave out --max-rows, "
+                           "or --leaf-rows");
+    return 0;
+}
+
 int options_check(struct options *o, size_t ranks, size_t nodes)
 {
     adapt_gate(o);
@@ -95,9 +109,11 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
                            o->model.layers, o->micro_batches, MOST_ROUTINGS);
     if (check_groups(o, ranks))
         return -1;
-    if (o->mpi && (o->capacity_factor > 0 || o->fp8))
-        return train_error("--comm mpi sends all rows as they are: leave out "
-                           "--capacity-factor and --wire fp8");
+    if (o->mpi && (o->capacity_factor > 0 || o->fp8 || o->max_rows))
+        return train_error(
+            "--comm mpi sends all rows as they are, and at once: "
+            "leave out --capacity-factor, --wire fp8 and "
+            "--max-rows");
     const struct router_config router = model_router(&o->model);
     if (o->workload &&
         (!gate_of(&router)->takes_bias || o->model.gate.choose != CHOOSE_BEST))
@@ -125,6 +141,8 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
             "out --leaf-rows 0");
     if (o->mpi && o->balance.leaf_rows)
         return train_error("--comm mpi knows no leaves: leave out --leaf-rows");
+    if (check_waves(o))
+        return -1;
     if (o->mpi && !o->nodes)
         return train_error("--comm mpi adds as on nodes of equally many ranks "
                            "each, which these are not: give --nodes");

@@ -491,6 +491,8 @@ static void settings(FILE *f, const struct options *o)
     if (o->capacity_factor > 0)
         fprintf(f, "<tr><td>capacity<td>factor %g, dropping by %s",
                 o->capacity_factor, o->drop_by_weight ? "weight" : "position");
+    if (o->max_rows)
+        fprintf(f, "<tr><td>rows at once<td>%zu at most", o->max_rows);
     fprintf(f, "<tr><td>rows travel as<td>%s%s", o->bf16 ? "bf16" : "f32",
             o->fp8 ? ", dispatched as fp8" : "");
     fprintf(f, "<tr><td>products<td>of %s, summed in f32",

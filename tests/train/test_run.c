@@ -322,6 +322,36 @@ Test(train_run, minutes_fix_the_steps_once)
     harness_finish(h);
 }
 
+/* In waves the same is computed: until gradients of the experts' weights have been
+ * used, which are added up in another order, to the bit. */
+Test(train_run, waves_compute_the_same)
+{
+    enum { STEPS = 6 };
+    static const struct {
+        const char *rows, *dtype, *micro;
+    } runs[] = {{"--max-rows=200", "--dtype=f32", "--micro-batches=1"},
+                {"--max-rows=80", "--dtype=bf16", "--micro-batches=2"}};
+    char *one = in_folder("one"), *many = in_folder("many");
+    double want[STEPS], got[STEPS], val[STEPS];
+    int differ = 0;
+
+    for (size_t r = 0; r < sizeof(runs) / sizeof(runs[0]); r++) {
+        run(JOB(2, "--steps=6", runs[r].dtype, runs[r].micro, "--log", one));
+        run(JOB(2, "--steps=6", runs[r].dtype, runs[r].micro, "--log", many,
+                runs[r].rows));
+        cr_assert_eq(losses(one, want, val, STEPS), STEPS);
+        cr_assert_eq(losses(many, got, val, STEPS), STEPS);
+        cr_assert_eq(got[0], want[0]);
+        for (int i = 1; i < STEPS; i++)
+            cr_assert_float_eq(got[i], want[i], 1e-5 * want[i],
+                               "%s: %.9g, not %.9g", runs[r].dtype, got[i],
+                               want[i]);
+        for (int i = 1; i < STEPS; i++)
+            differ += got[i] != want[i];
+    }
+    cr_assert(differ, "there were no waves");
+}
+
 enum { SCRIPT = 640 };
 
 /* The same job with so many ranks on each of some nodes. */
@@ -803,6 +833,8 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(2, "--steps=3", "--gemm=abacus"), 2, "best|xsmm|blas|naive");
     fails(JOB(2, "--steps=3", "--resume"), 1, "--checkpoint");
     fails(JOB(2, "--preset=huge"), 2, "no preset \"huge\"");
+    fails(JOB(2, "--steps=3", "--max-rows=512", "--balance=both"), 1,
+          "--balance is for all at once");
     fails(JOB(2, "--steps=3", "--log=/nonexistent/log"), 1, "/nonexistent/log");
     fails(JOB(1, "--steps=3", "--log=/dev/full"), 1, "cannot write --log");
 }

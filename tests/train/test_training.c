@@ -445,6 +445,34 @@ Test(options, accumulate)
     cr_assert(strstr(train_error_text(), "a multiple of 16"));
 }
 
+/* What wants all rows of a layer at once is refused with what cuts them. */
+Test(options, waves)
+{
+    struct options o;
+
+    cr_assert_eq(PARSE("--max-rows", "512"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 2, 1), 0, "%s", train_error_text());
+    cr_assert_eq(PARSE("--max-rows", "512", "--comm", "mpi"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 2, 1), -1);
+    cr_assert(strstr(train_error_text(), "leave out --capacity-factor, --wire "
+                                         "fp8 and --max-rows"));
+    for (int i = 0; i < 4; i++) {
+        static const char *const how[] = {"replicas", "migrate", "both",
+                                          "microbatch"};
+        cr_assert_eq(PARSE("--max-rows", "512", "--balance", how[i]),
+                     OPTIONS_RUN);
+        cr_assert_eq(options_check(&o, 2, 1), -1, "%s", how[i]);
+        cr_assert(strstr(train_error_text(), "--balance is for all at once: "
+                                             "leave out one of them"),
+                  "%s", train_error_text());
+    }
+    cr_assert_eq(PARSE("--max-rows", "512", "--leaf-rows", "64"), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 2, 1), -1);
+    cr_assert(strstr(train_error_text(), "leave out --max-rows, or "
+                                         "--leaf-rows"),
+              "%s", train_error_text());
+}
+
 /* A gate decides what is not given, and what is given must fit. */
 Test(options, gates)
 {
