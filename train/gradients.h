@@ -4,17 +4,22 @@
 #ifndef TRAIN_GRADIENTS_H
 #define TRAIN_GRADIENTS_H
 
-#include "train/model.h"
+#include "train/model_inner.h"
 
-/* Adds what rows [row, row + N) of those of a layer give to the gradient of their
- * expert. */
-void gradients_add(struct model *m, const struct expert_rows *rows, size_t row,
-                   size_t N, float *gradient);
+/* Adds what some rows of a layer give to the gradient of their expert. act, and
+ * m->dhidden: of the piece that they are of. */
+void gradients_add(struct model *m, const struct expert_rows *rows,
+                   const struct expert_part *part, const float *act,
+                   float *gradient);
 /* An expert's, in m->expert_grad. */
 float *gradient_of(const struct model *m, const struct micro_batch *b, size_t l,
                    int32_t expert);
 
-/* Adds those of all experts of the layer, each over all of its rows at once. */
-void gradients_at_once(struct model *m, const struct micro_batch *b, size_t l);
+/* act of all rows of a layer: kept, or made again where its gradient was. */
+static inline const float *gradients_act(const struct model *m,
+                                         const struct expert_rows *rows)
+{
+    return rows->act ? rows->act : m->dact;
+}
 
 #endif

@@ -89,8 +89,9 @@ static int add_leaves(struct model *m, const struct expert_rows *r, size_t e,
         return train_error("gradients of experts: %s", shunt_last_error(NULL));
     while (shunt_moe_tree_next(&tree, &leaf)) {
         memset(leaf.gradient, 0, n * sizeof(float));
-        gradients_add(m, r, r->at.offset[e] + leaf.row, leaf.rows,
-                      leaf.gradient);
+        const size_t row = r->at.offset[e] + leaf.row;
+        gradients_add(m, r, &(struct expert_part){e, row, leaf.rows, row},
+                      gradients_act(m, r), leaf.gradient);
     }
     *sums = tree.sums;
     return 0;

@@ -61,6 +61,10 @@ static const struct field {
     {"combine_backward_hidden", offsetof(struct step_metrics, hidden[2])},
     {"dispatch_backward_hidden", offsetof(struct step_metrics, hidden[3])},
     {"gradients_hidden", offsetof(struct step_metrics, hidden[4])},
+    {"activation_bytes", offsetof(struct step_metrics, activation_bytes)},
+    {"expert_bytes", offsetof(struct step_metrics, expert_bytes)},
+    {"offload_bytes", offsetof(struct step_metrics, offload_bytes)},
+    {"recomputed", offsetof(struct step_metrics, recomputed)},
     {"time_s", offsetof(struct step_metrics, time_s)},
     {"val_files", offsetof(struct step_metrics, val[HELD_FILES])},
     {"val_blocks", offsetof(struct step_metrics, val[HELD_BLOCKS])},
@@ -239,8 +243,16 @@ struct metrics_means metrics_means(const struct metrics *m)
         add(&mean.saved_s, s->saved_s, n);
         add(&mean.dropped, s->dropped, n);
         add(&mean.dropped_part, s->dropped_part, n);
+        add(&mean.offload_bytes, s->offload_bytes, n);
+        add(&mean.recomputed, s->recomputed, n);
         add(&tokens, s->tokens_per_s * s->step_s, n);
         add(&gflop, s->gflops * s->step_s, n);
+    }
+    for (size_t i = 0; i < m->count; i++) {
+        const struct step_metrics *s = &m->steps[i];
+        mean.activation_bytes =
+            fmax(mean.activation_bytes, s->activation_bytes);
+        mean.expert_bytes = fmax(mean.expert_bytes, s->expert_bytes);
     }
     for (int what = 0; what < TRAVELS; what++)
         mean.hidden[what] = mean_hidden(m, first, what);

@@ -16,6 +16,8 @@
  *      "dispatch_s": ..., "combine_s": ..., "combine_backward_s": ...,
  *      "dispatch_backward_s": ..., "gradients_s": ..., "dispatch_hidden": 0.9,
  *      ... (of each of these),
+ *      "activation_bytes": ..., "expert_bytes": ..., "offload_bytes": 0,
+ *      "recomputed": 0,
  *      "time_s": 0.4, "val_files": 5.6, "val_blocks": 5.5}
  * ..._hidden where steps before have waited for everything at once
  * (trainer_step()), val_... where a validation followed the step. Losses are in
@@ -82,8 +84,13 @@ struct step_metrics {
      * a step that waits at once was hidden. NaN: not known. Below 0: it took
      * more. */
     double exposed_s[TRAVELS], hidden[TRAVELS];
-    double time_s;    /* since the run (or its resumption) began */
-    double val[HELD]; /* of each kind of held-out text; NaN: no validation */
+    double activation_bytes; /* most that a rank held at a time, any of them */
+    double expert_bytes;     /* of experts' hidden rows, likewise */
+    double offload_bytes;    /* of all ranks, copied elsewhere */
+    double recomputed; /* (layer, micro-batch)es of all ranks that had more rows
+                          than --recompute-above, or gave way to a budget */
+    double time_s;     /* since the run (or its resumption) began */
+    double val[HELD];  /* of each kind of held-out text; NaN: no validation */
 };
 
 struct metrics {
@@ -106,7 +113,9 @@ struct metrics_means {
     double rank_imbalance, rank_imbalance_off;
     double replicas, moved, moved_bytes, copy_bytes;
     double balance_s, planner_s, saved_s;
-    double hidden[TRAVELS]; /* NaN: not known */
+    double offload_bytes, recomputed;
+    double activation_bytes, expert_bytes; /* the most of all steps */
+    double hidden[TRAVELS];                /* NaN: not known */
 };
 struct metrics_means metrics_means(const struct metrics *m);
 

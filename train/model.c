@@ -12,12 +12,11 @@
  * Forward and backward are written one after the other, so that their lines can
  * be compared.
  */
-#include "train/model.h"
+#include "train/model_inner.h"
 
 #include "kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
-#include "train/model_experts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,16 +49,23 @@ static struct grad split_share(const struct model *m, size_t s, size_t offset)
 size_t model_routing(const struct model *m, const struct micro_batch *b,
                      size_t l)
 {
-    return (size_t)(b - m->micro) * model_moe_layers(&m->c) +
-           model_moe_index(&m->c, l);
+    size_t i = model_moe_index(&m->c, l);
+
+    for (size_t j = 0; m->memory.tier[l][MEMORY_ROWS] != MEMORY_KEEP && j < i;
+         j++)
+        if (m->memory.tier[model_moe_layer(&m->c, j)][MEMORY_ROWS] !=
+            MEMORY_KEEP)
+            i = j;
+    return (size_t)(b - m->micro) * model_moe_layers(&m->c) + i;
 }
 
 size_t model_expert_at(const struct model *m, const struct micro_batch *b,
                        size_t l, int32_t id)
 {
-    const size_t i = model_moe_index(&m->c, l), e = (size_t)id;
+    const size_t M = model_moe_layers(&m->c), i = model_moe_index(&m->c, l);
+    const size_t of = (size_t)(b - m->micro) * M + i, e = (size_t)id;
 
-    return (m->slot ? (size_t)m->slot[model_routing(m, b, l) * m->c.experts + e]
+    return (m->slot ? (size_t)m->slot[of * m->c.experts + e]
                     : i * m->local_experts + e - m->first_expert) *
            m->layout.expert_size;
 }
@@ -119,10 +125,16 @@ static struct routed routed(const struct router_config *c,
     };
 }
 
-/* h2 -> choice, weight, and on its way to the experts */
-static int route(struct model *m, struct micro_batch *b, size_t l, size_t T)
+/* Is a module of a layer to be computed: in forward, or again? */
+static bool makes(const struct model *m, size_t l, enum memory_module module,
+                  bool again)
 {
-    const struct exchange_ops *x = m->exchange->ops;
+    return !again || model_tier(m, l, module) == MEMORY_RECOMPUTE;
+}
+
+/* h2 -> choice, weight */
+static int choose(struct model *m, struct micro_batch *b, size_t l, size_t T)
+{
     const struct router_config c = model_router(&m->c);
     const struct activations *a = &b->rows.act[l];
     const struct routed to = routed(&c, a, 0);
@@ -130,23 +142,56 @@ static int route(struct model *m, struct micro_batch *b, size_t l, size_t T)
     struct workload workload;
     const struct gate_input in =
         gate_input(m, b, l, 0, b->R, T, &draw, &workload);
-    struct spent t = clock_read();
 
     linear(m->gemm, b->R, m->c.dim, gate_width(&c), a->h2,
            m->dense + m->layout.layer[l].router, SHUNTI_GEMM_SET, to.logits);
-    if (router(&c, &in, &to))
-        return -1;
-    clock_add(&m->times.router, &t);
+    return router(&c, &in, &to);
+}
+
+/* h2 on its way to the experts. Again: as the tier of rows says. What was sent,
+ * and dropped, is counted once. */
+static int send(struct model *m, struct micro_batch *b, size_t l, bool again)
+{
+    const struct exchange_ops *x = m->exchange->ops;
+    const struct activations *a = &b->rows.act[l];
+    struct exchange_traffic *traffic = &m->exchange->traffic;
+    const struct exchange_traffic before = *traffic;
+
     if (x->plan(m->exchange, model_routing(m, b, l), a->choice, a->weight, b->R,
                 &b->experts[l].at) ||
-        x->dispatch_start(m->exchange, model_routing(m, b, l), a->h2))
+        model_planned(m, b, l))
+        return -1;
+    if (again) {
+        traffic->rows = before.rows;
+        traffic->plain = before.plain;
+        traffic->dropped = before.dropped;
+    }
+    return makes(m, l, MEMORY_ROWS, again)
+               ? x->dispatch_start(m->exchange, model_routing(m, b, l), a->h2)
+               : 0;
+}
+
+static int route(struct model *m, struct micro_batch *b, size_t l, size_t T,
+                 bool again)
+{
+    struct spent t = clock_read();
+
+    if (makes(m, l, MEMORY_ROUTER, again) && choose(m, b, l, T))
+        return -1;
+    clock_add(&m->times.router, &t);
+    if ((!again || model_tier(m, l, MEMORY_ROWS) != MEMORY_KEEP) &&
+        send(m, b, l, again))
         return -1;
     clock_add(&m->times.exchange, &t);
+    if (!again && m->stats)
+        stats_of_layer(m, b, l, T, m->stats);
     return 0;
 }
 
-/* x1 -> x2, and h2 on its way to the experts, if there are any */
-static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
+/* x1 -> x2, and h2 on its way to the experts, if there are any. Again: what is
+ * recomputed of that, from the rest. */
+static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T,
+                  bool again)
 {
     const struct layer_layout *at = &m->layout.layer[l];
     struct activations *a = &b->rows.act[l];
@@ -155,37 +200,44 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T)
     size_t DS = D / m->tensor.shards, SS = S / m->tensor.shards;
     struct spent t = clock_read();
 
-    rmsnorm(R, D, a->x1, m->dense + at->norm1, a->h1, a->inv1);
-    if (tensor_gather(&m->tensor, m->gemm, &b->group, D, 3 * DS, a->h1,
-                      a->h1_all, split(m, at->qkv), stride, false, a->qkv))
-        return -1;
-    for (size_t s = 0, rows = b->group.all; s < m->tensor.own; s++)
-        attention(m->gemm, &m->rope, b->all_B, T, DS, heads,
-                  a->qkv + s * rows * 3 * DS, a->kept + s * rows * heads * 2,
-                  a->att + s * rows * DS, m->work);
-    memcpy(a->x2, a->x1, R * D * sizeof(float));
-    if (tensor_scatter(&m->tensor, m->gemm, &b->group, DS, D, a->att,
-                       split(m, at->proj), stride, false, SHUNTI_GEMM_ADD,
-                       a->x2))
-        return -1;
+    if (makes(m, l, MEMORY_NORM, again))
+        rmsnorm(R, D, a->x1, m->dense + at->norm1, a->h1, a->inv1);
+    if (makes(m, l, MEMORY_ATTENTION, again)) {
+        if (tensor_gather(&m->tensor, m->gemm, &b->group, D, 3 * DS, a->h1,
+                          a->h1_all, split(m, at->qkv), stride, false, a->qkv))
+            return -1;
+        for (size_t s = 0, rows = b->group.all; s < m->tensor.own; s++)
+            attention(m->gemm, &m->rope, b->all_B, T, DS, heads,
+                      a->qkv + s * rows * 3 * DS,
+                      a->kept + s * rows * heads * 2, a->att + s * rows * DS,
+                      m->work);
+    }
+    if (makes(m, l, MEMORY_RESIDUAL, again)) {
+        memcpy(a->x2, a->x1, R * D * sizeof(float));
+        if (tensor_scatter(&m->tensor, m->gemm, &b->group, DS, D, a->att,
+                           split(m, at->proj), stride, false, SHUNTI_GEMM_ADD,
+                           a->x2))
+            return -1;
+    }
     clock_add(&m->times.attention, &t);
 
-    rmsnorm(R, D, a->x2, m->dense + at->norm2, a->h2, a->inv2);
+    if (makes(m, l, MEMORY_NORM, again))
+        rmsnorm(R, D, a->x2, m->dense + at->norm2, a->h2, a->inv2);
     clock_add(&m->times.router, &t);
-    if (model_has_experts(&m->c, l) && route(m, b, l, T))
+    if (model_has_experts(&m->c, l) && route(m, b, l, T, again))
         return -1;
     t = clock_read();
 
     /* While rows are being sent: the shared expert, which needs no others. Its
      * last product is left for the way home. */
-    if (S) {
-        if (tensor_gather(&m->tensor, m->gemm, &b->group, D, 2 * SS, a->h2,
-                          a->h2_all, split(m, at->shared_gate_up), stride,
-                          false, a->shared_hid))
-            return -1;
+    if (S && makes(m, l, MEMORY_EXPERT, again) &&
+        tensor_gather(&m->tensor, m->gemm, &b->group, D, 2 * SS, a->h2,
+                      a->h2_all, split(m, at->shared_gate_up), stride, false,
+                      a->shared_hid))
+        return -1;
+    if (S && makes(m, l, MEMORY_ACTIVATION, again))
         shunti_elementwise()->swiglu(m->tensor.own * b->group.all, SS,
                                      a->shared_hid, a->shared_act);
-    }
     clock_add(&m->times.experts, &t);
     return 0;
 }
@@ -197,7 +249,7 @@ static float *input_after(const struct model *m, const struct micro_batch *b,
     return l + 1 < m->c.layers ? b->rows.act[l + 1].x1 : b->rows.x_out;
 }
 
-/* The same, where there are any; y = x2 + what every token goes through */
+/* The experts, where there are any; y = x2 + what every token goes through */
 static int compute_layer(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct activations *a = &b->rows.act[l];
@@ -206,6 +258,8 @@ static int compute_layer(struct model *m, struct micro_batch *b, size_t l)
     struct spent t;
 
     if (model_has_experts(&m->c, l) && model_experts_forward(m, b, l))
+        return -1;
+    if (model_before_output(m, b, l))
         return -1;
     t = clock_read();
     memcpy(y, a->x2, b->R * D * sizeof(float));
@@ -224,13 +278,13 @@ static int end_layer(struct model *m, struct micro_batch *b, size_t l)
     struct spent t = clock_read();
 
     if (!model_has_experts(&m->c, l))
-        return 0;
+        return model_leave(m, b, l);
     if (m->exchange->ops->wait(m->exchange, model_routing(m, b, l)))
         return -1;
     shunti_elementwise()->add(b->R * m->c.dim, b->rows.dtmp,
                               input_after(m, b, l));
     clock_add(&m->times.exchange, &t);
-    return 0;
+    return model_experts_left(m, b, l) ? -1 : model_leave(m, b, l);
 }
 
 static void end_forward(struct model *m, struct micro_batch *b,
@@ -347,22 +401,60 @@ static int shared_backward(struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* dx on its way to the experts */
-static int begin_layer_backward(struct model *m, struct micro_batch *b,
-                                size_t l)
+/* What backward needs of layer l and has not been kept. */
+static int restore(struct model *m, struct micro_batch *b, size_t l, size_t T)
 {
-    const struct rows *r = &b->rows;
+    if (model_is_kept(m, l))
+        return 0;
+    if (model_fetched(m, b, l) || attend(m, b, l, T, true))
+        return -1;
+    if (!model_has_experts(&m->c, l))
+        return 0;
+    switch (model_tier(m, l, MEMORY_ROWS)) {
+    case MEMORY_RECOMPUTE:
+        return m->exchange->ops->wait(m->exchange, model_routing(m, b, l)) ||
+                       model_experts_again(m, b, l)
+                   ? -1
+                   : 0;
+    case MEMORY_OFFLOAD:
+        return model_rows_back(m, b, l);
+    default:
+        return 0;
+    }
+}
+
+static int send_gradient(struct model *m, struct micro_batch *b, size_t l)
+{
+    const struct exchange_ops *x = m->exchange->ops;
     struct spent t = clock_read();
 
     if (model_has_experts(&m->c, l) &&
-        m->exchange->ops->combine_backward_start(
-            m->exchange, model_routing(m, b, l), r->dx, r->dweight))
+        x->combine_backward_start(m->exchange, model_routing(m, b, l),
+                                  b->rows.dx, b->rows.dweight))
         return -1;
     clock_add(&m->times.exchange, &t);
+    return 0;
+}
 
+/* dx on its way to the experts; what is not kept of the layer is made meanwhile,
+ * if dx does not need it. It may be where the layer after has what its weights'
+ * gradients need, so these are first. */
+static int begin_layer_backward(struct model *m, struct micro_batch *b,
+                                size_t l, size_t T)
+{
+    const bool early = model_tier(m, l, MEMORY_ROWS) == MEMORY_KEEP;
+    struct spent t;
+
+    if (early && send_gradient(m, b, l))
+        return -1;
+    t = clock_read();
     if (left_weights(m, b, l + 1))
         return -1;
     clock_add(&m->times.attention, &t);
+    if (restore(m, b, l, T) || (!early && send_gradient(m, b, l)) ||
+        (l && model_fetch(m, b, l - 1)))
+        return -1;
+    t = clock_read();
     if (shared_backward(m, b, l))
         return -1;
     clock_add(&m->times.experts, &t);
@@ -430,9 +522,12 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
     size_t stride = m->layout.shard_size, heads = m->c.heads / m->tensor.shards;
     struct spent t = clock_read();
 
-    if (model_has_experts(&m->c, l) &&
-        m->exchange->ops->wait(m->exchange, model_routing(m, b, l)))
-        return -1;
+    if (model_has_experts(&m->c, l)) {
+        if (m->exchange->ops->wait(m->exchange, model_routing(m, b, l)))
+            return -1;
+        if (model_tier(m, l, MEMORY_ROWS) != MEMORY_KEEP)
+            model_unplan(m, b, l);
+    }
     clock_add(&m->times.exchange, &t);
     if (end_layer_backward(m, b, l, T, aux, scale))
         return -1;
@@ -520,14 +615,16 @@ int model_forward(struct model *m, size_t B, size_t T, size_t micro_batches,
     if (!micro_batches || micro_batches > m->max_micro || B % micro_batches)
         return train_error("%zu sequences cannot be cut into %zu micro-batches",
                            B, micro_batches);
-    if (cut(m, B, T, micro_batches))
+    if (cut(m, B, T, micro_batches) ||
+        (m->offload && offload_reset(m->offload)))
         return -1;
+    m->stats = targets ? stats : NULL;
     for (b = first; b < last; b++)
         embedding(b->R, m->c.dim, of(bytes, b), m->dense + m->layout.embed,
                   b->rows.act[0].x1);
     for (size_t l = 0; l < L; l++) {
         for (b = first; b < last; b++)
-            if ((l && end_layer(m, b, l - 1)) || attend(m, b, l, T))
+            if ((l && end_layer(m, b, l - 1)) || attend(m, b, l, T, false))
                 return -1;
         for (b = first; b < last; b++)
             if (compute_layer(m, b, l))
@@ -539,7 +636,7 @@ int model_forward(struct model *m, size_t B, size_t T, size_t micro_batches,
         end_forward(m, b, targets);
     }
     if (targets)
-        stats_collect(m, B, T, stats);
+        stats_of_losses(m, B, T, stats);
     return 0;
 }
 
@@ -549,13 +646,16 @@ int model_backward(struct model *m, size_t T, const uint8_t *bytes,
 {
     struct micro_batch *b, *first = m->micro, *last = first + m->nmicro;
 
-    for (b = first; b < last; b++)
+    for (b = first; b < last; b++) {
         begin_backward(m, b, targets, scale);
+        if (model_fetch(m, b, m->c.layers - 1))
+            return -1;
+    }
     for (size_t l = m->c.layers; l-- > 0;) {
         for (b = first; b < last; b++)
             if ((l + 1 < m->c.layers &&
                  attend_backward(m, b, l + 1, T, aux, scale)) ||
-                begin_layer_backward(m, b, l))
+                begin_layer_backward(m, b, l, T))
                 return -1;
         for (b = first; b < last; b++)
             if (model_experts_backward(m, b, l))
@@ -573,6 +673,10 @@ int model_backward(struct model *m, size_t T, const uint8_t *bytes,
 
 void model_release(struct model *m)
 {
-    for (size_t i = 0; i < m->nmicro * model_moe_layers(&m->c); i++)
-        m->exchange->ops->release(m->exchange, i);
+    for (struct micro_batch *b = m->micro; b < m->micro + m->nmicro; b++)
+        for (size_t i = 0; i < model_moe_layers(&m->c); i++) {
+            const size_t l = model_moe_layer(&m->c, i);
+            model_unplan(m, b, l);
+            model_give_experts(m, &b->experts[l]);
+        }
 }

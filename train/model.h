@@ -12,6 +12,8 @@
 #include "train/exchange.h"
 #include "train/layers.h"
 #include "train/layout.h"
+#include "train/memory.h"
+#include "train/offload.h"
 #include "train/rows.h"
 #include "train/tensor.h"
 
@@ -33,12 +35,17 @@ static inline size_t stats_at(const struct model_config *c, enum stats_at what)
 size_t stats_size(const struct model_config *c);
 double *stats_layer(const struct model_config *c, double *stats, size_t layer);
 
+enum { EXPERT_STORED = 4 };
+
 /* The rows of a layer and a micro-batch that this rank's experts have. */
 struct expert_rows {
     struct exchange_rows at;
-    float *hidden; /* (at.total, 2 F) */
-    float *act;    /* (at.total, F) */
-    size_t room;   /* rows that hidden and act have room for */
+    float *hidden;  /* (held, 2 F); NULL: not kept */
+    float *act;     /* (held, F), likewise */
+    size_t held;    /* at.total when they were allocated */
+    bool dropped;   /* they were too many, or had to give way */
+    size_t planned; /* bytes of the plan's buffers, while there is one */
+    struct offloaded stored[EXPERT_STORED];
 };
 
 /* A micro-batch: consecutive sequences of this rank's. */
@@ -50,6 +57,7 @@ struct micro_batch {
     size_t *counts;              /* of that: (ranks of the group) */
     struct rows rows;            /* those from `first` on */
     struct expert_rows *experts; /* (L) */
+    struct offloaded *stored;    /* (L, ROWS_FIELDS) */
 };
 
 /* Slopes of the balancing loss, of gate_loss(). Its sums are over a part of the
@@ -109,6 +117,12 @@ struct model {
                      size_t layer);
     void *gradients_arg;
 
+    struct memory_plan memory;
+    struct memory_count activations;
+    struct offload *offload; /* NULL: nothing is */
+    bool forward_only;       /* no backward will follow: set by the caller */
+    double *stats;           /* of the forward under way, or NULL */
+
     size_t max_rows; /* R at most */
     struct rows rows;
     struct micro_batch *micro; /* (max_micro) */
@@ -120,6 +134,7 @@ struct model {
     size_t dexpert_rows;    /* that they have room for */
     struct expert *experts; /* (E), of which this rank's are used */
     struct shunti_gemm_item *items; /* (E) */
+    struct expert_part *parts;      /* (E) */
     float *work;                    /* attention's */
 
     struct model_times times; /* since the caller last cleared them */
@@ -129,12 +144,14 @@ struct model {
  * micro_batches  at most so many of a call; the exchange has a routing for each
  *            layer with experts of each: that of the j-th of the i-th is i M + j.
  * tensor     how attention and the shared expert are cut; NULL: they are not.
+ * memory     what is kept for backward; NULL: everything. All ranks have the same
+ *            tiers.
  * gemm, exchange, tensor->team  borrowed.
  * Returns 0, or -1 with train_error_text(). */
 int model_create(const struct model_config *c, size_t sequences,
                  size_t micro_batches, const struct tensor_group *tensor,
-                 struct shunti_gemm *gemm, struct exchange *exchange,
-                 struct model *model);
+                 const struct memory_plan *memory, struct shunti_gemm *gemm,
+                 struct exchange *exchange, struct model *model);
 void model_destroy(struct model *model);
 
 /* bytes (B, T) -> model->rows.probs (R, V): logits. With targets (B, T) not NULL
@@ -155,18 +172,22 @@ int model_backward(struct model *model, size_t T, const uint8_t *bytes,
                    const uint8_t *targets, const struct aux_slopes *aux,
                    float scale);
 
-/* The exchange's number of a layer's routing. */
+/* The exchange's number of a layer's routing: layers that do not keep it take
+ * turns with one. */
 size_t model_routing(const struct model *m, const struct micro_batch *b,
                      size_t layer);
 /* Where an expert's parameters, or its gradient, stand among the rank's. */
 size_t model_expert_at(const struct model *m, const struct micro_batch *b,
                        size_t layer, int32_t id);
 
-/* Writes stats (B, stats_size), after a forward of B sequences of T positions. */
-void stats_collect(const struct model *model, size_t B, size_t T,
-                   double *stats);
+/* Writes what layer l gives to stats (B, stats_size), once a micro-batch has been
+ * routed there; and their losses, after a forward of B sequences of T positions. */
+void stats_of_layer(const struct model *model, const struct micro_batch *b,
+                    size_t l, size_t T, double *stats);
+void stats_of_losses(const struct model *model, size_t B, size_t T,
+                     double *stats);
 
-/* Forget the routings of a forward that is not followed by a backward. */
+/* Forget what is kept of a forward that is not followed by a backward. */
 void model_release(struct model *model);
 
 #endif

@@ -1,32 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The experts of a layer; see model_experts.h. */
-#include "train/model_experts.h"
-
+/*
+ * The experts of a layer, forward and backward.
+ *
+ * The rows of a layer may come in waves (exchange.h): each is dispatched, computed
+ * and combined in the memory of the one before.
+ *
+ * Where their hidden rows are not kept, and are more than the limit (memory.h),
+ * they are computed in pieces: as many whole experts as fit, or a part of one. A
+ * part begins at a multiple of STEP rows of its expert, which is where products
+ * that sum over rows begin a block (kernels/gemm/gemm.h), so that all bits are
+ * those of all rows at once.
+ */
+#include "kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
 #include "train/gradients.h"
+#include "train/model_inner.h"
 
 #include <stdlib.h>
 
-/* Room for `rows` of two widths; grows by a quarter more than asked for, since
- * routings differ from step to step. */
-static int room(size_t rows, size_t *have, size_t wide, float **a,
-                size_t narrow, float **b)
+/* Where the next piece begins. */
+struct cursor {
+    size_t e, done;
+};
+
+enum { STEP = MEMORY_PIECE };
+
+static size_t next_piece(const struct exchange_rows *at, size_t limit,
+                         struct cursor *c, struct expert_part *parts)
 {
-    if (rows <= *have)
-        return 0;
-    free(*a);
-    free(*b);
-    *have = rows + rows / 4;
-    *a = malloc(*have * wide * sizeof(float));
-    *b = malloc(*have * narrow * sizeof(float));
-    if (*a && *b)
-        return 0;
-    *have = 0;
-    return train_error("out of memory: %zu rows were routed to this rank's "
-                       "experts; set --max-rows or --capacity-factor to "
-                       "bound them",
-                       rows);
+    size_t n = 0, used = 0;
+
+    while (c->e < at->experts) {
+        const size_t rest = at->count[c->e] - c->done, room = limit - used;
+        const size_t take = rest <= room ? rest : room / STEP * STEP;
+
+        if (take)
+            parts[n++] = (struct expert_part){c->e, at->offset[c->e] + c->done,
+                                              take, used};
+        used += take;
+        c->done += take;
+        if (take < rest)
+            break; /* it is full */
+        c->e++;
+        c->done = 0;
+    }
+    return n;
+}
+
+/* Rows of a piece: all, if they need not be cut. */
+static size_t piece_rows(const struct model *m, const struct micro_batch *b,
+                         const struct expert_rows *r)
+{
+    const size_t row = 3 * m->c.expert_hidden * sizeof(float);
+    const size_t limit = memory_limit(&m->memory, b->R * m->c.topk);
+    size_t rows = r->at.total;
+
+    if (limit && r->at.total > limit)
+        rows = memory_piece(limit);
+    if (m->memory.budget && (r->dropped || m->forward_only)) {
+        const size_t left = m->memory.budget > m->activations.now
+                                ? m->memory.budget - m->activations.now
+                                : 0;
+        rows =
+            rows < memory_piece(left / row) ? rows : memory_piece(left / row);
+    }
+    return rows < r->at.total ? rows : r->at.total;
+}
+
+static const float *weights_of(const struct model *m,
+                               const struct micro_batch *b, size_t l, size_t e)
+{
+    return m->expert + model_expert_at(m, b, l, b->experts[l].at.expert[e]);
 }
 
 /* Experts may be asked to take some time, since `began`. */
@@ -37,68 +82,281 @@ static void take_time(const struct model *m, const struct expert_rows *r,
         clock_sleep_until(began->time + m->row_s * (double)r->at.total);
 }
 
-/* The rows of a wave, or of all, through the experts. */
-static int compute(struct model *m, struct micro_batch *b, size_t l)
+/* Room for gradients of `rows` rows; grows by a quarter more than asked for, since
+ * routings differ from step to step. */
+static int room(struct model *m, size_t rows)
 {
-    struct expert_rows *r = &b->experts[l];
-    size_t D = m->c.dim, F = m->c.expert_hidden;
-    const struct spent began = clock_read();
+    const size_t F = m->c.expert_hidden;
 
-    if (room(r->at.total, &r->room, 2 * F, &r->hidden, F, &r->act))
-        return -1;
-    for (size_t e = 0; e < r->at.experts; e++) {
-        const float *w = m->expert + model_expert_at(m, b, l, r->at.expert[e]);
-        size_t row = r->at.offset[e];
-        m->experts[e] = (struct expert){
-            .N = r->at.count[e],
-            .x = r->at.rows + row * D,
+    if (rows <= m->dexpert_rows)
+        return 0;
+    free(m->dhidden);
+    free(m->dact);
+    m->dexpert_rows = rows + (m->memory.above > 0 ? 0 : rows / 4);
+    m->dhidden = malloc(m->dexpert_rows * 2 * F * sizeof(float));
+    m->dact = malloc(m->dexpert_rows * F * sizeof(float));
+    if (m->dhidden && m->dact)
+        return 0;
+    m->dexpert_rows = 0;
+    return train_error("out of memory: %zu rows were routed to this rank's "
+                       "experts; set --max-rows or --capacity-factor to "
+                       "bound them",
+                       rows);
+}
+
+/* --- forward --------------------------------------------------------------------- */
+
+/* Rows -> hidden, act, out, of some. */
+static void compute(struct model *m, const struct micro_batch *b, size_t l,
+                    const struct expert_part *parts, size_t n, float *hidden,
+                    float *act)
+{
+    const struct expert_rows *r = &b->experts[l];
+    const size_t D = m->c.dim, F = m->c.expert_hidden;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct expert_part *p = &parts[i];
+        const float *w = weights_of(m, b, l, p->e);
+
+        m->experts[i] = (struct expert){
+            .N = p->N,
+            .x = r->at.rows + p->row * D,
             .gate_up = w + m->layout.gate_up,
             .down = w + m->layout.down,
-            .hidden = r->hidden + row * 2 * F,
-            .act = r->act + row * F,
-            .y = r->at.out + row * D,
+            .hidden = hidden + p->at * 2 * F,
+            .act = act + p->at * F,
+            .y = r->at.out + p->row * D,
         };
     }
-    feed_forward_grouped(m->gemm, r->at.experts, D, F, m->experts, m->items);
+    feed_forward_grouped(m->gemm, n, D, F, m->experts, m->items);
+}
+
+/* All experts, as one piece: rows where they are. */
+static size_t all_parts(const struct model *m, const struct expert_rows *r)
+{
+    for (size_t e = 0; e < r->at.experts; e++)
+        m->parts[e] = (struct expert_part){e, r->at.offset[e], r->at.count[e],
+                                           r->at.offset[e]};
+    return r->at.experts;
+}
+
+/* Rows -> out, and nothing else. */
+static int compute_in_pieces(struct model *m, struct micro_batch *b, size_t l,
+                             size_t limit)
+{
+    const struct expert_rows *r = &b->experts[l];
+    const size_t F = m->c.expert_hidden, act_bytes = limit * F * sizeof(float);
+    float *hidden = NULL, *act = NULL;
+    struct cursor c = {0, 0};
+
+    if (model_take_rows(m, r, limit, 2 * F, &hidden))
+        return -1;
+    if (model_take_rows(m, r, limit, F, &act)) {
+        model_give_rows(m, &hidden, 2 * act_bytes);
+        return -1;
+    }
+    while (c.e < r->at.experts) {
+        const size_t n = next_piece(&r->at, limit, &c, m->parts);
+        compute(m, b, l, m->parts, n, hidden, act);
+    }
+    model_give_rows(m, &hidden, 2 * act_bytes);
+    model_give_rows(m, &act, act_bytes);
+    return 0;
+}
+
+/* Rows -> hidden, act, out. */
+static int compute_at_once(struct model *m, struct micro_batch *b, size_t l)
+{
+    struct expert_rows *r = &b->experts[l];
+    const size_t F = m->c.expert_hidden;
+
+    r->held = r->at.total;
+    if ((!r->hidden && model_take_rows(m, r, r->held, 2 * F, &r->hidden)) ||
+        (!r->act && model_take_rows(m, r, r->held, F, &r->act)))
+        return -1;
+    compute(m, b, l, m->parts, all_parts(m, r), r->hidden, r->act);
+    return 0;
+}
+
+int model_experts_again(struct model *m, struct micro_batch *b, size_t l)
+{
+    struct expert_rows *r = &b->experts[l];
+    const size_t limit = piece_rows(m, b, r);
+    const struct spent began = clock_read();
+
+    if (limit < r->at.total ? compute_in_pieces(m, b, l, limit)
+                            : compute_at_once(m, b, l))
+        return -1;
     take_time(m, r, &began);
     return 0;
 }
 
-/* The rows of another wave come, once the call under way is over. */
+/* The rows of another wave come, once the call under way is over. Nothing stays of
+ * those of the wave before. */
 static int begin_wave(struct model *m, struct micro_batch *b, size_t l,
                       int wave)
 {
     const struct exchange_ops *x = m->exchange->ops;
     const size_t routing = model_routing(m, b, l);
+    struct expert_rows *r = &b->experts[l];
 
-    return x->wait(m->exchange, routing) ||
-                   x->wave(m->exchange, routing, wave, &b->experts[l].at) ||
+    if (x->wait(m->exchange, routing))
+        return -1;
+    model_give_experts(m, r);
+    model_give(m, r->planned);
+    r->planned = 0;
+    return x->wave(m->exchange, routing, wave, &r->at) ||
+                   model_planned(m, b, l) ||
                    x->dispatch_start(m->exchange, routing, b->rows.act[l].h2)
                ? -1
                : 0;
+}
+
+/* What is not kept of hidden rows that have been used. */
+static void drop_hidden(struct model *m, struct expert_rows *r, size_t l)
+{
+    const size_t act = r->held * m->c.expert_hidden * sizeof(float);
+    const bool drop = r->dropped || m->forward_only;
+
+    if (drop || model_tier(m, l, MEMORY_EXPERT) == MEMORY_RECOMPUTE)
+        model_give_rows(m, &r->hidden, 2 * act);
+    if (drop || model_tier(m, l, MEMORY_ACTIVATION) == MEMORY_RECOMPUTE)
+        model_give_rows(m, &r->act, act);
 }
 
 int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct exchange_ops *x = m->exchange->ops;
     const size_t routing = model_routing(m, b, l);
+    struct expert_rows *r = &b->experts[l];
+    const size_t limit = memory_limit(&m->memory, b->R * m->c.topk);
     struct spent t = clock_read();
 
+    r->dropped = limit && r->at.total > limit;
+    m->activations.dropped += r->dropped;
     for (int w = 0;; w++) {
         if (x->wait(m->exchange, routing))
             return -1;
         clock_add(&m->times.exchange, &t);
-        if (compute(m, b, l))
+        if (model_experts_again(m, b, l))
             return -1;
         clock_add(&m->times.experts, &t);
         if (x->combine_start(m->exchange, routing, b->rows.dtmp))
             return -1;
-        if (w + 1 >= b->experts[l].at.waves)
+        if (w + 1 >= r->at.waves)
             break;
         if (begin_wave(m, b, l, w + 1))
             return -1;
     }
     clock_add(&m->times.exchange, &t);
+    drop_hidden(m, r, l);
+    return model_experts_out(m, b, l);
+}
+
+/* --- backward --------------------------------------------------------------------- */
+
+/* hidden -> dhidden, drows, of some; hidden and gradients begin at `at`. */
+static void gradients_of_rows(struct model *m, const struct micro_batch *b,
+                              size_t l, const struct expert_part *p,
+                              const float *hidden)
+{
+    const struct expert_rows *r = &b->experts[l];
+    const size_t D = m->c.dim, F = m->c.expert_hidden;
+    const float *w = weights_of(m, b, l, p->e);
+    float *dhidden = m->dhidden + p->at * 2 * F;
+
+    feed_forward_backward_hidden(m->gemm, p->N, D, F, r->at.dout + p->row * D,
+                                 w + m->layout.down, hidden + p->at * 2 * F,
+                                 m->dact + p->at * F, dhidden);
+    linear_backward_input(m->gemm, p->N, D, 2 * F, dhidden,
+                          w + m->layout.gate_up, SHUNTI_GEMM_SET,
+                          r->at.drows + p->row * D);
+}
+
+static void gradients_of_weights(struct model *m, const struct micro_batch *b,
+                                 size_t l, const struct expert_part *p,
+                                 const float *act)
+{
+    const struct expert_rows *r = &b->experts[l];
+
+    gradients_add(m, r, p, act, gradient_of(m, b, l, r->at.expert[p->e]));
+}
+
+/* rows -> hidden again, of one. */
+static void hidden_again(struct model *m, const struct micro_batch *b, size_t l,
+                         const struct expert_part *p, float *hidden)
+{
+    const struct expert_rows *r = &b->experts[l];
+    const size_t D = m->c.dim, F = m->c.expert_hidden;
+
+    linear(m->gemm, p->N, D, 2 * F, r->at.rows + p->row * D,
+           weights_of(m, b, l, p->e) + m->layout.gate_up, SHUNTI_GEMM_SET,
+           hidden + p->at * 2 * F);
+}
+
+/* hidden -> act again, where d(act) was, which has been used. */
+static float *act_again(struct model *m, const struct expert_part *p,
+                        const float *hidden)
+{
+    const size_t F = m->c.expert_hidden;
+
+    shunti_elementwise()->swiglu(p->N, F, hidden + p->at * 2 * F,
+                                 m->dact + p->at * F);
+    return m->dact;
+}
+
+static int backward_in_pieces(struct model *m, struct micro_batch *b, size_t l,
+                              size_t limit)
+{
+    const struct expert_rows *r = &b->experts[l];
+    const size_t F = m->c.expert_hidden;
+    float *hidden = NULL;
+    struct cursor c = {0, 0};
+
+    if (room(m, limit) || model_take_rows(m, r, limit, 2 * F, &hidden))
+        return -1;
+    while (c.e < r->at.experts) {
+        const size_t n = next_piece(&r->at, limit, &c, m->parts);
+        for (size_t i = 0; i < n; i++) {
+            const struct expert_part *p = &m->parts[i];
+            hidden_again(m, b, l, p, hidden);
+            gradients_of_rows(m, b, l, p, hidden);
+            gradients_of_weights(m, b, l, p, act_again(m, p, hidden));
+        }
+    }
+    model_give_rows(m, &hidden, limit * 2 * F * sizeof(float));
+    return 0;
+}
+
+/* What a lone piece needs for its gradients: hidden rows, and memory for these. */
+static int prepare(struct model *m, struct micro_batch *b, size_t l)
+{
+    struct expert_rows *r = &b->experts[l];
+    const size_t n = all_parts(m, r);
+
+    if (model_hidden_back(m, b, l) || room(m, r->at.total))
+        return -1;
+    if (r->hidden)
+        return 0;
+    r->held = r->at.total;
+    if (model_take_rows(m, r, r->held, 2 * m->c.expert_hidden, &r->hidden))
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        hidden_again(m, b, l, &m->parts[i], r->hidden);
+    return 0;
+}
+
+/* Gradients of weights from all rows at once, whose hidden rows are there. */
+static int gradients_at_once(struct model *m, struct micro_batch *b, size_t l)
+{
+    const struct expert_rows *r = &b->experts[l];
+
+    for (size_t e = 0; !r->act && e < r->at.experts; e++)
+        act_again(m, &m->parts[e], r->hidden);
+    if (m->gradients)
+        return m->gradients(m->gradients_arg, m, b, l);
+    for (size_t e = 0; e < r->at.experts; e++)
+        gradients_of_weights(m, b, l, &m->parts[e], gradients_act(m, r));
     return 0;
 }
 
@@ -107,39 +365,29 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
 static int compute_backward(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct exchange_ops *x = m->exchange->ops;
-    const struct expert_rows *r = &b->experts[l];
-    size_t D = m->c.dim, F = m->c.expert_hidden;
+    struct expert_rows *r = &b->experts[l];
     struct spent t = clock_read();
 
     if (x->wait(m->exchange, model_routing(m, b, l)))
         return -1;
     clock_add(&m->times.exchange, &t);
 
-    if (room(r->at.total, &m->dexpert_rows, 2 * F, &m->dhidden, F, &m->dact))
+    const size_t limit = r->hidden ? r->at.total : piece_rows(m, b, r);
+    const bool whole = limit == r->at.total;
+    if (whole ? prepare(m, b, l) : backward_in_pieces(m, b, l, limit))
         return -1;
-    for (size_t e = 0; e < r->at.experts; e++) {
-        const float *w = m->expert + model_expert_at(m, b, l, r->at.expert[e]);
-        size_t row = r->at.offset[e], N = r->at.count[e];
-        float *dhidden = m->dhidden + row * 2 * F;
-
-        feed_forward_backward_hidden(
-            m->gemm, N, D, F, r->at.dout + row * D, w + m->layout.down,
-            r->hidden + row * 2 * F, m->dact + row * F, dhidden);
-        linear_backward_input(m->gemm, N, D, 2 * F, dhidden,
-                              w + m->layout.gate_up, SHUNTI_GEMM_SET,
-                              r->at.drows + row * D);
-    }
+    for (size_t e = 0; whole && e < r->at.experts; e++)
+        gradients_of_rows(m, b, l, &m->parts[e], r->hidden);
     take_time(m, r, &t);
     clock_add(&m->times.experts, &t);
     if (x->dispatch_backward_start(m->exchange, model_routing(m, b, l),
                                    b->rows.dh))
         return -1;
     clock_add(&m->times.exchange, &t);
-    if (m->gradients && m->gradients(m->gradients_arg, m, b, l))
+    if (whole && gradients_at_once(m, b, l))
         return -1;
-    if (!m->gradients)
-        gradients_at_once(m, b, l);
     take_time(m, r, &t);
+    model_give_experts(m, r);
     clock_add(&m->times.experts, &t);
     return 0;
 }
@@ -167,7 +415,7 @@ int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
         if (begin_wave(m, b, l, w - 1) || x->wait(m->exchange, routing))
             return -1;
         clock_add(&m->times.exchange, &t);
-        if (compute(m, b, l))
+        if (model_experts_again(m, b, l))
             return -1;
         clock_add(&m->times.experts, &t);
         if (x->combine_backward_start(m->exchange, routing, b->rows.dx,

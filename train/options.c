@@ -7,12 +7,14 @@
 
 #include "train/error.h"
 #include "train/presets.h"
+#include "train/switches.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "kernels/cpu.h"
+#include "workload/random.h"
 
 /* What a checkpoint keeps: the options that decide what a run computes, and of
  * these the ones on which the length of its vectors depends. */
@@ -20,10 +22,13 @@ enum role { OTHER, SETTING, SHAPE };
 
 /* Sizes are multiplied with one another later on. */
 #define LARGEST (1 << 30)
+_Static_assert((int)MOST_ROUTINGS <= (int)MEMORY_LAYERS,
+               "a tier for each layer");
 #define AT(field) CLI_AT(struct options, field)
 
 static bool take_file(void *object, const char *path, struct cli_line *line);
 static bool take_preset(void *object, const char *name, struct cli_line *line);
+static bool take_memory(void *object, const char *text, struct cli_line *line);
 
 /* The first is of none: whatever is best in this build, on this CPU. */
 static const struct cli_name gemm_names[] = {
@@ -241,8 +246,10 @@ static const struct cli_row rows[] = {
      "elements",
      AT(fp8), CLI_NAMES({"payload", false}, {"fp8", true}), .mark = SETTING},
     {"overlap", 0, "WHETHER", CLI_CHOICE,
-     "compute while rows travel; no changes times alone", AT(overlap),
-     CLI_NAMES({"no", false}, {"yes", true})},
+     "compute while rows travel: yes, the default, or no, which changes times "
+     "alone. Without a value it is a switch: yes, and --micro-batches 2",
+     AT(overlap_asked), CLI_NAMES({"no", OVERLAP_NO}, {"yes", OVERLAP_YES}),
+     .optional = true, .with = offsetof(struct options, overlap_given)},
     {"comm", 0, "NAME", CLI_CHOICE,
      "what carries rows, gradients and parameters: libshunt, or, to compare "
      "with, MPI_Alltoallv and the like, under mpirun; the losses have the same "
@@ -288,6 +295,35 @@ static const struct cli_row rows[] = {
      "as "
      "fast as if each had one; 0: what computing takes",
      AT(row_us)},
+
+    {"balanced", 0, NULL, CLI_FLAG,
+     "a switch: --bias-rate 1e-3 --recompute-above 1.5", AT(balanced)},
+
+    {.kind = CLI_HEADING, .help = "Memory"},
+    {"memory", 0, "WHAT", CLI_CALL,
+     "[LAYERS:]MODULE=TIER, and more of them after commas: what becomes of "
+     "activations between forward and backward. MODULE is norm, attention, "
+     "residual, router, expert, activation, rows, input, or layer, for all of "
+     "them. TIER is keep, recompute, offload (to other memory) or "
+     "offload:FOLDER (to a file there). LAYERS is 3 or 0-3 (default: all). May "
+     "be "
+     "given several times. No bit of the result changes",
+     .take = take_memory},
+    {"recompute-above", 0, "S", CLI_REAL,
+     "where a rank has more rows of experts than S times the mean of the "
+     "ranks, in "
+     "a layer and a micro-batch, recompute these experts, in pieces of that "
+     "many "
+     "rows (256 at least); 0: never",
+     AT(recompute_above)},
+    {"activation-budget", 0, "BYTES", CLI_SIZE,
+     "recompute what costs the least time, so that a rank holds at most so "
+     "many "
+     "bytes of activations; 0: any",
+     AT(activation_budget)},
+    {"save-memory", 0, NULL, CLI_FLAG,
+     "a switch: --memory layer=recompute --recompute-above 1.5",
+     AT(save_memory)},
 
     {.kind = CLI_HEADING, .help = "Output"},
     {"checkpoint", 0, "FOLDER", CLI_TEXT,
@@ -417,6 +453,11 @@ static const struct cli_program program = {
         "    shunt-run -n 8 shunt-train --tp 2 --expert-copies 2\n"
         "  Experts that move where the rows are, and copies of hot ones:\n"
         "    shunt-run -n 4 shunt-train --balance both\n"
+        "  Activations of experts recomputed, those of layers 0 and 1 in a "
+        "file:\n"
+        "    shunt-train --memory expert=recompute,0-1:layer=offload:/var/tmp\n"
+        "  All that fits into 20 MiB a rank, with more parts of the batch:\n"
+        "    shunt-train --activation-budget 20m --batch 16 --accumulate 2\n"
         "  The same run with MPI in the place of libshunt:\n"
         "    mpirun -n 4 shunt-train --steps 50 --comm mpi\n",
 };
@@ -458,6 +499,19 @@ static bool take_preset(void *object, const char *name, struct cli_line *line)
     return true;
 }
 
+static bool take_memory(void *object, const char *text, struct cli_line *line)
+{
+    struct options *o = object;
+
+    if (o->nmemory == MEMORY_OPTIONS)
+        return cli_wrong(line,
+                         "--memory can be given %d times; more than one "
+                         "MODULE=TIER go into each, with commas",
+                         MEMORY_OPTIONS);
+    o->memory[o->nmemory++] = text;
+    return true;
+}
+
 enum options_result options_parse(int argc, char **argv, struct options *o)
 {
     struct cli_line line;
@@ -465,8 +519,10 @@ enum options_result options_parse(int argc, char **argv, struct options *o)
     *o = defaults;
     enum cli_result result = cli_parse(&program, o, argc, argv, &line);
     for (int i = line.operands; result == CLI_RUN && i < argc; i++)
-        if (!take_file(o, argv[i], &line))
+        if (switches_is_value(argv[i], &line) || !take_file(o, argv[i], &line))
             result = CLI_BAD;
+    if (result == CLI_RUN && !switches_turn(&program, o, &line))
+        result = CLI_BAD;
     if (result == CLI_RUN) {
         o->of_presets &= ~line.given;
         o->given = line.given | o->of_presets;
@@ -520,8 +576,12 @@ enum options_adopted options_adopt(struct options *o, const struct setting *s,
 
 uint64_t options_hash(const struct options *o)
 {
-    return cli_digest(&program, o, -1) ^ (uint64_t)o->given ^
-           (uint64_t)(o->given >> 64);
+    uint64_t hash = cli_digest(&program, o, -1) ^ (uint64_t)o->given ^
+                    (uint64_t)(o->given >> 64);
+
+    for (size_t i = 0; i < o->nmemory; i++)
+        hash = random_key(hash, o->memory[i]);
+    return hash;
 }
 
 const char *options_gemm(const struct options *o)

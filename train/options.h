@@ -9,15 +9,21 @@
 
 #include "cli/cli.h"
 #include "train/layout.h"
+#include "train/memory.h"
 #include "train/optimizer.h"
 #include "train/places.h"
 
 enum {
     SETTING_ROOM = 40,
+    MEMORY_OPTIONS = 16,
+    SWITCHES = 3,
     /* Each layer of each micro-batch has a plan, and an exchange has at most so
      * many. */
     MOST_ROUTINGS = 256,
 };
+
+/* What --overlap said. */
+enum overlap_asked { OVERLAP_SWITCH, OVERLAP_NO, OVERLAP_YES };
 
 enum balance_over {
     BALANCE_OVER_BATCH,
@@ -50,14 +56,24 @@ struct options {
 
     size_t accumulate; /* parts of the batch that are computed one by one */
 
-    bool bf16, fp8;    /* rows travel as */
-    bool overlap;      /* compute while they do */
+    bool bf16, fp8;     /* rows travel as */
+    bool overlap;       /* compute while they do */
+    bool overlap_given; /* by its option, which said: */
+    enum overlap_asked overlap_asked;
     bool mpi;          /* MPI carries them, and gradients, not libshunt */
     bool compute_bf16; /* matrix products */
     double capacity_factor;
     size_t max_rows; /* of a rank's experts at once; 0: any number */
     bool drop_by_weight;
     int gemm; /* see options_gemm() */
+
+    const char *memory[MEMORY_OPTIONS]; /* as given; */
+    size_t nmemory;
+    double recompute_above;         /* 0: never */
+    size_t activation_budget;       /* bytes; 0: any */
+    struct memory_plan memory_plan; /* what they say: options_check() */
+    bool save_memory, balanced;     /* switches */
+    char switched[SWITCHES][160];   /* the options that each stood for */
 
     const char *checkpoint;
     size_t checkpoint_every;
@@ -94,6 +110,9 @@ void options_free(struct options *o);
  * shares, nodes, micro_batches and tp_sums if they are 0. `nodes`: team_nodes().
  * 0, or -1 with train_error_text(). */
 int options_check(struct options *o, size_t ranks, size_t nodes);
+
+/* A part of that: --memory and the like. memory_options.c */
+int options_check_memory(struct options *o);
 
 /* Did the user or a preset give this option, or a preset alone? */
 bool options_given(const struct options *o, const char *name);

@@ -49,6 +49,8 @@ static void adapt_gate(struct options *o)
 /* A wave is of some tokens, and so has rows from all over an expert's order. */
 static int check_waves(const struct options *o)
 {
+    const struct memory_plan *plan = &o->memory_plan;
+
     if (o->max_rows && o->balance.how)
         return train_error("--max-rows cuts a layer's tokens into waves, and "
                            "--balance is for all at once: leave out one of "
@@ -57,6 +59,12 @@ static int check_waves(const struct options *o)
         return train_error("--max-rows cuts a layer's tokens into waves, and "
                            "leaves are of all at once: leave out --max-rows, "
                            "or --leaf-rows");
+    if (o->max_rows && (plan->above > 0 || plan->budget ||
+                        !memory_keeps_all(plan, o->model.layers)))
+        return train_error(
+            "--max-rows computes waves again, from what is kept: leave out "
+            "--max-rows, or --memory, --recompute-above, --activation-budget "
+            "and the switches that stand for these");
     return 0;
 }
 
@@ -141,7 +149,7 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
             "out --leaf-rows 0");
     if (o->mpi && o->balance.leaf_rows)
         return train_error("--comm mpi knows no leaves: leave out --leaf-rows");
-    if (check_waves(o))
+    if (options_check_memory(o) || check_waves(o))
         return -1;
     if (o->mpi && !o->nodes)
         return train_error("--comm mpi adds as on nodes of equally many ranks "

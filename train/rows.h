@@ -13,6 +13,7 @@
 
 #include "train/exchange.h"
 #include "train/layout.h"
+#include "train/memory.h"
 
 /* What is kept of a layer between forward and backward. */
 struct activations {
@@ -38,8 +39,13 @@ struct activations {
     float *shared_act; /* (P R, S / P) */
 };
 
+enum { ROWS_FIELDS = 20, ROWS_SLOTS = 2 };
+
 struct rows {
     struct activations *act; /* (L) */
+    /* What layers have whose tier does not keep a field, each in its turn: with two
+     * slots one is copied while the other is used. */
+    void *scratch[ROWS_FIELDS][ROWS_SLOTS];
 
     float *x_out;   /* (R, D) after the last layer */
     float *inv_out; /* (R) */
@@ -58,13 +64,35 @@ struct rows {
     float *dshared_hid, *dshared_act; /* (P R, 2 S / P), (P R, S / P) */
 };
 
-/* Memory for R rows, and P R where shards have them. 0, or -1 with
- * train_error_text(). */
+/* Memory for R rows, and P R where shards have them; of activations it is
+ * counted. 0, or -1 with train_error_text(). */
 int rows_create(const struct model_config *c, size_t R, size_t P,
-                struct exchange *exchange, struct rows *rows);
-/* Bytes of that memory. They do not depend on the length of sequences. */
+                const struct memory_plan *plan, struct exchange *exchange,
+                struct memory_count *count, struct rows *rows);
+void rows_destroy(const struct model_config *c, const struct memory_plan *plan,
+                  struct rows *rows);
+/* Bytes of that memory, if all is kept. They do not depend on the length of
+ * sequences. */
 size_t rows_bytes(const struct model_config *c, size_t R, size_t P);
-void rows_destroy(const struct model_config *c, struct rows *rows);
+
+/* Bytes of a row, of all fields of a layer's module; of those of the head; and of
+ * the scratch memory that a module has in all. */
+size_t rows_module_bytes(const struct model_config *c, size_t layer, size_t P,
+                         enum memory_module module);
+size_t rows_head_bytes(const struct model_config *c);
+size_t rows_scratch_bytes(const struct model_config *c, size_t P,
+                          const struct memory_plan *plan,
+                          enum memory_module module);
+
+/* The fields of a layer that are of a module: memory of R rows each, in `of`. How
+ * many; at most ROWS_FIELDS. */
+struct rows_part {
+    void *data;
+    size_t bytes;
+};
+size_t rows_parts(const struct model_config *c, size_t layer, size_t P,
+                  enum memory_module module, const struct activations *of,
+                  size_t R, struct rows_part *parts);
 
 /* The rows from `first` on: pointers into those of `all`. view->act (L) is the
  * caller's. */

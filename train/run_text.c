@@ -9,6 +9,7 @@
 
 #include "train/flops.h"
 #include "train/peak.h"
+#include "train/switches.h"
 #include "train/xz.h"
 
 size_t run_parameters(const struct run *run, size_t experts)
@@ -91,6 +92,39 @@ const char *run_groups(const struct run *run, char *to, size_t room)
     return to;
 }
 
+/* What switches stand for, and what is not kept for backward. */
+static void introduce_memory(struct run *run)
+{
+    const struct model *m = &run->trainer.model;
+    const char *label = "memory";
+    char text[600];
+
+    for (int i = 0; i < SWITCHES; i++)
+        if (run->o.switched[i][0])
+            progress_say(&run->progress, "switch      --%s: %s",
+                         switches_name(i), run->o.switched[i]);
+    memory_describe(&m->memory, m->c.layers, text, sizeof(text));
+    if (m->memory.budget) {
+        progress_say(&run->progress,
+                     "%-11s at most %.1f MB of activations a rank", label,
+                     (double)m->memory.budget / 1e6);
+        label = "";
+    }
+    if (text[0]) {
+        progress_say(&run->progress, "%-11s %s", label, text);
+        label = "";
+    }
+    if (m->memory.above > 0)
+        progress_say(&run->progress,
+                     "%-11s experts of more than %g times the mean rows are "
+                     "recomputed, too",
+                     label, m->memory.above);
+    if (m->offload)
+        progress_say(&run->progress, "            offloaded to %s, %s",
+                     m->memory.where[0] ? m->memory.where : "memory",
+                     offload_describe(m->offload));
+}
+
 void run_introduce(struct run *run)
 {
     const struct options *o = &run->o;
@@ -127,6 +161,7 @@ void run_introduce(struct run *run)
                  "rank%s%s",
                  o->batch, o->model.seq, run->team.size,
                  run->team.size == 1 ? "" : "s", micro);
+    introduce_memory(run);
     if (o->workload)
         progress_say(&run->progress,
                      "workload    %s: experts are not chosen by the router",
@@ -282,6 +317,27 @@ static void conclude_balance(struct run *run)
         1e3 * m.balance_s, 1e3 * m.planner_s, 1e3 * m.saved_s);
 }
 
+static void conclude_memory(struct run *run)
+{
+    const struct metrics_means m = metrics_means(&run->metrics);
+    char text[160] = "";
+    size_t at = 0;
+
+    if (m.offload_bytes > 0)
+        at += (size_t)snprintf(text, sizeof(text), "; %.1f MB a step offloaded",
+                               m.offload_bytes / 1e6);
+    if (m.recomputed > 0)
+        snprintf(text + at, sizeof(text) - at,
+                 "; experts of %.1f layers and micro-batches a step had too "
+                 "many rows to be kept",
+                 m.recomputed);
+    if (m.activation_bytes > 0)
+        progress_say(&run->progress,
+                     "activations: %.1f MB at most on a rank, %.1f MB of them "
+                     "experts' hidden rows%s",
+                     m.activation_bytes / 1e6, m.expert_bytes / 1e6, text);
+}
+
 static void conclude_dropped(struct run *run)
 {
     struct metrics_means m = metrics_means(&run->metrics);
@@ -350,6 +406,7 @@ void run_conclude(struct run *run)
     conclude_traffic(run);
     conclude_balance(run);
     conclude_dropped(run);
+    conclude_memory(run);
 
     if (run->sample.bytes)
         run_show_sample(run);

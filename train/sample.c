@@ -93,10 +93,12 @@ int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
         st = ask_all(t, *stop != 0, asked, &sample->stopped);
         if (st != 0 || sample->stopped)
             break;
+        t->model.forward_only = true;
         st = model_forward(&t->model, sequences, rows, 1, context, NULL, NULL);
         if (st != 0)
             break;
         model_release(&t->model);
+        t->model.forward_only = false;
         if (t->team->rank != 0)
             continue;
         const float *logits = t->model.rows.probs + (n - 1) * VOCABULARY;

@@ -19,11 +19,10 @@ double *stats_layer(const struct model_config *c, double *stats, size_t layer)
     return stats + 1 + layer * layer_size(c);
 }
 
-/* Adds a row of a layer, the i-th with experts. */
+/* Adds a row of a layer's. */
 static void add_row(const struct model *m, const struct router_config *c,
-                    size_t i, size_t row, double *to)
+                    const struct activations *a, size_t row, double *to)
 {
-    const struct activations *a = &m->rows.act[model_moe_layer(&m->c, i)];
     const int32_t *choice = a->choice + row * c->topk;
     const int32_t *counted =
         gate_counts_apart(c) ? a->counted + row * c->topk : choice;
@@ -44,15 +43,26 @@ static void add_row(const struct model *m, const struct router_config *c,
     }
 }
 
-void stats_collect(const struct model *m, size_t B, size_t T, double *stats)
+void stats_of_layer(const struct model *m, const struct micro_batch *b,
+                    size_t l, size_t T, double *stats)
 {
     const struct router_config c = model_router(&m->c);
+    const size_t size = stats_size(&m->c), i = model_moe_index(&m->c, l);
+
+    for (size_t s = b->first / T; s < (b->first + b->R) / T; s++)
+        memset(stats_layer(&m->c, stats + s * size, i), 0,
+               layer_size(&m->c) * sizeof(*stats));
+    for (size_t r = 0; r < b->R; r++)
+        add_row(m, &c, &b->rows.act[l], r,
+                stats_layer(&m->c, stats + (b->first + r) / T * size, i));
+}
+
+void stats_of_losses(const struct model *m, size_t B, size_t T, double *stats)
+{
     const size_t size = stats_size(&m->c);
 
-    memset(stats, 0, B * size * sizeof(*stats));
+    for (size_t b = 0; b < B; b++)
+        stats[b * size] = 0;
     for (size_t r = 0; r < B * T; r++)
         stats[r / T * size] += m->rows.loss[r];
-    for (size_t i = 0; i < model_moe_layers(&m->c); i++)
-        for (size_t r = 0; r < B * T; r++)
-            add_row(m, &c, i, r, stats_layer(&m->c, stats + r / T * size, i));
 }

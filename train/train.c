@@ -22,6 +22,8 @@
 #include "train/trainer.h"
 #include "train/xz.h"
 
+#include <limits.h>
+#include <malloc.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -586,11 +588,20 @@ static int join(struct run *run)
     return 0;
 }
 
+/* Rows of experts are freed and allocated in each step (model_held.c): their pages
+ * stay, so that the kernel need not clear them again. These are malloc's largest. */
+static void keep_pages(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
+}
+
 int main(int argc, char **argv)
 {
     struct run run = {.start = clock_now()};
     int status = EXIT_SUCCESS;
 
+    keep_pages();
     switch (options_parse(argc, argv, &run.o)) {
     case OPTIONS_EXIT:
         return EXIT_SUCCESS;

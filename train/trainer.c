@@ -28,6 +28,10 @@ enum {
     CPU,
     COMPUTE_CPU,
     COMPUTE,
+    HELD_BYTES,
+    HELD_EXPERTS,
+    OFFLOADED,
+    RECOMPUTED,
     EXPOSED,
     COUNTS = EXPOSED + TRAVELS
 };
@@ -123,6 +127,27 @@ static void init_weights(struct trainer *t)
                                t->model.first_expert + e, expert_at(t, i, e));
 }
 
+/* What the model keeps, of which each rank has as much. */
+static int memory_plan(const struct trainer *t,
+                       const struct tensor_group *tensor,
+                       struct memory_plan *plan)
+{
+    const struct options *o = t->o;
+    const struct memory_shape shape = {
+        .c = &o->model,
+        .R = part_size(t) * o->model.seq,
+        .P = tensor_ranks(tensor),
+        .micro = o->micro_batches,
+        .ranks = (size_t)t->groups.experts->size,
+    };
+
+    *plan = o->memory_plan;
+    plan->host_ranks = 0;
+    for (int r = 0; r < t->team->size; r++)
+        plan->host_ranks += !team_is_far(t->team, r);
+    return plan->budget ? memory_fit(&shape, plan) : 0;
+}
+
 /* The model's part in tensor parallelism. */
 static struct tensor_group tensor_group(struct trainer *t)
 {
@@ -171,13 +196,15 @@ int trainer_create(struct trainer *t, const struct options *o,
     exchange_experts(o->model.experts, t->groups.experts->rank,
                      t->groups.experts->size, &first, &t->local_experts);
     const struct tensor_group tensor = tensor_group(t);
-    if (products_create(options_gemm(o),
+    struct memory_plan memory;
+    if (memory_plan(t, &tensor, &memory) ||
+        products_create(options_gemm(o),
                         o->compute_bf16 ? SHUNTI_GEMM_BF16 : SHUNTI_GEMM_F32,
                         &t->gemm) ||
         (team->mpi ? exchange_mpi_create : exchange_shunt_create)(
             t->groups.experts, &o->model, &x, &t->exchange) ||
         model_create(&o->model, part_size(t), o->micro_batches, &tensor,
-                     t->gemm, t->exchange, &t->model) ||
+                     &memory, t->gemm, t->exchange, &t->model) ||
         cores_count(team, &t->cores) || allocate(t)) {
         trainer_destroy(t);
         return -1;
@@ -316,6 +343,7 @@ static int add_counts(struct trainer *t, const struct before *before,
                       struct step_metrics *m)
 {
     const struct exchange_traffic *x = &t->exchange->traffic;
+    const struct memory_count *held = &t->model.activations;
     const struct before now = count_all(t);
     const struct spent compute = computing(t, before);
     double sum[COUNTS] = {0},
@@ -332,6 +360,10 @@ static int add_counts(struct trainer *t, const struct before *before,
                [CPU] = now.cpu - before->cpu,
                [COMPUTE_CPU] = compute.cpu,
                [COMPUTE] = compute.time,
+               [HELD_BYTES] = (double)held->peak,
+               [HELD_EXPERTS] = (double)held->experts_peak,
+               [OFFLOADED] = (double)held->offloaded,
+               [RECOMPUTED] = (double)held->dropped,
            };
 
     memcpy(own + EXPOSED, x->seconds, sizeof(x->seconds));
@@ -342,9 +374,14 @@ static int add_counts(struct trainer *t, const struct before *before,
         return -1;
     for (size_t i = 0; i < COUNTS * (size_t)t->team->size; i++)
         sum[i % COUNTS] += t->counts[i];
-    for (int r = 0; r < t->team->size; r++)
-        m->compute_most_s =
-            fmax(m->compute_most_s, t->counts[(size_t)r * COUNTS + COMPUTE]);
+    for (int r = 0; r < t->team->size; r++) {
+        const double *of = t->counts + (size_t)r * COUNTS;
+        m->compute_most_s = fmax(m->compute_most_s, of[COMPUTE]);
+        m->activation_bytes = fmax(m->activation_bytes, of[HELD_BYTES]);
+        m->expert_bytes = fmax(m->expert_bytes, of[HELD_EXPERTS]);
+    }
+    m->offload_bytes = sum[OFFLOADED];
+    m->recomputed = sum[RECOMPUTED];
     m->compute_mean_s = sum[COMPUTE] / t->team->size;
     m->cpu_s = sum[CPU];
     m->compute_cpu_s = sum[COMPUTE_CPU];
@@ -363,7 +400,7 @@ static int add_counts(struct trainer *t, const struct before *before,
     return 0;
 }
 
-/* Is this one of the steps that wait for everything at once? With --overlap no
+/* Is this one of the steps that wait for everything at once? With --overlap=no
  * all do, by MPI, too, and a lone rank has nothing to wait for: nothing is to
  * be hidden. */
 static bool waits_at_once(const struct trainer *t)
@@ -457,11 +494,14 @@ static int backward(struct trainer *t, size_t part)
 static int look_ahead(struct trainer *t, bool asked_to_stop,
                       struct step_metrics *m)
 {
+    t->model.forward_only = true;
     for (size_t part = 0; part < t->o->accumulate; part++) {
         if (forward(t, part))
             return -1;
         model_release(&t->model);
     }
+    t->model.forward_only = false;
+    t->model.activations.dropped = 0;
     t->exchange->traffic.dropped = 0; /* it will be counted again */
     balance_forget(&t->balance);
     if (sums_gather(t, sums_pieces(t->o), 0, t->sequences, asked_to_stop))
@@ -522,6 +562,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     t->model.tensor.gathers = t->model.tensor.scatters = 0;
     memset(&t->model.times, 0, sizeof(t->model.times));
     memset(&t->exchange->traffic, 0, sizeof(t->exchange->traffic));
+    memory_clear(&t->model.activations);
 
     load_batch(t, step);
     params_clear(&t->dense);
@@ -605,11 +646,13 @@ int trainer_validate(struct trainer *t, double *loss, double *dropped)
     double own;
 
     memset(x, 0, sizeof(*x));
+    t->model.forward_only = true;
     for (int kind = 0; kind < HELD; kind++) {
         if (validate(t, kind, &loss[kind]))
             return -1;
         windows += trainer_windows(t, kind);
     }
+    t->model.forward_only = false;
     own = (double)x->dropped;
     if (team_gather(t->team, &own, t->counts, sizeof(own)))
         return -1;

@@ -357,8 +357,8 @@ static int loss_while_setting_up(const struct rank *self)
     st = shunt_barrier(self->comm);
     if (self->rank == 1)
         raise(st ? SIGTERM : SIGKILL);
-    CHECK(model_create(&o.model, o.batch, 1, NULL, gemm, exchange, &model) ==
-              -1,
+    CHECK(model_create(&o.model, o.batch, 1, NULL, NULL, gemm, exchange,
+                       &model) == -1,
           "made without rank 1");
     CHECK(strstr(train_error_text(), "rank 1 is lost"), "%s",
           train_error_text());

@@ -94,8 +94,8 @@ static void set_up(struct fixture *f, const struct setting *s, size_t G,
                  0);
     f->exchange = exchange_local_create(M * L, c->experts, c->topk, c->dim);
     cr_assert_eq(
-        model_create(c, s->B, M, NULL, f->gemm, f->exchange, &f->model), 0,
-        "%s", train_error_text());
+        model_create(c, s->B, M, NULL, NULL, f->gemm, f->exchange, &f->model),
+        0, "%s", train_error_text());
     f->dense = f->model.layout.dense;
     f->experts = LE * f->model.layout.expert_size;
     f->w = calloc(f->dense, sizeof(float));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs the cases of rank_train.c, rank_tensor.c and rank_checkpoint.c as
- * processes. */
+/* Runs the cases of rank_train.c, rank_tensor.c, rank_tiers.c and
+ * rank_checkpoint.c as processes. */
 #include "tests/harness/harness.h"
 
 #include <criterion/criterion.h>
@@ -59,6 +59,35 @@ TENSOR_CASE(groups_with_micro_batches, 4)
 TENSOR_CASE(groups_of_bf16_products, 4)
 TENSOR_CASE(shards_as_whole, 1)
 TENSOR_CASE(checkpoint_goes_on, 2, 4)
+
+#define TIERS_CASE(name, ...)                                         \
+    Test(tiers, name, .timeout = 120)                                 \
+    {                                                                 \
+        static const int ranks[] = {__VA_ARGS__};                     \
+        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) \
+            harness_case("rank_tiers", #name, ranks[i]);              \
+    }
+
+TIERS_CASE(each_tier, 1, 2)
+TIERS_CASE(noise_and_parts, 1, 2)
+TIERS_CASE(bf16_rows, 2)
+TIERS_CASE(groups, 2)
+TIERS_CASE(bytes_of_tiers, 1)
+TIERS_CASE(bytes_of_routings, 2)
+TIERS_CASE(deepest_saves_most, 1)
+TIERS_CASE(above_is_recomputed, 2)
+TIERS_CASE(pieces_of_an_expert, 1)
+TIERS_CASE(budgets_are_kept, 1, 2)
+TIERS_CASE(two_parts_in_the_bytes_of_one, 1)
+
+/* Plans that are made again wait for lists from the other node. */
+Test(tiers, two_nodes, .timeout = 120)
+{
+    harness_check(&(struct harness_job){.program = "rank_tiers",
+                                        .args = {"noise_and_parts"},
+                                        .env = {"SHUNT_TEST_NODES=0,1"},
+                                        .ranks = 2});
+}
 
 Test(train_ranks, loss_while_setting_up, .timeout = 60)
 {

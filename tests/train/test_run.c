@@ -352,6 +352,29 @@ Test(train_run, waves_compute_the_same)
     cr_assert(differ, "there were no waves");
 }
 
+/* Copies of experts, whose gradients are summed leaf by leaf, and experts that move:
+ * what is recomputed or offloaded has the same bits there. */
+Test(train_run, tiers_go_with_balance)
+{
+    char *kept = in_folder("kept"), *tiers = in_folder("tiers");
+
+    run(JOB(2, "--steps=6", "--workload=W1", "--balance=microbatch",
+            "--leaf-rows=32", "--log", kept));
+    cr_assert_gt(sum_of(kept, "replicas"), 0);
+    run(JOB(2, "--steps=6", "--workload=W1", "--balance=microbatch",
+            "--leaf-rows=32", "--log", tiers,
+            "--memory=expert=recompute,activation=recompute,norm=recompute,"
+            "attention=recompute,residual=offload,router=recompute"));
+    same_losses(kept, tiers, 6);
+    run(JOB(2, "--steps=6", "--workload=W1", "--balance=migrate",
+            "--balance-every=2", "--log", kept));
+    run(JOB(2, "--steps=6", "--workload=W1", "--balance=migrate",
+            "--balance-every=2", "--log", tiers, "--recompute-above=1",
+            "--memory=activation=offload,expert=offload"));
+    same_losses(kept, tiers, 6);
+    cr_assert_gt(sum_of(tiers, "recomputed"), 0);
+}
+
 enum { SCRIPT = 640 };
 
 /* The same job with so many ranks on each of some nodes. */

@@ -473,6 +473,53 @@ Test(options, waves)
               "%s", train_error_text());
 }
 
+static void check_refuses(const char *const *args, const char *why)
+{
+    struct options o;
+
+    cr_assert_eq(parse(&o, args), OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 2, 1), -1, "%s", why);
+    cr_assert(strstr(train_error_text(), why), "\"%s\" does not say \"%s\"",
+              train_error_text(), why);
+}
+#define REFUSES(why, ...) \
+    check_refuses((const char *const[]){__VA_ARGS__, NULL}, why)
+
+/* Tiers that need a routing's plan again, or rows in pieces, go with neither copies
+ * nor waves. */
+Test(options, tiers)
+{
+    static const char both[] = "--balance=both", waves[] = "--max-rows=512";
+    struct options o;
+
+    cr_assert_eq(PARSE("--balance", "both", "--memory",
+                       "expert=recompute,attention=offload"),
+                 OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 2, 1), 0, "%s", train_error_text());
+    cr_assert_eq(PARSE("--balance", "migrate", "--recompute-above", "2"),
+                 OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 2, 1), 0, "%s", train_error_text());
+    REFUSES("--balance keeps the rows of experts", both,
+            "--memory=1:rows=recompute");
+    REFUSES("--balance keeps the rows of experts", both,
+            "--memory=rows=offload");
+    REFUSES("--balance keeps the rows of experts", both, "--save-memory");
+    REFUSES("--balance keeps the rows of experts", both,
+            "--activation-budget=1g");
+    REFUSES("leaf by leaf, as with --balance,", both, "--recompute-above=2");
+    REFUSES("leaf by leaf, as with --leaf-rows,", "--leaf-rows=64",
+            "--balanced");
+    REFUSES("leaf by leaf, as with --leaf-rows,", "--leaf-rows=64",
+            "--activation-budget=1g");
+    REFUSES("--max-rows computes waves again", waves,
+            "--memory=norm=recompute");
+    REFUSES("--max-rows computes waves again", waves,
+            "--memory=0:input=offload");
+    REFUSES("--max-rows computes waves again", waves, "--recompute-above=2");
+    REFUSES("--max-rows computes waves again", waves, "--activation-budget=1g");
+    REFUSES("--max-rows computes waves again", waves, "--save-memory");
+}
+
 /* A gate decides what is not given, and what is given must fit. */
 Test(options, gates)
 {

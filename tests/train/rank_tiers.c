@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory tiers: a trainer that does not keep its activations against one that does,
+ * on the same ranks, bit for bit; and the bytes that it holds against formulas.
+ */
+#include "tests/train/pair.h"
+#include "train/memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Two trainers of the same ranks. */
+struct two {
+    struct team team;
+    struct data data;
+    struct options o[2];
+    struct trainer t[2];
+};
+
+/* Four layers, so that slots are used again. */
+static struct options four_layers(void)
+{
+    struct options o = pair_options();
+
+    o.model.layers = 4;
+    o.shares = 12;
+    o.overlap = true;
+    return o;
+}
+
+static int plan_of(struct options *o, const char *tiers)
+{
+    memset(&o->memory_plan, 0, sizeof(o->memory_plan));
+    o->memory_plan.above = o->recompute_above;
+    o->memory_plan.budget = o->activation_budget;
+    return tiers ? memory_parse(&o->memory_plan, tiers, o->model.layers) : 0;
+}
+
+/* Like trainer_create(), of all ranks. */
+static int create(const struct rank *self, struct two *two, int which,
+                  const struct options *o, const char *tiers)
+{
+    two->o[which] = *o;
+    two->team = (struct team){
+        .comm = self->comm, .rank = self->rank, .size = self->size};
+    two->o[which].nodes = team_nodes(&two->team);
+    CHECK_TRAIN(plan_of(&two->o[which], tiers));
+    CHECK_TRAIN(
+        trainer_create(&two->t[which], &two->o[which], &two->team, &two->data));
+    return 0;
+}
+
+static bool same_params(const struct params *a, const struct params *b)
+{
+    size_t rank, slice;
+
+    if (!a->length || a->length != b->length)
+        return a->length == b->length;
+    rank = (size_t)a->team->rank;
+    slice = (a->begin[rank + 1] - a->begin[rank]) * sizeof(float);
+    return !memcmp(a->w, b->w, a->length * sizeof(float)) &&
+           !memcmp(a->slice_grad, b->slice_grad, slice) &&
+           !memcmp(a->v, b->v, slice);
+}
+
+static int compare(const struct two *two, const char *when)
+{
+    const struct trainer *a = &two->t[0], *b = &two->t[1];
+
+    CHECK(same_params(&a->dense, &b->dense), "%s: dense", when);
+    CHECK(same_params(&a->shard, &b->shard), "%s: shards", when);
+    CHECK(same_params(&a->expert, &b->expert), "%s: experts", when);
+    return 0;
+}
+
+/* Steps of both, [1] with the tiers. *last: its numbers. */
+static int steps_are_same(struct two *two, const char *when,
+                          struct step_metrics *last)
+{
+    for (size_t step = 1; step <= 2; step++) {
+        struct step_metrics keep;
+        CHECK_TRAIN(trainer_step(&two->t[0], step, 2, false, &keep));
+        CHECK_TRAIN(trainer_step(&two->t[1], step, 2, false, last));
+        CHECK(keep.loss == last->loss && keep.grad_norm == last->grad_norm &&
+                  keep.balance == last->balance && keep.zloss == last->zloss &&
+                  keep.imbalance == last->imbalance &&
+                  keep.dropped == last->dropped,
+              "%s, step %zu: loss %.17g, kept %.17g", when, step, last->loss,
+              keep.loss);
+        CHECK_RUN(compare(two, when));
+    }
+    return 0;
+}
+
+static int validations_are_same(struct two *two, const char *when)
+{
+    double a[HELD], b[HELD], dropped;
+
+    CHECK_TRAIN(trainer_validate(&two->t[0], a, &dropped));
+    CHECK_TRAIN(trainer_validate(&two->t[1], b, &dropped));
+    CHECK(memcmp(a, b, sizeof(a)) == 0, "%s: validation %.17g", when, b[0]);
+    return 0;
+}
+
+static int same_with(const struct rank *self, const struct options *o,
+                     const char *tiers)
+{
+    struct two two = {0};
+    struct step_metrics m;
+
+    pair_text(&two.data);
+    CHECK_RUN(create(self, &two, 0, o, NULL));
+    CHECK_RUN(create(self, &two, 1, o, tiers));
+    CHECK_RUN(steps_are_same(&two, tiers, &m));
+    CHECK_RUN(validations_are_same(&two, tiers));
+    trainer_destroy(&two.t[0]);
+    trainer_destroy(&two.t[1]);
+    data_free(&two.data);
+    return 0;
+}
+
+static const char *const all_tiers[] = {
+    "norm=recompute",
+    "attention=recompute",
+    "residual=recompute",
+    "router=recompute",
+    "expert=recompute",
+    "activation=recompute",
+    "rows=recompute",
+    "layer=recompute",
+    "layer=recompute,input=offload",
+    "layer=offload",
+    "1:layer=recompute,2-3:expert=offload,0:attention=offload,3:rows=recompute",
+};
+enum { TIERS = sizeof(all_tiers) / sizeof(all_tiers[0]) };
+
+static int each_tier(const struct rank *self)
+{
+    const struct options o = four_layers();
+
+    for (int i = 0; i < TIERS; i++)
+        CHECK_RUN(same_with(self, &o, all_tiers[i]));
+    return 0;
+}
+
+/* Random numbers of a gate, layers without experts, parts of the batch, each in
+ * micro-batches, whose loads are known only after a first look. */
+static int noise_and_parts(const struct rank *self)
+{
+    struct options o = four_layers();
+
+    o.model.layers = 5;
+    o.model.first_dense = 1;
+    o.model.moe_every = 2;
+    o.model.dense_hidden = 10;
+    o.model.gate.kind = GATE_NOISY;
+    o.batch = 48;
+    o.accumulate = o.micro_batches = 2;
+    for (int i = 5; i < TIERS; i += 2)
+        CHECK_RUN(same_with(self, &o, all_tiers[i]));
+    o.model.gate.kind = GATE_GSHARD;
+    o.model.topk = 2;
+    CHECK_RUN(same_with(self, &o, "layer=recompute"));
+    return 0;
+}
+
+static int bf16_rows(const struct rank *self)
+{
+    struct options o = four_layers();
+
+    o.bf16 = true;
+    CHECK_RUN(same_with(self, &o, "layer=recompute"));
+    return same_with(self, &o, "rows=offload:/tmp");
+}
+
+/* Rows of a group are gathered again, by all of its ranks. */
+static int groups(const struct rank *self)
+{
+    struct options o = four_layers();
+
+    o.tp = o.tp_sums = 2;
+    CHECK_RUN(same_with(self, &o, "layer=recompute"));
+    CHECK_RUN(same_with(self, &o, "norm=recompute,expert=offload"));
+    return same_with(self, &o, "attention=recompute");
+}
+
+/* --- bytes ------------------------------------------------------------------- */
+
+/* Floats of a row of a layer, as rows.h lists them, for softmax without groups; and
+ * of a row of an expert. */
+static void floats_of(const struct model_config *c, double row[MEMORY_MODULES],
+                      double expert_row[MEMORY_MODULES])
+{
+    const double D = (double)c->dim, S = (double)c->shared_hidden;
+    const double F = (double)c->expert_hidden;
+
+    memset(row, 0, MEMORY_MODULES * sizeof(*row));
+    memset(expert_row, 0, MEMORY_MODULES * sizeof(*row));
+    row[MEMORY_INPUT] = row[MEMORY_RESIDUAL] = D;
+    row[MEMORY_NORM] = 2 * D + 2;
+    row[MEMORY_ATTENTION] = 3 * D + (double)(2 * c->heads) + D;
+    row[MEMORY_ROUTER] = (double)(c->experts + 1 + 2 * c->topk);
+    row[MEMORY_EXPERT] = 2 * S;
+    row[MEMORY_ACTIVATION] = S;
+    expert_row[MEMORY_EXPERT] = 2 * F;
+    expert_row[MEMORY_ACTIVATION] = F;
+    expert_row[MEMORY_ROWS] = 4 * D;
+}
+
+/* A rank that is alone has K rows of experts for each row. Of L layers that keep
+ * nothing one is held, and two of what is offloaded, but for rows of experts. */
+static int bytes_of_tiers(const struct rank *self)
+{
+    const struct options o = four_layers();
+    const double R = (double)(o.batch * o.model.seq), L = 4;
+    const double K = (double)o.model.topk, D = (double)o.model.dim;
+    double row[MEMORY_MODULES], expert_row[MEMORY_MODULES];
+    double kept = (2 * D + 2 + 256) * R * 4;
+
+    floats_of(&o.model, row, expert_row);
+    for (int m = 0; m < MEMORY_MODULES; m++)
+        kept += L * (row[m] + K * expert_row[m]) * R * 4;
+    for (int m = MEMORY_INPUT; m <= MEMORY_MODULES; m++)
+        for (int tier = MEMORY_KEEP; tier <= MEMORY_OFFLOAD; tier++) {
+            struct two two = {0};
+            struct step_metrics step;
+            char text[64];
+            double want = kept;
+
+            if (m == MEMORY_INPUT && tier == MEMORY_RECOMPUTE)
+                continue;
+            for (int i = 0; i < MEMORY_MODULES; i++) {
+                const double dense =
+                    tier == MEMORY_RECOMPUTE && i != MEMORY_INPUT ? L - 1
+                    : tier == MEMORY_OFFLOAD                      ? L - 2
+                                                                  : 0;
+                const double experts = dense > 0 ? L - 1 : 0;
+                if (i == m || m == MEMORY_MODULES ||
+                    (m == MEMORY_EXPERT && i == MEMORY_ACTIVATION))
+                    want -=
+                        (dense * row[i] + experts * K * expert_row[i]) * R * 4;
+            }
+            snprintf(text, sizeof(text), "%s=%s",
+                     m == MEMORY_MODULES ? "layer" : memory_module_name(m),
+                     memory_tier_name(tier));
+            pair_text(&two.data);
+            CHECK_RUN(create(self, &two, 1, &o, text));
+            CHECK_TRAIN(trainer_step(&two.t[1], 1, 2, false, &step));
+            CHECK(step.activation_bytes == want, "%s: %.0f bytes, not %.0f",
+                  text, step.activation_bytes, want);
+            trainer_destroy(&two.t[1]);
+            data_free(&two.data);
+        }
+    return 0;
+}
+
+/* On several ranks, by the walk of memory.c, for the rows that there were. */
+static int bytes_of_routings(const struct rank *self)
+{
+    struct options o = four_layers();
+
+    for (int i = 0; i < 2 * TIERS; i++) {
+        const char *tiers = all_tiers[i / 2];
+        struct two two = {0};
+        struct step_metrics step;
+        size_t rows[4];
+
+        o.micro_batches = 1 + (size_t)i % 2;
+        pair_text(&two.data);
+        CHECK_RUN(create(self, &two, 1, &o, tiers));
+        struct trainer *t = &two.t[1];
+        CHECK_TRAIN(trainer_step(t, 1, 2, false, &step));
+        for (size_t l = 0; l < 4; l++) {
+            rows[l] = 0;
+            for (size_t b = 0; b < o.micro_batches; b++)
+                if (t->model.micro[b].experts[l].at.total > rows[l])
+                    rows[l] = t->model.micro[b].experts[l].at.total;
+        }
+        const struct memory_shape shape = {
+            .c = &o.model,
+            .R = t->model.max_rows,
+            .P = 1,
+            .micro = o.micro_batches,
+            .rows = rows,
+        };
+        const size_t want = memory_peak(&shape, &t->model.memory);
+        const size_t is = t->model.activations.peak;
+        CHECK(is == want || (o.micro_batches > 1 && is < want),
+              "%s: %zu bytes, not %zu", tiers, is, want);
+        CHECK(t->model.activations.experts == 0, "hidden rows are left");
+        trainer_destroy(t);
+        data_free(&two.data);
+    }
+    return 0;
+}
+
+/* What `make train` trains, but with the largest part of its memory given back. */
+static int deepest_saves_most(const struct rank *self)
+{
+    static char name[] = "shunt-train";
+    char *argv[] = {name, NULL};
+    double bytes[2];
+
+    for (int i = 0; i < 2; i++) {
+        struct two two = {0};
+        struct options o;
+        struct step_metrics step;
+
+        CHECK(options_parse(1, argv, &o) == OPTIONS_RUN, "%s",
+              train_error_text());
+        CHECK_TRAIN(options_check(&o, 1, 1));
+        uint64_t end = 60000;
+        struct text text = {calloc(1, end), end, &end, 1};
+        for (size_t j = 0; j < text.length; j++)
+            text.bytes[j] = (uint8_t)(j * j / 7);
+        CHECK_TRAIN(data_split(&text, o.model.seq, &two.data));
+        free(text.bytes);
+        CHECK_RUN(create(self, &two, 1, &o,
+                         i ? "layer=recompute,input=offload" : NULL));
+        CHECK_TRAIN(trainer_step(&two.t[1], 1, 2, false, &step));
+        bytes[i] = step.activation_bytes;
+        trainer_destroy(&two.t[1]);
+        data_free(&two.data);
+        options_free(&o);
+    }
+    CHECK(bytes[1] <= 0.3 * bytes[0], "%.0f bytes of %.0f: %.1f %% saved",
+          bytes[1], bytes[0], 100 - 100 * bytes[1] / bytes[0]);
+    return 0;
+}
+
+/* --- what follows the routing ------------------------------------------------- */
+
+/* A hot rank: hidden rows of a layer and a micro-batch are never more than S times
+ * the mean of the ranks, neither kept nor while they are computed. */
+static int above_is_recomputed(const struct rank *self)
+{
+    struct options o = four_layers();
+    const double S = 1.2;
+    double sum = 0, most = 0;
+
+    o.batch = 48;
+    o.workload = WORKLOAD_W2;
+    for (o.micro_batches = 1; o.micro_batches <= 2; o.micro_batches++) {
+        const char *tiers[] = {NULL, "rows=recompute"};
+        for (int i = 0; i < 2; i++) {
+            struct two two = {0};
+            struct step_metrics m;
+
+            pair_text(&two.data);
+            o.recompute_above = 0;
+            CHECK_RUN(create(self, &two, 0, &o, NULL));
+            o.recompute_above = S;
+            CHECK_RUN(create(self, &two, 1, &o, tiers[i]));
+            CHECK_RUN(steps_are_same(&two, "above", &m));
+            const double mean =
+                (double)(o.batch / (size_t)self->size / o.micro_batches *
+                         o.model.seq * o.model.topk);
+            const double row = 3 * (double)o.model.expert_hidden * 4;
+            const double of_all = 4 * (double)o.micro_batches * floor(S * mean);
+            CHECK(S * mean >= MEMORY_PIECE, "pieces would be larger");
+            CHECK(m.expert_bytes <= of_all * row, "%.0f bytes, above %.0f",
+                  m.expert_bytes, of_all * row);
+            for (size_t b = 0; b < o.micro_batches; b++)
+                for (size_t l = 0; l < 4; l++) {
+                    const struct expert_rows *r =
+                        &two.t[1].model.micro[b].experts[l];
+                    CHECK(r->dropped == ((double)r->at.total > S * mean),
+                          "%zu rows, mean %g", r->at.total, mean);
+                    most = fmax(most, (double)r->at.total / mean);
+                }
+            CHECK_RUN(validations_are_same(&two, "above"));
+            sum += m.recomputed;
+            trainer_destroy(&two.t[0]);
+            trainer_destroy(&two.t[1]);
+            data_free(&two.data);
+        }
+    }
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
+    double all[64];
+    CHECK_TRAIN(team_gather(&team, &most, all, sizeof(most)));
+    for (int r = 0; r < self->size; r++)
+        most = fmax(most, all[r]);
+    CHECK(sum > 0 && most > S, "%g dropped, the most is %g times the mean", sum,
+          most);
+    return 0;
+}
+
+/* Experts of more rows than a piece: cut within an expert. */
+static int pieces_of_an_expert(const struct rank *self)
+{
+    struct options o = four_layers();
+    struct two two = {0};
+    struct step_metrics m;
+
+    o.batch = 96;
+    o.model.layers = 2;
+    o.model.experts = o.model.topk = 3; /* of 768 rows each */
+    pair_text(&two.data);
+    CHECK_RUN(create(self, &two, 0, &o, NULL));
+    o.recompute_above = 0.2; /* 460 of 2304 */
+    CHECK_RUN(create(self, &two, 1, &o, NULL));
+    CHECK_RUN(steps_are_same(&two, "pieces", &m));
+    const double piece = 460 * 3 * (double)o.model.expert_hidden * 4;
+    CHECK(m.recomputed == 2 && m.expert_bytes == piece,
+          "%g layers, %.0f bytes, not %.0f", m.recomputed, m.expert_bytes,
+          piece);
+    trainer_destroy(&two.t[0]);
+    trainer_destroy(&two.t[1]);
+    data_free(&two.data);
+    return 0;
+}
+
+/* --- budgets -------------------------------------------------------------------- */
+
+static size_t number_in(const char *text, const char *before)
+{
+    const char *at = strstr(text, before);
+
+    return at ? strtoul(at + strlen(before), NULL, 10) : 0;
+}
+
+/* From all that is held to the least that can be: never more than the budget. */
+static int budgets_are_kept(const struct rank *self)
+{
+    struct options o = four_layers();
+    struct two two = {0};
+    struct step_metrics m;
+    double most = 0;
+
+    pair_text(&two.data);
+    CHECK_RUN(create(self, &two, 0, &o, NULL));
+    CHECK_TRAIN(trainer_step(&two.t[0], 1, 2, false, &m));
+    most = m.activation_bytes;
+    o.activation_budget = 1000;
+    two.o[1] = o;
+    CHECK_TRAIN(plan_of(&two.o[1], NULL));
+    CHECK(trainer_create(&two.t[1], &two.o[1], &two.team, &two.data) == -1,
+          "a budget of 1000 bytes");
+    const size_t least = number_in(train_error_text(), "holds ");
+    CHECK(least > 1000 && (double)least < most, "%s", train_error_text());
+    trainer_destroy(&two.t[0]);
+    for (int i = 0; i <= 4; i++) {
+        o.activation_budget =
+            least + (size_t)((1.3 * most - (double)least) * i / 4);
+        CHECK_RUN(create(self, &two, 1, &o, NULL));
+        CHECK_TRAIN(trainer_step(&two.t[1], 1, 2, false, &m));
+        CHECK(m.activation_bytes <= (double)o.activation_budget,
+              "%.0f bytes, the budget is %zu", m.activation_bytes,
+              o.activation_budget);
+        const bool all =
+            !memory_has(&two.t[1].model.memory, 4, MEMORY_RECOMPUTE);
+        CHECK(i == 0 ? !all : i < 4 || all, "budget %d: %s", i,
+              all ? "all is kept" : "not all is kept");
+        trainer_destroy(&two.t[1]);
+    }
+    data_free(&two.data);
+    return 0;
+}
+
+/* Twice the batch in as many bytes, whether all is kept or a budget chooses. */
+static int two_parts_in_the_bytes_of_one(const struct rank *self)
+{
+    struct options o = four_layers();
+    struct two two = {0};
+    struct step_metrics one, parts;
+
+    o.balance_over = BALANCE_OVER_MICRO_BATCH;
+    pair_text(&two.data);
+    for (int i = 0; i < 2; i++) {
+        o.batch = 24;
+        o.accumulate = 1;
+        CHECK_RUN(create(self, &two, 0, &o, NULL));
+        o.batch = 48;
+        o.accumulate = 2;
+        CHECK_RUN(create(self, &two, 1, &o, NULL));
+        CHECK_TRAIN(trainer_step(&two.t[0], 1, 2, false, &one));
+        CHECK_TRAIN(trainer_step(&two.t[1], 1, 2, false, &parts));
+        CHECK(one.activation_bytes == parts.activation_bytes &&
+                  (!o.activation_budget ||
+                   one.activation_bytes <= (double)o.activation_budget),
+              "%.0f bytes, of two parts %.0f", one.activation_bytes,
+              parts.activation_bytes);
+        trainer_destroy(&two.t[0]);
+        trainer_destroy(&two.t[1]);
+        o.activation_budget = (size_t)(0.6 * one.activation_bytes);
+    }
+    data_free(&two.data);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {.name = "each_tier", .run = each_tier},
+    {.name = "noise_and_parts", .run = noise_and_parts},
+    {.name = "bf16_rows", .run = bf16_rows},
+    {.name = "groups", .run = groups, .min_ranks = 2},
+    {.name = "bytes_of_tiers", .run = bytes_of_tiers, .max_ranks = 1},
+    {.name = "bytes_of_routings", .run = bytes_of_routings},
+    {.name = "deepest_saves_most", .run = deepest_saves_most, .max_ranks = 1},
+    {.name = "above_is_recomputed",
+     .run = above_is_recomputed,
+     .min_ranks = 2,
+     .max_ranks = 2},
+    {.name = "pieces_of_an_expert", .run = pieces_of_an_expert, .max_ranks = 1},
+    {.name = "budgets_are_kept", .run = budgets_are_kept},
+    {.name = "two_parts_in_the_bytes_of_one",
+     .run = two_parts_in_the_bytes_of_one,
+     .max_ranks = 1},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What --memory says, and what it makes of the bytes of a run. */
+#include "train/memory.h"
+
+#include "train/error.h"
+#include "train/rows.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const modules[MEMORY_MODULES] = {
+    "input",  "norm",   "attention",  "residual",
+    "router", "expert", "activation", "rows"};
+static const char *const tiers[] = {"keep", "recompute", "offload"};
+
+const char *memory_module_name(int module)
+{
+    return modules[module];
+}
+
+const char *memory_tier_name(int tier)
+{
+    return tiers[tier];
+}
+
+/* --- --memory ----------------------------------------------------------------- */
+
+/* The modules that a name is of: a bit for each. 0: none. */
+static unsigned modules_of(const char *name)
+{
+    unsigned all = (1u << MEMORY_MODULES) - 1;
+
+    if (strcmp(name, "layer") == 0)
+        return all;
+    /* A whole expert: what is before its activation function and behind it. */
+    if (strcmp(name, "expert") == 0)
+        return 1u << MEMORY_EXPERT | 1u << MEMORY_ACTIVATION;
+    for (int m = 0; m < MEMORY_MODULES; m++)
+        if (strcmp(name, modules[m]) == 0)
+            return 1u << m;
+    return 0;
+}
+
+/* "3:" or "0-3:" in front of *text, which is moved behind it. */
+static int parse_layers(const char **text, size_t layers, size_t *first,
+                        size_t *last)
+{
+    const char *at = *text;
+    char *end;
+
+    *first = 0;
+    *last = layers - 1;
+    if (!isdigit((unsigned char)*at))
+        return 0;
+    *first = *last = strtoul(at, &end, 10);
+    if (*end == '-' && isdigit((unsigned char)end[1]))
+        *last = strtoul(end + 1, &end, 10);
+    if (*end != ':')
+        return train_error("--memory %s: layers are \"3:\" or \"0-3:\", in "
+                           "front of a module",
+                           *text);
+    if (*first > *last || *last >= layers)
+        return train_error("--memory %s: there are layers 0 to %zu", *text,
+                           layers - 1);
+    *text = end + 1;
+    return 0;
+}
+
+/* One "layers:module=tier". */
+static int parse_one(struct memory_plan *plan, const char *text, size_t layers)
+{
+    const char *whole = text, *equals, *where;
+    size_t first, last, length;
+    char name[32];
+    int tier = 0;
+
+    if (parse_layers(&text, layers, &first, &last))
+        return -1;
+    equals = strchr(text, '=');
+    snprintf(name, sizeof(name), "%.*s", equals ? (int)(equals - text) : 0,
+             text);
+    const unsigned which = modules_of(name);
+    if (!which)
+        return train_error("--memory %s: give MODULE=TIER, where MODULE is "
+                           "layer, input, norm, attention, residual, router, "
+                           "expert, activation or rows",
+                           whole);
+    text = equals + 1;
+    where = strchr(text, ':');
+    length = where ? (size_t)(where - text) : strlen(text);
+    while (tier < 3 && (strlen(tiers[tier]) != length ||
+                        strncmp(text, tiers[tier], length) != 0))
+        tier++;
+    if (tier == 3 || (where && (tier != MEMORY_OFFLOAD || !where[1])))
+        return train_error("--memory %s: a tier is keep, recompute, offload, "
+                           "or offload:FOLDER",
+                           whole);
+    if (tier == MEMORY_RECOMPUTE && which == 1u << MEMORY_INPUT)
+        return train_error("--memory %s: a layer's input is what it is "
+                           "recomputed from: keep or offload it",
+                           whole);
+    if (where && plan->where[0] && strcmp(plan->where, where + 1) != 0)
+        return train_error("--memory %s: everything is offloaded to one "
+                           "place, and %s was given before",
+                           whole, plan->where);
+    if (where && strlen(where + 1) >= sizeof(plan->where))
+        return train_error("--memory: the folder's name is too long");
+    if (where)
+        strcpy(plan->where, where + 1);
+    for (size_t l = first; l <= last; l++)
+        for (int m = 0; m < MEMORY_MODULES; m++)
+            if (which & 1u << m &&
+                !(tier == MEMORY_RECOMPUTE && m == MEMORY_INPUT))
+                plan->tier[l][m] = (unsigned char)tier;
+    return 0;
+}
+
+int memory_parse(struct memory_plan *plan, const char *text, size_t layers)
+{
+    char *copy = strdup(text), *rest = NULL;
+    int st = copy ? 0 : train_error("out of memory");
+
+    if (st == 0 && !*text)
+        st = train_error("--memory is empty: give MODULE=TIER");
+    for (char *one = st ? NULL : strtok_r(copy, ",", &rest); st == 0 && one;
+         one = strtok_r(NULL, ",", &rest))
+        st = parse_one(plan, one, layers);
+    free(copy);
+    return st;
+}
+
+bool memory_keeps(const struct memory_plan *plan, size_t layers,
+                  enum memory_module module)
+{
+    for (size_t l = 0; l < layers; l++)
+        if (plan->tier[l][module] != MEMORY_KEEP)
+            return false;
+    return true;
+}
+
+bool memory_keeps_all(const struct memory_plan *plan, size_t layers)
+{
+    return !memory_has(plan, layers, MEMORY_RECOMPUTE) &&
+           !memory_has(plan, layers, MEMORY_OFFLOAD);
+}
+
+bool memory_has(const struct memory_plan *plan, size_t layers,
+                enum memory_tier tier)
+{
+    for (size_t l = 0; l < layers; l++)
+        for (int m = 0; m < MEMORY_MODULES; m++)
+            if (plan->tier[l][m] == (unsigned char)tier)
+                return true;
+    return false;
+}
+
+/* "norm of layers 0-1 3", if they have the tier. */
+static size_t describe_module(const struct memory_plan *plan, size_t layers,
+                              int module, int tier, char *to, size_t room)
+{
+    size_t n = 0, of = 0;
+
+    for (size_t l = 0; l < layers; l++)
+        of += plan->tier[l][module] == tier;
+    if (!of)
+        return 0;
+    n = (size_t)snprintf(to, room, "%s%s", modules[module],
+                         of < layers ? " of layers" : "");
+    for (size_t l = 0; of < layers && l < layers && n < room; l++) {
+        size_t last = l;
+        if (plan->tier[l][module] != tier)
+            continue;
+        while (last + 1 < layers && plan->tier[last + 1][module] == tier)
+            last++;
+        n += (size_t)snprintf(to + n, room - n, last > l ? " %zu-%zu" : " %zu",
+                              l, last);
+        l = last;
+    }
+    return n;
+}
+
+const char *memory_describe(const struct memory_plan *plan, size_t layers,
+                            char *to, size_t room)
+{
+    size_t n = 0;
+
+    to[0] = '\0';
+    for (int tier = MEMORY_RECOMPUTE; tier <= MEMORY_OFFLOAD; tier++) {
+        bool first = true;
+        for (int m = 0; m < MEMORY_MODULES; m++) {
+            char one[160];
+            if (!describe_module(plan, layers, m, tier, one, sizeof(one)) ||
+                n >= room)
+                continue;
+            n += (size_t)snprintf(to + n, room - n, "%s%s%s",
+                                  first ? n ? "; " : "" : ", ",
+                                  !first                     ? ""
+                                  : tier == MEMORY_RECOMPUTE ? "recomputed: "
+                                                             : "offloaded: ",
+                                  one);
+            first = false;
+        }
+    }
+    return to;
+}
+
+size_t memory_limit(const struct memory_plan *plan, size_t mean)
+{
+    const double limit = floor(plan->above * (double)mean);
+
+    return !(plan->above > 0) ? 0 : limit < 1 ? 1 : (size_t)limit;
+}
+
+/* --- the formula --------------------------------------------------------------- */
+
+static size_t rows_of(const struct memory_shape *s, size_t layer)
+{
+    if (!model_has_experts(s->c, layer))
+        return 0;
+    return s->rows ? s->rows[layer] : s->R / s->micro * s->c->topk;
+}
+
+/* Of a row: hidden, activation, and the plan's four buffers. */
+static size_t hidden_bytes(const struct memory_shape *s, size_t layer)
+{
+    return rows_of(s, layer) * 2 * s->c->expert_hidden * sizeof(float);
+}
+
+static size_t activation_bytes(const struct memory_shape *s, size_t layer)
+{
+    return rows_of(s, layer) * s->c->expert_hidden * sizeof(float);
+}
+
+static size_t plan_bytes(const struct memory_shape *s, size_t layer)
+{
+    return rows_of(s, layer) * 4 * s->c->dim * sizeof(float);
+}
+
+size_t memory_module_bytes(const struct memory_shape *s, size_t layer,
+                           enum memory_module module)
+{
+    const size_t same = s->R * rows_module_bytes(s->c, layer, s->P, module);
+
+    switch (module) {
+    case MEMORY_EXPERT:
+        return same + s->micro * hidden_bytes(s, layer);
+    case MEMORY_ACTIVATION:
+        return same + s->micro * activation_bytes(s, layer);
+    case MEMORY_ROWS:
+        return same + s->micro * plan_bytes(s, layer);
+    default:
+        return same;
+    }
+}
+
+/* What does not depend on the routing. */
+static size_t fixed_bytes(const struct memory_shape *s,
+                          const struct memory_plan *plan)
+{
+    size_t sum = s->R * rows_head_bytes(s->c);
+
+    for (int m = 0; m < MEMORY_MODULES; m++) {
+        const enum memory_module module = (enum memory_module)m;
+        sum += s->R * rows_scratch_bytes(s->c, s->P, plan, module);
+        for (size_t l = 0; l < s->c->layers; l++)
+            if (plan->tier[l][m] == MEMORY_KEEP)
+                sum += s->R * rows_module_bytes(s->c, l, s->P, module);
+    }
+    return sum;
+}
+
+struct held {
+    size_t now, peak;
+};
+
+static void top(struct held *h, size_t more)
+{
+    if (h->now + more > h->peak)
+        h->peak = h->now + more;
+}
+
+/*
+ * A walk through forward and backward, as model.c and model_experts.c hold rows.
+ * With several micro-batches each may have what a lone one has, but for memory
+ * that is given back before the next one computes.
+ */
+size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
+{
+    const size_t M = s->micro, L = s->c->layers;
+    const size_t limit = memory_limit(plan, s->R / M * s->c->topk);
+    struct held h = {fixed_bytes(s, plan), 0};
+
+    top(&h, 0);
+    for (size_t l = 0; l < L; l++) {
+        const unsigned char *t = plan->tier[l];
+        const size_t n = rows_of(s, l);
+        const size_t hidden = hidden_bytes(s, l), act = activation_bytes(s, l);
+        const bool above = limit && n > limit;
+        const bool drops = above || t[MEMORY_EXPERT] == MEMORY_RECOMPUTE;
+        const size_t stays =
+            !drops * (t[MEMORY_EXPERT] == MEMORY_KEEP) * hidden +
+            !above * (t[MEMORY_ACTIVATION] == MEMORY_KEEP) * act;
+        /* until the micro-batch goes on */
+        const size_t lingers =
+            !above * ((t[MEMORY_EXPERT] == MEMORY_OFFLOAD) * hidden +
+                      (t[MEMORY_ACTIVATION] == MEMORY_OFFLOAD) * act);
+
+        h.now += M * plan_bytes(s, l);
+        const size_t all =
+            n ? (hidden + act) / n *
+                    (above && memory_piece(limit) < n ? memory_piece(limit) : n)
+              : 0;
+        top(&h, (M - 1) * (stays + lingers) + all);
+        h.now += M * stays;
+        if (t[MEMORY_ROWS] != MEMORY_KEEP)
+            h.now -= M * plan_bytes(s, l);
+    }
+    for (size_t l = L; l-- > 0;) {
+        const unsigned char *t = plan->tier[l];
+        const size_t n = rows_of(s, l);
+        const size_t hidden = hidden_bytes(s, l), act = activation_bytes(s, l);
+        const bool above = limit && n > limit;
+        const bool has_hidden = !above && t[MEMORY_EXPERT] == MEMORY_KEEP;
+        const bool has_act = !above && t[MEMORY_ACTIVATION] == MEMORY_KEEP;
+
+        if (t[MEMORY_ROWS] != MEMORY_KEEP)
+            h.now += M * plan_bytes(s, l);
+        if (above && memory_piece(limit) < n)
+            top(&h,
+                (t[MEMORY_ROWS] == MEMORY_RECOMPUTE ? hidden + act : hidden) /
+                    n * memory_piece(limit));
+        else if (t[MEMORY_ROWS] == MEMORY_RECOMPUTE)
+            top(&h, M * (!has_hidden * hidden + !has_act * act));
+        else
+            top(&h, !has_hidden * hidden +
+                        (t[MEMORY_ACTIVATION] == MEMORY_OFFLOAD) * act);
+        h.now -= M * (has_hidden * hidden + has_act * act);
+        if (t[MEMORY_ROWS] != MEMORY_KEEP)
+            h.now -= M * plan_bytes(s, l);
+    }
+    return h.peak;
+}
