@@ -25,6 +25,7 @@
 #include "src/entry.h"
 #include "src/env.h"
 #include "src/error.h"
+#include "src/fnv.h"
 #include "src/handle.h"
 #include "src/nodes.h"
 #include "src/refusal.h"
@@ -87,16 +88,6 @@ struct terms {
     uint64_t number;
 };
 
-/* FNV-1a. */
-static uint64_t hash(uint64_t h, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ at[i]) * 0x100000001b3;
-    return h;
-}
-
 static void describe(struct terms *terms, const struct shunt_moe_config *c,
                      const struct shunti_places *places)
 {
@@ -122,18 +113,19 @@ static void describe(struct terms *terms, const struct shunt_moe_config *c,
     f[FIELD_TREE_NODES] = (uint64_t)c->tree_nodes;
     f[FIELD_COMBINE_MODE] = c->combine_mode;
     f[FIELD_ORDER] = c->order;
-    h = 0xcbf29ce484222325;
+    h = SHUNTI_FNV;
     f[FIELD_PLACEMENT] =
-        places->home ? hash(h, places->home, (size_t)c->experts * 4) : 0;
+        places->home ? shunti_fnv(h, places->home, (size_t)c->experts * 4) : 0;
     f[FIELD_LEAF_ROWS] = c->leaf_rows;
     f[FIELD_SHARE] =
-        places->share ? hash(h, places->share, copies * sizeof(int64_t)) : 0;
+        places->share ? shunti_fnv(h, places->share, copies * sizeof(int64_t))
+                      : 0;
     f[FIELD_REPLICAS] = places->nreplicas;
     for (size_t i = 0; i < places->nreplicas; i++) {
         int32_t pair[2] = {places->replicas[i].expert,
                            places->replicas[i].rank};
 
-        h = hash(h, pair, sizeof(pair));
+        h = shunti_fnv(h, pair, sizeof(pair));
         f[FIELD_REPLICAS] = h;
     }
 }
