@@ -24,6 +24,8 @@ struct perf_routing_config perf_bench_config(const struct perf_bench *b,
         .arg = o->skew_arg,
         .groups = nodes > 1 ? nodes : b->g->ranks,
         .seed = o->seed,
+        /* The first burst. */
+        .step = o->skew == PERF_SKEW_W7 ? 3 : 0,
     };
     if (o->skew == PERF_SKEW_NODE_LIMITED && !config.arg)
         config.arg = config.groups > 1 ? (double)(config.groups / 2) : 1;

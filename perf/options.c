@@ -365,12 +365,16 @@ static const struct cli_row rows[] = {
      .take = take_routing},
     {"skew", 0, "ROUTING", CLI_CALL, "the same", .take = take_routing},
     {"workload", 0, "NAME", CLI_CALL,
-     "instead of --routing, a synthetic router, uneven in its own way: W0 "
-     "even; W1 half of all choices go to E/16 hot experts; W2 half to the "
-     "first E/8, a hot rank; W3 as W1, hot experts spread; W4 tokens of the "
-     "last ranks have no experts; W5 experts without rows; W6 as W2, with "
-     "another rank at each step; W7 even, but at each eighth step nine of ten "
-     "go to the first E/8. But for moe-step it is step 0",
+     "instead of --routing, a synthetic router, uneven in its own way. W0 "
+     "even; W1, W2 three of four tokens go to the first quarter of the "
+     "experts; "
+     "W3 they go to each second expert; W4 tokens of the last ranks have no "
+     "experts; W5 the first half of the experts has no rows; W6 as W2, with "
+     "another quarter at each third step; W7 even, but at each fourth step "
+     "every "
+     "second token goes to the first quarter. But for moe-step it is step 0 "
+     "(of "
+     "W7: the first burst)",
      .take = take_workload},
 
     {HEADING("Layers (moe-layer):")},

@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Synthetic routers: experts that do not follow from logits, to see what uneven
- * loads cost. Their names and what each isolates are those of a benchmark
- * proposed for Megatron-LM (github.com/NVIDIA/Megatron-LM/pull/7488); the
- * numbers below are this project's. With E experts, of which a block is E / 8
- * in a row:
+ * loads cost. W0 to W7 are made as in the benchmark proposed for Megatron-LM
+ * (github.com/NVIDIA/Megatron-LM/pull/7488); their random numbers are this
+ * project's. A token has K different experts, all such choices from a set being
+ * equally probable. Of E experts H = max(K, E / 4) are hot. A hot set is chosen from
+ * by three of four tokens, in order of their place in the batch; the fourth
+ * chooses from all.
  *
  *     W0  balanced: experts in turn
- *     W1  hot experts: half of all choices go to the first E / 16
- *     W2  a hot rank: half go to the first block
- *     W3  as W1, but the hot experts are spread evenly over all
- *     W4  uneven sources: of the first tokens of the batch all are there, of the
- *         last a quarter, and linearly between; those that are not have no expert
- *     W5  experts without rows: the last two blocks, and expert 0
- *     W6  as W2, but the hot block is the next one at each step
- *     W7  bursts: as W0, but at each eighth step nine of ten go to the first block
+ *     W1  hot experts: the first H
+ *     W2  a hot rank: the same H in a row, which one rank has or a few
+ *     W3  hot experts that are spread: each second one
+ *     W4  uneven sources: all experts alike. Of the first tokens of the batch all
+ *         are there, of the last a quarter, and linearly between; those that are
+ *         not have no expert. (There it says only that sources are uneven.)
+ *     W5  experts and ranks without rows: the second half of the experts alone
+ *     W6  a hot spot that moves: the H hot ones are the next H at each third step
+ *     W7  bursts: at each fourth step, from step 3 on, every second token chooses
+ *         from the first H; else all choose from all
  *     zipf  each choice is expert e with a probability in proportion to 1 / (e + 1)
  *           (Zipf's law of exponent 1, by number), of those not chosen yet; this is
  *           none of theirs
  *
- * All but W0 and W7 are random beside that. A token's experts are a function of
- * (seed, step, layer, place in the batch): the same on any number of ranks.
+ * Where a set has less than K experts, all are in it. A token's experts are a
+ * function of (seed, step, layer, place in the batch): the same on any number of
+ * ranks.
  */
 #ifndef WORKLOAD_WORKLOAD_H
 #define WORKLOAD_WORKLOAD_H

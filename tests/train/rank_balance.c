@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ten experts: they do not divide by 4 ranks. The hot one is another one at each
+/* Ten experts: they do not divide by 4 ranks. The hot ones are others at each third
  * step, so what is predicted changes all the time. */
 static struct options balanced(enum balance_how how)
 {
@@ -31,6 +31,15 @@ static struct options balanced(enum balance_how how)
         .above = 1.05,
     };
     return o;
+}
+
+/* One of seven experts has three of four rows: more than two ranks can share
+ * without a copy. It is another one at each third step, so each is looked at. */
+static void one_is_hot(struct options *o)
+{
+    o->balance.every = 1;
+    o->model.experts = 7;
+    o->model.topk = 1;
 }
 
 /* All ranks have decided alike. */
@@ -119,6 +128,8 @@ static int copied_as_off(const struct rank *self, enum balance_how how,
     struct sum sum;
 
     o.workload = workload;
+    if (how == BALANCE_BOTH)
+        one_is_hot(&o);
     o.micro_batches = micro_batches;
     o.accumulate = accumulate;
     o.balance.leaf_rows = leaf_rows;
@@ -321,6 +332,8 @@ static struct options to_kill(const struct kill *k)
     const bool move = strcmp(k->what, "move") == 0;
     struct options o = balanced(move ? BALANCE_MIGRATE : BALANCE_BOTH);
 
+    if (!move)
+        one_is_hot(&o);
     o.balance.every = 1;
     o.balance.theta = 0;
     o.balance.gain = 0.001;
