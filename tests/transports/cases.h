@@ -73,9 +73,8 @@ void case_rdma_direct(struct rank *r);
 void case_rdma_requests(struct rank *r);
 void case_rdma_pinned(struct rank *r);
 void case_rdma_device_fails(struct rank *r);
-/* Cases that say themselves what NICs do need not run in each row of the suite: is
- * this the one for them? */
-bool case_rdma_is_its_row(void);
+/* Does the suite run with the words with which `own_nics` cases are run, too? */
+bool case_rdma_is_row_of_own_nics(void);
 void case_rdma_pieces(struct rank *r);
 void case_rdma_crossover(struct rank *r);
 void case_rdma_death_first(struct rank *r);

@@ -70,7 +70,10 @@ struct test_case {
     bool processes;   /* not on threads */
     bool bare;        /* the case opens the world itself */
     const char *only; /* of this transport alone */
-    int killed;       /* 1 + the rank that ends by SIGKILL; 0: none */
+    /* It says itself what NICs do, whatever the words are with which the suite runs
+     * over the stand-in for libibverbs: once is enough. */
+    bool own_nics;
+    int killed; /* 1 + the rank that ends by SIGKILL; 0: none */
 };
 
 /* -- checks ----------------------------------------------------------------- */
