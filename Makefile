@@ -9,6 +9,7 @@ RANKS := $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n < 4 ? n : 4)))
 ARGS =
 PREFIX = /usr/local
 INSTALL_BUILD = build-install
+INSTALL_OPTIONS =
 
 # What is trained and measured with is optimized as what is installed is. `build`
 # is the developer's: it has the tests, and links fast (whole_library).
@@ -46,6 +47,7 @@ help:
 	@echo '              programs, variables, and the API reference'
 	@echo 'make install  build what is to be installed, and install it into PREFIX'
 	@echo '              ($(PREFIX)); root is not needed if you may write there'
+	@echo '              (INSTALL_OPTIONS="-Dmpi=disabled ...": options of the build)'
 	@echo 'make uninstall'
 	@echo '              remove it from PREFIX again'
 	@echo 'make format, make format-check'
@@ -150,7 +152,7 @@ install:
 	scripts/install --check '$(PREFIX)'
 	scripts/deps --install
 	scripts/configure $(INSTALL_BUILD) '-Dprefix=$(PREFIX)' -Dlibdir=lib \
-	    -Dtests=disabled -Dexamples=disabled -Ddocs=disabled
+	    -Dtests=disabled -Dexamples=disabled -Ddocs=disabled $(INSTALL_OPTIONS)
 	ninja -C $(INSTALL_BUILD)
 	scripts/install $(INSTALL_BUILD) '$(PREFIX)'
 

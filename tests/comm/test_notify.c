@@ -11,7 +11,8 @@ TestSuite(notify, .timeout = 120);
 
 #define TCP "SHUNT_TEST_ACROSS=tcp (put)"
 
-/* On one node, and on two by tcp; under each setting of progress. */
+/* On one node, and on two by tcp, of one and of two ranks; under each setting of
+ * progress. */
 static void everywhere(const char *name)
 {
     static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0,0",
@@ -21,13 +22,17 @@ static void everywhere(const char *name)
                                            "SHUNT_PROGRESS=auto",
                                            "SHUNT_PROGRESS=thread"};
 
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 9; i++) {
+        /* Sanitizers learn nothing from it that is not in "0,0,1". */
+        if (harness_sanitized() && i % 3 == 1)
+            continue;
         harness_check(&(struct harness_job){
             .program = "rank_notify",
             .args = {name},
             .ranks = i % 3 == 1 ? 2 : 3,
             .env = {nodes[i % 3], progress[i / 3], i % 3 ? TCP : NULL},
         });
+    }
 }
 
 /* On one node, and on two, with a file by which ranks tell each other. */

@@ -5,7 +5,7 @@
  *
  *     rank_fused shapes [SEED MOST]  every pair of rows and columns of a table
  *     rank_fused delays [SEED ROUNDS]  tiles take any time
- *     rank_fused interleaved [SEED]  two of them and other calls, in any order
+ *     rank_fused interleaved [SEED ROUNDS]  several and other calls, in any order
  *     rank_fused lost                a rank is killed in a tile
  *     ...
  */
@@ -78,8 +78,11 @@ static int run_shapes(const struct rank *self)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows) && rows[i] <= most; i++)
         for (size_t j = 0; j < sizeof(cols) / sizeof(*cols); j++)
-            /* Each kind at least once, of the largest just that. */
-            for (int k = 0; k < (rows[i] * cols[j] > 1000000 ? 2 : 4); k++) {
+            /* Each kind at least once, of the larger ones just that. What is larger
+             * still is in `parts` and `plain`. */
+            for (int k = 0; k < (rows[i] * cols[j] > 1000000 ? 2 : 4) &&
+                            rows[i] * cols[j] < 2000000;
+                 k++) {
                 struct model_shape s = {.rows = rows[i], .cols = cols[j]};
 
                 do
@@ -146,9 +149,10 @@ static int run_delays(const struct rank *self)
 static int run_interleaved(const struct rank *self)
 {
     struct random r = {argument(self, 0, 11)};
+    const uint64_t rounds = argument(self, 1, 8);
     enum { CALLS = 4 };
 
-    for (int round = 0; round < 20; round++) {
+    for (uint64_t round = 0; round < rounds; round++) {
         struct shunt_request *request[CALLS], *other;
         int32_t one = self->rank, sum = -1;
         struct model m[CALLS];

@@ -67,13 +67,20 @@ Test(fused, unfused)
             "SHUNT_TRANSPORTS=shm"));
 }
 
+static const char *delayed_calls(void)
+{
+    return harness_sanitized() ? "20" : "100";
+}
+
 Test(fused, random_delays)
 {
-    harness_check(&(struct harness_job){
-        .program = "rank_fused", .args = {"delays", "3", "100"}, .ranks = 3});
+    harness_check(
+        &(struct harness_job){.program = "rank_fused",
+                              .args = {"delays", "3", delayed_calls()},
+                              .ranks = 3});
     harness_check(&(struct harness_job){
         .program = "rank_fused",
-        .args = {"delays", "4", "100"},
+        .args = {"delays", "4", delayed_calls()},
         .env = {"SHUNT_TEST_NODES=0,0,1,1", "SHUNT_TRANSPORTS=shm"},
         .ranks = 4});
 }
@@ -94,8 +101,7 @@ Test(fused, random_delays_between_nodes)
     for (int i = 0; i < 3; i++)
         harness_check(&(struct harness_job){
             .program = "rank_fused",
-            .args = {"delays", table[i].seed,
-                     harness_sanitized() ? "20" : "100"},
+            .args = {"delays", table[i].seed, delayed_calls()},
             .env = {table[i].nodes, "SHUNT_TRANSPORTS=shm,fault+tcp",
                     "SHUNT_FAULT=delay=20,reorder"},
             .ranks = table[i].ranks});

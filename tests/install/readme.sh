@@ -76,8 +76,12 @@ block() { # block FILE HEADING N
         NF { inside = 0 }' "$source/$1"
 }
 # No variable of ours, and no program but the system's. What we add is where "make
-# install" builds, which is where all is built; that MPI may start ranks as root,
+# install" builds, which is where all is built, and whether warnings are errors
+# there, without which all would be compiled again; that MPI may start ranks as root,
 # and more than there are cores; and that git may look into the tree of another.
+werror=
+grep -qs -e -Dwerror=true "$build/.options" &&
+    werror=" INSTALL_OPTIONS=-Dwerror=true"
 path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 lines() { # lines NAME [COMMAND...]: run stdin in the tree
     cat >"$box/$1.sh"
@@ -88,7 +92,7 @@ lines() { # lines NAME [COMMAND...]: run stdin in the tree
     (cd "$source" && exec env -i PATH="$path" HOME="$home" LANG=C.UTF-8 \
         GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory \
         GIT_CONFIG_VALUE_0="$source" \
-        MAKEFLAGS="-- INSTALL_BUILD=${build#"$source"/}" \
+        MAKEFLAGS="-- INSTALL_BUILD=${build#"$source"/}$werror" \
         OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         OMPI_MCA_rmaps_base_oversubscribe=1 SHUNT_MPI_STATS=1 \
         "$@" sh -eu "$box/$name.sh") >"$box/$name.out" 2>&1 || {

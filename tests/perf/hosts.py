@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""shunt-perf between hosts: hosts.py SHUNT_PERF HOSTS REPORT none|mpi
+"""shunt-perf between hosts: hosts.py SHUNT_PERF HOSTS REPORT none|some|mpi
 
 In a bed of HOSTS: that ranks of several hosts agree, that all results are
 right, that what the kernel counts is what had to cross and some headers, and
-that a page comes of it.
+that a page comes of it. some: without a peer, and only what differs from mpi,
+where that is run, too.
 """
 
 import html.parser
@@ -101,7 +102,8 @@ def check(command, row, hosts, ranks):
 
 def collectives(path):
     sizes = ["-b", "4k", "-e", "1m", "-f", "256"]
-    for op in ("alltoall", "alltoallv", "allgather"):
+    for op in ("allgather",) if PEER == "some" else (
+            "alltoall", "alltoallv", "allgather"):
         command, rows = measure(path, 2, op, *sizes)
         for row in rows:
             check(command, row, 2, 4)
@@ -118,8 +120,9 @@ def collectives(path):
 
 
 def tokens(path):
-    for more in ([], ["--mode", "flat"], ["--mode", "two-level,flat"],
-                 ["--partials", "bf16", "--wire", "fp8"]):
+    more_modes = [] if PEER == "some" else [
+        ["--mode", "two-level,flat"], ["--partials", "bf16", "--wire", "fp8"]]
+    for more in [[], ["--mode", "flat"]] + more_modes:
         command, rows = measure(path, 2, "moe", *SMALL, "--tokens", "700",
                                 *more)
         for row in rows:

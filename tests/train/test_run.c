@@ -403,6 +403,8 @@ Test(train_run, capacity_and_fp8_learn_as_well)
     double want, of_capacity, of_fp8, saved, rows;
     char script[SCRIPT];
 
+    if (harness_sanitized())
+        cr_skip_test("sanitizers learn nothing from how well a run learns");
     run(on_nodes(JOB(2, "--steps=80", "--dtype=bf16", "--log", whole), 1,
                  script));
     run(JOB(2, "--steps=80", "--dtype=bf16", "--capacity-factor=2", "--log",

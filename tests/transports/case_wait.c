@@ -68,7 +68,9 @@ void case_sleep_race(struct rank *r)
  * off, and is not in the transport again until rank 1 has it all. */
 void case_busy(struct rank *r)
 {
-    enum { ROUNDS = 10, PUTS = 600, BYTES = 60000, PLACES = 16 };
+    enum { PUTS = 600, BYTES = 60000, PLACES = 16 };
+    /* Over the stand-in for libibverbs at its worst one takes a second. */
+    const int rounds = getenv("SHUNT_TEST_VERBS") ? 3 : 10;
     const size_t place = (size_t)PLACES * BYTES;
     unsigned char *source = malloc(BYTES);
     struct window w;
@@ -76,7 +78,7 @@ void case_busy(struct rank *r)
     CHECK(r, source, "no memory");
     memset(source, r->rank + 1, BYTES);
     window_create(r, &w, place + 8);
-    for (int k = 1; k <= ROUNDS; k++) {
+    for (int k = 1; k <= rounds; k++) {
         uint64_t *word = window_word(&w, place);
 
         if (r->rank == 0) {
