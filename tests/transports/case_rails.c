@@ -421,6 +421,59 @@ void case_rdma_withdrawn(struct rank *r)
     free(target);
 }
 
+/* Rank 1 has taken memory back to which rank 0 puts. The first of these puts is on a
+ * rail that fails, and when it is sent again all of them take their turn at once: more
+ * than the 8 bits of a report can tell from none. Rank 0 is told. */
+void case_rdma_refused_at_once(struct rank *r)
+{
+    enum { REFUSED = 200 };
+    static unsigned char target[64], source[64];
+    const struct shunt_transport_memory memory = {
+        .addr = target, .bytes = sizeof(target), .fd = -1};
+    unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+    struct shunt_transport_remote *remote;
+    struct shunt_transport_reg *reg;
+    size_t len = sizeof(key);
+    enum shunt_status st;
+    int told = 0;
+
+    open_with(r, "rc,devices=2");
+    if (r->rank == 1) {
+        EXPECT(r, SHUNT_OK, r->t->reg(r->ctx, &memory, key, &len, &reg));
+        memcpy(r->board->slot[2], key, len);
+        r->board->len[2] = len;
+    }
+    world_barrier(r);
+    if (r->rank == 0)
+        EXPECT(r, SHUNT_OK,
+               r->t->import(r->eps[1], r->board->slot[2], r->board->len[2],
+                            &remote));
+    world_barrier(r);
+    if (r->rank == 1)
+        r->t->dereg(r->ctx, reg);
+    world_barrier(r);
+    if (r->rank == 0) {
+        const struct shunt_transport_put put = {
+            .local = source, .remote = remote, .bytes = sizeof(source)};
+
+        outages_do(r, 0, "lossy");
+        for (int i = 0; i < REFUSED; i++)
+            world_put(r, 1, &put);
+        CHECK(r, !outages_counter(r, "rails lost"), "it has failed already");
+        while ((st = r->t->flush(r->eps[1])) != SHUNT_OK) {
+            CHECK(r, st == SHUNT_IN_PROGRESS || st == SHUNT_ERR_INVALID, "%s",
+                  r->t->error(r->ctx));
+            told += st == SHUNT_ERR_INVALID;
+            world_relax(r);
+        }
+        CHECK(r, outages_counter(r, "sent again"), "nothing was sent again");
+        CHECK(r, told, "nobody says that puts had no effect");
+        r->t->release(r->eps[1], remote);
+    }
+    world_barrier(r);
+    world_close(r);
+}
+
 /* SHUNT_RDMA_DEVICE chooses, in its order; and why others are not used is said. */
 void case_rdma_choice(struct rank *r)
 {

@@ -299,8 +299,9 @@ struct shunt_transport_ep {
     uint32_t head, head_lap;
     uint32_t next_record;
     uint32_t lines_freed; /* and not reported */
-    uint8_t refusals; /* puts that had no effect; of them, told; and that had
-                       * none there: */
+    uint8_t
+        refusals; /* times that puts had no effect; of them, told; and that they
+                       * had none there: */
     uint8_t refusals_said;
     uint8_t refusals_told;
     bool refused;       /* one was */

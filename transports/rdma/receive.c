@@ -33,10 +33,13 @@ signal_region_of(struct shunt_transport_ctx *ctx, uint64_t id, uint64_t offset)
     return id && offset % 8 == 0 ? region_of(ctx, id, offset, 8) : NULL;
 }
 
-/* A put has no effect, and its sender is to hear of it. */
+/* A put has no effect, and its sender is to hear of it. Refusals that nobody has been
+ * told of count as one: a report has room for 8 bits, and behind a rail that failed more
+ * puts may take their turn at once. */
 static void refuse(struct shunt_transport_ep *ep)
 {
-    ep->refusals++;
+    if (ep->refusals == ep->refusals_said)
+        ep->refusals++;
     ep->refused = true;
 }
 
