@@ -12,6 +12,7 @@
 #include "src/probe.h"
 #include "src/request.h"
 #include "src/trace.h"
+#include "src/wire.h"
 
 /* The probe begins at most this long before the timeout. */
 #define NOTICE_NS 1000000000u
@@ -201,23 +202,25 @@ static void fail_by_loss(struct shunt_comm *comm,
     const int crash = comm->liveness.first_crash - 1;
     const int rank = crash >= 0 ? crash : needed;
     const struct shunti_peer *p = &comm->peers[rank];
+    const bool left = p->transport->left(p->ep);
+    const char *why = left || p->control ? NULL : shunti_why_lost(comm, rank);
     char since[64] = "";
 
     if (rank != needed)
         snprintf(since, sizeof(since), "; rank %d is gone, too", needed);
     shunti_comm_fail(
         comm, SHUNT_ERR_PEER, rank,
-        p->transport->left(p->ep)
-            ? "%s (operation %llu): rank %d has left: it destroyed "
-              "its communicator, or exited, before this was done%s"
+        why    ? "%s (operation %llu): rank %d is lost: %s%s"
+        : left ? "%s (operation %llu): rank %d has left: it destroyed its "
+                 "communicator, or exited, before this was done%s%s"
         : p->control
-            ? "%s (operation %llu): rank %d is lost: its process "
-              "was killed, or crashed%s"
+            ? "%s (operation %llu): rank %d is lost: its process was killed, "
+              "or crashed%s%s"
             : "%s (operation %llu): rank %d is lost: the connection to it "
               "broke (its process ended, its host cannot be reached, or "
-              "something between reset it)%s",
+              "something between reset it)%s%s",
         shunti_request_name(request), (unsigned long long)request->seq, rank,
-        since);
+        why ? why : "", since);
 }
 
 /* Fail for a rank that is gone and needed. left: of those that left in order,

@@ -6,6 +6,7 @@
  */
 #include "src/wire.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,21 @@ enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
     if (st == SHUNT_IN_PROGRESS)
         comm->contexts.full = true;
     return st;
+}
+
+/* A put to a peer that is gone fails, and the error says why. */
+const char *shunti_why_lost(const struct shunt_comm *comm, int peer)
+{
+    const struct shunt_transport_put nothing = {.bytes = 0};
+    const struct shunti_peer *p = &comm->peers[peer];
+    char lost[64];
+    const char *text;
+
+    if (p->transport->put(p->ep, &nothing) != SHUNT_ERR_PEER)
+        return NULL;
+    text = p->transport->error(p->context->ctx);
+    snprintf(lost, sizeof(lost), "rank %d is lost: ", peer);
+    return strncmp(text, lost, strlen(lost)) == 0 ? text + strlen(lost) : NULL;
 }
 
 static bool waits_already(const struct shunt_comm *comm, int peer)

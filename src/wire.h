@@ -34,6 +34,10 @@ bool shunti_put(struct shunt_comm *comm, int peer,
 enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
                              const struct shunt_transport_get *get);
 
+/* Why a peer was lost that is gone: in the words of its transport, until that is
+ * called again. NULL: it does not say. */
+const char *shunti_why_lost(const struct shunt_comm *comm, int peer);
+
 /* Write `bytes` at `offset` of the peer's control window, then raise the word
  * at `signal_offset` to `value`. `local` must not change until the peer has
  * reacted. */

@@ -310,7 +310,8 @@ struct shunt_transport {
      * NULL is allowed. For peers this rank has then left (alive() false, left()
      * true). */
     void (*close)(struct shunt_transport_ctx *ctx);
-    /* The text of the last error of this context. */
+    /* The text of the last error of this context. Of a put to a peer that is lost:
+     * "rank 3 is lost: " and why, if that is known; the library's text has it, too. */
     const char *(*error)(const struct shunt_transport_ctx *ctx);
 
     /* This context's address, which the bootstrap sends to every peer. `*len`:

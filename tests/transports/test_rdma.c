@@ -102,6 +102,33 @@ Test(rdma, killed_rank_is_named)
     kill_one("killed_while_testing", 3, 2);
 }
 
+/* Why a rank is lost is said in the words of its transport: the device of rank 1 fails,
+ * and who notices first knows that, from there. */
+Test(rdma, why_a_rank_is_lost)
+{
+    static const char script[] =
+        "[ $RANK != 1 ] || export SHUNT_TEST_VERBS=event=device@300;"
+        "exec $SHUNT_TEST_BUILD/tests/verbs/rank_kills";
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "/bin/sh",
+        .args = {"-c", script},
+        .env = ONE_NODE,
+        .ranks = 3,
+    });
+    bool said = false;
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    for (int r = 0; r < 3; r++) {
+        const char *out = harness_rank(h, r)->out;
+        const char *lost = strstr(out, "is lost: ");
+
+        cr_expect(strstr(out, "lost"), "rank %d: %s", r, harness_story(h));
+        said = said || (lost && strstr(lost, "mean0:1: "));
+    }
+    cr_expect(said, "%s", harness_story(h));
+    harness_finish(h);
+}
+
 Test(rdma, collectives)
 {
     for (int ranks = 2; ranks <= 3; ranks++) {
