@@ -181,7 +181,7 @@ static void add_alone(struct perf_record *r, const struct perf_row *row)
         {"collective_us", true, row->alone.communicate},
         {"hidden_share", true, row->alone.hidden},
         {"fused_bound_us", true, row->alone.bound},
-        {"parts", true, (double)row->alone.parts},
+        {"fused_parts", true, (double)row->alone.parts},
     };
 
     r->skip = !row->fused;

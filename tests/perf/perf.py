@@ -522,6 +522,10 @@ def csv_file():
             run([op, "--ranks", "2", "-n", "2", f"--csv={path}", "--label",
                  'a "label", quoted', *more])
         with open(path, encoding="utf-8", newline="") as file:
+            names = next(csv.reader(file))
+        if len(set(names)) != len(names):
+            fail([path], f"a name twice: {names}")
+        with open(path, encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         if [row["op"] for row in rows] != ["alltoall"] * 2 + PARTS["moe"]:
             fail([path], f"operations: {rows}")
