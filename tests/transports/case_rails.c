@@ -421,23 +421,15 @@ void case_rdma_withdrawn(struct rank *r)
     free(target);
 }
 
-/* Rank 1 has taken memory back to which rank 0 puts. The first of these puts is on a
- * rail that fails, and when it is sent again all of them take their turn at once: more
- * than the 8 bits of a report can tell from none. Rank 0 is told. */
-void case_rdma_refused_at_once(struct rank *r)
+/* The memory of rank 1 to which rank 0 puts, and which rank 1 has taken back. */
+static struct shunt_transport_remote *
+import_and_withdraw(struct rank *r, struct shunt_transport_memory memory)
 {
-    enum { REFUSED = 200 };
-    static unsigned char target[64], source[64];
-    const struct shunt_transport_memory memory = {
-        .addr = target, .bytes = sizeof(target), .fd = -1};
     unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
-    struct shunt_transport_remote *remote;
-    struct shunt_transport_reg *reg;
+    struct shunt_transport_remote *remote = NULL;
+    struct shunt_transport_reg *reg = NULL;
     size_t len = sizeof(key);
-    enum shunt_status st;
-    int told = 0;
 
-    open_with(r, "rc,devices=2");
     if (r->rank == 1) {
         EXPECT(r, SHUNT_OK, r->t->reg(r->ctx, &memory, key, &len, &reg));
         memcpy(r->board->slot[2], key, len);
@@ -452,6 +444,37 @@ void case_rdma_refused_at_once(struct rank *r)
     if (r->rank == 1)
         r->t->dereg(r->ctx, reg);
     world_barrier(r);
+    return remote;
+}
+
+/* Rank 0 is told that puts had no effect. */
+static void flush_refused(struct rank *r)
+{
+    enum shunt_status st;
+    int told = 0;
+
+    while ((st = r->t->flush(r->eps[1])) != SHUNT_OK) {
+        CHECK(r, st == SHUNT_IN_PROGRESS || st == SHUNT_ERR_INVALID, "%s",
+              r->t->error(r->ctx));
+        told += st == SHUNT_ERR_INVALID;
+        world_relax(r);
+    }
+    CHECK(r, told, "nobody says that puts had no effect");
+}
+
+/* The first put of many to such memory is on a rail that fails, and when it is sent
+ * again all of them take their turn at once: more than the 8 bits of a report can tell
+ * from none. */
+void case_rdma_refused_at_once(struct rank *r)
+{
+    enum { REFUSED = 200 };
+    static unsigned char target[64], source[64];
+    struct shunt_transport_remote *remote;
+
+    open_with(r, "rc,devices=2");
+    remote = import_and_withdraw(
+        r, (struct shunt_transport_memory){
+               .addr = target, .bytes = sizeof(target), .fd = -1});
     if (r->rank == 0) {
         const struct shunt_transport_put put = {
             .local = source, .remote = remote, .bytes = sizeof(source)};
@@ -460,17 +483,43 @@ void case_rdma_refused_at_once(struct rank *r)
         for (int i = 0; i < REFUSED; i++)
             world_put(r, 1, &put);
         CHECK(r, !outages_counter(r, "rails lost"), "it has failed already");
-        while ((st = r->t->flush(r->eps[1])) != SHUNT_OK) {
-            CHECK(r, st == SHUNT_IN_PROGRESS || st == SHUNT_ERR_INVALID, "%s",
-                  r->t->error(r->ctx));
-            told += st == SHUNT_ERR_INVALID;
-            world_relax(r);
-        }
+        flush_refused(r);
         CHECK(r, outages_counter(r, "sent again"), "nothing was sent again");
-        CHECK(r, told, "nobody says that puts had no effect");
         r->t->release(r->eps[1], remote);
     }
     world_barrier(r);
+    world_close(r);
+}
+
+/* Where memory is registered for one operation, small puts are not direct: so the peer
+ * refuses them, and not its NIC, which would end the rail. */
+void case_rdma_refused_small(struct rank *r)
+{
+    static unsigned char target[64], source[64];
+    struct shunt_transport_memory memory = {
+        .addr = source, .bytes = sizeof(source), .fd = -1};
+    unsigned char key[SHUNT_TRANSPORT_KEY_MAX];
+    struct shunt_transport_remote *remote;
+    struct shunt_transport_reg *reg;
+    size_t len = sizeof(key);
+
+    open_with(r, "rc");
+    EXPECT(r, SHUNT_OK, r->t->reg(r->ctx, &memory, key, &len, &reg));
+    memory.addr = target;
+    memory.brief = true;
+    remote = import_and_withdraw(r, memory);
+    if (r->rank == 0) {
+        world_put(r, 1,
+                  &(struct shunt_transport_put){.local = source,
+                                                .reg = reg,
+                                                .remote = remote,
+                                                .bytes = sizeof(source)});
+        flush_refused(r);
+        r->t->release(r->eps[1], remote);
+    }
+    world_barrier(r);
+    CHECK(r, !outages_counter(r, "rails lost"), "a NIC has refused it");
+    r->t->dereg(r->ctx, reg);
     world_close(r);
 }
 

@@ -98,6 +98,7 @@ void case_rdma_last_rail(struct rank *r);
 void case_rdma_last_rail_lost(struct rank *r);
 void case_rdma_withdrawn(struct rank *r);
 void case_rdma_refused_at_once(struct rank *r);
+void case_rdma_refused_small(struct rank *r);
 void case_rdma_requests_replayed(struct rank *r);
 void case_rdma_choice(struct rank *r);
 

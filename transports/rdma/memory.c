@@ -58,7 +58,8 @@ static size_t write_key(const struct shunt_transport_ctx *ctx,
     const struct rdma_pieces *pieces = &reg->pieces;
     const size_t count = pieces->count * (size_t)ctx->nic_count;
     struct key key = {.addr = (uint64_t)(uintptr_t)pieces->addr,
-                      .piece = pieces->piece};
+                      .piece = pieces->piece,
+                      .brief = reg->region.memory.brief};
     uint32_t rkeys[KEY_ROOM];
 
     transport_region_key(&reg->region, key_magic, &key.key);
