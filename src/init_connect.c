@@ -87,7 +87,7 @@ static int unreached(const struct shunti_init *init)
     return n;
 }
 
-/* May another transport reach other hosts if this one does not work here? */
+/* Is another one behind it that reaches other hosts? */
 static bool has_successor(const struct shunti_init *init,
                           const struct shunti_candidate *candidate)
 {
@@ -96,7 +96,7 @@ static bool has_successor(const struct shunti_init *init,
 
     for (const struct shunti_candidate *c = candidate + 1; c < end; c++)
         if (c->far)
-            return candidate->far;
+            return true;
     return false;
 }
 

@@ -10,10 +10,9 @@
  * transport can be used.
  *
  * A peer is lost when its socket or process ends, or when its last rail has failed and
- * none comes back (rail.c). Then all queue
- * pairs are put to the error state: no more comes from the peer, and what is under
- * way to it ends. What has arrived by then is handled, and only then the peer is
- * gone.
+ * none comes back (rail.c). Then all queue pairs are put to the error state: no more
+ * comes from the peer, and what is under way to it ends. What has arrived by then is
+ * handled, and only then the peer is gone.
  *
  * That a process has ended is a fact. That a peer has left, or that only the connection
  * to it broke, may come of another's death: whoever notices that gives up, takes back

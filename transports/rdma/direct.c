@@ -185,9 +185,9 @@ static size_t place_in(const struct shunt_transport_reg *reg, const void *local)
     return (size_t)((const unsigned char *)local - reg->pieces.addr);
 }
 
-/* It may have to be sent anew. With more rails it is read from the caller's memory until
- * the peer has told that it has come. Who has its memory back by `pending` would wait too
- * long for that. */
+/* It may have to be sent again. With more than one rail it is read from the caller's
+ * memory until the peer has told that it has come, which is too long for a caller that
+ * waits for `pending`. */
 static bool may_be_read(const struct shunt_transport_ep *ep,
                         const struct shunt_transport_put *put)
 {
@@ -210,7 +210,8 @@ static bool may_be_written(const struct shunt_transport_put *put)
            put->bytes <= rdma_piece_rest(remote->piece, put->offset);
 }
 
-/* What was refused here is told by a record first. */
+/* Is there room for it among those under way? What was refused here is told by a record
+ * first, since a direct put has no room for that. */
 static bool has_turn(const struct shunt_transport_ep *ep)
 {
     return !ep->again_count && ep->refusals == ep->refusals_said &&

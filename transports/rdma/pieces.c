@@ -13,7 +13,6 @@
 
 #define PAGE ((size_t)4096)
 #define LEAST_PIECE (16 * PAGE)
-
 #define HALVED_MOST 8
 
 static void cut(struct rdma_pieces *pieces, size_t piece)

@@ -220,7 +220,7 @@ enum shunt_status rdma_flush(struct shunt_transport_ep *ep)
     if (!ep->dropped && !ep->refusals_wait &&
         (int32_t)(ep->put_end - ep->records_told) <= 0)
         return SHUNT_OK;
-    /* Who has left tells nothing more. */
+    /* A peer that has left tells nothing more. */
     if (ep->gone || ep->left)
         return lost(ep);
     if (ep->broken)

@@ -9,11 +9,12 @@
  *     fenced    the queue pair was put to the error state, and destroyed; which
  *               requests have come
  *
- * Who hears that the other side's is fenced breaks his own: he has had time to hear
- * from his NIC why, which a queue pair in the error state does not tell any more. So
- * both are fenced in the end, whichever has seen the failure, and what one has sent and
- * the other does not name can never come: it is sent again over another rail. Then the
- * next life begins, with new queue pairs, as soon as the port can be used again.
+ * A side that hears "fenced" from the other breaks its own queue pair, if it has not:
+ * by then its NIC has had time to tell why the rail failed, which a queue pair in the
+ * error state does not tell any more. So both are fenced in the end, whichever has seen
+ * the failure, and what one has sent and the other does not name can never come: it is
+ * sent again over another rail. Then the next life begins, with new queue pairs, as soon
+ * as the port can be used again.
  *
  * Queue pairs are destroyed, not reset: a late packet of an earlier life finds none.
  *

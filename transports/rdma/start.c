@@ -2,9 +2,9 @@
 /*
  * The first put to a peer, which makes what costs memory: rings and rails.
  *
- * A pair that never puts has a connection of tcp and nothing else. Who puts first makes
- * its rings and says hello (rail.c). The other side hears it by tcp, which wakes it if
- * it sleeps, and does the same; both may begin at once. Until the rails are decided, each
+ * A pair that never puts has a connection of tcp and nothing else. The rank that puts
+ * first makes its rings and says hello (rail.c). Its peer hears that by tcp, which wakes
+ * it if it sleeps, and does the same; both may begin at once. Until the rails are decided, each
  * reached from both sides or given up for now, put() has no room. When all have failed,
  * the peer is lost, and both sides are told why.
  *
