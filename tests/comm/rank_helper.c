@@ -4,9 +4,7 @@
  * (SHUNT_PROGRESS=auto), and no thread exists where that is of no use.
  */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,35 +17,9 @@
 
 #include <shunt/shunt.h>
 
+#include "tests/comm/swap.h"
+#include "tests/harness/failing_threads.h"
 #include "tests/harness/rank_main.h"
-
-#if defined(__has_feature)
-#define HAS_FEATURE(name) __has_feature(name)
-#else
-#define HAS_FEATURE(name) 0
-#endif
-
-/* --- threads that cannot be made --------------------------------------------- */
-
-#if !defined(__SANITIZE_THREAD__) && !HAS_FEATURE(thread_sanitizer)
-#define MAY_FAIL_THREADS
-
-static atomic_bool no_more_threads;
-
-/* The library's calls find this one first. */
-int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
-                   void *(*start)(void *), void *arg)
-{
-    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
-                       void *);
-
-    if (atomic_load(&no_more_threads))
-        return EAGAIN;
-    if (!real)
-        *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
-    return real(thread, attr, start, arg);
-}
-#endif
 
 /* Helper threads of this process. */
 static int helpers(void)
@@ -81,64 +53,6 @@ static int helpers_settle(int wanted)
     while (helpers() != wanted && time(NULL) < end)
         sched_yield();
     return helpers();
-}
-
-/* --- an exchange -------------------------------------------------------------- */
-
-struct swap {
-    size_t bytes; /* of a block */
-    unsigned char *send, *recv;
-    struct shunt_request *request;
-};
-
-static unsigned char pattern(int from, int to, size_t i, int round)
-{
-    return (unsigned char)(from * 31 + to * 7 + round * 3 + (int)(i % 251));
-}
-
-static int swap_init(struct swap *swap, const struct rank *self, size_t bytes)
-{
-    swap->bytes = bytes;
-    swap->request = NULL;
-    swap->send = malloc(bytes * (size_t)self->size);
-    swap->recv = malloc(bytes * (size_t)self->size);
-    CHECK(swap->send && swap->recv, "no memory");
-    return 0;
-}
-
-static void swap_fill(struct swap *swap, const struct rank *self, int round)
-{
-    for (int r = 0; r < self->size; r++)
-        for (size_t i = 0; i < swap->bytes; i++)
-            swap->send[(size_t)r * swap->bytes + i] =
-                pattern(self->rank, r, i, round);
-    memset(swap->recv, 0, swap->bytes * (size_t)self->size);
-}
-
-static int swap_start(struct swap *swap, const struct rank *self,
-                      struct shunt_comm *comm, int round)
-{
-    swap_fill(swap, self, round);
-    CHECK_OK(comm, shunt_alltoall_start(comm, swap->send, swap->recv,
-                                        swap->bytes, SHUNT_U8, &swap->request));
-    return 0;
-}
-
-static int swap_check(const struct swap *swap, const struct rank *self,
-                      int round)
-{
-    for (int r = 0; r < self->size; r++)
-        for (size_t i = 0; i < swap->bytes; i++)
-            CHECK(swap->recv[(size_t)r * swap->bytes + i] ==
-                      pattern(r, self->rank, i, round),
-                  "round %d: byte %zu of rank %d's block", round, i, r);
-    return 0;
-}
-
-static void swap_finish(struct swap *swap)
-{
-    free(swap->send);
-    free(swap->recv);
 }
 
 /* --- what ranks tell each other without the library --------------------------- */
@@ -415,13 +329,9 @@ static int forks(const struct rank *self)
 /* The caller does its work alone. */
 static int no_thread_to_be_had(const struct rank *self)
 {
-#ifdef MAY_FAIL_THREADS
-    atomic_store(&no_more_threads, true);
-    CHECK_RUN(none_helps(self));
-    atomic_store(&no_more_threads, false);
-#else
-    (void)self;
-#endif
+    if (failing_threads(true))
+        CHECK_RUN(none_helps(self));
+    failing_threads(false);
     return 0;
 }
 

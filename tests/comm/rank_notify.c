@@ -3,10 +3,8 @@
  * What ranks do in test_notify.c: they are told of the end of a request without
  * a call of the library in between.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,66 +17,26 @@
 
 #include <shunt/shunt.h>
 
+#include "tests/comm/swap.h"
+#include "tests/harness/failing_threads.h"
 #include "tests/harness/rank_main.h"
-
-#if defined(__has_feature)
-#define HAS_FEATURE(name) __has_feature(name)
-#else
-#define HAS_FEATURE(name) 0
-#endif
-
-/* --- threads that cannot be made --------------------------------------------- */
-
-#if !defined(__SANITIZE_THREAD__) && !HAS_FEATURE(thread_sanitizer)
-#define MAY_FAIL_THREADS
-
-static atomic_bool no_more_threads;
-
-/* The library's calls find this one first. */
-int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
-                   void *(*start)(void *), void *arg)
-{
-    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
-                       void *);
-
-    if (atomic_load(&no_more_threads))
-        return EAGAIN;
-    if (!real)
-        *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
-    return real(thread, attr, start, arg);
-}
-#endif
 
 /* --- an exchange -------------------------------------------------------------- */
 
 enum { ROOM = 5 }; /* exchanges at once */
 
 struct swaps {
-    size_t bytes; /* of a block */
-    unsigned char *send[ROOM], *recv[ROOM];
-    struct shunt_request *request[ROOM];
+    struct swap of[ROOM];
+    int count;
 };
-
-static unsigned char pattern(int from, int to, size_t i, int round)
-{
-    return (unsigned char)(from * 31 + to * 7 + round * 3 + (int)(i % 251));
-}
 
 static int swaps_start(struct swaps *s, const struct rank *self,
                        struct shunt_comm *comm, size_t bytes, int count)
 {
-    memset(s, 0, sizeof(*s));
-    s->bytes = bytes;
+    s->count = count;
     for (int k = 0; k < count; k++) {
-        s->send[k] = malloc(bytes * (size_t)self->size);
-        s->recv[k] = calloc(bytes, (size_t)self->size);
-        CHECK(s->send[k] && s->recv[k], "no memory");
-        for (int r = 0; r < self->size; r++)
-            for (size_t i = 0; i < bytes; i++)
-                s->send[k][(size_t)r * bytes + i] =
-                    pattern(self->rank, r, i, k);
-        CHECK_OK(comm, shunt_alltoall_start(comm, s->send[k], s->recv[k], bytes,
-                                            SHUNT_U8, &s->request[k]));
+        CHECK_RUN(swap_init(&s->of[k], self, bytes));
+        CHECK_RUN(swap_start(&s->of[k], self, comm, k));
     }
     return 0;
 }
@@ -86,15 +44,10 @@ static int swaps_start(struct swaps *s, const struct rank *self,
 static int swaps_end(struct swaps *s, const struct rank *self,
                      struct shunt_comm *comm)
 {
-    for (int k = 0; k < ROOM; k++) {
-        CHECK_OK(comm, shunt_wait(&s->request[k]));
-        for (int r = 0; s->recv[k] && r < self->size; r++)
-            for (size_t i = 0; i < s->bytes; i++)
-                CHECK(s->recv[k][(size_t)r * s->bytes + i] ==
-                          pattern(r, self->rank, i, k),
-                      "exchange %d: byte %zu of rank %d's block", k, i, r);
-        free(s->send[k]);
-        free(s->recv[k]);
+    for (int k = 0; k < s->count; k++) {
+        CHECK_OK(comm, shunt_wait(&s->of[k].request));
+        CHECK_RUN(swap_check(&s->of[k], self, k));
+        swap_finish(&s->of[k]);
     }
     return 0;
 }
@@ -155,8 +108,8 @@ static int told_of_size(const struct rank *self, size_t bytes)
     CHECK_RUN(open_fd(&fd));
     CHECK_RUN(swaps_start(&s, self, self->comm, bytes, ROOM));
     for (int k = ROOM; k-- > 0;) { /* in any order */
-        CHECK_OK(self->comm, shunt_notify_fd(s.request[k], fd));
-        CHECK_OK(self->comm, shunt_notify(s.request[k], count_call, &calls));
+        CHECK_OK(self->comm, shunt_notify_fd(s.of[k].request, fd));
+        CHECK_OK(self->comm, shunt_notify(s.of[k].request, count_call, &calls));
     }
     CHECK_RUN(await_fd(fd, ROOM));
     CHECK_RUN(await_calls(&calls, ROOM));
@@ -190,9 +143,9 @@ static int told_among_calls(const struct rank *self)
         CHECK_RUN(swaps_start(&s, self, self->comm, (size_t)64 << 10, ROOM));
         for (int i = k % 2; i < ROOM; i += 2)
             CHECK_OK(self->comm,
-                     shunt_notify(s.request[i], count_call, &calls));
+                     shunt_notify(s.of[i].request, count_call, &calls));
         if (k % 3 == 0)
-            CHECK_OK(self->comm, shunt_wait(&s.request[k % ROOM]));
+            CHECK_OK(self->comm, shunt_wait(&s.of[k % ROOM].request));
         if (k % 3 == 1) {
             CHECK_OK(self->comm, shunt_allreduce(self->comm, &one, &sum, 1,
                                                  SHUNT_I32, SHUNT_SUM));
@@ -222,8 +175,8 @@ static int told_across(const struct rank *self)
             CHECK_RUN(
                 swaps_start(&s[which], self, comm[which], (size_t)3 << 20, 1));
             if (which == own)
-                CHECK_OK(comm[own],
-                         shunt_notify(s[own].request[0], count_call, &calls));
+                CHECK_OK(comm[own], shunt_notify(s[own].of[0].request,
+                                                 count_call, &calls));
         }
         CHECK_RUN(await_calls(&calls, 1));
         for (int i = 0; i < 2; i++)
@@ -277,9 +230,9 @@ static int told_late(const struct rank *self)
     CHECK_OK(self->comm, shunt_notify_fd(NULL, fd));
     CHECK_RUN(await_fd(fd, 1));
     CHECK_RUN(swaps_start(&s, self, self->comm, 100, 1));
-    CHECK_OK(self->comm, shunt_notify_fd(s.request[0], fd));
+    CHECK_OK(self->comm, shunt_notify_fd(s.of[0].request, fd));
     CHECK_RUN(await_fd(fd, 1));
-    CHECK_OK(self->comm, shunt_notify(s.request[0], count_call, &calls));
+    CHECK_OK(self->comm, shunt_notify(s.of[0].request, count_call, &calls));
     CHECK(atomic_load(&calls) == 2, "not told at once");
     CHECK_RUN(swaps_end(&s, self, self->comm));
     close(fd);
@@ -298,11 +251,12 @@ static int bad_arguments(const struct rank *self)
     CHECK(shunt_notify_fd(NULL, -1) == SHUNT_ERR_INVALID, "no descriptor");
     CHECK(shunt_notify(NULL, NULL, NULL) == SHUNT_ERR_INVALID, "no function");
     CHECK_RUN(swaps_start(&s, self, self->comm, (size_t)4 << 20, 1));
-    CHECK(shunt_notify(s.request[0], NULL, NULL) == SHUNT_ERR_INVALID,
+    CHECK(shunt_notify(s.of[0].request, NULL, NULL) == SHUNT_ERR_INVALID,
           "no function");
-    CHECK_OK(self->comm, shunt_notify(s.request[0], count_call, &calls));
+    CHECK_OK(self->comm, shunt_notify(s.of[0].request, count_call, &calls));
     if (!atomic_load(&calls)) {
-        enum shunt_status st = shunt_notify(s.request[0], count_call, &calls);
+        enum shunt_status st =
+            shunt_notify(s.of[0].request, count_call, &calls);
 
         /* unless it has ended meanwhile, which is told at once */
         CHECK(st == SHUNT_ERR_BUSY || (!st && atomic_load(&calls) == 2),
@@ -323,7 +277,7 @@ static int destroyed_first(const struct rank *self)
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &dup));
     if (self->rank == 0) { /* nobody else comes */
         CHECK_RUN(swaps_start(&s, self, dup, (size_t)4 << 20, 2));
-        CHECK_OK(dup, shunt_notify(s.request[1], count_call, &calls));
+        CHECK_OK(dup, shunt_notify(s.of[1].request, count_call, &calls));
         CHECK(atomic_load(&calls) == 0, "told too early");
         shunt_comm_destroy(dup);
         CHECK(atomic_load(&calls) == 1, "%d calls", atomic_load(&calls));
@@ -333,9 +287,8 @@ static int destroyed_first(const struct rank *self)
         shunt_comm_destroy(dup);
     else
         for (int k = 0; k < 2; k++) {
-            CHECK(shunt_wait(&s.request[k]) != SHUNT_OK, "its end");
-            free(s.send[k]);
-            free(s.recv[k]);
+            CHECK(shunt_wait(&s.of[k].request) != SHUNT_OK, "its end");
+            swap_finish(&s.of[k]);
         }
     return 0;
 }
@@ -381,16 +334,15 @@ static int told_of_failure(const struct rank *self, enum shunt_status wanted)
     }
     CHECK_RUN(open_fd(&fd));
     CHECK_RUN(swaps_start(&s, self, self->comm, (size_t)1 << 20, 1));
-    CHECK_OK(self->comm, shunt_notify_fd(s.request[0], fd));
+    CHECK_OK(self->comm, shunt_notify_fd(s.of[0].request, fd));
     CHECK_RUN(await_fd(fd, 1));
-    st = shunt_wait(&s.request[0]);
+    st = shunt_wait(&s.of[0].request);
     CHECK(st == wanted, "%s: %s", shunt_strerror(st),
           shunt_last_error(self->comm));
     CHECK(strstr(shunt_last_error(self->comm), "rank 1"), "names: %s",
           shunt_last_error(self->comm));
     tell_others(self);
-    free(s.send[0]);
-    free(s.recv[0]);
+    swap_finish(&s.of[0]);
     close(fd);
     return 0;
 }
@@ -407,26 +359,23 @@ static int told_of_a_timeout(const struct rank *self)
 
 static int no_thread_to_be_had(const struct rank *self)
 {
-#ifdef MAY_FAIL_THREADS
     atomic_int calls = 0;
     enum shunt_status st;
     struct swaps s;
 
-    atomic_store(&no_more_threads, true);
+    if (!failing_threads(true))
+        return 0;
     if (self->rank)
         CHECK_RUN(await_others(self));
     CHECK_RUN(swaps_start(&s, self, self->comm, (size_t)4 << 20, 1));
     if (self->rank == 0) {
-        st = shunt_notify(s.request[0], count_call, &calls);
+        st = shunt_notify(s.of[0].request, count_call, &calls);
         CHECK(st == SHUNT_ERR_SYSTEM, "%s", shunt_strerror(st));
         tell_others(self);
     }
     CHECK_RUN(swaps_end(&s, self, self->comm));
     CHECK(atomic_load(&calls) == 0, "told in spite of an error");
-    atomic_store(&no_more_threads, false);
-#else
-    (void)self;
-#endif
+    failing_threads(false);
     return 0;
 }
 

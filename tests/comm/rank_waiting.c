@@ -15,6 +15,7 @@
 
 #include <shunt/shunt.h>
 
+#include "tests/comm/swap.h"
 #include "tests/harness/rank_main.h"
 
 static double now_s(void)
@@ -37,73 +38,6 @@ static void sleep_s(double seconds)
 static long argument(const struct rank *self, int i, long otherwise)
 {
     return i < self->argc ? atol(self->argv[i]) : otherwise;
-}
-
-/* --- an all-to-all whose result is checked --------------------------------- */
-
-struct swap {
-    size_t bytes; /* of a block */
-    unsigned char *send, *recv;
-    struct shunt_request *request;
-};
-
-static unsigned char pattern(int from, int to, size_t i, int round)
-{
-    return (unsigned char)(from * 31 + to * 7 + round * 3 + (int)(i % 251));
-}
-
-static int swap_init(struct swap *swap, const struct rank *self, size_t bytes)
-{
-    swap->bytes = bytes;
-    swap->request = NULL;
-    swap->send = malloc(bytes * (size_t)self->size);
-    swap->recv = malloc(bytes * (size_t)self->size);
-    CHECK(swap->send && swap->recv, "no memory");
-    return 0;
-}
-
-static void swap_fill(struct swap *swap, const struct rank *self, int round)
-{
-    for (int r = 0; r < self->size; r++)
-        for (size_t i = 0; i < swap->bytes; i++)
-            swap->send[(size_t)r * swap->bytes + i] =
-                pattern(self->rank, r, i, round);
-    memset(swap->recv, 0, swap->bytes * (size_t)self->size);
-}
-
-static int swap_start(struct swap *swap, const struct rank *self,
-                      struct shunt_comm *comm, int round)
-{
-    swap_fill(swap, self, round);
-    CHECK_OK(comm, shunt_alltoall_start(comm, swap->send, swap->recv,
-                                        swap->bytes, SHUNT_U8, &swap->request));
-    return 0;
-}
-
-static int swap_block(struct swap *swap, const struct rank *self,
-                      struct shunt_comm *comm, int round)
-{
-    swap_fill(swap, self, round);
-    CHECK_OK(comm, shunt_alltoall(comm, swap->send, swap->recv, swap->bytes,
-                                  SHUNT_U8));
-    return 0;
-}
-
-static int swap_check(const struct swap *swap, const struct rank *self,
-                      int round)
-{
-    for (int r = 0; r < self->size; r++)
-        for (size_t i = 0; i < swap->bytes; i++)
-            CHECK(swap->recv[(size_t)r * swap->bytes + i] ==
-                      pattern(r, self->rank, i, round),
-                  "round %d: byte %zu of rank %d's block", round, i, r);
-    return 0;
-}
-
-static void swap_finish(struct swap *swap)
-{
-    free(swap->send);
-    free(swap->recv);
 }
 
 /* --- two communicators ------------------------------------------------------ */

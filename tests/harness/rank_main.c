@@ -66,6 +66,21 @@ const char *rank_why(const struct shunt_comm *comm, enum shunt_status status)
     return text;
 }
 
+int rank_check_refused(const struct rank *self, enum shunt_status st,
+                       enum shunt_status want, const char *mine)
+{
+    const char *why = shunt_last_error(self->comm);
+
+    if (self->rank == 1) {
+        CHECK(st == want, "%s", rank_why(self->comm, st));
+        CHECK(strstr(why, mine), "\"%s\" does not say \"%s\"", why, mine);
+    } else {
+        CHECK(st == SHUNT_ERR_REMOTE, "%s", rank_why(self->comm, st));
+        CHECK(strstr(why, "rank 1"), "\"%s\" does not name rank 1", why);
+    }
+    return 0;
+}
+
 /* -- virtual nodes ----------------------------------------------------------- */
 
 enum { NODE_NAME = 32 };

@@ -117,6 +117,11 @@ __attribute__((format(printf, 4, 5))) int rank_fail(const char *file, int line,
 /* Text of a failed call: the status' own and the communicator's story. */
 const char *rank_why(const struct shunt_comm *comm, enum shunt_status status);
 
+/* `st` is that of a call which rank 1 made wrongly: `want`, and a text with `mine`, on
+ * rank 1; on the others an error that names it. 0, or 1 as of CHECK. */
+int rank_check_refused(const struct rank *self, enum shunt_status st,
+                       enum shunt_status want, const char *mine);
+
 /* CHECK(condition, "format", ...) */
 #define CHECK(condition, ...)                                              \
     do {                                                                   \

@@ -700,23 +700,6 @@ static int old_plan_by_mistake(const struct rank *self)
 
 /* --- wrong calls ---------------------------------------------------------------------- */
 
-/* `st` is that of a call which rank 1 made wrongly: it says `mine` there, and
- * names rank 1 on the others. */
-static int check_refused(const struct rank *self, enum shunt_status st,
-                         enum shunt_status want, const char *mine)
-{
-    const char *why = shunt_last_error(self->comm);
-
-    if (self->rank == 1) {
-        CHECK(st == want, "%s", rank_why(self->comm, st));
-        CHECK(strstr(why, mine), "\"%s\" does not say \"%s\"", why, mine);
-    } else {
-        CHECK(st == SHUNT_ERR_REMOTE, "%s", rank_why(self->comm, st));
-        CHECK(strstr(why, "rank 1"), "\"%s\" does not name rank 1", why);
-    }
-    return 0;
-}
-
 static int refused(const struct rank *self)
 {
     static const int32_t twice[] = {3, 3, 3, 3}, below[] = {0, -1, 2, 3};
@@ -739,11 +722,11 @@ static int refused(const struct rank *self)
             __VA_ARGS__;                                            \
         }                                                           \
         st = shunt_moe_replicas_refresh(moe, &state);               \
-        CHECK_RUN(check_refused(self, st, status, text));           \
+        CHECK_RUN(rank_check_refused(self, st, status, text));      \
     } while (0)
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     st = shunt_moe_replicas_refresh(moe, bad ? NULL : &good);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "state is NULL"));
+    CHECK_RUN(rank_check_refused(self, st, SHUNT_ERR_INVALID, "state is NULL"));
     REFRESH(SHUNT_ERR_INVALID, "state->size is 0", state.size = 0);
     REFRESH(SHUNT_ERR_INVALID, "state->arrays is -1", state.arrays = -1);
     REFRESH(SHUNT_ERR_INVALID, "array NULL", state.array = NULL);
@@ -757,28 +740,32 @@ static int refused(const struct rank *self)
             state.slot = below);
     array = (struct shunt_moe_array){.at = memory, .bytes = 4};
     st = shunt_moe_replicas_reduce(moe, &good, bad ? SHUNT_I32 : SHUNT_F32);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "f32 or bf16"));
+    CHECK_RUN(rank_check_refused(self, st, SHUNT_ERR_INVALID, "f32 or bf16"));
     if (bad)
         array.bytes = 6;
     st = shunt_moe_replicas_reduce(moe, &good, SHUNT_F32);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "multiples of 4"));
+    CHECK_RUN(
+        rank_check_refused(self, st, SHUNT_ERR_INVALID, "multiples of 4"));
     array.bytes = 4;
     st = shunt_moe_move(moe, bad ? (const int32_t[64]){99} : NULL, NULL, 0,
                         &good, &good);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "placement[0] is 99"));
+    CHECK_RUN(
+        rank_check_refused(self, st, SHUNT_ERR_INVALID, "placement[0] is 99"));
     state = good;
     state.arrays = 0;
     st = shunt_moe_move(moe, NULL, NULL, 0, &good, bad ? &state : &good);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "different arrays"));
+    CHECK_RUN(
+        rank_check_refused(self, st, SHUNT_ERR_INVALID, "different arrays"));
     st = bad ? shunt_moe_replicas_refresh_start(moe, &good, NULL)
              : shunt_moe_replicas_refresh(moe, &good);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "request is NULL"));
+    CHECK_RUN(
+        rank_check_refused(self, st, SHUNT_ERR_INVALID, "request is NULL"));
     /* All is as before. */
     CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe, &good));
     if (bad)
         shunt_moe_destroy(moe);
     st = shunt_moe_replicas_refresh(moe, &good);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "destroyed"));
+    CHECK_RUN(rank_check_refused(self, st, SHUNT_ERR_INVALID, "destroyed"));
     shunt_moe_destroy(moe);
     return 0;
 #undef REFRESH

@@ -582,22 +582,6 @@ static int batch(const struct rank *self)
     return 0;
 }
 
-/* `st` is that of a call which rank 1 made wrongly. */
-static int check_refused(const struct rank *self, enum shunt_status st,
-                         enum shunt_status want, const char *mine)
-{
-    const char *why = shunt_last_error(self->comm);
-
-    if (self->rank == 1) {
-        CHECK(st == want, "%s", rank_why(self->comm, st));
-        CHECK(strstr(why, mine), "\"%s\" does not say \"%s\"", why, mine);
-    } else {
-        CHECK(st == SHUNT_ERR_REMOTE, "%s", rank_why(self->comm, st));
-        CHECK(strstr(why, "rank 1"), "\"%s\" does not name rank 1", why);
-    }
-    return 0;
-}
-
 /* Two experts, a copy of the first on rank 1, of the second on rank 0. */
 static const int32_t two_homes[] = {0, 1};
 static const struct shunt_moe_replica two_copies[] = {{0, 1}, {1, 0}};
@@ -629,24 +613,25 @@ static int refused(const struct rank *self)
     if (bad)
         c.share = below;
     st = shunt_moe_create(self->comm, &c, &moe);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
-                            "share[3], of expert 1 on rank 0, is -4"));
+    CHECK_RUN(rank_check_refused(self, st, SHUNT_ERR_INVALID,
+                                 "share[3], of expert 1 on rank 0, is -4"));
     c.nreplicas = 0;
     c.share = bad ? below + 2 : below;
     st = shunt_moe_create(self->comm, &c, &moe);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
-                            "share[1], of expert 1 on rank 1, is -4"));
+    CHECK_RUN(rank_check_refused(self, st, SHUNT_ERR_INVALID,
+                                 "share[1], of expert 1 on rank 1, is -4"));
     c = two_experts();
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     st = shunt_moe_set_shares(moe, two_homes, two_copies, 2,
                               bad ? large : two_shares);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
-                            "the shares of expert 0 are 2^63 or more"));
+    CHECK_RUN(rank_check_refused(self, st, SHUNT_ERR_INVALID,
+                                 "the shares of expert 0 are 2^63 or more"));
     /* While the counts are gathered, and for the plan. */
     st = shunt_moe_plan_create(moe, idx, NULL, 4, &plan);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
-                            "topk_idx of token 3, slot 0 is 2; experts are 0 "
-                            "to 1"));
+    CHECK_RUN(
+        rank_check_refused(self, st, SHUNT_ERR_INVALID,
+                           "topk_idx of token 3, slot 0 is 2; experts are 0 "
+                           "to 1"));
     CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, NULL, 3, &plan));
     shunt_moe_destroy(moe);
     c.capacity_factor = 2;
@@ -811,17 +796,19 @@ static int gradients_refused(const struct rank *self)
     shunt_moe_destroy(t.moe);
     CHECK_RUN(begin_two(&t, self, true));
     st = shunt_moe_gradients_reduce(t.plan, t.sums, bad ? NULL : &t.state, 0);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "gradients is NULL"));
+    CHECK_RUN(
+        rank_check_refused(self, st, SHUNT_ERR_INVALID, "gradients is NULL"));
     st = shunt_moe_gradients_reduce(t.plan, bad ? NULL : t.sums, &t.state, 0);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID,
-                            "sums[0], of expert 0, is NULL"));
+    CHECK_RUN(rank_check_refused(self, st, SHUNT_ERR_INVALID,
+                                 "sums[0], of expert 0, is NULL"));
     st =
         bad ? shunt_moe_gradients_reduce_start(t.plan, t.sums, &t.state, 0,
                                                NULL)
             : shunt_moe_gradients_reduce_start(t.plan, t.sums, &t.state, 0, &q);
     if (!st)
         st = shunt_wait(&q);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "request is NULL"));
+    CHECK_RUN(
+        rank_check_refused(self, st, SHUNT_ERR_INVALID, "request is NULL"));
     CHECK(t.gradient[0] == 0 && t.gradient[1] == 0, "it was written");
     CHECK_OK(self->comm,
              shunt_moe_gradients_reduce(t.plan, t.sums, &t.state, 0));
@@ -831,7 +818,7 @@ static int gradients_refused(const struct rank *self)
     if (bad)
         shunt_moe_plan_destroy(t.plan);
     st = shunt_moe_gradients_reduce(t.plan, t.sums, &t.state, 0);
-    CHECK_RUN(check_refused(self, st, SHUNT_ERR_INVALID, "destroyed"));
+    CHECK_RUN(rank_check_refused(self, st, SHUNT_ERR_INVALID, "destroyed"));
     shunt_moe_destroy(t.moe);
     return 0;
 }
