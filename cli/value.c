@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/fnv.h"
+
 static const char units[] = "kmgt";
 
 bool cli_wrong(struct cli_line *line, const char *format, ...)
@@ -341,11 +343,11 @@ void cli_print(const struct cli_row *row, const void *object, char *to,
     }
 }
 
-/* FNV-1a, over each value and the zero behind it. */
+/* Of each value and the zero behind it. */
 uint64_t cli_digest(const struct cli_program *program, const void *object,
                     int without)
 {
-    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    uint64_t digest = SHUNTI_FNV;
 
     for (int i = 0; i < program->nrows; i++) {
         const struct cli_row *row = &program->rows[i];
@@ -355,13 +357,11 @@ uint64_t cli_digest(const struct cli_program *program, const void *object,
             row->kind == CLI_CALL || row->mark == without)
             continue;
         cli_print(row, object, value, sizeof(value));
-        for (size_t k = 0; k <= strlen(value); k++)
-            digest =
-                (digest ^ (unsigned char)value[k]) * UINT64_C(0x100000001b3);
+        digest = shunti_fnv(digest, value, strlen(value) + 1);
         /* A flag beside an argument that may be missing. */
         if (row->optional)
-            digest = (digest ^ *((const unsigned char *)object + row->with)) *
-                     UINT64_C(0x100000001b3);
+            digest = shunti_fnv(digest,
+                                (const unsigned char *)object + row->with, 1);
     }
     return digest;
 }

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "perf/options_check.h"
 #include "perf/options_help.h"
+#include "src/fnv.h"
 
 static const struct cli_name ops[] = {
     {"barrier", PERF_BARRIER},
@@ -579,15 +580,6 @@ void perf_options_parse(struct perf_options *o, int argc, char **argv)
     }
 }
 
-static uint64_t mix(uint64_t digest, const void *data, size_t n)
-{
-    const unsigned char *bytes = data;
-
-    for (size_t i = 0; i < n; i++)
-        digest = (digest ^ bytes[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
-    return digest;
-}
-
 /* What decides how often ranks call each other; not what only rank 0 does with
  * the results. */
 uint64_t perf_options_digest(const struct perf_options *o)
@@ -597,6 +589,6 @@ uint64_t perf_options_digest(const struct perf_options *o)
                            o->link, o->modes.there, o->modes.back};
     uint64_t digest = cli_digest(&program, o, OWN);
 
-    digest = mix(digest, rest, sizeof(rest));
-    return mix(digest, o->ops, (size_t)o->nops * sizeof(o->ops[0]));
+    digest = shunti_fnv(digest, rest, sizeof(rest));
+    return shunti_fnv(digest, o->ops, (size_t)o->nops * sizeof(o->ops[0]));
 }

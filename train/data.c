@@ -2,6 +2,7 @@
 /* Reading, splitting and sampling text. */
 #include "train/data.h"
 
+#include "src/fnv.h"
 #include "train/error.h"
 #include "workload/random.h"
 
@@ -172,14 +173,12 @@ void text_free(struct text *text)
 
 uint64_t text_hash(const struct text *text)
 {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    uint64_t hash = shunti_fnv(SHUNTI_FNV, text->bytes, text->length);
 
-    for (size_t i = 0; i < text->length; i++)
-        h = (h ^ text->bytes[i]) * 0x100000001b3u;
     /* The ends of files determine what is held out. */
     for (size_t i = 0; i < text->files; i++)
-        h = (h ^ text->end[i]) * 0x100000001b3u;
-    return h;
+        hash = shunti_fnv_step(hash, text->end[i]);
+    return hash;
 }
 
 /* --- splitting ------------------------------------------------------------ */

@@ -6,6 +6,9 @@
 #include "workload/random.h"
 
 #include <math.h>
+#include <string.h>
+
+#include "src/fnv.h"
 
 static uint64_t mix(uint64_t z)
 {
@@ -16,11 +19,9 @@ static uint64_t mix(uint64_t z)
 
 uint64_t random_key(uint64_t seed, const char *name)
 {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    const uint64_t hash = shunti_fnv(SHUNTI_FNV, name, strlen(name));
 
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 0x100000001b3u;
-    return mix(h ^ mix(seed + 0x9e3779b97f4a7c15u));
+    return mix(hash ^ mix(seed + 0x9e3779b97f4a7c15u));
 }
 
 uint64_t random_bits(uint64_t key, uint64_t index)

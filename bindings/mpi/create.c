@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "bindings/mpi/dropin.h"
+#include "src/fnv.h"
 
 /* Timeout of the init of a Shunt communicator, after all ranks have come. */
 #define INIT_SECONDS 60.0
@@ -43,9 +44,7 @@ enum {
 
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
-    for (; text && *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
+    return text ? shunti_fnv(hash, text, strlen(text)) : hash;
 }
 
 static uint64_t hash_host(void)
@@ -54,8 +53,7 @@ static uint64_t hash_host(void)
     int length;
 
     PMPI_Get_processor_name(name, &length);
-    return hash_text(hash_text(0xcbf29ce484222325u, name),
-                     getenv("SHUNT_NODE"));
+    return hash_text(hash_text(SHUNTI_FNV, name), getenv("SHUNT_NODE"));
 }
 
 /* Leave half of the file descriptors of the process to the program: a Shunt

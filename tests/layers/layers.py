@@ -23,11 +23,11 @@ BELOW = {
     "moe": ["kernels", "src", "collectives"],
     "fused": ["kernels", "src", "collectives"],
     "balance": ["src/error.h"],
-    "bindings": ["src/env.h"],
-    "cli": ["src/distance.h"],
+    "bindings": ["src/env.h", "src/fnv.h"],
+    "cli": ["src/distance.h", "src/fnv.h"],
     "schedule": [],
-    "workload": [],
-    "train": ["kernels", "cli", "workload", "src/plugin.h"],
+    "workload": ["src/fnv.h"],
+    "train": ["kernels", "cli", "workload", "src/plugin.h", "src/fnv.h"],
 }
 # Of bindings/ there are only variables in libshunt.
 CALLS = ["kernels", "src", "collectives", "moe", "fused", "balance", "bindings"]
