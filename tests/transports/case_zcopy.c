@@ -56,9 +56,18 @@ static struct shunt_transport_remote *take(struct rank *r, int peer)
 static void check_lane(struct rank *r, const unsigned char *got, size_t lane,
                        size_t bytes, int from)
 {
-    for (size_t i = 0; i < lane; i++)
-        CHECK(r, got[i] == (i < bytes ? pattern(from, i) : NONE),
-              "%zu bytes: byte %zu of rank %d", bytes, i, from);
+    size_t wrong = 0, first = 0, last = 0;
+
+    for (size_t i = 0; i < lane; i++) {
+        if (got[i] == (i < bytes ? pattern(from, i) : NONE))
+            continue;
+        first = wrong++ ? first : i;
+        last = i;
+    }
+    CHECK(r, !wrong,
+          "%zu bytes of rank %d: %zu are wrong, from byte %zu (which is %#x) "
+          "to %zu (%#x)",
+          bytes, from, wrong, first, got[first], last, got[last]);
 }
 
 /* The source is overwritten as soon as no put needs it; what arrives does not
