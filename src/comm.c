@@ -265,7 +265,7 @@ static void log_counters(const struct shunti_context *context)
 {
     struct shunt_transport_counter all[16];
     const size_t room = sizeof(all) / sizeof(all[0]);
-    char text[400] = "";
+    char text[600] = "";
     size_t count, n = 0;
 
     if (!context->transport->counters ||

@@ -3,8 +3,9 @@
  * What arrives. Requests come with numbers and are taken in their order, as those
  * of a reliable connection are; then their payload is placed and their completions
  * are raised in whatever order SHUNT_TEST_VERBS allows. An RDMA write without an
- * immediate has no completion here: nothing says when it is placed, whatever
- * comes behind it.
+ * immediate has no completion here. That it is placed says the completion of a request
+ * behind it, where they come in order: by the InfiniBand specification a receive request
+ * completes when all that came before it over its connection is there.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -298,7 +299,7 @@ static void finish_some(struct nic *nic, struct nic_qp *qp)
         }
         if (a->data || (a->with_imm && hold) ||
             (a->with_imm && !raise(nic, qp, a, IBV_WC_SUCCESS))) {
-            hold = hold || (a->with_imm && !harm()->unordered);
+            hold = hold || !harm()->unordered;
             p = &a->next;
             continue;
         }

@@ -27,8 +27,11 @@ struct ibv_device **ibv_get_device_list(int *count)
         list[i] = calloc(1, sizeof(**list));
         if (!list[i])
             abort();
-        list[i]->node_type = IBV_NODE_CA;
-        list[i]->transport_type = IBV_TRANSPORT_IB;
+        /* As kernels say of a NIC that has SRD (efa). */
+        list[i]->node_type =
+            harm()->unordered ? IBV_NODE_UNSPECIFIED : IBV_NODE_CA;
+        list[i]->transport_type =
+            harm()->unordered ? IBV_TRANSPORT_UNSPECIFIED : IBV_TRANSPORT_IB;
         snprintf(list[i]->name, sizeof(list[i]->name), "mean%d", i);
         snprintf(list[i]->dev_name, sizeof(list[i]->dev_name), "uverbs%d", i);
     }

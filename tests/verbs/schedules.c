@@ -190,7 +190,15 @@ static void check_balance(struct rank *r)
 static void check_paths(struct rank *r, const struct way *way)
 {
     const uint64_t direct = outages_counter(r, "direct");
+    const uint64_t behind = outages_counter(r, "immediates behind");
+    const char *immediate = getenv("SHUNT_RDMA_IMMEDIATE");
 
+    /* One message in 12 is large enough. */
+    CHECK(r,
+          immediate && !strcmp(immediate, "behind") ? behind > way->done / 24
+                                                    : behind == 0,
+          "%llu immediates of %llu messages went behind their payload",
+          (unsigned long long)behind, (unsigned long long)way->done);
     CHECK(r, direct > way->done / 8 && direct < way->done,
           "%llu puts of %llu messages were direct", (unsigned long long)direct,
           (unsigned long long)way->done);

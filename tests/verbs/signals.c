@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two ways to tell a receiver that a payload is there, by verbs alone:
+ * Ways to tell a receiver that a payload is there, by verbs alone:
  *
  *     signals flag       a second write, behind the payload, sets a word
  *     signals immediate  the payload's own completion at the receiver
+ *     signals behind     that of an empty request with an immediate, behind it
  *
  * prints how often the signal came early, that is, before the payload. The first
  * way is that of many programs, and wrong where a NIC does not keep the order of
- * writes; a stand-in that is worth its name must show that.
+ * writes, as is the last one where it does not keep that of completions; a stand-in
+ * that is worth its name must show that.
  */
 #include <arpa/inet.h>
 #include <sched.h>
@@ -157,11 +159,16 @@ static int is_there(const struct side *s, unsigned char value)
     return 1;
 }
 
+enum way { IMMEDIATE, BEHIND, FLAG };
+
+static const char *const ways[] = {"immediate", "behind", "flag"};
+
 /* One message; 1: its signal was early. */
-static int round_early(struct side *from, struct side *to, int k, int by_flag)
+static int round_early(struct side *from, struct side *to, int k, enum way way)
 {
+    const int by_flag = way == FLAG;
     const uint64_t *flag = (const uint64_t *)(const void *)(to->memory + BYTES);
-    const int requests = by_flag ? 2 : 1;
+    const int requests = way == IMMEDIATE ? 1 : 2;
     const uint64_t value = (uint64_t)k;
     struct ibv_recv_wr *bad, receive = {.wr_id = 0};
     int early, complete = 0;
@@ -170,7 +177,9 @@ static int round_early(struct side *from, struct side *to, int k, int by_flag)
     memcpy(from->memory + BYTES, &value, sizeof(value));
     if (!by_flag)
         must(!ibv_post_srq_recv(to->srq, &receive, &bad), "posting");
-    write_there(from, to, 0, BYTES, !by_flag);
+    write_there(from, to, 0, BYTES, way == IMMEDIATE);
+    if (way == BEHIND)
+        write_there(from, to, BYTES, 0, 1);
     if (by_flag) {
         write_there(from, to, BYTES, 8, 0);
         while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value)
@@ -191,12 +200,13 @@ static int round_early(struct side *from, struct side *to, int k, int by_flag)
 
 int main(int argc, char **argv)
 {
-    const int by_flag = argc == 2 && !strcmp(argv[1], "flag");
     struct side from, to;
-    int early = 0;
+    int early = 0, way = 0;
 
-    if (argc != 2 || (!by_flag && strcmp(argv[1], "immediate"))) {
-        fprintf(stderr, "usage: %s flag|immediate\n", argv[0]);
+    while (argc == 2 && way <= FLAG && strcmp(argv[1], ways[way]) != 0)
+        way++;
+    if (argc != 2 || way > FLAG) {
+        fprintf(stderr, "usage: %s immediate|behind|flag\n", argv[0]);
         return 2;
     }
     make(&from);
@@ -204,7 +214,7 @@ int main(int argc, char **argv)
     join(&from, &to);
     join(&to, &from);
     for (int k = 1; k <= ROUNDS; k++)
-        early += round_early(&from, &to, k, by_flag);
+        early += round_early(&from, &to, k, (enum way)way);
     printf("%d of %d signals were early\n", early, ROUNDS);
     take_down(&from);
     take_down(&to);

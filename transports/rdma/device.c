@@ -125,17 +125,43 @@ static bool find_service(const struct shunt_transport_host *host,
     return !asked || (!*end && level < 16);
 }
 
+/* SHUNT_RDMA_IMMEDIATE. False: it is nothing that the device does. What connections of
+ * InfiniBand and RoCE promise is needed: a receive request completes behind all that
+ * was sent before it over the same one. */
+static bool find_immediate(const struct shunt_transport_host *host,
+                           struct rdma_nic *nic, char *why, size_t why_len)
+{
+    const char *asked = knob(host, "SHUNT_RDMA_IMMEDIATE");
+    const struct ibv_device *device = nic->device->device;
+
+    nic->behind = asked && !strcmp(asked, "behind");
+    if (asked && !nic->behind && strcmp(asked, "with") != 0)
+        snprintf(why, why_len,
+                 "SHUNT_RDMA_IMMEDIATE=%s is neither \"with\" nor \"behind\"",
+                 asked);
+    else if (nic->behind && device->transport_type != IBV_TRANSPORT_IB)
+        snprintf(why, why_len,
+                 "%s does not complete requests in order, which "
+                 "SHUNT_RDMA_IMMEDIATE=behind needs: unset that",
+                 device->name);
+    else
+        return true;
+    return false;
+}
+
 /* A port as `why` of those that are used. */
 static void describe(char *text, size_t room, const struct rdma_nic *nic)
 {
     const char *name = nic->device->device->name;
+    const char *behind = nic->behind ? ", immediates behind" : "";
 
     if (is_roce(nic))
-        append(text, room, "%s, port %d, GID %d", name, nic->port,
-               nic->gid_index);
+        append(text, room, "%s, port %d, GID %d%s", name, nic->port,
+               nic->gid_index, behind);
     else
-        append(text, room, "%s, port %d, LID %d%s", name, nic->port,
-               nic->place.lid, nic->place.global ? " and a global header" : "");
+        append(text, room, "%s, port %d, LID %d%s%s", name, nic->port,
+               nic->place.lid, nic->place.global ? " and a global header" : "",
+               behind);
 }
 
 bool rdma_port_look(const struct shunt_transport_host *host,
@@ -198,6 +224,8 @@ static void try_port(struct search *s, struct ibv_device *which, int port)
              ibv_get_device_name(which), port);
     if (!find_service(s->host, &nic)) {
         UNUSED(s, "SHUNT_RDMA_SL is not a service level: 0 to 15");
+    } else if (!find_immediate(s->host, &nic, why, sizeof(why))) {
+        UNUSED(s, "%s", why);
     } else if (!rdma_port_look(s->host, &nic, why, sizeof(why))) {
         UNUSED(s, "%s", why);
     } else if (s->count == RDMA_RAILS) {

@@ -5,6 +5,12 @@
  * All requests ask for a completion, so the send queue, and our part of the
  * completion queue, are counted exactly. What a request was is remembered until the
  * peer has told that it has come: a completion here does not say that.
+ *
+ * With SHUNT_RDMA_IMMEDIATE=behind, what is not small is written by a request without an
+ * immediate, and another one behind it has the immediate and nothing else. That is right
+ * where completions of a connection come in order (device.c): that of the immediate then
+ * says that what was sent before it is there, too. Both take a place in the send queue,
+ * and have one completion, or each its own if they fail.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -77,12 +83,53 @@ struct rdma_rail *rdma_rail_for_record(const struct shunt_transport_ep *ep)
     return NULL;
 }
 
+/* A payload in a request of its own, and behind it the immediate. It takes part in the
+ * completion of that, unless it fails. */
+static int post_behind(struct rdma_rail *rail, struct ibv_send_wr *imm)
+{
+    struct ibv_send_wr payload = *imm, *bad = NULL;
+    int error;
+
+    payload.opcode = IBV_WR_RDMA_WRITE;
+    payload.send_flags = 0;
+    payload.next = imm;
+    imm->sg_list = NULL;
+    imm->num_sge = 0;
+    error = ibv_post_send(rail->qp, &payload, &bad);
+    if (!error || bad == &payload)
+        return error;
+    rail->unsaid = *imm;
+    rail->ep->ctx->retry = true;
+    return 0;
+}
+
+void rdma_post_unsaid(struct shunt_transport_ep *ep)
+{
+    for (int i = 0; i < ep->rails; i++) {
+        struct rdma_rail *rail = &ep->rail[i];
+        struct ibv_send_wr *bad;
+        int error;
+
+        if (!rail->unsaid.wr_id || rail->stage >= RDMA_BROKEN)
+            continue;
+        error = ibv_post_send(rail->qp, &rail->unsaid, &bad);
+        if (!error)
+            rail->unsaid.wr_id = 0;
+        else if (error == ENOMEM || error == EAGAIN)
+            ep->ctx->retry = true;
+        else
+            rdma_rail_break(rail, "an immediate cannot be posted: %s",
+                            strerror(error));
+    }
+}
+
 enum shunt_status rdma_post(struct rdma_rail *rail,
                             const struct rdma_request *request,
                             struct ibv_sge *sge, uint64_t to, uint32_t key)
 {
     struct shunt_transport_ctx *ctx = rail->ep->ctx;
     const uint32_t slot = rdma_slot(rail, rail->posted);
+    const bool behind = rail->nic->behind && sge->length > RDMA_SMALL;
     struct ibv_send_wr wr = {
         .wr_id = id_of(rail, slot),
         .sg_list = sge,
@@ -97,7 +144,8 @@ enum shunt_status rdma_post(struct rdma_rail *rail,
 
     if (sge->length <= rail->nic->inlined)
         wr.send_flags |= IBV_SEND_INLINE;
-    error = ibv_post_send(rail->qp, &wr, &bad);
+    error =
+        behind ? post_behind(rail, &wr) : ibv_post_send(rail->qp, &wr, &bad);
     if (error)
         ctx->retry = true;
     if (error == ENOMEM || error == EAGAIN)
@@ -109,12 +157,14 @@ enum shunt_status rdma_post(struct rdma_rail *rail,
     }
     rail->log[slot] = *request;
     rail->log[slot].sent = rail->log[slot].told = false;
+    rail->log[slot].behind = behind;
     rail->posted++;
-    rail->sends++;
+    rail->sends += 1 + behind;
     rail->bytes += sge->length;
     rail->nic->bytes += sge->length;
-    ctx->sends++;
-    ctx->requests++;
+    ctx->sends += 1 + behind;
+    ctx->requests += 1 + behind;
+    ctx->behind += behind;
     return SHUNT_OK;
 }
 
@@ -413,8 +463,8 @@ void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,
     struct rdma_large *large = request->large;
 
     request->sent = true;
-    rail->sends--;
-    ep->ctx->sends--;
+    rail->sends -= 1 + request->behind;
+    ep->ctx->sends -= 1 + request->behind;
     if (request->kind == RDMA_RECORD) {
         ep->targets[request->record % RDMA_RECORDS].sent = true;
         free_lines(ep);

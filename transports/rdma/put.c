@@ -263,6 +263,7 @@ size_t rdma_counters(const struct shunt_transport_ctx *ctx,
         {"rails back", ctx->rails_back},
         {"sent again", ctx->replayed},
         {"direct", ctx->directs},
+        {"immediates behind", ctx->behind},
         {"queue pairs", queue_pairs(ctx)},
         {"bytes of memory a peer", rdma_bytes_of_a_peer(ctx)},
     };

@@ -318,6 +318,7 @@ static void begin_life(struct rdma_rail *rail)
     rail->stage = RDMA_NEW;
     rail->connected = rail->probed = rail->report = false;
     rail->acked = rail->heard = rail->drained = false;
+    rail->unsaid.wr_id = 0;
     rail->posted = rail->told_to = rail->reported = rail->owed = 0;
     rail->told_by = 0;
     rail->here = (struct rdma_come){.base = 0};

@@ -206,6 +206,7 @@ static void post_again(struct shunt_transport_ctx *ctx)
 
         if (!ep || ep->broken)
             continue;
+        rdma_post_unsaid(ep);
         rdma_post_fragments(ep);
         rdma_post_reports(ep);
     }
@@ -403,6 +404,11 @@ static const struct shunt_transport_knob knobs[] = {
     {"SHUNT_RDMA_SL", "0",
      "The service level (0 to 15) of what is sent; with InfiniBand, its subnet "
      "manager says which ones there are."},
+    {"SHUNT_RDMA_IMMEDIATE", "with",
+     "\"behind\": what is larger than 8 KiB is written by a request of its "
+     "own, and an empty one behind it has the immediate: for networks that "
+     "spread packets over their routes, but not those of requests with an "
+     "immediate. \"with\": one request."},
     {"SHUNT_RDMA_COPY", NULL,
      "Puts of up to so many bytes (8192 to 24576), from memory that is not "
      "registered, are copied to memory that is; that of larger ones is "

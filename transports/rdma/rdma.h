@@ -88,6 +88,7 @@ struct rdma_nic {
     uint8_t port;
     int gid_index;
     uint8_t service; /* level */
+    bool behind;     /* immediates of large requests go behind their payload */
     struct rdma_place place;
     size_t fragment;
     size_t piece;    /* bytes that can be registered at once */
@@ -184,6 +185,7 @@ struct rdma_request {
     uint8_t kind;             /* enum rdma_kind */
     bool sent;                /* the NIC is done with it */
     bool told;                /* of a fragment: that it has come */
+    bool behind;              /* its immediate is a request of its own */
 };
 
 /* The connection between one of our NICs and one of the peer's. */
@@ -212,7 +214,9 @@ struct rdma_rail {
 
     /* sending */
     uint32_t posted, told_to; /* requests: in all; those that have come */
-    unsigned sends;           /* requests that are not complete */
+    unsigned sends; /* places in the queue of requests that are taken */
+    /* An immediate for which there was no room behind its payload; wr_id 0: none. */
+    struct ibv_send_wr unsaid;
     uint64_t bytes;
     uint32_t credits;         /* requests under way, at most */
     struct rdma_request *log; /* (credits); a place: rdma_slot() */
@@ -345,7 +349,7 @@ struct shunt_transport_ctx {
     int64_t looked;   /* when we last did, in ms */
     unsigned quiet; /* calls of progress() since it was seen what time it is */
     unsigned events;
-    uint64_t puts, directs, put_bytes, full, requests;
+    uint64_t puts, directs, behind, put_bytes, full, requests;
     uint64_t rails_lost, rails_back, replayed;
     struct transport_text error;
 };
@@ -515,7 +519,9 @@ static inline bool rdma_has_credit(const struct rdma_rail *rail, bool report)
     const uint32_t under_way = rail->posted - rail->told_to;
     const uint32_t most = rail->credits - (report ? 0 : RDMA_REPORT_CREDITS);
 
-    return under_way < most && rail->log[rdma_slot(rail, rail->posted)].sent;
+    return under_way < most && rail->log[rdma_slot(rail, rail->posted)].sent &&
+           rail->sends + rail->nic->behind < rail->credits &&
+           !rail->unsaid.wr_id;
 }
 
 static inline bool rdma_rail_has_room(const struct rdma_rail *rail)
@@ -561,6 +567,8 @@ void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request);
 /* The NIC is done with it; ok: and has heard from the peer's. */
 void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,
                        bool ok);
+/* Post immediates for which there was no room. */
+void rdma_post_unsaid(struct shunt_transport_ep *ep);
 /* A request of ours is complete. */
 void rdma_on_sent(struct rdma_nic *nic, const struct ibv_wc *wc);
 
