@@ -228,6 +228,8 @@ int64_t nic_look_at_time(struct nic *nic, struct nic_qp *qp, int64_t now)
     if (qp->unsent && qp->unsent->leaves > now)
         return qp->unsent->leaves - now;
     due = qp->heard_at + qp->wait;
+    if (qp->unreachable_at && due > qp->unreachable_at + patience(qp))
+        due = qp->unreachable_at + patience(qp) + 1;
     if (now < due)
         return due - now;
     if (qp->unreachable_at && now - qp->unreachable_at > patience(qp)) {

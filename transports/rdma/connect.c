@@ -28,11 +28,6 @@
 
 #include "transports/rdma/rdma.h"
 
-/* How long a peer that did not die is held back for the sake of one that did: all
- * survivors hear of a death at about the same time, but processes may be late when
- * there are more of them than CPUs. */
-#define HOLD_MS 100
-
 struct address {
     char magic[8];
     struct rdma_place place[RDMA_RAILS];
@@ -146,8 +141,8 @@ void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
         return;
     ep->broken = true;
     ep->broken_at = rdma_now();
-    ctx->dark -= ep->dark_until != 0;
-    ep->dark_until = 0;
+    ctx->dark -= ep->dark.is;
+    ep->dark.is = false;
     rdma_count_connecting(ep, false);
     ctx->breaking++;
     /* A NIC may tell of it before the socket does. */
@@ -228,8 +223,8 @@ void rdma_note_losses(struct shunt_transport_ctx *ctx)
         if (!ep || ep->gone || !ep->broken || !is_drained(ep, now))
             continue;
         /* Some time after those that died, too: callers name the first. */
-        if (!ep->died && (dying || now < ep->broken_at + HOLD_MS ||
-                          now < ctx->death_at + HOLD_MS))
+        if (!ep->died && (dying || now < ep->broken_at + RDMA_HOLD_MS ||
+                          now < ctx->death_at + RDMA_HOLD_MS))
             continue;
         if (ep->died)
             ctx->death_at = now;

@@ -146,7 +146,7 @@ struct rdma_rail *rdma_rail_for_fragment(struct rdma_large *large)
             is_readable(large, rail->nic))
             best = rail;
     }
-    if (!best && !ep->dark_until && !rdma_large_is_readable(large))
+    if (!best && !ep->dark.is && !rdma_large_is_readable(large))
         rdma_break(ep, "the memory of a put cannot be registered: %s",
                    strerror(errno));
     return best;

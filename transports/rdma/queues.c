@@ -24,10 +24,6 @@
 
 #include "transports/rdma/rdma.h"
 
-/* 4.096 us times 2 to this power, and tries after the first: half a second until
- * a NIC gives up a request. */
-#define TIMEOUT 14
-#define RETRIES 6
 #define RNR_FOR_EVER 7
 #define RNR_TIMER 12 /* 0.64 ms */
 
@@ -216,8 +212,8 @@ int rdma_qp_connect(struct rdma_rail *rail)
     };
     struct ibv_qp_attr sends = {
         .qp_state = IBV_QPS_RTS,
-        .timeout = TIMEOUT,
-        .retry_cnt = RETRIES,
+        .timeout = RDMA_TIMEOUT,
+        .retry_cnt = RDMA_RETRIES,
         .rnr_retry = RNR_FOR_EVER,
         .sq_psn = rail->ours.psn,
         .max_rd_atomic = 1,

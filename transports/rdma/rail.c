@@ -31,7 +31,7 @@
 
 #include "transports/rdma/rdma.h"
 
-/* A NIC gives up a request in half a second. */
+/* A NIC gives up a request much earlier. */
 #define REACH_MS 10000
 /* How long a NIC may take to tell of what has arrived before the error state (and the
  * other side's, why), and at most for completions that it owes. */
@@ -42,8 +42,7 @@
 #define AGAIN_MS 50
 #define AGAIN_MOST_MS 1000
 #define NEVER_MOST_MS 30000
-/* How long a peer may be dark, and how often with nothing between. */
-#define DARK_MS 300
+/* How often a peer may be dark, with nothing between. */
 #define DARKS_MOST 4
 
 /* --- mail -------------------------------------------------------------------- */
@@ -197,7 +196,8 @@ static void go_dark(struct rdma_rail *rail, const char *reason)
         return;
     }
     snprintf(ep->reason, sizeof(ep->reason), "%s: %s", nic->name, reason);
-    ep->dark_until = (nic->down ? nic->down_at : rail->broken_at) + DARK_MS;
+    rdma_dark_begin(&ep->dark, rail->broken_at,
+                    nic->down ? nic->down_at : rail->broken_at);
     ep->ctx->dark++;
 }
 
@@ -220,13 +220,11 @@ void rdma_rails_look(struct shunt_transport_ep *ep, int64_t now)
     char reason[sizeof(ep->reason)];
     bool waits = false;
 
-    if (!ep->dark_until || ep->broken)
+    if (!ep->dark.is || ep->broken)
         return;
     for (int i = 0; i < ep->rails; i++)
         waits = waits || waits_for_peer(&ep->rail[i]);
-    if (waits && ep->dark_until < now + DARK_MS)
-        ep->dark_until = now + DARK_MS;
-    if (now <= ep->dark_until)
+    if (!rdma_dark_look(&ep->dark, now, waits))
         return;
     snprintf(reason, sizeof(reason), "%s", ep->reason);
     rdma_break(ep, "%s", reason);
@@ -244,8 +242,8 @@ static void log_break(const struct rdma_rail *rail, bool reached,
         host->log(SHUNT_TRANSPORT_WARN, "rdma",
                   "rank %d: no longer over %s, %s: %s", ep->peer,
                   rail->nic->name,
-                  ep->dark_until ? "which was the last device"
-                                 : "but over another device",
+                  ep->dark.is ? "which was the last device"
+                              : "but over another device",
                   reason);
     else
         host->log(SHUNT_TRANSPORT_DEBUG, "rdma", "rank %d: not over %s: %s",
@@ -276,7 +274,7 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
     rdma_rail_stop(rail);
     if (!ready && !has_hope(ep))
         rdma_break(ep, "%s: %s", rail->nic->name, reason);
-    else if (ready && !ep->dark_until && rdma_rail_is_last(rail))
+    else if (ready && !ep->dark.is && rdma_rail_is_last(rail))
         go_dark(rail, reason);
     if (ep->broken)
         return;
@@ -325,10 +323,9 @@ static void begin_life(struct rdma_rail *rail)
     for (uint32_t i = 0; i < rail->credits; i++)
         rail->log[i] = (struct rdma_request){.sent = true};
     /* Of a dark peer the first time at once. */
-    rail->try_at =
-        rail->life > 1 && !(rail->ep->dark_until && rail->failures < 2)
-            ? rdma_now() + pause_of(rail)
-            : 0;
+    rail->try_at = rail->life > 1 && !(rail->ep->dark.is && rail->failures < 2)
+                       ? rdma_now() + pause_of(rail)
+                       : 0;
 }
 
 void rdma_rail_init(struct rdma_rail *rail)
@@ -398,8 +395,8 @@ static void reach(struct rdma_rail *rail, int64_t now)
     ctx->retry = true;
     if (!ep->first_up)
         ep->first_up = now;
-    ctx->dark -= ep->dark_until != 0;
-    ep->dark_until = 0;
+    ctx->dark -= ep->dark.is;
+    ep->dark.is = false;
     if (rail->was_up) {
         ctx->rails_back++;
         if (ctx->host->log)

@@ -49,6 +49,7 @@
  *     connect.c  connecting to a peer by tcp, and losing it
  *     start.c    the first put to a peer: its rings and rails are made
  *     rail.c     the life of a rail: connecting, failing, mending
+ *     dark.h     how long a peer may be without a rail
  *     events.c   what devices tell of themselves
  *     memory.c   registrations and remotes
  *     pieces.c   memory that NICs register
@@ -73,6 +74,7 @@
 
 #include "transports/common/fail.h"
 #include "transports/common/regions.h"
+#include "transports/rdma/dark.h"
 #include "transports/rdma/direct.h"
 #include "transports/rdma/limits.h"
 #include "transports/rdma/wire.h"
@@ -260,11 +262,10 @@ struct shunt_transport_ep {
     enum shunt_status unable;
     int64_t first_up; /* in ms: when a rail was; 0: none */
     bool told_broken;
-    /* in ms, while no rail is there any more: when it is lost; 0: one is */
-    int64_t dark_until;
-    unsigned darks;      /* how often, with nothing between */
-    uint32_t moved;      /* requests that have come, both ways */
-    uint32_t dark_moved; /* the last time */
+    struct rdma_dark dark; /* without a rail */
+    unsigned darks;        /* how often, with nothing between */
+    uint32_t moved;        /* requests that have come, both ways */
+    uint32_t dark_moved;   /* the last time */
     char reason[RDMA_REASON];
 
     /* losing */

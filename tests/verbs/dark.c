@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/* When a peer without a rail is lost, by a clock of our own: transports/rdma/dark.h. */
+#include <stdio.h>
+
+#include "transports/rdma/dark.h"
+
+#define BEGIN 1000
+
+/* When it is lost, in ms from the beginning, if it counts from `since`, is looked at each
+ * `every` ms, and waits for the other side's software for `waits` ms. */
+static int64_t lost_after(int64_t since, int64_t every, int64_t waits)
+{
+    struct rdma_dark dark;
+    int64_t t = 0;
+
+    rdma_dark_begin(&dark, BEGIN, BEGIN - since);
+    do
+        t += every;
+    while (!rdma_dark_look(&dark, BEGIN + t, t < waits));
+    return t;
+}
+
+static int check(const char *what, int64_t is, int64_t least, int64_t most)
+{
+    const int ok = is >= least && is <= most;
+
+    printf("%s: lost after %lld ms, %lld to %lld expected%s\n", what,
+           (long long)is, (long long)least, (long long)most,
+           ok ? "" : ": WRONG");
+    return !ok;
+}
+
+int main(void)
+{
+    int bad = 0;
+
+    /* The clock's steps are of 1 to 10 ms. */
+    for (int64_t every = 1; every <= 10; every++)
+        bad += check("looked at often", lost_after(0, every, 0), 200, 210);
+    bad += check("the other side computes", lost_after(0, 4, 5000), 5200, 5204);
+    bad += check("its port went down before", lost_after(500, 4, 0), 4, 4);
+    /* Of each pause 20 ms count, so there are 11 looks in any case. */
+    bad += check("no CPU", lost_after(0, 300, 0), 11 * 300, 11 * 300);
+    return bad != 0;
+}
