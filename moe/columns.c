@@ -7,7 +7,7 @@
 #include "moe/records.h"
 #include "moe/route.h"
 
-_Static_assert(sizeof(struct shunti_column) == 3 * sizeof(uint32_t),
+_Static_assert(sizeof(struct shunti_column) == 4 * sizeof(uint32_t),
                "an array of columns is one of words");
 
 static size_t local_of(const struct shunt_moe *moe, int rank)
@@ -67,6 +67,7 @@ static void write(const struct shunt_moe *moe, int source,
     column->tokens = record->rank[rank];
     column->node_tokens = record->node[moe->node[rank]];
     column->node_rows = record->node_rows[moe->node[rank]];
+    column->node_pieces = record->pieces ? record->pieces[moe->node[rank]] : 0;
     for (size_t i = 0; i < local; i++) {
         const bool here = shunti_placement_target(p, source, expert[i]) == rank;
 
@@ -107,7 +108,7 @@ enum shunt_status shunti_columns_gather(struct shunt_moe *moe)
 
 bool shunti_column_is_possible(const struct shunti_column *column, size_t local,
                                size_t tokens, size_t topk, size_t padded,
-                               bool by_node)
+                               bool by_node, bool pieces)
 {
     const size_t kept = shunti_counts_sum(column->count, local);
     const size_t most = tokens * topk;
@@ -116,6 +117,9 @@ bool shunti_column_is_possible(const struct shunti_column *column, size_t local,
         return false;
     if (by_node && (column->node_tokens > tokens || column->node_rows > most ||
                     kept > column->node_rows))
+        return false;
+    if (pieces && (column->node_pieces < column->node_tokens ||
+                   column->node_pieces > column->node_rows))
         return false;
     return column->tokens <= tokens && kept <= most;
 }
@@ -128,7 +132,7 @@ int shunti_columns_find_bad(const struct shunt_moe *moe)
         if (!shunti_column_is_possible(
                 shunti_column_of(moe, s), local_of(moe, moe->rank),
                 shunti_records_tokens(moe, s), (size_t)moe->config.topk,
-                shunti_records_padded(moe, s), by_node))
+                shunti_records_padded(moe, s), by_node, moe->routes.pieces))
             return s;
     return -1;
 }

@@ -19,6 +19,8 @@ struct shunti_column {
     uint32_t tokens;      /* distinct ones */
     uint32_t node_tokens; /* for the node of this rank; 0 unless a route asks */
     uint32_t node_rows;   /* assignments to its experts; likewise */
+    uint32_t node_pieces; /* that it sends home, at least one of each of
+                             node_tokens; 0 unless they come by themselves */
     uint32_t count[];     /* (local experts) assignments */
 };
 
@@ -40,10 +42,10 @@ bool shunti_columns_prepare(struct shunt_moe *moe);
 enum shunt_status shunti_columns_gather(struct shunt_moe *moe);
 
 /* Do the numbers of a column agree with each other, and with the source's
- * tokens and padding? by_node: the node's are there. */
+ * tokens and padding? by_node: the node's are there. pieces: so are these. */
 bool shunti_column_is_possible(const struct shunti_column *column, size_t local,
                                size_t tokens, size_t topk, size_t padded,
-                               bool by_node);
+                               bool by_node, bool pieces);
 /* The first source whose column contradicts its record, or -1. */
 int shunti_columns_find_bad(const struct shunt_moe *moe);
 

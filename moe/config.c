@@ -207,7 +207,7 @@ static enum shunt_status prepare_placement(const struct shunt_moe *moe,
         moe->config.order == SHUNT_MOE_ORDER_HOMES};
 
     *copy_rows =
-        malloc((p->first[p->ranks] + (size_t)p->experts) * sizeof(**copy_rows));
+        calloc(p->first[p->ranks] + (size_t)p->experts, sizeof(**copy_rows));
     if (*copy_rows && shunti_order_init(order, p, &tree, moe->rank))
         return SHUNT_OK;
     snprintf(why, len, "no memory for the order of %d experts", p->experts);
@@ -308,7 +308,7 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
  * field which the next version puts there would have any value. */
 _Static_assert(offsetof(struct shunt_moe_config, leaf_rows) + sizeof(size_t) ==
                        sizeof(struct shunt_moe_config) &&
-                   offsetof(struct shunt_moe_rows, first_token) +
+                   offsetof(struct shunt_moe_rows, network_combine_rows) +
                            sizeof(size_t) ==
                        sizeof(struct shunt_moe_rows) &&
                    offsetof(struct shunt_moe_plan_options, parts) +
@@ -535,7 +535,7 @@ enum shunt_status shunt_moe_set_shares(struct shunt_moe *handle,
     struct shunti_placement *fresh;
     struct shunti_order order = {0};
     size_t *copy_rows = NULL;
-    struct shunti_routes routes = {{NULL}, 0};
+    struct shunti_routes routes = {0};
     struct shunt_moe *moe;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);

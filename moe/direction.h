@@ -26,21 +26,25 @@ enum shunti_toward {
 /* The routes of an exchange, or of a plan of it, by direction. */
 struct shunti_routes {
     const struct shunti_route *of[SHUNTI_TOWARDS];
-    int operations; /* that each call of the exchange takes: the most that a
-                       route of it has made, now or in an earlier placement */
+    bool
+        pieces; /* results come home by rails, of a token in several pieces from
+                    a node, perhaps (pieces.h): by lists of their own */
+    int operations; /* that each call of the exchange takes: the most that one of
+                       them makes */
 };
 
 /*
- * One direction of a plan. If both have the same mode, the first object serves
- * both, and the other is not used.
+ * One direction of a plan. If both have the same mode, and the same lists, the first
+ * object serves both, and the other is not used.
  */
 struct shunti_direction {
     struct shunti_plan *plan;
     bool serves[SHUNTI_TOWARDS];
+    bool pieces;              /* struct shunti_routes; only of SHUNTI_HOME */
     enum shunt_moe_mode mode; /* how rows travel: never AUTO */
     size_t bytes_sent;        /* that this rank copies to others per dispatch */
     struct {
-        size_t rows, dispatch_bytes, combine_bytes;
+        size_t rows, dispatch_bytes, combine_rows, combine_bytes;
     } network; /* to other nodes, and from them: struct shunt_moe_rows */
     struct shunti_lists lists;
     const struct shunti_route *route; /* whose `state` it is; NULL: none yet */

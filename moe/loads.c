@@ -117,7 +117,8 @@ enum shunt_status shunt_moe_loads_by_source(const struct shunt_moe_plan *handle,
             "use source_count of shunt_moe_plan_rows()",
             (size_t)plan->moe->nranks *
                 shunti_record_bytes(plan->moe->config.experts,
-                                    plan->moe->nranks, plan->moe->nodes));
+                                    plan->moe->nranks, plan->moe->nodes,
+                                    plan->moe->routes.pieces));
     for (size_t i = 0; i < n; i++)
         loads[i] = plan->loads.count[i];
     return SHUNT_OK;

@@ -148,6 +148,7 @@ static void choose_directions(struct shunti_plan *plan)
             shunti_direction_drop(direction);
         direction->plan = plan;
         direction->route = routes->of[d];
+        direction->pieces = d == SHUNTI_HOME && routes->pieces;
         direction->lists.here = false;
         direction->serves[SHUNTI_TO_EXPERTS] = d == SHUNTI_TO_EXPERTS;
         direction->serves[SHUNTI_HOME] = d == SHUNTI_HOME;
@@ -155,7 +156,7 @@ static void choose_directions(struct shunti_plan *plan)
             direction, shunti_mode_asked(plan->moe, (enum shunti_toward)d));
     }
     plan->network_rows_plain = shunti_records_sent(plan->moe).far;
-    if (there->mode == home->mode) {
+    if (there->mode == home->mode && !home->pieces) {
         there->serves[SHUNTI_HOME] = true;
         home->serves[SHUNTI_HOME] = false;
     }

@@ -9,6 +9,7 @@
 #include "kernels/rows.h"
 #include "moe/life.h"
 #include "moe/meeting.h"
+#include "moe/pieces.h"
 #include "moe/rails_sums.h"
 #include "src/call.h"
 #include "src/comm.h"
@@ -85,8 +86,8 @@ static void hear(struct shunt_request *request, int r)
 
 #define NOT_HERE SIZE_MAX
 
-/* The terms of a token, of which one stands for all of another node. NOT_HERE:
- * the sum of a node has not arrived. */
+/* The terms of a token, of which one stands for each piece (pieces.h) of another
+ * node. NOT_HERE: one has not arrived. */
 static size_t collect(const struct pull *pull, size_t t,
                       struct shunti_rows_term *terms)
 {
@@ -94,11 +95,12 @@ static size_t collect(const struct pull *pull, size_t t,
     const struct shunt_moe *moe = plan->moe;
     size_t n = 0, end = plan->first[t + 1];
 
+    if (pull->across)
+        pull->across->asks++;
     for (size_t i = plan->first[t]; i < end; i++) {
         const struct shunti_term *from = &plan->terms[i];
-        const int node = moe->node[from->rank];
         const unsigned char *sum;
-        size_t there = 1;
+        size_t there;
         bool as_is;
 
         if (pull->meeting.met[from->rank].direct) {
@@ -110,17 +112,16 @@ static size_t collect(const struct pull *pull, size_t t,
             };
             continue;
         }
-        while (i + there < end &&
-               moe->node[plan->terms[i + there].rank] == node)
-            there++;
-        sum = shunti_rail_sums_next(pull->across, node, t, there);
+        there = shunti_piece_end(from, end - i, i == plan->first[t], moe->node);
+        sum = shunti_rail_sums_next(pull->across, moe->node[from->rank], t,
+                                    there);
         if (!sum)
             return NOT_HERE;
         as_is = shunti_home_as_is(moe, there);
         terms[n++] = (struct shunti_rows_term){
             sum,
             as_is && pull->what.weighted ? from->weight : 1,
-            SHUNTI_ROWS_NODE,
+            from->op,
             !as_is && moe->config.partials == SHUNT_MOE_PARTIALS_F32,
         };
         i += there - 1;

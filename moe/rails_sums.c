@@ -226,16 +226,25 @@ const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
     const struct shunti_rail_to *to = &sums->rails->to[node];
     struct shunti_rail_taken *taken = &sums->to[node];
 
-    if (to->token[taken->next] < t)
-        taken->at += taken->bytes;
-    /* In ALLGATHER tokens without a term there, which have no sum, are passed
-     * over. */
-    while (to->token[taken->next] < t)
-        taken->next++;
-    taken->bytes = shunti_home_bytes(sums->plan->moe, terms);
-    return taken->next < taken->here
-               ? shunti_rail_memory(sums->rails, to->sums + taken->at)
-               : NULL;
+    uint32_t piece;
+    size_t at;
+
+    if (taken->asked != sums->asks) {
+        taken->asked = sums->asks;
+        if (to->token[taken->next] < t)
+            taken->at += taken->bytes;
+        /* In ALLGATHER tokens without a term there, which have no sum, are passed
+         * over. */
+        while (to->token[taken->next] < t)
+            taken->next++;
+        taken->pieces = 0;
+        taken->bytes = 0;
+    }
+    piece = taken->next + taken->pieces++;
+    at = taken->at + taken->bytes;
+    taken->bytes += shunti_home_bytes(sums->plan->moe, terms);
+    return piece < taken->here ? shunti_rail_memory(sums->rails, to->sums + at)
+                               : NULL;
 }
 
 /* --- how far ---------------------------------------------------------------------- */

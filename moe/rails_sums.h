@@ -24,8 +24,9 @@ struct shunti_rail_sums {
     bool weighted;
 
     struct shunti_rail_turn turn;
-    size_t chunk;                   /* bytes */
-    bool broken;                    /* some sums will not come */
+    size_t chunk;  /* bytes */
+    uint64_t asks; /* how often a token's sums were asked for */
+    bool broken;   /* some sums will not come */
     struct shunti_rows_term *terms; /* (2, the most entries of a row) */
     bool began;                     /* `from` has its bounds */
     struct shunti_rail_summed {
@@ -35,8 +36,11 @@ struct shunti_rail_sums {
     } * from;                   /* (nfrom) */
     struct shunti_rail_taken {
         uint32_t here, end;     /* sums that have come; the last one + 1 */
-        uint32_t next;          /* the one that was asked for last */
-        size_t at, bytes;       /* where it lies, and its size */
+        uint32_t next;          /* the first of the token asked for last */
+        size_t at;              /* where it lies */
+        uint64_t asked;         /* when: number `asks` */
+        uint32_t pieces;        /* of the token that were asked for then */
+        size_t bytes;           /* of these */
     } * to;                     /* (nodes) */
     const unsigned char **outs; /* (ranks of our node), once known */
 };
@@ -53,8 +57,9 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
                            bool broken);
 /* See what has come. */
 void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call);
-/* The sum of the `terms` rows of token t on `node`; NULL: not here yet. To be
- * asked for in the order of tokens, again if it was not here. */
+/* The next piece of token t on `node`, of `terms` rows; NULL: not here yet. To be
+ * asked for in the order of tokens; of a token that was not all here again from the
+ * first piece on. The caller adds 1 to `asks` when it begins with a token. */
 const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
                                            int node, size_t t, size_t terms);
 

@@ -9,14 +9,15 @@
 #include "moe/capacity.h"
 #include "moe/counts.h"
 #include "moe/grow.h"
+#include "moe/pieces.h"
 #include "moe/route.h"
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/refusal.h"
 
-/* `count` has an entry for each expert, rank and node, and again for each
- * node: struct shunti_record_view. It is empty if records have no counts. */
+/* `count` has an entry for each expert, rank and node, and once or twice again for
+ * each node: struct shunti_record_view. It is empty if records have no counts. */
 struct record {
     uint64_t exchange; /* these two must agree */
     uint64_t placed;
@@ -39,9 +40,10 @@ struct record {
 
 _Static_assert(sizeof(struct record) % 8 == 0, "records lie in an array");
 
-size_t shunti_record_bytes(int experts, int ranks, int nodes)
+size_t shunti_record_bytes(int experts, int ranks, int nodes, bool pieces)
 {
-    const size_t counts = (size_t)experts + (size_t)ranks + 2 * (size_t)nodes;
+    const size_t counts =
+        (size_t)experts + (size_t)ranks + (pieces ? 3 : 2) * (size_t)nodes;
 
     return (sizeof(struct record) + counts * 4 + 7) / 8 * 8;
 }
@@ -52,22 +54,26 @@ static struct record *record_of(const struct shunt_moe *moe, int rank)
                                      (size_t)rank * moe->record_bytes);
 }
 
+/* Of one with its counts. */
+static size_t whole_bytes(const struct shunt_moe *moe)
+{
+    return shunti_record_bytes(moe->placement->experts, moe->nranks, moe->nodes,
+                               moe->routes.pieces);
+}
+
 bool shunti_records_have_counts(const struct shunt_moe *moe)
 {
-    const size_t whole =
-        shunti_record_bytes(moe->placement->experts, moe->nranks, moe->nodes);
-
-    return (size_t)moe->nranks * whole <= moe->comm->tune.moe_records;
+    return (size_t)moe->nranks * whole_bytes(moe) <=
+           moe->comm->tune.moe_records;
 }
 
 /* One more than there are ranks: room for our counts if records have none. */
 bool shunti_records_prepare(struct shunt_moe *moe)
 {
-    const size_t whole =
-        shunti_record_bytes(moe->placement->experts, moe->nranks, moe->nodes);
-
-    const size_t each =
-        shunti_records_have_counts(moe) ? whole : shunti_record_bytes(0, 0, 0);
+    const size_t whole = whole_bytes(moe);
+    const size_t each = shunti_records_have_counts(moe)
+                            ? whole
+                            : shunti_record_bytes(0, 0, 0, false);
     const size_t bytes = (size_t)moe->nranks * each + whole;
 
     /* Another placement may have more experts (placement.h). */
@@ -130,6 +136,8 @@ struct shunti_record_view shunti_record(const struct shunt_moe *moe, int rank)
     view.rank = view.expert + moe->placement->experts;
     view.node = view.rank + moe->nranks;
     view.node_rows = view.node + moe->nodes;
+    if (moe->routes.pieces)
+        view.pieces = view.node_rows + moe->nodes;
     return view;
 }
 
@@ -226,6 +234,22 @@ static enum shunt_status drop(struct shunt_moe *moe, const int32_t *expert,
     return read_routing(moe, moe->expert, tokens, n, why, len);
 }
 
+/* What each node will send home of our tokens. The terms are those of the plan, but
+ * for their rows, which are not known yet. */
+static void count_pieces(struct shunt_moe *moe, const float *weight,
+                         size_t tokens)
+{
+    const struct shunti_plan *plan = moe->spare;
+    uint32_t *pieces = counts_of(moe, moe->rank) + moe->placement->experts +
+                       moe->nranks + 2 * moe->nodes;
+
+    shunti_layout_terms(&moe->order, moe->key, weight, tokens, moe->config.topk,
+                        moe->base, moe->scratch + 2 * (size_t)moe->nranks,
+                        plan->terms, plan->first);
+    memset(pieces, 0, (size_t)moe->nodes * sizeof(*pieces));
+    shunti_pieces_count(plan->terms, plan->first, tokens, moe->node, pieces);
+}
+
 /* Then two levels save no bytes. */
 static bool all_go_everywhere(const struct shunt_moe *moe, size_t tokens)
 {
@@ -281,6 +305,8 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
     st = drop(moe, expert, weight, tokens, capacity, &plan->kept, why, len);
     if (st)
         return st;
+    if (moe->routes.pieces)
+        count_pieces(moe, weight, tokens);
     plan->tokens = tokens;
     plan->dropped = assigned - plan->kept;
     mine->parts = (uint32_t)plan->parts.count;
@@ -312,6 +338,13 @@ static bool are_counts_possible(const struct shunt_moe *moe,
     if (shunti_routes_by_node(&moe->routes) &&
         shunti_counts_sum(distinct + groups, nodes) != kept)
         return false;
+    for (size_t n = 0; n < nodes && moe->routes.pieces; n++) {
+        const uint32_t *tokens = distinct + moe->nranks, *rows = tokens + nodes;
+        const uint32_t *pieces = rows + nodes;
+
+        if (pieces[n] < tokens[n] || pieces[n] > rows[n])
+            return false;
+    }
     return kept <= r->tokens * (size_t)c->topk;
 }
 

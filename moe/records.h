@@ -21,8 +21,9 @@
 
 #include "moe/plan.h"
 
-/* Bytes of a record; without its counts, if all are 0. */
-size_t shunti_record_bytes(int experts, int ranks, int nodes);
+/* Bytes of a record; without its counts, if all are 0. pieces: are these counted
+ * (struct shunti_routes)? */
+size_t shunti_record_bytes(int experts, int ranks, int nodes, bool pieces);
 
 /* Memory for all ranks' records. False: there is none. */
 bool shunti_records_prepare(struct shunt_moe *moe);
@@ -70,7 +71,9 @@ struct shunti_record_view {
     const uint32_t *rank;   /* (ranks) distinct tokens for each */
     const uint32_t *node;   /* (nodes) likewise; 0 unless the route asks */
     const uint32_t
-        *node_rows; /* (nodes) assignments to its experts; likewise */
+        *node_rows;         /* (nodes) assignments to its experts; likewise */
+    const uint32_t *pieces; /* (nodes) pieces.h; NULL unless they come home by
+                               themselves (struct shunti_routes) */
 };
 
 /* Of another rank only if shunti_records_have_counts(). */

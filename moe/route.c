@@ -64,21 +64,16 @@ void shunti_route_of_environment(enum shunt_moe_mode mode[SHUNTI_TOWARDS])
 
 /* AUTO: two levels between nodes, else direct if all memory is mapped, else
  * flat, which always works. */
-static const struct shunti_route *
-choose_for_all(const struct shunt_moe *moe,
-               const struct shunti_placement *placement,
-               enum shunti_toward toward)
+static const struct shunti_route *choose_for_all(const struct shunt_moe *moe)
 {
-    if (moe->nodes > 1 &&
-        !shunti_route_two_level.unsuited(moe, placement, toward))
+    if (moe->nodes > 1 && !shunti_route_two_level.unsuited(moe))
         return &shunti_route_two_level;
-    if (!shunti_route_direct.unsuited(moe, placement, toward))
+    if (!shunti_route_direct.unsuited(moe))
         return &shunti_route_direct;
     return &shunti_route_flat;
 }
 
 static enum shunt_status choose(const struct shunt_moe *moe,
-                                const struct shunti_placement *placement,
                                 enum shunti_toward toward,
                                 const struct shunti_route **route, char *why,
                                 size_t len)
@@ -87,21 +82,33 @@ static enum shunt_status choose(const struct shunt_moe *moe,
     const char *reason;
 
     if (!mode->route) {
-        *route = choose_for_all(moe, placement, toward);
+        *route = choose_for_all(moe);
         return SHUNT_OK;
     }
     *route = mode->route;
     /* On one node nothing crosses from one to another. */
     if (*route == &shunti_route_two_level && moe->nodes == 1 &&
-        !shunti_route_direct.unsuited(moe, placement, toward))
+        !shunti_route_direct.unsuited(moe))
         *route = &shunti_route_direct;
-    reason = (*route)->unsuited(moe, placement, toward);
+    reason = (*route)->unsuited(moe);
     if (!reason)
         return SHUNT_OK;
     snprintf(why, len, "%s is %s, and %s: say AUTO",
              toward == SHUNTI_HOME ? "combine_mode" : "mode", mode->constant,
              reason);
     return SHUNT_ERR_UNSUPPORTED;
+}
+
+/* Is each node's part of a sum on that node, as the tree of this placement has
+ * it? */
+static bool adds_up_by_node(const struct shunt_moe *moe,
+                            const struct shunti_placement *placement)
+{
+    const struct shunti_tree tree = {
+        moe->config.tree_ranks, moe->node, moe->config.tree_nodes,
+        moe->config.order == SHUNT_MOE_ORDER_HOMES};
+
+    return shunti_order_tree_fits(placement, &tree);
 }
 
 enum shunt_status shunti_routes_choose(const struct shunt_moe *moe,
@@ -111,12 +118,14 @@ enum shunt_status shunti_routes_choose(const struct shunt_moe *moe,
 {
     enum shunt_status st = SHUNT_OK;
 
-    routes->operations = moe->routes.operations;
+    routes->operations = 0;
     for (int d = 0; d < SHUNTI_TOWARDS && !st; d++) {
-        st = choose(moe, placement, (enum shunti_toward)d, &routes->of[d], why,
-                    len);
+        st = choose(moe, (enum shunti_toward)d, &routes->of[d], why, len);
         if (!st && routes->of[d]->operations > routes->operations)
             routes->operations = routes->of[d]->operations;
     }
+    routes->pieces = !st &&
+                     routes->of[SHUNTI_HOME] == &shunti_route_two_level &&
+                     !adds_up_by_node(moe, placement);
     return st;
 }

@@ -24,11 +24,9 @@ struct shunti_pull;
 struct shunti_route {
     const char *name; /* as in SHUNT_MOE_MODE */
 
-    /* NULL: the exchange can use it in this direction with this placement; else
-     * why it cannot, as the middle of a sentence. */
-    const char *(*unsuited)(const struct shunt_moe *moe,
-                            const struct shunti_placement *placement,
-                            enum shunti_toward toward);
+    /* NULL: the exchange can use it; else why it cannot, as the middle of a
+     * sentence. */
+    const char *(*unsuited)(const struct shunt_moe *moe);
 
     /* Fill in direction->mode, network and bytes_sent from the records. Local.
      * asked: the mode of the configuration. A route whose combine_bytes depend
@@ -125,8 +123,8 @@ static inline enum shunt_moe_mode shunti_mode_asked(const struct shunt_moe *moe,
 }
 
 /*
- * The routes of an exchange of this configuration with this placement, after
- * those that it has had.
+ * The routes of an exchange of this configuration, the same with every placement,
+ * and whether sums come home in pieces with this one.
  *
  * Errors: SHUNT_ERR_UNSUPPORTED, a mode does not suit these ranks; `why` says
  * which, and the reason.

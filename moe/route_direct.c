@@ -9,12 +9,8 @@
 #include "moe/route.h"
 #include "src/comm.h"
 
-static const char *unsuited(const struct shunt_moe *moe,
-                            const struct shunti_placement *placement,
-                            enum shunti_toward toward)
+static const char *unsuited(const struct shunt_moe *moe)
 {
-    (void)placement;
-    (void)toward;
     return shunti_comm_all_mapped(moe->comm)
                ? NULL
                : "some ranks do not map each other's memory";
@@ -31,6 +27,7 @@ static void traffic(struct shunti_direction *direction,
     direction->mode = SHUNT_MOE_DIRECT;
     direction->network.rows = sent.far;
     direction->network.dispatch_bytes = sent.far * moe->row_bytes;
+    direction->network.combine_rows = sent.far;
     direction->network.combine_bytes = 0;
     direction->bytes_sent = (sent.near + sent.far) * moe->row_bytes;
 }

@@ -49,13 +49,9 @@ struct work {
     float *dweight; /* their products with dy, (tokens, topk) */
 };
 
-static const char *unsuited(const struct shunt_moe *moe,
-                            const struct shunti_placement *placement,
-                            enum shunti_toward toward)
+static const char *unsuited(const struct shunt_moe *moe)
 {
     (void)moe;
-    (void)placement;
-    (void)toward;
     return NULL;
 }
 
@@ -75,8 +71,9 @@ static void traffic(struct shunti_direction *direction,
     direction->mode = SHUNT_MOE_FLAT;
     direction->network.rows = far;
     direction->network.dispatch_bytes = far * shunti_wire_bytes(moe);
+    direction->network.combine_rows = shunti_records_sent(moe).far;
     direction->network.combine_bytes =
-        shunti_records_sent(moe).far * moe->row_bytes;
+        direction->network.combine_rows * moe->row_bytes;
     direction->bytes_sent = rows * shunti_wire_bytes(moe);
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/rows.h"
 #include "moe/columns.h"
 #include "moe/grow.h"
+#include "moe/pieces.h"
 #include "moe/plan_rows.h"
 #include "moe/plan_window.h"
 #include "moe/pull.h"
@@ -21,24 +22,11 @@
 #include "src/comm.h"
 #include "src/nodes.h"
 
-static const char *unsuited(const struct shunt_moe *moe,
-                            const struct shunti_placement *placement,
-                            enum shunti_toward toward)
+static const char *unsuited(const struct shunt_moe *moe)
 {
-    const struct shunti_tree tree = {
-        moe->config.tree_ranks, moe->node, moe->config.tree_nodes,
-        moe->config.order == SHUNT_MOE_ORDER_HOMES};
-
-    if (!shunti_nodes_mapped(moe->comm))
-        return "ranks of a node do not map each other's memory";
-    if (tree.ranks)
-        return shunti_order_tree_fits(placement, &tree)
-                   ? NULL
-                   : "tree_ranks adds up experts that are on different nodes";
-    return toward == SHUNTI_TO_EXPERTS ||
-                   shunti_order_tree_fits(placement, &tree)
+    return shunti_nodes_mapped(moe->comm)
                ? NULL
-               : "ORDER_HOMES adds up rows of copies on different nodes";
+               : "ranks of a node do not map each other's memory";
 }
 
 static struct shunti_rail_map map_of(const struct shunt_moe *moe)
@@ -55,11 +43,13 @@ static struct shunti_rail_map map_of(const struct shunt_moe *moe)
 
 /* --- how much --------------------------------------------------------------------- */
 
-/* Rows that come from a source that we serve. */
+/* Rows that come from a source that we serve, or pieces that go back. */
 static uint32_t rows_from(const struct shunti_direction *direction, int source)
 {
     const struct shunt_moe *moe = direction->plan->moe;
 
+    if (direction->pieces)
+        return shunti_column_of(moe, source)->node_pieces;
     return direction->mode == SHUNT_MOE_ALLGATHER
                ? (uint32_t)shunti_records_tokens(moe, source)
                : shunti_column_of(moe, source)->node_tokens;
@@ -83,7 +73,8 @@ static void traffic(struct shunti_direction *direction,
                         : mine.node[n];
     direction->network.rows = rows;
     direction->network.dispatch_bytes = rows * shunti_wire_bytes(moe);
-    direction->network.combine_bytes = 0; /* counted with the lists */
+    /* Counted with the lists. */
+    direction->network.combine_rows = direction->network.combine_bytes = 0;
     direction->bytes_sent =
         sent.near * moe->row_bytes + direction->network.dispatch_bytes;
 }
@@ -174,6 +165,21 @@ static enum shunt_status fit_window(struct shunti_rail_window *rail,
 
 /* --- places ----------------------------------------------------------------------- */
 
+/* Rows of a source's record that its relay on `node` passes on, or pieces that it
+ * sends back. */
+static uint32_t rows_of(const struct shunti_direction *direction, int source,
+                        int node)
+{
+    const struct shunt_moe *moe = direction->plan->moe;
+    const struct shunti_record_view record = shunti_record(moe, source);
+
+    if (direction->pieces)
+        return record.pieces[node];
+    return direction->mode == SHUNT_MOE_ALLGATHER
+               ? (uint32_t)shunti_records_tokens(moe, source)
+               : record.node[node];
+}
+
 /* What `rank` sends to each node, and what it gets as a relay: of this rank from
  * its column, of another one from the records. */
 static void find_traffic(const struct shunti_direction *direction, int rank,
@@ -184,7 +190,6 @@ static void find_traffic(const struct shunti_direction *direction, int rank,
     const size_t nodes = (size_t)moe->nodes, ranks = (size_t)moe->nranks;
     const bool out = direction->serves[SHUNTI_TO_EXPERTS];
     const bool home = direction->serves[SHUNTI_HOME];
-    const bool all = direction->mode == SHUNT_MOE_ALLGATHER;
     const struct shunti_record_view record = shunti_record(moe, rank);
     struct shunti_rail_sources x = shunti_rail_sources_of(map, rank);
     uint32_t *rows = own->counts, *terms = rows + nodes;
@@ -192,20 +197,17 @@ static void find_traffic(const struct shunti_direction *direction, int rank,
     int s;
 
     for (size_t n = 0; n < nodes; n++)
-        rows[n] =
-            all ? (uint32_t)shunti_records_tokens(moe, rank) : record.node[n];
+        rows[n] = rows_of(direction, rank, (int)n);
     memcpy(terms, record.node_rows, nodes * sizeof(*terms));
     while (shunti_rail_next(&x, &s)) {
         if (rank == moe->rank) {
             rows_in[s] = rows_from(direction, s);
             terms_in[s] = shunti_column_of(moe, s)->node_rows;
         } else {
-            const struct shunti_record_view source = shunti_record(moe, s);
             const int node = moe->node[rank];
 
-            rows_in[s] = all ? (uint32_t)shunti_records_tokens(moe, s)
-                             : source.node[node];
-            terms_in[s] = source.node_rows[node];
+            rows_in[s] = rows_of(direction, s, node);
+            terms_in[s] = shunti_record(moe, s).node_rows[node];
         }
     }
     own->traffic = (struct shunti_rail_traffic){
@@ -357,6 +359,11 @@ struct writer {
     size_t rows; /* so far */
 };
 
+static bool lists_all(const struct shunti_direction *direction)
+{
+    return direction->mode == SHUNT_MOE_ALLGATHER && !direction->pieces;
+}
+
 static void begin_list(const struct shunti_direction *direction,
                        struct writer *w, const struct shunti_rail_to *to,
                        unsigned char *out)
@@ -369,22 +376,57 @@ static void begin_list(const struct shunti_direction *direction,
     w->entry = (struct shunti_rail_entry *)(void *)(out + entries);
     w->rows = 0;
     /* In ALLGATHER tokens without an expert there are on the list, too. */
-    for (size_t t = 0; t < to->rows && direction->mode == SHUNT_MOE_ALLGATHER;
-         t++) {
+    for (size_t t = 0; t < to->rows && lists_all(direction); t++) {
         to->token[t] = (uint32_t)t;
         w->count[t] = 0;
     }
 }
 
+static void write_entry(const struct shunt_moe *moe, struct writer *w,
+                        const struct shunti_term *term)
+{
+    w->count[w->rows - 1]++;
+    *w->entry++ = (struct shunti_rail_entry){
+        .row = term->row,
+        .weight = term->weight,
+        .local = (uint16_t)moe->local[term->rank],
+        .op = term->op,
+    };
+}
+
+/* For each node, which pieces of which tokens it sends home. */
+static void write_pieces(const struct shunti_direction *direction,
+                         struct writer *writers)
+{
+    const struct shunti_plan *plan = direction->plan;
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_rails *rails = direction->state;
+
+    for (size_t t = 0; t < plan->tokens; t++)
+        for (size_t i = plan->first[t], end; i < plan->first[t + 1]; i = end) {
+            const int node = moe->node[plan->terms[i].rank];
+            struct writer *w = &writers[node];
+
+            end = i + shunti_piece_end(&plan->terms[i], plan->first[t + 1] - i,
+                                       i == plan->first[t], moe->node);
+            if (node == moe->node[moe->rank])
+                continue;
+            w->count[w->rows] = 0;
+            rails->to[node].token[w->rows++] = (uint32_t)t;
+            for (size_t k = i; k < end; k++)
+                write_entry(moe, w, &plan->terms[k]);
+        }
+}
+
 /* For each node, which tokens go there and what its relay does with them. Sums
- * come home this way only if the terms of a token are sorted by node. */
+ * come home this way only if a node's terms of a token are one piece. */
 static void write_lists(const struct shunti_direction *direction,
                         struct writer *writers)
 {
     const struct shunti_plan *plan = direction->plan;
     const struct shunt_moe *moe = plan->moe;
     const struct shunti_rails *rails = direction->state;
-    const bool all = direction->mode == SHUNT_MOE_ALLGATHER;
+    const bool all = lists_all(direction);
     const int own = moe->node[moe->rank];
 
     for (size_t t = 0; t < plan->tokens; t++)
@@ -402,13 +444,7 @@ static void write_lists(const struct shunti_direction *direction,
                 w->count[w->rows] = 0;
                 rails->to[node].token[w->rows++] = (uint32_t)t;
             }
-            w->count[w->rows - 1]++;
-            *w->entry++ = (struct shunti_rail_entry){
-                .row = term->row,
-                .weight = term->weight,
-                .local = (uint16_t)moe->local[term->rank],
-                .op = term->op,
-            };
+            write_entry(moe, w, term);
         }
 }
 
@@ -535,7 +571,10 @@ static enum shunt_status exchange_lists(struct shunti_direction *direction)
         counts[to->relay] = shunti_rail_list_bytes(parts, to->rows, to->terms);
         bytes += counts[to->relay];
     }
-    write_lists(direction, writers);
+    if (direction->pieces)
+        write_pieces(direction, writers);
+    else
+        write_lists(direction, writers);
     for (size_t i = 0; i < nodes; i++) {
         struct shunti_rail_to *to = &rails->to[i];
 
@@ -544,6 +583,8 @@ static enum shunt_status exchange_lists(struct shunti_direction *direction)
         else
             end_list(direction, &writers[i], to);
         direction->network.combine_bytes += to->bound[parts].sums;
+        for (size_t k = 0; k < to->rows; k++)
+            direction->network.combine_rows += writers[i].count[k] > 0;
     }
     for (int i = 0; i < rails->nfrom; i++)
         counts[n + (size_t)rails->from[i].source] = shunti_rail_list_bytes(

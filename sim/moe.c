@@ -571,8 +571,8 @@ uint32_t scaling_plan_record(const struct scaling_topology *t,
                              const struct scaling_moe *moe, bool counts)
 {
     return (uint32_t)(counts ? shunti_record_bytes(moe->routing->experts,
-                                                   t->ranks, t->nodes)
-                             : shunti_record_bytes(0, 0, 0));
+                                                   t->ranks, t->nodes, false)
+                             : shunti_record_bytes(0, 0, 0, false));
 }
 
 /* A block for each pair, from how many experts one of them has. */

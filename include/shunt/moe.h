@@ -128,7 +128,8 @@ enum shunt_moe_wire {
 
 /** What combine and dispatch_backward send between nodes in TWO_LEVEL and
  * ALLGATHER: one row for each (token, node) with an expert of the token, the sum
- * of that node's rows. */
+ * of that node's rows; several, where the order of the sum wants it
+ * (SHUNT_MOE_ORDER_HOMES; tree_ranks that put experts of several nodes on one). */
 enum shunt_moe_partials {
     SHUNT_MOE_PARTIALS_F32 = 0,   /* not rounded: the same bits as in DIRECT. A
                                      sum is f32; a row that is the only one of
@@ -137,8 +138,8 @@ enum shunt_moe_partials {
                                      bytes than in FLAT */
     SHUNT_MOE_PARTIALS_DTYPE = 1, /* rounded to `dtype`: with bf16 half the
                                      bytes where a node adds up several rows,
-                                     and an error of at most 2^-8 of each node's
-                                     sum, also of one */
+                                     and an error of at most 2^-8 of each row
+                                     that is sent, also of one alone */
 };
 
 /**
@@ -188,13 +189,16 @@ enum shunt_moe_order {
                                    own rows in TWO_LEVEL */
     SHUNT_MOE_ORDER_HOMES = 1, /* at its place in `placement`, whatever copy did
                                    the work: the bits of a run without copies.
-                                   A sum may then go to and fro between nodes:
-                                   where a source uses a copy on another node
-                                   than the home, combine cannot take two
-                                   levels. AUTO takes DIRECT or FLAT for it, and
-                                   each row of another node comes by itself;
-                                   dispatch takes two levels as ever. Without
-                                   such copies it costs nothing */
+                                   Where a source uses a copy on another node
+                                   than the home, a node's rows of a token need
+                                   not be neighbours in the tree. In two levels it
+                                   then adds up only those that are, and sends
+                                   several rows of the token home: at most one
+                                   for each expert there, as FLAT does, and no
+                                   more bytes than FLAT. Such rows are in
+                                   network_combine_rows of struct
+                                   shunt_moe_rows. Without such copies it costs
+                                   nothing */
 };
 
 /** A further rank that holds `expert`, besides its place in `placement`. */
@@ -430,6 +434,9 @@ struct shunt_moe_rows {
     int waves; /* that the plan is in (moe_waves.h), or 1; of a wave 1 */
     int wave;  /* which wave it is; else 0 */
     size_t first_token; /* of a wave: the first of its tokens; else 0 */
+    size_t network_combine_rows; /* rows that come to this rank from other nodes
+                                   per combine: in two levels one for each token
+                                   and node, or more (SHUNT_MOE_ORDER_HOMES) */
 };
 
 /** A copy's rows are no range of the global order. */

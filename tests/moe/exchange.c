@@ -498,31 +498,27 @@ int run_dispatch(struct run *run)
 }
 
 /*
- * What `node` sends home to `source`, another node's rank. By rails, for each
- * token that has experts there: the row of the only one, or one sum, of f32
- * unless it is rounded. Else every row; but DIRECT reads them and sends nothing.
+ * What `node` sends home to `source`, another node's rank. By rails, for each piece
+ * of a token there: the row of the only expert, or one sum, of f32 unless it is
+ * rounded. Else every row; but DIRECT reads them and sends nothing.
  */
 static size_t bytes_home(const struct run *run, int source, int node)
 {
     const struct world *w = run->world;
-    const size_t k = (size_t)w->config.topk;
     const size_t sum = w->config.partials == SHUNT_MOE_PARTIALS_F32
                            ? w->config.hidden * sizeof(float)
                            : run->bytes;
     size_t bytes = 0;
 
     for (size_t t = 0; t < w->tokens[source]; t++) {
-        size_t there = 0;
+        int rows[64];
+        const int pieces = world_pieces(w, source, t, node, rows);
 
-        for (size_t j = 0; j < k; j++) {
-            int e = w->kept[source][t * k + j];
-
-            there += e >= 0 && w->node[world_target(w, source, e)] == node;
-        }
-        if (there > 1 && by_rails(run->rows.combine_mode))
-            bytes += sum;
-        else if (run->rows.combine_mode != SHUNT_MOE_DIRECT)
-            bytes += there * run->bytes;
+        for (int i = 0; i < pieces; i++)
+            if (rows[i] > 1 && by_rails(run->rows.combine_mode))
+                bytes += sum;
+            else if (run->rows.combine_mode != SHUNT_MOE_DIRECT)
+                bytes += (size_t)rows[i] * run->bytes;
     }
     return bytes;
 }

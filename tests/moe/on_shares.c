@@ -10,9 +10,10 @@ static const char *const cases[] = {
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
 #define N22 "SHUNT_TEST_NODES=0,0,1,1"
+#define N222 "SHUNT_TEST_NODES=0,0,1,1,2,2"
+#define N44 "SHUNT_TEST_NODES=0,0,0,0,1,1,1,1"
 #define N123 "SHUNT_TEST_NODES=0,1,1,2,2,2"
 
-/* Combine cannot take two levels: moe.h, SHUNT_MOE_ORDER_HOMES. */
 static const struct setting {
     const char *name;
     struct harness_job job;
@@ -26,16 +27,23 @@ static const struct setting {
      {.ranks = 4,
       .env = {N22, "SHUNT_TEST_ACROSS=tcp (put)", "SHUNT_TRANSPORTS=shm,tcp",
               "SHUNT_MOE_RECORDS=0"}}},
+    {"3x2, two levels, a row at a time",
+     {.ranks = 6,
+      .env = {N222, "SHUNT_TRANSPORTS=shm,tcp", "SHUNT_MOE_MODE=two-level",
+              "SHUNT_MOE_CHUNK=1"}}},
+    {"2x4, two levels, SHM puts",
+     {.ranks = 8,
+      .env = {N44, "SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=two-level"}}},
     {"1, 2 and 3, two levels there, flat home",
      {.ranks = 6,
       .env = {N123, "SHUNT_TRANSPORTS=shm,tcp",
               "SHUNT_MOE_MODE=two-level,flat"}}},
-    {"1, 2 and 3, all-gather there, flat home, late and out of order",
+    {"1, 2 and 3, all-gather, late and out of order",
      {.ranks = 6,
       .env = {N123, "SHUNT_TEST_ACROSS=fault (put)",
               "SHUNT_TRANSPORTS=fault+shm",
               "SHUNT_FAULT=delay=20,reorder,seed=5",
-              "SHUNT_MOE_MODE=allgather,flat"}}},
+              "SHUNT_MOE_MODE=allgather"}}},
     {"2x2, a progress thread",
      {.ranks = 4,
       .env = {N22, "SHUNT_TRANSPORTS=shm,tcp", "SHUNT_PROGRESS=thread"}}},

@@ -636,8 +636,8 @@ static int old_plans(const struct rank *self, enum shunt_moe_order order)
     return 0;
 }
 
-/* With the order of homes a placement without copies takes two levels home, and
- * one with copies FLAT: other numbers of operations. */
+/* With the order of homes a placement with copies has lists of its own for the way
+ * home, and one without has not. */
 static int plans_of_old_placements(const struct rank *self)
 {
     CHECK_RUN(old_plans(self, SHUNT_MOE_ORDER_COPIES));
@@ -645,7 +645,7 @@ static int plans_of_old_placements(const struct rank *self)
 }
 
 /* One rank combines by a plan of the old placement, the others by one of the new,
- * which goes home in another way: an error on all, and all are together again. */
+ * which goes home by other lists: an error on all, and all are together again. */
 static int mistake(const struct rank *self, int without)
 {
     enum { EXPERTS = 9 };
@@ -690,8 +690,7 @@ static int mistake(const struct rank *self, int without)
     return 0;
 }
 
-/* The placement without copies, whose plans make fewer operations, comes first,
- * and last. */
+/* The placement without copies comes first, and last. */
 static int old_plan_by_mistake(const struct rank *self)
 {
     CHECK_RUN(mistake(self, 0));

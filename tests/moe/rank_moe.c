@@ -187,17 +187,9 @@ static int order_of_homes(const struct rank *self)
         c.placement = home;
         c.replicas = copies;
         for (int i = 0; i < 3; i++) {
-            enum shunt_status st;
-
             c.nreplicas = i ? n : 0;
             c.order = i == 1 ? SHUNT_MOE_ORDER_HOMES : SHUNT_MOE_ORDER_COPIES;
-            st = shunt_moe_create(self->comm, &c, &moe);
-            if (st == SHUNT_ERR_UNSUPPORTED && getenv("SHUNT_MOE_MODE")) {
-                CHECK(strstr(shunt_last_error(self->comm), "ORDER_HOMES"), "%s",
-                      shunt_last_error(self->comm));
-                return 0;
-            }
-            CHECK(st == SHUNT_OK, "%s", rank_why(self->comm, st));
+            CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
             world_init(&w, &c, self->size, world_nodes(self), REALS, seed, 3,
                        20, 5);
             CHECK_RUN(layer(self, moe, &w, y[i], dx[i]));
@@ -209,8 +201,8 @@ static int order_of_homes(const struct rank *self)
 
                 CHECK_RUN(run_begin(&run, self, moe, &w, WINDOW));
                 rails[i] = by_rails(run.rows.mode);
-                CHECK(!i || (rails[1] == rails[0] &&
-                             run.rows.combine_mode == SHUNT_MOE_FLAT),
+                CHECK((!i || rails[1] == rails[0]) &&
+                          by_rails(run.rows.combine_mode) == rails[0],
                       "modes %d and %d", (int)run.rows.mode,
                       (int)run.rows.combine_mode);
                 CHECK_RUN(run_end(&run));
@@ -309,7 +301,6 @@ static int any_config(const struct rank *self)
         struct shunt_moe_replica copies[64];
         int32_t home[24];
         struct shunt_moe *moe;
-        enum shunt_status st;
         struct world w;
         uint64_t dice[16];
 
@@ -345,13 +336,7 @@ static int any_config(const struct rank *self)
                 copies[c.nreplicas++] = (struct shunt_moe_replica){e, rank};
         }
         c.replicas = copies;
-        st = shunt_moe_create(self->comm, &c, &moe);
-        if (st == SHUNT_ERR_UNSUPPORTED && getenv("SHUNT_MOE_MODE")) {
-            /* The mode adds up node by node, and the tree does not. */
-            c.tree_ranks = 0;
-            st = shunt_moe_create(self->comm, &c, &moe);
-        }
-        CHECK(st == SHUNT_OK, "%s", rank_why(self->comm, st));
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
         world_init(&w, &c, self->size, world_nodes(self),
                    dice[13] % 4 ? REALS : INTEGERS, seed, 0, 1 + dice[14] % 30,
                    (int)(dice[15] % 40));

@@ -317,6 +317,40 @@ static int check_rows(const struct batch *b, const float *rows, bool weighted)
     return 0;
 }
 
+/* Since `before`: what ranks have sent home is what all plans said together. In two
+ * levels copies cost rows, but never more than flat. */
+static int check_home(const struct batch *b,
+                      const struct shunt_comm_stats *before)
+{
+    const size_t sum = HIDDEN * sizeof(float);
+    struct shunt_comm_stats after;
+    uint64_t n[2];
+
+    CHECK(b->rows.network_combine_bytes == b->rows.network_combine_rows * sum ||
+              b->rows.combine_mode == SHUNT_MOE_DIRECT,
+          "%zu bytes of %zu rows", b->rows.network_combine_bytes,
+          b->rows.network_combine_rows);
+    CHECK(b->rows.network_combine_rows <= b->rows.network_rows_plain,
+          "%zu rows come home of %zu", b->rows.network_combine_rows,
+          b->rows.network_rows_plain);
+    if (!by_rails(b->rows.combine_mode))
+        return 0;
+    if (!b->p->nreplicas && b->rows.mode == SHUNT_MOE_TWO_LEVEL)
+        CHECK(b->rows.network_combine_rows == b->rows.network_rows,
+              "%zu rows come home of %zu", b->rows.network_combine_rows,
+              b->rows.network_rows);
+    /* What this rank passes on has been sent when its call is over. */
+    CHECK_OK(b->self->comm,
+             shunt_comm_get_stats(b->self->comm, &after, sizeof(after)));
+    n[0] = after.bytes_remote - before->bytes_remote;
+    n[1] = b->rows.network_combine_bytes;
+    CHECK_OK(b->self->comm,
+             shunt_allreduce(b->self->comm, n, n, 2, SHUNT_U64, SHUNT_SUM));
+    CHECK(n[0] == n[1], "%d bytes sent home, not %d as planned", (int)n[0],
+          (int)n[1]);
+    return 0;
+}
+
 static int exchange(struct batch *b)
 {
     const int tokens = b->r->tokens[b->self->rank];
@@ -349,6 +383,7 @@ static int exchange(struct batch *b)
              q < b->rows.offset[i + 1] * HIDDEN; q++)
             out[q] = rows[q] * (float)(1 + 3 * b->rows.expert[i]);
     CHECK_OK(b->self->comm, shunt_moe_combine(b->plan, out, NULL, b->y));
+    CHECK_RUN(check_home(b, &after));
     CHECK_OK(b->self->comm, shunt_moe_combine_backward(b->plan, x, NULL, dout,
                                                        b->rows.total, NULL));
     CHECK_RUN(check_rows(b, dout, true));

@@ -534,6 +534,44 @@ void world_node_sum(const struct world *w, int rank, size_t token, int kind,
         node_sum(w, rank, token, kind, weighted, parts + p, n - p, sums);
 }
 
+/* May parts[0] to parts[m - 1] be added up before anything else is? Either all are
+ * of one group, of which the first is the first; or they are whole groups of a
+ * node, from its first on. (A single one always may.) */
+static bool stand_alone(const struct part *all, int begin, int m, int n)
+{
+    const struct part *a = all + begin, *last = a + m - 1;
+    const bool first_of_group =
+        !begin || a[-1].group != a->group || a[-1].node != a->node;
+    const bool first_of_node = !begin || a[-1].node != a->node;
+    const bool ends_group = begin + m == n || last[1].group != last->group ||
+                            last[1].node != last->node;
+
+    if (a->node == last->node && a->group == last->group)
+        return m == 1 || first_of_group;
+    return a->node == last->node && first_of_node && ends_group;
+}
+
+int world_pieces(const struct world *w, int rank, size_t token, int node,
+                 int *rows)
+{
+    struct part parts[64];
+    const int n = parts_of(w, rank, token, parts);
+    int pieces = 0;
+
+    for (int p = 0, best; p < n; p += best) {
+        best = 1;
+        for (int m = 1; p + m <= n; m++) {
+            if (w->node[parts[p + m - 1].target] != w->node[parts[p].target])
+                break;
+            if (stand_alone(parts, p, m, n))
+                best = m;
+        }
+        if (w->node[parts[p].target] == node)
+            rows[pieces++] = best;
+    }
+    return pieces;
+}
+
 float world_dweight(const struct world *w, int rank, size_t token, int slot)
 {
     size_t at = token * (size_t)w->config.topk + (size_t)slot;

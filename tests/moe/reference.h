@@ -109,6 +109,15 @@ void world_combined(const struct world *world, int rank, size_t token, int kind,
 void world_node_sum(const struct world *world, int rank, size_t token, int kind,
                     bool weighted, int node, float *sums);
 
+/*
+ * What `node` has of a token of `rank` in two levels: how many sums, or single rows,
+ * it sends home, and of how many experts' rows each is (at most topk). Of those
+ * which are neighbours in the tree and on one node, from the first on, as many as
+ * may be added up before anything else is.
+ */
+int world_pieces(const struct world *world, int rank, size_t token, int node,
+                 int *rows);
+
 /* <dy, out> of an assignment of `rank`; 0 if none. */
 float world_dweight(const struct world *world, int rank, size_t token,
                     int slot);

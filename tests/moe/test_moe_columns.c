@@ -11,19 +11,29 @@ TestSuite(moe_columns, .timeout = 60);
 
 enum { LOCAL = 5, TOKENS = 10, TOPK = 3 };
 
-/* The words of a column: distinct tokens, tokens and rows for the node, rows for
- * each expert. */
-static bool is_possible(const uint32_t words[3 + LOCAL], size_t padded,
-                        bool by_node)
+/* The words of a column: distinct tokens, tokens and rows for the node, pieces, rows
+ * for each expert. */
+static bool can_be(const uint32_t words[4 + LOCAL], size_t padded, bool by_node,
+                   bool pieces)
 {
     _Alignas(struct shunti_column) unsigned char
-        memory[(3 + LOCAL) * sizeof(uint32_t)];
+        memory[(4 + LOCAL) * sizeof(uint32_t)];
 
-    cr_assert_eq(shunti_column_words(LOCAL), 3 + LOCAL);
+    cr_assert_eq(shunti_column_words(LOCAL), 4 + LOCAL);
     memcpy(memory, words, sizeof(memory));
     return shunti_column_is_possible(
         (const struct shunti_column *)(const void *)memory, LOCAL, TOKENS, TOPK,
-        padded, by_node);
+        padded, by_node, pieces);
+}
+
+/* Without pieces. */
+static bool is_possible(const uint32_t words[3 + LOCAL], size_t padded,
+                        bool by_node)
+{
+    uint32_t all[4 + LOCAL] = {words[0], words[1], words[2]};
+
+    memcpy(all + 4, words + 3, LOCAL * sizeof(*all));
+    return can_be(all, padded, by_node, false);
 }
 
 Test(moe_columns, what_a_source_can_have)
@@ -49,4 +59,15 @@ Test(moe_columns, more_than_the_source_has)
     /* Their sum does not wrap. */
     cr_assert_not(
         is_possible((uint32_t[]){1, 0, 0, UINT32_MAX, 1, 0, 0, 0}, 0, false));
+}
+
+/* A node sends home between one piece of a token and one for each row. */
+Test(moe_columns, pieces_of_a_node)
+{
+    cr_assert(can_be((uint32_t[]){9, 5, 9, 5, 1, 2, 0, 0, 0}, 0, true, true));
+    cr_assert(can_be((uint32_t[]){9, 5, 9, 9, 1, 2, 0, 0, 0}, 0, true, true));
+    cr_assert_not(
+        can_be((uint32_t[]){9, 5, 9, 4, 1, 2, 0, 0, 0}, 0, true, true));
+    cr_assert_not(
+        can_be((uint32_t[]){9, 5, 9, 10, 1, 2, 0, 0, 0}, 0, true, true));
 }

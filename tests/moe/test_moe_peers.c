@@ -155,6 +155,14 @@ Test(moe_peers, more_rows_than_listed)
     free(p);
 }
 
+/* The first piece that is asked for of a token. */
+static const unsigned char *first_of(struct shunti_rail_sums *sums, size_t t,
+                                     size_t terms)
+{
+    sums->asks++;
+    return shunti_rail_sums_next(sums, 0, t, terms);
+}
+
 /* The same of sums: the relay is ahead, or says more than there can be. */
 Test(moe_peers, relay_is_ahead)
 {
@@ -165,13 +173,13 @@ Test(moe_peers, relay_is_ahead)
     signal(p, SHUNTI_RAIL_SUMS, SEQ, 3);
     shunti_rail_sums_look(&sums, SEQ);
     for (size_t t = 0; t < 3; t++)
-        cr_assert_eq(shunti_rail_sums_next(&sums, 0, t, 1),
+        cr_assert_eq(first_of(&sums, t, 1),
                      p->memory + p->to[0].sums + t * p->moe.row_bytes);
-    cr_assert_null(shunti_rail_sums_next(&sums, 0, 3, 1));
+    cr_assert_null(first_of(&sums, 3, 1));
     signal(p, SHUNTI_RAIL_SUMS, SEQ + 1, ROWS);
     shunti_rail_sums_look(&sums, SEQ);
     cr_assert_eq(sums.to[0].here, 3);
-    cr_assert_null(shunti_rail_sums_next(&sums, 0, 3, 1));
+    cr_assert_null(first_of(&sums, 3, 1));
     signal(p, SHUNTI_RAIL_SUMS, SEQ, 1000);
     shunti_rail_sums_look(&sums, SEQ);
     cr_assert_eq(sums.to[0].here, ROWS);
@@ -195,12 +203,43 @@ Test(moe_peers, sums_differ_in_size)
             continue;
         /* Asked for too early, and twice: two nodes' sums of a token do not
          * come together. */
-        cr_assert_null(shunti_rail_sums_next(&sums, 0, t, terms[t]));
+        cr_assert_null(first_of(&sums, t, terms[t]));
         signal(p, SHUNTI_RAIL_SUMS, SEQ, (uint32_t)t + 1);
         shunti_rail_sums_look(&sums, SEQ);
         for (int again = 0; again < 2; again++)
-            cr_assert_eq(shunti_rail_sums_next(&sums, 0, t, terms[t]),
-                         base + at[t], "token %zu", t);
+            cr_assert_eq(first_of(&sums, t, terms[t]), base + at[t],
+                         "token %zu", t);
+    }
+    shunti_rail_sums_finish(&sums);
+    free(p);
+}
+
+/* Of token 1 the node sends three pieces, of 8, 16 and 8 bytes. Until all are here,
+ * it is asked for from the first one on. */
+Test(moe_peers, pieces_of_a_token)
+{
+    static const size_t terms[] = {1, 1, 2, 1, 3}, at[] = {0, 8, 16, 32, 40};
+    static const uint32_t token[] = {0, 1, 1, 1, 2};
+    struct relay *p = relay_create();
+    struct shunti_rail_sums sums = {.cut = {0, 1}};
+    const unsigned char *base = p->memory + p->to[0].sums;
+
+    p->moe.row_bytes = HIDDEN * 2;
+    memcpy(p->to[0].token, token, sizeof(token));
+    cr_assert(shunti_rail_sums_init(&sums, p->direction));
+    for (uint32_t here = 1; here <= ROWS; here++) {
+        signal(p, SHUNTI_RAIL_SUMS, SEQ, here);
+        shunti_rail_sums_look(&sums, SEQ);
+        for (uint32_t i = 0, t = token[here - 1]; i < ROWS; i++) {
+            const unsigned char *got;
+
+            if (token[i] != t)
+                continue;
+            sums.asks += !i || token[i - 1] != t;
+            got = shunti_rail_sums_next(&sums, 0, t, terms[i]);
+            cr_assert_eq(got, i < here ? base + at[i] : NULL,
+                         "piece %u with %u here", i, here);
+        }
     }
     shunti_rail_sums_finish(&sums);
     free(p);
