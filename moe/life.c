@@ -94,7 +94,8 @@ void shunti_plan_finish(struct shunti_plan *plan)
     }
     free(plan->waves.plan);
     free(plan->waves.mine);
-    free(plan->waves.taken);
+    free(plan->waves.of_expert);
+    free(plan->waves.part);
 }
 
 void shunti_moe_free(struct shunt_moe *moe)

@@ -279,13 +279,6 @@ static enum shunt_status check(const struct shunt_moe *moe,
                  (ssize_t)o->parts, SHUNT_MOE_PARTS_MAX);
         return SHUNT_ERR_INVALID;
     }
-    if (moe->placement->shares && (o->max_rows || o->capacity_factor)) {
-        snprintf(
-            why, len,
-            "max_rows and capacity_factor of a plan are not for placements "
-            "with shares: set the configuration's capacity_factor");
-        return SHUNT_ERR_UNSUPPORTED;
-    }
     if (o->capacity_factor && !isfinite(*o->capacity_factor)) {
         snprintf(why, len, "capacity_factor is %g; it must be a number",
                  *o->capacity_factor);
@@ -324,6 +317,13 @@ static enum shunt_status check(const struct shunt_moe *moe,
     return SHUNT_OK;
 }
 
+/* Of the capacity. */
+static double factor_of(const struct shunt_moe *moe, const struct asked *asked)
+{
+    return asked->options.capacity_factor ? *asked->options.capacity_factor
+                                          : moe->config.capacity_factor;
+}
+
 /* Our part: get memory, read the routing. */
 static enum shunt_status contribute(struct shunt_moe *moe,
                                     const struct asked *asked, char *why,
@@ -334,9 +334,7 @@ static enum shunt_status contribute(struct shunt_moe *moe,
 
     plan->parts.count = parts;
     plan->max_rows = asked->options.max_rows;
-    plan->capacity = asked->options.capacity_factor
-                         ? *asked->options.capacity_factor
-                         : moe->config.capacity_factor;
+    plan->capacity = factor_of(moe, asked);
     plan->whole = asked->whole;
     plan->first_token = asked->first_token;
     plan->left = asked->left;
@@ -368,19 +366,22 @@ static enum shunt_status gather(struct shunt_moe *moe,
 
 /* With shares: the counts of all ranks, and the routing by copies in the place of
  * that by experts. *st: of our own call, which the records tell. */
-static enum shunt_status split(struct shunt_moe *moe, const int32_t **expert,
-                               const float *weight, size_t tokens,
+static enum shunt_status split(struct shunt_moe *moe, struct asked *asked,
                                enum shunt_status *st, char *why, size_t len)
 {
     enum shunt_status gathered;
 
+    if (!moe->placement->shares)
+        return SHUNT_OK;
     if (!*st)
-        *st = shunti_split_count(moe, *expert, weight, tokens, why, len);
+        *st =
+            shunti_split_count(moe, asked->expert, asked->weight, asked->tokens,
+                               factor_of(moe, asked), why, len);
     gathered = shunti_split_gather(moe, *st);
     if (gathered || *st)
         return gathered;
-    *expert = shunti_split_apply(moe, moe->spare, tokens);
-    if (!*expert) {
+    asked->expert = shunti_split_apply(moe, moe->spare, asked->tokens);
+    if (!asked->expert) {
         snprintf(why, len, "no memory for the ranges of %d copies",
                  moe->placement->experts);
         *st = SHUNT_ERR_MEMORY;
@@ -409,7 +410,7 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
     struct asked one = *asked;
     struct shunti_plan *wave;
     uint64_t number = 0;
-    enum shunt_status st = SHUNT_OK;
+    enum shunt_status st = SHUNT_OK, gathered;
     char why[128] = "";
 
     one.tokens = shunti_waves_take(whole, asked->expert, asked->tokens);
@@ -422,9 +423,11 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
                  whole->waves.count);
         st = SHUNT_ERR_MEMORY;
     }
-    st = gather(moe, &one, st, why, sizeof(why), &number);
-    if (st)
-        return st;
+    gathered = split(moe, &one, &st, why, sizeof(why));
+    if (!gathered)
+        gathered = gather(moe, &one, st, why, sizeof(why), &number);
+    if (gathered)
+        return gathered;
     take_over(wave);
     wave->at = whole->at;
     wave->serial = number;
@@ -458,6 +461,8 @@ static enum shunt_status make_waves(struct shunti_plan *whole,
     do
         st = make_wave(whole, &rest);
     while (!st && shunti_records_left(whole->moe));
+    if (!st && whole->placement->shares)
+        shunti_waves_end(whole);
     return st;
 }
 
@@ -489,17 +494,13 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
         snprintf(why, len, "plan is NULL");
         status = SHUNT_ERR_INVALID;
     }
-    if (moe->placement->shares) {
-        st = split(moe, &mine.expert, mine.weight, mine.tokens, &status, why,
-                   len);
-        if (st)
-            return st;
-    }
-    st = gather(moe, &mine, status, why, len, &number);
-    if (!st && moe->placement->shares)
-        moe->spare->dropped = moe->split.dropped;
+    st = split(moe, &mine, &status, why, len);
+    if (!st)
+        st = gather(moe, &mine, status, why, len, &number);
     if (st)
         return st;
+    if (moe->placement->shares)
+        moe->spare->dropped = moe->split.dropped;
     choose_parts(moe->spare);
     plan = take_place(moe);
     if (!plan)

@@ -89,6 +89,29 @@ size_t shunti_plan_list_gaps(const struct shunti_plan *plan, uint32_t *rows)
 
 /* --- what the caller is told -------------------------------------------------------- */
 
+/* What the waves of a plan send. */
+static void add_up_traffic(const struct shunti_plan *plan,
+                           struct shunt_moe_rows *rows)
+{
+    rows->bytes_sent = rows->network_rows = rows->network_rows_plain = 0;
+    rows->network_dispatch_bytes = 0;
+    rows->network_combine_rows = rows->network_combine_bytes = 0;
+    for (int w = 0; w < plan->waves.count; w++) {
+        const struct shunti_plan *wave = shunti_wave_of(plan, w);
+        const struct shunti_direction *there =
+            shunti_plan_direction(wave, SHUNTI_TO_EXPERTS);
+        const struct shunti_direction *home =
+            shunti_plan_direction(wave, SHUNTI_HOME);
+
+        rows->bytes_sent += there->bytes_sent;
+        rows->network_rows += there->network.rows;
+        rows->network_rows_plain += wave->network_rows_plain;
+        rows->network_dispatch_bytes += there->network.dispatch_bytes;
+        rows->network_combine_rows += home->network.combine_rows;
+        rows->network_combine_bytes += home->network.combine_bytes;
+    }
+}
+
 static void fill_rows(const struct shunti_plan *plan,
                       struct shunt_moe_rows *rows)
 {
@@ -125,10 +148,8 @@ static void fill_rows(const struct shunti_plan *plan,
         .waves = plan->waves.count,
         .wave = plan->wave,
     };
-    for (int w = 0; plan->waves.cut && w < plan->waves.count; w++)
-        rows->network_combine_bytes +=
-            shunti_plan_direction(shunti_wave_of(plan, w), SHUNTI_HOME)
-                ->network.combine_bytes;
+    if (plan->waves.cut)
+        add_up_traffic(plan, rows);
 }
 
 void shunt_moe_plan_rows(const struct shunt_moe_plan *handle,

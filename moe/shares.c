@@ -46,6 +46,19 @@ void shunti_shares_cut(const struct shunti_placement *p, int expert,
     }
 }
 
+uint32_t shunti_shares_part(const struct shunti_placement *p, int copy,
+                            uint64_t units)
+{
+    const struct shunti_shares *s = p->shares;
+    const size_t v = (size_t)copy, expert = (size_t)s->expert[copy];
+    const uint64_t sum = s->up_to[s->first[expert + 1] - 1];
+    const uint64_t before = v > s->first[expert] ? s->up_to[v - 1] : 0;
+
+    if (!sum)
+        return p->owner[p->copy[v]] == p->home[v] ? (uint32_t)units : 0;
+    return (uint32_t)(((wide)(s->up_to[v] - before) * units + sum - 1) / sum);
+}
+
 /* --- the placement ----------------------------------------------------------- */
 
 void shunti_shares_free(struct shunti_shares *shares)
@@ -198,7 +211,9 @@ shunti_shares_placement(const struct shunt_moe *moe,
     struct shunti_placement *real, *p;
 
     if (places->share && moe->config.pad_to_capacity) {
-        snprintf(why, len, "share with pad_to_capacity, which pads by source");
+        snprintf(why, len,
+                 "share with pad_to_capacity: which rows of a source a copy "
+                 "takes is not even: set one of them to 0");
         *status = SHUNT_ERR_INVALID;
         return NULL;
     }

@@ -51,6 +51,19 @@ void shunti_shares_cut(const struct shunti_placement *placement, int expert,
                        uint64_t all, size_t leaf_rows,
                        struct shunt_moe_range *range);
 
+/* Which part of an expert's rows a copy takes, in `units`, rounded up. */
+uint32_t shunti_shares_part(const struct shunti_placement *placement, int copy,
+                            uint64_t units);
+/* Does the copy take some of them, and not all? Then they may be a leaf more than
+ * its part. */
+static inline bool shunti_shares_are_cut(const struct shunti_placement *p,
+                                         int copy)
+{
+    const uint32_t part = shunti_shares_part(p, copy, UINT32_MAX);
+
+    return part > 0 && part < UINT32_MAX;
+}
+
 /* The placement of experts. */
 static inline struct shunti_placement *
 shunti_placement_real(const struct shunti_placement *p)

@@ -18,6 +18,7 @@
 
 void shunti_split_finish(struct shunti_split *split)
 {
+    free(split->routing);
     free(split->count);
     free(split->sums);
     free(split->left);
@@ -65,8 +66,8 @@ static bool prepare(struct shunt_moe *moe, size_t assignments)
            shunti_grow(&s->left, &s->left_max, copies, sizeof(*s->left)) &&
            shunti_grow(&s->next, &s->next_max, experts, sizeof(*s->next)) &&
            shunti_grow(&s->range, &s->range_max, copies, sizeof(*s->range)) &&
-           shunti_grow(&moe->expert, &moe->expert_max, assignments,
-                       sizeof(*moe->expert));
+           shunti_grow(&s->routing, &s->routing_max, assignments,
+                       sizeof(*s->routing));
 }
 
 /* Returns the first id that is out of range, or n. */
@@ -84,18 +85,24 @@ static size_t count(const int32_t *expert, size_t n, uint32_t experts,
 }
 
 /* Drop what exceeds the capacity. False: no memory. */
-static bool drop(struct shunt_moe *moe, const float *weight, size_t tokens)
+static bool drop(struct shunt_moe *moe, const float *weight, size_t tokens,
+                 double factor)
 {
     const struct shunt_moe_config *c = &moe->config;
     const size_t capacity =
-        shunti_capacity(c->capacity_factor, tokens, c->topk, c->experts);
+        shunti_capacity(factor, tokens, c->topk, c->experts);
+    const size_t n = tokens * (size_t)c->topk;
     uint32_t *counts = own_counts(moe);
     const size_t before = shunti_counts_sum(counts, experts_of(moe));
 
     if (!shunti_counts_exceed(counts, experts_of(moe), capacity))
         return true;
-    if (shunti_capacity_apply(moe->expert, weight, tokens * (size_t)c->topk,
-                              c->experts, capacity, c->drop, counts))
+    if (!shunti_grow(&moe->expert, &moe->expert_max, n, sizeof(*moe->expert)))
+        return false;
+    memcpy(moe->expert, moe->split.expert, n * sizeof(*moe->expert));
+    moe->split.expert = moe->expert;
+    if (shunti_capacity_apply(moe->expert, weight, n, c->experts, capacity,
+                              c->drop, counts))
         return false;
     moe->split.dropped = before - shunti_counts_sum(counts, experts_of(moe));
     return true;
@@ -103,25 +110,24 @@ static bool drop(struct shunt_moe *moe, const float *weight, size_t tokens)
 
 enum shunt_status shunti_split_count(struct shunt_moe *moe,
                                      const int32_t *expert, const float *weight,
-                                     size_t tokens, char *why, size_t len)
+                                     size_t tokens, double factor, char *why,
+                                     size_t len)
 {
     const size_t n = tokens * (size_t)moe->config.topk;
     size_t read;
 
     moe->split.dropped = 0;
-    if (!prepare(moe, n))
-        goto no_memory;
-    read = count(expert, n, (uint32_t)moe->config.experts, own_counts(moe));
-    if (read < n) {
-        shunti_layout_bad_id(expert, read, moe->config.topk,
-                             moe->config.experts, why, len);
-        return SHUNT_ERR_INVALID;
+    moe->split.expert = expert;
+    if (prepare(moe, n)) {
+        read = count(expert, n, (uint32_t)moe->config.experts, own_counts(moe));
+        if (read < n) {
+            shunti_layout_bad_id(expert, read, moe->config.topk,
+                                 moe->config.experts, why, len);
+            return SHUNT_ERR_INVALID;
+        }
+        if (drop(moe, weight, tokens, factor))
+            return SHUNT_OK;
     }
-    if (n)
-        memcpy(moe->expert, expert, n * sizeof(*expert));
-    if (drop(moe, weight, tokens))
-        return SHUNT_OK;
-no_memory:
     snprintf(why, len, "no memory to share the rows of %zu tokens", tokens);
     return SHUNT_ERR_MEMORY;
 }
@@ -197,16 +203,17 @@ const int32_t *shunti_split_apply(struct shunt_moe *moe,
         }
     }
     for (size_t i = 0; i < n; i++) {
-        const int32_t e = moe->expert[i];
+        const int32_t e = s->expert[i];
 
+        s->routing[i] = -1;
         if (e < 0)
             continue;
         while (!s->left[s->next[e]])
             s->next[e]++;
         s->left[s->next[e]]--;
-        moe->expert[i] = s->next[e];
+        s->routing[i] = s->next[e];
     }
-    return moe->expert;
+    return s->routing;
 }
 
 /* --- plans without shares ---------------------------------------------------------- */

@@ -20,27 +20,34 @@ struct shunti_plan;
 
 /* Of the plan that is being made. */
 struct shunti_split {
-    uint32_t *count; /* (nranks, experts) assignments of all ranks */
-    size_t *sums;    /* (2 * experts) */
-    uint32_t *left;  /* (copies) rows of ours that each still takes */
-    int32_t *next;   /* (experts) the copy that takes the next row */
+    const int32_t *expert; /* (tokens, topk) the routing that is counted: the
+                              caller's, or moe->expert without what is dropped */
+    int32_t *routing;      /* (tokens, topk) the same by copies */
+    uint32_t *count;       /* (nranks, experts) assignments of all ranks */
+    size_t *sums;          /* (2 * experts) */
+    uint32_t *left;        /* (copies) rows of ours that each still takes */
+    int32_t *next;         /* (experts) the copy that takes the next row */
     struct shunt_moe_range *range; /* (copies) by number */
-    size_t count_max, sums_max, left_max, next_max, range_max;
+    size_t routing_max, count_max, sums_max, left_max, next_max, range_max;
     size_t dropped; /* assignments of ours over capacity */
 };
 
 void shunti_split_finish(struct shunti_split *split);
 
 /*
- * Count the routing, without what exceeds the capacity. The exchange's placement
- * has shares.
+ * Count the routing, without what exceeds the capacity, of each source and expert as
+ * without shares: which copy takes a row does not matter to it. The exchange's
+ * placement has shares.
+ *
+ * factor  of the plan: shunti_capacity().
  *
  * Errors: SHUNT_ERR_INVALID, SHUNT_ERR_MEMORY; `why` says what is wrong. Then the
  * rank still gathers, with no counts.
  */
 enum shunt_status shunti_split_count(struct shunt_moe *moe,
                                      const int32_t *expert, const float *weight,
-                                     size_t tokens, char *why, size_t len);
+                                     size_t tokens, double factor, char *why,
+                                     size_t len);
 
 /* Gather the counts of all ranks. Every rank joins, with the status of its own
  * call, which the records tell the others (records.h). */

@@ -7,15 +7,28 @@
 
 #include "moe/grow.h"
 #include "moe/plan.h"
+#include "moe/shares.h"
 #include "src/handle.h"
 
 /* --- how much fits ---------------------------------------------------------------- */
 
-/* Rows of a buffer of `rank` that may be lost to alignment. */
+/* Of a row: so many are shared out that 2^32 rows do not overflow. */
+#define UNIT ((uint64_t)1 << 20)
+
+__extension__ typedef unsigned __int128 wide;
+
+/* Rows of a buffer of `rank` that may be lost to alignment, or that copies may
+ * take more than their parts. */
 static size_t gaps_of(const struct shunt_moe *moe, int rank)
 {
-    return (size_t)shunti_placement_count(moe->placement, rank) *
-           (moe->config.row_align - 1);
+    const struct shunti_placement *p = moe->placement;
+    const size_t local = (size_t)shunti_placement_count(p, rank);
+    size_t gaps = local * (moe->config.row_align - 1);
+
+    for (size_t i = 0; i < local && p->shares; i++)
+        if (shunti_shares_are_cut(p, shunti_placement_local(p, rank)[i]))
+            gaps += moe->config.leaf_rows;
+    return gaps;
 }
 
 /* How many (source, expert) have their rows on `rank`. */
@@ -71,20 +84,27 @@ bool shunti_waves_prepare(struct shunti_plan *plan)
 
     waves->cut = false;
     waves->count = 1;
-    if (!plan->max_rows || plan->whole || waves->mine)
+    if (!plan->max_rows || plan->whole)
         return true;
-    waves->mine = calloc(3 * ranks, sizeof(*waves->mine));
-    waves->taken = calloc(ranks + (size_t)plan->moe->config.experts,
-                          sizeof(*waves->taken));
-    if (waves->mine && waves->taken) {
+    if (!shunti_grow(&waves->part, &waves->part_max,
+                     (size_t)plan->moe->placement->experts,
+                     sizeof(*waves->part)))
+        return false;
+    if (waves->mine)
+        return true;
+    waves->mine = calloc(4 * ranks, sizeof(*waves->mine));
+    waves->of_expert =
+        calloc((size_t)plan->moe->config.experts, sizeof(*waves->of_expert));
+    if (waves->mine && waves->of_expert) {
         waves->rest = waves->mine + ranks;
         waves->share = waves->rest + ranks;
+        waves->taken = waves->share + ranks;
         return true;
     }
     free(waves->mine);
-    free(waves->taken);
+    free(waves->of_expert);
     waves->mine = NULL;
-    waves->taken = NULL;
+    waves->of_expert = NULL;
     return false;
 }
 
@@ -130,16 +150,54 @@ struct shunti_plan *shunti_waves_next(struct shunti_plan *whole)
 
 /* --- the cut ---------------------------------------------------------------------- */
 
+/* Add `rows` of an expert to the ranks that take them; less: take them away. */
+static void spread(const struct shunti_plan *whole, int expert, uint64_t rows,
+                   bool less, uint64_t *of_rank)
+{
+    const struct shunt_moe *moe = whole->moe;
+    const struct shunti_placement *p = moe->placement;
+    const struct shunti_shares *s = p->shares;
+
+    if (less)
+        rows = -rows; /* modulo 2^64 */
+    if (!s) {
+        of_rank[moe->order.expert[expert].rank] += rows * UNIT;
+        return;
+    }
+    for (size_t v = s->first[expert]; v < s->first[expert + 1]; v++)
+        of_rank[p->owner[p->copy[v]]] += rows * whole->waves.part[v];
+}
+
+/* Likewise those of all ranks in the plan that was counted last. */
+static void spread_all(const struct shunti_plan *whole, bool less,
+                       uint64_t *of_rank)
+{
+    const struct shunt_moe *moe = whole->moe;
+
+    for (int s = 0; s < moe->nranks; s++)
+        for (int e = 0; e < moe->config.experts; e++)
+            spread(whole, e, shunti_split_counts(moe, (size_t)s)[e], less,
+                   of_rank);
+}
+
 void shunti_waves_begin(struct shunti_plan *whole, const uint32_t *count)
 {
     const struct shunt_moe *moe = whole->moe;
+    const struct shunti_placement *p = moe->placement;
     struct shunti_waves *waves = &whole->waves;
 
-    memset(waves->mine, 0, (size_t)moe->nranks * sizeof(*waves->mine));
+    memset(waves->mine, 0, 2 * (size_t)moe->nranks * sizeof(*waves->mine));
+    for (int v = 0; v < p->experts && p->shares; v++)
+        waves->part[v] = shunti_shares_part(p, v, UNIT);
+    if (p->shares) {
+        count = shunti_split_counts(moe, (size_t)moe->rank);
+        spread_all(whole, false, waves->rest);
+    } else {
+        for (int r = 0; r < moe->nranks; r++)
+            waves->rest[r] = whole->rank_rows[r] * UNIT;
+    }
     for (int e = 0; e < moe->config.experts; e++)
-        waves->mine[moe->order.expert[e].rank] += count[e];
-    memcpy(waves->rest, whole->rank_rows,
-           (size_t)moe->nranks * sizeof(*waves->rest));
+        spread(whole, e, count[e], false, waves->mine);
     waves->cut = true;
     waves->count = 0;
 }
@@ -149,7 +207,7 @@ void shunti_waves_begin(struct shunti_plan *whole, const uint32_t *count)
  * left of the rank's buffer is shared in proportion, rounded down. All ranks know
  * the same `rest`, so their shares together are at most the buffer.
  */
-static size_t share_of(const struct shunti_plan *whole, int rank)
+static uint64_t share_of(const struct shunti_plan *whole, int rank)
 {
     const struct shunt_moe *moe = whole->moe;
     const struct shunti_waves *waves = &whole->waves;
@@ -157,12 +215,12 @@ static size_t share_of(const struct shunti_plan *whole, int rank)
     const size_t least = (size_t)moe->config.topk;
 
     if (moe->config.pad_to_capacity)
-        return SIZE_MAX; /* it is by expert */
-    if (waves->rest[rank] <= room)
-        return SIZE_MAX;
-    /* Rows are less than 2^32. */
-    return least + (room - least * (size_t)moe->nranks) * waves->mine[rank] /
-                       waves->rest[rank];
+        return UINT64_MAX; /* it is by expert */
+    if (waves->rest[rank] <= (wide)room * UNIT)
+        return UINT64_MAX;
+    return least * UNIT +
+           (uint64_t)((wide)(room - least * (size_t)moe->nranks) * UNIT *
+                      waves->mine[rank] / waves->rest[rank]);
 }
 
 /* Rows of ours that an expert may have in a wave. */
@@ -181,6 +239,46 @@ static size_t share_of_experts(const struct shunti_plan *whole)
     return share;
 }
 
+/* Take a token, or give it back. */
+static void take(struct shunti_plan *whole, const int32_t *expert, bool back)
+{
+    const int topk = whole->moe->config.topk;
+    struct shunti_waves *waves = &whole->waves;
+
+    for (int j = 0; j < topk; j++)
+        if (expert[j] >= 0) {
+            waves->of_expert[expert[j]] += back ? UINT32_MAX : 1;
+            spread(whole, expert[j], 1, back, waves->taken);
+        }
+}
+
+/* Does what was taken fit, with this token, the last one? most: rows of an expert. */
+static bool fits(const struct shunti_plan *whole, const int32_t *expert,
+                 size_t most)
+{
+    const struct shunt_moe *moe = whole->moe;
+    const struct shunti_placement *p = moe->placement;
+    const struct shunti_shares *s = p->shares;
+    const struct shunti_waves *waves = &whole->waves;
+
+    for (int j = 0; j < moe->config.topk; j++) {
+        const int e = expert[j];
+
+        if (e < 0)
+            continue;
+        if (waves->of_expert[e] > most)
+            return false;
+        for (size_t v = s ? s->first[e] : 0; v < (s ? s->first[e + 1] : 1);
+             v++) {
+            const int r = s ? p->owner[p->copy[v]] : moe->order.expert[e].rank;
+
+            if (waves->taken[r] > waves->share[r])
+                return false;
+        }
+    }
+    return true;
+}
+
 size_t shunti_waves_take(struct shunti_plan *whole, const int32_t *expert,
                          size_t tokens)
 {
@@ -188,32 +286,19 @@ size_t shunti_waves_take(struct shunti_plan *whole, const int32_t *expert,
     const size_t ranks = (size_t)moe->nranks, k = (size_t)moe->config.topk;
     const size_t most = share_of_experts(whole);
     struct shunti_waves *waves = &whole->waves;
-    uint32_t *const of_rank = waves->taken, *const of = of_rank + ranks;
     size_t t;
 
-    memset(waves->taken, 0,
-           (ranks + (size_t)moe->config.experts) * sizeof(*waves->taken));
+    memset(waves->taken, 0, ranks * sizeof(*waves->taken));
+    memset(waves->of_expert, 0,
+           (size_t)moe->config.experts * sizeof(*waves->of_expert));
     for (size_t r = 0; r < ranks; r++)
         waves->share[r] = share_of(whole, (int)r);
     for (t = 0; t < tokens; t++, expert += k) {
-        bool fits = true;
-
-        for (size_t j = 0; j < k; j++) {
-            if (expert[j] < 0)
-                continue;
-            const int r = moe->order.expert[expert[j]].rank;
-
-            fits = ++of[expert[j]] <= most && ++of_rank[r] <= waves->share[r] &&
-                   fits;
+        take(whole, expert, false);
+        if (!fits(whole, expert, most)) {
+            take(whole, expert, true);
+            break;
         }
-        if (fits)
-            continue;
-        for (size_t j = 0; j < k; j++)
-            if (expert[j] >= 0) {
-                of[expert[j]]--;
-                of_rank[moe->order.expert[expert[j]].rank]--;
-            }
-        break;
     }
     return t;
 }
@@ -223,11 +308,49 @@ void shunti_waves_add(struct shunti_plan *whole, const struct shunti_plan *wave)
     const struct shunt_moe *moe = whole->moe;
     struct shunti_waves *waves = &whole->waves;
 
-    for (int r = 0; r < moe->nranks; r++) {
+    for (int r = 0; r < moe->nranks; r++)
         waves->mine[r] -= waves->taken[r];
-        waves->rest[r] -= wave->rank_rows[r];
-    }
+    if (moe->placement->shares)
+        spread_all(whole, true, waves->rest);
+    for (int r = 0; r < moe->nranks && !moe->placement->shares; r++)
+        waves->rest[r] -= wave->rank_rows[r] * UNIT;
     waves->count++;
+}
+
+/* Cuts are rounded in each wave, so that a copy's rows may be others than in one. */
+void shunti_waves_end(struct shunti_plan *whole)
+{
+    const struct shunt_moe *moe = whole->moe;
+    const size_t ranks = (size_t)moe->nranks;
+    const size_t local =
+        (size_t)shunti_placement_count(whole->placement, moe->rank);
+    struct shunt_moe_range *range =
+        whole->range + whole->placement->first[moe->rank];
+
+    memset(whole->count, 0, local * sizeof(*whole->count));
+    memset(whole->source_count, 0, ranks * local * sizeof(size_t));
+    memset(whole->source_tokens, 0, ranks * sizeof(size_t));
+    for (int w = 0; w < whole->waves.count; w++) {
+        const struct shunti_plan *wave = whole->waves.plan[w];
+
+        for (size_t i = 0; i < local; i++)
+            whole->count[i] += wave->count[i];
+        for (size_t i = 0; i < ranks * local; i++)
+            whole->source_count[i] += wave->source_count[i];
+        for (size_t s = 0; s < ranks; s++)
+            whole->source_tokens[s] += wave->source_tokens[s];
+    }
+    for (size_t i = 0; i < local; i++) {
+        whole->offset[i + 1] =
+            whole->offset[i] +
+            shunti_layout_align(whole->count[i], moe->config.row_align);
+        range[i] =
+            whole->count[i] == range[i].all
+                ? (struct shunt_moe_range){0, range[i].all, range[i].all}
+                : (struct shunt_moe_range){SHUNT_MOE_SCATTERED, whole->count[i],
+                                           SHUNT_MOE_SCATTERED};
+    }
+    whole->total = whole->offset[local];
 }
 
 /* --- waves ------------------------------------------------------------ */

@@ -12,6 +12,11 @@
  * wave is that after which no rank has any. A rank's share of another one's rows
  * is in proportion to what it has for it, so that ranks with more rows do not need
  * more waves.
+ *
+ * Where copies share an expert's rows (shares.h) each wave shares out its own. Which
+ * copy takes a row is not known before a wave has been counted, only which part of
+ * them each takes. So a row counts on each rank with that part, in units of 1/UNIT,
+ * and each such copy leaves room for a leaf, to which its part is rounded.
  */
 #ifndef SHUNTI_WAVES_H
 #define SHUNTI_WAVES_H
@@ -30,10 +35,14 @@ struct shunti_waves {
     struct shunti_plan **plan; /* (made) with their memory; the first `count`
                                   are waves, if it is cut */
     size_t made, plan_max;
-    size_t *mine, *rest; /* (nranks) rows that are in no wave yet, for each
-                            rank: ours, and those of all ranks */
-    size_t *share;       /* (nranks) rows of ours that fit into a wave */
-    uint32_t *taken;     /* (nranks), and (experts): rows of ours in the wave */
+    /* In units: */
+    uint64_t *mine, *rest; /* (nranks) rows that are in no wave yet, for each
+                              rank: ours, and those of all ranks */
+    uint64_t *share;       /* (nranks) rows of ours that fit into a wave */
+    uint64_t *taken;       /* (nranks) rows of ours in the wave */
+    uint32_t *of_expert;   /* (experts) rows of ours in the wave */
+    uint32_t *part;        /* (copies) with shares: of an expert's rows */
+    size_t part_max;
 };
 
 /* The least max_rows: of each rank's tokens at least one fits into a wave. */
@@ -52,9 +61,11 @@ void shunti_waves_begin(struct shunti_plan *whole, const uint32_t *count);
  * these are; at least one, if there is any. */
 size_t shunti_waves_take(struct shunti_plan *whole, const int32_t *expert,
                          size_t tokens);
-/* It has been laid out. */
+/* It has been laid out, and is the last one that was. */
 void shunti_waves_add(struct shunti_plan *whole,
                       const struct shunti_plan *wave);
+/* With shares: what the whole plan has is what its waves have together. */
+void shunti_waves_end(struct shunti_plan *whole);
 
 /* The plan of a wave; the plan itself, if it is its only one. */
 struct shunti_plan *shunti_wave_of(const struct shunti_plan *plan, int wave);

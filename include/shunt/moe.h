@@ -355,7 +355,10 @@ shunt_moe_set_placement(struct shunt_moe *moe, const int32_t *placement,
  * whatever SHUNT_MOE_RECORDS is, and every rank has shunt_moe_loads_by_source().
  *
  * Collective. Errors: as shunt_moe_set_placement(), and SHUNT_ERR_INVALID with
- * pad_to_capacity, which pads by source.
+ * pad_to_capacity: that gives each (source rank, expert) as many rows in every plan,
+ * and how many of them a copy takes depends on the counts of all ranks. A copy would
+ * have to take a source's whole capacity, and sharing would save it nothing. So with
+ * pad_to_capacity use copies without shares, or capacity_factor without padding.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_set_shares(struct shunt_moe *moe, const int32_t *placement,
@@ -429,7 +432,9 @@ struct shunt_moe_rows {
     int unused; /* 0 */
     const struct shunt_moe_range *range; /* (local_experts); `first` and `all`
                                    are SHUNT_MOE_SCATTERED if there are copies
-                                   without shares: those take rows by source */
+                                   without shares: those take rows by source;
+                                   and of a plan whose waves each share out
+                                   theirs (moe_waves.h), unless all are here */
     size_t leaf_rows;                    /* rows of a leaf */
     int waves; /* that the plan is in (moe_waves.h), or 1; of a wave 1 */
     int wave;  /* which wave it is; else 0 */

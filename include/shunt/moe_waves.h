@@ -29,6 +29,14 @@
  * same bits, too, but the order of an expert's rows is by wave, then by source
  * rank. So a sum over all rows of an expert, as the gradient of its weights is, is
  * added up in another order than in one wave; in the same one in every run.
+ *
+ * Where copies have shares (shunt_moe_set_shares()), each wave shares out its own
+ * rows: its global order, its leaves and its ranges are those of its tokens, and
+ * shunt_moe_gradients_reduce() is called for each wave. So each wave is even, and y,
+ * dx and dweight keep their bits (SHUNT_MOE_ORDER_HOMES). But which tokens are in a
+ * wave depends on the rows of the fullest rank, and so on the placement; and with it
+ * the order in which an expert's gradient is added up. Its bits are those without
+ * copies only where the cut is the same; in a plan of one wave it always is.
  */
 #ifndef SHUNT_MOE_WAVES_H
 #define SHUNT_MOE_WAVES_H
@@ -53,7 +61,9 @@ struct shunt_moe_plan_options {
         max_rows; /* that a rank gets at once, padding and alignment included;
                         0: any number. At least ranks * topk, and local experts
                         * (row_align - 1) more. With pad_to_capacity at least topk
-                        for each (source rank, expert) whose rows a rank gets */
+                        for each (source rank, expert) whose rows a rank gets.
+                        With shares leaf_rows more for each copy on a rank that
+                        takes some of an expert's rows, and not all */
     const double *capacity_factor; /* instead of the configuration's, with the
                                       same meaning; NULL: that one */
     intptr_t parts; /* of the plan, or of each of its waves (moe_parts.h); 0:
@@ -74,11 +84,15 @@ struct shunt_moe_plan_options {
  *
  * Whether waves are needed follows from the counts that the ranks exchange for
  * each plan: if not, there is no further message. If so, each wave costs as much
- * as a plan. Each rank takes as many of its tokens into a wave, in their order, as
+ * as a plan (with shares one more all-gather, too). Each rank takes as many of its tokens into a wave, in their order, as
  * its shares of all ranks' max_rows hold. A share is in proportion to the rows that
  * the rank has left for the other one, and at least topk; so a wave leaves at most
  * topk rows for each source rank of max_rows empty on the fullest rank, unless
- * tokens for different full ranks follow each other unevenly.
+ * tokens for different full ranks follow each other unevenly. With shares it leaves
+ * room for a leaf of each copy, too, to which its part may be rounded.
+ *
+ * A capacity is of each (source rank, expert), so it drops the same assignments
+ * whatever copies there are: before their rows are shared out.
  *
  * With pad_to_capacity the capacity counts for the whole plan, and drops as in one
  * wave. In a wave each (source rank, expert) then takes as many rows as the fullest
@@ -90,9 +104,7 @@ struct shunt_moe_plan_options {
  *
  * Collective. Errors: as shunt_moe_plan_create_parts(); SHUNT_ERR_INVALID,
  * max_rows is too small, naming the least, or capacity_factor is not finite;
- * SHUNT_ERR_MISMATCH, naming a rank with other options; SHUNT_ERR_UNSUPPORTED,
- * max_rows or capacity_factor where copies have shares (shunt_moe_set_shares()):
- * bound rows by the configuration's capacity_factor there.
+ * SHUNT_ERR_MISMATCH, naming a rank with other options.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_plan_create_with(struct shunt_moe *moe, const int32_t *topk_idx,

@@ -183,17 +183,18 @@ enum shunt_status memory_moe_parts(struct memory_moe *m)
     return st;
 }
 
-/* A plan in waves, and dispatch and combine with each of them. */
-enum shunt_status memory_moe_waves(struct memory_moe *m)
+/* A plan in waves, and dispatch and combine with each of them. *rows: in all. */
+static enum shunt_status call_waves(struct memory_moe *m, struct shunt_moe *moe,
+                                    size_t *rows)
 {
     struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
     struct shunt_moe_plan *plan, *wave;
-    size_t rows = 0;
     enum shunt_status st;
 
+    *rows = 0;
     options.max_rows = TOPK * TOKENS * 2 / 3;
-    st = shunt_moe_plan_create_with(m->moe, m->expert, m->weight, TOKENS,
-                                    &options, &plan);
+    st = shunt_moe_plan_create_with(moe, m->expert, m->weight, TOKENS, &options,
+                                    &plan);
     if (st)
         return st;
     for (int w = 0; (wave = shunt_moe_plan_wave(plan, w)) && !st; w++) {
@@ -201,7 +202,7 @@ enum shunt_status memory_moe_waves(struct memory_moe *m)
 
         shunt_moe_plan_rows(wave, &in, sizeof(in));
         m->right = m->right && in.total <= options.max_rows;
-        rows += in.total;
+        *rows += in.total;
         st = shunt_moe_dispatch(wave, m->x + in.first_token * HIDDEN, m->in,
                                 in.total);
         for (int e = 0; e < in.local_experts && !st; e++)
@@ -212,9 +213,17 @@ enum shunt_status memory_moe_waves(struct memory_moe *m)
             st = shunt_moe_combine(wave, m->in, NULL,
                                    m->y + in.first_token * HIDDEN);
     }
-    m->right =
-        m->right && (st || (rows == m->rows.total && sums_are_right(m, true)));
+    m->right = m->right && (st || sums_are_right(m, true));
     shunt_moe_plan_destroy(plan);
+    return st;
+}
+
+enum shunt_status memory_moe_waves(struct memory_moe *m)
+{
+    size_t rows;
+    enum shunt_status st = call_waves(m, m->moe, &rows);
+
+    m->right = m->right && (st || rows == m->rows.total);
     return st;
 }
 
@@ -440,6 +449,14 @@ enum shunt_status memory_moe_plan_shares(struct memory_moe *m)
                    rows.range[i].all == rows_of(m, rows.expert[i]);
     shunt_moe_plan_destroy(plan);
     return st;
+}
+
+/* Each wave shares out its rows. */
+enum shunt_status memory_moe_waves_shares(struct memory_moe *m)
+{
+    size_t rows;
+
+    return call_waves(m, m->shared, &rows);
 }
 
 /* The gradient of a row is 1: that of an expert is how many rows it has. */

@@ -46,6 +46,7 @@ enum shunt_status memory_moe_move(struct memory_moe *m);
 enum shunt_status memory_moe_set_placement(struct memory_moe *m);
 enum shunt_status memory_moe_set_shares(struct memory_moe *m);
 enum shunt_status memory_moe_plan_shares(struct memory_moe *m);
+enum shunt_status memory_moe_waves_shares(struct memory_moe *m);
 enum shunt_status memory_moe_gradients(struct memory_moe *m);
 enum shunt_status memory_moe_dispatch_device(struct memory_moe *m);
 enum shunt_status memory_moe_combine(struct memory_moe *m);

@@ -325,6 +325,7 @@ static const struct {
     {"moe_set_placement", .make_moe = memory_moe_set_placement},
     {"moe_set_shares", .make_moe = memory_moe_set_shares},
     {"moe_plan_shares", .make_moe = memory_moe_plan_shares},
+    {"moe_waves_shares", .make_moe = memory_moe_waves_shares},
     {"moe_gradients", .make_moe = memory_moe_gradients},
 };
 enum { CALLS = sizeof(calls) / sizeof(*calls) };
@@ -730,6 +731,7 @@ static const struct rank_case cases[] = {
     {"moe_set_placement", run_one_call, .min_ranks = 2},
     {"moe_set_shares", run_one_call, .min_ranks = 2},
     {"moe_plan_shares", run_one_call, .min_ranks = 2},
+    {"moe_waves_shares", run_one_call, .min_ranks = 2},
     {"moe_gradients", run_one_call, .min_ranks = 2},
     {"births", run_births, .no_comm = true, .min_ranks = 2, .timeout_s = 300},
     {"descriptors", run_descriptors, .min_ranks = 2},

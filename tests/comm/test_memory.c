@@ -188,6 +188,7 @@ Test(memory, copies_with_shares)
 
     for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
         run_victim(calls[i], "1", "1", 3, NULL, NULL, NULL);
+    run_victim("moe_waves_shares", "1", "5", 3, NULL, NULL, NULL);
 }
 
 Test(memory, packed_exchanges)

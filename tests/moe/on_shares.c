@@ -3,10 +3,11 @@
 #include "tests/harness/together.h"
 
 static const char *const cases[] = {
-    "same_bits",       "batch",    "refused",           "last_expert_alone",
-    "options_refused", "mismatch", "gradients_refused", "gradients_mismatch",
+    "same_bits",          "batch",           "waves",    "refused",
+    "last_expert_alone",  "options_refused", "mismatch", "gradients_refused",
+    "gradients_mismatch",
 };
-#define CASES_OF_ONE 2 /* the others have a rank 1 that is wrong */
+#define CASES_OF_ONE 3 /* the others have a rank 1 that is wrong */
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
 #define N22 "SHUNT_TEST_NODES=0,0,1,1"

@@ -5,6 +5,7 @@
  * loops over the routing of all ranks, by the words of shunt/moe.h and
  * shunt/moe_gradients.h.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,9 @@ struct row_from {
 
 struct routing {
     int ranks, experts, topk, leaf;
+    uint64_t number; /* of the batch */
     int tokens[RANKS_MAX];
+    int from[RANKS_MAX]; /* the first of them, in the batch */
     int32_t idx[RANKS_MAX][TOKENS_MAX][TOPK_MAX];
     int rows[EXPERTS_MAX];
     /* The global order. */
@@ -58,6 +61,7 @@ static struct routing *route(const struct rank *self, uint64_t seed,
     if (!r)
         abort();
     r->ranks = self->size;
+    r->number = batch;
     r->experts = 1 + (int)(dice(seed, 1, 0) % EXPERTS_MAX);
     r->topk = 1 + (int)(dice(seed, 2, 0) % TOPK_MAX);
     r->leaf = leaves[dice(seed, 3, 0) % (sizeof(leaves) / sizeof(*leaves))];
@@ -78,6 +82,52 @@ static struct routing *route(const struct rank *self, uint64_t seed,
                 if (r->idx[s][t][k] >= 0)
                     r->row[e][r->rows[e]++] = (struct row_from){s, t, k};
             }
+    }
+    return r;
+}
+
+/* A part of it: on each rank those tokens. */
+static struct routing *part_of(const struct routing *all, const int *from,
+                               const int *tokens)
+{
+    struct routing *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        abort();
+    *r = *all;
+    memcpy(r->from, from, sizeof(r->from));
+    memcpy(r->tokens, tokens, sizeof(r->tokens));
+    memset(r->rows, 0, sizeof(r->rows));
+    for (int e = 0; e < r->experts; e++)
+        for (int i = 0; i < all->rows[e]; i++) {
+            const struct row_from *o = &all->row[e][i];
+            const int t = o->token - from[o->source];
+
+            if (t >= 0 && t < tokens[o->source])
+                r->row[e][r->rows[e]++] = *o;
+        }
+    return r;
+}
+
+/* Of each (source, expert) only what a capacity leaves: the first rows. */
+static struct routing *capped(const struct routing *all, double factor)
+{
+    struct routing *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        abort();
+    *r = *all;
+    memset(r->rows, 0, sizeof(r->rows));
+    for (int e = 0; e < r->experts; e++) {
+        int of[RANKS_MAX] = {0};
+
+        for (int i = 0; i < all->rows[e]; i++) {
+            const struct row_from *o = &all->row[e][i];
+
+            if (of[o->source]++ < ceil(factor * all->tokens[o->source] *
+                                       all->topk / all->experts))
+                r->row[e][r->rows[e]++] = *o;
+        }
     }
     return r;
 }
@@ -193,7 +243,7 @@ static void product(const float *row, size_t rows, float *to)
 }
 
 /* By the definition: level by level, in pairs. False: there are no rows. */
-static bool tree_of(const struct routing *r, uint64_t batch, int e, float *sum)
+static bool tree_of(const struct routing *r, int e, float *sum)
 {
     static _Thread_local float level[ROWS_MAX + 1][ALL];
     float rows[64 * HIDDEN];
@@ -205,7 +255,7 @@ static bool tree_of(const struct routing *r, uint64_t batch, int e, float *sum)
         for (int i = 0; i < count * HIDDEN; i++) {
             const struct row_from *o = &r->row[e][at + i / HIDDEN];
 
-            rows[i] = token_of(batch, o->source, o->token, i % HIDDEN);
+            rows[i] = token_of(r->number, o->source, o->token, i % HIDDEN);
         }
         product(rows, (size_t)count, level[n]);
     }
@@ -230,8 +280,15 @@ struct batch {
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
-    float y[TOKENS_MAX * HIDDEN], dx[TOKENS_MAX * HIDDEN];
+    float *y, *dx; /* (tokens of the batch, HIDDEN) */
 };
+
+/* A token's result, in memory of its own. */
+static void results(struct batch *b)
+{
+    b->y = filled(2 * TOKENS_MAX * HIDDEN * sizeof(float));
+    b->dx = b->y + TOKENS_MAX * HIDDEN;
+}
 
 static struct shunt_moe_config config(const struct routing *r,
                                       const struct places *p)
@@ -246,7 +303,8 @@ static struct shunt_moe_config config(const struct routing *r,
     return c;
 }
 
-static int plan(struct batch *b, int parts)
+static int plan_with(struct batch *b,
+                     const struct shunt_moe_plan_options *options)
 {
     const int rank = b->self->rank;
     int32_t idx[TOKENS_MAX * TOPK_MAX];
@@ -258,12 +316,20 @@ static int plan(struct batch *b, int parts)
             idx[n] = b->r->idx[rank][t][k];
             weight[n] = weight_of(rank, t, k);
         }
-    CHECK_OK(b->self->comm, shunt_moe_plan_create_parts(
+    CHECK_OK(b->self->comm, shunt_moe_plan_create_with(
                                 b->moe, idx, weight, (size_t)b->r->tokens[rank],
-                                parts, &b->plan));
+                                options, &b->plan));
     memset(idx, 0xff, sizeof(idx));
     shunt_moe_plan_rows(b->plan, &b->rows, sizeof(b->rows));
     return 0;
+}
+
+static int plan(struct batch *b, int parts)
+{
+    struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
+
+    options.parts = parts;
+    return plan_with(b, &options);
 }
 
 /* The ranges of the plan, by their definition. */
@@ -354,6 +420,7 @@ static int check_home(const struct batch *b,
 static int exchange(struct batch *b)
 {
     const int tokens = b->r->tokens[b->self->rank];
+    const int from = b->r->from[b->self->rank];
     float *rows = shunt_moe_buffer(b->plan, SHUNT_MOE_ROWS);
     float *out = shunt_moe_buffer(b->plan, SHUNT_MOE_OUT);
     float *dout = shunt_moe_buffer(b->plan, SHUNT_MOE_DOUT);
@@ -361,7 +428,8 @@ static int exchange(struct batch *b)
     float x[TOKENS_MAX * HIDDEN];
 
     for (int i = 0; i < tokens * HIDDEN; i++)
-        x[i] = token_of(b->number, b->self->rank, i / HIDDEN, i % HIDDEN);
+        x[i] =
+            token_of(b->number, b->self->rank, from + i / HIDDEN, i % HIDDEN);
     /* What this rank passes on for others of earlier calls has then been counted. */
     CHECK_OK(b->self->comm, shunt_barrier(b->self->comm));
     CHECK_OK(b->self->comm,
@@ -382,12 +450,14 @@ static int exchange(struct batch *b)
         for (size_t q = b->rows.offset[i] * HIDDEN;
              q < b->rows.offset[i + 1] * HIDDEN; q++)
             out[q] = rows[q] * (float)(1 + 3 * b->rows.expert[i]);
-    CHECK_OK(b->self->comm, shunt_moe_combine(b->plan, out, NULL, b->y));
+    CHECK_OK(b->self->comm,
+             shunt_moe_combine(b->plan, out, NULL, b->y + from * HIDDEN));
     CHECK_RUN(check_home(b, &after));
     CHECK_OK(b->self->comm, shunt_moe_combine_backward(b->plan, x, NULL, dout,
                                                        b->rows.total, NULL));
     CHECK_RUN(check_rows(b, dout, true));
-    CHECK_OK(b->self->comm, shunt_moe_dispatch_backward(b->plan, out, b->dx));
+    CHECK_OK(b->self->comm,
+             shunt_moe_dispatch_backward(b->plan, out, b->dx + from * HIDDEN));
     return 0;
 }
 
@@ -470,7 +540,7 @@ static int reduce(const struct batch *b, struct gradients *g, bool add)
     if (b->number % 2) {
         CHECK_OK(b->self->comm, shunt_moe_gradients_reduce_start(
                                     b->plan, sums, &state, add, &request));
-        shunt_moe_plan_destroy(b->plan);
+        shunt_moe_plan_destroy(b->plan); /* of a wave that does nothing */
         CHECK_OK(b->self->comm, shunt_wait(&request));
     } else {
         CHECK_OK(b->self->comm,
@@ -496,7 +566,7 @@ static int check_gradients(const struct rank *self,
         if (home[e] != self->rank)
             memset(want, 0xff, sizeof(want));
         for (uint64_t n = 0; n < batches && home[e] == self->rank; n++)
-            if (tree_of(batch[n], n, e, sum))
+            if (tree_of(batch[n], e, sum))
                 for (int q = 0; q < ALL; q++)
                     want[q] = n ? want[q] + sum[q] : sum[q];
         CHECK(!memcmp(have, want, sizeof(have)),
@@ -522,6 +592,8 @@ static int both(struct batch *with, struct batch *without,
 {
     const int tokens = with->r->tokens[with->self->rank];
 
+    results(with);
+    results(without);
     CHECK_RUN(plan(with, parts));
     CHECK_RUN(plan(without, 1));
     CHECK_RUN(check_ranges(with));
@@ -534,6 +606,8 @@ static int both(struct batch *with, struct batch *without,
     CHECK_RUN(reduce(without, &g[1], with->number > 0));
     shunt_moe_plan_destroy(with->plan);
     shunt_moe_plan_destroy(without->plan);
+    free(with->y);
+    free(without->y);
     return 0;
 }
 
@@ -582,6 +656,176 @@ static int same_bits(const struct rank *self)
     return 0;
 }
 
+/* The least max_rows, by its definition in moe_waves.h. */
+static size_t least_rows(const struct routing *r, const struct places *p)
+{
+    size_t least = 0;
+
+    for (int c = 0; c < r->ranks; c++) {
+        size_t rows = (size_t)(r->ranks * r->topk);
+
+        for (int e = 0; e < r->experts; e++) {
+            int64_t sum = 0;
+
+            for (int other = 0; other < r->ranks; other++)
+                sum += p->has[e][other] ? p->of[e][other] : 0;
+            if (p->has[e][c] && p->of[e][c] > 0 && p->of[e][c] < sum)
+                rows += (size_t)r->leaf;
+        }
+        least = rows > least ? rows : least;
+    }
+    return least;
+}
+
+/* A wave of a plan: all that a plan has, of its own tokens. next: (ranks) tokens
+ * that were in those before it. */
+static int one_wave(const struct batch *all, const struct routing *kept,
+                    struct shunt_moe_plan *plan, int *next, struct batch *wave,
+                    struct routing **part)
+{
+    int from[RANKS_MAX] = {0}, tokens[RANKS_MAX] = {0};
+    uint64_t mine[2], of[2 * RANKS_MAX];
+
+    *wave = *all;
+    wave->plan = plan;
+    shunt_moe_plan_rows(plan, &wave->rows, sizeof(wave->rows));
+    mine[0] = wave->rows.first_token;
+    mine[1] = wave->rows.tokens;
+    CHECK_OK(all->self->comm,
+             shunt_allgather(all->self->comm, mine, of, 2, SHUNT_U64));
+    for (int s = 0; s < all->self->size; s++) {
+        from[s] = (int)of[2 * s];
+        tokens[s] = (int)of[2 * s + 1];
+        CHECK(from[s] == next[s], "a wave of rank %d begins at %d, not %d", s,
+              from[s], next[s]);
+        next[s] += tokens[s];
+    }
+    wave->r = *part = part_of(kept, from, tokens);
+    CHECK_RUN(check_ranges(wave));
+    CHECK_RUN(check_loads(wave));
+    return exchange(wave);
+}
+
+enum { WAVES_MAX = TOKENS_MAX * RANKS_MAX };
+
+/* All waves; *waves: how many. */
+static int all_waves(struct batch *all, const struct routing *kept,
+                     size_t max_rows, struct gradients *g, int *waves)
+{
+    static _Thread_local struct routing *part[WAVES_MAX];
+    size_t rows[EXPERTS_MAX] = {0}, home = 0;
+    int next[RANKS_MAX] = {0};
+    struct shunt_moe_plan *plan;
+    struct batch wave;
+    int n = 0;
+
+    for (; (plan = shunt_moe_plan_wave(all->plan, n)); n++) {
+        CHECK(n < WAVES_MAX, "%d waves", n);
+        CHECK_RUN(one_wave(all, kept, plan, next, &wave, &part[n]));
+        CHECK(wave.rows.total <= max_rows, "%zu rows in a wave, not %zu",
+              wave.rows.total, max_rows);
+        for (int i = 0; i < wave.rows.local_experts; i++)
+            rows[i] += wave.rows.count[i];
+        home += wave.rows.network_combine_rows;
+        CHECK_RUN(reduce(&wave, g, n > 0));
+    }
+    for (int s = 0; s < all->self->size; s++)
+        CHECK(next[s] == kept->tokens[s], "%d tokens of rank %d in %d waves",
+              next[s], s, n);
+    for (int i = 0; i < all->rows.local_experts; i++) {
+        const struct shunt_moe_range *range = &all->rows.range[i];
+
+        CHECK(rows[i] == all->rows.count[i] && rows[i] == range->count,
+              "%zu rows in waves, %zu in the plan", rows[i],
+              all->rows.count[i]);
+        CHECK(n == 1 || range->count == range->all ||
+                  range->all == SHUNT_MOE_SCATTERED,
+              "a range of %d", (int)range->all);
+    }
+    CHECK(home == all->rows.network_combine_rows, "%zu rows home, not %zu",
+          home, all->rows.network_combine_rows);
+    CHECK_RUN(check_gradients(all->self, part, (uint64_t)n, all->p->home, g));
+    for (int i = 0; i < n; i++)
+        free(part[i]);
+    *waves = n;
+    return 0;
+}
+
+static int check_dropped(const struct batch *b, size_t dropped)
+{
+    uint64_t n = b->rows.dropped;
+
+    CHECK_OK(b->self->comm,
+             shunt_allreduce(b->self->comm, &n, &n, 1, SHUNT_U64, SHUNT_SUM));
+    CHECK(n == dropped, "%d dropped, not %zu", (int)n, dropped);
+    return 0;
+}
+
+/* Plans in waves, of which each shares out its rows, with a capacity in every other
+ * one: no rank gets more than max_rows, and tokens have the bits that they have
+ * without copies and in one wave. */
+static int waves(const struct rank *self)
+{
+    int most = 0;
+
+    for (uint64_t seed = 40; seed < 40 + SEEDS; seed++) {
+        const double factor = (double)(3 + seed % 5) / 4;
+        struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
+        struct routing *r = route(self, seed, 0), *kept = r;
+        const int tokens = r->tokens[self->rank];
+        struct batch one = {.self = self, .r = r}, many;
+        struct gradients g;
+        struct shunt_moe_config c;
+        struct places p;
+        size_t dropped = 0;
+        int n = 0;
+
+        if (r->leaf > 3)
+            r->leaf = 3;
+        place(&p, r, seed, 0);
+        c = config(r, &p);
+        one.p = &p;
+        if (seed % 2) {
+            options.capacity_factor = &factor;
+            kept = capped(r, factor);
+            for (int e = 0; e < r->experts; e++)
+                dropped += (size_t)(r->rows[e] - kept->rows[e]);
+        }
+        many = one;
+        results(&one);
+        results(&many);
+        memset(&g, 0xff, sizeof(g));
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &one.moe));
+        c.replicas = p.replicas;
+        c.nreplicas = p.nreplicas;
+        c.share = p.share;
+        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &many.moe));
+        CHECK_RUN(plan_with(&one, &options));
+        one.r = kept;
+        CHECK_RUN(exchange(&one));
+        options.max_rows = least_rows(r, &p) + seed % 3 * 20;
+        options.parts = (int)(1 + seed % 3);
+        CHECK_RUN(plan_with(&many, &options));
+        CHECK_RUN(all_waves(&many, kept, options.max_rows, &g, &n));
+        CHECK(
+            !memcmp(one.y, many.y, (size_t)(tokens * HIDDEN) * sizeof(float)) &&
+                !memcmp(one.dx, many.dx,
+                        (size_t)(tokens * HIDDEN) * sizeof(float)),
+            "other bits in %d waves", n);
+        CHECK_RUN(check_dropped(&many, dropped));
+        most = n > most ? n : most;
+        shunt_moe_destroy(one.moe);
+        shunt_moe_destroy(many.moe);
+        free(one.y);
+        free(many.y);
+        if (kept != r)
+            free(kept);
+        free(r);
+    }
+    CHECK(most >= 3, "never more than %d waves", most);
+    return 0;
+}
+
 /* What shunt_balance_batch() finds for a batch is what its plan has. */
 static int batch(const struct rank *self)
 {
@@ -610,7 +854,9 @@ static int batch(const struct rank *self)
         CHECK_RUN(plan(&b, 1));
         CHECK(b.rows.total == (size_t)want[self->rank], "%zu rows, not %d",
               b.rows.total, (int)want[self->rank]);
+        results(&b);
         CHECK_RUN(exchange(&b));
+        free(b.y);
         shunt_moe_destroy(b.moe);
         free(r);
     }
@@ -699,31 +945,28 @@ static int last_expert_alone(const struct rank *self)
     return 0;
 }
 
-/* Rows of a plan are bounded by its own options only where no copies share them. */
+/* Each copy that shares needs room for a leaf. */
 static int options_refused(const struct rank *self)
 {
     static const int32_t idx[] = {0, 1, 0};
-    static const double factor = 1;
     const struct shunt_moe_config c = two_experts();
     struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
     struct shunt_moe_plan *plan;
     struct shunt_moe *moe;
+    char text[48];
 
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    for (int what = 0; what < 2; what++) {
-        options.max_rows = what ? 0 : 1;
-        options.capacity_factor = what ? &factor : NULL;
-        CHECK_STATUS(
-            self->comm,
-            shunt_moe_plan_create_with(moe, idx, NULL, 3, &options, &plan),
-            SHUNT_ERR_UNSUPPORTED);
-        CHECK(!plan && strstr(shunt_last_error(self->comm),
-                              "max_rows and capacity_factor of a plan are not "
-                              "for placements with shares"),
-              "%s", shunt_last_error(self->comm));
-    }
+    snprintf(text, sizeof(text), "it must be at least %d", self->size + 4);
+    options.max_rows = (size_t)self->size + 3;
+    CHECK_STATUS(self->comm,
+                 shunt_moe_plan_create_with(moe, idx, NULL, 3, &options, &plan),
+                 SHUNT_ERR_INVALID);
+    CHECK(!plan && strstr(shunt_last_error(self->comm), text), "%s",
+          shunt_last_error(self->comm));
     /* The exchange goes on, with shares and without. */
-    CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, NULL, 3, &plan));
+    options.max_rows++;
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create_with(moe, idx, NULL, 3, &options, &plan));
     shunt_moe_plan_destroy(plan);
     CHECK_OK(self->comm, shunt_moe_set_shares(moe, two_homes, NULL, 0, NULL));
     options.max_rows = (size_t)self->size;
@@ -887,6 +1130,7 @@ static int gradients_mismatch(const struct rank *self)
 static const struct rank_case cases[] = {
     {"same_bits", same_bits, .min_ranks = 1},
     {"batch", batch, .min_ranks = 1},
+    {"waves", waves, .min_ranks = 1},
     {"refused", refused, .min_ranks = 2},
     {"last_expert_alone", last_expert_alone, .min_ranks = 2},
     {"options_refused", options_refused, .min_ranks = 2},
