@@ -1127,6 +1127,66 @@ static int gradients_mismatch(const struct rank *self)
     return 0;
 }
 
+/* Sums of copies go home until rank 1 is killed: the error names it. */
+static int loss(const struct rank *self)
+{
+    enum { EXPERTS = 4, LARGE = 20000, ROWS = 40 };
+
+    static _Thread_local float gradient[EXPERTS][LARGE];
+    struct shunt_moe_replica copies[EXPERTS * RANKS_MAX];
+    int64_t share[EXPERTS * (RANKS_MAX + 1)];
+    struct shunt_moe_config c = config_of(HIDDEN, SHUNT_F32, EXPERTS, 1);
+    const struct shunt_moe_array array = {gradient, sizeof(gradient[0]), 0};
+    const struct shunt_moe_state state = {
+        .size = sizeof(state), .array = &array, .arrays = 1};
+    int32_t home[EXPERTS], idx[ROWS];
+    float *sums[EXPERTS] = {NULL};
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows rows;
+    struct shunt_moe *moe;
+    enum shunt_status st;
+    const int *lost;
+    size_t nlost, elsewhere = 0;
+
+    for (int i = 0; i < EXPERTS * (RANKS_MAX + 1); i++)
+        share[i] = 1;
+    for (int i = 0; i < ROWS; i++)
+        idx[i] = i % EXPERTS;
+    for (int e = 0; e < EXPERTS; e++) {
+        home[e] = e % self->size;
+        for (int r = 0; r < self->size; r++)
+            if (r != home[e])
+                copies[c.nreplicas++] = (struct shunt_moe_replica){e, r};
+    }
+    c.placement = home;
+    c.replicas = copies;
+    c.share = share;
+    c.leaf_rows = 2;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, NULL, ROWS, &plan));
+    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
+    for (int i = 0; i < rows.local_experts; i++) {
+        const size_t n = shunt_moe_tree_sums(&rows.range[i], rows.leaf_rows);
+
+        sums[i] = calloc(n + 1, LARGE * sizeof(float));
+        elsewhere += home[rows.expert[i]] != self->rank ? n : 0;
+    }
+    CHECK(elsewhere > 0, "there are no sums to send");
+    rank_say("in the loop");
+    do
+        st = shunt_moe_gradients_reduce(plan, sums, &state, 1);
+    while (!st);
+    CHECK(st == SHUNT_ERR_PEER, "%s", rank_why(self->comm, st));
+    CHECK(strstr(shunt_last_error(self->comm), "rank 1"), "%s",
+          shunt_last_error(self->comm));
+    CHECK_OK(NULL, shunt_comm_lost(self->comm, &lost, &nlost));
+    CHECK(nlost == 1 && lost[0] == 1, "%zu lost", nlost);
+    for (int i = 0; i < rows.local_experts; i++)
+        free(sums[i]);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"same_bits", same_bits, .min_ranks = 1},
     {"batch", batch, .min_ranks = 1},
@@ -1137,6 +1197,7 @@ static const struct rank_case cases[] = {
     {"mismatch", mismatch, .min_ranks = 2},
     {"gradients_refused", gradients_refused, .min_ranks = 2},
     {"gradients_mismatch", gradients_mismatch, .min_ranks = 2},
+    {"loss", loss, .min_ranks = 2, .breaks_comm = true, .no_threads = true},
     {.name = NULL},
 };
 
