@@ -57,11 +57,9 @@ void draw_placement(struct exchange *x, struct chance *c)
 static void draw_tree(struct exchange *x, struct chance *c)
 {
     struct shunt_moe_config *f = &x->config;
-    const struct group *g = x->group;
 
-    f->tree_ranks = g->size * (1 + below(c, 3));
-    if (g->nodes > 1 || f->mode != SHUNT_MOE_AUTO ||
-        f->combine_mode != SHUNT_MOE_AUTO || one_in(c, 2))
+    f->tree_ranks = x->group->size * (1 + below(c, 3));
+    if (one_in(c, 2))
         return;
     do
         f->tree_nodes = 1 + below(c, f->tree_ranks);
@@ -109,8 +107,10 @@ static void draw_config(struct exchange *x, struct chance *c)
             one_in(c, 2) ? SHUNT_MOE_DROP_WEIGHT : SHUNT_MOE_DROP_POSITION;
         f->pad_to_capacity = !f->nreplicas && one_in(c, 2);
     }
-    if (!f->placement && !f->nreplicas && one_in(c, 3))
+    if (one_in(c, 4))
         draw_tree(x, c);
+    if (one_in(c, 2))
+        f->order = SHUNT_MOE_ORDER_HOMES;
     x->integers = one_in(c, 3);
 }
 
@@ -179,7 +179,50 @@ static void draw_routing(struct plan *p, struct chance *c)
     }
 }
 
-static int rows_right(const struct plan *p, const struct shunt_moe_plan *plan)
+/* Nodes other than our own that have assignments of a token, and those. */
+static void far_of(const struct plan *p, size_t token, size_t *nodes,
+                   size_t *assignments)
+{
+    const struct group *g = p->exchange->group;
+    const size_t k = (size_t)p->config.topk;
+    bool has[MAX_RANKS] = {false};
+
+    for (size_t j = 0; j < k; j++) {
+        const struct model_slot *s = &p->model.of[g->rank][token * k + j];
+        const int node = s->kept ? g->node[s->rank] : g->node[g->rank];
+
+        *assignments += node != g->node[g->rank];
+        *nodes += node != g->node[g->rank] && !has[node];
+        has[node] = true;
+    }
+}
+
+/* What comes home from other nodes: in two levels a row for each token and node,
+ * or more where the order of its sum wants it. */
+static int home_right(struct world *w, const struct plan *p,
+                      const struct shunt_moe_rows *in)
+{
+    const bool rails = in->combine_mode == SHUNT_MOE_TWO_LEVEL ||
+                       in->combine_mode == SHUNT_MOE_ALLGATHER;
+    size_t nodes = 0, assignments = 0;
+
+    for (size_t t = 0; t < in->tokens; t++)
+        far_of(p, t, &nodes, &assignments);
+    CHECK(in->network_combine_rows <= assignments &&
+              in->network_combine_rows >= (rails ? nodes : assignments),
+          "%zu rows come home, of %zu tokens' nodes and %zu assignments",
+          in->network_combine_rows, nodes, assignments);
+    if (rails && p->config.order == SHUNT_MOE_ORDER_COPIES &&
+        !p->config.tree_ranks)
+        CHECK(in->network_combine_rows == nodes, "%zu rows come home, not %zu",
+              in->network_combine_rows, nodes);
+    if (rails)
+        w->pieces += in->network_combine_rows - nodes;
+    return 0;
+}
+
+static int rows_right(struct world *w, const struct plan *p,
+                      const struct shunt_moe_plan *plan)
 {
     const struct group *g = p->exchange->group;
     const struct model *m = &p->model;
@@ -188,6 +231,9 @@ static int rows_right(const struct plan *p, const struct shunt_moe_plan *plan)
     const int me = g->rank;
     size_t kept = 0, asked = 0;
 
+    if (in.waves > 1 && m->config->share)
+        return 0; /* each wave shares out its own rows */
+    CHECK_RUN(home_right(w, p, &in));
     CHECK(in.total == m->total[me], "%zu rows, not %zu", in.total,
           m->total[me]);
     CHECK(in.local_experts == m->local_experts[me], "%d experts, not %d",
@@ -232,7 +278,7 @@ void plan_forget(struct plan *p)
 }
 
 /* Its own capacity, and how many rows there may be at once: at least what the
- * header asks for. Neither where copies have shares. */
+ * header asks for. */
 static void draw_options(struct plan *p, struct chance *c,
                          struct shunt_moe_plan_options *o)
 {
@@ -244,8 +290,6 @@ static void draw_options(struct plan *p, struct chance *c,
     *o = (struct shunt_moe_plan_options)SHUNT_MOE_PLAN_OPTIONS_INIT;
     o->parts = p->parts;
     p->config = *f;
-    if (f->share)
-        return;
     if (one_in(c, 4)) {
         p->config.capacity_factor = PICK(c, 0, 75, 150, -75, -500) / 100.0;
         o->capacity_factor = &p->config.capacity_factor;
@@ -253,10 +297,12 @@ static void draw_options(struct plan *p, struct chance *c,
     if (one_in(c, 2))
         o->max_rows = shares * (size_t)f->topk +
                       (size_t)f->experts * (align - 1) + (size_t)below(c, 60);
+    if (o->max_rows && f->share)
+        o->max_rows += (size_t)f->experts * (f->leaf_rows ? f->leaf_rows : 64);
 }
 
 /* One wave of the plan stands for it from now on: what it has of each rank. */
-static int take_wave(struct plan *p, size_t max_rows)
+static int take_wave(struct world *w, struct plan *p, size_t max_rows)
 {
     struct group *g = p->exchange->group;
     const size_t k = (size_t)p->config.topk;
@@ -275,6 +321,7 @@ static int take_wave(struct plan *p, size_t max_rows)
     }
     shunt_moe_plan_rows(p->plan, &in, sizeof(in));
     CHECK(in.total <= max_rows, "%zu rows of %zu", in.total, max_rows);
+    w->shared_waves += p->config.share != NULL;
     mine[0] = in.first_token;
     mine[1] = in.tokens;
     CHECK_OK(g->comm, shunt_allgather(g->comm, mine, all, 2, SHUNT_U64));
@@ -296,7 +343,7 @@ static int take_wave(struct plan *p, size_t max_rows)
     p->config.capacity_factor = 0; /* what exceeds it is gone */
     model_init(&p->model, &p->config, g->size, g->node, p->tokens,
                (const int32_t **)p->idx, (const float **)p->weight);
-    return rows_right(p, p->plan);
+    return rows_right(w, p, p->plan);
 }
 
 int make_plan(struct world *w, struct exchange *x, struct plan *p,
@@ -321,8 +368,8 @@ int make_plan(struct world *w, struct exchange *x, struct plan *p,
                                         &options, &p->whole));
     model_init(&p->model, &p->config, g->size, g->node, p->tokens,
                (const int32_t **)p->idx, (const float **)p->weight);
-    CHECK_RUN(rows_right(p, p->whole));
-    return take_wave(p, options.max_rows);
+    CHECK_RUN(rows_right(w, p, p->whole));
+    return take_wave(w, p, options.max_rows);
 }
 
 /* --- the calls of a plan --- */

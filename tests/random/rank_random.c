@@ -107,8 +107,7 @@ static int change_plans(struct world *w, struct sketch *s, struct chance *c)
             CHECK_RUN(make_plan(w, exchange, &exchange->plans[p], seed));
     }
     /* Plans that exist keep theirs: models were made with them. */
-    if (placement && group->comm && !exchange->config.tree_ranks &&
-        !exchange->config.pad_to_capacity) {
+    if (placement && group->comm && !exchange->config.pad_to_capacity) {
         struct chance own = {seed};
 
         draw_placement(exchange, &own);
@@ -319,19 +318,23 @@ static int path_right(const struct rank *self)
     return 0;
 }
 
-/* The bytes of all ranks that took a way which `programs` asks for. */
+/* The bytes of all ranks that took a way which `programs` asks for, or how many
+ * things went such a way. */
 static int say_bytes(struct world *w)
 {
     struct shunt_comm *comm = w->self->comm;
-    uint64_t own[2], all[2];
+    uint64_t own[4], all[4];
 
     CHECK_RUN(count_bytes(w, comm));
     own[0] = w->engine_bytes;
     own[1] = w->registered_bytes;
-    CHECK_OK(comm, shunt_allreduce(comm, own, all, 2, SHUNT_U64, SHUNT_SUM));
+    own[2] = w->pieces;
+    own[3] = w->shared_waves;
+    CHECK_OK(comm, shunt_allreduce(comm, own, all, 4, SHUNT_U64, SHUNT_SUM));
     if (w->self->rank == 0)
-        rank_say("engine: %" PRIu64 " B, registered: %" PRIu64 " B", all[0],
-                 all[1]);
+        rank_say("engine: %" PRIu64 " B, registered: %" PRIu64
+                 " B, pieces: %" PRIu64 ", waves: %" PRIu64,
+                 all[0], all[1], all[2], all[3]);
     return 0;
 }
 

@@ -126,6 +126,7 @@ static void decide_kept(struct model *m, int source)
             continue;
         s->kept = ahead_of(m, source, a) < capacity_of(m, source);
         s->rank = copy_for(m, s->expert, source);
+        s->home = home_of(m, s->expert);
     }
 }
 
@@ -365,6 +366,8 @@ static struct place place_of(const struct model *m, const struct model_slot *s)
     const int tree = m->config->tree_ranks, nodes = m->config->tree_nodes;
     struct place p;
 
+    if (!tree && m->config->order == SHUNT_MOE_ORDER_HOMES)
+        return (struct place){m->node[s->home], s->home};
     if (!tree)
         return (struct place){m->node[s->rank], s->rank};
     p.rank = (int)((int64_t)s->expert * tree / m->config->experts);

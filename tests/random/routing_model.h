@@ -20,6 +20,7 @@ struct model_slot {
     bool kept; /* it has an expert and is not over capacity */
     int expert;
     int rank;   /* that holds the copy which its source chose */
+    int home;   /* the expert's place in `placement` */
     size_t row; /* in that rank's row buffers */
 };
 

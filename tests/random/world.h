@@ -142,6 +142,9 @@ struct world {
     /* In all communicators of this rank: the bytes that the copy engine copied,
      * and that zero copy sent from registered memory and from windows. */
     uint64_t engine_bytes, registered_bytes;
+    /* Rows that came home beside the first of their token and node; waves in which
+     * copies share rows. */
+    uint64_t pieces, shared_waves;
 };
 
 /* One event of a program, the same on every rank. */
