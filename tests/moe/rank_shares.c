@@ -1,274 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Copies with shares: which rows each takes, and that neither the sums of tokens
- * nor the gradients of experts change a bit by it. What must be is found in plain
- * loops over the routing of all ranks, by the words of shunt/moe.h and
- * shunt/moe_gradients.h.
+ * nor the gradients of experts change a bit by it. What must be, shared_rows.h says.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/moe/exchange.h"
-
-enum {
-    EXPERTS_MAX = 12,
-    RANKS_MAX = 16,
-    TOPK_MAX = 3,
-    TOKENS_MAX = 40,
-    HIDDEN = 4,
-    FIRST = 5, /* elements of an expert's gradient in its first array */
-    SECOND = 2,
-    ALL = FIRST + SECOND,
-    ROWS_MAX = RANKS_MAX * TOKENS_MAX * TOPK_MAX,
-};
+#include "tests/moe/shared_rows.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SEEDS = 4 };
 #else
 enum { SEEDS = 12 };
 #endif
-
-static uint64_t dice(uint64_t seed, uint64_t what, uint64_t i)
-{
-    return mix(seed, what, i, 0) >> 11;
-}
-
-/* --- a routing, the same on all ranks ---------------------------------------------- */
-
-struct row_from {
-    int source, token, slot;
-};
-
-struct routing {
-    int ranks, experts, topk, leaf;
-    uint64_t number; /* of the batch */
-    int tokens[RANKS_MAX];
-    int from[RANKS_MAX]; /* the first of them, in the batch */
-    int32_t idx[RANKS_MAX][TOKENS_MAX][TOPK_MAX];
-    int rows[EXPERTS_MAX];
-    /* The global order. */
-    struct row_from row[EXPERTS_MAX][ROWS_MAX];
-};
-
-static struct routing *route(const struct rank *self, uint64_t seed,
-                             uint64_t batch)
-{
-    static const int leaves[] = {1, 2, 3, 7, 16, 64};
-    struct routing *r = calloc(1, sizeof(*r));
-
-    if (!r)
-        abort();
-    r->ranks = self->size;
-    r->number = batch;
-    r->experts = 1 + (int)(dice(seed, 1, 0) % EXPERTS_MAX);
-    r->topk = 1 + (int)(dice(seed, 2, 0) % TOPK_MAX);
-    r->leaf = leaves[dice(seed, 3, 0) % (sizeof(leaves) / sizeof(*leaves))];
-    for (int s = 0; s < r->ranks; s++) {
-        const uint64_t from = seed * 1000 + batch * 100 + (uint64_t)s;
-
-        r->tokens[s] = (int)(dice(from, 4, 0) % (TOKENS_MAX + 1));
-        if (dice(from, 5, 0) % 5 == 0)
-            r->tokens[s] = 0;
-        for (int t = 0; t < r->tokens[s]; t++)
-            for (int k = 0; k < r->topk; k++) {
-                const uint64_t d = dice(from, 6, (uint64_t)(t * TOPK_MAX + k));
-                const uint64_t n = (uint64_t)r->experts;
-                /* The lower the id, the more; some are none. */
-                const int e = (int)((d % n) * (d / n % n) / n);
-
-                r->idx[s][t][k] = d >> 40 & 7 ? e : -1;
-                if (r->idx[s][t][k] >= 0)
-                    r->row[e][r->rows[e]++] = (struct row_from){s, t, k};
-            }
-    }
-    return r;
-}
-
-/* A part of it: on each rank those tokens. */
-static struct routing *part_of(const struct routing *all, const int *from,
-                               const int *tokens)
-{
-    struct routing *r = calloc(1, sizeof(*r));
-
-    if (!r)
-        abort();
-    *r = *all;
-    memcpy(r->from, from, sizeof(r->from));
-    memcpy(r->tokens, tokens, sizeof(r->tokens));
-    memset(r->rows, 0, sizeof(r->rows));
-    for (int e = 0; e < r->experts; e++)
-        for (int i = 0; i < all->rows[e]; i++) {
-            const struct row_from *o = &all->row[e][i];
-            const int t = o->token - from[o->source];
-
-            if (t >= 0 && t < tokens[o->source])
-                r->row[e][r->rows[e]++] = *o;
-        }
-    return r;
-}
-
-/* Of each (source, expert) only what a capacity leaves: the first rows. */
-static struct routing *capped(const struct routing *all, double factor)
-{
-    struct routing *r = calloc(1, sizeof(*r));
-
-    if (!r)
-        abort();
-    *r = *all;
-    memset(r->rows, 0, sizeof(r->rows));
-    for (int e = 0; e < r->experts; e++) {
-        int of[RANKS_MAX] = {0};
-
-        for (int i = 0; i < all->rows[e]; i++) {
-            const struct row_from *o = &all->row[e][i];
-
-            if (of[o->source]++ < ceil(factor * all->tokens[o->source] *
-                                       all->topk / all->experts))
-                r->row[e][r->rows[e]++] = *o;
-        }
-    }
-    return r;
-}
-
-static float token_of(uint64_t batch, int source, int token, int j)
-{
-    const uint64_t d =
-        mix(batch, (uint64_t)source, (uint64_t)token, (uint64_t)j);
-
-    return (float)((int)(d >> 20 & 0xffffff) - 0x800000) / 0x1p24f *
-           (float)(1 << (d >> 48 & 7));
-}
-
-static float weight_of(int source, int token, int slot)
-{
-    return token_of(99, source, token, slot);
-}
-
-/* --- where experts are --------------------------------------------------------------- */
-
-struct places {
-    int32_t home[EXPERTS_MAX];
-    bool has[EXPERTS_MAX][RANKS_MAX];
-    int64_t of[EXPERTS_MAX][RANKS_MAX]; /* the share of a copy */
-    struct shunt_moe_replica replicas[EXPERTS_MAX * RANKS_MAX];
-    int64_t share[EXPERTS_MAX * (RANKS_MAX + 1)];
-    size_t nreplicas;
-    int64_t unit; /* of shares */
-};
-
-/* Homes by the seed, copies and shares by the batch, too. In every other batch
- * shares are large numbers; some are 0. */
-static void place(struct places *p, const struct routing *r, uint64_t seed,
-                  uint64_t batch)
-{
-    memset(p, 0, sizeof(*p));
-    p->unit = (seed + batch) % 2 ? 1 : INT64_MAX / RANKS_MAX / 4;
-    for (int e = 0; e < r->experts; e++) {
-        p->home[e] =
-            (int32_t)(dice(seed, 11, (uint64_t)e) % (uint64_t)r->ranks);
-        for (int c = r->ranks; c-- > 0;) {
-            const uint64_t d = dice(seed, 12 + batch, (uint64_t)(e * 64 + c));
-
-            if (c != p->home[e] && d % 3)
-                continue;
-            p->has[e][c] = true;
-            p->of[e][c] = (int64_t)(d / 3 % 4) * p->unit;
-            if (c == p->home[e]) {
-                p->share[e] = p->of[e][c];
-                continue;
-            }
-            p->share[(size_t)r->experts + p->nreplicas] = p->of[e][c];
-            p->replicas[p->nreplicas++] = (struct shunt_moe_replica){e, c};
-        }
-    }
-}
-
-/* The nearest cut between two leaves, in exact numbers: shares are few units. */
-static int cut(const struct routing *r, int e, int64_t part, int64_t of)
-{
-    const int64_t all = r->rows[e];
-    int best = 0;
-
-    if (part == of)
-        return (int)all;
-    /* |all * part / of - row|, times `of`; of two, the later. */
-    for (int row = 0; row < all + r->leaf; row += r->leaf) {
-        const int64_t here = llabs(all * part - (int64_t)row * of);
-        const int64_t there = llabs(all * part - (int64_t)best * of);
-
-        if (here <= there)
-            best = row;
-    }
-    return best < all ? best : (int)all;
-}
-
-/* Rows of an expert on a rank, from *first on. */
-static int range_of(const struct routing *r, const struct places *p, int e,
-                    int rank, int *first)
-{
-    int64_t sum = 0, up_to = 0;
-    int at = 0;
-
-    for (int c = 0; c < r->ranks; c++)
-        sum += p->has[e][c] ? p->of[e][c] : 0;
-    for (int c = 0; c < r->ranks; c++) {
-        int to;
-
-        if (!p->has[e][c])
-            continue;
-        up_to += p->of[e][c];
-        to = sum              ? cut(r, e, up_to / p->unit, sum / p->unit)
-             : c < p->home[e] ? 0
-                              : r->rows[e];
-        *first = at;
-        if (c == rank)
-            return to - at;
-        at = to;
-    }
-    return 0;
-}
-
-/* --- gradients ------------------------------------------------------------------------ */
-
-/* A product of some rows, in f32 and in their order. */
-static void product(const float *row, size_t rows, float *to)
-{
-    for (int q = 0; q < ALL; q++) {
-        to[q] = 0;
-        for (size_t i = 0; i < rows; i++)
-            to[q] += row[i * HIDDEN + (size_t)(q % HIDDEN)] * (float)(1 + q);
-    }
-}
-
-/* By the definition: level by level, in pairs. False: there are no rows. */
-static bool tree_of(const struct routing *r, int e, float *sum)
-{
-    static _Thread_local float level[ROWS_MAX + 1][ALL];
-    float rows[64 * HIDDEN];
-    int n = 0;
-
-    for (int at = 0; at < r->rows[e]; at += r->leaf, n++) {
-        const int count = r->rows[e] - at < r->leaf ? r->rows[e] - at : r->leaf;
-
-        for (int i = 0; i < count * HIDDEN; i++) {
-            const struct row_from *o = &r->row[e][at + i / HIDDEN];
-
-            rows[i] = token_of(r->number, o->source, o->token, i % HIDDEN);
-        }
-        product(rows, (size_t)count, level[n]);
-    }
-    if (!n)
-        return false;
-    for (; n > 1; n = (n + 1) / 2)
-        for (int i = 0; i < n; i += 2)
-            for (int q = 0; q < ALL; q++)
-                level[i / 2][q] =
-                    i + 1 < n ? level[i][q] + level[i + 1][q] : level[i][q];
-    memcpy(sum, level[0], sizeof(level[0]));
-    return true;
-}
 
 /* --- a batch on an exchange -------------------------------------------------------- */
 
@@ -314,7 +59,7 @@ static int plan_with(struct batch *b,
     for (int t = 0; t < b->r->tokens[rank]; t++)
         for (int k = 0; k < b->r->topk; k++, n++) {
             idx[n] = b->r->idx[rank][t][k];
-            weight[n] = weight_of(rank, t, k);
+            weight[n] = routing_weight(rank, t, k);
         }
     CHECK_OK(b->self->comm, shunt_moe_plan_create_with(
                                 b->moe, idx, weight, (size_t)b->r->tokens[rank],
@@ -347,7 +92,7 @@ static int check_ranges(const struct batch *b)
             continue;
         CHECK(b->rows.expert[i] == e, "expert[%d] is %d, not %d", i,
               (int)b->rows.expert[i], e);
-        count = range_of(b->r, b->p, e, b->self->rank, &first);
+        count = places_range(b->r, b->p, e, b->self->rank, &first);
         CHECK(have->first == (uint64_t)first &&
                   have->count == (uint64_t)count &&
                   have->all == (uint64_t)b->r->rows[e] &&
@@ -369,9 +114,11 @@ static int check_rows(const struct batch *b, const float *rows, bool weighted)
             for (int j = 0; j < HIDDEN; j++) {
                 const struct row_from *o =
                     &b->r->row[b->rows.expert[i]][b->rows.range[i].first + row];
-                const float x = token_of(b->number, o->source, o->token, j);
+                const float x =
+                    routing_token(b->number, o->source, o->token, j);
                 const float want =
-                    weighted ? weight_of(o->source, o->token, o->slot) * x : x;
+                    weighted ? routing_weight(o->source, o->token, o->slot) * x
+                             : x;
                 const float have =
                     rows[(b->rows.offset[i] + row) * HIDDEN + (size_t)j];
 
@@ -428,8 +175,8 @@ static int exchange(struct batch *b)
     float x[TOKENS_MAX * HIDDEN];
 
     for (int i = 0; i < tokens * HIDDEN; i++)
-        x[i] =
-            token_of(b->number, b->self->rank, from + i / HIDDEN, i % HIDDEN);
+        x[i] = routing_token(b->number, b->self->rank, from + i / HIDDEN,
+                             i % HIDDEN);
     /* What this rank passes on for others of earlier calls has then been counted. */
     CHECK_OK(b->self->comm, shunt_barrier(b->self->comm));
     CHECK_OK(b->self->comm,
@@ -503,8 +250,8 @@ static int grow_trees(const struct batch *b, const float *rows, float **sums)
             CHECK(leaf.row == done && leaf.gradient >= sums[i] &&
                       leaf.gradient + ALL <= sums[i] + room * ALL,
                   "leaf of %zu rows from %zu on", leaf.rows, leaf.row);
-            product(rows + (b->rows.offset[i] + leaf.row) * HIDDEN, leaf.rows,
-                    leaf.gradient);
+            rows_product(rows + (b->rows.offset[i] + leaf.row) * HIDDEN,
+                         leaf.rows, leaf.gradient);
             done += leaf.rows;
         }
         CHECK(done == range->count, "%zu of %d rows", done, (int)range->count);
@@ -566,7 +313,7 @@ static int check_gradients(const struct rank *self,
         if (home[e] != self->rank)
             memset(want, 0xff, sizeof(want));
         for (uint64_t n = 0; n < batches && home[e] == self->rank; n++)
-            if (tree_of(batch[n], e, sum))
+            if (routing_gradient(batch[n], e, sum))
                 for (int q = 0; q < ALL; q++)
                     want[q] = n ? want[q] + sum[q] : sum[q];
         CHECK(!memcmp(have, want, sizeof(have)),
@@ -622,8 +369,8 @@ static int same_bits(const struct rank *self)
         struct gradients g[2];
         struct places p;
 
-        batch[0] = route(self, seed, 0);
-        place(&p, batch[0], seed, 0);
+        batch[0] = routing_make(self, seed, 0);
+        places_draw(&p, batch[0], seed, 0);
         c = config(batch[0], &p);
         CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &without));
         c.replicas = p.replicas;
@@ -635,8 +382,8 @@ static int same_bits(const struct rank *self)
             struct batch a, b;
 
             if (n) {
-                batch[n] = route(self, seed, n);
-                place(&p, batch[n], seed, n);
+                batch[n] = routing_make(self, seed, n);
+                places_draw(&p, batch[n], seed, n);
                 CHECK_OK(self->comm,
                          shunt_moe_set_shares(with, p.home, p.replicas,
                                               p.nreplicas, p.share));
@@ -654,27 +401,6 @@ static int same_bits(const struct rank *self)
         shunt_moe_destroy(without);
     }
     return 0;
-}
-
-/* The least max_rows, by its definition in moe_waves.h. */
-static size_t least_rows(const struct routing *r, const struct places *p)
-{
-    size_t least = 0;
-
-    for (int c = 0; c < r->ranks; c++) {
-        size_t rows = (size_t)(r->ranks * r->topk);
-
-        for (int e = 0; e < r->experts; e++) {
-            int64_t sum = 0;
-
-            for (int other = 0; other < r->ranks; other++)
-                sum += p->has[e][other] ? p->of[e][other] : 0;
-            if (p->has[e][c] && p->of[e][c] > 0 && p->of[e][c] < sum)
-                rows += (size_t)r->leaf;
-        }
-        least = rows > least ? rows : least;
-    }
-    return least;
 }
 
 /* A wave of a plan: all that a plan has, of its own tokens. next: (ranks) tokens
@@ -700,7 +426,7 @@ static int one_wave(const struct batch *all, const struct routing *kept,
               from[s], next[s]);
         next[s] += tokens[s];
     }
-    wave->r = *part = part_of(kept, from, tokens);
+    wave->r = *part = routing_part(kept, from, tokens);
     CHECK_RUN(check_ranges(wave));
     CHECK_RUN(check_loads(wave));
     return exchange(wave);
@@ -713,7 +439,7 @@ static int all_waves(struct batch *all, const struct routing *kept,
                      size_t max_rows, struct gradients *g, int *waves)
 {
     static _Thread_local struct routing *part[WAVES_MAX];
-    size_t rows[EXPERTS_MAX] = {0}, home = 0;
+    size_t rows[EXPERTS_MAX] = {0}, home = 0, bytes = 0;
     int next[RANKS_MAX] = {0};
     struct shunt_moe_plan *plan;
     struct batch wave;
@@ -727,6 +453,7 @@ static int all_waves(struct batch *all, const struct routing *kept,
         for (int i = 0; i < wave.rows.local_experts; i++)
             rows[i] += wave.rows.count[i];
         home += wave.rows.network_combine_rows;
+        bytes += wave.rows.network_combine_bytes;
         CHECK_RUN(reduce(&wave, g, n > 0));
     }
     for (int s = 0; s < all->self->size; s++)
@@ -742,8 +469,10 @@ static int all_waves(struct batch *all, const struct routing *kept,
                   range->all == SHUNT_MOE_SCATTERED,
               "a range of %d", (int)range->all);
     }
-    CHECK(home == all->rows.network_combine_rows, "%zu rows home, not %zu",
-          home, all->rows.network_combine_rows);
+    CHECK(home == all->rows.network_combine_rows &&
+              bytes == all->rows.network_combine_bytes,
+          "%zu rows and %zu bytes home, not %zu and %zu", home, bytes,
+          all->rows.network_combine_rows, all->rows.network_combine_bytes);
     CHECK_RUN(check_gradients(all->self, part, (uint64_t)n, all->p->home, g));
     for (int i = 0; i < n; i++)
         free(part[i]);
@@ -771,7 +500,7 @@ static int waves(const struct rank *self)
     for (uint64_t seed = 40; seed < 40 + SEEDS; seed++) {
         const double factor = (double)(3 + seed % 5) / 4;
         struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
-        struct routing *r = route(self, seed, 0), *kept = r;
+        struct routing *r = routing_make(self, seed, 0), *kept = r;
         const int tokens = r->tokens[self->rank];
         struct batch one = {.self = self, .r = r}, many;
         struct gradients g;
@@ -782,12 +511,12 @@ static int waves(const struct rank *self)
 
         if (r->leaf > 3)
             r->leaf = 3;
-        place(&p, r, seed, 0);
+        places_draw(&p, r, seed, 0);
         c = config(r, &p);
         one.p = &p;
         if (seed % 2) {
             options.capacity_factor = &factor;
-            kept = capped(r, factor);
+            kept = routing_capped(r, factor);
             for (int e = 0; e < r->experts; e++)
                 dropped += (size_t)(r->rows[e] - kept->rows[e]);
         }
@@ -803,7 +532,7 @@ static int waves(const struct rank *self)
         CHECK_RUN(plan_with(&one, &options));
         one.r = kept;
         CHECK_RUN(exchange(&one));
-        options.max_rows = least_rows(r, &p) + seed % 3 * 20;
+        options.max_rows = places_least_rows(r, &p) + seed % 3 * 20;
         options.parts = (int)(1 + seed % 3);
         CHECK_RUN(plan_with(&many, &options));
         CHECK_RUN(all_waves(&many, kept, options.max_rows, &g, &n));
@@ -832,14 +561,14 @@ static int batch(const struct rank *self)
     enum { LEAF = 4, SLOTS = 2 };
 
     for (uint64_t seed = 20; seed < 20 + SEEDS; seed++) {
-        struct routing *r = route(self, seed, 0);
+        struct routing *r = routing_make(self, seed, 0);
         int64_t rows[RANKS_MAX * EXPERTS_MAX] = {0}, want[RANKS_MAX];
         struct batch b = {.self = self, .r = r};
         struct shunt_moe_config c;
         struct places p;
 
         r->leaf = LEAF;
-        place(&p, r, seed, 0);
+        places_draw(&p, r, seed, 0);
         c = config(r, &p);
         b.p = &p;
         for (int e = 0; e < r->experts; e++)

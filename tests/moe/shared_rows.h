@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What copies with shares must have, in plain loops over the routing of all ranks, by
+ * the words of shunt/moe.h, shunt/moe_waves.h and shunt/moe_gradients.h: random
+ * routings and placements, the rows of each copy, and the gradient of an expert.
+ */
+#ifndef SHUNT_TEST_SHARED_ROWS_H
+#define SHUNT_TEST_SHARED_ROWS_H
+
+#include "tests/moe/exchange.h"
+
+enum {
+    EXPERTS_MAX = 12,
+    RANKS_MAX = 16,
+    TOPK_MAX = 3,
+    TOKENS_MAX = 40,
+    HIDDEN = 4,
+    FIRST = 5, /* elements of an expert's gradient in its first array */
+    SECOND = 2,
+    ALL = FIRST + SECOND,
+    ROWS_MAX = RANKS_MAX * TOKENS_MAX * TOPK_MAX,
+};
+
+struct row_from {
+    int source, token, slot;
+};
+
+/* The same on all ranks. */
+struct routing {
+    int ranks, experts, topk, leaf;
+    uint64_t number; /* of the batch */
+    int tokens[RANKS_MAX];
+    int from[RANKS_MAX]; /* the first of them, in the batch */
+    int32_t idx[RANKS_MAX][TOKENS_MAX][TOPK_MAX];
+    int rows[EXPERTS_MAX];
+    /* The global order. */
+    struct row_from row[EXPERTS_MAX][ROWS_MAX];
+};
+
+/* Where experts are. */
+struct places {
+    int32_t home[EXPERTS_MAX];
+    bool has[EXPERTS_MAX][RANKS_MAX];
+    int64_t of[EXPERTS_MAX][RANKS_MAX]; /* the share of a copy */
+    struct shunt_moe_replica replicas[EXPERTS_MAX * RANKS_MAX];
+    int64_t share[EXPERTS_MAX * (RANKS_MAX + 1)];
+    size_t nreplicas;
+    int64_t unit; /* of shares */
+};
+
+struct routing *routing_make(const struct rank *self, uint64_t seed,
+                             uint64_t batch);
+/* A part of it: on each rank those tokens. */
+struct routing *routing_part(const struct routing *all, const int *from,
+                             const int *tokens);
+/* Of each (source, expert) only what a capacity leaves: the first rows. */
+struct routing *routing_capped(const struct routing *all, double factor);
+
+/* Element j of a token, and the weight of an assignment. */
+float routing_token(uint64_t batch, int source, int token, int j);
+float routing_weight(int source, int token, int slot);
+
+/* Homes by the seed, copies and shares by the batch, too. In every other batch
+ * shares are large numbers; some are 0. */
+void places_draw(struct places *p, const struct routing *r, uint64_t seed,
+                 uint64_t batch);
+/* Rows of an expert on a rank, from *first on. */
+int places_range(const struct routing *r, const struct places *p, int e,
+                 int rank, int *first);
+/* The least max_rows. */
+size_t places_least_rows(const struct routing *r, const struct places *p);
+
+/* A gradient of some rows: products of them, in f32 and in their order. */
+void rows_product(const float *row, size_t rows, float *to);
+/* That of an expert, by the definition: level by level, in pairs. False: there are
+ * no rows. */
+bool routing_gradient(const struct routing *r, int e, float *sum);
+
+#endif
