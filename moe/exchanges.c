@@ -168,7 +168,7 @@ bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
         struct shunti_place *at = &moe->plans[i].place;
 
         *at = slot->places[i];
-        at->buffer_rows = at->buffer_stride / moe->row_bytes;
+        at->buffer_rows = at->buffer_bytes / moe->row_bytes;
     }
     return true;
 }

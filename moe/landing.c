@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "moe/page_bytes.h"
 #include "moe/plan.h"
 #include "src/comm.h"
 #include "src/device.h"
@@ -13,7 +14,7 @@
 #include "src/trace.h"
 #include "src/wait.h"
 
-enum { WHICH = 2, PAGE = 4096 };
+enum { WHICH = 2 };
 
 /* At the end of a destroyed communicator's life; its peers may compute. */
 #define LEAVE_NS (UINT64_C(5) * 1000000000)
@@ -61,7 +62,7 @@ static size_t shown_bytes(const struct shunt_comm *comm)
 
 size_t shunti_landing_room(const struct shunt_comm *comm)
 {
-    return (WHICH * shown_bytes(comm) + PAGE - 1) / PAGE * PAGE;
+    return shunti_in_pages(WHICH * shown_bytes(comm));
 }
 
 /* Behind all buffers, which are as large on each rank. NULL: its window is not

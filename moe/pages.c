@@ -5,10 +5,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "moe/page_bytes.h"
 #include "moe/plan.h"
 #include "src/comm.h"
-
-#define PAGE ((size_t)4096)
 
 enum {
     /* Plans that are made before an idle place gives back its pages. */
@@ -16,11 +15,6 @@ enum {
     /* Less than this is not worth a system call. */
     LEAST = 64 << 10,
 };
-
-static size_t in_pages(size_t bytes)
-{
-    return (bytes + PAGE - 1) / PAGE * PAGE;
-}
 
 /* --- what is used ----------------------------------------------------------------- */
 
@@ -38,7 +32,7 @@ static size_t pages_of(const struct shunt_moe *moe)
 static void use(const struct shunti_plan *plan, int i)
 {
     struct shunt_moe *moe = plan->moe;
-    const size_t bytes = in_pages(plan->total * moe->row_bytes);
+    const size_t bytes = shunti_in_pages(plan->total * moe->row_bytes);
     size_t all;
 
     if (bytes <= plan->at->touched[i])
@@ -78,14 +72,13 @@ static void keep(const struct shunt_comm *comm,
                  const struct shunti_window *window, size_t base, size_t need,
                  size_t *used)
 {
-    need = in_pages(need);
+    need = shunti_in_pages(need);
     if (*used <= need)
         return;
-    if (window && window->addr) {
-        if (are_pinned(comm))
-            return;
-        (void)madvise(window->addr + base + need, *used - need, MADV_REMOVE);
-    }
+    if (window && window->addr &&
+        (are_pinned(comm) ||
+         madvise(window->addr + base + need, *used - need, MADV_REMOVE)))
+        return; /* they are still there */
     *used = need;
 }
 
@@ -138,7 +131,7 @@ void shunti_pages_fit(struct shunti_plan *plan)
         if (is_much(rail->touched, rail->used))
             keep(moe->comm, rail->window, 0, rail->used, &rail->touched);
         if (rail->used > rail->touched)
-            rail->touched = in_pages(rail->used);
+            rail->touched = shunti_in_pages(rail->used);
     }
     at->idle = 0;
     for (int i = 0; i < moe->config.plans_in_flight; i++) {

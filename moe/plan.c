@@ -17,6 +17,7 @@
 #include "moe/life.h"
 #include "moe/loads.h"
 #include "moe/moe_call.h"
+#include "moe/page_bytes.h"
 #include "moe/pages.h"
 #include "moe/plan_window.h"
 #include "moe/records.h"
@@ -99,7 +100,7 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
                                      const size_t *total)
 {
     struct shunt_moe *moe = plan->moe;
-    size_t most = 0, even, rows, bytes;
+    size_t most = 0, even, rows, bytes, stride;
     enum shunt_status st;
 
     for (int r = 0; r < moe->nranks; r++)
@@ -109,7 +110,8 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     shunti_landings_close(moe->comm, plan->at);
     shunti_pages_forget(plan->at);
     plan->at->buffer_rows = 0;
-    plan->at->buffer_stride = 0; /* from which the next exchange knows them */
+    plan->at->buffer_bytes = 0; /* from which the next exchange knows them */
+    plan->at->buffer_stride = 0;
     even = moe->config.max_tokens * (size_t)moe->config.topk;
     rows = most > even ? most : even;
     rows = rows + rows / 4 + 1;
@@ -122,15 +124,16 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
                            "moe_plan_create: %zu rows do not fit in memory",
                            rows);
     /* Pages of one buffer hold nothing of another. */
-    bytes = (bytes + 4095) / 4096 * 4096;
+    stride = shunti_in_pages(bytes);
     st = shunti_plan_window(
-        moe->comm, 2 * SHUNTI_BUFFERS * bytes + shunti_landing_room(moe->comm),
+        moe->comm, 2 * SHUNTI_BUFFERS * stride + shunti_landing_room(moe->comm),
         "buffers for the rows of max_tokens", &plan->at->window);
     shunti_landings_free(moe->comm, plan->at);
     if (st)
         return st;
     plan->at->buffer_rows = rows;
-    plan->at->buffer_stride = bytes;
+    plan->at->buffer_bytes = bytes;
+    plan->at->buffer_stride = stride;
     return SHUNT_OK;
 }
 

@@ -96,7 +96,8 @@ struct shunti_place {
     size_t users;                 /* unfinished requests */
     struct shunti_window *window; /* the four buffers, and scratch for each */
     size_t buffer_rows;           /* that each can hold; alike on all ranks */
-    size_t buffer_stride;         /* bytes */
+    size_t buffer_bytes;          /* of these rows; alike on all ranks */
+    size_t buffer_stride;         /* the same, in pages of this host's kernel */
     uint64_t borrowed[SHUNTI_BUFFERS]; /* parts of each scratch that requests
                                           use (shunti_cut_bits()) */
     const struct shunti_plan *borrower[SHUNTI_BUFFERS]; /* which plan's: waves

@@ -605,6 +605,7 @@ static enum shunt_status plan(struct shunti_direction *direction)
 
     rails->rail = rail;
     rails->base = rail->used;
+    /* Alike on all ranks, whose kernels may have other pages. */
     rail->used += (rails->window_most + 4095) / 4096 * 4096;
     st = fit_window(rail, moe->comm, rail->used);
     if (st)

@@ -49,6 +49,16 @@ Test(moe, a_rank_is_killed_in_a_wave)
                 "SHUNT_TRANSPORTS=shm,tcp");
 }
 
+/* Pages larger than this kernel's, and one that keeps them. */
+Test(moe, pages)
+{
+    static const char *const names[] = {"large_pages", "refused"};
+
+    for (int i = 0; i < 2; i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_pages", .args = {names[i]}, .ranks = 1});
+}
+
 /* While the state of experts travels. */
 Test(moe, a_rank_is_killed_in_a_refresh_or_a_move)
 {
