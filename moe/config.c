@@ -311,7 +311,7 @@ _Static_assert(offsetof(struct shunt_moe_config, leaf_rows) + sizeof(size_t) ==
                    offsetof(struct shunt_moe_rows, network_combine_rows) +
                            sizeof(size_t) ==
                        sizeof(struct shunt_moe_rows) &&
-                   offsetof(struct shunt_moe_plan_options, parts) +
+                   offsetof(struct shunt_moe_plan_options, in_order) +
                            sizeof(intptr_t) ==
                        sizeof(struct shunt_moe_plan_options),
                "padding at the end of a public struct");

@@ -96,6 +96,7 @@ void shunti_plan_finish(struct shunti_plan *plan)
     free(plan->waves.mine);
     free(plan->waves.of_expert);
     free(plan->waves.part);
+    free(plan->waves.left);
 }
 
 void shunti_moe_free(struct shunt_moe *moe)

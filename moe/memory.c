@@ -29,6 +29,10 @@ static size_t lists_of(const struct shunti_plan *plan)
                    plan->first_max * sizeof(*plan->first) +
                    plan->loads.count_max * sizeof(*plan->loads.count) +
                    plan->parts.mark_max * sizeof(*plan->parts.mark);
+    const size_t ranks = (size_t)plan->moe->nranks;
+
+    if (plan->waves.left)
+        bytes += ranks * ranks * sizeof(*plan->waves.left);
 
     for (int d = 0; d < SHUNTI_TOWARDS; d++) {
         const struct shunti_direction *direction = &plan->direction[d];

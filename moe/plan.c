@@ -282,6 +282,18 @@ static enum shunt_status check(const struct shunt_moe *moe,
                  (ssize_t)o->parts, SHUNT_MOE_PARTS_MAX);
         return SHUNT_ERR_INVALID;
     }
+    if (o->max_rows && o->in_order && moe->config.pad_to_capacity) {
+        snprintf(why, len,
+                 "in_order is not for pad_to_capacity, whose rows are no "
+                 "ranges: leave out one of them");
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+    if (o->max_rows && o->in_order && moe->placement->shares) {
+        snprintf(why, len,
+                 "in_order is not for copies with shares: each wave shares out "
+                 "its own rows");
+        return SHUNT_ERR_UNSUPPORTED;
+    }
     if (o->capacity_factor && !isfinite(*o->capacity_factor)) {
         snprintf(why, len, "capacity_factor is %g; it must be a number",
                  *o->capacity_factor);
@@ -337,6 +349,7 @@ static enum shunt_status contribute(struct shunt_moe *moe,
 
     plan->parts.count = parts;
     plan->max_rows = asked->options.max_rows;
+    plan->in_order = asked->options.in_order != 0;
     plan->capacity = factor_of(moe, asked);
     plan->whole = asked->whole;
     plan->first_token = asked->first_token;
@@ -449,6 +462,20 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
     return SHUNT_OK;
 }
 
+/* What all sources have for all ranks. */
+static enum shunt_status find_left(struct shunti_plan *whole)
+{
+    const struct shunt_moe *moe = whole->moe;
+    const bool all = shunti_records_have_counts(moe);
+
+    for (int s = 0; s < moe->nranks; s++)
+        if (all || s == moe->rank)
+            shunti_waves_source(whole, s, shunti_record(moe, s).expert);
+    return all ? SHUNT_OK
+               : shunt_allgather(moe->comm, SHUNT_IN_PLACE, whole->waves.left,
+                                 (size_t)moe->nranks, SHUNT_U32);
+}
+
 /* The records are those of the whole plan. */
 static enum shunt_status make_waves(struct shunti_plan *whole,
                                     const struct asked *asked)
@@ -459,6 +486,11 @@ static enum shunt_status make_waves(struct shunti_plan *whole,
     rest.whole = whole;
     if (whole->dropped)
         rest.expert = whole->moe->expert; /* without what is dropped */
+    if (whole->in_order) {
+        st = find_left(whole);
+        if (st)
+            return st;
+    }
     shunti_waves_begin(whole,
                        shunti_record(whole->moe, whole->moe->rank).expert);
     do

@@ -154,6 +154,7 @@ struct shunti_plan {
 
     double capacity; /* the factor */
     size_t max_rows; /* 0: any number */
+    bool in_order;   /* waves are ranges of the global order of rows */
     struct shunti_waves waves;
     struct shunti_plan *whole; /* of a wave: what it is one of; else NULL */
     int wave;                  /* its number */

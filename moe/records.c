@@ -26,8 +26,9 @@ struct record {
     uint64_t tokens;
     uint64_t most;     /* assignments to one expert, before any is dropped */
     uint64_t left;     /* tokens behind this wave */
-    uint64_t max_rows; /* these two must agree */
+    uint64_t max_rows; /* these three must agree */
     double capacity;
+    uint64_t in_order;
     uint32_t everywhere; /* each token has an expert on every other node */
     uint32_t parts;      /* that the rank plans in; 0: the best */
     uint64_t free[SHUNTI_PLANS_MAX / 64]; /* places, bit by bit */
@@ -414,6 +415,11 @@ static enum shunt_status compare(struct shunt_moe *moe,
                                "this rank %zu (0: any number)",
                                r, (size_t)theirs->max_rows,
                                (size_t)mine->max_rows);
+        if (theirs->in_order != mine->in_order)
+            return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
+                               "moe_plan_create: rank %d has in_order %d, this "
+                               "rank %d",
+                               r, (int)theirs->in_order, (int)mine->in_order);
     }
     moe->expert_most = 0;
     for (int r = 0; r < moe->nranks; r++)
@@ -449,6 +455,7 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
     mine->plans = moe->plans_made;
     mine->capacity = moe->spare->capacity;
     mine->max_rows = moe->spare->max_rows;
+    mine->in_order = moe->spare->in_order;
     mine->status = status;
     memset(mine->why, 0, sizeof(mine->why));
     if (status)

@@ -86,6 +86,11 @@ bool shunti_waves_prepare(struct shunti_plan *plan)
     waves->count = 1;
     if (!plan->max_rows || plan->whole)
         return true;
+    if (plan->in_order && !waves->left) {
+        waves->left = calloc(ranks * ranks, sizeof(*waves->left));
+        if (!waves->left)
+            return false;
+    }
     if (!shunti_grow(&waves->part, &waves->part_max,
                      (size_t)plan->moe->placement->experts,
                      sizeof(*waves->part)))
@@ -149,6 +154,18 @@ struct shunti_plan *shunti_waves_next(struct shunti_plan *whole)
 }
 
 /* --- the cut ---------------------------------------------------------------------- */
+
+void shunti_waves_source(struct shunti_plan *whole, int source,
+                         const uint32_t *count)
+{
+    const struct shunt_moe *moe = whole->moe;
+    const struct shunti_placement *p = moe->placement;
+    uint32_t *left = whole->waves.left + (size_t)source * (size_t)moe->nranks;
+
+    memset(left, 0, (size_t)moe->nranks * sizeof(*left));
+    for (int e = 0; e < p->experts; e++)
+        left[shunti_placement_target(p, source, e)] += count[e];
+}
 
 /* Add `rows` of an expert to the ranks that take them; less: take them away. */
 static void spread(const struct shunti_plan *whole, int expert, uint64_t rows,
@@ -223,6 +240,70 @@ static uint64_t share_of(const struct shunti_plan *whole, int rank)
                       waves->mine[rank] / waves->rest[rank]);
 }
 
+/* In order: what fits behind the ranks before us, which take all that they have,
+ * or nothing does. There are no shares. */
+static void share_in_order(const struct shunti_plan *whole)
+{
+    const struct shunt_moe *moe = whole->moe;
+    const size_t ranks = (size_t)moe->nranks;
+    uint64_t *room = whole->waves.share;
+
+    for (size_t r = 0; r < ranks; r++)
+        room[r] = (whole->max_rows - gaps_of(moe, (int)r)) * UNIT;
+    for (size_t s = 0; s < (size_t)moe->rank; s++) {
+        const uint32_t *left = whole->waves.left + s * ranks;
+        bool fits = true;
+
+        for (size_t r = 0; r < ranks; r++)
+            fits = fits && left[r] * UNIT <= room[r];
+        for (size_t r = 0; r < ranks; r++)
+            room[r] = fits ? room[r] - left[r] * UNIT : 0;
+    }
+}
+
+/* Of what a wave has, those sources that are first gave all that they had. */
+static void leave_in_order(const struct shunti_plan *whole,
+                           const struct shunti_plan *wave)
+{
+    const size_t ranks = (size_t)whole->moe->nranks;
+
+    for (size_t r = 0; r < ranks; r++) {
+        size_t rows = wave->rank_rows[r];
+
+        for (size_t s = 0; s < ranks; s++) {
+            uint32_t *left = &whole->waves.left[s * ranks + r];
+            const uint32_t n = *left < rows ? *left : (uint32_t)rows;
+
+            *left -= n;
+            rows -= n;
+        }
+    }
+}
+
+/* The wave's ranges of each expert's rows, behind those of the wave before. */
+static void find_ranges(const struct shunti_plan *whole,
+                        const struct shunti_plan *wave)
+{
+    const struct shunti_waves *waves = &whole->waves;
+    const int rank = whole->moe->rank;
+
+    for (int i = 0; i < shunti_placement_count(wave->placement, rank); i++) {
+        const struct shunt_moe_range all = whole->range[i];
+        struct shunt_moe_range *range = &wave->range[i];
+
+        if (all.first == SHUNT_MOE_SCATTERED)
+            continue;
+        range->first = all.first;
+        range->all = all.all;
+        if (waves->count) {
+            const struct shunt_moe_range *before =
+                &waves->plan[waves->count - 1]->range[i];
+
+            range->first = before->first + before->count;
+        }
+    }
+}
+
 /* Rows of ours that an expert may have in a wave. */
 static size_t share_of_experts(const struct shunti_plan *whole)
 {
@@ -291,7 +372,9 @@ size_t shunti_waves_take(struct shunti_plan *whole, const int32_t *expert,
     memset(waves->taken, 0, ranks * sizeof(*waves->taken));
     memset(waves->of_expert, 0,
            (size_t)moe->config.experts * sizeof(*waves->of_expert));
-    for (size_t r = 0; r < ranks; r++)
+    if (whole->in_order)
+        share_in_order(whole);
+    for (size_t r = 0; r < ranks && !whole->in_order; r++)
         waves->share[r] = share_of(whole, (int)r);
     for (t = 0; t < tokens; t++, expert += k) {
         take(whole, expert, false);
@@ -314,6 +397,10 @@ void shunti_waves_add(struct shunti_plan *whole, const struct shunti_plan *wave)
         spread_all(whole, true, waves->rest);
     for (int r = 0; r < moe->nranks && !moe->placement->shares; r++)
         waves->rest[r] -= wave->rank_rows[r] * UNIT;
+    if (whole->in_order) {
+        leave_in_order(whole, wave);
+        find_ranges(whole, wave);
+    }
     waves->count++;
 }
 

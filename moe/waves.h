@@ -17,6 +17,10 @@
  * copy takes a row is not known before a wave has been counted, only which part of
  * them each takes. So a row counts on each rank with that part, in units of 1/UNIT,
  * and each such copy leaves room for a leaf, to which its part is rounded.
+ * In order (plan->in_order) a wave has the next tokens of all ranks one after the
+ * other: of each source all, then of one a part, of the rest none. All ranks know
+ * what each source has left for each rank, so they agree on which these are; where
+ * the part ends says only how many rows the wave has.
  */
 #ifndef SHUNTI_WAVES_H
 #define SHUNTI_WAVES_H
@@ -43,6 +47,8 @@ struct shunti_waves {
     uint32_t *of_expert;   /* (experts) rows of ours in the wave */
     uint32_t *part;        /* (copies) with shares: of an expert's rows */
     size_t part_max;
+    uint32_t *left; /* (nranks, nranks) in order: rows of each source that are in no
+                       wave yet, for each rank */
 };
 
 /* The least max_rows: of each rank's tokens at least one fits into a wave. */
@@ -55,6 +61,10 @@ struct shunti_plan *shunti_waves_next(struct shunti_plan *whole);
 
 /* Does any rank get more than max_rows? After shunti_starts_find(). */
 bool shunti_waves_needed(const struct shunti_plan *plan);
+/* In order, before the first wave: what a source has. count: (experts) its
+ * assignments in the whole plan. */
+void shunti_waves_source(struct shunti_plan *whole, int source,
+                         const uint32_t *count);
 /* Before the first wave. count: (experts) our assignments in the whole plan. */
 void shunti_waves_begin(struct shunti_plan *whole, const uint32_t *count);
 /* How many of our tokens go into the next wave: the first of those whose experts

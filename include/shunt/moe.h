@@ -434,7 +434,9 @@ struct shunt_moe_rows {
                                    are SHUNT_MOE_SCATTERED if there are copies
                                    without shares: those take rows by source;
                                    and of a plan whose waves each share out
-                                   theirs (moe_waves.h), unless all are here */
+                                   theirs (moe_waves.h), unless all are here. Of a
+                                   wave: as if it were all, or, in order
+                                   (moe_waves.h), of the whole plan's rows */
     size_t leaf_rows;                    /* rows of a leaf */
     int waves; /* that the plan is in (moe_waves.h), or 1; of a wave 1 */
     int wave;  /* which wave it is; else 0 */

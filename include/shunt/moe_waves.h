@@ -37,6 +37,25 @@
  * wave depends on the rows of the fullest rank, and so on the placement; and with it
  * the order in which an expert's gradient is added up. Its bits are those without
  * copies only where the cut is the same; in a plan of one wave it always is.
+ *
+ * With `in_order` such sums can keep their bits, too: a wave then has a range of
+ * each expert's rows in the order that they have in one wave (by source rank, then
+ * by token), and wave w + 1 has the range behind that of wave w. So the leaves of
+ * moe_gradients.h are the same ones. A token is in one wave with all its experts,
+ * so a wave cannot end at a leaf of each of them: of the leaf that is open at its
+ * end the caller keeps the rows, and makes it when the next wave brings the rest.
+ *
+ *     tree[i] of each local expert: shunt_moe_tree_begin(), with the range of the
+ *         whole plan
+ *     for each wave: for each local expert i, with range[i] of the wave:
+ *         while shunt_moe_tree_next(&tree[i], &leaf) says that a leaf is due whose
+ *         last row, leaf.row + leaf.rows - 1, is before range[i].first +
+ *         range[i].count: its rows are those kept, then those of this wave
+ *
+ * What that costs: leaf_rows - 1 rows of each local expert are kept, and the sums of
+ * all local experts are in the making at once, shunt_moe_tree_room() of each. And in
+ * a wave only a few ranks send (those whose tokens it has), so that between hosts a
+ * wave is as fast as their links.
  */
 #ifndef SHUNT_MOE_WAVES_H
 #define SHUNT_MOE_WAVES_H
@@ -66,15 +85,18 @@ struct shunt_moe_plan_options {
                         takes some of an expert's rows, and not all */
     const double *capacity_factor; /* instead of the configuration's, with the
                                       same meaning; NULL: that one */
-    intptr_t parts; /* of the plan, or of each of its waves (moe_parts.h); 0:
+    intptr_t parts;    /* of the plan, or of each of its waves (moe_parts.h); 0:
                        SHUNT_MOE_PARTS_AUTO */
+    intptr_t in_order; /* not 0: waves take the tokens of rank 0, then those of
+                          rank 1, ..: ranges of an expert's rows (`range` of
+                          struct shunt_moe_rows). Not with pad_to_capacity */
 };
 
 /** The defaults: one part, any number of rows, the configuration's capacity. */
 #define SHUNT_MOE_PLAN_OPTIONS_INIT                                   \
     {                                                                 \
         .size = sizeof(struct shunt_moe_plan_options), .max_rows = 0, \
-        .capacity_factor = 0, .parts = 1,                             \
+        .capacity_factor = 0, .parts = 1, .in_order = 0,              \
     }
 
 /**
@@ -89,7 +111,9 @@ struct shunt_moe_plan_options {
  * the rank has left for the other one, and at least topk; so a wave leaves at most
  * topk rows for each source rank of max_rows empty on the fullest rank, unless
  * tokens for different full ranks follow each other unevenly. With shares it leaves
- * room for a leaf of each copy, too, to which its part may be rounded.
+ * room for a leaf of each copy, too, to which its part may be rounded. With
+ * `in_order` a wave takes the next tokens of that global order up to the first that
+ * does not fit; this needs a matrix of ranks * ranks counts of 4 bytes on each rank.
  *
  * A capacity is of each (source rank, expert), so it drops the same assignments
  * whatever copies there are: before their rows are shared out.
@@ -104,7 +128,9 @@ struct shunt_moe_plan_options {
  *
  * Collective. Errors: as shunt_moe_plan_create_parts(); SHUNT_ERR_INVALID,
  * max_rows is too small, naming the least, or capacity_factor is not finite;
- * SHUNT_ERR_MISMATCH, naming a rank with other options.
+ * SHUNT_ERR_MISMATCH, naming a rank with other options; SHUNT_ERR_UNSUPPORTED,
+ * in_order and max_rows with pad_to_capacity, whose rows are no ranges, or where
+ * copies have shares: each wave shares out its own rows there.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_plan_create_with(struct shunt_moe *moe, const int32_t *topk_idx,

@@ -185,7 +185,7 @@ enum shunt_status memory_moe_parts(struct memory_moe *m)
 
 /* A plan in waves, and dispatch and combine with each of them. *rows: in all. */
 static enum shunt_status call_waves(struct memory_moe *m, struct shunt_moe *moe,
-                                    size_t *rows)
+                                    bool in_order, size_t *rows)
 {
     struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
     struct shunt_moe_plan *plan, *wave;
@@ -193,6 +193,7 @@ static enum shunt_status call_waves(struct memory_moe *m, struct shunt_moe *moe,
 
     *rows = 0;
     options.max_rows = TOPK * TOKENS * 2 / 3;
+    options.in_order = in_order;
     st = shunt_moe_plan_create_with(moe, m->expert, m->weight, TOKENS, &options,
                                     &plan);
     if (st)
@@ -221,7 +222,7 @@ static enum shunt_status call_waves(struct memory_moe *m, struct shunt_moe *moe,
 enum shunt_status memory_moe_waves(struct memory_moe *m)
 {
     size_t rows;
-    enum shunt_status st = call_waves(m, m->moe, &rows);
+    enum shunt_status st = call_waves(m, m->moe, true, &rows);
 
     m->right = m->right && (st || rows == m->rows.total);
     return st;
@@ -456,7 +457,7 @@ enum shunt_status memory_moe_waves_shares(struct memory_moe *m)
 {
     size_t rows;
 
-    return call_waves(m, m->shared, &rows);
+    return call_waves(m, m->shared, false, &rows);
 }
 
 /* The gradient of a row is 1: that of an expert is how many rows it has. */

@@ -56,6 +56,9 @@ int loss_in_a_wave(const struct rank *self);
 int memory_of_bursts(const struct rank *self);
 int memory_of_waves(const struct rank *self);
 
+/* cases_order.c */
+int waves_in_order(const struct rank *self);
+
 /* cases_texts.c */
 int texts_name_calls(const struct rank *self);
 int texts_name_plans(const struct rank *self);

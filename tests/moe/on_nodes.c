@@ -51,6 +51,7 @@ static const char *const cases[] = {
     "waves_are_plans",
     "waves_have_the_same_bits",
     "waves_called_badly",
+    "waves_in_order",
     "mode_pairs",
     "s18_call_order_of_pairs",
     "s18_other_collective",

@@ -78,6 +78,7 @@ static const char *const cases[] = {
     "waves_are_plans",
     "waves_have_the_same_bits",
     "waves_called_badly",
+    "waves_in_order",
     "memory_of_bursts",
     "memory_of_waves",
     "parts_find_their_number",

@@ -1492,6 +1492,7 @@ static const struct rank_case cases[] = {
     {"waves_are_plans", waves_are_plans, .max_ranks = 0},
     {"waves_have_the_same_bits", waves_have_the_same_bits, .max_ranks = 0},
     {"waves_called_badly", waves_called_badly, .max_ranks = 0},
+    {"waves_in_order", waves_in_order, .max_ranks = 0},
     {"loss_in_a_wave", loss_in_a_wave, .min_ranks = 2, .breaks_comm = true,
      .no_threads = true},
     {"memory_of_bursts", memory_of_bursts, .max_ranks = 0},

@@ -299,6 +299,7 @@ static void draw_options(struct plan *p, struct chance *c,
                       (size_t)f->experts * (align - 1) + (size_t)below(c, 60);
     if (o->max_rows && f->share)
         o->max_rows += (size_t)f->experts * (f->leaf_rows ? f->leaf_rows : 64);
+    o->in_order = !f->pad_to_capacity && !f->share && hash(p->seed, 9, 2) % 2;
 }
 
 /* One wave of the plan stands for it from now on: what it has of each rank. */
