@@ -20,9 +20,10 @@ struct exchange_config {
     double capacity_factor; /* 0: dropless */
     int drop_by_weight;
     size_t
-        max_rows; /* of a rank at once: a routing with more has waves; 0: any */
-    int tree_ranks;    /* experts are summed as if on this many ranks, */
-    int tree_nodes;    /* and these on this many nodes; 0: the real ones */
+        max_rows;   /* of a rank at once: a routing with more has waves; 0: any.
+                     With leaf_rows these are in order (shunt/moe_waves.h) */
+    int tree_ranks; /* experts are summed as if on this many ranks, */
+    int tree_nodes; /* and these on this many nodes; 0: the real ones */
     size_t max_tokens; /* of one rank */
     /* 1 or more; each has at most its part of max_tokens, unless it is alone */
     size_t micro_batches;
@@ -46,7 +47,13 @@ struct exchange_rows {
     float *dout;  /* gradient of out, written by combine_backward */
     float *drows; /* gradient of rows, read by dispatch_backward */
     int waves;    /* of the routing, the same on all ranks; at most 1: one */
+    int wave;     /* whose rows these are */
+    size_t most;  /* rows of the largest one: of each of the four */
 };
+
+/* Where rows of a wave may land that come ahead: in forward no gradients are there;
+ * in backward out is not needed once dout is. */
+enum exchange_spare { EXCHANGE_INTO_DOUT, EXCHANGE_INTO_OUT };
 
 struct exchange;
 
@@ -54,7 +61,8 @@ struct exchange;
  * train_error_text().
  *
  * A _start call returns at once, and wait() ends it. What it reads and writes is
- * its own until then. Of a routing one such call is under way at a time. */
+ * its own until then. Of a routing one such call is under way at a time, beside what
+ * comes ahead. */
 struct exchange_ops {
     /* Zeroed memory for rows that are dispatched from; lives as long as the
      * exchange. NULL: train_error_text(). */
@@ -62,12 +70,18 @@ struct exchange_ops {
     /* choice (tokens, K), weight (tokens, K): copied. */
     int (*plan)(struct exchange *x, size_t routing, const int32_t *choice,
                 const float *weight, size_t tokens, struct exchange_rows *rows);
-    /* The calls of a routing that has several waves are about this one of them from
-     * now on, the rows of its tokens; after plan, about the first. Arrays of tokens
-     * are those of the whole routing all the same. No call is under way, and what is
-     * in the rows of the wave before is lost. Not a collective. */
-    int (*wave)(struct exchange *x, size_t routing, int wave,
-                struct exchange_rows *rows);
+    /* The calls of a routing that has several waves are about one of them, the rows
+     * of its tokens; after plan, about the last. Arrays of tokens are those of the
+     * whole routing all the same.
+     *
+     * ahead: the rows of another wave set out, beside the other calls; they land where
+     * nothing is needed any more, in dout, or in out. advance: they are here, and the
+     * calls are about that wave. What is in rows of the wave before is lost, but for
+     * what a call that is under way reads: its out, or its drows. */
+    int (*ahead)(struct exchange *x, size_t routing, int wave,
+                 const float *from, enum exchange_spare into);
+    int (*advance)(struct exchange *x, size_t routing,
+                   struct exchange_rows *rows);
     /* from (tokens, D) -> rows */
     int (*dispatch_start)(struct exchange *x, size_t routing,
                           const float *from);
@@ -103,6 +117,7 @@ struct exchange_traffic {
     size_t rows;    /* to other nodes in dispatches; as many come back */
     size_t plain;   /* what they would be at one row for each assignment */
     size_t dropped; /* assignments beyond the capacity */
+    size_t waves;   /* of routings, beyond the first of each */
     size_t by_mpi;  /* rows that MPI carried to any rank, in all four calls */
     /* this rank spent in the calls of each exchange: to start it, and to wait */
     double seconds[EXCHANGES];

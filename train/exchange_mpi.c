@@ -209,6 +209,8 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
         r->buffer[2],
         r->buffer[3],
         1,
+        0,
+        r->total,
     };
     return 0;
 }

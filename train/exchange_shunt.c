@@ -18,14 +18,30 @@
 
 enum { BUFFERS = 4 }; /* rows, out, dout, drows: enum shunt_moe_buffer */
 
-struct routing {
-    struct shunt_moe_plan *plan, *wave; /* which the calls are about */
-    struct shunt_request *request;      /* of the call under way */
-    enum exchange_call call;            /* what it does */
-    enum shunt_moe_buffer arrives; /* bf16: in this buffer, unless in `to` */
-    float *to;                     /* of tokens; NULL: in a buffer of rows */
-    uint16_t *tokens; /* bf16: (tokens, D), what tokens send or get */
+/* A wave of a routing, and where its rows are: plays[SHUNT_MOE_OUT] is the buffer of
+ * the library that has the experts' output. */
+struct wave {
+    struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
+    int number;
+    enum shunt_moe_buffer plays[BUFFERS];
+};
+
+/* A call under way. */
+struct under_way {
+    struct shunt_request *request;
+    enum exchange_call call;
+    struct wave wave;
+    enum shunt_moe_buffer
+        arrives; /* its rows are what these are, unless in `to` */
+    float *to;   /* of tokens; NULL: in a buffer of rows */
+};
+
+struct routing {
+    struct shunt_moe_plan *plan;
+    struct wave wave;             /* which the calls are about */
+    struct under_way call, ahead; /* at a time, and beside it */
+    uint16_t *tokens;    /* bf16: (tokens, D), what tokens send or get */
     float *f32[BUFFERS]; /* bf16: the copies, with room for `room` rows */
     size_t room;
     bool out_there; /* bf16: the library's buffer has what the experts wrote */
@@ -38,6 +54,7 @@ struct shunt_exchange {
     size_t moes; /* the i-th routing is of the (i % moes)-th */
     size_t D, K, routings;
     size_t max_rows;
+    bool in_order; /* waves */
     int bf16;
     bool overlap;
     struct routing *routing;
@@ -71,55 +88,58 @@ static float *memory(struct exchange *x, size_t floats)
     return p;
 }
 
-static void *buffer(const struct routing *r, int which)
+/* The library's, of what the rows are to the experts. */
+static void *buffer(const struct wave *w, enum shunt_moe_buffer which)
 {
-    return shunt_moe_buffer(r->wave, (enum shunt_moe_buffer)which);
+    return shunt_moe_buffer(w->plan, w->plays[which]);
 }
 
-static int reserve(struct shunt_exchange *s, struct routing *r)
+static int reserve(struct shunt_exchange *s, struct routing *r, size_t rows)
 {
-    if (r->rows.total <= r->room)
+    if (rows <= r->room)
         return 0;
-    r->room = r->rows.total + r->rows.total / 4;
+    r->room = rows + rows / 4;
     for (int i = 0; i < BUFFERS; i++) {
         free(r->f32[i]);
         r->f32[i] = malloc(r->room * s->D * sizeof(float));
         if (!r->f32[i])
             r->room = 0;
     }
-    return r->room ? 0
-                   : train_error("out of memory for %zu rows", r->rows.total);
+    return r->room ? 0 : train_error("out of memory for %zu rows", rows);
 }
 
-static int wave(struct exchange *x, size_t routing, int number,
-                struct exchange_rows *rows)
+static struct wave wave_of(const struct routing *r, int number)
 {
-    struct shunt_exchange *s = self(x);
-    struct routing *r = &s->routing[routing];
-    struct shunt_moe_rows whole;
-
-    r->wave = shunt_moe_plan_wave(r->plan, number);
-    r->out_there = false;
-    shunt_moe_plan_rows(r->plan, &whole, sizeof(whole));
-    shunt_moe_plan_rows(r->wave, &r->rows, sizeof(r->rows));
-    if (s->bf16 && reserve(s, r))
-        return -1;
-    float *at[BUFFERS];
-    for (int i = 0; i < BUFFERS; i++)
-        at[i] = s->bf16 ? r->f32[i] : buffer(r, i);
-    *rows = (struct exchange_rows){
-        (size_t)r->rows.local_experts,
-        r->rows.expert,
-        r->rows.count,
-        r->rows.offset,
-        r->rows.total,
-        at[SHUNT_MOE_ROWS],
-        at[SHUNT_MOE_OUT],
-        at[SHUNT_MOE_DOUT],
-        at[SHUNT_MOE_DROWS],
-        whole.waves,
+    struct wave w = {
+        .plan = shunt_moe_plan_wave(r->plan, number),
+        .number = number,
+        .plays = {SHUNT_MOE_ROWS, SHUNT_MOE_OUT, SHUNT_MOE_DOUT,
+                  SHUNT_MOE_DROWS},
     };
-    return 0;
+
+    shunt_moe_plan_rows(w.plan, &w.rows, sizeof(w.rows));
+    return w;
+}
+
+/* Calls are about this wave. */
+static void enter(struct shunt_exchange *s, struct routing *r,
+                  const struct wave *w, struct exchange_rows *rows)
+{
+    float *at[BUFFERS];
+
+    for (int i = 0; i < BUFFERS; i++)
+        at[i] =
+            s->bf16 ? r->f32[w->plays[i]] : buffer(w, (enum shunt_moe_buffer)i);
+    r->wave = *w;
+    r->out_there = false;
+    rows->count = w->rows.count;
+    rows->offset = w->rows.offset;
+    rows->total = w->rows.total;
+    rows->rows = at[SHUNT_MOE_ROWS];
+    rows->out = at[SHUNT_MOE_OUT];
+    rows->dout = at[SHUNT_MOE_DOUT];
+    rows->drows = at[SHUNT_MOE_DROWS];
+    rows->wave = w->number;
 }
 
 static int plan(struct exchange *x, size_t routing, const int32_t *choice,
@@ -131,6 +151,7 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
     struct shunt_moe_rows whole;
 
     options.max_rows = s->max_rows;
+    options.in_order = s->in_order;
     if (s->hooks.planning &&
         s->hooks.planning(s->hooks.arg, routing, choice, tokens))
         return -1;
@@ -144,85 +165,153 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
         return -1;
     shunt_moe_plan_rows(r->plan, &whole, sizeof(whole));
     s->base.traffic.dropped += whole.dropped;
-    return wave(x, routing, 0, rows);
+    s->base.traffic.waves += (size_t)whole.waves - 1;
+    *rows = (struct exchange_rows){
+        .experts = (size_t)whole.local_experts,
+        .expert = whole.expert,
+        .waves = whole.waves,
+    };
+    for (int i = 0; i < whole.waves; i++) {
+        const size_t total = wave_of(r, i).rows.total;
+
+        rows->most = total > rows->most ? total : rows->most;
+    }
+    if (s->bf16 && reserve(s, r, rows->most))
+        return -1;
+    const struct wave last = wave_of(r, whole.waves - 1);
+    r->call.wave = last;
+    enter(s, r, &last, rows);
+    return 0;
 }
 
 /* Of an array of `width` numbers for each token: those of the wave's tokens. */
-static size_t first(const struct routing *r, size_t width)
+static size_t first(const struct wave *w, size_t width)
 {
-    return r->rows.first_token * width;
+    return w->rows.first_token * width;
+}
+
+/* Those of its tokens as bf16, and as the caller has them. */
+static uint16_t *tokens_of(const struct shunt_exchange *s,
+                           const struct routing *r, const struct wave *w)
+{
+    return r->tokens + first(w, s->D);
 }
 
 /* The tokens' rows for the library: the same, or as bf16. */
 static const void *tokens_out(struct shunt_exchange *s, const struct routing *r,
-                              const float *rows)
+                              const struct wave *w, const float *rows)
 {
     if (!s->bf16)
-        return rows + first(r, s->D);
-    shunti_elementwise()->to_bf16(r->rows.tokens * s->D, rows + first(r, s->D),
-                                  r->tokens);
-    return r->tokens;
+        return rows + first(w, s->D);
+    shunti_elementwise()->to_bf16(w->rows.tokens * s->D, rows + first(w, s->D),
+                                  tokens_of(s, r, w));
+    return tokens_of(s, r, w);
 }
 
 /* Between the library's bf16 buffer and our f32 copy of it. */
-static void rows_out(struct shunt_exchange *s, struct routing *r, int which)
+static void rows_out(struct shunt_exchange *s, const struct routing *r,
+                     enum shunt_moe_buffer which)
 {
-    if (s->bf16 && r->rows.total)
-        shunti_elementwise()->to_bf16(r->rows.total * s->D, r->f32[which],
-                                      buffer(r, which));
+    const struct wave *w = &r->wave;
+
+    if (s->bf16 && w->rows.total)
+        shunti_elementwise()->to_bf16(
+            w->rows.total * s->D, r->f32[w->plays[which]], buffer(w, which));
 }
 
-static void rows_in(struct shunt_exchange *s, struct routing *r, int which)
+static void rows_in(struct shunt_exchange *s, const struct routing *r,
+                    const struct under_way *u)
 {
-    if (s->bf16 && r->rows.total)
-        shunti_elementwise()->from_bf16(r->rows.total * s->D, buffer(r, which),
-                                        r->f32[which]);
+    const struct wave *w = &u->wave;
+
+    if (s->bf16 && w->rows.total)
+        shunti_elementwise()->from_bf16(w->rows.total * s->D,
+                                        buffer(w, u->arrives),
+                                        r->f32[w->plays[u->arrives]]);
 }
 
 /* A call was started at the time `began`: remember where its result arrives. */
-static int started(struct shunt_exchange *s, struct routing *r, double began,
-                   enum shunt_status status, enum exchange_call call,
-                   enum shunt_moe_buffer arrives, float *to)
+static int started(struct shunt_exchange *s, struct under_way *u,
+                   const struct wave *w, double began, enum shunt_status status,
+                   enum exchange_call call, enum shunt_moe_buffer arrives,
+                   float *to)
 {
-    r->call = call;
-    r->arrives = arrives;
-    r->to = to;
+    u->call = call;
+    u->wave = *w;
+    u->arrives = arrives;
+    u->to = to;
     if (!status && !s->overlap)
-        status = shunt_wait(&r->request);
+        status = shunt_wait(&u->request);
     s->base.traffic.seconds[call] += clock_now() - began;
     return team_check(s->team, status, names[call]);
+}
+
+static int dispatch(struct shunt_exchange *s, const struct routing *r,
+                    const struct wave *w, const float *from,
+                    struct under_way *u)
+{
+    const void *tokens = tokens_out(s, r, w, from);
+    const double began = clock_now();
+
+    s->base.traffic.rows += w->rows.network_rows;
+    s->base.traffic.plain += w->rows.network_rows_plain;
+    return started(s, u, w, began,
+                   shunt_moe_dispatch_start(w->plan, tokens,
+                                            buffer(w, SHUNT_MOE_ROWS),
+                                            w->rows.total, &u->request),
+                   EXCHANGE_DISPATCH, SHUNT_MOE_ROWS, NULL);
 }
 
 static int dispatch_start(struct exchange *x, size_t routing, const float *from)
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
-    const void *tokens = tokens_out(s, r, from);
-    const double began = clock_now();
 
-    s->base.traffic.rows += r->rows.network_rows;
-    s->base.traffic.plain += r->rows.network_rows_plain;
-    return started(s, r, began,
-                   shunt_moe_dispatch_start(r->wave, tokens,
-                                            buffer(r, SHUNT_MOE_ROWS),
-                                            r->rows.total, &r->request),
-                   EXCHANGE_DISPATCH, SHUNT_MOE_ROWS, NULL);
+    return dispatch(s, r, &r->wave, from, &r->call);
+}
+
+static void swap(struct wave *w, enum shunt_moe_buffer a,
+                 enum shunt_moe_buffer b)
+{
+    const enum shunt_moe_buffer was = w->plays[a];
+
+    w->plays[a] = w->plays[b];
+    w->plays[b] = was;
+}
+
+static int ahead(struct exchange *x, size_t routing, int number,
+                 const float *from, enum exchange_spare into)
+{
+    struct shunt_exchange *s = self(x);
+    struct routing *r = &s->routing[routing];
+    struct wave w = wave_of(r, number);
+
+    memcpy(w.plays, r->wave.plays, sizeof(w.plays));
+    if (into == EXCHANGE_INTO_DOUT) {
+        swap(&w, SHUNT_MOE_ROWS, SHUNT_MOE_DOUT);
+        swap(&w, SHUNT_MOE_OUT, SHUNT_MOE_DROWS);
+    } else {
+        swap(&w, SHUNT_MOE_ROWS, SHUNT_MOE_OUT);
+    }
+    return dispatch(s, r, &w, from, &r->ahead);
 }
 
 static int combine_start(struct exchange *x, size_t routing, float *y)
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
-    float *to = y + first(r, s->D);
+    const struct wave *w = &r->wave;
+    float *to = y + first(w, s->D);
     double began;
 
     rows_out(s, r, SHUNT_MOE_OUT);
     r->out_there = true;
     began = clock_now();
     return started(
-        s, r, began,
-        shunt_moe_combine_start(r->wave, buffer(r, SHUNT_MOE_OUT), NULL,
-                                s->bf16 ? (void *)r->tokens : to, &r->request),
+        s, &r->call, w, began,
+        shunt_moe_combine_start(w->plan, buffer(w, SHUNT_MOE_OUT), NULL,
+                                s->bf16 ? (void *)tokens_of(s, r, w) : to,
+                                &r->call.request),
         EXCHANGE_COMBINE, SHUNT_MOE_OUT, to);
 }
 
@@ -231,18 +320,19 @@ static int combine_backward_start(struct exchange *x, size_t routing,
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
-    const void *tokens = tokens_out(s, r, dy);
+    const struct wave *w = &r->wave;
+    const void *tokens = tokens_out(s, r, w, dy);
     double began;
 
     /* There was no combine of a wave, or a plan, that was made again. */
     if (!r->out_there)
         rows_out(s, r, SHUNT_MOE_OUT);
     began = clock_now();
-    return started(s, r, began,
+    return started(s, &r->call, w, began,
                    shunt_moe_combine_backward_start(
-                       r->wave, tokens, buffer(r, SHUNT_MOE_OUT),
-                       buffer(r, SHUNT_MOE_DOUT), r->rows.total,
-                       dweight + first(r, s->K), &r->request),
+                       w->plan, tokens, buffer(w, SHUNT_MOE_OUT),
+                       buffer(w, SHUNT_MOE_DOUT), w->rows.total,
+                       dweight + first(w, s->K), &r->call.request),
                    EXCHANGE_COMBINE_BACKWARD, SHUNT_MOE_DOUT, NULL);
 }
 
@@ -251,35 +341,53 @@ static int dispatch_backward_start(struct exchange *x, size_t routing,
 {
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
-    float *to = dx + first(r, s->D);
+    const struct wave *w = &r->wave;
+    float *to = dx + first(w, s->D);
     double began;
 
     rows_out(s, r, SHUNT_MOE_DROWS);
     began = clock_now();
-    return started(s, r, began,
+    return started(s, &r->call, w, began,
                    shunt_moe_dispatch_backward_start(
-                       r->wave, buffer(r, SHUNT_MOE_DROWS),
-                       s->bf16 ? (void *)r->tokens : to, &r->request),
+                       w->plan, buffer(w, SHUNT_MOE_DROWS),
+                       s->bf16 ? (void *)tokens_of(s, r, w) : to,
+                       &r->call.request),
                    EXCHANGE_DISPATCH_BACKWARD, SHUNT_MOE_DROWS, to);
+}
+
+static int finish(struct shunt_exchange *s, size_t routing, struct under_way *u)
+{
+    const struct routing *r = &s->routing[routing];
+    const double began = clock_now();
+
+    if (u->request &&
+        team_check(s->team, shunt_wait(&u->request), names[u->call]))
+        return -1;
+    s->base.traffic.seconds[u->call] += clock_now() - began;
+    if (s->hooks.arrived && s->hooks.arrived(s->hooks.arg, routing, u->call))
+        return -1;
+    if (!u->to)
+        rows_in(s, r, u);
+    else if (s->bf16)
+        shunti_elementwise()->from_bf16(u->wave.rows.tokens * s->D,
+                                        tokens_of(s, r, &u->wave), u->to);
+    return 0;
 }
 
 static int wait_for(struct exchange *x, size_t routing)
 {
+    return finish(self(x), routing, &self(x)->routing[routing].call);
+}
+
+static int advance(struct exchange *x, size_t routing,
+                   struct exchange_rows *rows)
+{
     struct shunt_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
-    const double began = clock_now();
 
-    if (r->request &&
-        team_check(s->team, shunt_wait(&r->request), names[r->call]))
+    if (finish(s, routing, &r->ahead))
         return -1;
-    s->base.traffic.seconds[r->call] += clock_now() - began;
-    if (s->hooks.arrived && s->hooks.arrived(s->hooks.arg, routing, r->call))
-        return -1;
-    if (!r->to)
-        rows_in(s, r, (int)r->arrives);
-    else if (s->bf16)
-        shunti_elementwise()->from_bf16(r->rows.tokens * s->D, r->tokens,
-                                        r->to);
+    enter(s, r, &r->ahead.wave, rows);
     return 0;
 }
 
@@ -331,10 +439,19 @@ struct shunt_moe_plan *exchange_shunt_plan(const struct exchange *exchange,
     return s->routing[routing].plan;
 }
 
+struct shunt_moe_plan *exchange_shunt_wave(const struct exchange *exchange,
+                                           size_t routing)
+{
+    const struct shunt_exchange *s = (const struct shunt_exchange *)exchange;
+
+    return s->routing[routing].wave.plan;
+}
+
 static const struct exchange_ops ops = {
     .memory = memory,
     .plan = plan,
-    .wave = wave,
+    .ahead = ahead,
+    .advance = advance,
     .dispatch_start = dispatch_start,
     .combine_start = combine_start,
     .combine_backward_start = combine_backward_start,
@@ -370,6 +487,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     s->D = model->dim;
     s->K = model->topk;
     s->max_rows = config->max_rows;
+    s->in_order = config->leaf_rows != 0;
     s->routings = model_moe_layers(model) * config->micro_batches;
     s->moes = config->apart ? model_moe_layers(model) : 1;
     s->bf16 = config->bf16;

@@ -35,5 +35,8 @@ struct shunt_moe *exchange_shunt_moe(const struct exchange *exchange, size_t l);
 /* That of a routing, until its release. */
 struct shunt_moe_plan *exchange_shunt_plan(const struct exchange *exchange,
                                            size_t routing);
+/* The wave of it that calls are about. */
+struct shunt_moe_plan *exchange_shunt_wave(const struct exchange *exchange,
+                                           size_t routing);
 
 #endif

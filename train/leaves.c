@@ -34,6 +34,7 @@ void leaves_destroy(struct leaves *x)
     free(x->memory);
     free(x->room);
     free(x->sums);
+    leaves_waves_end(&x->waves);
     memset(x, 0, sizeof(*x));
 }
 
@@ -45,7 +46,8 @@ static bool is_whole(const struct leaves *x, size_t routing,
            balance_is_home(x->balance, routing, rows->expert[e]);
 }
 
-/* Memory for all sums that stay, and for those that an expert's need meanwhile. */
+/* Memory for all sums that stay, and for those that an expert's need meanwhile; in
+ * waves those of all experts do at once. */
 static int reserve(struct leaves *x, size_t routing,
                    const struct shunt_moe_rows *rows, size_t n)
 {
@@ -57,7 +59,9 @@ static int reserve(struct leaves *x, size_t routing,
         const size_t room = used + shunt_moe_tree_room(range, rows->leaf_rows);
 
         most = room > most ? room : most;
-        if (!is_whole(x, routing, rows, e))
+        if (rows->waves > 1)
+            used = room;
+        else if (!is_whole(x, routing, rows, e))
             used += shunt_moe_tree_sums(range, rows->leaf_rows);
     }
     if (most <= x->room[layer])
@@ -97,6 +101,46 @@ static int add_leaves(struct model *m, const struct expert_rows *r, size_t e,
     return 0;
 }
 
+/* An expert's sums are made, from `at` on. Are they its gradient, to which they are
+ * added, or on their way to it? */
+static bool take_sums(struct leaves *x, struct model *m, struct micro_batch *b,
+                      size_t l, const struct shunt_moe_rows *rows, size_t e,
+                      float *at, size_t sums)
+{
+    const bool whole = is_whole(x, model_routing(m, b, l), rows, e);
+
+    x->sums[e] = sums && !whole ? at : NULL;
+    if (sums && whole)
+        shunti_elementwise()->add(m->layout.expert_size, at,
+                                  gradient_of(m, b, l, rows->expert[e]));
+    return whole;
+}
+
+/* A wave's rows; after those of the last one the sums are made. */
+static int add_wave(struct leaves *x, struct model *m, struct micro_batch *b,
+                    size_t l, const struct shunt_moe_rows *rows)
+{
+    const struct expert_rows *r = &b->experts[l];
+    const size_t routing = model_routing(m, b, l);
+    float *memory = x->memory[model_moe_index(&m->c, l)];
+    struct shunt_moe_rows wave;
+
+    shunt_moe_plan_rows(exchange_shunt_wave(x->exchange, routing), &wave,
+                        sizeof(wave));
+    if (!r->at.wave && leaves_waves_begin(&x->waves, m, rows, memory))
+        return -1;
+    leaves_waves_add(&x->waves, m, r, rows, &wave);
+    if (r->at.wave + 1 < r->at.waves)
+        return 0;
+    for (size_t e = 0; e < r->at.experts; e++) {
+        const struct shunt_moe_tree *tree = &x->waves.open[e].tree;
+
+        (void)take_sums(x, m, b, l, rows, e, tree->memory, tree->sums);
+    }
+    leaves_waves_end(&x->waves);
+    return balance_bring_sums(x->balance, routing, x->sums);
+}
+
 int leaves_gradients(void *arg, struct model *m, struct micro_batch *b,
                      size_t l)
 {
@@ -110,20 +154,17 @@ int leaves_gradients(void *arg, struct model *m, struct micro_batch *b,
     shunt_moe_plan_rows(exchange_shunt_plan(x->exchange, routing), &rows,
                         sizeof(rows));
     /* Sums of micro-batches are added in their order. */
-    if (balance_sums_are_home(x->balance, layer) ||
-        reserve(x, routing, &rows, n))
+    if (!r->at.wave && (balance_sums_are_home(x->balance, layer) ||
+                        reserve(x, routing, &rows, n)))
         return -1;
+    if (r->at.waves > 1)
+        return add_wave(x, m, b, l, &rows);
     for (size_t e = 0; e < r->at.experts; e++) {
         float *at = x->memory[layer] ? x->memory[layer] + used * n : NULL;
 
         if (add_leaves(m, r, e, &rows, at, &sums))
             return -1;
-        const bool whole = is_whole(x, routing, &rows, e);
-        x->sums[e] = sums && !whole ? at : NULL;
-        if (sums && whole)
-            shunti_elementwise()->add(n, at,
-                                      gradient_of(m, b, l, r->at.expert[e]));
-        else
+        if (!take_sums(x, m, b, l, &rows, e, at, sums))
             used += sums;
     }
     return balance_bring_sums(x->balance, routing, x->sums);

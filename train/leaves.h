@@ -8,15 +8,17 @@
 #define TRAIN_LEAVES_H
 
 #include "train/balance.h"
+#include "train/leaves_waves.h"
 #include "train/model.h"
 
 struct leaves {
     struct exchange *exchange; /* exchange_shunt.h's */
     struct balance *balance;
     size_t layers;
-    float **memory; /* (M) sums under way of a layer's experts, */
-    size_t *room;   /* (M) for so many */
-    float **sums;   /* (E) scratch: where those of an expert are */
+    float **memory;            /* (M) sums under way of a layer's experts, */
+    size_t *room;              /* (M) for so many */
+    float **sums;              /* (E) scratch: where those of an expert are */
+    struct leaves_waves waves; /* of a layer that is in several */
 };
 
 /* 0, or -1 with train_error_text(). All is borrowed. */

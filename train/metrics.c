@@ -65,6 +65,7 @@ static const struct field {
     {"expert_bytes", offsetof(struct step_metrics, expert_bytes)},
     {"offload_bytes", offsetof(struct step_metrics, offload_bytes)},
     {"recomputed", offsetof(struct step_metrics, recomputed)},
+    {"waves", offsetof(struct step_metrics, waves)},
     {"time_s", offsetof(struct step_metrics, time_s)},
     {"val_files", offsetof(struct step_metrics, val[HELD_FILES])},
     {"val_blocks", offsetof(struct step_metrics, val[HELD_BLOCKS])},

@@ -17,7 +17,7 @@
  *      "dispatch_backward_s": ..., "gradients_s": ..., "dispatch_hidden": 0.9,
  *      ... (of each of these),
  *      "activation_bytes": ..., "expert_bytes": ..., "offload_bytes": 0,
- *      "recomputed": 0,
+ *      "recomputed": 0, "waves": 0,
  *      "time_s": 0.4, "val_files": 5.6, "val_blocks": 5.5}
  * ..._hidden where steps before have waited for everything at once
  * (trainer_step()), val_... where a validation followed the step. Losses are in
@@ -89,6 +89,7 @@ struct step_metrics {
     double offload_bytes;    /* of all ranks, copied elsewhere */
     double recomputed; /* (layer, micro-batch)es of all ranks that had more rows
                           than --recompute-above, or gave way to a budget */
+    double waves;      /* that --max-rows made more, of all layers */
     double time_s;     /* since the run (or its resumption) began */
     double val[HELD];  /* of each kind of held-out text; NaN: no validation */
 };

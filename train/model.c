@@ -165,6 +165,7 @@ static int send(struct model *m, struct micro_batch *b, size_t l, bool again)
         traffic->rows = before.rows;
         traffic->plain = before.plain;
         traffic->dropped = before.dropped;
+        traffic->waves = before.waves;
     }
     return makes(m, l, MEMORY_ROWS, again)
                ? x->dispatch_start(m->exchange, model_routing(m, b, l), a->h2)

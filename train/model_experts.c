@@ -2,8 +2,11 @@
 /*
  * The experts of a layer, forward and backward.
  *
- * The rows of a layer may come in waves (exchange.h): each is dispatched, computed
- * and combined in the memory of the one before.
+ * The rows of a layer may come in waves (exchange.h). While one is computed, the rows
+ * of the next one come and the results of the one before leave. All that takes no
+ * more than the four buffers of the largest wave: in forward a wave has two of them
+ * and the next one the two that are for gradients; in backward the next one's rows
+ * land where this one's output was, once its gradient is there.
  *
  * Where their hidden rows are not kept, and are more than the limit (memory.h),
  * they are computed in pieces: as many whole experts as fit, or a part of one. A
@@ -191,25 +194,23 @@ int model_experts_again(struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* The rows of another wave come, once the call under way is over. Nothing stays of
- * those of the wave before. */
-static int begin_wave(struct model *m, struct micro_batch *b, size_t l,
-                      int wave)
+/* The rows of another wave set out. */
+static int send_ahead(struct model *m, struct micro_batch *b, size_t l,
+                      int wave, enum exchange_spare into)
 {
-    const struct exchange_ops *x = m->exchange->ops;
-    const size_t routing = model_routing(m, b, l);
+    return m->exchange->ops->ahead(m->exchange, model_routing(m, b, l), wave,
+                                   b->rows.act[l].h2, into);
+}
+
+/* Those rows are here. Of the wave before, which the experts have computed, only what
+ * travels is still needed. */
+static int advance(struct model *m, struct micro_batch *b, size_t l)
+{
     struct expert_rows *r = &b->experts[l];
 
-    if (x->wait(m->exchange, routing))
-        return -1;
     model_give_experts(m, r);
-    model_give(m, r->planned);
-    r->planned = 0;
-    return x->wave(m->exchange, routing, wave, &r->at) ||
-                   model_planned(m, b, l) ||
-                   x->dispatch_start(m->exchange, routing, b->rows.act[l].h2)
-               ? -1
-               : 0;
+    return m->exchange->ops->advance(m->exchange, model_routing(m, b, l),
+                                     &r->at);
 }
 
 /* What is not kept of hidden rows that have been used. */
@@ -234,18 +235,24 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
 
     r->dropped = limit && r->at.total > limit;
     m->activations.dropped += r->dropped;
-    for (int w = 0;; w++) {
-        if (x->wait(m->exchange, routing))
+    if (x->wait(m->exchange, routing))
+        return -1;
+    for (bool first = true;; first = false) {
+        const int wave = r->at.wave;
+
+        if (wave && send_ahead(m, b, l, wave - 1, EXCHANGE_INTO_DOUT))
             return -1;
         clock_add(&m->times.exchange, &t);
         if (model_experts_again(m, b, l))
             return -1;
         clock_add(&m->times.experts, &t);
-        if (x->combine_start(m->exchange, routing, b->rows.dtmp))
+        /* The results of the wave before. */
+        if ((!first && x->wait(m->exchange, routing)) ||
+            x->combine_start(m->exchange, routing, b->rows.dtmp))
             return -1;
-        if (w + 1 >= r->at.waves)
+        if (!wave)
             break;
-        if (begin_wave(m, b, l, w + 1))
+        if (advance(m, b, l))
             return -1;
     }
     clock_add(&m->times.exchange, &t);
@@ -368,7 +375,9 @@ static int compute_backward(struct model *m, struct micro_batch *b, size_t l)
     struct expert_rows *r = &b->experts[l];
     struct spent t = clock_read();
 
-    if (x->wait(m->exchange, model_routing(m, b, l)))
+    if (x->wait(m->exchange, model_routing(m, b, l)) ||
+        (r->at.wave + 1 < r->at.waves &&
+         send_ahead(m, b, l, r->at.wave + 1, EXCHANGE_INTO_OUT)))
         return -1;
     clock_add(&m->times.exchange, &t);
 
@@ -393,9 +402,9 @@ static int compute_backward(struct model *m, struct micro_batch *b, size_t l)
 }
 
 /*
- * The last wave first: its rows, and what the experts made of them, are still there.
- * Those of the others have lost their memory to it, so they come and are computed
- * again.
+ * Forward has ended with the first wave: its rows, and what the experts made of them,
+ * are still there. Those of the others have lost their memory to it, so they come and
+ * are computed again: in order, so that leaves of gradients come in theirs.
  */
 int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
 {
@@ -404,21 +413,24 @@ int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
 
     if (!model_has_experts(&m->c, l))
         return 0;
-    for (int w = b->experts[l].at.waves - 1;; w--) {
+    for (;;) {
+        const struct exchange_rows *at = &b->experts[l].at;
         struct spent t;
 
         if (compute_backward(m, b, l))
             return -1;
-        if (w <= 0)
+        if (at->wave + 1 >= at->waves)
             return 0;
         t = clock_read();
-        if (begin_wave(m, b, l, w - 1) || x->wait(m->exchange, routing))
+        if (advance(m, b, l))
             return -1;
         clock_add(&m->times.exchange, &t);
         if (model_experts_again(m, b, l))
             return -1;
         clock_add(&m->times.experts, &t);
-        if (x->combine_backward_start(m->exchange, routing, b->rows.dx,
+        /* The gradients of the wave before have arrived. */
+        if (x->wait(m->exchange, routing) ||
+            x->combine_backward_start(m->exchange, routing, b->rows.dx,
                                       b->rows.dweight))
             return -1;
         clock_add(&m->times.exchange, &t);

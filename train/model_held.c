@@ -108,7 +108,8 @@ int model_planned(struct model *m, struct micro_batch *b, size_t l)
     struct expert_rows *r = &b->experts[l];
 
     /* Its buffers are there already, but nothing has been written to them. */
-    const size_t bytes = r->at.total * 4 * m->c.dim * sizeof(float);
+    const size_t rows = r->at.waves > 1 ? r->at.most : r->at.total;
+    const size_t bytes = rows * 4 * m->c.dim * sizeof(float);
     if (model_take(m, r, bytes))
         return -1;
     r->planned = bytes;

@@ -55,10 +55,6 @@ static int check_waves(const struct options *o)
         return train_error("--max-rows cuts a layer's tokens into waves, and "
                            "--balance is for all at once: leave out one of "
                            "them; --capacity-factor bounds rows with both");
-    if (o->max_rows && o->balance.leaf_rows)
-        return train_error("--max-rows cuts a layer's tokens into waves, and "
-                           "leaves are of all at once: leave out --max-rows, "
-                           "or --leaf-rows");
     if (o->max_rows && (plan->above > 0 || plan->budget ||
                         !memory_keeps_all(plan, o->model.layers)))
         return train_error(

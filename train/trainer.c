@@ -31,6 +31,7 @@ enum {
     HELD_BYTES,
     HELD_EXPERTS,
     OFFLOADED,
+    WAVES,
     RECOMPUTED,
     EXPOSED,
     COUNTS = EXPOSED + TRAVELS
@@ -357,6 +358,7 @@ static int add_counts(struct trainer *t, const struct before *before,
                    (double)(t->model.tensor.gathers + t->model.tensor.scatters),
                [FLOPS] = now.flops - before->flops,
                [DROPPED] = (double)x->dropped,
+               [WAVES] = (double)x->waves,
                [CPU] = now.cpu - before->cpu,
                [COMPUTE_CPU] = compute.cpu,
                [COMPUTE] = compute.time,
@@ -382,6 +384,7 @@ static int add_counts(struct trainer *t, const struct before *before,
     }
     m->offload_bytes = sum[OFFLOADED];
     m->recomputed = sum[RECOMPUTED];
+    m->waves = own[WAVES];
     m->compute_mean_s = sum[COMPUTE] / t->team->size;
     m->cpu_s = sum[CPU];
     m->compute_cpu_s = sum[COMPUTE_CPU];
@@ -502,7 +505,8 @@ static int look_ahead(struct trainer *t, bool asked_to_stop,
     }
     t->model.forward_only = false;
     t->model.activations.dropped = 0;
-    t->exchange->traffic.dropped = 0; /* it will be counted again */
+    t->exchange->traffic.dropped = 0; /* they will be counted again */
+    t->exchange->traffic.waves = 0;
     balance_forget(&t->balance);
     if (sums_gather(t, sums_pieces(t->o), 0, t->sequences, asked_to_stop))
         return -1;

@@ -96,8 +96,8 @@ static int plan(struct exchange *x, size_t layer, const int32_t *choice,
     for (int i = 0; i < 4; i++)
         p->buffer[i] = calloc(n * s->D + 1, sizeof(float));
     *rows = (struct exchange_rows){
-        s->E,         p->expert,    p->count,     p->offset,    n,
-        p->buffer[0], p->buffer[1], p->buffer[2], p->buffer[3], 1,
+        s->E,         p->expert,    p->count,     p->offset, n, p->buffer[0],
+        p->buffer[1], p->buffer[2], p->buffer[3], 1,         0, n,
     };
     return 0;
 }
@@ -230,7 +230,8 @@ static void set_overlap(struct exchange *x, bool overlap)
 static const struct exchange_ops ops = {
     memory,
     plan,
-    NULL, /* waves */
+    NULL, /* waves: */
+    NULL,
     dispatch_start,
     combine_start,
     combine_backward_start,

@@ -6,6 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <shunt/moe_waves.h>
+
+#include "train/exchange_shunt.h"
 
 /* A small model whose experts (6) do not divide by 4 ranks. Three of them for a
  * token: the sum of two would have the same bits in any order. */
@@ -52,6 +57,7 @@ int pair_begin(const struct rank *self, struct pair *p, const struct options *o)
     p->o.nodes = team_nodes(&p->all);
     p->off = p->o;
     p->off.balance.how = BALANCE_OFF;
+    p->off.max_rows = 0;
     p->one.size = 1;
     CHECK_OK(self->comm,
              shunt_comm_split(self->comm, self->rank, 0, &p->one.comm));
@@ -133,6 +139,22 @@ static double norm_of(const struct pair *p)
     return sqrt(sum);
 }
 
+/* Waves that overlap take the four buffers of the largest one, and no more. */
+static int check_memory_of_waves(const struct pair *p)
+{
+    const size_t routings = model_moe_layers(&p->o.model) * p->o.micro_batches;
+    const size_t buffer = p->o.max_rows * p->o.model.dim * sizeof(float);
+    const size_t most = routings * 4 * (buffer + (size_t)sysconf(_SC_PAGESIZE));
+    struct shunt_moe_memory memory;
+
+    shunt_moe_memory(exchange_shunt_moe(p->many.exchange, 0), &memory,
+                     sizeof(memory));
+    CHECK(memory.rows_most > 0 && memory.rows_most <= most,
+          "%zu bytes of rows, and at most %zu are needed", memory.rows_most,
+          most);
+    return 0;
+}
+
 int pair_steps(const struct rank *self, const struct options *o)
 {
     struct pair p;
@@ -151,6 +173,8 @@ int pair_steps(const struct rank *self, const struct options *o)
                   m.zloss == a.zloss && m.imbalance == a.imbalance,
               "%s: gradient's norm %.17g, alone %.17g", when, m.grad_norm,
               a.grad_norm);
+        CHECK((m.waves > 0) == (o->max_rows > 0) && a.waves == 0,
+              "%s: %g waves, alone %g", when, m.waves, a.waves);
         /* Steps that wait at once have the same bits, and later ones are held
          * against them. */
         for (int what = 0; what < TRAVELS; what++) {
@@ -168,6 +192,8 @@ int pair_steps(const struct rank *self, const struct options *o)
         CHECK_RUN(pair_compare(&p, when));
         first = step == 1 ? m.loss : first;
     }
+    if (o->max_rows)
+        CHECK_RUN(check_memory_of_waves(&p));
     CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
     CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
     for (int kind = 0; kind < HELD; kind++) {

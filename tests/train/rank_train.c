@@ -195,6 +195,19 @@ static int micro_batches_of_bf16_as_one(const struct rank *self)
     return micro_batches(self, true);
 }
 
+/* Some waves for each rank, which end within leaves. */
+static int waves_of_leaves_as_one(const struct rank *self)
+{
+    struct options o = pair_options();
+
+    o.balance.leaf_rows = 5;
+    o.max_rows = 288 / (size_t)self->size;
+    CHECK_RUN(pair_steps(self, &o));
+    o.micro_batches = self->size == 3 ? 1 : 3;
+    o.max_rows = 61;
+    return pair_steps(self, &o);
+}
+
 /* Tokens that are not there, too. */
 static int workload_as_one(const struct rank *self)
 {
@@ -588,6 +601,7 @@ static const struct rank_case cases[] = {
     {.name = "micro_batches_as_one", .run = micro_batches_as_one},
     {.name = "micro_batches_of_bf16_as_one",
      .run = micro_batches_of_bf16_as_one},
+    {.name = "waves_of_leaves_as_one", .run = waves_of_leaves_as_one},
     {.name = "balance_by_definition", .run = balance_by_definition},
     {.name = "gshard_as_one", .run = gshard_as_one},
     {.name = "sigmoid_as_one", .run = sigmoid_as_one},

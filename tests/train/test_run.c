@@ -352,6 +352,27 @@ Test(train_run, waves_compute_the_same)
     cr_assert(differ, "there were no waves");
 }
 
+/* With leaves the gradients, too, are added up in the order of one wave. */
+Test(train_run, waves_of_leaves_have_the_same_bits)
+{
+    static const struct {
+        const char *rows, *dtype, *micro;
+        int ranks;
+    } runs[] = {{"--max-rows=100", "--dtype=f32", "--micro-batches=2", 2},
+                {"--max-rows=300", "--dtype=bf16", "--micro-batches=1", 1}};
+    char *one = in_folder("one"), *many = in_folder("many");
+
+    for (size_t r = 0; r < sizeof(runs) / sizeof(runs[0]); r++) {
+        run(JOB(runs[r].ranks, "--steps=6", "--leaf-rows=24", runs[r].dtype,
+                runs[r].micro, "--log", one));
+        run(JOB(runs[r].ranks, "--steps=6", "--leaf-rows=24", runs[r].dtype,
+                runs[r].micro, "--log", many, runs[r].rows));
+        cr_assert_eq(sum_of(one, "waves"), 0);
+        cr_assert_gt(sum_of(many, "waves"), 6);
+        same_losses(one, many, 6);
+    }
+}
+
 /* Copies of experts, whose gradients are summed leaf by leaf, and experts that move:
  * what is recomputed or offloaded has the same bits there. */
 Test(train_run, tiers_go_with_balance)
