@@ -34,6 +34,13 @@ help:
 	@echo 'make moe-stress'
 	@echo '              10000 calls of dispatch, combine and their gradients in'
 	@echo '              random interleavings between hosts (ARGS=N: N calls)'
+	@echo 'make test-bursts'
+	@echo '              is memory of 10000 steps with bursts constant? (ARGS=N: N'
+	@echo '              bursts, of five steps each; 2000)'
+	@echo 'make test-kills'
+	@echo '              training of which a rank is killed, 25 times each in a move'
+	@echo '              of experts, a refresh of copies, a reduction and a wave: all'
+	@echo '              name it, and resume with the same bits (ARGS=N: N times)'
 	@echo 'make test-rdma'
 	@echo '              run transports on RDMA devices in software, in a virtual'
 	@echo '              machine (a quarter of an hour; ARGS=--short: a minute)'
@@ -103,6 +110,13 @@ moe-stress: build
 	    --worlds hosts
 	tests/moe/on_hosts stress $(ARGS)
 
+test-bursts: build
+	SHUNT_TEST_ROUNDS=$(or $(ARGS),2000) build/tools/shunt-run -n 4 \
+	    build/tests/rank_moe memory_of_bursts
+
+test-kills: build
+	tests/train/kills --times $(or $(ARGS),25)
+
 test-rdma: build
 	scripts/deps --rdma
 	tests/rdma-vm/selfcheck
@@ -171,5 +185,5 @@ clean:
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
 .PHONY: help train build release quick test check check-sanitize public-suites moe-stress \
-        test-rdma cross-arm64 stress perf docs \
+        test-bursts test-kills test-rdma cross-arm64 stress perf docs \
         install uninstall format format-check clean

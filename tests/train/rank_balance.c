@@ -275,12 +275,13 @@ static int checkpoint_goes_on(const struct rank *self)
 
 /* --- kills ------------------------------------------------------------------------ */
 
-enum { KILL_STEPS = 12, KILL_SAVED = 4 };
+/* A layer has four times as many rows on each rank. */
+enum { KILL_STEPS = 12, KILL_SAVED = 4, KILL_ROWS = 40 };
 
 /* A rank kills itself when for the n-th time a routing is planned, or its rows have
  * arrived, while `what` is under way there. */
 struct kill {
-    const char *what; /* move, refresh or reduce */
+    const char *what; /* move, refresh, reduce or wave */
     int rank, n;
     const char *folder;
     struct balance *balance; /* whose hooks these stand in front of */
@@ -290,7 +291,8 @@ struct kill {
 static void maybe_die(struct kill *k, size_t routing)
 {
     const struct balance *b = k->balance;
-    const bool here = strcmp(k->what, "move") == 0
+    const bool here = strcmp(k->what, "wave") == 0 ? true
+                      : strcmp(k->what, "move") == 0
                           ? b->moving[routing % b->layers] != NULL
                       : strcmp(k->what, "reduce") == 0
                           ? b->reducing[routing % b->layers] != NULL
@@ -306,7 +308,7 @@ static int kill_planned(void *arg, size_t routing,
     struct kill *k = arg;
 
     maybe_die(k, routing);
-    return k->hooks.planned(k->hooks.arg, routing, plan);
+    return k->hooks.planned ? k->hooks.planned(k->hooks.arg, routing, plan) : 0;
 }
 
 static int kill_arrived(void *arg, size_t routing, enum exchange_call call)
@@ -314,7 +316,7 @@ static int kill_arrived(void *arg, size_t routing, enum exchange_call call)
     struct kill *k = arg;
 
     maybe_die(k, routing);
-    return k->hooks.arrived(k->hooks.arg, routing, call);
+    return k->hooks.arrived ? k->hooks.arrived(k->hooks.arg, routing, call) : 0;
 }
 
 static int read_kill(const struct rank *self, struct kill *k)
@@ -329,8 +331,11 @@ static int read_kill(const struct rank *self, struct kill *k)
 
 static struct options to_kill(const struct kill *k)
 {
+    const bool wave = strcmp(k->what, "wave") == 0;
     const bool move = strcmp(k->what, "move") == 0;
-    struct options o = balanced(move ? BALANCE_MIGRATE : BALANCE_BOTH);
+    struct options o = balanced(wave   ? BALANCE_OFF
+                                : move ? BALANCE_MIGRATE
+                                       : BALANCE_BOTH);
 
     if (!move)
         one_is_hot(&o);
@@ -338,6 +343,7 @@ static struct options to_kill(const struct kill *k)
     o.balance.theta = 0;
     o.balance.gain = 0.001;
     o.balance.leaf_rows = 4;
+    o.max_rows = wave ? KILL_ROWS : 0;
     o.checkpoint = k->folder;
     return o;
 }
@@ -393,6 +399,7 @@ static int goes_on_after(const struct rank *self)
         if (step <= KILL_SAVED)
             continue;
         CHECK_TRAIN(trainer_step(&p.many, step, KILL_STEPS, false, &m));
+        CHECK((m.waves > 0) == (o.max_rows > 0), "%g waves", m.waves);
         CHECK(m.loss == a.loss && m.grad_norm == a.grad_norm,
               "step %zu: %.17g, uninterrupted %.17g", step, m.loss, a.loss);
         CHECK_TRAIN(balance_settle(&p.many.balance));

@@ -146,12 +146,14 @@ Test(balance, two_nodes, .timeout = 240)
                                             .ranks = 4});
 }
 
-/* A rank is killed while experts move, weights go to copies, or gradients come from
- * them. tests/train/kills does it as often as one likes. */
+/* A rank is killed while experts move, weights go to copies, gradients come from
+ * them, or a layer comes in waves. tests/train/kills does it as often as one likes. */
 Test(balance, kills, .timeout = 240)
 {
-    static const char *const kills[][3] = {
-        {"move", "2", "1"}, {"refresh", "0", "5"}, {"reduce", "3", "2"}};
+    static const char *const kills[][3] = {{"move", "2", "1"},
+                                           {"refresh", "0", "5"},
+                                           {"reduce", "3", "2"},
+                                           {"wave", "1", "17"}};
 
     for (size_t i = 0; i < sizeof(kills) / sizeof(kills[0]); i++) {
         const char *const *k = kills[i];
