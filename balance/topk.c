@@ -2,56 +2,31 @@
 /* Routers that choose by groups of experts. */
 #include <shunt/balance.h>
 
-#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "balance/check.h"
+#include "kernels/best.h"
 #include "src/error.h"
 
-/* The best k of what was offered, in descending order; of equal scores the one
- * that was offered first. */
-struct best {
-    int k, n;
-    float *score;    /* (k) */
-    int32_t *number; /* (k) */
-};
-
-static float comparable(float score)
+static void offer_group(struct shunti_best *b, const float *scores, int size,
+                        int g)
 {
-    return isnan(score) ? -INFINITY : score;
+    const int first = g * size;
+
+    shunti_best_offer(b, (size_t)size, scores + first, NULL, first);
 }
 
-static void offer(struct best *b, float score, int32_t number)
+static bool make(struct shunti_best *b, int k)
 {
-    int at;
-
-    if (b->n == b->k && score <= b->score[b->k - 1])
-        return;
-    at = b->n < b->k ? b->n++ : b->k - 1;
-    for (; at > 0 && b->score[at - 1] < score; at--) {
-        b->score[at] = b->score[at - 1];
-        b->number[at] = b->number[at - 1];
-    }
-    b->score[at] = score;
-    b->number[at] = number;
-}
-
-static void offer_group(struct best *b, const float *scores, int size, int g)
-{
-    for (int e = g * size; e < (g + 1) * size; e++)
-        offer(b, comparable(scores[e]), (int32_t)e);
-}
-
-static bool make(struct best *b, int k)
-{
-    b->k = k;
+    b->k = (size_t)k;
     b->score = malloc((size_t)k * sizeof(*b->score));
     b->number = malloc((size_t)k * sizeof(*b->number));
     return b->score && b->number;
 }
 
-static void finish(struct best *b)
+static void finish(struct shunti_best *b)
 {
     free(b->score);
     free(b->number);
@@ -71,8 +46,9 @@ static enum shunt_status check_groups(const char *call, int experts, int groups,
     return SHUNT_OK;
 }
 
-static void limited(const float *scores, int size, int groups, struct best *of,
-                    struct best *open, struct best *k, bool *is_open)
+static void limited(const float *scores, int size, int groups,
+                    struct shunti_best *of, struct shunti_best *open,
+                    struct shunti_best *k, bool *is_open)
 {
     open->n = k->n = 0;
     for (int g = 0; g < groups; g++) {
@@ -80,12 +56,12 @@ static void limited(const float *scores, int size, int groups, struct best *of,
 
         of->n = 0;
         offer_group(of, scores, size, g);
-        for (int i = 0; i < of->n; i++)
+        for (size_t i = 0; i < of->n; i++)
             sum += of->score[i];
-        offer(open, comparable(sum), (int32_t)g);
+        shunti_best_offer(open, 1, &sum, NULL, (int32_t)g);
         is_open[g] = false;
     }
-    for (int i = 0; i < open->n; i++)
+    for (size_t i = 0; i < open->n; i++)
         is_open[open->number[i]] = true;
     /* By number, so that of equal scores the lower one is first. */
     for (int g = 0; g < groups; g++)
@@ -100,7 +76,7 @@ enum shunt_status shunt_balance_topk_limited(const float *scores, size_t tokens,
 {
     static const char call[] = "shunt_balance_topk_limited";
     enum shunt_status st = check_groups(call, experts, groups, k);
-    struct best of = {0}, open = {0}, best = {0};
+    struct shunti_best of = {0}, open = {0}, best = {0};
     bool *is_open = NULL;
     int size;
 
@@ -118,8 +94,8 @@ enum shunt_status shunt_balance_topk_limited(const float *scores, size_t tokens,
         for (size_t t = 0; t < tokens; t++) {
             limited(scores + t * (size_t)experts, size, groups, &of, &open,
                     &best, is_open);
-            for (int i = 0; i < k; i++)
-                topk_idx[t * (size_t)k + (size_t)i] = best.number[i];
+            memcpy(topk_idx + t * (size_t)k, best.number,
+                   (size_t)k * sizeof(*topk_idx));
         }
     else
         st = shunti_balance_no_memory(call);
@@ -136,7 +112,7 @@ enum shunt_status shunt_balance_topk_grouped(const float *scores, size_t tokens,
 {
     static const char call[] = "shunt_balance_topk_grouped";
     enum shunt_status st = check_groups(call, experts, groups, k);
-    struct best best = {0};
+    struct shunti_best best = {0};
     int size;
 
     if (st)
@@ -151,8 +127,8 @@ enum shunt_status shunt_balance_topk_grouped(const float *scores, size_t tokens,
             for (int g = 0; g < groups; g++) {
                 best.n = 0;
                 offer_group(&best, scores + t * (size_t)experts, size, g);
-                for (int i = 0; i < best.n; i++)
-                    *topk_idx++ = best.number[i];
+                memcpy(topk_idx, best.number, best.n * sizeof(*topk_idx));
+                topk_idx += best.n;
             }
     else
         st = shunti_balance_no_memory(call);

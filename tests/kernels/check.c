@@ -21,9 +21,9 @@
 #include "tests/cross/digest.h"
 
 static const struct family *const families[] = {
-    &family_convert,     &family_copy, &family_reduce,  &family_rows,
-    &family_elementwise, &family_gemm, &family_experts, &family_tile,
-    &family_rounding,    &family_peak,
+    &family_best, &family_convert,     &family_copy, &family_reduce,
+    &family_rows, &family_elementwise, &family_gemm, &family_experts,
+    &family_tile, &family_rounding,    &family_peak,
 };
 enum { FAMILIES = sizeof(families) / sizeof(families[0]) };
 

@@ -50,9 +50,9 @@ struct family {
     bool digests;
 };
 
-extern const struct family family_convert, family_copy, family_elementwise,
-    family_experts, family_gemm, family_peak, family_reduce, family_rounding,
-    family_rows, family_tile;
+extern const struct family family_best, family_convert, family_copy,
+    family_elementwise, family_experts, family_gemm, family_peak, family_reduce,
+    family_rounding, family_rows, family_tile;
 
 /* By enum shunti_isa, for `variant` of a family. */
 const char *isa_variant(int v);

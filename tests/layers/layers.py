@@ -22,7 +22,7 @@ BELOW = {
     "collectives": ["kernels", "src"],
     "moe": ["kernels", "src", "collectives"],
     "fused": ["kernels", "src", "collectives"],
-    "balance": ["src/error.h"],
+    "balance": ["src/error.h", "kernels/best.h"],
     "bindings": ["src/env.h", "src/fnv.h"],
     "cli": ["src/distance.h", "src/fnv.h"],
     "schedule": [],
