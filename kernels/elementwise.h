@@ -30,6 +30,11 @@ struct shunti_elementwise {
                       size_t ldb);
     /* y (n) += x (n) */
     void (*add)(size_t n, const float *x, float *y);
+    /* The same in f64. */
+    void (*add_f64)(size_t n, const float *x, double *y);
+    /* Sums of x (n), and of x (n) * y (n). */
+    float (*sum)(size_t n, const float *x);
+    float (*dot)(size_t n, const float *x, const float *y);
     /* Sum of squares, in f64. */
     double (*sum_squares)(size_t n, const float *x);
 
@@ -44,7 +49,9 @@ struct shunti_elementwise {
     /* p (n): softmax of scale * p, in place.
      * Returns log(sum(exp(scale * p))). */
     float (*softmax)(size_t n, float scale, float *p);
-    /* The same, which also gives what it takes to make p again: the greatest
+    /* That alone, with scale 1: log(sum(exp(x))). */
+    float (*log_sum_exp)(size_t n, const float *x);
+    /* softmax(), which also gives what it takes to make p again: the greatest
      * scale * p, and 1 / sum(exp(scale * p - greatest)). */
     void (*softmax_keep)(size_t n, float scale, float *p, float kept[2]);
     /* p (n) again with its bits, in place: exp(scale * p - kept[0]) * kept[1],

@@ -123,6 +123,12 @@ static void add(size_t n, const float *restrict x, float *restrict y)
         y[i] += x[i];
 }
 
+static void add_f64(size_t n, const float *restrict x, double *restrict y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += (double)x[i];
+}
+
 static double sum_squares(size_t n, const float *x)
 {
     double s[LANES] = {0};
@@ -137,6 +143,20 @@ static double sum_squares(size_t n, const float *x)
     for (int j = 0; j < LANES; j++)
         sum += s[j];
     return sum;
+}
+
+static float sum_of(size_t n, const float *x)
+{
+    lanes sum = {0};
+    float s[LANES];
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        sum += load(x + i);
+    memcpy(s, &sum, sizeof(s));
+    for (int j = 0; i < n; i++, j++)
+        s[j] += x[i];
+    return lanes_sum(s);
 }
 
 static inline float dot(size_t n, const float *x, const float *y)
@@ -194,11 +214,11 @@ static void rmsnorm_backward(size_t rows, size_t n, const float *restrict x,
 
 /* -- softmax --------------------------------------------------------------- */
 
-/* Returns the sum of what p was before it was divided. */
-INLINE float softmax_of(size_t n, float scale, float *p, float kept[2])
+/* The greatest scale * p. */
+INLINE float greatest(size_t n, float scale, const float *p)
 {
     float s[LANES], top = p[0] * scale;
-    lanes sum = {0}, most = sum + top;
+    lanes most = top + (lanes){0};
     size_t i = 0;
 
     for (; i + LANES <= n; i += LANES) {
@@ -211,18 +231,20 @@ INLINE float softmax_of(size_t n, float scale, float *p, float kept[2])
         s[0] = p[i] * scale > s[0] ? p[i] * scale : s[0];
     for (int j = 0; j < LANES; j++)
         top = s[j] > top ? s[j] : top;
+    return top;
+}
 
-    for (i = 0; i < n; i++)
+/* Returns the sum of what p was before it was divided. */
+INLINE float softmax_of(size_t n, float scale, float *p, float kept[2])
+{
+    const float top = greatest(n, scale, p);
+
+    for (size_t i = 0; i < n; i++)
         p[i] = exp_(p[i] * scale - top);
 
-    for (i = 0; i + LANES <= n; i += LANES)
-        sum += load(p + i);
-    memcpy(s, &sum, sizeof(s));
-    for (int j = 0; i < n; i++, j++)
-        s[j] += p[i];
-    float total = lanes_sum(s);
+    float total = sum_of(n, p);
     float inv = 1.0f / total;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         p[i] *= inv;
     kept[0] = top;
     kept[1] = inv;
@@ -234,6 +256,24 @@ static float softmax(size_t n, float scale, float *p)
     float kept[2], total = softmax_of(n, scale, p, kept);
 
     return kept[0] + logf(total);
+}
+
+static float log_sum_exp(size_t n, const float *x)
+{
+    const float top = greatest(n, 1.0f, x);
+    lanes sum = {0};
+    float s[LANES], e[LANES];
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES) {
+        for (int j = 0; j < LANES; j++)
+            e[j] = exp_(x[i + (size_t)j] - top);
+        sum += load(e);
+    }
+    memcpy(s, &sum, sizeof(s));
+    for (int j = 0; i < n; i++, j++)
+        s[j] += exp_(x[i] - top);
+    return top + logf(lanes_sum(s));
 }
 
 static void softmax_keep(size_t n, float scale, float *p, float kept[2])
@@ -371,10 +411,14 @@ static void from_bf16(size_t n, const uint16_t *restrict x, float *restrict y)
 const struct shunti_elementwise KERNEL_TABLE = {
     .transpose = transpose,
     .add = add,
+    .add_f64 = add_f64,
+    .sum = sum_of,
+    .dot = dot,
     .sum_squares = sum_squares,
     .rmsnorm = rmsnorm,
     .rmsnorm_backward = rmsnorm_backward,
     .softmax = softmax,
+    .log_sum_exp = log_sum_exp,
     .softmax_keep = softmax_keep,
     .softmax_again = softmax_again,
     .softmax_backward = softmax_backward,

@@ -46,9 +46,22 @@ uint64_t gate_key(uint64_t seed, size_t step, size_t layer)
     return random_key(seed, name);
 }
 
-size_t gate_token(const struct gate_draw *draw, size_t row)
+size_t gate_scratch(const struct router_config *c)
 {
-    return draw->sequence[row / draw->T] * draw->T + row % draw->T;
+    return (GATE_ROWS + 1) * c->experts;
+}
+
+float *gate_row(const struct router_config *c, const struct gate_input *in)
+{
+    return in->scratch + GATE_ROWS * c->experts;
+}
+
+size_t gate_token(const struct gate_input *in, size_t row)
+{
+    const struct gate_draw *draw = in->draw;
+    const size_t r = in->first + row;
+
+    return draw->sequence[r / draw->T] * draw->T + r % draw->T;
 }
 
 static int check_groups(const struct router_config *c)

@@ -84,20 +84,32 @@ struct gate_draw {
 };
 
 uint64_t gate_key(uint64_t seed, size_t step, size_t layer);
-/* Place in the batch of the row's token. */
-size_t gate_token(const struct gate_draw *draw, size_t row);
+
+/* A router works through rows in blocks of so many, which stay in the first-level
+ * cache from the logits to the losses' sums. */
+enum { GATE_ROWS = 16 };
 
 /* draw: NULL for no random numbers. workload: NULL, or experts by it, where the
- * gate chooses by gate_choose(); needs draw. bias (E), or NULL. scratch (R,
- * E). */
+ * gate chooses by gate_choose(); needs draw. bias (E), or NULL. scratch:
+ * gate_scratch() floats. */
 struct gate_input {
     size_t R;
+    size_t first; /* number of the first row, for `draw` */
     const struct gate_draw *draw;
     const struct workload *workload;
     const float *bias;
     float *scratch;
+    /* Told of rows [first, first + n) as soon as they have been routed, in their
+     * order. NULL: nobody wants to know. */
+    void (*routed)(void *arg, size_t first, size_t n);
+    void *routed_arg;
 };
 
+size_t gate_scratch(const struct router_config *c);
+/* Place in the batch of the token of a row. */
+size_t gate_token(const struct gate_input *in, size_t row);
+
+/* What gates are given is a block: R is at most GATE_ROWS. */
 struct gate {
     /* logits -> the rest, but lse where the logits are kept. 0, or -1 with
      * train_error_text(). */
@@ -125,10 +137,12 @@ extern const struct gate gate_softmax, gate_switch, gate_gshard, gate_sigmoid,
 
 /* --- what several gates do: gate_choice.c --------------------------------- */
 
-/* The K best of E scores, the bias (E, or NULL) added; of equal ones the lower
- * id. */
-void gate_best(size_t E, size_t K, const float *scores, const float *bias,
-               int32_t *choice);
+/* One row of scratch: (E), behind those of the block's rows. */
+float *gate_row(const struct router_config *c, const struct gate_input *in);
+/* The K best of scores (E), bias (E, or NULL) added, in descending order; of equal
+ * ones the lower id, and a NaN is as good as -infinity. Writes gate_row(). */
+void gate_best(const struct router_config *c, const struct gate_input *in,
+               const float *scores, const float *bias, int32_t *choice);
 /* choice (R, K) by scores (R, E) and bias, as c->gate.choose says, or by the
  * workload. 0, or -1 with train_error_text(). */
 int gate_choose(const struct router_config *c, const struct gate_input *in,

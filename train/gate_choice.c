@@ -2,29 +2,18 @@
 /* The experts of a token by their scores, and what their scores weigh. */
 #include "train/gate.h"
 
+#include "kernels/best.h"
 #include "train/error.h"
 
 #include <shunt/balance.h>
 #include <string.h>
 
-void gate_best(size_t E, size_t K, const float *scores, const float *bias,
-               int32_t *choice)
+void gate_best(const struct router_config *c, const struct gate_input *in,
+               const float *scores, const float *bias, int32_t *choice)
 {
-    for (size_t j = 0; j < K; j++) {
-        int32_t best = -1;
-        float top = 0;
-        for (size_t e = 0; e < E; e++) {
-            int taken = 0;
-            for (size_t i = 0; i < j; i++)
-                taken |= choice[i] == (int32_t)e;
-            float score = bias ? scores[e] + bias[e] : scores[e];
-            if (!taken && (best < 0 || score > top)) {
-                best = (int32_t)e;
-                top = score;
-            }
-        }
-        choice[j] = best;
-    }
+    struct shunti_best best = {c->topk, 0, gate_row(c, in), choice};
+
+    shunti_best_offer(&best, c->experts, scores, bias, 0);
 }
 
 int gate_choose(const struct router_config *c, const struct gate_input *in,
@@ -35,18 +24,19 @@ int gate_choose(const struct router_config *c, const struct gate_input *in,
 
     if (in->workload) {
         for (size_t r = 0; r < R; r++)
-            workload_choose(in->workload, gate_token(in->draw, r), E, K,
+            workload_choose(in->workload, gate_token(in, r), E, K,
                             choice + r * K);
         return 0;
     }
     if (c->gate.choose == CHOOSE_BEST) {
         for (size_t r = 0; r < R; r++)
-            gate_best(E, K, scores + r * E, in->bias, choice + r * K);
+            gate_best(c, in, scores + r * E, in->bias, choice + r * K);
         return 0;
     }
     if (in->bias) {
-        for (size_t i = 0; i < R * E; i++)
-            in->scratch[i] = scores[i] + in->bias[i % E];
+        for (size_t r = 0; r < R; r++)
+            for (size_t e = 0; e < E; e++)
+                in->scratch[r * E + e] = scores[r * E + e] + in->bias[e];
         scores = in->scratch;
     }
     if (c->gate.choose == CHOOSE_LIMITED)

@@ -22,13 +22,12 @@ static int forward(const struct router_config *c, const struct gate_input *in,
         float *weight = to->weight + 2 * r;
 
         to->lse[r] = shunti_elementwise()->softmax(E, 1.0f, to->probs + r * E);
-        gate_best(E, 2, p, NULL, choice);
+        gate_best(c, in, p, NULL, choice);
         gate_weigh(c, p, choice, weight);
         counted[0] = choice[0];
         counted[1] = -1;
-        if (in->draw &&
-            !(2.0 * (double)weight[1] >
-              random_uniform(in->draw->key, gate_token(in->draw, r)))) {
+        if (in->draw && !(2.0 * (double)weight[1] >
+                          random_uniform(in->draw->key, gate_token(in, r)))) {
             choice[1] = -1;
             weight[1] = 0;
         }
@@ -50,7 +49,7 @@ static void backward(const struct router_config *c, const struct gate_input *in,
         for (size_t e = 0; e < E; e++)
             d[e] = balance * slope[e];
         /* A second that was not taken stays in the sum. */
-        gate_best(E, 2, p, NULL, best);
+        gate_best(c, in, p, NULL, best);
         gate_weigh(c, p, best, weight);
         dw[0] = dweight[2 * r];
         dw[1] = of->choice[2 * r + 1] < 0 ? 0 : dweight[2 * r + 1];

@@ -31,21 +31,18 @@ static double logistic(double x)
     return 1 / (1 + exp(-x));
 }
 
-static double noise(const struct gate_draw *draw, size_t row, size_t E,
-                    size_t e)
-{
-    return draw ? random_normal(draw->key, gate_token(draw, row) * E + e) : 0;
-}
-
-/* H of a row; */
-static void add_noise(const struct gate_draw *draw, size_t row, size_t E,
-                      const float *logits, float *h)
+/* H of a row, and its noise z (E); */
+static void add_noise(const struct gate_input *in, size_t row, size_t E,
+                      const float *logits, float *h, float *noise)
 {
     for (size_t e = 0; e < E; e++) {
-        const double z = noise(draw, row, E, e);
+        const double z =
+            in->draw ? random_normal(in->draw->key, gate_token(in, row) * E + e)
+                     : 0;
 
         h[e] = z == 0 ? logits[e]
                       : (float)(logits[e] + z * softplus(logits[E + e]));
+        noise[e] = (float)z;
     }
 }
 
@@ -85,8 +82,8 @@ static int forward(const struct router_config *c, const struct gate_input *in,
         int32_t *choice = to->choice + r * K, at[2];
         double sum = 0;
 
-        add_noise(in->draw, r, E, l, h);
-        gate_best(E, K, h, NULL, choice);
+        add_noise(in, r, E, l, h, gate_row(c, in));
+        gate_best(c, in, h, NULL, choice);
         for (size_t j = 0; j < K; j++)
             sum += exp((double)h[choice[j]] - (double)h[choice[0]]);
         for (size_t j = 0; j < K; j++)
@@ -139,9 +136,10 @@ static void backward(const struct router_config *c, const struct gate_input *in,
         const float *l = of->logits + r * 2 * E, *weight = of->weight + r * K;
         const int32_t *choice = of->choice + r * K;
         float *h = in->scratch + r * E, *d = dlogits + r * 2 * E, mean = 0;
+        float *z = gate_row(c, in);
         float *dh = of->probs + r * E; /* P is no longer needed */
 
-        add_noise(in->draw, r, E, l, h);
+        add_noise(in, r, E, l, h, z);
         for (size_t e = 0; e < 2 * E; e++)
             d[e] = 0;
         for (size_t e = 0; e < E; e++)
@@ -157,7 +155,7 @@ static void backward(const struct router_config *c, const struct gate_input *in,
         for (size_t e = 0; e < E; e++) {
             d[e] += dh[e];
             d[E + e] +=
-                (float)(dh[e] * noise(in->draw, r, E, e) * logistic(l[E + e]));
+                (float)((double)dh[e] * (double)z[e] * logistic(l[E + e]));
         }
     }
 }

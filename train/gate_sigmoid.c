@@ -9,15 +9,22 @@
 
 #include "kernels/elementwise.h"
 
+#include <string.h>
+
 /* P of scores s, in place. */
 static void divide(size_t E, float *s)
 {
-    float sum = 0;
+    const float sum = shunti_elementwise()->sum(E, s);
 
     for (size_t e = 0; e < E; e++)
-        sum += s[e];
-    for (size_t e = 0; e < E; e++)
         s[e] /= sum;
+}
+
+/* Are the chosen experts those of largest s? */
+static bool counts_choice(const struct router_config *c,
+                          const struct gate_input *in)
+{
+    return c->gate.choose == CHOOSE_BEST && !in->bias && !in->workload;
 }
 
 static int forward(const struct router_config *c, const struct gate_input *in,
@@ -32,7 +39,11 @@ static int forward(const struct router_config *c, const struct gate_input *in,
         float *s = to->probs + r * E;
 
         gate_weigh(c, s, to->choice + r * K, to->weight + r * K);
-        gate_best(E, K, s, NULL, to->counted + r * K);
+        if (counts_choice(c, in))
+            memcpy(to->counted + r * K, to->choice + r * K,
+                   K * sizeof(*to->counted));
+        else
+            gate_best(c, in, s, NULL, to->counted + r * K);
         divide(E, s);
     }
     return 0;
@@ -47,12 +58,10 @@ static void backward(const struct router_config *c, const struct gate_input *in,
     shunti_elementwise()->sigmoid(in->R * E, of->logits, in->scratch);
     for (size_t r = 0; r < in->R; r++) {
         const float *s = in->scratch + r * E, *p = of->probs + r * E;
-        float *d = dlogits + r * E, sum = 0, mean = 0;
+        float *d = dlogits + r * E;
+        const float sum = shunti_elementwise()->sum(E, s);
+        const float mean = balance * shunti_elementwise()->dot(E, slope, p);
 
-        for (size_t e = 0; e < E; e++) {
-            sum += s[e];
-            mean += balance * slope[e] * p[e];
-        }
         for (size_t e = 0; e < E; e++)
             d[e] = (balance * slope[e] - mean) / sum;
         gate_weigh_backward(c, s, of->choice + r * K, of->weight + r * K,

@@ -104,7 +104,7 @@ static struct gate_input gate_input(const struct model *m,
         .bias = m->router_bias
                     ? m->router_bias + model_moe_index(&m->c, l) * m->c.experts
                     : NULL,
-        .scratch = b->rows.scores + first * m->c.experts,
+        .scratch = m->gate_scratch,
     };
 }
 
@@ -132,17 +132,23 @@ static bool makes(const struct model *m, size_t l, enum memory_module module,
     return !again || model_tier(m, l, module) == MEMORY_RECOMPUTE;
 }
 
-/* h2 -> choice, weight */
-static int choose(struct model *m, struct micro_batch *b, size_t l, size_t T)
+/* h2 -> choice, weight, and what they give to the statistics, once */
+static int choose(struct model *m, struct micro_batch *b, size_t l, size_t T,
+                  bool again)
 {
     const struct router_config c = model_router(&m->c);
     const struct activations *a = &b->rows.act[l];
     const struct routed to = routed(&c, a, 0);
     struct gate_draw draw;
     struct workload workload;
-    const struct gate_input in =
-        gate_input(m, b, l, 0, b->R, T, &draw, &workload);
+    struct gate_input in = gate_input(m, b, l, 0, b->R, T, &draw, &workload);
+    struct stats_rows stats = {m, b, l, T};
 
+    if (!again && m->stats) {
+        stats_begin(&stats);
+        in.routed = stats_add;
+        in.routed_arg = &stats;
+    }
     linear(m->gemm, b->R, m->c.dim, gate_width(&c), a->h2,
            m->dense + m->layout.layer[l].router, SHUNTI_GEMM_SET, to.logits);
     return router(&c, &in, &to);
@@ -177,15 +183,13 @@ static int route(struct model *m, struct micro_batch *b, size_t l, size_t T,
 {
     struct spent t = clock_read();
 
-    if (makes(m, l, MEMORY_ROUTER, again) && choose(m, b, l, T))
+    if (makes(m, l, MEMORY_ROUTER, again) && choose(m, b, l, T, again))
         return -1;
     clock_add(&m->times.router, &t);
     if ((!again || model_tier(m, l, MEMORY_ROWS) != MEMORY_KEEP) &&
         send(m, b, l, again))
         return -1;
     clock_add(&m->times.exchange, &t);
-    if (!again && m->stats)
-        stats_of_layer(m, b, l, T, m->stats);
     return 0;
 }
 

@@ -136,6 +136,7 @@ struct model {
     struct shunti_gemm_item *items; /* (E) */
     struct expert_part *parts;      /* (E) */
     float *work;                    /* attention's */
+    float *gate_scratch;            /* gate_scratch() */
 
     struct model_times times; /* since the caller last cleared them */
 };
@@ -180,10 +181,16 @@ size_t model_routing(const struct model *m, const struct micro_batch *b,
 size_t model_expert_at(const struct model *m, const struct micro_batch *b,
                        size_t layer, int32_t id);
 
-/* Writes what layer l gives to stats (B, stats_size), once a micro-batch has been
- * routed there; and their losses, after a forward of B sequences of T positions. */
-void stats_of_layer(const struct model *model, const struct micro_batch *b,
-                    size_t l, size_t T, double *stats);
+/* What layer l gives to model->stats (B, stats_size), while a micro-batch of
+ * sequences of T positions is routed there. stats_add() is gate_input.routed. */
+struct stats_rows {
+    const struct model *model;
+    const struct micro_batch *batch;
+    size_t l, T;
+};
+void stats_begin(const struct stats_rows *to);
+void stats_add(void *stats_rows, size_t first, size_t n);
+/* And losses, after a forward of B sequences of T positions. */
 void stats_of_losses(const struct model *model, size_t B, size_t T,
                      double *stats);
 

@@ -14,15 +14,17 @@ static void *zeroed(size_t count, size_t size)
 static int allocate(struct model *m)
 {
     const struct model_config *c = &m->c;
+    const struct router_config r = model_router(c);
 
     m->micro = zeroed(m->max_micro, sizeof(*m->micro));
     m->experts = zeroed(c->experts, sizeof(*m->experts));
     m->items = zeroed(c->experts, sizeof(*m->items));
     m->parts = zeroed(c->experts, sizeof(*m->parts));
     m->work = zeroed(attention_work(c->seq, c->dim / c->heads), sizeof(float));
+    m->gate_scratch = zeroed(gate_scratch(&r), sizeof(float));
     m->group_B = zeroed(tensor_ranks(&m->tensor), sizeof(*m->group_B));
     if (!m->micro || !m->experts || !m->items || !m->parts || !m->work ||
-        !m->group_B)
+        !m->gate_scratch || !m->group_B)
         return train_error("out of memory");
     for (size_t i = 0; i < m->max_micro; i++) {
         struct micro_batch *b = &m->micro[i];
@@ -98,6 +100,7 @@ void model_destroy(struct model *m)
     free(m->items);
     free(m->parts);
     free(m->work);
+    free(m->gate_scratch);
     free(m->dhidden);
     free(m->dact);
     free(m->group_B);

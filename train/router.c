@@ -6,20 +6,40 @@
  *     zloss * mean(lse^2)    (Zoph et al.: "ST-MoE", 2022)
  *
  * with means over all rows of the batch.
+ *
+ * Rows are worked through in blocks: all that is made of a block's logits is made
+ * before those of the next one are looked at, so that they are read from memory
+ * once, and nothing of E columns is needed for all rows but what backward needs.
  */
 #include "train/layers.h"
 
-#include <math.h>
+#include "kernels/elementwise.h"
 
-static float log_sum_exp(size_t E, const float *l)
+#include <string.h>
+
+/* The rows from `first` on, at most GATE_ROWS of them. */
+static struct gate_input block_of(const struct gate_input *in, size_t first)
 {
-    double top = l[0], sum = 0;
+    struct gate_input block = *in;
 
-    for (size_t e = 1; e < E; e++)
-        top = l[e] > top ? l[e] : top;
-    for (size_t e = 0; e < E; e++)
-        sum += exp(l[e] - top);
-    return (float)(top + log(sum));
+    block.R = in->R - first < GATE_ROWS ? in->R - first : GATE_ROWS;
+    block.first = in->first + first;
+    return block;
+}
+
+static struct routed from(const struct router_config *c,
+                          const struct routed *all, size_t first)
+{
+    const size_t E = c->experts, K = c->topk;
+
+    return (struct routed){
+        .logits = all->logits + first * gate_width(c),
+        .probs = all->probs + first * E,
+        .lse = all->lse + first,
+        .choice = all->choice + first * K,
+        .counted = all->counted + first * K,
+        .weight = all->weight + first * K,
+    };
 }
 
 int router(const struct router_config *c, const struct gate_input *in,
@@ -27,28 +47,58 @@ int router(const struct router_config *c, const struct gate_input *in,
 {
     const size_t W = gate_width(c);
 
-    for (size_t r = 0; gate_keeps_logits(c) && r < in->R; r++)
-        to->lse[r] = log_sum_exp(c->experts, to->logits + r * W);
-    return gate_of(c)->forward(c, in, to);
+    for (size_t first = 0; first < in->R; first += GATE_ROWS) {
+        const struct gate_input block = block_of(in, first);
+        const struct routed rows = from(c, to, first);
+
+        for (size_t r = 0; gate_keeps_logits(c) && r < block.R; r++)
+            rows.lse[r] = shunti_elementwise()->log_sum_exp(
+                c->experts, rows.logits + r * W);
+        if (gate_of(c)->forward(c, &block, &rows))
+            return -1;
+        if (in->routed)
+            in->routed(in->routed_arg, block.first, block.R);
+    }
+    return 0;
+}
+
+/* d(lse)/d(logit) = softmax, which is P where the logits are not kept. */
+static void add_zloss(const struct router_config *c,
+                      const struct gate_input *in, const struct routed *of,
+                      float zloss, float *dlogits)
+{
+    const size_t E = c->experts, W = gate_width(c);
+
+    for (size_t r = 0; r < in->R; r++) {
+        const float *p = of->probs + r * E, slope = zloss * of->lse[r];
+        float *d = dlogits + r * W;
+
+        if (gate_keeps_logits(c)) {
+            float *row = gate_row(c, in);
+
+            memcpy(row, of->logits + r * W, E * sizeof(*row));
+            shunti_elementwise()->softmax(E, 1.0f, row);
+            p = row;
+        }
+        for (size_t e = 0; e < E; e++)
+            d[e] += slope * p[e];
+    }
 }
 
 void router_backward(const struct router_config *c, const struct gate_input *in,
                      const struct routed *of, const float *dweight,
                      const float *slope, float scale, float *dlogits)
 {
-    const size_t E = c->experts, W = gate_width(c);
     const float zloss = c->zloss * 2.0f * scale;
 
-    gate_of(c)->backward(c, in, of, dweight, slope, c->balance * scale,
-                         dlogits);
-    /* d(lse)/d(logit) = softmax, which is P where the logits are not kept */
-    for (size_t r = 0; r < in->R && c->zloss > 0; r++)
-        for (size_t e = 0; e < E; e++) {
-            const float p = gate_keeps_logits(c)
-                                ? (float)exp((double)of->logits[r * W + e] -
-                                             (double)of->lse[r])
-                                : of->probs[r * E + e];
+    for (size_t first = 0; first < in->R; first += GATE_ROWS) {
+        const struct gate_input block = block_of(in, first);
+        const struct routed rows = from(c, of, first);
+        float *d = dlogits + first * gate_width(c);
 
-            dlogits[r * W + e] += zloss * of->lse[r] * p;
-        }
+        gate_of(c)->backward(c, &block, &rows, dweight + first * c->topk, slope,
+                             c->balance * scale, d);
+        if (c->zloss > 0)
+            add_zloss(c, &block, &rows, zloss, d);
+    }
 }

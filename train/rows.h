@@ -59,7 +59,6 @@ struct rows {
     float *dproj;     /* (P R, D) gradient of what attention added */
     float *dqkv;      /* (P R, 3 D / P) */
     float *dlogits;   /* (R, width) */
-    float *scores;    /* (R, E) a gate's scratch */
     float *dweight;   /* (R, K) */
     float *dshared_hid, *dshared_act; /* (P R, 2 S / P), (P R, S / P) */
 };

@@ -2,6 +2,8 @@
 /* What sequences contribute to losses and statistics; see model.h. */
 #include "train/model.h"
 
+#include "kernels/elementwise.h"
+
 #include <string.h>
 
 static size_t layer_size(const struct model_config *c)
@@ -33,8 +35,7 @@ static void add_row(const struct model *m, const struct router_config *c,
     double *assigned = to + stats_at(&m->c, STATS_ASSIGNED);
 
     to[0] += (double)a->lse[row] * a->lse[row];
-    for (size_t e = 0; e < c->experts; e++)
-        probs[e] += p[e];
+    shunti_elementwise()->add_f64(c->experts, p, probs);
     for (size_t j = 0; j < c->topk; j++) {
         if (choice[j] >= 0)
             assigned[choice[j]] += 1;
@@ -43,18 +44,31 @@ static void add_row(const struct model *m, const struct router_config *c,
     }
 }
 
-void stats_of_layer(const struct model *m, const struct micro_batch *b,
-                    size_t l, size_t T, double *stats)
+static double *layer_of(const struct stats_rows *to, size_t sequence)
 {
-    const struct router_config c = model_router(&m->c);
-    const size_t size = stats_size(&m->c), i = model_moe_index(&m->c, l);
+    const struct model_config *c = &to->model->c;
 
-    for (size_t s = b->first / T; s < (b->first + b->R) / T; s++)
-        memset(stats_layer(&m->c, stats + s * size, i), 0,
-               layer_size(&m->c) * sizeof(*stats));
-    for (size_t r = 0; r < b->R; r++)
-        add_row(m, &c, &b->rows.act[l], r,
-                stats_layer(&m->c, stats + (b->first + r) / T * size, i));
+    return stats_layer(c, to->model->stats + sequence * stats_size(c),
+                       model_moe_index(c, to->l));
+}
+
+void stats_begin(const struct stats_rows *to)
+{
+    const size_t first = to->batch->first / to->T;
+
+    for (size_t s = first; s < first + to->batch->B; s++)
+        memset(layer_of(to, s), 0, layer_size(&to->model->c) * sizeof(double));
+}
+
+void stats_add(void *stats_rows, size_t first, size_t n)
+{
+    const struct stats_rows *to = stats_rows;
+    const struct micro_batch *b = to->batch;
+    const struct router_config c = model_router(&to->model->c);
+
+    for (size_t r = first; r < first + n; r++)
+        add_row(to->model, &c, &b->rows.act[to->l], r,
+                layer_of(to, (b->first + r) / to->T));
 }
 
 void stats_of_losses(const struct model *m, size_t B, size_t T, double *stats)

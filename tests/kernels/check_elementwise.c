@@ -26,6 +26,10 @@ enum {
     SIGMOID,
     SOFTMAX_KEEP,
     SOFTMAX_AGAIN,
+    ADD_F64,
+    SUM,
+    DOT,
+    LOG_SUM_EXP,
 };
 
 enum { INPUTS = 3, OUTPUTS = 3, MOST_ROWS = 3 };
@@ -57,6 +61,9 @@ static void sizes_of(int which, const struct elementwise_case *c,
         out[0] = c->n ? (c->n - 1) * (c->rows + c->pad) + c->rows : 0;
         break;
     case SUM_SQUARES:
+    case SUM:
+    case DOT:
+    case LOG_SUM_EXP:
         break;
     case RMSNORM:
         out[0] = all;
@@ -92,6 +99,7 @@ static enum shunt_dtype dtype_of(int which)
 {
     return which == TO_BF16     ? SHUNT_BF16
            : which == PAIR_BF16 ? SHUNT_U32
+           : which == ADD_F64   ? SHUNT_F64
                                 : SHUNT_F32;
 }
 
@@ -110,6 +118,18 @@ static void run(int which, int v, struct elementwise_case *c)
         break;
     case ADD:
         e->add(c->n, in[0], out[0]);
+        break;
+    case ADD_F64:
+        e->add_f64(c->n, in[0], c->out[0]);
+        break;
+    case SUM:
+        c->result = (double)e->sum(c->n, in[0]);
+        break;
+    case DOT:
+        c->result = (double)e->dot(c->n, in[0], in[1]);
+        break;
+    case LOG_SUM_EXP:
+        c->result = (double)e->log_sum_exp(c->n, in[0]);
         break;
     case SUM_SQUARES:
         c->result = e->sum_squares(c->n, in[0]);
@@ -192,12 +212,14 @@ static size_t input_size(int which, const struct elementwise_case *c, int i)
 static int inputs_of(int which)
 {
     static const int inputs[] = {
-        [TRANSPOSE] = 1, [ADD] = 1,          [SUM_SQUARES] = 1,
-        [RMSNORM] = 2,   [SOFTMAX] = 0,      [RMSNORM_BACKWARD] = 3,
-        [SWIGLU] = 1,    [ROTATE] = 2,       [SOFTMAX_BACKWARD] = 1,
-        [ADAMW] = 1,     [TO_BF16] = 1,      [SWIGLU_BACKWARD] = 2,
-        [FROM_BF16] = 1, [PAIR_BF16] = 2,    [ROUND_BF16] = 1,
-        [SIGMOID] = 1,   [SOFTMAX_KEEP] = 0, [SOFTMAX_AGAIN] = 1,
+        [TRANSPOSE] = 1,   [ADD] = 1,          [SUM_SQUARES] = 1,
+        [RMSNORM] = 2,     [SOFTMAX] = 0,      [RMSNORM_BACKWARD] = 3,
+        [SWIGLU] = 1,      [ROTATE] = 2,       [SOFTMAX_BACKWARD] = 1,
+        [ADAMW] = 1,       [TO_BF16] = 1,      [SWIGLU_BACKWARD] = 2,
+        [FROM_BF16] = 1,   [PAIR_BF16] = 2,    [ROUND_BF16] = 1,
+        [SIGMOID] = 1,     [SOFTMAX_KEEP] = 0, [SOFTMAX_AGAIN] = 1,
+        [ADD_F64] = 1,     [SUM] = 1,          [DOT] = 2,
+        [LOG_SUM_EXP] = 1,
     };
 
     return inputs[which];
@@ -262,7 +284,7 @@ static void trial(const struct kernel *k, int v, struct random *r)
         expect_guards(GOT + i);
     }
     /* Not in digests: logf() is libm's. */
-    if (k->which == SUM_SQUARES || v != REFERENCE)
+    if ((k->which != SOFTMAX && k->which != LOG_SUM_EXP) || v != REFERENCE)
         expect_same("result", &c.result, &ref.result, 1, SHUNT_F64);
 }
 
@@ -307,10 +329,14 @@ static double once(const struct kernel *k, int v, bool prepare)
 static const struct kernel kernels[] = {
     {.name = "transpose", .which = TRANSPOSE},
     {.name = "add", .which = ADD},
+    {.name = "add_f64", .which = ADD_F64},
+    {.name = "sum", .which = SUM},
+    {.name = "dot", .which = DOT},
     {.name = "sum_squares", .which = SUM_SQUARES},
     {.name = "rmsnorm", .which = RMSNORM},
     {.name = "rmsnorm_backward", .which = RMSNORM_BACKWARD},
     {.name = "softmax", .which = SOFTMAX},
+    {.name = "log_sum_exp", .which = LOG_SUM_EXP},
     {.name = "softmax_keep", .which = SOFTMAX_KEEP},
     {.name = "softmax_again", .which = SOFTMAX_AGAIN},
     {.name = "softmax_backward", .which = SOFTMAX_BACKWARD},

@@ -70,6 +70,21 @@ static double sum_squares(size_t n, const float *x)
     return sum;
 }
 
+static void add_f64(size_t n, const float *x, double *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += (double)x[i];
+}
+
+static float sum(size_t n, const float *x)
+{
+    float s[LANES] = {0};
+
+    for (size_t i = 0; i < n; i++)
+        s[i % LANES] += x[i];
+    return lanes_sum(s);
+}
+
 static float dot(size_t n, const float *x, const float *y)
 {
     float s[LANES] = {0};
@@ -126,6 +141,18 @@ static float softmax(size_t n, float scale, float *p)
     for (size_t i = 0; i < n; i++)
         p[i] *= inverse;
     return top + logf(sum);
+}
+
+static float log_sum_exp(size_t n, const float *x)
+{
+    float top = x[0], s[LANES] = {0};
+
+    for (size_t i = 0; i < n; i++)
+        if (x[i] > top)
+            top = x[i];
+    for (size_t i = 0; i < n; i++)
+        s[i % LANES] += exponential(x[i] - top);
+    return top + logf(lanes_sum(s));
 }
 
 static void softmax_keep(size_t n, float scale, float *p, float kept[2])
@@ -241,10 +268,14 @@ static void pair_bf16(size_t n, const float *x, const float *y, uint32_t *pairs)
 const struct shunti_elementwise elementwise_ref = {
     .transpose = transpose,
     .add = add,
+    .add_f64 = add_f64,
+    .sum = sum,
+    .dot = dot,
     .sum_squares = sum_squares,
     .rmsnorm = rmsnorm,
     .rmsnorm_backward = rmsnorm_backward,
     .softmax = softmax,
+    .log_sum_exp = log_sum_exp,
     .softmax_keep = softmax_keep,
     .softmax_again = softmax_again,
     .softmax_backward = softmax_backward,
