@@ -26,6 +26,14 @@ static double softplus(double x)
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
+/* Of noise: at least so large that its reciprocal is a number. */
+static double width_of(double q)
+{
+    const double width = softplus(q);
+
+    return width < 1e-30 ? 1e-30 : width;
+}
+
 static double logistic(double x)
 {
     return 1 / (1 + exp(-x));
@@ -93,7 +101,7 @@ static int forward(const struct router_config *c, const struct gate_input *in,
         for (size_t e = 0; e < E; e++) {
             const int32_t t = at[is_chosen(K, choice, e)];
             const double z =
-                t < 0 ? 0 : ((double)l[e] - (double)h[t]) / softplus(l[E + e]);
+                t < 0 ? 0 : ((double)l[e] - (double)h[t]) / width_of(l[E + e]);
 
             p[e] = t < 0 ? 1 : (float)(0.5 * erfc(-z * M_SQRT1_2));
         }
@@ -115,7 +123,7 @@ static void load_backward(const struct router_config *c, const float *l,
         const int32_t t = at[is_chosen(K, choice, e)];
         if (t < 0)
             continue;
-        const double width = softplus(l[E + e]);
+        const double width = width_of(l[E + e]);
         const double z = ((double)l[e] - (double)h[t]) / width;
         const double dz = balance * slope[e] * exp(-0.5 * z * z) *
                           0.3989422804014327; /* 1 / sqrt(2 pi) */

@@ -167,6 +167,28 @@ Test(gates_edges, a_score_that_is_not_a_number_comes_last)
 
 /* --- numbers ------------------------------------------------------------------- */
 
+/* Far apart: probabilities of all but one round to nothing; and all scores of a
+ * sigmoid, or all widths of noise. */
+Test(gates_edges, logits_that_are_far_apart)
+{
+    static const float far[] = {-30, -100, -1000, 1000, 1e30f, -1e30f};
+
+    for (size_t i = 0; i < GATES_HERE; i++) {
+        const size_t W = gate_width(&gates[i].c);
+
+        for (size_t r = 0; r < ROWS; r++)
+            for (size_t e = 0; e < W; e++)
+                if (r % 3 == 0 || (r % 3 == 1 && e % 5 != 0) ||
+                    (r % 3 == 2 && e >= W / 2))
+                    logits[r * W + e] =
+                        far[r / 3 % 6] * (1 + (float)(e % 4) / 64);
+        route(&gates[i], ROWS);
+        expect_all_experts(&gates[i]);
+        expect_all_numbers(&gates[i]);
+        set_up();
+    }
+}
+
 /* The bias chooses experts whose probabilities are next to nothing. */
 Test(gates_edges, weights_of_experts_that_are_next_to_impossible)
 {
