@@ -51,15 +51,27 @@ struct shunti_elementwise {
     float (*softmax)(size_t n, float scale, float *p);
     /* That alone, with scale 1: log(sum(exp(x))). */
     float (*log_sum_exp)(size_t n, const float *x);
-    /* softmax(), which also gives what it takes to make p again: the greatest
-     * scale * p, and 1 / sum(exp(scale * p - greatest)). */
-    void (*softmax_keep)(size_t n, float scale, float *p, float kept[2]);
-    /* p (n) again with its bits, in place: exp(scale * p - kept[0]) * kept[1],
-     * and with it softmax_backward(). */
-    void (*softmax_again)(size_t n, float scale, const float kept[2], float *p,
-                          float *dp);
     /* dp (n): gradient of the above, in place, from p and d(loss)/dp. */
     void (*softmax_backward)(size_t n, float scale, const float *p, float *dp);
+
+    /* Of each column of scores some rows' part of its softmax, in place: s (rows,
+     * n) = 2^(s - top), which is kept as the greatest score so far, and sum adds
+     * them up. What was there before is thereby too large by 1 / factor: sum is
+     * corrected, all else is the caller's. top -INFINITY and sum 0: nothing was.
+     * Row r has the columns from first + r on, and 0 in those before. */
+    void (*softmax_tile)(size_t rows, size_t n, ptrdiff_t first, float *s,
+                         float *top, float *sum, float *factor);
+    /* p (rows, n) from scores, again: 2^(p - lse), for p - lse up to
+     * 127; and dp = p * (dp - delta). */
+    void (*softmax_tile_backward)(size_t rows, size_t n, ptrdiff_t first,
+                                  const float *lse, const float *delta,
+                                  float *p, float *dp);
+    /* to (rows) = sum of x * y of each row; ld: elements between rows. */
+    void (*row_dots)(size_t rows, size_t n, const float *x, const float *y,
+                     size_t ld, float *to);
+    /* x (rows, n) *= by (rows) */
+    void (*scale_rows)(size_t rows, size_t n, const float *by, float *x,
+                       size_t ld);
 
     /* y (n) = 1 / (1 + exp(-x)); may be x */
     void (*sigmoid)(size_t n, const float *x, float *y);
@@ -70,10 +82,11 @@ struct shunti_elementwise {
     void (*swiglu_backward)(size_t rows, size_t n, const float *x,
                             const float *dy, float *dx);
 
-    /* Rotate pairs (x[i], x[i + n/2]), i < n/2, by the angles whose cosines and
-     * sines are given. A negative sign (-1) turns back: the gradient. */
-    void (*rotate)(size_t n, const float *cosine, const float *sine, float sign,
-                   float *x);
+    /* x (heads, n): in each head rotate pairs (x[i], x[i + n/2]), i < n/2, by the
+     * angles whose cosines and sines are given, and multiply by `scale`. With a
+     * negative sign (-1) they turn back: the gradient. */
+    void (*rotate)(size_t heads, size_t n, const float *cosine,
+                   const float *sine, float sign, float scale, float *x);
 
     /* One AdamW step on w (n) with its moments m, v (n). */
     void (*adamw)(size_t n, const struct shunti_adamw *step, const float *grad,

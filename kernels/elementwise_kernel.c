@@ -234,8 +234,7 @@ INLINE float greatest(size_t n, float scale, const float *p)
     return top;
 }
 
-/* Returns the sum of what p was before it was divided. */
-INLINE float softmax_of(size_t n, float scale, float *p, float kept[2])
+static float softmax(size_t n, float scale, float *p)
 {
     const float top = greatest(n, scale, p);
 
@@ -246,16 +245,7 @@ INLINE float softmax_of(size_t n, float scale, float *p, float kept[2])
     float inv = 1.0f / total;
     for (size_t i = 0; i < n; i++)
         p[i] *= inv;
-    kept[0] = top;
-    kept[1] = inv;
-    return total;
-}
-
-static float softmax(size_t n, float scale, float *p)
-{
-    float kept[2], total = softmax_of(n, scale, p, kept);
-
-    return kept[0] + logf(total);
+    return top + logf(total);
 }
 
 static float log_sum_exp(size_t n, const float *x)
@@ -276,11 +266,6 @@ static float log_sum_exp(size_t n, const float *x)
     return top + logf(lanes_sum(s));
 }
 
-static void softmax_keep(size_t n, float scale, float *p, float kept[2])
-{
-    softmax_of(n, scale, p, kept);
-}
-
 static void softmax_backward(size_t n, float scale, const float *restrict p,
                              float *restrict dp)
 {
@@ -290,20 +275,118 @@ static void softmax_backward(size_t n, float scale, const float *restrict p,
         dp[i] = p[i] * (dp[i] - mean) * scale;
 }
 
-static void softmax_again(size_t n, float scale, const float kept[2],
-                          float *restrict p, float *restrict dp)
-{
-    const float top = kept[0], inv = kept[1];
-
-    for (size_t i = 0; i < n; i++)
-        p[i] = exp_(p[i] * scale - top) * inv;
-    softmax_backward(n, scale, p, dp);
-}
-
 static void sigmoid(size_t n, const float *x, float *y)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = 1.0f / (1.0f + exp_(-x[i]));
+}
+
+/* -- attention -------------------------------------------------------------- */
+
+/* 2^x for x up to 127: fewer steps than exp_(). Cephes' exp2f(), 2 ulp. */
+static inline float exp2_(float x)
+{
+    x = x < -126.0f ? -126.0f : x;
+
+    const float magic = 12582912.0f; /* as in exp_() */
+    float z = x + magic;
+    float r = x - (z - magic);
+
+    float p = 1.535336188319500e-4f;
+    p = p * r + 1.339887440266574e-3f;
+    p = p * r + 9.618437357674640e-3f;
+    p = p * r + 5.550332471162809e-2f;
+    p = p * r + 2.402264791363012e-1f;
+    p = p * r + 6.931472028550421e-1f;
+    p = p * r + 1.0f;
+
+    uint32_t bits;
+    memcpy(&bits, &z, sizeof(bits));
+    bits = (bits - 0x4b400000u + 127u) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof(power));
+    return p * power;
+}
+
+INLINE void softmax_row(int32_t n, int32_t from, const float *restrict top,
+                        float *restrict row, float *restrict sum)
+{
+    for (int32_t i = 0; i < n; i++) {
+        float p = exp2_(row[i] - top[i]);
+        p = i >= from ? p : 0.0f;
+        row[i] = p;
+        sum[i] += p;
+    }
+}
+
+static void softmax_tile(size_t rows, size_t n, ptrdiff_t first,
+                         float *restrict s, float *restrict top,
+                         float *restrict sum, float *restrict factor)
+{
+    const int32_t columns = (int32_t)n;
+
+    /* What was the greatest is in `factor` meanwhile. */
+    memcpy(factor, top, n * sizeof(float));
+    for (size_t r = 0; r < rows; r++) {
+        const int32_t from = (int32_t)(first + (ptrdiff_t)r);
+        const float *row = s + r * n;
+        for (int32_t i = from > 0 ? from : 0; i < columns; i++)
+            top[i] = row[i] > top[i] ? row[i] : top[i];
+    }
+    for (int32_t i = 0; i < columns; i++) {
+        factor[i] = exp2_(factor[i] - top[i]);
+        sum[i] *= factor[i];
+    }
+    for (size_t r = 0; r < rows; r++) {
+        const int32_t from = (int32_t)(first + (ptrdiff_t)r);
+        if (from > 0)
+            softmax_row(columns, from, top, s + r * n, sum);
+        else
+            softmax_row(columns, 0, top, s + r * n, sum);
+    }
+}
+
+INLINE void softmax_row_backward(int32_t n, int32_t from,
+                                 const float *restrict lse,
+                                 const float *restrict delta, float *restrict p,
+                                 float *restrict dp)
+{
+    for (int32_t i = 0; i < n; i++) {
+        float is = exp2_(p[i] - lse[i]);
+        float d = is * (dp[i] - delta[i]);
+        p[i] = i >= from ? is : 0.0f;
+        dp[i] = i >= from ? d : 0.0f;
+    }
+}
+
+static void softmax_tile_backward(size_t rows, size_t n, ptrdiff_t first,
+                                  const float *lse, const float *delta,
+                                  float *p, float *dp)
+{
+    const int32_t columns = (int32_t)n;
+
+    for (size_t r = 0; r < rows; r++, p += n, dp += n) {
+        const int32_t from = (int32_t)(first + (ptrdiff_t)r);
+        if (from > 0)
+            softmax_row_backward(columns, from, lse, delta, p, dp);
+        else
+            softmax_row_backward(columns, 0, lse, delta, p, dp);
+    }
+}
+
+static void row_dots(size_t rows, size_t n, const float *x, const float *y,
+                     size_t ld, float *to)
+{
+    for (size_t r = 0; r < rows; r++)
+        to[r] = dot(n, x + r * ld, y + r * ld);
+}
+
+static void scale_rows(size_t rows, size_t n, const float *restrict by,
+                       float *restrict x, size_t ld)
+{
+    for (size_t r = 0; r < rows; r++, x += ld)
+        for (size_t i = 0; i < n; i++)
+            x[i] *= by[r];
 }
 
 /* -- SwiGLU ---------------------------------------------------------------- */
@@ -330,16 +413,18 @@ static void swiglu_backward(size_t rows, size_t n, const float *restrict x,
 
 /* -- rotary positions ------------------------------------------------------ */
 
-static void rotate(size_t n, const float *restrict cosine,
-                   const float *restrict sine, float sign, float *restrict x)
+static void rotate(size_t heads, size_t n, const float *restrict cosine,
+                   const float *restrict sine, float sign, float scale,
+                   float *restrict x)
 {
     size_t half = n / 2;
 
-    for (size_t i = 0; i < half; i++) {
-        float a = x[i], b = x[half + i], s = sine[i] * sign;
-        x[i] = a * cosine[i] - b * s;
-        x[half + i] = a * s + b * cosine[i];
-    }
+    for (size_t h = 0; h < heads; h++, x += n)
+        for (size_t i = 0; i < half; i++) {
+            float a = x[i], b = x[half + i], s = sine[i] * sign;
+            x[i] = (a * cosine[i] - b * s) * scale;
+            x[half + i] = (a * s + b * cosine[i]) * scale;
+        }
 }
 
 /* -- AdamW ----------------------------------------------------------------- */
@@ -419,9 +504,11 @@ const struct shunti_elementwise KERNEL_TABLE = {
     .rmsnorm_backward = rmsnorm_backward,
     .softmax = softmax,
     .log_sum_exp = log_sum_exp,
-    .softmax_keep = softmax_keep,
-    .softmax_again = softmax_again,
     .softmax_backward = softmax_backward,
+    .softmax_tile = softmax_tile,
+    .softmax_tile_backward = softmax_tile_backward,
+    .row_dots = row_dots,
+    .scale_rows = scale_rows,
     .sigmoid = sigmoid,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,

@@ -47,7 +47,8 @@ struct shunti_waves {
     uint32_t *of_expert;   /* (experts) rows of ours in the wave */
     uint32_t *part;        /* (copies) with shares: of an expert's rows */
     size_t part_max;
-    uint32_t *left; /* (nranks, nranks) in order: rows of each source that are in no
+    uint32_t
+        *left; /* (nranks, nranks) in order: rows of each source that are in no
                        wave yet, for each rank */
 };
 

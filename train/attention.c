@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Causal self-attention with rotary positions (Su et al., 2021), without an array
- * of (T, T): for each sequence and head the queries are processed in blocks of
- * BLOCK rows, whose products, softmax and sum follow one another while they are
- * in the cache. A block needs only the keys up to its own last row, which saves
- * nearly half of the work. Its probabilities above the diagonal are zero.
+ * Causal self-attention with rotary positions (Su et al., 2021), by tiles of
+ * keys and queries, so that no array of (T, T) is ever there: FlashAttention (Dao
+ * et al., 2022; in this order of loops Dao, 2023, "FlashAttention-2").
  *
- * Of a row's probabilities two numbers are kept, from which backward makes them
- * again with the same bits (Dao et al., 2022, "FlashAttention", keep one, and
- * also cut the keys into blocks: then the sum must be corrected for each new
- * greatest score, and has other bits than that of the definition).
+ * Forward has for each of QUERIES queries the greatest score and the sum of the
+ * exponentials so far, and what their values add up to. Scores of KEYS more keys
+ * that are greater correct what was added before. At the end the log-sum-exp of
+ * each query is kept, from which backward makes probabilities of any tile by
+ * themselves. Their gradient needs sum(p dp) of each query, which is sum(y dy).
+ *
+ * A tile stands with its keys as rows: (KEYS, QUERIES). So a query is a column,
+ * maxima and sums of 16 of them need no sum across a vector, and of the products
+ * only the one over keys has its first matrix transposed; q and dy are
+ * transposed once for all keys. Scores are in units of ln 2, by the factor of q:
+ * exp2() takes fewer steps than exp(). Tiles above the diagonal are left out, and on it
+ * what is above it in strips of STRIP keys.
+ *
+ * Query heads may share keys and values (Ainslie et al., 2023, "GQA"): these are
+ * read by each of the heads, and not repeated.
  */
 #include "train/layers.h"
 
@@ -20,7 +29,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 64 };
+/* KEYS is a multiple of QUERIES, so that each query sees a tile's first key. */
+enum { QUERIES = 64, KEYS = 256, STRIP = 32 };
+
+#define LOG2_E 1.44269504f
 
 int rope_create(struct rope *rope, size_t T, size_t W, double theta)
 {
@@ -50,120 +62,238 @@ void rope_destroy(struct rope *rope)
 }
 
 /* Rotates q and k of every row; sign -1 rotates them back. */
-static void turn(const struct rope *rope, size_t B, size_t T, size_t D,
-                 size_t H, float sign, float *qkv)
+static void turn(const struct rope *rope, const struct attention_shape *a,
+                 float sign, float scale_q, float scale_k, float *qkv)
 {
     const struct shunti_elementwise *kern = shunti_elementwise();
-    size_t W = D / H, half = W / 2;
+    const size_t W = a->W, half = W / 2, ld = attention_width(a);
 
-    for (size_t r = 0; r < B * T; r++) {
-        const float *cosine = rope->cosine + r % T * half;
-        const float *sine = rope->sine + r % T * half;
-        for (size_t h = 0; h < 2 * H; h++) /* the heads of q, then those of k */
-            kern->rotate(W, cosine, sine, sign, qkv + r * 3 * D + h * W);
+    for (size_t r = 0; r < a->B * a->T; r++, qkv += ld) {
+        const float *cosine = rope->cosine + r % a->T * half;
+        const float *sine = rope->sine + r % a->T * half;
+        kern->rotate(a->H, W, cosine, sine, sign, scale_q, qkv);
+        kern->rotate(a->KV, W, cosine, sine, sign, scale_k, qkv + a->H * W);
     }
 }
 
-size_t attention_work(size_t T, size_t W)
+size_t attention_work(size_t W)
 {
-    /* k and v of a head, transposed; p and dp of a block */
-    return 2 * W * T + 2 * BLOCK * T;
+    /* q and dy, transposed; p and dp; four numbers of each query */
+    return (2 * W + 2 * KEYS + 4) * QUERIES;
 }
 
-/* Scores of the m queries from i on: s (m, T) = q k^T, up to the last of them. */
-static void score(struct shunti_gemm *gemm, size_t i, size_t m, size_t T,
-                  size_t W, const float *q, size_t ldq, const float *kt,
-                  float *s)
+/* Queries [i, i + m) of a head, and as columns of a tile n. */
+struct queries {
+    size_t i, m, n;
+};
+
+static struct queries queries_from(size_t i, size_t T)
 {
-    shunti_gemm_nn(gemm, m, i + m, W, q + i * ldq, ldq, kt, T, SHUNTI_GEMM_SET,
-                   s, T);
+    const size_t m = T - i < QUERIES ? T - i : QUERIES;
+
+    return (struct queries){i, m, (m + 15) / 16 * 16};
 }
 
-/* Zero what row r of a block must not see. */
-static void mask(size_t r, size_t i, size_t m, float *row)
+/* x (m, W) -> t (W, n), whose last columns are zeros */
+static void turn_in(const struct queries *of, size_t W, const float *x,
+                    size_t ld, float *t)
 {
-    memset(row + i + r + 1, 0, (m - r - 1) * sizeof(float));
+    if (of->m < of->n)
+        memset(t, 0, W * of->n * sizeof(float));
+    shunti_elementwise()->transpose(of->m, W, x, ld, t, of->n);
 }
 
-void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
-               size_t T, size_t D, size_t H, float *qkv, float *kept, float *y,
-               float *work)
+/* Of a tile's keys [j, end) those that are seen by the same queries: how many, and
+ * the first of these queries. */
+static size_t piece(const struct queries *of, size_t j, size_t end,
+                    size_t *query)
+{
+    size_t most = j < of->i ? of->i - j : STRIP;
+
+    *query = j < of->i ? 0 : j - of->i;
+    return end - j < most ? end - j : most;
+}
+
+/* s (keys, n) = x t, from keys [j, end) of x: scores, or dp */
+static void score(struct shunti_gemm *gemm, const struct queries *of, size_t j,
+                  size_t end, size_t W, const float *x, size_t ld,
+                  const float *t, float *s)
+{
+    size_t rows, f;
+
+    for (; j < end; j += rows, s += rows * of->n) {
+        rows = piece(of, j, end, &f);
+        shunti_gemm_nn(gemm, rows, of->n - f, W, x + j * ld, ld, t + f, of->n,
+                       SHUNTI_GEMM_SET, s + f, of->n);
+    }
+}
+
+/* y (m, W) += s^T x, from keys [j, end) of x; key 0 is the first. */
+static void gather(struct shunti_gemm *gemm, const struct queries *of, size_t j,
+                   size_t end, size_t W, const float *s, const float *x,
+                   size_t ld, float *y, size_t ldy)
+{
+    size_t rows, f;
+
+    for (; j < end; j += rows, s += rows * of->n) {
+        rows = piece(of, j, end, &f);
+        shunti_gemm_tn(gemm, of->m - f, W, rows, s + f, of->n, x + j * ld, ld,
+                       j ? SHUNTI_GEMM_ADD : SHUNTI_GEMM_SET, y + f * ldy, ldy);
+    }
+}
+
+/* dx += s y, to keys [j, end) of dx. The queries that first see a key are those of
+ * its own tile: `first` of its heads sets it. */
+static void scatter(struct shunti_gemm *gemm, const struct queries *of,
+                    size_t j, size_t end, size_t W, const float *s,
+                    const float *y, size_t ldy, bool first, float *dx,
+                    size_t ld)
+{
+    size_t rows, f;
+
+    for (; j < end; j += rows, s += rows * of->n) {
+        rows = piece(of, j, end, &f);
+        shunti_gemm_nn(gemm, rows, W, of->m - f, s + f, of->n, y + f * ldy, ldy,
+                       first && j >= of->i ? SHUNTI_GEMM_SET : SHUNTI_GEMM_ADD,
+                       dx + j * ld, ld);
+    }
+}
+
+/* Where a sequence's head stands. */
+struct head {
+    const float *q, *k, *v; /* rows of ld */
+    size_t ld, D;
+};
+
+static size_t end_of(size_t j, const struct queries *of)
+{
+    const size_t end = of->i + of->m;
+
+    return end - j < KEYS ? end : j + KEYS;
+}
+
+static void attend(struct shunti_gemm *gemm, const struct attention_shape *a,
+                   const struct head *h, float *lse, float *y, float *work)
 {
     const struct shunti_elementwise *kern = shunti_elementwise();
-    size_t W = D / H;
-    float scale = 1.0f / sqrtf((float)W);
-    float *kt = work;            /* (W, T) */
-    float *p = work + 2 * W * T; /* (BLOCK, T) */
+    const size_t T = a->T, W = a->W, D = h->D, ld = h->ld;
+    float *qt = work;                /* (W, QUERIES) */
+    float *s = qt + W * QUERIES;     /* (KEYS, QUERIES) */
+    float *top = s + KEYS * QUERIES; /* (QUERIES) */
+    float *sum = top + QUERIES, *factor = sum + QUERIES;
 
-    turn(rope, B, T, D, H, 1.0f, qkv);
-    for (size_t bh = 0; bh < B * H; bh++, kept += 2 * T) {
-        size_t b = bh / H, h = bh % H;
-        const float *q = qkv + b * T * 3 * D + h * W;
-        const float *k = q + D, *v = q + 2 * D;
-        float *out = y + b * T * D + h * W;
+    for (size_t i = 0; i < T; i += QUERIES) {
+        const struct queries of = queries_from(i, T);
+        float *out = y + i * D;
 
-        kern->transpose(T, W, k, 3 * D, kt, T);
-        for (size_t i = 0; i < T; i += BLOCK) {
-            size_t m = T - i < BLOCK ? T - i : BLOCK; /* queries */
+        turn_in(&of, W, h->q + i * ld, ld, qt);
+        for (size_t r = 0; r < of.n; r++) {
+            top[r] = -INFINITY;
+            sum[r] = 0;
+        }
+        for (size_t j = 0, end; j < i + of.m; j = end) {
+            end = end_of(j, &of);
+            score(gemm, &of, j, end, W, h->k, ld, qt, s);
+            kern->softmax_tile(end - j, of.n, (ptrdiff_t)j - (ptrdiff_t)i, s,
+                               top, sum, factor);
+            if (j)
+                kern->scale_rows(of.m, W, factor, out, D);
+            gather(gemm, &of, j, end, W, s, h->v, ld, out, D);
+        }
+        for (size_t r = 0; r < of.m; r++) {
+            factor[r] = 1.0f / sum[r];
+            lse[i + r] = top[r] + log2f(sum[r]);
+        }
+        kern->scale_rows(of.m, W, factor, out, D);
+    }
+}
 
-            score(gemm, i, m, T, W, q, 3 * D, kt, p);
-            for (size_t r = 0; r < m; r++) {
-                kern->softmax_keep(i + r + 1, scale, p + r * T,
-                                   kept + 2 * (i + r));
-                mask(r, i, m, p + r * T);
-            }
-            shunti_gemm_nn(gemm, m, W, i + m, p, T, v, 3 * D, SHUNTI_GEMM_SET,
-                           out + i * D, D);
+static void attend_backward(struct shunti_gemm *gemm,
+                            const struct attention_shape *a,
+                            const struct head *h, const float *dy,
+                            const float *y, const float *lse, bool first,
+                            float *dq, float *dk, float *dv, float *work)
+{
+    const struct shunti_elementwise *kern = shunti_elementwise();
+    const size_t T = a->T, W = a->W, D = h->D, ld = h->ld;
+    float *qt = work, *dyt = qt + W * QUERIES; /* (W, QUERIES) */
+    float *p = dyt + W * QUERIES;              /* (KEYS, QUERIES) */
+    float *dp = p + KEYS * QUERIES;            /* (KEYS, QUERIES) */
+    float *of_row = dp + KEYS * QUERIES, *delta = of_row + QUERIES;
+
+    memset(of_row, 0, 2 * QUERIES * sizeof(float));
+    for (size_t i = 0; i < T; i += QUERIES) {
+        const struct queries of = queries_from(i, T);
+        const float *q = h->q + i * ld;
+
+        turn_in(&of, W, q, ld, qt);
+        turn_in(&of, W, dy + i * D, D, dyt);
+        kern->row_dots(of.m, W, y + i * D, dy + i * D, D, delta);
+        memcpy(of_row, lse + i, of.m * sizeof(float));
+        for (size_t j = 0, end; j < i + of.m; j = end) {
+            end = end_of(j, &of);
+            score(gemm, &of, j, end, W, h->k, ld, qt, p);
+            score(gemm, &of, j, end, W, h->v, ld, dyt, dp);
+            kern->softmax_tile_backward(end - j, of.n,
+                                        (ptrdiff_t)j - (ptrdiff_t)i, of_row,
+                                        delta, p, dp);
+            scatter(gemm, &of, j, end, W, p, dy + i * D, D, first, dv, ld);
+            scatter(gemm, &of, j, end, W, dp, q, ld, first, dk, ld);
+            gather(gemm, &of, j, end, W, dp, h->k, ld, dq + i * ld, ld);
         }
     }
+}
+
+/* Of head h of sequence b: the elements of q, of k and of v. */
+static void places(const struct attention_shape *a, size_t b, size_t h,
+                   size_t at[3])
+{
+    const size_t row = b * a->T * attention_width(a);
+    const size_t kv = h / (a->H / a->KV);
+
+    at[0] = row + h * a->W;
+    at[1] = row + (a->H + kv) * a->W;
+    at[2] = at[1] + a->KV * a->W;
+}
+
+void attention(struct shunti_gemm *gemm, const struct rope *rope,
+               const struct attention_shape *a, float *qkv, float *lse,
+               float *y, float *work)
+{
+    const size_t T = a->T, D = a->H * a->W;
+
+    turn(rope, a, 1.0f, LOG2_E / sqrtf((float)a->W), 1.0f, qkv);
+    for (size_t b = 0; b < a->B; b++)
+        for (size_t h = 0; h < a->H; h++) {
+            size_t at[3];
+
+            places(a, b, h, at);
+            const struct head head = {qkv + at[0], qkv + at[1], qkv + at[2],
+                                      attention_width(a), D};
+            attend(gemm, a, &head, lse + (b * a->H + h) * T,
+                   y + b * T * D + h * a->W, work);
+        }
 }
 
 void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
-                        size_t B, size_t T, size_t D, size_t H, const float *dy,
-                        const float *qkv, const float *kept, float *dqkv,
-                        float *work)
+                        const struct attention_shape *a, const float *dy,
+                        const float *qkv, const float *lse, const float *y,
+                        float *dqkv, float *work)
 {
-    const struct shunti_elementwise *kern = shunti_elementwise();
-    size_t W = D / H;
-    float scale = 1.0f / sqrtf((float)W);
-    float *kt = work, *vt = kt + W * T; /* (W, T) */
-    float *p = vt + W * T;              /* (BLOCK, T) */
-    float *dp = p + BLOCK * T;          /* (BLOCK, T) */
+    const size_t T = a->T, D = a->H * a->W;
 
-    memset(dqkv, 0, B * T * 3 * D * sizeof(float));
-    for (size_t bh = 0; bh < B * H; bh++, kept += 2 * T) {
-        size_t b = bh / H, h = bh % H, at = b * T * 3 * D + h * W;
-        const float *q = qkv + at, *k = q + D, *v = q + 2 * D;
-        float *dq = dqkv + at, *dk = dq + D, *dv = dq + 2 * D;
-        const float *dout = dy + b * T * D + h * W;
+    for (size_t b = 0; b < a->B; b++)
+        for (size_t h = 0; h < a->H; h++) {
+            const size_t of = b * T * D + h * a->W;
+            size_t at[3];
 
-        kern->transpose(T, W, k, 3 * D, kt, T);
-        kern->transpose(T, W, v, 3 * D, vt, T);
-        for (size_t i = 0; i < T; i += BLOCK) {
-            size_t m = T - i < BLOCK ? T - i : BLOCK;
-            size_t n = i + m;
-
-            score(gemm, i, m, T, W, q, 3 * D, kt, p);
-            /* y = p v */
-            shunti_gemm_nn(gemm, m, n, W, dout + i * D, D, vt, T,
-                           SHUNTI_GEMM_SET, dp, T);
-            /* p = softmax(scale * s) */
-            for (size_t r = 0; r < m; r++) {
-                float *row = p + r * T, *drow = dp + r * T;
-
-                kern->softmax_again(i + r + 1, scale, kept + 2 * (i + r), row,
-                                    drow);
-                mask(r, i, m, row);
-                mask(r, i, m, drow);
-            }
-            shunti_gemm_tn(gemm, n, W, m, p, T, dout + i * D, D,
-                           SHUNTI_GEMM_ADD, dv, 3 * D);
-            /* s = q k^T */
-            shunti_gemm_nn(gemm, m, W, n, dp, T, k, 3 * D, SHUNTI_GEMM_SET,
-                           dq + i * 3 * D, 3 * D);
-            shunti_gemm_tn(gemm, n, W, m, dp, T, q + i * 3 * D, 3 * D,
-                           SHUNTI_GEMM_ADD, dk, 3 * D);
+            places(a, b, h, at);
+            const struct head head = {qkv + at[0], qkv + at[1], qkv + at[2],
+                                      attention_width(a), D};
+            attend_backward(gemm, a, &head, dy + of, y + of,
+                            lse + (b * a->H + h) * T, h % (a->H / a->KV) == 0,
+                            dqkv + at[0], dqkv + at[1], dqkv + at[2], work);
         }
-    }
-    turn(rope, B, T, D, H, -1.0f, dqkv);
+    /* What dq was made of has no scale, and what dk was made of has all of it. */
+    turn(rope, a, -1.0f, 1.0f / sqrtf((float)a->W), 1.0f / LOG2_E, dqkv);
 }

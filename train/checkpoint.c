@@ -312,7 +312,9 @@ int checkpoint_settings(const struct checkpoint *c, struct options *o,
     changes[0] = '\0';
     *fits = true;
     if (c->manifest.settings != options_settings(o, NULL))
-        return train_error("%s/" MANIFEST " has %zu settings, not %zu",
+        return train_error("%s/" MANIFEST " has %zu settings, and this "
+                           "shunt-train %zu: go on with the one that wrote it, "
+                           "or start anew in another folder",
                            c->folder, c->manifest.settings,
                            options_settings(o, NULL));
     for (size_t i = 0; i < c->manifest.settings; i++) {

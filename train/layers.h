@@ -4,8 +4,8 @@
  * arrays. The letters, here and in all shapes of this folder:
  *
  *     B  sequences on this rank           D  width of the model
- *     T  positions of a sequence          H  attention heads
- *     R  rows, B * T                      W  width of a head, D / H
+ *     T  positions of a sequence          H  attention heads, KV of keys, values
+ *     R  rows, B * T                      W  width of a head, mostly D / H
  *     V  vocabulary: the 256 bytes        E  experts (all ranks)
  *     L  layers                           K  experts that a token chooses
  *     M  layers with experts              F  hidden width of an expert
@@ -82,19 +82,33 @@ struct rope {
 int rope_create(struct rope *rope, size_t T, size_t W, double theta);
 void rope_destroy(struct rope *rope);
 
-/* Floats of `work` for the two functions below. */
-size_t attention_work(size_t T, size_t W);
+struct attention_shape {
+    size_t B, T;
+    size_t H;  /* heads of q, and */
+    size_t KV; /* of k and v, which H / KV in a row share */
+    size_t W;
+};
 
-/* qkv (R, 3 D) = q | k | v, rotated in place
- * -> kept (B, H, T, 2): of each row's softmax, for backward; y (R, D) */
-void attention(struct shunti_gemm *gemm, const struct rope *rope, size_t B,
-               size_t T, size_t D, size_t H, float *qkv, float *kept, float *y,
-               float *work);
-/* dy (R, D), rotated qkv, kept -> dqkv (R, 3 D) = */
+/* Of a row of q | k | v. */
+static inline size_t attention_width(const struct attention_shape *a)
+{
+    return (a->H + 2 * a->KV) * a->W;
+}
+
+/* Floats of `work` for the two functions below. */
+size_t attention_work(size_t W);
+
+/* qkv (R, (H + 2 KV) W) = q | k | v: in place q and k rotated, and q times
+ * log2(e) / sqrt(W)
+ * -> lse (B, H, T): log2(sum(2^(q k))) of each query; y (R, H W) */
+void attention(struct shunti_gemm *gemm, const struct rope *rope,
+               const struct attention_shape *a, float *qkv, float *lse,
+               float *y, float *work);
+/* dy (R, H W), and what attention() made -> dqkv (R, (H + 2 KV) W) = */
 void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
-                        size_t B, size_t T, size_t D, size_t H, const float *dy,
-                        const float *qkv, const float *kept, float *dqkv,
-                        float *work);
+                        const struct attention_shape *a, const float *dy,
+                        const float *qkv, const float *lse, const float *y,
+                        float *dqkv, float *work);
 
 /* --- router.c ------------------------------------------------------------- */
 

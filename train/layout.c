@@ -25,10 +25,14 @@ int model_config_check(const struct model_config *c)
         !c->expert_hidden)
         return train_error("layers, dim, heads, seq, experts and expert-hidden "
                            "must all be at least 1");
-    if (c->dim % c->heads || c->dim / c->heads % 2)
+    if ((!c->head_width && c->dim % c->heads) || model_head_width(c) % 2)
         return train_error("dim (%zu) must be heads (%zu) times an even head "
-                           "width",
+                           "width, unless an even --head-width is given",
                            c->dim, c->heads);
+    if (c->heads % model_kv_heads(c))
+        return train_error("--kv-heads %zu must divide --heads %zu: as many of "
+                           "these share each head of keys and values",
+                           c->kv_heads, c->heads);
     if (!model_moe_layers(c))
         return train_error("no layer has experts: --first-dense %zu and "
                            "--moe-every %zu together must be at most --layers "
@@ -38,6 +42,29 @@ int model_config_check(const struct model_config *c)
         return train_error("layers without experts need --dense-hidden");
     const struct router_config router = model_router(c);
     return gate_check(&router, c->bias_rate > 0);
+}
+
+size_t model_kv_heads(const struct model_config *c)
+{
+    return c->kv_heads ? c->kv_heads : c->heads;
+}
+
+size_t model_head_width(const struct model_config *c)
+{
+    /* A model that could not be made, and is destroyed, has no heads. */
+    if (!c->head_width)
+        return c->heads ? c->dim / c->heads : 0;
+    return c->head_width;
+}
+
+size_t model_heads_width(const struct model_config *c)
+{
+    return c->heads * model_head_width(c);
+}
+
+size_t model_qkv_width(const struct model_config *c)
+{
+    return (c->heads + 2 * model_kv_heads(c)) * model_head_width(c);
 }
 
 size_t model_moe_layers(const struct model_config *c)
@@ -114,19 +141,25 @@ static size_t place_gain(struct layout *l, int layer, const char *name,
     return place(l, layer, name, n, 0, 1.0f, false);
 }
 
-/* A matrix (n, m) that is cut into shards, if there are several. */
+/* A matrix of n rows that is cut into shards, if there are several: each of its
+ * blocks of columns, or where there is one alone its rows. */
 static size_t place_split(struct layout *l, int layer, const char *name,
-                          size_t n, size_t m, size_t blocks, float std)
+                          size_t n, const size_t width[LAYOUT_BLOCKS],
+                          float std)
 {
+    const size_t m = width[0] + width[1] + width[2];
     struct tensor *t;
 
     if (l->shards == 1)
         return place_matrix(l, layer, name, n, m, std);
     t = &l->split[l->nsplit++];
     snprintf(t->name, sizeof(t->name), "layer.%d.%s", layer, name);
-    t->rows = blocks ? n : n / l->shards;
-    t->columns = blocks ? m / l->shards : m;
-    t->blocks = blocks;
+    while (width[1] && t->blocks < LAYOUT_BLOCKS && width[t->blocks]) {
+        t->width[t->blocks] = width[t->blocks] / l->shards;
+        t->blocks++;
+    }
+    t->rows = t->blocks ? n : n / l->shards;
+    t->columns = t->blocks ? m / l->shards : m;
     t->offset = l->shard_size;
     t->count = t->rows * t->columns;
     t->std = std;
@@ -140,7 +173,9 @@ int layout_create(const struct model_config *c, size_t shards,
 {
     struct layout l = {.shards = shards};
     const struct router_config router = model_router(c);
-    size_t D = c->dim, F = c->expert_hidden;
+    size_t D = c->dim, F = c->expert_hidden, A = model_heads_width(c);
+    const size_t KV = model_kv_heads(c) * model_head_width(c);
+    const size_t to_rows[LAYOUT_BLOCKS] = {D}, qkv[LAYOUT_BLOCKS] = {A, KV, KV};
     /* A product keeps the size of what goes through it. What is added to the
      * residual stream starts small, so that its sum over layers stays 1. */
     float std = 1.0f / sqrtf((float)D);
@@ -159,8 +194,9 @@ int layout_create(const struct model_config *c, size_t shards,
         struct layer_layout *at = &l.layer[i];
         int n = (int)i;
         at->norm1 = place_gain(&l, n, "norm1", D);
-        at->qkv = place_split(&l, n, "qkv", D, 3 * D, 3, std);
-        at->proj = place_split(&l, n, "proj", D, D, 0, std * residual);
+        at->qkv = place_split(&l, n, "qkv", D, qkv, std);
+        at->proj = place_split(&l, n, "proj", A, to_rows,
+                               residual * (1.0f / sqrtf((float)A)));
         at->norm2 = place_gain(&l, n, "norm2", D);
         if (model_has_experts(c, i))
             at->router = place_matrix(&l, n, "router", D, gate_width(&router),
@@ -168,8 +204,9 @@ int layout_create(const struct model_config *c, size_t shards,
         const size_t S = model_common_hidden(c, i);
         if (S) {
             at->shared_gate_up =
-                place_split(&l, n, "shared.gate_up", D, 2 * S, 2, std);
-            at->shared_down = place_split(&l, n, "shared.down", S, D, 0,
+                place_split(&l, n, "shared.gate_up", D,
+                            (const size_t[LAYOUT_BLOCKS]){S, S}, std);
+            at->shared_down = place_split(&l, n, "shared.down", S, to_rows,
                                           residual / sqrtf((float)S));
         }
         if (i + 1 == c->layers)
@@ -219,6 +256,17 @@ void layout_init_dense(const struct layout *layout, uint64_t seed, float *dense)
     }
 }
 
+size_t layout_column(const struct tensor *t, size_t shards, size_t shard,
+                     size_t column)
+{
+    size_t before = 0, block = 0;
+
+    while (column - before >= t->width[block])
+        before += t->width[block++];
+    /* Blocks before it, of all shards; of it what other shards have before. */
+    return before * shards + shard * t->width[block] + column - before;
+}
+
 void layout_init_shard(const struct layout *layout, uint64_t seed, size_t shard,
                        float *weights)
 {
@@ -226,14 +274,13 @@ void layout_init_shard(const struct layout *layout, uint64_t seed, size_t shard,
     for (size_t i = 0; i < layout->nsplit; i++) {
         const struct tensor *t = &layout->split[i];
         const uint64_t key = random_key(seed, t->name);
-        const size_t width = t->blocks ? t->columns / t->blocks : t->columns;
         float *w = weights + t->offset;
 
         for (size_t j = 0; j < t->count; j++) {
-            size_t row = j / t->columns, block = j % t->columns / width;
-            size_t column = j % width, whole = t->columns;
+            size_t row = j / t->columns, column = j % t->columns;
+            size_t whole = t->columns;
             if (t->blocks) {
-                column += (block * layout->shards + shard) * width;
+                column = layout_column(t, layout->shards, shard, column);
                 whole *= layout->shards;
             } else {
                 row += shard * t->rows;

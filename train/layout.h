@@ -35,7 +35,16 @@ struct model_config {
     size_t first_dense;  /* the first so many, */
     size_t moe_every;    /* then all but the last of each so many; 0: 1 */
     size_t dense_hidden; /* its hidden width */
+    size_t kv_heads;     /* heads of keys and values; 0: as many as heads */
+    size_t head_width;   /* W; 0: dim / heads */
 };
+
+/* Letters as in layers.h: KV, and W; and of a row what the heads of q have
+ * together, H W, and q | k | v. */
+size_t model_kv_heads(const struct model_config *c);
+size_t model_head_width(const struct model_config *c);
+size_t model_heads_width(const struct model_config *c);
+size_t model_qkv_width(const struct model_config *c);
 
 /* Layers with experts, M of the L. They have numbers of their own: what there
  * is for each of them (experts, bias, loads, routings) is in their order. */
@@ -60,26 +69,29 @@ enum { LAYOUT_CHUNK = 1024 };
 /* Says what is wrong with a config: 0, or -1 with train_error_text(). */
 int model_config_check(const struct model_config *c);
 
+/* q, k and v */
+enum { LAYOUT_BLOCKS = 3 };
+
 struct tensor {
     char name[40];
     size_t offset, count; /* in its vector, f32 */
     float std;            /* initial values: normal with this deviation, or */
     float fill;           /* all of this value where std is 0 */
     bool decay;           /* weight decay applies */
-    /* Of a shard's matrix: (rows, columns); it has columns of each of so many
-     * blocks of the whole one's, or 0: rows of it. */
-    size_t rows, columns, blocks;
+    /* Of a shard's matrix: (rows, columns). It has so many columns of each of the
+     * whole one's blocks, whose number is `blocks`; 0: rows of it. */
+    size_t rows, columns, blocks, width[LAYOUT_BLOCKS];
 };
 
 struct layer_layout {
     size_t norm1;  /* (D) */
     size_t norm2;  /* (D) */
     size_t router; /* (D, gate_width()), where there are experts */
-    /* in a shard, if there are several, else in the dense vector; D' and S' are
-     * a shard's part of D and S, which is
-     * model_common_hidden() */
-    size_t qkv;            /* (D, 3 D') */
-    size_t proj;           /* (D', D) */
+    /* in a shard, if there are several, else in the dense vector; Q', A' and S'
+     * are a shard's part of model_qkv_width(), model_heads_width() and S, which
+     * is model_common_hidden() */
+    size_t qkv;            /* (D, Q') */
+    size_t proj;           /* (A', D) */
     size_t shared_gate_up; /* (D, 2 S') */
     size_t shared_down;    /* (S', D) */
     size_t shard_end;      /* of these, in a shard */
@@ -110,6 +122,10 @@ struct layout {
 int layout_create(const struct model_config *c, size_t shards,
                   struct layout *layout);
 void layout_destroy(struct layout *layout);
+
+/* Where a column of a shard's matrix, which has columns, stands in the whole one. */
+size_t layout_column(const struct tensor *t, size_t shards, size_t shard,
+                     size_t column);
 
 /* Initial values. They depend on the seed, the tensor's name and the index of
  * the element, on nothing else. */

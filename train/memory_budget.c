@@ -31,10 +31,11 @@ static double seconds_of(const struct memory_shape *s, size_t layer,
 
     switch (module) {
     case MEMORY_ATTENTION:
-        flops = 2 * R * D * 3 * D + 2 * R * T * D;
+        flops = 2 * R * D * (double)model_qkv_width(c) +
+                2 * R * T * (double)model_heads_width(c);
         break;
     case MEMORY_RESIDUAL:
-        flops = 2 * R * D * D;
+        flops = 2 * R * (double)model_heads_width(c) * D;
         break;
     case MEMORY_ROUTER:
         flops = 2 * R * D * (double)c->experts;

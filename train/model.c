@@ -193,6 +193,17 @@ static int route(struct model *m, struct micro_batch *b, size_t l, size_t T,
     return 0;
 }
 
+/* A shard's. */
+static struct attention_shape
+attention_of(const struct model *m, const struct micro_batch *b, size_t T)
+{
+    const size_t shards = m->tensor.shards;
+
+    return (struct attention_shape){b->all_B, T, m->c.heads / shards,
+                                    model_kv_heads(&m->c) / shards,
+                                    model_head_width(&m->c)};
+}
+
 /* x1 -> x2, and h2 on its way to the experts, if there are any. Again: what is
  * recomputed of that, from the rest. */
 static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T,
@@ -201,25 +212,25 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T,
     const struct layer_layout *at = &m->layout.layer[l];
     struct activations *a = &b->rows.act[l];
     size_t R = b->R, D = m->c.dim, S = model_common_hidden(&m->c, l);
-    size_t stride = m->layout.shard_size, heads = m->c.heads / m->tensor.shards;
-    size_t DS = D / m->tensor.shards, SS = S / m->tensor.shards;
+    const struct attention_shape shape = attention_of(m, b, T);
+    size_t stride = m->layout.shard_size, SS = S / m->tensor.shards;
+    size_t AS = shape.H * shape.W, QS = attention_width(&shape);
     struct spent t = clock_read();
 
     if (makes(m, l, MEMORY_NORM, again))
         rmsnorm(R, D, a->x1, m->dense + at->norm1, a->h1, a->inv1);
     if (makes(m, l, MEMORY_ATTENTION, again)) {
-        if (tensor_gather(&m->tensor, m->gemm, &b->group, D, 3 * DS, a->h1,
+        if (tensor_gather(&m->tensor, m->gemm, &b->group, D, QS, a->h1,
                           a->h1_all, split(m, at->qkv), stride, false, a->qkv))
             return -1;
         for (size_t s = 0, rows = b->group.all; s < m->tensor.own; s++)
-            attention(m->gemm, &m->rope, b->all_B, T, DS, heads,
-                      a->qkv + s * rows * 3 * DS,
-                      a->kept + s * rows * heads * 2, a->att + s * rows * DS,
+            attention(m->gemm, &m->rope, &shape, a->qkv + s * rows * QS,
+                      a->att_lse + s * rows * shape.H, a->att + s * rows * AS,
                       m->work);
     }
     if (makes(m, l, MEMORY_RESIDUAL, again)) {
         memcpy(a->x2, a->x1, R * D * sizeof(float));
-        if (tensor_scatter(&m->tensor, m->gemm, &b->group, DS, D, a->att,
+        if (tensor_scatter(&m->tensor, m->gemm, &b->group, AS, D, a->att,
                            split(m, at->proj), stride, false, SHUNTI_GEMM_ADD,
                            a->x2))
             return -1;
@@ -342,7 +353,9 @@ static int left_weights(struct model *m, struct micro_batch *b, size_t l)
     const struct layout *at = &m->layout;
     const bool last = b + 1 == m->micro + m->nmicro;
     const struct rows *r = &b->rows;
-    size_t rows = b->group.all, D = m->c.dim, DS = D / m->tensor.shards;
+    size_t rows = b->group.all, D = m->c.dim;
+    size_t AS = model_heads_width(&m->c) / m->tensor.shards;
+    size_t QS = model_qkv_width(&m->c) / m->tensor.shards;
 
     if (l == m->c.layers) {
         linear_backward_weight(m->gemm, b->R, D, VOCABULARY, r->probs, r->h_out,
@@ -350,11 +363,11 @@ static int left_weights(struct model *m, struct micro_batch *b, size_t l)
         return last ? complete(m, at->norm, at->dense) : 0;
     }
     for (size_t s = 0; s < m->tensor.own; s++) {
-        linear_backward_weight(m->gemm, rows, DS, D, r->dproj,
-                               r->act[l].att + s * rows * DS,
+        linear_backward_weight(m->gemm, rows, AS, D, r->dproj,
+                               r->act[l].att + s * rows * AS,
                                split_share(m, s, at->layer[l].proj));
-        linear_backward_weight(m->gemm, rows, D, 3 * DS,
-                               r->dqkv + s * rows * 3 * DS, r->act[l].h1_all,
+        linear_backward_weight(m->gemm, rows, D, QS, r->dqkv + s * rows * QS,
+                               r->act[l].h1_all,
                                split_share(m, s, at->layer[l].qkv));
     }
     return last ? complete_layer(m, l) : 0;
@@ -523,8 +536,9 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
     const struct layer_layout *at = &m->layout.layer[l];
     const struct rows *r = &b->rows;
     const struct activations *a = &r->act[l];
-    size_t R = b->R, D = m->c.dim, DS = D / m->tensor.shards;
-    size_t stride = m->layout.shard_size, heads = m->c.heads / m->tensor.shards;
+    const struct attention_shape shape = attention_of(m, b, T);
+    size_t R = b->R, D = m->c.dim, stride = m->layout.shard_size;
+    size_t AS = shape.H * shape.W, QS = attention_width(&shape);
     struct spent t = clock_read();
 
     if (model_has_experts(&m->c, l)) {
@@ -541,15 +555,15 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
     /* dx is the gradient of what follows, and of the residual beside it */
     rmsnorm_backward(R, D, r->dh, a->x2, m->dense + at->norm2, a->inv2, r->dx,
                      share_of(m, at->norm2));
-    if (tensor_gather(&m->tensor, m->gemm, &b->group, D, DS, r->dx, r->dproj,
+    if (tensor_gather(&m->tensor, m->gemm, &b->group, D, AS, r->dx, r->dproj,
                       split(m, at->proj), stride, true, r->dtmp))
         return -1;
     for (size_t s = 0, rows = b->group.all; s < m->tensor.own; s++)
-        attention_backward(m->gemm, &m->rope, b->all_B, T, DS, heads,
-                           r->dtmp + s * rows * DS, a->qkv + s * rows * 3 * DS,
-                           a->kept + s * rows * heads * 2,
-                           r->dqkv + s * rows * 3 * DS, m->work);
-    if (tensor_scatter(&m->tensor, m->gemm, &b->group, 3 * DS, D, r->dqkv,
+        attention_backward(
+            m->gemm, &m->rope, &shape, r->dtmp + s * rows * AS,
+            a->qkv + s * rows * QS, a->att_lse + s * rows * shape.H,
+            a->att + s * rows * AS, r->dqkv + s * rows * QS, m->work);
+    if (tensor_scatter(&m->tensor, m->gemm, &b->group, QS, D, r->dqkv,
                        split(m, at->qkv), stride, true, SHUNTI_GEMM_SET, r->dh))
         return -1;
     rmsnorm_backward(R, D, r->dh, a->x1, m->dense + at->norm1, a->inv1, r->dx,

@@ -20,7 +20,7 @@ static int allocate(struct model *m)
     m->experts = zeroed(c->experts, sizeof(*m->experts));
     m->items = zeroed(c->experts, sizeof(*m->items));
     m->parts = zeroed(c->experts, sizeof(*m->parts));
-    m->work = zeroed(attention_work(c->seq, c->dim / c->heads), sizeof(float));
+    m->work = zeroed(attention_work(model_head_width(c)), sizeof(float));
     m->gate_scratch = zeroed(gate_scratch(&r), sizeof(float));
     m->group_B = zeroed(tensor_ranks(&m->tensor), sizeof(*m->group_B));
     if (!m->micro || !m->experts || !m->items || !m->parts || !m->work ||
@@ -65,7 +65,7 @@ int model_create(const struct model_config *c, size_t sequences,
         m.memory = *memory;
     if (model_config_check(c) || layout_create(c, m.tensor.shards, &m.layout))
         return -1;
-    if (rope_create(&m.rope, c->seq, c->dim / c->heads, 10000.0)) {
+    if (rope_create(&m.rope, c->seq, model_head_width(c), 10000.0)) {
         layout_destroy(&m.layout);
         return -1;
     }

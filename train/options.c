@@ -54,6 +54,12 @@ static const struct cli_row rows[] = {
      .most = LARGEST, .mark = SHAPE},
     {"heads", 0, "N", CLI_WHOLE, "attention heads", AT(model.heads), .least = 1,
      .most = LARGEST, .mark = SHAPE},
+    {"kv-heads", 0, "N", CLI_WHOLE,
+     "heads of keys and values, which --heads share in equal parts; 0: each "
+     "has its own",
+     AT(model.kv_heads), .most = LARGEST, .mark = SHAPE},
+    {"head-width", 0, "N", CLI_WHOLE, "width of a head; 0: --dim over --heads",
+     AT(model.head_width), .most = LARGEST, .mark = SHAPE},
     {"seq", 0, "N", CLI_WHOLE, "positions of a sequence", AT(model.seq),
      .least = 2, .most = LARGEST, .mark = SETTING},
     {"experts", 0, "N", CLI_WHOLE, "experts of each layer", AT(model.experts),

@@ -3,9 +3,10 @@
  * The presets: three sizes, two ways to balance experts, and published models,
  * each with a twin for CPUs. A model's shape is that of its paper or its
  * published configuration, but for what this loop does not have: bytes are the
- * vocabulary, and attention has as many key and value heads as query heads, of
- * width dim / heads. A twin has the same ratios: of hidden widths to the width,
- * of experts to those of a token, of groups; and the same gate and losses.
+ * vocabulary, latent attention is plain heads, and q and k have no norms. A twin
+ * has the same ratios: of hidden widths, and of all heads together, to the width,
+ * of heads to those of keys and values, of experts to those of a token, of groups;
+ * and the same gate and losses.
  */
 #include "train/presets.h"
 
@@ -139,6 +140,8 @@ const struct preset presets[] = {
      {{"layers", "94"},
       {"dim", "4096"},
       {"heads", "64"},
+      {"kv-heads", "4"},
+      {"head-width", "128"},
       {"seq", "4096"},
       {"experts", "128"},
       {"topk", "8"},
@@ -149,7 +152,9 @@ const struct preset presets[] = {
      "its ratios in width 256: 6 layers of 32 experts",
      {{"layers", "6"},
       {"dim", "256"},
-      {"heads", "4"},
+      {"heads", "16"},
+      {"kv-heads", "1"},
+      {"head-width", "32"},
       {"experts", "32"},
       {"topk", "2"},
       {"expert-hidden", "96"},
@@ -160,6 +165,7 @@ const struct preset presets[] = {
      {{"layers", "32"},
       {"dim", "4096"},
       {"heads", "32"},
+      {"kv-heads", "8"},
       {"seq", "4096"},
       {"experts", "8"},
       {"topk", "2"},
@@ -170,7 +176,8 @@ const struct preset presets[] = {
      "its ratios in width 256: 4 layers of 8 experts",
      {{"layers", "4"},
       {"dim", "256"},
-      {"heads", "2"},
+      {"heads", "4"},
+      {"kv-heads", "1"},
       {"experts", "8"},
       {"topk", "2"},
       {"expert-hidden", "896"},

@@ -471,10 +471,13 @@ static void settings(FILE *f, const struct options *o)
 {
     const struct model_config *c = &o->model;
 
-    fprintf(f,
-            "<table><tr><td>model<td>%zu layers, width %zu, %zu heads, "
-            "sequences of %zu",
-            c->layers, c->dim, c->heads, c->seq);
+    fprintf(f, "<table><tr><td>model<td>%zu layers, width %zu, %zu heads",
+            c->layers, c->dim, c->heads);
+    if (c->head_width)
+        fprintf(f, " of width %zu", c->head_width);
+    if (c->kv_heads)
+        fprintf(f, ", %zu of keys and values", c->kv_heads);
+    fprintf(f, ", sequences of %zu", c->seq);
     fprintf(f, "<tr><td>experts<td>%zu of width %zu, top %zu of %s%s",
             c->experts, c->expert_hidden, c->topk, options_gate(o),
             c->renormalise ? ", renormalised" : "");

@@ -40,10 +40,12 @@ static size_t fields_of_layer(const struct model_config *c, size_t layer,
         {offsetof(struct activations, inv1), 1, false, MEMORY_NORM},
         {offsetof(struct activations, h1), D, false, MEMORY_NORM},
         {offsetof(struct activations, h1_all), all, false, MEMORY_ATTENTION},
-        {offsetof(struct activations, qkv), 3 * D, false, MEMORY_ATTENTION},
-        {offsetof(struct activations, kept), c->heads * 2, false,
+        {offsetof(struct activations, qkv), model_qkv_width(c), false,
          MEMORY_ATTENTION},
-        {offsetof(struct activations, att), D, false, MEMORY_ATTENTION},
+        {offsetof(struct activations, att_lse), c->heads, false,
+         MEMORY_ATTENTION},
+        {offsetof(struct activations, att), model_heads_width(c), false,
+         MEMORY_ATTENTION},
         {offsetof(struct activations, x2), D, false, MEMORY_RESIDUAL},
         {offsetof(struct activations, inv2), 1, false, MEMORY_NORM},
         {offsetof(struct activations, h2), D, moe, MEMORY_NORM},
@@ -67,6 +69,7 @@ static size_t other_fields(const struct model_config *c, size_t P,
                            struct field f[FIELDS])
 {
     const size_t D = c->dim, S = model_most_common(c);
+    const size_t A = model_heads_width(c);
     const struct router_config r = model_router(c);
     const size_t all = P > 1 ? P * D : 0;
     const struct field fields[] = {
@@ -77,10 +80,10 @@ static size_t other_fields(const struct model_config *c, size_t P,
         {offsetof(struct rows, loss), 1, false, HEAD},
         {offsetof(struct rows, dx), D, true, GRADIENTS},
         {offsetof(struct rows, dh), D, false, GRADIENTS},
-        {offsetof(struct rows, dtmp), D, false, GRADIENTS},
+        {offsetof(struct rows, dtmp), D > A ? D : A, false, GRADIENTS},
         {offsetof(struct rows, dx_all), all, false, GRADIENTS},
         {offsetof(struct rows, dproj), P * D, false, GRADIENTS},
-        {offsetof(struct rows, dqkv), 3 * D, false, GRADIENTS},
+        {offsetof(struct rows, dqkv), model_qkv_width(c), false, GRADIENTS},
         {offsetof(struct rows, dlogits), gate_width(&r), false, GRADIENTS},
         {offsetof(struct rows, dweight), c->topk, false, GRADIENTS},
         {offsetof(struct rows, dshared_hid), 2 * S, false, GRADIENTS},

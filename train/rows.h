@@ -17,16 +17,16 @@
 
 /* What is kept of a layer between forward and backward. */
 struct activations {
-    float *x1;     /* (R, D) input */
-    float *inv1;   /* (R) */
-    float *h1;     /* (R, D) normalised */
-    float *h1_all; /* (P R, D) of all ranks; P 1: h1 */
-    float *qkv;    /* (P R, 3 D / P) rotated */
-    float *kept;   /* (P B, H / P, T, 2) of each softmax of attention */
-    float *att;    /* (P R, D / P) */
-    float *x2;     /* (R, D) after attention */
-    float *inv2;   /* (R) */
-    float *h2;     /* (R, D) normalised; the exchange's memory */
+    float *x1;      /* (R, D) input */
+    float *inv1;    /* (R) */
+    float *h1;      /* (R, D) normalised */
+    float *h1_all;  /* (P R, D) of all ranks; P 1: h1 */
+    float *qkv;     /* (P R, (H + 2 KV) W / P) rotated, and q scaled */
+    float *att_lse; /* (P B, H / P, T) of attention's scores */
+    float *att;     /* (P R, H W / P) */
+    float *x2;      /* (R, D) after attention */
+    float *inv2;    /* (R) */
+    float *h2;      /* (R, D) normalised; the exchange's memory */
     /* what is of the router is there in layers with experts */
     float *logits;     /* (R, width) if the gate keeps them */
     float *probs;      /* (R, E) */
@@ -53,13 +53,14 @@ struct rows {
     float *probs;   /* (R, V) logits, then probabilities */
     float *loss;    /* (R) */
 
-    float *dx;        /* (R, D) the exchange's memory */
-    float *dh, *dtmp; /* (R, D) */
-    float *dx_all;    /* (P R, D) of all ranks; P 1: dx */
-    float *dproj;     /* (P R, D) gradient of what attention added */
-    float *dqkv;      /* (P R, 3 D / P) */
-    float *dlogits;   /* (R, width) */
-    float *dweight;   /* (R, K) */
+    float *dx;      /* (R, D) the exchange's memory */
+    float *dh;      /* (R, D) */
+    float *dtmp;    /* (R, D), (P R, H W / P) */
+    float *dx_all;  /* (P R, D) of all ranks; P 1: dx */
+    float *dproj;   /* (P R, D) gradient of what attention added */
+    float *dqkv;    /* as qkv */
+    float *dlogits; /* (R, width) */
+    float *dweight; /* (R, K) */
     float *dshared_hid, *dshared_act; /* (P R, 2 S / P), (P R, S / P) */
 };
 

@@ -24,12 +24,14 @@ enum {
     ROUND_BF16,
     PAIR_BF16,
     SIGMOID,
-    SOFTMAX_KEEP,
-    SOFTMAX_AGAIN,
     ADD_F64,
     SUM,
     DOT,
     LOG_SUM_EXP,
+    SOFTMAX_TILE,
+    SOFTMAX_TILE_BACKWARD,
+    ROW_DOTS,
+    SCALE_ROWS,
 };
 
 enum { INPUTS = 3, OUTPUTS = 3, MOST_ROWS = 3 };
@@ -40,7 +42,8 @@ enum { GOT = INPUTS, WANT = GOT + OUTPUTS };
  * well, and so has values before. */
 struct elementwise_case {
     size_t rows, n;
-    size_t pad; /* between rows of a transpose */
+    size_t pad;      /* between rows */
+    ptrdiff_t first; /* of a tile */
     float scale;
     struct shunti_adamw step;
     bool one; /* pair_bf16: no second array */
@@ -73,14 +76,21 @@ static void sizes_of(int which, const struct elementwise_case *c,
         out[0] = all;
         out[1] = c->n;
         break;
-    case SOFTMAX_KEEP:
-        out[0] = c->n;
-        out[1] = 2;
+    case SOFTMAX_TILE:
+        out[0] = all;
+        out[1] = 3 * c->n;
         break;
-    case SOFTMAX_AGAIN:
-        out[0] = out[1] = c->n;
+    case SOFTMAX_TILE_BACKWARD:
+        out[0] = out[1] = all;
+        break;
+    case ROW_DOTS:
+        out[0] = c->rows;
+        break;
+    case SCALE_ROWS:
+        out[0] = (c->rows - 1) * (c->n + c->pad) + c->n;
         break;
     case SWIGLU:
+    case ROTATE:
         out[0] = all;
         break;
     case SWIGLU_BACKWARD:
@@ -144,11 +154,19 @@ static void run(int which, int v, struct elementwise_case *c)
     case SOFTMAX:
         c->result = (double)e->softmax(c->n, c->scale, out[0]);
         break;
-    case SOFTMAX_KEEP:
-        e->softmax_keep(c->n, c->scale, out[0], out[1]);
+    case SOFTMAX_TILE:
+        e->softmax_tile(c->rows, c->n, c->first, out[0], out[1], out[1] + c->n,
+                        out[1] + 2 * c->n);
         break;
-    case SOFTMAX_AGAIN:
-        e->softmax_again(c->n, c->scale, in[0], out[0], out[1]);
+    case SOFTMAX_TILE_BACKWARD:
+        e->softmax_tile_backward(c->rows, c->n, c->first, in[0], in[1], out[0],
+                                 out[1]);
+        break;
+    case ROW_DOTS:
+        e->row_dots(c->rows, c->n, in[0], in[1], c->n + c->pad, out[0]);
+        break;
+    case SCALE_ROWS:
+        e->scale_rows(c->rows, c->n, in[0], out[0], c->n + c->pad);
         break;
     case SOFTMAX_BACKWARD:
         e->softmax_backward(c->n, c->scale, in[0], out[0]);
@@ -160,7 +178,8 @@ static void run(int which, int v, struct elementwise_case *c)
         e->swiglu_backward(c->rows, c->n, in[0], in[1], out[0]);
         break;
     case ROTATE:
-        e->rotate(c->n, in[0], in[1], c->scale < 0 ? -1.0f : 1.0f, out[0]);
+        e->rotate(c->rows, c->n, in[0], in[1], c->scale < 0 ? -1.0f : 1.0f,
+                  c->scale, out[0]);
         break;
     case SIGMOID:
         e->sigmoid(c->n, in[0], out[0]);
@@ -201,8 +220,10 @@ static size_t input_size(int which, const struct elementwise_case *c, int i)
         return i == 0 ? 2 * all : all;
     case ROTATE:
         return c->n / 2;
-    case SOFTMAX_AGAIN:
-        return 2;
+    case ROW_DOTS:
+        return (c->rows - 1) * (c->n + c->pad) + c->n;
+    case SCALE_ROWS:
+        return c->rows;
     default:
         return c->n;
     }
@@ -212,14 +233,18 @@ static size_t input_size(int which, const struct elementwise_case *c, int i)
 static int inputs_of(int which)
 {
     static const int inputs[] = {
-        [TRANSPOSE] = 1,   [ADD] = 1,          [SUM_SQUARES] = 1,
-        [RMSNORM] = 2,     [SOFTMAX] = 0,      [RMSNORM_BACKWARD] = 3,
-        [SWIGLU] = 1,      [ROTATE] = 2,       [SOFTMAX_BACKWARD] = 1,
-        [ADAMW] = 1,       [TO_BF16] = 1,      [SWIGLU_BACKWARD] = 2,
-        [FROM_BF16] = 1,   [PAIR_BF16] = 2,    [ROUND_BF16] = 1,
-        [SIGMOID] = 1,     [SOFTMAX_KEEP] = 0, [SOFTMAX_AGAIN] = 1,
-        [ADD_F64] = 1,     [SUM] = 1,          [DOT] = 2,
-        [LOG_SUM_EXP] = 1,
+        [TRANSPOSE] = 1,    [ADD] = 1,
+        [SUM_SQUARES] = 1,  [RMSNORM] = 2,
+        [SOFTMAX] = 0,      [RMSNORM_BACKWARD] = 3,
+        [SWIGLU] = 1,       [ROTATE] = 2,
+        [ADAMW] = 1,        [SOFTMAX_BACKWARD] = 1,
+        [TO_BF16] = 1,      [SWIGLU_BACKWARD] = 2,
+        [FROM_BF16] = 1,    [PAIR_BF16] = 2,
+        [ROUND_BF16] = 1,   [SIGMOID] = 1,
+        [SOFTMAX_TILE] = 0, [SOFTMAX_TILE_BACKWARD] = 2,
+        [ROW_DOTS] = 2,     [SCALE_ROWS] = 1,
+        [ADD_F64] = 1,      [SUM] = 1,
+        [DOT] = 2,          [LOG_SUM_EXP] = 1,
     };
 
     return inputs[which];
@@ -234,6 +259,7 @@ static void make_case(struct random *r, int which, struct elementwise_case *c)
         1 + (random_below(r, 4) ? random_below(r, 70) : random_below(r, 700));
     c->n *= which == ROTATE ? 2 : 1;
     c->pad = random_below(r, 5);
+    c->first = (ptrdiff_t)random_below(r, 9) - 4;
     c->scale = ((float)random_below(r, 100) - 50) / 40;
     c->one = random_below(r, 2);
     c->step = (struct shunti_adamw){
@@ -244,6 +270,9 @@ static void make_case(struct random *r, int which, struct elementwise_case *c)
         void *at = memory(r, i, n * shunt_dtype_size(in), shunt_dtype_size(in));
 
         values(r, at, n, in);
+        if (which == SOFTMAX_TILE_BACKWARD && i == 0) /* at least any score */
+            for (size_t j = 0; j < n; j++)
+                ((float *)at)[j] = fabsf(((float *)at)[j]);
         c->in[i] = at;
     }
 }
@@ -262,6 +291,9 @@ static void make_outputs(struct random *r, int which,
         if (which == ADAMW && i == 2) /* a second moment */
             for (size_t j = 0; j < sizes[i]; j++)
                 ((float *)c->out[i])[j] = fabsf(((float *)c->out[i])[j]);
+        if (which == SOFTMAX_TILE_BACKWARD && i == 0)
+            for (size_t j = 0; j < sizes[i]; j++)
+                ((float *)c->out[i])[j] = -fabsf(((float *)c->out[i])[j]);
         ref->out[i] = memory(r, WANT + i, sizes[i] * element, element);
         memcpy(ref->out[i], c->out[i], sizes[i] * element);
     }
@@ -337,9 +369,11 @@ static const struct kernel kernels[] = {
     {.name = "rmsnorm_backward", .which = RMSNORM_BACKWARD},
     {.name = "softmax", .which = SOFTMAX},
     {.name = "log_sum_exp", .which = LOG_SUM_EXP},
-    {.name = "softmax_keep", .which = SOFTMAX_KEEP},
-    {.name = "softmax_again", .which = SOFTMAX_AGAIN},
     {.name = "softmax_backward", .which = SOFTMAX_BACKWARD},
+    {.name = "softmax_tile", .which = SOFTMAX_TILE},
+    {.name = "softmax_tile_backward", .which = SOFTMAX_TILE_BACKWARD},
+    {.name = "row_dots", .which = ROW_DOTS},
+    {.name = "scale_rows", .which = SCALE_ROWS},
     {.name = "swiglu", .which = SWIGLU},
     {.name = "swiglu_backward", .which = SWIGLU_BACKWARD},
     {.name = "rotate", .which = ROTATE},

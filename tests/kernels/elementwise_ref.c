@@ -7,6 +7,7 @@
 #include "tests/kernels/elementwise_ref.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "kernels/dtype.h"
 
@@ -155,20 +156,6 @@ static float log_sum_exp(size_t n, const float *x)
     return top + logf(lanes_sum(s));
 }
 
-static void softmax_keep(size_t n, float scale, float *p, float kept[2])
-{
-    float s[LANES] = {0};
-
-    kept[0] = p[0] * scale;
-    for (size_t i = 0; i < n; i++)
-        if (p[i] * scale > kept[0])
-            kept[0] = p[i] * scale;
-    for (size_t i = 0; i < n; i++)
-        s[i % LANES] += exponential(p[i] * scale - kept[0]);
-    kept[1] = 1 / lanes_sum(s);
-    softmax(n, scale, p);
-}
-
 static void softmax_backward(size_t n, float scale, const float *p, float *dp)
 {
     float mean = dot(n, p, dp);
@@ -177,12 +164,76 @@ static void softmax_backward(size_t n, float scale, const float *p, float *dp)
         dp[i] = p[i] * (dp[i] - mean) * scale;
 }
 
-static void softmax_again(size_t n, float scale, const float kept[2], float *p,
-                          float *dp)
+static float power_of_two(float x)
 {
-    for (size_t i = 0; i < n; i++)
-        p[i] = exponential(p[i] * scale - kept[0]) * kept[1];
-    softmax_backward(n, scale, p, dp);
+    static const float c[] = {1.535336188319500e-4f,
+                              1.339887440266574e-3f,
+                              9.618437357674640e-3f,
+                              5.550332471162809e-2f,
+                              2.402264791363012e-1f,
+                              6.931472028550421e-1f,
+                              1};
+    const float magic = 0x1.8p23f;
+    float n, r, p = c[0];
+
+    if (x < -126)
+        x = -126;
+    n = x + magic - magic; /* rounded */
+    r = x - n;
+    for (int i = 1; i < 7; i++)
+        p = p * r + c[i];
+    return isnan(x) ? x : p * ldexpf(1, (int)n);
+}
+
+static void softmax_tile(size_t rows, size_t n, ptrdiff_t first, float *s,
+                         float *top, float *sum, float *factor)
+{
+    for (size_t i = 0; i < n; i++) {
+        float before = top[i];
+
+        for (size_t r = 0; r < rows; r++)
+            if ((ptrdiff_t)i >= first + (ptrdiff_t)r && s[r * n + i] > top[i])
+                top[i] = s[r * n + i];
+        factor[i] = power_of_two(before - top[i]);
+        sum[i] *= factor[i];
+        for (size_t r = 0; r < rows; r++) {
+            float *p = &s[r * n + i];
+
+            *p = (ptrdiff_t)i >= first + (ptrdiff_t)r
+                     ? power_of_two(*p - top[i])
+                     : 0;
+            sum[i] += *p;
+        }
+    }
+}
+
+static void softmax_tile_backward(size_t rows, size_t n, ptrdiff_t first,
+                                  const float *lse, const float *delta,
+                                  float *p, float *dp)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < n; i++) {
+            float *at = &p[r * n + i], *d = &dp[r * n + i];
+            bool seen = (ptrdiff_t)i >= first + (ptrdiff_t)r;
+
+            *at = seen ? power_of_two(*at - lse[i]) : 0;
+            *d = seen ? *at * (*d - delta[i]) : 0;
+        }
+}
+
+static void row_dots(size_t rows, size_t n, const float *x, const float *y,
+                     size_t ld, float *to)
+{
+    for (size_t r = 0; r < rows; r++)
+        to[r] = dot(n, x + r * ld, y + r * ld);
+}
+
+static void scale_rows(size_t rows, size_t n, const float *by, float *x,
+                       size_t ld)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < n; i++)
+            x[r * ld + i] *= by[r];
 }
 
 static void sigmoid(size_t n, const float *x, float *y)
@@ -215,15 +266,17 @@ static void swiglu_backward(size_t rows, size_t n, const float *x,
         }
 }
 
-static void rotate(size_t n, const float *cosine, const float *sine, float sign,
-                   float *x)
+static void rotate(size_t heads, size_t n, const float *cosine,
+                   const float *sine, float sign, float scale, float *x)
 {
-    for (size_t i = 0; i < n / 2; i++) {
-        float a = x[i], b = x[n / 2 + i], s = sine[i] * sign;
+    for (size_t h = 0; h < heads; h++)
+        for (size_t i = 0; i < n / 2; i++) {
+            float *first = &x[h * n + i], *second = first + n / 2;
+            float a = *first, b = *second, s = sine[i] * sign;
 
-        x[i] = a * cosine[i] - b * s;
-        x[n / 2 + i] = a * s + b * cosine[i];
-    }
+            *first = (a * cosine[i] - b * s) * scale;
+            *second = (a * s + b * cosine[i]) * scale;
+        }
 }
 
 static void adamw(size_t n, const struct shunti_adamw *k, const float *grad,
@@ -276,9 +329,11 @@ const struct shunti_elementwise elementwise_ref = {
     .rmsnorm_backward = rmsnorm_backward,
     .softmax = softmax,
     .log_sum_exp = log_sum_exp,
-    .softmax_keep = softmax_keep,
-    .softmax_again = softmax_again,
     .softmax_backward = softmax_backward,
+    .softmax_tile = softmax_tile,
+    .softmax_tile_backward = softmax_tile_backward,
+    .row_dots = row_dots,
+    .scale_rows = scale_rows,
     .sigmoid = sigmoid,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,

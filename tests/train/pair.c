@@ -17,8 +17,17 @@
 struct options pair_options(void)
 {
     struct options o = {
-        .model =
-            {2, 16, 2, 8, 6, 3, 12, 8, true, 0.02f, 0.01f, 0, {0}, 0, 0, 0},
+        .model = {.layers = 2,
+                  .dim = 16,
+                  .heads = 2,
+                  .seq = 8,
+                  .experts = 6,
+                  .topk = 3,
+                  .expert_hidden = 12,
+                  .shared_hidden = 8,
+                  .renormalise = true,
+                  .balance = 0.02f,
+                  .zloss = 0.01f},
         .optimizer = {0.01f, 0.1f, 3, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f},
         .batch = 24,
         .seed = 11,

@@ -59,8 +59,17 @@ static void pieces_of(struct state *s, const struct team *team, bool whole,
 static struct options options_in(char *folder)
 {
     return (struct options){
-        .model =
-            {2, 16, 2, 8, 6, 3, 12, 8, true, 0.02f, 0.01f, 0, {0}, 0, 0, 0},
+        .model = {.layers = 2,
+                  .dim = 16,
+                  .heads = 2,
+                  .seq = 8,
+                  .experts = 6,
+                  .topk = 3,
+                  .expert_hidden = 12,
+                  .shared_hidden = 8,
+                  .renormalise = true,
+                  .balance = 0.02f,
+                  .zloss = 0.01f},
         .batch = 24,
         .seed = 11,
         .checkpoint = folder,

@@ -42,6 +42,8 @@ static struct options small_options(const struct rank *self)
                   {0},
                   0,
                   0,
+                  0,
+                  0,
                   0},
         .optimizer = {0.01f, 0.1f, 3, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f},
         .batch = self->size == 6 ? 24 : 16,
@@ -217,6 +219,8 @@ static int groups_with_micro_batches(const struct rank *self)
 
     o.micro_batches = 2;
     o.bf16 = true;
+    o.model.kv_heads = HEADS / 2;
+    o.model.head_width = 6;
     return in_all_groups(self, &o);
 }
 
@@ -271,33 +275,44 @@ static int copies_as_few(const struct rank *self)
 /* Where an element of a shard's matrix is in the whole dense vector. */
 static size_t place_in_whole(const struct layout *whole,
                              const struct layout *cut, const struct tensor *t,
-                             size_t shard, size_t i)
+                             size_t kv_heads, size_t shard, size_t i)
 {
     size_t row = i / t->columns, column = i % t->columns, width = t->columns;
-    size_t n = 0;
+    size_t n = 0, before = 0;
 
     while (strcmp(whole->tensors[n].name, t->name) != 0)
         n++;
     if (!t->blocks)
         return whole->tensors[n].offset + (shard * t->rows + row) * width +
                column;
-    width /= t->blocks; /* of q, k or v; of gate or up */
-    column =
-        column / width * width * cut->shards + shard * width + column % width;
+    /* of q, k or v: of H, KV and KV heads; of gate or up */
+    for (size_t block = 0; before <= column; block++, before += width) {
+        width = strstr(t->name, "qkv")
+                    ? t->columns * (block ? kv_heads : HEADS) /
+                          (HEADS + 2 * kv_heads)
+                    : t->columns / 2;
+        if (column < before + width)
+            break;
+    }
+    column = before * cut->shards + shard * width + column - before;
     return whole->tensors[n].offset + row * t->columns * cut->shards + column;
 }
 
 /* |a - b| and |b| of the shards' elements. */
-static void distance(const struct layout *whole, const struct layout *cut,
+static void distance(const struct model *of_whole, const struct layout *cut,
                      const float *a, const float *b, double *apart,
                      double *length)
 {
+    const struct layout *whole = &of_whole->layout;
+    const size_t kv_heads = model_kv_heads(&of_whole->c);
+
     for (size_t s = 0; s < cut->shards; s++)
         for (size_t n = 0; n < cut->nsplit; n++) {
             const struct tensor *t = &cut->split[n];
             for (size_t i = 0; i < t->count; i++) {
                 double x = (double)a[s * cut->shard_size + t->offset + i];
-                double y = (double)b[place_in_whole(whole, cut, t, s, i)];
+                double y =
+                    (double)b[place_in_whole(whole, cut, t, kv_heads, s, i)];
                 *apart += (x - y) * (x - y);
                 *length += y * y;
             }
@@ -318,11 +333,13 @@ static int shards_as_whole(const struct rank *self)
         struct data data;
         double apart = 0, length = 0;
 
+        o.model.kv_heads = whole.model.kv_heads = tp == 4 ? 4 : 0;
+        o.model.head_width = whole.model.head_width = tp == 4 ? 6 : 0;
         o.tp_sums = tp;
         small_text(&data);
         CHECK_TRAIN(trainer_create(&a, &o, &team, &data));
         CHECK_TRAIN(trainer_create(&b, &whole, &team, &data));
-        distance(&b.model.layout, &a.model.layout, a.shard.w, b.dense.w, &apart,
+        distance(&b.model, &a.model.layout, a.shard.w, b.dense.w, &apart,
                  &length);
         CHECK(apart == 0 && length > 0, "%zu shards: other initial weights",
               tp);
@@ -333,7 +350,7 @@ static int shards_as_whole(const struct rank *self)
         CHECK(fabs(m.grad_norm - n.grad_norm) < 1e-5 * n.grad_norm,
               "%zu shards: %g, not %g", tp, m.grad_norm, n.grad_norm);
         apart = length = 0;
-        distance(&b.model.layout, &a.model.layout, a.shard.slice_grad,
+        distance(&b.model, &a.model.layout, a.shard.slice_grad,
                  b.dense.slice_grad, &apart, &length);
         CHECK(sqrt(apart) < 1e-5 * sqrt(length), "%zu shards: %g of %g", tp,
               sqrt(apart), sqrt(length));

@@ -200,7 +200,7 @@ static void floats_of(const struct model_config *c, double row[MEMORY_MODULES],
     memset(expert_row, 0, MEMORY_MODULES * sizeof(*row));
     row[MEMORY_INPUT] = row[MEMORY_RESIDUAL] = D;
     row[MEMORY_NORM] = 2 * D + 2;
-    row[MEMORY_ATTENTION] = 3 * D + (double)(2 * c->heads) + D;
+    row[MEMORY_ATTENTION] = 3 * D + (double)c->heads + D;
     row[MEMORY_ROUTER] = (double)(c->experts + 1 + 2 * c->topk);
     row[MEMORY_EXPERT] = 2 * S;
     row[MEMORY_ACTIVATION] = S;

@@ -80,8 +80,8 @@ Test(optimizer, adamw_by_definition)
 /* Only the slice of the dense vector changes, and gains do not decay. */
 Test(optimizer, slices_and_decay)
 {
-    struct model_config c = {1,    8, 1, 4, 2,   1, 4, 0,
-                             true, 0, 0, 0, {0}, 0, 0, 0};
+    struct model_config c = {1, 8, 1, 4,   2, 1, 4, 0, true,
+                             0, 0, 0, {0}, 0, 0, 0, 0, 0};
     struct layout l;
 
     cr_assert_eq(layout_create(&c, 1, &l), 0);
@@ -108,10 +108,10 @@ Test(optimizer, slices_and_decay)
 
 Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
 {
-    struct model_config small = {1,    8, 1, 4, 2,   1, 4, 0,
-                                 true, 0, 0, 0, {0}, 0, 0, 0};
-    struct model_config large = {3,    8, 1, 4, 7,   1, 4, 6,
-                                 true, 0, 0, 0, {0}, 0, 0, 0};
+    struct model_config small = {1, 8, 1, 4,   2, 1, 4, 0, true,
+                                 0, 0, 0, {0}, 0, 0, 0, 0, 0};
+    struct model_config large = {3, 8, 1, 4,   7, 1, 4, 6, true,
+                                 0, 0, 0, {0}, 0, 0, 0, 0, 0};
     struct layout a, b;
 
     cr_assert_eq(layout_create(&small, 1, &a), 0);
@@ -342,7 +342,10 @@ Test(options, twins_have_the_ratios)
         cr_assert_eq(a->shared_hidden * b->dim, b->shared_hidden * a->dim);
         cr_assert_eq(a->dense_hidden * b->dim, b->dense_hidden * a->dim);
         cr_assert_eq(a->topk * b->experts, b->topk * a->experts);
-        cr_assert_eq(a->dim / a->heads, b->dim / b->heads);
+        cr_assert_eq(a->heads * model_kv_heads(b),
+                     b->heads * model_kv_heads(a));
+        cr_assert_eq(model_heads_width(a) * b->dim,
+                     model_heads_width(b) * a->dim);
         cr_assert_eq(memcmp(&a->gate, &b->gate, sizeof(a->gate)), 0);
         cr_assert(a->balance == b->balance && a->bias_rate == b->bias_rate &&
                   a->renormalise == b->renormalise && a->zloss == b->zloss &&
