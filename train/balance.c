@@ -135,7 +135,8 @@ static int allocate(struct balance *b)
 
     b->now = zeroed(b->routings, sizeof(*b->now), &bad);
     b->node = zeroed(R, sizeof(*b->node), &bad);
-    b->plain = zeroed(b->layers, sizeof(*b->plain), &bad);
+    b->exchange_of = zeroed(b->layers, sizeof(*b->exchange_of), &bad);
+    b->has = zeroed(b->layers, sizeof(*b->has), &bad);
     b->seat = zeroed(ME, sizeof(*b->seat), &bad);
     b->slot = zeroed(b->routings * b->experts, sizeof(*b->slot), &bad);
     b->taken = zeroed(b->c->slots, sizeof(*b->taken), &bad);
@@ -156,11 +157,14 @@ static int allocate(struct balance *b)
     for (size_t r = 0; r < rows_of_places(b); r++)
         if (places_create(R, b->experts, b->c->slots, &b->now[r]))
             return -1;
+    for (size_t l = 0; l < b->layers; l++)
+        if (places_create(R, b->experts, b->c->slots, &b->has[l]))
+            return -1;
     return places_create(R, b->experts, b->c->slots, &b->next);
 }
 
 static int planning(void *arg, size_t routing, const int32_t *choice,
-                    size_t tokens);
+                    size_t tokens, bool again);
 static int planned(void *arg, size_t routing,
                    const struct shunt_moe_plan *plan);
 static int arrived(void *arg, size_t routing, enum exchange_call call);
@@ -194,10 +198,11 @@ int balance_create(struct balance *b, const struct balance_config *c,
         }
     for (size_t r = 0; r < rows_of_places(b); r++)
         assign(b, r);
-    for (size_t l = 0; l < layers; l++)
-        b->plain[l] = true;
     if (!is_on(b))
         return 0;
+    for (size_t l = 0; l < layers; l++)
+        while (moe(b, b->exchange_of[l]) != moe(b, l))
+            b->exchange_of[l]++;
     for (int r = 0; r < team->size; r++)
         b->node[r] = shunt_comm_node(team->comm, r);
     if (params_grow(expert, rows_of_places(b) * c->slots * expert->unit))
@@ -222,10 +227,13 @@ void balance_destroy(struct balance *b)
     abandon(b->reducing, b->layers);
     for (size_t r = 0; b->now && r < rows_of_places(b); r++)
         places_destroy(&b->now[r]);
+    for (size_t l = 0; b->has && l < b->layers; l++)
+        places_destroy(&b->has[l]);
     places_destroy(&b->next);
     free(b->now);
     free(b->node);
-    free(b->plain);
+    free(b->exchange_of);
+    free(b->has);
     free(b->seat);
     free(b->slot);
     free(b->taken);
@@ -275,6 +283,29 @@ static struct shunt_moe_state state(const struct shunt_moe_array *array,
     };
 }
 
+/* What is planned from now on, and travels between experts and copies, is by b->now:
+ * the rows of copies by share, which is needed for sums leaf by leaf. Layers whose
+ * plans take turns have one shunt_moe, whose placement may be another layer's. */
+static int place(struct balance *b, size_t row)
+{
+    const struct places *now = &b->now[row];
+    const size_t layer = row % b->layers;
+    const bool shares = b->c->leaf_rows && now->replicas;
+    struct places *has = &b->has[b->exchange_of[layer]];
+
+    if (now->replicas || has->replicas ? places_equal(has, now)
+                                       : !places_moved(has, now))
+        return 0;
+    places_copy(has, now);
+    return team_check(
+        b->team,
+        shares ? shunt_moe_set_shares(moe(b, layer), now->home, now->replica,
+                                      now->replicas, now->share)
+               : shunt_moe_set_placement(moe(b, layer), now->home, now->replica,
+                                         now->replicas),
+        "placing experts");
+}
+
 /* Weights go to the copies. */
 static int refresh(struct balance *b, size_t row)
 {
@@ -285,6 +316,8 @@ static int refresh(struct balance *b, size_t row)
 
     if (!b->now[row].replicas)
         return 0;
+    if (place(b, row))
+        return -1;
     list(b, row, b->from);
     st = team_check(b->team,
                     shunt_moe_replicas_refresh_start(
@@ -311,6 +344,8 @@ static int reduce(struct balance *b, size_t layer)
 
     if (!b->now[layer].replicas)
         return 0;
+    if (place(b, layer))
+        return -1;
     list(b, layer, b->from);
     const struct shunt_moe_state gradients = state(&g, 1, b->from);
     st = team_check(b->team,
@@ -321,24 +356,6 @@ static int reduce(struct balance *b, size_t layer)
     b->did.seconds += clock_now() - began;
     b->did.copy_bytes += (double)(b->now[layer].replicas * bytes(b));
     return st;
-}
-
-/* What is planned from now on goes there: the rows of copies by share, which is
- * needed for sums leaf by leaf. */
-static int place(struct balance *b, size_t row)
-{
-    const struct places *now = &b->now[row];
-    const size_t layer = row % b->layers;
-    const bool shares = b->c->leaf_rows && now->replicas;
-
-    b->plain[layer] = !now->replicas;
-    return team_check(
-        b->team,
-        shares ? shunt_moe_set_shares(moe(b, layer), now->home, now->replica,
-                                      now->replicas, now->share)
-               : shunt_moe_set_placement(moe(b, layer), now->home, now->replica,
-                                         now->replicas),
-        "placing experts");
 }
 
 int balance_place(struct balance *b, size_t layer, const struct places *next)
@@ -357,12 +374,12 @@ static int change(struct balance *b, size_t layer, const struct places *next)
     const struct shunt_moe_state from = state(arrays, 3, b->from);
     const struct shunt_moe_state to = state(arrays, 3, b->to);
     const double began = clock_now();
-    int st = 0;
+    int st = moved ? place(b, layer) : 0; /* where they are before */
 
     list(b, layer, b->from);
     follow(b, layer, next);
     list(b, layer, b->to);
-    if (moved)
+    if (moved && !st)
         st = team_check(b->team,
                         shunt_moe_move_start(moe(b, layer), next->home,
                                              next->replica, next->replicas,
@@ -412,15 +429,12 @@ static int planned(void *arg, size_t routing, const struct shunt_moe_plan *plan)
 }
 
 /* With microbatch: copies for a routing. */
-static int planning(void *arg, size_t routing, const int32_t *choice,
-                    size_t tokens)
+static int decide_batch(struct balance *b, size_t routing,
+                        const int32_t *choice, size_t tokens)
 {
-    struct balance *b = arg;
-    const size_t E = b->experts, l = routing % b->layers;
+    const size_t E = b->experts;
     double began;
 
-    if (!by_batch(b))
-        return 0;
     memset(b->counts, 0, E * sizeof(*b->counts));
     for (size_t i = 0; i < tokens * b->topk; i++)
         if (choice[i] >= 0)
@@ -436,9 +450,21 @@ static int planning(void *arg, size_t routing, const int32_t *choice,
     b->did.planner += clock_now() - began;
     places_copy(&b->now[routing], &b->next);
     assign(b, routing);
-    if (!b->next.replicas && b->plain[l])
-        return 0;
-    return place(b, routing) || refresh(b, routing) ? -1 : 0;
+    return 0;
+}
+
+/* What is planned again goes where it went. */
+static int planning(void *arg, size_t routing, const int32_t *choice,
+                    size_t tokens, bool again)
+{
+    struct balance *b = arg;
+    const bool decides = by_batch(b) && !again;
+
+    if (decides && decide_batch(b, routing, choice, tokens))
+        return -1;
+    if (place(b, row_of(b, routing)))
+        return -1;
+    return decides ? refresh(b, routing) : 0;
 }
 
 /* The rows are here; the experts that compute on them must be, too. */

@@ -47,15 +47,16 @@ struct balance {
                                     as many wherever experts move */
     size_t routings;             /* the i-th is of layer i % M */
 
-    struct places *now; /* (routings) where copies are of each; else (M) */
-    struct places next; /* scratch */
-    int *node;          /* (ranks) */
-    int32_t *seat;      /* (M, E): which it is of those that its home has */
-    int32_t *slot;      /* (routings, E); -1: not on this rank */
-    bool *plain;        /* (M) there were no copies when it was last placed */
-    bool *taken;        /* (slots) scratch */
-    int32_t *here;      /* (E) scratch: experts of this rank */
-    int32_t *from, *to; /* (E) scratch: their slots */
+    struct places *now;  /* (routings) where copies are of each; else (M) */
+    struct places next;  /* scratch */
+    int *node;           /* (ranks) */
+    int32_t *seat;       /* (M, E): which it is of those that its home has */
+    int32_t *slot;       /* (routings, E); -1: not on this rank */
+    size_t *exchange_of; /* (M) the first layer that has the same shunt_moe, */
+    struct places *has;  /* (M) whose placement is this one */
+    bool *taken;         /* (slots) scratch */
+    int32_t *here;       /* (E) scratch: experts of this rank */
+    int32_t *from, *to;  /* (E) scratch: their slots */
 
     bool counting;     /* plans are of a step's batch */
     double *rows;      /* (M, ranks, E) of this step, by source */

@@ -27,8 +27,11 @@ struct exchange_config {
     size_t max_tokens; /* of one rank */
     /* 1 or more; each has at most its part of max_tokens, unless it is alone */
     size_t micro_batches;
-    bool overlap;     /* no: a started call is waited for at once */
-    bool apart;       /* each layer has a placement of its own */
+    bool overlap; /* no: a started call is waited for at once */
+    bool apart;   /* each layer has a placement of its own */
+    /* (M) layers whose routings of a micro-batch take turns: a plan of one is
+     * released before the next one's is made, and all have one memory. NULL: none */
+    const bool *turns;
     size_t leaf_rows; /* rows of copies are cut between so many; 0: anywhere */
 };
 
@@ -67,12 +70,16 @@ struct exchange_ops {
     /* Zeroed memory for rows that are dispatched from; lives as long as the
      * exchange. NULL: train_error_text(). */
     float *(*memory)(struct exchange *x, size_t floats);
-    /* choice (tokens, K), weight (tokens, K): copied. */
+    /* choice (tokens, K), weight (tokens, K): copied.
+     * again  what was released is planned once more, with the same choices: rows go
+     *        where they went */
     int (*plan)(struct exchange *x, size_t routing, const int32_t *choice,
-                const float *weight, size_t tokens, struct exchange_rows *rows);
+                const float *weight, size_t tokens, bool again,
+                struct exchange_rows *rows);
     /* The calls of a routing that has several waves are about one of them, the rows
-     * of its tokens; after plan, about the last. Arrays of tokens are those of the
-     * whole routing all the same.
+     * of its tokens; after plan, about the last, and after plan again about the first,
+     * with which forward ends. Arrays of tokens are those of the whole routing all the
+     * same.
      *
      * ahead: the rows of another wave set out, beside the other calls; they land where
      * nothing is needed any more, in dout, or in out. advance: they are here, and the

@@ -180,11 +180,13 @@ static int arrivals(struct mpi_exchange *s, struct routing *r)
 }
 
 static int plan(struct exchange *x, size_t routing, const int32_t *choice,
-                const float *weight, size_t tokens, struct exchange_rows *rows)
+                const float *weight, size_t tokens, bool again,
+                struct exchange_rows *rows)
 {
     struct mpi_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
 
+    (void)again; /* all of it is done again */
     r->tokens = tokens;
     memcpy(r->choice, choice, tokens * s->K * sizeof(*choice));
     memcpy(r->weight, weight, tokens * s->K * sizeof(*weight));

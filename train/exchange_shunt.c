@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One shunt_moe for all routings, or one for each layer's; one plan for each
- * active one.
+ * One shunt_moe for all routings, or, where layers have placements of their own, one
+ * for each layer's. But layers that take turns have one, whose placement changes from
+ * plan to plan: what a plan leaves when it is released, the next one's memory, is kept
+ * by each shunt_moe. One plan for each active routing.
  *
  * With f32 rows the experts compute in the library's own buffers. With bf16
  * rows these buffers have the rows that are sent, and the model computes in f32
@@ -37,27 +39,34 @@ struct under_way {
     float *to;   /* of tokens; NULL: in a buffer of rows */
 };
 
+/* bf16: the copies, with room for `rows` rows. */
+struct copies {
+    float *f32[BUFFERS];
+    size_t rows;
+};
+
 struct routing {
+    struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
     struct wave wave;             /* which the calls are about */
     struct under_way call, ahead; /* at a time, and beside it */
-    uint16_t *tokens;    /* bf16: (tokens, D), what tokens send or get */
-    float *f32[BUFFERS]; /* bf16: the copies, with room for `room` rows */
-    size_t room;
+    uint16_t *tokens;      /* bf16: (tokens, D), what tokens send or get */
+    struct copies *copies; /* those that take turns have the same */
     bool out_there; /* bf16: the library's buffer has what the experts wrote */
 };
 
 struct shunt_exchange {
     struct exchange base;
     struct team *team;
-    struct shunt_moe **moe;
-    size_t moes; /* the i-th routing is of the (i % moes)-th */
+    struct shunt_moe **moe; /* (moes) */
+    size_t moes;
     size_t D, K, routings;
     size_t max_rows;
     bool in_order; /* waves */
     int bf16;
     bool overlap;
     struct routing *routing;
+    struct copies *copies; /* (routings), not all of which are used */
     struct exchange_hooks hooks;
 };
 
@@ -96,16 +105,18 @@ static void *buffer(const struct wave *w, enum shunt_moe_buffer which)
 
 static int reserve(struct shunt_exchange *s, struct routing *r, size_t rows)
 {
-    if (rows <= r->room)
+    struct copies *c = r->copies;
+
+    if (rows <= c->rows)
         return 0;
-    r->room = rows + rows / 4;
+    c->rows = rows + rows / 4;
     for (int i = 0; i < BUFFERS; i++) {
-        free(r->f32[i]);
-        r->f32[i] = malloc(r->room * s->D * sizeof(float));
-        if (!r->f32[i])
-            r->room = 0;
+        free(c->f32[i]);
+        c->f32[i] = malloc(c->rows * s->D * sizeof(float));
+        if (!c->f32[i])
+            c->rows = 0;
     }
-    return r->room ? 0 : train_error("out of memory for %zu rows", rows);
+    return c->rows ? 0 : train_error("out of memory for %zu rows", rows);
 }
 
 static struct wave wave_of(const struct routing *r, int number)
@@ -128,8 +139,8 @@ static void enter(struct shunt_exchange *s, struct routing *r,
     float *at[BUFFERS];
 
     for (int i = 0; i < BUFFERS; i++)
-        at[i] =
-            s->bf16 ? r->f32[w->plays[i]] : buffer(w, (enum shunt_moe_buffer)i);
+        at[i] = s->bf16 ? r->copies->f32[w->plays[i]]
+                        : buffer(w, (enum shunt_moe_buffer)i);
     r->wave = *w;
     r->out_there = false;
     rows->count = w->rows.count;
@@ -143,7 +154,8 @@ static void enter(struct shunt_exchange *s, struct routing *r,
 }
 
 static int plan(struct exchange *x, size_t routing, const int32_t *choice,
-                const float *weight, size_t tokens, struct exchange_rows *rows)
+                const float *weight, size_t tokens, bool again,
+                struct exchange_rows *rows)
 {
     struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
     struct shunt_exchange *s = self(x);
@@ -153,15 +165,15 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
     options.max_rows = s->max_rows;
     options.in_order = s->in_order;
     if (s->hooks.planning &&
-        s->hooks.planning(s->hooks.arg, routing, choice, tokens))
+        s->hooks.planning(s->hooks.arg, routing, choice, tokens, again))
         return -1;
     if (team_check(s->team,
-                   shunt_moe_plan_create_with(s->moe[routing % s->moes], choice,
-                                              weight, tokens, &options,
-                                              &r->plan),
+                   shunt_moe_plan_create_with(r->moe, choice, weight, tokens,
+                                              &options, &r->plan),
                    "planning the exchange"))
         return -1;
-    if (s->hooks.planned && s->hooks.planned(s->hooks.arg, routing, r->plan))
+    if (!again && s->hooks.planned &&
+        s->hooks.planned(s->hooks.arg, routing, r->plan))
         return -1;
     shunt_moe_plan_rows(r->plan, &whole, sizeof(whole));
     s->base.traffic.dropped += whole.dropped;
@@ -178,9 +190,9 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
     }
     if (s->bf16 && reserve(s, r, rows->most))
         return -1;
-    const struct wave last = wave_of(r, whole.waves - 1);
-    r->call.wave = last;
-    enter(s, r, &last, rows);
+    const struct wave begin = wave_of(r, again ? 0 : whole.waves - 1);
+    r->call.wave = begin;
+    enter(s, r, &begin, rows);
     return 0;
 }
 
@@ -215,8 +227,9 @@ static void rows_out(struct shunt_exchange *s, const struct routing *r,
     const struct wave *w = &r->wave;
 
     if (s->bf16 && w->rows.total)
-        shunti_elementwise()->to_bf16(
-            w->rows.total * s->D, r->f32[w->plays[which]], buffer(w, which));
+        shunti_elementwise()->to_bf16(w->rows.total * s->D,
+                                      r->copies->f32[w->plays[which]],
+                                      buffer(w, which));
 }
 
 static void rows_in(struct shunt_exchange *s, const struct routing *r,
@@ -227,7 +240,7 @@ static void rows_in(struct shunt_exchange *s, const struct routing *r,
     if (s->bf16 && w->rows.total)
         shunti_elementwise()->from_bf16(w->rows.total * s->D,
                                         buffer(w, u->arrives),
-                                        r->f32[w->plays[u->arrives]]);
+                                        r->copies->f32[w->plays[u->arrives]]);
 }
 
 /* A call was started at the time `began`: remember where its result arrives. */
@@ -405,10 +418,11 @@ static void destroy(struct exchange *x)
 
     for (size_t i = 0; s->routing && i < s->routings; i++) {
         shunt_moe_plan_destroy(s->routing[i].plan);
-        for (int which = 0; which < BUFFERS; which++)
-            free(s->routing[i].f32[which]);
+        for (int which = 0; s->copies && which < BUFFERS; which++)
+            free(s->copies[i].f32[which]);
     }
     free(s->routing);
+    free(s->copies);
     for (size_t i = 0; s->moe && i < s->moes; i++)
         shunt_moe_destroy(s->moe[i]);
     free(s->moe);
@@ -428,7 +442,7 @@ struct shunt_moe *exchange_shunt_moe(const struct exchange *exchange, size_t l)
 {
     const struct shunt_exchange *s = (const struct shunt_exchange *)exchange;
 
-    return s->moe[l % s->moes];
+    return s->routing[l].moe;
 }
 
 struct shunt_moe_plan *exchange_shunt_plan(const struct exchange *exchange,
@@ -473,10 +487,47 @@ static void share_tokens(struct shunt_exchange *s,
         s->routing[i].tokens = tokens + i / layers * each;
 }
 
+/* The first of the layers that a layer takes turns with; itself, if with none. */
+static size_t first_in_turn(const struct exchange_config *config, size_t layer)
+{
+    size_t first = layer;
+
+    for (size_t l = layer; config->turns && config->turns[layer] && l-- > 0;)
+        first = config->turns[l] ? l : first;
+    return first;
+}
+
+/* What each routing shares with others. 0, or -1 with train_error_text(). */
+static int set_up(struct shunt_exchange *s,
+                  const struct exchange_config *config,
+                  struct shunt_moe_config *c, size_t layers)
+{
+    for (size_t l = 0; l < layers; l++) {
+        const size_t first = first_in_turn(config, l);
+        const size_t other = config->apart ? first : 0;
+
+        for (size_t i = l; i < s->routings; i += layers)
+            s->routing[i].copies = &s->copies[i - l + first];
+        if (other == l &&
+            team_check(s->team,
+                       shunt_moe_create(s->team->comm, c, &s->moe[s->moes]),
+                       "setting up the exchange"))
+            return -1;
+        s->moes += other == l;
+        for (size_t i = l; i < s->routings; i += layers)
+            s->routing[i].moe =
+                other == l ? s->moe[s->moes - 1] : s->routing[other].moe;
+    }
+    return 0;
+}
+
 int exchange_shunt_create(struct team *team, const struct model_config *model,
                           const struct exchange_config *config,
                           struct exchange **exchange)
 {
+    const size_t layers = model_moe_layers(model);
+    const size_t plans =
+        config->apart ? config->micro_batches : layers * config->micro_batches;
     struct shunt_moe_config c = SHUNT_MOE_CONFIG_INIT;
     struct shunt_exchange *s = calloc(1, sizeof(*s));
 
@@ -488,13 +539,13 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     s->K = model->topk;
     s->max_rows = config->max_rows;
     s->in_order = config->leaf_rows != 0;
-    s->routings = model_moe_layers(model) * config->micro_batches;
-    s->moes = config->apart ? model_moe_layers(model) : 1;
+    s->routings = layers * config->micro_batches;
     s->bf16 = config->bf16;
     s->overlap = config->overlap;
     s->routing = calloc(s->routings, sizeof(*s->routing));
-    s->moe = calloc(s->moes, sizeof(*s->moe));
-    if (!s->routing || !s->moe) {
+    s->copies = calloc(s->routings, sizeof(*s->copies));
+    s->moe = calloc(layers, sizeof(*s->moe));
+    if (!s->routing || !s->copies || !s->moe) {
         destroy(&s->base);
         return train_error("out of memory");
     }
@@ -506,8 +557,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     c.max_tokens = config->max_tokens;
     c.weights = SHUNT_MOE_APPLY_WEIGHTS;
     c.wire = config->fp8 ? SHUNT_MOE_WIRE_FP8 : SHUNT_MOE_WIRE_PAYLOAD;
-    c.plans_in_flight =
-        s->routings / s->moes > 2 ? (int)(s->routings / s->moes) : 2;
+    c.plans_in_flight = plans > 2 ? (int)plans : 2;
     c.capacity_factor = config->capacity_factor;
     c.drop = config->drop_by_weight ? SHUNT_MOE_DROP_WEIGHT
                                     : SHUNT_MOE_DROP_POSITION;
@@ -515,16 +565,13 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     c.tree_nodes = config->tree_nodes;
     c.leaf_rows = config->leaf_rows;
     void *tokens = NULL;
-    int st = 0;
-    for (size_t i = 0; !st && i < s->moes; i++)
-        st = team_check(team, shunt_moe_create(team->comm, &c, &s->moe[i]),
-                        "setting up the exchange");
-    if (st || (s->bf16 &&
-               team_memory(team, config->max_tokens * s->D * 2, &tokens))) {
+    if (set_up(s, config, &c, layers) ||
+        (s->bf16 &&
+         team_memory(team, config->max_tokens * s->D * 2, &tokens))) {
         destroy(&s->base);
         return -1;
     }
-    share_tokens(s, config, model_moe_layers(model), tokens);
+    share_tokens(s, config, layers, tokens);
     *exchange = &s->base;
     return 0;
 }

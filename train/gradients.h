@@ -15,11 +15,4 @@ void gradients_add(struct model *m, const struct expert_rows *rows,
 float *gradient_of(const struct model *m, const struct micro_batch *b, size_t l,
                    int32_t expert);
 
-/* act of all rows of a layer: kept, or made again where its gradient was. */
-static inline const float *gradients_act(const struct model *m,
-                                         const struct expert_rows *rows)
-{
-    return rows->act ? rows->act : m->dact;
-}
-
 #endif

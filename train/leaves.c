@@ -7,7 +7,6 @@
 #include "train/exchange_shunt.h"
 #include "train/gradients.h"
 
-#include <shunt/moe_gradients.h>
 #include <shunt/shunt.h>
 
 #include <stdlib.h>
@@ -76,96 +75,120 @@ static int reserve(struct leaves *x, size_t routing,
                              most);
 }
 
-/* The sums of an expert's leaves, in `memory`; how many there are. */
-static int add_leaves(struct model *m, const struct expert_rows *r, size_t e,
-                      const struct shunt_moe_rows *rows, float *memory,
-                      size_t *sums)
+/* An expert's sums are made, from `at` on: they are its gradient, to which they are
+ * added, or on their way to it. How many of them stay in memory. */
+static size_t take_sums(struct leaves *x, struct model *m,
+                        struct micro_batch *b, size_t l, size_t e, float *at,
+                        size_t sums)
 {
-    const size_t n = m->layout.expert_size;
-    struct shunt_moe_tree tree;
-    struct shunt_moe_leaf leaf;
-
-    *sums = 0;
-    if (!rows->range[e].count)
-        return 0;
-    if (shunt_moe_tree_begin(&tree, &rows->range[e], rows->leaf_rows, memory,
-                             n))
-        return train_error("gradients of experts: %s", shunt_last_error(NULL));
-    while (shunt_moe_tree_next(&tree, &leaf)) {
-        memset(leaf.gradient, 0, n * sizeof(float));
-        const size_t row = r->at.offset[e] + leaf.row;
-        gradients_add(m, r, &(struct expert_part){e, row, leaf.rows, row},
-                      gradients_act(m, r), leaf.gradient);
+    if (!is_whole(x, model_routing(m, b, l), &x->rows, e)) {
+        x->sums[e] = sums ? at : NULL;
+        return sums;
     }
-    *sums = tree.sums;
+    if (sums)
+        shunti_elementwise()->add(m->layout.expert_size, at,
+                                  gradient_of(m, b, l, x->rows.expert[e]));
     return 0;
 }
 
-/* An expert's sums are made, from `at` on. Are they its gradient, to which they are
- * added, or on their way to it? */
-static bool take_sums(struct leaves *x, struct model *m, struct micro_batch *b,
-                      size_t l, const struct shunt_moe_rows *rows, size_t e,
-                      float *at, size_t sums)
-{
-    const bool whole = is_whole(x, model_routing(m, b, l), rows, e);
-
-    x->sums[e] = sums && !whole ? at : NULL;
-    if (sums && whole)
-        shunti_elementwise()->add(m->layout.expert_size, at,
-                                  gradient_of(m, b, l, rows->expert[e]));
-    return whole;
-}
-
-/* A wave's rows; after those of the last one the sums are made. */
-static int add_wave(struct leaves *x, struct model *m, struct micro_batch *b,
-                    size_t l, const struct shunt_moe_rows *rows)
-{
-    const struct expert_rows *r = &b->experts[l];
-    const size_t routing = model_routing(m, b, l);
-    float *memory = x->memory[model_moe_index(&m->c, l)];
-    struct shunt_moe_rows wave;
-
-    shunt_moe_plan_rows(exchange_shunt_wave(x->exchange, routing), &wave,
-                        sizeof(wave));
-    if (!r->at.wave && leaves_waves_begin(&x->waves, m, rows, memory))
-        return -1;
-    leaves_waves_add(&x->waves, m, r, rows, &wave);
-    if (r->at.wave + 1 < r->at.waves)
-        return 0;
-    for (size_t e = 0; e < r->at.experts; e++) {
-        const struct shunt_moe_tree *tree = &x->waves.open[e].tree;
-
-        (void)take_sums(x, m, b, l, rows, e, tree->memory, tree->sums);
-    }
-    leaves_waves_end(&x->waves);
-    return balance_bring_sums(x->balance, routing, x->sums);
-}
-
-int leaves_gradients(void *arg, struct model *m, struct micro_batch *b,
-                     size_t l)
+static int begin(void *arg, struct model *m, struct micro_batch *b, size_t l)
 {
     struct leaves *x = arg;
-    const struct expert_rows *r = &b->experts[l];
-    const size_t routing = model_routing(m, b, l), n = m->layout.expert_size;
-    const size_t layer = model_moe_index(&m->c, l);
-    struct shunt_moe_rows rows;
-    size_t used = 0, sums;
+    const struct exchange_rows *at = &b->experts[l].at;
+    const size_t routing = model_routing(m, b, l), layer = routing % x->layers;
 
-    shunt_moe_plan_rows(exchange_shunt_plan(x->exchange, routing), &rows,
-                        sizeof(rows));
+    shunt_moe_plan_rows(exchange_shunt_plan(x->exchange, routing), &x->rows,
+                        sizeof(x->rows));
+    shunt_moe_plan_rows(exchange_shunt_wave(x->exchange, routing), &x->wave,
+                        sizeof(x->wave));
+    if (at->wave)
+        return 0;
+    memset(x->sums, 0, at->experts * sizeof(*x->sums));
+    x->used = x->missing = 0;
     /* Sums of micro-batches are added in their order. */
-    if (!r->at.wave && (balance_sums_are_home(x->balance, layer) ||
-                        reserve(x, routing, &rows, n)))
+    if (balance_sums_are_home(x->balance, layer) ||
+        reserve(x, routing, &x->rows, m->layout.expert_size))
         return -1;
-    if (r->at.waves > 1)
-        return add_wave(x, m, b, l, &rows);
-    for (size_t e = 0; e < r->at.experts; e++) {
-        float *at = x->memory[layer] ? x->memory[layer] + used * n : NULL;
+    return at->waves > 1
+               ? leaves_waves_begin(&x->waves, m, &x->rows, x->memory[layer])
+               : 0;
+}
 
-        if (add_leaves(m, r, e, &rows, at, &sums))
-            return -1;
-        if (!take_sums(x, m, b, l, &rows, e, at, sums))
-            used += sums;
+/* The rows of the leaf before are all in it. */
+static void next_leaf(struct leaves *x, size_t n)
+{
+    x->missing = 0;
+    if (!shunt_moe_tree_next(&x->tree, &x->leaf))
+        return;
+    memset(x->leaf.gradient, 0, n * sizeof(float));
+    x->missing = x->leaf.rows;
+}
+
+/* Some rows of an expert, of a plan in one wave. */
+static int add_part(struct leaves *x, struct model *m, struct micro_batch *b,
+                    size_t l, const struct expert_part *part, const float *act)
+{
+    const size_t e = part->e, n = m->layout.expert_size;
+    const size_t first = x->rows.offset[e], end = first + x->rows.count[e];
+    float *at = x->memory[model_moe_index(&m->c, l)] + x->used * n;
+    struct expert_part rest = *part;
+
+    if (part->row == first) {
+        if (shunt_moe_tree_begin(&x->tree, &x->rows.range[e], x->rows.leaf_rows,
+                                 at, n))
+            return train_error("gradients of experts: %s",
+                               shunt_last_error(NULL));
+        next_leaf(x, n);
     }
-    return balance_bring_sums(x->balance, routing, x->sums);
+    while (rest.N && x->missing) {
+        struct expert_part now = rest;
+
+        now.N = rest.N < x->missing ? rest.N : x->missing;
+        gradients_add(m, &b->experts[l], &now, act, x->leaf.gradient);
+        rest.N -= now.N;
+        rest.row += now.N;
+        rest.at += now.N;
+        x->missing -= now.N;
+        if (!x->missing)
+            next_leaf(x, n);
+    }
+    if (rest.row == end)
+        x->used += take_sums(x, m, b, l, e, at, x->tree.sums);
+    return 0;
+}
+
+static int add(void *arg, struct model *m, struct micro_batch *b, size_t l,
+               const struct expert_part *part, const float *act)
+{
+    struct leaves *x = arg;
+
+    if (!part->N)
+        return 0;
+    if (x->rows.waves <= 1)
+        return add_part(x, m, b, l, part, act);
+    leaves_waves_add(&x->waves, m, &b->experts[l], &x->rows, &x->wave, part,
+                     act);
+    return 0;
+}
+
+/* After the rows of the last wave the sums are made. */
+static int end(void *arg, struct model *m, struct micro_batch *b, size_t l)
+{
+    struct leaves *x = arg;
+    const struct exchange_rows *at = &b->experts[l].at;
+
+    if (at->wave + 1 < at->waves)
+        return 0;
+    for (size_t e = 0; at->waves > 1 && e < at->experts; e++) {
+        const struct shunt_moe_tree *tree = &x->waves.open[e].tree;
+
+        take_sums(x, m, b, l, e, tree->memory, tree->sums);
+    }
+    leaves_waves_end(&x->waves);
+    return balance_bring_sums(x->balance, model_routing(m, b, l), x->sums);
+}
+
+struct model_gradients leaves_gradients(struct leaves *x, size_t leaf_rows)
+{
+    return (struct model_gradients){begin, add, end, x, leaf_rows};
 }

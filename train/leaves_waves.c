@@ -62,19 +62,19 @@ int leaves_waves_begin(struct leaves_waves *x, const struct model *m,
     return 0;
 }
 
-/* Keep rows of the leaf that is open: N from `row` on, of the wave's buffers. */
+/* Keep rows of the leaf that is open. */
 static void keep(struct leaves_open *o, const struct model *m,
-                 const struct expert_rows *r, size_t row, size_t N)
+                 const struct expert_rows *r, const struct expert_part *p,
+                 const float *act)
 {
     const size_t D = m->c.dim, F = m->c.expert_hidden, at = o->held;
 
-    memcpy(o->rows + at * D, r->at.rows + row * D, N * D * sizeof(float));
-    memcpy(o->dout + at * D, r->at.dout + row * D, N * D * sizeof(float));
-    memcpy(o->act + at * F, gradients_act(m, r) + row * F,
-           N * F * sizeof(float));
-    memcpy(o->dhidden + at * 2 * F, m->dhidden + row * 2 * F,
-           N * 2 * F * sizeof(float));
-    o->held += N;
+    memcpy(o->rows + at * D, r->at.rows + p->row * D, p->N * D * sizeof(float));
+    memcpy(o->dout + at * D, r->at.dout + p->row * D, p->N * D * sizeof(float));
+    memcpy(o->act + at * F, act + p->at * F, p->N * F * sizeof(float));
+    memcpy(o->dhidden + at * 2 * F, m->dhidden + p->at * 2 * F,
+           p->N * 2 * F * sizeof(float));
+    o->held += p->N;
 }
 
 /* The gradient of the leaf, whose rows are those kept. */
@@ -89,42 +89,36 @@ static void make_kept(struct leaves_open *o, struct model *m)
     o->held = 0;
 }
 
-/* The rows of an expert from number `first` to `end` are in a wave, from `row` on. */
-static void add_rows(struct leaves_open *o, struct model *m,
-                     const struct expert_rows *r, size_t e, size_t row,
-                     size_t first, size_t end)
+void leaves_waves_add(struct leaves_waves *x, struct model *m,
+                      const struct expert_rows *r,
+                      const struct shunt_moe_rows *plan,
+                      const struct shunt_moe_rows *wave,
+                      const struct expert_part *part, const float *act)
 {
+    const size_t e = part->e;
+    struct leaves_open *o = &x->open[e];
+    /* Where the part begins and ends, of the expert's rows in all waves. */
+    const size_t first = (size_t)(wave->range[e].first - plan->range[e].first) +
+                         part->row - r->at.offset[e];
+    const size_t end = first + part->N;
+
     while (o->due && o->leaf.row < end) {
         const size_t leaf_end = o->leaf.row + o->leaf.rows;
-        const size_t from = o->leaf.row + o->held;
-        const size_t to = leaf_end < end ? leaf_end : end;
-        const size_t at = row + from - first;
+        const size_t from = o->leaf.row + o->held - first;
+        const size_t to = (leaf_end < end ? leaf_end : end) - first;
+        const struct expert_part p = {e, part->row + from, to - from,
+                                      part->at + from};
 
         if (!o->held)
             memset(o->leaf.gradient, 0, o->tree.n * sizeof(float));
-        if (!o->held && to == leaf_end) {
-            gradients_add(m, r, &(struct expert_part){e, at, to - from, at},
-                          gradients_act(m, r), o->leaf.gradient);
+        if (p.N == o->leaf.rows) {
+            gradients_add(m, r, &p, act, o->leaf.gradient);
         } else {
-            keep(o, m, r, at, to - from);
-            if (to < leaf_end)
+            keep(o, m, r, &p, act);
+            if (o->held < o->leaf.rows)
                 return;
             make_kept(o, m);
         }
         o->due = shunt_moe_tree_next(&o->tree, &o->leaf);
-    }
-}
-
-void leaves_waves_add(struct leaves_waves *x, struct model *m,
-                      const struct expert_rows *r,
-                      const struct shunt_moe_rows *plan,
-                      const struct shunt_moe_rows *wave)
-{
-    for (size_t e = 0; e < x->experts; e++) {
-        const size_t first =
-            (size_t)(wave->range[e].first - plan->range[e].first);
-
-        add_rows(&x->open[e], m, r, e, r->at.offset[e], first,
-                 first + (size_t)wave->range[e].count);
     }
 }

@@ -33,11 +33,13 @@ struct leaves_waves {
  * the other, shunt_moe_tree_room() of each. 0, or -1 with train_error_text(). */
 int leaves_waves_begin(struct leaves_waves *x, const struct model *m,
                        const struct shunt_moe_rows *plan, float *sums);
-/* The rows of a wave, of which backward has made all but the weights' gradients. */
+/* Rows of a wave, of which backward has made all but the weights' gradients: a part of
+ * an expert, behind those before. act, and m->dhidden: of the piece that it is of. */
 void leaves_waves_add(struct leaves_waves *x, struct model *m,
                       const struct expert_rows *rows,
                       const struct shunt_moe_rows *plan,
-                      const struct shunt_moe_rows *wave);
+                      const struct shunt_moe_rows *wave,
+                      const struct expert_part *part, const float *act);
 /* After the last one, or whenever. */
 void leaves_waves_end(struct leaves_waves *x);
 

@@ -220,10 +220,23 @@ static size_t rows_of(const struct memory_shape *s, size_t layer)
 {
     if (!model_has_experts(s->c, layer))
         return 0;
-    return s->rows ? s->rows[layer] : s->R / s->micro * s->c->topk;
+    const size_t mean = s->R / s->micro * s->c->topk;
+    return s->rows                             ? s->rows[layer]
+           : s->max_rows && s->max_rows < mean ? s->max_rows
+                                               : mean;
 }
 
-/* Of a row: hidden, activation, and the plan's four buffers. */
+/* Of a row: hidden and activation, and the plan's four buffers. */
+static size_t hidden_row(const struct memory_shape *s)
+{
+    return 3 * s->c->expert_hidden * sizeof(float);
+}
+
+static size_t plan_row(const struct memory_shape *s)
+{
+    return 4 * s->c->dim * sizeof(float);
+}
+
 static size_t hidden_bytes(const struct memory_shape *s, size_t layer)
 {
     return rows_of(s, layer) * 2 * s->c->expert_hidden * sizeof(float);
@@ -236,7 +249,7 @@ static size_t activation_bytes(const struct memory_shape *s, size_t layer)
 
 static size_t plan_bytes(const struct memory_shape *s, size_t layer)
 {
-    return rows_of(s, layer) * 4 * s->c->dim * sizeof(float);
+    return rows_of(s, layer) * plan_row(s);
 }
 
 size_t memory_module_bytes(const struct memory_shape *s, size_t layer,
@@ -270,6 +283,20 @@ static size_t fixed_bytes(const struct memory_shape *s,
                 sum += s->R * rows_module_bytes(s->c, l, s->P, module);
     }
     return sum;
+}
+
+/* Of waves but the first, the fullest; 0: there are none. */
+static size_t rows_of_others(const struct memory_shape *s, size_t layer)
+{
+    return s->others && model_has_experts(s->c, layer) ? s->others[layer] : 0;
+}
+
+/* Rows that are computed at once. */
+static size_t piece_rows(size_t limit, size_t rows)
+{
+    return limit && rows > limit && memory_piece(limit) < rows
+               ? memory_piece(limit)
+               : rows;
 }
 
 struct held {
@@ -308,15 +335,15 @@ size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
             !above * ((t[MEMORY_EXPERT] == MEMORY_OFFLOAD) * hidden +
                       (t[MEMORY_ACTIVATION] == MEMORY_OFFLOAD) * act);
 
-        h.now += M * plan_bytes(s, l);
-        const size_t all =
-            n ? (hidden + act) / n *
-                    (above && memory_piece(limit) < n ? memory_piece(limit) : n)
-              : 0;
-        top(&h, (M - 1) * (stays + lingers) + all);
+        const size_t others = rows_of_others(s, l),
+                     most = n > others ? n : others;
+
+        h.now += M * most * plan_row(s);
+        top(&h, (M - 1) * (stays + lingers) +
+                    piece_rows(limit, most) * hidden_row(s));
         h.now += M * stays;
         if (t[MEMORY_ROWS] != MEMORY_KEEP)
-            h.now -= M * plan_bytes(s, l);
+            h.now -= M * most * plan_row(s);
     }
     for (size_t l = L; l-- > 0;) {
         const unsigned char *t = plan->tier[l];
@@ -326,8 +353,11 @@ size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
         const bool has_hidden = !above && t[MEMORY_EXPERT] == MEMORY_KEEP;
         const bool has_act = !above && t[MEMORY_ACTIVATION] == MEMORY_KEEP;
 
+        const size_t others = rows_of_others(s, l);
+        const size_t most = n > others ? n : others;
+
         if (t[MEMORY_ROWS] != MEMORY_KEEP)
-            h.now += M * plan_bytes(s, l);
+            h.now += M * most * plan_row(s);
         if (above && memory_piece(limit) < n)
             top(&h,
                 (t[MEMORY_ROWS] == MEMORY_RECOMPUTE ? hidden + act : hidden) /
@@ -338,8 +368,10 @@ size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
             top(&h, !has_hidden * hidden +
                         (t[MEMORY_ACTIVATION] == MEMORY_OFFLOAD) * act);
         h.now -= M * (has_hidden * hidden + has_act * act);
+        /* The other waves come again. */
+        top(&h, piece_rows(limit, others) * hidden_row(s));
         if (t[MEMORY_ROWS] != MEMORY_KEEP)
-            h.now -= M * plan_bytes(s, l);
+            h.now -= M * most * plan_row(s);
     }
     return h.peak;
 }

@@ -121,7 +121,10 @@ struct memory_shape {
     size_t micro; /* micro-batches in turn */
     size_t ranks; /* that have experts; one has as many rows as it sends */
     const size_t *rows; /* (L) of experts, of a micro-batch of each layer; NULL:
-                           the mean, R K / micro */
+                           the mean, R K / micro. Of waves, those of the first, */
+    const size_t *others; /* (L) and of the fullest of the others; NULL: there
+                             are none */
+    size_t max_rows;      /* of a wave, where `rows` is NULL; 0: any number */
 };
 
 /* Bytes of a layer's module, all micro-batches of it together. */

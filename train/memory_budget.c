@@ -140,9 +140,12 @@ int memory_fit(const struct memory_shape *s, struct memory_plan *plan)
     struct candidates *all;
     size_t rows[MEMORY_LAYERS];
 
-    for (size_t l = 0; l < s->c->layers; l++)
+    for (size_t l = 0; l < s->c->layers; l++) {
         rows[l] = (size_t)((double)(s->R / s->micro * s->c->topk) *
                            (s->ranks > 1 ? HEADROOM : 1));
+        if (s->max_rows && rows[l] > s->max_rows)
+            rows[l] = s->max_rows;
+    }
     if (!s->rows)
         skewed.rows = rows;
     if (memory_peak(&skewed, plan) <= plan->budget)

@@ -12,18 +12,10 @@ int options_check_memory(struct options *o)
     for (size_t i = 0; i < o->nmemory; i++)
         if (memory_parse(plan, o->memory[i], o->model.layers))
             return -1;
-    if ((o->mpi || o->balance.how) &&
+    if (o->mpi &&
         (plan->budget || !memory_keeps(plan, o->model.layers, MEMORY_ROWS)))
-        return train_error("%s keeps the rows of experts: leave out "
+        return train_error("--comm mpi keeps the rows of experts: leave out "
                            "--memory rows=..., layer=... and "
-                           "--activation-budget",
-                           o->mpi ? "--comm mpi" : "--balance");
-    if (o->balance.leaf_rows && (plan->budget || plan->above > 0))
-        return train_error(
-            "gradients leaf by leaf, as with %s, need all rows of a layer at "
-            "once: leave out --recompute-above, --activation-budget and the "
-            "switches that stand for these (--memory expert=recompute drops "
-            "hidden rows, too)",
-            o->balance.how ? "--balance" : "--leaf-rows");
+                           "--activation-budget");
     return 0;
 }

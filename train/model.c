@@ -49,24 +49,18 @@ static struct grad split_share(const struct model *m, size_t s, size_t offset)
 size_t model_routing(const struct model *m, const struct micro_batch *b,
                      size_t l)
 {
-    size_t i = model_moe_index(&m->c, l);
-
-    for (size_t j = 0; m->memory.tier[l][MEMORY_ROWS] != MEMORY_KEEP && j < i;
-         j++)
-        if (m->memory.tier[model_moe_layer(&m->c, j)][MEMORY_ROWS] !=
-            MEMORY_KEEP)
-            i = j;
-    return (size_t)(b - m->micro) * model_moe_layers(&m->c) + i;
+    return (size_t)(b - m->micro) * model_moe_layers(&m->c) +
+           model_moe_index(&m->c, l);
 }
 
 size_t model_expert_at(const struct model *m, const struct micro_batch *b,
                        size_t l, int32_t id)
 {
-    const size_t M = model_moe_layers(&m->c), i = model_moe_index(&m->c, l);
-    const size_t of = (size_t)(b - m->micro) * M + i, e = (size_t)id;
+    const size_t routing = model_routing(m, b, l), e = (size_t)id;
 
-    return (m->slot ? (size_t)m->slot[of * m->c.experts + e]
-                    : i * m->local_experts + e - m->first_expert) *
+    return (m->slot ? (size_t)m->slot[routing * m->c.experts + e]
+                    : model_moe_index(&m->c, l) * m->local_experts + e -
+                          m->first_expert) *
            m->layout.expert_size;
 }
 
@@ -154,16 +148,17 @@ static int choose(struct model *m, struct micro_batch *b, size_t l, size_t T,
     return router(&c, &in, &to);
 }
 
-/* h2 on its way to the experts. Again: as the tier of rows says. What was sent,
- * and dropped, is counted once. */
+/* h2 on its way to the experts. Again: as the tier of rows says, and of waves the
+ * first, where backward begins. What was sent, and dropped, is counted once. */
 static int send(struct model *m, struct micro_batch *b, size_t l, bool again)
 {
     const struct exchange_ops *x = m->exchange->ops;
     const struct activations *a = &b->rows.act[l];
     struct exchange_traffic *traffic = &m->exchange->traffic;
     const struct exchange_traffic before = *traffic;
+    const size_t routing = model_routing(m, b, l);
 
-    if (x->plan(m->exchange, model_routing(m, b, l), a->choice, a->weight, b->R,
+    if (x->plan(m->exchange, routing, a->choice, a->weight, b->R, again,
                 &b->experts[l].at) ||
         model_planned(m, b, l))
         return -1;
@@ -174,7 +169,7 @@ static int send(struct model *m, struct micro_batch *b, size_t l, bool again)
         traffic->waves = before.waves;
     }
     return makes(m, l, MEMORY_ROWS, again)
-               ? x->dispatch_start(m->exchange, model_routing(m, b, l), a->h2)
+               ? x->dispatch_start(m->exchange, routing, a->h2)
                : 0;
 }
 

@@ -44,7 +44,8 @@ struct expert_rows {
     float *act;     /* (held, F), likewise */
     size_t held;    /* at.total when they were allocated */
     bool dropped;   /* they were too many, or had to give way */
-    size_t planned; /* bytes of the plan's buffers, while there is one */
+    size_t planned; /* bytes of the plan's buffers, while there is one: of the
+                       largest of the waves that came so far */
     struct offloaded stored[EXPERT_STORED];
 };
 
@@ -65,6 +66,24 @@ struct micro_batch {
 struct aux_slopes {
     const float *slope;  /* (scopes, M, gate_slopes()) */
     const size_t *scope; /* (B) of each sequence */
+};
+
+/* How the gradients of a layer's experts are summed over its rows (of a wave). They
+ * are told after begin, part by part: of the experts in their order, of an expert its
+ * rows in theirs. All return 0, or -1 with train_error_text(). */
+struct model;
+struct expert_part;
+struct model_gradients {
+    int (*begin)(void *arg, struct model *m, struct micro_batch *b,
+                 size_t layer);
+    /* act: of the piece that the part is of, as m->dhidden is */
+    int (*add)(void *arg, struct model *m, struct micro_batch *b, size_t layer,
+               const struct expert_part *part, const float *act);
+    /* Collective. */
+    int (*end)(void *arg, struct model *m, struct micro_batch *b, size_t layer);
+    void *arg;
+    size_t leaf_rows; /* a sum begins anew behind so many rows of an expert: a
+                         place to cut it, whatever its blocks; 0: nowhere */
 };
 
 /* Seconds by part, for the report. */
@@ -111,11 +130,7 @@ struct model {
     size_t local_experts; /* others follow it, */
     const int32_t *slot;  /* or (routings, E): an expert is the slot-th of all
                              in `expert` and `expert_grad` */
-    /* Adds to the gradients of the layer's experts, leaf by leaf; NULL: over all
-     * rows at once. */
-    int (*gradients)(void *arg, struct model *m, struct micro_batch *b,
-                     size_t layer);
-    void *gradients_arg;
+    struct model_gradients gradients; /* all 0: sums over all rows at once */
 
     struct memory_plan memory;
     struct memory_count activations;
@@ -173,8 +188,7 @@ int model_backward(struct model *model, size_t T, const uint8_t *bytes,
                    const uint8_t *targets, const struct aux_slopes *aux,
                    float scale);
 
-/* The exchange's number of a layer's routing: layers that do not keep it take
- * turns with one. */
+/* The exchange's number of a layer's routing. */
 size_t model_routing(const struct model *m, const struct micro_batch *b,
                      size_t layer);
 /* Where an expert's parameters, or its gradient, stand among the rank's. */

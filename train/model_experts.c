@@ -10,9 +10,9 @@
  *
  * Where their hidden rows are not kept, and are more than the limit (memory.h),
  * they are computed in pieces: as many whole experts as fit, or a part of one. A
- * part begins at a multiple of STEP rows of its expert, which is where products
- * that sum over rows begin a block (kernels/gemm/gemm.h), so that all bits are
- * those of all rows at once.
+ * part begins at a multiple of STEP rows of its expert, or of its leaf
+ * (model_gradients), which is where products that sum over rows begin a block
+ * (kernels/gemm/gemm.h), so that all bits are those of all rows at once.
  */
 #include "kernels/elementwise.h"
 #include "train/clock.h"
@@ -29,14 +29,27 @@ struct cursor {
 
 enum { STEP = MEMORY_PIECE };
 
-static size_t next_piece(const struct exchange_rows *at, size_t limit,
-                         struct cursor *c, struct expert_part *parts)
+/* The most rows behind an expert's first `done` ones, at most `room`, after which it
+ * may be cut. */
+static size_t up_to_a_cut(size_t done, size_t room, size_t leaf_rows)
+{
+    const size_t leaf = leaf_rows ? (done + room) / leaf_rows * leaf_rows : 0;
+    const size_t cut = leaf + (done + room - leaf) / STEP * STEP;
+
+    return cut > done ? cut - done : 0;
+}
+
+static size_t next_piece(const struct model *m, const struct exchange_rows *at,
+                         size_t limit, struct cursor *c,
+                         struct expert_part *parts)
 {
     size_t n = 0, used = 0;
 
     while (c->e < at->experts) {
         const size_t rest = at->count[c->e] - c->done, room = limit - used;
-        const size_t take = rest <= room ? rest : room / STEP * STEP;
+        const size_t take =
+            rest <= room ? rest
+                         : up_to_a_cut(c->done, room, m->gradients.leaf_rows);
 
         if (take)
             parts[n++] = (struct expert_part){c->e, at->offset[c->e] + c->done,
@@ -159,7 +172,7 @@ static int compute_in_pieces(struct model *m, struct micro_batch *b, size_t l,
         return -1;
     }
     while (c.e < r->at.experts) {
-        const size_t n = next_piece(&r->at, limit, &c, m->parts);
+        const size_t n = next_piece(m, &r->at, limit, &c, m->parts);
         compute(m, b, l, m->parts, n, hidden, act);
     }
     model_give_rows(m, &hidden, 2 * act_bytes);
@@ -232,14 +245,15 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
     struct expert_rows *r = &b->experts[l];
     const size_t limit = memory_limit(&m->memory, b->R * m->c.topk);
     struct spent t = clock_read();
+    bool dropped = false; /* in any wave; the last one's stays dropped */
 
-    r->dropped = limit && r->at.total > limit;
-    m->activations.dropped += r->dropped;
     if (x->wait(m->exchange, routing))
         return -1;
     for (bool first = true;; first = false) {
         const int wave = r->at.wave;
 
+        r->dropped = limit && r->at.total > limit;
+        dropped |= r->dropped;
         if (wave && send_ahead(m, b, l, wave - 1, EXCHANGE_INTO_DOUT))
             return -1;
         clock_add(&m->times.exchange, &t);
@@ -256,6 +270,7 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
             return -1;
     }
     clock_add(&m->times.exchange, &t);
+    m->activations.dropped += dropped;
     drop_hidden(m, r, l);
     return model_experts_out(m, b, l);
 }
@@ -280,13 +295,28 @@ static void gradients_of_rows(struct model *m, const struct micro_batch *b,
                           r->at.drows + p->row * D);
 }
 
-static void gradients_of_weights(struct model *m, const struct micro_batch *b,
-                                 size_t l, const struct expert_part *p,
-                                 const float *act)
+static int gradients_of_weights(struct model *m, struct micro_batch *b,
+                                size_t l, const struct expert_part *p,
+                                const float *act)
 {
     const struct expert_rows *r = &b->experts[l];
 
+    if (m->gradients.add)
+        return m->gradients.add(m->gradients.arg, m, b, l, p, act);
     gradients_add(m, r, p, act, gradient_of(m, b, l, r->at.expert[p->e]));
+    return 0;
+}
+
+/* Before the first part, and after the last, when all ranks do. */
+static int begin_gradients(struct model *m, struct micro_batch *b, size_t l)
+{
+    return m->gradients.begin ? m->gradients.begin(m->gradients.arg, m, b, l)
+                              : 0;
+}
+
+static int end_gradients(struct model *m, struct micro_batch *b, size_t l)
+{
+    return m->gradients.end ? m->gradients.end(m->gradients.arg, m, b, l) : 0;
 }
 
 /* rows -> hidden again, of one. */
@@ -319,20 +349,22 @@ static int backward_in_pieces(struct model *m, struct micro_batch *b, size_t l,
     const size_t F = m->c.expert_hidden;
     float *hidden = NULL;
     struct cursor c = {0, 0};
+    int st = 0;
 
-    if (room(m, limit) || model_take_rows(m, r, limit, 2 * F, &hidden))
+    if (room(m, limit) || begin_gradients(m, b, l) ||
+        model_take_rows(m, r, limit, 2 * F, &hidden))
         return -1;
-    while (c.e < r->at.experts) {
-        const size_t n = next_piece(&r->at, limit, &c, m->parts);
-        for (size_t i = 0; i < n; i++) {
+    while (!st && c.e < r->at.experts) {
+        const size_t n = next_piece(m, &r->at, limit, &c, m->parts);
+        for (size_t i = 0; !st && i < n; i++) {
             const struct expert_part *p = &m->parts[i];
             hidden_again(m, b, l, p, hidden);
             gradients_of_rows(m, b, l, p, hidden);
-            gradients_of_weights(m, b, l, p, act_again(m, p, hidden));
+            st = gradients_of_weights(m, b, l, p, act_again(m, p, hidden));
         }
     }
     model_give_rows(m, &hidden, limit * 2 * F * sizeof(float));
-    return 0;
+    return st;
 }
 
 /* What a lone piece needs for its gradients: hidden rows, and memory for these. */
@@ -360,10 +392,12 @@ static int gradients_at_once(struct model *m, struct micro_batch *b, size_t l)
 
     for (size_t e = 0; !r->act && e < r->at.experts; e++)
         act_again(m, &m->parts[e], r->hidden);
-    if (m->gradients)
-        return m->gradients(m->gradients_arg, m, b, l);
+    if (begin_gradients(m, b, l))
+        return -1;
     for (size_t e = 0; e < r->at.experts; e++)
-        gradients_of_weights(m, b, l, &m->parts[e], gradients_act(m, r));
+        if (gradients_of_weights(m, b, l, &m->parts[e],
+                                 r->act ? r->act : m->dact))
+            return -1;
     return 0;
 }
 
@@ -393,7 +427,7 @@ static int compute_backward(struct model *m, struct micro_batch *b, size_t l)
                                    b->rows.dh))
         return -1;
     clock_add(&m->times.exchange, &t);
-    if (whole && gradients_at_once(m, b, l))
+    if ((whole && gradients_at_once(m, b, l)) || end_gradients(m, b, l))
         return -1;
     take_time(m, r, &t);
     model_give_experts(m, r);
@@ -424,6 +458,7 @@ int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
         t = clock_read();
         if (advance(m, b, l))
             return -1;
+        b->experts[l].dropped = true; /* nothing of it is kept, or offloaded */
         clock_add(&m->times.exchange, &t);
         if (model_experts_again(m, b, l))
             return -1;

@@ -267,7 +267,7 @@ static const struct cli_row rows[] = {
      AT(capacity_factor), .quiet = true, .mark = SETTING},
     {"max-rows", 0, "N", CLI_WHOLE,
      "rows that the experts of a rank compute at once in a layer; more come in "
-     "waves; 0, the default: any number",
+     "waves, but not with copies of --balance; 0, the default: any number",
      AT(max_rows), .most = LARGEST, .quiet = true, .mark = SETTING},
     {"drop", 0, "WHAT", CLI_CHOICE,
      "drop the last tokens, or those with the smallest weights",
@@ -303,7 +303,8 @@ static const struct cli_row rows[] = {
      AT(row_us)},
 
     {"balanced", 0, NULL, CLI_FLAG,
-     "a switch: --bias-rate 1e-3 --recompute-above 1.5", AT(balanced)},
+     "a switch: --bias-rate 1e-3 --balance microbatch --recompute-above 1.5",
+     AT(balanced)},
 
     {.kind = CLI_HEADING, .help = "Memory"},
     {"memory", 0, "WHAT", CLI_CALL,

@@ -49,21 +49,18 @@ static void adapt_gate(struct options *o)
     o->model.renormalise = c.renormalise;
 }
 
-/* A wave is of some tokens, and so has rows from all over an expert's order. */
-static int check_waves(const struct options *o)
+/* A copy has a range of all rows of an expert in a routing, and a wave is of some
+ * tokens only. The library would share out each wave by itself, but then a gradient's
+ * bits depend on where copies are. */
+static int check_waves(const struct options *o, bool copies)
 {
-    const struct memory_plan *plan = &o->memory_plan;
-
-    if (o->max_rows && o->balance.how)
-        return train_error("--max-rows cuts a layer's tokens into waves, and "
-                           "--balance is for all at once: leave out one of "
-                           "them; --capacity-factor bounds rows with both");
-    if (o->max_rows && (plan->above > 0 || plan->budget ||
-                        !memory_keeps_all(plan, o->model.layers)))
+    if (o->max_rows && copies)
         return train_error(
-            "--max-rows computes waves again, from what is kept: leave out "
-            "--max-rows, or --memory, --recompute-above, --activation-budget "
-            "and the switches that stand for these");
+            "--max-rows cuts a layer's tokens into waves, and --balance %s "
+            "shares out all rows of an expert among its copies: leave out one "
+            "of them, or give --balance migrate, which has no copies "
+            "(--capacity-factor bounds rows with all of them)",
+            options_balance(o));
     return 0;
 }
 
@@ -136,7 +133,7 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
     if (o->balance.how && (o->mpi || o->expert_copies > 1))
         return train_error(
             "--balance gives experts copies and moves them: leave "
-            "out %s",
+            "out %s, or give --balance off",
             o->mpi ? "--comm mpi" : "--expert-copies");
     const bool copies = o->balance.how && o->balance.how != BALANCE_MIGRATE;
     if (!o->balance.leaf_rows && copies && !o->adopted &&
@@ -148,7 +145,7 @@ int options_check(struct options *o, size_t ranks, size_t nodes)
             "out --leaf-rows 0");
     if (o->mpi && o->balance.leaf_rows)
         return train_error("--comm mpi knows no leaves: leave out --leaf-rows");
-    if (options_check_memory(o) || check_waves(o))
+    if (options_check_memory(o) || check_waves(o, copies))
         return -1;
     if (o->mpi && !o->nodes)
         return train_error("--comm mpi adds as on nodes of equally many ranks "

@@ -13,7 +13,10 @@ static const struct train_switch {
     {"save-memory",
      {{"memory", "layer=recompute"}, {"recompute-above", "1.5"}}},
     {"overlap", {{"overlap", "yes"}, {"micro-batches", "2"}}},
-    {"balanced", {{"bias-rate", "1e-3"}, {"recompute-above", "1.5"}}},
+    {"balanced",
+     {{"bias-rate", "1e-3"},
+      {"balance", "microbatch"},
+      {"recompute-above", "1.5"}}},
 };
 
 const char *switches_name(int i)

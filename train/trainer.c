@@ -140,6 +140,7 @@ static int memory_plan(const struct trainer *t,
         .P = tensor_ranks(tensor),
         .micro = o->micro_batches,
         .ranks = (size_t)t->groups.experts->size,
+        .max_rows = o->max_rows,
     };
 
     *plan = o->memory_plan;
@@ -198,8 +199,16 @@ int trainer_create(struct trainer *t, const struct options *o,
                      t->groups.experts->size, &first, &t->local_experts);
     const struct tensor_group tensor = tensor_group(t);
     struct memory_plan memory;
-    if (memory_plan(t, &tensor, &memory) ||
-        products_create(options_gemm(o),
+    bool turns[MEMORY_LAYERS];
+    if (memory_plan(t, &tensor, &memory)) {
+        trainer_destroy(t);
+        return -1;
+    }
+    for (size_t i = 0; i < model_moe_layers(&o->model); i++)
+        turns[i] = memory.tier[model_moe_layer(&o->model, i)][MEMORY_ROWS] !=
+                   MEMORY_KEEP;
+    x.turns = turns;
+    if (products_create(options_gemm(o),
                         o->compute_bf16 ? SHUNTI_GEMM_BF16 : SHUNTI_GEMM_F32,
                         &t->gemm) ||
         (team->mpi ? exchange_mpi_create : exchange_shunt_create)(
@@ -223,8 +232,8 @@ int trainer_create(struct trainer *t, const struct options *o,
     t->model.first_expert = first;
     t->model.local_experts = t->local_experts;
     t->model.slot = t->balance.slot;
-    t->model.gradients = o->balance.leaf_rows ? leaves_gradients : NULL;
-    t->model.gradients_arg = &t->leaves;
+    if (o->balance.leaf_rows)
+        t->model.gradients = leaves_gradients(&t->leaves, o->balance.leaf_rows);
     t->model.router_bias = o->model.bias_rate > 0 ? t->router_bias : NULL;
     t->model.row_s = 1e-6 * o->row_us;
     t->model.draw.seed = o->seed;

@@ -72,12 +72,14 @@ static float *memory(struct exchange *x, size_t floats)
 }
 
 static int plan(struct exchange *x, size_t layer, const int32_t *choice,
-                const float *weight, size_t tokens, struct exchange_rows *rows)
+                const float *weight, size_t tokens, bool again,
+                struct exchange_rows *rows)
 {
     struct local *s = (struct local *)x;
     struct plan *p = &s->plans[layer];
     size_t n = tokens * s->K;
 
+    (void)again;
     forget(p);
     p->tokens = tokens;
     p->choice = malloc(n * sizeof(*choice) + 1);

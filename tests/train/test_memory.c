@@ -325,8 +325,18 @@ Test(switches, stand_for_options)
 
     cr_assert_eq(PARSE("--balanced"), OPTIONS_RUN, "%s", train_error_text());
     cr_assert_eq(options_check(&o, 4, 1), 0, "%s", train_error_text());
-    cr_assert(o.switched[2][0]);
+    cr_assert_str_eq(o.switched[2], "--bias-rate 1e-3 --balance microbatch "
+                                    "--recompute-above 1.5");
     cr_assert_eq(o.recompute_above, 1.5);
+    cr_assert_eq(o.balance.how, BALANCE_MICROBATCH);
+    cr_assert_eq(o.balance.leaf_rows, 128u);
+
+    cr_assert_eq(PARSE("--balanced", "--save-memory", "--overlap", "--balance",
+                       "migrate"),
+                 OPTIONS_RUN);
+    cr_assert_eq(options_check(&o, 4, 1), 0, "%s", train_error_text());
+    cr_assert_eq(o.balance.how, BALANCE_MIGRATE);
+    cr_assert_str_eq(o.switched[2], "--bias-rate 1e-3 --recompute-above 1.5");
 }
 
 Test(switches, ranks_must_have_the_same)

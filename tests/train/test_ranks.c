@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs the cases of rank_train.c, rank_tensor.c, rank_tiers.c and
- * rank_checkpoint.c as processes. */
+/* Runs the cases of rank_train.c, rank_balance.c, rank_compose.c, rank_tensor.c,
+ * rank_tiers.c and rank_checkpoint.c as processes. */
 #include "tests/harness/harness.h"
 
 #include <criterion/criterion.h>
@@ -45,6 +45,19 @@ BALANCE_CASE(both_as_off, 2, 3)
 BALANCE_CASE(by_batch_as_off, 4)
 BALANCE_CASE(micro_batches_as_off, 4)
 BALANCE_CASE(checkpoint_goes_on, 2, 4)
+
+/* On 4 ranks also of two nodes. What more of them take: rank_compose.c. */
+Test(train_ranks, compositions, .timeout = 240)
+{
+    static const int ranks[] = {1, 2, 3, 4};
+
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
+        harness_case("rank_compose", "compositions", ranks[i]);
+    harness_check(&(struct harness_job){.program = "rank_compose",
+                                        .args = {"compositions", "1", "3"},
+                                        .env = {"SHUNT_TEST_NODES=0,0,1,1"},
+                                        .ranks = 4});
+}
 
 #define TENSOR_CASE(name, ...)                                        \
     Test(tensor, name, .timeout = 240)                                \

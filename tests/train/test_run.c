@@ -880,7 +880,7 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(2, "--steps=3", "--resume"), 1, "--checkpoint");
     fails(JOB(2, "--preset=huge"), 2, "no preset \"huge\"");
     fails(JOB(2, "--steps=3", "--max-rows=512", "--balance=both"), 1,
-          "--balance is for all at once");
+          "or give --balance migrate");
     fails(JOB(2, "--steps=3", "--log=/nonexistent/log"), 1, "/nonexistent/log");
     fails(JOB(1, "--steps=3", "--log=/dev/full"), 1, "cannot write --log");
 }

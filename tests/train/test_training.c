@@ -448,30 +448,14 @@ Test(options, accumulate)
     cr_assert(strstr(train_error_text(), "a multiple of 16"));
 }
 
-/* What wants all rows of a layer at once is refused with what cuts them. */
-Test(options, waves)
+static void check_takes(const char *const *args)
 {
     struct options o;
 
-    cr_assert_eq(PARSE("--max-rows", "512"), OPTIONS_RUN);
-    cr_assert_eq(options_check(&o, 2, 1), 0, "%s", train_error_text());
-    cr_assert_eq(PARSE("--max-rows", "512", "--comm", "mpi"), OPTIONS_RUN);
-    cr_assert_eq(options_check(&o, 2, 1), -1);
-    cr_assert(strstr(train_error_text(), "leave out --capacity-factor, --wire "
-                                         "fp8 and --max-rows"));
-    for (int i = 0; i < 4; i++) {
-        static const char *const how[] = {"replicas", "migrate", "both",
-                                          "microbatch"};
-        cr_assert_eq(PARSE("--max-rows", "512", "--balance", how[i]),
-                     OPTIONS_RUN);
-        cr_assert_eq(options_check(&o, 2, 1), -1, "%s", how[i]);
-        cr_assert(strstr(train_error_text(), "--balance is for all at once: "
-                                             "leave out one of them"),
-                  "%s", train_error_text());
-    }
-    cr_assert_eq(PARSE("--max-rows", "512", "--leaf-rows", "64"), OPTIONS_RUN);
+    cr_assert_eq(parse(&o, args), OPTIONS_RUN, "%s", train_error_text());
     cr_assert_eq(options_check(&o, 2, 1), 0, "%s", train_error_text());
 }
+#define TAKES(...) check_takes((const char *const[]){__VA_ARGS__, NULL})
 
 static void check_refuses(const char *const *args, const char *why)
 {
@@ -485,39 +469,43 @@ static void check_refuses(const char *const *args, const char *why)
 #define REFUSES(why, ...) \
     check_refuses((const char *const[]){__VA_ARGS__, NULL}, why)
 
-/* Tiers that need a routing's plan again, or rows in pieces, go with neither copies
- * nor waves. */
+/* Copies share all rows of an expert, and MPI sends all rows at once. */
+Test(options, waves)
+{
+    static const char waves[] = "--max-rows=512";
+
+    TAKES(waves);
+    TAKES(waves, "--balance=migrate");
+    TAKES(waves, "--leaf-rows=64");
+    TAKES(waves, "--save-memory", "--memory=0:input=offload");
+    TAKES(waves, "--activation-budget=1g");
+    TAKES(waves, "--balanced", "--balance=migrate");
+    REFUSES("leave out --capacity-factor, --wire fp8 and --max-rows", waves,
+            "--comm=mpi");
+    REFUSES("--balance replicas shares out all rows of an expert", waves,
+            "--balance=replicas");
+    REFUSES("--balance microbatch shares out all rows of an expert", waves,
+            "--balanced");
+    REFUSES("or give --balance migrate", waves, "--balance=microbatch");
+}
+
+/* All tiers go with copies and leaves, and with all switches; MPI keeps its rows. */
 Test(options, tiers)
 {
-    static const char both[] = "--balance=both", waves[] = "--max-rows=512";
-    struct options o;
+    static const char both[] = "--balance=both", mpi[] = "--comm=mpi";
 
-    cr_assert_eq(PARSE("--balance", "both", "--memory",
-                       "expert=recompute,attention=offload"),
-                 OPTIONS_RUN);
-    cr_assert_eq(options_check(&o, 2, 1), 0, "%s", train_error_text());
-    cr_assert_eq(PARSE("--balance", "migrate", "--recompute-above", "2"),
-                 OPTIONS_RUN);
-    cr_assert_eq(options_check(&o, 2, 1), 0, "%s", train_error_text());
-    REFUSES("--balance keeps the rows of experts", both,
-            "--memory=1:rows=recompute");
-    REFUSES("--balance keeps the rows of experts", both,
-            "--memory=rows=offload");
-    REFUSES("--balance keeps the rows of experts", both, "--save-memory");
-    REFUSES("--balance keeps the rows of experts", both,
+    TAKES(both, "--memory=expert=recompute,attention=offload");
+    TAKES(both, "--memory=1:rows=recompute");
+    TAKES(both, "--memory=rows=offload", "--recompute-above=2");
+    TAKES(both, "--activation-budget=1g", "--leaf-rows=64");
+    TAKES("--balanced", "--save-memory", "--overlap");
+    TAKES("--balance=microbatch", "--save-memory");
+    TAKES("--leaf-rows=64", "--save-memory");
+    REFUSES("--comm mpi keeps the rows of experts", mpi,
+            "--memory=rows=recompute");
+    REFUSES("--comm mpi keeps the rows of experts", mpi,
             "--activation-budget=1g");
-    REFUSES("leaf by leaf, as with --balance,", both, "--recompute-above=2");
-    REFUSES("leaf by leaf, as with --leaf-rows,", "--leaf-rows=64",
-            "--balanced");
-    REFUSES("leaf by leaf, as with --leaf-rows,", "--leaf-rows=64",
-            "--activation-budget=1g");
-    REFUSES("--max-rows computes waves again", waves,
-            "--memory=norm=recompute");
-    REFUSES("--max-rows computes waves again", waves,
-            "--memory=0:input=offload");
-    REFUSES("--max-rows computes waves again", waves, "--recompute-above=2");
-    REFUSES("--max-rows computes waves again", waves, "--activation-budget=1g");
-    REFUSES("--max-rows computes waves again", waves, "--save-memory");
+    REFUSES("or give --balance off", mpi, "--balanced");
 }
 
 /* A gate decides what is not given, and what is given must fit. */
