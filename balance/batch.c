@@ -2,6 +2,7 @@
 /* Copies for one batch, and how many rows go to each. */
 #include <shunt/balance.h>
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,15 +22,19 @@ struct batch {
     const int32_t *placement;
     const int *node; /* (ranks), or NULL */
     int ranks, experts;
-    int64_t leaf;      /* rows of one */
-    int64_t target;    /* rows of a rank, if all are equal */
-    int64_t *load;     /* (ranks) */
-    int64_t *all;      /* (experts) rows */
-    int64_t *left;     /* (experts) leaves at the expert's place */
-    int *slots;        /* (ranks) free ones */
-    int *first_own;    /* (ranks + 1) where a rank's experts begin in `own` */
-    int32_t *own;      /* (experts) */
-    int *copies;       /* (experts) first of `copy`; -1: none */
+    int64_t leaf;    /* rows of one */
+    int64_t mean;    /* rows of a rank, rounded up, if all are equal */
+    int64_t floor;   /* down to which a rank gives rows, */
+    int64_t ceiling; /* if it has more than these, to which others take them */
+    int64_t *load;   /* (ranks) */
+    int64_t *home;   /* (ranks) the same without copies */
+    int64_t *all;    /* (experts) rows */
+    int64_t *left;   /* (experts) leaves at the expert's place */
+    int most_slots;  /* of a rank */
+    int *slots;      /* (ranks) free ones */
+    int *first_own;  /* (ranks + 1) where a rank's experts begin in `own` */
+    int32_t *own;    /* (experts) */
+    int *copies;     /* (experts) first of `copy`; -1: none */
     struct copy *copy; /* (ncopies) */
     int ncopies;
 };
@@ -97,13 +102,11 @@ static void count(struct batch *b)
         for (int e = 0; e < b->experts; e++)
             b->all[e] += b->rows[(size_t)s * (size_t)b->experts + (size_t)e];
     for (int e = 0; e < b->experts; e++) {
-        b->load[home_of(b, e)] += b->all[e];
+        b->home[home_of(b, e)] += b->all[e];
         b->first_own[home_of(b, e) + 1]++;
-        b->copies[e] = -1;
-        b->left[e] = leaves_of(b, b->all[e]);
         all += b->all[e];
     }
-    b->target = all / b->ranks + (all % b->ranks != 0);
+    b->mean = all / b->ranks + (all % b->ranks != 0);
     for (int r = 0; r < b->ranks; r++)
         b->first_own[r + 1] += b->first_own[r];
     for (int e = b->experts; e-- > 0;)
@@ -111,6 +114,19 @@ static void count(struct batch *b)
     for (int r = 0; r < b->ranks; r++)
         b->first_own[r] = b->first_own[r + 1];
     b->first_own[b->ranks] = b->experts;
+}
+
+/* No copies. */
+static void clear(struct batch *b)
+{
+    memcpy(b->load, b->home, (size_t)b->ranks * sizeof(*b->load));
+    for (int e = 0; e < b->experts; e++) {
+        b->copies[e] = -1;
+        b->left[e] = leaves_of(b, b->all[e]);
+    }
+    for (int r = 0; r < b->ranks; r++)
+        b->slots[r] = b->most_slots;
+    b->ncopies = 0;
 }
 
 static struct copy *copy_on(struct batch *b, int e, int rank)
@@ -127,7 +143,7 @@ static int taker(struct batch *b, int e, int from)
     int best = -1;
 
     for (int r = 0; r < b->ranks; r++) {
-        if (b->load[r] >= b->target || (!b->slots[r] && !copy_on(b, e, r)))
+        if (b->load[r] >= b->ceiling || (!b->slots[r] && !copy_on(b, e, r)))
             continue;
         if (best < 0 || b->load[r] < b->load[best] ||
             (b->load[r] == b->load[best] && near(b, r, from) &&
@@ -167,20 +183,30 @@ static void pass_back(struct batch *b, int e, int to, int64_t leaves)
     b->slots[to]++;
 }
 
+/* How many leaves `to` takes from a rank with so many rows: to the nearest, but
+ * where there is a choice not above the ceiling. */
+static int64_t leaves_for(const struct batch *b, int64_t before, int to)
+{
+    const int64_t room = b->ceiling - b->load[to];
+    const int64_t rows = before - b->floor < room ? before - b->floor : room;
+    const int64_t leaves =
+        rows / b->leaf + (rows % b->leaf >= b->leaf - b->leaf / 2);
+
+    return b->floor < b->ceiling && leaves > room / b->leaf ? room / b->leaf
+                                                            : leaves;
+}
+
 /* Move leaves of e from its place, the rank with the greatest load. False: that
  * would not help. */
 static bool give(struct batch *b, int e)
 {
     const int from = home_of(b, e), to = taker(b, e, from);
     const int64_t before = b->load[from];
-    int64_t rows, leaves;
+    int64_t leaves;
 
     if (to < 0 || !b->left[e])
         return false;
-    rows = before - b->target;
-    if (rows > b->target - b->load[to])
-        rows = b->target - b->load[to];
-    leaves = rows / b->leaf + (rows % b->leaf >= b->leaf - b->leaf / 2);
+    leaves = leaves_for(b, before, to);
     leaves = leaves < 1 ? 1 : leaves > b->left[e] ? b->left[e] : leaves;
     for (int down = 0; down < 2 && leaves; down++, leaves--) {
         (void)add_rows(b, e, -1);
@@ -212,15 +238,23 @@ static int next_own(const struct batch *b, int rank, int before)
     return best;
 }
 
+static int fullest(const struct batch *b)
+{
+    int most = 0;
+
+    for (int r = 1; r < b->ranks; r++)
+        if (b->load[r] > b->load[most])
+            most = r;
+    return most;
+}
+
 /* Lower the greatest load; false: nothing more can be done. */
 static bool level(struct batch *b)
 {
-    int from = 0, e = -1;
+    const int from = fullest(b);
+    int e = -1;
 
-    for (int r = 1; r < b->ranks; r++)
-        if (b->load[r] > b->load[from])
-            from = r;
-    if (b->load[from] <= b->target)
+    if (b->load[from] <= b->ceiling)
         return false;
     while ((e = next_own(b, from, e)) >= 0)
         if (give(b, e))
@@ -254,10 +288,129 @@ static size_t tell(const struct batch *b, struct shunt_moe_replica *replicas,
     return out;
 }
 
+/* --- goals ------------------------------------------------------------------- */
+
+enum {
+    TRIES = 4,   /* that keep to the goal's bound, if any can */
+    CHEAPER = 4, /* that leave more, where copies have a price; and none */
+};
+
+static void share_out(struct batch *b, int64_t floor, int64_t ceiling)
+{
+    clear(b);
+    b->floor = floor;
+    b->ceiling = ceiling;
+    while (level(b))
+        ;
+}
+
+/* Try number `i`. */
+static void attempt(struct batch *b, const struct shunt_balance_goal *goal,
+                    int i)
+{
+    const double within = goal->within * (double)b->mean;
+    const int64_t bound = within < 0x1p62 ? (int64_t)within : INT64_MAX;
+    const int64_t middle = b->mean + (bound - b->mean) / 2;
+    const int64_t floors[TRIES] = {b->mean, bound, middle, b->mean};
+    const int64_t ceilings[TRIES] = {bound, bound, middle, b->mean};
+
+    if (i < TRIES) {
+        share_out(b, floors[i], ceilings[i]);
+    } else {
+        /* A half, a quarter, an eighth of what is above the bound; all of it. */
+        clear(b);
+        const int64_t above = b->load[fullest(b)] - bound;
+
+        if (i < TRIES + CHEAPER - 1 && above > 0)
+            share_out(b, bound, bound + (above >> (i - TRIES + 1)));
+    }
+}
+
+struct outcome {
+    int64_t most; /* rows of the fullest rank */
+    int copies;
+    int busiest; /* copies of the rank that sends or receives most of them */
+};
+
+/* b->slots is used up by the copies that a rank receives; `sent`: (ranks) scratch. */
+static struct outcome outcome_of(const struct batch *b, int *sent)
+{
+    struct outcome out = {.most = b->load[fullest(b)], .copies = b->ncopies};
+
+    memset(sent, 0, (size_t)b->ranks * sizeof(*sent));
+    for (int e = 0; e < b->experts; e++)
+        for (int c = b->copies[e]; c >= 0; c = b->copy[c].next)
+            sent[home_of(b, e)]++;
+    for (int r = 0; r < b->ranks; r++) {
+        const int got = b->most_slots - b->slots[r];
+
+        out.busiest = got > out.busiest ? got : out.busiest;
+        out.busiest = sent[r] > out.busiest ? sent[r] : out.busiest;
+    }
+    return out;
+}
+
+static bool is_better(const struct batch *b,
+                      const struct shunt_balance_goal *goal,
+                      const struct outcome *x, const struct outcome *y)
+{
+    const double within = goal->within * (double)b->mean;
+    const bool meets = (double)x->most <= within;
+
+    if (goal->copy_s > 0) {
+        const double price =
+            goal->row_s * (double)x->most + goal->copy_s * x->busiest;
+        const double other =
+            goal->row_s * (double)y->most + goal->copy_s * y->busiest;
+
+        return price < other || (price == other && x->copies < y->copies);
+    }
+    if (meets != ((double)y->most <= within))
+        return meets;
+    if (meets && x->copies != y->copies)
+        return x->copies < y->copies;
+    return x->most < y->most || (x->most == y->most && x->copies < y->copies);
+}
+
+/* sent: (ranks) scratch */
+static void choose(struct batch *b, const struct shunt_balance_goal *goal,
+                   int *sent)
+{
+    const int tries = goal->copy_s > 0 ? TRIES + CHEAPER : TRIES;
+    struct outcome best = {0};
+    int at = 0;
+
+    for (int i = 0; i < tries; i++) {
+        attempt(b, goal, i);
+        const struct outcome got = outcome_of(b, sent);
+
+        if (i == 0 || is_better(b, goal, &got, &best)) {
+            best = got;
+            at = i;
+        }
+        if (!got.copies && i == 0)
+            break; /* the loads are even */
+    }
+    attempt(b, goal, at);
+}
+
 /* --- the call ------------------------------------------------------------------ */
 
+static enum shunt_status check_goal(const char *call,
+                                    const struct shunt_balance_goal *goal)
+{
+    if (goal && !(goal->within >= 1 && goal->row_s >= 0 && goal->copy_s >= 0 &&
+                  isfinite(goal->row_s) && isfinite(goal->copy_s)))
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "%s: the goal is within %g, with %g s a row and %g "
+                           "s a copy; it must "
+                           "be 1 or more, and they finite and not negative",
+                           call, goal->within, goal->row_s, goal->copy_s);
+    return SHUNT_OK;
+}
+
 static enum shunt_status check(const char *call, const struct batch *b,
-                               int slots, size_t leaf_rows)
+                               size_t leaf_rows)
 {
     enum shunt_status st = shunti_balance_sizes(call, b->ranks, b->experts);
     int64_t all = 0;
@@ -266,9 +419,9 @@ static enum shunt_status check(const char *call, const struct batch *b,
         st = shunti_balance_placement(call, b->placement, b->ranks, b->experts);
     if (st)
         return st;
-    if (slots < 0)
+    if (b->most_slots < 0)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: %d slots", call,
-                           slots);
+                           b->most_slots);
     if (!leaf_rows || leaf_rows > UINT32_MAX)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "%s: leaf_rows is %zu; it must be 1 to 2^32 - 1",
@@ -282,52 +435,100 @@ static enum shunt_status check(const char *call, const struct batch *b,
     return SHUNT_OK;
 }
 
+static bool allocate(struct batch *b)
+{
+    const size_t nr = (size_t)b->ranks, ne = (size_t)b->experts;
+
+    b->load = malloc(nr * sizeof(*b->load));
+    b->home = calloc(nr, sizeof(*b->home));
+    b->all = calloc(ne, sizeof(*b->all));
+    b->left = malloc(ne * sizeof(*b->left));
+    b->slots = malloc(nr * sizeof(*b->slots));
+    b->first_own = calloc(nr + 1, sizeof(*b->first_own));
+    b->own = malloc(ne * sizeof(*b->own));
+    b->copies = malloc(ne * sizeof(*b->copies));
+    b->copy = malloc((nr * (size_t)b->most_slots + 1) * sizeof(*b->copy));
+    return b->load && b->home && b->all && b->left && b->slots &&
+           b->first_own && b->own && b->copies && b->copy;
+}
+
+static void release(struct batch *b)
+{
+    free(b->load);
+    free(b->home);
+    free(b->all);
+    free(b->left);
+    free(b->slots);
+    free(b->first_own);
+    free(b->own);
+    free(b->copies);
+    free(b->copy);
+}
+
+static enum shunt_status decide(const char *call, struct batch *b,
+                                size_t leaf_rows,
+                                const struct shunt_balance_goal *goal,
+                                struct shunt_moe_replica *replicas,
+                                int64_t *share, size_t *nreplicas,
+                                int64_t *result)
+{
+    enum shunt_status st = check(call, b, leaf_rows);
+    int *sent = NULL;
+
+    if (!st)
+        st = check_goal(call, goal);
+    if (st)
+        return st;
+    b->leaf = (int64_t)leaf_rows;
+    if (goal)
+        sent = malloc((size_t)b->ranks * sizeof(*sent));
+    if (allocate(b) && (sent || !goal)) {
+        count(b);
+        if (goal)
+            choose(b, goal, sent);
+        else
+            share_out(b, b->mean, b->mean);
+        *nreplicas = tell(b, replicas, share);
+        if (result)
+            memcpy(result, b->load, (size_t)b->ranks * sizeof(*result));
+    } else {
+        st = shunti_balance_no_memory(call);
+    }
+    free(sent);
+    release(b);
+    return st;
+}
+
 enum shunt_status
 shunt_balance_batch(const int64_t *rows, int ranks, int experts,
                     const int32_t *placement, const int *node, int slots,
                     size_t leaf_rows, struct shunt_moe_replica *replicas,
                     int64_t *share, size_t *nreplicas, int64_t *result)
 {
-    static const char call[] = "shunt_balance_batch";
     struct batch b = {.rows = rows,
                       .placement = placement,
                       .node = node,
                       .ranks = ranks,
                       .experts = experts,
-                      .leaf = (int64_t)leaf_rows};
-    enum shunt_status st = check(call, &b, slots, leaf_rows);
-    size_t nr = (size_t)ranks, ne = (size_t)experts;
+                      .most_slots = slots};
 
-    if (st)
-        return st;
-    b.load = calloc(nr, sizeof(*b.load));
-    b.all = calloc(ne, sizeof(*b.all));
-    b.left = malloc(ne * sizeof(*b.left));
-    b.slots = malloc(nr * sizeof(*b.slots));
-    b.first_own = calloc(nr + 1, sizeof(*b.first_own));
-    b.own = malloc(ne * sizeof(*b.own));
-    b.copies = malloc(ne * sizeof(*b.copies));
-    b.copy = malloc((nr * (size_t)slots + 1) * sizeof(*b.copy));
-    if (b.load && b.all && b.left && b.slots && b.first_own && b.own &&
-        b.copies && b.copy) {
-        for (int r = 0; r < ranks; r++)
-            b.slots[r] = slots;
-        count(&b);
-        while (level(&b))
-            ;
-        *nreplicas = tell(&b, replicas, share);
-        if (result)
-            memcpy(result, b.load, nr * sizeof(*result));
-    } else {
-        st = shunti_balance_no_memory(call);
-    }
-    free(b.load);
-    free(b.all);
-    free(b.left);
-    free(b.slots);
-    free(b.first_own);
-    free(b.own);
-    free(b.copies);
-    free(b.copy);
-    return st;
+    return decide("shunt_balance_batch", &b, leaf_rows, NULL, replicas, share,
+                  nreplicas, result);
+}
+
+enum shunt_status shunt_balance_batch_goal(
+    const int64_t *rows, int ranks, int experts, const int32_t *placement,
+    const int *node, int slots, size_t leaf_rows,
+    const struct shunt_balance_goal *goal, struct shunt_moe_replica *replicas,
+    int64_t *share, size_t *nreplicas, int64_t *result)
+{
+    struct batch b = {.rows = rows,
+                      .placement = placement,
+                      .node = node,
+                      .ranks = ranks,
+                      .experts = experts,
+                      .most_slots = slots};
+
+    return decide("shunt_balance_batch_goal", &b, leaf_rows, goal, replicas,
+                  share, nreplicas, result);
 }

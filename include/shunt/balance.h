@@ -197,6 +197,45 @@ shunt_balance_batch(const int64_t *rows, int ranks, int experts,
                     size_t leaf_rows, struct shunt_moe_replica *replicas,
                     int64_t *share, size_t *nreplicas, int64_t *result);
 
+/** What copies for a batch are to reach, and what they cost. */
+struct shunt_balance_goal {
+    double
+        within; /* 1 or more: a rank may have so many times the mean of rows */
+    double row_s; /* seconds that a rank's experts take for one row, forward and
+                      backward together */
+    double
+        copy_s; /* seconds for which one copy occupies its expert's rank, or its
+                      own, in one step: parameters there, gradients back; 0: copies
+                      have no price, and row_s is not used */
+};
+
+/**
+ * shunt_balance_batch() with as few copies as it finds for a bound, or none if they
+ * cost more than they save. Loads that keep to the bound get none.
+ *
+ * Copies are made as there, in several ways: a rank with more than the bound,
+ * within * mean, gives rows down to the mean or down to the bound, to ranks that
+ * take them up to the bound; and the same with half of what `within` permits, and
+ * with the mean itself. Of those that keep to the bound the one with fewest copies
+ * is taken, of these the one with the smallest greatest load; if none does, the one
+ * with the smallest greatest load.
+ *
+ * With a price they are compared with others, which leave a half, a quarter, an
+ * eighth of what is above the bound, and with none; and that is taken for which
+ *
+ *     row_s * greatest load + copy_s * copies of the busiest rank
+ *
+ * is least, also if its loads are above the bound. A rank's copies are those of its
+ * experts, or those on it, whichever are more: a link carries both at a time.
+ *
+ * goal  NULL: shunt_balance_batch(). All else is as there. Up to 9 times its time.
+ */
+SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_balance_batch_goal(
+    const int64_t *rows, int ranks, int experts, const int32_t *placement,
+    const int *node, int slots, size_t leaf_rows,
+    const struct shunt_balance_goal *goal, struct shunt_moe_replica *replicas,
+    int64_t *share, size_t *nreplicas, int64_t *result);
+
 /* --- routers that keep loads even ---------------------------------------------- */
 
 /**

@@ -269,7 +269,9 @@ Test(balance, refusals)
     struct shunt_balance_migration result;
     struct shunt_moe_replica replicas[8];
     const int32_t far[2] = {0, 2}, twice[4] = {1, 1, 1, 1};
-    const int64_t rows[4] = {1, 2, -1, 3}, many[4] = {INT64_MAX, 1, 0, 0};
+    const int64_t rows[4] = {1, 2, -1, 3}, many[4] = {INT64_MAX, 1, 0, 0},
+                  few[4] = {1, 2, 3, 4};
+    const struct shunt_balance_goal tight = {.within = 0.5};
     double bad[4] = {1, 2, NAN, 3}, good[4] = {1, 2, 3, 4};
     const float scores[4] = {0};
     int64_t share[8];
@@ -309,6 +311,9 @@ Test(balance, refusals)
     REFUSED(shunt_balance_batch(many, 2, 2, NULL, NULL, 1, 0, replicas, share,
                                 &count, NULL),
             "leaf_rows is 0");
+    REFUSED(shunt_balance_batch_goal(few, 2, 2, NULL, NULL, 1, 8, &tight,
+                                     replicas, share, &count, NULL),
+            "within 0.5");
     REFUSED(shunt_balance_topk_limited(scores, 1, 4, 3, 1, 1, 1, out),
             "3 groups");
     REFUSED(shunt_balance_topk_limited(scores, 1, 4, 2, 1, 1, 3, out),

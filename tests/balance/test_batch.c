@@ -143,6 +143,112 @@ Test(batch, random_rows)
     }
 }
 
+/* --- goals ------------------------------------------------------------------- */
+
+static size_t copies_for(const int64_t *rows, double within, double row_s,
+                         double copy_s, int64_t result[2])
+{
+    const struct shunt_balance_goal goal = {within, row_s, copy_s};
+    struct shunt_moe_replica replicas[16];
+    int64_t share[8 + 16];
+    size_t n;
+
+    cr_assert_eq(shunt_balance_batch_goal(rows, 2, 8, NULL, NULL, 8, 1, &goal,
+                                          replicas, share, &n, result),
+                 SHUNT_OK);
+    return n;
+}
+
+/* Rank 0 has four experts with rows, rank 1 none with any. */
+Test(batch, goal_worked_out)
+{
+    static const int64_t rows[2][8] = {{20, 25, 25, 24}, {6}};
+    int64_t result[2];
+
+    /* To be even rank 0 gives 50 rows, which are two experts' or more; to have 75
+     * it gives 25 or more, which are one's. */
+    cr_expect_eq(copies_for(*rows, 1, 0, 0, result), 2);
+    cr_expect_eq(result[0], 50);
+    cr_expect_eq(copies_for(*rows, 1.5, 0, 0, result), 1);
+    cr_expect_eq(result[0], 74);
+    cr_expect_eq(copies_for(*rows, 2, 0, 0, result), 0);
+    cr_expect_eq(result[0], 100);
+    /* Two copies save 50 rows, one 26: of these the cheapest, or none. */
+    cr_expect_eq(copies_for(*rows, 1, 1, 20, result), 2);
+    cr_expect_eq(copies_for(*rows, 1, 1, 25.5, result), 1);
+    cr_expect_eq(result[0], 74);
+    cr_expect_eq(copies_for(*rows, 1, 1, 30, result), 0);
+    cr_expect_eq(result[0], 100);
+}
+
+static int64_t most_of(const int64_t *load, int ranks)
+{
+    int64_t most = 0;
+
+    for (int r = 0; r < ranks; r++)
+        most = load[r] > most ? load[r] : most;
+    return most;
+}
+
+/* A bound costs no more copies than equal loads do, where these keep to it. */
+Test(batch, goal_of_random_rows)
+{
+    static struct answer a, even;
+
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        uint64_t state = seed;
+        const int ranks = 1 + random_below(&state, RANKS);
+        const int experts = 1 + random_below(&state, EXPERTS);
+        const int slots = random_below(&state, SLOTS + 1);
+        const size_t leaf =
+            seed % 2 ? 1 : (size_t)random_below(&state, 100) + 1;
+        const struct shunt_balance_goal goal = {1.05, 0, 0};
+        int64_t rows[RANKS * EXPERTS], load[RANKS], of[EXPERTS] = {0}, all = 0;
+        int32_t home[EXPERTS];
+        int used[RANKS] = {0};
+        double bound;
+
+        for (int e = 0; e < experts; e++)
+            home[e] = random_below(&state, ranks);
+        for (int i = 0; i < ranks * experts; i++) {
+            rows[i] = random_rows(&state);
+            of[i % experts] += rows[i];
+            all += rows[i];
+        }
+        bound = 1.05 * (double)((all + ranks - 1) / ranks);
+        cr_assert_eq(shunt_balance_batch(rows, ranks, experts, home, NULL,
+                                         slots, leaf, even.replicas, even.share,
+                                         &even.n, even.result),
+                     SHUNT_OK);
+        cr_assert_eq(shunt_balance_batch_goal(rows, ranks, experts, home, NULL,
+                                              slots, leaf, &goal, a.replicas,
+                                              a.share, &a.n, a.result),
+                     SHUNT_OK);
+        for (size_t i = 0; i < a.n; i++)
+            used[a.replicas[i].rank]++;
+        check_shares(&a, of, home, ranks, experts, (int64_t)leaf, load);
+        for (int r = 0; r < ranks; r++) {
+            cr_assert_leq(used[r], slots);
+            cr_assert_eq(a.result[r], load[r]);
+        }
+        if ((double)most_of(even.result, ranks) <= bound) {
+            cr_assert_leq((double)most_of(load, ranks), bound, "seed %d",
+                          (int)seed);
+            cr_assert_leq(a.n, even.n, "seed %d", (int)seed);
+        } else if ((double)most_of(load, ranks) > bound) {
+            cr_assert_leq(most_of(load, ranks), most_of(even.result, ranks));
+        }
+        /* Without a goal it is the same function. */
+        cr_assert_eq(shunt_balance_batch_goal(rows, ranks, experts, home, NULL,
+                                              slots, leaf, NULL, a.replicas,
+                                              a.share, &a.n, a.result),
+                     SHUNT_OK);
+        cr_assert(a.n == even.n &&
+                  !memcmp(a.share, even.share,
+                          ((size_t)experts + a.n) * sizeof(*a.share)));
+    }
+}
+
 /* A router whose expert e gets 1 / (e + 1) of the rows, 64 experts on 8 ranks:
  * two slots make them even, as one would for a copy of each. */
 Test(batch, zipf_is_even_with_two_slots)

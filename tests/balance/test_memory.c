@@ -75,6 +75,18 @@ static enum shunt_status batch(struct written *w)
                                w->rows + RANKS * SLOTS * RANKS);
 }
 
+static enum shunt_status goal(struct written *w)
+{
+    const struct shunt_balance_goal even = {1, 1, 1e-9};
+    int64_t rows[RANKS * EXPERTS];
+
+    for (int i = 0; i < RANKS * EXPERTS; i++)
+        rows[i] = (int64_t)loads[i % EXPERTS];
+    return shunt_balance_batch_goal(rows, RANKS, EXPERTS, NULL, NULL, SLOTS, 1,
+                                    &even, w->replicas, w->rows, &w->n,
+                                    w->rows + RANKS * SLOTS * RANKS);
+}
+
 static void score(float scores[TOKENS * EXPERTS])
 {
     for (int i = 0; i < TOKENS * EXPERTS; i++)
@@ -107,7 +119,8 @@ static const struct {
              {"eplb", eplb, 7},
              {"place", place, 2},
              {"migrate", migrate, 4},
-             {"batch", batch, 8},
+             {"batch", batch, 9},
+             {"goal", goal, 10},
              {"topk_limited", limited, 3},
              {"topk_grouped", grouped, 2}};
 
