@@ -3,11 +3,13 @@
  * Copies of experts get the state of their homes, by the legs of legs.h: from a
  * home to its relays on other nodes, then from each relay to the copies of its
  * node. Control messages are empty, and are sent at once; so calls behind this
- * one need not wait for its payload.
+ * one need not wait for its payload. On one node there are no relays: then blocks
+ * are made in the call, and copies read them while their home computes.
  *
  *     to rail peer:   the experts that it passes on, as a block
- *     to local peer:  its copies of our experts, and of those that we relay: a
- *                     late block, made when all that we relay is here
+ *     to local peer:  its copies of our experts, and of those that we relay: of
+ *                     several nodes a late block, made when all that we relay is
+ *                     here
  */
 #include "moe/state_call.h"
 
@@ -26,6 +28,18 @@ static const unsigned char *relayed(const struct shunti_state_own *own,
     const size_t i = shunti_leg_find(&own->legs.in, home, expert);
 
     return own->in + (own->legs.in.first[home] + i) * own->state.bytes;
+}
+
+/* Our experts that go to `peer`, where they lie, if they do in this order and
+ * without gaps; NULL: they must be packed. */
+static const unsigned char *as_they_lie(const struct shunti_state_own *own,
+                                        int peer)
+{
+    const struct shunti_leg_experts *out = &own->legs.out;
+
+    return shunti_state_in_one_piece(&own->state,
+                                     out->expert + out->first[peer],
+                                     shunti_leg_count(out, peer));
 }
 
 /* Pack what goes to `peer`, from our own experts and those that have come. */
@@ -52,16 +66,20 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
     const struct shunti_state_own *own = x->own;
     const size_t each = own->state.bytes;
 
-    x->late = true;
+    x->late = comm->nodes > 1;
     for (int r = 0; r < comm->nranks; r++) {
         const size_t out = shunti_leg_count(&own->legs.out, r) * each;
         const size_t in = shunti_leg_count(&own->legs.in, r) * each;
 
-        if (out && !is_local(comm, r))
+        const unsigned char *from =
+            out && !x->late ? as_they_lie(own, r) : NULL;
+
+        if (out && !from && (!x->late || !is_local(comm, r)))
             pack(request, r);
+        if (!from)
+            from = own->out + own->legs.out.first[r] * each;
         if (out)
-            shunti_two_level_send_block(
-                request, r, own->out + own->legs.out.first[r] * each, out);
+            shunti_two_level_send_block(request, r, from, out);
         if (in)
             shunti_two_level_recv_block(
                 request, r, own->in + own->legs.in.first[r] * each, in);
@@ -70,8 +88,7 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
 
 static void ready(struct shunt_request *request, struct shunti_two_level *x)
 {
-    (void)x;
-    for (int r = 0; r < request->comm->nranks; r++)
+    for (int r = 0; r < request->comm->nranks && x->late; r++)
         if (r != request->comm->rank && is_local(request->comm, r))
             pack(request, r);
 }

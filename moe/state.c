@@ -190,6 +190,19 @@ void shunti_state_unpack(const struct shunti_state *state, int32_t expert,
     }
 }
 
+const unsigned char *shunti_state_in_one_piece(const struct shunti_state *state,
+                                               const int32_t *experts,
+                                               size_t count)
+{
+    if (!count || state->arrays != 1 ||
+        (count > 1 && state->array[0].stride != state->array[0].bytes))
+        return NULL;
+    for (size_t i = 1; i < count; i++)
+        if (state->slot[experts[i]] != state->slot[experts[i - 1]] + 1)
+            return NULL;
+    return shunti_state_at(state, experts[0], 0);
+}
+
 uint64_t shunti_state_digest(const struct shunti_state *state, uint64_t hash)
 {
     hash = shunti_fnv(hash, &state->arrays, sizeof(state->arrays));

@@ -62,6 +62,12 @@ void shunti_state_pack(const struct shunti_state *state, int32_t expert,
 void shunti_state_unpack(const struct shunti_state *state, int32_t expert,
                          const unsigned char *from);
 
+/* Where experts lie, if their packed states are in memory in this order, one behind
+ * the other; else, or if there are none, NULL. */
+const unsigned char *shunti_state_in_one_piece(const struct shunti_state *state,
+                                               const int32_t *experts,
+                                               size_t count);
+
 /* A hash of what must be the same on all ranks, with `hash` mixed in
  * (src/fnv.h). */
 uint64_t shunti_state_digest(const struct shunti_state *state, uint64_t hash);
