@@ -22,320 +22,20 @@
 #include <string.h>
 #include <time.h>
 
-#include <shunt/balance.h>
-#include <shunt/moe_experts.h>
-
-#include "perf/moe_bench.h"
 #include "perf/pair.h"
 #include "perf/sample.h"
+#include "perf/step.h"
 #include "perf/table.h"
 
-enum side { OFF, BALANCED, FORCED, SIDES };
+enum { SIDES = STEP_SIDES };
 
-/* Of the mean of loads (shunt_balance_predict()). */
-#define THETA 0.9
-
-/* What balance takes, in microseconds. */
-enum { GATHER, DECIDE, PLACE, COSTS };
-
-/* The experts' parameters and gradients of this rank: experts at home, in slots
- * 0, 1, ..., and copies behind them. */
-struct experts {
-    char *parameters, *gradients;
-    int32_t *slot;   /* of the experts here, ascending */
-    int32_t *expert; /* their numbers */
-    int here;
-};
-
-struct bench {
-    const struct perf_options *o;
-    const struct perf_group *g;
-    struct perf_bench tokens; /* its x and y */
-    struct perf_routing routing[SIDES];
-    struct shunt_moe *moe[SIDES]; /* FORCED: that of OFF */
-    struct experts own;           /* of BALANCED; the others': those at home */
-    int64_t *rows;                /* (ranks, experts) of a step */
-    double *loads, *predicted;    /* likewise, with PERF_BALANCE_REPLICAS */
-    bool seen;                    /* a step: there is a prediction */
-    int64_t *share; /* (experts + ranks * slots) rows of homes and copies */
-    struct shunt_moe_replica *replicas; /* (ranks * slots) */
-    size_t nreplicas;
-    double cost[COSTS]; /* of this rank's latest step */
-    double total;       /* rows of this rank's latest step */
-    double wrong;
-};
-
-static void must(const struct bench *b, enum shunt_status st, const char *what)
-{
-    if (st != SHUNT_OK)
-        perf_die(PERF_EXIT_FAILED, "%s: %s: %s", what, shunt_strerror(st),
-                 shunt_last_error(b->g->comm));
-}
-
-/* --- experts ---------------------------------------------------------------- */
-
-/* An expert's parameter. */
-static float factor(int expert)
-{
-    return 1 + (float)(expert % 8) / 8;
-}
-
-static int at_home(const struct bench *b)
-{
-    const struct perf_routing *r = &b->routing[OFF];
-
-    return perf_first_expert(r, b->g->rank + 1) -
-           perf_first_expert(r, b->g->rank);
-}
-
-static float *first_of(const struct bench *b, char *arrays, int i)
-{
-    return (float *)(void *)(arrays +
-                             (size_t)b->own.slot[i] * b->o->expert_bytes);
-}
-
-/* Which experts are here, by the placement that was decided. */
-static void list_experts(struct bench *b)
-{
-    struct experts *x = &b->own;
-    const int first = perf_first_expert(&b->routing[OFF], b->g->rank);
-    const int home = at_home(b);
-    int copies = 0;
-
-    x->here = 0;
-    for (int e = 0; e < b->o->experts; e++) {
-        bool here = e >= first && e < first + home;
-        int slot = e - first;
-
-        for (size_t i = 0; i < b->nreplicas && !here; i++)
-            if (b->replicas[i].expert == e &&
-                b->replicas[i].rank == b->g->rank) {
-                here = true;
-                slot = home + copies++;
-            }
-        if (here) {
-            x->expert[x->here] = e;
-            x->slot[x->here++] = slot;
-        }
-    }
-}
-
-static void open_experts(struct bench *b)
-{
-    struct experts *x = &b->own;
-    const size_t most = (size_t)(at_home(b) + b->o->slots);
-    const int first = perf_first_expert(&b->routing[OFF], b->g->rank);
-
-    x->parameters = perf_alloc(most * b->o->expert_bytes);
-    x->gradients = perf_alloc(most * b->o->expert_bytes);
-    x->slot = perf_alloc(most * sizeof(*x->slot));
-    x->expert = perf_alloc(most * sizeof(*x->expert));
-    memset(x->parameters, 0, most * b->o->expert_bytes);
-    memset(x->gradients, 0, most * b->o->expert_bytes);
-    list_experts(b);
-    for (int i = 0; i < x->here; i++)
-        *first_of(b, x->parameters, i) = factor(first + i);
-}
-
-static void close_experts(struct experts *x)
-{
-    free(x->parameters);
-    free(x->gradients);
-    free(x->slot);
-    free(x->expert);
-}
-
-static void nap(double us)
-{
-    struct timespec left = {.tv_sec = (time_t)(us * 1e-6)};
-
-    left.tv_nsec = (long)((us - (double)left.tv_sec * 1e6) * 1e3);
-    while (nanosleep(&left, &left) != 0)
-        ;
-}
-
-/* to = parameter * from, of the rows of each expert here. */
-static void compute(const struct bench *b, enum side side,
-                    const struct shunt_moe_rows *rows, const float *from,
-                    float *to, double times)
-{
-    const size_t D = b->o->hidden;
-
-    for (int e = 0; e < rows->local_experts; e++) {
-        float w = side == BALANCED ? *first_of(b, b->own.parameters, e)
-                                   : factor(rows->expert[e]);
-        size_t first = rows->offset[e] * D;
-
-        for (size_t i = first; i < first + rows->count[e] * D; i++)
-            to[i] = w * from[i];
-    }
-    nap((double)rows->total * b->o->expert_us * times);
-}
-
-/* --- balance ---------------------------------------------------------------- */
-
-static double since(double *us)
-{
-    double now = perf_now_us(), passed = now - *us;
-
-    *us = now;
-    return passed;
-}
-
-/* The rows of this batch, of all ranks. */
-static void gather(struct bench *b)
-{
-    const struct perf_routing *r = &b->routing[BALANCED];
-    const struct perf_options *o = b->o;
-    const int32_t *index = perf_token_experts(r, b->g->rank, 0);
-    int64_t *mine = b->rows + (size_t)b->g->rank * (size_t)o->experts;
-
-    memset(mine, 0, (size_t)o->experts * sizeof(*mine));
-    for (size_t i = 0; i < r->tokens * (size_t)o->topk; i++)
-        if (index[i] >= 0)
-            mine[index[i]]++;
-    must(b,
-         shunt_allgather(b->g->comm, SHUNT_IN_PLACE, b->rows,
-                         (size_t)o->experts, SHUNT_I64),
-         "allgather");
-}
-
-/* What the batches before let expect; the plans' loads are everywhere. */
-static void predict(struct bench *b)
-{
-    const size_t n = (size_t)b->g->ranks * (size_t)b->o->experts;
-
-    for (size_t i = 0; i < n; i++)
-        b->rows[i] = b->seen ? (int64_t)(b->predicted[i] + 0.5) : 0;
-}
-
-static void remember(struct bench *b, const struct shunt_moe_plan *plan)
-{
-    const size_t n = (size_t)b->g->ranks * (size_t)b->o->experts;
-
-    must(b, shunt_moe_loads_by_source(plan, b->rows), "loads");
-    for (size_t i = 0; i < n; i++)
-        b->loads[i] = (double)b->rows[i];
-    must(b,
-         shunt_balance_predict(b->predicted, b->loads, n, b->seen ? THETA : 0),
-         "predict");
-    b->seen = true;
-}
-
-/* Decide for this batch, and tell the exchange. */
-static void balance(struct bench *b)
-{
-    const struct perf_options *o = b->o;
-    double us = perf_now_us();
-
-    if (o->balance == PERF_BALANCE_REPLICAS)
-        predict(b);
-    else
-        gather(b);
-    b->cost[GATHER] = since(&us);
-    must(b,
-         shunt_balance_batch(b->rows, b->g->ranks, o->experts, NULL,
-                             b->g->node_of, o->slots, o->leaf_rows, b->replicas,
-                             b->share, &b->nreplicas, NULL),
-         "balance_batch");
-    b->cost[DECIDE] = since(&us);
-    must(b,
-         shunt_moe_set_shares(b->moe[BALANCED], NULL, b->replicas, b->nreplicas,
-                              b->share),
-         "set_shares");
-    b->cost[PLACE] = since(&us);
-    list_experts(b);
-}
-
-/* Parameters or gradients of the experts here. */
-struct state {
-    struct shunt_moe_array array;
-    struct shunt_moe_state state;
-};
-
-static void describe(const struct bench *b, char *at, struct state *s)
-{
-    s->array = (struct shunt_moe_array){.at = at, .bytes = b->o->expert_bytes};
-    s->state = (struct shunt_moe_state){
-        .size = sizeof(s->state),
-        .array = &s->array,
-        .arrays = 1,
-        .slot = b->own.slot,
-    };
-}
-
-/* --- a step ----------------------------------------------------------------- */
-
-static void wait_for(const struct bench *b, struct shunt_request **request)
-{
-    if (*request)
-        must(b, shunt_wait(request), "wait");
-}
-
-static void step(struct bench *b, enum side side)
-{
-    const struct perf_routing *r = &b->routing[side];
-    const struct perf_bench *t = &b->tokens;
-    struct shunt_request *travels = NULL;
-    struct shunt_moe_plan *plan;
-    struct shunt_moe_rows rows;
-    struct state parameters, gradients;
-    float *in, *out, *dout, *drows;
-
-    if (side == BALANCED) {
-        balance(b);
-        describe(b, b->own.parameters, &parameters);
-        must(b,
-             shunt_moe_replicas_refresh_start(b->moe[side], &parameters.state,
-                                              &travels),
-             "refresh");
-    }
-    must(b,
-         shunt_moe_plan_create(
-             b->moe[side], perf_token_experts(r, b->g->rank, 0),
-             perf_token_weights(r, b->g->rank, 0), r->tokens, &plan),
-         "plan");
-    shunt_moe_plan_rows(plan, &rows, sizeof(rows));
-    b->total = (double)rows.total;
-    in = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
-    out = shunt_moe_buffer(plan, SHUNT_MOE_OUT);
-    dout = shunt_moe_buffer(plan, SHUNT_MOE_DOUT);
-    drows = shunt_moe_buffer(plan, SHUNT_MOE_DROWS);
-
-    must(b, shunt_moe_dispatch(plan, t->x, in, rows.total), "dispatch");
-    wait_for(b, &travels);
-    compute(b, side, &rows, in, out, 1);
-    must(b, shunt_moe_combine(plan, out, NULL, t->y), "combine");
-
-    must(b,
-         shunt_moe_combine_backward(plan, t->x, out, dout, rows.total,
-                                    t->dweight),
-         "combine_backward");
-    compute(b, side, &rows, dout, drows, 2);
-    if (side == BALANCED) {
-        for (int e = 0; e < rows.local_experts; e++)
-            *first_of(b, b->own.gradients, e) = (float)rows.count[e];
-        describe(b, b->own.gradients, &gradients);
-        must(b,
-             shunt_moe_replicas_reduce_start(b->moe[side], &gradients.state,
-                                             SHUNT_F32, &travels),
-             "reduce");
-    }
-    must(b, shunt_moe_dispatch_backward(plan, drows, t->in),
-         "dispatch_backward");
-    wait_for(b, &travels);
-    if (side == BALANCED && b->o->balance == PERF_BALANCE_REPLICAS)
-        remember(b, plan);
-    shunt_moe_plan_destroy(plan);
-}
-
-static double timed(struct bench *b, enum side side)
+static double timed(struct step *b, enum step_side side)
 {
     double us;
 
     perf_gate_wait(b->g);
     us = perf_now_us();
-    step(b, side);
+    step_run(b, side);
     return perf_now_us() - us;
 }
 
@@ -343,7 +43,7 @@ static double timed(struct bench *b, enum side side)
 
 /* y and dx are x times what the experts' parameters give in sum; a home's
  * gradient is the rows of all copies. */
-static void check(struct bench *b, enum side side)
+static void check(struct step *b, enum step_side side)
 {
     const struct perf_routing *r = &b->routing[side];
     const size_t D = b->o->hidden, topk = (size_t)b->o->topk;
@@ -356,7 +56,7 @@ static void check(struct bench *b, enum side side)
 
         for (size_t k = t * topk; k < (t + 1) * topk; k++)
             if (e[k] >= 0)
-                sum += (double)w[k] * (double)factor(e[k]);
+                sum += (double)w[k] * (double)step_factor(e[k]);
         for (size_t i = t * D; i < (t + 1) * D; i++) {
             double want = sum * (double)x[i];
             double bound = fabs(want) * (double)(topk + 2) * 0x1p-23;
@@ -365,7 +65,7 @@ static void check(struct bench *b, enum side side)
                         !(fabs((double)dx[i] - want) <= bound);
         }
     }
-    if (side != BALANCED)
+    if (side != STEP_BALANCED)
         return;
     for (int i = 0; i < b->own.here; i++) {
         const size_t all = (size_t)r->ranks * r->tokens * topk;
@@ -373,8 +73,8 @@ static void check(struct bench *b, enum side side)
 
         for (size_t j = 0; j < all; j++)
             rows += r->index[j] == b->own.expert[i];
-        b->wrong += b->own.slot[i] < at_home(b) &&
-                    *first_of(b, b->own.gradients, i) != (float)rows;
+        b->wrong += !step_is_copy(b, i) &&
+                    *step_first_of(b, b->own.gradients, i) != (float)rows;
     }
 }
 
@@ -383,19 +83,19 @@ static void check(struct bench *b, enum side side)
 struct measured {
     double *us[SIDES], *cpu[SIDES]; /* by sample */
     double *most[SIDES];            /* rows of the busiest rank over the mean */
-    double *cost[COSTS];
+    double *phase[SIDES][STEP_PHASES];
     double copies; /* of all steps, in sum */
 };
 
-static void route(struct bench *b, int sample)
+static void route(struct step *b, int sample)
 {
     struct perf_routing_config c =
         perf_bench_config(&b->tokens, b->tokens.routing.tokens);
     const char *wrong;
 
     c.step = (size_t)sample;
-    for (int s = 0; s < SIDES; s++) {
-        if (s == FORCED)
+    for (int s = 0; s < STEP_SIDES; s++) {
+        if (s == STEP_FORCED)
             c.skew = PERF_SKEW_UNIFORM;
         perf_routing_finish(&b->routing[s]);
         wrong = perf_routing_init(&b->routing[s], &c);
@@ -403,12 +103,12 @@ static void route(struct bench *b, int sample)
             perf_die(PERF_EXIT_USAGE, "%s", wrong);
     }
     for (size_t i = 0; i < (size_t)c.ranks * c.tokens * (size_t)c.topk; i++)
-        if (b->routing[OFF].index[i] < 0)
-            b->routing[FORCED].index[i] = -1;
+        if (b->routing[STEP_OFF].index[i] < 0)
+            b->routing[STEP_FORCED].index[i] = -1;
 }
 
 /* Of the rows of a step that all ranks have made. */
-static double imbalance(const struct bench *b)
+static double imbalance(const struct step *b)
 {
     const double sum = perf_sum(b->g, b->total);
 
@@ -424,7 +124,7 @@ static double cpu_us(void)
 }
 
 /* sample < 0: to warm up. */
-static void take(struct bench *b, struct measured *m, enum side side,
+static void take(struct step *b, struct measured *m, enum step_side side,
                  int sample, bool checked)
 {
     double cpu = cpu_us(), us = timed(b, side), most = imbalance(b);
@@ -437,9 +137,9 @@ static void take(struct bench *b, struct measured *m, enum side side,
     m->us[side][sample] = perf_max(b->g, us);
     m->cpu[side][sample] = perf_sum(b->g, cpu);
     m->most[side][sample] = most;
-    for (int i = 0; i < COSTS && side == BALANCED; i++)
-        m->cost[i][sample] = perf_max(b->g, b->cost[i]);
-    if (side == BALANCED)
+    for (int i = 0; i < STEP_PHASES; i++)
+        m->phase[side][i][sample] = perf_max(b->g, b->phase[i]);
+    if (side == STEP_BALANCED)
         m->copies += (double)b->nreplicas;
 }
 
@@ -461,7 +161,30 @@ static double mean(const double *values, size_t n)
     return sum / (double)n;
 }
 
-static void print_row(struct bench *b, struct measured *m, size_t samples)
+/* Of the slowest rank in each phase: one that waits for another in an exchange has
+ * a long one, too. */
+static void print_phases(struct step *b, struct measured *m, size_t samples)
+{
+    const bool on = b->o->balance != PERF_BALANCE_OFF;
+
+    perf_table_note("  phases, medians of the slowest rank (us):%s",
+                    on ? " with balance, without, with an even router"
+                       : " without balance, with an even router");
+    for (int i = 0; i < STEP_PHASES; i++) {
+        const double off = perf_median(m->phase[STEP_OFF][i], samples);
+        const double even = perf_median(m->phase[STEP_FORCED][i], samples);
+        const char *name = step_phase_name((enum step_phase)i);
+
+        if (on)
+            perf_table_note("    %-30s %9.0f %9.0f %9.0f", name,
+                            perf_median(m->phase[STEP_BALANCED][i], samples),
+                            off, even);
+        else
+            perf_table_note("    %-30s %9.0f %9.0f", name, off, even);
+    }
+}
+
+static void print_row(struct step *b, struct measured *m, size_t samples)
 {
     const bool on = b->o->balance != PERF_BALANCE_OFF;
     struct perf_times times[SIDES];
@@ -471,11 +194,13 @@ static void print_row(struct bench *b, struct measured *m, size_t samples)
         .expert_us = b->o->expert_us,
         .expert_bytes = b->o->expert_bytes,
         .leaf_rows = b->o->leaf_rows,
-        .mean = mean(m->us[on ? BALANCED : OFF], samples),
-        .mean_without = mean(m->us[OFF], samples),
-        .mean_forced = mean(m->us[FORCED], samples),
-        .without = worst(m->most[OFF], samples),
-        .with = worst(m->most[on ? BALANCED : OFF], samples),
+        .within = b->o->within,
+        .copy_us = b->o->copy_us,
+        .mean = mean(m->us[on ? STEP_BALANCED : STEP_OFF], samples),
+        .mean_without = mean(m->us[STEP_OFF], samples),
+        .mean_forced = mean(m->us[STEP_FORCED], samples),
+        .without = worst(m->most[STEP_OFF], samples),
+        .with = worst(m->most[on ? STEP_BALANCED : STEP_OFF], samples),
     };
     struct perf_row row = {
         .op = "moe-step",
@@ -493,59 +218,62 @@ static void print_row(struct bench *b, struct measured *m, size_t samples)
         .step = &step,
     };
 
-    for (int s = 0; s < SIDES; s++) {
-        if (s == BALANCED && !on)
+    for (int s = 0; s < STEP_SIDES; s++) {
+        if (s == STEP_BALANCED && !on)
             continue;
         times[s] = perf_times_of(m->us[s], samples);
         times[s].cpu = perf_median(m->cpu[s], samples);
     }
-    row.times[PERF_OURS] = times[on ? BALANCED : OFF];
-    row.times[PERF_PEER] = times[OFF];
-    step.forced = times[FORCED].median;
+    row.times[PERF_OURS] = times[on ? STEP_BALANCED : STEP_OFF];
+    row.times[PERF_PEER] = times[STEP_OFF];
+    step.forced = times[STEP_FORCED].median;
     if (on) {
-        step.gather = perf_median(m->cost[GATHER], samples);
-        step.decide = perf_median(m->cost[DECIDE], samples);
-        step.place = perf_median(m->cost[PLACE], samples);
+        step.gather = perf_median(m->phase[STEP_BALANCED][STEP_LOADS], samples);
+        step.decide =
+            perf_median(m->phase[STEP_BALANCED][STEP_DECISION], samples);
+        step.place = perf_median(m->phase[STEP_BALANCED][STEP_PLACE], samples);
     }
     perf_table_row(&row);
+    print_phases(b, m, samples);
 }
 
-static void measure(struct bench *b)
+static void measure(struct step *b)
 {
     const int samples = b->o->samples;
     const size_t bytes = (size_t)samples * sizeof(double);
     const bool on = b->o->balance != PERF_BALANCE_OFF;
     struct measured m = {.copies = 0};
 
-    for (int s = 0; s < SIDES; s++) {
+    for (int s = 0; s < STEP_SIDES; s++) {
         m.us[s] = perf_alloc(bytes);
         m.cpu[s] = perf_alloc(bytes);
         m.most[s] = perf_alloc(bytes);
+        for (int i = 0; i < STEP_PHASES; i++)
+            m.phase[s][i] = perf_alloc(bytes);
     }
-    for (int i = 0; i < COSTS; i++)
-        m.cost[i] = perf_alloc(bytes);
     for (int i = -b->o->warmup; i < samples; i++) {
         route(b, i < 0 ? 0 : i);
         for (int turn = 0; turn < SIDES; turn++) {
             int side = i % 2 ? SIDES - 1 - turn : turn;
 
-            if (side != BALANCED || on)
-                take(b, &m, (enum side)side, i, i <= 0 || i == samples - 1);
+            if (side != STEP_BALANCED || on)
+                take(b, &m, (enum step_side)side, i,
+                     i <= 0 || i == samples - 1);
         }
     }
     print_row(b, &m, (size_t)samples);
-    for (int s = 0; s < SIDES; s++) {
+    for (int s = 0; s < STEP_SIDES; s++) {
         free(m.us[s]);
         free(m.cpu[s]);
         free(m.most[s]);
+        for (int i = 0; i < STEP_PHASES; i++)
+            free(m.phase[s][i]);
     }
-    for (int i = 0; i < COSTS; i++)
-        free(m.cost[i]);
 }
 
 /* --- benches ---------------------------------------------------------------- */
 
-static void open_exchanges(struct bench *b)
+static void open_exchanges(struct step *b)
 {
     const struct perf_options *o = b->o;
     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
@@ -561,13 +289,14 @@ static void open_exchanges(struct bench *b)
     config.combine_mode = o->modes.back;
     config.partials = o->partials;
     config.leaf_rows = o->leaf_rows;
-    for (int s = OFF; s <= BALANCED; s++)
-        must(b, shunt_moe_create(b->g->comm, &config, &b->moe[s]),
-             "moe_create");
-    b->moe[FORCED] = b->moe[OFF];
+    /* The forced side has one of its own: what a plan needs less than the one
+     * before is given back, and would have to be got anew. */
+    for (int s = 0; s < SIDES; s++)
+        step_must(b, shunt_moe_create(b->g->comm, &config, &b->moe[s]),
+                  "moe_create");
 }
 
-static void run(struct bench *b, size_t tokens)
+static void run(struct step *b, size_t tokens)
 {
     const struct perf_options *o = b->o;
     const size_t ranks = (size_t)b->g->ranks, most = ranks * (size_t)o->slots;
@@ -586,13 +315,13 @@ static void run(struct bench *b, size_t tokens)
     b->predicted = perf_alloc(ranks * (size_t)o->experts * sizeof(double));
     memset(b->predicted, 0, ranks * (size_t)o->experts * sizeof(double));
     open_exchanges(b);
-    open_experts(b);
+    step_open_experts(b);
     measure(b);
-    close_experts(&b->own);
-    shunt_moe_destroy(b->moe[OFF]);
-    shunt_moe_destroy(b->moe[BALANCED]);
-    for (int s = 0; s < SIDES; s++)
+    step_close_experts(b);
+    for (int s = 0; s < SIDES; s++) {
+        shunt_moe_destroy(b->moe[s]);
         perf_routing_finish(&b->routing[s]);
+    }
     free(b->rows);
     free(b->replicas);
     free(b->share);
@@ -612,7 +341,7 @@ void perf_moe_step(const struct perf_contest *contest)
                     "whatever the cores do; %zu bytes of parameters each",
                     o->expert_us, o->expert_bytes);
     for (int i = 0; i < o->ntokens; i++) {
-        struct bench b = {
+        struct step b = {
             .o = o,
             .g = contest->group,
             .tokens = {.o = o, .g = contest->group},

@@ -253,6 +253,8 @@ static void add_step(struct perf_record *r, const struct perf_row *row)
         {"expert_us", true, s->expert_us},
         {"expert_bytes", true, (double)s->expert_bytes},
         {"leaf_rows", true, (double)s->leaf_rows},
+        {"within", true, s->within},
+        {"copy_us", true, s->copy_us},
         {"imbalance_without", true, s->without},
         {"imbalance", true, s->with},
         {"forced_us", true, s->forced},

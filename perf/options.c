@@ -406,6 +406,16 @@ static const struct cli_row rows[] = {
      AT(balance), .names = balances, .quiet = true},
     {"slots", 0, "N", CLI_WHOLE, "for copies, of each rank", AT(slots),
      .most = 4096},
+    {"within", 0, "FACTOR", CLI_REAL,
+     "as few copies as keep each rank's rows below FACTOR times the mean, if "
+     "the "
+     "slots permit",
+     AT(within), .least = 1, .most = MILLION},
+    {"copy-us", 0, "US", CLI_REAL,
+     "for which a copy occupies a rank in a step: no copies that cost more "
+     "than "
+     "they save (0: they cost nothing)",
+     AT(copy_us), .most = MILLION},
     {"expert-us", 0, "US", CLI_REAL,
      "that an expert takes for a row, asleep; twice that backward",
      AT(expert_us), .most = MILLION},
@@ -494,6 +504,7 @@ static const struct perf_options defaults = {
     .attention = 0.3,
     .balance = PERF_BALANCE_MICROBATCH,
     .slots = 16,
+    .within = 1.02,
     .expert_us = 5,
     .expert_bytes = 1 << 20,
     .leaf_rows = 64,

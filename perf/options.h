@@ -93,6 +93,8 @@ struct perf_options {
     int slots;           /* of a rank, for copies */
     double expert_us;    /* that an expert takes for a row */
     size_t expert_bytes; /* of its parameters */
+    double within;       /* rows of a rank over the mean that need no copies */
+    double copy_us;      /* price of a copy; 0: none */
     size_t leaf_rows;    /* between which shares of copies are cut */
 
     /* Copies. */

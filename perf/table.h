@@ -82,6 +82,7 @@ struct perf_row_step {
     int slots;
     double expert_us;
     size_t expert_bytes, leaf_rows;
+    double within, copy_us; /* goal of the decision */
 };
 
 /* Of a row of `shunt-perf put`: work requests of a message; < 0: not counted. */

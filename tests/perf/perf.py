@@ -346,6 +346,8 @@ def check_step(row):
         fail(["moe-step"], f"copies: {row}")
     if min(row["step_forced_us"], row["time_us"]) <= 0:
         fail(["moe-step"], f"times: {row}")
+    if (row["step_within"], row["step_copy_us"]) != (1.02, 0):
+        fail(["moe-step"], f"goal: {row}")
 
 
 def copy_rows(*options, status=0, ranks=1, **env):
