@@ -63,7 +63,10 @@ struct shunti_outgoing {
     const void *data;
     size_t bytes;
     uint8_t way;
-    bool in_place; /* late, and in several parts: see `in_place` below */
+    /* The peer is to read it where it is. Late, and in several parts: see
+     * `in_place` below; in one piece: readable (src/offer.h), for a sender that
+     * computes meanwhile. */
+    bool in_place;
     bool done;
     bool dropped; /* the peer does not want it */
     struct shunti_stream tx;

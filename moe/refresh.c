@@ -14,6 +14,7 @@
 #include "moe/state_call.h"
 
 #include "src/comm.h"
+#include "src/offer.h"
 #include "src/track.h"
 
 static bool is_local(const struct shunt_comm *comm, int rank)
@@ -80,6 +81,9 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
             from = own->out + own->legs.out.first[r] * each;
         if (out)
             shunti_two_level_send_block(request, r, from, out);
+        /* Read, not sent: so this rank may compute meanwhile. */
+        x->legs[r].out[SHUNTI_BLOCK].in_place =
+            out && !x->late && shunti_readable(comm, r, from, out);
         if (in)
             shunti_two_level_recv_block(
                 request, r, own->in + own->legs.in.first[r] * each, in);
