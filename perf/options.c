@@ -369,13 +369,11 @@ static const struct cli_row rows[] = {
      "instead of --routing, a synthetic router, uneven in its own way. W0 "
      "even; W1, W2 three of four tokens go to the first quarter of the "
      "experts; "
-     "W3 they go to each second expert; W4 tokens of the last ranks have no "
-     "experts; W5 the first half of the experts has no rows; W6 as W2, with "
-     "another quarter at each third step; W7 even, but at each fourth step "
-     "every "
-     "second token goes to the first quarter. But for moe-step it is step 0 "
-     "(of "
-     "W7: the first burst)",
+     "W3 they go to each second expert; W4 the later a token, the likelier it "
+     "has no experts; W5 the first half of the experts has no rows; W6 as W2, "
+     "with another quarter at each third step; W7 even, but at each fourth "
+     "step every second token goes to the first quarter. But for moe-step it "
+     "is step 0 (of W7: the first burst)",
      .take = take_workload},
 
     {HEADING("Layers (moe-layer):")},

@@ -44,8 +44,8 @@ struct expert_rows {
     float *act;     /* (held, F), likewise */
     size_t held;    /* at.total when they were allocated */
     bool dropped;   /* they were too many, or had to give way */
-    size_t planned; /* bytes of the plan's buffers, while there is one: of the
-                       largest of the waves that came so far */
+    size_t planned; /* bytes of the plan's buffers, while there is one: of its
+                       largest wave */
     struct offloaded stored[EXPERT_STORED];
 };
 

@@ -49,7 +49,7 @@ void model_give_rows(struct model *m, float **rows, size_t bytes);
 /* What a layer's experts have of them. */
 void model_give_experts(struct model *m, struct expert_rows *r);
 
-/* A plan was made, or another wave of it comes; and it is no longer needed. */
+/* A plan was made; and it is no longer needed. */
 int model_planned(struct model *m, struct micro_batch *b, size_t l);
 void model_unplan(struct model *m, struct micro_batch *b, size_t l);
 

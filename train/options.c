@@ -221,20 +221,19 @@ static const struct cli_row rows[] = {
      "0)",
      AT(balance.leaf_rows), .most = LARGEST, .mark = SETTING},
     {"balance-every", 0, "N", CLI_WHOLE,
-     "with --balance: decide once in N steps", AT(balance.every), .least = 1,
-     .most = LARGEST, .mark = SETTING},
+     "with --balance replicas, migrate or both: decide once in N steps",
+     AT(balance.every), .least = 1, .most = LARGEST, .mark = SETTING},
     {"balance-theta", 0, "X", CLI_REAL,
-     "with --balance: loads that are expected are X times those that were, and "
-     "1 - "
-     "X times those of the last step",
+     "with --balance replicas, migrate or both: loads that are expected are X "
+     "times those that were, and 1 - X times those of the last step",
      AT(balance.theta), .most = 1, .mark = SETTING},
     {"balance-gain", 0, "X", CLI_REAL,
      "with --balance migrate or both: move experts if the coefficient of "
      "variation of the ranks' rows falls by X",
      AT(balance.gain), .mark = SETTING},
     {"balance-slots", 0, "N", CLI_WHOLE,
-     "with --balance replicas or both: copies that a rank has in a layer, at "
-     "most",
+     "with --balance replicas, both or microbatch: copies that a rank has in a "
+     "layer, or for a routing, at most",
      AT(balance.slots), .least = 1, .most = 1024, .mark = SETTING},
     {"balance-hot", 0, "X", CLI_REAL,
      "with --balance replicas or both: copies of an expert pay if the fullest "

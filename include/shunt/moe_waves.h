@@ -89,7 +89,8 @@ struct shunt_moe_plan_options {
                        SHUNT_MOE_PARTS_AUTO */
     intptr_t in_order; /* not 0: waves take the tokens of rank 0, then those of
                           rank 1, ..: ranges of an expert's rows (`range` of
-                          struct shunt_moe_rows). Not with pad_to_capacity */
+                          struct shunt_moe_rows). With max_rows neither
+                          pad_to_capacity nor shares */
 };
 
 /** The defaults: one part, any number of rows, the configuration's capacity. */
@@ -106,14 +107,15 @@ struct shunt_moe_plan_options {
  *
  * Whether waves are needed follows from the counts that the ranks exchange for
  * each plan: if not, there is no further message. If so, each wave costs as much
- * as a plan (with shares one more all-gather, too). Each rank takes as many of its tokens into a wave, in their order, as
- * its shares of all ranks' max_rows hold. A share is in proportion to the rows that
- * the rank has left for the other one, and at least topk; so a wave leaves at most
- * topk rows for each source rank of max_rows empty on the fullest rank, unless
- * tokens for different full ranks follow each other unevenly. With shares it leaves
- * room for a leaf of each copy, too, to which its part may be rounded. With
- * `in_order` a wave takes the next tokens of that global order up to the first that
- * does not fit; this needs a matrix of ranks * ranks counts of 4 bytes on each rank.
+ * as a plan (with shares that is one more all-gather than without). Each rank takes
+ * as many of its tokens into a wave, in their order, as its shares of all ranks' max_rows hold. A
+ * share is in proportion to the rows that the rank has left for the other one, and
+ * at least topk; so a wave leaves at most topk rows for each source rank of max_rows
+ * empty on the fullest rank, unless tokens for different full ranks follow each
+ * other unevenly. With shares it leaves room for a leaf of each copy, too, to which
+ * its part may be rounded. With `in_order` a wave takes the next tokens of that
+ * global order up to the first that does not fit; this needs a matrix of
+ * ranks * ranks counts of 4 bytes on each rank.
  *
  * A capacity is of each (source rank, expert), so it drops the same assignments
  * whatever copies there are: before their rows are shared out.
@@ -129,8 +131,9 @@ struct shunt_moe_plan_options {
  * Collective. Errors: as shunt_moe_plan_create_parts(); SHUNT_ERR_INVALID,
  * max_rows is too small, naming the least, or capacity_factor is not finite;
  * SHUNT_ERR_MISMATCH, naming a rank with other options; SHUNT_ERR_UNSUPPORTED,
- * in_order and max_rows with pad_to_capacity, whose rows are no ranges, or where
- * copies have shares: each wave shares out its own rows there.
+ * on every rank that asks for it, in_order and max_rows with pad_to_capacity, whose
+ * rows are no ranges, or where copies have shares: each wave shares out its own rows
+ * there.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_plan_create_with(struct shunt_moe *moe, const int32_t *topk_idx,
