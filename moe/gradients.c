@@ -314,6 +314,19 @@ prepare(struct shunti_state_attempt *attempt, const struct shunti_plan *plan,
             "shunt_moe_set_shares(), or shunt_moe_replicas_reduce()");
         return SHUNT_ERR_UNSUPPORTED;
     }
+    if (p->shares && plan->waves.cut) {
+        snprintf(attempt->why, sizeof(attempt->why),
+                 "the plan is in %d waves, and each shares out its rows: call "
+                 "it for each of shunt_moe_plan_wave()",
+                 plan->waves.count);
+        return SHUNT_ERR_INVALID;
+    }
+    if (plan->whole && plan->in_order) {
+        snprintf(attempt->why, sizeof(attempt->why),
+                 "a wave in order has only a part of the rows of a sum: call "
+                 "it once, for the whole plan");
+        return SHUNT_ERR_INVALID;
+    }
     if (!copy_ranges(plan, &s)) {
         snprintf(attempt->why, sizeof(attempt->why),
                  "no memory for the ranges of %d copies", p->experts);

@@ -128,7 +128,8 @@ SHUNT_API int shunt_moe_tree_next(struct shunt_moe_tree *tree,
  * Bring the sums of the copies home, and add up the tree there: once for each
  * plan, in the order in which the plans' sums are to be added.
  *
- * plan       its exchange has shares, or no copies.
+ * plan       its exchange has shares, or no copies. If it is in waves
+ *            (moe_waves.h): with shares each wave, with in_order the whole plan.
  * sums       (local_experts of the plan) the sums of each, shunt_moe_tree_sums()
  *            of them; NULL where there are none. The memory is the library's until
  *            the request has ended, and its contents are lost. Where an expert's
@@ -149,10 +150,10 @@ SHUNT_API int shunt_moe_tree_next(struct shunt_moe_tree *tree,
  * an expert. A rank needs that much memory for what it sends and for what comes.
  *
  * Collective, as the calls of moe_experts.h are, with their errors; and
- * SHUNT_ERR_INVALID, no plan, or sums[i] is NULL where there are sums;
- * SHUNT_ERR_UNSUPPORTED, on every rank, the plan has copies without shares;
- * SHUNT_ERR_MISMATCH, also for different plans or `add`. Gradients are written at
- * the end: after an error they are as before.
+ * SHUNT_ERR_INVALID, no plan, or a whole one or a wave where it takes the other, or
+ * sums[i] is NULL where there are sums; SHUNT_ERR_UNSUPPORTED, on every rank, the plan
+ * has copies without shares; SHUNT_ERR_MISMATCH, also for different plans or `add`.
+ * Gradients are written at the end: after an error they are as before.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_gradients_reduce(struct shunt_moe_plan *plan, float *const *sums,

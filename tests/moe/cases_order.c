@@ -89,6 +89,7 @@ static int run(const struct rank *self, struct shunt_moe *moe,
                int *waves)
 {
     struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
+    const struct shunt_moe_state none = {.size = sizeof(none)};
     struct shunt_moe_plan *plan, *wave;
     struct shunt_moe_rows all, in;
 
@@ -103,6 +104,10 @@ static int run(const struct rank *self, struct shunt_moe *moe,
     for (int w = 0; (wave = shunt_moe_plan_wave(plan, w)); w++) {
         float *rows;
 
+        if (all.waves > 1)
+            CHECK_STATUS(self->comm,
+                         shunt_moe_gradients_reduce(wave, NULL, &none, 0),
+                         SHUNT_ERR_INVALID);
         shunt_moe_plan_rows(wave, &in, sizeof(in));
         if (max_rows)
             CHECK_RUN(check_full(self, in.total, max_rows, w + 1 == all.waves));

@@ -440,11 +440,16 @@ static int all_waves(struct batch *all, const struct routing *kept,
 {
     static _Thread_local struct routing *part[WAVES_MAX];
     size_t rows[EXPERTS_MAX] = {0}, home = 0, bytes = 0;
+    const struct shunt_moe_state none = {.size = sizeof(none)};
     int next[RANKS_MAX] = {0};
     struct shunt_moe_plan *plan;
     struct batch wave;
     int n = 0;
 
+    if (all->rows.waves > 1 && all->p->nreplicas)
+        CHECK_STATUS(all->self->comm,
+                     shunt_moe_gradients_reduce(all->plan, NULL, &none, 0),
+                     SHUNT_ERR_INVALID);
     for (; (plan = shunt_moe_plan_wave(all->plan, n)); n++) {
         CHECK(n < WAVES_MAX, "%d waves", n);
         CHECK_RUN(one_wave(all, kept, plan, next, &wave, &part[n]));
