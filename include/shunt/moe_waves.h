@@ -107,15 +107,15 @@ struct shunt_moe_plan_options {
  *
  * Whether waves are needed follows from the counts that the ranks exchange for
  * each plan: if not, there is no further message. If so, each wave costs as much
- * as a plan (with shares that is one more all-gather than without). Each rank takes
- * as many of its tokens into a wave, in their order, as its shares of all ranks' max_rows hold. A
- * share is in proportion to the rows that the rank has left for the other one, and
- * at least topk; so a wave leaves at most topk rows for each source rank of max_rows
- * empty on the fullest rank, unless tokens for different full ranks follow each
- * other unevenly. With shares it leaves room for a leaf of each copy, too, to which
- * its part may be rounded. With `in_order` a wave takes the next tokens of that
- * global order up to the first that does not fit; this needs a matrix of
- * ranks * ranks counts of 4 bytes on each rank.
+ * as a plan (with shares that is one more all-gather than without). Each rank
+ * takes as many of its tokens into a wave, in their order, as its shares of all
+ * ranks' max_rows hold. A share is in proportion to the rows that the rank has
+ * left for the other one, and at least topk; so a wave leaves at most topk rows
+ * for each source rank of max_rows empty on the fullest rank, unless tokens for
+ * different full ranks follow each other unevenly. With shares it leaves room for
+ * a leaf of each copy, too, to which its part may be rounded. With `in_order` a
+ * wave takes the next tokens of that global order up to the first that does not
+ * fit; this needs a matrix of ranks * ranks counts of 4 bytes on each rank.
  *
  * A capacity is of each (source rank, expert), so it drops the same assignments
  * whatever copies there are: before their rows are shared out.

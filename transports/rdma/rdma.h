@@ -304,9 +304,8 @@ struct shunt_transport_ep {
     uint32_t head, head_lap;
     uint32_t next_record;
     uint32_t lines_freed; /* and not reported */
-    uint8_t
-        refusals; /* times that puts had no effect; of them, told; and that they
-                       * had none there: */
+    /* Times that puts had no effect; of them, told; and that they had none there: */
+    uint8_t refusals;
     uint8_t refusals_said;
     uint8_t refusals_told;
     bool refused;       /* one was */
