@@ -10,24 +10,13 @@
 
 #include <shunt/moe_waves.h>
 
+#include "tests/train/small_model.h"
 #include "train/exchange_shunt.h"
 
-/* A small model whose experts (6) do not divide by 4 ranks. Three of them for a
- * token: the sum of two would have the same bits in any order. */
 struct options pair_options(void)
 {
     struct options o = {
-        .model = {.layers = 2,
-                  .dim = 16,
-                  .heads = 2,
-                  .seq = 8,
-                  .experts = 6,
-                  .topk = 3,
-                  .expert_hidden = 12,
-                  .shared_hidden = 8,
-                  .renormalise = true,
-                  .balance = 0.02f,
-                  .zloss = 0.01f},
+        .model = small_model(),
         .optimizer = {0.01f, 0.1f, 3, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f},
         .batch = 24,
         .seed = 11,

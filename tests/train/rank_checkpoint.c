@@ -4,6 +4,7 @@
  * a complete checkpoint stays until the next one is complete.
  */
 #include "tests/harness/rank_main.h"
+#include "tests/train/small_model.h"
 #include "train/checkpoint.h"
 #include "train/error.h"
 #include "train/team.h"
@@ -59,17 +60,7 @@ static void pieces_of(struct state *s, const struct team *team, bool whole,
 static struct options options_in(char *folder)
 {
     return (struct options){
-        .model = {.layers = 2,
-                  .dim = 16,
-                  .heads = 2,
-                  .seq = 8,
-                  .experts = 6,
-                  .topk = 3,
-                  .expert_hidden = 12,
-                  .shared_hidden = 8,
-                  .renormalise = true,
-                  .balance = 0.02f,
-                  .zloss = 0.01f},
+        .model = small_model(),
         .batch = 24,
         .seed = 11,
         .checkpoint = folder,

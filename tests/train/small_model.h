@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TESTS_TRAIN_SMALL_MODEL_H
+#define TESTS_TRAIN_SMALL_MODEL_H
+
+#include "train/layout.h"
+
+/* A small model whose experts (6) do not divide by 4 ranks. Three of them for a
+ * token: the sum of two would have the same bits in any order. */
+static inline struct model_config small_model(void)
+{
+    return (struct model_config){
+        .layers = 2,
+        .dim = 16,
+        .heads = 2,
+        .seq = 8,
+        .experts = 6,
+        .topk = 3,
+        .expert_hidden = 12,
+        .shared_hidden = 8,
+        .renormalise = true,
+        .balance = 0.02f,
+        .zloss = 0.01f,
+    };
+}
+
+#endif
