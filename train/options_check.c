@@ -49,16 +49,15 @@ static void adapt_gate(struct options *o)
     o->model.renormalise = c.renormalise;
 }
 
-/* A copy has a range of all rows of an expert in a routing, and a wave is of some
- * tokens only. The library would share out each wave by itself, but then a gradient's
- * bits depend on where copies are. */
+/* Where experts have copies the library shares out each wave by itself. Which tokens
+ * are in a wave follows from where copies are, and so would the gradients' bits. */
 static int check_waves(const struct options *o, bool copies)
 {
     if (o->max_rows && copies)
         return train_error(
-            "--max-rows cuts a layer's tokens into waves, and --balance %s "
-            "shares out all rows of an expert among its copies: leave out one "
-            "of them, or give --balance migrate, which has no copies "
+            "--max-rows cuts a layer's tokens into waves; with the copies of "
+            "--balance %s gradients would depend on how they are cut: leave "
+            "out one of them, or give --balance migrate, which has no copies "
             "(--capacity-factor bounds rows with all of them)",
             options_balance(o));
     return 0;

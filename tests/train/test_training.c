@@ -482,10 +482,9 @@ Test(options, waves)
     TAKES(waves, "--balanced", "--balance=migrate");
     REFUSES("leave out --capacity-factor, --wire fp8 and --max-rows", waves,
             "--comm=mpi");
-    REFUSES("--balance replicas shares out all rows of an expert", waves,
+    REFUSES("with the copies of --balance replicas", waves,
             "--balance=replicas");
-    REFUSES("--balance microbatch shares out all rows of an expert", waves,
-            "--balanced");
+    REFUSES("with the copies of --balance microbatch", waves, "--balanced");
     REFUSES("or give --balance migrate", waves, "--balance=microbatch");
 }
 
