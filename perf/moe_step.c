@@ -27,8 +27,6 @@
 #include "perf/step.h"
 #include "perf/table.h"
 
-enum { SIDES = STEP_SIDES };
-
 static double timed(struct step *b, enum step_side side)
 {
     double us;
@@ -81,9 +79,9 @@ static void check(struct step *b, enum step_side side)
 /* --- samples ---------------------------------------------------------------- */
 
 struct measured {
-    double *us[SIDES], *cpu[SIDES]; /* by sample */
-    double *most[SIDES];            /* rows of the busiest rank over the mean */
-    double *phase[SIDES][STEP_PHASES];
+    double *us[STEP_SIDES], *cpu[STEP_SIDES]; /* by sample */
+    double *most[STEP_SIDES]; /* rows of the busiest rank over the mean */
+    double *phase[STEP_SIDES][STEP_PHASES];
     double copies; /* of all steps, in sum */
 };
 
@@ -187,7 +185,7 @@ static void print_phases(struct step *b, struct measured *m, size_t samples)
 static void print_row(struct step *b, struct measured *m, size_t samples)
 {
     const bool on = b->o->balance != PERF_BALANCE_OFF;
-    struct perf_times times[SIDES];
+    struct perf_times times[STEP_SIDES];
     struct perf_row_step step = {
         .slots = on ? b->o->slots : 0,
         .copies = m->copies / (double)samples,
@@ -253,8 +251,8 @@ static void measure(struct step *b)
     }
     for (int i = -b->o->warmup; i < samples; i++) {
         route(b, i < 0 ? 0 : i);
-        for (int turn = 0; turn < SIDES; turn++) {
-            int side = i % 2 ? SIDES - 1 - turn : turn;
+        for (int turn = 0; turn < STEP_SIDES; turn++) {
+            int side = i % 2 ? STEP_SIDES - 1 - turn : turn;
 
             if (side != STEP_BALANCED || on)
                 take(b, &m, (enum step_side)side, i,
@@ -291,7 +289,7 @@ static void open_exchanges(struct step *b)
     config.leaf_rows = o->leaf_rows;
     /* The forced side has one of its own: what a plan needs less than the one
      * before is given back, and would have to be got anew. */
-    for (int s = 0; s < SIDES; s++)
+    for (int s = 0; s < STEP_SIDES; s++)
         step_must(b, shunt_moe_create(b->g->comm, &config, &b->moe[s]),
                   "moe_create");
 }
@@ -318,7 +316,7 @@ static void run(struct step *b, size_t tokens)
     step_open_experts(b);
     measure(b);
     step_close_experts(b);
-    for (int s = 0; s < SIDES; s++) {
+    for (int s = 0; s < STEP_SIDES; s++) {
         shunt_moe_destroy(b->moe[s]);
         perf_routing_finish(&b->routing[s]);
     }
