@@ -23,7 +23,8 @@
 #define YIELDS 200 /* about 0.1 ms on a core of one's own */
 #define NAP_US 50
 
-double world_patience = 20.0;
+/* Long: a virtual machine's processor may stand still for 20 s. */
+double world_patience = 60.0;
 
 double world_now(void)
 {
