@@ -179,3 +179,33 @@ void case_rdma_direct(struct rank *r)
     window_destroy(r, &b.w);
     free(b.source);
 }
+
+/* A large put may take effect, or a put over another rail, without its sender being told:
+ * direct puts that answer say only what has come over their own rail. However many puts
+ * follow, there is room for the next. */
+void case_rdma_answered(struct rank *r)
+{
+    enum { ANSWERS = 400 };
+    const size_t elsewhere = signal_at() + 8;
+    struct bench b = {.source = malloc(LARGE)};
+
+    CHECK(r, b.source, "no memory");
+    window_create(r, &b.w, elsewhere + LARGE);
+    register_source(r, &b);
+    for (int i = 0; i < 3; i++)
+        put_and_meet(r, &b, 8, 1);
+    for (int i = 0; i < ANSWERS; i++) {
+        if (i == 0 && r->rank == 0)
+            world_put(r, 1,
+                      &(struct shunt_transport_put){.local = b.source,
+                                                    .remote = b.w.remote[1],
+                                                    .offset = elsewhere,
+                                                    .bytes = LARGE});
+        put_and_meet(r, &b, i > 0 && i < 24 ? 16384 : 0, 1);
+    }
+    UNTIL(r, r->t->flush(r->eps[!r->rank]) == SHUNT_OK);
+    world_barrier(r);
+    r->t->dereg(r->ctx, b.reg);
+    window_destroy(r, &b.w);
+    free(b.source);
+}

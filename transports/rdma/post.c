@@ -220,6 +220,17 @@ bool rdma_has_room(const struct shunt_transport_ep *ep,
     return rdma_rail_for_record(ep) && find_spot(ep, record, false, &spot);
 }
 
+/* Of many that are under way one asks for a report: direct puts that answer tell what
+ * has come over their own rail, and nothing of what has come over another one, or of large
+ * puts that are in effect. */
+static bool must_ask(const struct shunt_transport_ep *ep)
+{
+    const uint32_t under_way = ep->sequence - ep->records_told;
+    const uint32_t asked = ep->ask_sequence - 1 - ep->records_told;
+
+    return under_way >= RDMA_DIRECTS && !(ep->asked && asked < under_way);
+}
+
 /* Post what the mirror has at this place. */
 static enum shunt_status post_from_mirror(struct rdma_rail *rail,
                                           const struct rdma_request *request,
@@ -257,6 +268,7 @@ enum shunt_status rdma_post_record(struct shunt_transport_ep *ep,
     at = ep->boxes[0].ring + (size_t)spot.line * RDMA_LINE;
     record->sequence = ep->sequence;
     record->lines = (uint16_t)spot.lines;
+    record->asks = record->asks || must_ask(ep);
     report_in(rail, record);
     memcpy(at, record, sizeof(*record));
     if (record->bytes)
@@ -271,6 +283,10 @@ enum shunt_status rdma_post_record(struct shunt_transport_ep *ep,
         (struct rdma_target){.lines = (uint16_t)(spot.lines + spot.skipped),
                              .alone = !record->fragments};
     ep->sequence++;
+    if (record->asks) {
+        ep->asked = true;
+        ep->ask_sequence = ep->sequence;
+    }
     ep->tail = spot.line + spot.lines;
     ep->lap = spot.lap;
     ep->used += spot.skipped + spot.lines;

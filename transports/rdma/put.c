@@ -42,11 +42,7 @@ static enum shunt_status ask(struct shunt_transport_ep *ep)
     if (ep->asked && ep->ask_sequence == ep->sequence)
         return SHUNT_IN_PROGRESS;
     status = rdma_post_record(ep, &record, NULL, true, NULL);
-    if (status)
-        return status;
-    ep->asked = true;
-    ep->ask_sequence = ep->sequence;
-    return SHUNT_IN_PROGRESS;
+    return status ? status : SHUNT_IN_PROGRESS;
 }
 
 bool rdma_overlaps(const struct shunt_transport_ep *ep, uint64_t address,

@@ -289,8 +289,8 @@ struct shunt_transport_ep {
     struct rdma_large *open;                 /* not all acknowledged */
     unsigned large_count;                    /* of them */
     unsigned lent; /* of them, and of direct puts, those with `pending` */
-    bool asked;    /* since `ask_sequence`, for a report */
-    uint32_t ask_sequence;    /* the number of the record that asked */
+    bool asked;    /* for a report, last by the record before `ask_sequence` */
+    uint32_t ask_sequence;
     enum shunt_status failed; /* returned by the next put or flush */
     /* Requests of rails that failed, to be sent again before all others. */
     struct rdma_request *again; /* (rails x CREDITS), NULL: no rail failed */
