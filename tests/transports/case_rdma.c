@@ -334,6 +334,41 @@ void case_rdma_crossover(struct rank *r)
     }
 }
 
+/*
+ * Puts that fill the ring as far as it goes without a report, and then the longest that
+ * goes through it, at the place where most of the ring's end is lost: there is room for
+ * that as soon as those have taken effect. The other rank sends nothing.
+ */
+void case_rdma_ring(struct rank *r)
+{
+    enum { LONGEST = 24576 };
+    static const size_t first[] = {LONGEST, 192}, /* 385 and 4 lines */
+        then[] = {1536, 1536, 1536, 1536, 1536, 1536,
+                  1536, 1536, 1536, 1536, 64,   LONGEST}; /* 252, and 385 */
+    static unsigned char source[LONGEST];
+    struct shunt_transport_put put = {.local = source};
+    struct window w;
+
+    setenv("SHUNT_RDMA_COPY", "24576", 1);
+    world_open(r);
+    window_create(r, &w, LONGEST);
+    put.remote = w.remote[!r->rank];
+    for (size_t i = 0; r->rank == 0 && i < sizeof(first) / sizeof(*first);
+         i++) {
+        put.bytes = first[i];
+        world_put(r, 1, &put);
+    }
+    UNTIL(r, r->rank == 1 || r->t->flush(r->eps[1]) == SHUNT_OK); /* 1 line */
+    for (size_t i = 0; r->rank == 0 && i < sizeof(then) / sizeof(*then); i++) {
+        put.bytes = then[i];
+        world_put(r, 1, &put);
+    }
+    UNTIL(r, r->rank == 1 || r->t->flush(r->eps[1]) == SHUNT_OK);
+    world_barrier(r);
+    window_destroy(r, &w);
+    world_close(r);
+}
+
 static void await_end_of(struct rank *r, pid_t pid)
 {
     struct pollfd ended = {.events = POLLIN};

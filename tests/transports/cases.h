@@ -69,6 +69,7 @@ void case_tcp_express_refused(struct rank *r);
 /* case_direct.c: direct puts of rdma. */
 void case_rdma_direct(struct rank *r);
 void case_rdma_answered(struct rank *r);
+void case_rdma_ring(struct rank *r);
 
 /* case_rdma.c: what only rdma has. */
 void case_rdma_requests(struct rank *r);

@@ -384,7 +384,7 @@ void rdma_post_reports(struct shunt_transport_ep *ep)
         struct rdma_rail *rail = &ep->rail[i];
         const bool due = rail->here.base - rail->reported >= RDMA_REPORT_AT ||
                          rail->report || owes_report(rail) ||
-                         ep->lines_freed >= RDMA_LINES / 4;
+                         ep->lines_freed > RDMA_UNREPORTED;
 
         if (due && rail->stage == RDMA_REACHED && rdma_has_credit(rail, true))
             post_report(rail);

@@ -84,6 +84,14 @@ struct rdma_record {
     uint64_t signal_value;
 };
 
+/* Lines that may be free without being reported: with no more than these in use there is
+ * room for the longest record, before which almost as many are lost at the end of the
+ * ring. */
+#define RDMA_LONGEST                                                   \
+    ((sizeof(struct rdma_record) + RDMA_COPIED_MOST + RDMA_LINE - 1) / \
+     RDMA_LINE)
+#define RDMA_UNREPORTED (RDMA_LINES - RDMA_OWN_LINES - 2 * RDMA_LONGEST)
+
 /* What each side has of the other's: a ring, and words for the reports of each
  * rail, one for each request that may be under way. */
 struct rdma_inbox {
