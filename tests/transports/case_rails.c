@@ -284,6 +284,43 @@ void case_rdma_last_rail(struct rank *r)
     }
 }
 
+/* The only rail fails again and again, and something is put each time in between, always
+ * by the same rank, and through the ring: so neither side gives the other up. */
+void case_rdma_last_rail_often(struct rank *r)
+{
+    enum { TIMES = 8 };
+    static uint64_t source;
+    struct window w;
+
+    open_with(r, "rc");
+    window_create(r, &w, 16);
+    for (uint64_t k = 1; k <= TIMES; k++) {
+        const uint64_t lost = outages_counter(r, "rails lost");
+
+        source = k;
+        if (r->rank == 0) {
+            world_put(r, 1,
+                      &(struct shunt_transport_put){.local = &source,
+                                                    .remote = w.remote[1],
+                                                    .offset = 8,
+                                                    .bytes = 8});
+            UNTIL(r, r->t->flush(r->eps[1]) == SHUNT_OK);
+        }
+        world_barrier(r);
+        CHECK(r, r->rank == 0 || word_load(window_word(&w, 8)) == k, "put %d",
+              (int)k);
+        if ((uint64_t)r->rank == k % 2)
+            outages_do(r, 0, "qp");
+        UNTIL(r, !r->t->alive(r->eps[!r->rank]) ||
+                     (outages_counter(r, "rails lost") > lost &&
+                      outages_counter(r, "rails") == 1));
+        CHECK(r, r->t->alive(r->eps[!r->rank]), "lost after %d times", (int)k);
+        world_barrier(r);
+    }
+    window_destroy(r, &w);
+    world_close(r);
+}
+
 /* Nothing goes through any more, or nothing that is large: both ranks hear of it in
  * time. */
 void case_rdma_last_rail_lost(struct rank *r)

@@ -273,7 +273,6 @@ static void on_direct(struct shunt_transport_ep *ep, uint32_t place,
         damaged(ep);
         return;
     }
-    ep->moved++;
     advance(ep);
     look_at_refusals(ep);
 }
@@ -303,6 +302,7 @@ static void on_imm(struct rdma_rail *rail, uint32_t imm)
         look_at_refusals(ep);
         return;
     }
+    ep->moved++;
     if (kind == RDMA_DIRECT)
         rdma_on_told_came(rail, number, place);
     if (kind == RDMA_DIRECT ||
