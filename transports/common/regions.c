@@ -48,16 +48,6 @@ void transport_region_remove(struct transport_regions *all,
     region->withdrawn = region->memory.brief;
 }
 
-struct transport_region *
-transport_region_find(const struct transport_regions *all, uint64_t id)
-{
-    uint64_t slot = (id >> 32) - 1;
-    struct transport_region *region =
-        slot < all->count ? all->slot[slot] : NULL;
-
-    return region && region->id == id ? region : NULL;
-}
-
 void transport_region_key(const struct transport_region *region,
                           const char magic[8], struct transport_key *key)
 {

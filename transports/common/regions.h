@@ -57,8 +57,15 @@ bool transport_region_add(struct transport_regions *all,
 void transport_region_remove(struct transport_regions *all,
                              struct transport_region *region);
 /* The region of this id, or NULL. */
-struct transport_region *
-transport_region_find(const struct transport_regions *all, uint64_t id);
+static inline struct transport_region *
+transport_region_find(const struct transport_regions *all, uint64_t id)
+{
+    uint64_t slot = (id >> 32) - 1;
+    struct transport_region *region =
+        slot < all->count ? all->slot[slot] : NULL;
+
+    return region && region->id == id ? region : NULL;
+}
 
 /* The key of a region. */
 void transport_region_key(const struct transport_region *region,

@@ -129,6 +129,7 @@ static bool is_gone_by_tcp(struct shunt_transport_ep *ep)
 void rdma_count_connecting(struct shunt_transport_ep *ep, bool connecting)
 {
     ep->ctx->connecting += connecting - ep->connecting;
+    ep->ctx->look = true;
     ep->connecting = connecting;
 }
 
@@ -145,6 +146,7 @@ void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
     ep->dark.is = false;
     rdma_count_connecting(ep, false);
     ctx->breaking++;
+    ctx->look = true;
     /* A NIC may tell of it before the socket does. */
     ctx->events += (unsigned)ctx->tcp->progress(ctx->tcp_ctx);
     if (!is_gone_by_tcp(ep)) {

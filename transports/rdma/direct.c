@@ -242,7 +242,8 @@ static uint32_t local_key_of(const struct rdma_rail *rail,
                              const void *local)
 {
     return reg->pieces
-        .mr[rail->nic->index][place_in(reg, local) / reg->pieces.piece]
+        .mr[rail->nic->index]
+           [rdma_piece_of(reg->pieces.piece, place_in(reg, local))]
         ->lkey;
 }
 
@@ -252,7 +253,7 @@ static uint32_t key_of(const struct rdma_rail *rail,
                        size_t offset)
 {
     return remote->key[(size_t)rail->theirs_nic * remote->count +
-                       offset / remote->piece];
+                       rdma_piece_of(remote->piece, offset)];
 }
 
 /* Post it without data. */
@@ -267,9 +268,7 @@ bool rdma_put_direct(struct shunt_transport_ep *ep,
                      const struct shunt_transport_put *put,
                      enum shunt_status *status)
 {
-    struct rdma_request request = {.kind = RDMA_DIRECT,
-                                   .record = ep->sequence,
-                                   .bytes = (uint32_t)put->bytes};
+    struct rdma_request request;
     struct rdma_rail *rail;
     uint64_t target = 0;
     uint32_t after;
@@ -281,9 +280,13 @@ bool rdma_put_direct(struct shunt_transport_ep *ep,
     if (put->bytes)
         target = put->remote->addr + put->offset;
     rail = find_rail(ep, put);
-    if (!rail || (put->bytes && rdma_overlaps(ep, target, put->bytes, &after)))
+    if (!rail || (put->bytes && ep->sequence != ep->records_told &&
+                  rdma_overlaps(ep, target, put->bytes, &after)))
         return false;
-    request.place = word;
+    request = (struct rdma_request){.kind = RDMA_DIRECT,
+                                    .bytes = (uint32_t)put->bytes,
+                                    .record = ep->sequence,
+                                    .place = word};
     *status = put->bytes ? post(rail, &request, put->local,
                                 local_key_of(rail, put->reg, put->local),
                                 target, key_of(rail, put->remote, put->offset))

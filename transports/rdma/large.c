@@ -198,11 +198,13 @@ enum shunt_status rdma_post_fragment(struct rdma_rail *rail,
         sge = (struct ibv_sge){
             .addr = (uint64_t)(uintptr_t)(pieces->addr + from),
             .length = (uint32_t)bytes,
-            .lkey = pieces->mr[rail->nic->index][from / pieces->piece]->lkey,
+            .lkey =
+                pieces->mr[rail->nic->index][rdma_piece_of(pieces->piece, from)]
+                    ->lkey,
         };
     status = rdma_post(rail, &request, &sge, remote->addr + to,
                        remote->key[(size_t)rail->theirs_nic * remote->count +
-                                   to / remote->piece]);
+                                   rdma_piece_of(remote->piece, to)]);
     if (!status)
         large->under_way++;
     return status;

@@ -85,9 +85,10 @@ struct rdma_rail *rdma_rail_for_record(const struct shunt_transport_ep *ep)
 
 /* A payload in a request of its own, and behind it the immediate. It takes part in the
  * completion of that, unless it fails. */
-static int post_behind(struct rdma_rail *rail, struct ibv_send_wr *imm)
+static int post_behind(struct rdma_rail *rail, const struct ibv_send_wr *both)
 {
-    struct ibv_send_wr payload = *imm, *bad = NULL;
+    struct ibv_send_wr payload = *both, empty = *both;
+    struct ibv_send_wr *imm = &empty, *bad = NULL;
     int error;
 
     payload.opcode = IBV_WR_RDMA_WRITE;
@@ -130,22 +131,20 @@ enum shunt_status rdma_post(struct rdma_rail *rail,
     struct shunt_transport_ctx *ctx = rail->ep->ctx;
     const uint32_t slot = rdma_slot(rail, rail->posted);
     const bool behind = rail->nic->behind && sge->length > RDMA_SMALL;
-    struct ibv_send_wr wr = {
-        .wr_id = id_of(rail, slot),
-        .sg_list = sge,
-        .num_sge = sge->length > 0,
-        .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-        .send_flags = IBV_SEND_SIGNALED,
-        .imm_data = htonl(make_imm(rail, request)),
-        .wr.rdma = {.remote_addr = to, .rkey = key},
-    };
-    struct ibv_send_wr *bad;
+    struct ibv_send_wr *wr = &rail->wr, *bad;
     int error;
 
+    wr->wr_id = id_of(rail, slot);
+    wr->sg_list = sge;
+    wr->num_sge = sge->length > 0;
+    wr->send_flags = IBV_SEND_SIGNALED;
     if (sge->length <= rail->nic->inlined)
-        wr.send_flags |= IBV_SEND_INLINE;
-    error =
-        behind ? post_behind(rail, &wr) : ibv_post_send(rail->qp, &wr, &bad);
+        wr->send_flags |= IBV_SEND_INLINE;
+    wr->imm_data = htonl(make_imm(rail, request));
+    wr->wr.rdma.remote_addr = to;
+    wr->wr.rdma.rkey = key;
+    error = behind ? post_behind(rail, wr) : ibv_post_send(rail->qp, wr, &bad);
+    wr->sg_list = NULL;
     if (error)
         ctx->retry = true;
     if (error == ENOMEM || error == EAGAIN)
@@ -356,13 +355,6 @@ static uint32_t end_of(const struct rdma_come *come)
            (come->beyond ? 64 - (uint32_t)__builtin_clzll(come->beyond) : 0);
 }
 
-/* Only what has come without a gap is told: what is behind one, when it is closed. */
-static bool owes_report(const struct rdma_rail *rail)
-{
-    return rail->here.base != rail->reported &&
-           (int32_t)(rail->owed - rail->reported) > 0;
-}
-
 void rdma_want_report(struct shunt_transport_ep *ep)
 {
     bool news = false;
@@ -382,11 +374,9 @@ void rdma_post_reports(struct shunt_transport_ep *ep)
 {
     for (int i = 0; i < ep->rails; i++) {
         struct rdma_rail *rail = &ep->rail[i];
-        const bool due = rail->here.base - rail->reported >= RDMA_REPORT_AT ||
-                         rail->report || owes_report(rail) ||
-                         ep->lines_freed > RDMA_UNREPORTED;
 
-        if (due && rail->stage == RDMA_REACHED && rdma_has_credit(rail, true))
+        if (rdma_owes_report(rail) && rail->stage == RDMA_REACHED &&
+            rdma_has_credit(rail, true))
             post_report(rail);
     }
 }
@@ -414,44 +404,8 @@ static void note_effects(struct shunt_transport_ep *ep)
         ep->records_told++;
 }
 
-void rdma_on_told(struct rdma_rail *rail, uint32_t number,
-                  const struct rdma_progress *progress)
-{
-    struct shunt_transport_ep *ep = rail->ep;
-    const uint32_t records = progress->records - ep->records_told;
-    uint32_t requests = progress->requests - rail->told_to;
-
-    if ((int32_t)(number - rail->told_by) >= 0)
-        rail->told_by = number + 1;
-    /* What is less than we know already has been overtaken. */
-    if (requests > rail->posted - rail->told_to)
-        requests = 0;
-    for (; requests > 0; requests--)
-        rdma_request_told(rail, &rail->log[rdma_slot(rail, rail->told_to++)]);
-    if (records <= ep->sequence - ep->records_told)
-        ep->records_told += records;
-    note_effects(ep);
-    free_lines(ep);
-}
-
-/* Bits say which number it is only if it is not overtaken: each request tells at least
- * what those before it did. */
-void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place)
-{
-    const uint32_t came = place >> (RDMA_WORD_BITS + RDMA_TURN_BITS);
-    const struct rdma_progress progress = {
-        .requests =
-            rail->told_to + rdma_bits(came - rail->told_to, RDMA_CAME_BITS),
-        .records = rail->ep->records_told,
-    };
-
-    if ((int32_t)(number - rail->told_by) >= 0)
-        rdma_on_told(rail, number, &progress);
-}
-
-/* --- what becomes of requests ------------------------------------------------ */
-
-void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request)
+static inline void request_told(struct rdma_rail *rail,
+                                struct rdma_request *request)
 {
     struct shunt_transport_ep *ep = rail->ep;
     struct rdma_target *target = &ep->targets[request->record % RDMA_RECORDS];
@@ -463,13 +417,63 @@ void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request)
     if ((request->kind == RDMA_RECORD || is_direct(request)) &&
         (int32_t)(request->record - ep->records_told) >= 0)
         target->came = target->alone;
-    if (is_direct(request))
+    if (is_direct(request) &&
+        ep->directs[request->record % RDMA_DIRECTS].remote)
         rdma_direct_told(ep, request->record);
     if (!is_fragment(request) || !request->large || request->told)
         return;
     request->told = true;
     request->large->untold--;
     rdma_large_look(request->large);
+}
+
+/* So many requests more have come. What is less than we know already has been
+ * overtaken. */
+static void on_come(struct rdma_rail *rail, uint32_t requests)
+{
+    if (requests > rail->posted - rail->told_to)
+        return;
+    for (; requests > 0; requests--)
+        request_told(rail, &rail->log[rdma_slot(rail, rail->told_to++)]);
+}
+
+void rdma_on_told(struct rdma_rail *rail, uint32_t number,
+                  const struct rdma_progress *progress)
+{
+    struct shunt_transport_ep *ep = rail->ep;
+    const uint32_t records = progress->records - ep->records_told;
+
+    if ((int32_t)(number - rail->told_by) >= 0)
+        rail->told_by = number + 1;
+    on_come(rail, progress->requests - rail->told_to);
+    if (records <= ep->sequence - ep->records_told)
+        ep->records_told += records;
+    note_effects(ep);
+    free_lines(ep);
+}
+
+/* Bits say which number it is only if it is not overtaken: each request tells at least
+ * what those before it did. */
+void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place)
+{
+    const uint32_t came = place >> (RDMA_WORD_BITS + RDMA_TURN_BITS);
+    const uint32_t requests = rdma_bits(came - rail->told_to, RDMA_CAME_BITS);
+
+    if ((int32_t)(number - rail->told_by) < 0)
+        return;
+    rail->told_by = number + 1;
+    if (!requests)
+        return;
+    on_come(rail, requests);
+    note_effects(rail->ep);
+    free_lines(rail->ep);
+}
+
+/* --- what becomes of requests ------------------------------------------------ */
+
+void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request)
+{
+    request_told(rail, request);
 }
 
 void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,

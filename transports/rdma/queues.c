@@ -41,12 +41,23 @@ static enum shunt_status refuse(const struct rdma_nic *nic, char *why,
 /* So many receive requests. How many of them were posted; if not all, errno says why. */
 static unsigned post_receives(struct rdma_nic *nic, unsigned count)
 {
-    struct ibv_recv_wr wrs[RDMA_SPARE + RDMA_CREDITS] = {{.wr_id = 0}}, *bad;
+    struct ibv_recv_wr *wrs = nic->receives, *bad, *after;
 
-    for (unsigned i = 0; i + 1 < count; i++)
-        wrs[i].next = &wrs[i + 1];
-    errno = count ? ibv_post_srq_recv(nic->srq, wrs, &bad) : 0;
+    if (!count)
+        return 0;
+    after = wrs[count - 1].next;
+    wrs[count - 1].next = NULL;
+    errno = ibv_post_srq_recv(nic->srq, wrs, &bad);
+    wrs[count - 1].next = after;
     return errno ? (unsigned)(bad - wrs) : count;
+}
+
+static void chain_receives(struct rdma_nic *nic)
+{
+    const size_t count = sizeof(nic->receives) / sizeof(nic->receives[0]);
+
+    for (size_t i = 0; i + 1 < count; i++)
+        nic->receives[i].next = &nic->receives[i + 1];
 }
 
 static int receives_of(const struct rdma_nic *nic)
@@ -86,6 +97,7 @@ static enum shunt_status create_queues(struct rdma_nic *nic, char *why,
     if (!nic->cq || !nic->srq || fcntl(nic->channel->fd, F_SETFL, O_NONBLOCK) ||
         fcntl(nic->device->async_fd, F_SETFL, O_NONBLOCK))
         return SHUNT_ERR_SYSTEM;
+    chain_receives(nic);
     return post_receives(nic, RDMA_SPARE) == RDMA_SPARE ? SHUNT_OK
                                                         : SHUNT_ERR_SYSTEM;
 }
@@ -132,8 +144,6 @@ void rdma_post_receives_again(struct rdma_nic *nic)
 {
     const unsigned used = nic->used;
 
-    if (used < RDMA_SPARE)
-        return;
     nic->used = 0;
     /* It has room: these have been taken out. */
     if (post_receives(nic, used) != used && nic->ctx->host->log && !nic->dead)

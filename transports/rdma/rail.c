@@ -270,6 +270,7 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
     rail->broken_at = rdma_now();
     rail->failures++;
     ctx->fencing++;
+    ctx->look = true;
     ctx->mending += reached;
     rdma_rail_stop(rail);
     if (!ready && !has_hope(ep))
@@ -331,6 +332,7 @@ static void begin_life(struct rdma_rail *rail)
 void rdma_rail_init(struct rdma_rail *rail)
 {
     rail->life = 0;
+    rail->wr = (struct ibv_send_wr){.opcode = IBV_WR_RDMA_WRITE_WITH_IMM};
     begin_life(rail);
 }
 

@@ -18,7 +18,10 @@
 #define END_MS 250
 #define MEND_MS 100
 #define BREAK_MS 5
-#define CLOCK_EVERY 4 /* calls of progress() */
+/* Calls of progress() between looks at the clock: in which nothing came, and in which
+ * something did, for which somebody may wait. */
+#define CLOCK_IDLE 4
+#define CLOCK_BUSY 16
 
 int64_t rdma_now(void)
 {
@@ -212,23 +215,15 @@ static void post_again(struct shunt_transport_ctx *ctx)
     }
 }
 
-static int rdma_progress(struct shunt_transport_ctx *ctx)
+/* At what is not a completion: if it is time, and as long as something is not as it
+ * should be. */
+static void look_around(struct shunt_transport_ctx *ctx)
 {
-    int64_t now = ctx->looked;
+    const int64_t now = rdma_now();
 
-    ctx->events = 0;
-    for (int i = 0; i < BURST && rdma_poll(ctx) >= RDMA_BATCH; i++)
-        ;
-    if (ctx->retry)
-        post_again(ctx);
-    if (++ctx->quiet >= CLOCK_EVERY) {
-        ctx->quiet = 0;
-        now = rdma_now();
-    }
-    if (ctx->look || ctx->connecting || ctx->breaking || ctx->fencing ||
-        ctx->dark || now != ctx->looked) {
-        ctx->look = false;
-        ctx->looked = rdma_now();
+    ctx->quiet = 0;
+    if (ctx->look || now != ctx->looked) {
+        ctx->looked = now;
         rdma_look(ctx);
     }
     if (ctx->breaking) {
@@ -236,6 +231,22 @@ static int rdma_progress(struct shunt_transport_ctx *ctx)
             ;
         rdma_note_losses(ctx);
     }
+    ctx->look = ctx->connecting || ctx->breaking || ctx->fencing || ctx->dark;
+}
+
+static int rdma_progress(struct shunt_transport_ctx *ctx)
+{
+    int count;
+
+    ctx->events = 0;
+    count = rdma_poll(ctx);
+    for (int i = 1, last = count; i < BURST && last >= RDMA_BATCH; i++)
+        last = rdma_poll(ctx);
+    if (ctx->retry)
+        post_again(ctx);
+    ctx->quiet += count ? 1 : CLOCK_BUSY / CLOCK_IDLE;
+    if (ctx->look || ctx->quiet >= CLOCK_BUSY)
+        look_around(ctx);
     return (int)ctx->events;
 }
 

@@ -106,7 +106,9 @@ struct rdma_nic {
     uint32_t by_qp_mask;
     struct ibv_wc kept[1]; /* a completion that arm() found */
     int kept_count;
-    unsigned used;  /* receive requests that are not posted again yet */
+    unsigned used; /* receive requests that are not posted again yet */
+    /* Receive requests: all are alike, and each names the next. */
+    struct ibv_recv_wr receives[RDMA_SPARE + RDMA_CREDITS];
     uint64_t bytes; /* sent */
     char bytes_name[96];
 };
@@ -216,7 +218,8 @@ struct rdma_rail {
 
     /* sending */
     uint32_t posted, told_to; /* requests: in all; those that have come */
-    unsigned sends; /* places in the queue of requests that are taken */
+    unsigned sends;        /* places in the queue of requests that are taken */
+    struct ibv_send_wr wr; /* the last; most of it is that of the next */
     /* An immediate for which there was no room behind its payload; wr_id 0: none. */
     struct ibv_send_wr unsaid;
     uint64_t bytes;
@@ -347,7 +350,9 @@ struct shunt_transport_ctx {
     bool retry;       /* something could not be posted */
     bool look;        /* at what is not a completion, in the next progress() */
     int64_t looked;   /* when we last did, in ms */
-    unsigned quiet; /* calls of progress() since it was seen what time it is */
+    /* Calls of progress() since it was seen what time it is; one in which nothing came
+     * counts as some. */
+    unsigned quiet;
     unsigned events;
     uint64_t puts, directs, behind, put_bytes, full, requests;
     uint64_t rails_lost, rails_back, replayed;
@@ -382,7 +387,8 @@ enum shunt_status rdma_nic_open(struct rdma_nic *nic, char *why,
 void rdma_nic_close(struct rdma_nic *nic);
 /* Post the receive requests of a rail. False: errno says why not all are. */
 bool rdma_post_receives(struct rdma_rail *rail);
-/* And as many as have been used, if the spare ones may be at an end. */
+/* And as many as have been used: before the spare ones are at an end, and earlier
+ * where there is nothing else to do. */
 void rdma_post_receives_again(struct rdma_nic *nic);
 /* A queue pair of this NIC that can be connected, for so many requests; NULL: errno
  * says why. */
@@ -499,10 +505,17 @@ bool rdma_pieces_register(struct shunt_transport_ctx *ctx, struct rdma_nic *nic,
 bool rdma_pieces_add(struct rdma_nic *nic, struct rdma_pieces *pieces,
                      int access);
 void rdma_pieces_unregister(struct rdma_pieces *pieces);
+/* Which piece it is in. Most memory is one piece, and a division takes as long as all
+ * else that a small put needs to know. */
+static inline size_t rdma_piece_of(size_t piece, size_t at)
+{
+    return at < piece ? 0 : at / piece;
+}
+
 /* From here to the end of the piece. */
 static inline size_t rdma_piece_rest(size_t piece, size_t at)
 {
-    return piece - at % piece;
+    return piece - (at < piece ? at : at % piece);
 }
 
 /* --- crossover.c ------------------------------------------------------------- */
@@ -552,6 +565,25 @@ enum shunt_status rdma_repost_record(struct rdma_rail *rail,
                                      const struct rdma_request *request);
 /* Report to the peer as soon as there is room: over all rails that have news. */
 void rdma_want_report(struct shunt_transport_ep *ep);
+/* Is it time to? Only what has come without a gap is told: what is behind one, when it
+ * is closed. */
+static inline bool rdma_owes_report(const struct rdma_rail *rail)
+{
+    const uint32_t news = rail->here.base - rail->reported;
+
+    return news >= RDMA_REPORT_AT || rail->report ||
+           (news && (int32_t)(rail->owed - rail->reported) > 0) ||
+           rail->ep->lines_freed > RDMA_UNREPORTED;
+}
+
+static inline bool rdma_owes_reports(const struct shunt_transport_ep *ep)
+{
+    for (int i = 0; i < ep->rails; i++)
+        if (rdma_owes_report(&ep->rail[i]))
+            return true;
+    return false;
+}
+
 /* Report to the peer, if it is time. */
 void rdma_post_reports(struct shunt_transport_ep *ep);
 /* The first request of a rail, by which its sides reach each other. */

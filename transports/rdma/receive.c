@@ -350,15 +350,18 @@ int rdma_poll_nic(struct rdma_nic *nic)
     } else {
         count = ibv_poll_cq(nic->cq, RDMA_BATCH, wc);
     }
-    if (count <= 0)
+    if (count <= 0) {
+        if (nic->used >= RDMA_SPARE / 2)
+            rdma_post_receives_again(nic);
         return 0;
-    for (int i = 0; i < count; i++)
-        nic->used += wc[i].wr_id == 0;
-    rdma_post_receives_again(nic);
+    }
     for (int i = 0; i < count; i++) {
         /* NULL: it has been destroyed. */
         struct rdma_rail *rail = rdma_rail_by_qp(nic, wc[i].qp_num);
 
+        /* Before the peer is told of this one. */
+        if (!wc[i].wr_id && ++nic->used >= RDMA_SPARE)
+            rdma_post_receives_again(nic);
         if (!rail)
             continue;
         if (wc[i].wr_id)
@@ -369,7 +372,8 @@ int rdma_poll_nic(struct rdma_nic *nic)
             continue;
         if (rail->ep->larges || rail->ep->again_count)
             rdma_post_fragments(rail->ep);
-        rdma_post_reports(rail->ep);
+        if (rdma_owes_reports(rail->ep))
+            rdma_post_reports(rail->ep);
     }
     return count;
 }
