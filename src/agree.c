@@ -124,6 +124,7 @@ static const struct shunti_class agree_class = {
     .step = step,
     .awaits = awaits,
     .from_notes = true,
+    .rare = true,
 };
 
 /* by_rails: first the ranks of this node, then rail peers only. */

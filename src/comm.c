@@ -263,7 +263,7 @@ static void flush_failure(struct shunt_comm *comm, double seconds)
 /* "transport ucx: 12 messages, 4096 bytes, 0 retries" */
 static void log_counters(const struct shunti_context *context)
 {
-    struct shunt_transport_counter all[16];
+    struct shunt_transport_counter all[20];
     const size_t room = sizeof(all) / sizeof(all[0]);
     char text[600] = "";
     size_t count, n = 0;

@@ -87,8 +87,8 @@ static void tell_others(struct shunt_comm *comm, uint64_t word)
         struct shunti_peer *p = &comm->peers[r];
 
         if (p->control_remote && !p->control && !p->lost)
-            shunti_control_put(comm, r, 0, NULL, 0, comm->control.layout.abort,
-                               word);
+            shunti_control_tell(comm, r, 0, NULL, 0, comm->control.layout.abort,
+                                word);
     }
 }
 

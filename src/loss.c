@@ -108,8 +108,8 @@ bool shunti_loss_publish(struct shunt_comm *comm)
             store(p->control + at, loss, bytes);
             p->transport->wake(p->ep);
         } else if (p->control_remote && !p->lost) {
-            shunti_control_put(comm, r, at + 8, image->record + 8, bytes - 8,
-                               at, loss->version);
+            shunti_control_tell(comm, r, at + 8, image->record + 8, bytes - 8,
+                                at, loss->version);
         }
     }
     return true;

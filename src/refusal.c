@@ -54,6 +54,7 @@ static const struct shunti_class refusal_class = {
     .step = refusal_step,
     .awaits = refusal_awaits,
     .from_notes = true,
+    .rare = true,
 };
 
 enum shunt_status shunti_request_refuse(struct shunt_comm *comm,

@@ -64,6 +64,8 @@ struct shunti_class {
     /* All that it takes from peers is in notes, so in our own control window:
      * it stays valid even if the sender fails afterwards. */
     bool from_notes;
+    /* Its notes alone are no reason to connect ranks: shunt_transport_put.rare. */
+    bool rare;
     const char *name; /* "alltoallv": for errors and traces */
     /* Does it still need something from `peer`? Decides which ranks a timeout
      * may name, and whether the loss of a peer concerns this operation. */

@@ -160,6 +160,7 @@ static const struct shunti_class alloc_class = {
     .step = step,
     .awaits = awaits,
     .from_notes = true,
+    .rare = true,
 };
 
 /* --- the local part ------------------------------------------------------- */

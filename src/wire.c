@@ -151,6 +151,17 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
     put_or_defer(comm, peer, &put);
 }
 
+void shunti_control_tell(struct shunt_comm *comm, int peer, size_t offset,
+                         const void *local, size_t bytes, size_t signal_offset,
+                         uint64_t value)
+{
+    struct shunt_transport_put put =
+        put_of(&comm->peers[peer], offset, local, bytes, signal_offset, value);
+
+    put.rare = true;
+    put_or_defer(comm, peer, &put);
+}
+
 void shunti_control_put_tail(struct shunt_comm *comm, int peer, size_t offset,
                              void *local, size_t bytes,
                              const struct shunt_transport_piece *tail,

@@ -52,6 +52,12 @@ void shunti_control_put_tail(struct shunt_comm *comm, int peer, size_t offset,
                              const struct shunt_transport_piece *tail,
                              size_t signal_offset, uint64_t value);
 
+/* As shunti_control_put(), of what alone is no reason to connect two ranks that have
+ * nothing else to say to each other: shunt_transport_put.rare. */
+void shunti_control_tell(struct shunt_comm *comm, int peer, size_t offset,
+                         const void *local, size_t bytes, size_t signal_offset,
+                         uint64_t value);
+
 /* Try the puts again that the transport had no room for. */
 void shunti_control_retry(struct shunt_comm *comm);
 /* Drop the puts that did not go out. At the end of the communicator. */

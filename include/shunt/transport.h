@@ -225,6 +225,10 @@ struct shunt_transport_put {
     size_t signal_offset; /* multiple of 8 */
     uint64_t signal_value;
     int channel; /* 0 .. 7; see SHUNT_TRANSPORT_BULK */
+    /* All that these two ranks ever tell each other may be such: agreements,
+     * credits, the end. A transport whose first put to a peer makes a connection
+     * need not make one for this, if the peer can be told in a slower way. */
+    bool rare;
     /* Not NULL: a counter that is 0 when nothing needs `local` any more, which
      * may then change. put() may add to it, also if it fails half-way;
      * progress(), let_go() or close() subtract. It must live until it is 0.
@@ -363,7 +367,8 @@ struct shunt_transport {
 
     /* See the memory model above. A signal wakes the peer, like wake().
      * SHUNT_IN_PROGRESS: no room; progress() and call again (the first put to a
-     * peer may make their connection, and need the peer's progress(), too).
+     * peer that is not `rare` may make their connection, and need the peer's
+     * progress(), too).
      * Errors: SHUNT_ERR_PEER; SHUNT_ERR_INVALID: outside the remote memory
      * (nothing was written), returned by this call or by a later put or
      * flush. */

@@ -693,10 +693,10 @@ void case_errors(struct rank *r)
 
 static uint64_t counter(const struct rank *r, const char *name)
 {
-    struct shunt_transport_counter all[16];
-    size_t count = r->t->counters(r->ctx, all, 16);
+    struct shunt_transport_counter all[20];
+    size_t count = r->t->counters(r->ctx, all, 20);
 
-    CHECK(r, count <= 16, "%zu counters", count);
+    CHECK(r, count <= 20, "%zu counters", count);
     for (size_t i = 0; i < count; i++)
         if (!strcmp(all[i].name, name))
             return all[i].value;

@@ -89,10 +89,10 @@ void case_rdma_device_fails(struct rank *r)
 
 static uint64_t requests(struct rank *r)
 {
-    struct shunt_transport_counter all[16];
-    const size_t count = r->t->counters(r->ctx, all, 16);
+    struct shunt_transport_counter all[20];
+    const size_t count = r->t->counters(r->ctx, all, 20);
 
-    for (size_t i = 0; i < count && i < 16; i++)
+    for (size_t i = 0; i < count && i < 20; i++)
         if (!strcmp(all[i].name, "work requests"))
             return all[i].value;
     FAIL(r, "work requests are not counted");

@@ -91,6 +91,10 @@ void case_rdma_first_put_costs(struct rank *r);
 void case_rdma_networks(struct rank *r);
 void case_rdma_queues_too_small(struct rank *r);
 void case_rdma_subnets(struct rank *r);
+/* case_rare.c */
+void case_rare(struct rank *r);
+void case_rdma_rare(struct rank *r);
+void case_rdma_rare_killed(struct rank *r);
 /* case_rails.c */
 void case_rdma_rails(struct rank *r);
 void case_rdma_rails_lend(struct rank *r);

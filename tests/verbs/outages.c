@@ -16,10 +16,10 @@ enum { DONE, RAILS_OF_0 };
 
 uint64_t outages_counter(struct rank *r, const char *name)
 {
-    struct shunt_transport_counter all[16];
-    const size_t count = r->t->counters(r->ctx, all, 16);
+    struct shunt_transport_counter all[20];
+    const size_t count = r->t->counters(r->ctx, all, 20);
 
-    for (size_t i = 0; i < count && i < 16; i++)
+    for (size_t i = 0; i < count && i < 20; i++)
         if (!strcmp(all[i].name, name))
             return all[i].value;
     FAIL(r, "there is no counter %s", name);

@@ -2,18 +2,20 @@
 /*
  * What ranks do while tests/verbs/kills kills or stops one of them:
  *
- *     rank_kills small | large [shrink]
+ *     rank_kills small | large | windows [shrink]
  *
- * Rounds of small calls, or of exchanges that keep MiBs under way to each rank, until
- * one fails, or until SIGUSR1 has come to some rank. Says, with seconds of the
- * monotonic clock:
+ * Rounds of small calls, of exchanges that keep MiBs under way to each rank, or of
+ * windows that are made and freed, until one fails, or (not of windows) until SIGUSR1
+ * has come to some rank. Says, with seconds of the monotonic clock:
  *
  *     in the loop
  *     lost R R at T, destroyed in S: TEXT    a call failed
  *     N rounds                               it ended well
+ *     N queue pairs                          with `windows`: as it failed
  *     N go on                                with `shrink`: so many survivors, and
  *                                            all was right in their rounds
  */
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -62,6 +64,30 @@ static enum shunt_status exchange(struct shunt_comm *comm, unsigned char *send,
     return st;
 }
 
+/* Each rank's part has another size. */
+static enum shunt_status use_window(struct shunt_comm *comm, int64_t round)
+{
+    const size_t bytes = (size_t)(shunt_comm_rank(comm) + round % 3) * 4096;
+    void *window = NULL;
+    enum shunt_status st = shunt_mem_alloc(comm, bytes, &window);
+
+    if (!st && bytes)
+        memset(window, (int)round, bytes);
+    return st ? st : shunt_mem_free(comm, window);
+}
+
+/* As the stand-in for libibverbs counts (now.h). */
+static void say_queue_pairs(void)
+{
+    void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+    int (*count)(void) = NULL;
+
+    if (library)
+        *(void **)&count = dlsym(library, "verbs_count");
+    if (count)
+        printf("%d queue pairs\n", count());
+}
+
 static void say_lost(struct shunt_comm *comm)
 {
     const double at = now();
@@ -108,6 +134,7 @@ static void go_on(struct shunt_comm *comm, unsigned char *send,
 int main(int argc, char **argv)
 {
     const int large = argc > 1 && !strcmp(argv[1], "large");
+    const int windows = argc > 1 && !strcmp(argv[1], "windows");
     const int shrink = argc > 2 && !strcmp(argv[2], "shrink");
     unsigned char *send = NULL, *recv = NULL;
     struct shunt_comm *comm;
@@ -126,8 +153,12 @@ int main(int argc, char **argv)
         if (!send || !recv)
             return 1;
     }
-    st = shunt_barrier(comm);
+    st = windows ? use_window(comm, 0) : shunt_barrier(comm);
     printf("in the loop\n");
+    for (; !st && windows; round++)
+        st = use_window(comm, round);
+    if (windows)
+        say_queue_pairs();
     for (; !st && !end; round++) {
         int64_t mine = to_end;
 

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which ranks of a communicator have queue pairs, on nodes of two ranks: by calls in two
- * levels, and from its creation on, those that are rail peers, one for each other node.
+ * Which ranks of a communicator have queue pairs, on nodes of so many ranks:
+ *
+ *     rank_pairs PER_NODE [abort]
+ *
+ * From its creation on those two over which its links were measured, also when windows
+ * have been made and freed, and calls refused; and when it ends without more. By calls in
+ * two levels those that are rail peers, one for each other node.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <shunt/shunt.h>
 
-#define PER_NODE 2
-
 static int (*count)(void); /* verbs_count() of the stand-in (now.h) */
+static int per_node;
 
 static int check(struct shunt_comm *comm, const char *when, int expected)
 {
@@ -24,23 +29,93 @@ static int check(struct shunt_comm *comm, const char *when, int expected)
     return 1;
 }
 
-static int run(struct shunt_comm *comm)
+/* Both calls end only when all ranks make them: nobody makes another one between. */
+static int use_windows(struct shunt_comm *comm, int expected)
 {
-    const int size = shunt_comm_size(comm), nodes = shunt_comm_nodes(comm);
+    const size_t bytes = 4096 * ((size_t)shunt_comm_rank(comm) + 1);
     int bad = 0;
 
-    if (nodes * PER_NODE != size)
+    for (int i = 0; i < 20; i++) {
+        void *window = NULL;
+
+        if (shunt_mem_alloc(comm, bytes, &window) || !window)
+            return 1;
+        memset(window, i, bytes);
+        if (!bad)
+            bad = check(comm, "with a window", expected);
+        if (shunt_mem_free(comm, window))
+            return 1;
+    }
+    return bad;
+}
+
+/* A rank makes a bad call, and all hear which. */
+static int be_refused(struct shunt_comm *comm)
+{
+    const int rank = shunt_comm_rank(comm), last = shunt_comm_size(comm) - 1;
+    enum shunt_status st;
+    char name[32];
+    void *window;
+
+    snprintf(name, sizeof(name), "rank %d", last);
+    st = shunt_mem_alloc(comm, 64, rank == last ? NULL : &window);
+    if (st != SHUNT_OK &&
+        (rank == last || strstr(shunt_last_error(comm), name)))
+        return 0;
+    printf("rank %d: not refused: %s\n", rank, shunt_last_error(comm));
+    return 1;
+}
+
+/* The last rank ends it in the middle of calls, of which each rank is in any. */
+static int end(struct shunt_comm *comm, int expected)
+{
+    const int rank = shunt_comm_rank(comm), last = shunt_comm_size(comm) - 1;
+    enum shunt_status st = SHUNT_OK;
+    char said[64];
+
+    snprintf(said, sizeof(said), "rank %d called shunt_comm_abort()", last);
+    for (int i = 0; !st; i++) {
+        void *window;
+
+        if (rank == last && i == 20)
+            shunt_comm_abort(comm);
+        st = shunt_mem_alloc(comm, 64, &window);
+        if (!st)
+            st = shunt_mem_free(comm, window);
+    }
+    if (st != SHUNT_ERR_ABORTED || !strstr(shunt_last_error(comm), said)) {
+        printf("rank %d: not ended: %s\n", rank, shunt_last_error(comm));
         return 1;
-    bad += check(comm, "at first", nodes - 1);
+    }
+    return check(comm, "at the end", expected);
+}
+
+static int talk(struct shunt_comm *comm)
+{
     for (int i = 0; i < 3; i++)
         if (shunt_barrier(comm))
             return 1;
-    bad += check(comm, "in two levels", nodes - 1);
-    /* Nobody leaves before all have counted. */
-    return shunt_barrier(comm) ? 1 : bad;
+    return check(comm, "in two levels", shunt_comm_nodes(comm) - 1);
 }
 
-int main(void)
+static int run(struct shunt_comm *comm, int aborts)
+{
+    const int rank = shunt_comm_rank(comm);
+    const int measured = rank == 0 || rank == per_node;
+    int bad;
+
+    if (shunt_comm_nodes(comm) * per_node != shunt_comm_size(comm))
+        return 1;
+    bad = check(comm, "at first", measured);
+    if (aborts)
+        return bad + end(comm, measured);
+    bad += use_windows(comm, measured) + be_refused(comm);
+    /* Nobody talks before all have counted, nor leaves. */
+    bad += use_windows(comm, measured) + talk(comm);
+    return bad + use_windows(comm, shunt_comm_nodes(comm) - 1);
+}
+
+int main(int argc, char **argv)
 {
     const char *rank = getenv("RANK");
     struct shunt_comm *comm;
@@ -48,7 +123,8 @@ int main(void)
     char node[16];
     int bad;
 
-    snprintf(node, sizeof(node), "n%d", rank ? atoi(rank) / PER_NODE : 0);
+    per_node = argc > 1 ? atoi(argv[1]) : 1;
+    snprintf(node, sizeof(node), "n%d", rank ? atoi(rank) / per_node : 0);
     setenv("SHUNT_NODE", node, 1);
     setenv("SHUNT_ALGORITHM", "two_level", 1);
     if (shunt_comm_create_env(NULL, &comm)) {
@@ -58,7 +134,7 @@ int main(void)
     library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
     if (library)
         *(void **)&count = dlsym(library, "verbs_count");
-    bad = count ? run(comm) : 1;
+    bad = count ? run(comm, argc > 2) : 1;
     if (bad)
         printf("%s\n", shunt_last_error(comm));
     shunt_comm_destroy(comm);

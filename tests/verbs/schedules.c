@@ -171,11 +171,11 @@ static uint64_t total(const uint64_t *all)
 /* The bytes that each device has carried are about the same. */
 static void check_balance(struct rank *r)
 {
-    struct shunt_transport_counter all[16];
-    const size_t count = r->t->counters(r->ctx, all, 16);
+    struct shunt_transport_counter all[20];
+    const size_t count = r->t->counters(r->ctx, all, 20);
     uint64_t least = UINT64_MAX, most = 0;
 
-    for (size_t i = 0; i < count && i < 16; i++) {
+    for (size_t i = 0; i < count && i < 20; i++) {
         if (strncmp(all[i].name, "bytes by ", 9) != 0)
             continue;
         least = all[i].value < least ? all[i].value : least;

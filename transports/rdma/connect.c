@@ -180,6 +180,7 @@ void rdma_look(struct shunt_transport_ctx *ctx)
 
     rdma_read_events(ctx, now);
     ctx->events += (unsigned)ctx->tcp->progress(ctx->tcp_ctx);
+    ctx->rare = ctx->rare && ctx->tcp->busy(ctx->tcp_ctx);
     for (int p = 0; p < ctx->nranks; p++) {
         struct shunt_transport_ep *ep = ctx->eps[p];
 

@@ -2,7 +2,7 @@
 /*
  * Registrations and remotes. A remote has the address and the key with which the
  * NIC writes there, and the number by which the owner looks up what it writes
- * itself (regions.h).
+ * itself (regions.h); and what tcp has, for puts without rails (rare.c).
  *
  * Payload may be placed in any order, also by PCI (relaxed ordering): no rank looks
  * at it before its completions have come.
@@ -13,16 +13,17 @@
 
 #include "transports/rdma/rdma.h"
 
-static const char key_magic[8] = "rdmamem3";
+static const char key_magic[8] = "rdmamem4";
 
 struct key {
     struct transport_key key; /* first */
     uint64_t addr;
-    uint64_t piece : 63;
+    uint64_t piece : 55;
+    uint64_t tcp_len : 8;
     uint64_t brief : 1;
 };
 
-/* Behind it, for each NIC of the owner, the key of each piece. */
+/* Behind it, for each NIC of the owner, the key of each piece, and the key of tcp. */
 #define KEY_ROOM ((SHUNT_TRANSPORT_KEY_MAX - sizeof(struct key)) / 4)
 
 enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
@@ -51,14 +52,46 @@ static enum shunt_status fail_reg(struct shunt_transport_ctx *ctx, size_t bytes,
         ctx->nics[0].name, bytes, ctx->piece, ctx->nic_count, most);
 }
 
+static void tcp_is_done(void *reg)
+{
+    rdma_reg_drop(reg);
+}
+
+/* Rare puts to it come by tcp. `key`: of tcp. */
+static enum shunt_status register_with_tcp(struct shunt_transport_ctx *ctx,
+                                           struct shunt_transport_reg *reg,
+                                           void *key, size_t *key_len)
+{
+    const struct shunt_transport_memory memory = {
+        .addr = reg->region.memory.addr,
+        .bytes = reg->region.memory.bytes,
+        .fd = -1,
+        .done = tcp_is_done,
+        .arg = reg,
+    };
+    enum shunt_status status;
+
+    if (reg->region.memory.brief || reg->pieces.count != 1) {
+        *key_len = 0;
+        return SHUNT_OK;
+    }
+    status = ctx->tcp->reg(ctx->tcp_ctx, &memory, key, key_len, &reg->tcp);
+    if (status)
+        return rdma_fail(ctx, status, "%s", ctx->tcp->error(ctx->tcp_ctx));
+    reg->region.refs++;
+    return SHUNT_OK;
+}
+
 /* The key of a registration. Its length. */
 static size_t write_key(const struct shunt_transport_ctx *ctx,
-                        const struct shunt_transport_reg *reg, void *blob)
+                        const struct shunt_transport_reg *reg,
+                        const void *tcp_key, size_t tcp_len, void *blob)
 {
     const struct rdma_pieces *pieces = &reg->pieces;
     const size_t count = pieces->count * (size_t)ctx->nic_count;
     struct key key = {.addr = (uint64_t)(uintptr_t)pieces->addr,
                       .piece = pieces->piece,
+                      .tcp_len = (uint8_t)tcp_len,
                       .brief = reg->region.memory.brief};
     uint32_t rkeys[KEY_ROOM];
 
@@ -70,7 +103,8 @@ static size_t write_key(const struct shunt_transport_ctx *ctx,
     }
     memcpy(blob, &key, sizeof(key));
     memcpy((unsigned char *)blob + sizeof(key), rkeys, count * 4);
-    return sizeof(key) + count * 4;
+    memcpy((unsigned char *)blob + sizeof(key) + count * 4, tcp_key, tcp_len);
+    return sizeof(key) + count * 4 + tcp_len;
 }
 
 enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
@@ -79,7 +113,12 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
                            struct shunt_transport_reg **out)
 {
     const size_t most = KEY_ROOM / (size_t)ctx->nic_count;
+    /* Behind those of one piece for each NIC. */
+    unsigned char
+        tcp_key[SHUNT_TRANSPORT_KEY_MAX - sizeof(struct key) - 4 * RDMA_RAILS];
+    size_t tcp_len = sizeof(tcp_key);
     struct shunt_transport_reg *reg;
+    enum shunt_status status;
 
     if (*len < SHUNT_TRANSPORT_KEY_MAX)
         return rdma_fail(ctx, SHUNT_ERR_OVERFLOW, "a key takes up to %d bytes",
@@ -105,7 +144,14 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
         free(reg);
         return rdma_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
     }
-    *len = write_key(ctx, reg, blob);
+    status = register_with_tcp(ctx, reg, tcp_key, &tcp_len);
+    if (status) {
+        transport_region_remove(&ctx->regs, &reg->region);
+        rdma_pieces_unregister(&reg->pieces);
+        free(reg);
+        return status;
+    }
+    *len = write_key(ctx, reg, tcp_key, tcp_len, blob);
     *out = reg;
     return SHUNT_OK;
 }
@@ -125,7 +171,12 @@ void rdma_reg_drop(struct shunt_transport_reg *reg)
 void rdma_dereg(struct shunt_transport_ctx *ctx,
                 struct shunt_transport_reg *reg)
 {
+    struct shunt_transport_reg *tcp = reg->tcp;
+
     transport_region_remove(&ctx->regs, &reg->region);
+    reg->tcp = NULL;
+    if (tcp)
+        ctx->tcp->dereg(ctx->tcp_ctx, tcp);
     rdma_reg_drop(reg);
 }
 
@@ -133,10 +184,13 @@ void rdma_dereg(struct shunt_transport_ctx *ctx,
 static bool read_key(struct key *key, const void *blob, size_t len,
                      size_t *count, size_t *nics)
 {
-    if (len < sizeof(*key) || (len - sizeof(*key)) % 4)
+    if (len < sizeof(*key))
         return false;
     memcpy(key, blob, sizeof(*key));
     *count = *nics = 0;
+    if (len - sizeof(*key) < key->tcp_len)
+        return false;
+    len -= key->tcp_len;
     if (!key->key.bytes)
         return len == sizeof(*key);
     if (!key->piece || (key->key.bytes - 1) / key->piece >= KEY_ROOM)
@@ -147,10 +201,24 @@ static bool read_key(struct key *key, const void *blob, size_t len,
            len == sizeof(*key) + 4 * *nics * *count;
 }
 
+/* The same with tcp, whose key is at the end. */
+static enum shunt_status import_with_tcp(struct shunt_transport_ep *ep,
+                                         const unsigned char *key, size_t len,
+                                         struct shunt_transport_remote **tcp)
+{
+    struct shunt_transport_ctx *ctx = ep->ctx;
+    enum shunt_status status =
+        len ? ctx->tcp->import(ep->tcp, key, len, tcp) : SHUNT_OK;
+
+    return status ? rdma_fail(ctx, status, "%s", ctx->tcp->error(ctx->tcp_ctx))
+                  : SHUNT_OK;
+}
+
 enum shunt_status rdma_import(struct shunt_transport_ep *ep, const void *blob,
                               size_t len, struct shunt_transport_remote **out)
 {
     struct shunt_transport_remote *remote = NULL;
+    enum shunt_status status;
     size_t count, nics;
     struct key key;
 
@@ -165,6 +233,13 @@ enum shunt_status rdma_import(struct shunt_transport_ep *ep, const void *blob,
         free(remote);
         return rdma_fail(ep->ctx, SHUNT_ERR_INVALID,
                          "rank %d: malformed memory key", ep->peer);
+    }
+    status =
+        import_with_tcp(ep, (const unsigned char *)blob + len - key.tcp_len,
+                        key.tcp_len, &remote->tcp);
+    if (status) {
+        free(remote);
+        return status;
     }
     remote->refs = 1;
     remote->addr = key.addr;
@@ -188,5 +263,8 @@ void rdma_release(struct shunt_transport_ep *ep,
                   struct shunt_transport_remote *remote)
 {
     transport_link_remove(&ep->remotes, &remote->far.link);
+    if (remote->tcp && ep->ctx->tcp_ctx)
+        ep->ctx->tcp->release(ep->tcp, remote->tcp);
+    remote->tcp = NULL;
     rdma_remote_drop(remote);
 }

@@ -186,7 +186,8 @@ enum shunt_status rdma_put(struct shunt_transport_ep *ep,
     if (!put->bytes && !put->signal)
         return SHUNT_OK;
     if (!ep->ready)
-        return rdma_start_by_put(ep);
+        return put->rare && !ep->rails ? rdma_put_rare(ep, put)
+                                       : rdma_start_by_put(ep);
     if (!rdma_put_direct(ep, put, &status))
         status = put_record(ep, put);
     if (status == SHUNT_ERR_PEER) /* it broke just now */
@@ -211,15 +212,17 @@ enum shunt_status rdma_flush(struct shunt_transport_ep *ep)
 {
     enum shunt_status status;
 
+    if (ep->by_tcp)
+        rdma_flush_rare(ep);
     if (ep->failed)
         return take_failure(ep);
-    if (!ep->dropped && !ep->refusals_wait &&
+    if (!ep->dropped && !ep->refusals_wait && !ep->by_tcp &&
         (int32_t)(ep->put_end - ep->records_told) <= 0)
         return SHUNT_OK;
     /* A peer that has left tells nothing more. */
     if (ep->gone || ep->left)
         return lost(ep);
-    if (ep->broken)
+    if (ep->broken || ep->by_tcp)
         return SHUNT_IN_PROGRESS;
     status = ask(ep);
     return status == SHUNT_ERR_PEER ? SHUNT_IN_PROGRESS : status;
@@ -261,6 +264,7 @@ size_t rdma_counters(const struct shunt_transport_ctx *ctx,
         {"direct", ctx->directs},
         {"immediates behind", ctx->behind},
         {"queue pairs", queue_pairs(ctx)},
+        {"by tcp", ctx->by_tcp},
         {"bytes of memory a peer", rdma_bytes_of_a_peer(ctx)},
     };
     const size_t count = sizeof(all) / sizeof(all[0]);

@@ -73,8 +73,12 @@ static bool send_mail(struct rdma_rail *rail, const void *what, size_t offset,
         .signal_offset = at + offsetof(struct rdma_rail_mail, word),
         .signal_value = word,
     };
+    enum shunt_status status;
 
-    if (ep->ctx->tcp->put(ep->tcp, &put) != SHUNT_OK)
+    status = ep->ctx->tcp->put(ep->tcp, &put);
+    if (status == SHUNT_ERR_INVALID)
+        ep->failed = status; /* of a rare put before it */
+    if (status)
         return false;
     rail->told = word;
     return true;

@@ -100,6 +100,7 @@ static void rdma_close(struct shunt_transport_ctx *ctx)
     /* It says that this rank leaves. */
     if (ctx->tcp_ctx)
         ctx->tcp->close(ctx->tcp_ctx);
+    ctx->tcp_ctx = NULL; /* and what was imported there is gone */
     /* Then nothing is written by peers, and nothing read by the NIC. */
     for (int p = 0; ctx->eps && p < ctx->nranks; p++)
         if (ctx->eps[p])
@@ -349,6 +350,8 @@ static bool is_busy(const struct shunt_transport_ep *ep)
 
 static bool rdma_busy(const struct shunt_transport_ctx *ctx)
 {
+    if (ctx->rare && ctx->tcp->busy(ctx->tcp_ctx))
+        return true;
     if (!ctx->sends && !ctx->larges && !ctx->mending)
         return false;
     for (int p = 0; p < ctx->nranks; p++)

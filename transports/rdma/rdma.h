@@ -59,6 +59,7 @@
  *     direct.c   puts without a record (direct.h)
  *     replay.c   what was sent over a rail that failed
  *     put.c      puts and flush
+ *     rare.c     puts for which no rails are made, by tcp
  *     receive.c  completions: records, fragments, reports
  *     rdma.c     the context, sleeping, and the plugin itself
  */
@@ -126,6 +127,9 @@ struct rdma_pieces {
 struct shunt_transport_reg {
     struct transport_region region; /* first: regions.h */
     struct rdma_pieces pieces;      /* none: of 0 bytes */
+    /* For rare puts; it has a reference. NULL: the memory is brief, or in more than
+     * one piece. */
+    struct shunt_transport_reg *tcp;
 };
 
 struct shunt_transport_remote {
@@ -135,6 +139,7 @@ struct shunt_transport_remote {
     uint64_t addr;
     size_t piece, count; /* as in rdma_pieces */
     bool brief;
+    struct shunt_transport_remote *tcp; /* NULL: it is not registered there */
     uint32_t key[]; /* (RDMA_RAILS x count): by the peer's NICs */
 };
 
@@ -276,6 +281,7 @@ struct shunt_transport_ep {
     bool broken;       /* no rail is left */
     bool gone;         /* as of the last progress() */
     bool dropped;      /* a put, as the peer had left */
+    bool by_tcp;       /* a put, and it has not been flushed */
     int64_t broken_at; /* in ms */
 
     /* sending: the next record; in effect, as far as we were told; no longer in the
@@ -348,13 +354,14 @@ struct shunt_transport_ctx {
     int dark;         /* peers without a rail that are not broken */
     int mending;      /* rails that are not up, of peers that are */
     bool retry;       /* something could not be posted */
+    bool rare;        /* a rare put may still be in the queue of tcp */
     bool look;        /* at what is not a completion, in the next progress() */
     int64_t looked;   /* when we last did, in ms */
     /* Calls of progress() since it was seen what time it is; one in which nothing came
      * counts as some. */
     unsigned quiet;
     unsigned events;
-    uint64_t puts, directs, behind, put_bytes, full, requests;
+    uint64_t puts, directs, behind, put_bytes, full, requests, by_tcp;
     uint64_t rails_lost, rails_back, replayed;
     struct transport_text error;
 };
@@ -649,6 +656,14 @@ bool rdma_overlaps(const struct shunt_transport_ep *ep, uint64_t address,
 enum shunt_status rdma_flush(struct shunt_transport_ep *ep);
 size_t rdma_counters(const struct shunt_transport_ctx *ctx,
                      struct shunt_transport_counter *counters, size_t room);
+
+/* --- rare.c ------------------------------------------------------------------ */
+
+/* A rare put to a peer without rails: by tcp, or else as the first put. */
+enum shunt_status rdma_put_rare(struct shunt_transport_ep *ep,
+                                const struct shunt_transport_put *put);
+/* Have all of these taken effect? Then ep.by_tcp is false; a refusal is ep.failed. */
+void rdma_flush_rare(struct shunt_transport_ep *ep);
 
 /* --- receive.c --------------------------------------------------------------- */
 

@@ -2,11 +2,11 @@
 /*
  * The first put to a peer, which makes what costs memory: rings and rails.
  *
- * A pair that never puts has a connection of tcp and nothing else. The rank that puts
- * first makes its rings and says hello (rail.c). Its peer hears that by tcp, which wakes
- * it if it sleeps, and does the same; both may begin at once. Until the rails are decided, each
- * reached from both sides or given up for now, put() has no room. When all have failed,
- * the peer is lost, and both sides are told why.
+ * A pair that never puts, or only what is rare (rare.c), has a connection of tcp and
+ * nothing else. The rank that puts first makes its rings and says hello (rail.c). Its
+ * peer hears that by tcp, which wakes it if it sleeps, and does the same; both may begin
+ * at once. Until the rails are decided, each reached from both sides or given up for now,
+ * put() has no room. When all have failed, the peer is lost, and both sides are told why.
  *
  * Ports that seem to be in different networks may not reach each other. A pair that has
  * no others starts in connect(), so that another transport may serve it.
