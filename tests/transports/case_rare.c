@@ -77,8 +77,7 @@ static void look(struct mail *m, int sender)
           (int)m->seen[sender]);
     for (; m->seen[sender] < value; m->seen[sender]++) {
         const size_t i = (size_t)m->seen[sender];
-        const unsigned char *at =
-            m->w.addr + (size_t)sender * AREA + i * BYTES;
+        const unsigned char *at = m->w.addr + (size_t)sender * AREA + i * BYTES;
 
         for (size_t b = 0; i % 3 && b < BYTES; b++)
             CHECK(r, at[b] == byte_of(sender, (int)i),
@@ -147,8 +146,9 @@ void case_rdma_rare(struct rank *r)
         exchange(&m, only_rare);
         CHECK(r, outages_queue_pairs(r) == (only_rare ? 0 : 2),
               "%d queue pairs", outages_queue_pairs(r));
-        CHECK(r, outages_counter(r, "by tcp") >=
-                     (uint64_t)(r->nranks - 2 + only_rare) * PUTS,
+        CHECK(r,
+              outages_counter(r, "by tcp") >=
+                  (uint64_t)(r->nranks - 2 + only_rare) * PUTS,
               "by tcp: %d", (int)outages_counter(r, "by tcp"));
         world_barrier(r);
         mail_close(&m);

@@ -67,7 +67,9 @@ uint16_t nic_new_lid(void)
 
 uint8_t nic_subnet(const struct nic *nic)
 {
-    return harm()->subnets ? (uint8_t)(nic->ibv.device->name[4] - '0') : 0;
+    const int own = harm()->subnets ? nic->ibv.device->name[4] - '0' : 0;
+
+    return (uint8_t)(own + nic->moved);
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)

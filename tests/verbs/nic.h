@@ -172,8 +172,10 @@ struct nic {
     bool lossy;       /* nothing goes through it */
     bool fatal;       /* the device has failed, for good */
     unsigned gids;    /* how often its addresses have changed */
-    uint16_t lid;     /* of InfiniBand */
-    uint16_t guid;    /* in its GID: its first LID */
+    uint8_t
+        moved; /* != 0: its subnet has another prefix than in the beginning */
+    uint16_t lid;  /* of InfiniBand */
+    uint16_t guid; /* in its GID: its first LID */
     struct nic_ghost *ghosts;
 };
 

@@ -97,6 +97,9 @@ static bool do_it(struct nic *nic, const char *what)
         nic->lossy = true;
     } else if (!strcmp(what, "gid")) {
         change_addresses(nic);
+    } else if (!strcmp(what, "subnet")) {
+        nic->moved ^= 16;
+        change_addresses(nic);
     } else if (!strcmp(what, "fatal")) {
         fail_device(nic);
     } else {

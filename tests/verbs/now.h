@@ -7,6 +7,8 @@
  *     qp         one of the device's queue pairs fails; QP_FATAL
  *     gid        the device has other addresses; GID_CHANGE, or with InfiniBand
  *                LID_CHANGE, SM_CHANGE or CLIENT_REREGISTER
+ *     subnet     likewise with InfiniBand, and those of another subnet; or of the one
+ *                before
  *     error=N, receive=N, calls=N, event=NAME@N
  *                as at the start (harm.c), counted from now on, on all devices
  *     fatal      the device fails, with all that it has not told; DEVICE_FATAL

@@ -211,6 +211,16 @@ static int required(enum ibv_qp_state from, enum ibv_qp_state to)
     return to == IBV_QPS_RESET || to == IBV_QPS_ERR ? 0 : -1;
 }
 
+/* LIDs are those of a subnet: there is no way to those of another. */
+static void check_subnet(const struct nic *nic, const struct ibv_ah_attr *ah)
+{
+    if (harm()->infiniband && ah->grh.dgid.raw[0] &&
+        ah->grh.dgid.raw[7] != nic_subnet(nic))
+        harm_report("a queue pair of subnet %d is connected to a LID of subnet "
+                    "%d",
+                    nic_subnet(nic), ah->grh.dgid.raw[7]);
+}
+
 static bool right_address(const struct ibv_ah_attr *ah)
 {
     union ibv_gid gid;
@@ -249,6 +259,7 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 
         if (!right_address(&attr->ah_attr))
             error = EINVAL;
+        check_subnet(nic, &attr->ah_attr);
         qp->peer = attr->dest_qp_num;
         qp->peer_base = attr->rq_psn;
         qp->to = attr->ah_attr;

@@ -4,6 +4,7 @@
  * its order; or all that are active and on the same kind of network as the first,
  * the nearest first.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -69,6 +70,21 @@ bool rdma_on_one_network(const struct rdma_place *a, const struct rdma_place *b)
     const size_t prefix = is_ipv4(&a->gid) ? 15 : 8;
 
     return !memcmp(a->gid.raw, b->gid.raw, prefix);
+}
+
+bool rdma_may_reach(const struct rdma_place *a, const struct rdma_place *b)
+{
+    return a->layer == b->layer &&
+           (a->layer == IBV_LINK_LAYER_ETHERNET || rdma_on_one_network(a, b));
+}
+
+void rdma_subnet_name(const struct rdma_place *place, char name[RDMA_SUBNET])
+{
+    union ibv_gid prefix = place->gid;
+
+    memset(prefix.raw + 8, 0, 8);
+    if (!inet_ntop(AF_INET6, prefix.raw, name, RDMA_SUBNET))
+        name[0] = '\0';
 }
 
 /* How well a GID serves; 0: not at all. */
@@ -154,14 +170,17 @@ static void describe(char *text, size_t room, const struct rdma_nic *nic)
 {
     const char *name = nic->device->device->name;
     const char *behind = nic->behind ? ", immediates behind" : "";
+    char subnet[RDMA_SUBNET];
+
+    rdma_subnet_name(&nic->place, subnet);
 
     if (is_roce(nic))
         append(text, room, "%s, port %d, GID %d%s", name, nic->port,
                nic->gid_index, behind);
     else
-        append(text, room, "%s, port %d, LID %d%s%s", name, nic->port,
-               nic->place.lid, nic->place.global ? " and a global header" : "",
-               behind);
+        append(text, room, "%s, port %d, LID %d%s in subnet %s%s", name,
+               nic->port, nic->place.lid,
+               nic->place.global ? " and a global header" : "", subnet, behind);
 }
 
 bool rdma_port_look(const struct shunt_transport_host *host,

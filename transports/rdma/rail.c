@@ -379,9 +379,18 @@ static void say_hello(struct rdma_rail *rail, int64_t now)
 
 static void connect_qp(struct rdma_rail *rail)
 {
+    const struct rdma_place *theirs = &rail->theirs.place;
+    char subnet[RDMA_SUBNET];
     int error;
 
     rail->theirs = mail_of(rail)->hello;
+    /* Its subnet may have been given another prefix since it was paired with ours. */
+    if (!rdma_may_reach(&rail->ours.place, theirs)) {
+        rdma_subnet_name(theirs, subnet);
+        rdma_rail_break(rail, "the port there is in another subnet now: %s",
+                        subnet);
+        return;
+    }
     error = rdma_qp_connect(rail);
     rail->connected = true;
     rail->stage = RDMA_READY;

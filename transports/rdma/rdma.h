@@ -385,6 +385,12 @@ bool rdma_port_look(const struct shunt_transport_host *host,
 /* Do they seem to be in the same network? */
 bool rdma_on_one_network(const struct rdma_place *a,
                          const struct rdma_place *b);
+/* Is there a way between them that needs no more than these? LIDs are those of a subnet
+ * of InfiniBand; RoCE is routed. */
+bool rdma_may_reach(const struct rdma_place *a, const struct rdma_place *b);
+/* The subnet of a port of InfiniBand: "fe80:0:0:1::". */
+#define RDMA_SUBNET 48
+void rdma_subnet_name(const struct rdma_place *place, char name[RDMA_SUBNET]);
 
 /* --- queues.c ---------------------------------------------------------------- */
 

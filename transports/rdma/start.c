@@ -36,12 +36,9 @@ static int find_pairs(const struct rdma_place *low, int lows,
 
     for (int far = 0; far < 2; far++) {
         for (int i = 0; i < lows; i++) {
-            const bool routed = low[i].layer == IBV_LINK_LAYER_ETHERNET;
-
             for (int j = 0; j < highs && !(used_low >> i & 1); j++) {
-                if (used_high >> j & 1 || low[i].layer != high[j].layer ||
-                    (!(far && routed) &&
-                     !rdma_on_one_network(&low[i], &high[j])))
+                if (used_high >> j & 1 || !rdma_may_reach(&low[i], &high[j]) ||
+                    (!far && !rdma_on_one_network(&low[i], &high[j])))
                     continue;
                 used_low |= 1u << i;
                 used_high |= 1u << j;
@@ -56,6 +53,22 @@ static int find_pairs(const struct rdma_place *low, int lows,
 static const char *kind_of(const struct rdma_place *place)
 {
     return place->layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand";
+}
+
+/* The first of theirs, and of ours. */
+static enum shunt_status fail_subnets(struct shunt_transport_ep *ep,
+                                      const struct rdma_place *theirs,
+                                      const struct rdma_place *ours)
+{
+    char there[RDMA_SUBNET], here[RDMA_SUBNET];
+
+    rdma_subnet_name(theirs, there);
+    rdma_subnet_name(ours, here);
+    return rdma_fail(ep->ctx, SHUNT_ERR_UNSUPPORTED,
+                     "rank %d: its ports are in other subnets of InfiniBand "
+                     "(%s) than ours (%s): SHUNT_RDMA_DEVICE names ports in "
+                     "one, or SHUNT_TRANSPORTS=shm,rdma,ucx adds ucx for it",
+                     ep->peer, there, here);
 }
 
 enum shunt_status rdma_pair_up(struct shunt_transport_ep *ep,
@@ -82,10 +95,7 @@ enum shunt_status rdma_pair_up(struct shunt_transport_ep *ep,
         return rdma_fail(ctx, SHUNT_ERR_UNSUPPORTED,
                          "rank %d: its devices are %s, ours are %s", ep->peer,
                          kind_of(&places[0]), kind_of(&own[0]));
-    return rdma_fail(ctx, SHUNT_ERR_UNSUPPORTED,
-                     "rank %d: its ports are in other subnets of InfiniBand "
-                     "than ours",
-                     ep->peer);
+    return fail_subnets(ep, &places[0], &own[0]);
 }
 
 bool rdma_is_near(const struct shunt_transport_ep *ep,
