@@ -424,6 +424,7 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
     const size_t k = (size_t)moe->config.topk;
     const double all = 0; /* what exceeds the capacity is gone already */
     struct asked one = *asked;
+    struct shunti_plan *const spare = moe->spare;
     struct shunti_plan *wave;
     uint64_t number = 0;
     enum shunt_status st = SHUNT_OK, gathered;
@@ -439,12 +440,14 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
                  whole->waves.count);
         st = SHUNT_ERR_MEMORY;
     }
+    /* It has its place already. */
+    moe->spare = wave ? wave : spare;
     gathered = split(moe, &one, &st, why, sizeof(why));
     if (!gathered)
         gathered = gather(moe, &one, st, why, sizeof(why), &number);
+    moe->spare = spare;
     if (gathered)
         return gathered;
-    take_over(wave);
     wave->at = whole->at;
     wave->serial = number;
     wave->wave = whole->waves.count;

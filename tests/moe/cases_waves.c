@@ -532,7 +532,8 @@ int memory_of_bursts(const struct rank *self)
     return 0;
 }
 
-/* What waves are for: the peak is that of max_rows rows, not of all. */
+/* What waves are for: the peak is that of max_rows rows, not of all; and plan after
+ * plan in waves takes no more than two of them, as one is prepared beside another. */
 int memory_of_waves(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(WIDE, SHUNT_F32, self->size, 1);
@@ -540,7 +541,7 @@ int memory_of_waves(const struct rank *self)
     const size_t bytes = max_rows * WIDE * sizeof(float);
     struct shunt_moe_memory memory;
     struct shunt_moe *moe;
-    size_t rows;
+    size_t rows, lists;
 
     c.max_tokens = tokens;
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
@@ -556,6 +557,14 @@ int memory_of_waves(const struct rank *self)
           memory.rows, max_rows, bytes);
     CHECK(self->rank || memory.rows_most >= 4 * rows * WIDE * sizeof(float),
           "only %zu bytes", memory.rows_most);
+    CHECK_RUN(use_plan(self, moe, tokens, max_rows, &rows));
+    shunt_moe_memory(moe, &memory, sizeof(memory));
+    lists = memory.lists;
+    for (int i = 0; i < 3; i++)
+        CHECK_RUN(use_plan(self, moe, tokens, max_rows, &rows));
+    shunt_moe_memory(moe, &memory, sizeof(memory));
+    CHECK(memory.lists == lists, "lists of %zu bytes, then of %zu", lists,
+          memory.lists);
     shunt_moe_destroy(moe);
     shunt_moe_memory(moe, &memory, sizeof(memory));
     CHECK(!memory.rows && !memory.lists, "memory of no exchange");
