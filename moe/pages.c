@@ -98,8 +98,13 @@ void shunti_pages_drop(const struct shunt_moe *moe, struct shunti_place *at)
     for (int b = 0; b < 2 * SHUNTI_BUFFERS; b++)
         keep(moe->comm, at->window, (size_t)b * at->buffer_stride, 0,
              &at->touched[b]);
-    for (int d = 0; d < SHUNTI_TOWARDS; d++)
-        keep(moe->comm, at->rail[d].window, 0, 0, &at->rail[d].touched);
+    for (int d = 0; d < SHUNTI_TOWARDS; d++) {
+        struct shunti_rail_window *rail = &at->rail[d];
+        size_t all = rail->touched ? rail->signals + rail->touched : 0;
+
+        keep(moe->comm, rail->window, 0, 0, &all);
+        rail->touched = all ? rail->touched : 0;
+    }
 }
 
 /* Rows of the largest wave. */
@@ -129,7 +134,8 @@ void shunti_pages_fit(struct shunti_plan *plan)
         struct shunti_rail_window *rail = &at->rail[d];
 
         if (is_much(rail->touched, rail->used))
-            keep(moe->comm, rail->window, 0, rail->used, &rail->touched);
+            keep(moe->comm, rail->window, rail->signals, rail->used,
+                 &rail->touched);
         if (rail->used > rail->touched)
             rail->touched = shunti_in_pages(rail->used);
     }

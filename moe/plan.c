@@ -254,7 +254,7 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
             plan->at = &plan->place;
             plan->entry = plan->place.entry;
             for (int d = 0; d < SHUNTI_TOWARDS; d++)
-                plan->place.rail[d].used = 0;
+                plan->place.rail[d].signals_used = plan->place.rail[d].used = 0;
             return plan;
         }
     }

@@ -106,9 +106,12 @@ struct shunti_place {
                                           NULL: none was used */
     struct shunti_rail_window {
         struct shunti_window *window;
-        size_t bytes;       /* of it, on all ranks */
-        size_t used;        /* of them, by the plan, or its waves so far */
-        size_t touched;     /* of them, that may have pages: pages.h */
+        /* On all ranks: bytes for signals, which are never used for anything else
+         * (rails.h), and behind them for what travels; and what of both the plan
+         * uses, or its waves so far. */
+        size_t signals, bytes;
+        size_t signals_used, used;
+        size_t touched;     /* of `bytes`, that may have pages: pages.h */
     } rail[SHUNTI_TOWARDS]; /* rails.h; of the direction that it is made for */
     size_t touched[2 * SHUNTI_BUFFERS]; /* bytes of each buffer, and of the
                                            scratch for it, that may have pages */

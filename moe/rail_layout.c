@@ -10,6 +10,12 @@ static size_t lines(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
+size_t shunti_rail_signals(const struct shunti_rail_traffic *t)
+{
+    return shunti_rail_signal_place(
+        (size_t)t->parts * ((size_t)t->map->ranks + 2 * (size_t)t->map->nodes));
+}
+
 size_t shunti_rail_signal_place(size_t index)
 {
     return index * LINE;
@@ -121,8 +127,7 @@ static struct parts parts_of(const struct shunti_rail_traffic *t)
     const struct sizes in = received(t), out = sent(t);
     struct parts p;
 
-    p.rows_landing = shunti_rail_signal_place(
-        (size_t)t->parts * ((size_t)t->map->ranks + 2 * (size_t)t->map->nodes));
+    p.rows_landing = 0;
     p.sums_landing = p.rows_landing + in.rows;
     p.dots_landing = p.sums_landing + out.sums;
     p.rows_staging = p.dots_landing + out.dots;

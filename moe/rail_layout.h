@@ -4,7 +4,7 @@
  * and of what it passes on as a relay, as layout.h is for rows.
  *
  * A token's row for node n goes from its rank to that rank's rail peer there,
- * the relay. Each rank's rail window has, behind the signals, these parts in
+ * the relay. Each rank's rail window has, behind all signals, these parts in
  * this order; all sources that a rank is the relay of, and all other nodes,
  * have a place of their own in each:
  *
@@ -143,9 +143,12 @@ bool shunti_rail_hear(const struct shunti_rail_traffic *traffic, int peer,
                       const struct shunti_rail_told *told,
                       struct shunti_rail_out *out, struct shunti_rail_in *in);
 
-/* Where the signal number `index` is: for each part the signals of rows by
- * source, then two for each node. */
+/* Where signal number `index` is, of those of a plan: for each part the signals
+ * of rows by source, then two for each node. */
 size_t shunti_rail_signal_place(size_t index);
+
+/* Bytes of the signals of a plan. */
+size_t shunti_rail_signals(const struct shunti_rail_traffic *traffic);
 
 /* A row's place on a rank of the relay's node, as its source lists it. */
 struct shunti_rail_entry {

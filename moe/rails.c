@@ -18,9 +18,18 @@ size_t shunti_rail_signal_at(const struct shunt_moe *moe,
     return shunti_rail_signal_place(number);
 }
 
+/* Of a signal, in the window. */
+static size_t signal_in_window(const struct shunti_rails *rails,
+                               enum shunti_rail_signal which, int part,
+                               int index)
+{
+    return rails->signals +
+           shunti_rail_signal_at(rails->moe, which, part, index);
+}
+
 unsigned char *shunti_rail_memory(const struct shunti_rails *rails, size_t at)
 {
-    return rails->rail->window->addr + rails->base + at;
+    return rails->rail->window->addr + rails->rail->signals + rails->base + at;
 }
 
 size_t shunti_sum_bytes(const struct shunt_moe *moe)
@@ -89,8 +98,10 @@ uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
                              enum shunti_rail_signal which, int part, int index,
                              uint64_t call, size_t most)
 {
-    const uint64_t *word = (const uint64_t *)(const void *)shunti_rail_memory(
-        rails, shunti_rail_signal_at(rails->moe, which, part, index));
+    const uint64_t *word =
+        (const uint64_t *)(const void *)(rails->rail->window->addr +
+                                         signal_in_window(rails, which, part,
+                                                          index));
     uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     uint32_t rows = (uint32_t)value;
 
@@ -113,11 +124,10 @@ bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
         .local = shunti_rail_memory(rails, staging),
         .reg = window->reg[p->context - comm->contexts.all],
         .remote = window->peers[peer].remote,
-        .offset = rails->base + landing,
+        .offset = rails->rail->signals + rails->base + landing,
         .bytes = bytes,
         .signal = window->peers[peer].remote,
-        .signal_offset =
-            rails->base + shunti_rail_signal_at(rails->moe, which, part, index),
+        .signal_offset = signal_in_window(rails, which, part, index),
         .signal_value = signal_of(call, rows),
         /* Products are few, and the source of the rows waits for them. */
         .channel = which == SHUNTI_RAIL_DOTS ? 1 : SHUNT_TRANSPORT_BULK,

@@ -82,7 +82,8 @@ struct shunti_rail_turn {
 struct shunti_rails {
     const struct shunt_moe *moe;
     const struct shunti_rail_window *rail; /* of the plan's place */
-    size_t base; /* of this plan's part of it: waves have one each */
+    size_t signals, base; /* where this plan's part of each begins: waves have
+                             one each */
     struct shunti_rail_to *to; /* (nodes) */
     struct shunti_rail_from *from;
     int nfrom;
@@ -127,7 +128,9 @@ bool shunti_home_as_is(const struct shunt_moe *moe, size_t terms);
 
 /* The signals of a rail window: of which operation rows are there, and how
  * many. Rows have one for each source, sums and dots one for each node; there
- * are as many for each part, and a call uses those of its first one. */
+ * are as many for each part, and a call uses those of its first one. They are at
+ * the beginning of the window, where nothing else ever lies: an element of a row
+ * that was there under another plan could look like a signal. */
 enum shunti_rail_signal {
     SHUNTI_RAIL_ROWS,
     SHUNTI_RAIL_SUMS,
@@ -162,7 +165,7 @@ bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
                      enum shunti_rail_signal which, int part, int index,
                      uint64_t call, uint32_t rows);
 
-/* Our part of the rail window at an offset. */
+/* Our part of the rail window, behind the signals, at an offset. */
 unsigned char *shunti_rail_memory(const struct shunti_rails *rails, size_t at);
 
 /* Do we send rows to `rank` as a relay? */

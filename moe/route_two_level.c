@@ -146,21 +146,40 @@ static size_t landing_bytes(const struct shunt_moe *moe)
     return fp8 > moe->row_bytes ? fp8 : moe->row_bytes;
 }
 
+/* Of a part of a window, of which `used` are needed. */
+static size_t grown(size_t bytes, size_t used)
+{
+    return used <= bytes ? bytes : used + used / 4;
+}
+
+/* A multiple of the pages of any kernel: they may differ between ranks. */
+static size_t in_any_pages(size_t bytes)
+{
+    const size_t page = (size_t)64 << 10;
+
+    return (bytes + page - 1) / page * page;
+}
+
 /* Make the rail window large enough for every rank. All ranks decide alike. */
 static enum shunt_status fit_window(struct shunti_rail_window *rail,
-                                    struct shunt_comm *comm, size_t most)
+                                    struct shunt_comm *comm)
 {
+    const size_t signals =
+        in_any_pages(grown(rail->signals, rail->signals_used));
+    const size_t bytes = grown(rail->bytes, rail->used);
     enum shunt_status st;
 
-    if (most <= rail->bytes)
+    if (signals == rail->signals && bytes == rail->bytes)
         return SHUNT_OK;
-    rail->bytes = rail->touched = 0;
-    most += most / 4;
-    st = shunti_plan_window(comm, most, "window for rows between nodes",
-                            &rail->window);
-    if (!st)
-        rail->bytes = most;
-    return st;
+    rail->signals = rail->bytes = rail->touched = 0;
+    /* Its memory is zero, which is no signal. */
+    st = shunti_plan_window(comm, signals + bytes,
+                            "window for rows between nodes", &rail->window);
+    if (st)
+        return st;
+    rail->signals = signals;
+    rail->bytes = bytes;
+    return SHUNT_OK;
 }
 
 /* --- places ----------------------------------------------------------------------- */
@@ -604,10 +623,12 @@ static enum shunt_status plan(struct shunti_direction *direction)
     enum shunt_status st;
 
     rails->rail = rail;
+    rails->signals = rail->signals_used;
     rails->base = rail->used;
+    rail->signals_used += shunti_rail_signals(&rails->own.traffic);
     /* Alike on all ranks, whose kernels may have other pages. */
     rail->used += (rails->window_most + 4095) / 4096 * 4096;
-    st = fit_window(rail, moe->comm, rail->used);
+    st = fit_window(rail, moe->comm);
     if (st)
         return st;
     return place(rails) ? exchange_lists(direction)

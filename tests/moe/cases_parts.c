@@ -344,3 +344,114 @@ int parts_find_their_number(const struct rank *self)
     CHECK(known.parts == 0, "%d parts of nothing", known.parts);
     return 0;
 }
+
+/* --- signals ------------------------------------------------------------------- */
+
+enum { SENT = 8, LINE = 16 /* floats of a cache line, which a signal has */ };
+
+struct senders {
+    const struct rank *self;
+    struct shunt_comm *other; /* on which ranks wait for each other */
+    struct shunt_moe *moe;
+    int relay; /* rank 0's on the last node, where the expert is */
+};
+
+/* A plan of which rank 0 sends all rows. */
+static int plan_of_sender(const struct senders *s, int parts,
+                          struct shunt_moe_plan **plan,
+                          struct shunt_moe_rows *in)
+{
+    int32_t expert[SENT];
+
+    for (int t = 0; t < SENT; t++)
+        expert[t] = s->relay;
+    CHECK_OK(s->self->comm,
+             shunt_moe_plan_create_parts(
+                 s->moe, expert, NULL, s->self->rank ? 0 : SENT, parts, plan));
+    shunt_moe_plan_rows(*plan, in, sizeof(*in));
+    return 0;
+}
+
+/* Rows of which each begins with what would be the signal of the operation whose
+ * number is `ahead` of those that are over. */
+static int send_numbers(const struct senders *s, uint64_t ahead, bool *by_rails)
+{
+    struct shunt_comm *comm = s->self->comm;
+    struct shunt_comm_stats stats;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows in;
+    uint32_t x[SENT * LINE];
+
+    CHECK_RUN(plan_of_sender(s, 1, &plan, &in));
+    CHECK_OK(comm, shunt_comm_get_stats(comm, &stats, sizeof(stats)));
+    for (int i = 0; i < SENT * LINE; i++)
+        x[i] = i % LINE == 1 ? (uint32_t)(stats.operations + ahead) << 1 : SENT;
+    CHECK_OK(comm,
+             shunt_moe_dispatch(plan, x, shunt_moe_buffer(plan, SHUNT_MOE_ROWS),
+                                in.total));
+    *by_rails = in.mode != SHUNT_MOE_FLAT && in.mode != SHUNT_MOE_DIRECT;
+    shunt_moe_plan_destroy(plan);
+    return 0;
+}
+
+/* Rows in two parts; the relay looks for those of the second before rank 0 has
+ * sent any. */
+static int send_late(const struct senders *s, float first)
+{
+    const struct rank *self = s->self;
+    struct shunt_request *request = NULL;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows in;
+    float x[SENT * LINE], *rows;
+
+    for (int i = 0; i < SENT * LINE; i++)
+        x[i] = first + (float)i;
+    CHECK_RUN(plan_of_sender(s, 2, &plan, &in));
+    rows = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
+    CHECK_OK(self->comm, shunt_moe_dispatch_part(plan, 0, x, rows, in.total));
+    if (self->rank)
+        CHECK_OK(self->comm, shunt_moe_dispatch_part_start(plan, 1, x, rows,
+                                                           in.total, &request));
+    CHECK_OK(s->other, shunt_barrier(s->other));
+    for (int i = 0; i < 10 && request; i++)
+        CHECK(shunt_test(&request) == SHUNT_IN_PROGRESS || !request, "failed");
+    CHECK_OK(s->other, shunt_barrier(s->other));
+    if (!self->rank)
+        CHECK_OK(self->comm, shunt_moe_dispatch_part_start(plan, 1, x, rows,
+                                                           in.total, &request));
+    CHECK_OK(self->comm, shunt_wait(&request));
+    CHECK(in.total == (self->rank == s->relay ? SENT : 0), "%zu rows",
+          in.total);
+    for (size_t i = 0; i < in.total * LINE; i++)
+        CHECK(rows[i] == first + (float)i, "element %zu of a row is %g, not %g",
+              i, (double)rows[i], (double)(first + (float)i));
+    shunt_moe_plan_destroy(plan);
+    return 0;
+}
+
+/* Rows of a plan lie where no signal of a later one is, whose number of parts is
+ * another: what is in a row may look like a signal. Which operation the late one
+ * will be depends on the setting, so several numbers are tried. */
+int rows_are_no_signals(const struct rank *self)
+{
+    struct senders s = {.self = self};
+    struct shunt_moe_config c = config_of(LINE, SHUNT_F32, self->size, 1);
+    bool by_rails = true;
+
+    while (shunt_comm_node(self->comm, s.relay) <
+           shunt_comm_nodes(self->comm) - 1)
+        s.relay++;
+    if (!s.relay)
+        return 0;
+    c.max_tokens = SENT;
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s.other));
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &s.moe));
+    for (uint64_t i = 0; i < 16 && by_rails; i++) {
+        CHECK_RUN(send_numbers(&s, i, &by_rails));
+        CHECK_RUN(send_late(&s, 1000 * (float)(i + 1)));
+    }
+    shunt_moe_destroy(s.moe);
+    CHECK_OK(s.other, shunt_comm_finish(s.other));
+    shunt_comm_destroy(s.other);
+    return 0;
+}

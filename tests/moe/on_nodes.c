@@ -47,6 +47,7 @@ static const char *const cases[] = {
     "parts_have_the_same_bits",
     "parts_overlap",
     "parts_called_badly",
+    "rows_are_no_signals",
     "capacities_of_plans",
     "waves_are_plans",
     "waves_have_the_same_bits",

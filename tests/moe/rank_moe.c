@@ -1487,6 +1487,7 @@ static const struct rank_case cases[] = {
     {"parts_have_the_same_bits", parts_have_the_same_bits, .max_ranks = 0},
     {"parts_overlap", parts_overlap, .max_ranks = 0},
     {"parts_called_badly", parts_called_badly, .max_ranks = 0},
+    {"rows_are_no_signals", rows_are_no_signals, .max_ranks = 0},
     {"parts_find_their_number", parts_find_their_number, .max_ranks = 0},
     {"capacities_of_plans", capacities_of_plans, .max_ranks = 0},
     {"waves_are_plans", waves_are_plans, .max_ranks = 0},
