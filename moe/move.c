@@ -140,6 +140,10 @@ static enum shunt_status prepare(struct shunti_state_attempt *attempt,
     attempt->digest = shunti_state_digest(&own->state, attempt->digest);
     attempt->digest = shunti_fnv(attempt->digest, to->home,
                                  (size_t)to->experts * sizeof(*to->home));
+    attempt->digest = shunti_fnv(attempt->digest, to->owner,
+                                 to->first[to->ranks] * sizeof(*to->owner));
+    attempt->digest = shunti_fnv(attempt->digest, to->local,
+                                 to->first[to->ranks] * sizeof(*to->local));
     return SHUNT_OK;
 }
 

@@ -795,7 +795,7 @@ static int mismatch(const struct rank *self)
         home[e] = (e / 2 + 1) % self->size;
     for (int i = 0; i < 8; i++)
         memory[i] = self->rank == 0 ? 5 : 7;
-    for (int what = 0; what < 4; what++) {
+    for (int what = 0; what < 5; what++) {
         enum shunt_status st;
 
         array.bytes = others.bytes = bad && what == 0 ? 8 : 4;
@@ -806,9 +806,12 @@ static int mismatch(const struct rank *self)
         else if (what == 2)
             st = shunt_moe_replicas_reduce(moe[0], &state,
                                            bad ? SHUNT_BF16 : SHUNT_F32);
-        else
+        else if (what == 3)
             st =
                 shunt_moe_move(moe[0], bad ? home : NULL, NULL, 0, &state, &to);
+        else
+            st = shunt_moe_move(moe[0], NULL, bad ? NULL : copies, !bad, &state,
+                                &to);
         CHECK(st == SHUNT_ERR_MISMATCH, "%d: %s", what,
               rank_why(self->comm, st));
         CHECK(strstr(shunt_last_error(self->comm), "rank 1"), "%s",
