@@ -67,6 +67,18 @@ size_t shunti_rail_rows_bytes(const struct shunti_rail_rows *rows)
     return all * rows->wire;
 }
 
+/* Where a row of a list lies, of those of the plan. Parts begin where they would if
+ * each row took all of its room: so calls that make less of a row, as fp8 does, may
+ * be under way with others. */
+static size_t place_of(const struct shunti_rail_rows *rows,
+                       const struct shunti_rail_bound *bound, size_t row)
+{
+    const size_t first = bound[rows->cut.from].row;
+
+    return first * rows->rails->own.traffic.row_bytes +
+           (row - first) * rows->wire;
+}
+
 /* --- out ---------------------------------------------------------------------- */
 
 static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
@@ -87,18 +99,19 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
         const unsigned char *src =
             rows->src + to->token[sent->packed] * moe->row_bytes;
 
-        at = shunti_rail_memory(rows->rails,
-                                to->staging + sent->packed * rows->wire);
+        at = shunti_rail_memory(
+            rows->rails, to->staging + place_of(rows, to->bound, sent->packed));
 
         if (rows->fp8)
             moe->rows->pack(at, src, moe->config.hidden);
         else
             memcpy(at, src, moe->row_bytes);
     }
-    if (!shunti_rail_put(
-            rows->rails, to->relay, to->staging + begin * rows->wire,
-            to->landing + begin * rows->wire, (end - begin) * rows->wire,
-            SHUNTI_RAIL_ROWS, rows->cut.from, moe->rank, call, (uint32_t)end))
+    if (!shunti_rail_put(rows->rails, to->relay,
+                         to->staging + place_of(rows, to->bound, begin),
+                         to->landing + place_of(rows, to->bound, begin),
+                         (end - begin) * rows->wire, SHUNTI_RAIL_ROWS,
+                         rows->cut.from, moe->rank, call, (uint32_t)end))
         return false;
     sent->rows = end;
     return true;
@@ -208,8 +221,9 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
                                                    from->dots_staging);
     for (; passed->rows < end; passed->rows++)
         pass_row(rows, from, passed->rows,
-                 shunti_rail_memory(rows->rails,
-                                    from->landing + passed->rows * rows->wire),
+                 shunti_rail_memory(
+                     rows->rails,
+                     from->landing + place_of(rows, from->bound, passed->rows)),
                  dots);
     if (passed->rows == passed->end)
         passed->done = !dots || send_dots(rows, from, call);

@@ -47,6 +47,7 @@ int parts_overlap(const struct rank *self);
 int parts_called_badly(const struct rank *self);
 int parts_find_their_number(const struct rank *self);
 int rows_are_no_signals(const struct rank *self);
+int parts_of_two_calls(const struct rank *self);
 
 /* cases_waves.c */
 int capacities_of_plans(const struct rank *self);

@@ -48,6 +48,7 @@ static const char *const cases[] = {
     "parts_overlap",
     "parts_called_badly",
     "rows_are_no_signals",
+    "parts_of_two_calls",
     "capacities_of_plans",
     "waves_are_plans",
     "waves_have_the_same_bits",

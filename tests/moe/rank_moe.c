@@ -1488,6 +1488,7 @@ static const struct rank_case cases[] = {
     {"parts_overlap", parts_overlap, .max_ranks = 0},
     {"parts_called_badly", parts_called_badly, .max_ranks = 0},
     {"rows_are_no_signals", rows_are_no_signals, .max_ranks = 0},
+    {"parts_of_two_calls", parts_of_two_calls, .max_ranks = 0},
     {"parts_find_their_number", parts_find_their_number, .max_ranks = 0},
     {"capacities_of_plans", capacities_of_plans, .max_ranks = 0},
     {"waves_are_plans", waves_are_plans, .max_ranks = 0},
