@@ -46,7 +46,7 @@ void draw_placement(struct exchange *x, struct chance *c)
                 x->replicas[f->nreplicas++] = (struct shunt_moe_replica){e, r};
         }
     f->replicas = f->nreplicas ? x->replicas : NULL;
-    if (!f->nreplicas || one_in(c, 3))
+    if (!f->nreplicas || f->pad_to_capacity || one_in(c, 3))
         return;
     x->share = need(((size_t)f->experts + f->nreplicas) * sizeof(*x->share));
     for (size_t i = 0; i < (size_t)f->experts + f->nreplicas; i++)
@@ -105,7 +105,7 @@ static void draw_config(struct exchange *x, struct chance *c)
         f->capacity_factor = PICK(c, 50, 100, 125, 200, 0, -60, -300) / 100.0;
         f->drop =
             one_in(c, 2) ? SHUNT_MOE_DROP_WEIGHT : SHUNT_MOE_DROP_POSITION;
-        f->pad_to_capacity = !f->nreplicas && one_in(c, 2);
+        f->pad_to_capacity = !f->share && one_in(c, 2);
     }
     if (one_in(c, 4))
         draw_tree(x, c);

@@ -2,8 +2,10 @@
 /*
  * Random legal programs. Every rank runs the same program, which a seed decides:
  * communicators (the world's, a copy, a split), exchanges on them, plans of
- * those, and on these in any legal order collectives, fused products and all four
- * calls of a plan, blocking and started, several under way at once. What the interface
+ * those, and on these in any legal order collectives, fused products, all four
+ * calls of a plan, and those that bring experts' state to copies and back, blocking
+ * and started, several under way at once, also while plans are made and experts get
+ * other places. What the interface
  * leaves to a rank, each decides by itself: when and how it waits, in which
  * order it starts operations of different communicators, where its buffers are,
  * how late it is. Every output is compared to the bit with what the headers say
@@ -37,6 +39,8 @@ static int carry_out(struct world *w, const struct event *e)
         return 0;
     if (e->kind < COLLECTIVES)
         return do_collective(w, g, e);
+    if (e->kind >= REFRESH)
+        return do_state(w, &g->exchanges[e->exchange], e);
     if (e->kind >= GEMM_REDUCE_SCATTER)
         return do_fused(w, g, e);
     return do_moe(w, &g->exchanges[e->exchange].plans[e->plan], e);
@@ -86,7 +90,10 @@ struct sketch {
     bool plan[MAX_GROUPS][MAX_EXCHANGES][MAX_PLANS];
 };
 
-static int change_plans(struct world *w, struct sketch *s, struct chance *c)
+/* Make one, or destroy one that no call can be under way of; and now and then
+ * another placement. */
+static int change_plans(struct world *w, struct sketch *s, struct chance *c,
+                        bool drained)
 {
     const int g = below(c, w->ngroups), x = below(c, s->exchanges[g]);
     const int p = below(c, MAX_PLANS);
@@ -95,19 +102,19 @@ static int change_plans(struct world *w, struct sketch *s, struct chance *c)
     struct group *group = &w->groups[g];
     struct exchange *exchange = &group->exchanges[x];
 
-    if (s->plan[g][x][p]) {
+    if (s->plan[g][x][p] && drained) {
         s->plan[g][x][p] = false;
         if (!group->comm)
             return 0;
         shunt_moe_plan_destroy(exchange->plans[p].whole);
         plan_forget(&exchange->plans[p]);
-    } else {
+    } else if (!s->plan[g][x][p]) {
         s->plan[g][x][p] = true;
         if (group->comm)
             CHECK_RUN(make_plan(w, exchange, &exchange->plans[p], seed));
     }
     /* Plans that exist keep theirs: models were made with them. */
-    if (placement && group->comm && !exchange->config.pad_to_capacity) {
+    if (placement && group->comm) {
         struct chance own = {seed};
 
         draw_placement(exchange, &own);
@@ -144,6 +151,8 @@ static int some_events(const struct world *w, const struct sketch *s,
         } else if (one_in(c, 6)) {
             e->kind = GEMM_REDUCE_SCATTER + below(c, 2);
             e->start = false;
+        } else if (one_in(c, 5)) {
+            e->kind = REFRESH + below(c, 2);
         }
     }
     return n;
@@ -158,10 +167,12 @@ static int run_program(struct world *w, struct sketch *s, struct chance *c)
         int n, batches = 1 + below(c, 2);
 
         if (i < 2 || one_in(c, 2))
-            CHECK_RUN(change_plans(w, s, c));
+            CHECK_RUN(change_plans(w, s, c, true));
         while (batches-- > 0) {
             n = some_events(w, s, c, events);
             CHECK_RUN(carry_out_all(w, events, n));
+            if (one_in(c, 3)) /* while these are under way */
+                CHECK_RUN(change_plans(w, s, c, false));
         }
         CHECK_RUN(drain(w));
     }

@@ -220,7 +220,8 @@ static void lay_source(struct model *m, int rank, int expert, int source)
         push_row(m, rank, source, a / k, (int)(a % k));
         laid++;
     }
-    if (m->config->pad_to_capacity)
+    /* "on the copy that the source uses, and no row on others" */
+    if (m->config->pad_to_capacity && copy_for(m, expert, source) == rank)
         for (const size_t all_of = padded_of(m, source); laid < all_of; laid++)
             push_row(m, rank, -1, 0, 0);
 }

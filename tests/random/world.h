@@ -3,7 +3,7 @@
  * A random program under way on one rank: its communicators, exchanges and
  * plans, the calls that are started and not yet waited for, and what each of them
  * must leave behind. The parts by file: under_way.c, collective_calls.c,
- * fused_calls.c, moe_calls.c; rank_random.c puts them together.
+ * fused_calls.c, moe_calls.c, state_calls.c; rank_random.c puts them together.
  */
 
 #ifndef SHUNT_TEST_WORLD_H
@@ -49,6 +49,8 @@ enum kind {
     DISPATCH_BACKWARD,
     GEMM_REDUCE_SCATTER,
     ALLGATHER_GEMM,
+    REFRESH, /* of an exchange, with its placement at the time of the call */
+    REPLICAS_REDUCE,
 };
 
 struct buffer {
@@ -207,5 +209,9 @@ int make_plan(struct world *w, struct exchange *x, struct plan *p,
 /* Free what the test knows of a plan. */
 void plan_forget(struct plan *p);
 int do_moe(struct world *w, struct plan *p, const struct event *e);
+
+/* --- state_calls.c --- */
+
+int do_state(struct world *w, const struct exchange *x, const struct event *e);
 
 #endif
