@@ -64,7 +64,27 @@ size_t model_heads_width(const struct model_config *c)
 
 size_t model_qkv_width(const struct model_config *c)
 {
-    return (c->heads + 2 * model_kv_heads(c)) * model_head_width(c);
+    const size_t copies = c->kv_copies ? c->kv_copies : 1;
+
+    return (c->heads + 2 * copies * model_kv_heads(c)) * model_head_width(c);
+}
+
+static size_t common_divisor(size_t a, size_t b)
+{
+    while (b) {
+        const size_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+size_t model_kv_copies(const struct model_config *c, size_t shards)
+{
+    const size_t sharing = c->heads / model_kv_heads(c);
+
+    return sharing / common_divisor(sharing, c->heads / shards);
 }
 
 size_t model_moe_layers(const struct model_config *c)
@@ -142,10 +162,11 @@ static size_t place_gain(struct layout *l, int layer, const char *name,
 }
 
 /* A matrix of n rows that is cut into shards, if there are several: each of its
- * blocks of columns, or where there is one alone its rows. */
+ * blocks of columns, of which all but the first may have copies of each `unit`, or
+ * where there is one alone its rows. */
 static size_t place_split(struct layout *l, int layer, const char *name,
                           size_t n, const size_t width[LAYOUT_BLOCKS],
-                          float std)
+                          size_t copies, size_t unit, float std)
 {
     const size_t m = width[0] + width[1] + width[2];
     struct tensor *t;
@@ -154,12 +175,16 @@ static size_t place_split(struct layout *l, int layer, const char *name,
         return place_matrix(l, layer, name, n, m, std);
     t = &l->split[l->nsplit++];
     snprintf(t->name, sizeof(t->name), "layer.%d.%s", layer, name);
+    t->unit = unit;
     while (width[1] && t->blocks < LAYOUT_BLOCKS && width[t->blocks]) {
-        t->width[t->blocks] = width[t->blocks] / l->shards;
-        t->blocks++;
+        const size_t i = t->blocks++;
+
+        t->copies[i] = i ? copies : 1;
+        t->width[i] = width[i] * t->copies[i] / l->shards;
+        t->columns += t->width[i];
     }
     t->rows = t->blocks ? n : n / l->shards;
-    t->columns = t->blocks ? m / l->shards : m;
+    t->columns = t->blocks ? t->columns : m;
     t->offset = l->shard_size;
     t->count = t->rows * t->columns;
     t->std = std;
@@ -176,6 +201,7 @@ int layout_create(const struct model_config *c, size_t shards,
     size_t D = c->dim, F = c->expert_hidden, A = model_heads_width(c);
     const size_t KV = model_kv_heads(c) * model_head_width(c);
     const size_t to_rows[LAYOUT_BLOCKS] = {D}, qkv[LAYOUT_BLOCKS] = {A, KV, KV};
+    const size_t copies = model_kv_copies(c, shards), W = model_head_width(c);
     /* A product keeps the size of what goes through it. What is added to the
      * residual stream starts small, so that its sum over layers stays 1. */
     float std = 1.0f / sqrtf((float)D);
@@ -194,8 +220,8 @@ int layout_create(const struct model_config *c, size_t shards,
         struct layer_layout *at = &l.layer[i];
         int n = (int)i;
         at->norm1 = place_gain(&l, n, "norm1", D);
-        at->qkv = place_split(&l, n, "qkv", D, qkv, std);
-        at->proj = place_split(&l, n, "proj", A, to_rows,
+        at->qkv = place_split(&l, n, "qkv", D, qkv, copies, W, std);
+        at->proj = place_split(&l, n, "proj", A, to_rows, 1, 1,
                                residual * (1.0f / sqrtf((float)A)));
         at->norm2 = place_gain(&l, n, "norm2", D);
         if (model_has_experts(c, i))
@@ -205,9 +231,9 @@ int layout_create(const struct model_config *c, size_t shards,
         if (S) {
             at->shared_gate_up =
                 place_split(&l, n, "shared.gate_up", D,
-                            (const size_t[LAYOUT_BLOCKS]){S, S}, std);
-            at->shared_down = place_split(&l, n, "shared.down", S, to_rows,
-                                          residual / sqrtf((float)S));
+                            (const size_t[LAYOUT_BLOCKS]){S, S}, 1, 1, std);
+            at->shared_down = place_split(&l, n, "shared.down", S, to_rows, 1,
+                                          1, residual / sqrtf((float)S));
         }
         if (i + 1 == c->layers)
             l.shard_size =
@@ -259,12 +285,26 @@ void layout_init_dense(const struct layout *layout, uint64_t seed, float *dense)
 size_t layout_column(const struct tensor *t, size_t shards, size_t shard,
                      size_t column)
 {
-    size_t before = 0, block = 0;
+    size_t block = 0, before = 0, copies;
 
-    while (column - before >= t->width[block])
-        before += t->width[block++];
-    /* Blocks before it, of all shards; of it what other shards have before. */
-    return before * shards + shard * t->width[block] + column - before;
+    for (; column >= t->width[block]; block++) {
+        column -= t->width[block];
+        before += t->width[block] * shards / t->copies[block];
+    }
+    /* Blocks before it; of it what other shards have before. */
+    column += shard * t->width[block];
+    copies = t->copies[block];
+    return before + column / t->unit / copies * t->unit + column % t->unit;
+}
+
+/* Columns of the whole matrix. */
+static size_t whole_columns(const struct tensor *t, size_t shards)
+{
+    size_t columns = 0;
+
+    for (size_t b = 0; b < t->blocks; b++)
+        columns += t->width[b] * shards / t->copies[b];
+    return t->blocks ? columns : t->columns;
 }
 
 void layout_init_shard(const struct layout *layout, uint64_t seed, size_t shard,
@@ -274,17 +314,15 @@ void layout_init_shard(const struct layout *layout, uint64_t seed, size_t shard,
     for (size_t i = 0; i < layout->nsplit; i++) {
         const struct tensor *t = &layout->split[i];
         const uint64_t key = random_key(seed, t->name);
+        const size_t whole = whole_columns(t, layout->shards);
         float *w = weights + t->offset;
 
         for (size_t j = 0; j < t->count; j++) {
             size_t row = j / t->columns, column = j % t->columns;
-            size_t whole = t->columns;
-            if (t->blocks) {
+            if (t->blocks)
                 column = layout_column(t, layout->shards, shard, column);
-                whole *= layout->shards;
-            } else {
+            else
                 row += shard * t->rows;
-            }
             w[j] = t->std * (float)random_normal(key, row * whole + column);
         }
     }

@@ -37,10 +37,18 @@ struct model_config {
     size_t dense_hidden; /* its hidden width */
     size_t kv_heads;     /* heads of keys and values; 0: as many as heads */
     size_t head_width;   /* W; 0: dim / heads */
+    /* The model's own: model_kv_copies() for its shards; 0: 1. */
+    size_t kv_copies;
 };
 
-/* Letters as in layers.h: KV, and W; and of a row what the heads of q have
- * together, H W, and q | k | v. */
+/* Where shards of the heads of q need the same head of keys and values, each of
+ * them has a copy of it (as Megatron-LM does). How many copies of each head there
+ * are: the fewest with which, in all shards, each copy is shared by equally many heads
+ * of q in a row. */
+size_t model_kv_copies(const struct model_config *c, size_t shards);
+
+/* Letters as in layers.h: KV, without copies, and W; and of a row, with copies,
+ * what the heads of q have together, H W, and q | k | v. */
 size_t model_kv_heads(const struct model_config *c);
 size_t model_head_width(const struct model_config *c);
 size_t model_heads_width(const struct model_config *c);
@@ -79,8 +87,11 @@ struct tensor {
     float fill;           /* all of this value where std is 0 */
     bool decay;           /* weight decay applies */
     /* Of a shard's matrix: (rows, columns). It has so many columns of each of the
-     * whole one's blocks, whose number is `blocks`; 0: rows of it. */
+     * whole one's blocks, whose number is `blocks`; 0: rows of it. With the shards
+     * side by side, each `unit` columns of a whole block (a head) stand there `copies`
+     * times in a row. */
     size_t rows, columns, blocks, width[LAYOUT_BLOCKS];
+    size_t copies[LAYOUT_BLOCKS], unit;
 };
 
 struct layer_layout {
@@ -123,7 +134,8 @@ int layout_create(const struct model_config *c, size_t shards,
                   struct layout *layout);
 void layout_destroy(struct layout *layout);
 
-/* Where a column of a shard's matrix, which has columns, stands in the whole one. */
+/* Where a column of a shard's matrix that is cut by columns stands in the whole
+ * one. */
 size_t layout_column(const struct tensor *t, size_t shards, size_t shard,
                      size_t column);
 

@@ -194,9 +194,13 @@ attention_of(const struct model *m, const struct micro_batch *b, size_t T)
 {
     const size_t shards = m->tensor.shards;
 
-    return (struct attention_shape){b->all_B, T, m->c.heads / shards,
-                                    model_kv_heads(&m->c) / shards,
-                                    model_head_width(&m->c)};
+    return (struct attention_shape){
+        .B = b->all_B,
+        .T = T,
+        .H = m->c.heads / shards,
+        .KV = model_kv_heads(&m->c) * m->c.kv_copies / shards,
+        .W = model_head_width(&m->c),
+    };
 }
 
 /* x1 -> x2, and h2 on its way to the experts, if there are any. Again: what is

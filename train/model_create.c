@@ -65,6 +65,7 @@ int model_create(const struct model_config *c, size_t sequences,
         m.memory = *memory;
     if (model_config_check(c) || layout_create(c, m.tensor.shards, &m.layout))
         return -1;
+    m.c.kv_copies = model_kv_copies(c, m.tensor.shards);
     if (rope_create(&m.rope, c->seq, model_head_width(c), 10000.0)) {
         layout_destroy(&m.layout);
         return -1;

@@ -190,7 +190,7 @@ static const struct cli_row rows[] = {
     {"tp", 0, "N", CLI_WHOLE,
      "cut attention and the shared expert over N ranks in a row, which divide "
      "the ranks and the heads: each has a part of their weights, and computes "
-     "it for the rows of all N",
+     "it for the rows of all N (--kv-heads may be fewer: ranks have copies)",
      AT(tp), .least = 1, .most = LARGEST},
     {"tp-sums", 0, "N", CLI_WHOLE,
      "with --tp 1: add what --tp N would cut as N ranks would, for the same "

@@ -24,9 +24,6 @@ static int check_groups(struct options *o, size_t ranks)
         return train_error("--tp %zu must divide --heads %zu and "
                            "--shared-expert %zu",
                            o->tp_sums, c->heads, c->shared_hidden);
-    if (model_kv_heads(c) % o->tp_sums)
-        return train_error("--tp %zu must divide --kv-heads %zu", o->tp_sums,
-                           model_kv_heads(c));
     if (c->dense_hidden % o->tp_sums)
         return train_error("--tp %zu must divide --dense-hidden %zu",
                            o->tp_sums, c->dense_hidden);

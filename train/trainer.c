@@ -67,6 +67,8 @@ static int allocate(struct trainer *t)
         params_create(&t->shard, t->groups.data,
                       t->model.tensor.own * t->model.layout.shard_size, group,
                       t->o->nodes, LAYOUT_CHUNK) ||
+        kv_copies_create(&t->kv_copies, c, &t->model.layout, &t->model.tensor,
+                         &t->shard) ||
         params_create(&t->expert, &t->groups.copies,
                       M * t->local_experts * t->model.layout.expert_size, 1, 1,
                       t->model.layout.expert_size) ||
@@ -134,8 +136,9 @@ static int memory_plan(const struct trainer *t,
                        struct memory_plan *plan)
 {
     const struct options *o = t->o;
+    struct model_config c = o->model;
     const struct memory_shape shape = {
-        .c = &o->model,
+        .c = &c,
         .R = part_size(t) * o->model.seq,
         .P = tensor_ranks(tensor),
         .micro = o->micro_batches,
@@ -143,6 +146,7 @@ static int memory_plan(const struct trainer *t,
         .max_rows = o->max_rows,
     };
 
+    c.kv_copies = model_kv_copies(&c, tensor->shards);
     *plan = o->memory_plan;
     plan->host_ranks = 0;
     for (int r = 0; r < t->team->size; r++)
@@ -254,6 +258,7 @@ void trainer_destroy(struct trainer *t)
     balance_destroy(&t->balance);
     leaves_destroy(&t->leaves);
     params_destroy(&t->dense);
+    kv_copies_destroy(&t->kv_copies);
     params_destroy(&t->shard);
     params_destroy(&t->expert);
     free(t->norm_counts);
@@ -338,8 +343,9 @@ static struct spent computing(const struct trainer *t,
 {
     const struct spent none = {0}, now = clock_read();
     const struct spent *const calls[] = {
-        &t->model.times.exchange, &t->team->spent, &t->groups.of_data.spent,
-        &t->groups.copies.spent, &t->model.tensor.spent};
+        &t->model.times.exchange, &t->team->spent,
+        &t->groups.of_data.spent, &t->groups.copies.spent,
+        &t->groups.tensor.spent,  &t->model.tensor.spent};
     struct spent rest = {0};
 
     clock_add_between(&rest, &before->here, &now);
@@ -462,8 +468,9 @@ static int update(struct trainer *t, size_t step, size_t steps,
 
     if (balance_gradients(&t->balance) || params_sum(d) ||
         params_sum(&t->shard) || params_sum(&t->expert) ||
-        gradient_norm(t, &m->grad_norm))
+        kv_copies_add(&t->kv_copies) || gradient_norm(t, &m->grad_norm))
         return -1;
+    kv_copies_spread(&t->kv_copies);
     const uint64_t began = shunt_trace_begin();
     struct shunti_adamw a =
         optimizer_step(&t->o->optimizer, step, steps, m->grad_norm);
@@ -570,7 +577,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     for (int kind = 0; kind < HELD; kind++)
         m->val[kind] = (double)NAN;
     t->team->spent = t->groups.of_data.spent = t->groups.copies.spent =
-        t->model.tensor.spent = (struct spent){0};
+        t->groups.tensor.spent = t->model.tensor.spent = (struct spent){0};
     t->team->mpi_bytes = 0;
     t->model.tensor.gathers = t->model.tensor.scatters = 0;
     memset(&t->model.times, 0, sizeof(t->model.times));
@@ -598,7 +605,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     m->step_s = clock_now() - before.here.time;
     m->exchange_s = t->model.times.exchange.time;
     m->reduce_s = t->team->spent.time + t->groups.of_data.spent.time +
-                  t->groups.copies.spent.time;
+                  t->groups.copies.spent.time + t->groups.tensor.spent.time;
     m->tensor_s = t->model.tensor.spent.time;
     m->wait_s = count_all(t).waited - before.waited;
     m->compute_s = computing(t, &before).time;

@@ -26,6 +26,7 @@
 #include "train/data.h"
 #include "train/exchange.h"
 #include "train/groups.h"
+#include "train/kv_copies.h"
 #include "train/leaves.h"
 #include "train/metrics.h"
 #include "train/model.h"
@@ -51,6 +52,7 @@ struct trainer {
     struct groups groups;
     struct params dense; /* of all ranks */
     struct params shard; /* (own shards, shard_size), of groups.data */
+    struct kv_copies kv_copies;
 
     struct params
         expert; /* (M, local experts, expert_size), of groups.copies */

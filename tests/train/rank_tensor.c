@@ -27,25 +27,25 @@ enum { LAYERS = 2, HEADS = 8, DIM = 32, SEQ = 6, EXPERTS = 6 };
 static struct options small_options(const struct rank *self)
 {
     struct options o = {
-        .model = {LAYERS,
-                  DIM,
-                  HEADS,
-                  SEQ,
-                  EXPERTS,
-                  2,
-                  12,
-                  16,
-                  true,
-                  0.02f,
-                  0.01f,
-                  0,
-                  {0},
-                  0,
-                  0,
-                  0,
-                  0,
-                  0},
-        .optimizer = {0.01f, 0.1f, 3, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f},
+        .model = {.layers = LAYERS,
+                  .dim = DIM,
+                  .heads = HEADS,
+                  .seq = SEQ,
+                  .experts = EXPERTS,
+                  .topk = 2,
+                  .expert_hidden = 12,
+                  .shared_hidden = 16,
+                  .renormalise = true,
+                  .balance = 0.02f,
+                  .zloss = 0.01f},
+        .optimizer = {.lr = 0.01f,
+                      .lr_end = 0.1f,
+                      .warmup = 3,
+                      .beta1 = 0.9f,
+                      .beta2 = 0.95f,
+                      .eps = 1e-8f,
+                      .decay = 0.1f,
+                      .clip = 1.0f},
         .batch = self->size == 6 ? 24 : 16,
         .seed = 11,
         .shares = self->size == 6 ? 12 : 8,
@@ -72,8 +72,9 @@ static void small_text(struct data *d)
     free(t.bytes);
 }
 
-/* A run of all ranks in groups of `tp`, and one of this rank alone, or of as many
- * ranks as there are copies of experts, that adds as they do. */
+/* A run of all ranks in groups of `tp`, or in none that adds as such would, and one
+ * of this rank alone, or of as many ranks as there are copies of experts, that adds as
+ * they do. */
 struct pair {
     struct data data;
     struct options of_many, of_one;
@@ -82,7 +83,7 @@ struct pair {
 };
 
 static int begin_pair(const struct rank *self, struct pair *p,
-                      const struct options *o, size_t tp)
+                      const struct options *o, size_t tp, size_t sums)
 {
     const int few = o->expert_copies ? (int)o->expert_copies : 1;
 
@@ -90,8 +91,9 @@ static int begin_pair(const struct rank *self, struct pair *p,
     p->all = (struct team){
         .comm = self->comm, .rank = self->rank, .size = self->size};
     p->of_many = p->of_one = *o;
-    p->of_many.tp = p->of_many.tp_sums = p->of_one.tp_sums = tp;
+    p->of_many.tp = tp;
     p->of_one.tp = 1;
+    p->of_many.tp_sums = p->of_one.tp_sums = sums;
     p->of_many.nodes = p->of_one.nodes = team_nodes(&p->all);
     CHECK_OK(self->comm, shunt_comm_split(self->comm, self->rank / few,
                                           self->rank, &p->one.comm));
@@ -143,18 +145,19 @@ static int compare_states(const struct pair *p)
                              (l * EXPERTS + m->model.first_expert) * expert,
                          m->local_experts * expert * sizeof(float)) == 0,
               "experts of layer %zu: weights", l);
-    if (p->of_many.tp == 1)
+    if (p->of_many.tp_sums == 1)
         return 0;
-    CHECK(size > 0 && m->shard.length == size &&
-              a->shard.length == size * p->of_many.tp,
+    CHECK(size > 0 &&
+              m->shard.length * p->of_many.tp == size * p->of_many.tp_sums &&
+              a->shard.length == size * p->of_many.tp_sums,
           "shards of %zu, here %zu, alone %zu", size, m->shard.length,
           a->shard.length);
     return compare_params(&m->shard, &a->shard, m->model.tensor.first * size,
                           "shard");
 }
 
-static int steps_as_one(const struct rank *self, const struct options *o,
-                        size_t tp)
+static int steps_in_groups(const struct rank *self, const struct options *o,
+                           size_t tp, size_t sums)
 {
     const int nodes = shunt_comm_nodes(self->comm);
     /* Sums of a group on several nodes are made node by node. */
@@ -162,7 +165,7 @@ static int steps_as_one(const struct rank *self, const struct options *o,
     struct pair p;
     double many[HELD], alone[HELD], dropped;
 
-    CHECK_RUN(begin_pair(self, &p, o, tp));
+    CHECK_RUN(begin_pair(self, &p, o, tp, sums));
     for (size_t step = 1; step <= 3; step++) {
         struct step_metrics m, a;
         CHECK_TRAIN(trainer_step(&p.many, step, 5, false, &m));
@@ -176,6 +179,9 @@ static int steps_as_one(const struct rank *self, const struct options *o,
               "%zu ranks a group, step %zu: loss %.17g and norm %.17g, alone "
               "%.17g and %.17g",
               tp, step, m.loss, m.grad_norm, a.loss, a.grad_norm);
+        CHECK((model_kv_copies(&o->model, sums) > 1) ==
+                  (p.many.kv_copies.layout != NULL),
+              "copies of heads");
         /* In each layer a gather and a scatter in attention, and in the shared
          * expert, forward and backward. */
         CHECK(m.fused_calls == (tp == 1
@@ -197,11 +203,17 @@ static int steps_as_one(const struct rank *self, const struct options *o,
     return 0;
 }
 
+static int steps_as_one(const struct rank *self, const struct options *o,
+                        size_t tp)
+{
+    return steps_in_groups(self, o, tp, tp);
+}
+
 /* In groups of all sizes. */
 static int in_all_groups(const struct rank *self, const struct options *o)
 {
     for (size_t tp = 2; tp <= (size_t)self->size; tp++)
-        if ((size_t)self->size % tp == 0 && HEADS % tp == 0)
+        if ((size_t)self->size % tp == 0 && o->model.heads % tp == 0)
             CHECK_RUN(steps_as_one(self, o, tp));
     return 0;
 }
@@ -222,6 +234,41 @@ static int groups_with_micro_batches(const struct rank *self)
     o.model.kv_heads = HEADS / 2;
     o.model.head_width = 6;
     return in_all_groups(self, &o);
+}
+
+/* One head of keys and values, of which each shard has a copy; */
+static int groups_with_copies(const struct rank *self)
+{
+    struct options o = small_options(self);
+
+    o.model.kv_heads = 1;
+    return in_all_groups(self, &o);
+}
+
+/* two, of three copies each in three shards; a rank's slice has of one shard what
+ * another rank's has of the next one; */
+static int groups_with_uneven_copies(const struct rank *self)
+{
+    struct options o = small_options(self);
+
+    o.model.heads = 6;
+    o.model.head_width = 6;
+    o.model.kv_heads = 2;
+    o.model.shared_hidden = 12;
+    return in_all_groups(self, &o);
+}
+
+/* and ranks that have all shards together, the same bits as one. */
+static int copies_without_groups(const struct rank *self)
+{
+    struct options o = small_options(self);
+
+    o.model.kv_heads = 2;
+    CHECK_RUN(steps_in_groups(self, &o, 1, 8));
+    o.model.heads = 6;
+    o.model.head_width = 6;
+    o.model.shared_hidden = 12;
+    return steps_in_groups(self, &o, 1, 3);
 }
 
 static int groups_of_bf16_products(const struct rank *self)
@@ -272,30 +319,47 @@ static int copies_as_few(const struct rank *self)
 
 /* --- whole matrices -------------------------------------------------------- */
 
-/* Where an element of a shard's matrix is in the whole dense vector. */
-static size_t place_in_whole(const struct layout *whole,
-                             const struct layout *cut, const struct tensor *t,
-                             size_t kv_heads, size_t shard, size_t i)
+/* A column of a shard's q | k | v, in the whole one: a head of q is one of the
+ * shard's, and one of keys and values that which the head of q has there that is the
+ * first of those beside the shard's j-th. */
+static size_t column_of_heads(const struct model_config *c,
+                              const struct layout *cut, const struct tensor *t,
+                              size_t shard, size_t column)
 {
-    size_t row = i / t->columns, column = i % t->columns, width = t->columns;
-    size_t n = 0, before = 0;
+    const size_t W = model_head_width(c), KV = model_kv_heads(c);
+    const size_t own = c->heads / cut->shards; /* of q */
+    const size_t kv = (t->columns / W - own) / 2;
+    const size_t head = column / W, in = column % W;
+
+    if (head < own)
+        return (shard * own + head) * W + in;
+    const size_t q = shard * own + (head - own) % kv * (own / kv);
+    const size_t of_values = head - own < kv ? 0 : KV;
+    return (c->heads + of_values + q / (c->heads / KV)) * W + in;
+}
+
+/* Where an element of a shard's matrix is in the whole dense vector. */
+static size_t place_in_whole(const struct model *of_whole,
+                             const struct layout *cut, const struct tensor *t,
+                             size_t shard, size_t i)
+{
+    const struct layout *whole = &of_whole->layout;
+    size_t row = i / t->columns, column = i % t->columns;
+    size_t width = t->columns, n = 0;
 
     while (strcmp(whole->tensors[n].name, t->name) != 0)
         n++;
-    if (!t->blocks)
-        return whole->tensors[n].offset + (shard * t->rows + row) * width +
-               column;
-    /* of q, k or v: of H, KV and KV heads; of gate or up */
-    for (size_t block = 0; before <= column; block++, before += width) {
-        width = strstr(t->name, "qkv")
-                    ? t->columns * (block ? kv_heads : HEADS) /
-                          (HEADS + 2 * kv_heads)
-                    : t->columns / 2;
-        if (column < before + width)
-            break;
+    if (strstr(t->name, "qkv")) {
+        column = column_of_heads(&of_whole->c, cut, t, shard, column);
+        width = model_qkv_width(&of_whole->c);
+    } else if (t->blocks) { /* gate | up */
+        const size_t half = width / 2, block = column / half;
+        column += (block * (cut->shards - 1) + shard) * half;
+        width *= cut->shards;
+    } else {
+        row += shard * t->rows;
     }
-    column = before * cut->shards + shard * width + column - before;
-    return whole->tensors[n].offset + row * t->columns * cut->shards + column;
+    return whole->tensors[n].offset + row * width + column;
 }
 
 /* |a - b| and |b| of the shards' elements. */
@@ -303,16 +367,12 @@ static void distance(const struct model *of_whole, const struct layout *cut,
                      const float *a, const float *b, double *apart,
                      double *length)
 {
-    const struct layout *whole = &of_whole->layout;
-    const size_t kv_heads = model_kv_heads(&of_whole->c);
-
     for (size_t s = 0; s < cut->shards; s++)
         for (size_t n = 0; n < cut->nsplit; n++) {
             const struct tensor *t = &cut->split[n];
             for (size_t i = 0; i < t->count; i++) {
                 double x = (double)a[s * cut->shard_size + t->offset + i];
-                double y =
-                    (double)b[place_in_whole(whole, cut, t, kv_heads, s, i)];
+                double y = (double)b[place_in_whole(of_whole, cut, t, s, i)];
                 *apart += (x - y) * (x - y);
                 *length += y * y;
             }
@@ -322,20 +382,33 @@ static void distance(const struct model *of_whole, const struct layout *cut,
 /* The same initial weights, and the same gradient but for rounding. */
 static int shards_as_whole(const struct rank *self)
 {
+    static const struct {
+        size_t shards, heads, kv_heads, head_width;
+        size_t copies; /* of each head of keys and values */
+    } shapes[] = {
+        {2, 8, 0, 0, 1}, {4, 8, 4, 6, 1},  {8, 8, 0, 0, 1}, {2, 8, 1, 4, 2},
+        {8, 8, 2, 4, 4}, {2, 12, 3, 4, 2}, {3, 6, 2, 6, 3},
+    };
     struct team team = {.size = 1}; /* each rank by itself has whole slices */
 
     CHECK_OK(self->comm,
              shunt_comm_split(self->comm, self->rank, 0, &team.comm));
-    for (size_t tp = 2; tp <= HEADS; tp *= 2) {
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+        const size_t tp = shapes[i].shards;
         struct options o = small_options(self), whole = o;
         struct trainer a, b;
         struct step_metrics m, n;
         struct data data;
         double apart = 0, length = 0;
 
-        o.model.kv_heads = whole.model.kv_heads = tp == 4 ? 4 : 0;
-        o.model.head_width = whole.model.head_width = tp == 4 ? 6 : 0;
+        o.model.heads = shapes[i].heads;
+        o.model.kv_heads = shapes[i].kv_heads;
+        o.model.head_width = shapes[i].head_width;
+        o.model.shared_hidden = 24;
+        whole.model = o.model;
         o.tp_sums = tp;
+        CHECK(model_kv_copies(&o.model, tp) == shapes[i].copies, "%zu copies",
+              model_kv_copies(&o.model, tp));
         small_text(&data);
         CHECK_TRAIN(trainer_create(&a, &o, &team, &data));
         CHECK_TRAIN(trainer_create(&b, &whole, &team, &data));
@@ -376,7 +449,8 @@ static int checkpoint_goes_on(const struct rank *self)
     char path[64] = "", command[96];
 
     o.expert_copies = 2;
-    CHECK_RUN(begin_pair(self, &p, &o, 2));
+    o.model.kv_heads = 1;
+    CHECK_RUN(begin_pair(self, &p, &o, 2, 2));
     if (self->rank == 0) {
         strcpy(path, "/tmp/shunt-tensor-XXXXXX");
         CHECK(mkdtemp(path), "no folder");
@@ -385,7 +459,7 @@ static int checkpoint_goes_on(const struct rank *self)
     p.of_many.checkpoint = path;
     CHECK_TRAIN(trainer_step(&p.many, 1, 4, false, &m));
     CHECK_TRAIN(trainer_save(&p.many, &info));
-    CHECK_RUN(begin_pair(self, &q, &o, 2));
+    CHECK_RUN(begin_pair(self, &q, &o, 2, 2));
     CHECK(checkpoint_open(&q.all, path, &c, &found) == 1, "%s",
           train_error_text());
     CHECK_TRAIN(trainer_load(&q.many, c));
@@ -409,6 +483,9 @@ static const struct rank_case cases[] = {
     {.name = "groups_as_one", .run = groups_as_one},
     {.name = "groups_with_micro_batches", .run = groups_with_micro_batches},
     {.name = "groups_of_bf16_products", .run = groups_of_bf16_products},
+    {.name = "groups_with_copies", .run = groups_with_copies},
+    {.name = "groups_with_uneven_copies", .run = groups_with_uneven_copies},
+    {.name = "copies_without_groups", .run = copies_without_groups},
     {.name = "copies_as_few", .run = copies_as_few},
     {.name = "shards_as_whole", .run = shards_as_whole},
     {.name = "checkpoint_goes_on", .run = checkpoint_goes_on},

@@ -80,8 +80,14 @@ Test(optimizer, adamw_by_definition)
 /* Only the slice of the dense vector changes, and gains do not decay. */
 Test(optimizer, slices_and_decay)
 {
-    struct model_config c = {1, 8, 1, 4,   2, 1, 4, 0, true,
-                             0, 0, 0, {0}, 0, 0, 0, 0, 0};
+    struct model_config c = {.layers = 1,
+                             .dim = 8,
+                             .heads = 1,
+                             .seq = 4,
+                             .experts = 2,
+                             .topk = 1,
+                             .expert_hidden = 4,
+                             .renormalise = true};
     struct layout l;
 
     cr_assert_eq(layout_create(&c, 1, &l), 0);
@@ -108,10 +114,23 @@ Test(optimizer, slices_and_decay)
 
 Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
 {
-    struct model_config small = {1, 8, 1, 4,   2, 1, 4, 0, true,
-                                 0, 0, 0, {0}, 0, 0, 0, 0, 0};
-    struct model_config large = {3, 8, 1, 4,   7, 1, 4, 6, true,
-                                 0, 0, 0, {0}, 0, 0, 0, 0, 0};
+    struct model_config small = {.layers = 1,
+                                 .dim = 8,
+                                 .heads = 1,
+                                 .seq = 4,
+                                 .experts = 2,
+                                 .topk = 1,
+                                 .expert_hidden = 4,
+                                 .renormalise = true};
+    struct model_config large = {.layers = 3,
+                                 .dim = 8,
+                                 .heads = 1,
+                                 .seq = 4,
+                                 .experts = 7,
+                                 .topk = 1,
+                                 .expert_hidden = 4,
+                                 .shared_hidden = 6,
+                                 .renormalise = true};
     struct layout a, b;
 
     cr_assert_eq(layout_create(&small, 1, &a), 0);
@@ -351,6 +370,9 @@ Test(options, twins_have_the_ratios)
                   a->renormalise == b->renormalise && a->zloss == b->zloss &&
                   o.balance_over == twin.balance_over);
         cr_assert_eq(a->first_dense > 0, b->first_dense > 0);
+        twin.tp = 2; /* however few heads of keys and values it has */
+        cr_assert_eq(options_check(&twin, 2, 1), 0, "%s: %s", name,
+                     train_error_text());
     }
 }
 
