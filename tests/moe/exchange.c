@@ -44,11 +44,6 @@ void run_fill_rows(const struct run *run, void *to, int kind)
     }
 }
 
-bool by_rails(enum shunt_moe_mode mode)
-{
-    return mode == SHUNT_MOE_TWO_LEVEL || mode == SHUNT_MOE_ALLGATHER;
-}
-
 /* What is asked for; on one node nothing goes by rails. */
 static bool is_mode(enum shunt_moe_mode is, enum shunt_moe_mode asked,
                     int nodes)
@@ -373,118 +368,6 @@ static int check_gradients(const struct run *run, bool dweight)
     return 0;
 }
 
-/* What this rank must send, from the definitions: rows. */
-struct traffic {
-    size_t mapped;  /* written into others' memory */
-    size_t network; /* to other nodes */
-    size_t plain;   /* that would be, at one row an assignment */
-};
-
-/* Distinct nodes, or ranks of other nodes, that a token of `source` goes to. */
-static size_t distinct(const struct world *w, int source, size_t t, bool ranks)
-{
-    size_t k = (size_t)w->config.topk, n = 0;
-
-    for (size_t j = 0; j < k; j++) {
-        int e = w->kept[source][t * k + j], at;
-        bool first = e >= 0;
-
-        if (!first)
-            continue;
-        at = world_target(w, source, e);
-        first = w->node[at] != w->node[source];
-        for (size_t i = 0; i < j && first; i++) {
-            int f = w->kept[source][t * k + i], before;
-
-            if (f < 0)
-                continue;
-            before = world_target(w, source, f);
-            first = ranks ? before != at : w->node[before] != w->node[at];
-        }
-        n += first;
-    }
-    return n;
-}
-
-static struct traffic traffic_of(const struct run *run)
-{
-    const struct world *w = run->world;
-    const enum shunt_moe_mode mode = run->rows.mode;
-    const int rank = run->self->rank;
-    size_t k = (size_t)w->config.topk;
-    struct traffic want = {0};
-    int nodes = shunt_comm_nodes(run->self->comm);
-
-    for (size_t t = 0; t < w->tokens[rank]; t++) {
-        for (size_t j = 0; j < k; j++) {
-            int e = w->kept[rank][t * k + j];
-            int at = e < 0 ? rank : world_target(w, rank, e);
-
-            want.plain += w->node[at] != w->node[rank];
-            want.mapped += at != rank && (mode == SHUNT_MOE_DIRECT ||
-                                          w->node[at] == w->node[rank]);
-        }
-        want.network += mode == SHUNT_MOE_ALLGATHER
-                            ? (size_t)nodes - 1
-                            : distinct(w, rank, t, mode == SHUNT_MOE_FLAT);
-    }
-    if (mode == SHUNT_MOE_DIRECT)
-        want.network = want.plain;
-    if (mode == SHUNT_MOE_FLAT)
-        want.mapped = 0;
-    return want;
-}
-
-size_t run_wire_bytes(const struct run *run)
-{
-    size_t hidden = run->world->config.hidden;
-
-    return run->world->config.wire == SHUNT_MOE_WIRE_FP8 &&
-                   run->rows.mode != SHUNT_MOE_DIRECT
-               ? hidden + 4 * ((hidden + 127) / 128)
-               : run->bytes;
-}
-
-/* Counters equal the plan's sums, and these what follows from the routing. */
-static int check_counters(const struct run *run,
-                          const struct shunt_comm_stats *before)
-{
-    struct traffic want = traffic_of(run);
-    struct shunt_comm_stats after;
-    const bool flat = run->rows.mode == SHUNT_MOE_FLAT;
-
-    CHECK_OK(run->self->comm,
-             shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
-    CHECK(run->rows.network_rows == want.network,
-          "%zu rows to other nodes, not %zu", run->rows.network_rows,
-          want.network);
-    CHECK(run->rows.network_rows_plain == want.plain,
-          "%zu plain rows to other nodes, not %zu",
-          run->rows.network_rows_plain, want.plain);
-    CHECK(run->rows.network_dispatch_bytes ==
-              want.network * run_wire_bytes(run),
-          "%zu bytes to other nodes, not %zu", run->rows.network_dispatch_bytes,
-          want.network * run_wire_bytes(run));
-    if (flat) /* its rows are alltoallv's */
-        return 0;
-    CHECK(run->rows.bytes_sent ==
-              want.mapped * run->bytes +
-                  (run->rows.mode == SHUNT_MOE_DIRECT
-                       ? 0
-                       : want.network * run_wire_bytes(run)),
-          "%zu bytes to send", run->rows.bytes_sent);
-    CHECK(after.bytes_mapped - before->bytes_mapped == want.mapped * run->bytes,
-          "%zu bytes counted, not %zu",
-          (size_t)(after.bytes_mapped - before->bytes_mapped),
-          want.mapped * run->bytes);
-    CHECK(after.bytes_remote - before->bytes_remote ==
-              run->rows.network_dispatch_bytes,
-          "%zu bytes to other nodes counted, not %zu",
-          (size_t)(after.bytes_remote - before->bytes_remote),
-          run->rows.network_dispatch_bytes);
-    return 0;
-}
-
 int run_dispatch(struct run *run)
 {
     struct shunt_comm_stats stats;
@@ -493,92 +376,8 @@ int run_dispatch(struct run *run)
     CHECK_OK(run->self->comm,
              shunt_comm_get_stats(run->self->comm, &stats, sizeof(stats)));
     CHECK_RUN(run_parts(run, 0, false, false));
-    CHECK_RUN(check_counters(run, &stats));
+    CHECK_RUN(run_check_sent(run, &stats));
     return run_check_rows(run);
-}
-
-/*
- * What `node` sends home to `source`, another node's rank. By rails, for each piece
- * of a token there: the row of the only expert, or one sum, of f32 unless it is
- * rounded. Else every row; but DIRECT reads them and sends nothing.
- */
-static size_t bytes_home(const struct run *run, int source, int node)
-{
-    const struct world *w = run->world;
-    const size_t sum = w->config.partials == SHUNT_MOE_PARTIALS_F32
-                           ? w->config.hidden * sizeof(float)
-                           : run->bytes;
-    size_t bytes = 0;
-
-    for (size_t t = 0; t < w->tokens[source]; t++) {
-        int rows[64];
-        const int pieces = world_pieces(w, source, t, node, rows);
-
-        for (int i = 0; i < pieces; i++)
-            if (rows[i] > 1 && by_rails(run->rows.combine_mode))
-                bytes += sum;
-            else if (run->rows.combine_mode != SHUNT_MOE_DIRECT)
-                bytes += (size_t)rows[i] * run->bytes;
-    }
-    return bytes;
-}
-
-size_t run_bytes_home(const struct run *run)
-{
-    const int *node = run->world->node, rank = run->self->rank;
-    size_t bytes = 0;
-
-    for (int n = 0; n < shunt_comm_nodes(run->self->comm); n++)
-        bytes += n != node[rank] ? bytes_home(run, rank, n) : 0;
-    return bytes;
-}
-
-/* Index of a rank among the `size` ranks of its node. */
-static int local_index(const struct run *run, int rank, int *size)
-{
-    const int *node = run->world->node;
-    int index = 0;
-
-    *size = 0;
-    for (int r = 0; r < run->self->size; r++) {
-        index += r < rank && node[r] == node[rank];
-        *size += node[r] == node[rank];
-    }
-    return index;
-}
-
-/* By rails: what this rank sends to the sources that it is the relay of. */
-static size_t bytes_relayed(const struct run *run)
-{
-    const int *node = run->world->node, rank = run->self->rank;
-    size_t bytes = 0;
-    int size, theirs;
-    const int ours = local_index(run, rank, &size);
-
-    for (int s = 0; s < run->self->size; s++)
-        if (node[s] != node[rank] &&
-            local_index(run, s, &theirs) % size == ours)
-            bytes += bytes_home(run, s, node[rank]);
-    return bytes;
-}
-
-/* What combine or dispatch_backward has sent to other nodes. */
-static int check_sent_home(const struct run *run,
-                           const struct shunt_comm_stats *before)
-{
-    struct shunt_comm_stats after;
-
-    CHECK_OK(run->self->comm,
-             shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
-    CHECK(run->rows.network_combine_bytes == run_bytes_home(run),
-          "%zu bytes of combine from other nodes, not %zu",
-          run->rows.network_combine_bytes, run_bytes_home(run));
-    if (by_rails(run->rows.combine_mode))
-        CHECK(after.bytes_remote - before->bytes_remote == bytes_relayed(run),
-              "%zu bytes to other nodes counted, not %zu",
-              (size_t)(after.bytes_remote - before->bytes_remote),
-              bytes_relayed(run));
-    return 0;
 }
 
 int run_combine(struct run *run, bool bias)
@@ -591,7 +390,7 @@ int run_combine(struct run *run, bool bias)
     CHECK_OK(run->self->comm,
              shunt_comm_get_stats(run->self->comm, &before, sizeof(before)));
     CHECK_RUN(run_parts(run, 1, bias, false));
-    CHECK_RUN(check_sent_home(run, &before));
+    CHECK_RUN(run_check_sent_home(run, &before));
     return run_check_tokens(run, KIND_OUT,
                             w->config.weights == SHUNT_MOE_APPLY_WEIGHTS, bias);
 }
@@ -607,7 +406,7 @@ int run_backward(struct run *run, bool dweight)
     CHECK_OK(run->self->comm,
              shunt_comm_get_stats(run->self->comm, &before, sizeof(before)));
     CHECK_RUN(run_parts(run, 3, false, false));
-    CHECK_RUN(check_sent_home(run, &before));
+    CHECK_RUN(run_check_sent_home(run, &before));
     return run_check_tokens(run, KIND_DROWS, false, false);
 }
 

@@ -116,4 +116,11 @@ size_t run_wire_bytes(const struct run *run);
 /* What other nodes send this rank per combine, from the routing. */
 size_t run_bytes_home(const struct run *run);
 
+/* Are the plan's sums, and what was counted since `before`, what follows from the
+ * routing: of dispatch; of combine or dispatch_backward, to other nodes? */
+int run_check_sent(const struct run *run,
+                   const struct shunt_comm_stats *before);
+int run_check_sent_home(const struct run *run,
+                        const struct shunt_comm_stats *before);
+
 #endif
