@@ -19,7 +19,10 @@
 #include "src/outbox.h"
 #include "src/segment.h"
 
-#define PAGE 4096u
+/* Not this machine's page: each rank computes the layout of all others' windows, so it
+ * is the same on machines with pages of other sizes. Areas begin at multiples of it, so
+ * that none shares a page with the next one, but where pages are larger. */
+#define AREA_ALIGN 4096u
 
 struct key {
     char transport[32];
@@ -44,27 +47,27 @@ void shunti_layout_compute(struct shunti_layout *l, int nranks, bool all_mapped,
     l->completed = 0;
     l->abort = SHUNT_TRANSPORT_LINE;
     l->doorbell = 2 * SHUNT_TRANSPORT_LINE;
-    l->inbox = PAGE;
+    l->inbox = AREA_ALIGN;
     l->slot_bytes = sizeof(struct shunti_note) + l->eager;
     if (!all_mapped)
         l->slot_bytes += SHUNTI_ZCOPY_PAYLOADS * SHUNTI_ZCOPY_NAME;
     l->slot_bytes = round_up(l->slot_bytes, 64);
     l->inbox_stride =
         round_up(SHUNTI_DEPTH * l->slot_bytes, SHUNT_TRANSPORT_LINE);
-    l->acks = round_up(l->inbox + n * l->inbox_stride, PAGE);
+    l->acks = round_up(l->inbox + n * l->inbox_stride, AREA_ALIGN);
     l->ack_stride = round_up(SHUNTI_DEPTH * 8, SHUNT_TRANSPORT_LINE);
-    l->landed = round_up(l->acks + n * l->ack_stride, PAGE);
+    l->landed = round_up(l->acks + n * l->ack_stride, AREA_ALIGN);
     l->landed_stride = all_mapped
                            ? 0
                            : round_up(SHUNTI_DEPTH * SHUNTI_ZCOPY_PAYLOADS * 8,
                                       SHUNT_TRANSPORT_LINE);
-    l->words = round_up(l->landed + n * l->landed_stride, PAGE);
+    l->words = round_up(l->landed + n * l->landed_stride, AREA_ALIGN);
     l->word_stride = round_up(SHUNTI_WORDS * 64, SHUNT_TRANSPORT_LINE);
-    l->loss = round_up(l->words + n * l->word_stride, PAGE);
+    l->loss = round_up(l->words + n * l->word_stride, AREA_ALIGN);
     l->loss_stride = round_up(shunti_loss_bytes(nranks), SHUNT_TRANSPORT_LINE);
-    l->ring = round_up(l->loss + n * l->loss_stride, PAGE);
+    l->ring = round_up(l->loss + n * l->loss_stride, AREA_ALIGN);
     l->ring_stride = round_up(l->chunk * l->chunks, SHUNT_TRANSPORT_LINE);
-    l->bytes = round_up(l->ring + n * l->ring_stride, PAGE);
+    l->bytes = round_up(l->ring + n * l->ring_stride, AREA_ALIGN);
 }
 
 enum shunt_status shunti_init_control_alone(struct shunt_comm *comm)

@@ -11,8 +11,10 @@
 
 #include "transports/rdma/rdma.h"
 
-#define PAGE ((size_t)4096)
-#define LEAST_PIECE (16 * PAGE)
+/* A piece may begin anywhere: devices take any address, whatever the page. This is
+ * only a round number. */
+#define UNIT ((size_t)4096)
+#define LEAST_PIECE (16 * UNIT)
 #define HALVED_MOST 8
 
 static void cut(struct rdma_pieces *pieces, size_t piece)
@@ -105,7 +107,7 @@ bool rdma_pieces_register(struct shunt_transport_ctx *ctx, struct rdma_nic *nic,
         if ((errno != ENOMEM && errno != EINVAL) || halved == HALVED_MOST ||
             pieces->piece < 2 * LEAST_PIECE)
             break;
-        cut(pieces, (pieces->piece / 2 + PAGE - 1) / PAGE * PAGE);
+        cut(pieces, (pieces->piece / 2 + UNIT - 1) / UNIT * UNIT);
     }
     *pieces = (struct rdma_pieces){.count = 0};
     errno = error;
