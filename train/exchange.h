@@ -20,10 +20,10 @@ struct exchange_config {
     double capacity_factor; /* 0: dropless */
     int drop_by_weight;
     size_t
-        max_rows;   /* of a rank at once: a routing with more has waves; 0: any.
-                     With leaf_rows these are in order (shunt/moe_waves.h) */
-    int tree_ranks; /* experts are summed as if on this many ranks, */
-    int tree_nodes; /* and these on this many nodes; 0: the real ones */
+        max_rows; /* of a rank at once: a routing with more has waves; 0: any */
+    bool in_order;     /* these waves are (shunt/moe_waves.h) */
+    int tree_ranks;    /* experts are summed as if on this many ranks, */
+    int tree_nodes;    /* and these on this many nodes; 0: the real ones */
     size_t max_tokens; /* of one rank */
     /* 1 or more; each has at most its part of max_tokens, unless it is alone */
     size_t micro_batches;

@@ -538,7 +538,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
     s->D = model->dim;
     s->K = model->topk;
     s->max_rows = config->max_rows;
-    s->in_order = config->leaf_rows != 0;
+    s->in_order = config->in_order;
     s->routings = layers * config->micro_batches;
     s->bf16 = config->bf16;
     s->overlap = config->overlap;

@@ -45,8 +45,7 @@ static bool is_whole(const struct leaves *x, size_t routing,
            balance_is_home(x->balance, routing, rows->expert[e]);
 }
 
-/* Memory for all sums that stay, and for those that an expert's need meanwhile; in
- * waves those of all experts do at once. */
+/* Memory for all sums that stay, and for those that an expert's need meanwhile. */
 static int reserve(struct leaves *x, size_t routing,
                    const struct shunt_moe_rows *rows, size_t n)
 {
@@ -58,9 +57,7 @@ static int reserve(struct leaves *x, size_t routing,
         const size_t room = used + shunt_moe_tree_room(range, rows->leaf_rows);
 
         most = room > most ? room : most;
-        if (rows->waves > 1)
-            used = room;
-        else if (!is_whole(x, routing, rows, e))
+        if (!is_whole(x, routing, rows, e))
             used += shunt_moe_tree_sums(range, rows->leaf_rows);
     }
     if (most <= x->room[layer])
@@ -101,17 +98,20 @@ static int begin(void *arg, struct model *m, struct micro_batch *b, size_t l)
                         sizeof(x->rows));
     shunt_moe_plan_rows(exchange_shunt_wave(x->exchange, routing), &x->wave,
                         sizeof(x->wave));
-    if (at->wave)
-        return 0;
-    memset(x->sums, 0, at->experts * sizeof(*x->sums));
-    x->used = x->missing = 0;
-    /* Sums of micro-batches are added in their order. */
-    if (balance_sums_are_home(x->balance, layer) ||
-        reserve(x, routing, &x->rows, m->layout.expert_size))
+    if (!at->wave) {
+        memset(x->sums, 0, at->experts * sizeof(*x->sums));
+        x->used = x->missing = 0;
+        /* Sums of micro-batches are added in their order. */
+        if (balance_sums_are_home(x->balance, layer))
+            return -1;
+    }
+    if (at->waves <= 1)
+        return reserve(x, routing, &x->rows, m->layout.expert_size);
+    if (!at->wave && leaves_waves_begin(&x->waves, m, &x->rows,
+                                        (size_t)x->balance->team->size))
         return -1;
-    return at->waves > 1
-               ? leaves_waves_begin(&x->waves, m, &x->rows, x->memory[layer])
-               : 0;
+    leaves_waves_next(&x->waves, &x->wave);
+    return 0;
 }
 
 /* The rows of the leaf before are all in it. */
@@ -164,11 +164,9 @@ static int add(void *arg, struct model *m, struct micro_batch *b, size_t l,
 
     if (!part->N)
         return 0;
-    if (x->rows.waves <= 1)
-        return add_part(x, m, b, l, part, act);
-    leaves_waves_add(&x->waves, m, &b->experts[l], &x->rows, &x->wave, part,
-                     act);
-    return 0;
+    return x->rows.waves > 1
+               ? leaves_waves_add(&x->waves, m, &b->experts[l], part, act)
+               : add_part(x, m, b, l, part, act);
 }
 
 /* After the rows of the last wave the sums are made. */
@@ -180,9 +178,11 @@ static int end(void *arg, struct model *m, struct micro_batch *b, size_t l)
     if (at->wave + 1 < at->waves)
         return 0;
     for (size_t e = 0; at->waves > 1 && e < at->experts; e++) {
-        const struct shunt_moe_tree *tree = &x->waves.open[e].tree;
+        const float *sum = leaves_waves_sum(&x->waves, e);
 
-        take_sums(x, m, b, l, e, tree->memory, tree->sums);
+        if (sum) /* of all rows: there are no copies */
+            shunti_elementwise()->add(m->layout.expert_size, sum,
+                                      gradient_of(m, b, l, x->rows.expert[e]));
     }
     leaves_waves_end(&x->waves);
     return balance_bring_sums(x->balance, model_routing(m, b, l), x->sums);

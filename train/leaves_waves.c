@@ -2,123 +2,336 @@
 /* See leaves_waves.h. */
 #include "train/leaves_waves.h"
 
+#include "kernels/elementwise.h"
 #include "train/error.h"
 #include "train/gradients.h"
-
-#include <shunt/shunt.h>
 
 #include <stdlib.h>
 #include <string.h>
 
+/* A leaf of which some rows are here, each at its place in `rows`. */
+struct leaves_open {
+    uint64_t leaf;
+    size_t held;
+    float *rows;
+};
+
+/* The sum of a subtree: of 2^level leaves from `first` on, or of all that are left. */
+struct leaves_sum {
+    uint64_t first;
+    unsigned level;
+    float *sum;
+};
+
+struct leaves_of_expert {
+    uint64_t rows; /* in all waves */
+    struct leaves_open *open;
+    struct leaves_sum *sum;
+    size_t opened, open_max, sums, sum_max;
+};
+
+bool leaves_waves_in_order(size_t ranks, size_t experts, size_t leaf_rows,
+                           size_t max_rows)
+{
+    /* One for each source, and one that begins with it; half of each. */
+    const size_t leaves = (2 * ranks - 1) * ((experts + ranks - 1) / ranks);
+
+    return leaves * leaf_rows / 2 > max_rows;
+}
+
+/* --- memory ----------------------------------------------------------------------- */
+
+static float *take(struct leaves_memory *memory, size_t floats)
+{
+    float *p = memory->count ? memory->free[--memory->count]
+                             : malloc(floats * sizeof(*p));
+
+    if (!p)
+        train_error("out of memory for the leaves of waves: take other "
+                    "--leaf-rows, or leave out --max-rows");
+    return p;
+}
+
+static void give(struct leaves_memory *memory, float *p)
+{
+    if (memory->count < sizeof(memory->free) / sizeof(*memory->free))
+        memory->free[memory->count++] = p;
+    else
+        free(p);
+}
+
+static void empty(struct leaves_memory *memory)
+{
+    while (memory->count)
+        free(memory->free[--memory->count]);
+}
+
+/* One more element of a list. */
+static int reserve(void *list, size_t size, size_t used, size_t *most)
+{
+    void *old, *more;
+
+    if (used < *most)
+        return 0;
+    memcpy(&old, list, sizeof(old));
+    more = realloc(old, (2 * *most + 4) * size);
+    if (!more)
+        return train_error("out of memory for the leaves of waves");
+    memcpy(list, &more, sizeof(more));
+    *most = 2 * *most + 4;
+    return 0;
+}
+
 void leaves_waves_end(struct leaves_waves *x)
 {
-    for (size_t e = 0; e < x->experts; e++)
-        free(x->open[e].rows);
-    free(x->open);
+    for (size_t e = 0; x->of && e < x->experts; e++) {
+        struct leaves_of_expert *of = &x->of[e];
+
+        for (size_t i = 0; i < of->opened; i++)
+            free(of->open[i].rows);
+        for (size_t i = 0; i < of->sums; i++)
+            free(of->sum[i].sum);
+        free(of->open);
+        free(of->sum);
+    }
+    free(x->of);
+    free(x->next);
+    empty(&x->rows);
+    empty(&x->sums);
     memset(x, 0, sizeof(*x));
 }
 
-/* Room for the rows of a leaf. */
-static int make_room(struct leaves_open *o, size_t rows, size_t D, size_t F)
-{
-    o->rows = malloc(rows * (2 * D + 3 * F) * sizeof(float));
-    if (!o->rows)
-        return train_error("out of memory for the rows of a leaf: take fewer "
-                           "--leaf-rows");
-    o->dout = o->rows + rows * D;
-    o->act = o->dout + rows * D;
-    o->dhidden = o->act + rows * F;
-    return 0;
-}
-
 int leaves_waves_begin(struct leaves_waves *x, const struct model *m,
-                       const struct shunt_moe_rows *plan, float *sums)
+                       const struct shunt_moe_rows *plan, size_t ranks)
 {
     const size_t experts = (size_t)plan->local_experts;
-    const size_t n = m->layout.expert_size;
 
     leaves_waves_end(x);
-    x->open = calloc(experts ? experts : 1, sizeof(*x->open));
-    if (!x->open)
+    *x = (struct leaves_waves){
+        .experts = experts,
+        .ranks = ranks,
+        .leaf_rows = m->gradients.leaf_rows,
+        .D = m->c.dim,
+        .F = m->c.expert_hidden,
+        .floats = m->layout.expert_size,
+        .of = calloc(experts + 1, sizeof(*x->of)),
+        .next = calloc(ranks * experts + 1, sizeof(*x->next)),
+    };
+    if (!x->of || !x->next)
         return train_error("out of memory");
-    x->experts = experts;
-    for (size_t e = 0; e < experts; e++) {
-        const struct shunt_moe_range *range = &plan->range[e];
-        struct leaves_open *o = &x->open[e];
-
-        if (!range->count)
-            continue;
-        if (make_room(o,
-                      range->count < plan->leaf_rows ? (size_t)range->count
-                                                     : plan->leaf_rows,
-                      m->c.dim, m->c.expert_hidden))
-            return -1;
-        if (shunt_moe_tree_begin(&o->tree, range, plan->leaf_rows, sums, n))
-            return train_error("gradients of experts: %s",
-                               shunt_last_error(NULL));
-        sums += shunt_moe_tree_room(range, plan->leaf_rows) * n;
-        o->due = shunt_moe_tree_next(&o->tree, &o->leaf);
-    }
+    for (size_t e = 0; e < experts; e++)
+        for (size_t s = 0; s < ranks; s++) {
+            x->next[s * experts + e] = x->of[e].rows;
+            x->of[e].rows += plan->source_count[s * experts + e];
+        }
     return 0;
 }
 
-/* Keep rows of the leaf that is open. */
-static void keep(struct leaves_open *o, const struct model *m,
-                 const struct expert_rows *r, const struct expert_part *p,
-                 const float *act)
+void leaves_waves_next(struct leaves_waves *x,
+                       const struct shunt_moe_rows *wave)
 {
-    const size_t D = m->c.dim, F = m->c.expert_hidden, at = o->held;
+    for (size_t i = 0; x->came && i < x->ranks * x->experts; i++)
+        x->next[i] += x->came[i];
+    x->came = wave->source_count;
+}
 
-    memcpy(o->rows + at * D, r->at.rows + p->row * D, p->N * D * sizeof(float));
-    memcpy(o->dout + at * D, r->at.dout + p->row * D, p->N * D * sizeof(float));
-    memcpy(o->act + at * F, act + p->at * F, p->N * F * sizeof(float));
-    memcpy(o->dhidden + at * 2 * F, m->dhidden + p->at * 2 * F,
+/* --- sums ------------------------------------------------------------------------- */
+
+static uint64_t leaves_of(const struct leaves_waves *x,
+                          const struct leaves_of_expert *of)
+{
+    return (of->rows + x->leaf_rows - 1) / x->leaf_rows;
+}
+
+/* That of so many leaves from one on, and out of the list. NULL: it is not there. */
+static float *take_sum(struct leaves_of_expert *of, uint64_t first,
+                       unsigned level)
+{
+    for (size_t i = 0; i < of->sums; i++)
+        if (of->sum[i].first == first && of->sum[i].level == level) {
+            float *sum = of->sum[i].sum;
+            of->sum[i] = of->sum[--of->sums];
+            return sum;
+        }
+    return NULL;
+}
+
+/* The sum of a leaf: added up with those whose partner it is, then it waits. */
+static int add_sum(struct leaves_waves *x, struct leaves_of_expert *of,
+                   uint64_t first, float *sum)
+{
+    const uint64_t leaves = leaves_of(x, of);
+    unsigned level = 0;
+
+    for (;; level++) {
+        const uint64_t width = (uint64_t)1 << level;
+        const bool right = first & width;
+        float *partner;
+
+        if (!right && first + width >= leaves) {
+            if (!first)
+                break; /* it is all */
+            continue;  /* nothing is beside it: it passes up */
+        }
+        partner = take_sum(of, right ? first - width : first + width, level);
+        if (!partner)
+            break;
+        shunti_elementwise()->add(x->floats, right ? sum : partner,
+                                  right ? partner : sum);
+        give(&x->sums, right ? sum : partner);
+        sum = right ? partner : sum;
+        first -= right ? width : 0;
+    }
+    if (reserve(&of->sum, sizeof(*of->sum), of->sums, &of->sum_max)) {
+        free(sum);
+        return -1;
+    }
+    of->sum[of->sums++] = (struct leaves_sum){first, level, sum};
+    return 0;
+}
+
+const float *leaves_waves_sum(const struct leaves_waves *x, size_t e)
+{
+    return x->of[e].sums ? x->of[e].sum[0].sum : NULL;
+}
+
+/* --- leaves ----------------------------------------------------------------------- */
+
+/* The parts of a leaf's memory. */
+struct kept {
+    float *rows, *dout, *act, *dhidden;
+};
+
+static struct kept kept_in(const struct leaves_waves *x, float *memory)
+{
+    struct kept k = {.rows = memory};
+
+    k.dout = k.rows + x->leaf_rows * x->D;
+    k.act = k.dout + x->leaf_rows * x->D;
+    k.dhidden = k.act + x->leaf_rows * x->F;
+    return k;
+}
+
+/* NULL: no memory. */
+static struct leaves_open *open_leaf(struct leaves_waves *x,
+                                     struct leaves_of_expert *of, uint64_t leaf)
+{
+    struct leaves_open *o;
+
+    for (size_t i = 0; i < of->opened; i++)
+        if (of->open[i].leaf == leaf)
+            return &of->open[i];
+    if (reserve(&of->open, sizeof(*of->open), of->opened, &of->open_max))
+        return NULL;
+    o = &of->open[of->opened];
+    *o = (struct leaves_open){
+        .leaf = leaf,
+        .rows = take(&x->rows, x->leaf_rows * (2 * x->D + 3 * x->F)),
+    };
+    of->opened += o->rows != NULL;
+    return o->rows ? o : NULL;
+}
+
+/* Some of its rows, the first of which is its `at`-th. */
+static void keep(const struct leaves_waves *x, struct leaves_open *o,
+                 const struct model *m, const struct expert_rows *r,
+                 const struct expert_part *p, const float *act, size_t at)
+{
+    const size_t D = x->D, F = x->F;
+    const struct kept k = kept_in(x, o->rows);
+
+    memcpy(k.rows + at * D, r->at.rows + p->row * D, p->N * D * sizeof(float));
+    memcpy(k.dout + at * D, r->at.dout + p->row * D, p->N * D * sizeof(float));
+    memcpy(k.act + at * F, act + p->at * F, p->N * F * sizeof(float));
+    memcpy(k.dhidden + at * 2 * F, m->dhidden + p->at * 2 * F,
            p->N * 2 * F * sizeof(float));
     o->held += p->N;
 }
 
-/* The gradient of the leaf, whose rows are those kept. */
-static void make_kept(struct leaves_open *o, struct model *m)
+/* Rows of one source, in one leaf, of which the first is the `at`-th of `rows`. */
+static int add_to_leaf(struct leaves_waves *x, struct model *m,
+                       const struct expert_rows *r, const struct expert_part *p,
+                       const float *act, uint64_t leaf, size_t at, size_t rows)
 {
-    float *to = o->leaf.gradient;
+    struct leaves_of_expert *of = &x->of[p->e];
+    struct leaves_open *o = NULL;
+    float *sum;
 
-    feed_forward_backward_weights(
-        m->gemm, o->leaf.rows, m->c.dim, m->c.expert_hidden, o->dout, o->rows,
-        o->act, o->dhidden, (struct grad){to + m->layout.gate_up, 0, 1},
-        (struct grad){to + m->layout.down, 0, 1});
-    o->held = 0;
+    if (p->N < rows) {
+        o = open_leaf(x, of, leaf);
+        if (!o)
+            return -1;
+        keep(x, o, m, r, p, act, at);
+        if (o->held < rows)
+            return 0;
+    }
+    sum = take(&x->sums, x->floats);
+    if (!sum)
+        return -1;
+    memset(sum, 0, x->floats * sizeof(*sum));
+    if (o) {
+        const struct kept k = kept_in(x, o->rows);
+        feed_forward_backward_weights(
+            m->gemm, rows, x->D, x->F, k.dout, k.rows, k.act, k.dhidden,
+            (struct grad){sum + m->layout.gate_up, 0, 1},
+            (struct grad){sum + m->layout.down, 0, 1});
+        give(&x->rows, o->rows);
+        *o = of->open[--of->opened];
+    } else {
+        gradients_add(m, r, p, act, sum);
+    }
+    return add_sum(x, of, leaf, sum);
 }
 
-void leaves_waves_add(struct leaves_waves *x, struct model *m,
-                      const struct expert_rows *r,
-                      const struct shunt_moe_rows *plan,
-                      const struct shunt_moe_rows *wave,
-                      const struct expert_part *part, const float *act)
+/* Rows of one source, of which the first is number `first` of the expert's. */
+static int add_rows(struct leaves_waves *x, struct model *m,
+                    const struct expert_rows *r, struct expert_part rest,
+                    const float *act, uint64_t first)
 {
-    const size_t e = part->e;
-    struct leaves_open *o = &x->open[e];
-    /* Where the part begins and ends, of the expert's rows in all waves. */
-    const size_t first = (size_t)(wave->range[e].first - plan->range[e].first) +
-                         part->row - r->at.offset[e];
-    const size_t end = first + part->N;
+    const uint64_t all = x->of[rest.e].rows;
 
-    while (o->due && o->leaf.row < end) {
-        const size_t leaf_end = o->leaf.row + o->leaf.rows;
-        const size_t from = o->leaf.row + o->held - first;
-        const size_t to = (leaf_end < end ? leaf_end : end) - first;
-        const struct expert_part p = {e, part->row + from, to - from,
-                                      part->at + from};
+    while (rest.N) {
+        const uint64_t leaf = first / x->leaf_rows;
+        const uint64_t begin = leaf * x->leaf_rows;
+        const size_t rows =
+            all - begin < x->leaf_rows ? (size_t)(all - begin) : x->leaf_rows;
+        const size_t at = (size_t)(first - begin);
+        struct expert_part now = rest;
 
-        if (!o->held)
-            memset(o->leaf.gradient, 0, o->tree.n * sizeof(float));
-        if (p.N == o->leaf.rows) {
-            gradients_add(m, r, &p, act, o->leaf.gradient);
-        } else {
-            keep(o, m, r, &p, act);
-            if (o->held < o->leaf.rows)
-                return;
-            make_kept(o, m);
-        }
-        o->due = shunt_moe_tree_next(&o->tree, &o->leaf);
+        now.N = rows - at < rest.N ? rows - at : rest.N;
+        if (add_to_leaf(x, m, r, &now, act, leaf, at, rows))
+            return -1;
+        rest.N -= now.N;
+        rest.row += now.N;
+        rest.at += now.N;
+        first += now.N;
     }
+    return 0;
+}
+
+int leaves_waves_add(struct leaves_waves *x, struct model *m,
+                     const struct expert_rows *r,
+                     const struct expert_part *part, const float *act)
+{
+    /* The part begins and ends at these of the wave's rows of the expert. */
+    const size_t begin = part->row - r->at.offset[part->e];
+    const size_t end = begin + part->N;
+    size_t before = 0; /* rows of the sources before */
+
+    for (size_t s = 0; s < x->ranks && before < end; s++) {
+        const size_t i = s * x->experts + part->e, n = x->came[i];
+        const size_t from = begin > before ? begin - before : 0;
+        const size_t to = end - before < n ? end - before : n;
+
+        before += n;
+        if (from >= to)
+            continue;
+        const size_t skip = before - n + from - begin;
+        if (add_rows(x, m, r,
+                     (struct expert_part){part->e, part->row + skip, to - from,
+                                          part->at + skip},
+                     act, x->next[i] + from))
+            return -1;
+    }
+    return 0;
 }

@@ -1,45 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Leaves of gradients whose rows come in waves (shunt/moe_waves.h, in_order). A wave
- * has a range of each expert's rows, and may end within a leaf. The rows of that leaf
- * are kept until the next wave brings the rest, so that all leaves, and so all sums,
- * are those of one wave.
+ * Leaves of gradients whose rows come in waves (shunt/moe_waves.h). The rows of an
+ * expert are in order by source, then by token. A wave has of each source those that
+ * follow what it gave before: so it begins and ends within a leaf for each source. Rows
+ * of such a leaf are kept in their places until the last one of it is here. And leaves
+ * are made in any order: each sum is added to its partner of the tree
+ * (shunt/moe_gradients.h) when both are there. So all leaves and sums are those of one
+ * wave. Waves in order (in_order) are a case of that, in which a wave has rows of few
+ * sources: so few leaves are kept, but few ranks send.
  *
- * Memory, while a layer's waves are computed: up to leaf_rows rows of each of this
- * rank's experts, of 2 D + 3 F floats, beside the sums of all these experts.
+ * Memory, while a layer's waves are computed: of each of this rank's experts for each
+ * source that is not through up to two leaves of leaf_rows rows, of 2 D + 3 F floats,
+ * half of that in the mean; and the sums that have no partner yet, up to log2(leaves) + 1
+ * for each.
  */
 #ifndef TRAIN_LEAVES_WAVES_H
 #define TRAIN_LEAVES_WAVES_H
 
 #include "train/model.h"
 
-#include <shunt/moe_gradients.h>
-
-/* An expert's sum in the making. */
-struct leaves_open {
-    struct shunt_moe_tree tree;
-    struct shunt_moe_leaf leaf; /* the next one, if any is due */
-    bool due;
-    size_t held; /* of its rows, the first so many are kept: */
-    float *rows, *dout, *act, *dhidden;
-};
+#include <shunt/moe.h>
 
 struct leaves_waves {
-    struct leaves_open *open; /* (experts of this rank) while there are waves */
-    size_t experts;
+    size_t experts; /* of this rank; 0: there are no waves */
+    size_t ranks;
+    size_t leaf_rows, D, F;
+    size_t floats;               /* of a sum */
+    struct leaves_of_expert *of; /* (experts) */
+    uint64_t *next; /* (ranks, experts) the next row of each source, in all */
+    const size_t *came; /* (ranks, experts) those of the wave under way */
+    struct leaves_memory {
+        float *free[64]; /* some that are not used any more */
+        size_t count;
+    } rows, sums;
 };
 
-/* Before the first wave of a plan. sums: memory for all experts' sums, one behind
- * the other, shunt_moe_tree_room() of each. 0, or -1 with train_error_text(). */
+/* Are waves to be in order? If in another order leaves that are not complete would have
+ * more rows in the mean than a wave. experts: of all ranks. */
+bool leaves_waves_in_order(size_t ranks, size_t experts, size_t leaf_rows,
+                           size_t max_rows);
+
+/* Before the first wave of a plan for so many ranks; leaf_rows as in model_gradients.
+ * 0, or -1 with train_error_text(). */
 int leaves_waves_begin(struct leaves_waves *x, const struct model *m,
-                       const struct shunt_moe_rows *plan, float *sums);
-/* Rows of a wave, of which backward has made all but the weights' gradients: a part of
- * an expert, behind those before. act, and m->dhidden: of the piece that it is of. */
-void leaves_waves_add(struct leaves_waves *x, struct model *m,
-                      const struct expert_rows *rows,
-                      const struct shunt_moe_rows *plan,
-                      const struct shunt_moe_rows *wave,
-                      const struct expert_part *part, const float *act);
+                       const struct shunt_moe_rows *plan, size_t ranks);
+/* The next wave, also the first. */
+void leaves_waves_next(struct leaves_waves *x,
+                       const struct shunt_moe_rows *wave);
+/* Rows of it, of which backward has made all but the weights' gradients: a part of
+ * an expert. act, and m->dhidden: of the piece that it is of. 0, or -1 with
+ * train_error_text(). */
+int leaves_waves_add(struct leaves_waves *x, struct model *m,
+                     const struct expert_rows *rows,
+                     const struct expert_part *part, const float *act);
+/* After the last one: the sum of a local expert; NULL: it has no rows. */
+const float *leaves_waves_sum(const struct leaves_waves *x, size_t e);
 /* After the last one, or whenever. */
 void leaves_waves_end(struct leaves_waves *x);
 

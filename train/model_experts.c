@@ -438,7 +438,8 @@ static int compute_backward(struct model *m, struct micro_batch *b, size_t l)
 /*
  * Forward has ended with the first wave: its rows, and what the experts made of them,
  * are still there. Those of the others have lost their memory to it, so they come and
- * are computed again: in order, so that leaves of gradients come in theirs.
+ * are computed again: from the first to the last, since leaves of gradients count each
+ * source's rows on from wave to wave (leaves_waves.h).
  */
 int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
 {

@@ -55,7 +55,9 @@
  * What that costs: leaf_rows - 1 rows of each local expert are kept, and the sums of
  * all local experts are in the making at once, shunt_moe_tree_room() of each. And in
  * a wave only a few ranks send (those whose tokens it has), so that between hosts a
- * wave is as fast as their links.
+ * wave is as fast as their links. A caller that keeps the open leaves of each source, and
+ * adds sums of leaves in any order, needs no order of waves: a wave has of each source
+ * the source_count rows behind those that it gave before.
  */
 #ifndef SHUNT_MOE_WAVES_H
 #define SHUNT_MOE_WAVES_H

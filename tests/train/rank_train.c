@@ -13,6 +13,8 @@
 #include "train/exchange_shunt.h"
 #include "train/products.h"
 
+#include <shunt/moe_waves.h>
+
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
@@ -195,14 +197,76 @@ static int micro_batches_of_bf16_as_one(const struct rank *self)
     return micro_batches(self, true);
 }
 
-/* Some waves for each rank, which end within leaves. */
+/* How many sources have tokens in both of the first two waves. */
+struct in_two {
+    size_t ranks;
+    size_t least, most; /* of all plans in waves */
+    size_t plans;
+};
+
+static int count_in_two(void *arg, size_t routing,
+                        const struct shunt_moe_plan *plan)
+{
+    struct shunt_moe_plan *const p = (struct shunt_moe_plan *)(uintptr_t)plan;
+    struct in_two *in = arg;
+    struct shunt_moe_rows all, wave[2];
+    size_t sources = 0;
+
+    (void)routing;
+    shunt_moe_plan_rows(p, &all, sizeof(all));
+    if (all.waves < 2)
+        return 0;
+    for (int w = 0; w < 2; w++)
+        shunt_moe_plan_rows(shunt_moe_plan_wave(p, w), &wave[w],
+                            sizeof(wave[w]));
+    for (size_t s = 0; s < in->ranks; s++) {
+        const size_t E = (size_t)all.local_experts;
+        size_t rows[2] = {0, 0};
+
+        for (int w = 0; w < 2; w++)
+            for (size_t e = 0; e < E; e++)
+                rows[w] += wave[w].source_count[s * E + e];
+        sources += rows[0] && rows[1];
+    }
+    in->least = !in->plans || sources < in->least ? sources : in->least;
+    in->most = sources > in->most ? sources : in->most;
+    in->plans++;
+    return 0;
+}
+
+/* In order, or from all sources at once? */
+static int waves_are(const struct rank *self, const struct options *o,
+                     bool in_order)
+{
+    struct in_two in = {.ranks = (size_t)self->size};
+    const struct exchange_hooks hooks = {.planned = count_in_two, .arg = &in};
+    struct step_metrics m;
+    struct pair p;
+
+    CHECK_RUN(pair_begin(self, &p, o));
+    (void)exchange_shunt_hook(p.many.exchange, &hooks);
+    CHECK_TRAIN(trainer_step(&p.many, 1, 5, false, &m));
+    CHECK(in.plans > 0 && (in_order ? in.most <= 1 : in.least == in.ranks),
+          "%zu plans in waves, %zu to %zu sources in two waves at once",
+          in.plans, in.least, in.most);
+    pair_end(&p);
+    return 0;
+}
+
+/* Some waves for each rank, which end within leaves. Where these have many rows, waves
+ * are in order. */
 static int waves_of_leaves_as_one(const struct rank *self)
 {
     struct options o = pair_options();
 
     o.balance.leaf_rows = 5;
     o.max_rows = 288 / (size_t)self->size;
+    CHECK_RUN(waves_are(self, &o, false));
     CHECK_RUN(pair_steps(self, &o));
+    o.balance.leaf_rows = 97;
+    CHECK_RUN(waves_are(self, &o, true));
+    CHECK_RUN(pair_steps(self, &o));
+    o.balance.leaf_rows = 5;
     o.micro_batches = self->size == 3 ? 1 : 3;
     o.max_rows = 61;
     return pair_steps(self, &o);
