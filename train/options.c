@@ -266,7 +266,8 @@ static const struct cli_row rows[] = {
      AT(capacity_factor), .quiet = true, .mark = SETTING},
     {"max-rows", 0, "N", CLI_WHOLE,
      "rows that the experts of a rank compute at once in a layer; more come in "
-     "waves, but not with copies of --balance; 0, the default: any number",
+     "waves, with copies of --balance only where --leaf-rows is 0; 0, the "
+     "default: any number",
      AT(max_rows), .most = LARGEST, .quiet = true, .mark = SETTING},
     {"drop", 0, "WHAT", CLI_CHOICE,
      "drop the last tokens, or those with the smallest weights",

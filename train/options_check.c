@@ -47,15 +47,18 @@ static void adapt_gate(struct options *o)
 }
 
 /* Where experts have copies the library shares out each wave by itself. Which tokens
- * are in a wave follows from where copies are, and so would the gradients' bits. */
+ * are in a wave follows from where copies are, and so would the gradients' bits. Without
+ * leaves they have no such promise: each copy has one sum for the step. */
 static int check_waves(const struct options *o, bool copies)
 {
-    if (o->max_rows && copies)
+    if (o->max_rows && copies && o->balance.leaf_rows)
         return train_error(
             "--max-rows cuts a layer's tokens into waves; with the copies of "
             "--balance %s gradients would depend on how they are cut: leave "
-            "out one of them, or give --balance migrate, which has no copies "
-            "(--capacity-factor bounds rows with all of them)",
+            "out one of them, or give --balance migrate, which has no copies, "
+            "or --balance replicas or both with --leaf-rows 0, whose gradients "
+            "have other last bits (--capacity-factor bounds rows with all of "
+            "them)",
             options_balance(o));
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "train/checkpoint.h"
 #include "train/exchange_shunt.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,6 +170,36 @@ static int micro_batches_as_off(const struct rank *self)
                             self->size == 3 ? 1 : 3, 1, 4, 30, false));
     return copied_as_off(self, BALANCE_REPLICAS, WORKLOAD_W1, 1,
                          self->size == 3 ? 2 : 3, 4, 30, false);
+}
+
+/* Copies in waves, each of which shares out its own rows, with one sum a copy: the
+ * loss of the same weights, and gradients but for rounding. */
+static int copies_in_waves(const struct rank *self)
+{
+    struct options o = balanced(BALANCE_REPLICAS);
+    double copies = 0;
+    struct pair p;
+
+    o.workload = WORKLOAD_W1;
+    o.balance.leaf_rows = 0;
+    o.max_rows = o.batch * o.model.seq * o.model.topk / (size_t)self->size / 2;
+    CHECK_RUN(pair_begin(self, &p, &o));
+    for (size_t step = 1; step <= 8; step++) {
+        struct step_metrics m, a;
+
+        CHECK_TRAIN(trainer_step(&p.many, step, 8, false, &m));
+        CHECK_TRAIN(trainer_step(&p.alone, step, 8, false, &a));
+        CHECK(step == 1 ? m.loss == a.loss
+                        : fabs(m.loss - a.loss) < 1e-4 * a.loss,
+              "step %zu: loss %.17g, off %.17g", step, m.loss, a.loss);
+        CHECK(fabs(m.grad_norm - a.grad_norm) < 1e-3 * a.grad_norm,
+              "step %zu: norm %g, off %g", step, m.grad_norm, a.grad_norm);
+        CHECK(m.waves > 0 && a.waves == 0, "step %zu: %g waves", step, m.waves);
+        copies += m.replicas;
+    }
+    CHECK(copies > 0, "no copies");
+    pair_end(&p);
+    return 0;
 }
 
 /* Weights go to each other node once, however many copies are there. */
@@ -418,6 +449,7 @@ static const struct rank_case cases[] = {
     {.name = "both_as_off", .run = both_as_off},
     {.name = "by_batch_as_off", .run = by_batch_as_off},
     {.name = "micro_batches_as_off", .run = micro_batches_as_off},
+    {.name = "copies_in_waves", .run = copies_in_waves},
     {.name = "bytes_of_a_refresh", .run = bytes_of_a_refresh},
     {.name = "checkpoint_goes_on", .run = checkpoint_goes_on},
     {.name = "killed",

@@ -44,6 +44,7 @@ BALANCE_CASE(replicated_as_off, 4)
 BALANCE_CASE(both_as_off, 2, 3)
 BALANCE_CASE(by_batch_as_off, 4)
 BALANCE_CASE(micro_batches_as_off, 4)
+BALANCE_CASE(copies_in_waves, 2, 4)
 BALANCE_CASE(checkpoint_goes_on, 2, 4)
 
 /* On 4 ranks also of two nodes. What more of them take: rank_compose.c. */

@@ -491,7 +491,7 @@ static void check_refuses(const char *const *args, const char *why)
 #define REFUSES(why, ...) \
     check_refuses((const char *const[]){__VA_ARGS__, NULL}, why)
 
-/* Copies share all rows of an expert, and MPI sends all rows at once. */
+/* Leaves of copies would depend on the cut, and MPI sends all rows at once. */
 Test(options, waves)
 {
     static const char waves[] = "--max-rows=512";
@@ -504,6 +504,7 @@ Test(options, waves)
     TAKES(waves, "--balanced", "--balance=migrate");
     REFUSES("leave out --capacity-factor, --wire fp8 and --max-rows", waves,
             "--comm=mpi");
+    TAKES(waves, "--balance=both", "--leaf-rows=0");
     REFUSES("with the copies of --balance replicas", waves,
             "--balance=replicas");
     REFUSES("with the copies of --balance microbatch", waves, "--balanced");
