@@ -78,6 +78,7 @@ struct shunti_incoming {
     const unsigned char *at; /* a package that has arrived */
     void *owned;             /* scratch for it; or NULL */
     bool done;
+    bool in_pieces; /* a block: see take_pieces() */
     struct shunti_source source;
 };
 
@@ -119,7 +120,12 @@ struct shunti_two_level_hooks {
      * first `parts`. True: all of the block is here, or cannot be read. */
     bool (*take_parts)(struct shunt_request *request,
                        struct shunti_two_level *x, int peer, size_t parts);
-    /* Such a block was streamed and is in in[SHUNTI_BLOCK].to. */
+    /* A block with `in_pieces`, which is offered as one range of the peer's memory:
+     * take what is wanted of it by shunti_source_pull_part(). True: it is here, or
+     * cannot be read. Called also after an alarm, when nothing more is needed. */
+    bool (*take_pieces)(struct shunt_request *request,
+                        struct shunti_two_level *x, int peer);
+    /* A late block in parts was streamed and is in in[SHUNTI_BLOCK].to. */
     void (*unpack)(struct shunt_request *request, struct shunti_two_level *x,
                    int peer);
     /* All transfers are complete, without an error. */

@@ -180,6 +180,8 @@ static bool take_block(struct shunt_request *request,
 {
     struct shunti_leg *leg = &x->legs[peer];
 
+    if (leg->in[SHUNTI_BLOCK].in_pieces)
+        return x->hooks->take_pieces(request, x, peer);
     return shunti_leg_is_late(request, peer, SHUNTI_BLOCK)
                ? take_late(request, x, peer)
                : pull(request, peer, &leg->in[SHUNTI_BLOCK],

@@ -230,7 +230,7 @@ __attribute__((constructor)) static void register_kind(void)
 }
 
 static const struct shunti_class class =
-    SHUNTI_STATE_CLASS("moe_gradients_reduce");
+    SHUNTI_STATE_CLASS("moe_gradients_reduce", shunti_two_level_sent);
 
 static const struct shunti_two_level_hooks hooks = {.finish = finish};
 

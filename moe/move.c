@@ -78,7 +78,8 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
         }
 }
 
-static const struct shunti_class class = SHUNTI_STATE_CLASS("moe_move");
+static const struct shunti_class class =
+    SHUNTI_STATE_CLASS("moe_move", shunti_two_level_sent);
 
 static const struct shunti_two_level_hooks hooks = {.finish = finish};
 

@@ -155,6 +155,17 @@ static void add_up(const struct shunt_request *request, int32_t expert)
 
 /* --- the operation ------------------------------------------------------------------- */
 
+/* Gradients that go to `peer`, where they are, if they lie as they would be packed;
+ * else NULL. */
+static const void *as_they_lie(const struct shunti_state_own *own, int peer)
+{
+    const struct shunti_leg_experts *out = &own->legs.out;
+
+    return shunti_state_in_one_piece(&own->state,
+                                     out->expert + out->first[peer],
+                                     shunti_leg_count(out, peer));
+}
+
 static void begin(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
@@ -174,8 +185,11 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
             in * (is_local(comm, r) ? each : partial);
         if (!is_local(comm, r))
             continue;
-        leg->out[SHUNTI_PACKAGE].data = own->out + first * most;
+        leg->out[SHUNTI_PACKAGE].data = as_they_lie(own, r);
         leg->out[SHUNTI_PACKAGE].bytes = out * each;
+        if (leg->out[SHUNTI_PACKAGE].data)
+            continue;
+        leg->out[SHUNTI_PACKAGE].data = own->out + first * most;
         for (size_t i = 0; i < out; i++)
             shunti_state_pack(&own->state, own->legs.out.expert[first + i],
                               own->out + first * most + i * each);
@@ -220,7 +234,7 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
 }
 
 static const struct shunti_class class =
-    SHUNTI_STATE_CLASS("moe_replicas_reduce");
+    SHUNTI_STATE_CLASS("moe_replicas_reduce", shunti_two_level_sent);
 
 static const struct shunti_two_level_hooks hooks = {
     .turn = turn,

@@ -5,9 +5,11 @@
  * carry a digest of what must agree. So every rank learns of every bad call
  * before anything is written.
  *
- * What travels is packed. Outgoing state is packed in the call, or, where a relay
+ * What travels is packed, but for a refresh on one node, and for gradients that lie
+ * in one piece already. Outgoing state is packed in the call, or, where a relay
  * passes it on, when it has arrived; what comes is unpacked when all of it is
- * here, in finish(). So after an error nothing has been written.
+ * here, in finish(). So after an error nothing has been written but copies, by a
+ * refresh on one node.
  */
 #ifndef SHUNTI_STATE_CALL_H
 #define SHUNTI_STATE_CALL_H
@@ -86,10 +88,11 @@ enum shunt_status shunti_state_launch_some(struct shunti_state_attempt *attempt,
 struct shunti_state_own *shunti_state_own(const struct shunt_request *request);
 void shunti_state_cleanup(struct shunt_request *request);
 
-#define SHUNTI_STATE_CLASS(text)                                               \
+/* sends: the bytes of payload to a peer, as .sent of the class. */
+#define SHUNTI_STATE_CLASS(text, sends)                                        \
     {                                                                          \
         .name = text, .algorithm = "two_level", .step = shunti_two_level_step, \
-        .awaits = shunti_two_level_awaits, .sent = shunti_two_level_sent,      \
+        .awaits = shunti_two_level_awaits, .sent = (sends),                    \
         .heard = shunti_two_level_heard, .owes = shunti_two_level_owes,        \
         .cleanup = shunti_state_cleanup,                                       \
     }

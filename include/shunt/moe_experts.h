@@ -101,10 +101,12 @@ struct shunt_moe_state {
  * as all others on the communicator, and need no plan. The structs and arrays of
  * pointers are copied; the memory of the state is the caller's, and must not be
  * changed (what is read) or used (what is written) until the request has ended.
- * State is written at the end, when all of it is here. So a rank on which a call
- * fails has written nothing, and if a call is wrong on some rank, none has. Where
- * the communicator fails, as after a lost rank, some ranks may have written all
- * they had to before: go on from a checkpoint.
+ * State is written at the end, when all of it is here; but a refresh on one node
+ * writes copies one by one, when all ranks are known to have made the same call. So
+ * if a call is wrong on some rank, none has written, and a rank on which it fails has
+ * written nothing but copies, which a later refresh writes again. Where the
+ * communicator fails, as after a lost rank, some ranks may have written all they had
+ * to before: go on from a checkpoint.
  *
  * The placement is that of the last shunt_moe_set_placement() before the call;
  * a later one does not concern requests under way.

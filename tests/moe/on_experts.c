@@ -7,6 +7,7 @@
 
 static const char *const cases[] = {
     "refresh",
+    "refresh_of_windows",
     "reduce",
     "move",
     "move_in_place",

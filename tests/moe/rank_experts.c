@@ -273,6 +273,79 @@ static int refresh(const struct rank *self)
     return 0;
 }
 
+/* On one node what lies in a window goes from there to its place by one copy, whatever
+ * arrays there are. Each rank has copies of both experts of the one before. */
+static int refresh_of_windows(const struct rank *self)
+{
+    enum { HOME = 2, LOCAL = 2 * HOME, BYTES = 20000, STRIDE = BYTES + 24 };
+
+    const int before = (self->rank + self->size - 1) % self->size;
+    struct shunt_comm_stats old, now;
+    struct shunt_moe_replica copies[HOME * RANKS_MAX];
+    struct shunt_moe_config c = config_of(8, SHUNT_F32, HOME * self->size, 2);
+    struct shunt_moe_array array[2];
+    struct shunt_moe_state state = {
+        .size = sizeof(state), .array = array, .arrays = 2};
+    struct shunt_moe *moe;
+    unsigned char *memory;
+
+    for (int e = 0; e < c.experts; e++)
+        copies[e] = (struct shunt_moe_replica){e, (e / HOME + 1) % self->size};
+    c.replicas = copies;
+    c.nreplicas = (size_t)c.experts;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm, shunt_mem_alloc(self->comm, 2 * LOCAL * STRIDE,
+                                         (void **)(void *)&memory));
+    for (int k = 0; k < 2; k++)
+        array[k] = (struct shunt_moe_array){memory + (size_t)k * LOCAL * STRIDE,
+                                            BYTES, STRIDE};
+    /* Slots are by expert: which come first depends on who is before. */
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < LOCAL; i++) {
+            const bool copy = (i < HOME) == (before < self->rank);
+
+            memset(memory + (size_t)(k * LOCAL + i) * STRIDE,
+                   copy ? FILL : 1 + k + 2 * (HOME * self->rank + i % HOME),
+                   STRIDE);
+        }
+    /* First rank 1 gives another size: then no copy is written on any rank. */
+    for (int turn = 0; turn < 2; turn++) {
+        enum shunt_status st;
+
+        array[1].bytes = turn == 0 && self->rank == 1 ? BYTES - 8 : BYTES;
+        CHECK_OK(self->comm,
+                 shunt_comm_get_stats(self->comm, &old, sizeof(old)));
+        st = shunt_moe_replicas_refresh(moe, &state);
+        CHECK(st == (turn ? SHUNT_OK : SHUNT_ERR_MISMATCH), "turn %d: %s", turn,
+              rank_why(self->comm, st));
+        CHECK_OK(self->comm,
+                 shunt_comm_get_stats(self->comm, &now, sizeof(now)));
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < LOCAL; i++) {
+                const bool copy = (i < HOME) == (before < self->rank);
+                const int home = copy ? before : self->rank;
+                const unsigned char *at =
+                    memory + (size_t)(k * LOCAL + i) * STRIDE;
+
+                for (size_t b = 0; b < STRIDE; b++)
+                    CHECK(at[b] == (copy && (!turn || b >= BYTES)
+                                        ? FILL
+                                        : 1 + k + 2 * (HOME * home + i % HOME)),
+                          "turn %d: array %d, slot %d, byte %zu", turn, k, i,
+                          b);
+            }
+    }
+    if (shunt_comm_nodes(self->comm) == 1)
+        CHECK(now.bytes_mapped - old.bytes_mapped == 2 * HOME * BYTES &&
+                  now.bytes_read == old.bytes_read &&
+                  now.bytes_staged == old.bytes_staged,
+              "%llu bytes by one copy",
+              (unsigned long long)(now.bytes_mapped - old.bytes_mapped));
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, memory));
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
 /* A gradient's element on a rank; several magnitudes, so that the order of a sum
  * is seen in its bits. */
 static float gradient(enum shunt_dtype dtype, int rank, int expert, int k,
@@ -879,6 +952,7 @@ static int loss(const struct rank *self)
 static const struct rank_case cases[] = {
     {"worked_example", worked_example, .min_ranks = 4, .max_ranks = 4},
     {"refresh", refresh, .min_ranks = 1},
+    {"refresh_of_windows", refresh_of_windows, .min_ranks = 2},
     {"reduce", reduce, .min_ranks = 1},
     {"move", move, .min_ranks = 1},
     {"move_in_place", move_in_place, .min_ranks = 1},

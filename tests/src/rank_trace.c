@@ -71,6 +71,37 @@ static int tokens(const struct rank *self)
     return 0;
 }
 
+/* Each of two ranks has copies of the other one's experts, in a window, far apart. */
+static int copies(const struct rank *self)
+{
+    enum { EXPERTS = 4, EACH = 20000, STRIDE = 3 * EACH };
+
+    struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
+    struct shunt_moe_replica replicas[EXPERTS];
+    struct shunt_moe_array array = {.bytes = EACH, .stride = STRIDE};
+    struct shunt_moe_state state = {
+        .size = sizeof(state), .array = &array, .arrays = 1};
+    struct shunt_moe *moe;
+
+    for (int e = 0; e < EXPERTS; e++)
+        replicas[e] = (struct shunt_moe_replica){e, e < EXPERTS / 2};
+    config.hidden = 1;
+    config.dtype = SHUNT_F32;
+    config.experts = EXPERTS;
+    config.topk = 1;
+    config.max_tokens = 1;
+    config.weights = SHUNT_MOE_PLAIN_SUM;
+    config.replicas = replicas;
+    config.nreplicas = EXPERTS;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &config, &moe));
+    CHECK_OK(self->comm,
+             shunt_mem_alloc(self->comm, (size_t)EXPERTS * STRIDE, &array.at));
+    CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe, &state));
+    CHECK_OK(self->comm, shunt_mem_free(self->comm, array.at));
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
 /* --- tracks --------------------------------------------------------------- */
 
 enum { ROUNDS = 20, BYTES = 512 << 10 };
@@ -246,6 +277,7 @@ static int lost(const struct rank *self)
 static const struct rank_case cases[] = {
     {"calls", calls, .min_ranks = 2},
     {"tokens", tokens, .min_ranks = 2},
+    {"copies", copies, .min_ranks = 2, .max_ranks = 2},
     {"tracks", tracks, .min_ranks = 2, .no_threads = true},
     {"tracks_helped", tracks_helped, .min_ranks = 2, .no_threads = true},
     {"tracks_of_threads", tracks_of_threads, .min_ranks = 2,

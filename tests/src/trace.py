@@ -114,6 +114,22 @@ def modes(folder):
                 fail(f"{mode}: {call} took {taken}")
 
 
+def copies(folder):
+    # What goes to copies, and not the memory in which it lies.
+    result, files = run(folder, "copies", 2, SHUNT_TRACE="{}/all.json")
+    if result.returncode or list(files) != ["all.json"]:
+        fail(f"copies: {list(files)}: {result.stderr}")
+        return
+    refreshes = spans(files["all.json"], "moe_replicas_refresh")
+    if len(refreshes) != 2:
+        fail(f"{len(refreshes)} refreshes")
+    for event in refreshes:
+        other, args = 1 - event["pid"], event["args"]
+        if args["to"] != {str(other): 2 * 20000} or \
+                args["ways"].get("window") != [other]:
+            fail(f"copies: {event}")
+
+
 TRACKS = ("compute", "copies", "wire", "waits", "library")
 
 
@@ -316,6 +332,7 @@ with tempfile.TemporaryDirectory() as temporary:
     timeline(temporary)
     two_levels(temporary)
     modes(temporary)
+    copies(temporary)
     tracks(temporary)
     bounded(temporary)
     full(temporary)
