@@ -14,6 +14,7 @@
 #include "perf/coll.h"
 #include "perf/copy.h"
 #include "perf/engine.h"
+#include "perf/experts.h"
 #include "perf/fused.h"
 #include "perf/group.h"
 #include "perf/launch.h"
@@ -211,6 +212,8 @@ int main(int argc, char **argv)
             perf_moe_step(&contest);
         else if (perf_op_is_moe(one.op))
             perf_moe(&contest);
+        else if (perf_op_is_experts(one.op))
+            perf_experts(&contest);
         else if (perf_op_is_fused(one.op))
             perf_fused(&contest);
         else if (one.op == PERF_COPY)

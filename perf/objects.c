@@ -317,6 +317,21 @@ static void add_put(struct perf_record *r, const struct perf_row *row)
     r->skip = false;
 }
 
+static void add_experts(struct perf_record *r, const struct perf_row *row)
+{
+    static const struct perf_row_experts none;
+    const struct perf_row_experts *x = row->experts ? row->experts : &none;
+    const struct number all[] = {
+        {"number", true, (double)x->experts},
+        {"bytes_each", true, (double)x->expert_bytes},
+        {"bytes_between", true, x->bytes_between},
+    };
+
+    r->skip = !row->experts;
+    add_numbers(r, "experts_", all, sizeof(all) / sizeof(*all));
+    r->skip = false;
+}
+
 static void add_times(struct perf_record *r, const struct perf_row *row,
                       double ratio)
 {
@@ -429,6 +444,7 @@ bool perf_objects_row(const struct perf_row *row, double ratio)
     add_step(&r, row);
     add_copy(&r, row);
     add_put(&r, row);
+    add_experts(&r, row);
     add_settings(&r);
     if (json) {
         perf_record_json(json, &r);

@@ -29,6 +29,9 @@ static const struct cli_name ops[] = {
     {"moe-layer", PERF_MOE_LAYER},
     {"moe-parts", PERF_MOE_PARTS},
     {"moe-step", PERF_MOE_STEP},
+    {"moe-move", PERF_MOE_MOVE},
+    {"moe-refresh", PERF_MOE_REFRESH},
+    {"moe-reduce", PERF_MOE_REDUCE},
     {"gemm-rs", PERF_GEMM_RS},
     {"ag-gemm", PERF_AG_GEMM},
     {"copy", PERF_COPY},
@@ -402,8 +405,11 @@ static const struct cli_row rows[] = {
      "off; replicas, copies of hot experts by the loads that the steps before "
      "let expect; microbatch, by those of the step itself",
      AT(balance), .names = balances, .quiet = true},
-    {"slots", 0, "N", CLI_WHOLE, "for copies, of each rank", AT(slots),
-     .most = 4096},
+    {"slots", 0, "N", CLI_WHOLE,
+     "for copies, of each rank; of moe-move, moe-refresh and moe-reduce: so "
+     "many "
+     "experts of each rank travel",
+     AT(slots), .most = 4096},
     {"within", 0, "FACTOR", CLI_REAL,
      "as few copies as keep each rank's rows below FACTOR times the mean, if "
      "the "
@@ -419,7 +425,9 @@ static const struct cli_row rows[] = {
      AT(expert_us), .most = MILLION},
     {"expert-bytes", 0, "SIZE", CLI_SIZE,
      "of an expert's parameters, which go to its copies in each step, and as "
-     "many of gradients home",
+     "many of gradients home; also of what travels by moe-move, moe-refresh "
+     "and "
+     "moe-reduce",
      AT(expert_bytes)},
     {"leaf-rows", 0, "N", CLI_WHOLE,
      "an expert's rows are cut into leaves of N, of which each copy has whole "

@@ -25,9 +25,10 @@ void perf_options_check_op(const struct perf_options *o)
         o->dtype != SHUNT_BF16 && o->dtype != SHUNT_F32)
         perf_die(PERF_EXIT_USAGE, "--dtype: %s takes bf16 or f32",
                  perf_op_name(o->op));
-    if (o->in_place && (o->op == PERF_BARRIER || o->op == PERF_BROADCAST ||
-                        perf_op_is_moe(o->op) || perf_op_is_fused(o->op) ||
-                        o->op == PERF_COPY || o->op == PERF_PUT))
+    if (o->in_place &&
+        (o->op == PERF_BARRIER || o->op == PERF_BROADCAST ||
+         perf_op_is_moe(o->op) || perf_op_is_fused(o->op) ||
+         perf_op_is_experts(o->op) || o->op == PERF_COPY || o->op == PERF_PUT))
         perf_die(PERF_EXIT_USAGE,
                  "--in-place: %s has no input apart from its output",
                  perf_op_name(o->op));
@@ -59,6 +60,20 @@ void perf_options_check_op(const struct perf_options *o)
                  "another peer, --only-peer nor --overlap");
     if (o->op == PERF_PUT && o->begin == 0)
         perf_die(PERF_EXIT_USAGE, "-b: a put has bytes");
+    if (perf_op_is_experts(o->op) &&
+        (o->peer != PERF_PEER_NONE || o->link || o->overlap ||
+         o->dtype != SHUNT_F32 || o->mem == PERF_MEM_WINDOW))
+        perf_die(
+            PERF_EXIT_USAGE,
+            "%s is compared with a plain copy, of f32 in malloc memory: it "
+            "takes neither --peer, --overlap, --dtype nor --mem window",
+            perf_op_name(o->op));
+    if (perf_op_is_experts(o->op) &&
+        (!o->slots || !o->expert_bytes || o->expert_bytes % sizeof(float)))
+        perf_die(PERF_EXIT_USAGE,
+                 "%s: some experts travel (--slots), and each has bytes in a "
+                 "multiple of 4 (--expert-bytes)",
+                 perf_op_name(o->op));
     if (o->op != PERF_PUT && o->peer == PERF_PEER_VERBS)
         perf_die(PERF_EXIT_USAGE, "--peer verbs: only put is compared with it");
     if (perf_op_has_experts(o->op) &&

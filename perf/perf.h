@@ -19,9 +19,9 @@ enum {
 };
 
 /* The operations that can be measured. The first group are collective calls on
- * bytes, the second exchanges of tokens, the third products fused with a
- * collective; then copies by an engine, of one rank; the last one is puts of a
- * transport, between two. */
+ * bytes, the second exchanges of tokens, the third experts that travel, the fourth
+ * products fused with a collective; then copies by an engine, of one rank; the last
+ * one is puts of a transport, between two. */
 enum perf_op {
     PERF_BARRIER,
     PERF_BROADCAST,
@@ -40,6 +40,10 @@ enum perf_op {
     PERF_MOE_LAYER,
     PERF_MOE_PARTS,
     PERF_MOE_STEP,
+
+    PERF_MOE_MOVE,
+    PERF_MOE_REFRESH,
+    PERF_MOE_REDUCE,
 
     PERF_GEMM_RS,
     PERF_AG_GEMM,
@@ -76,6 +80,12 @@ static inline int perf_op_is_moe(enum perf_op op)
 static inline int perf_op_has_experts(enum perf_op op)
 {
     return op >= PERF_MOE_LAYER && op <= PERF_MOE_STEP;
+}
+
+/* Does the state of experts travel? */
+static inline int perf_op_is_experts(enum perf_op op)
+{
+    return op >= PERF_MOE_MOVE && op <= PERF_MOE_REDUCE;
 }
 
 static inline int perf_op_is_fused(enum perf_op op)

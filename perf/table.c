@@ -434,6 +434,18 @@ static void print_put(const struct perf_row_put *put)
                         peer);
 }
 
+static void print_experts(const struct perf_row *row)
+{
+    const double plain = row->times[PERF_PEER].median;
+
+    perf_table_note(
+        "  %zu experts of %zu bytes; plain loops %.4g us (%.3f GB/s), "
+        "ratio %.3f; %.0f bytes between nodes",
+        row->experts->experts, row->experts->expert_bytes, plain,
+        perf_row_rate((double)row->bytes, plain),
+        plain / row->times[PERF_OURS].median, row->experts->bytes_between);
+}
+
 /* --- copies --------------------------------------------------------------- */
 
 static void print_copy_head(void)
@@ -622,6 +634,8 @@ void perf_table_row(const struct perf_row *row)
         print_parts(row);
     if (row->step)
         print_step(row);
+    if (row->experts)
+        print_experts(row);
     if (row->put)
         print_put(row->put);
     if (row->between)

@@ -90,6 +90,14 @@ struct perf_row_put {
     double requests, peer_requests;
 };
 
+/* Of a row of `shunt-perf moe-move`, `moe-refresh` or `moe-reduce`, whose peer is a
+ * plain copy or sum of as many bytes. */
+struct perf_row_experts {
+    size_t experts; /* that travel, of all ranks */
+    size_t expert_bytes;
+    double bytes_between; /* nodes, as the library counts them */
+};
+
 static inline double perf_row_layer_hidden(const struct perf_row_layer *l,
                                            double t)
 {
@@ -137,13 +145,14 @@ struct perf_row {
         double unfused, compute, beside, communicate, hidden, bound;
         size_t parts;
     } alone;
-    const struct perf_row_copy *copy;   /* NULL: another operation */
-    const struct perf_row_layer *layer; /* likewise */
-    const struct perf_row_parts *parts; /* likewise */
-    const struct perf_row_step *step;   /* likewise */
-    const struct perf_row_put *put;     /* likewise */
-    const char *mode;                   /* Shunt's mode for tokens, or NULL */
-    double sent_rows, sent_bytes;       /* figures of its plan; < 0: none */
+    const struct perf_row_copy *copy;       /* NULL: another operation */
+    const struct perf_row_layer *layer;     /* likewise */
+    const struct perf_row_parts *parts;     /* likewise */
+    const struct perf_row_step *step;       /* likewise */
+    const struct perf_row_put *put;         /* likewise */
+    const struct perf_row_experts *experts; /* likewise */
+    const char *mode;             /* Shunt's mode for tokens, or NULL */
+    double sent_rows, sent_bytes; /* figures of its plan; < 0: none */
 };
 
 /* GB/s from bytes and microseconds. */

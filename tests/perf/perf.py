@@ -328,6 +328,38 @@ def workloads():
     refused(2, "in multiples of 4", "moe-step", "--expert-bytes", "6")
 
 
+def experts_that_travel():
+    """Right, and between nodes exactly their bytes; also where ranks have different
+    numbers of experts, and of an odd number of ranks."""
+    ops = ("moe-move", "moe-refresh", "moe-reduce")
+    small = ["--experts", "7", "--slots", "2", "--expert-bytes", "20k", "-n", "2"]
+    for ranks in (2, 3):
+        # Experts of a rank: 3 and 4, or 2, 2 and 3; two of each travel.
+        check_experts(["--ranks", str(ranks)], ops,
+                      measure(list(ops), ranks, *small, peer="none"), 2 * ranks, 0)
+    for op in ops:
+        # What is half way round is on the other one of two nodes.
+        command, rows = on_virtual_nodes(*small, "--experts", "8", op=op)
+        check_experts(command, (op,), rows, 8, 8 * 20480)
+    refused(2, "between ranks", "moe-move", "--ranks", "2", "--experts", "1")
+    refused(2, "with a plain copy", "moe-refresh", "--peer", "memcpy")
+    refused(2, "in a multiple of 4", "moe-reduce", "--expert-bytes", "6")
+
+
+def check_experts(command, ops, rows, number, between):
+    if tuple(row["op"] for row in rows) != ops:
+        fail(command, f"rows: {rows}")
+    for row in rows:
+        if (row["experts_number"], row["experts_bytes_each"], row["bytes"]) != (
+                number, 20480, 40960):
+            fail(command, f"experts: {row}")
+        if row["wrong"] != 0 or row["experts_bytes_between"] != between:
+            fail(command, f"{between} bytes between nodes, and right: {row}")
+        if not math.isclose(row["ratio"], row["peer_time_us"] / row["time_us"],
+                            rel_tol=1e-6):
+            fail(command, f"ratio: {row}")
+
+
 def check_step(row):
     """Loads are made even for the step itself; for the next one if it is alike; and
     nothing is done where they are."""
@@ -639,6 +671,7 @@ def without_mpi():
     layers()
     cuts()
     workloads()
+    experts_that_travel()
     copies()
     json_file()
     csv_file()
