@@ -65,11 +65,16 @@ static inline float exp_(float x)
 
 static inline float lanes_sum(const float s[LANES])
 {
-    float a[8], b[4];
-    for (int i = 0; i < 8; i++)
-        a[i] = s[i] + s[i + 8];
-    for (int i = 0; i < 4; i++)
-        b[i] = a[i] + a[i + 4];
+    typedef float half __attribute__((vector_size(32)));
+    typedef float quarter __attribute__((vector_size(16)));
+    half low, high;
+    memcpy(&low, s, sizeof(low));
+    memcpy(&high, s + 8, sizeof(high));
+    const half a = low + high;
+    quarter c, d;
+    memcpy(&c, &a, sizeof(c));
+    memcpy(&d, (const char *)&a + sizeof(c), sizeof(d));
+    const quarter b = c + d;
     return (b[0] + b[2]) + (b[1] + b[3]);
 }
 
@@ -283,22 +288,21 @@ static void sigmoid(size_t n, const float *x, float *y)
 
 /* -- attention -------------------------------------------------------------- */
 
-/* 2^x for x up to 127: fewer steps than exp_(). Cephes' exp2f(), 2 ulp. */
+/* 2^x for x up to 127: fewer steps than exp_(). Cephes' exp2f(), 2 ulp, its polynomial
+ * by halves (Estrin), which wait less for one another. */
 static inline float exp2_(float x)
 {
     x = x < -126.0f ? -126.0f : x;
 
     const float magic = 12582912.0f; /* as in exp_() */
     float z = x + magic;
-    float r = x - (z - magic);
+    float r = x - (z - magic), r2 = r * r;
 
-    float p = 1.535336188319500e-4f;
-    p = p * r + 1.339887440266574e-3f;
-    p = p * r + 9.618437357674640e-3f;
-    p = p * r + 5.550332471162809e-2f;
-    p = p * r + 2.402264791363012e-1f;
-    p = p * r + 6.931472028550421e-1f;
-    p = p * r + 1.0f;
+    float high = 1.339887440266574e-3f * r + 9.618437357674640e-3f;
+    float low = 5.550332471162809e-2f * r + 2.402264791363012e-1f;
+    high = 1.535336188319500e-4f * r2 + high;
+    low = high * r2 + low;
+    float p = low * r2 + 6.931472028550421e-1f * r + 1.0f;
 
     uint32_t bits;
     memcpy(&bits, &z, sizeof(bits));

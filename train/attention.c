@@ -4,7 +4,7 @@
  * keys and queries, so that no array of (T, T) is ever there: FlashAttention (Dao
  * et al., 2022; in this order of loops Dao, 2023, "FlashAttention-2").
  *
- * Forward has for each of QUERIES queries the greatest score and the sum of the
+ * Forward has for each of at most QUERIES queries the greatest score and the sum of the
  * exponentials so far, and what their values add up to. Scores of KEYS more keys
  * that are greater correct what was added before. At the end the log-sum-exp of
  * each query is kept, from which backward makes probabilities of any tile by
@@ -29,8 +29,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* KEYS is a multiple of QUERIES, so that each query sees a tile's first key. */
-enum { QUERIES = 64, KEYS = 256, STRIP = 32 };
+/* KEYS is a multiple of QUERIES, so that each query sees a tile's first key. Up to LONG
+ * positions a tile has half as many queries, which wastes less above the diagonal; with
+ * more positions, longer products over queries are worth more. */
+enum { QUERIES = 128, KEYS = 256, STRIP = 32, LONG = 512 };
 
 #define LOG2_E 1.44269504f
 
@@ -87,9 +89,14 @@ struct queries {
     size_t i, m, n;
 };
 
+static size_t tile_of(size_t T)
+{
+    return T > LONG ? QUERIES : QUERIES / 2;
+}
+
 static struct queries queries_from(size_t i, size_t T)
 {
-    const size_t m = T - i < QUERIES ? T - i : QUERIES;
+    const size_t m = T - i < tile_of(T) ? T - i : tile_of(T);
 
     return (struct queries){i, m, (m + 15) / 16 * 16};
 }
@@ -182,7 +189,7 @@ static void attend(struct shunti_gemm *gemm, const struct attention_shape *a,
     float *top = s + KEYS * QUERIES; /* (QUERIES) */
     float *sum = top + QUERIES, *factor = sum + QUERIES;
 
-    for (size_t i = 0; i < T; i += QUERIES) {
+    for (size_t i = 0; i < T; i += tile_of(T)) {
         const struct queries of = queries_from(i, T);
         float *out = y + i * D;
 
@@ -222,7 +229,7 @@ static void attend_backward(struct shunti_gemm *gemm,
     float *of_row = dp + KEYS * QUERIES, *delta = of_row + QUERIES;
 
     memset(of_row, 0, 2 * QUERIES * sizeof(float));
-    for (size_t i = 0; i < T; i += QUERIES) {
+    for (size_t i = 0; i < T; i += tile_of(T)) {
         const struct queries of = queries_from(i, T);
         const float *q = h->q + i * ld;
 

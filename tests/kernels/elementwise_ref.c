@@ -166,23 +166,19 @@ static void softmax_backward(size_t n, float scale, const float *p, float *dp)
 
 static float power_of_two(float x)
 {
-    static const float c[] = {1.535336188319500e-4f,
-                              1.339887440266574e-3f,
-                              9.618437357674640e-3f,
-                              5.550332471162809e-2f,
-                              2.402264791363012e-1f,
-                              6.931472028550421e-1f,
-                              1};
     const float magic = 0x1.8p23f;
-    float n, r, p = c[0];
+    float n, r, r2, by4, by2, by0;
 
     if (x < -126)
         x = -126;
     n = x + magic - magic; /* rounded */
     r = x - n;
-    for (int i = 1; i < 7; i++)
-        p = p * r + c[i];
-    return isnan(x) ? x : p * ldexpf(1, (int)n);
+    r2 = r * r;
+    by4 = 1.535336188319500e-4f * r2 +
+          (1.339887440266574e-3f * r + 9.618437357674640e-3f);
+    by2 = by4 * r2 + (5.550332471162809e-2f * r + 2.402264791363012e-1f);
+    by0 = by2 * r2 + 6.931472028550421e-1f * r + 1;
+    return isnan(x) ? x : by0 * ldexpf(1, (int)n);
 }
 
 static void softmax_tile(size_t rows, size_t n, ptrdiff_t first, float *s,
