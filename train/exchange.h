@@ -44,14 +44,15 @@ struct exchange_rows {
     const size_t *offset;  /* (experts + 1) first row of each */
     size_t total;          /* offset[experts] */
 
-    /* (total, D): the exchange's own, valid until the routing is planned again */
+    /* (total, D): the exchange's own, valid until the routing is planned again.
+     * drows may be out, which is not needed once dout is there. */
     float *rows;  /* experts' input, written by dispatch */
     float *out;   /* experts' output, read by combine and combine_backward */
     float *dout;  /* gradient of out, written by combine_backward */
     float *drows; /* gradient of rows, read by dispatch_backward */
     int waves;    /* of the routing, the same on all ranks; at most 1: one */
     int wave;     /* whose rows these are */
-    size_t most;  /* rows of the largest one: of each of the four */
+    size_t most;  /* rows of the largest one: of each of these buffers */
 };
 
 /* Where rows of a wave may land that come ahead: in forward no gradients are there;

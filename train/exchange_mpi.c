@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 4 }; /* rows, out, dout, drows */
+enum { BUFFERS = 3 }; /* rows, out and later drows, dout */
 
 struct routing {
     size_t tokens;
@@ -209,7 +209,7 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
         r->buffer[0],
         r->buffer[1],
         r->buffer[2],
-        r->buffer[3],
+        r->buffer[1],
         1,
         0,
         r->total,
@@ -379,7 +379,7 @@ static int dispatch_backward_start(struct exchange *x, size_t routing,
     struct routing *r = &s->routing[routing];
     const double began = clock_now();
 
-    send_home(s, r, r->buffer[3], s->back);
+    send_home(s, r, r->buffer[1], s->back);
     add_rows(s, r, s->back, false, dx);
     x->traffic.seconds[EXCHANGE_DISPATCH_BACKWARD] += clock_now() - began;
     return 0;

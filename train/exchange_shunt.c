@@ -21,7 +21,8 @@
 enum { BUFFERS = 4 }; /* rows, out, dout, drows: enum shunt_moe_buffer */
 
 /* A wave of a routing, and where its rows are: plays[SHUNT_MOE_OUT] is the buffer of
- * the library that has the experts' output. */
+ * the library that has the experts' output. It has the rows' gradients later, unless
+ * rows of another wave land there. */
 struct wave {
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
@@ -124,11 +125,12 @@ static struct wave wave_of(const struct routing *r, int number)
     struct wave w = {
         .plan = shunt_moe_plan_wave(r->plan, number),
         .number = number,
-        .plays = {SHUNT_MOE_ROWS, SHUNT_MOE_OUT, SHUNT_MOE_DOUT,
-                  SHUNT_MOE_DROWS},
+        .plays = {SHUNT_MOE_ROWS, SHUNT_MOE_OUT, SHUNT_MOE_DOUT, SHUNT_MOE_OUT},
     };
 
     shunt_moe_plan_rows(w.plan, &w.rows, sizeof(w.rows));
+    if (shunt_moe_plan_wave(r->plan, 1)) /* there are several */
+        w.plays[SHUNT_MOE_DROWS] = SHUNT_MOE_DROWS;
     return w;
 }
 

@@ -33,6 +33,7 @@ void leaves_destroy(struct leaves *x)
     free(x->memory);
     free(x->room);
     free(x->sums);
+    x->waves.bytes = 0; /* no model counts them any more */
     leaves_waves_end(&x->waves);
     memset(x, 0, sizeof(*x));
 }

@@ -5,6 +5,7 @@
 #include "kernels/elementwise.h"
 #include "train/error.h"
 #include "train/gradients.h"
+#include "train/model_inner.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,19 @@ bool leaves_waves_in_order(size_t ranks, size_t experts, size_t leaf_rows,
     return leaves * leaf_rows / 2 > max_rows;
 }
 
+size_t leaves_waves_rows(size_t ranks, size_t experts, size_t leaf_rows,
+                         size_t max_rows, size_t rows)
+{
+    const bool in_order =
+        leaves_waves_in_order(ranks, experts, leaf_rows, max_rows);
+    const size_t local = (experts + ranks - 1) / ranks;
+    const size_t most = local * (in_order ? 1 : 2 * ranks - 1) * leaf_rows;
+    /* There are no more leaves than that. */
+    const size_t all = rows + local * (leaf_rows - 1);
+
+    return all < most ? all : most;
+}
+
 /* --- memory ----------------------------------------------------------------------- */
 
 static float *take(struct leaves_memory *memory, size_t floats)
@@ -52,18 +66,51 @@ static float *take(struct leaves_memory *memory, size_t floats)
     return p;
 }
 
-static void give(struct leaves_memory *memory, float *p)
+/* False: it is freed. */
+static bool give(struct leaves_memory *memory, float *p)
 {
-    if (memory->count < sizeof(memory->free) / sizeof(*memory->free))
-        memory->free[memory->count++] = p;
-    else
+    if (memory->count == sizeof(memory->free) / sizeof(*memory->free)) {
         free(p);
+        return false;
+    }
+    memory->free[memory->count++] = p;
+    return true;
 }
 
 static void empty(struct leaves_memory *memory)
 {
     while (memory->count)
         free(memory->free[--memory->count]);
+}
+
+static size_t leaf_bytes(const struct leaves_waves *x)
+{
+    return x->leaf_rows * memory_open_row(x->D, x->F) * sizeof(float);
+}
+
+/* For the rows of a leaf. of: the routing's rows, which do not give way to them. */
+static float *take_rows(struct leaves_waves *x, const struct expert_rows *of)
+{
+    float *p;
+
+    if (x->rows.count)
+        return take(&x->rows, 0);
+    if (model_take(x->model, of, leaf_bytes(x)))
+        return NULL;
+    p = take(&x->rows, leaf_bytes(x) / sizeof(float));
+    if (p)
+        x->bytes += leaf_bytes(x);
+    else
+        model_give(x->model, leaf_bytes(x));
+    return p;
+}
+
+static void give_rows(struct leaves_waves *x, float *p)
+{
+    if (give(&x->rows, p))
+        return;
+    model_give(x->model, leaf_bytes(x));
+    x->bytes -= leaf_bytes(x);
 }
 
 /* One more element of a list. */
@@ -98,16 +145,19 @@ void leaves_waves_end(struct leaves_waves *x)
     free(x->next);
     empty(&x->rows);
     empty(&x->sums);
+    if (x->bytes)
+        model_give(x->model, x->bytes);
     memset(x, 0, sizeof(*x));
 }
 
-int leaves_waves_begin(struct leaves_waves *x, const struct model *m,
+int leaves_waves_begin(struct leaves_waves *x, struct model *m,
                        const struct shunt_moe_rows *plan, size_t ranks)
 {
     const size_t experts = (size_t)plan->local_experts;
 
     leaves_waves_end(x);
     *x = (struct leaves_waves){
+        .model = m,
         .experts = experts,
         .ranks = ranks,
         .leaf_rows = m->gradients.leaf_rows,
@@ -214,6 +264,7 @@ static struct kept kept_in(const struct leaves_waves *x, float *memory)
 
 /* NULL: no memory. */
 static struct leaves_open *open_leaf(struct leaves_waves *x,
+                                     const struct expert_rows *r,
                                      struct leaves_of_expert *of, uint64_t leaf)
 {
     struct leaves_open *o;
@@ -226,7 +277,7 @@ static struct leaves_open *open_leaf(struct leaves_waves *x,
     o = &of->open[of->opened];
     *o = (struct leaves_open){
         .leaf = leaf,
-        .rows = take(&x->rows, x->leaf_rows * (2 * x->D + 3 * x->F)),
+        .rows = take_rows(x, r),
     };
     of->opened += o->rows != NULL;
     return o->rows ? o : NULL;
@@ -258,7 +309,7 @@ static int add_to_leaf(struct leaves_waves *x, struct model *m,
     float *sum;
 
     if (p->N < rows) {
-        o = open_leaf(x, of, leaf);
+        o = open_leaf(x, r, of, leaf);
         if (!o)
             return -1;
         keep(x, o, m, r, p, act, at);
@@ -275,7 +326,7 @@ static int add_to_leaf(struct leaves_waves *x, struct model *m,
             m->gemm, rows, x->D, x->F, k.dout, k.rows, k.act, k.dhidden,
             (struct grad){sum + m->layout.gate_up, 0, 1},
             (struct grad){sum + m->layout.down, 0, 1});
-        give(&x->rows, o->rows);
+        give_rows(x, o->rows);
         *o = of->open[--of->opened];
     } else {
         gradients_add(m, r, p, act, sum);

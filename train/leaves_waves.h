@@ -10,9 +10,10 @@
  * sources: so few leaves are kept, but few ranks send.
  *
  * Memory, while a layer's waves are computed: of each of this rank's experts for each
- * source that is not through up to two leaves of leaf_rows rows, of 2 D + 3 F floats,
- * half of that in the mean; and the sums that have no partner yet, up to log2(leaves) + 1
- * for each.
+ * source that is not through up to two leaves of leaf_rows rows (memory_open_row()),
+ * half of that in the mean; and the sums that have no partner yet, up to
+ * 2 log2(leaves) + 1 for each source (in order: log2(leaves) + 1 in all). The rows are
+ * counted as activations.
  */
 #ifndef TRAIN_LEAVES_WAVES_H
 #define TRAIN_LEAVES_WAVES_H
@@ -22,7 +23,8 @@
 #include <shunt/moe.h>
 
 struct leaves_waves {
-    size_t experts; /* of this rank; 0: there are no waves */
+    struct model *model; /* which counts the kept rows */
+    size_t experts;      /* of this rank; 0: there are no waves */
     size_t ranks;
     size_t leaf_rows, D, F;
     size_t floats;               /* of a sum */
@@ -33,16 +35,21 @@ struct leaves_waves {
         float *free[64]; /* some that are not used any more */
         size_t count;
     } rows, sums;
+    size_t bytes; /* of rows, that are counted */
 };
 
 /* Are waves to be in order? If in another order leaves that are not complete would have
  * more rows in the mean than a wave. experts: of all ranks. */
 bool leaves_waves_in_order(size_t ranks, size_t experts, size_t leaf_rows,
                            size_t max_rows);
+/* For how many rows there is memory at a time, at most, on a rank whose experts have
+ * `rows` rows together; a leaf has memory for all of its rows. */
+size_t leaves_waves_rows(size_t ranks, size_t experts, size_t leaf_rows,
+                         size_t max_rows, size_t rows);
 
 /* Before the first wave of a plan for so many ranks; leaf_rows as in model_gradients.
  * 0, or -1 with train_error_text(). */
-int leaves_waves_begin(struct leaves_waves *x, const struct model *m,
+int leaves_waves_begin(struct leaves_waves *x, struct model *m,
                        const struct shunt_moe_rows *plan, size_t ranks);
 /* The next wave, also the first. */
 void leaves_waves_next(struct leaves_waves *x,

@@ -214,6 +214,18 @@ size_t memory_limit(const struct memory_plan *plan, size_t mean)
     return !(plan->above > 0) ? 0 : limit < 1 ? 1 : (size_t)limit;
 }
 
+size_t memory_forward_limit(const struct memory_plan *plan, size_t layer,
+                            size_t mean)
+{
+    const size_t limit = memory_limit(plan, mean), part = mean / 8 + 1;
+
+    return plan->tier[layer][MEMORY_EXPERT] != MEMORY_RECOMPUTE ||
+                   plan->tier[layer][MEMORY_ACTIVATION] != MEMORY_RECOMPUTE ||
+                   (limit && limit < part)
+               ? limit
+               : part;
+}
+
 /* --- the formula --------------------------------------------------------------- */
 
 static size_t rows_of(const struct memory_shape *s, size_t layer)
@@ -226,15 +238,16 @@ static size_t rows_of(const struct memory_shape *s, size_t layer)
                                                : mean;
 }
 
-/* Of a row: hidden and activation, and the plan's four buffers. */
-static size_t hidden_row(const struct memory_shape *s)
+static bool in_waves(const struct memory_shape *s, size_t layer)
 {
-    return 3 * s->c->expert_hidden * sizeof(float);
+    return s->rows ? s->waves && s->waves[layer]
+                   : s->max_rows && s->max_rows == rows_of(s, layer);
 }
 
-static size_t plan_row(const struct memory_shape *s)
+/* Of a row: the plan's buffers. */
+static size_t plan_row(const struct memory_shape *s, size_t layer)
 {
-    return 4 * s->c->dim * sizeof(float);
+    return memory_plan_row(s->c->dim, in_waves(s, layer)) * sizeof(float);
 }
 
 static size_t hidden_bytes(const struct memory_shape *s, size_t layer)
@@ -249,7 +262,7 @@ static size_t activation_bytes(const struct memory_shape *s, size_t layer)
 
 static size_t plan_bytes(const struct memory_shape *s, size_t layer)
 {
-    return rows_of(s, layer) * plan_row(s);
+    return rows_of(s, layer) * plan_row(s, layer);
 }
 
 size_t memory_module_bytes(const struct memory_shape *s, size_t layer,
@@ -291,12 +304,31 @@ static size_t rows_of_others(const struct memory_shape *s, size_t layer)
     return s->others && model_has_experts(s->c, layer) ? s->others[layer] : 0;
 }
 
+static size_t open_bytes(const struct memory_shape *s, size_t layer)
+{
+    return s->open ? s->open[layer] *
+                         memory_open_row(s->c->dim, s->c->expert_hidden) *
+                         sizeof(float)
+                   : 0;
+}
+
 /* Rows that are computed at once. */
 static size_t piece_rows(size_t limit, size_t rows)
 {
     return limit && rows > limit && memory_piece(limit) < rows
                ? memory_piece(limit)
                : rows;
+}
+
+/* Hidden rows while so many rows are computed. Behind the activation function they
+ * are where their gradients will be, if they are not to be kept. */
+static size_t making(const struct memory_shape *s, const unsigned char *tier,
+                     size_t limit, size_t rows)
+{
+    const size_t row = (tier[MEMORY_ACTIVATION] == MEMORY_RECOMPUTE ? 2 : 3) *
+                       s->c->expert_hidden * sizeof(float);
+
+    return piece_rows(limit, rows) * row;
 }
 
 struct held {
@@ -317,7 +349,8 @@ static void top(struct held *h, size_t more)
 size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
 {
     const size_t M = s->micro, L = s->c->layers;
-    const size_t limit = memory_limit(plan, s->R / M * s->c->topk);
+    const size_t mean = s->R / M * s->c->topk;
+    const size_t limit = memory_limit(plan, mean);
     struct held h = {fixed_bytes(s, plan), 0};
 
     top(&h, 0);
@@ -338,12 +371,12 @@ size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
         const size_t others = rows_of_others(s, l),
                      most = n > others ? n : others;
 
-        h.now += M * most * plan_row(s);
+        h.now += M * most * plan_row(s, l);
         top(&h, (M - 1) * (stays + lingers) +
-                    piece_rows(limit, most) * hidden_row(s));
+                    making(s, t, memory_forward_limit(plan, l, mean), most));
         h.now += M * stays;
         if (t[MEMORY_ROWS] != MEMORY_KEEP)
-            h.now -= M * most * plan_row(s);
+            h.now -= M * most * plan_row(s, l);
     }
     for (size_t l = L; l-- > 0;) {
         const unsigned char *t = plan->tier[l];
@@ -356,22 +389,28 @@ size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
         const size_t others = rows_of_others(s, l);
         const size_t most = n > others ? n : others;
 
+        const size_t open = open_bytes(s, l);
+
         if (t[MEMORY_ROWS] != MEMORY_KEEP)
-            h.now += M * most * plan_row(s);
-        if (above && memory_piece(limit) < n)
-            top(&h,
-                (t[MEMORY_ROWS] == MEMORY_RECOMPUTE ? hidden + act : hidden) /
-                    n * memory_piece(limit));
-        else if (t[MEMORY_ROWS] == MEMORY_RECOMPUTE)
-            top(&h, M * (!has_hidden * hidden + !has_act * act));
-        else
+            h.now += M * most * plan_row(s, l);
+        if (above && memory_piece(limit) < n) {
+            if (t[MEMORY_ROWS] == MEMORY_RECOMPUTE)
+                top(&h, making(s, t, limit, n));
+            top(&h, hidden / n * memory_piece(limit) + open);
+        } else if (t[MEMORY_ROWS] == MEMORY_RECOMPUTE) {
+            const bool makes_act =
+                !has_act && t[MEMORY_ACTIVATION] != MEMORY_RECOMPUTE;
+
+            top(&h, M * (!has_hidden * hidden + makes_act * act) + open);
+        } else {
             top(&h, !has_hidden * hidden +
-                        (t[MEMORY_ACTIVATION] == MEMORY_OFFLOAD) * act);
+                        (t[MEMORY_ACTIVATION] == MEMORY_OFFLOAD) * act + open);
+        }
         h.now -= M * (has_hidden * hidden + has_act * act);
         /* The other waves come again. */
-        top(&h, piece_rows(limit, others) * hidden_row(s));
+        top(&h, making(s, t, limit, others) + open);
         if (t[MEMORY_ROWS] != MEMORY_KEEP)
-            h.now -= M * most * plan_row(s);
+            h.now -= M * most * plan_row(s, l);
     }
     return h.peak;
 }

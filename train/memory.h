@@ -71,6 +71,10 @@ const char *memory_describe(const struct memory_plan *plan, size_t layers,
 /* Rows from which on the experts of a layer are recomputed, and of a piece; `mean`
  * rows has a rank. 0: never. */
 size_t memory_limit(const struct memory_plan *plan, size_t mean);
+/* And those that forward computes at once: the same, but of a layer that keeps
+ * nothing of them also at most an eighth of the mean. */
+size_t memory_forward_limit(const struct memory_plan *plan, size_t layer,
+                            size_t mean);
 
 /* Rows of a piece: at least so many, since sums over rows are made in blocks of
  * them. */
@@ -78,6 +82,19 @@ enum { MEMORY_PIECE = 256 };
 static inline size_t memory_piece(size_t limit)
 {
     return limit > MEMORY_PIECE ? limit : MEMORY_PIECE;
+}
+
+/* Floats of a row of a plan: experts' input, output, and the gradient of the output.
+ * Once that is there the input's gradient takes the place of the output; but in waves
+ * the next one's rows land in that place, and the gradient has one of its own. */
+static inline size_t memory_plan_row(size_t dim, bool waves)
+{
+    return (waves ? 4 : 3) * dim;
+}
+/* Of a row that is kept for an open leaf (leaves_waves.h). */
+static inline size_t memory_open_row(size_t dim, size_t expert_hidden)
+{
+    return 2 * dim + 3 * expert_hidden;
 }
 
 /* --- counting ---------------------------------------------------------------- */
@@ -122,9 +139,12 @@ struct memory_shape {
     size_t ranks; /* that have experts; one has as many rows as it sends */
     const size_t *rows; /* (L) of experts, of a micro-batch of each layer; NULL:
                            the mean, R K / micro. Of waves, those of the first, */
-    const size_t *others; /* (L) and of the fullest of the others; NULL: there
-                             are none */
-    size_t max_rows;      /* of a wave, where `rows` is NULL; 0: any number */
+    const size_t *others; /* (L) and of the fullest of the others; */
+    const bool *waves;    /* (L) are there several? */
+    const size_t *open;   /* (L) rows that are kept for open leaves, at most.
+                             NULL, all three: there is one wave, or: */
+    size_t max_rows;      /* of a wave, where `rows` is NULL; 0: any number, */
+    size_t leaf_rows;     /* then, too: of a leaf; 0: there are none */
 };
 
 /* Bytes of a layer's module, all micro-batches of it together. */

@@ -5,6 +5,7 @@
  * only how the times of two modules compare matters.
  */
 #include "train/error.h"
+#include "train/leaves_waves.h"
 #include "train/memory.h"
 #include "train/memory_choose.h"
 
@@ -138,16 +139,25 @@ int memory_fit(const struct memory_shape *s, struct memory_plan *plan)
 {
     struct memory_shape skewed = *s;
     struct candidates *all;
-    size_t rows[MEMORY_LAYERS];
+    size_t rows[MEMORY_LAYERS], open[MEMORY_LAYERS];
+    bool waves[MEMORY_LAYERS];
 
     for (size_t l = 0; l < s->c->layers; l++) {
         rows[l] = (size_t)((double)(s->R / s->micro * s->c->topk) *
                            (s->ranks > 1 ? HEADROOM : 1));
-        if (s->max_rows && rows[l] > s->max_rows)
+        waves[l] = s->max_rows && rows[l] > s->max_rows;
+        open[l] = waves[l] && s->leaf_rows && model_has_experts(s->c, l)
+                      ? leaves_waves_rows(s->ranks, s->c->experts, s->leaf_rows,
+                                          s->max_rows, rows[l])
+                      : 0;
+        if (waves[l])
             rows[l] = s->max_rows;
     }
-    if (!s->rows)
+    if (!s->rows) {
         skewed.rows = rows;
+        skewed.waves = waves;
+        skewed.open = open;
+    }
     if (memory_peak(&skewed, plan) <= plan->budget)
         return 0;
     all = calloc(1, sizeof(*all));

@@ -64,12 +64,11 @@ static size_t next_piece(const struct model *m, const struct exchange_rows *at,
     return n;
 }
 
-/* Rows of a piece: all, if they need not be cut. */
-static size_t piece_rows(const struct model *m, const struct micro_batch *b,
-                         const struct expert_rows *r)
+/* Rows of a piece: all, if they need not be cut. limit: as memory_limit(). */
+static size_t piece_rows(const struct model *m, const struct expert_rows *r,
+                         size_t limit)
 {
     const size_t row = 3 * m->c.expert_hidden * sizeof(float);
-    const size_t limit = memory_limit(&m->memory, b->R * m->c.topk);
     size_t rows = r->at.total;
 
     if (limit && r->at.total > limit)
@@ -82,6 +81,12 @@ static size_t piece_rows(const struct model *m, const struct micro_batch *b,
             rows < memory_piece(left / row) ? rows : memory_piece(left / row);
     }
     return rows < r->at.total ? rows : r->at.total;
+}
+
+/* Of backward. */
+static size_t limit_of(const struct model *m, const struct micro_batch *b)
+{
+    return memory_limit(&m->memory, b->R * m->c.topk);
 }
 
 static const float *weights_of(const struct model *m,
@@ -156,6 +161,12 @@ static size_t all_parts(const struct model *m, const struct expert_rows *r)
     return r->at.experts;
 }
 
+/* Is act where its gradient will be, since it is not to be kept? */
+static bool act_is_apart(const struct model *m, size_t l)
+{
+    return model_tier(m, l, MEMORY_ACTIVATION) == MEMORY_RECOMPUTE;
+}
+
 /* Rows -> out, and nothing else. */
 static int compute_in_pieces(struct model *m, struct micro_batch *b, size_t l,
                              size_t limit)
@@ -167,13 +178,14 @@ static int compute_in_pieces(struct model *m, struct micro_batch *b, size_t l,
 
     if (model_take_rows(m, r, limit, 2 * F, &hidden))
         return -1;
-    if (model_take_rows(m, r, limit, F, &act)) {
+    if (act_is_apart(m, l) ? room(m, limit)
+                           : model_take_rows(m, r, limit, F, &act)) {
         model_give_rows(m, &hidden, 2 * act_bytes);
         return -1;
     }
     while (c.e < r->at.experts) {
         const size_t n = next_piece(m, &r->at, limit, &c, m->parts);
-        compute(m, b, l, m->parts, n, hidden, act);
+        compute(m, b, l, m->parts, n, hidden, act ? act : m->dact);
     }
     model_give_rows(m, &hidden, 2 * act_bytes);
     model_give_rows(m, &act, act_bytes);
@@ -185,26 +197,35 @@ static int compute_at_once(struct model *m, struct micro_batch *b, size_t l)
 {
     struct expert_rows *r = &b->experts[l];
     const size_t F = m->c.expert_hidden;
+    const bool apart = act_is_apart(m, l);
 
     r->held = r->at.total;
     if ((!r->hidden && model_take_rows(m, r, r->held, 2 * F, &r->hidden)) ||
-        (!r->act && model_take_rows(m, r, r->held, F, &r->act)))
+        (apart ? room(m, r->held)
+               : !r->act && model_take_rows(m, r, r->held, F, &r->act)))
         return -1;
-    compute(m, b, l, m->parts, all_parts(m, r), r->hidden, r->act);
+    compute(m, b, l, m->parts, all_parts(m, r), r->hidden,
+            apart ? m->dact : r->act);
+    return 0;
+}
+
+static int compute_rows(struct model *m, struct micro_batch *b, size_t l,
+                        size_t limit)
+{
+    struct expert_rows *r = &b->experts[l];
+    const size_t piece = piece_rows(m, r, limit);
+    const struct spent began = clock_read();
+
+    if (piece < r->at.total ? compute_in_pieces(m, b, l, piece)
+                            : compute_at_once(m, b, l))
+        return -1;
+    take_time(m, r, &began);
     return 0;
 }
 
 int model_experts_again(struct model *m, struct micro_batch *b, size_t l)
 {
-    struct expert_rows *r = &b->experts[l];
-    const size_t limit = piece_rows(m, b, r);
-    const struct spent began = clock_read();
-
-    if (limit < r->at.total ? compute_in_pieces(m, b, l, limit)
-                            : compute_at_once(m, b, l))
-        return -1;
-    take_time(m, r, &began);
-    return 0;
+    return compute_rows(m, b, l, limit_of(m, b));
 }
 
 /* The rows of another wave set out. */
@@ -243,7 +264,9 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
     const struct exchange_ops *x = m->exchange->ops;
     const size_t routing = model_routing(m, b, l);
     struct expert_rows *r = &b->experts[l];
-    const size_t limit = memory_limit(&m->memory, b->R * m->c.topk);
+    const size_t limit = limit_of(m, b);
+    const size_t at_once =
+        memory_forward_limit(&m->memory, l, b->R * m->c.topk);
     struct spent t = clock_read();
     bool dropped = false; /* in any wave; the last one's stays dropped */
 
@@ -257,7 +280,7 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
         if (wave && send_ahead(m, b, l, wave - 1, EXCHANGE_INTO_DOUT))
             return -1;
         clock_add(&m->times.exchange, &t);
-        if (model_experts_again(m, b, l))
+        if (compute_rows(m, b, l, at_once))
             return -1;
         clock_add(&m->times.experts, &t);
         /* The results of the wave before. */
@@ -415,7 +438,8 @@ static int compute_backward(struct model *m, struct micro_batch *b, size_t l)
         return -1;
     clock_add(&m->times.exchange, &t);
 
-    const size_t limit = r->hidden ? r->at.total : piece_rows(m, b, r);
+    const size_t limit =
+        r->hidden ? r->at.total : piece_rows(m, r, limit_of(m, b));
     const bool whole = limit == r->at.total;
     if (whole ? prepare(m, b, l) : backward_in_pieces(m, b, l, limit))
         return -1;

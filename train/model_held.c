@@ -109,7 +109,8 @@ int model_planned(struct model *m, struct micro_batch *b, size_t l)
 
     /* Its buffers are there already, but nothing has been written to them. */
     const size_t rows = r->at.waves > 1 ? r->at.most : r->at.total;
-    const size_t bytes = rows * 4 * m->c.dim * sizeof(float);
+    const size_t bytes =
+        rows * memory_plan_row(m->c.dim, r->at.waves > 1) * sizeof(float);
     if (model_take(m, r, bytes))
         return -1;
     r->planned = bytes;

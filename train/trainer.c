@@ -144,6 +144,7 @@ static int memory_plan(const struct trainer *t,
         .micro = o->micro_batches,
         .ranks = (size_t)t->groups.experts->size,
         .max_rows = o->max_rows,
+        .leaf_rows = o->balance.leaf_rows,
     };
 
     c.kv_copies = model_kv_copies(&c, tensor->shards);

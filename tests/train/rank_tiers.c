@@ -4,13 +4,17 @@
  * on the same ranks, bit for bit; and the bytes that it holds against formulas.
  */
 #include "tests/train/pair.h"
+#include "train/exchange_shunt.h"
 #include "train/memory.h"
+
+#include <shunt/moe_waves.h>
 
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Two trainers of the same ranks. */
 struct two {
@@ -207,11 +211,28 @@ static void floats_of(const struct model_config *c, double row[MEMORY_MODULES],
     row[MEMORY_ACTIVATION] = S;
     expert_row[MEMORY_EXPERT] = 2 * F;
     expert_row[MEMORY_ACTIVATION] = F;
-    expert_row[MEMORY_ROWS] = 4 * D;
+    expert_row[MEMORY_ROWS] = 3 * D;
+}
+
+/* What a plan is counted with is what it has pages of: three buffers of rows. */
+static int check_pages(const struct two *two, double rows)
+{
+    const double buffer = rows * (double)two->o[1].model.dim * 4;
+    struct shunt_moe_memory memory;
+
+    shunt_moe_memory(exchange_shunt_moe(two->t[1].exchange, 0), &memory,
+                     sizeof(memory));
+    const double most = (double)two->o[1].model.layers * 3 *
+                        (buffer + (double)sysconf(_SC_PAGESIZE));
+    CHECK(memory.rows_most > 0 && (double)memory.rows_most <= most,
+          "%zu bytes of plans, and %.0f are needed", memory.rows_most, most);
+    return 0;
 }
 
 /* A rank that is alone has K rows of experts for each row. Of L layers that keep
- * nothing one is held, and two of what is offloaded, but for rows of experts. */
+ * nothing one is held, and two of what is offloaded, but for rows of experts; and none
+ * of what is recomputed behind their activation function, which is where its gradient
+ * will be. */
 static int bytes_of_tiers(const struct rank *self)
 {
     const struct options o = four_layers();
@@ -237,7 +258,9 @@ static int bytes_of_tiers(const struct rank *self)
                     tier == MEMORY_RECOMPUTE && i != MEMORY_INPUT ? L - 1
                     : tier == MEMORY_OFFLOAD                      ? L - 2
                                                                   : 0;
-                const double experts = dense > 0 ? L - 1 : 0;
+                const bool apart =
+                    tier == MEMORY_RECOMPUTE && i == MEMORY_ACTIVATION;
+                const double experts = dense > 0 ? L - !apart : 0;
                 if (i == m || m == MEMORY_MODULES ||
                     (m == MEMORY_EXPERT && i == MEMORY_ACTIVATION))
                     want -=
@@ -251,6 +274,7 @@ static int bytes_of_tiers(const struct rank *self)
             CHECK_TRAIN(trainer_step(&two.t[1], 1, 2, false, &step));
             CHECK(step.activation_bytes == want, "%s: %.0f bytes, not %.0f",
                   text, step.activation_bytes, want);
+            CHECK_RUN(check_pages(&two, R * K));
             trainer_destroy(&two.t[1]);
             data_free(&two.data);
         }
@@ -324,7 +348,6 @@ static int deepest_saves_most(const struct rank *self)
 
         CHECK(parse_defaults(&o) == OPTIONS_RUN, "%s", train_error_text());
         CHECK_TRAIN(options_check(&o, (size_t)self->size, 1));
-        o.recompute_above = i ? 1 : 0;
         uint64_t end = 60000;
         struct text text = {calloc(1, end), end, &end, 1};
         for (size_t j = 0; j < text.length; j++)

@@ -58,6 +58,10 @@ Test(train_ranks, compositions, .timeout = 240)
                                         .args = {"compositions", "1", "3"},
                                         .env = {"SHUNT_TEST_NODES=0,0,1,1"},
                                         .ranks = 4});
+    /* Rows of leaves that stay open between waves are a part of the most bytes. */
+    harness_check(&(struct harness_job){.program = "rank_compose",
+                                        .args = {"compositions", "142", "1"},
+                                        .ranks = 2});
 }
 
 #define TENSOR_CASE(name, ...)                                        \
