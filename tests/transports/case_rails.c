@@ -3,6 +3,7 @@
  * Conformance: the rails of rdma, between two ranks with two devices each, which are
  * those of the stand-in for libibverbs (tests/verbs).
  */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +226,28 @@ void case_rdma_rails_gone(struct rank *r)
     CHECK(r, world_now() - start < SOON_S, "close() took %.1f s",
           world_now() - start);
     free(source);
+}
+
+/* Its port stays down, and nothing is under way: a rank that sleeps hears of it. */
+void case_rdma_port_asleep(struct rank *r)
+{
+    setenv("SHUNT_TEST_VERBS", "rc", 1);
+    world_open(r);
+    world_all_signal(r);
+    world_barrier(r);
+    outages_do(r, 0, "down");
+    while (r->t->alive(r->eps[!r->rank])) {
+        struct pollfd pfd = {.fd = r->t->wait_fd(r->ctx), .events = POLLIN};
+        const bool armed = r->t->arm(r->ctx) == SHUNT_OK;
+        const int n = armed ? poll(&pfd, 1, 3000) : 1;
+
+        r->t->disarm(r->ctx);
+        CHECK(r, n > 0, "it is not woken up");
+        r->t->progress(r->ctx);
+    }
+    world_barrier(r);
+    r->t->close(r->ctx);
+    r->ctx = NULL;
 }
 
 /* Each of the first requests of rank 0, and each of the first that come to rank 1,

@@ -281,8 +281,16 @@ static bool arm_nic(struct rdma_nic *nic)
     return true;
 }
 
-/* A sleeper wakes up from time to time to look after rails that are not up, and after
- * peers that are not gone yet. */
+static bool one_is_down(const struct shunt_transport_ctx *ctx)
+{
+    for (int n = 0; n < ctx->nic_count; n++)
+        if (ctx->nics[n].down)
+            return true;
+    return false;
+}
+
+/* A sleeper wakes up from time to time to look after rails that are not up, ports that
+ * may not come back, and peers that are not gone yet. */
 static void arm_timer(const struct shunt_transport_ctx *ctx)
 {
     const long ms = ctx->breaking || ctx->dark ? BREAK_MS : MEND_MS;
@@ -291,7 +299,7 @@ static void arm_timer(const struct shunt_transport_ctx *ctx)
 
     if (read(ctx->timer, &times, sizeof(times)) < 0 && errno != EAGAIN)
         return;
-    if (ctx->breaking || ctx->mending)
+    if (ctx->breaking || ctx->mending || one_is_down(ctx))
         timerfd_settime(ctx->timer, 0, &look, NULL);
 }
 
