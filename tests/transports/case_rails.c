@@ -160,26 +160,6 @@ void case_rdma_rail_dies(struct rank *r)
 /* close() takes no time where nothing else runs, and more beside other tests. */
 enum { SOON_S = 5 };
 
-/* All rails are gone: both ranks hear of it in 1 s. What they wait for takes 0.6 s, of
- * which a third is the NIC's. Of each pause in which this process did not run 20 ms
- * count, as the transport counts them (dark.h). */
-static void lose_in_time(struct rank *r)
-{
-    const double step = 0.02;
-    double counted = 0, before = world_now();
-    unsigned tries = 0;
-
-    while (r->t->alive(r->eps[!r->rank])) {
-        double now;
-
-        world_relax_more(r, &tries);
-        now = world_now();
-        counted += now - before < step ? now - before : step;
-        before = now;
-        CHECK(r, counted < 1, "not lost in a second");
-    }
-}
-
 /* All rails go down while a put is under way: both ranks hear of it in time, and
  * why. */
 void case_rdma_rails_gone(struct rank *r)
@@ -207,7 +187,7 @@ void case_rdma_rails_gone(struct rank *r)
         outages_do(r, 1, "down");
     }
     world_barrier(r);
-    lose_in_time(r);
+    outages_await_loss(r);
     CHECK(r, !r->t->left(r->eps[!r->rank]), "it has not left");
     EXPECT(r, SHUNT_ERR_PEER, r->t->put(r->eps[!r->rank], &nothing));
     CHECK(r, strstr(r->t->error(r->ctx), r->rank ? "rank 0" : "rank 1"), "%s",
@@ -370,7 +350,7 @@ void case_rdma_last_rail_lost(struct rank *r)
                                                     .bytes = LARGE});
         }
         if (way == 0)
-            lose_in_time(r);
+            outages_await_loss(r);
         else /* it comes back some times */
             UNTIL(r, !r->t->alive(r->eps[!r->rank]));
         CHECK(r, world_now() - start < SOON_S, "after %.2f s",

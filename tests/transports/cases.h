@@ -103,6 +103,7 @@ void case_rdma_rail_dies(struct rank *r);
 void case_rdma_last_rail(struct rank *r);
 void case_rdma_last_rail_often(struct rank *r);
 void case_rdma_last_rail_lost(struct rank *r);
+void case_rdma_stuck(struct rank *r);
 void case_rdma_port_asleep(struct rank *r);
 void case_rdma_withdrawn(struct rank *r);
 void case_rdma_refused_at_once(struct rank *r);

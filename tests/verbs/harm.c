@@ -32,6 +32,8 @@
  *     modest=N    likewise, and says nothing
  *     reg=N       that takes N us
  *     mtu=N       requests of more than N bytes do not arrive
+ *     stuck=N     a queue pair is connected or destroyed N ms later, or when its link
+ *                 is no longer down
  *     slow=N      a request leaves N ms after it was posted
  *     seed=N
  *     nasty       srd,late,rnr,partial,full=7
@@ -125,6 +127,8 @@ static bool read_number(struct harm *h, const char *word)
         h->reg = (unsigned)strtoul(value, NULL, 10);
     else if (!strncmp(word, "mtu=", 4))
         h->mtu = (size_t)strtoul(value, NULL, 10);
+    else if (!strncmp(word, "stuck=", 6))
+        h->stuck = (int64_t)strtoul(value, NULL, 10) * 1000;
     else if (!strncmp(word, "slow=", 5))
         h->slow = (int64_t)strtoul(value, NULL, 10) * 1000;
     else if (!strncmp(word, "full=", 5))

@@ -216,6 +216,7 @@ struct harm {
     bool modest;       /* which the device does not tell */
     unsigned reg;      /* us that it takes at least */
     size_t mtu;        /* bytes of the largest request that arrives; 0: any */
+    int64_t stuck;     /* us that calls take whose link is down */
     int64_t slow;      /* us until a request leaves */
     unsigned full;     /* one in so many posts says ENOMEM; 0: none */
     unsigned broken;   /* the number of the post that says EIO; 0: none */

@@ -66,6 +66,31 @@ void outages_do(struct rank *r, int device, const char *what)
         FAIL(r, "%s: there is no device %d", what, device);
 }
 
+bool outages_plug_in(struct rank *r, int device)
+{
+    int (*verbs)(int, const char *);
+
+    *(void **)&verbs = verbs_function(r, "verbs_do");
+    return !verbs(device, "up");
+}
+
+void outages_await_loss(struct rank *r)
+{
+    const double step = 0.02;
+    double counted = 0, before = world_now();
+    unsigned tries = 0;
+
+    while (r->t->alive(r->eps[!r->rank])) {
+        double now;
+
+        world_relax_more(r, &tries);
+        now = world_now();
+        counted += now - before < step ? now - before : step;
+        before = now;
+        CHECK(r, counted < 1, "not lost in a second");
+    }
+}
+
 int outages_queue_pairs(struct rank *r)
 {
     int (*verbs)(void);

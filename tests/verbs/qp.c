@@ -162,11 +162,28 @@ static void forget_all(struct nic_qp *qp)
     qp->unreachable_at = 0;
 }
 
+/* As the kernel does: connecting waits until an address is resolved, and Soft-RoCE
+ * destroys a queue pair when the network has let go of its last packet. */
+static void wait_for_link(struct nic *nic)
+{
+    const int64_t until = nic_now() + harm()->stuck;
+    bool down = true;
+
+    while (harm()->stuck && down && nic_now() < until) {
+        pthread_mutex_lock(&nic->lock);
+        down = nic->down;
+        pthread_mutex_unlock(&nic->lock);
+        if (down)
+            usleep(1000);
+    }
+}
+
 int ibv_destroy_qp(struct ibv_qp *ibv)
 {
     struct nic_qp *qp = (struct nic_qp *)(void *)ibv, **p;
     struct nic *nic = nic_of(ibv->context);
 
+    wait_for_link(nic);
     pthread_mutex_lock(&nic->lock);
     forget_all(qp);
     for (p = &nic->qps; *p != qp; p = &(*p)->next)
@@ -243,6 +260,8 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
         return EINVAL;
     if (attr->qp_state != IBV_QPS_ERR && harm_call_fails())
         return ENOMEM;
+    if (attr->qp_state == IBV_QPS_RTR)
+        wait_for_link(nic);
     pthread_mutex_lock(&nic->lock);
     need = required(ibv->state, attr->qp_state);
     if (nic->fatal) {

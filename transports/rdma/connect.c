@@ -239,16 +239,17 @@ void rdma_note_losses(struct shunt_transport_ctx *ctx)
 
 /* --- endpoints --------------------------------------------------------------- */
 
-void rdma_endpoint_free(struct shunt_transport_ep *ep)
+void rdma_endpoint_end(struct shunt_transport_ep *ep)
 {
     while (ep->remotes)
         rdma_release(ep, (struct shunt_transport_remote *)(void *)ep->remotes);
     rdma_drop_larges(ep);
-    for (int i = 0; i < ep->rails; i++)
-        if (ep->rail[i].qp)
-            ibv_destroy_qp(ep->rail[i].qp);
     rdma_end_larges(ep);
     rdma_end_directs(ep, RDMA_END_ALL);
+}
+
+void rdma_endpoint_free(struct shunt_transport_ep *ep)
+{
     rdma_pieces_unregister(&ep->boxes_mr);
     if (ep->boxes)
         munmap(ep->boxes, 2 * sizeof(*ep->boxes));

@@ -31,7 +31,7 @@ static struct rdma_rail *find_qp(const struct rdma_nic *nic,
     int p = 0, i = 0;
 
     while ((rail = next_rail(nic, &p, &i)))
-        if (rail->qp == qp)
+        if (rail->qp == qp && rail->task != RDMA_DESTROY)
             return rail;
     return NULL;
 }

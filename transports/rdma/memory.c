@@ -156,6 +156,14 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
     return SHUNT_OK;
 }
 
+void rdma_reg_give_back(struct shunt_transport_reg *reg)
+{
+    if (reg && reg->region.memory.done && !reg->region.memory.brief)
+        reg->region.memory.done(reg->region.memory.arg);
+    if (reg)
+        reg->region.memory.done = NULL;
+}
+
 /* The last reference ends the registration: no NIC accesses the memory then, and
  * it goes back to its owner. */
 void rdma_reg_drop(struct shunt_transport_reg *reg)
@@ -163,8 +171,7 @@ void rdma_reg_drop(struct shunt_transport_reg *reg)
     if (!reg || --reg->region.refs > 0)
         return;
     rdma_pieces_unregister(&reg->pieces);
-    if (reg->region.memory.done && !reg->region.memory.brief)
-        reg->region.memory.done(reg->region.memory.arg);
+    rdma_reg_give_back(reg);
     free(reg);
 }
 

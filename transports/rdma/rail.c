@@ -37,6 +37,8 @@
  * other side's, why), and at most for completions that it owes. */
 #define DRAIN_MS 5
 #define OWED_MS 100
+/* After which the kernel is taken to keep a call. */
+#define KEPT_MS 100
 /* Until the next try: after the first failure; at most; and at most if it has never
  * been reached. */
 #define AGAIN_MS 50
@@ -126,21 +128,18 @@ void rdma_rail_stop(struct rdma_rail *rail)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
-    if (rail->qp)
+    if (rail->qp && rail->task != RDMA_DESTROY && rdma_slow_ended(rail))
         (void)ibv_modify_qp(rail->qp, &attr, IBV_QP_STATE);
 }
 
-/* Completions that the device still has of it are found before this returns. */
-void rdma_rail_destroy_qp(struct rdma_rail *rail)
+/* The queue pair is destroyed. Completions that the device still has of it are found
+ * before this returns. */
+static void forget_qp(struct rdma_rail *rail)
 {
     struct rdma_rail **p;
 
-    if (!rail->qp)
-        return;
-    while (rdma_poll_nic(rail->nic))
-        ;
-    ibv_destroy_qp(rail->qp);
     rail->qp = NULL;
+    rail->task = RDMA_NO_TASK;
     while (rdma_poll_nic(rail->nic))
         ;
     for (p = rdma_rail_hash(rail->nic, rail->qp_num); *p != rail;)
@@ -149,6 +148,23 @@ void rdma_rail_destroy_qp(struct rdma_rail *rail)
     for (uint32_t i = 0; i < rail->credits; i++)
         if (!rail->log[i].sent)
             rdma_request_sent(rail, &rail->log[i], false);
+}
+
+/* One step of destroying it. True: it is destroyed. */
+static bool destroy_qp(struct rdma_rail *rail)
+{
+    if (!rdma_slow_ended(rail))
+        return false;
+    if (rail->qp && rail->task != RDMA_DESTROY) {
+        while (rdma_poll_nic(rail->nic))
+            ;
+        rdma_slow_begin(rail, RDMA_DESTROY);
+        if (!rdma_slow_ended(rail))
+            return false;
+    }
+    if (rail->qp)
+        forget_qp(rail);
+    return true;
 }
 
 bool rdma_rail_drained(const struct rdma_rail *rail, int64_t now)
@@ -205,13 +221,16 @@ static void go_dark(struct rdma_rail *rail, const char *reason)
     ep->ctx->dark++;
 }
 
-/* Does it wait for the software of the other side? For draining, too. */
-static bool waits_for_peer(const struct rdma_rail *rail)
+/* Does it wait for the software of the other side? For draining, too, and for a thread
+ * of ours, but not for what the kernel keeps. */
+static bool waits_for_peer(const struct rdma_rail *rail, int64_t now)
 {
     const uint64_t theirs = rdma_rail_theirs(rail);
 
     if (rail->nic->down || rail->nic->dead || rail->stage == RDMA_NEW)
         return false;
+    if (!rdma_slow_ended(rail))
+        return now < rail->task_at + KEPT_MS;
     if (rail->stage == RDMA_READY &&
         theirs >= rdma_word(rail->life, RDMA_READY))
         return rail->acked && !rail->heard;
@@ -227,7 +246,7 @@ void rdma_rails_look(struct shunt_transport_ep *ep, int64_t now)
     if (!ep->dark.is || ep->broken)
         return;
     for (int i = 0; i < ep->rails; i++)
-        waits = waits || waits_for_peer(&ep->rail[i]);
+        waits = waits || waits_for_peer(&ep->rail[i], now);
     if (!rdma_dark_look(&ep->dark, now, waits))
         return;
     snprintf(reason, sizeof(reason), "%s", ep->reason);
@@ -288,13 +307,12 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
     tell(rail);
 }
 
-/* Nothing comes over it any more. */
+/* Nothing comes over it any more, when its queue pair is destroyed. */
 static void fence(struct rdma_rail *rail)
 {
     struct shunt_transport_ep *ep = rail->ep;
 
-    rdma_rail_destroy_qp(rail);
-    if (ep->broken)
+    if (!destroy_qp(rail) || ep->broken)
         return;
     rail->come[rail->life % 2] = rail->here;
     rail->stage = RDMA_FENCED;
@@ -377,26 +395,32 @@ static void say_hello(struct rdma_rail *rail, int64_t now)
     rail->stage = RDMA_HELLO;
 }
 
+/* One step of connecting it with the peer's. */
 static void connect_qp(struct rdma_rail *rail)
 {
     const struct rdma_place *theirs = &rail->theirs.place;
     char subnet[RDMA_SUBNET];
-    int error;
 
-    rail->theirs = mail_of(rail)->hello;
-    /* Its subnet may have been given another prefix since it was paired with ours. */
-    if (!rdma_may_reach(&rail->ours.place, theirs)) {
-        rdma_subnet_name(theirs, subnet);
-        rdma_rail_break(rail, "the port there is in another subnet now: %s",
-                        subnet);
-        return;
+    if (rail->task == RDMA_NO_TASK) {
+        rail->theirs = mail_of(rail)->hello;
+        /* Its subnet may have been given another prefix since it was paired with
+         * ours. */
+        if (!rdma_may_reach(&rail->ours.place, theirs)) {
+            rdma_subnet_name(theirs, subnet);
+            rdma_rail_break(rail, "the port there is in another subnet now: %s",
+                            subnet);
+            return;
+        }
+        rdma_slow_begin(rail, RDMA_CONNECT);
     }
-    error = rdma_qp_connect(rail);
+    if (!rdma_slow_ended(rail))
+        return;
+    rail->task = RDMA_NO_TASK;
     rail->connected = true;
     rail->stage = RDMA_READY;
-    if (error)
+    if (rail->task_error)
         rdma_rail_break(rail, "the queue pair cannot be connected: %s",
-                        strerror(error));
+                        strerror(rail->task_error));
 }
 
 static void reach(struct rdma_rail *rail, int64_t now)

@@ -16,6 +16,9 @@
 #define BURST 16
 /* How long a transfer is waited for that ends because its connection does. */
 #define END_MS 250
+/* And how long threads are waited for that destroy queue pairs, which may just not have
+ * had a processor. */
+#define CLOSE_MS 500
 #define MEND_MS 100
 #define BREAK_MS 5
 /* Calls of progress() between looks at the clock: in which nothing came, and in which
@@ -93,15 +96,8 @@ static enum shunt_status open_tcp(struct shunt_transport_ctx *ctx,
     return status;
 }
 
-static void rdma_close(struct shunt_transport_ctx *ctx)
+void rdma_close_rest(struct shunt_transport_ctx *ctx)
 {
-    if (!ctx)
-        return;
-    /* It says that this rank leaves. */
-    if (ctx->tcp_ctx)
-        ctx->tcp->close(ctx->tcp_ctx);
-    ctx->tcp_ctx = NULL; /* and what was imported there is gone */
-    /* Then nothing is written by peers, and nothing read by the NIC. */
     for (int p = 0; ctx->eps && p < ctx->nranks; p++)
         if (ctx->eps[p])
             rdma_endpoint_free(ctx->eps[p]);
@@ -113,10 +109,40 @@ static void rdma_close(struct shunt_transport_ctx *ctx)
         close(ctx->timer);
     if (ctx->epoll >= 0)
         close(ctx->epoll);
+    rdma_slow_free(&ctx->slow);
     free(ctx->regs.slot);
     free(ctx->eps);
     free(ctx->mail);
     free(ctx);
+}
+
+/* The pages of windows go back to their owners, who may be gone later. */
+static void give_back_pages(struct shunt_transport_ctx *ctx)
+{
+    for (size_t i = 0; i < ctx->regs.count; i++)
+        rdma_reg_give_back(
+            (struct shunt_transport_reg *)(void *)ctx->regs.slot[i]);
+}
+
+static void rdma_close(struct shunt_transport_ctx *ctx)
+{
+    bool all;
+
+    if (!ctx)
+        return;
+    /* It says that this rank leaves. */
+    if (ctx->tcp_ctx)
+        ctx->tcp->close(ctx->tcp_ctx);
+    ctx->tcp_ctx = NULL; /* and what was imported there is gone */
+    /* Then nothing is written by peers, and nothing read by the NIC. */
+    all = rdma_slow_bury_all(ctx, CLOSE_MS);
+    for (int p = 0; ctx->eps && p < ctx->nranks; p++)
+        if (ctx->eps[p])
+            rdma_endpoint_end(ctx->eps[p]);
+    if (!all)
+        give_back_pages(ctx);
+    if (all || !rdma_slow_leave(&ctx->slow))
+        rdma_close_rest(ctx);
 }
 
 static bool allocate(struct shunt_transport_ctx *ctx)
@@ -170,7 +196,8 @@ static enum shunt_status rdma_open(const struct shunt_transport_params *params,
     ctx->peers = params->unreached > 0 ? params->unreached : 1;
     ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
     ctx->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (ctx->epoll < 0 || ctx->timer < 0 || !watch(ctx, ctx->timer) ||
+    if (!rdma_slow_open(ctx) || ctx->epoll < 0 || ctx->timer < 0 ||
+        !watch(ctx, ctx->timer) || !watch(ctx, ctx->slow.bell) ||
         !allocate(ctx)) {
         snprintf(why, why_len, "%s%s", strerror(errno),
                  transport_remedy(ctx->host, errno));
@@ -303,10 +330,21 @@ static void arm_timer(const struct shunt_transport_ctx *ctx)
         timerfd_settime(ctx->timer, 0, &look, NULL);
 }
 
+/* Is there a rail that is to be fenced, and not a thread's, which wakes us up? */
+static bool is_fencing(const struct shunt_transport_ctx *ctx)
+{
+    for (int p = 0; ctx->fencing && p < ctx->nranks; p++)
+        for (int i = 0; ctx->eps[p] && i < ctx->eps[p]->rails; i++)
+            if (ctx->eps[p]->rail[i].stage == RDMA_BROKEN &&
+                !ctx->eps[p]->broken && rdma_slow_ended(&ctx->eps[p]->rail[i]))
+                return true;
+    return false;
+}
+
 static enum shunt_status rdma_arm(struct shunt_transport_ctx *ctx)
 {
     ctx->look = true;
-    if (ctx->retry || ctx->fencing)
+    if (ctx->retry || is_fencing(ctx) || rdma_slow_rang(&ctx->slow))
         return SHUNT_IN_PROGRESS;
     for (int n = 0; n < ctx->nic_count; n++)
         if (!arm_nic(&ctx->nics[n]))

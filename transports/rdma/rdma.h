@@ -49,6 +49,7 @@
  *     connect.c  connecting to a peer by tcp, and losing it
  *     start.c    the first put to a peer: its rings and rails are made
  *     rail.c     the life of a rail: connecting, failing, mending
+ *     slow.c     calls for that which the kernel may keep, on threads
  *     dark.h     how long a peer may be without a rail
  *     events.c   what devices tell of themselves
  *     memory.c   registrations and remotes
@@ -78,6 +79,8 @@
 #include "transports/rdma/dark.h"
 #include "transports/rdma/direct.h"
 #include "transports/rdma/limits.h"
+#include "transports/rdma/pieces.h"
+#include "transports/rdma/slow.h"
 #include "transports/rdma/wire.h"
 
 /* --- this side ---------------------------------------------------------------- */
@@ -112,16 +115,6 @@ struct rdma_nic {
     struct ibv_recv_wr receives[RDMA_SPARE + RDMA_CREDITS];
     uint64_t bytes; /* sent */
     char bytes_name[96];
-};
-
-/* Memory that is registered with NICs, in pieces where they take no more at once. */
-struct rdma_pieces {
-    unsigned char *addr;
-    size_t bytes, piece; /* of all; of each piece but the last, at least 1 */
-    size_t count;
-    struct ibv_mr **mr[RDMA_RAILS]; /* of our NICs: (count). NULL: not there */
-    struct ibv_mr
-        *only[RDMA_RAILS]; /* where `mr` points if there is one piece */
 };
 
 struct shunt_transport_reg {
@@ -205,7 +198,7 @@ struct rdma_rail {
     unsigned receives;            /* receive requests that are posted for it */
     int theirs_nic;               /* the index of the peer's NIC */
     struct rdma_rail *next_of_qp; /* with the same hash */
-    struct ibv_qp *qp;
+    struct ibv_qp *qp;            /* no longer, when RDMA_DESTROY has ended */
     uint32_t qp_num;
 
     uint32_t life; /* from 1; how often it was connected */
@@ -220,6 +213,14 @@ struct rdma_rail {
     bool drained;  /* nothing more comes from the queue pair */
     int64_t broken_at, deadline, try_at; /* in ms */
     unsigned failures;                   /* since it was up */
+
+    /* The call of slow.c that was begun last, whether it has ended, how connecting did,
+     * and when it was begun, in ms. */
+    enum rdma_task task;
+    bool task_ended;
+    int task_error;
+    int64_t task_at;
+    struct rdma_rail *next_slow;
 
     /* sending */
     uint32_t posted, told_to; /* requests: in all; those that have come */
@@ -330,6 +331,7 @@ struct shunt_transport_ctx {
     int started;            /* of them, those with queue pairs */
     const struct shunt_transport *tcp;
     struct shunt_transport_ctx *tcp_ctx;
+    struct rdma_slow slow;
     struct rdma_mail *mail; /* (nranks) */
     struct shunt_transport_reg *mail_reg;
     unsigned char mail_key[SHUNT_TRANSPORT_KEY_MAX];
@@ -372,6 +374,8 @@ struct shunt_transport_ctx {
 
 /* Monotonic, in ms. */
 int64_t rdma_now(void);
+/* What close() does when no queue pair is left. */
+void rdma_close_rest(struct shunt_transport_ctx *ctx);
 
 /* --- device.c ---------------------------------------------------------------- */
 
@@ -425,6 +429,9 @@ void rdma_count_connecting(struct shunt_transport_ep *ep, bool connecting);
 void rdma_look(struct shunt_transport_ctx *ctx);
 /* Of peers whose queue pairs have nothing more for us: they are gone. */
 void rdma_note_losses(struct shunt_transport_ctx *ctx);
+/* Callers have their memory back. */
+void rdma_endpoint_end(struct shunt_transport_ep *ep);
+/* Afterwards, when its queue pairs are gone. */
 void rdma_endpoint_free(struct shunt_transport_ep *ep);
 
 /* --- start.c ----------------------------------------------------------------- */
@@ -460,7 +467,6 @@ void rdma_rail_step(struct rdma_rail *rail, int64_t now);
 void rdma_rails_look(struct shunt_transport_ep *ep, int64_t now);
 /* Has all come that its queue pair had? */
 bool rdma_rail_drained(const struct rdma_rail *rail, int64_t now);
-void rdma_rail_destroy_qp(struct rdma_rail *rail);
 /* Is another rail of this peer of use? */
 bool rdma_rail_is_last(const struct rdma_rail *rail);
 static inline struct rdma_rail **rdma_rail_hash(const struct rdma_nic *nic,
@@ -496,6 +502,8 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
 void rdma_dereg(struct shunt_transport_ctx *ctx,
                 struct shunt_transport_reg *reg);
 void rdma_reg_drop(struct shunt_transport_reg *reg);
+/* Its owner has the memory back, which no queue pair reaches any more. */
+void rdma_reg_give_back(struct shunt_transport_reg *reg);
 enum shunt_status rdma_import(struct shunt_transport_ep *ep, const void *key,
                               size_t len,
                               struct shunt_transport_remote **remote);
@@ -505,31 +513,6 @@ void rdma_remote_drop(struct shunt_transport_remote *remote);
 /* The error of a failed registration, with what can be done about it. */
 enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
                                          size_t bytes, int error);
-
-/* --- pieces.c ---------------------------------------------------------------- */
-
-/* Register with this NIC, or with all that are left (NULL), in at most so many
- * pieces (1: whole, or not at all). False: errno says why (E2BIG: they are too few),
- * nothing is registered. */
-bool rdma_pieces_register(struct shunt_transport_ctx *ctx, struct rdma_nic *nic,
-                          struct rdma_pieces *pieces, void *addr, size_t bytes,
-                          int access, size_t most);
-/* With one NIC more, in the same pieces. False: errno. */
-bool rdma_pieces_add(struct rdma_nic *nic, struct rdma_pieces *pieces,
-                     int access);
-void rdma_pieces_unregister(struct rdma_pieces *pieces);
-/* Which piece it is in. Most memory is one piece, and a division takes as long as all
- * else that a small put needs to know. */
-static inline size_t rdma_piece_of(size_t piece, size_t at)
-{
-    return at < piece ? 0 : at / piece;
-}
-
-/* From here to the end of the piece. */
-static inline size_t rdma_piece_rest(size_t piece, size_t at)
-{
-    return piece - (at < piece ? at : at % piece);
-}
 
 /* --- crossover.c ------------------------------------------------------------- */
 
