@@ -138,7 +138,7 @@ enum shunt_status rdma_post(struct rdma_rail *rail,
     wr->sg_list = sge;
     wr->num_sge = sge->length > 0;
     wr->send_flags = IBV_SEND_SIGNALED;
-    if (sge->length <= rail->nic->inlined)
+    if (sge->length <= rail->inlined)
         wr->send_flags |= IBV_SEND_INLINE;
     wr->imm_data = htonl(make_imm(rail, request));
     wr->wr.rdma.remote_addr = to;

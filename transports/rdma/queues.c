@@ -168,13 +168,14 @@ static bool initialise(const struct rdma_nic *nic, struct ibv_qp *qp)
     return !errno;
 }
 
-struct ibv_qp *rdma_qp_create(struct rdma_nic *nic, uint32_t sends)
+struct ibv_qp *rdma_qp_create(const struct rdma_nic *nic, uint32_t sends,
+                              uint32_t *inlined)
 {
-    static const uint32_t inlined[] = {RDMA_INLINED, 64, 0};
+    static const uint32_t tries[] = {RDMA_INLINED, 64, 0};
     struct ibv_qp *qp = NULL;
 
-    for (size_t i = 0; !qp && i < sizeof(inlined) / sizeof(inlined[0]); i++) {
-        if (inlined[i] > rdma_inlined_of(nic->ctx->nic_count))
+    for (size_t i = 0; !qp && i < sizeof(tries) / sizeof(tries[0]); i++) {
+        if (tries[i] > rdma_inlined_of(nic->ctx->nic_count))
             continue;
         struct ibv_qp_init_attr attr = {
             .send_cq = nic->cq,
@@ -182,12 +183,12 @@ struct ibv_qp *rdma_qp_create(struct rdma_nic *nic, uint32_t sends)
             .srq = nic->srq,
             .cap = {.max_send_wr = sends,
                     .max_send_sge = 1,
-                    .max_inline_data = inlined[i]},
+                    .max_inline_data = tries[i]},
             .qp_type = IBV_QPT_RC,
         };
 
         qp = ibv_create_qp(nic->pd, &attr);
-        nic->inlined = inlined[i];
+        *inlined = tries[i];
     }
     if (qp && !initialise(nic, qp)) {
         const int error = errno;

@@ -114,7 +114,7 @@ static bool create_qp(struct rdma_rail *rail)
 {
     struct rdma_rail **same;
 
-    rail->qp = rdma_qp_create(rail->nic, rail->credits);
+    rail->qp = rdma_qp_create(rail->nic, rail->credits, &rail->inlined);
     if (!rail->qp)
         return false;
     rail->qp_num = rail->qp->qp_num;

@@ -105,7 +105,6 @@ struct rdma_nic {
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
     struct ibv_srq *srq;
-    uint32_t inlined; /* bytes that a request can carry itself */
     struct rdma_rail **by_qp;
     uint32_t by_qp_mask;
     struct ibv_wc kept[1]; /* a completion that arm() found */
@@ -229,6 +228,7 @@ struct rdma_rail {
     /* An immediate for which there was no room behind its payload; wr_id 0: none. */
     struct ibv_send_wr unsaid;
     uint64_t bytes;
+    uint32_t inlined;         /* bytes that a request can carry itself */
     uint32_t credits;         /* requests under way, at most */
     struct rdma_request *log; /* (credits); a place: rdma_slot() */
 
@@ -407,9 +407,10 @@ bool rdma_post_receives(struct rdma_rail *rail);
 /* And as many as have been used: before the spare ones are at an end, and earlier
  * where there is nothing else to do. */
 void rdma_post_receives_again(struct rdma_nic *nic);
-/* A queue pair of this NIC that can be connected, for so many requests; NULL: errno
- * says why. */
-struct ibv_qp *rdma_qp_create(struct rdma_nic *nic, uint32_t sends);
+/* A queue pair of this NIC that can be connected, for so many requests, which can carry
+ * `*inlined` bytes themselves; NULL: errno says why. */
+struct ibv_qp *rdma_qp_create(const struct rdma_nic *nic, uint32_t sends,
+                              uint32_t *inlined);
 /* Connect it, as the hellos say. An errno, or 0. */
 int rdma_qp_connect(struct rdma_rail *rail);
 

@@ -247,7 +247,7 @@ static size_t bytes_of(const struct shunt_transport_ep *ep)
     size_t bytes = PEER_BYTES;
 
     for (int i = 0; i < ep->rails; i++)
-        bytes += RAIL_BYTES(ep->credits, ep->rail[i].nic->inlined);
+        bytes += RAIL_BYTES(ep->credits, ep->rail[i].inlined);
     return bytes;
 }
 
