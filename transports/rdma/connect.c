@@ -60,7 +60,7 @@ enum shunt_status rdma_address(struct shunt_transport_ctx *ctx, void *blob,
     memcpy(a.magic, address_magic, sizeof(a.magic));
     a.places = (uint32_t)ctx->nic_count;
     for (int i = 0; i < ctx->nic_count; i++)
-        a.place[i] = ctx->nics[i].place;
+        a.place[i] = ctx->nics[i].found;
     a.tcp_len = (uint32_t)tcp_len;
     memcpy(a.mail_key, ctx->mail_key, ctx->mail_key_len);
     memcpy(blob, &a, sizeof(a));

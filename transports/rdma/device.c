@@ -255,6 +255,7 @@ static void try_port(struct search *s, struct ibv_device *which, int port)
     } else {
         describe(s->used, sizeof(s->used), &nic);
         nic.index = s->count;
+        nic.found = nic.place;
         s->nics[s->count++] = nic;
         return;
     }

@@ -95,7 +95,9 @@ struct rdma_nic {
     int gid_index;
     uint8_t service; /* level */
     bool behind;     /* immediates of large requests go behind their payload */
-    struct rdma_place place;
+    /* As of now; and as it was found, which both ranks of a pair know: it says which NICs
+     * are a rail. */
+    struct rdma_place place, found;
     size_t fragment;
     size_t piece;    /* bytes that can be registered at once */
     bool dead;       /* for good */

@@ -81,7 +81,7 @@ enum shunt_status rdma_pair_up(struct shunt_transport_ep *ep,
     uint8_t pairs[RDMA_RAILS][2];
 
     for (int i = 0; i < ours; i++)
-        own[i] = ctx->nics[i].place;
+        own[i] = ctx->nics[i].found;
     ep->credits = rdma_credits_of(count > ours ? count : ours);
     ep->pairs = low ? find_pairs(own, ours, places, count, pairs)
                     : find_pairs(places, count, own, ours, pairs);
@@ -101,7 +101,7 @@ enum shunt_status rdma_pair_up(struct shunt_transport_ep *ep,
 bool rdma_is_near(const struct shunt_transport_ep *ep,
                   const struct rdma_place *places)
 {
-    return rdma_on_one_network(&ep->ctx->nics[ep->pair[0][0]].place,
+    return rdma_on_one_network(&ep->ctx->nics[ep->pair[0][0]].found,
                                &places[ep->pair[0][1]]);
 }
 
