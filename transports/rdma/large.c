@@ -106,8 +106,8 @@ void rdma_end_larges(struct shunt_transport_ep *ep)
 
 /* --- fragments --------------------------------------------------------------- */
 
-/* Can this NIC read it? Memory that is not registered is registered for each NIC
- * that a fragment goes over, once. */
+/* Can this NIC read it? No: errno. Memory that is not registered is registered for each
+ * NIC that a fragment goes over, once. */
 static bool is_readable(struct rdma_large *large, struct rdma_nic *nic)
 {
     const unsigned bit = 1u << nic->index;
@@ -118,8 +118,11 @@ static bool is_readable(struct rdma_large *large, struct rdma_nic *nic)
     if (!large->reg && !own->mr[nic->index] && !(large->unreadable & bit) &&
         !(own->count ? rdma_pieces_add(nic, own, 0)
                      : rdma_pieces_register(nic->ctx, nic, own, large->local,
-                                            large->bytes, 0, SIZE_MAX)))
+                                            large->bytes, 0, SIZE_MAX))) {
         large->unreadable |= bit;
+        large->error = errno;
+    }
+    errno = large->error; /* also if it was refused before */
     return large->from->mr[nic->index];
 }
 

@@ -156,6 +156,7 @@ struct rdma_large {
     const struct rdma_pieces *from;  /* own, or those of `reg` */
     size_t from_at;                  /* where in it */
     unsigned unreadable; /* bits: NICs that refused to register it */
+    int error;           /* why: of the last of them */
     unsigned *pending;
 };
 
