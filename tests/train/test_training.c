@@ -19,6 +19,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const struct model_config tiny = {
+    .layers = 1,
+    .dim = 8,
+    .heads = 1,
+    .seq = 4,
+    .experts = 2,
+    .topk = 1,
+    .expert_hidden = 4,
+    .renormalise = true,
+};
+
 /* --- optimizer ------------------------------------------------------------ */
 
 static const struct optimizer_config config = {
@@ -80,17 +91,9 @@ Test(optimizer, adamw_by_definition)
 /* Only the slice of the dense vector changes, and gains do not decay. */
 Test(optimizer, slices_and_decay)
 {
-    struct model_config c = {.layers = 1,
-                             .dim = 8,
-                             .heads = 1,
-                             .seq = 4,
-                             .experts = 2,
-                             .topk = 1,
-                             .expert_hidden = 4,
-                             .renormalise = true};
     struct layout l;
 
-    cr_assert_eq(layout_create(&c, 1, &l), 0);
+    cr_assert_eq(layout_create(&tiny, 1, &l), 0);
     size_t n = l.dense, begin = l.layer[0].norm1, end = l.layer[0].proj;
     float *w = calloc(n, sizeof(float)), *g = calloc(n, sizeof(float));
     float *m = calloc(n, sizeof(float)), *v = calloc(n, sizeof(float));
@@ -114,26 +117,13 @@ Test(optimizer, slices_and_decay)
 
 Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
 {
-    struct model_config small = {.layers = 1,
-                                 .dim = 8,
-                                 .heads = 1,
-                                 .seq = 4,
-                                 .experts = 2,
-                                 .topk = 1,
-                                 .expert_hidden = 4,
-                                 .renormalise = true};
-    struct model_config large = {.layers = 3,
-                                 .dim = 8,
-                                 .heads = 1,
-                                 .seq = 4,
-                                 .experts = 7,
-                                 .topk = 1,
-                                 .expert_hidden = 4,
-                                 .shared_hidden = 6,
-                                 .renormalise = true};
+    struct model_config large = tiny;
     struct layout a, b;
 
-    cr_assert_eq(layout_create(&small, 1, &a), 0);
+    large.layers = 3;
+    large.experts = 7;
+    large.shared_hidden = 6;
+    cr_assert_eq(layout_create(&tiny, 1, &a), 0);
     cr_assert_eq(layout_create(&large, 1, &b), 0);
     for (size_t i = 1; i < b.ntensors; i++)
         cr_assert_geq(b.tensors[i].offset,
