@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Where the ranks of a launcher's job meet; see launch_place.h. */
+#include "src/launch_place.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/env.h"
+#include "src/error.h"
+#include "src/id.h"
+#include "src/launchers.h"
+
+/* The first host of a Slurm list: "node[003-005,9],x" -> "node003". */
+static bool first_host(const char *list, char *host, size_t len)
+{
+    size_t n = strcspn(list, ",[");
+
+    if (n >= len)
+        return false;
+    memcpy(host, list, n);
+    host[n] = '\0';
+    if (list[n] == '[') {
+        size_t digits = strspn(list + n + 1, "0123456789");
+
+        if (!digits || n + digits >= len)
+            return false;
+        memcpy(host + n, list + n + 1, digits);
+        host[n + digits] = '\0';
+    }
+    return host[0] != '\0';
+}
+
+/* A port derived from the job's tag, below the kernel's ephemeral range. */
+static uint16_t derived_port(const unsigned char *tag)
+{
+    return (uint16_t)(10000 + (tag[0] | tag[1] << 8) % 20000);
+}
+
+/* SHUNT_HOST, MASTER_ADDR, or Slurm's first node; NULL: none of them is set. */
+static const char *meeting_host(const struct shunti_launcher *l, char *buffer,
+                                size_t len)
+{
+    const char *host = shunti_env_string("SHUNT_HOST");
+    const char *list = shunti_launch_get("SLURM_STEP_NODELIST");
+
+    if (!host && shunti_launcher_is_torchrun(l))
+        host = shunti_launch_get("MASTER_ADDR");
+    if (!host && list && first_host(list, buffer, len))
+        host = buffer;
+    return host;
+}
+
+static enum shunt_status meeting_port(const struct shunti_launcher *l,
+                                      bool master, const unsigned char *tag,
+                                      int *port)
+{
+    double wish = shunti_env_number("SHUNT_PORT");
+    enum shunt_status st;
+
+    if (wish > 65535)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "SHUNT_PORT=%.0f is not a TCP port (1 to 65535)",
+                           wish);
+    if (wish >= 1) {
+        *port = (int)wish;
+        return SHUNT_OK;
+    }
+    *port = derived_port(tag);
+    if (shunti_launcher_is_torchrun(l) && master) {
+        st = shunti_launch_number("MASTER_PORT", 1, 65534, port);
+        if (st)
+            return st;
+        (*port)++; /* torchrun's own store listens on MASTER_PORT */
+    }
+    return SHUNT_OK;
+}
+
+/*
+ * Ranks that were started with another number of ranks, by mistake, believe
+ * that the job spans several hosts, and look for rank 0 at MASTER_ADDR instead
+ * of at the unix socket, or the reverse. So a rank that finds no root also
+ * tries the other address. Then both meet, and are told what is wrong.
+ */
+static void add_second_place(const struct shunti_launcher *l,
+                             struct shunti_id_parts *parts)
+{
+    const char *host = shunti_launch_get("MASTER_ADDR");
+    struct shunti_id_parts there;
+    int port;
+
+    if (parts->kind != SHUNTI_ID_LOCAL) {
+        parts->other = SHUNTI_ID_LOCAL;
+        return;
+    }
+    /* Only an address that needs no name service. */
+    if (!shunti_launcher_is_torchrun(l) || !host ||
+        (strcmp(host, "localhost") &&
+         strspn(host, "0123456789.") != strlen(host)) ||
+        shunti_launch_number("MASTER_PORT", 1, 65534, &port) ||
+        shunti_id_resolve(host, (uint16_t)(port + 1), &there))
+        return;
+    parts->other = there.kind;
+    parts->port = there.port;
+    memcpy(parts->address, there.address, sizeof(parts->address));
+}
+
+enum shunt_status shunti_launch_place(const struct shunti_launcher *l,
+                                      int nranks, struct shunti_id_parts *parts)
+{
+    bool asked =
+        shunti_env_is_set("SHUNT_HOST") || shunti_env_is_set("SHUNT_PORT");
+    char buffer[256];
+    const char *host;
+    enum shunt_status st;
+    int port;
+
+    parts->flags |= SHUNTI_ID_RETRY;
+    if (!asked && shunti_launcher_on_one_host(l, nranks)) {
+        parts->kind = SHUNTI_ID_LOCAL;
+        add_second_place(l, parts);
+        return SHUNT_OK;
+    }
+
+    host = meeting_host(l, buffer, sizeof(buffer));
+    if (!host && shunti_launcher_on_one_host(l, nranks))
+        host = "127.0.0.1";
+    if (!host && shunti_launcher_is_torchrun(l))
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "RANK and WORLD_SIZE=%d are set, but MASTER_ADDR is "
+                           "not: set it to rank 0's host",
+                           nranks);
+    if (!host)
+        return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
+                           "%s started %d ranks on several hosts: set "
+                           "SHUNT_HOST and SHUNT_PORT to an address of rank "
+                           "0's host and a free port, on all ranks",
+                           l->how, nranks);
+    st = meeting_port(
+        l, shunti_launch_get("MASTER_PORT") || shunti_launch_get("MASTER_ADDR"),
+        parts->tag, &port);
+    if (st)
+        return st;
+    st = shunti_id_resolve(host, (uint16_t)port, parts);
+    if (st)
+        return shunti_fail(NULL, st, "%s (from %s)", shunti_error_last(),
+                           shunti_env_is_set("SHUNT_HOST") ? "SHUNT_HOST"
+                                                           : l->how);
+    /* A name may resolve to 127.0.1.1 on its own host, and to another address
+     * on others: listen on all addresses, unless it is a name of loopback. */
+    if (strcmp(host, "localhost") && strcmp(host, "127.0.0.1") &&
+        strcmp(host, "::1"))
+        parts->flags |= SHUNTI_ID_ANY;
+    add_second_place(l, parts);
+    return SHUNT_OK;
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Where the ranks of a launcher's job meet: the address of rank 0's root.
+ */
+#ifndef SHUNTI_LAUNCH_PLACE_H
+#define SHUNTI_LAUNCH_PLACE_H
+
+#include <shunt/status.h>
+
+struct shunti_id_parts;
+struct shunti_launcher;
+
+/* Set the address, and SHUNTI_ID_RETRY and SHUNTI_ID_ANY. The tag is set. */
+enum shunt_status shunti_launch_place(const struct shunti_launcher *l,
+                                      int nranks,
+                                      struct shunti_id_parts *parts);
+
+#endif

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Reads the launcher's environment variables.
+ *
+ * Each launcher has a row in a table: the variables that hold the rank, the
+ * number of ranks, the number of ranks on this host, and the job's identity.
+ * The identity must be the same text on all ranks of a job, and another text in
+ * every other job.
+ */
+#include "src/launchers.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#include "src/bootstrap.h"
+#include "src/error.h"
+#include "src/launch.h"
+
+const char *shunti_launch_get(const char *name)
+{
+    const char *text = name ? getenv(name) : NULL;
+
+    return text && *text ? text : NULL;
+}
+
+/* Slurm's step numbers from here on are not steps of srun, but the batch script
+ * or an interactive shell. */
+#define SLURM_SPECIAL_STEPS 0xfffffff0ul
+
+/*
+ * The batch script of sbatch also has SLURM_PROCID=0 and SLURM_NTASKS, and so
+ * has any process that it starts without srun, which is not one of several
+ * tasks. Only srun sets the step.
+ */
+static bool started_by_srun(void)
+{
+    const char *step = shunti_launch_get("SLURM_STEP_ID");
+
+    if (step)
+        return strtoul(step, NULL, 10) < SLURM_SPECIAL_STEPS;
+    return shunti_launch_get("SLURM_STEP_NUM_TASKS");
+}
+
+static const struct shunti_launcher launchers[] = {
+    {.how = "torchrun",
+     .rank = "RANK",
+     .size = {"WORLD_SIZE"},
+     .local_size = "LOCAL_WORLD_SIZE",
+     .job = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+             "TORCHELASTIC_RESTART_COUNT"}},
+    {.how = "Open MPI",
+     .rank = "OMPI_COMM_WORLD_RANK",
+     .size = {"OMPI_COMM_WORLD_SIZE"},
+     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .job = {"PMIX_NAMESPACE", "OMPI_MCA_orte_precondition_transports"}},
+    {.how = "MPICH",
+     .rank = "PMI_RANK",
+     .size = {"PMI_SIZE"},
+     .local_size = "MPI_LOCALNRANKS",
+     .job = {"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+     .parent = true},
+    {.how = "Slurm",
+     .rank = "SLURM_PROCID",
+     .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+     .nodes = "SLURM_STEP_NUM_NODES",
+     .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
+     .started = started_by_srun},
+};
+
+enum shunt_status shunti_launch_number(const char *name, long low, long high,
+                                       int *value)
+{
+    const char *text = shunti_launch_get(name);
+    char *end;
+    long n;
+
+    errno = 0;
+    n = text ? strtol(text, &end, 10) : 0;
+    if (!text || errno || *end || isspace((unsigned char)*text) || n < low ||
+        n > high)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "%s='%s' in the environment: it must be a whole "
+                           "number from %ld to %ld",
+                           name, text ? text : "", low, high);
+    *value = (int)n;
+    return SHUNT_OK;
+}
+
+static const char *size_variable(const struct shunti_launcher *l)
+{
+    return !shunti_launch_get(l->size[0]) && shunti_launch_get(l->size[1])
+               ? l->size[1]
+               : l->size[0];
+}
+
+const struct shunti_launcher *shunti_launcher_detect(void)
+{
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+        const struct shunti_launcher *l = &launchers[i];
+
+        if (shunti_launch_get(l->rank) && shunti_launch_get(size_variable(l)) &&
+            (!l->started || l->started()))
+            return l;
+    }
+    return NULL;
+}
+
+/* RANK without WORLD_SIZE, or the reverse, is a mistake, not a single
+ * process. */
+static enum shunt_status check_halves(void)
+{
+    bool rank = shunti_launch_get("RANK"),
+         size = shunti_launch_get("WORLD_SIZE");
+
+    if (rank != size)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID,
+                           "%s is set in the environment, but %s is not: set "
+                           "both (and MASTER_ADDR and MASTER_PORT), or none",
+                           rank ? "RANK" : "WORLD_SIZE",
+                           rank ? "WORLD_SIZE" : "RANK");
+    return SHUNT_OK;
+}
+
+static enum shunt_status read_rank(const struct shunti_launcher *l, int *rank,
+                                   int *nranks)
+{
+    enum shunt_status st =
+        shunti_launch_number(size_variable(l), 1, SHUNTI_RANKS_MAX, nranks);
+
+    if (!st)
+        st = shunti_launch_number(l->rank, 0, *nranks - 1, rank);
+    return st;
+}
+
+bool shunti_launcher_is_torchrun(const struct shunti_launcher *l)
+{
+    return l == &launchers[0];
+}
+
+enum shunt_status shunti_launch_rank(int *rank, int *nranks, const char **how)
+{
+    const struct shunti_launcher *l = shunti_launcher_detect();
+
+    *rank = 0;
+    *nranks = 1;
+    *how = l ? l->how : "none";
+    return l ? read_rank(l, rank, nranks) : check_halves();
+}
+
+bool shunti_launch_speaks(int rank)
+{
+    const struct shunti_launcher *l = shunti_launcher_detect();
+    const char *launched = l ? shunti_launch_get(l->rank) : NULL;
+
+    return rank == 0 && (!launched || strtol(launched, NULL, 10) == 0);
+}
+
+bool shunti_launcher_on_one_host(const struct shunti_launcher *l, int nranks)
+{
+    int n;
+
+    if (shunti_launch_get(l->local_size))
+        return !shunti_launch_number(l->local_size, 1, INT_MAX, &n) &&
+               n >= nranks;
+    if (shunti_launch_get(l->nodes))
+        return !shunti_launch_number(l->nodes, 1, INT_MAX, &n) && n == 1;
+    return false;
+}

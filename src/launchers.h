@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The launchers whose environment variables are known, one row each, and which
+ * of them started this process.
+ */
+#ifndef SHUNTI_LAUNCHERS_H
+#define SHUNTI_LAUNCHERS_H
+
+#include <stdbool.h>
+
+#include <shunt/status.h>
+
+struct shunti_launcher {
+    const char *how;
+    const char *rank;
+    const char *size[2];    /* the first that is set */
+    const char *local_size; /* ranks on this host; NULL: it does not say */
+    const char *nodes;      /* number of hosts; NULL: it does not say */
+    const char *job[5];     /* the job's identity: those that are set */
+    bool parent;            /* without these: the launcher's process */
+    bool (*started)(void);  /* did it start this process? NULL: yes, if rank
+                               and size are set */
+};
+
+/* The value of a variable; NULL: not set, or empty, or `name` is NULL. */
+const char *shunti_launch_get(const char *name);
+
+/* A whole number in [low, high], or SHUNT_ERR_INVALID with a text that names
+ * variable and value. */
+enum shunt_status shunti_launch_number(const char *name, long low, long high,
+                                       int *value);
+
+/* The first launcher of which both rank and size are set; NULL: none. */
+const struct shunti_launcher *shunti_launcher_detect(void);
+
+/* The row of RANK and WORLD_SIZE, which torchrun, shunt-run and users set. */
+bool shunti_launcher_is_torchrun(const struct shunti_launcher *l);
+
+/* Does the launcher say that all ranks are on this host? */
+bool shunti_launcher_on_one_host(const struct shunti_launcher *l, int nranks);
+
+#endif
