@@ -18,6 +18,7 @@
 
 #include "src/error.h"
 #include "src/log.h"
+#include "transports/common/descriptor.h"
 
 #define UNAUTHENTICATED_MAX 256
 #define UNAUTHENTICATED_SHARE 4 /* at most 1/4 of RLIMIT_NOFILE */
@@ -124,8 +125,8 @@ static bool accept_one(struct shunti_root *root)
     socklen_t len = sizeof(addr);
     struct shunti_conn *c;
     int one = 1;
-    int fd = accept4(root->listen_fd, (struct sockaddr *)&addr, &len,
-                     SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = shunti_fd_lift(accept4(root->listen_fd, (struct sockaddr *)&addr,
+                                    &len, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
     if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO)

@@ -16,6 +16,7 @@
 #include "src/bootstrap.h"
 #include "src/bootstrap_wire.h"
 #include "src/peer_user.h"
+#include "transports/common/descriptor.h"
 
 /* Between two calls of shunti_parent_cancelled(). */
 #define CANCEL_CHECK_SECONDS 0.02
@@ -147,7 +148,8 @@ int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
     int error = 0, one = 1, fd;
 
     shunti_id_sockaddr(parts, false, &addr, &len);
-    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    fd = shunti_fd_lift(
+        socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return -1;
     if (parts->kind != SHUNTI_ID_LOCAL)

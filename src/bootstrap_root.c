@@ -26,6 +26,7 @@
 
 #include "src/bootstrap.h"
 #include "src/log.h"
+#include "transports/common/descriptor.h"
 
 /* shunti_bootstrap_settle() waits this long for late ranks to be told. */
 #define LATECOMER_SECONDS 1.5
@@ -241,7 +242,8 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
         memcpy(root->names, names, (size_t)nranks * sizeof(*names));
     root->nnames = nranks;
     root->listen_fd = listen_fd;
-    root->spare_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    root->spare_fd =
+        shunti_fd_lift(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     root->parts = *parts;
     root->unauthenticated_max = shunti_root_unauthenticated_max();
     root->timeout = timeout;

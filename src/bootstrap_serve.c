@@ -13,6 +13,7 @@
 #include "src/env.h"
 #include "src/error.h"
 #include "src/log.h"
+#include "transports/common/descriptor.h"
 
 /* How long to retry when the address is in use. Long if an earlier root of this
  * process may have it, which is still telling late ranks of a failure.
@@ -52,7 +53,8 @@ static int listen_at(struct shunti_id_parts *parts, double deadline, char *why,
     bool looked = false;
 
     shunti_id_sockaddr(parts, true, &addr, &len);
-    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    fd = shunti_fd_lift(
+        socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));

@@ -156,7 +156,7 @@ static enum shunt_status open_engine(const struct shunt_comm *comm,
 static enum shunt_status join(struct shunt_comm *comm)
 {
     const size_t min = shunti_env_size("SHUNT_ENGINE_MIN");
-    int fd = fcntl(comm->waiting.wake_fd, F_DUPFD_CLOEXEC, 0);
+    int fd = fcntl(comm->waiting.wake_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 
     if (fd < 0)
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM,

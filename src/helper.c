@@ -32,6 +32,7 @@
 #include "src/rests.h"
 #include "src/trace.h"
 #include "src/track.h"
+#include "transports/common/descriptor.h"
 
 /* For how long a caller is away before the helper takes over: about ten times
  * what a handover costs, and the most that is lost at the beginning of an
@@ -340,7 +341,7 @@ static bool start(void)
     int error = 0;
 
     if (helper.bell < 0)
-        helper.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        helper.bell = shunti_fd_lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (helper.bell < 0) {
         error = errno;
     } else {

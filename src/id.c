@@ -21,6 +21,7 @@
 #include "src/env.h"
 #include "src/error.h"
 #include "src/log.h"
+#include "transports/common/descriptor.h"
 
 enum {
     AT_MAGIC = 0,
@@ -302,7 +303,7 @@ static bool is_local_address(const struct shunti_id_parts *parts)
 
     any_port.port = 0;
     shunti_id_sockaddr(&any_port, true, &addr, &len);
-    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fd = shunti_fd_lift(socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     here = fd >= 0 &&
            (!bind(fd, (struct sockaddr *)&addr, len) || errno != EADDRNOTAVAIL);
     if (fd >= 0)

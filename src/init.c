@@ -34,10 +34,12 @@
 #include "src/live.h"
 #include "src/log.h"
 #include "src/nodes.h"
+#include "src/occupy.h"
 #include "src/progress.h"
 #include "src/trace.h"
 #include "src/track.h"
 #include "src/wait.h"
+#include "transports/common/descriptor.h"
 
 /* The other ranks hear of this rank's failure before its process, which may run
  * the root, ends. */
@@ -143,7 +145,8 @@ static struct shunt_comm *comm_new(int nranks, int rank)
     comm->deferred.tail = &comm->deferred.first;
     comm->aside.hold = SHUNTI_HELD;
     comm->requests.spare_state = 1024 + 96 * (size_t)nranks;
-    comm->waiting.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    comm->waiting.wake_fd =
+        shunti_fd_lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     comm->peers = calloc((size_t)nranks, sizeof(*comm->peers));
     comm->failure.lost = calloc((size_t)nranks, sizeof(*comm->failure.lost));
     if (comm->waiting.wake_fd < 0 || !comm->peers || !comm->failure.lost) {
@@ -246,11 +249,10 @@ static double limited(double seconds)
     return seconds < SHUNTI_NEVER_SECONDS ? seconds : SHUNTI_NEVER_SECONDS;
 }
 
-enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
-                                   int rank,
-                                   const struct shunt_comm_config *given,
-                                   struct shunti_parent *parent,
-                                   struct shunt_comm **out)
+static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
+                              const struct shunt_comm_config *given,
+                              struct shunti_parent *parent,
+                              struct shunt_comm **out)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
     struct shunti_init init = {0};
@@ -346,5 +348,20 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
     }
     if (!st)
         shunti_track_begin(rank);
+    return st;
+}
+
+enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
+                                   int rank,
+                                   const struct shunt_comm_config *given,
+                                   struct shunti_parent *parent,
+                                   struct shunt_comm **out)
+{
+    enum shunt_status st;
+
+    shunti_log_look(); /* before stderr is occupied */
+    shunti_occupy_stdio();
+    st = make(id, nranks, rank, given, parent, out);
+    shunti_release_stdio();
     return st;
 }

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "src/env.h"
+#include "transports/common/descriptor.h"
 
 #define RULES_MAX 16
 #define UNREAD INT_MAX
@@ -41,6 +42,7 @@ static size_t nrules;
 static int log_fd = -1;      /* SHUNT_LOG_FILE, once it is open */
 static int log_fd_rank = -1; /* the rank in its name */
 static bool log_fd_failed;
+static bool no_stderr; /* descriptor 2 was closed at some time */
 
 static atomic_int process_rank = -1;
 static _Thread_local int thread_rank = -1;
@@ -162,15 +164,47 @@ bool shunti_expand_path(const char *pattern, int rank, char *path,
     return true;
 }
 
-/* The descriptor to write to: the file, or stderr if there is none. */
+/* Was the program's stderr closed? What is opened later gets its number, and
+ * is another file of the program. */
+static void look(void)
+{
+    const int flags = fcntl(STDERR_FILENO, F_GETFL);
+
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
+        no_stderr = true;
+}
+
+void shunti_log_look(void)
+{
+    pthread_mutex_lock(&lock);
+    look();
+    pthread_mutex_unlock(&lock);
+}
+
+/* When the library is loaded. */
+__attribute__((constructor)) static void look_first(void)
+{
+    look();
+}
+
+/* stderr; -1: it is not the program's. */
+static int stderr_fd(void)
+{
+    look();
+    return no_stderr ? -1 : STDERR_FILENO;
+}
+
+/* The descriptor to write to: the file, or stderr if there is none. -1:
+ * neither. */
 static int log_target(void)
 {
     const char *pattern = shunti_env_raw("SHUNT_LOG_FILE");
     int rank = atomic_load_explicit(&process_rank, memory_order_relaxed);
     char path[PATH_MAX];
+    int error;
 
     if (!pattern || !*pattern || log_fd_failed)
-        return STDERR_FILENO;
+        return stderr_fd();
     if (log_fd >= 0 && (rank == log_fd_rank || !strstr(pattern, "%r")))
         return log_fd;
 
@@ -180,14 +214,17 @@ static int log_target(void)
     log_fd = -1;
     log_fd_rank = rank;
     if (shunti_expand_path(pattern, rank, path, sizeof(path)))
-        log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        log_fd = shunti_fd_lift(
+            open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     if (log_fd >= 0)
         return log_fd;
+    error = errno;
     log_fd_failed = true;
-    dprintf(STDERR_FILENO,
-            "shunt: cannot write SHUNT_LOG_FILE '%s' (%s); logging here\n",
-            pattern, strerror(errno));
-    return STDERR_FILENO;
+    if (stderr_fd() >= 0)
+        dprintf(STDERR_FILENO,
+                "shunt: cannot write SHUNT_LOG_FILE '%s' (%s); logging here\n",
+                pattern, strerror(error));
+    return stderr_fd();
 }
 
 static void write_line(int level, const char *subsystem, const char *format,
@@ -198,7 +235,7 @@ static void write_line(int level, const char *subsystem, const char *format,
     size_t len, head;
     struct timespec now;
     struct tm tm = {0};
-    int n;
+    int n, fd;
 
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &tm);
@@ -223,7 +260,8 @@ static void write_line(int level, const char *subsystem, const char *format,
     line[len++] = '\n';
 
     /* Ignore the error: a log that cannot be written is no reason to fail. */
-    if (write(log_target(), line, len) < 0)
+    fd = log_target();
+    if (fd >= 0 && write(fd, line, len) < 0)
         return;
 }
 
@@ -293,6 +331,7 @@ void shunti_log_reset(void)
     log_fd = -1;
     log_fd_rank = -1;
     log_fd_failed = false;
+    no_stderr = false;
     thread_rank = -1;
     thread_rank_set = false;
     atomic_store_explicit(&process_rank, -1, memory_order_relaxed);

@@ -5,7 +5,9 @@
  * SHUNT_LOG is a level (off, error, warn, info, debug), and may set other
  * levels for some subsystems: "info,shm=debug,bootstrap=off". Lines go to
  * stderr, or to SHUNT_LOG_FILE, where %r stands for the rank and %p for the
- * process id. Each line is one write(2), so that lines of several ranks do not
+ * process id. If stderr was closed when the library was loaded, or later when
+ * it looked, nothing is written there any more: descriptor 2 may be another
+ * file. Each line is one write(2), so that lines of several ranks do not
  * mix. errno is preserved. A message that is not wanted costs one load and a
  * branch.
  *
@@ -77,6 +79,9 @@ int shunti_log_rank(void);
  */
 bool shunti_expand_path(const char *pattern, int rank, char *path,
                         unsigned long len);
+
+/* Look at stderr: is it closed? */
+void shunti_log_look(void);
 
 /* For tests: read SHUNT_LOG and SHUNT_LOG_FILE again. Not thread safe. */
 void shunti_log_reset(void);

@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
+
 #define TEXT 48
 #define TIME_WAIT 6 /* which has no owner any more */
 
@@ -51,7 +53,8 @@ static bool print_address(const struct sockaddr_storage *addr, char *text,
 static bool is_elsewhere(struct sockaddr_storage addr)
 {
     bool v6 = addr.ss_family == AF_INET6;
-    int fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd =
+        shunti_fd_lift(socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     bool elsewhere;
 
     if (v6)

@@ -15,6 +15,7 @@
 
 #include "src/env.h"
 #include "src/shunt-build.h"
+#include "transports/common/descriptor.h"
 
 __attribute__((format(printf, 2, 3))) static void
 add_folder(struct shunti_plugin_folders *f, const char *format, ...)
@@ -131,7 +132,7 @@ static bool find_mark(const char *bytes, size_t len, int *score)
 
 bool shunti_plugin_file_is_far(const char *path, int *score)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), found;
+    int fd = shunti_fd_lift(open(path, O_RDONLY | O_CLOEXEC)), found;
     struct stat st;
     void *bytes = MAP_FAILED;
     bool far;

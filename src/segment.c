@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
+
 static void *map_new(const char *name, size_t bytes, int *fd)
 {
     struct rlimit limit;
@@ -20,7 +22,7 @@ static void *map_new(const char *name, size_t bytes, int *fd)
         errno = EFBIG;
         return NULL;
     }
-    *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    *fd = shunti_fd_memory(name);
     if (*fd < 0)
         return NULL;
     addr = ftruncate(*fd, (off_t)bytes)

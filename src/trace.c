@@ -28,6 +28,7 @@
 #include "src/log.h"
 #include "src/trace_summary.h"
 #include "src/track.h"
+#include "transports/common/descriptor.h"
 
 #define BUFFER_BYTES ((size_t)64 << 10)
 #define EVENT_MAX ((size_t)1024)
@@ -398,7 +399,8 @@ static int open_file(const char *variable, int rank, int nranks)
     if (snprintf(pattern, sizeof(pattern), "%s%s", wish, rest) <
             (int)sizeof(pattern) &&
         shunti_expand_path(pattern, rank, path, sizeof(path)))
-        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        fd = shunti_fd_lift(
+            open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (fd < 0)
         shunti_warn("trace", "cannot write %s '%s': %s; no trace of rank %d",
                     variable, wish, strerror(errno), rank);

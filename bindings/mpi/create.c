@@ -20,6 +20,7 @@
 
 #include "bindings/mpi/dropin.h"
 #include "src/fnv.h"
+#include "transports/common/descriptor.h"
 
 /* Timeout of the init of a Shunt communicator, after all ranks have come. */
 #define INIT_SECONDS 60.0
@@ -61,7 +62,7 @@ static uint64_t hash_host(void)
 static bool files_to_spare(void)
 {
     struct rlimit limit;
-    int next = eventfd(0, EFD_CLOEXEC);
+    int next = shunti_fd_lift(eventfd(0, EFD_CLOEXEC));
 
     if (next < 0)
         return false;

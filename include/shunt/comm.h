@@ -12,6 +12,13 @@
  * operations on other communicators complete.) Only shunt_comm_abort() may be
  * called from any thread at any time. Collective calls on one communicator are
  * made in the same order on every rank; several may be pending.
+ *
+ * A program may close its stdin, stdout and stderr at any time, also before it
+ * makes a communicator: no descriptor of the library is 0 to 2. While a
+ * communicator is being made, those that are closed are occupied. If stderr was
+ * closed when the library was loaded, or when it next made a communicator or
+ * had a message, messages of the library are lost from then on, unless
+ * SHUNT_LOG_FILE is set.
  */
 #ifndef SHUNT_COMM_H
 #define SHUNT_COMM_H

@@ -5,7 +5,8 @@
 layers.py SOURCE_ROOT ARCHIVE...
 
 A folder includes, and calls, only folders below it. No more than CIRCLE files
-call one another in a circle, and no file is longer than LINES. Speaks TAP.
+call one another in a circle, and no file is longer than LINES. Each descriptor
+that the library makes is lifted above 2. Speaks TAP.
 """
 
 import collections
@@ -17,13 +18,13 @@ import sys
 # From the ground up. What a folder may include, besides itself and <shunt/...>.
 BELOW = {
     "kernels": [],
-    "src": ["kernels"],
+    "src": ["kernels", "transports/common/descriptor.h"],
     "transports": [],
     "collectives": ["kernels", "src"],
     "moe": ["kernels", "src", "collectives"],
     "fused": ["kernels", "src", "collectives"],
     "balance": ["src/error.h", "kernels/best.h"],
-    "bindings": ["src/env.h", "src/fnv.h"],
+    "bindings": ["src/env.h", "src/fnv.h", "transports/common/descriptor.h"],
     "cli": ["src/distance.h", "src/fnv.h"],
     "schedule": [],
     "workload": ["src/fnv.h"],
@@ -38,6 +39,17 @@ OTHERS = ["include", "perf", "sim", "tools", "examples"]
 PARTS = {"transports/dma": "kernels/copy.h"}
 CIRCLE = 3
 LINES = 700
+
+# What makes a descriptor, and what may be around it (transports/common/descriptor.h).
+# `.open(` and `->open(` are functions of plugins. recvmsg() gives descriptors one by
+# one, which its file must lift.
+MAKES = re.compile(r"(?<![\w.>])(?:memfd_create|socket|eventfd|epoll_create1?|"
+                   r"timerfd_create|signalfd|inotify_init1?|accept4?|open|openat|"
+                   r"dup|syscall\(SYS_pidfd_open|recvmsg)\b\s*\(?")
+LIFTS = re.compile(r"\blift\(\s*$|\bshunti_fd_lift\(\s*(?:\(int\))?$")
+DUPLICATES = re.compile(r"\bF_DUPFD\w*,\s*([^)]*)\)")
+# By which the numbers 0 to 2 are themselves handled.
+OF_STDIO = ["transports/common/descriptor.h", "src/occupy.c"]
 
 root, archives = sys.argv[1], sys.argv[2:]
 cases = []
@@ -79,6 +91,31 @@ def upward_includes(folder):
                 if (os.path.dirname(header) not in (here, "transports/common")
                         and header != PARTS.get(here)):
                     yield f"{path} includes {header}"
+
+
+def without_comments(text):
+    return re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"", '""', text,
+                  flags=re.DOTALL)
+
+
+def descriptors_at_0_to_2():
+    for path in [p for folder in [*CALLS, "transports"] for p in sources(folder)]:
+        if path in OF_STDIO:
+            continue
+        text = without_comments(read(path))
+        for made in MAKES.finditer(text):
+            call = re.sub(r"\W+$", "", made.group())
+            if not made.group().endswith("(") and "SYS_" not in call:
+                continue  # a word, not a call
+            if call == "recvmsg":
+                lifted = "shunti_fd_lift(" in text
+            else:
+                lifted = LIFTS.search(text[:made.start()])
+            if not lifted:
+                yield f"{path}: {call}() is not in shunti_fd_lift()"
+        for least in DUPLICATES.findall(text):
+            if least != "STDERR_FILENO + 1":
+                yield f"{path}: a duplicate may be {least}"
 
 
 def file_of(archive, member):
@@ -149,6 +186,7 @@ for layer in BELOW:
     if os.path.isdir(os.path.join(root, layer)):
         case(f"{layer} includes what is below it", list(upward_includes(layer)))
 
+case("no descriptor of the library is 0 to 2", list(descriptors_at_0_to_2()))
 graph, files = calls()
 if len(files) < 60:
     case("nm sees the library", [f"only {len(files)} files"])

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The process of a peer on this host; see process.h. */
 #include "transports/common/process.h"
+#include "transports/common/descriptor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,8 @@
 
 void transport_process_describe(struct transport_process *process)
 {
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    int fd = shunti_fd_lift(
+        open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
     struct stat st;
 
     memset(process, 0, sizeof(*process));
@@ -38,7 +40,7 @@ int transport_process_watch(const struct transport_process *theirs, bool *ended)
         ours.pid_ns != theirs->pid_ns ||
         memcmp(ours.boot, theirs->boot, sizeof(ours.boot)))
         return -1;
-    fd = (int)syscall(SYS_pidfd_open, (pid_t)theirs->pid, 0);
+    fd = shunti_fd_lift((int)syscall(SYS_pidfd_open, (pid_t)theirs->pid, 0));
     *ended = fd < 0 && errno == ESRCH;
     return fd;
 }

@@ -24,6 +24,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/common/wrap.h"
 #include "transports/fault/fault.h"
 
@@ -55,8 +56,9 @@ static bool open_timer(struct shunt_transport_ctx *ctx)
 {
     struct epoll_event event = {.events = EPOLLIN};
 
-    ctx->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
+    ctx->timer = shunti_fd_lift(
+        timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    ctx->epoll = shunti_fd_lift(epoll_create1(EPOLL_CLOEXEC));
     return ctx->timer >= 0 && ctx->epoll >= 0 &&
            !epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, ctx->timer, &event) &&
            !epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, ctx->t->wait_fd(ctx->inner),

@@ -18,6 +18,7 @@
  *     which close() takes to wait for a copy under way.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -124,6 +125,20 @@ fail(struct shunt_transport_ctx *ctx, enum shunt_status status,
 
 /* --- ranks ---------------------------------------------------------------- */
 
+/* A descriptor above 2: text of the program must not arrive in it. */
+static int lift(int fd)
+{
+    int lifted, error;
+
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    lifted = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    error = errno;
+    close(fd);
+    errno = error;
+    return lifted;
+}
+
 static enum shunt_status
 rank_create(const struct shunt_transport_params *params, struct rank **out,
             char *why, size_t why_len)
@@ -140,7 +155,7 @@ rank_create(const struct shunt_transport_params *params, struct rank **out,
     rank->pid = getpid();
     memcpy(rank->secret, params->secret, sizeof(rank->secret));
     pthread_rwlock_init(&rank->readers, NULL);
-    rank->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rank->event = lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (rank->event < 0) {
         snprintf(why, why_len, "no event descriptor: %s%s", strerror(errno),
                  params->host->remedy ? params->host->remedy(errno) : "");

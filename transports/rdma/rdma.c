@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/rdma/rdma.h"
 
 #define SCORE 0 /* only if the user names it */
@@ -194,8 +195,9 @@ static enum shunt_status rdma_open(const struct shunt_transport_params *params,
     ctx->rank = params->rank;
     ctx->nranks = params->nranks;
     ctx->peers = params->unreached > 0 ? params->unreached : 1;
-    ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
-    ctx->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    ctx->epoll = shunti_fd_lift(epoll_create1(EPOLL_CLOEXEC));
+    ctx->timer = shunti_fd_lift(
+        timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
     if (!rdma_slow_open(ctx) || ctx->epoll < 0 || ctx->timer < 0 ||
         !watch(ctx, ctx->timer) || !watch(ctx, ctx->slow.bell) ||
         !allocate(ctx)) {

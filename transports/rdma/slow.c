@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/rdma/rdma.h"
 
 /* At most: each may be kept. */
@@ -39,7 +40,7 @@ bool rdma_slow_open(struct shunt_transport_ctx *ctx)
     pthread_cond_init(&slow->ended, &attr);
     pthread_condattr_destroy(&attr);
     slow->last = &slow->first;
-    slow->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    slow->bell = shunti_fd_lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     return slow->bell >= 0;
 }
 

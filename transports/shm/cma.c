@@ -14,6 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/shm/shm.h"
 
 /* Bytes of one call; the kernel stops just below 2 GiB anyway. */
@@ -30,7 +31,8 @@ bool shm_cma_allowed(const struct shunt_transport_host *host)
 void shm_cma_consent(void)
 {
     char scope = '0';
-    int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+    int fd = shunti_fd_lift(
+        open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC));
 
     if (fd < 0)
         return; /* no Yama */

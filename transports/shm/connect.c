@@ -35,6 +35,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/common/proof.h"
 #include "transports/shm/shm.h"
 
@@ -393,7 +394,8 @@ static int reach(const struct shunt_transport_ep *ep)
     struct sockaddr_un sun;
     socklen_t len = shm_abstract(&sun, ep->name);
     int error;
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = shunti_fd_lift(
+        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 
     if (fd < 0)
         return -1;

@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/shm/shm.h"
 
 #define UNAUTHENTICATED_MS 10000
@@ -57,8 +58,8 @@ enum shunt_status shm_listen(struct shunt_transport_ctx *ctx, char *why,
     snprintf(ctx->name, sizeof(ctx->name), "shunt-%016llx%016llx",
              (unsigned long long)r[0], (unsigned long long)r[1]);
     ctx->listen_watch = SHM_WATCH_LISTEN;
-    ctx->listen =
-        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    ctx->listen = shunti_fd_lift(
+        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (ctx->listen < 0 ||
         bind(ctx->listen, (struct sockaddr *)&sun,
              shm_abstract(&sun, ctx->name)) ||
@@ -137,7 +138,8 @@ void shm_accept(struct shunt_transport_ctx *ctx)
             pause_accepting(ctx, true);
             return;
         }
-        fd = accept4(ctx->listen, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        fd = shunti_fd_lift(
+            accept4(ctx->listen, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (fd < 0) {
             if (errno == EINTR || errno == ECONNABORTED)
                 continue;

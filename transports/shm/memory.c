@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/shm/shm.h"
 
 struct key {
@@ -46,7 +47,7 @@ void *shm_memory_create(const char *name, size_t bytes, int *fd)
         errno = EFBIG;
         return NULL;
     }
-    *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    *fd = shunti_fd_memory(name);
     if (*fd < 0)
         return NULL;
     if (ftruncate(*fd, (off_t)bytes) || fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK))

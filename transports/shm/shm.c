@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/shm/shm.h"
 
 #if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
@@ -75,7 +76,7 @@ static enum shunt_status probe(const struct shunt_transport_host *host,
     }
     munmap(map, 4096);
     close(fd);
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    fd = shunti_fd_lift(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (fd < 0) {
         snprintf(why, why_len, "no unix sockets: %s%s", strerror(errno),
                  transport_remedy(host, errno));
@@ -170,8 +171,8 @@ static enum shunt_status open_descriptors(struct shunt_transport_ctx *ctx,
                  strerror(errno), transport_remedy(ctx->host, errno));
         return SHUNT_ERR_SYSTEM;
     }
-    ctx->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
+    ctx->event = shunti_fd_lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    ctx->epoll = shunti_fd_lift(epoll_create1(EPOLL_CLOEXEC));
     if (ctx->event < 0 || ctx->epoll < 0 ||
         epoll_ctl(ctx->epoll, EPOLL_CTL_ADD, ctx->event, &event)) {
         snprintf(why, why_len, "no event descriptors: %s%s", strerror(errno),

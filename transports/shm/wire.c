@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/shm/shm.h"
 
 #define MAGIC 0x6d687373u
@@ -155,7 +156,7 @@ static int enqueue(struct shm_link *link, const struct shm_message *message,
         return ENOMEM;
     out->message = *message;
     for (int i = 0; i < nfds; i++) {
-        out->fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+        out->fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
         if (out->fds[i] < 0) {
             int error = errno;
 
@@ -219,7 +220,9 @@ void shm_link_flush(struct shm_link *link)
 
 /* --- receiving ------------------------------------------------------------ */
 
-static int take_fds(struct msghdr *header, int *fds)
+/* Those that this process has no room for, above 2, are closed, and *error is
+ * set. */
+static int take_fds(struct msghdr *header, int *fds, int *error)
 {
     int nfds = 0;
 
@@ -230,8 +233,16 @@ static int take_fds(struct msghdr *header, int *fds)
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n && nfds < SHM_MESSAGE_FDS; i++, nfds++)
-            memcpy(&fds[nfds], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+        for (size_t i = 0; i < n && nfds < SHM_MESSAGE_FDS; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+            fd = shunti_fd_lift(fd);
+            if (fd < 0)
+                *error = errno;
+            else
+                fds[nfds++] = fd;
+        }
     }
     return nfds;
 }
@@ -251,7 +262,7 @@ int shm_link_read(struct shm_link *link)
             .msg_controllen = sizeof(ancillary.bytes),
         };
         int fds[SHM_MESSAGE_FDS];
-        int nfds;
+        int nfds, lost = 0;
         ssize_t n = recvmsg(link->fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
         /* ECONNRESET is returned before the messages that are still queued. */
@@ -264,7 +275,7 @@ int shm_link_read(struct shm_link *link)
             shm_link_drop(link);
             break;
         }
-        nfds = take_fds(&header, fds);
+        nfds = take_fds(&header, fds, &lost);
         if (n != (ssize_t)sizeof(message) || header.msg_flags & MSG_TRUNC ||
             message.magic != MAGIC) {
             while (nfds > 0)
@@ -275,7 +286,7 @@ int shm_link_read(struct shm_link *link)
         /* There was room for all descriptors, so this process's descriptor
          * table was full; the kernel does not tell more. */
         shm_handle(link, &message, fds, nfds,
-                   header.msg_flags & MSG_CTRUNC ? EMFILE : 0);
+                   header.msg_flags & MSG_CTRUNC ? EMFILE : lost);
     }
     return events;
 }

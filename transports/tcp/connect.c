@@ -23,6 +23,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/tcp/tcp.h"
 
 /* A lost first packet is sent again after 1 s. The last place has no
@@ -275,7 +276,7 @@ static bool begin_attempt(struct shunt_transport_ep *ep)
     const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
     struct sockaddr_storage addr;
     socklen_t len = tcp_sockaddr(place, ep->port, &addr);
-    int fd = socket(place->family, type, 0), error;
+    int fd = shunti_fd_lift(socket(place->family, type, 0)), error;
     int64_t until = tcp_now() + (last ? LAST_ATTEMPT_MS : ATTEMPT_MS);
     struct tcp_conn *conn;
 

@@ -27,6 +27,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/tcp/tcp.h"
 
 /* What lies before a short put in the kernel, and is not sent yet, is too much
@@ -158,8 +159,8 @@ static void call_port(struct shunt_transport_ep *ep, uint16_t port)
         return;
     set_state(ep, TCP_EXPRESS_CALLING);
     if (port && find_peer(ep, port, &to, &len))
-        fd =
-            socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        fd = shunti_fd_lift(socket(
+            to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (fd >= 0) {
         tcp_set_options(fd);
         if (connect(fd, (struct sockaddr *)&to, len) && errno != EINPROGRESS)

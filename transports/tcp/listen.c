@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/tcp/tcp.h"
 
 #define UNAUTHENTICATED_MS 10000
@@ -44,7 +45,7 @@ static int make_socket(const struct shunt_transport_ctx *ctx, int family,
     const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
     struct tcp_place any = {.family = (uint16_t)family};
     struct sockaddr_storage addr;
-    int fd = socket(family, type, 0), no = 0, yes = 1, error;
+    int fd = shunti_fd_lift(socket(family, type, 0)), no = 0, yes = 1, error;
 
     if (fd < 0)
         return -1;
@@ -200,7 +201,8 @@ void tcp_accept(struct shunt_transport_ctx *ctx)
             pause_accepting(ctx, true);
             return;
         }
-        fd = accept4(ctx->listen, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        fd = shunti_fd_lift(
+            accept4(ctx->listen, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (fd < 0) {
             if (concerns_one(errno))
                 continue;

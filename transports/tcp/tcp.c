@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/tcp/tcp.h"
 
 #define SCORE 11  /* tried before ucx */
@@ -173,7 +174,7 @@ static enum shunt_status tcp_open(const struct shunt_transport_params *params,
     ctx->listen = -1;
     ctx->listen_watch = (struct tcp_watch){TCP_WATCH_LISTEN, ctx};
     ctx->eps = calloc((size_t)ctx->nranks, sizeof(*ctx->eps));
-    ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
+    ctx->epoll = shunti_fd_lift(epoll_create1(EPOLL_CLOEXEC));
     if (!ctx->eps || ctx->epoll < 0) {
         snprintf(why, why_len, "%s%s", strerror(errno),
                  transport_remedy(ctx->host, errno));

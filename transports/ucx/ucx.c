@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
 #include "transports/ucx/ucx.h"
 
 /* The most calls of ucp_worker_progress() in one burst. */
@@ -240,7 +241,7 @@ static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, int peers,
     ucs_status_t st;
 
     ctx->eps = calloc((size_t)ctx->nranks, sizeof(*ctx->eps));
-    ctx->epoll = epoll_create1(EPOLL_CLOEXEC);
+    ctx->epoll = shunti_fd_lift(epoll_create1(EPOLL_CLOEXEC));
     if (!ctx->eps || ctx->epoll < 0 ||
         getrandom(ctx->nonce, sizeof(ctx->nonce), 0) !=
             (ssize_t)sizeof(ctx->nonce)) {
