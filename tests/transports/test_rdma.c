@@ -52,6 +52,12 @@ Test(rdma, communicators)
         run("rank_comm", 3, cases[i], NULL, NULL, NULL);
 }
 
+Test(rdma, stdio_is_closed)
+{
+    run("rank_stdio", 3, "closed_before", NULL, NULL, NULL);
+    run("rank_stdio", 3, "closed_after", NULL, NULL, NULL);
+}
+
 /* Who gives up waits until its NIC has told the others. */
 Test(rdma, words_leave_before_their_rank)
 {

@@ -19,6 +19,7 @@
 
 #include "tests/verbs/nic.h"
 #include "tests/verbs/pages.h"
+#include "transports/common/descriptor.h"
 
 #define MAX_SENDS 16384
 
@@ -106,7 +107,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
     qp = calloc(1, sizeof(*qp));
     if (!qp)
         return NULL;
-    qp->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* Of a NIC a queue pair has no descriptor. */
+    qp->fd = shunti_fd_lift(
+        socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (qp->fd < 0 || !bind_any(qp)) {
         if (qp->fd >= 0)
             close(qp->fd);

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A program that has closed some of its descriptors 0 to 2, before or after init,
+ * and goes on printing to them. test_stdio.c runs it.
+ *
+ * Its text must arrive nowhere: writing is EBADF after each call, since nothing of the
+ * library has these numbers, and all results are right. What the test itself
+ * says goes to a duplicate of stderr.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <shunt/shunt.h>
+
+#include "tests/comm/swap.h"
+#include "tests/harness/rank_main.h"
+
+enum { STDIO = 3, ALL = 1 << STDIO, BLOCK = 3000, LARGE = 300 << 10 };
+enum { TOKENS = 8, HIDDEN = 32, EXPERTS = 6 };
+
+/* --- closing ------------------------------------------------------------------- */
+
+static bool saved;
+static int kept[STDIO]; /* duplicates, for the next set */
+
+/* Messages of the test go to a duplicate of stderr, or to descriptor 9, where a
+ * shell that closed all three has put it. */
+static int keep(void)
+{
+    int messages;
+
+    for (int fd = 0; fd < STDIO && !saved; fd++)
+        kept[fd] = fcntl(fd, F_DUPFD_CLOEXEC, 50);
+    messages = kept[2] >= 0 ? kept[2] : 9;
+    if (!saved)
+        stderr = fdopen(messages, "w");
+    saved = true;
+    CHECK(stderr, "no stderr");
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
+    return 0;
+}
+
+static void close_set(int set)
+{
+    for (int fd = 0; fd < STDIO; fd++)
+        if (set >> fd & 1)
+            close(fd);
+}
+
+static int open_again(int set)
+{
+    for (int fd = 0; fd < STDIO; fd++)
+        if (set >> fd & 1)
+            CHECK(dup2(kept[fd], fd) == fd, "dup2: %s", strerror(errno));
+    return 0;
+}
+
+/* What a descriptor is, as the kernel names it. */
+static const char *what(int fd)
+{
+    static char target[128];
+    char path[32];
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    n = readlink(path, target, sizeof(target) - 1);
+    target[n < 0 ? 0 : n] = '\0';
+    return target;
+}
+
+/* Print to all that is closed. */
+static int print(int set, const char *after)
+{
+    static const char text[] = "the program's own text, step 1: loss 2.25\n";
+
+    for (int fd = 0; fd < STDIO; fd++)
+        if (set >> fd & 1) {
+            const ssize_t n = write(fd, text, sizeof(text) - 1);
+
+            CHECK(n < 0 && errno == EBADF,
+                  "set %d, after %s: descriptor %d is %s", set, after, fd,
+                  what(fd));
+        }
+    return 0;
+}
+
+#define DO(set, comm, call)             \
+    do {                                \
+        CHECK_OK((comm), call);         \
+        CHECK_RUN(print((set), #call)); \
+    } while (0)
+
+/* --- what is used meanwhile ------------------------------------------------------ */
+
+/* Each rank's window holds what it sends, then what came. */
+static int windows(const struct rank *self, int set)
+{
+    const size_t bytes = (size_t)BLOCK * (size_t)self->size;
+    unsigned char *send, *recv;
+
+    DO(set, self->comm, shunt_mem_alloc(self->comm, bytes, (void **)&send));
+    DO(set, self->comm, shunt_mem_alloc(self->comm, bytes, (void **)&recv));
+    for (size_t i = 0; i < bytes; i++) {
+        CHECK(!send[i] && !recv[i], "set %d: byte %zu is not zero", set, i);
+        send[i] = (unsigned char)(self->rank * 31 + (int)(i / BLOCK) * 7 + 1);
+    }
+    CHECK_RUN(print(set, "filling a window"));
+    DO(set, self->comm,
+       shunt_alltoall(self->comm, send, recv, BLOCK, SHUNT_U8));
+    for (size_t i = 0; i < bytes; i++)
+        CHECK(recv[i] ==
+                  (unsigned char)((int)(i / BLOCK) * 31 + self->rank * 7 + 1),
+              "set %d: byte %zu of the window is %d", set, i, recv[i]);
+    DO(set, self->comm, shunt_mem_free(self->comm, recv));
+    DO(set, self->comm, shunt_mem_free(self->comm, send));
+    return 0;
+}
+
+/* With one expert a token and no weights, what comes back is what was sent. */
+static int experts(const struct rank *self, int set)
+{
+    struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
+    float x[TOKENS * HIDDEN], y[TOKENS * HIDDEN], *rows;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe_rows in;
+    struct shunt_moe *moe;
+    int32_t idx[TOKENS];
+
+    config.hidden = HIDDEN;
+    config.dtype = SHUNT_F32;
+    config.experts = EXPERTS;
+    config.topk = 1;
+    config.max_tokens = TOKENS;
+    config.weights = SHUNT_MOE_PLAIN_SUM;
+    for (int t = 0; t < TOKENS; t++)
+        idx[t] = (t + self->rank) % EXPERTS;
+    for (int i = 0; i < TOKENS * HIDDEN; i++)
+        x[i] = (float)(self->rank * 1000 + i);
+    DO(set, self->comm, shunt_moe_create(self->comm, &config, &moe));
+    DO(set, self->comm, shunt_moe_plan_create(moe, idx, NULL, TOKENS, &plan));
+    shunt_moe_plan_rows(plan, &in, sizeof(in));
+    rows = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
+    DO(set, self->comm, shunt_moe_dispatch(plan, x, rows, in.total));
+    DO(set, self->comm, shunt_moe_combine(plan, rows, NULL, y));
+    for (int i = 0; i < TOKENS * HIDDEN; i++)
+        CHECK(x[i] == y[i], "set %d: y[%d] is %g, not %g", set, i, (double)y[i],
+              (double)x[i]);
+    shunt_moe_plan_destroy(plan);
+    shunt_moe_destroy(moe);
+    return print(set, "destroying a plan");
+}
+
+/* Blocks that are sent through descriptors, and others; a helper thread tells of
+ * the end of some. */
+static int exchanges(const struct rank *self, int set)
+{
+    for (int k = 0; k < 4; k++) {
+        struct swap swap;
+        uint64_t ended;
+        int fd;
+
+        CHECK_RUN(swap_init(&swap, self, k % 2 ? LARGE : 100));
+        CHECK_RUN(swap_start(&swap, self, self->comm, k));
+        CHECK_RUN(print(set, "a start"));
+        if (k < 2) {
+            /* The program's own, so it may be any number. */
+            fd = fcntl(eventfd(0, EFD_CLOEXEC), F_DUPFD_CLOEXEC, 50);
+            for (int low = 0; low < STDIO; low++)
+                if (set >> low & 1)
+                    close(low);
+            DO(set, self->comm, shunt_notify_fd(swap.request, fd));
+            CHECK(read(fd, &ended, sizeof(ended)) == sizeof(ended), "read: %s",
+                  strerror(errno));
+            close(fd);
+        }
+        CHECK_RUN(print(set, "the end of a request"));
+        DO(set, self->comm, shunt_wait(&swap.request));
+        CHECK_RUN(swap_check(&swap, self, k));
+        swap_finish(&swap);
+    }
+    return 0;
+}
+
+static int children(const struct rank *self, int set)
+{
+    int32_t one = 1, sum = 0;
+    struct shunt_comm *dup, *half;
+
+    DO(set, self->comm, shunt_comm_dup(self->comm, &dup));
+    DO(set, dup, shunt_allreduce(dup, &one, &sum, 1, SHUNT_I32, SHUNT_SUM));
+    CHECK(sum == self->size, "set %d: sum %d", set, (int)sum);
+    DO(set, dup, shunt_comm_split(dup, self->rank % 2, 0, &half));
+    DO(set, half, shunt_allreduce(half, &one, &sum, 1, SHUNT_I32, SHUNT_SUM));
+    CHECK(sum == shunt_comm_size(half), "set %d: sum %d", set, (int)sum);
+    DO(set, half, shunt_comm_finish(half));
+    shunt_comm_destroy(half);
+    DO(set, dup, shunt_comm_finish(dup));
+    shunt_comm_destroy(dup);
+    return print(set, "destroying communicators");
+}
+
+static int use(const struct rank *self, int set)
+{
+    CHECK_RUN(print(set, "init"));
+    CHECK_RUN(windows(self, set));
+    CHECK_RUN(experts(self, set));
+    CHECK_RUN(exchanges(self, set));
+    CHECK_RUN(children(self, set));
+    return 0;
+}
+
+/* --- the cases ------------------------------------------------------------------- */
+
+static int with_set(const struct rank *self, int set, bool before)
+{
+    struct rank own = *self;
+    enum shunt_status st;
+    int failed;
+
+    if (before)
+        close_set(set);
+    CHECK_OK(NULL, shunt_comm_create_env(NULL, &own.comm));
+    CHECK(own.size == shunt_comm_size(own.comm), "%d ranks",
+          shunt_comm_size(own.comm));
+    if (!before)
+        close_set(set);
+    failed = use(&own, set);
+    if (failed) {
+        shunt_comm_abort(own.comm);
+        return failed;
+    }
+    st = shunt_comm_finish(own.comm);
+    CHECK(!st, "set %d: %s", set, rank_why(own.comm, st));
+    shunt_comm_destroy(own.comm);
+    CHECK_RUN(print(set, "shunt_comm_destroy"));
+    return open_again(set);
+}
+
+/* Each of {0, 1, 2}, each pair, and all. */
+static int closed(const struct rank *self, bool before)
+{
+    CHECK_RUN(keep());
+    for (int set = 1; set < ALL; set++)
+        CHECK_RUN(with_set(self, set, before));
+    return 0;
+}
+
+static int closed_before(const struct rank *self)
+{
+    return closed(self, true);
+}
+
+static int closed_after(const struct rank *self)
+{
+    return closed(self, false);
+}
+
+/* The shell that started this program has closed all three: descriptor 2 is then a
+ * file that the program opens. arg: the file */
+static int file_in_place_of_stderr(const struct rank *self)
+{
+    struct rank own = *self;
+    struct stat now;
+    int files[STDIO];
+
+    kept[0] = kept[1] = kept[2] = -1;
+    saved = true;
+    stderr = fdopen(9, "w");
+    CHECK(stderr, "no descriptor 9");
+    for (int fd = 0; fd < STDIO; fd++) {
+        files[fd] = open(self->argv[0], O_RDWR | O_CREAT | O_APPEND, 0600);
+        CHECK(files[fd] == fd, "%d is open: %s", fd, what(fd));
+    }
+    CHECK_OK(NULL, shunt_comm_create_env(NULL, &own.comm));
+    CHECK_RUN(use(&own, 0));
+    CHECK_OK(own.comm, shunt_comm_finish(own.comm));
+    shunt_comm_destroy(own.comm);
+    CHECK(!fstat(STDERR_FILENO, &now) && !now.st_size,
+          "%ld bytes are in the program's file", (long)now.st_size);
+    return 0;
+}
+
+static const struct rank_case cases[] = {
+    {"closed_before", closed_before, .no_comm = true, .no_threads = true},
+    {"closed_after", closed_after, .no_comm = true, .no_threads = true},
+    {"file_in_place_of_stderr", file_in_place_of_stderr, .no_comm = true,
+     .no_threads = true},
+    {.name = NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}
