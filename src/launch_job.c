@@ -2,59 +2,91 @@
 /* The identity of a launcher's job; see launch_job.h. */
 #include "src/launch_job.h"
 
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "src/ancestors.h"
 #include "src/auth.h"
 #include "src/env.h"
 #include "src/id.h"
 #include "src/launchers.h"
 #include "src/log.h"
 
-/*
- * Hydra sets no variable that identifies the job. But each of its processes is
- * the leader of a session, or a descendant of one, whose parent is the host's
- * Hydra proxy. That process identifies the job on this host.
- */
-static long session_parent(void)
-{
-    char path[64], line[512], *p;
-    long parent = 0;
-    FILE *f;
+struct text {
+    char *bytes;
+    size_t used, len;
+};
 
-    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)getsid(0));
-    f = fopen(path, "re");
-    if (!f)
-        return (long)getppid();
-    p = fgets(line, sizeof(line), f);
-    fclose(f);
-    /* "pid (command) state ppid": the command may hold anything. */
-    p = p ? strrchr(p, ')') : NULL;
-    if (!p || sscanf(p + 1, " %*c %ld", &parent) != 1)
-        return (long)getppid();
-    return parent;
+__attribute__((format(printf, 2, 3))) static void add(struct text *t,
+                                                      const char *format, ...)
+{
+    va_list args;
+
+    if (t->used >= t->len)
+        return;
+    va_start(args, format);
+    t->used +=
+        (size_t)vsnprintf(t->bytes + t->used, t->len - t->used, format, args);
+    va_end(args);
 }
 
-/* The job's identity: the same text on all ranks of the job. It does not
- * contain the number of ranks, so that a rank with a wrong number meets the
- * others and is told. */
-static void identify(const struct shunti_launcher *l, char *text, size_t len)
+/* The variables of a launcher's row that are set; false: none is. */
+static bool add_variables(struct text *t, const struct shunti_launcher *l)
 {
     bool named = false;
-    size_t used = (size_t)snprintf(text, len, "%s|%ld", l->how, (long)getuid());
 
     for (size_t i = 0; i < sizeof(l->job) / sizeof(l->job[0]); i++) {
         const char *value = shunti_launch_get(l->job[i]);
 
-        if (!value || used >= len)
-            continue;
-        named = true;
-        used += (size_t)snprintf(text + used, len - used, "|%s=%s", l->job[i],
-                                 value);
+        if (value)
+            add(t, "|%s=%s", l->job[i], value);
+        named |= value != NULL;
     }
-    if (l->parent && !named && used < len)
-        snprintf(text + used, len - used, "|parent=%ld", session_parent());
+    return named;
+}
+
+/*
+ * Hydra sets no variable that identifies the job. But each of its processes is
+ * started by the host's Hydra proxy, which was told on its command line where
+ * mpiexec listens: no other job has that address, and all hosts of this one do.
+ *
+ * Other process managers have no such option. Each of their processes is the
+ * leader of a session, or a descendant of one, whose parent identifies the job
+ * on this host.
+ */
+static void add_manager(struct text *t, bool named)
+{
+    char address[256];
+
+    if (shunti_ancestor_option("proxy", "--control-port", address,
+                               sizeof(address)))
+        add(t, "|control=%s", address);
+    else if (!named)
+        add(t, "|parent=%ld", shunti_session_parent());
+}
+
+/*
+ * The job's identity: the same text on all ranks of the job. It does not
+ * contain the number of ranks, so that a rank with a wrong number meets the
+ * others and is told. If another launcher has started exactly these ranks (a
+ * script has set RANK=$SLURM_PROCID, or srun speaks MPICH's protocol), then its
+ * job is this job.
+ */
+static void identify(const struct shunti_launcher *l, char *bytes, size_t len)
+{
+    const struct shunti_launcher *around = shunti_launcher_around(l);
+    struct text t = {.bytes = bytes, .len = len};
+    bool named;
+
+    add(&t, "%s|%ld", l->how, (long)getuid());
+    named = add_variables(&t, l);
+    if (around)
+        named |= add_variables(&t, around);
+    if (l->parent || (around && around->parent))
+        add_manager(&t, named);
 }
 
 void shunti_launch_derive_secret(const struct shunti_launcher *l,
@@ -63,7 +95,7 @@ void shunti_launch_derive_secret(const struct shunti_launcher *l,
 {
     const char *given = shunti_env_string("SHUNT_SECRET");
     unsigned char key[SHUNTI_KEY_BYTES], tag[SHUNTI_KEY_BYTES];
-    char job[1024], salt[1100];
+    char job[4096], salt[4200];
 
     /* Even with SHUNT_SECRET the job's identity keeps jobs apart. */
     shunti_auth_digest(given ? given : "", given ? strlen(given) : 0, key);

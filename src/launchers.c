@@ -59,13 +59,14 @@ static const struct shunti_launcher launchers[] = {
      .rank = "PMI_RANK",
      .size = {"PMI_SIZE"},
      .local_size = "MPI_LOCALNRANKS",
-     .job = {"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+     .job = {"PMI_JOBID"},
      .parent = true},
     {.how = "Slurm",
      .rank = "SLURM_PROCID",
      .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
      .nodes = "SLURM_STEP_NUM_NODES",
-     .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
+     .job = {"SLURM_HET_JOB_ID", "SLURM_JOB_ID", "SLURM_STEP_ID",
+             "SLURM_RESTART_COUNT"},
      .started = started_by_srun},
 };
 
@@ -95,15 +96,43 @@ static const char *size_variable(const struct shunti_launcher *l)
                : l->size[0];
 }
 
+#define LAUNCHERS (sizeof(launchers) / sizeof(launchers[0]))
+
+static bool is_there(const struct shunti_launcher *l)
+{
+    return shunti_launch_get(l->rank) && shunti_launch_get(size_variable(l)) &&
+           (!l->started || l->started());
+}
+
 const struct shunti_launcher *shunti_launcher_detect(void)
 {
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
-        const struct shunti_launcher *l = &launchers[i];
+    for (size_t i = 0; i < LAUNCHERS; i++)
+        if (is_there(&launchers[i]))
+            return &launchers[i];
+    return NULL;
+}
 
-        if (shunti_launch_get(l->rank) && shunti_launch_get(size_variable(l)) &&
-            (!l->started || l->started()))
-            return l;
-    }
+static long value_of(const char *name)
+{
+    return strtol(shunti_launch_get(name), NULL, 10);
+}
+
+static bool has_size_of(const struct shunti_launcher *l,
+                        const struct shunti_launcher *other)
+{
+    return value_of(size_variable(l)) == value_of(size_variable(other));
+}
+
+const struct shunti_launcher *
+shunti_launcher_around(const struct shunti_launcher *l)
+{
+    if (shunti_launcher_is_torchrun(l) &&
+        shunti_launch_get("TORCHELASTIC_RUN_ID"))
+        return NULL;
+    for (size_t i = 0; i < LAUNCHERS; i++)
+        if (&launchers[i] != l && is_there(&launchers[i]) &&
+            has_size_of(l, &launchers[i]))
+            return &launchers[i];
     return NULL;
 }
 

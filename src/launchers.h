@@ -17,7 +17,7 @@ struct shunti_launcher {
     const char *local_size; /* ranks on this host; NULL: it does not say */
     const char *nodes;      /* number of hosts; NULL: it does not say */
     const char *job[5];     /* the job's identity: those that are set */
-    bool parent;            /* without these: the launcher's process */
+    bool parent;            /* and the launcher's process */
     bool (*started)(void);  /* did it start this process? NULL: yes, if rank
                                and size are set */
 };
@@ -32,6 +32,14 @@ enum shunt_status shunti_launch_number(const char *name, long low, long high,
 
 /* The first launcher of which both rank and size are set; NULL: none. */
 const struct shunti_launcher *shunti_launcher_detect(void);
+
+/*
+ * Another launcher, which has started as many ranks as `l` says that there are:
+ * a script translated its variables to those of `l`. NULL: none, or torchrun
+ * has set those of `l`, which starts ranks of its own.
+ */
+const struct shunti_launcher *
+shunti_launcher_around(const struct shunti_launcher *l);
 
 /* The row of RANK and WORLD_SIZE, which torchrun, shunt-run and users set. */
 bool shunti_launcher_is_torchrun(const struct shunti_launcher *l);

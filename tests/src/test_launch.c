@@ -178,19 +178,17 @@ Test(launch, ranks_agree_call_by_call)
     cr_assert(memcmp(&other.id, &second.id, sizeof(first.id)));
 }
 
-/* The id that the first call in some process, as `rank`, comes to. */
-static struct shunt_id id_of(const char *rank, const char *secret)
+/* The id that the first call of some process comes to, with these variables. */
+static struct shunt_id id_with(const char *const *variables)
 {
     struct shunti_launch l = {0};
     int ends[2], status;
     pid_t pid;
 
-    WITH("WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500");
-    setenv("RANK", rank, 1);
-    setenv("SHUNT_SECRET", secret, 1);
     cr_assert_eq(pipe(ends), 0);
     pid = fork();
     if (!pid) {
+        with(variables);
         if (shunti_launch_find(&l) ||
             write(ends[1], &l.id, sizeof(l.id)) != (ssize_t)sizeof(l.id))
             _exit(1);
@@ -204,13 +202,80 @@ static struct shunt_id id_of(const char *rank, const char *secret)
     return l.id;
 }
 
+#define ID(...) id_with((const char *const[]){__VA_ARGS__, NULL})
+
+static bool same_id(struct shunt_id a, struct shunt_id b)
+{
+    return !memcmp(&a, &b, sizeof(a));
+}
+
+#define BY_HAND "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"
+
 Test(launch, all_ranks_find_the_same_id)
 {
-    struct shunt_id a = id_of("0", "swordfish"), b = id_of("1", "swordfish");
-    struct shunt_id c = id_of("1", "haddock");
+    struct shunt_id a = ID(BY_HAND, "RANK=0", "SHUNT_SECRET=swordfish");
 
-    cr_assert(!memcmp(&a, &b, sizeof(a)));
-    cr_assert(memcmp(&a, &c, sizeof(a)));
+    cr_assert(same_id(a, ID(BY_HAND, "RANK=1", "SHUNT_SECRET=swordfish")));
+    cr_assert(!same_id(a, ID(BY_HAND, "RANK=1", "SHUNT_SECRET=haddock")));
+}
+
+#define STEP(rank, size)                                                  \
+    "SLURM_JOB_ID=9", "SLURM_PROCID=" rank, "SLURM_STEP_NUM_TASKS=" size, \
+        "SLURM_STEP_NODELIST=localhost", "SLURM_STEP_NUM_NODES=1"
+
+/* The usual wrapper of a step sets RANK and WORLD_SIZE, and no MASTER_ADDR. */
+Test(launch, steps_of_slurm_are_jobs)
+{
+    struct shunt_id a = ID(STEP("0", "2"), "SLURM_STEP_ID=3"),
+                    w = ID(STEP("0", "2"), "SLURM_STEP_ID=3", "RANK=0",
+                           "WORLD_SIZE=2"),
+                    b = ID(STEP("0", "2"), "SLURM_STEP_ID=3", "RANK=0",
+                           BY_HAND);
+
+    cr_expect(same_id(a, ID(STEP("1", "2"), "SLURM_STEP_ID=3")));
+    cr_expect(!same_id(a, ID(STEP("0", "2"), "SLURM_STEP_ID=4")));
+    cr_expect(!same_id(
+        a, ID(STEP("0", "2"), "SLURM_STEP_ID=3", "SLURM_RESTART_COUNT=1")));
+    cr_expect(same_id(
+        w, ID(STEP("1", "2"), "SLURM_STEP_ID=3", "RANK=1", "WORLD_SIZE=2")));
+    cr_expect(!same_id(
+        w, ID(STEP("0", "2"), "SLURM_STEP_ID=4", "RANK=0", "WORLD_SIZE=2")));
+    cr_expect(!same_id(w, ID(STEP("0", "2"), "SLURM_STEP_ID=3", "RANK=0",
+                             "WORLD_SIZE=2", "SLURM_RESTART_COUNT=1")));
+    cr_expect(
+        !same_id(b, ID(STEP("0", "2"), "SLURM_STEP_ID=4", "RANK=0", BY_HAND)));
+}
+
+/* Each step starts a part of the ranks, or another launcher does. */
+Test(launch, a_job_may_have_several_steps)
+{
+    struct shunt_id hand = ID(BY_HAND, "RANK=0", STEP("0", "1"),
+                              "SLURM_STEP_ID=3"),
+                    run = ID(BY_HAND, "RANK=0", STEP("0", "1"),
+                             "SLURM_STEP_ID=3", "TORCHELASTIC_RUN_ID=none"),
+                    mpi = ID("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
+                             "PMIX_NAMESPACE=77", "SHUNT_HOST=127.0.0.1");
+
+    cr_expect(same_id(
+        hand, ID(BY_HAND, "RANK=1", STEP("0", "1"), "SLURM_STEP_ID=4")));
+    cr_expect(same_id(run, ID(BY_HAND, "RANK=1", STEP("0", "2"),
+                              "SLURM_STEP_ID=4", "TORCHELASTIC_RUN_ID=none")));
+    cr_expect(
+        same_id(mpi, ID("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2",
+                        "PMIX_NAMESPACE=77", "SHUNT_HOST=127.0.0.1",
+                        STEP("0", "1"), "SLURM_STEP_ID=0")));
+}
+
+/* srun can speak the protocol of MPICH's processes. */
+Test(launch, mpich_in_a_step_is_the_step)
+{
+    struct shunt_id a = ID("PMI_RANK=0", "PMI_SIZE=2", "PMI_JOBID=9.3",
+                           STEP("0", "2"), "SLURM_STEP_ID=3");
+
+    cr_expect(same_id(a, ID("PMI_RANK=1", "PMI_SIZE=2", "PMI_JOBID=9.3",
+                            STEP("1", "2"), "SLURM_STEP_ID=3")));
+    cr_expect(!same_id(a, ID("PMI_RANK=0", "PMI_SIZE=2", "PMI_JOBID=9.3",
+                             STEP("0", "2"), "SLURM_STEP_ID=4")));
 }
 
 /* -- places -------------------------------------------------------------------

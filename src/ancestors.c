@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The processes that started this one; see ancestors.h. */
+#include "src/ancestors.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GENERATIONS 32
+#define BYTES_MAX ((size_t)4 << 20) /* of an environment */
+
+/* The parent of a process; 0: unknown. */
+static long parent_of(long pid)
+{
+    char path[64], line[512], *p;
+    long parent = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    f = fopen(path, "re");
+    if (!f)
+        return 0;
+    p = fgets(line, sizeof(line), f);
+    fclose(f);
+    /* "pid (command) state ppid": the command may hold anything. */
+    p = p ? strrchr(p, ')') : NULL;
+    return p && sscanf(p + 1, " %*c %ld", &parent) == 1 ? parent : 0;
+}
+
+/* A file of a process, with a zero behind it; NULL: it cannot be read. */
+static char *read_file(long pid, const char *name, size_t *len)
+{
+    size_t room = (size_t)64 << 10;
+    char path[64], *text = NULL;
+    ssize_t n = 1;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%ld/%s", pid, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    for (*len = 0; n > 0 && room <= BYTES_MAX; room *= 2) {
+        char *more = realloc(text, room + 1);
+
+        if (!more) {
+            n = -1;
+            break;
+        }
+        text = more;
+        while (*len < room && (n = read(fd, text + *len, room - *len)) > 0)
+            *len += (size_t)n;
+    }
+    close(fd);
+    if (n) {
+        free(text);
+        return NULL;
+    }
+    text[*len] = '\0';
+    return text;
+}
+
+bool shunti_ancestor_option(const char *program, const char *option,
+                            char *value, size_t len)
+{
+    long pid = (long)getppid();
+    bool found = false;
+
+    for (int n = 0; !found && n < GENERATIONS && pid > 1; n++) {
+        size_t bytes;
+        char *words = read_file(pid, "cmdline", &bytes);
+        const char *slash = words ? strrchr(words, '/') : NULL;
+
+        if (words && strstr(slash ? slash : words, program))
+            for (const char *w = words; !found && w < words + bytes;
+                 w += strlen(w) + 1) {
+                const char *next = w + strlen(w) + 1;
+
+                if (strcmp(w, option) || next >= words + bytes)
+                    continue;
+                snprintf(value, len, "%s", next);
+                found = true;
+            }
+        free(words);
+        pid = parent_of(pid);
+    }
+    return found;
+}
+
+long shunti_session_parent(void)
+{
+    long parent = parent_of((long)getsid(0));
+
+    return parent ? parent : (long)getppid();
+}
