@@ -61,6 +61,36 @@ static char *read_file(long pid, const char *name, size_t *len)
     return text;
 }
 
+/* Is NAME=<our value> one of the strings? */
+static bool has(const char *strings, size_t len, const char *name)
+{
+    const char *value = getenv(name);
+    size_t n = strlen(name);
+
+    for (const char *s = strings; s < strings + len; s += strlen(s) + 1)
+        if (!strncmp(s, name, n) && s[n] == '=')
+            return value && !strcmp(s + n + 1, value);
+    return false;
+}
+
+int shunti_ancestors_with(const char *name, const char *other)
+{
+    long pid = (long)getppid();
+
+    for (int n = 0; n < GENERATIONS && pid > 0; n++) {
+        size_t len;
+        char *strings = read_file(pid, "environ", &len);
+        bool same =
+            strings && has(strings, len, name) && has(strings, len, other);
+
+        free(strings);
+        if (!same)
+            return n;
+        pid = parent_of(pid);
+    }
+    return GENERATIONS;
+}
+
 bool shunti_ancestor_option(const char *program, const char *option,
                             char *value, size_t len)
 {

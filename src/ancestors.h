@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The processes that started this one, as /proc shows them: by them two jobs
- * of one launcher are told apart. Where
+ * of one launcher, and two launchers inside each other, are told apart. Where
  * /proc does not show them, there are none.
  */
 #ifndef SHUNTI_ANCESTORS_H
@@ -9,6 +9,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+
+/*
+ * How many ancestors in a row, from the parent on, were started with this
+ * process's values of both variables. 0: the parent, or nobody that /proc
+ * shows, gave them to this process.
+ */
+int shunti_ancestors_with(const char *name, const char *other);
 
 /*
  * The value of argument `option` of the nearest ancestor that has it and whose

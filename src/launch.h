@@ -3,7 +3,8 @@
  * What the launcher says: this process's rank, the number of ranks, and an id
  * that every rank of the job derives in the same way from its environment.
  *
- * The first of these launchers that is found counts:
+ * The first of these launchers that is found counts, and it is an error if
+ * another one contradicts it, unless that one started it (launchers.c):
  *
  *     torchrun,   RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
  *     shunt-run

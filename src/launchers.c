@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "src/ancestors.h"
 #include "src/bootstrap.h"
 #include "src/error.h"
 #include "src/launch.h"
@@ -163,6 +164,69 @@ static enum shunt_status read_rank(const struct shunti_launcher *l, int *rank,
     return st;
 }
 
+/*
+ * Two launchers of which one started the other both leave their variables, and
+ * those of the inner one count: torchrun in a task of srun, or mpirun in a
+ * shell that srun started. Which one is that? The variables of the outer one
+ * were there when the inner one was started.
+ *
+ * Where the order cannot be seen, the variables of torchrun, which scripts also
+ * set by hand, may be left over from another job.
+ */
+static bool is_inner(const struct shunti_launcher *l,
+                     const struct shunti_launcher *other)
+{
+    int ours = shunti_ancestors_with(l->rank, size_variable(l));
+    int theirs = shunti_ancestors_with(other->rank, size_variable(other));
+
+    if (ours != theirs)
+        return ours < theirs;
+    return !shunti_launcher_is_torchrun(l) ||
+           shunti_launch_get("TORCHELASTIC_RUN_ID");
+}
+
+/*
+ * Do the variables of another launcher say something else? A launcher of one
+ * process may start one rank of several, so it contradicts nobody. RANK and
+ * WORLD_SIZE are wrong also on the rank whose numbers happen to be these.
+ */
+static bool contradicts(const struct shunti_launcher *l,
+                        const struct shunti_launcher *other)
+{
+    bool same =
+        has_size_of(l, other) && value_of(l->rank) == value_of(other->rank);
+
+    if (value_of(size_variable(other)) == 1)
+        return false;
+    if (!same)
+        return !is_inner(l, other);
+    return shunti_ancestors_with(l->rank, size_variable(l)) >
+           shunti_ancestors_with(other->rank, size_variable(other));
+}
+
+static enum shunt_status check_others(const struct shunti_launcher *l)
+{
+    for (size_t i = 0; i < LAUNCHERS; i++) {
+        const struct shunti_launcher *other = &launchers[i];
+        const char *size = size_variable(l), *other_size;
+
+        if (other == l || !is_there(other) || !contradicts(l, other))
+            continue;
+        other_size = size_variable(other);
+        return shunti_fail(
+            NULL, SHUNT_ERR_INVALID,
+            "two launchers contradict each other in the environment: %s=%s "
+            "%s=%s (%s) and %s=%s %s=%s (%s): unset the variables of the one "
+            "that did not start this process",
+            l->rank, shunti_launch_get(l->rank), size, shunti_launch_get(size),
+            shunti_launcher_is_torchrun(l) ? "torchrun, or set by hand"
+                                           : l->how,
+            other->rank, shunti_launch_get(other->rank), other_size,
+            shunti_launch_get(other_size), other->how);
+    }
+    return SHUNT_OK;
+}
+
 bool shunti_launcher_is_torchrun(const struct shunti_launcher *l)
 {
     return l == &launchers[0];
@@ -171,11 +235,15 @@ bool shunti_launcher_is_torchrun(const struct shunti_launcher *l)
 enum shunt_status shunti_launch_rank(int *rank, int *nranks, const char **how)
 {
     const struct shunti_launcher *l = shunti_launcher_detect();
+    enum shunt_status st;
 
     *rank = 0;
     *nranks = 1;
     *how = l ? l->how : "none";
-    return l ? read_rank(l, rank, nranks) : check_halves();
+    if (!l)
+        return check_halves();
+    st = read_rank(l, rank, nranks);
+    return st ? st : check_others(l);
 }
 
 bool shunti_launch_speaks(int rank)

@@ -278,6 +278,39 @@ Test(launch, mpich_in_a_step_is_the_step)
                              STEP("0", "2"), "SLURM_STEP_ID=4")));
 }
 
+/* Nobody started one launcher inside the other here: which of them counts
+ * cannot be seen. tests/src/launchers has those that are. */
+Test(launch, contradictions_name_both)
+{
+    static const char slurm[] = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 (Slurm)";
+
+    WITH("RANK=0", "WORLD_SIZE=1", STEP("1", "2"), "SLURM_STEP_ID=0");
+    expect_error(SHUNT_ERR_INVALID, "RANK=0 WORLD_SIZE=1 (torchrun, or set by");
+    expect_error(SHUNT_ERR_INVALID, slurm);
+    WITH("RANK=0", BY_HAND, STEP("1", "2"), "SLURM_STEP_ID=0");
+    expect_error(SHUNT_ERR_INVALID, slurm);
+    WITH("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
+         STEP("1", "2"), "SLURM_STEP_ID=0");
+    expect_error(SHUNT_ERR_INVALID, slurm);
+    WITH("RANK=0", "WORLD_SIZE=1", "PMI_RANK=1", "PMI_SIZE=2");
+    expect_error(SHUNT_ERR_INVALID, "PMI_RANK=1 PMI_SIZE=2 (MPICH)");
+    WITH("RANK=0", "WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=1",
+         "OMPI_COMM_WORLD_SIZE=2");
+    expect_error(SHUNT_ERR_INVALID, "OMPI_COMM_WORLD_RANK=1");
+    /* The batch script's own are not those of a step. */
+    WITH("RANK=0", BY_HAND, "SLURM_PROCID=0", "SLURM_NTASKS=8");
+    expect("torchrun", 0, 2, "127.0.0.1:29501");
+    WITH("RANK=1", BY_HAND, STEP("1", "2"), "SLURM_STEP_ID=0");
+    expect("torchrun", 1, 2, "127.0.0.1:29501");
+    WITH("RANK=3", "WORLD_SIZE=4", "TORCHELASTIC_RUN_ID=none",
+         "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500", STEP("1", "2"),
+         "SLURM_STEP_ID=0");
+    expect("torchrun", 3, 4, "127.0.0.1:29501");
+    WITH("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4",
+         "OMPI_COMM_WORLD_LOCAL_SIZE=4", STEP("0", "1"), "SLURM_STEP_ID=0");
+    expect("Open MPI", 3, 4, "unix:");
+}
+
 /* -- places -------------------------------------------------------------------
  */
 
