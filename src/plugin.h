@@ -10,9 +10,9 @@
  * A transport NAME is the shared object shunt_NAME.so in the first of these
  * folders that has one: those of SHUNT_PLUGIN_PATH (separated by ':'), then
  * shunt/ and transports/ beside the object that contains this code
- * (libshunt.so). The library does not know its install prefix, so an
- * installation can be moved. A transport is loaded once, and stays loaded until
- * the process ends.
+ * (libshunt.so). So an installation can be moved. The folder that this build was
+ * configured for counts only if neither of these exists. The current folder never
+ * counts. A transport is loaded once, and stays loaded until the process ends.
  */
 #ifndef SHUNTI_PLUGIN_H
 #define SHUNTI_PLUGIN_H

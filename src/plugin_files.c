@@ -2,7 +2,6 @@
 /* The files of plugins; see plugin_files.h. */
 #include "src/plugin_files.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "src/env.h"
+#include "src/own_file.h"
 #include "src/shunt-build.h"
 #include "transports/common/descriptor.h"
 
@@ -36,16 +36,11 @@ add_folder(struct shunti_plugin_folders *f, const char *format, ...)
     f->count++;
 }
 
-struct shunti_plugin_folders *shunti_plugin_find_folders(void)
+/* The folders that SHUNT_PLUGIN_PATH names. */
+static void add_named(struct shunti_plugin_folders *f)
 {
-    struct shunti_plugin_folders *f = calloc(1, sizeof(*f));
     const char *path = shunti_env_string("SHUNT_PLUGIN_PATH");
-    char ours[PATH_MAX];
-    Dl_info info;
-    char *slash;
 
-    if (!f)
-        return NULL;
     while (path && *path) {
         size_t len = strcspn(path, ":");
 
@@ -54,21 +49,44 @@ struct shunti_plugin_folders *shunti_plugin_find_folders(void)
         path += len;
         path += *path == ':';
     }
-    /* Beside the object of this code: libshunt.so, or a program that links it
-     * statically (shunt-info, tests), in the build tree or in PREFIX/bin. */
-    if (dladdr((void *)(uintptr_t)shunti_plugin_find_folders, &info) &&
-        info.dli_fname && realpath(info.dli_fname, ours) &&
+}
+
+/* Those beside the object of this code: libshunt.so, or a program that links it
+ * statically (shunt-info, tests), in the build tree or in PREFIX/bin. */
+static void add_ours(struct shunti_plugin_folders *f)
+{
+    char ours[PATH_MAX], *slash;
+
+    if (!shunti_own_file((void *)(uintptr_t)shunti_plugin_find_folders, ours))
+        return;
+    slash = strrchr(ours, '/');
+    *slash = '\0';
+    add_folder(f, "%s/shunt", ours);
+    add_folder(f, "%s/transports", ours);
+    if (strncmp(slash + 1, "libshunt", strlen("libshunt")) &&
         (slash = strrchr(ours, '/'))) {
         *slash = '\0';
-        add_folder(f, "%s/shunt", ours);
         add_folder(f, "%s/transports", ours);
-        if (strncmp(slash + 1, "libshunt", strlen("libshunt")) &&
-            (slash = strrchr(ours, '/'))) {
-            *slash = '\0';
-            add_folder(f, "%s/transports", ours);
-            add_folder(f, "%s/%s", ours, SHUNT_PLUGIN_LIBDIR);
-        }
+        add_folder(f, "%s/%s", ours, SHUNT_PLUGIN_LIBDIR);
     }
+}
+
+struct shunti_plugin_folders *shunti_plugin_find_folders(void)
+{
+    struct shunti_plugin_folders *f = calloc(1, sizeof(*f));
+    bool any = false;
+    size_t named;
+
+    if (!f)
+        return NULL;
+    add_named(f);
+    named = f->count;
+    add_ours(f);
+    for (size_t i = named; i < f->count && !any; i++)
+        any = !access(f->path[i], F_OK);
+    /* The file of this code was moved by itself, or cannot be found. */
+    if (!any)
+        add_folder(f, "%s", SHUNT_PLUGIN_DIR);
     return f;
 }
 

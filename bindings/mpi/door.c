@@ -12,6 +12,7 @@
  */
 #include "bindings/mpi/door.h"
 #include "bindings/mpi/env.h"
+#include "src/own_file.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -163,11 +164,10 @@ static void *load(const char *file)
     static const char *const folders[] = {"shunt/", ""};
     char path[PATH_MAX], *slash;
     void *loaded = NULL;
-    Dl_info info;
 
-    if (!dladdr((void *)(uintptr_t)load, &info) || !info.dli_fname ||
-        !realpath(info.dli_fname, path) || !(slash = strrchr(path, '/')))
+    if (!shunti_own_file((void *)(uintptr_t)load, path))
         return NULL;
+    slash = strrchr(path, '/');
     for (size_t i = 0; i < 2 && !loaded; i++) {
         size_t room = sizeof(path) - (size_t)(slash + 1 - path);
 

@@ -119,7 +119,9 @@ ran root
 # Also without what pkg-config says, as with other build systems.
 echo 'cc examples/moe_layer.c -lshunt -o moe_layer; shunt-run -n 4 ./moe_layer
 shunt-run -n 2 shunt-perf barrier --time 0.01 >/dev/null
-shunt-train --version' | lines plain
+shunt-train --version
+cp /usr/local/bin/shunt-info moved_info
+./moved_info -t | grep -q "^  shm  *usable"' | lines plain
 
 # The drop-in, with either MPI, preloaded and linked.
 cat >"$source/app.c" <<'END'
