@@ -201,6 +201,18 @@ static void note_lack(struct shunti_init *init, const char *name, int rank,
                  shunti_init_name(init, rank), a->why);
 }
 
+/* What to do where a network of a host does not reach the others, by the
+ * transport `name`. */
+static const char *network_remedy(const char *name)
+{
+    if (strstr(name, "ucx"))
+        return "; UCX takes any network device that is up, also that of a "
+               "container bridge: name the job's in UCX_NET_DEVICES";
+    return strstr(name, "tcp")
+               ? "; SHUNT_TCP_INTERFACES names the job's network interfaces"
+               : "";
+}
+
 static void take_link(struct shunti_peer *p, struct shunti_context *context,
                       struct shunt_transport_ep *ep, unsigned caps)
 {
@@ -261,6 +273,9 @@ static enum shunt_status connect_peer(struct shunti_init *init, int peer,
             }
             shunti_debug("comm", "%s does not reach rank %d: %s", name, peer,
                          context->transport->error(context->ctx));
+            if (st == SHUNT_ERR_UNSUPPORTED)
+                snprintf(init->lacking, sizeof(init->lacking), "%s",
+                         network_remedy(name));
             if (st != SHUNT_ERR_UNSUPPORTED)
                 return shunti_fail(NULL, st, "%s to rank %d: %s", name,
                                    shunti_init_name(init, peer),
@@ -302,9 +317,12 @@ static enum shunt_status connect_stage(struct shunti_init *init,
             return SHUNT_OK;
         if (shunti_init_is_late(init, &deadline)) {
             shunti_parent_blame(init->parent, shunti_init_name(init, waiting));
-            return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
-                               "rank %d did not connect in %g s",
-                               shunti_init_name(init, waiting), init->timeout);
+            return shunti_fail(
+                NULL, SHUNT_ERR_TIMEOUT, "rank %d did not connect in %g s%s",
+                shunti_init_name(init, waiting), init->timeout,
+                network_remedy(
+                    shunti_introduction_of(init, 0)
+                        ->transport[init->connections[waiting].next]));
         }
         st = shunti_init_pause(init, &deadline);
         if (st)
@@ -340,7 +358,7 @@ static enum shunt_status check_reached(struct shunti_init *init)
         if (r != comm->rank && !init->connections[r].done)
             return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
                                "no transport reaches rank %d (%s) from rank %d "
-                               "(%s)%s: SHUNT_LOG=debug tells what was tried",
+                               "(%s)%s; SHUNT_LOG=debug tells what was tried",
                                shunti_init_name(init, r), init->places[r].host,
                                shunti_init_name(init, comm->rank),
                                init->places[comm->rank].host, init->lacking);
