@@ -10,6 +10,7 @@
 #include "src/bootstrap_join.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,13 +24,16 @@
 
 #define BACKOFF_MIN 0.005
 #define BACKOFF_MAX 0.2
+#define PATIENCE_MIN 0.5      /* for a connection to one of several addresses */
+#define PATIENCE_MAX 4.0      /* then no address is slow to answer */
 #define NOT_SHUNT_SECONDS 1.0 /* another program has the port */
+#define WHY 192               /* bytes of a reason */
 
 enum outcome {
     JOINED,
     RETRY,         /* may work later */
     FATAL,         /* will never work */
-    NO_DESCRIPTOR, /* this process is out of them: as FATAL */
+    NO_DESCRIPTOR, /* this process is out of them, or of memory: as FATAL */
     NOT_SHUNT,     /* another program: FATAL if it stays, or without
                       SHUNTI_ID_RETRY */
     OTHER_JOB,     /* meets there: FATAL without SHUNTI_ID_RETRY */
@@ -44,40 +48,65 @@ static const char *refusal(int32_t reason)
                  "id, or another SHUNT_SECRET?)";
 }
 
-/* One attempt: connect, and prove the secret. If it fails, `why` says why. */
-static enum outcome try_join(const struct shunti_id_parts *parts,
-                             struct shunti_auth_transcript *transcript,
-                             double deadline, struct shunti_parent *parent,
-                             int *fd_out, char *why, size_t why_len)
+/* How this rank joins, and the addresses that it tries. */
+struct attempt {
+    const struct shunti_id_parts *parts;
+    struct shunti_bootstrap *bs;
+    double start, deadline;
+    int order[1 + SHUNTI_ID_MORE], count; /* of its addresses */
+    double patience; /* seconds to connect to one of several */
+    char why[WHY];
+};
+
+static uint32_t milliseconds(double seconds)
+{
+    return seconds < 4e6 ? (uint32_t)(seconds * 1e3) : 4000000000u;
+}
+
+/* Connect to the first address of `parts` within `patience` seconds, and prove
+ * the secret. If it fails, `why` (WHY bytes) says why. */
+static enum outcome try_join(const struct attempt *a,
+                             const struct shunti_id_parts *parts,
+                             double patience, char *why)
 {
     unsigned char bytes[SHUNTI_WIRE_HELLO_BYTES];
     unsigned char proof[SHUNTI_KEY_BYTES];
+    struct shunti_parent *parent = a->bs->parent;
     struct shunti_wire_header header;
-    double until = shunti_wire_now() + SHUNTI_WIRE_HANDSHAKE_SECONDS;
+    const double now = shunti_wire_now();
+    struct shunti_auth_transcript transcript = {
+        .rank = a->bs->rank,
+        .nranks = a->bs->nranks,
+        .timeout_ms = milliseconds(a->bs->timeout),
+        .waited_ms = milliseconds(now - a->start),
+    };
+    double until = now + SHUNTI_WIRE_HANDSHAKE_SECONDS;
     enum outcome result = RETRY;
     enum shunti_io io;
     int fd;
 
-    if (until > deadline)
-        until = deadline;
-    fd = shunti_io_connect(parts, until, parent);
+    if (until > a->deadline)
+        until = a->deadline;
+    fd = shunti_io_connect(
+        parts, now + patience < until ? now + patience : until, parent);
     if (fd < 0) {
-        snprintf(why, why_len, "%s%s", strerror(errno), shunti_remedy(errno));
-        if (errno == EMFILE || errno == ENFILE)
+        snprintf(why, WHY, "%s%s", strerror(errno), shunti_remedy(errno));
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+            errno == ENOBUFS)
             return NO_DESCRIPTOR;
         return errno == ECONNREFUSED ? NOT_LISTENING : RETRY;
     }
-    if (shunti_io_is_other_user(fd, why, why_len)) {
+    if (shunti_io_is_other_user(fd, why, WHY)) {
         close(fd);
         return FATAL;
     }
 
-    if (!shunti_auth_random(transcript->rank_nonce, SHUNTI_NONCE_BYTES)) {
-        snprintf(why, why_len, "no random numbers");
+    if (!shunti_auth_random(transcript.rank_nonce, SHUNTI_NONCE_BYTES)) {
+        snprintf(why, WHY, "no random numbers");
         close(fd);
         return RETRY;
     }
-    shunti_wire_put_hello(bytes, transcript);
+    shunti_wire_put_hello(bytes, &transcript);
     io = shunti_io_send(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, until, parent);
     /* Another program may send less than a challenge, and then wait or close.
      * So compare the magic byte by byte. */
@@ -85,7 +114,7 @@ static enum outcome try_join(const struct shunti_id_parts *parts,
         io = shunti_io_receive(fd, bytes + i, 1, until, parent);
         if (io || bytes[i] == (unsigned char)SHUNTI_WIRE_MAGIC[i])
             continue;
-        snprintf(why, why_len,
+        snprintf(why, WHY,
                  "what listens there is not Shunt, or another release of it: "
                  "is the port in use (SHUNT_PORT sets another)?");
         result = NOT_SHUNT;
@@ -100,7 +129,7 @@ static enum outcome try_join(const struct shunti_id_parts *parts,
         goto broken;
     if (shunti_peer_user(fd, parts->flags & SHUNTI_ID_PUBLIC) ==
         SHUNTI_USER_OTHER) {
-        snprintf(why, why_len,
+        snprintf(why, WHY,
                  "what listens there runs as another user: run all ranks as "
                  "one");
         result = FATAL;
@@ -108,15 +137,15 @@ static enum outcome try_join(const struct shunti_id_parts *parts,
     }
     if (memcmp(bytes + SHUNTI_WIRE_MAGIC_BYTES + SHUNTI_NONCE_BYTES, parts->tag,
                SHUNTI_TAG_BYTES)) {
-        snprintf(why, why_len,
+        snprintf(why, WHY,
                  "the ranks of another job, or of another "
                  "communicator of this one, meet there");
         result = OTHER_JOB;
         goto out;
     }
-    memcpy(transcript->root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
+    memcpy(transcript.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
            SHUNTI_NONCE_BYTES);
-    shunti_auth_prove(parts->secret, SHUNTI_AUTH_RANK, transcript, proof);
+    shunti_auth_prove(parts->secret, SHUNTI_AUTH_RANK, &transcript, proof);
     io = shunti_io_send(fd, proof, sizeof(proof), until, parent);
     if (!io)
         io = shunti_io_receive(fd, bytes, SHUNTI_WIRE_HEADER_BYTES, until,
@@ -125,7 +154,7 @@ static enum outcome try_join(const struct shunti_id_parts *parts,
         goto broken;
     header = shunti_wire_get_header(bytes);
     if (header.type == SHUNTI_WIRE_REFUSED) {
-        snprintf(why, why_len, "%s", refusal(header.status));
+        snprintf(why, WHY, "%s", refusal(header.status));
         result = FATAL;
         goto out;
     }
@@ -136,27 +165,22 @@ static enum outcome try_join(const struct shunti_id_parts *parts,
                                parent);
     if (io)
         goto broken;
-    shunti_auth_prove(parts->secret, SHUNTI_AUTH_ROOT, transcript, proof);
+    shunti_auth_prove(parts->secret, SHUNTI_AUTH_ROOT, &transcript, proof);
     if (!shunti_auth_equal(proof, bytes, sizeof(proof))) {
-        snprintf(why, why_len, "what listens there does not know the secret");
+        snprintf(why, WHY, "what listens there does not know the secret");
         result = FATAL;
         goto out;
     }
-    *fd_out = fd;
+    a->bs->fd = fd;
     return JOINED;
 
 broken:
-    snprintf(why, why_len, "%s",
+    snprintf(why, WHY, "%s",
              io == SHUNTI_IO_TIMEOUT ? "it does not answer"
                                      : "it closed the connection");
 out:
     close(fd);
     return result;
-}
-
-static uint32_t milliseconds(double seconds)
-{
-    return seconds < 4e6 ? (uint32_t)(seconds * 1e3) : 4000000000u;
 }
 
 /* The second address of the id, if it has one. */
@@ -170,41 +194,120 @@ static bool other_place(const struct shunti_id_parts *parts,
     return true;
 }
 
+/* Outcomes by what they say about the root: the first one says most. */
+static int weight(enum outcome outcome)
+{
+    static const enum outcome order[] = {
+        NO_DESCRIPTOR, FATAL, OTHER_JOB, NOT_SHUNT, NOT_LISTENING, RETRY};
+    int i = 0;
+
+    while (order[i] != outcome)
+        i++;
+    return i;
+}
+
+/*
+ * Try each address of the id once. A connection that is not answered costs
+ * `patience`, which later rounds double: it may be to another host, as that to
+ * an address of a container bridge. Returns what says most about the root.
+ */
+static enum outcome try_each(struct attempt *a)
+{
+    enum outcome most = RETRY;
+
+    for (int i = 0; i < a->count; i++) {
+        struct shunti_id_parts one;
+        enum outcome outcome;
+        char why[sizeof(a->why)] = "";
+
+        (void)shunti_id_nth(a->parts, a->order[i], &one);
+        outcome = try_join(a, &one, a->count > 1 ? a->patience : INFINITY, why);
+        if (outcome == JOINED)
+            shunti_id_describe(&one, a->bs->where, sizeof(a->bs->where));
+        explicit_bzero(&one, sizeof(one));
+        if (outcome == JOINED || shunti_parent_cancelled(a->bs->parent))
+            return outcome;
+        shunti_debug("bootstrap", "root %s, address %d: %s", a->bs->where,
+                     a->order[i], why);
+        if (!i || weight(outcome) < weight(most)) {
+            most = outcome;
+            memcpy(a->why, why, sizeof(why));
+        }
+        if (outcome == FATAL || outcome == NO_DESCRIPTOR)
+            break;
+    }
+    a->patience *= 2;
+    return most;
+}
+
+/* The error of a rank that gave up. */
+static enum shunt_status cannot_join(const struct attempt *a,
+                                     enum outcome outcome)
+{
+    const bool retry = a->parts->flags & SHUNTI_ID_RETRY;
+    struct shunti_bootstrap *bs = a->bs;
+    char where[160];
+
+    shunti_id_describe_all(a->parts, where, sizeof(where));
+    if (outcome == NO_DESCRIPTOR)
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
+                           "rank %d: no connection to %s: %s", bs->name, where,
+                           a->why);
+    if (!retry && outcome == NOT_LISTENING)
+        return shunti_fail(NULL, SHUNT_ERR_PEER,
+                           "rank %d: no process listens at %s: the one that "
+                           "made the id has ended, or the id is used up (it "
+                           "serves one communicator, and waits SHUNT_TIMEOUT "
+                           "for its first rank)",
+                           bs->name, where);
+    if (outcome == FATAL || outcome == NOT_SHUNT ||
+        (!retry && outcome == OTHER_JOB))
+        return shunti_fail(NULL, SHUNT_ERR_MISMATCH, "rank %d: %s: %s",
+                           bs->name, where, a->why);
+    if (bs->parent)
+        shunti_parent_blame(bs->parent, bs->parent->root);
+    return shunti_fail(
+        NULL, SHUNT_ERR_TIMEOUT,
+        "rank %d of %d could not join at %s within %g s: %s%s", bs->name,
+        bs->nranks, where, bs->timeout, a->why,
+        !retry     ? "; set SHUNT_HOST, where the id is made, to an address or "
+                     "interface that all ranks reach"
+        : bs->rank ? "; is rank 0 running, and at this address?"
+                   : "; is this an address of rank 0's host?");
+}
+
 enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
                                            struct shunti_bootstrap *bs,
                                            double start, double deadline)
 {
-    bool retry = parts->flags & SHUNTI_ID_RETRY;
+    const bool retry = parts->flags & SHUNTI_ID_RETRY;
+    struct attempt a = {.parts = parts,
+                        .bs = bs,
+                        .start = start,
+                        .deadline = deadline,
+                        .patience = PATIENCE_MIN};
     struct shunti_id_parts other = {0};
     bool elsewhere = other_place(parts, &other);
-    double backoff = BACKOFF_MIN, not_shunt_since = start;
-    char why[192] = "";
+    double backoff = BACKOFF_MIN, not_shunt_since = start, now;
     enum outcome outcome;
 
+    a.count = shunti_id_order(parts, a.order);
     for (;;) {
-        double now = shunti_wire_now();
-        struct shunti_auth_transcript transcript = {
-            .rank = bs->rank,
-            .nranks = bs->nranks,
-            .timeout_ms = milliseconds(bs->timeout),
-            .waited_ms = milliseconds(now - start),
-        };
-
-        outcome = try_join(parts, &transcript, deadline, bs->parent, &bs->fd,
-                           why, sizeof(why));
+        outcome = try_each(&a);
         if (outcome == JOINED)
             return SHUNT_OK;
         if (shunti_parent_cancelled(bs->parent))
             return shunti_parent_error(bs->parent);
-        shunti_debug("bootstrap", "root %s: %s", bs->where, why);
-        if (outcome == FATAL || outcome == NO_DESCRIPTOR ||
-            (outcome != RETRY && !retry))
+        if (outcome == FATAL || outcome == NO_DESCRIPTOR)
+            break;
+        /* Of several addresses one may be the root's, and slow to answer. */
+        if (outcome != RETRY && !retry &&
+            (a.count == 1 || a.patience > PATIENCE_MAX))
             break;
         if (elsewhere) {
-            char ignored[192];
+            char ignored[WHY];
 
-            if (try_join(&other, &transcript, deadline, bs->parent, &bs->fd,
-                         ignored, sizeof(ignored)) == JOINED)
+            if (try_join(&a, &other, INFINITY, ignored) == JOINED)
                 return SHUNT_OK;
         }
         now = shunti_wire_now();
@@ -215,28 +318,5 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
         shunti_io_sleep(deadline - now < backoff ? deadline - now : backoff);
         backoff = backoff * 2 < BACKOFF_MAX ? backoff * 2 : BACKOFF_MAX;
     }
-
-    if (outcome == NO_DESCRIPTOR)
-        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
-                           "rank %d: no connection to %s: %s", bs->name,
-                           bs->where, why);
-    if (!retry && outcome == NOT_LISTENING)
-        return shunti_fail(NULL, SHUNT_ERR_PEER,
-                           "rank %d: no process listens at %s: the one that "
-                           "made the id has ended, or the id is used up (it "
-                           "serves one communicator, and waits SHUNT_TIMEOUT "
-                           "for its first rank)",
-                           bs->name, bs->where);
-    if (outcome == FATAL || outcome == NOT_SHUNT ||
-        (!retry && outcome == OTHER_JOB))
-        return shunti_fail(NULL, SHUNT_ERR_MISMATCH, "rank %d: %s: %s",
-                           bs->name, bs->where, why);
-    if (bs->parent)
-        shunti_parent_blame(bs->parent, bs->parent->root);
-    return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
-                       "rank %d of %d could not join at %s within %g s: %s%s",
-                       bs->name, bs->nranks, bs->where, bs->timeout, why,
-                       !retry     ? ""
-                       : bs->rank ? "; is rank 0 running, and at this address?"
-                                  : "; is this an address of rank 0's host?");
+    return cannot_join(&a, outcome);
 }

@@ -3,6 +3,7 @@
 #include "src/bootstrap.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -35,8 +36,33 @@ static bool is_other_user_at(const struct shunti_id_parts *parts, char *why,
     return taken;
 }
 
+/* A socket of the family of `addr`; *addr: where to bind it. With SHUNTI_ID_ANY
+ * it is one of both IPv6 and IPv4, if this system has IPv6. */
+static int make_socket(const struct shunti_id_parts *parts,
+                       struct sockaddr_storage *addr, socklen_t *len)
+{
+    const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+    const bool any =
+        parts->kind != SHUNTI_ID_LOCAL && parts->flags & SHUNTI_ID_ANY;
+    struct sockaddr_in6 all = {.sin6_family = AF_INET6,
+                               .sin6_port = htons(parts->port)};
+    int fd = any ? shunti_fd_lift(socket(AF_INET6, type, 0)) : -1, no = 0;
+
+    if (fd >= 0 &&
+        !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no))) {
+        memset(addr, 0, sizeof(*addr));
+        memcpy(addr, &all, sizeof(all));
+        *len = sizeof(all);
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    shunti_id_sockaddr(parts, true, addr, len);
+    return shunti_fd_lift(socket(addr->ss_family, type, 0));
+}
+
 /*
- * Listen at the address of `parts`. A port that the kernel chose is stored
+ * Listen at the addresses of `parts`. A port that the kernel chose is stored
  * there.
  *
  * An address in use is retried until `deadline`, unless a process of another
@@ -52,9 +78,7 @@ static int listen_at(struct shunti_id_parts *parts, double deadline, char *why,
     int one = 1, fd, error;
     bool looked = false;
 
-    shunti_id_sockaddr(parts, true, &addr, &len);
-    fd = shunti_fd_lift(
-        socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    fd = make_socket(parts, &addr, &len);
     if (fd < 0)
         return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));

@@ -50,7 +50,9 @@ static const struct shunti_env_row rows[] = {
      false},
     {"SHUNT_HOST", SHUNTI_ENV_STRING, NULL, NULL,
      "Where the ranks meet: an address, host name or interface of the process "
-     "that makes the id, or of rank 0 when a launcher started us.",
+     "that makes the id (unset: any of its addresses), or an address or name "
+     "of rank 0's host when a launcher started us. An interface then is where "
+     "later communicators meet.",
      false},
     {"SHUNT_PORT", SHUNTI_ENV_NUMBER, "auto", NULL,
      "TCP port to meet at; auto: any free one, or MASTER_PORT + 1.", false},

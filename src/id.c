@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ids: packing, unpacking, and choosing the address that they advertise.
+ * Ids: packing, unpacking, and the address of a host that has a name. Which
+ * addresses an id advertises: id_address.c.
  */
 #include "src/id.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "src/auth.h"
-#include "src/bootstrap.h"
-#include "src/env.h"
 #include "src/error.h"
-#include "src/log.h"
-#include "transports/common/descriptor.h"
 
 enum {
     AT_MAGIC = 0,
@@ -30,18 +24,70 @@ enum {
     AT_FLAGS = 10,
     AT_OTHER = 11,
     AT_PORT = 12,
-    AT_ADDRESS = 16,
-    AT_SCOPE = 32,
-    AT_SECRET = 48,
-    AT_TAG = 80,
+    AT_SCOPE = 16,
+    AT_SECRET = 20,
+    AT_TAG = 52,
+    AT_ADDRESS = 68,
     AT_DIGEST = 112,
 };
 
-#define LAYOUT 2
+#define LAYOUT 3
 
 static const char magic[8] = "shuntid";
 
 _Static_assert(sizeof(struct shunt_id) == 128, "the layout is of 128 bytes");
+
+/* Bytes of an address of `kind`. */
+static size_t address_bytes(enum shunti_id_kind kind)
+{
+    return kind == SHUNTI_ID_IPV6 ? 16 : 4;
+}
+
+/* Bytes that the first address takes: that of the second kind, if the first is
+ * a unix socket. */
+static size_t first_bytes(const struct shunti_id_parts *parts)
+{
+    return address_bytes(parts->other == SHUNTI_ID_IPV6 ? parts->other
+                                                        : parts->kind);
+}
+
+/* The first address, then each further one that there is room for, behind its
+ * kind. The rest stays 0. */
+static void pack_addresses(const struct shunti_id_parts *parts,
+                           unsigned char *at, const unsigned char *end)
+{
+    memcpy(at, parts->address, first_bytes(parts));
+    at += first_bytes(parts);
+    for (int i = 0; i < parts->nmore; i++) {
+        const struct shunti_id_place *place = &parts->more[i];
+        const size_t bytes = address_bytes(place->kind);
+
+        if (1 + bytes > (size_t)(end - at))
+            continue;
+        *at++ = (unsigned char)place->kind;
+        memcpy(at, place->address, bytes);
+        at += bytes;
+    }
+}
+
+static void unpack_addresses(struct shunti_id_parts *parts,
+                             const unsigned char *at, const unsigned char *end)
+{
+    memcpy(parts->address, at, first_bytes(parts));
+    at += first_bytes(parts);
+    while (at < end && *at && parts->nmore < SHUNTI_ID_MORE) {
+        struct shunti_id_place *place = &parts->more[parts->nmore];
+        size_t bytes;
+
+        place->kind = (enum shunti_id_kind) * at++;
+        bytes = address_bytes(place->kind);
+        if (bytes > (size_t)(end - at))
+            break;
+        memcpy(place->address, at, bytes);
+        at += bytes;
+        parts->nmore++;
+    }
+}
 
 void shunti_id_pack(const struct shunti_id_parts *parts, struct shunt_id *id)
 {
@@ -57,7 +103,7 @@ void shunti_id_pack(const struct shunti_id_parts *parts, struct shunt_id *id)
     b[AT_OTHER] = (unsigned char)parts->other;
     b[AT_FLAGS] = (unsigned char)parts->flags;
     memcpy(b + AT_PORT, &port, sizeof(port));
-    memcpy(b + AT_ADDRESS, parts->address, sizeof(parts->address));
+    pack_addresses(parts, b + AT_ADDRESS, b + AT_DIGEST);
     memcpy(b + AT_SCOPE, &scope, sizeof(scope));
     memcpy(b + AT_SECRET, parts->secret, SHUNTI_SECRET_BYTES);
     memcpy(b + AT_TAG, parts->tag, SHUNTI_TAG_BYTES);
@@ -100,7 +146,7 @@ enum shunt_status shunti_id_unpack(const struct shunt_id *id,
     parts->flags = b[AT_FLAGS];
     memcpy(&port, b + AT_PORT, sizeof(port));
     parts->port = ntohs(port);
-    memcpy(parts->address, b + AT_ADDRESS, sizeof(parts->address));
+    unpack_addresses(parts, b + AT_ADDRESS, b + AT_DIGEST);
     memcpy(&scope, b + AT_SCOPE, sizeof(scope));
     parts->scope = ntohl(scope);
     memcpy(parts->secret, b + AT_SECRET, SHUNTI_SECRET_BYTES);
@@ -173,10 +219,15 @@ bool shunti_id_set_sockaddr(struct shunti_id_parts *parts,
     }
     if (addr->ss_family == AF_INET6) {
         const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
+        /* As a socket of both families has the other end of an IPv4 one. */
+        const bool v4 = IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
 
-        parts->kind = SHUNTI_ID_IPV6;
+        parts->kind = v4 ? SHUNTI_ID_IPV4 : SHUNTI_ID_IPV6;
         parts->port = ntohs(in6->sin6_port);
-        memcpy(parts->address, &in6->sin6_addr, 16);
+        if (v4)
+            memcpy(parts->address, in6->sin6_addr.s6_addr + 12, 4);
+        else
+            memcpy(parts->address, &in6->sin6_addr, 16);
         parts->scope = in6->sin6_scope_id;
         return true;
     }
@@ -205,66 +256,39 @@ void shunti_id_describe(const struct shunti_id_parts *parts, char *text,
     snprintf(text, len, "?");
 }
 
-/* --- choosing an address -------------------------------------------------- */
-
-/* How useful an address is to other hosts: 0, not at all; more is better. */
-static int rate_address(const struct ifaddrs *ifa)
+void shunti_id_describe_all(const struct shunti_id_parts *parts, char *text,
+                            size_t len)
 {
-    if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP))
-        return 0;
-    if (ifa->ifa_addr->sa_family == AF_INET) {
-        const struct sockaddr_in *in =
-            (const struct sockaddr_in *)(const void *)ifa->ifa_addr;
-        uint32_t a = ntohl(in->sin_addr.s_addr);
+    struct shunti_id_parts one;
+    size_t used = 0;
 
-        if (ifa->ifa_flags & IFF_LOOPBACK || a >> 24 == 127)
-            return 1;
-        if (a >> 16 == 0xa9fe) /* 169.254/16: link-local */
-            return 2;
-        return 6;
-    }
-    if (ifa->ifa_addr->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 =
-            (const struct sockaddr_in6 *)(const void *)ifa->ifa_addr;
+    for (int i = 0; shunti_id_nth(parts, i, &one); i++) {
+        char where[64];
 
-        if (ifa->ifa_flags & IFF_LOOPBACK ||
-            IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
-            return 0;
-        return 4;
+        shunti_id_describe(&one, where, sizeof(where));
+        if (used + 2 + strlen(where) < len)
+            used += (size_t)snprintf(text + used, len - used, "%s%s",
+                                     used ? ", " : "", where);
     }
-    return 0;
 }
 
-/* The best address of `interface`, or of any interface (NULL). That the link is
- * up counts more than the address family. False: none. */
-static bool best_address(const char *interface, struct shunti_id_parts *parts)
+bool shunti_id_nth(const struct shunti_id_parts *parts, int i,
+                   struct shunti_id_parts *one)
 {
-    struct ifaddrs *list;
-    int best = 0;
-
-    if (getifaddrs(&list))
+    if (i > parts->nmore)
         return false;
-    for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
-        struct sockaddr_storage addr = {0};
-        int score;
-
-        if (interface && strcmp(interface, ifa->ifa_name))
-            continue;
-        score = rate_address(ifa);
-        if (score > 1 && ifa->ifa_flags & IFF_RUNNING)
-            score += 3;
-        if (score <= best)
-            continue;
-        memcpy(&addr, ifa->ifa_addr,
-               ifa->ifa_addr->sa_family == AF_INET
-                   ? sizeof(struct sockaddr_in)
-                   : sizeof(struct sockaddr_in6));
-        if (shunti_id_set_sockaddr(parts, &addr))
-            best = score;
-    }
-    freeifaddrs(list);
-    return best > 0;
+    *one = *parts;
+    one->nmore = 0;
+    if (!i)
+        return true;
+    one->kind = parts->more[i - 1].kind;
+    one->other = 0;
+    one->scope = 0;
+    memcpy(one->address, parts->more[i - 1].address, sizeof(one->address));
+    return true;
 }
+
+/* --- names of hosts -------------------------------------------------------- */
 
 enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
                                     struct shunti_id_parts *parts)
@@ -289,52 +313,5 @@ enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
                            "host '%s' has neither an IPv4 nor an IPv6 address",
                            host);
     parts->port = port;
-    return SHUNT_OK;
-}
-
-/* Is this an address of this host? */
-static bool is_local_address(const struct shunti_id_parts *parts)
-{
-    struct shunti_id_parts any_port = *parts;
-    struct sockaddr_storage addr;
-    socklen_t len;
-    bool here;
-    int fd;
-
-    any_port.port = 0;
-    shunti_id_sockaddr(&any_port, true, &addr, &len);
-    fd = shunti_fd_lift(socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    here = fd >= 0 &&
-           (!bind(fd, (struct sockaddr *)&addr, len) || errno != EADDRNOTAVAIL);
-    if (fd >= 0)
-        close(fd);
-    return here;
-}
-
-enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
-                                           bool later)
-{
-    const char *host = shunti_env_string("SHUNT_HOST");
-    double port = shunti_env_number("SHUNT_PORT");
-
-    if (port > 65535)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "SHUNT_PORT=%.0f is not a TCP port (1 to 65535)",
-                           port);
-    if (host && !best_address(host, parts)) {
-        enum shunt_status st = shunti_id_resolve(host, 0, parts);
-
-        if (st)
-            return shunti_fail(NULL, st, "SHUNT_HOST: %s", shunti_error_last());
-        if (later && !is_local_address(parts))
-            host = NULL;
-    }
-    if (!host && !best_address(NULL, parts)) {
-        memset(parts->address, 0, sizeof(parts->address));
-        parts->kind = SHUNTI_ID_IPV4;
-        parts->address[0] = 127;
-        parts->address[3] = 1;
-    }
-    parts->port = port > 0 ? (uint16_t)port : 0;
     return SHUNT_OK;
 }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The contents of a struct shunt_id: the address of the root, and the secret.
+ * The contents of a struct shunt_id: the addresses of the root, and the secret.
  *
  *     offset  bytes
  *          0      8  "shuntid" and a zero
- *          8      1  layout version, 2
+ *          8      1  layout version, 3
  *          9      1  kind: enum shunti_id_kind
  *         10      1  flags: enum shunti_id_flag
  *         11      1  other kind: of a second address to try, or 0
  *         12      2  port, big endian (TCP)
  *         14      2  0
- *         16     16  address, network order (IPv4: the first 4)
- *         32      4  IPv6 scope, big endian
- *         36     12  0
- *         48     32  secret
- *         80     16  tag
- *         96     16  0
+ *         16      4  IPv6 scope of the first address, big endian
+ *         20     32  secret
+ *         52     16  tag
+ *         68     44  addresses, network order: the first (4 bytes, or 16 of
+ *                    IPv6), then a byte of its kind and the address for each
+ *                    further one, then 0
  *        112     16  the first half of the SHA-256 of bytes 0 to 111
  *
  * The tag identifies the communicator that is made, and is not secret. By it a
@@ -54,6 +54,13 @@ enum shunti_id_flag {
     SHUNTI_ID_PUBLIC = 1u << 2,
 };
 
+/* A further address at which the root listens, at the same port. */
+struct shunti_id_place {
+    enum shunti_id_kind kind; /* SHUNTI_ID_IPV4 or SHUNTI_ID_IPV6 */
+    unsigned char address[16];
+};
+
+#define SHUNTI_ID_MORE 8 /* as many of IPv4 as there is room for */
 #define SHUNTI_SECRET_BYTES 32
 #define SHUNTI_TAG_BYTES 16
 
@@ -69,6 +76,10 @@ struct shunti_id_parts {
     uint32_t scope;
     unsigned char secret[SHUNTI_SECRET_BYTES];
     unsigned char tag[SHUNTI_TAG_BYTES];
+    /* Nobody knows which address of a host another one reaches: an id of
+     * shunt_id_create() has several. */
+    struct shunti_id_place more[SHUNTI_ID_MORE];
+    int nmore;
 };
 
 void shunti_id_pack(const struct shunti_id_parts *parts, struct shunt_id *id);
@@ -86,11 +97,18 @@ bool shunti_id_set_sockaddr(struct shunti_id_parts *parts,
 void shunti_id_describe(const struct shunti_id_parts *parts, char *text,
                         size_t len);
 
+/* The same of all addresses: "10.0.0.1:4321, 10.1.0.1:4321". */
+void shunti_id_describe_all(const struct shunti_id_parts *parts, char *text,
+                            size_t len);
+/* *one: `parts` with its i-th address alone; false: it has no more. */
+bool shunti_id_nth(const struct shunti_id_parts *parts, int i,
+                   struct shunti_id_parts *one);
+
 /*
- * Choose the address that ids made here advertise: SHUNT_HOST (an address, host
- * name or interface) if set; else the first routable IPv4 address of an
- * interface that is up, else a routable IPv6 one, else 127.0.0.1. Port
- * SHUNT_PORT or 0.
+ * Choose the addresses that ids made here advertise: SHUNT_HOST (an address,
+ * host name or interface) if set; else every routable address of the interfaces
+ * that are up, best first (IPv4 before IPv6), else 127.0.0.1. Port SHUNT_PORT or
+ * 0. Several addresses: SHUNTI_ID_ANY.
  *
  * later  the id is for a communicator made from another one. SHUNT_HOST may
  *        then be an address of rank 0's host, and is ignored unless it is one
@@ -98,6 +116,17 @@ void shunti_id_describe(const struct shunti_id_parts *parts, char *text,
  */
 enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
                                            bool later);
+/* The addresses of the interface `name` of this host; false: it has none, or
+ * does not exist. */
+bool shunti_id_interface(const char *name, struct shunti_id_parts *parts);
+/*
+ * The order in which this host tries the addresses of `parts`, for
+ * shunti_id_nth(): those in a network of its own first, and those that it has
+ * itself last, since they are most likely those of a bridge which every host
+ * has. Returns their number.
+ */
+int shunti_id_order(const struct shunti_id_parts *parts,
+                    int order[1 + SHUNTI_ID_MORE]);
 /* Resolve a host name or address for TCP. */
 enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
                                     struct shunti_id_parts *parts);

@@ -38,13 +38,18 @@ static uint16_t derived_port(const unsigned char *tag)
     return (uint16_t)(10000 + (tag[0] | tag[1] << 8) % 20000);
 }
 
-/* SHUNT_HOST, MASTER_ADDR, or Slurm's first node; NULL: none of them is set. */
+/* SHUNT_HOST, MASTER_ADDR, or Slurm's first node; NULL: none of them is set. An
+ * interface in SHUNT_HOST is for later communicators: other hosts cannot find
+ * rank 0 by its name. */
 static const char *meeting_host(const struct shunti_launcher *l, char *buffer,
                                 size_t len)
 {
     const char *host = shunti_env_string("SHUNT_HOST");
     const char *list = shunti_launch_get("SLURM_STEP_NODELIST");
+    struct shunti_id_parts interface = {0};
 
+    if (host && shunti_id_interface(host, &interface))
+        host = NULL;
     if (!host && shunti_launcher_is_torchrun(l))
         host = shunti_launch_get("MASTER_ADDR");
     if (!host && list && first_host(list, buffer, len))

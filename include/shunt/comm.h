@@ -81,7 +81,9 @@ struct shunt_comm_config {
 
 /**
  * Make an id, and accept its ranks in a background thread of this process,
- * which ends when all of them are connected, or after SHUNT_TIMEOUT.
+ * which ends when all of them are connected, or after SHUNT_TIMEOUT. The id has
+ * the addresses of this host, of which a rank uses one that it reaches; or the
+ * one that SHUNT_HOST names, or those of the interface that it names.
  *
  * Local. Errors: SHUNT_ERR_SYSTEM, no address to listen on.
  */

@@ -932,6 +932,74 @@ Test(bootstrap, another_user_has_the_meeting_place)
 /* -- addresses ----------------------------------------------------------------
  */
 
+static void set_place(struct shunti_id_place *place, int family,
+                      const char *text)
+{
+    place->kind = family == AF_INET ? SHUNTI_ID_IPV4 : SHUNTI_ID_IPV6;
+    cr_assert_eq(inet_pton(family, text, place->address), 1);
+}
+
+/* More addresses than there is room for: the first ones stay, in their order. */
+Test(bootstrap, ids_have_several_addresses)
+{
+    struct shunti_id_parts parts = {.kind = SHUNTI_ID_IPV4,
+                                    .port = 4321,
+                                    .address = {10, 1, 2, 3}},
+                           again, one;
+    char text[400];
+    struct shunt_id id;
+
+    for (int i = 0; i < 3; i++)
+        set_place(&parts.more[parts.nmore++], AF_INET, "10.1.2.4");
+    set_place(&parts.more[parts.nmore++], AF_INET6, "fd00::1");
+    set_place(&parts.more[parts.nmore++], AF_INET6, "fd00::2");
+    set_place(&parts.more[parts.nmore++], AF_INET, "10.1.2.5");
+    shunti_id_pack(&parts, &id);
+    cr_assert_eq(shunti_id_unpack(&id, &again), SHUNT_OK);
+    shunti_id_describe_all(&again, text, sizeof(text));
+    cr_assert_str_eq(text, "10.1.2.3:4321, 10.1.2.4:4321, 10.1.2.4:4321, "
+                           "10.1.2.4:4321, [fd00::1]:4321, 10.1.2.5:4321");
+    cr_assert(!shunti_id_nth(&again, 6, &one));
+
+    parts.kind = SHUNTI_ID_IPV6;
+    inet_pton(AF_INET6, "fd00::3", parts.address);
+    parts.scope = 7;
+    shunti_id_pack(&parts, &id);
+    cr_assert_eq(shunti_id_unpack(&id, &again), SHUNT_OK);
+    shunti_id_describe_all(&again, text, sizeof(text));
+    cr_assert_str_eq(text, "[fd00::3]:4321, 10.1.2.4:4321, 10.1.2.4:4321, "
+                           "10.1.2.4:4321, 10.1.2.5:4321");
+    cr_assert_eq(again.scope, 7);
+}
+
+/* Nothing listens at the first ones; and then another root at the last. */
+Test(bootstrap, any_address_of_an_id)
+{
+    struct shunti_id_parts parts, wrong;
+    double start = shunti_wire_now();
+    struct shunt_id id, other;
+
+    setenv("SHUNT_HOST", "127.0.0.1", 1);
+    id = new_id();
+    other = new_id();
+    cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_OK);
+    cr_assert_eq(shunti_id_unpack(&other, &wrong), SHUNT_OK);
+    cr_assert_eq(inet_pton(AF_INET, "127.100.100.100", parts.address), 1);
+    set_place(&parts.more[parts.nmore++], AF_INET6, "::1");
+    set_place(&parts.more[parts.nmore++], AF_INET, "127.200.200.200");
+    set_place(&parts.more[parts.nmore++], AF_INET, "127.0.0.1");
+    shunti_id_pack(&parts, &id);
+    birth_run(ranks, &id, 2, 2, 20);
+    expect_all_ok(2);
+    cr_assert_lt(shunti_wire_now() - start, 5);
+    /* The same port, and no root of this id: an end long before the timeout. */
+    parts.port = wrong.port;
+    shunti_id_pack(&parts, &id);
+    birth_run(ranks, &id, 2, 2, 60);
+    for (int r = 0; r < 2; r++)
+        cr_assert_eq(ranks[r].status, SHUNT_ERR_MISMATCH, "%s", ranks[r].text);
+}
+
 Test(bootstrap, ids_follow_host_and_port)
 {
     struct shunti_id_parts parts;
