@@ -131,6 +131,8 @@ static size_t parts(const struct shunti_two_level *x)
             continue;
         if (in->source.way == SHUNTI_WAY_ZCOPY)
             n = z ? shunti_zcopy_arrived_parts(z) : 0;
+        if (n > in->bytes / x->part) /* it cannot be */
+            n = 0;
         least = n < least ? n : least;
     }
     return s->scratch ? 0 : least;

@@ -143,6 +143,19 @@ static void write_starts(const struct shunti_plan *plan,
         bytes / sizeof(uint32_t));
 }
 
+/* Others have the plan, and would wait for us in it. */
+static enum shunt_status impossible(const struct shunt_moe *moe, int rank,
+                                    const char *what)
+{
+    enum shunt_status st;
+
+    shunti_comm_enter(moe->comm);
+    st = shunti_comm_fail(moe->comm, SHUNT_ERR_MISMATCH, -1,
+                          "moe_plan_create: rank %d %s", rank, what);
+    shunti_comm_leave(moe->comm);
+    return st;
+}
+
 /* Totals, and what other ranks have found wrong. */
 static enum shunt_status read_totals(const struct shunti_plan *plan)
 {
@@ -156,6 +169,8 @@ static enum shunt_status read_totals(const struct shunti_plan *plan)
         plan->rank_total[r] = (size_t)start->total;
         if (start->bad && (!bad || start->bad < bad))
             bad = start->bad;
+        if (start->bad > (uint64_t)moe->nranks)
+            return impossible(moe, r, "names a rank that is none");
         at += moe->messages.bytes[moe->nranks + r];
     }
     if (!bad)
@@ -205,19 +220,11 @@ static enum shunt_status read_starts(struct shunti_plan *plan)
 {
     const struct shunt_moe *moe = plan->moe;
     const unsigned char *at = moe->messages.in;
-    enum shunt_status st;
 
     for (int r = 0; r < moe->nranks; r++) {
-        if (!read_start(plan, r, (const struct start *)(const void *)at)) {
-            /* Others have the plan, and would wait for us in it. */
-            shunti_comm_enter(moe->comm);
-            st = shunti_comm_fail(moe->comm, SHUNT_ERR_MISMATCH, -1,
-                                  "moe_plan_create: rank %d says that our rows "
-                                  "begin outside of its buffer",
-                                  r);
-            shunti_comm_leave(moe->comm);
-            return st;
-        }
+        if (!read_start(plan, r, (const struct start *)(const void *)at))
+            return impossible(moe, r,
+                              "says that our rows begin outside of its buffer");
         at += moe->messages.bytes[moe->nranks + r];
     }
     return SHUNT_OK;

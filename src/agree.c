@@ -4,6 +4,8 @@
 
 #include "src/call.h"
 #include "src/comm.h"
+#include "src/error.h"
+#include "src/failure.h"
 #include "src/nodes.h"
 #include "src/note.h"
 
@@ -68,6 +70,14 @@ static void hear(struct shunt_request *request, int most)
             return;
         if (shunti_note_bad(request, peer))
             continue;
+        if (note->status && !shunti_is_error(note->status)) {
+            shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                             "%s: rank %d sends status %lld, which cannot be; "
+                             "do all ranks run the same version?",
+                             shunti_kind_name(request->signature >> 24), peer,
+                             (long long)note->status);
+            return;
+        }
         if (note->status && !state->bad) {
             state->bad = (int)note->status;
             state->bad_rank = peer;

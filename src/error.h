@@ -8,7 +8,9 @@
 #ifndef SHUNTI_ERROR_H
 #define SHUNTI_ERROR_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <shunt/status.h>
 
@@ -29,6 +31,12 @@ struct shunti_error {
 enum shunt_status shunti_fail(struct shunti_error *error,
                               enum shunt_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Is a number that came from another rank the status of an error? */
+static inline bool shunti_is_error(int64_t status)
+{
+    return status < 0 && status >= SHUNT_ERR_BUSY;
+}
 
 /* Make an earlier text the last error text again. */
 void shunti_fail_again(struct shunti_error *error, const char *text);

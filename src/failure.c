@@ -23,8 +23,45 @@
 #include "src/trace_request.h"
 #include "src/wire.h"
 
+/* The status after damage, as after an impossible offer. */
+#define DAMAGED SHUNT_ERR_MISMATCH
+
+/*
+ * The abort word: status (negated, 8 bits), the lost rank + 1 (24 bits), the
+ * rank that noticed + 1 (24 bits), a mark (8 bits). The first one written
+ * stays.
+ */
+#define ABORT_MARK ((uint64_t)0xa5)
+
+static uint64_t pack_abort(enum shunt_status status, int lost, int reporter)
+{
+    return (uint64_t)(-(int)status & 0xff) |
+           (uint64_t)((unsigned)(lost + 1) & 0xffffff) << 8 |
+           (uint64_t)((unsigned)(reporter + 1) & 0xffffff) << 32 |
+           ABORT_MARK << 56;
+}
+
+struct end {
+    enum shunt_status status;
+    int lost, reporter;
+};
+
+/* False: no rank has written this word, so something else wrote to the control
+ * window. */
+static bool unpack_abort(const struct shunt_comm *comm, uint64_t word,
+                         struct end *end)
+{
+    end->status = (enum shunt_status) - (int)(word & 0xff);
+    end->lost = (int)(word >> 8 & 0xffffff) - 1;
+    end->reporter = (int)(word >> 32 & 0xffffff) - 1;
+    return word >> 56 == ABORT_MARK && shunti_is_error(end->status) &&
+           end->lost < comm->nranks && end->reporter >= 0 &&
+           end->reporter < comm->nranks;
+}
+
 enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
 {
+    struct end end;
     uint64_t word;
 
     if (!comm)
@@ -35,18 +72,9 @@ enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
         (const uint64_t *)(const void *)(comm->control.base +
                                          comm->control.layout.abort),
         __ATOMIC_ACQUIRE);
-    return (enum shunt_status) - (int)(word & 0xff);
-}
-
-/*
- * The abort word: status (negated, 8 bits), the lost rank + 1 (24 bits), the
- * rank that noticed + 1 (24 bits). The first one written stays.
- */
-static uint64_t pack_abort(enum shunt_status status, int lost, int reporter)
-{
-    return (uint64_t)(-(int)status & 0xff) |
-           (uint64_t)((unsigned)(lost + 1) & 0xffffff) << 8 |
-           (uint64_t)((unsigned)(reporter + 1) & 0xffffff) << 32;
+    if (!word)
+        return SHUNT_OK;
+    return unpack_abort(comm, word, &end) ? end.status : DAMAGED;
 }
 
 static uint64_t *abort_word(const struct shunt_comm *comm,
@@ -139,11 +167,20 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
 SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
                                                     uint64_t word)
 {
-    enum shunt_status status = (enum shunt_status) - (int)(word & 0xff);
-    int lost = (int)(word >> 8 & 0xffffff) - 1;
-    int reporter = (int)(word >> 32 & 0xffffff) - 1;
+    struct end end;
     char names[128], nodes[64];
+    enum shunt_status status;
+    int lost, reporter;
 
+    if (!unpack_abort(comm, word, &end))
+        return shunti_comm_fail(
+            comm, DAMAGED, comm->rank,
+            "the control window of this rank is damaged: %#llx is not a word "
+            "of any rank, so something else wrote to the library's memory",
+            (unsigned long long)word);
+    status = end.status;
+    lost = end.lost;
+    reporter = end.reporter;
     if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT) {
         shunti_comm_add_lost(comm, lost);
         shunti_loss_merge(comm);

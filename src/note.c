@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/comm.h"
+#include "src/error.h"
 #include "src/failure.h"
 #include "src/inline.h"
 #include "src/wire.h"
@@ -339,6 +340,24 @@ static bool is_bad(const struct shunt_request *request,
            note->signature != request->signature;
 }
 
+static bool is_rank(const struct shunt_request *request, int rank)
+{
+    return rank >= 0 && rank < request->comm->nranks;
+}
+
+/* Are the ranks and the status in a bad note such? */
+static bool is_sane(const struct shunt_request *request,
+                    const struct shunti_note *note)
+{
+    if (note->way == SHUNTI_WAY_REFUSED)
+        return shunti_is_error(note->status);
+    return note->way != SHUNTI_WAY_ALARM ||
+           note->signature != request->signature ||
+           (is_rank(request, note->blame.rank) &&
+            is_rank(request, note->blame.reporter) &&
+            shunti_is_error(note->blame.status));
+}
+
 static struct shunti_blame blame_of(const struct shunt_request *request,
                                     int peer, const struct shunti_note *note)
 {
@@ -350,8 +369,9 @@ static struct shunti_blame blame_of(const struct shunt_request *request,
     };
 
     if (note->way == SHUNTI_WAY_REFUSED) {
-        blame.status = (enum shunt_status)note->status;
-    } else if (note->way == SHUNTI_WAY_ALARM &&
+        if (is_sane(request, note))
+            blame.status = (enum shunt_status)note->status;
+    } else if (note->way == SHUNTI_WAY_ALARM && is_sane(request, note) &&
                note->signature == request->signature) {
         blame.rank = note->blame.rank;
         blame.reporter = note->blame.reporter;
@@ -366,8 +386,16 @@ static struct shunti_blame blame_of(const struct shunt_request *request,
 SHUNTI_NOINLINE static void record_bad(struct shunt_request *request, int peer,
                                        const struct shunti_note *note)
 {
-    struct shunti_blame blame = blame_of(request, peer, note);
+    struct shunti_blame blame;
 
+    if (!is_sane(request, note)) {
+        shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                         "%s: rank %d sends an error with a rank or a status "
+                         "that cannot be; do all ranks run the same version?",
+                         shunti_request_name(request), peer);
+        return;
+    }
+    blame = blame_of(request, peer, note);
     shunti_blame_record(request, &blame);
 }
 

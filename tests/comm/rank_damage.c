@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Control memory that something else has written to: ranks, statuses and sizes in it
+ * are no such. Every rank gets an error that names a rank of the communicator, and
+ * nothing is used. test_damage.c runs it, on two ranks of one node.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/shunt.h>
+
+#include "src/comm.h"
+#include "src/note.h"
+#include "tests/harness/rank_main.h"
+
+enum { VICTIM, VANDAL };
+
+/* Is each "rank N" of an error text one of the communicator? */
+static int names_ranks(const struct rank *self, const char *text)
+{
+    for (const char *at = strstr(text, "rank "); at; at = strstr(at, "rank ")) {
+        char *end;
+        long n;
+
+        at += strlen("rank ");
+        n = strtol(at, &end, 10);
+        CHECK(end == at || (n >= 0 && n < self->size), "\"%s\"", text);
+    }
+    return 0;
+}
+
+/* The communicator has ended with `want`, and the text says so. */
+static int ended(const struct rank *self, enum shunt_status st,
+                 enum shunt_status want, const char *words)
+{
+    const char *text = shunt_last_error(self->comm);
+
+    CHECK(st == want, "%s", rank_why(self->comm, st));
+    CHECK(strstr(text, words), "\"%s\" does not say \"%s\"", text, words);
+    CHECK(!strstr(text, "unknown status"), "\"%s\"", text);
+    return names_ranks(self, text);
+}
+
+/* Call until the communicator ends, which is bounded by the harness. */
+static enum shunt_status call_on(const struct rank *self)
+{
+    enum shunt_status st;
+
+    do
+        st = shunt_barrier(self->comm);
+    while (!st);
+    return st;
+}
+
+/* --- abort words ----------------------------------------------------------------- */
+
+/* Text of the program, and words of which one part is no rank or status: the last
+ * two differ from a good word in the reporter and in the mark alone. */
+static const uint64_t words[] = {
+    0x206d6172676f7270u, /* "program " */
+    0xffffffffffffffffu, 0x00000000000000ffu, 1,
+    0xa500000100000000u, /* status 0 */
+    0xa500000102000040u, /* status -64 */
+    0xa500000104000006u, /* lost: rank 2^18 - 1 */
+    0xa504000000000206u, /* reporter: rank 2^18 - 1 */
+    0xa500000000000206u, /* no reporter */
+    0x0000000100000206u, /* no mark */
+};
+
+/* args: which word */
+static int abort_word(const struct rank *self)
+{
+    const uint64_t word = words[atoi(self->argv[0])];
+    uint64_t *at = (uint64_t *)(void *)(self->comm->control.base +
+                                        self->comm->control.layout.abort);
+    const bool hit = self->rank == VICTIM;
+    enum shunt_status st;
+
+    if (hit) {
+        __atomic_store_n(at, word, __ATOMIC_RELEASE);
+        st = shunt_comm_async_status(self->comm);
+        CHECK(st == SHUNT_ERR_MISMATCH, "%s", shunt_strerror(st));
+    }
+    st = call_on(self);
+    CHECK_RUN(ended(self, st, SHUNT_ERR_MISMATCH,
+                    hit ? "control window of this rank is damaged"
+                        : "rank 0 ended the communicator because of rank 0"));
+    return 0;
+}
+
+/* --- control messages -------------------------------------------------------------- */
+
+/* Where the control message of `writer` for operation `seq` is in a window. */
+static struct shunti_note *slot(const struct rank *self, unsigned char *control,
+                                int writer, uint64_t seq)
+{
+    const struct shunti_layout *l = &self->comm->control.layout;
+
+    return (struct shunti_note *)(void *)(control + l->inbox +
+                                          (size_t)writer * l->inbox_stride +
+                                          (size_t)(seq % SHUNTI_DEPTH) *
+                                              l->slot_bytes);
+}
+
+/* What is wrong in the message. */
+enum forgery {
+    ALARM_RANK,
+    ALARM_REPORTER,
+    ALARM_STATUS,
+    REFUSED_STATUS,
+    UNKNOWN_WAY,
+    NO_WINDOW,
+    BEYOND_WINDOW,
+    AGREED_STATUS,
+    ZERO_COPY, /* where memory is mapped */
+    FORGERIES
+};
+
+static void forge(struct shunti_note *note, enum forgery what)
+{
+    const bool blames = what <= ALARM_STATUS;
+
+    note->way = blames                    ? SHUNTI_WAY_ALARM
+                : what == REFUSED_STATUS ? SHUNTI_WAY_REFUSED
+                : what == AGREED_STATUS ? SHUNTI_WAY_NONE
+                : what == UNKNOWN_WAY     ? 13
+                : what == ZERO_COPY       ? SHUNTI_WAY_ZCOPY
+                                          : SHUNTI_WAY_WINDOW;
+    memset(note->body, 0, sizeof(note->body));
+    if (blames) {
+        note->blame.status = SHUNT_ERR_INVALID;
+        note->blame.signature = note->signature;
+        if (what == ALARM_RANK)
+            note->blame.rank = 7562609;
+        else if (what == ALARM_REPORTER)
+            note->blame.reporter = -7562609;
+        else
+            note->blame.status = 7562609;
+    } else if (what == REFUSED_STATUS || what == AGREED_STATUS) {
+        note->status = INT64_C(0x6d6172676f7270);
+    } else if (what == NO_WINDOW) {
+        note->window.window = UINT64_C(0x206d6172676f7270);
+    } else if (what == BEYOND_WINDOW) {
+        note->window.window = 1;
+        note->window.offset = UINT64_C(1) << 40;
+    }
+}
+
+/* A call, and once more. */
+struct calls {
+    enum forgery what;
+    void *window[2];
+};
+
+static enum shunt_status call(const struct rank *self, const struct calls *c,
+                              int which)
+{
+    unsigned char send[2 * 5000], recv[2 * 5000];
+
+    if (c->what == AGREED_STATUS)
+        return shunt_mem_free(self->comm, c->window[which]);
+    memset(send, 7, sizeof(send));
+    return shunt_alltoall(self->comm, send, recv, 5000, SHUNT_U8);
+}
+
+/* Write it in the place of the control message of our next call. It is that of the
+ * victim's call before, but for what is wrong. */
+static int write_message(const struct rank *self, enum forgery what)
+{
+    struct shunt_comm *comm = self->comm;
+    const uint64_t seq = comm->operations.next_seq;
+    struct shunti_note *to =
+        slot(self, comm->peers[VICTIM].control, VANDAL, seq);
+    struct shunti_note note = *slot(self, comm->control.base, VICTIM, seq - 1);
+
+    CHECK(note.seq == seq - 1, "no message of the call before");
+    forge(&note, what);
+    memcpy((unsigned char *)to + 8, (unsigned char *)&note + 8,
+           sizeof(note) - 8);
+    __atomic_store_n(&to->seq, seq, __ATOMIC_RELEASE);
+    while (!shunt_comm_async_status(comm))
+        poll(NULL, 0, 1);
+    return 0;
+}
+
+/* args: what is wrong */
+static int message(const struct rank *self)
+{
+    struct calls c = {.what = (enum forgery)atoi(self->argv[0])};
+    const bool forges = self->rank == VANDAL;
+
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(self->comm, shunt_mem_alloc(self->comm, 4096, &c.window[i]));
+    CHECK_OK(self->comm, call(self, &c, 0));
+    if (forges)
+        CHECK_RUN(write_message(self, c.what));
+    return ended(
+        self, call(self, &c, 1), SHUNT_ERR_MISMATCH,
+        forges ? "rank 0 ended the communicator because of rank 1" : "rank 1");
+}
+
+static const struct rank_case cases[] = {
+    {"abort_word", abort_word, .breaks_comm = true, .no_threads = true},
+    {"message", message, .breaks_comm = true, .no_threads = true},
+    {NULL},
+};
+
+int main(int argc, char **argv)
+{
+    return rank_main(argc, argv, cases);
+}
