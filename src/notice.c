@@ -4,9 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "src/aside.h"
@@ -22,17 +26,63 @@
 
 atomic_uint shunti_notices;
 
-static void signal_fd(int fd)
+/* Notices are written one at a time, so that what poll() said holds when write()
+ * is called. */
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
+
+/* Write to a descriptor that may be a blocking one, without blocking. O_NONBLOCK
+ * is not set: it would hold for all who share the file. 0, or an errno. */
+static int write_now(int fd)
 {
     static const uint64_t one = 1;
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    ssize_t n = send(fd, &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
 
-    while (write(fd, &one, sizeof(one)) < 0)
-        if (errno != EINTR) {
-            if (errno != EAGAIN) /* full, so it is readable */
-                shunti_warn("comm", "shunt_notify_fd: descriptor %d: %s", fd,
-                            strerror(errno));
-            break;
-        }
+    if (n >= 0 || errno != ENOTSOCK)
+        return n < 0 ? errno : 0;
+    if (poll(&p, 1, 0) < 0)
+        return errno;
+    if (p.revents & POLLERR) /* a pipe that nobody reads: no signal */
+        return EPIPE;
+    if (!(p.revents & (POLLOUT | POLLNVAL)))
+        return EAGAIN;
+    return write(fd, &one, sizeof(one)) < 0 ? errno : 0;
+}
+
+static void signal_fd(int fd)
+{
+    int error;
+
+    pthread_mutex_lock(&writing);
+    do
+        error = write_now(fd);
+    while (error == EINTR);
+    pthread_mutex_unlock(&writing);
+    if (error && error != EAGAIN) /* EAGAIN: full, so it is readable */
+        shunti_warn("comm", "shunt_notify_fd: descriptor %d: %s", fd,
+                    strerror(error));
+}
+
+/* NULL, or why nothing can be written to the descriptor. */
+static const char *why_unfit(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    char path[40], target[40] = "";
+    const int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0)
+        return strerror(errno);
+    if ((flags & O_ACCMODE) == O_RDONLY || flags & O_PATH)
+        return "it is read-only: give the end that is written to, or an "
+               "eventfd";
+    /* An epoll or a timer can be opened for writing, and not be written to. */
+    if (poll(&p, 1, 0) > 0 && p.revents & POLLOUT)
+        return NULL;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    if (readlink(path, target, sizeof(target) - 1) > 0 &&
+        !strncmp(target, "anon_inode:", 11) && !strstr(target, "[eventfd"))
+        return "it is neither an eventfd nor a pipe or socket";
+    return NULL;
 }
 
 static void tell(const struct shunti_notice *notice)
@@ -123,13 +173,13 @@ enum shunt_status shunt_notify(struct shunt_request *request,
 enum shunt_status shunt_notify_fd(struct shunt_request *request, int fd)
 {
     const struct shunti_notice now = {.fd = fd};
+    const char *why = why_unfit(fd);
     struct shunti_notice *notice;
     enum shunt_status st = SHUNT_OK;
 
-    if (fcntl(fd, F_GETFD) < 0)
+    if (why)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "shunt_notify_fd: descriptor %d: %s", fd,
-                           strerror(errno));
+                           "shunt_notify_fd: descriptor %d: %s", fd, why);
     if (!request) {
         tell(&now);
         return SHUNT_OK;

@@ -16,7 +16,7 @@
 struct shunti_notice {
     void (*done)(void *arg); /* NULL: nobody */
     void *arg;
-    int fd; /* an eventfd; < 0: none */
+    int fd; /* an eventfd, pipe or socket, which may block; < 0: none */
 };
 
 /* How many notices are awaited in this process. */

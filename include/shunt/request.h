@@ -102,9 +102,12 @@ shunt_notify(struct shunt_request *request, void (*done)(void *arg), void *arg);
  * readable: for poll() or epoll(), with other descriptors of the program.
  *
  * fd  borrowed until then. Several requests may share one; its value is the
- *     number of those that are done.
+ *     number of those that are done. A pipe or a socket does as well: it gets 8
+ *     bytes for each. Whether it blocks or not (O_NONBLOCK), nothing waits for
+ *     it: if it is full, or an eventfd at its maximum, it is readable already,
+ *     and nothing is added.
  *
- * Errors: as above; SHUNT_ERR_INVALID, fd is not open.
+ * Errors: as above; SHUNT_ERR_INVALID, fd is not open, or cannot be written to.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_notify_fd(struct shunt_request *request, int fd);

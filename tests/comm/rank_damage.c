@@ -124,12 +124,12 @@ static void forge(struct shunti_note *note, enum forgery what)
 {
     const bool blames = what <= ALARM_STATUS;
 
-    note->way = blames                    ? SHUNTI_WAY_ALARM
+    note->way = blames                   ? SHUNTI_WAY_ALARM
                 : what == REFUSED_STATUS ? SHUNTI_WAY_REFUSED
-                : what == AGREED_STATUS ? SHUNTI_WAY_NONE
-                : what == UNKNOWN_WAY     ? 13
-                : what == ZERO_COPY       ? SHUNTI_WAY_ZCOPY
-                                          : SHUNTI_WAY_WINDOW;
+                : what == AGREED_STATUS  ? SHUNTI_WAY_NONE
+                : what == UNKNOWN_WAY    ? 13
+                : what == ZERO_COPY      ? SHUNTI_WAY_ZCOPY
+                                         : SHUNTI_WAY_WINDOW;
     memset(note->body, 0, sizeof(note->body));
     if (blames) {
         note->blame.status = SHUNT_ERR_INVALID;
@@ -198,9 +198,9 @@ static int message(const struct rank *self)
     CHECK_OK(self->comm, call(self, &c, 0));
     if (forges)
         CHECK_RUN(write_message(self, c.what));
-    return ended(
-        self, call(self, &c, 1), SHUNT_ERR_MISMATCH,
-        forges ? "rank 0 ended the communicator because of rank 1" : "rank 1");
+    return ended(self, call(self, &c, 1), SHUNT_ERR_MISMATCH,
+                 forges ? "rank 0 ended the communicator because of rank 1"
+                        : "rank 1");
 }
 
 static const struct rank_case cases[] = {

@@ -4,14 +4,18 @@
  * a call of the library in between.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -239,6 +243,118 @@ static int told_late(const struct rank *self)
     return 0;
 }
 
+/* --- descriptors that take nothing ------------------------------------------- */
+
+enum { FULL_PIPE, FULL_EVENTFD, FULL_SOCKET, FULL_KINDS };
+
+/* Blocking ones, with no room: [0] is read, [1] is written to. */
+static int fill(int kind, int fds[2])
+{
+    const uint64_t most = UINT64_MAX - 1;
+    char page[4096] = "";
+    ssize_t n;
+
+    if (kind == FULL_EVENTFD) {
+        fds[0] = fds[1] = eventfd(0, EFD_CLOEXEC);
+        CHECK(fds[0] >= 0 && write(fds[1], &most, sizeof(most)) > 0,
+              "eventfd: %s", strerror(errno));
+        return 0;
+    }
+    CHECK(!(kind == FULL_PIPE
+                ? pipe2(fds, O_CLOEXEC)
+                : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds)),
+          "%s", strerror(errno));
+    CHECK(!fcntl(fds[1], F_SETFL, O_NONBLOCK), "%s", strerror(errno));
+    do
+        n = write(fds[1], page, sizeof(page));
+    while (n > 0);
+    do
+        n = write(fds[1], page, 1);
+    while (n > 0);
+    CHECK(n < 0 && errno == EAGAIN, "%s", strerror(errno));
+    CHECK(!fcntl(fds[1], F_SETFL, 0), "%s", strerror(errno));
+    return 0;
+}
+
+/* The caller and its waits go on, and the descriptor is as it was: full, and a
+ * blocking one. */
+static int full_descriptors(const struct rank *self)
+{
+    for (int kind = 0; kind < FULL_KINDS; kind++) {
+        struct pollfd p = {.events = POLLIN};
+        atomic_int calls = 0;
+        struct swaps s;
+        int fds[2];
+
+        CHECK_RUN(fill(kind, fds));
+        CHECK_OK(self->comm, shunt_notify_fd(NULL, fds[1]));
+        CHECK_RUN(swaps_start(&s, self, self->comm, 100, 2));
+        for (int k = 0; k < 2; k++)
+            CHECK_OK(self->comm, shunt_notify_fd(s.of[k].request, fds[1]));
+        CHECK_OK(self->comm, shunt_notify(s.of[1].request, count_call, &calls));
+        CHECK_RUN(await_calls(&calls, 1));
+        CHECK_RUN(swaps_end(&s, self, self->comm));
+        p.fd = fds[0];
+        CHECK(poll(&p, 1, 0) == 1, "kind %d is not readable", kind);
+        CHECK(!(fcntl(fds[1], F_GETFL) & O_NONBLOCK), "a flag was changed");
+        close(fds[0]);
+        if (fds[1] != fds[0])
+            close(fds[1]);
+    }
+    return 0;
+}
+
+/* A pipe with room gets a word for each request. One that nobody reads any more
+ * sends no signal. */
+static int by_pipe(const struct rank *self)
+{
+    int fds[2];
+    struct swaps s;
+
+    CHECK(!pipe2(fds, O_CLOEXEC), "pipe: %s", strerror(errno));
+    CHECK_RUN(swaps_start(&s, self, self->comm, 100, ROOM));
+    for (int k = 0; k < ROOM; k++)
+        CHECK_OK(self->comm, shunt_notify_fd(s.of[k].request, fds[1]));
+    for (int k = 0; k < ROOM; k++) {
+        uint64_t value = 0;
+
+        CHECK(read(fds[0], &value, sizeof(value)) == sizeof(value) &&
+                  value == 1,
+              "word %d is %d", k, (int)value);
+    }
+    CHECK_RUN(swaps_end(&s, self, self->comm));
+    close(fds[0]);
+    CHECK_OK(self->comm, shunt_notify_fd(NULL, fds[1]));
+    close(fds[1]);
+    return 0;
+}
+
+static int refused(int fd, const char *why)
+{
+    enum shunt_status st = shunt_notify_fd(NULL, fd);
+
+    CHECK(fd >= 0, "%s", strerror(errno));
+    CHECK(st == SHUNT_ERR_INVALID, "%s: %s", why, shunt_strerror(st));
+    CHECK(strstr(shunt_last_error(NULL), why), "\"%s\"",
+          shunt_last_error(NULL));
+    return close(fd);
+}
+
+static int unfit_descriptors(const struct rank *self)
+{
+    int fds[2];
+
+    (void)self;
+    CHECK(!pipe2(fds, O_CLOEXEC), "pipe: %s", strerror(errno));
+    CHECK_RUN(refused(fds[0], "read-only"));
+    close(fds[1]);
+    CHECK_RUN(refused(open("/dev/null", O_RDONLY | O_CLOEXEC), "read-only"));
+    CHECK_RUN(refused(open("/dev/null", O_PATH | O_CLOEXEC), "read-only"));
+    CHECK_RUN(refused(epoll_create1(EPOLL_CLOEXEC), "eventfd"));
+    CHECK_RUN(refused(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "eventfd"));
+    return 0;
+}
+
 static int bad_arguments(const struct rank *self)
 {
     atomic_int calls = 0;
@@ -386,6 +502,9 @@ static const struct rank_case cases[] = {
     {.name = "told_across", .run = told_across, .min_ranks = 2},
     {.name = "told_by_root", .run = told_by_root},
     {.name = "told_late", .run = told_late},
+    {.name = "full_descriptors", .run = full_descriptors},
+    {.name = "by_pipe", .run = by_pipe},
+    {.name = "unfit_descriptors", .run = unfit_descriptors},
     {.name = "bad_arguments", .run = bad_arguments},
     {"destroyed_first", destroyed_first, .min_ranks = 2},
     {"told_of_a_loss", told_of_a_loss, .breaks_comm = true, .min_ranks = 2,

@@ -85,6 +85,21 @@ Test(notify, told_late)
     everywhere("told_late");
 }
 
+Test(notify, full_descriptors)
+{
+    everywhere("full_descriptors");
+}
+
+Test(notify, by_pipe)
+{
+    everywhere("by_pipe");
+}
+
+Test(notify, unfit_descriptors)
+{
+    harness_case("rank_notify", "unfit_descriptors", 1);
+}
+
 Test(notify, bad_arguments)
 {
     everywhere("bad_arguments");
