@@ -25,11 +25,11 @@ bool reduction_is_of_ranks(const struct reduction *r)
 int reduction_create(struct reduction *r)
 {
     const size_t ranks = (size_t)r->team->size;
-    const size_t work = r->team->mpi ? reduction_mpi_work(r)
-                        : reduction_is_of_ranks(r)
-                            ? 0
-                            : ranks * r->shares * own_length(r);
 
+    r->by_slices = !r->team->mpi && !reduction_is_of_ranks(r);
+    const size_t work = r->team->mpi   ? reduction_mpi_work(r)
+                        : r->by_slices ? ranks * r->shares * own_length(r)
+                                       : 0;
     r->work = NULL;
     r->request = NULL;
     r->requests = r->room = r->parts = 0;
@@ -91,17 +91,17 @@ int reduction_start(struct reduction *r, size_t first, size_t last)
         counts[d] = within(r->begin[d + 1], first, last) - from[d];
     }
     at = from[me] - within(r->begin[me], 0, from[me]);
-    for (size_t i = 1; !r->work && i < r->shares; i++)
+    for (size_t i = 1; !r->by_slices && i < r->shares; i++)
         shunti_elementwise()->add(last - first, r->grad + i * r->length + first,
                                   r->grad + first);
     called = clock_now();
-    if (!r->work) {
+    if (!r->by_slices) {
         st = shunt_reduce_scatterv_start(r->team->comm, r->grad + first,
                                          r->slice + at, counts, SHUNT_F32,
                                          SHUNT_SUM, &r->request[r->requests]);
         r->requests += !st;
     }
-    for (size_t i = 0; r->work && i < r->shares && !st; i++) {
+    for (size_t i = 0; r->by_slices && i < r->shares && !st; i++) {
         for (size_t s = 0; s < ranks; s++) { /* into the order of the batch */
             own[s] = counts[me];
             to[s] = (s * r->shares + i) * own_length(r) + at;
@@ -145,7 +145,7 @@ int reduction_wait(struct reduction *r)
     t = clock_read();
     st = shunt_wait_all(r->request, r->requests);
     r->seconds += clock_now() - t.time;
-    if (!st && r->work)
+    if (!st && r->work) /* this rank has a slice */
         reduction_add(r->work, (size_t)r->team->size * r->shares,
                       r->nodes ? r->nodes : 1, own_length(r), r->slice);
     r->requests = r->parts = 0;

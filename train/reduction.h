@@ -30,6 +30,8 @@ struct reduction {
     float *slice;        /* out: this rank's slice of the sum */
 
     /* reduction.c's own */
+    bool by_slices; /* slices are exchanged and added here. All ranks choose
+                       alike, also one whose slice is empty. */
     float *work;    /* (shares of all ranks, slice); NULL: not needed */
     size_t *counts; /* (4, ranks), of a part */
     struct shunt_request **request;

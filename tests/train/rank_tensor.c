@@ -225,6 +225,25 @@ static int groups_as_one(const struct rank *self)
     return in_all_groups(self, &o);
 }
 
+/* A model so small that some ranks update nothing of their group's shard: they must
+ * still add gradients as the others do. */
+static int groups_of_empty_slices(const struct rank *self)
+{
+    struct options o = small_options(self);
+    struct pair p;
+    size_t empty = 0;
+
+    o.model.dim = 8;
+    o.model.heads = 4;
+    CHECK_RUN(begin_pair(self, &p, &o, 2, 2));
+    for (int r = 0; r < p.many.shard.team->size; r++)
+        empty += params_slice(&p.many.shard, r) == 0;
+    CHECK(empty > 0 && empty < (size_t)p.many.shard.team->size,
+          "%zu of %d slices are empty", empty, p.many.shard.team->size);
+    end_pair(&p);
+    return steps_as_one(self, &o, 2);
+}
+
 static int groups_with_micro_batches(const struct rank *self)
 {
     struct options o = small_options(self);
@@ -481,6 +500,9 @@ static int checkpoint_goes_on(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {.name = "groups_as_one", .run = groups_as_one},
+    {.name = "groups_of_empty_slices",
+     .run = groups_of_empty_slices,
+     .min_ranks = 4},
     {.name = "groups_with_micro_batches", .run = groups_with_micro_batches},
     {.name = "groups_of_bf16_products", .run = groups_of_bf16_products},
     {.name = "groups_with_copies", .run = groups_with_copies},

@@ -73,6 +73,7 @@ Test(train_ranks, compositions, .timeout = 240)
     }
 
 TENSOR_CASE(groups_as_one, 2, 4, 6, 8)
+TENSOR_CASE(groups_of_empty_slices, 4, 6, 8)
 TENSOR_CASE(copies_as_few, 2, 4, 6, 8)
 TENSOR_CASE(groups_with_micro_batches, 4)
 TENSOR_CASE(groups_of_bf16_products, 4)
