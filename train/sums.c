@@ -111,17 +111,35 @@ static double judge_balance(struct trainer *t, size_t layer)
     return loss / (double)scopes;
 }
 
+/* Assignments of the batch to an expert of a layer; */
+static double assigned_to(const struct trainer *t, size_t layer, size_t expert)
+{
+    const size_t at = stats_at(&t->o->model, STATS_ASSIGNED) + expert;
+
+    return sums_add(t, index_of(t, layer, at), 0, t->o->batch);
+}
+
+/* and their mean over its experts. */
+static double assigned_mean(const struct trainer *t, size_t layer)
+{
+    const size_t E = t->o->model.experts;
+    double all = 0;
+
+    for (size_t e = 0; e < E; e++)
+        all += assigned_to(t, layer, e);
+    return all / (double)E;
+}
+
 /* Rows of the fullest rank over the mean, in a layer, if experts are where they
  * are without --balance. */
 static double judge_ranks(const struct trainer *t, size_t layer)
 {
     const struct model_config *c = &t->o->model;
     const size_t E = c->experts, ranks = (size_t)t->groups.experts->size;
-    const size_t assigned = index_of(t, layer, stats_at(c, STATS_ASSIGNED));
     double most = 0, all = 0, rank = 0;
 
     for (size_t e = 0; e < E; e++) {
-        const double n = sums_add(t, assigned + e, 0, t->o->batch);
+        const double n = assigned_to(t, layer, e);
 
         rank = e && e * ranks / E == (e - 1) * ranks / E ? rank + n : n;
         most = rank > most ? rank : most;
@@ -130,27 +148,36 @@ static double judge_ranks(const struct trainer *t, size_t layer)
     return all > 0 ? most * (double)ranks / all : 1;
 }
 
-/* What each expert of a layer got; moves their bias. The fullest over the
- * mean. */
+/* What each expert of a layer got. The fullest over the mean. */
 static double judge_loads(struct trainer *t, size_t layer)
 {
-    const struct model_config *c = &t->o->model;
-    const size_t E = c->experts, B = t->o->batch;
-    const size_t assigned = index_of(t, layer, stats_at(c, STATS_ASSIGNED));
-    double fullest = 0, all = 0;
+    const size_t E = t->o->model.experts;
+    double fullest = 0;
 
-    for (size_t e = 0; e < E; e++)
-        all += sums_add(t, assigned + e, 0, B);
-    const double even = all / (double)E;
     for (size_t e = 0; e < E; e++) {
-        const double n = sums_add(t, assigned + e, 0, B);
+        const double n = assigned_to(t, layer, e);
 
         fullest = n > fullest ? n : fullest;
         t->expert_rows[layer * E + e] += n;
-        t->router_bias[layer * E + e] +=
-            c->bias_rate * (float)((n < even) - (n > even));
     }
-    return fullest / even;
+    return fullest / assigned_mean(t, layer);
+}
+
+void sums_move_bias(struct trainer *t)
+{
+    const struct model_config *c = &t->o->model;
+    const size_t E = c->experts;
+
+    for (size_t l = 0; l < model_moe_layers(c); l++) {
+        const double even = assigned_mean(t, l);
+
+        for (size_t e = 0; e < E; e++) {
+            const double n = assigned_to(t, l, e);
+
+            t->router_bias[l * E + e] +=
+                c->bias_rate * (float)((n < even) - (n > even));
+        }
+    }
 }
 
 double sums_balance(struct trainer *t)

@@ -34,8 +34,10 @@ double sums_add(const struct trainer *t, size_t at, size_t from, size_t to);
 /* t->slopes, right where the whole scope is in t->stats; the balancing loss,
  * which is once the batch is. */
 double sums_balance(struct trainer *t);
-/* Losses and loads of the batch, but the balancing loss; moves the router's
- * bias. */
+/* Losses and loads of the batch, but the balancing loss. */
 void sums_judge(struct trainer *t, struct step_metrics *m);
+/* The router's bias of the next step, by the loads of this batch. Call it after
+ * the backward pass: a layer that is computed again must choose as before. */
+void sums_move_bias(struct trainer *t);
 
 #endif

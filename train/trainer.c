@@ -470,6 +470,7 @@ static int update(struct trainer *t, size_t step, size_t steps,
     struct params *d = &t->dense;
     const int rank = t->team->rank;
 
+    sums_move_bias(t);
     if (balance_gradients(&t->balance) || params_sum(d) ||
         params_sum(&t->shard) || params_sum(&t->expert) ||
         kv_copies_add(&t->kv_copies) || gradient_norm(t, &m->grad_norm))
