@@ -41,6 +41,9 @@ help:
 	@echo '              training of which a rank is killed, 25 times each in a move'
 	@echo '              of experts, a refresh of copies, a reduction and a wave: all'
 	@echo '              name it, and resume with the same bits (ARGS=N: N times)'
+	@echo 'make test-pairs'
+	@echo '              training with options that must not change a bit, in random'
+	@echo '              company (ARGS=N: N pairs of runs; 1000)'
 	@echo 'make test-rdma'
 	@echo '              run transports on RDMA devices in software, in a virtual'
 	@echo '              machine (a quarter of an hour; ARGS=--short: a minute)'
@@ -117,6 +120,9 @@ test-bursts: build
 test-kills: build
 	tests/train/kills --times $(or $(ARGS),25)
 
+test-pairs: build
+	build/tools/shunt-run -n 4 build/tests/rank_pairs pairs 0 $(or $(ARGS),1000)
+
 test-rdma: build
 	scripts/deps --rdma
 	tests/rdma-vm/selfcheck
@@ -185,5 +191,5 @@ clean:
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
 .PHONY: help train build release quick test check check-sanitize public-suites moe-stress \
-        test-bursts test-kills test-rdma cross-arm64 stress perf docs \
+        test-bursts test-kills test-pairs test-rdma cross-arm64 stress perf docs \
         install uninstall format format-check clean

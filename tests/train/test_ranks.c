@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs the cases of rank_train.c, rank_balance.c, rank_compose.c, rank_tensor.c,
- * rank_tiers.c and rank_checkpoint.c as processes. */
+/* Runs the cases of rank_train.c, rank_balance.c, rank_compose.c, rank_pairs.c,
+ * rank_tensor.c, rank_tiers.c and rank_checkpoint.c as processes. */
 #include "tests/harness/harness.h"
 
 #include <criterion/criterion.h>
@@ -62,6 +62,17 @@ Test(train_ranks, compositions, .timeout = 240)
     harness_check(&(struct harness_job){.program = "rank_compose",
                                         .args = {"compositions", "142", "1"},
                                         .ranks = 2});
+}
+
+/* Likewise: options that must not change bits, with others that do. */
+Test(train_ranks, pairs, .timeout = 240)
+{
+    harness_case("rank_pairs", "pairs", 1);
+    harness_case("rank_pairs", "pairs", 4);
+    harness_check(&(struct harness_job){.program = "rank_pairs",
+                                        .args = {"pairs", "0", "8"},
+                                        .env = {"SHUNT_TEST_NODES=0,0,1,1"},
+                                        .ranks = 4});
 }
 
 #define TENSOR_CASE(name, ...)                                        \
