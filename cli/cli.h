@@ -97,8 +97,9 @@ struct cli_program {
     const char *end;                    /* its last lines, or NULL */
 };
 
-/* CLI_EXIT: --help or --version has been printed. */
-enum cli_result { CLI_RUN, CLI_EXIT, CLI_BAD };
+/* CLI_EXIT: --help or --version has been printed. CLI_LOST: not all of it could
+ * be written; line->why says why. */
+enum cli_result { CLI_RUN, CLI_EXIT, CLI_BAD, CLI_LOST };
 
 /* Reads the command line into `object`, which holds the defaults. Operands may
  * be moved behind the options in `argv`. */
@@ -109,6 +110,13 @@ enum cli_result cli_parse(const struct cli_program *program, void *object,
  * with status 2 and a line on stderr. */
 void cli_parse_or_exit(const struct cli_program *program, void *object,
                        int argc, char **argv, struct cli_line *line);
+/* Flush `stream`, after each row of a table and at the end of a program. Not NULL:
+ * something that was printed is lost, as on a full disk, and why. */
+const char *cli_lost(FILE *stream);
+/* The same for stdout at the end of a program; false: a line on stderr has said
+ * why. */
+bool cli_written(const char *program);
+
 /* "NAME: why; see NAME --help" to stderr, and exit(2). */
 _Noreturn void cli_usage_error(const struct cli_program *program,
                                const char *why);

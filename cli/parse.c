@@ -129,6 +129,16 @@ static bool take(const struct cli_program *program, const struct cli_row *row,
     return cli_read(row, object, optarg, line);
 }
 
+/* After --help or --version. */
+static enum cli_result printed(struct cli_line *line)
+{
+    const char *why = cli_lost(stdout);
+
+    if (why)
+        cli_wrong(line, "cannot write to stdout: %s", why);
+    return why ? CLI_LOST : CLI_EXIT;
+}
+
 enum cli_result cli_parse(const struct cli_program *program, void *object,
                           int argc, char **argv, struct cli_line *line)
 {
@@ -146,11 +156,11 @@ enum cli_result cli_parse(const struct cli_program *program, void *object,
         }
         if (result == 'h' || result == HELP) {
             cli_help(program, stdout);
-            return CLI_EXIT;
+            return printed(line);
         }
         if (result == 'V' || result == VERSION) {
             printf("%s %s\n", program->name, SHUNT_VERSION);
-            return CLI_EXIT;
+            return printed(line);
         }
         if (!take(program, row_at(program, result), object, line))
             return CLI_BAD;
@@ -171,7 +181,10 @@ void cli_parse_or_exit(const struct cli_program *program, void *object,
 {
     switch (cli_parse(program, object, argc, argv, line)) {
     case CLI_EXIT:
-        exit(fflush(stdout) ? 1 : 0);
+        exit(0);
+    case CLI_LOST:
+        fprintf(stderr, "%s: %s\n", program->name, line->why);
+        exit(1);
     case CLI_BAD:
         cli_usage_error(program, line->why);
     case CLI_RUN:

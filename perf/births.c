@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "perf/objects.h"
+
 #define NUMBER "SHUNT_PERF_BIRTH"
 #define FILE_NAME "SHUNT_PERF_BIRTHS_FILE"
 
@@ -185,6 +187,7 @@ static void summarize(int fd, const struct perf_options *o)
         fclose(f);
     if (all)
         print_all(rows ? stderr : stdout, all, n, o->births);
+    perf_check_written(stdout, NULL);
     free(all);
 }
 

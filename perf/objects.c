@@ -8,13 +8,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "cli/cli.h"
 #include "perf/births.h"
 #include "perf/perf_commit.h"
 #include "perf/record.h"
 
 static struct perf_settings settings;
 static FILE *json, *csv; /* NULL: none, or not rank 0 */
+
+void perf_check_written(FILE *stream, const char *file)
+{
+    const char *why = cli_lost(stream);
+
+    if (why)
+        perf_die(PERF_EXIT_FAILED, "cannot write %s: %s",
+                 file ? file : "to stdout", why);
+}
 
 static FILE *open_one(const char *option, bool wanted, const char *path,
                       const char *mode)
@@ -28,13 +39,22 @@ static FILE *open_one(const char *option, bool wanted, const char *path,
     return f;
 }
 
+/* Or nothing yet. A FIFO that is open for reading as well has a reader: us. */
+static bool is_regular(const char *path)
+{
+    struct stat st;
+
+    return !path || stat(path, &st) || S_ISREG(st.st_mode);
+}
+
 bool perf_objects_open(const struct perf_settings *given)
 {
     const struct perf_options *o = given->options;
 
     settings = *given;
     json = open_one("--json", o->json, o->json_file, "ae");
-    csv = open_one("--csv", o->csv, o->csv_file, "a+e");
+    csv = open_one("--csv", o->csv, o->csv_file,
+                   is_regular(o->csv_file) ? "a+e" : "ae");
     return json == stdout || csv == stdout;
 }
 
@@ -46,7 +66,8 @@ void perf_objects_operation(const struct perf_options *options)
 static void close_one(const char *option, FILE *f, const char *path)
 {
     if (f && f != stdout && fclose(f) != 0)
-        perf_die(PERF_EXIT_FAILED, "%s: cannot write %s", option, path);
+        perf_die(PERF_EXIT_FAILED, "%s: cannot write %s: %s", option, path,
+                 strerror(errno));
 }
 
 void perf_objects_close(void)
@@ -417,7 +438,7 @@ static void write_csv(const struct perf_record *r)
         headed = true;
     }
     perf_record_csv(csv, r);
-    fflush(csv);
+    perf_check_written(csv, settings.options->csv_file);
 }
 
 bool perf_objects_row(const struct perf_row *row, double ratio)
@@ -448,7 +469,7 @@ bool perf_objects_row(const struct perf_row *row, double ratio)
     add_settings(&r);
     if (json) {
         perf_record_json(json, &r);
-        fflush(json);
+        perf_check_written(json, settings.options->json_file);
     }
     if (csv)
         write_csv(&r);

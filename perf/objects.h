@@ -6,8 +6,13 @@
 #define SHUNT_PERF_OBJECTS_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "perf/table.h"
+
+/* Flush `stream`; ends the program if what was printed cannot be written. `file`
+ * is its name, NULL: stdout. */
+void perf_check_written(FILE *stream, const char *file);
 
 /* Called on rank 0 only. Returns whether stdout is used for the rows; ends the
  * program if a file cannot be written. */

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "cli/cli.h"
 #include "src/launch.h"
 
 int info_comm_run(enum shunt_status (*collect)(struct shunt_comm *comm,
@@ -29,5 +30,5 @@ int info_comm_run(enum shunt_status (*collect)(struct shunt_comm *comm,
     else if (rank == 0)
         print(comm, launcher, data);
     shunt_comm_destroy(comm);
-    return fflush(stdout) || st;
+    return !cli_written("shunt-info") || st;
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cli.h"
+
 enum kind { THREAD, CALL, NEITHER };
 
 /* A line of the tables. */
@@ -70,6 +72,7 @@ static size_t print_all(FILE *f, enum kind kind, const char *head)
     struct sum s;
 
     rewind(f);
+    errno = 0;
     while (getline(&line, &room, f) > 0) {
         if (read_sum(line, &s) != kind)
             continue;
@@ -100,9 +103,15 @@ int info_trace(const char *path)
     count += print_all(f, CALL,
                        "\nrank  call                      calls      MB sent "
                        "under way ms    inside ms  hidden\n");
+    if (ferror(f)) { /* as a folder does */
+        fprintf(stderr, "shunt-info: cannot read '%s': %s\n", path,
+                strerror(errno));
+        fclose(f);
+        return 1;
+    }
     fclose(f);
     if (count)
-        return fflush(stdout) != 0;
+        return !cli_written("shunt-info");
     fprintf(stderr,
             "shunt-info: no sums in '%s': it is no file of SHUNT_TRACE, or its "
             "ranks were killed, or it ended at SHUNT_TRACE_MAX\n",

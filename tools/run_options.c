@@ -101,6 +101,9 @@ int run_options_parse(struct run_options *options, int argc, char **argv)
     switch (cli_parse(&program, options, argc, argv, &line)) {
     case CLI_EXIT:
         return 0;
+    case CLI_LOST:
+        run_say("%s", line.why);
+        return 1;
     case CLI_BAD:
         run_say("%s; try shunt-run --help", line.why);
         return EXIT_USAGE;

@@ -27,7 +27,7 @@ static void init(struct run_sink *sink, int fd)
     char path[64];
     struct stat st;
 
-    *sink = (struct run_sink){.fd = fd};
+    *sink = (struct run_sink){.fd = fd, .terminal = isatty(fd)};
     if (fstat(fd, &st) < 0 || S_ISREG(st.st_mode))
         return;
     sink->socket = S_ISSOCK(st.st_mode);
@@ -51,9 +51,13 @@ void run_sinks_init(void)
     init(&run_err, STDERR_FILENO);
 }
 
-static void lose(struct run_sink *sink)
+static void lose(struct run_sink *sink, int error)
 {
     sink->lost = true;
+    if (error == EPIPE || error == ECONNRESET ||
+        (error == EIO && sink->terminal))
+        error = 0;
+    sink->error = error;
     sink->length = 0;
 }
 
@@ -92,7 +96,7 @@ bool run_sink_flush(struct run_sink *sink)
         if (n < 0 && errno == EAGAIN)
             break;
         if (n < 0) {
-            lose(sink);
+            lose(sink, errno);
             break;
         }
         sink->length -= (size_t)n;
@@ -116,7 +120,7 @@ void run_sink_put(struct run_sink *sink, const char *data, size_t length)
         char *grown = realloc(sink->queue, room);
 
         if (!grown) {
-            lose(sink);
+            lose(sink, ENOMEM);
             return;
         }
         sink->queue = grown;

@@ -15,7 +15,9 @@ struct run_sink {
     int fd;       /* to write to */
     bool socket;  /* a socket: written with send() */
     bool careful; /* blocking: call poll() before each piece */
-    bool lost;    /* its reader has closed it; the rest is dropped */
+    bool lost;    /* it cannot be written; the rest is dropped */
+    int error;    /* why; 0: its reader has closed it */
+    bool terminal;
     char *queue;
     size_t length, room;
 };

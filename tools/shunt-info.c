@@ -577,7 +577,9 @@ static const struct cli_program program = {
         "settings and all of them are understood, 1 when not (no transport; "
         "a\n"
         "launcher's variable or one of Shunt's is not valid; Shunt has no\n"
-        "variable of that name), 2 for a wrong option.\n"
+        "variable of that name) or its output cannot be written, 2 for a "
+        "wrong\n"
+        "option.\n"
         "\n"
         "Examples:\n"
         "  shunt-info                              an overview\n"
@@ -640,5 +642,5 @@ int main(int argc, char **argv)
     bad = facts.chosen_error[0] || facts.launcher_error[0] || facts.mistakes;
     free(facts.devices);
     shunti_transport_list_destroy(facts.transports, facts.ntransports);
-    return fflush(stdout) || bad;
+    return !cli_written(program.name) || bad;
 }

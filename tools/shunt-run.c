@@ -97,15 +97,24 @@ static void enter(enum phase next, double seconds)
     phase_ends = now() + seconds;
 }
 
+static const char *still_running(void)
+{
+    static char text[64];
+
+    if (running == 1)
+        return "the rank that still runs";
+    snprintf(text, sizeof(text), "the %d ranks that still run", running);
+    return text;
+}
+
 static void check_deadlines(void)
 {
     double t = now();
 
     if (options.timeout > 0 && phase < ASKED && t >= job_ends) {
         if (running > 0)
-            run_say("not finished after %g s; stopping the %d ranks that still "
-                    "run",
-                    options.timeout, running);
+            run_say("not finished after %g s; stopping %s", options.timeout,
+                    still_running());
         else
             run_say("not finished after %g s: nobody reads the output",
                     options.timeout);
@@ -115,12 +124,12 @@ static void check_deadlines(void)
         enter(ASKED, options.grace < KILL_AFTER ? options.grace : KILL_AFTER);
     } else if (phase == FAILING && t >= phase_ends) {
         if (running > 0)
-            run_say("stopping the %d ranks that still run", running);
+            run_say("stopping %s", still_running());
         signal_ranks(SIGTERM);
         enter(ASKED, KILL_AFTER);
     } else if (phase == ASKED && t >= phase_ends) {
         if (running > 0)
-            run_say("killing the %d ranks that still run", running);
+            run_say("killing %s", still_running());
         signal_ranks(SIGKILL);
         enter(KILLED, KILL_AFTER);
     }
@@ -292,14 +301,20 @@ static void kill_leftovers(void)
 /* --- output --------------------------------------------------------------- */
 
 /* If the reader of our output has closed it, end as after SIGPIPE, which we
- * ignore so that the job ends in order. */
+ * ignore so that the job ends in order. If it cannot be written, as on a full
+ * disk, the job has failed. */
 static void check_readers(void)
 {
-    if (output_lost || (!run_out.lost && !run_err.lost))
+    const struct run_sink *lost = run_out.lost ? &run_out : &run_err;
+
+    if (output_lost || !lost->lost)
         return;
     output_lost = true;
     if (status == 0)
-        status = 128 + SIGPIPE;
+        status = lost->error ? 1 : 128 + SIGPIPE;
+    if (lost->error)
+        run_say("cannot write to %s: %s",
+                lost == &run_out ? "stdout" : "stderr", strerror(lost->error));
     if (phase >= ASKED)
         return;
     signal_ranks(SIGTERM);

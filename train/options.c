@@ -538,7 +538,8 @@ enum options_result options_parse(int argc, char **argv, struct options *o)
     options_free(o);
     if (result == CLI_EXIT)
         return OPTIONS_EXIT;
-    train_error("%s; --help lists all options", line.why);
+    train_error("%s%s", line.why,
+                result == CLI_LOST ? "" : "; --help lists all options");
     return OPTIONS_BAD;
 }
 
