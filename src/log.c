@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -194,6 +195,23 @@ static int stderr_fd(void)
     return no_stderr ? -1 : STDERR_FILENO;
 }
 
+/* It has to have a reader already, and may lose messages if that is slow. */
+static bool is_fifo(const char *path)
+{
+    struct stat st;
+
+    return !stat(path, &st) && S_ISFIFO(st.st_mode);
+}
+
+static void give_up_file(int error)
+{
+    log_fd_failed = true;
+    if (stderr_fd() >= 0)
+        dprintf(STDERR_FILENO,
+                "shunt: cannot write SHUNT_LOG_FILE '%s' (%s); logging here\n",
+                shunti_env_raw("SHUNT_LOG_FILE"), strerror(error));
+}
+
 /* The descriptor to write to: the file, or stderr if there is none. -1:
  * neither. */
 static int log_target(void)
@@ -201,7 +219,6 @@ static int log_target(void)
     const char *pattern = shunti_env_raw("SHUNT_LOG_FILE");
     int rank = atomic_load_explicit(&process_rank, memory_order_relaxed);
     char path[PATH_MAX];
-    int error;
 
     if (!pattern || !*pattern || log_fd_failed)
         return stderr_fd();
@@ -214,16 +231,14 @@ static int log_target(void)
     log_fd = -1;
     log_fd_rank = rank;
     if (shunti_expand_path(pattern, rank, path, sizeof(path)))
-        log_fd = shunti_fd_lift(
-            open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+        log_fd =
+            shunti_fd_lift(open(path,
+                                O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
+                                    O_NOCTTY | (is_fifo(path) ? O_NONBLOCK : 0),
+                                0644));
     if (log_fd >= 0)
         return log_fd;
-    error = errno;
-    log_fd_failed = true;
-    if (stderr_fd() >= 0)
-        dprintf(STDERR_FILENO,
-                "shunt: cannot write SHUNT_LOG_FILE '%s' (%s); logging here\n",
-                pattern, strerror(error));
+    give_up_file(errno);
     return stderr_fd();
 }
 
@@ -259,10 +274,16 @@ static void write_line(int level, const char *subsystem, const char *format,
             line[i] = ' ';
     line[len++] = '\n';
 
-    /* Ignore the error: a log that cannot be written is no reason to fail. */
+    /* A log that cannot be written is no reason to fail. */
     fd = log_target();
-    if (fd >= 0 && write(fd, line, len) < 0)
+    if (fd < 0 || write(fd, line, len) >= 0)
         return;
+    if (fd == log_fd && (errno == ENOSPC || errno == EDQUOT || errno == EIO)) {
+        give_up_file(errno);
+        fd = log_target();
+        if (fd >= 0 && write(fd, line, len) < 0)
+            return;
+    }
 }
 
 static void ensure_read(void)

@@ -16,10 +16,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -35,6 +38,7 @@
 #define TAIL "\n]\n"
 #define TAIL_BYTES (sizeof(TAIL) - 1)
 #define FLUSH_NS 500000000u
+#define READER_MS 1000
 #define RECORDER_BYTES ((size_t)1 << 20)
 
 /* An event of the recorder; longer arguments are left out. */
@@ -71,6 +75,7 @@ struct writer {
     int nranks;
     struct recorder *recorder; /* NULL: none */
     int fd;                    /* -1: no file, or gave up */
+    bool stream; /* a FIFO or a terminal: the closing bracket comes last */
     off_t offset;
     off_t limit; /* bytes that the file may have */
     uint64_t written_ns;
@@ -111,15 +116,50 @@ static struct writer *find(int rank)
     return NULL;
 }
 
+/* write(2) to a FIFO. A reader that has gone must not end the program, and one
+ * that does not read must not hold it up. */
+static ssize_t write_to_reader(int fd, const char *data, size_t bytes)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    sigset_t pipe, pending, before;
+    ssize_t n;
+    int error;
+
+    if (poll(&p, 1, READER_MS) == 0) {
+        errno = ETIMEDOUT;
+        return -1;
+    }
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    n = write(fd, data, bytes);
+    error = errno;
+    if (n < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE))
+        sigtimedwait(&pipe, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return n;
+}
+
+/* At `at` bytes behind what the file has. */
+static ssize_t write_at(struct writer *w, const char *data, size_t bytes,
+                        size_t at)
+{
+    return w->stream ? write_to_reader(w->fd, data, bytes)
+                     : pwrite(w->fd, data, bytes, w->offset + (off_t)at);
+}
+
 /* End this file. What a failed write has left is cut off, so that the file is
  * complete. */
 static void stop(struct writer *w, const char *why)
 {
-    const bool ended = w->offset && pwrite(w->fd, TAIL, TAIL_BYTES,
-                                           w->offset) == (ssize_t)TAIL_BYTES;
+    const bool ended =
+        w->offset && write_at(w, TAIL, TAIL_BYTES, 0) == (ssize_t)TAIL_BYTES;
 
     shunti_warn("trace", "the trace of rank %d ends here: %s", w->rank, why);
-    if (ftruncate(w->fd, ended ? w->offset + (off_t)TAIL_BYTES : 0))
+    if (!w->stream &&
+        ftruncate(w->fd, ended ? w->offset + (off_t)TAIL_BYTES : 0))
         shunti_warn("trace", "and is not whole: %s", strerror(errno));
     close(w->fd);
     w->fd = -1;
@@ -127,17 +167,17 @@ static void stop(struct writer *w, const char *why)
 
 static void write_out(struct writer *w)
 {
-    size_t done = 0, bytes;
+    size_t done = 0, bytes, whole;
 
     if (w->fd < 0 || !w->used)
         return;
     bytes = w->used;
     memcpy(w->buffer + bytes, TAIL, TAIL_BYTES);
-    while (done < bytes + TAIL_BYTES) {
-        ssize_t n = pwrite(w->fd, w->buffer + done, bytes + TAIL_BYTES - done,
-                           w->offset + (off_t)done);
+    whole = bytes + (w->stream ? 0 : TAIL_BYTES);
+    while (done < whole) {
+        ssize_t n = write_at(w, w->buffer + done, whole - done, done);
 
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n <= 0) {
             stop(w, strerror(errno));
@@ -385,25 +425,36 @@ void shunti_trace_on_track(int rank, long thread, int track, const char *name,
 
 /* --- files ---------------------------------------------------------------- */
 
+/* Such as /dev/null: it has no neighbours. */
+static bool is_device(const char *path)
+{
+    struct stat st;
+
+    return !stat(path, &st) && (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode));
+}
+
 static int open_file(const char *variable, int rank, int nranks)
 {
-    const char *wish = shunti_env_string(variable);
+    const char *wish = shunti_env_string(variable), *rest = ".%r";
     char pattern[PATH_MAX], path[PATH_MAX];
-    const char *rest =
-        strstr(wish ? wish : "", "%r") || nranks == 1 ? "" : ".%r";
     int fd = -1;
 
     if (!wish)
         return -1;
+    if (nranks == 1 || strstr(wish, "%r") || is_device(wish))
+        rest = "";
     errno = ENAMETOOLONG;
     if (snprintf(pattern, sizeof(pattern), "%s%s", wish, rest) <
             (int)sizeof(pattern) &&
         shunti_expand_path(pattern, rank, path, sizeof(path)))
-        fd = shunti_fd_lift(
-            open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+        fd = shunti_fd_lift(open(path,
+                                 O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC |
+                                     O_NONBLOCK | O_NOCTTY,
+                                 0644));
     if (fd < 0)
         shunti_warn("trace", "cannot write %s '%s': %s; no trace of rank %d",
-                    variable, wish, strerror(errno), rank);
+                    variable, wish,
+                    errno == ENXIO ? "nobody reads it" : strerror(errno), rank);
     return fd;
 }
 
@@ -424,6 +475,7 @@ static struct writer *new_writer(int rank, int nranks, const char *variable)
     w->used = 0;
     w->limit = max == SHUNTI_ENV_AUTO ? INT64_MAX : (off_t)max;
     w->fd = open_file(variable, rank, nranks);
+    w->stream = w->fd >= 0 && lseek(w->fd, 0, SEEK_CUR) < 0;
     w->written_ns = shunti_now_ns();
     if (w->fd < 0)
         return w;
@@ -439,6 +491,8 @@ static struct writer *new_writer(int rank, int nranks, const char *variable)
 static void free_writer(struct writer *w)
 {
     write_out(w);
+    if (w->fd >= 0 && w->stream && w->offset)
+        write_at(w, TAIL, TAIL_BYTES, 0);
     if (w->fd >= 0)
         close(w->fd);
     free(w->recorder);

@@ -4,7 +4,7 @@
  *
  * Each rank writes a file of its own, in the trace event format's JSON array
  * form. %r in FILE is the rank, %p the process id; without %r, and with several
- * ranks, ".<rank>" is appended. The file is complete, valid JSON after every
+ * ranks, ".<rank>" is appended, unless FILE is a device. The file is complete, valid JSON after every
  * write: a process that is killed loses at most the last second. The file ends
  * when it has SHUNT_TRACE_MAX bytes.
  *

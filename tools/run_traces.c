@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@
 #define TAIL "\n]\n"
 #define HEAD_BYTES ((off_t)sizeof(HEAD) - 1)
 #define TAIL_BYTES ((off_t)sizeof(TAIL) - 1)
+#define READER_TIME 10000 /* milliseconds */
 
 static bool later(const struct timespec *a, const struct timespec *b)
 {
@@ -61,7 +63,43 @@ static int open_piece(const char *path, const struct timespec *since,
     return -1;
 }
 
-static bool copy(FILE *to, int from, off_t at, off_t bytes)
+/* Open the merged file. What is there already stays what it is: a link is
+ * followed, and a device or a FIFO is written to. */
+static int open_merged(const char *name)
+{
+    struct stat st;
+    int fd = open(
+        name, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+        0666);
+
+    if (fd < 0 && errno == ENXIO && !stat(name, &st) && S_ISFIFO(st.st_mode))
+        errno = EPIPE; /* nobody has it open to read */
+    return fd;
+}
+
+/* Write all; false: errno says why not. The reader of a pipe has READER_TIME. */
+static bool write_all(int to, const char *data, size_t bytes)
+{
+    while (bytes) {
+        struct pollfd p = {.fd = to, .events = POLLOUT};
+        ssize_t n = write(to, data, bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            if (poll(&p, 1, READER_TIME) != 0)
+                continue;
+            errno = ETIMEDOUT;
+        }
+        if (n < 0)
+            return false;
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+static bool copy(int to, int from, off_t at, off_t bytes)
 {
     static char buffer[1 << 16];
 
@@ -72,7 +110,9 @@ static bool copy(FILE *to, int from, off_t at, off_t bytes)
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0 || fwrite(buffer, 1, (size_t)n, to) != (size_t)n)
+        if (n == 0)
+            errno = EIO; /* it has become shorter */
+        if (n <= 0 || !write_all(to, buffer, (size_t)n))
             return false;
         at += n;
         bytes -= n;
@@ -85,46 +125,93 @@ static void piece_path(char *path, size_t size, const char *name, int rank)
     snprintf(path, size, "%s.%d", name, rank);
 }
 
-/* All or nothing: the ranks' files are removed only after the merged file
- * exists. */
-static void merge(const char *name, int ranks, const struct timespec *since)
+/* Append the file of a rank; `before` stands in front of its events. *opened: it
+ * has one. */
+static bool append(int out, const char *before, const char *path,
+                   const struct timespec *since, bool *opened)
 {
-    char path[PATH_MAX], temporary[PATH_MAX];
-    const char *before = HEAD;
-    bool *merged = calloc((size_t)ranks, sizeof(*merged)), good = true;
-    FILE *out = NULL;
+    off_t bytes;
+    int fd = open_piece(path, since, &bytes);
+    bool good;
 
-    snprintf(temporary, sizeof(temporary), "%s.part", name);
-    for (int r = 0; r < ranks && merged && good; r++) {
-        off_t bytes;
+    *opened = fd >= 0;
+    if (fd < 0)
+        return true;
+    good = write_all(out, before, strlen(before)) &&
+           copy(out, fd, HEAD_BYTES, bytes);
+    close(fd);
+    return good;
+}
 
+static bool any_piece(const char *name, int ranks, const struct timespec *since)
+{
+    char path[PATH_MAX];
+    off_t bytes;
+    int fd = -1;
+
+    for (int r = 0; r < ranks && fd < 0; r++) {
         piece_path(path, sizeof(path), name, r);
-        int fd = open_piece(path, since, &bytes);
-        if (fd < 0)
-            continue;
-        if (!out)
-            out = fopen(temporary, "we");
-        good =
-            out && fputs(before, out) >= 0 && copy(out, fd, HEAD_BYTES, bytes);
-        before = ",\n";
-        merged[r] = good;
+        fd = open_piece(path, since, &bytes);
+    }
+    if (fd >= 0)
         close(fd);
-    }
-    if (out) {
-        good = fputs(TAIL, out) >= 0 && good;
-        good = fclose(out) == 0 && good;
-    }
-    good = good && out && rename(temporary, name) == 0;
-    for (int r = 0; r < ranks && merged && good; r++) {
+    return fd >= 0;
+}
+
+static void remove_pieces(const char *name, int ranks, const bool *merged)
+{
+    char path[PATH_MAX];
+
+    for (int r = 0; r < ranks; r++) {
         piece_path(path, sizeof(path), name, r);
         if (merged[r])
             unlink(path);
     }
-    if (out && !good) {
-        run_say("cannot write %s: %s; the ranks' own files are %s.RANK", name,
-                strerror(errno), name);
-        unlink(temporary);
+}
+
+static void complain(const char *name, int error)
+{
+    run_say("cannot write %s: %s; the ranks' own files are %s.RANK", name,
+            error == EPIPE       ? "nobody reads it"
+            : error == ETIMEDOUT ? "its reader does not read"
+                                 : strerror(error),
+            name);
+}
+
+/* The ranks' files are removed only after all of the merged file is written. If
+ * it cannot be, a regular file is left empty, not half. */
+static void merge(const char *name, int ranks, const struct timespec *since)
+{
+    char path[PATH_MAX];
+    const char *before = HEAD;
+    bool *merged, good;
+    struct stat st;
+    int out, error;
+
+    if (!any_piece(name, ranks, since))
+        return;
+    merged = calloc((size_t)ranks, sizeof(*merged));
+    out = merged ? open_merged(name) : -1;
+    good = out >= 0;
+    for (int r = 0; r < ranks && good; r++) {
+        piece_path(path, sizeof(path), name, r);
+        good = append(out, before, path, since, &merged[r]);
+        if (merged[r])
+            before = ",\n";
     }
+    good = good && write_all(out, TAIL, strlen(TAIL));
+    error = errno;
+    if (out >= 0 && !good && !fstat(out, &st) && S_ISREG(st.st_mode) &&
+        ftruncate(out, 0))
+        run_say("%s is not whole: %s", name, strerror(errno));
+    if (out >= 0 && close(out) && good) {
+        good = false;
+        error = errno;
+    }
+    if (good)
+        remove_pieces(name, ranks, merged);
+    else
+        complain(name, error);
     free(merged);
 }
 
