@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "src/bootstrap.h"
+#include "src/forks.h"
 
 /* Both are sums over all roots of this process, under `lock`. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -61,4 +62,17 @@ bool shunti_root_is_running(void)
     any = roots > 0;
     pthread_mutex_unlock(&lock);
     return any;
+}
+
+/* The threads of roots are the parent's. */
+static void forked(void)
+{
+    conns = roots = 0;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &lock, .in_child = forked};
+
+    shunti_fork_watch(&fork);
 }

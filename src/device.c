@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "src/comm.h"
 #include "src/engine.h"
 #include "src/entry.h"
+#include "src/forks.h"
 #include "src/trace.h"
 
 #define DRIVER "libcuda.so.1"
@@ -36,14 +38,23 @@ static int count_loaded(struct dl_phdr_info *info, size_t size, void *count)
     return 1; /* it is the same in all entries */
 }
 
-void shunti_device_look(void)
+/* The loader has a lock of its own, which a fork() meanwhile would leave held in the
+ * child. */
+static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &looking};
+
+    shunti_fork_watch(&fork);
+}
+
+static void look(void)
 {
     unsigned long long now = 0;
     void *driver, *entry;
     pointer_attribute *function;
 
-    if (atomic_load_explicit(&attribute_of, memory_order_relaxed))
-        return;
     dl_iterate_phdr(count_loaded, &now);
     if (now == atomic_load_explicit(&loaded, memory_order_relaxed))
         return;
@@ -55,6 +66,15 @@ void shunti_device_look(void)
      * we came too early for. */
     if (function)
         atomic_store_explicit(&attribute_of, function, memory_order_release);
+}
+
+void shunti_device_look(void)
+{
+    if (atomic_load_explicit(&attribute_of, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&looking);
+    look();
+    pthread_mutex_unlock(&looking);
 }
 
 bool shunti_is_device(const void *memory)

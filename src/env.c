@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "kernels/cpu.h"
+#include "src/forks.h"
 #include "src/log.h"
 #include "src/trace.h"
 
@@ -424,4 +425,11 @@ bool shunti_env_is_set(const char *name)
 
     assert(shunti_env_row_of(name));
     return text && *text;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &declare_lock};
+
+    shunti_fork_watch(&fork);
 }

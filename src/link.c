@@ -17,6 +17,7 @@
 #include "src/comm.h"
 #include "src/contexts.h"
 #include "src/error.h"
+#include "src/forks.h"
 #include "src/log.h"
 #include "src/nodes.h"
 #include "src/note.h"
@@ -361,4 +362,11 @@ enum shunt_status shunti_links_measure(struct shunt_comm *comm,
         comm->rank == rail_peer_of_first(comm))
         return answer(&pair);
     return SHUNT_OK;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &memory_lock};
+
+    shunti_fork_watch(&fork);
 }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "src/env.h"
+#include "src/forks.h"
 #include "transports/common/descriptor.h"
 
 #define RULES_MAX 16
@@ -358,4 +359,11 @@ void shunti_log_reset(void)
     atomic_store_explicit(&process_rank, -1, memory_order_relaxed);
     atomic_store_explicit(&shunti_log_threshold, UNREAD, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &lock};
+
+    shunti_fork_watch(&fork);
 }

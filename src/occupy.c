@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/forks.h"
+
 #define STDIO 3
 
 /* All protected by `lock`. */
@@ -52,18 +54,37 @@ void shunti_occupy_stdio(void)
     pthread_mutex_unlock(&lock);
 }
 
-void shunti_release_stdio(void)
+static void release(void)
 {
     struct stat now;
 
+    for (int fd = 0; fd < STDIO; fd++) {
+        /* Another thread may have given the number to a file of its own. */
+        if (ours[fd] && !fstat(fd, &now) && S_ISFIFO(now.st_mode) &&
+            now.st_ino == ours[fd])
+            close(fd);
+        ours[fd] = 0;
+    }
+}
+
+void shunti_release_stdio(void)
+{
     pthread_mutex_lock(&lock);
     if (--users == 0)
-        for (int fd = 0; fd < STDIO; fd++) {
-            /* Another thread may have given the number to a file of its own. */
-            if (ours[fd] && !fstat(fd, &now) && S_ISFIFO(now.st_mode) &&
-                now.st_ino == ours[fd])
-                close(fd);
-            ours[fd] = 0;
-        }
+        release();
     pthread_mutex_unlock(&lock);
+}
+
+/* The threads that were between the two are the parent's. */
+static void forked(void)
+{
+    users = 0;
+    release();
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &lock, .in_child = forked};
+
+    shunti_fork_watch(&fork);
 }

@@ -17,6 +17,7 @@
 
 #include "src/env.h"
 #include "src/error.h"
+#include "src/forks.h"
 #include "src/log.h"
 #include "src/plugin_files.h"
 
@@ -29,7 +30,8 @@ struct loaded {
     char path[];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Recursive, since a plugin that is being loaded may fork. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct loaded *loaded; /* under lock; entries are never freed */
 
 /* --- what the library offers to plugins ----------------------------------- */
@@ -309,4 +311,23 @@ bool shunti_transport_is_far(const char *name)
     return shunti_plugin_name_is_valid(name) &&
            shunti_plugin_locate(name, path, sizeof(path), why, sizeof(why)) &&
            shunti_plugin_file_is_far(path, NULL);
+}
+
+/* A recursive lock is not unlocked by the child, whose thread has another id. */
+static void forked(void)
+{
+    static const pthread_mutex_t fresh = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+    lock = fresh;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {
+        .lock = &lock,
+        .outer = true,
+        .in_child = forked,
+    };
+
+    shunti_fork_watch(&fork);
 }

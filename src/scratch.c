@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "src/comm.h"
+#include "src/forks.h"
 
 #define LINE 64
 /* Kept blocks are a multiple of this; smaller ones are not kept. */
@@ -131,4 +132,11 @@ void shunti_scratch_leave(struct shunt_comm *comm)
         surplus = cut(0);
     pthread_mutex_unlock(&lock);
     free_all(surplus);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &lock};
+
+    shunti_fork_watch(&fork);
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "src/fnv.h"
+#include "src/forks.h"
 #include "src/log.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -86,7 +87,7 @@ static uint32_t count_of(hwloc_obj_type_t type)
     return n > 0 ? (uint32_t)n : 0;
 }
 
-static bool load(void)
+static bool load_topology(void)
 {
     /* Without this folder hwloc finds little, and complains on stderr. */
     if (access("/sys/devices/system/cpu", R_OK))
@@ -101,6 +102,27 @@ static bool load(void)
         return false;
     }
     return true;
+}
+
+/* hwloc has locks of its own, which a fork() meanwhile would leave held in the
+ * child. */
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+static bool load(void)
+{
+    bool loaded;
+
+    pthread_mutex_lock(&loading);
+    loaded = load_topology();
+    pthread_mutex_unlock(&loading);
+    return loaded;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &loading};
+
+    shunti_fork_watch(&fork);
 }
 
 static void look(void)

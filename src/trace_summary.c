@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/forks.h"
 #include "src/track.h"
 
 /* One line: of a kind of call, or of a thread. */
@@ -131,4 +132,11 @@ int shunti_summary_take(int rank, char *args)
         describe_thread(&line->thread, args);
     free(line);
     return 1;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &lock};
+
+    shunti_fork_watch(&fork);
 }

@@ -111,6 +111,22 @@ static const char key_magic[8] = "inmem1";
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rank *ranks;
 
+static void take_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void give_lock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* A child of fork() finds the lock free: the thread that held it is not there. */
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(take_lock, give_lock, give_lock);
+}
+
 __attribute__((format(printf, 3, 4))) static enum shunt_status
 fail(struct shunt_transport_ctx *ctx, enum shunt_status status,
      const char *format, ...)

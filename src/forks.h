@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A fork() of the process: locks that must be free in the child, and what the
+ * child has to change before it uses the library.
+ */
+#ifndef SHUNTI_FORKS_H
+#define SHUNTI_FORKS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+struct shunti_fork {
+    /* Held during the fork, so that no other thread is in the middle of what it
+     * protects. NULL: none. */
+    pthread_mutex_t *lock;
+    /* Whoever holds this lock may take those that are not `outer`, and no other
+     * one. There is only one such lock. */
+    bool outer;
+    /* Called in the child, before fork() returns there. NULL: nothing. */
+    void (*in_child)(void);
+    struct shunti_fork *next;
+};
+
+/* From now on every fork() does this. Called by constructors of the library, so
+ * by one thread; `fork` is static. */
+void shunti_fork_watch(struct shunti_fork *fork);
+
+#endif
