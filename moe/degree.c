@@ -171,7 +171,7 @@ enum shunt_status shunt_moe_plan_took(struct shunt_moe_plan *handle,
 
     if (!plan)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "moe_plan_took: plan is %s",
-                           handle ? "no plan, or has been destroyed" : "NULL");
+                           shunti_plan_missing(handle));
     of = &plan->degree;
     if (!isfinite(seconds) || seconds < 0)
         return shunti_fail(&plan->moe->comm->error, SHUNT_ERR_INVALID,

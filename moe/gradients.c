@@ -263,11 +263,8 @@ static struct shunti_plan *plan_called(const struct shunt_moe_plan *handle,
             "%s: the plan has been destroyed, or its exchange", reduce.name);
         shunti_comm_leave(slot->comm);
     } else {
-        *status =
-            shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is %s", reduce.name,
-                        handle ? "no plan, or its communicator has been "
-                                 "destroyed"
-                               : "NULL");
+        *status = shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is %s",
+                              reduce.name, shunti_plan_missing(handle));
     }
     return NULL;
 }

@@ -17,6 +17,15 @@ struct shunti_plan *shunti_plan_of(const struct shunt_moe_plan *handle)
     return shunti_handle_object(SHUNTI_HANDLE_PLAN, handle);
 }
 
+const char *shunti_plan_missing(const struct shunt_moe_plan *handle)
+{
+    if (!handle)
+        return "NULL";
+    return shunti_handle_is_inherited(SHUNTI_HANDLE_PLAN, handle)
+               ? SHUNTI_INHERITED
+               : "no plan, or has been destroyed, or its communicator has";
+}
+
 bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which,
                           struct shunti_cut cut)
 {

@@ -71,9 +71,8 @@ static const struct shunti_plan *plan_for(const struct shunt_moe_plan *handle,
 
     *status = SHUNT_OK;
     if (!plan)
-        *status =
-            shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is %s", name,
-                        handle ? "no plan, or has been destroyed" : "NULL");
+        *status = shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is %s", name,
+                              shunti_plan_missing(handle));
     else if (!loads)
         *status = shunti_fail(&plan->moe->comm->error, SHUNT_ERR_INVALID,
                               "%s: loads is NULL", name);

@@ -345,11 +345,8 @@ struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
                    SHUNTI_SIGNATURE(call->kind, 0, 0, 0), SHUNT_ERR_INVALID,
                    "the plan has been destroyed, or its exchange");
     else
-        *status =
-            shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is %s", call->name,
-                        handle ? "no plan, or its communicator has been "
-                                 "destroyed"
-                               : "NULL");
+        *status = shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: plan is %s",
+                              call->name, shunti_plan_missing(handle));
     return NULL;
 }
 

@@ -99,7 +99,7 @@ enum shunt_status shunt_moe_part_rows(struct shunt_moe_plan *handle, int part,
                            SHUNT_ERR_INVALID, "moe_part_rows: rows is NULL");
     if (!plan) {
         st = shunti_fail(NULL, SHUNT_ERR_INVALID, "moe_part_rows: plan is %s",
-                         handle ? "no plan, or has been destroyed" : "NULL");
+                         shunti_plan_missing(handle));
     } else if (plan->waves.cut) {
         st = shunti_fail(&plan->moe->comm->error, SHUNT_ERR_INVALID,
                          "moe_part_rows: the plan is in %d waves: ask each of "

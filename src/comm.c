@@ -17,6 +17,7 @@
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/helper.h"
+#include "src/inherited.h"
 #include "src/init.h"
 #include "src/inline.h"
 #include "src/launch.h"
@@ -121,6 +122,8 @@ enum shunt_status shunt_comm_get_stats(const struct shunt_comm *comm,
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_get_stats: %s is NULL",
                            comm ? "stats" : "comm");
+    if (comm->inherited)
+        return shunti_inherited_check(comm);
     entered = enter(comm);
     all = comm->stats;
     for (r = 0; r < comm->nranks; r++) {
@@ -153,6 +156,8 @@ enum shunt_status shunt_comm_get_peer_stats(const struct shunt_comm *comm,
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_get_peer_stats: rank is %d; ranks are 0 to %d",
                            rank, comm->nranks - 1);
+    if (comm->inherited)
+        return shunti_inherited_check(comm);
     entered = enter(comm);
     all.messages = comm->peers[rank].messages;
     all.bytes_put = comm->peers[rank].bytes_put;
@@ -171,6 +176,8 @@ enum shunt_status shunt_comm_lost(const struct shunt_comm *comm,
     if (!comm || !ranks || !count)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_lost: an argument is NULL");
+    if (comm->inherited)
+        return shunti_inherited_check(comm);
     entered = enter(comm);
     *ranks = comm->failure.lost;
     *count = comm->failure.nlost;
@@ -357,6 +364,11 @@ void shunt_comm_destroy(struct shunt_comm *comm)
         (void)shunti_fail(NULL, SHUNT_ERR_INVALID,
                           "comm_destroy: this is not a communicator, or it has "
                           "been destroyed already");
+        return;
+    }
+    if (comm->inherited) {
+        shunti_inherited_leave(comm);
+        shunti_live_leave(comm);
         return;
     }
     tear_down(comm);

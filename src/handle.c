@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "src/forks.h"
+
 /*
  * The bits of a handle: 1 (odd), the entry, the count. Entries are in chunks,
  * which are never moved, so a look-up takes no lock.
@@ -23,10 +25,11 @@
 _Static_assert(sizeof(uintptr_t) == 8, "a handle has 64 bits");
 
 struct entry {
-    uintptr_t valid; /* the valid handle, or 0 */
-    void *object;    /* its object */
-    uint64_t count;  /* handles issued */
-    uint64_t since;  /* `count` when the entry was taken */
+    uintptr_t valid;    /* the valid handle, or 0 */
+    void *object;       /* its object */
+    uint64_t count;     /* handles issued */
+    uint64_t since;     /* `count` when the entry was taken */
+    uint64_t inherited; /* `count` when this process was forked */
     void *owner;
     unsigned kind;
     uint32_t next; /* of a free entry: the next one, or 0 */
@@ -149,4 +152,29 @@ void *shunti_handle_owner(enum shunti_handle_kind kind, const void *handle)
     return e && count >= LOAD(e->since) && count <= LOAD(e->count)
                ? LOAD(e->owner)
                : NULL;
+}
+
+bool shunti_handle_is_inherited(enum shunti_handle_kind kind,
+                                const void *handle)
+{
+    const struct entry *e = entry_of(kind, handle);
+
+    return e && (uintptr_t)handle >> COUNT_SHIFT <= LOAD(e->inherited);
+}
+
+static void forked(void)
+{
+    for (uint32_t number = 1; number < used; number++) {
+        struct entry *e = entry_at(number);
+
+        STORE(e->valid, 0);
+        STORE(e->inherited, e->count);
+    }
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &lock, .in_child = forked};
+
+    shunti_fork_watch(&fork);
 }

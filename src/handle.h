@@ -39,6 +39,10 @@ void shunti_handle_revoke(uint32_t entry);
 
 /* The object of a valid handle, else NULL. */
 void *shunti_handle_object(enum shunti_handle_kind kind, const void *handle);
+/* Was it issued by a parent of this process? In a child of fork() no handle of the
+ * parent is valid, but leads to its owner. */
+bool shunti_handle_is_inherited(enum shunti_handle_kind kind,
+                                const void *handle);
 /* The owner of a handle, valid or not, whose entry is still taken; else
  * NULL. */
 void *shunti_handle_owner(enum shunti_handle_kind kind, const void *handle);

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "src/comm.h"
+#include "src/forks.h"
+#include "src/inherited.h"
 #include "src/operations.h"
 #include "src/request.h"
 
@@ -15,6 +17,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunt_comm *live; /* linked by next_live */
 static struct shunt_comm *destroyed[SHUNTI_LIVE_DESTROYED];
 static unsigned next_destroyed;
+/* Of the parent of this process, and destroyed here. They stay reachable, for
+ * tools that look for leaks. */
+static struct shunt_comm *left; /* linked by next_live */
 
 void shunti_live_add(struct shunt_comm *comm)
 {
@@ -85,6 +90,14 @@ static void free_structure(struct shunt_comm *comm)
     free(comm);
 }
 
+void shunti_live_leave(struct shunt_comm *comm)
+{
+    pthread_mutex_lock(&lock);
+    comm->next_live = left;
+    left = comm;
+    pthread_mutex_unlock(&lock);
+}
+
 void shunti_live_keep(struct shunt_comm *comm)
 {
     struct shunt_comm *oldest;
@@ -97,4 +110,17 @@ void shunti_live_keep(struct shunt_comm *comm)
     pthread_mutex_unlock(&lock);
     if (oldest)
         free_structure(oldest);
+}
+
+static void forked(void)
+{
+    for (struct shunt_comm *c = live; c; c = c->next_live)
+        shunti_comm_disown(c);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.lock = &lock, .in_child = forked};
+
+    shunti_fork_watch(&fork);
 }

@@ -27,5 +27,8 @@ bool shunti_live_remove(struct shunt_comm *comm);
 /* Keep the structure of a communicator that was removed. All of it has been
  * freed but its peers and its requests, none of which is active. */
 void shunti_live_keep(struct shunt_comm *comm);
+/* Keep one that was removed as it is: of the parent of this process
+ * (inherited.h). */
+void shunti_live_leave(struct shunt_comm *comm);
 
 #endif

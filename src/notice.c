@@ -153,6 +153,8 @@ enum shunt_status shunt_notify(struct shunt_request *request,
         tell(&now);
         return SHUNT_OK;
     }
+    if (request->comm->inherited)
+        return shunti_inherited_check(request->comm);
     shunti_comm_enter(request->comm);
     if (request->status != SHUNT_IN_PROGRESS) {
         tell(&now);
@@ -184,6 +186,8 @@ enum shunt_status shunt_notify_fd(struct shunt_request *request, int fd)
         tell(&now);
         return SHUNT_OK;
     }
+    if (request->comm->inherited)
+        return shunti_inherited_check(request->comm);
     shunti_comm_enter(request->comm);
     if (request->status != SHUNT_IN_PROGRESS) {
         tell(&now);

@@ -19,6 +19,24 @@
  * closed when the library was loaded, or when it next made a communicator or
  * had a message, messages of the library are lost from then on, unless
  * SHUNT_LOG_FILE is set.
+ *
+ * Children of fork(): communicators, exchanges, plans, requests and registered
+ * memory belong to the process that made them. In a child of that process:
+ *
+ *   - Calls on them return SHUNT_ERR_INVALID, with a text that says so. No other
+ *     rank is told, and what the parent has under way goes on. Queries of rank,
+ *     size, node and transport answer as in the parent; functions that return a
+ *     pointer return NULL. shunt_comm_abort() does nothing.
+ *   - Destroying them, or exit() with whatever destructors call, gives back
+ *     memory of the child and concerns nobody else.
+ *   - Memory of shunt_mem_alloc() and shunt_moe_buffer() is shared with the
+ *     parent, until the child destroys the communicator: what it writes there,
+ *     the parent and its peers read.
+ *   - The child may make communicators of its own, also with an id of its parent,
+ *     while the parent goes on. Only UCX cannot be used anew if the parent had it
+ *     in use: SHUNT_ERR_UNSUPPORTED says so at once.
+ *
+ * Programs that are started (exec(), vfork(), posix_spawn()) inherit nothing.
  */
 #ifndef SHUNT_COMM_H
 #define SHUNT_COMM_H

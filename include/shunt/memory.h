@@ -5,7 +5,8 @@
  *
  * Every call of the library accepts any pointer to the host's memory. A pointer into
  * a window is faster: local peers copy straight from and to it. Windows are the
- * host's memory; what calls do with memory of a GPU is in moe.h.
+ * host's memory; what calls do with memory of a GPU is in moe.h. A child of fork()
+ * shares them with its parent (comm.h).
  */
 #ifndef SHUNT_MEMORY_H
 #define SHUNT_MEMORY_H

@@ -28,7 +28,8 @@ enum shunt_status {
     /** Not finished: test or wait again. Never returned by a blocking call. */
     SHUNT_IN_PROGRESS = 1,
     /** A bad argument on this rank. The other ranks are told; nothing else was
-     * sent. */
+     * sent. Also: a child of fork() uses what its parent made, of which no other
+     * rank is told (comm.h). */
     SHUNT_ERR_INVALID = -1,
     /** Arguments that must agree across ranks differ; the text names rank and
      * argument. */
