@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,9 +13,10 @@
 
 #include <shunt/shunt.h>
 
+#include "tests/comm/fork_calls.h"
 #include "tests/harness/rank_main.h"
 
-enum { BARRIERS = 200, FORKS = 5 };
+enum { BARRIERS = 200, FORKS = 5, BUSY_FORKS = 100 };
 #define BLOCK ((size_t)4 << 20)
 
 static unsigned char byte_of(int from, int to, size_t i)
@@ -92,8 +94,151 @@ static int child_waits(const struct rank *self)
     return 0;
 }
 
+/* --- children that use what they inherited ---------------------------------- */
+
+static struct fork_world *at_exit; /* destroyed by a destructor, as of C++ */
+
+__attribute__((destructor)) static void destructor(void)
+{
+    if (at_exit)
+        fork_world_destroy(at_exit);
+}
+
+enum way { DESTROYS, EXITS, DESTRUCTOR, STAYS, WAYS };
+
+static const char *const way_names[WAYS] = {"destroys", "exits", "destructor",
+                                            "stays"};
+
+/* The child of a way. */
+static void live(struct fork_world *w, enum way way)
+{
+    if (way == DESTROYS)
+        fork_world_destroy(w);
+    if (way == DESTRUCTOR)
+        at_exit = w;
+    if (way == STAYS)
+        pause();
+    exit(0);
+}
+
+static int one_way(const struct rank *self, enum way way, bool forks)
+{
+    struct fork_world w;
+    pid_t child = -1;
+    int status = 0;
+
+    CHECK_RUN(fork_world_make(&w, self));
+    if (forks) {
+        CHECK_RUN(fork_world_begin(&w));
+        child = fork();
+        CHECK(child >= 0, "fork: %s", strerror(errno));
+        if (!child)
+            live(&w, way);
+    }
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    if (!forks)
+        CHECK_RUN(fork_world_begin(&w));
+    if (forks && way != STAYS)
+        CHECK(waitpid(child, &status, 0) == child && !status,
+              "the child that %s ended with %x", way_names[way], status);
+    CHECK_RUN(fork_world_use(&w));
+    CHECK_RUN(fork_world_end(&w));
+    if (!forks || way != STAYS)
+        return 0;
+    CHECK(!waitpid(child, &status, WNOHANG),
+          "the child that stays ended with "
+          "%x",
+          status);
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, &status, 0) == child, "waitpid");
+    return 0;
+}
+
+/* child_ends RANK [WAY]: that rank forks, in every way. */
+static int child_ends(const struct rank *self)
+{
+    const int forker = self->argc ? atoi(self->argv[0]) : 0;
+
+    for (int way = 0; way < WAYS; way++)
+        if (self->argc < 2 || !strcmp(self->argv[1], way_names[way]))
+            CHECK_RUN(one_way(self, way, self->rank == forker));
+    return 0;
+}
+
+/* --- locks ------------------------------------------------------------------- */
+
+static atomic_bool over;
+
+/* A communicator of one rank, with an exchange, a plan and memory. */
+static int be_alone(void)
+{
+    struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
+    const int32_t idx[4] = {0, 1, 1, 0};
+    struct shunt_comm *comm;
+    struct shunt_moe *moe;
+    struct shunt_moe_plan *plan;
+    void *memory;
+
+    config.hidden = 4;
+    config.dtype = SHUNT_F32;
+    config.experts = 2;
+    config.topk = 1;
+    config.max_tokens = 4;
+    config.weights = SHUNT_MOE_PLAIN_SUM;
+    CHECK_OK(NULL, shunt_comm_create_env(NULL, &comm));
+    CHECK(shunt_comm_size(comm) == 1, "a launcher's variables are set");
+    CHECK_OK(comm, shunt_mem_alloc(comm, 1 << 16, &memory));
+    CHECK_OK(comm, shunt_moe_create(comm, &config, &moe));
+    CHECK_OK(comm, shunt_moe_plan_create(moe, idx, NULL, 4, &plan));
+    CHECK_OK(comm, shunt_barrier(comm));
+    shunt_moe_plan_destroy(plan);
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
+static void *be_busy(void *arg)
+{
+    bool *failed = arg;
+
+    while (!atomic_load(&over) && !*failed)
+        *failed = be_alone() != 0;
+    return NULL;
+}
+
+/* While other threads make and destroy what there is: no child finds a lock that
+ * was held, or half of an object. */
+static int child_of_busy_threads(const struct rank *self)
+{
+    pthread_t thread[2];
+    bool failed[2] = {false, false};
+    int status = -1;
+
+    (void)self;
+    for (int i = 0; i < 2; i++)
+        CHECK(!pthread_create(&thread[i], NULL, be_busy, &failed[i]), "thread");
+    for (int k = 0; k < BUSY_FORKS; k++) {
+        const pid_t child = fork();
+
+        CHECK(child >= 0, "fork: %s", strerror(errno));
+        if (!child) {
+            alarm(20); /* a lock that nobody releases */
+            _exit(be_alone());
+        }
+        CHECK(waitpid(child, &status, 0) == child && !status,
+              "child %d ended with %x", k, status);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    CHECK(!failed[0] && !failed[1], "a thread failed");
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"child_waits", child_waits, .min_ranks = 2, .no_threads = true},
+    {"child_ends", child_ends, .min_ranks = 2, .no_threads = true},
+    {"child_of_busy_threads", child_of_busy_threads, .no_comm = true,
+     .no_threads = true},
     {.name = NULL},
 };
 

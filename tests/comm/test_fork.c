@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Children of ranks that use the library (rank_fork.c). */
+/* Children of ranks (rank_fork.c): that use the library for themselves, and that use
+ * what they inherited. */
 #include <criterion/criterion.h>
+#include <stdlib.h>
 
 #include "tests/harness/harness.h"
 
@@ -38,4 +40,62 @@ Test(fork, child_waits)
 Test(fork, child_waits_and_helper)
 {
     run("SHUNT_PROGRESS=auto");
+}
+
+/* --- what a child does with what it inherited -------------------------------- */
+
+static const struct {
+    const char *transports, *nodes, *across;
+    bool ucx;
+} settings[] = {
+    {"SHUNT_TRANSPORTS=shm", NULL, NULL, false},
+    {"SHUNT_TRANSPORTS=shm", "SHUNT_TEST_NODES=0,0,1",
+     "SHUNT_TEST_ACROSS=shm (put)", false},
+    {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_TEST_NODES=0,0,1",
+     "SHUNT_TEST_ACROSS=tcp (put)", false},
+    {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_TEST_NODES=0,0,1",
+     "SHUNT_TEST_ACROSS=ucx (put)", true},
+};
+
+static void in_all_settings(const char *name, const char *argument,
+                            const char *progress)
+{
+    for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+        const bool one_node = !settings[i].nodes;
+
+        if (settings[i].ucx && !getenv("SHUNT_TEST_UCX"))
+            continue;
+        harness_check(&(struct harness_job){
+            .program = "rank_fork",
+            .args = {name, argument},
+            .env = {progress, settings[i].transports,
+                    one_node ? NULL : settings[i].nodes, settings[i].across},
+            .ranks = 3,
+            .timeout_s = 60,
+        });
+    }
+}
+
+/* Rank 0 of a node of two, the other one, and one that is alone. */
+Test(fork, child_ends)
+{
+    in_all_settings("child_ends", "0", "SHUNT_PROGRESS=auto");
+    in_all_settings("child_ends", "1", "SHUNT_PROGRESS=caller");
+    in_all_settings("child_ends", "2", "SHUNT_PROGRESS=auto");
+}
+
+Test(fork, child_ends_and_progress_thread)
+{
+    in_all_settings("child_ends", "0", "SHUNT_PROGRESS=thread");
+    in_all_settings("child_ends", "2", "SHUNT_PROGRESS=thread");
+}
+
+Test(fork, child_of_busy_threads)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_fork",
+        .args = {"child_of_busy_threads"},
+        .no_launch = true,
+        .timeout_s = 60,
+    });
 }
