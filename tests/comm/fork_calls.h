@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a rank has when it forks. */
+/* What a rank has when it forks, and every public call on it that a child may
+ * try. */
 #ifndef SHUNT_FORK_CALLS_H
 #define SHUNT_FORK_CALLS_H
 
@@ -21,12 +22,12 @@ struct fork_world {
     int32_t idx[FORK_TOKENS * FORK_TOPK];
     float weight[FORK_TOKENS * FORK_TOPK];
     float x[FORK_TOKENS * FORK_HIDDEN], y[FORK_TOKENS * FORK_HIDDEN];
-    size_t rows;             /* of `plan` */
-    float *taken;            /* (rows, hidden) */
-    int64_t *window;         /* (FORK_WORDS) of shunt_mem_alloc() */
-    int64_t *send, *recv;    /* (size * FORK_WORDS) */
-    int event;               /* an eventfd, for the end of begun[0] */
-    int64_t mine, sum[3];    /* of the requests */
+    size_t rows;          /* of `plan` */
+    float *taken;         /* (rows, hidden) */
+    int64_t *window;      /* (FORK_WORDS) of shunt_mem_alloc() */
+    int64_t *send, *recv; /* (size * FORK_WORDS) */
+    int event;            /* an eventfd, for the end of begun[0] */
+    int64_t mine, sum[3]; /* of the requests */
     /* All-reductions: two that a rank has begun at the fork and other ranks begin
      * after it, and one that has ended and is not collected. */
     struct shunt_request *begun[2], *done;
@@ -44,4 +45,8 @@ int fork_world_end(struct fork_world *w);
 /* In a child: destroy all that can be destroyed. */
 void fork_world_destroy(struct fork_world *w);
 
+/* In a child: each call must be refused, and say that the handle was made before
+ * fork(). only: the call of that name; NULL: all, and the queries. Returns how many
+ * were not, each of which it prints. */
+int fork_calls_try(struct fork_world *w, const char *only);
 #endif

@@ -36,9 +36,8 @@ static int make_exchange(struct fork_world *w)
         w->x[i] = (float)(w->self->rank * 100 + i);
     CHECK_OK(w->comm, shunt_moe_plan_create(w->moe, w->idx, w->weight,
                                             FORK_TOKENS, &w->plan));
-    CHECK_OK(w->comm,
-             shunt_moe_plan_create_parts(w->moe, w->idx, w->weight, FORK_TOKENS,
-                                         2, &w->parts));
+    CHECK_OK(w->comm, shunt_moe_plan_create_parts(w->moe, w->idx, w->weight,
+                                                  FORK_TOKENS, 2, &w->parts));
     shunt_moe_plan_rows(w->plan, &rows, sizeof(rows));
     w->rows = rows.total;
     w->taken = calloc(rows.total + 1, FORK_HIDDEN * sizeof(float));
@@ -77,11 +76,10 @@ int fork_world_make(struct fork_world *w, const struct rank *self)
     for (int r = 0; r < self->size; r++)
         for (int i = 0; i < FORK_WORDS; i++)
             w->send[r * FORK_WORDS + i] = word_of(self->rank, r, i);
-    CHECK_OK(w->comm, shunt_mem_register(w->comm, w->send,
-                                         words * sizeof(*w->send)));
     CHECK_OK(w->comm,
-             shunt_mem_alloc(w->comm, FORK_WORDS * sizeof(*w->window),
-                             (void **)&w->window));
+             shunt_mem_register(w->comm, w->send, words * sizeof(*w->send)));
+    CHECK_OK(w->comm, shunt_mem_alloc(w->comm, FORK_WORDS * sizeof(*w->window),
+                                      (void **)&w->window));
     for (int i = 0; i < FORK_WORDS; i++)
         w->window[i] = word_of(self->rank, -1, i);
     CHECK_RUN(make_exchange(w));
@@ -106,11 +104,10 @@ static int use_exchange(struct fork_world *w, bool parts)
         CHECK_OK(w->comm, shunt_moe_dispatch_part(w->parts, part, w->x,
                                                   w->taken, w->rows));
     for (int part = 0; parts && part < 2; part++)
-        CHECK_OK(w->comm, shunt_moe_combine_part(w->parts, part, w->taken, NULL,
-                                                 w->y));
-    if (!parts) {
         CHECK_OK(w->comm,
-                 shunt_moe_dispatch(w->plan, w->x, w->taken, w->rows));
+                 shunt_moe_combine_part(w->parts, part, w->taken, NULL, w->y));
+    if (!parts) {
+        CHECK_OK(w->comm, shunt_moe_dispatch(w->plan, w->x, w->taken, w->rows));
         CHECK_OK(w->comm, shunt_moe_combine(w->plan, w->taken, NULL, w->y));
     }
     /* Two experts that return what they get, with the weight 1/2 each. */
@@ -127,11 +124,11 @@ int fork_world_use(struct fork_world *w)
     const int *lost;
     size_t losses;
 
-    CHECK_OK(w->comm, shunt_allreduce(w->comm, &w->mine, &sum, 1, SHUNT_I64,
-                                      SHUNT_SUM));
+    CHECK_OK(w->comm,
+             shunt_allreduce(w->comm, &w->mine, &sum, 1, SHUNT_I64, SHUNT_SUM));
     CHECK(sum == n * (n + 1) / 2, "the sum is %lld", (long long)sum);
-    CHECK_OK(w->comm, shunt_alltoall(w->comm, w->send, w->recv, FORK_WORDS,
-                                     SHUNT_I64));
+    CHECK_OK(w->comm,
+             shunt_alltoall(w->comm, w->send, w->recv, FORK_WORDS, SHUNT_I64));
     for (int r = 0; r < n; r++)
         for (int i = 0; i < FORK_WORDS; i++)
             CHECK(w->recv[r * FORK_WORDS + i] == word_of(r, w->self->rank, i),
@@ -163,8 +160,7 @@ int fork_world_end(struct fork_world *w)
               (long long)w->sum[i]);
     CHECK(read(w->event, &told, sizeof(told)) == (ssize_t)sizeof(told) &&
               told == 1,
-          "the end of a request was told %llu times",
-          (unsigned long long)told);
+          "the end of a request was told %llu times", (unsigned long long)told);
     CHECK_RUN(fork_world_use(w));
     shunt_moe_plan_destroy(w->parts);
     shunt_moe_plan_destroy(w->plan);

@@ -104,20 +104,25 @@ __attribute__((destructor)) static void destructor(void)
         fork_world_destroy(at_exit);
 }
 
-enum way { DESTROYS, EXITS, DESTRUCTOR, STAYS, WAYS };
+enum way { CALLS, DESTROYS, EXITS, DESTRUCTOR, ALL, STAYS, WAYS };
 
-static const char *const way_names[WAYS] = {"destroys", "exits", "destructor",
-                                            "stays"};
+static const char *const way_names[WAYS] = {"calls",      "destroys", "exits",
+                                            "destructor", "all",      "stays"};
 
 /* The child of a way. */
 static void live(struct fork_world *w, enum way way)
 {
-    if (way == DESTROYS)
+    if (way == CALLS || way == ALL || way == STAYS)
+        if (fork_calls_try(w, w->self->argc > 2 ? w->self->argv[2] : NULL))
+            _exit(1);
+    if (way == DESTROYS || way == ALL)
         fork_world_destroy(w);
     if (way == DESTRUCTOR)
         at_exit = w;
     if (way == STAYS)
         pause();
+    if (way == CALLS)
+        _exit(0);
     exit(0);
 }
 
@@ -154,8 +159,9 @@ static int one_way(const struct rank *self, enum way way, bool forks)
     return 0;
 }
 
-/* child_ends RANK [WAY]: that rank forks, in every way. */
-static int child_ends(const struct rank *self)
+/* child_calls RANK [WAY [CALL]]: that rank forks, in every way; the child makes every
+ * call. */
+static int child_calls(const struct rank *self)
 {
     const int forker = self->argc ? atoi(self->argv[0]) : 0;
 
@@ -236,7 +242,7 @@ static int child_of_busy_threads(const struct rank *self)
 
 static const struct rank_case cases[] = {
     {"child_waits", child_waits, .min_ranks = 2, .no_threads = true},
-    {"child_ends", child_ends, .min_ranks = 2, .no_threads = true},
+    {"child_calls", child_calls, .min_ranks = 2, .no_threads = true},
     {"child_of_busy_threads", child_of_busy_threads, .no_comm = true,
      .no_threads = true},
     {.name = NULL},

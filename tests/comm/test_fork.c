@@ -77,17 +77,17 @@ static void in_all_settings(const char *name, const char *argument,
 }
 
 /* Rank 0 of a node of two, the other one, and one that is alone. */
-Test(fork, child_ends)
+Test(fork, child_calls)
 {
-    in_all_settings("child_ends", "0", "SHUNT_PROGRESS=auto");
-    in_all_settings("child_ends", "1", "SHUNT_PROGRESS=caller");
-    in_all_settings("child_ends", "2", "SHUNT_PROGRESS=auto");
+    in_all_settings("child_calls", "0", "SHUNT_PROGRESS=auto");
+    in_all_settings("child_calls", "1", "SHUNT_PROGRESS=caller");
+    in_all_settings("child_calls", "2", "SHUNT_PROGRESS=auto");
 }
 
-Test(fork, child_ends_and_progress_thread)
+Test(fork, child_calls_and_progress_thread)
 {
-    in_all_settings("child_ends", "0", "SHUNT_PROGRESS=thread");
-    in_all_settings("child_ends", "2", "SHUNT_PROGRESS=thread");
+    in_all_settings("child_calls", "0", "SHUNT_PROGRESS=thread");
+    in_all_settings("child_calls", "2", "SHUNT_PROGRESS=thread");
 }
 
 Test(fork, child_of_busy_threads)
