@@ -23,11 +23,11 @@ static void *memory_out;
 static const int *lost_out;
 static size_t size_out;
 
-#define ROW(name, expression)                \
-    static enum shunt_status name##_row(W)   \
-    {                                        \
-        (void)w;                             \
-        return expression;                   \
+#define ROW(name, expression)              \
+    static enum shunt_status name##_row(W) \
+    {                                      \
+        (void)w;                           \
+        return expression;                 \
     }
 
 /* Collectives: the value of a child is 1000 times that of its parent, so that a
@@ -35,7 +35,7 @@ static size_t size_out;
 static int64_t value[1 << 16];
 static size_t counts[64], displs[64];
 
-#define COLLECTIVE(name, ...)                   \
+#define COLLECTIVE(name, ...)                     \
     ROW(name, shunt_##name(w->comm, __VA_ARGS__)) \
     ROW(name##_start, shunt_##name##_start(w->comm, __VA_ARGS__, &request_out))
 
@@ -51,8 +51,8 @@ COLLECTIVE(alltoall, value, into, 1, SHUNT_I64)
 COLLECTIVE(alltoallv, value, counts, displs, into, counts, displs, SHUNT_I64)
 
 /* A bad argument is refused as one, and must not be told to the other ranks. */
-ROW(bad_allreduce, shunt_allreduce(w->comm, NULL, into, 1, SHUNT_I64,
-                                   SHUNT_SUM))
+ROW(bad_allreduce,
+    shunt_allreduce(w->comm, NULL, into, 1, SHUNT_I64, SHUNT_SUM))
 
 static void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
                  float *out, size_t ld)
@@ -102,8 +102,8 @@ ROW(comm_shrink, shunt_comm_shrink(w->comm, &comm_out))
 ROW(comm_finish, shunt_comm_finish(w->comm))
 ROW(comm_lost, shunt_comm_lost(w->comm, &lost_out, &size_out))
 ROW(comm_get_stats, shunt_comm_get_stats(w->comm, &stats, sizeof(stats)))
-ROW(comm_get_peer_stats, shunt_comm_get_peer_stats(w->comm, 0, &peer_stats,
-                                                   sizeof(peer_stats)))
+ROW(comm_get_peer_stats,
+    shunt_comm_get_peer_stats(w->comm, 0, &peer_stats, sizeof(peer_stats)))
 ROW(mem_alloc, shunt_mem_alloc(w->comm, 4096, &memory_out))
 ROW(mem_free, shunt_mem_free(w->comm, w->window))
 ROW(mem_free_nothing, shunt_mem_free(w->comm, NULL))
@@ -148,8 +148,8 @@ static enum shunt_status create(W)
 ROW(moe_create, create(w))
 ROW(moe_set_placement, shunt_moe_set_placement(w->moe, NULL, NULL, 0))
 ROW(moe_set_shares, shunt_moe_set_shares(w->moe, NULL, NULL, 0, NULL))
-ROW(moe_plan_create, shunt_moe_plan_create(w->moe, w->idx, w->weight,
-                                           FORK_TOKENS, &plan_out))
+ROW(moe_plan_create,
+    shunt_moe_plan_create(w->moe, w->idx, w->weight, FORK_TOKENS, &plan_out))
 ROW(moe_plan_create_parts,
     shunt_moe_plan_create_parts(w->moe, w->idx, w->weight, FORK_TOKENS, 2,
                                 &plan_out))
@@ -164,8 +164,7 @@ static struct shunt_moe_state state = {
 ROW(moe_replicas_refresh, shunt_moe_replicas_refresh(w->moe, &state))
 ROW(moe_replicas_refresh_start,
     shunt_moe_replicas_refresh_start(w->moe, &state, &request_out))
-ROW(moe_replicas_reduce,
-    shunt_moe_replicas_reduce(w->moe, &state, SHUNT_F32))
+ROW(moe_replicas_reduce, shunt_moe_replicas_reduce(w->moe, &state, SHUNT_F32))
 ROW(moe_replicas_reduce_start,
     shunt_moe_replicas_reduce_start(w->moe, &state, SHUNT_F32, &request_out))
 ROW(moe_move, shunt_moe_move(w->moe, NULL, NULL, 0, &state, &state))
@@ -175,13 +174,13 @@ ROW(moe_move_start,
 /* Plans. */
 static float *sums[128];
 
-#define ON_PLAN(name, ...)                                                \
-    ROW(name, shunt_moe_##name(w->plan, __VA_ARGS__))                     \
-    ROW(name##_start,                                                     \
-        shunt_moe_##name##_start(w->plan, __VA_ARGS__, &request_out))     \
-    ROW(name##_part, shunt_moe_##name##_part(w->parts, 0, __VA_ARGS__))   \
-    ROW(name##_part_start, shunt_moe_##name##_part_start(                 \
-                               w->parts, 0, __VA_ARGS__, &request_out))
+#define ON_PLAN(name, ...)                                              \
+    ROW(name, shunt_moe_##name(w->plan, __VA_ARGS__))                   \
+    ROW(name##_start,                                                   \
+        shunt_moe_##name##_start(w->plan, __VA_ARGS__, &request_out))   \
+    ROW(name##_part, shunt_moe_##name##_part(w->parts, 0, __VA_ARGS__)) \
+    ROW(name##_part_start,                                              \
+        shunt_moe_##name##_part_start(w->parts, 0, __VA_ARGS__, &request_out))
 
 ON_PLAN(dispatch, value, into, 4096)
 ON_PLAN(combine, value, NULL, into)
@@ -199,7 +198,10 @@ static struct shunt_moe_part_rows part_rows;
 ROW(moe_part_rows,
     shunt_moe_part_rows(w->parts, 0, &part_rows, sizeof(part_rows)))
 
-#define IS(name) {#name, name##_row}
+#define IS(name)          \
+    {                     \
+#name, name##_row \
+    }
 #define BOTH(name) IS(name), IS(name##_start)
 #define FOUR(name) BOTH(name), IS(name##_part), IS(name##_part_start)
 

@@ -16,7 +16,7 @@
 #include "tests/comm/fork_calls.h"
 #include "tests/harness/rank_main.h"
 
-enum { BARRIERS = 200, FORKS = 5, BUSY_FORKS = 100 };
+enum { BARRIERS = 200, FORKS = 5, WORDS = 1 << 15, BUSY_FORKS = 100 };
 #define BLOCK ((size_t)4 << 20)
 
 static unsigned char byte_of(int from, int to, size_t i)
@@ -171,6 +171,90 @@ static int child_calls(const struct rank *self)
     return 0;
 }
 
+/* --- communicators of a child's own ----------------------------------------- */
+
+/* One of two processes, which nothing connects but the id. */
+static int be_one_of_two(const struct shunt_id *id, int rank, bool refused)
+{
+    static const char *const nodes[] = {"first", "second"};
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    static int64_t send[2 * WORDS], recv[2 * WORDS];
+    struct shunt_comm *comm = NULL;
+    int64_t mine = rank + 1, sum = 0;
+
+    if (getenv("SHUNT_TEST_NODES"))
+        config.node = nodes[rank];
+    for (int i = 0; i < 2 * WORDS; i++)
+        send[i] = rank * 1000000 + i;
+    if (refused) {
+        CHECK_STATUS(NULL, shunt_comm_create(id, 2, rank, &config, &comm),
+                     SHUNT_ERR_UNSUPPORTED);
+        CHECK(strstr(shunt_last_error(NULL), "fork()"), "%s",
+              shunt_last_error(NULL));
+        return 0;
+    }
+    CHECK_OK(NULL, shunt_comm_create(id, 2, rank, &config, &comm));
+    for (int k = 0; k < 10; k++) {
+        CHECK_OK(comm,
+                 shunt_allreduce(comm, &mine, &sum, 1, SHUNT_I64, SHUNT_SUM));
+        CHECK(sum == 3, "the sum is %lld", (long long)sum);
+        CHECK_OK(comm, shunt_alltoall(comm, send, recv, WORDS, SHUNT_I64));
+        for (int i = 0; i < 2 * WORDS; i++)
+            CHECK(recv[i] == i / WORDS * 1000000 + rank * WORDS + i % WORDS,
+                  "word %d", i);
+    }
+    CHECK_OK(comm, shunt_comm_finish(comm));
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
+/* A child, and a child of it, which inherits a communicator of each of them. */
+static int be_two(struct fork_world *w, bool refused)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_comm *alone = NULL;
+    struct shunt_id id;
+    int status = -1;
+    pid_t child;
+
+    CHECK_OK(NULL, shunt_id_create(&id));
+    CHECK_OK(NULL, shunt_comm_create(&id, 1, 0, &config, &alone));
+    CHECK_OK(NULL, shunt_id_create(&id));
+    child = fork();
+    CHECK(child >= 0, "fork: %s", strerror(errno));
+    if (!child) {
+        CHECK_STATUS(alone, shunt_barrier(alone), SHUNT_ERR_INVALID);
+        shunt_comm_destroy(alone);
+        _exit(be_one_of_two(&id, 1, refused) || fork_calls_try(w, NULL));
+    }
+    CHECK_RUN(be_one_of_two(&id, 0, refused));
+    CHECK(waitpid(child, &status, 0) == child && !status,
+          "the child's child ended with %x", status);
+    CHECK_OK(alone, shunt_barrier(alone));
+    shunt_comm_destroy(alone);
+    return fork_calls_try(w, NULL);
+}
+
+/* child_makes_its_own [refused]: by the transports that its parent has in use; or these
+ * do not permit it. */
+static int child_makes_its_own(const struct rank *self)
+{
+    struct fork_world w;
+    int status = -1;
+    pid_t child;
+
+    CHECK_RUN(fork_world_make(&w, self));
+    CHECK_RUN(fork_world_begin(&w));
+    child = fork();
+    CHECK(child >= 0, "fork: %s", strerror(errno));
+    if (!child)
+        exit(be_two(&w, self->argc > 0));
+    CHECK_RUN(fork_world_use(&w));
+    CHECK(waitpid(child, &status, 0) == child && !status,
+          "the child ended with %x", status);
+    return fork_world_end(&w);
+}
+
 /* --- locks ------------------------------------------------------------------- */
 
 static atomic_bool over;
@@ -245,6 +329,7 @@ static const struct rank_case cases[] = {
     {"child_calls", child_calls, .min_ranks = 2, .no_threads = true},
     {"child_of_busy_threads", child_of_busy_threads, .no_comm = true,
      .no_threads = true},
+    {"child_makes_its_own", child_makes_its_own, .no_threads = true},
     {.name = NULL},
 };
 

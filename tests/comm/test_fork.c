@@ -67,7 +67,7 @@ static void in_all_settings(const char *name, const char *argument,
             continue;
         harness_check(&(struct harness_job){
             .program = "rank_fork",
-            .args = {name, argument},
+            .args = {name, settings[i].ucx && !argument ? "refused" : argument},
             .env = {progress, settings[i].transports,
                     one_node ? NULL : settings[i].nodes, settings[i].across},
             .ranks = 3,
@@ -88,6 +88,12 @@ Test(fork, child_calls_and_progress_thread)
 {
     in_all_settings("child_calls", "0", "SHUNT_PROGRESS=thread");
     in_all_settings("child_calls", "2", "SHUNT_PROGRESS=thread");
+}
+
+/* UCX cannot be used anew, which is said at once. */
+Test(fork, child_makes_its_own)
+{
+    in_all_settings("child_makes_its_own", NULL, "SHUNT_PROGRESS=auto");
 }
 
 Test(fork, child_of_busy_threads)

@@ -161,6 +161,23 @@ Test(rdma, experts_on_two_nodes)
         .ranks = 4});
 }
 
+/* A child of fork() that uses what it inherited, and one that makes communicators. */
+Test(rdma, forked_children)
+{
+    for (int c = 0; c < 3; c++)
+        harness_check(&(struct harness_job){
+            .program = "rank_fork",
+            .args = {c < 2 ? "child_calls" : "child_makes_its_own", c == 0 ? "0"
+                                                                    : c == 1
+                                                                        ? "2"
+                                                                        : NULL},
+            .env = {"SHUNT_TRANSPORTS=shm,rdma", "SHUNT_TEST_NODES=0,0,1",
+                    "SHUNT_TEST_ACROSS=rdma (put)"},
+            .ranks = 3,
+            .timeout_s = 60,
+        });
+}
+
 /* A rank without a device: the transport that is named behind rdma reaches it. */
 Test(rdma, a_rank_without_device)
 {

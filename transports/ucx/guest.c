@@ -23,6 +23,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,47 @@ __attribute__((visibility("default"))) void ucm_mmap_init(void)
         return;
     memcpy(&init, &real, sizeof(init));
     init();
+}
+
+/*
+ * UCX has a thread, which a child of fork() has not, and no function that starts it
+ * anew: a new context of the child would wait for it until a timeout.
+ */
+static atomic_uint users;     /* contexts and workers that there are */
+static atomic_bool abandoned; /* there were some in a parent of this process */
+
+static void forked(void)
+{
+    if (atomic_load(&users))
+        atomic_store(&abandoned, true);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forked);
+}
+
+bool ucx_user_add(char *why, size_t why_len)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    if (atomic_load(&abandoned)) {
+        snprintf(
+            why, why_len,
+            "UCX was in use when fork() made this process, and its thread "
+            "is not here: use another transport (SHUNT_TRANSPORTS=shm,tcp), "
+            "or make the communicator in a program that is started by "
+            "exec()");
+        return false;
+    }
+    atomic_fetch_add(&users, 1);
+    return true;
+}
+
+void ucx_user_remove(void)
+{
+    atomic_fetch_sub(&users, 1);
 }
 
 #if __has_include(<ucs/debug/debug.h>) && __has_include(<ucs/debug/log_def.h>)

@@ -240,6 +240,9 @@ static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, int peers,
     struct shunt_transport_ctx *outer;
     ucs_status_t st;
 
+    ctx->counted = ucx_user_add(why, why_len);
+    if (!ctx->counted)
+        return SHUNT_ERR_UNSUPPORTED;
     ctx->eps = calloc((size_t)ctx->nranks, sizeof(*ctx->eps));
     ctx->epoll = shunti_fd_lift(epoll_create1(EPOLL_CLOEXEC));
     if (!ctx->eps || ctx->epoll < 0 ||
@@ -496,6 +499,8 @@ static void ucx_close(struct shunt_transport_ctx *ctx)
     explicit_bzero(ctx->secret, sizeof(ctx->secret));
     free(ctx->regs.slot);
     free(ctx->eps);
+    if (ctx->counted)
+        ucx_user_remove();
     free(ctx);
 }
 

@@ -170,6 +170,7 @@ struct shunt_transport_ctx {
     unsigned char nonce[TRANSPORT_NONCE];
     ucp_context_h ucp;
     ucp_worker_h worker;
+    bool counted; /* ucx_user_add() */
     int epoll;
     struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
     struct transport_regions regs;
@@ -202,6 +203,10 @@ struct shunt_transport_ctx *ucx_enter(struct shunt_transport_ctx *ctx);
 void ucx_leave(struct shunt_transport_ctx *outer);
 /* From now on what UCX logs in such calls goes to the library's log. */
 void ucx_be_quiet(void);
+/* Before UCX is used, and after. False: it cannot be, since a parent of this process
+ * uses it, and `why` says so. */
+bool ucx_user_add(char *why, size_t why_len);
+void ucx_user_remove(void);
 
 /* --- connect.c ------------------------------------------------------------ */
 
