@@ -3,9 +3,10 @@
  * Reduce-scatter: the choice of an algorithm, and the flat one: an exchange
  * whose blocks are reduced instead of stored.
  *
- * In place, the result is made on top of this rank's own block, which no other
- * rank reads. It is moved to the front of the buffer after all peers have taken
- * their blocks.
+ * In place, the result is made in scratch memory and copied to the front of the
+ * buffer after all peers have taken their blocks. Nothing else in the buffer
+ * changes, as in MPI. Rank 0's own block is at the front, and no other rank reads
+ * it: there the result is made at once.
  */
 #include "collectives/reduce_scatter.h"
 #include "collectives/kinds.h"
@@ -14,6 +15,8 @@
 #include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/inline.h"
+#include "src/refusal.h"
+#include "src/scratch.h"
 
 static const struct shunti_kind kinds[] = {
     {.number = SHUNTI_KIND_REDUCE_SCATTER,
@@ -91,7 +94,7 @@ static void fill(struct shunti_reduce_exchange *s, int nranks, int rank,
             continue;
         if (i == rank) {
             r->own = send + at;
-            r->dst = in_place ? a->recv + at : a->recv;
+            r->dst = s->owned ? s->owned : a->recv;
             s->result = a->recv;
         } else {
             s->x->peers[i].send = send + at;
@@ -113,16 +116,31 @@ static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
                               const struct shunti_reduce_scatter *a,
                               struct shunt_request **request)
 {
+    const size_t bytes = own_bytes(comm, &a->blocks);
     struct shunti_reduce_exchange *s;
-    enum shunt_status st = shunti_reduce_exchange_create(
+    enum shunt_status st;
+    void *result = NULL;
+
+    if (a->send == SHUNT_IN_PLACE && comm->rank && bytes) {
+        result = shunti_scratch_get(bytes);
+        if (!result)
+            return shunti_request_refuse(
+                comm, signature, SHUNT_ERR_MEMORY,
+                "%s: no memory for %zu bytes, which a call in place needs",
+                shunti_kind_name(signature >> 24), bytes);
+    }
+    st = shunti_reduce_exchange_create(
         comm,
         signature >> 24 == SHUNTI_KIND_REDUCE_SCATTERV ? &reduce_scatterv_class
                                                        : &reduce_scatter_class,
-        signature, own_bytes(comm, &a->blocks), request, &s);
-
-    if (!st)
-        fill(s, comm->nranks, comm->rank, a);
-    return st;
+        signature, bytes, request, &s);
+    if (st) {
+        shunti_scratch_put(comm, result);
+        return st;
+    }
+    s->owned = result;
+    fill(s, comm->nranks, comm->rank, a);
+    return SHUNT_OK;
 }
 
 static enum shunt_status reduce_scatter(const struct shunti_coll *call,

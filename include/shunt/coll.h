@@ -162,7 +162,7 @@ shunt_allgatherv_start(struct shunt_comm *comm, const void *send,
  *
  * send   (nranks, count), or SHUNT_IN_PLACE: recv holds the input (nranks,
  *        count), and its first `count` elements receive the result; the other
- *        elements are unspecified afterwards.
+ *        elements do not change.
  * recv   (count).
  * count  elements of one block; the same on every rank.
  */

@@ -483,8 +483,9 @@ static enum shunt_status blocking(struct call *c, struct shunt_comm *comm,
     }
 }
 
-/* In place, reduce_scatter leaves what is behind the result unspecified. */
-static size_t defined_bytes(const struct call *c, int rank)
+/* Bytes of the result of a reduction. In place, reduce_scatter has input behind
+ * it, which must not change. */
+static size_t result_bytes(const struct call *c, int rank)
 {
     if (c->kind == REDUCE_SCATTER || c->kind == REDUCE_SCATTERV)
         return c->counts[0][rank] * shunt_dtype_size(c->dtype);
@@ -493,13 +494,17 @@ static size_t defined_bytes(const struct call *c, int rank)
 
 static int verify(const struct call *c, int rank)
 {
-    size_t bytes = defined_bytes(c, rank), at;
+    size_t bytes = c->recv.bytes, at;
 
     CHECK_RUN(box_check(&c->recv, "recv"));
     CHECK_RUN(box_check(&c->send, "send"));
     if (is_reduction(c->kind)) {
-        size_t count = bytes / shunt_dtype_size(c->dtype);
+        size_t result = result_bytes(c, rank);
+        size_t count = result / shunt_dtype_size(c->dtype);
 
+        at = alike(c->recv.data + result, c->want + result, bytes - result);
+        CHECK(at == bytes - result, "%s%s: byte %zu behind the result changed",
+              kind_names[c->kind], c->in_place ? " in place" : "", at);
         at = reduce_compare(c->recv.data, c->want, count, c->dtype);
         CHECK(at == count, "%s dtype %d op %d%s: element %zu of %zu",
               kind_names[c->kind], c->dtype, c->op,
