@@ -226,6 +226,24 @@ struct shunti_mpi_type {
  * type, or not committed. */
 const struct shunti_mpi_type *shunti_mpi_type(MPI_Datatype type);
 
+/* shunti_mpi_type() for `count` elements in MPI_Bcast() and MPI_Alltoallw(). There
+ * MPICH accepts any handle for no elements, also MPI_DATATYPE_NULL. If this rank
+ * refused it, MPICH would wait for the other ranks, which are in Shunt. Open MPI
+ * reports an error. */
+static inline const struct shunti_mpi_type *
+shunti_mpi_type_if_used(MPI_Datatype type, long long count)
+{
+#ifdef MPICH_VERSION
+    static const struct shunti_mpi_type nothing = {.straight = true};
+
+    if (count == 0)
+        return &nothing;
+#else
+    (void)count;
+#endif
+    return shunti_mpi_type(type);
+}
+
 /* The reduction that `op` is; 0: not supported. */
 enum shunt_op shunti_mpi_op(MPI_Op op);
 

@@ -66,7 +66,8 @@ static int bcast(struct shunti_mpi_piece p, int root, MPI_Comm comm)
 
     if (!state)
         return SHUNTI_MPI_PASS;
-    if (!shunti_mpi_piece_good(&p) || root < 0 || root >= state->size)
+    p.facts = shunti_mpi_type_if_used(p.type, p.count);
+    if (!p.facts || p.count < 0 || root < 0 || root >= state->size)
         return shunti_mpi_refuse(state, comm, call);
     bytes = shunti_mpi_piece_bytes(&p);
     if (!shunti_mpi_take(state, comm, call, bytes))

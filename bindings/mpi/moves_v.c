@@ -80,7 +80,8 @@ static bool look(const struct side *side, struct blocks *blocks, int size)
         return false;
     blocks->bytes = 0;
     for (int i = 0; blocks->each && i < size; i++) {
-        blocks->each[i] = shunti_mpi_type(side->types[i]);
+        blocks->each[i] = shunti_mpi_type_if_used(
+            side->types[i], shunti_mpi_item(side->counts, i));
         if (!blocks->each[i])
             return false;
     }

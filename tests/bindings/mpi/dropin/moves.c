@@ -596,6 +596,41 @@ static void case_mixture(int variant)
     }
 }
 
+/* For no elements, MPICH accepts any type in these calls, on some ranks only, too.
+ * Open MPI reports an error. */
+static void case_type_of_nothing(int variant)
+{
+#ifdef MPICH_VERSION
+    int sent[MAX_RANKS], got[MAX_RANKS], counts[MAX_RANKS], displs[MAX_RANKS];
+    MPI_Datatype uncommitted, none, types[MAX_RANKS];
+
+    MPI(MPI_Type_contiguous(1, MPI_INT, &uncommitted));
+    for (int i = 0; i < 8; i++) {
+        start_round(i);
+        none = chance(50) ? MPI_DATATYPE_NULL : uncommitted;
+        uint64_t key = fresh();
+        for (int r = 0; r < world_size; r++) {
+            uint64_t pair = mix(key, (uint64_t)(r + world_rank));
+            counts[r] = (int)(pair % 2);
+            displs[r] = r * (int)sizeof(int);
+            /* Only some ranks pass an unusable type. */
+            types[r] = counts[r] || pair % 3 ? MPI_INT : none;
+            sent[r] = 100 * world_rank + r;
+            got[r] = -1;
+        }
+        MPI(MPI_Alltoallw(sent, counts, displs, types, got, counts, displs,
+                          types, MPI_COMM_WORLD));
+        for (int r = 0; r < world_size; r++)
+            CHECK(got[r] == (counts[r] ? 100 * r + world_rank : -1));
+        MPI(MPI_Bcast(NULL, 0,
+                      world_rank == i % world_size ? uncommitted : MPI_INT, 0,
+                      MPI_COMM_WORLD));
+    }
+    MPI(MPI_Type_free(&uncommitted));
+#endif
+    (void)variant;
+}
+
 /* Datatypes come and go: a handle may be that of another one before; and a
  * duplicate is what the original was. */
 static void case_type_handles(int variant)
@@ -664,6 +699,7 @@ static const struct check_case cases[] = {
     {"barrier", case_barrier, 0, 1},
     {"large", case_large, 0, 2},
     {"type_handles", case_type_handles, 0, 1},
+    {"type_of_nothing", case_type_of_nothing, 0, 2},
     {"mixture", case_mixture, 0, 1},
     {0},
 };

@@ -448,6 +448,14 @@ static struct value input(const struct job *j, const struct type *t,
     return make(t, op, mix(mix(j->key, (uint64_t)rank), (uint64_t)i));
 }
 
+/* In place, does the input behind the result stay as it was? Shunt keeps it.
+ * Open MPI 4.1 does not in some calls of MPI_Reduce_scatter(). */
+static bool keeps_input(const struct type *t, enum which op)
+{
+    return check_wild && op <= MAX && (t->kind == INTEGER || t->kind == REAL) &&
+           (t->size == 8 || t->size == 4);
+}
+
 /* Inputs go to `in` or, in place, to `out`. */
 static void predefined(const struct job *j, const struct type *t, enum which op)
 {
@@ -485,8 +493,7 @@ static void predefined(const struct job *j, const struct type *t, enum which op)
         /* Right; and what lies between its parts is nobody's. */
         memory_expect(&out, (ptrdiff_t)(i - j->begin) * step, at, (size_t)step);
     }
-    /* Behind the result, what was in place may be anything. */
-    if (j->in_place && j->call != ALLREDUCE && j->total > j->end - j->begin)
+    if (j->in_place && j->call != ALLREDUCE && !keeps_input(t, op))
         memory_expect(&out, (ptrdiff_t)(j->end - j->begin) * step,
                       memory_at(&out, (ptrdiff_t)(j->end - j->begin) * step),
                       (size_t)(j->total - (j->end - j->begin)) * (size_t)step);
