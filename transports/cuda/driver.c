@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Loads the CUDA driver; see driver.h. */
 #include "transports/cuda/driver.h"
+#include "transports/cuda/entries.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -9,58 +10,15 @@
 
 #define LIBRARY "libcuda.so.1"
 
-/* As the library exports them: a function whose parameters once changed has the
- * number of its version. */
 static const struct {
     const char *name;
     size_t offset;
     bool optional;
 } entries[] = {
-#define ENTRY(name, member)                               \
-    {                                                     \
-        name, offsetof(struct cuda_driver, member), false \
-    }
-    ENTRY("cuInit", init),
-    ENTRY("cuDriverGetVersion", version),
-    ENTRY("cuGetErrorName", error_name),
-    ENTRY("cuGetErrorString", error_text),
-    ENTRY("cuDeviceGetCount", device_count),
-    ENTRY("cuDeviceGet", device_get),
-    ENTRY("cuDeviceGetName", device_name),
-    ENTRY("cuDeviceGetAttribute", device_attribute),
-    ENTRY("cuDevicePrimaryCtxRetain", context_retain),
-    ENTRY("cuDevicePrimaryCtxRelease_v2", context_release),
-    ENTRY("cuCtxGetCurrent", context_current),
-    ENTRY("cuCtxGetDevice", context_device),
-    ENTRY("cuCtxPushCurrent_v2", context_push),
-    ENTRY("cuCtxPopCurrent_v2", context_pop),
-    ENTRY("cuStreamCreate", stream_create),
-    ENTRY("cuStreamDestroy_v2", stream_destroy),
-    ENTRY("cuStreamQuery", stream_query),
-    ENTRY("cuEventCreate", event_create),
-    ENTRY("cuEventDestroy_v2", event_destroy),
-    ENTRY("cuEventRecord", event_record),
-    ENTRY("cuEventQuery", event_query),
-    ENTRY("cuMemHostAlloc", host_alloc),
-    ENTRY("cuMemFreeHost", host_free),
-    ENTRY("cuMemAlloc_v2", memory_alloc),
-    ENTRY("cuMemFree_v2", memory_free),
-    ENTRY("cuMemHostGetDevicePointer_v2", host_device_pointer),
-    ENTRY("cuPointerGetAttribute", pointer_attribute),
-    ENTRY("cuMemcpyAsync", copy),
-    ENTRY("cuMemcpy2DAsync_v2", copy_2d),
-    ENTRY("cuLaunchHostFunc", launch),
+#define ENTRY(symbol, member, optional) \
+    {#symbol, offsetof(struct cuda_driver, member), optional},
+    CUDA_DRIVER_ENTRIES(ENTRY)
 #undef ENTRY
-#define OPTIONAL(name, member)                           \
-    {                                                    \
-        name, offsetof(struct cuda_driver, member), true \
-    }
-    OPTIONAL("cuStreamWriteValue64_v2", write_value),
-    OPTIONAL("cuMemGetAddressRange_v2", address_range),
-    OPTIONAL("cuIpcGetMemHandle", ipc_get),
-    OPTIONAL("cuIpcOpenMemHandle_v2", ipc_open),
-    OPTIONAL("cuIpcCloseMemHandle", ipc_close),
-#undef OPTIONAL
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
