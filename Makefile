@@ -31,6 +31,9 @@ help:
 	@echo '              thread sanitizers'
 	@echo 'make public-suites'
 	@echo '              run the test suite of MPICH under the drop-in (an hour)'
+	@echo 'make test-mpi4py'
+	@echo '              run the test suite of mpi4py under the drop-in (an hour;'
+	@echo '              ARGS="--mpi openmpi --ranks 2,3": a part)'
 	@echo 'make moe-stress'
 	@echo '              10000 calls of dispatch, combine and their gradients in'
 	@echo '              random interleavings between hosts (ARGS=N: N calls)'
@@ -105,6 +108,10 @@ check-sanitize:
 
 public-suites: build
 	tests/bindings/mpi/public-suites $(ARGS)
+
+test-mpi4py: build
+	scripts/deps --mpi4py
+	tests/bindings/mpi/mpi4py $(ARGS)
 
 moe-stress: build
 	SHUNT_TEST_BUILD=build tests/random/programs --configurations 5000 \
@@ -190,6 +197,7 @@ clean:
 	    build-clang build-min \
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
-.PHONY: help train build release quick test check check-sanitize public-suites moe-stress \
-        test-bursts test-kills test-pairs test-rdma cross-arm64 stress perf docs \
+.PHONY: help train build release quick test check check-sanitize public-suites \
+        test-mpi4py moe-stress test-bursts test-kills test-pairs test-rdma \
+        cross-arm64 stress perf docs \
         install uninstall format format-check clean
