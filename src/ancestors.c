@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "transports/common/descriptor.h"
+
 #define GENERATIONS 32
 #define BYTES_MAX ((size_t)4 << 20) /* of an environment */
 
@@ -38,7 +40,7 @@ static char *read_file(long pid, const char *name, size_t *len)
     int fd;
 
     snprintf(path, sizeof(path), "/proc/%ld/%s", pid, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = shunti_fd_lift(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0)
         return NULL;
     for (*len = 0; n > 0 && room <= BYTES_MAX; room *= 2) {

@@ -25,6 +25,7 @@ void shunti_auth_prove(const unsigned char secret[SHUNTI_KEY_BYTES],
     uint32_t nranks = htole32((uint32_t)transcript->nranks);
     uint32_t timeout = htole32(transcript->timeout_ms);
     uint32_t waited = htole32(transcript->waited_ms);
+    uint32_t pid = htole32(transcript->pid);
     struct hmac_sha256_ctx ctx;
 
     hmac_sha256_set_key(&ctx, SHUNTI_KEY_BYTES, secret);
@@ -36,6 +37,10 @@ void shunti_auth_prove(const unsigned char secret[SHUNTI_KEY_BYTES],
     hmac_sha256_update(&ctx, sizeof(nranks), (const uint8_t *)&nranks);
     hmac_sha256_update(&ctx, sizeof(timeout), (const uint8_t *)&timeout);
     hmac_sha256_update(&ctx, sizeof(waited), (const uint8_t *)&waited);
+    hmac_sha256_update(&ctx, sizeof(pid), (const uint8_t *)&pid);
+    hmac_sha256_update(&ctx, SHUNTI_HOST_BYTES,
+                       (const uint8_t *)transcript->host);
+    hmac_sha256_update(&ctx, SHUNTI_START_BYTES, transcript->start);
     hmac_sha256_digest(&ctx, SHUNTI_KEY_BYTES, proof);
 }
 

@@ -5,7 +5,8 @@
  *
  * The proof also covers the side that proves, so that it cannot be reflected;
  * both nonces, so that it cannot be replayed; and the rank's claims about
- * itself.
+ * itself. Rank 0 of a launcher's job also proves that it is of the same start as
+ * the root.
  */
 #ifndef SHUNTI_AUTH_H
 #define SHUNTI_AUTH_H
@@ -16,6 +17,8 @@
 
 #define SHUNTI_KEY_BYTES 32
 #define SHUNTI_NONCE_BYTES 32
+#define SHUNTI_START_BYTES 16
+#define SHUNTI_HOST_BYTES 32
 
 enum shunti_auth_side { SHUNTI_AUTH_RANK, SHUNTI_AUTH_ROOT };
 
@@ -27,6 +30,10 @@ struct shunti_auth_transcript {
     int32_t nranks;
     uint32_t timeout_ms;
     uint32_t waited_ms;
+    uint32_t pid; /* of the rank, and a name of its host, for errors */
+    char host[SHUNTI_HOST_BYTES];
+    /* Of rank 0 of a launcher's job: random bytes of its root. */
+    unsigned char start[SHUNTI_START_BYTES];
 };
 
 void shunti_auth_prove(const unsigned char secret[SHUNTI_KEY_BYTES],

@@ -104,6 +104,15 @@ enum shunt_status shunti_bootstrap_check(struct shunti_bootstrap *bs)
                   "ranks were connecting", &bytes);
 }
 
+bool shunti_bootstrap_wait_for_error(struct shunti_bootstrap *bs,
+                                     double deadline)
+{
+    uint64_t bytes;
+
+    return expect(bs, NO_TYPE, deadline, "it was asked", &bytes) ==
+           SHUNT_ERR_MISMATCH;
+}
+
 static enum shunt_status wait_for_all(struct shunti_bootstrap *bs,
                                       const unsigned char *secret,
                                       double deadline)

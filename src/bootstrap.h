@@ -10,6 +10,11 @@
  * not look into them. The root ends when all ranks have left, or after a
  * failure once all ranks have been told. An id serves one communicator.
  *
+ * The ranks of a launcher's job have no id that was handed on. They derive it
+ * from the name of the job, which a second job may have. So such a root holds
+ * its address for some seconds after all ranks have joined, and turns away who
+ * comes then; and its rank 0 is the one of its own process.
+ *
  * A process without the secret cannot join. What is exchanged afterwards is not
  * encrypted: it is addresses, not data.
  *
@@ -93,10 +98,14 @@ void shunti_blobs_finish(struct shunti_blobs *blobs);
 
 /*
  * Run the root of `id` in this process, in a thread of its own, which ends by
- * itself. One process calls this once for an id of shunti_launch_find().
+ * itself. Rank 0 calls this once for an id of shunti_launch_find(), and joins
+ * by the same id, which now says that it is of this process.
  * shunt_id_create() does it for its own ids.
+ *
+ * Errors: SHUNT_ERR_MISMATCH, rank 0 of another job with the same name runs a
+ * root; it, or its ranks, are told; SHUNT_ERR_SYSTEM.
  */
-enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id);
+enum shunt_status shunti_bootstrap_serve(struct shunt_id *id, int nranks);
 
 /*
  * Join. Returns when every rank has joined, or with an error on each rank that

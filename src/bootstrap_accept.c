@@ -104,6 +104,10 @@ static void cannot_accept(struct shunti_root *root, int error)
         return; /* accept() fails also if no connection is pending */
     shunti_info("bootstrap", "root %s: accept: %s", root->where,
                 strerror(error));
+    if (shunti_root_is_complete(root)) {
+        shunti_root_close_listener(root);
+        return;
+    }
     drop_oldest_unauthenticated(root);
     root->accept_after = now + ACCEPT_RETRY_SECONDS;
     if (!root->accept_fails_since)

@@ -2,22 +2,25 @@
 /*
  * Counts, over all roots of this process, their threads and the connections
  * that are to be told something. shunti_bootstrap_settle() waits for the
- * latter.
+ * latter. Lists those that listen.
  */
 #include "src/bootstrap_root.h"
 
 #include <math.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "src/bootstrap.h"
 #include "src/forks.h"
 
-/* Both are sums over all roots of this process, under `lock`. */
+/* Both are sums over all roots of this process, under `lock`, as the list is. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static size_t conns; /* see shunti_root_count_conns() */
 static size_t roots; /* threads that run */
+static struct shunti_root *listening;
 
 void shunti_root_count_conns(struct shunti_root *root, size_t now)
 {
@@ -64,9 +67,12 @@ bool shunti_root_is_running(void)
     return any;
 }
 
-/* The threads of roots are the parent's. */
+/* The threads of roots are the parent's; the child only has descriptors that
+ * would keep their addresses. */
 static void forked(void)
 {
+    for (; listening; listening = listening->next)
+        close(listening->listen_fd);
     conns = roots = 0;
 }
 
@@ -75,4 +81,47 @@ __attribute__((constructor)) static void watch_forks(void)
     static struct shunti_fork fork = {.lock = &lock, .in_child = forked};
 
     shunti_fork_watch(&fork);
+}
+
+/* --- roots that listen ---------------------------------------------------- */
+
+void shunti_root_listens(struct shunti_root *root)
+{
+    pthread_mutex_lock(&lock);
+    root->next = listening;
+    listening = root;
+    pthread_mutex_unlock(&lock);
+}
+
+void shunti_root_close_listener(struct shunti_root *root)
+{
+    struct shunti_root **at;
+
+    if (root->listen_fd < 0)
+        return;
+    pthread_mutex_lock(&lock);
+    for (at = &listening; *at && *at != root; at = &(*at)->next)
+        ;
+    if (*at)
+        *at = root->next;
+    close(root->listen_fd);
+    root->listen_fd = -1;
+    pthread_mutex_unlock(&lock);
+}
+
+void shunti_root_hold(struct shunti_root *root)
+{
+    pthread_mutex_lock(&lock);
+    root->held = true;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The root's thread wakes up, and closes the socket. */
+void shunti_root_release_held(void)
+{
+    pthread_mutex_lock(&lock);
+    for (struct shunti_root *r = listening; r; r = r->next)
+        if (r->held)
+            shutdown(r->listen_fd, SHUT_RDWR);
+    pthread_mutex_unlock(&lock);
 }

@@ -35,6 +35,27 @@ void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
     shunti_conn_leave(c);
 }
 
+void shunti_root_turn_away(struct shunti_root *root, struct shunti_conn *c,
+                           const char *text)
+{
+    size_t len = strlen(text);
+    struct shunti_reply *frame =
+        shunti_reply_new(SHUNTI_WIRE_ERROR, SHUNT_ERR_MISMATCH, len);
+
+    if (!root->warned)
+        shunti_warn("bootstrap",
+                    "root %s: %s; this job has all its ranks, and goes on",
+                    root->where, text);
+    root->warned = true;
+    if (frame)
+        memcpy(frame->bytes + SHUNTI_WIRE_HEADER_BYTES, text, len);
+    if (shunti_conn_send(c, frame))
+        shunti_conn_leave(c);
+    else
+        shunti_conn_close(c);
+    shunti_reply_release(frame);
+}
+
 /* The ERROR frame: the text, and the ranks for which `is` returns true. */
 static struct shunti_reply *
 make_failure_frame(const struct shunti_root *root,

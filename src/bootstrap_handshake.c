@@ -61,14 +61,15 @@ static void send_refusal(struct shunti_conn *c, enum shunti_wire_refusal why)
 }
 
 /* May this be a rank of our job that was given another SHUNT_SECRET? Not if
- * that rank has joined, nor if the id was handed on, as it then holds the
- * secret. */
+ * that rank has joined, or all have, nor if the id was handed on, as it then
+ * holds the secret. */
 static bool is_plausible_rank(const struct shunti_root *root,
                               const struct shunti_auth_transcript *transcript)
 {
     return root->parts.flags & SHUNTI_ID_RETRY && transcript->nranks >= 1 &&
            transcript->nranks <= SHUNTI_RANKS_MAX && transcript->rank >= 0 &&
            transcript->rank < transcript->nranks &&
+           (!root->nranks || root->joined < root->nranks) &&
            !(transcript->rank < root->nranks &&
              root->members[transcript->rank]);
 }

@@ -63,6 +63,21 @@ static uint32_t milliseconds(double seconds)
     return seconds < 4e6 ? (uint32_t)(seconds * 1e3) : 4000000000u;
 }
 
+/* What this rank says about itself in its hello. */
+static void introduce(const struct attempt *a, double now,
+                      struct shunti_auth_transcript *transcript)
+{
+    *transcript = (struct shunti_auth_transcript){
+        .rank = a->bs->rank,
+        .nranks = a->bs->nranks,
+        .timeout_ms = milliseconds(a->bs->timeout),
+        .waited_ms = milliseconds(now - a->start),
+        .pid = (uint32_t)getpid(),
+    };
+    (void)gethostname(transcript->host, sizeof(transcript->host) - 1);
+    memcpy(transcript->start, a->parts->start, sizeof(transcript->start));
+}
+
 /* Connect to the first address of `parts` within `patience` seconds, and prove
  * the secret. If it fails, `why` (WHY bytes) says why. */
 static enum outcome try_join(const struct attempt *a,
@@ -74,17 +89,13 @@ static enum outcome try_join(const struct attempt *a,
     struct shunti_parent *parent = a->bs->parent;
     struct shunti_wire_header header;
     const double now = shunti_wire_now();
-    struct shunti_auth_transcript transcript = {
-        .rank = a->bs->rank,
-        .nranks = a->bs->nranks,
-        .timeout_ms = milliseconds(a->bs->timeout),
-        .waited_ms = milliseconds(now - a->start),
-    };
+    struct shunti_auth_transcript transcript;
     double until = now + SHUNTI_WIRE_HANDSHAKE_SECONDS;
     enum outcome result = RETRY;
     enum shunti_io io;
     int fd;
 
+    introduce(a, now, &transcript);
     if (until > a->deadline)
         until = a->deadline;
     fd = shunti_io_connect(
@@ -319,4 +330,15 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
         backoff = backoff * 2 < BACKOFF_MAX ? backoff * 2 : BACKOFF_MAX;
     }
     return cannot_join(&a, outcome);
+}
+
+bool shunti_bootstrap_try(const struct shunti_id_parts *parts,
+                          struct shunti_bootstrap *bs, double deadline)
+{
+    struct attempt a = {.parts = parts,
+                        .bs = bs,
+                        .start = shunti_wire_now(),
+                        .deadline = deadline};
+
+    return try_join(&a, parts, INFINITY, a.why) == JOINED;
 }

@@ -36,4 +36,14 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
                                            struct shunti_bootstrap *bs,
                                            double start, double deadline);
 
+/* One attempt, until `deadline` at most; false: it failed. */
+bool shunti_bootstrap_try(const struct shunti_id_parts *parts,
+                          struct shunti_bootstrap *bs, double deadline);
+
+/* The root has admitted this rank, and must now say why it should not have: is
+ * the next message an error of SHUNT_ERR_MISMATCH, which shunti_error_last()
+ * then has? (bootstrap.c) */
+bool shunti_bootstrap_wait_for_error(struct shunti_bootstrap *bs,
+                                     double deadline);
+
 #endif

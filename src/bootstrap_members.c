@@ -20,42 +20,117 @@
 
 /* --- admission ------------------------------------------------------------ */
 
-/* Check the rank and nranks of an authenticated peer. If they are wrong, the
- * init fails for all ranks. */
-static bool check_claim(struct shunti_root *root,
-                        const struct shunti_auth_transcript *transcript)
+bool shunti_root_is_complete(const struct shunti_root *root)
+{
+    return root->nranks && root->left == root->nranks;
+}
+
+/* "process 4711 on host a" */
+static void print_process(const struct shunti_auth_transcript *transcript,
+                          char *text, size_t len)
+{
+    char host[SHUNTI_HOST_BYTES];
+
+    snprintf(host, sizeof(host), "%.*s", (int)sizeof(host) - 1,
+             transcript->host);
+    for (char *c = host; *c; c++)
+        if (*c <= ' ' || *c > '~')
+            *c = '?';
+    snprintf(text, len, "process %lu on host %s",
+             (unsigned long)transcript->pid, host);
+}
+
+/* Two processes claim one rank. `first` is NULL if it is this one. */
+static void print_taken(const struct shunti_root *root,
+                        const struct shunti_auth_transcript *first,
+                        const struct shunti_auth_transcript *second, char *text,
+                        size_t len)
+{
+    struct shunti_auth_transcript own = {.pid = (uint32_t)getpid()};
+    char one[96], two[96];
+
+    (void)gethostname(own.host, sizeof(own.host) - 1);
+    print_process(first ? first : &own, one, sizeof(one));
+    print_process(second, two, sizeof(two));
+    snprintf(
+        text, len,
+        "rank %d (of %d) joined twice, as %s and as %s: each process needs "
+        "a rank of its own%s",
+        shunti_root_rank_name(root, second->rank), second->nranks, one, two,
+        root->parts.flags & SHUNTI_ID_RETRY
+            ? ", and each of two jobs at a time a MASTER_PORT or SHUNT_PORT "
+              "of its own (PMI_JOBID under MPICH)"
+            : "");
+}
+
+/* Rank 0 of a launcher's job runs the root, and has its start. */
+static bool is_other_start(const struct shunti_root *root,
+                           const struct shunti_auth_transcript *transcript)
+{
+    return root->parts.flags & SHUNTI_ID_RETRY && transcript->rank == 0 &&
+           memcmp(root->parts.start, transcript->start, SHUNTI_START_BYTES);
+}
+
+static bool is_taken(const struct shunti_root *root,
+                     const struct shunti_auth_transcript *transcript)
+{
+    return root->nranks && transcript->rank >= 0 &&
+           transcript->rank < root->nranks && root->members[transcript->rank];
+}
+
+/* Is the claim of an authenticated peer wrong? `text` then says why. */
+static bool is_wrong_claim(const struct shunti_root *root,
+                           const struct shunti_auth_transcript *transcript,
+                           char *text, size_t len)
 {
     if (transcript->nranks < 1 || transcript->nranks > SHUNTI_RANKS_MAX) {
-        shunti_root_fail(
-            root, SHUNT_ERR_MISMATCH,
-            "rank %d joined with %d as the number of ranks; it must be 1 "
-            "to %d",
-            transcript->rank, transcript->nranks, SHUNTI_RANKS_MAX);
+        snprintf(text, len,
+                 "rank %d joined with %d as the number of ranks; it must be 1 "
+                 "to %d",
+                 transcript->rank, transcript->nranks, SHUNTI_RANKS_MAX);
     } else if (root->nranks && transcript->nranks != root->nranks) {
         int other = 0;
 
         while (!root->members[other])
             other++;
-        shunti_root_fail(
-            root, SHUNT_ERR_MISMATCH,
-            "rank %d says that there are %d ranks, rank %d that there "
-            "are %d",
-            transcript->rank, transcript->nranks, other, root->nranks);
+        snprintf(text, len,
+                 "rank %d says that there are %d ranks, rank %d that there "
+                 "are %d",
+                 transcript->rank, transcript->nranks, other, root->nranks);
     } else if (transcript->rank < 0 || transcript->rank >= transcript->nranks) {
-        shunti_root_fail(root, SHUNT_ERR_MISMATCH,
-                         "a process joined as rank %d of %d; ranks are 0 to %d",
-                         transcript->rank, transcript->nranks,
-                         transcript->nranks - 1);
-    } else if (root->nranks && root->members[transcript->rank]) {
-        shunti_root_fail(
-            root, SHUNT_ERR_MISMATCH,
-            "rank %d (of %d) joined twice: each process needs a rank of "
-            "its own",
-            shunti_root_rank_name(root, transcript->rank), transcript->nranks);
+        snprintf(text, len,
+                 "a process joined as rank %d of %d; ranks are 0 to %d",
+                 transcript->rank, transcript->nranks, transcript->nranks - 1);
+    } else if (is_taken(root, transcript)) {
+        print_taken(root, &root->members[transcript->rank]->transcript,
+                    transcript, text, len);
+    } else if (is_other_start(root, transcript)) {
+        print_taken(root, NULL, transcript, text, len);
     } else {
-        return true;
+        return false;
     }
-    return false;
+    return true;
+}
+
+/* If the claim is wrong, the init fails for all ranks, unless it is over. */
+static bool has_place(struct shunti_root *root, struct shunti_conn *c)
+{
+    char text[400];
+
+    if (!root->failure &&
+        is_wrong_claim(root, &c->transcript, text, sizeof(text))) {
+        if (shunti_root_is_complete(root)) {
+            shunti_root_turn_away(root, c, text);
+            return false;
+        }
+        shunti_root_fail(root, SHUNT_ERR_MISMATCH, "%s", text);
+        if (is_taken(root, &c->transcript) ||
+            is_other_start(root, &c->transcript))
+            root->expected *= 2; /* the ranks of another job may come, too */
+    }
+    if (root->failure)
+        shunti_root_tell(root, c);
+    return !root->failure;
 }
 
 static void all_joined(struct shunti_root *root)
@@ -63,8 +138,10 @@ static void all_joined(struct shunti_root *root)
     struct shunti_reply *ready =
         shunti_reply_new(SHUNTI_WIRE_READY, 0, SHUNTI_WIRE_SALT_BYTES);
 
-    close(root->listen_fd); /* an id serves one communicator */
-    root->listen_fd = -1;
+    if (root->parts.flags & SHUNTI_ID_RETRY)
+        shunti_root_hold(root);
+    else
+        shunti_root_close_listener(root); /* an id serves one communicator */
     shunti_root_release_spare(root);
     root->deadline = shunti_wire_now() + 2 * root->member_timeout;
     if (!ready || !shunti_auth_random(ready->bytes + SHUNTI_WIRE_HEADER_BYTES,
@@ -109,10 +186,8 @@ void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c)
     if (c->transcript.nranks > root->expected &&
         c->transcript.nranks <= SHUNTI_RANKS_MAX)
         root->expected = c->transcript.nranks;
-    if (root->failure || !check_claim(root, &c->transcript)) {
-        shunti_root_tell(root, c);
+    if (!has_place(root, c))
         return;
-    }
     if (!root->nranks) {
         root->members =
             calloc((size_t)c->transcript.nranks, sizeof(*root->members));
@@ -224,7 +299,8 @@ static void on_frame(struct shunti_root *root, struct shunti_conn *c)
         shunti_conn_leave(c);
         return;
     case SHUNTI_WIRE_BYE:
-        root->left++;
+        if (++root->left == root->nranks)
+            root->deadline = shunti_wire_now() + SHUNTI_ROOT_HOLD_SECONDS;
         shunti_conn_leave(c);
         return;
     default:
@@ -378,7 +454,10 @@ void shunti_root_on_deadline(struct shunti_root *root)
 {
     char ranks[160];
 
-    if (!root->nranks) {
+    if (shunti_root_is_complete(root)) {
+        shunti_root_close_listener(root);
+        root->deadline = shunti_wire_now() + SHUNTI_ROOT_LINGER_SECONDS;
+    } else if (!root->nranks) {
         shunti_info("bootstrap",
                     "root %s: no rank joined within %g s; giving up",
                     root->where, root->timeout);

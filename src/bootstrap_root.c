@@ -11,8 +11,8 @@
  *
  * The first failure is final. The root tells it to every member and, for a
  * while, to ranks that connect late; then the thread ends. The thread also ends
- * when every member has left, when no rank came in time, or when nothing
- * happened for a long time.
+ * when every member has left (and nothing holds the address), when no rank came
+ * in time, or when nothing happened for a long time.
  */
 #include "src/bootstrap_root.h"
 
@@ -88,7 +88,8 @@ static bool is_over(const struct shunti_root *root, double now)
 
         return !more && (!open_conns(root) || now >= root->deadline);
     }
-    return root->nranks && root->joined == root->nranks && !open_conns(root);
+    return root->nranks && root->joined == root->nranks &&
+           root->listen_fd < 0 && !open_conns(root);
 }
 
 /* The process should not exit before this time, because ranks that are about to
@@ -97,7 +98,8 @@ static bool is_over(const struct shunti_root *root, double now)
 static double latecomers_until(const struct shunti_root *root)
 {
     return root->failure && root->failure != SHUNT_ERR_TIMEOUT &&
-                   root->listen_fd >= 0 && root->told < root->expected
+                   root->listen_fd >= 0 && !root->held &&
+                   root->told < root->expected
                ? root->failed_at + LATECOMER_SECONDS
                : 0;
 }
@@ -161,8 +163,7 @@ static void flush_all(struct shunti_root *root)
 
 static void root_destroy(struct shunti_root *root)
 {
-    if (root->listen_fd >= 0)
-        close(root->listen_fd);
+    shunti_root_close_listener(root);
     shunti_root_release_spare(root);
     for (size_t i = 0; i < root->nconns; i++) {
         shunti_conn_close(root->conns[i]);
@@ -205,7 +206,9 @@ static void *root_main(void *arg)
         for (size_t i = 0; i < polled; i++)
             if (root->conns[i]->fd >= 0 && root->polls[i + 1].revents)
                 serve_conn(root, root->conns[i]);
-        if (root->listen_fd >= 0 && root->polls[0].revents)
+        if (root->polls[0].revents & POLLHUP)
+            shunti_root_close_listener(root); /* released */
+        else if (root->listen_fd >= 0 && root->polls[0].revents)
             shunti_root_accept(root);
         /* Before anything is sent: who gets it may want to end this process,
          * and must find counted those who are still to be told. */
@@ -242,6 +245,7 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
         memcpy(root->names, names, (size_t)nranks * sizeof(*names));
     root->nnames = nranks;
     root->listen_fd = listen_fd;
+    shunti_root_listens(root);
     root->spare_fd =
         shunti_fd_lift(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     root->parts = *parts;

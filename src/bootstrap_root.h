@@ -29,6 +29,7 @@
 #include "src/id.h"
 
 #define SHUNTI_ROOT_LINGER_SECONDS 10.0 /* to tell latecomers of a failure */
+#define SHUNTI_ROOT_HOLD_SECONDS 10.0   /* see shunti_root_hold() */
 #define SHUNTI_CONN_OUTBOX 4            /* READY, ALL, ERROR and one to spare */
 
 /* A message that may be queued on several connections. */
@@ -76,7 +77,7 @@ struct shunti_root_blob {
 };
 
 struct shunti_root {
-    int listen_fd; /* -1: all ranks have joined */
+    int listen_fd; /* -1: nobody else may come */
     struct shunti_id_parts parts;
     char where[64];
     double timeout;             /* of this process's SHUNT_TIMEOUT */
@@ -107,7 +108,10 @@ struct shunti_root {
     char text[512];
     struct shunti_reply *failure_frame; /* ERROR, for every rank */
     int told;                           /* ranks that were sent it */
-    int expected;   /* ranks that may come: the largest nranks of a hello */
+    int expected; /* ranks that may come: the largest nranks of a hello */
+    bool held;    /* all ranks have joined, and the address is held */
+    bool warned;  /* of a second job */
+    struct shunti_root *next; /* that listens, in bootstrap_count.c */
     size_t counted; /* connections, as shunti_root_count_conns() last said */
 };
 
@@ -154,6 +158,23 @@ void shunti_root_count_conns(struct shunti_root *root, size_t now);
 /* One more root (1) or one less (-1). */
 void shunti_root_count(int by);
 
+/* `root` listens. A child of fork() closes its socket. */
+void shunti_root_listens(struct shunti_root *root);
+
+/* Stop listening; nothing happens if it has stopped. */
+void shunti_root_close_listener(struct shunti_root *root);
+
+/*
+ * All ranks have joined. A root of a launcher's job goes on listening for
+ * SHUNTI_ROOT_HOLD_SECONDS, so that ranks of a second job with the same name,
+ * which the same ranks of this job may be, find out: they are turned away.
+ */
+void shunti_root_hold(struct shunti_root *root);
+
+/* Another root of this process may need the address: no root holds it any
+ * more. */
+void shunti_root_release_held(void);
+
 /* --- bootstrap_failure.c -------------------------------------------------- */
 
 /* The number of `rank` in errors. */
@@ -173,6 +194,10 @@ void shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
 #define shunti_root_fail(root, status, ...) \
     shunti_root_fail_for(root, status, NULL, __VA_ARGS__)
 
+/* Turn away a peer of another job, whom the root's own does not concern. */
+void shunti_root_turn_away(struct shunti_root *root, struct shunti_conn *c,
+                           const char *text);
+
 /* --- bootstrap_members.c -------------------------------------------------- */
 
 /* Admit an authenticated peer as a member, or tell it of the failure. */
@@ -186,6 +211,9 @@ void shunti_root_member_lost(struct shunti_root *root, struct shunti_conn *c);
 
 /* Fail if members wait for a blob of a member that has left. */
 void shunti_root_check_left(struct shunti_root *root);
+
+/* Have all members said goodbye? Then the init is over for all of them. */
+bool shunti_root_is_complete(const struct shunti_root *root);
 
 /* root->deadline has passed: fail, and name the ranks that are missing. */
 void shunti_root_on_deadline(struct shunti_root *root);

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #include "src/bootstrap_io.h"
-#include "src/bootstrap_wire.h"
+#include "src/bootstrap_join.h"
+#include "src/bootstrap_root.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/log.h"
@@ -21,6 +22,7 @@
  * Otherwise only long enough for a process that is about to exit. */
 #define BIND_SECONDS 1.0
 #define BIND_AFTER_ROOT_SECONDS 15.0
+#define ANSWER_SECONDS 2.0 /* of another root */
 
 /* Does a process of another user listen at the address of `parts`? */
 static bool is_other_user_at(const struct shunti_id_parts *parts, char *why,
@@ -62,16 +64,40 @@ static int make_socket(const struct shunti_id_parts *parts,
 }
 
 /*
+ * Does the rank 0 of another job with the same name run a root there? It is
+ * told of this one, and `why` is what it answers.
+ */
+static bool is_other_root_at(const struct shunti_id_parts *parts, int nranks,
+                             char *why, size_t why_len)
+{
+    struct shunti_bootstrap bs = {
+        .fd = -1, .nranks = nranks, .timeout = ANSWER_SECONDS};
+    double deadline = shunti_wire_now() + ANSWER_SECONDS;
+    bool answers;
+
+    if (!(parts->flags & SHUNTI_ID_RETRY) ||
+        !shunti_bootstrap_try(parts, &bs, deadline))
+        return false;
+    shunti_id_describe(parts, bs.where, sizeof(bs.where));
+    answers = shunti_bootstrap_wait_for_error(&bs, deadline);
+    if (answers)
+        snprintf(why, why_len, "%s", shunti_error_last());
+    close(bs.fd);
+    return answers;
+}
+
+/*
  * Listen at the addresses of `parts`. A port that the kernel chose is stored
  * there.
  *
  * An address in use is retried until `deadline`, unless a process of another
- * user has it, which `why` then says.
+ * user has it, or (with EEXIST) the root of another job for `nranks` ranks,
+ * which `why` then says.
  *
  * Returns the socket, or -1 and errno.
  */
-static int listen_at(struct shunti_id_parts *parts, double deadline, char *why,
-                     size_t why_len)
+static int listen_at(struct shunti_id_parts *parts, int nranks, double deadline,
+                     char *why, size_t why_len)
 {
     struct sockaddr_storage addr;
     socklen_t len;
@@ -87,6 +113,10 @@ static int listen_at(struct shunti_id_parts *parts, double deadline, char *why,
             break;
         if (errno != EADDRINUSE)
             goto failed;
+        if (nranks && is_other_root_at(parts, nranks, why, why_len)) {
+            errno = EEXIST;
+            goto failed;
+        }
         if ((!looked && is_other_user_at(parts, why, why_len)) ||
             shunti_wire_now() >= deadline) {
             errno = EADDRINUSE;
@@ -113,6 +143,13 @@ failed:
     return -1;
 }
 
+static enum shunt_status no_random_numbers(void)
+{
+    return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
+                       "the kernel gives no random numbers: %s",
+                       strerror(errno));
+}
+
 static enum shunt_status serve(struct shunti_id_parts *parts,
                                double retry_seconds, const int *names,
                                int nranks)
@@ -120,15 +157,16 @@ static enum shunt_status serve(struct shunti_id_parts *parts,
     static const char in_use[] =
         "; the port is in use, by another program or another job: set "
         "SHUNT_PORT to a free one, on all ranks";
-    char where[64], why[192] = "";
-    int fd =
-        listen_at(parts, shunti_wire_now() + retry_seconds, why, sizeof(why));
+    char where[64], why[400] = "";
+    int fd = listen_at(parts, names ? 0 : nranks,
+                       shunti_wire_now() + retry_seconds, why, sizeof(why));
     int rc, error = errno;
 
     shunti_id_describe(parts, where, sizeof(where));
     if (fd < 0 && why[0])
-        return shunti_fail(NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s",
-                           where, why);
+        return shunti_fail(
+            NULL, error == EEXIST ? SHUNT_ERR_MISMATCH : SHUNT_ERR_SYSTEM,
+            "cannot listen at %s: %s", where, why);
     if (fd < 0)
         return shunti_fail(
             NULL, SHUNT_ERR_SYSTEM, "cannot listen at %s: %s%s", where,
@@ -142,7 +180,7 @@ static enum shunt_status serve(struct shunti_id_parts *parts,
                   "choose another MASTER_PORT"
                 : in_use);
     rc = shunti_root_start(fd, parts, shunti_env_number("SHUNT_TIMEOUT"), names,
-                           nranks);
+                           names ? nranks : 0);
     if (rc) {
         close(fd);
         return shunti_fail(
@@ -153,7 +191,7 @@ static enum shunt_status serve(struct shunti_id_parts *parts,
     return SHUNT_OK;
 }
 
-enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id)
+enum shunt_status shunti_bootstrap_serve(struct shunt_id *id, int nranks)
 {
     double timeout = shunti_env_number("SHUNT_TIMEOUT");
     double retry_seconds =
@@ -161,9 +199,17 @@ enum shunt_status shunti_bootstrap_serve(const struct shunt_id *id)
     struct shunti_id_parts parts;
     enum shunt_status st = shunti_id_unpack(id, &parts);
 
+    if (st)
+        return st;
+    shunti_root_release_held();
+    parts.flags |= SHUNTI_ID_START;
+    if (!shunti_auth_random(parts.start, sizeof(parts.start)))
+        st = no_random_numbers();
     if (!st)
         st = serve(&parts, timeout < retry_seconds ? timeout : retry_seconds,
-                   NULL, 0);
+                   NULL, nranks);
+    if (!st)
+        shunti_id_pack(&parts, id);
     explicit_bzero(&parts, sizeof(parts));
     return st;
 }
@@ -197,9 +243,7 @@ enum shunt_status shunti_id_create_named(const int *names, int nranks,
         return st;
     if (!shunti_auth_random(parts.secret, sizeof(parts.secret)) ||
         !shunti_auth_random(parts.tag, sizeof(parts.tag)))
-        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
-                           "the kernel gives no random numbers: %s",
-                           strerror(errno));
+        return no_random_numbers();
     st = serve(&parts, 0, names, nranks);
     if (st && names && parts.port) {
         /* SHUNT_PORT is in use: other ranks of this host may be making

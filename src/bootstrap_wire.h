@@ -2,8 +2,9 @@
 /*
  * The protocol between a rank and the root.
  *
- *     rank -> root   hello      magic, nonce, rank, nranks, timeout, and how
- *                               long it has been trying (milliseconds)
+ *     rank -> root   hello      magic, nonce, rank, nranks, timeout, how long
+ *                               it has been trying (milliseconds), its process
+ *                               and host, and the root's start (rank 0)
  *     root -> rank   challenge  magic, nonce, the id's tag
  *     rank -> root   proof
  *     root -> rank   WELCOME (proof), or REFUSED (as status, why)
@@ -32,9 +33,9 @@
 #include "src/auth.h"
 #include "src/id.h"
 
-#define SHUNTI_WIRE_MAGIC "shuntbs2" /* 8 bytes */
+#define SHUNTI_WIRE_MAGIC "shuntbs3" /* 8 bytes */
 #define SHUNTI_WIRE_MAGIC_BYTES ((size_t)8)
-#define SHUNTI_WIRE_HELLO_BYTES ((size_t)56)
+#define SHUNTI_WIRE_HELLO_BYTES ((size_t)108)
 #define SHUNTI_WIRE_CHALLENGE_BYTES ((size_t)56)
 #define SHUNTI_WIRE_PROOF_BYTES ((size_t)SHUNTI_KEY_BYTES)
 #define SHUNTI_WIRE_HEADER_BYTES ((size_t)16)
@@ -128,6 +129,9 @@ shunti_wire_put_hello(unsigned char *out,
     shunti_wire_put32(out + 44, (uint32_t)transcript->nranks);
     shunti_wire_put32(out + 48, transcript->timeout_ms);
     shunti_wire_put32(out + 52, transcript->waited_ms);
+    shunti_wire_put32(out + 56, transcript->pid);
+    memcpy(out + 60, transcript->host, SHUNTI_HOST_BYTES);
+    memcpy(out + 92, transcript->start, SHUNTI_START_BYTES);
 }
 
 static inline void
@@ -139,6 +143,9 @@ shunti_wire_get_hello(const unsigned char *in,
     transcript->nranks = (int32_t)shunti_wire_get32(in + 44);
     transcript->timeout_ms = shunti_wire_get32(in + 48);
     transcript->waited_ms = shunti_wire_get32(in + 52);
+    transcript->pid = shunti_wire_get32(in + 56);
+    memcpy(transcript->host, in + 60, SHUNTI_HOST_BYTES);
+    memcpy(transcript->start, in + 92, SHUNTI_START_BYTES);
 }
 
 /* Seconds on the monotonic clock. */

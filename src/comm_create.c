@@ -38,7 +38,7 @@ enum shunt_status shunt_comm_create_env(const struct shunt_comm_config *config,
     if (launch.nranks == 1)
         return shunti_comm_init(NULL, 1, 0, config, NULL, comm);
     if (launch.rank == 0) {
-        st = shunti_bootstrap_serve(&launch.id);
+        st = shunti_bootstrap_serve(&launch.id, launch.nranks);
         if (st)
             return st;
     }

@@ -28,6 +28,7 @@ enum {
     AT_SECRET = 20,
     AT_TAG = 52,
     AT_ADDRESS = 68,
+    AT_START = 96,
     AT_DIGEST = 112,
 };
 
@@ -36,6 +37,12 @@ enum {
 static const char magic[8] = "shuntid";
 
 _Static_assert(sizeof(struct shunt_id) == 128, "the layout is of 128 bytes");
+
+/* Where the addresses end. */
+static size_t addresses_end(const struct shunti_id_parts *parts)
+{
+    return parts->flags & SHUNTI_ID_START ? AT_START : AT_DIGEST;
+}
 
 /* Bytes of an address of `kind`. */
 static size_t address_bytes(enum shunti_id_kind kind)
@@ -103,7 +110,9 @@ void shunti_id_pack(const struct shunti_id_parts *parts, struct shunt_id *id)
     b[AT_OTHER] = (unsigned char)parts->other;
     b[AT_FLAGS] = (unsigned char)parts->flags;
     memcpy(b + AT_PORT, &port, sizeof(port));
-    pack_addresses(parts, b + AT_ADDRESS, b + AT_DIGEST);
+    pack_addresses(parts, b + AT_ADDRESS, b + addresses_end(parts));
+    if (parts->flags & SHUNTI_ID_START)
+        memcpy(b + AT_START, parts->start, SHUNTI_START_BYTES);
     memcpy(b + AT_SCOPE, &scope, sizeof(scope));
     memcpy(b + AT_SECRET, parts->secret, SHUNTI_SECRET_BYTES);
     memcpy(b + AT_TAG, parts->tag, SHUNTI_TAG_BYTES);
@@ -146,7 +155,9 @@ enum shunt_status shunti_id_unpack(const struct shunt_id *id,
     parts->flags = b[AT_FLAGS];
     memcpy(&port, b + AT_PORT, sizeof(port));
     parts->port = ntohs(port);
-    unpack_addresses(parts, b + AT_ADDRESS, b + AT_DIGEST);
+    unpack_addresses(parts, b + AT_ADDRESS, b + addresses_end(parts));
+    if (parts->flags & SHUNTI_ID_START)
+        memcpy(parts->start, b + AT_START, SHUNTI_START_BYTES);
     memcpy(&scope, b + AT_SCOPE, sizeof(scope));
     parts->scope = ntohl(scope);
     memcpy(parts->secret, b + AT_SECRET, SHUNTI_SECRET_BYTES);

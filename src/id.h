@@ -15,12 +15,17 @@
  *         52     16  tag
  *         68     44  addresses, network order: the first (4 bytes, or 16 of
  *                    IPv6), then a byte of its kind and the address for each
- *                    further one, then 0
+ *                    further one, then 0; with SHUNTI_ID_START 28 bytes
+ *         96     16  of these are the start
  *        112     16  the first half of the SHA-256 of bytes 0 to 111
  *
  * The tag identifies the communicator that is made, and is not secret. By it a
  * rank recognises that the root at an address serves another communicator. A
  * unix socket is named after it.
+ *
+ * The start is random. Rank 0 of a launcher's job alone has it, which made it for
+ * the root that it runs. By it the root tells this rank 0 from that of another
+ * job which has the same name.
  *
  * The digest detects a truncated or mistyped id. It does not authenticate.
  */
@@ -33,6 +38,8 @@
 #include <sys/socket.h>
 
 #include <shunt/comm.h>
+
+#include "src/auth.h"
 
 enum shunti_id_kind {
     SHUNTI_ID_IPV4 = 4,
@@ -52,6 +59,8 @@ enum shunti_id_flag {
      * So also check with the kernel, where it can tell, that a process is of
      * our user. */
     SHUNTI_ID_PUBLIC = 1u << 2,
+    /* This process runs the root, and the id has its start. */
+    SHUNTI_ID_START = 1u << 3,
 };
 
 /* A further address at which the root listens, at the same port. */
@@ -76,6 +85,7 @@ struct shunti_id_parts {
     uint32_t scope;
     unsigned char secret[SHUNTI_SECRET_BYTES];
     unsigned char tag[SHUNTI_TAG_BYTES];
+    unsigned char start[SHUNTI_START_BYTES];
     /* Nobody knows which address of a host another one reaches: an id of
      * shunt_id_create() has several. */
     struct shunti_id_place more[SHUNTI_ID_MORE];

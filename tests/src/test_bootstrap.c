@@ -91,12 +91,13 @@ static int join_by_hand(const struct shunt_id *id, int rank, int nranks,
 {
     struct shunti_auth_transcript transcript = {
         .rank = rank, .nranks = nranks, .timeout_ms = 30000};
-    unsigned char bytes[64], proof[SHUNTI_KEY_BYTES];
+    unsigned char bytes[SHUNTI_WIRE_HELLO_BYTES], proof[SHUNTI_KEY_BYTES];
     struct shunti_id_parts parts;
     int fd = dial(id);
 
     cr_assert(fd >= 0);
     cr_assert_eq(shunti_id_unpack(id, &parts), SHUNT_OK);
+    memcpy(transcript.start, parts.start, sizeof(transcript.start));
     memset(transcript.rank_nonce, 7, sizeof(transcript.rank_nonce));
     shunti_wire_put_hello(bytes, &transcript);
     for (size_t i = 0; slowly && i < SHUNTI_WIRE_HELLO_BYTES; i++)
@@ -623,7 +624,7 @@ Test(bootstrap, impossible_ranks_with_wrong_proofs_change_nothing)
     cr_assert(shunti_auth_random(parts.tag, sizeof(parts.tag)));
     cr_assert(shunti_auth_random(parts.secret, sizeof(parts.secret)));
     shunti_id_pack(&parts, &id);
-    cr_assert_eq(shunti_bootstrap_serve(&id), SHUNT_OK);
+    cr_assert_eq(shunti_bootstrap_serve(&id, 3), SHUNT_OK);
     member = join_by_hand(&id, 0, 3, false);
     for (size_t i = 0; i < sizeof(claims) / sizeof(claims[0]); i++) {
         int fd = dial(&id);
@@ -744,7 +745,7 @@ Test(bootstrap, a_replayed_proof_is_refused)
 {
     struct shunti_auth_transcript transcript = {
         .rank = 0, .nranks = 2, .timeout_ms = 9000};
-    unsigned char bytes[64], proof[SHUNTI_KEY_BYTES];
+    unsigned char bytes[SHUNTI_WIRE_HELLO_BYTES], proof[SHUNTI_KEY_BYTES];
     struct shunt_id id = new_id();
     struct shunti_id_parts parts;
 
@@ -773,6 +774,146 @@ Test(bootstrap, a_replayed_proof_is_refused)
     expect_all_ok(2);
 }
 
+/* -- two jobs with one name ---------------------------------------------------
+ */
+
+static const enum shunti_id_kind kinds[] = {SHUNTI_ID_LOCAL, SHUNTI_ID_IPV4};
+
+/* An id as a launcher's ranks derive it, with a port that is free. */
+static struct shunt_id launched_id(enum shunti_id_kind kind)
+{
+    static const unsigned char loopback[4] = {127, 0, 0, 1};
+    struct shunti_id_parts parts = {.kind = kind, .flags = SHUNTI_ID_RETRY};
+    struct sockaddr_storage addr;
+    struct shunt_id id;
+    socklen_t len;
+    int fd;
+
+    cr_assert(shunti_auth_random(parts.tag, sizeof(parts.tag)));
+    cr_assert(shunti_auth_random(parts.secret, sizeof(parts.secret)));
+    memcpy(parts.address, loopback, sizeof(loopback));
+    if (kind == SHUNTI_ID_IPV4) {
+        struct shunti_id_parts bound = parts;
+
+        shunti_id_sockaddr(&parts, true, &addr, &len);
+        fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        cr_assert(!bind(fd, (struct sockaddr *)&addr, len) &&
+                  !getsockname(fd, (struct sockaddr *)&addr, &len));
+        close(fd);
+        shunti_id_set_sockaddr(&bound, &addr);
+        parts.port = bound.port;
+    }
+    shunti_id_pack(&parts, &id);
+    return id;
+}
+
+static void start_rank(int i, struct shunt_id id, int rank, int nranks)
+{
+    ranks[i] = (struct birth_rank){
+        .id = id, .nranks = nranks, .rank = rank, .timeout = 30, .gathers = 1};
+    birth_start(&ranks[i]);
+}
+
+/* What another process, whose rank 0 has the same name, is told. */
+static enum shunt_status serve_elsewhere(struct shunt_id id, char text[400])
+{
+    enum shunt_status st;
+    int ends[2], status;
+    pid_t pid;
+
+    cr_assert_eq(pipe(ends), 0);
+    pid = fork();
+    if (!pid) {
+        st = shunti_bootstrap_serve(&id, 2);
+        snprintf(text, 400, "%s", shunt_last_error(NULL));
+        _exit(write(ends[1], &st, sizeof(st)) != sizeof(st) ||
+              write(ends[1], text, 400) != 400);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0);
+    cr_assert_eq(read(ends[0], &st, sizeof(st)), (ssize_t)sizeof(st));
+    cr_assert_eq(read(ends[0], text, 400), 400);
+    close(ends[0]);
+    close(ends[1]);
+    return st;
+}
+
+/* Rank 1 of job A waits for its rank 0, when that of job B comes; then those
+ * that are left, who are told as well. */
+Test(bootstrap, two_jobs_in_their_births_are_told)
+{
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        struct shunt_id name = launched_id(kinds[k]), a = name;
+        char text[400];
+        int member;
+
+        cr_assert_eq(shunti_bootstrap_serve(&a, 2), SHUNT_OK);
+        member = join_by_hand(&name, 1, 2, false);
+        cr_expect_eq(serve_elsewhere(name, text), SHUNT_ERR_MISMATCH);
+        expect_text(text, "rank 0 (of 2) joined twice, as process ");
+        expect_text(text, "MASTER_PORT");
+        start_rank(0, a, 0, 2);
+        start_rank(1, name, 1, 2);
+        birth_join(&ranks[0]);
+        birth_join(&ranks[1]);
+        expect_all(2, SHUNT_ERR_MISMATCH, "rank 0 (of 2) joined twice");
+        close(member);
+    }
+}
+
+/* All ranks of job A have come: job B is turned away, whichever of its ranks
+ * comes, and A goes on. */
+Test(bootstrap, a_second_job_is_turned_away)
+{
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        struct shunt_id name = launched_id(kinds[k]), a = name;
+        char text[400];
+
+        cr_assert_eq(shunti_bootstrap_serve(&a, 2), SHUNT_OK);
+        start_rank(0, a, 0, 2);
+        start_rank(1, name, 1, 2);
+        birth_join(&ranks[0]);
+        birth_join(&ranks[1]);
+        expect_all_ok(2);
+        start_rank(0, name, 1, 2);
+        birth_join(&ranks[0]);
+        expect_all(1, SHUNT_ERR_MISMATCH, "rank 1 (of 2) joined twice, as");
+        cr_expect_eq(serve_elsewhere(name, text), SHUNT_ERR_MISMATCH);
+        expect_text(text, "rank 0 (of 2) joined twice, as process ");
+        start_rank(0, name, 2, 3);
+        birth_join(&ranks[0]);
+        expect_all(1, SHUNT_ERR_MISMATCH, "says that there are 3 ranks");
+    }
+}
+
+/* A process that makes one communicator after the other at the same address, or
+ * that forks, does not keep the address from itself. */
+Test(bootstrap, a_held_address_is_released)
+{
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        struct shunt_id name = launched_id(kinds[k]);
+        pid_t pid = 0;
+
+        for (int i = 0; i < 3; i++) {
+            struct shunt_id a = name;
+
+            cr_assert_eq(shunti_bootstrap_serve(&a, 2), SHUNT_OK, "%s",
+                         shunt_last_error(NULL));
+            if (i == 1 && !(pid = fork())) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                pause();
+            }
+            start_rank(0, a, 0, 2);
+            start_rank(1, name, 1, 2);
+            birth_join(&ranks[0]);
+            birth_join(&ranks[1]);
+            expect_all_ok(2);
+        }
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+}
+
 /* -- false roots --------------------------------------------------------------
  */
 
@@ -788,7 +929,7 @@ static void *impersonate(void *arg)
     static const char greeting[] =
         "220 mail.example.org ESMTP, what can I do for you?";
     struct impostor *im = arg;
-    unsigned char bytes[64];
+    unsigned char bytes[SHUNTI_WIRE_HELLO_BYTES];
     int fd = accept(im->listen_fd, NULL, NULL);
 
     if (!im->polite) {
@@ -920,7 +1061,7 @@ Test(bootstrap, another_user_has_the_meeting_place)
     pid = squat(&near);
 
     start = shunti_wire_now();
-    cr_expect_eq(shunti_bootstrap_serve(&id), SHUNT_ERR_SYSTEM);
+    cr_expect_eq(shunti_bootstrap_serve(&id, 2), SHUNT_ERR_SYSTEM);
     expect_text(shunt_last_error(NULL), who);
     cr_expect_eq(shunti_bootstrap_join(&id, 1, 0, 20, &bs), SHUNT_ERR_MISMATCH);
     expect_text(shunt_last_error(NULL), who);
