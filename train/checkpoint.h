@@ -13,6 +13,8 @@
  * also after a kill or a power cut, checkpoint.json names a complete
  * checkpoint, or there is none.
  *
+ * Nor may another job write to the folder meanwhile: see folder_lock.h.
+ *
  * The state is a handful of named vectors, of which each rank writes the pieces
  * that it holds; checkpoint.json says which piece is where. Any number of ranks
  * can read them: each takes the pieces that overlap what it needs.

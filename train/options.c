@@ -334,8 +334,8 @@ static const struct cli_row rows[] = {
 
     {.kind = CLI_HEADING, .help = "Output"},
     {"checkpoint", 0, "FOLDER", CLI_TEXT,
-     "write checkpoints here; a folder that has one already is refused without "
-     "--resume",
+     "write checkpoints here, one job at a time; a folder that has one already "
+     "is refused without --resume",
      AT(checkpoint)},
     {"checkpoint-every", 0, "N", CLI_WHOLE,
      "steps between checkpoints; there is one at the end in any case",

@@ -29,6 +29,7 @@ struct run {
     struct checkpoint_info info;
     struct checkpoint *checkpoint;  /* to resume or generate from; NULL: none */
     struct checkpoint_info resumed; /* of that */
+    int lock;                       /* rank 0's, of --checkpoint; -1: none */
     char changes[600];              /* settings that are not that one's */
     char source[256];               /* what the text is, in words */
     double start;

@@ -11,6 +11,7 @@
 #include "train/data.h"
 #include "train/error.h"
 #include "train/files.h"
+#include "train/folder_lock.h"
 #include "train/length.h"
 #include "train/options.h"
 #include "train/peak.h"
@@ -446,6 +447,22 @@ static int write_sample(struct run *run)
                        &interrupted, &run->sample);
 }
 
+/* From here on no other job writes to the folder, nor begins to. */
+static int lock_folder(struct run *run)
+{
+    const char *folder = run->o.checkpoint;
+    enum folder_lock_result lock = FOLDER_LOCK_TAKEN;
+
+    if (first_rank(run))
+        lock = make_folder(folder) ? FOLDER_LOCK_REFUSED
+                                   : folder_lock_take(folder, &run->lock);
+    if (lock == FOLDER_LOCK_NONE)
+        progress_say(&run->progress,
+                     "%s: see that no other job writes checkpoints there",
+                     train_error_text());
+    return team_agree(&run->team, lock != FOLDER_LOCK_REFUSED, "checkpoint");
+}
+
 /* The text, a checkpoint or none, and options that go with them and with the
  * ranks. */
 static int settle_options(struct run *run)
@@ -461,6 +478,8 @@ static int settle_options(struct run *run)
         return -1;
     if (!o->generate && share_text(run)) /* of which a checkpoint knows the
                                             hash */
+        return -1;
+    if (o->checkpoint && !o->generate && lock_folder(run))
         return -1;
     if (o->checkpoint && (o->resume || o->generate ? open_checkpoint(run)
                                                    : refuse_to_replace(run)))
@@ -598,7 +617,7 @@ static void keep_pages(void)
 
 int main(int argc, char **argv)
 {
-    struct run run = {.start = clock_now()};
+    struct run run = {.start = clock_now(), .lock = -1};
     int status = EXIT_SUCCESS;
 
     keep_pages();
@@ -638,6 +657,7 @@ int main(int argc, char **argv)
     /* First what may still be under way, after an error, in that memory. */
     shunt_comm_destroy(run.team.comm);
     trainer_destroy(&run.trainer);
+    folder_lock_release(run.lock);
     metrics_close(&run.metrics);
     data_free(&run.data);
     text_free(&run.text);
