@@ -98,6 +98,48 @@ static int as_off(const struct rank *self, const struct options *o,
     return 0;
 }
 
+/* What is expected is the moving average of the rows that came: theta times what was
+ * expected before, and 1 - theta times the last step's rows. */
+static int predicted_by_definition(const struct rank *self)
+{
+    const struct options o = balanced(BALANCE_REPLICAS);
+    const double theta = o.balance.theta;
+    const size_t all = o.batch * o.model.seq * o.model.topk;
+    struct pair p;
+    double want[2 * 8 * 10];
+    bool varied = false;
+
+    CHECK_RUN(pair_begin(self, &p, &o));
+    const struct balance *b = &p.many.balance;
+    const size_t each = (size_t)self->size * b->experts, n = b->layers * each;
+    CHECK(n <= sizeof(want) / sizeof(want[0]), "no room for %zu", n);
+    for (size_t step = 1; step <= 7; step++) {
+        struct step_metrics m;
+
+        CHECK_TRAIN(trainer_step(&p.many, step, 7, false, &m));
+        for (size_t l = 0; l < b->layers; l++) {
+            double rows = 0;
+
+            for (size_t i = l * each; i < (l + 1) * each; i++) {
+                const double came = b->rows[i];
+
+                varied |= step > 1 && fabs(came - want[i]) > 1;
+                want[i] =
+                    step == 1 ? came : theta * want[i] + (1 - theta) * came;
+                CHECK(fabs(b->predicted[i] - want[i]) <= 1e-9 * want[i],
+                      "step %zu: %g rows expected, not %g", step,
+                      b->predicted[i], want[i]);
+                rows += came;
+            }
+            CHECK(rows == (double)all, "%g rows of layer %zu, not %zu", rows, l,
+                  all);
+        }
+    }
+    CHECK(varied, "the same rows came in each step");
+    pair_end(&p);
+    return 0;
+}
+
 /* To and fro: a gain of nearly nothing is enough. */
 static int migrated_as_off(const struct rank *self)
 {
@@ -444,6 +486,7 @@ static int goes_on_after(const struct rank *self)
 }
 
 static const struct rank_case cases[] = {
+    {.name = "predicted_by_definition", .run = predicted_by_definition},
     {.name = "migrated_as_off", .run = migrated_as_off},
     {.name = "replicated_as_off", .run = replicated_as_off},
     {.name = "both_as_off", .run = both_as_off},

@@ -62,6 +62,63 @@ static int rounded_products_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
+/* Assignments of a step to each expert of a layer, from the choices of a trainer that
+ * is alone. */
+static void count_choices(const struct trainer *t, size_t layer, double *counts)
+{
+    const struct micro_batch *b = &t->model.micro[0];
+    const int32_t *choice = b->rows.act[layer].choice;
+
+    memset(counts, 0, t->o->model.experts * sizeof(*counts));
+    for (size_t i = 0; i < b->R * t->o->model.topk; i++)
+        counts[choice[i]]++;
+}
+
+/* The bias of an expert with fewer assignments than the mean of its layer rises by the
+ * rate, and that of one with more falls. */
+static int bias_by_definition(const struct rank *self)
+{
+    struct options o = pair_options();
+    const size_t E = o.model.experts;
+    const double mean =
+        (double)(o.batch * o.model.seq * o.model.topk) / (double)E;
+    struct pair p;
+    float want[2 * 6] = {0};
+
+    o.model.bias_rate = 0.01f;
+    CHECK_RUN(pair_begin(self, &p, &o));
+    for (size_t step = 1; step <= 4; step++) {
+        struct step_metrics m;
+        size_t fewer = 0, more = 0;
+
+        CHECK_TRAIN(trainer_step(&p.alone, step, 4, false, &m));
+        CHECK_TRAIN(trainer_step(&p.many, step, 4, false, &m));
+        for (size_t l = 0; l < o.model.layers; l++) {
+            double n[6];
+
+            count_choices(&p.alone, l, n);
+            for (size_t e = 0; e < E; e++) {
+                float *bias = &want[l * E + e];
+
+                *bias += n[e] < mean ? 0.01f : n[e] > mean ? -0.01f : 0;
+                fewer += n[e] < mean;
+                more += n[e] > mean;
+                CHECK(p.alone.router_bias[l * E + e] == *bias &&
+                          p.many.router_bias[l * E + e] == *bias,
+                      "step %zu, layer %zu: bias %g and %g of expert %zu with "
+                      "%g of %g assignments, not %g",
+                      step, l, (double)p.alone.router_bias[l * E + e],
+                      (double)p.many.router_bias[l * E + e], e, n[e], mean,
+                      (double)*bias);
+            }
+        }
+        CHECK(fewer > 0 && more > 0, "%zu experts have fewer, %zu more", fewer,
+              more);
+    }
+    pair_end(&p);
+    return 0;
+}
+
 static int bias_and_share_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -661,6 +718,7 @@ static const struct rank_case cases[] = {
     {.name = "bf16_as_one", .run = bf16_as_one},
     {.name = "bf16_products_as_one", .run = bf16_products_as_one},
     {.name = "rounded_products_as_one", .run = rounded_products_as_one},
+    {.name = "bias_by_definition", .run = bias_by_definition},
     {.name = "bias_and_share_as_one", .run = bias_and_share_as_one},
     {.name = "micro_batches_as_one", .run = micro_batches_as_one},
     {.name = "micro_batches_of_bf16_as_one",

@@ -213,6 +213,68 @@ Test(memory, the_greedy_choice_is_good)
     cr_assert_leq(sum / 100, 1.25, "%g times the best", sum / 100);
 }
 
+/* --- a budget ---------------------------------------------------------------------- */
+
+/* A rank's shape, so wide that a product takes far longer than a loop over as many
+ * bytes, whatever computes it. */
+static struct model_config wide(size_t layers)
+{
+    return (struct model_config){.layers = layers,
+                                 .dim = 1024,
+                                 .heads = 8,
+                                 .seq = 512,
+                                 .experts = 8,
+                                 .topk = 2,
+                                 .expert_hidden = 2048,
+                                 .moe_every = 1};
+}
+
+/* Modules that are recomputed with so many bytes less than everything, and of how
+ * many layers each. */
+static void fit(size_t layers, size_t less, size_t *recomputed)
+{
+    const struct model_config c = wide(layers);
+    const struct memory_shape s = {
+        .c = &c, .R = 4096, .P = 1, .micro = 1, .ranks = 1};
+    struct memory_plan p = {.host_ranks = 1};
+
+    p.budget = memory_peak(&s, &p) - less;
+    cr_assert_eq(memory_fit(&s, &p), 0, "%s", train_error_text());
+    cr_assert_leq(memory_peak(&s, &p), p.budget);
+    for (int m = 0; m < MEMORY_MODULES; m++) {
+        recomputed[m] = 0;
+        for (size_t l = 0; l < layers; l++)
+            recomputed[m] += p.tier[l][m] == MEMORY_RECOMPUTE;
+    }
+}
+
+/* What loops over elements make is recomputed before what products make: of it, first
+ * what has fewer bytes to make again. Of two layers all choices are looked at, of six
+ * not. */
+Test(memory, a_budget_drops_what_costs_the_least_time)
+{
+    for (size_t layers = 2; layers <= 6; layers += 4) {
+        const struct model_config c = wide(layers);
+        const struct memory_shape s = {
+            .c = &c, .R = 4096, .P = 1, .micro = 1, .ranks = 1};
+        const size_t norm = memory_module_bytes(&s, 0, MEMORY_NORM);
+        const size_t act = memory_module_bytes(&s, 0, MEMORY_ACTIVATION);
+        size_t n[MEMORY_MODULES];
+
+        fit(layers, norm / 2, n);
+        cr_assert_geq(n[MEMORY_NORM], 2u, "%zu layers", layers);
+        for (int m = 0; m < MEMORY_MODULES; m++)
+            cr_assert(m == MEMORY_NORM || m == MEMORY_ROUTER || n[m] == 0,
+                      "%zu layers: %s", layers, memory_module_name(m));
+        /* More than the norms of all layers have. */
+        fit(layers, (layers - 1) * norm + act / 2, n);
+        cr_assert_geq(n[MEMORY_ACTIVATION], 2u, "%zu layers", layers);
+        cr_assert_eq(n[MEMORY_ATTENTION] + n[MEMORY_RESIDUAL] +
+                         n[MEMORY_EXPERT] + n[MEMORY_ROWS],
+                     0u, "%zu layers", layers);
+    }
+}
+
 /* --- elsewhere -------------------------------------------------------------------- */
 
 static void there_and_back(const char *where, bool by_engine)

@@ -20,6 +20,7 @@ CASE(f32_as_one, 1, 2, 3, 4, 8)
 CASE(bf16_as_one, 2, 4)
 CASE(bf16_products_as_one, 1, 2, 4)
 CASE(rounded_products_as_one, 1, 2, 4)
+CASE(bias_by_definition, 1, 2)
 CASE(bias_and_share_as_one, 2, 4)
 CASE(micro_batches_as_one, 1, 2, 4)
 CASE(micro_batches_of_bf16_as_one, 2, 4)
@@ -39,6 +40,7 @@ CASE(checkpoint_that_does_not_fit, 1, 4)
             harness_case("rank_balance", #name, ranks[i]);            \
     }
 
+BALANCE_CASE(predicted_by_definition, 1, 4)
 BALANCE_CASE(migrated_as_off, 1, 2, 3, 4)
 BALANCE_CASE(replicated_as_off, 4)
 BALANCE_CASE(both_as_off, 2, 3)
