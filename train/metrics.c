@@ -2,6 +2,7 @@
 /* Lines of JSON, written and read through one table of fields. */
 #include "train/metrics.h"
 
+#include "cli/cli.h"
 #include "train/error.h"
 #include "train/files.h"
 
@@ -113,7 +114,6 @@ static void write_line(FILE *f, const struct step_metrics *s)
         if (isfinite(*at(&copy, i)))
             fprintf(f, ", \"%s\": %.17g", fields[i].name, *at(&copy, i));
     fputs("}\n", f);
-    fflush(f);
 }
 
 /* A line of the log; false if it is none. */
@@ -184,8 +184,9 @@ int metrics_add(struct metrics *m, const struct step_metrics *s)
 {
     if (m->file) {
         write_line(m->file, s);
-        if (ferror(m->file))
-            return train_error("cannot write --log: %s", strerror(errno));
+        const char *why = cli_lost(m->file);
+        if (why)
+            return train_error("cannot write --log: %s", why);
     }
     return keep(m, s);
 }

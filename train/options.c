@@ -9,11 +9,13 @@
 #include "train/presets.h"
 #include "train/switches.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "kernels/cpu.h"
+#include "src/distance.h"
 #include "workload/random.h"
 
 /* What a checkpoint keeps: the options that decide what a run computes, and of
@@ -311,7 +313,9 @@ static const struct cli_row rows[] = {
      "[LAYERS:]MODULE=TIER, and more of them after commas: what becomes of "
      "activations between forward and backward. MODULE is norm, attention, "
      "residual, router, expert, activation, rows, input, or layer, for all of "
-     "them. TIER is keep, recompute, offload (to other memory) or "
+     "them. TIER is keep, recompute, offload (to other memory of this "
+     "host: the bytes that a rank counts as held fall, those of the host do "
+     "not) or "
      "offload:FOLDER (to a file there). LAYERS is 3 or 0-3 (default: all). May "
      "be "
      "given several times. No bit of the result changes",
@@ -483,6 +487,27 @@ static bool take_file(void *object, const char *path, struct cli_line *line)
     return true;
 }
 
+/* The one that is meant, if a slip of the hand is enough, or all of them. */
+static bool no_preset(const char *name, struct cli_line *line)
+{
+    const char *nearest = "";
+    unsigned least = UINT_MAX;
+    char all[300] = "";
+
+    for (const struct preset *p = presets; p->name; p++) {
+        const size_t at = strlen(all);
+        const unsigned far = shunti_distance(name, p->name);
+
+        snprintf(all + at, sizeof(all) - at, "%s%s", at ? ", " : "", p->name);
+        nearest = far < least ? p->name : nearest;
+        least = far < least ? far : least;
+    }
+    if (least <= 1 + strlen(name) / 3)
+        return cli_wrong(line, "no preset \"%s\"; the nearest is \"%s\"", name,
+                         nearest);
+    return cli_wrong(line, "no preset \"%s\"; there are %s", name, all);
+}
+
 /* The preset's options count as given, but those that the user gave stay: so
  * its place on the command line does not matter. */
 static bool take_preset(void *object, const char *name, struct cli_line *line)
@@ -493,7 +518,7 @@ static bool take_preset(void *object, const char *name, struct cli_line *line)
     while (p->name && strcmp(p->name, name) != 0)
         p++;
     if (!p->name)
-        return cli_wrong(line, "no preset \"%s\"; --help lists them", name);
+        return no_preset(name, line);
     for (size_t i = 0; i < PRESET_OPTIONS && p->option[i].name; i++) {
         const cli_set bit = cli_bit(&program, p->option[i].name);
         if ((line->given | o->of_presets) & bit)

@@ -400,6 +400,25 @@ static void conclude_losses(struct run *run)
     }
 }
 
+/* What a run that xz is ahead of was for. */
+static void conclude_length(struct run *run)
+{
+    const struct options *o = &run->o;
+    const double read = (double)(run->info.step * o->batch * o->model.seq);
+    const double there = (double)run->data.ntrain;
+    bool behind = false;
+
+    for (int kind = 0; kind < HELD; kind++)
+        behind |= run->val[kind] >= run->bars.loss[BAR_XZ][kind];
+    if (behind)
+        progress_say(&run->progress,
+                     "%zu steps show that the model learns: it read %.1f "
+                     "million bytes, %.2f times the text for training, all of "
+                     "which xz has in its memory. --steps N or --minutes X "
+                     "train longer",
+                     run->info.step, read / 1e6, read / there);
+}
+
 void run_conclude(struct run *run)
 {
     conclude_speed(run);
@@ -411,4 +430,5 @@ void run_conclude(struct run *run)
     if (run->sample.bytes)
         run_show_sample(run);
     conclude_losses(run);
+    conclude_length(run);
 }

@@ -51,15 +51,15 @@ static size_t last_bytes(const uint8_t *text, size_t length, size_t seq,
     return n;
 }
 
-/* Was any rank asked to stop? asked: (ranks) room. */
-static int ask_all(struct trainer *t, bool own, uint8_t *asked, bool *any)
+/* Which signal asked a rank to stop? asked: (ranks) room. */
+static int ask_all(struct trainer *t, int own, uint8_t *asked, int *any)
 {
-    const uint8_t mine = own;
+    const uint8_t mine = (uint8_t)own;
 
     if (team_gather(t->team, &mine, asked, 1))
         return -1;
     for (int r = 0; r < t->team->size; r++)
-        *any |= asked[r];
+        *any = asked[r] > *any ? asked[r] : *any;
     return 0;
 }
 
@@ -90,7 +90,7 @@ int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
         size_t rows, n = last_bytes(all, length, seq, context, &rows);
         size_t sequences = t->team->rank == 0;
 
-        st = ask_all(t, *stop != 0, asked, &sample->stopped);
+        st = ask_all(t, *stop, asked, &sample->stopped);
         if (st != 0 || sample->stopped)
             break;
         t->model.forward_only = true;

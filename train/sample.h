@@ -13,7 +13,8 @@ struct sample {
     uint8_t *bytes; /* the prompt, and what the model writes after it */
     size_t prompt;  /* bytes of the former */
     size_t length;  /* of both */
-    bool stopped;   /* a rank was asked to stop before all were written */
+    int stopped;    /* the signal that asked a rank to stop before all were
+                       written; 0: none did */
 };
 
 /* Generates `count` bytes after a prompt, or fewer if *stop is set on a rank

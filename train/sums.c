@@ -50,7 +50,7 @@ void sums_set_places(struct trainer *t)
 }
 
 int sums_gather(struct trainer *t, size_t pieces, size_t first, size_t count,
-                bool asked_to_stop)
+                int asked_to_stop)
 {
     const size_t size = stats_size(&t->o->model), own = count * size;
     double *record = t->own_record + first * size;
@@ -64,7 +64,7 @@ int sums_gather(struct trainer *t, size_t pieces, size_t first, size_t count,
         for (size_t b = 0; b < count; b++)
             memcpy(t->stats + place_of(t, pieces, (int)r, first + b) * size,
                    from + b * size, size * sizeof(double));
-        t->stop |= from[own] != 0;
+        t->stop = (int)from[own] > t->stop ? (int)from[own] : t->stop;
     }
     return 0;
 }

@@ -13,8 +13,8 @@
 
 #include "train/trainer.h"
 
-/* Numbers that a rank tells of a batch: its sequences' statistics, and whether
- * it was asked to stop. */
+/* Numbers that a rank tells of a batch: its sequences' statistics, and the
+ * signal that asked it to stop. */
 size_t sums_record(const struct trainer *t);
 /* Pieces of a batch. */
 size_t sums_pieces(const struct options *o);
@@ -28,7 +28,7 @@ void sums_set_places(struct trainer *t);
  * `first` on: of t->own_record to t->stats, in the order of a batch of so many
  * pieces. Collective. */
 int sums_gather(struct trainer *t, size_t pieces, size_t first, size_t count,
-                bool asked_to_stop);
+                int asked_to_stop);
 /* Adds element `at` of the statistics of sequences [from, to). */
 double sums_add(const struct trainer *t, size_t at, size_t from, size_t to);
 /* t->slopes, right where the whole scope is in t->stats; the balancing loss,

@@ -4,6 +4,7 @@
  * spread over ranks. Top to bottom: join the other ranks, get the text, set up
  * or resume, step after step, validate, sample, report.
  */
+#include "cli/cli.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm/gemm.h"
 #include "train/bars.h"
@@ -35,15 +36,14 @@
 
 enum {
     EXIT_USAGE = 2,
-    EXIT_INTERRUPTED = 130,
+    EXIT_SIGNAL = 128, /* and its number */
 };
 
 static volatile sig_atomic_t interrupted;
 
 static void on_signal(int signo)
 {
-    (void)signo;
-    interrupted = 1;
+    interrupted = signo;
 }
 
 /* Training stops after a step, a sample after a byte. --generate has nothing to
@@ -340,7 +340,7 @@ static int save(struct run *run)
     return 0;
 }
 
-/* Returns 1 when it was interrupted. */
+/* Returns the signal that interrupted it, or 0. */
 static int train(struct run *run)
 {
     struct trainer *t = &run->trainer;
@@ -358,7 +358,7 @@ static int train(struct run *run)
          * it rises, or stays where it is. */
         size_t steps = run->info.steps ? run->info.steps : SIZE_MAX / 2;
 
-        if (trainer_step(t, step, steps, interrupted != 0, &m))
+        if (trainer_step(t, step, steps, interrupted, &m))
             return -1;
         run->info.step = step;
         if (fix_length(run, step - first + 1))
@@ -388,7 +388,7 @@ static int train(struct run *run)
                 progress_say(
                     &run->progress, "interrupted after step %zu%s", step,
                     run->o.checkpoint ? "; --resume goes on from there" : "");
-            return 1;
+            return t->stop;
         }
     }
     return 0;
@@ -533,8 +533,8 @@ static int open_output(struct run *run)
     return metrics_open(&run->metrics, o->log, run->info.step);
 }
 
-/* Everything from the init of the communicator to its end. Returns the exit
- * status. */
+/* Everything from the init of the communicator to its end. 0, the signal that
+ * interrupted it, or -1 with train_error_text(). */
 static int run_all(struct run *run)
 {
     for (int kind = 0; kind < HELD; kind++)
@@ -640,6 +640,8 @@ int main(int argc, char **argv)
     progress_start(&run.progress, run.o.print_every);
 
     int done = run_all(&run);
+    if (!cli_written("shunt-train") && done >= 0)
+        status = EXIT_FAILURE;
     if (done >= 0 &&
         team_check(&run.team, shunt_comm_finish(run.team.comm), "ending"))
         done = -1;
@@ -650,8 +652,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "shunt-train: rank %d: %s\n", run.team.rank,
                 train_error_text());
         status = EXIT_FAILURE;
-    } else if (done > 0) {
-        status = EXIT_INTERRUPTED;
+    } else if (done > 0 && !status) {
+        status = EXIT_SIGNAL + done;
     }
     checkpoint_close(run.checkpoint);
     /* First what may still be under way, after an error, in that memory. */

@@ -515,7 +515,7 @@ static int backward(struct trainer *t, size_t part)
 
 /* The slopes of a balancing loss of the whole batch are known when all of it
  * went forward: once more than its parts would need to. */
-static int look_ahead(struct trainer *t, bool asked_to_stop,
+static int look_ahead(struct trainer *t, int asked_to_stop,
                       struct step_metrics *m)
 {
     t->model.forward_only = true;
@@ -536,7 +536,7 @@ static int look_ahead(struct trainer *t, bool asked_to_stop,
 }
 
 /* Losses and gradients of the batch, part by part. */
-static int forward_and_backward(struct trainer *t, bool asked_to_stop,
+static int forward_and_backward(struct trainer *t, int asked_to_stop,
                                 struct step_metrics *m)
 {
     const struct options *o = t->o;
@@ -567,7 +567,7 @@ static int forward_and_backward(struct trainer *t, bool asked_to_stop,
 }
 
 int trainer_step(struct trainer *t, size_t step, size_t steps,
-                 bool asked_to_stop, struct step_metrics *m)
+                 int asked_to_stop, struct step_metrics *m)
 {
     size_t rows = t->o->batch * t->o->model.seq;
     const struct before before = count_all(t);
@@ -655,7 +655,7 @@ static int validate(struct trainer *t, int kind, double *loss)
         }
         if (model_forward(&t->model, B, T, 1, t->bytes, t->targets,
                           t->own_record) ||
-            sums_gather(t, t->o->accumulate, 0, most, false))
+            sums_gather(t, t->o->accumulate, 0, most, 0))
             return -1;
         model_release(&t->model);
         sum += sums_add(t, 0, 0, rest);

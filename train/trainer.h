@@ -78,7 +78,7 @@ struct trainer {
      * steps. */
     double at_once_s[TRAVELS];
     size_t at_once;
-    bool stop; /* a rank was asked to stop */
+    int stop; /* a signal that asked a rank to stop; 0: none did */
 };
 
 /* Collective. 0, or -1 with train_error_text(). `o`, `team` and `data` are
@@ -92,11 +92,11 @@ void trainer_destroy(struct trainer *t);
  * first, which also makes kernels. Numbers are those since trainer_create(). */
 enum { AT_ONCE_FIRST = 2, AT_ONCE_LAST = 3 };
 
-/* One step, the first being 1, of `steps`. asked_to_stop: by this rank's
- * user; t->stop says afterwards whether any rank was. Fills all of `m` but
+/* One step, the first being 1, of `steps`. asked_to_stop: the signal that asked this
+ * rank; t->stop says afterwards which one asked any rank. Fills all of `m` but
  * time_s and val. Collective. */
 int trainer_step(struct trainer *t, size_t step, size_t steps,
-                 bool asked_to_stop, struct step_metrics *m);
+                 int asked_to_stop, struct step_metrics *m);
 
 /* Windows of a kind of held-out text that are validated on: spread over all of
  * it, of eval_bytes in all. 0: there is no such text. */

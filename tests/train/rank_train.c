@@ -463,8 +463,9 @@ static int stop_reaches_all(const struct rank *self)
     CHECK_TRAIN(trainer_create(&t, &o, &team, &data));
     CHECK_TRAIN(trainer_step(&t, 1, 5, false, &m));
     CHECK(!t.stop, "no rank was asked");
-    CHECK_TRAIN(trainer_step(&t, 2, 5, self->rank == self->size - 1, &m));
-    CHECK(t.stop, "the last rank was asked");
+    const bool last = self->rank == self->size - 1;
+    CHECK_TRAIN(trainer_step(&t, 2, 5, last ? SIGTERM : 0, &m));
+    CHECK(t.stop == SIGTERM, "the last rank was asked by %d", t.stop);
     trainer_destroy(&t);
     data_free(&data);
     return 0;

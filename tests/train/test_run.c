@@ -531,7 +531,7 @@ Test(train_run, interrupted_run_writes_a_checkpoint_and_resumes_on_fewer_ranks)
     harness_wait(h);
     cr_assert(!harness_timed_out(h), "%s", harness_story(h));
     for (int r = 0; r < 4; r++)
-        cr_assert_eq(harness_rank(h, r)->exit_code, 130, "%s",
+        cr_assert_eq(harness_rank(h, r)->exit_code, 128 + SIGTERM, "%s",
                      harness_story(h));
     cr_assert(contains(harness_rank(h, 0)->out, "interrupted after step"), "%s",
               harness_story(h));
@@ -878,11 +878,39 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(2, "--steps=3", "--seq=5000"), 1, "--seq");
     fails(JOB(2, "--steps=3", "--gemm=abacus"), 2, "best|xsmm|blas|naive");
     fails(JOB(2, "--steps=3", "--resume"), 1, "--checkpoint");
-    fails(JOB(2, "--preset=huge"), 2, "no preset \"huge\"");
+    fails(JOB(2, "--preset=big"), 2,
+          "no preset \"big\"; there are tiny, small, medium, switch,");
+    fails(JOB(2, "--preset=mixtral-tvin"), 2,
+          "the nearest is \"mixtral-twin\"");
     fails(JOB(2, "--steps=3", "--max-rows=512", "--balance=both"), 1,
           "or give --balance migrate");
     fails(JOB(2, "--steps=3", "--log=/nonexistent/log"), 1, "/nonexistent/log");
-    fails(JOB(1, "--steps=3", "--log=/dev/full"), 1, "cannot write --log");
+}
+
+/* Every stream that a run writes, on a full disk. */
+Test(train_run, a_full_disk_is_an_error)
+{
+    char command[2048];
+
+    fails(JOB(1, "--steps=2", "--log=/dev/full"), 1,
+          "cannot write --log: No space left on device");
+    fails(JOB(1, "--steps=2", "--report=/dev/full"), 1,
+          "cannot write /dev/full: No space left on device");
+    for (int help = 0; help < 2; help++) {
+        const struct harness_job j = JOB(1, help ? "--help" : "--steps=2");
+        size_t at =
+            (size_t)snprintf(command, sizeof(command), "exec '%s'", program);
+
+        for (int i = 0; j.args[i]; i++)
+            at += (size_t)snprintf(command + at, sizeof(command) - at, " '%s'",
+                                   j.args[i]);
+        snprintf(command + at, sizeof(command) - at, " > /dev/full");
+        fails((struct harness_job){.program = "/bin/sh",
+                                   .args = {"-c", command},
+                                   .ranks = 1,
+                                   .timeout_s = 60},
+              help ? 2 : 1, "cannot write to stdout");
+    }
 }
 
 /* What cannot be written at the end is an error before the first step. */
