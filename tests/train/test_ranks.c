@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs the cases of rank_train.c, rank_balance.c, rank_compose.c, rank_pairs.c,
+/* Runs the cases of rank_train.c, rank_balance.c, rank_compose.c, rank_pairs.c, rank_presets.c,
  * rank_tensor.c, rank_tiers.c and rank_checkpoint.c as processes. */
 #include "tests/harness/harness.h"
 
@@ -77,6 +77,14 @@ Test(train_ranks, pairs, .timeout = 240)
                                         .ranks = 4});
 }
 
+Test(train_ranks, presets_learn, .timeout = 240)
+{
+    harness_check(&(struct harness_job){.program = "rank_presets",
+                                        .args = {"presets_learn"},
+                                        .ranks = 2,
+                                        .timeout_s = 120});
+}
+
 #define TENSOR_CASE(name, ...)                                        \
     Test(tensor, name, .timeout = 240)                                \
     {                                                                 \
@@ -115,6 +123,13 @@ TIERS_CASE(above_is_recomputed, 2)
 TIERS_CASE(pieces_of_an_expert, 1)
 TIERS_CASE(budgets_are_kept, 1, 2)
 TIERS_CASE(two_parts_in_the_bytes_of_one, 1)
+
+Test(tiers, bytes_are_resident, .timeout = 120)
+{
+    if (harness_sanitized())
+        cr_skip_test("a sanitizer keeps what is freed");
+    harness_case("rank_tiers", "bytes_are_resident", 1);
+}
 
 /* Plans that are made again wait for lists from the other node. */
 Test(tiers, two_nodes, .timeout = 120)
