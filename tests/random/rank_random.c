@@ -13,12 +13,13 @@
  * all buffers must stay as they were.
  *
  *     rank_random programs [SEED [COUNT]] [far=NAME] [near=NAME] [groups=N]
- *                          [windows=no]
+ *                          [windows=no] [forks=yes]
  *
  * COUNT configurations (20) from SEED (1) on. far, near: what shunt_comm_transport() has
  * to begin with for ranks of other nodes and of this one. groups: the most
  * communicators that a program has (3). windows=no: collectives are given memory of
- * malloc() alone, part of it registered. `programs` beside this file runs it in
+ * malloc() alone, part of it registered. forks=yes: ranks have children of fork() all
+ * the while (children.c). `programs` beside this file runs it in
  * worlds of every kind.
  */
 
@@ -71,11 +72,13 @@ static int carry_out_all(struct world *w, const struct event *events, int n)
                 ;
             done[i] = true;
             CHECK_RUN(whim(w));
+            CHECK_RUN(fork_children(w));
             CHECK_RUN(carry_out(w, &events[i]));
         }
         w->stretch++;
         if (to < n) {
             CHECK_RUN(whim(w));
+            CHECK_RUN(fork_children(w));
             CHECK_RUN(carry_out(w, &events[to]));
         }
         from = to + 1;
@@ -292,7 +295,8 @@ static int configuration(struct world *w)
         }
     }
     CHECK_RUN(run_program(w, &sketch, &c));
-    return end_groups(w);
+    CHECK_RUN(end_groups(w));
+    return end_children(w);
 }
 
 /* --- which way it went --- */
@@ -334,18 +338,20 @@ static int path_right(const struct rank *self)
 static int say_bytes(struct world *w)
 {
     struct shunt_comm *comm = w->self->comm;
-    uint64_t own[4], all[4];
+    uint64_t own[5], all[5];
 
     CHECK_RUN(count_bytes(w, comm));
     own[0] = w->engine_bytes;
     own[1] = w->registered_bytes;
     own[2] = w->pieces;
     own[3] = w->shared_waves;
-    CHECK_OK(comm, shunt_allreduce(comm, own, all, 4, SHUNT_U64, SHUNT_SUM));
+    own[4] = w->forked;
+    CHECK_OK(comm, shunt_allreduce(comm, own, all, 5, SHUNT_U64, SHUNT_SUM));
     if (w->self->rank == 0)
         rank_say("engine: %" PRIu64 " B, registered: %" PRIu64
-                 " B, pieces: %" PRIu64 ", waves: %" PRIu64,
-                 all[0], all[1], all[2], all[3]);
+                 " B, pieces: %" PRIu64 ", waves: %" PRIu64
+                 ", children: %" PRIu64,
+                 all[0], all[1], all[2], all[3], all[4]);
     return 0;
 }
 
@@ -365,6 +371,7 @@ static int programs(const struct rank *self)
         option(self, "groups") ? atoi(option(self, "groups")) : MAX_GROUPS;
     w->no_windows =
         option(self, "windows") && !strcmp(option(self, "windows"), "no");
+    w->forks = option(self, "forks") && !strcmp(option(self, "forks"), "yes");
     for (int i = 0; i < count && !bad; i++) {
         w->seed = seed + (uint64_t)i;
         bad = configuration(w);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <shunt/shunt.h>
 
@@ -28,7 +29,8 @@ enum {
     MAX_PENDING = 12, /* started and not yet waited for, on all communicators */
     MAX_PARTS = 5,    /* of a plan */
     GUARD = 64,
-    ARENA = 8 << 20, /* bytes of each communicator's window */
+    ARENA = 8 << 20,  /* bytes of each communicator's window */
+    MAX_CHILDREN = 3, /* of fork(), that are not collected yet */
 };
 
 /* Calls. */
@@ -124,6 +126,11 @@ struct group {
     int nexchanges;
 };
 
+struct child {
+    pid_t pid;
+    bool stays; /* until it is killed */
+};
+
 struct world {
     const struct rank *self;
     uint64_t seed; /* of the configuration */
@@ -147,6 +154,10 @@ struct world {
     /* Rows that came home beside the first of their token and node; waves in which
      * copies share rows. */
     uint64_t pieces, shared_waves;
+    bool forks; /* it has children, */
+    struct child children[MAX_CHILDREN];
+    int nchildren;
+    uint64_t forked; /* so many until now */
 };
 
 /* One event of a program, the same on every rank. */
@@ -189,6 +200,13 @@ int drain(struct world *w);
  * the same for integers, which wrap around. */
 void put_number(unsigned char *at, size_t i, enum shunt_dtype t, double value,
                 int64_t whole);
+
+/* --- children.c --- */
+
+/* Now and then, if this rank forks: a child. */
+int fork_children(struct world *w);
+/* All of them end, each as it should. */
+int end_children(struct world *w);
 
 /* --- collective_calls.c --- */
 
