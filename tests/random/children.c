@@ -51,8 +51,8 @@ static int try_group(const struct group *g)
     uint64_t one = 1, sum;
     int bad = 0;
 
-    bad += refused(
-        shunt_allreduce(g->comm, &one, &sum, 1, SHUNT_U64, SHUNT_SUM));
+    bad +=
+        refused(shunt_allreduce(g->comm, &one, &sum, 1, SHUNT_U64, SHUNT_SUM));
     bad += refused(shunt_barrier_start(g->comm, &request));
     bad += refused(shunt_comm_get_stats(g->comm, &stats, sizeof(stats)));
     bad += refused(shunt_mem_free(g->comm, g->arena));

@@ -10,6 +10,7 @@
  *     ends late        one rank comes seconds after the others
  *     ends apart       the same when all have met before, in a call that is not
  *                      worth a communicator, and longer than SHUNT_TIMEOUT
+ *     ends fork        rank 0 has children, which call or exit
  *     ends wait        ranks say who they are, and then call for ever: to be
  *                      killed
  */
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void outside(int before)
@@ -43,6 +45,35 @@ static void sum_of_ranks(void)
     CHECK(sum == world_size * (world_size - 1) / 2);
 }
 
+/* A child that calls MPI_Allreduce() gets an error of the drop-in; without that, MPI
+ * may do anything, so the child does not call. */
+static void child(int calls)
+{
+    int one = 1000, sum = -1;
+
+    if (!calls)
+        exit(0);
+    MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    _exit(getenv("SHUNT_MPI") && MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM,
+                                               MPI_COMM_WORLD) == MPI_SUCCESS);
+}
+
+static void children(void)
+{
+    for (int calls = 0; calls < 2; calls++) {
+        int status = -1;
+        pid_t pid;
+
+        fflush(stdout);
+        pid = fork();
+        CHECK(pid >= 0);
+        if (!pid)
+            child(calls);
+        CHECK(waitpid(pid, &status, 0) == pid);
+        CHECK(status == 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -63,6 +94,12 @@ int main(int argc, char **argv)
         if (world_rank == world_size - 1)
             sleep(2);
         sum_of_ranks();
+    } else if (strcmp(what, "fork") == 0) {
+        sum_of_ranks();
+        if (world_rank == 0)
+            children();
+        for (int i = 0; i < 3; i++)
+            sum_of_ranks();
     } else if (strcmp(what, "apart") == 0) {
         MPI(MPI_Barrier(MPI_COMM_WORLD));
         if (world_rank == world_size - 1)
