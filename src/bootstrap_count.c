@@ -71,9 +71,12 @@ bool shunti_root_is_running(void)
  * would keep their addresses. */
 static void forked(void)
 {
+    static const pthread_cond_t nobody = PTHREAD_COND_INITIALIZER;
+
     for (; listening; listening = listening->next)
         close(listening->listen_fd);
     conns = roots = 0;
+    changed = nobody; /* those who wait are the parent's, too */
 }
 
 __attribute__((constructor)) static void watch_forks(void)
@@ -97,14 +100,13 @@ void shunti_root_close_listener(struct shunti_root *root)
 {
     struct shunti_root **at;
 
-    if (root->listen_fd < 0)
-        return;
     pthread_mutex_lock(&lock);
     for (at = &listening; *at && *at != root; at = &(*at)->next)
         ;
     if (*at)
         *at = root->next;
-    close(root->listen_fd);
+    if (root->listen_fd >= 0)
+        close(root->listen_fd);
     root->listen_fd = -1;
     pthread_mutex_unlock(&lock);
 }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What ranks do in test_fork.c: children of fork() that use the library. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -255,6 +258,54 @@ static int child_makes_its_own(const struct rank *self)
     return fork_world_end(&w);
 }
 
+/* A port that nobody listens on; 0: none. */
+static int free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t len = sizeof(at);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool bound = !bind(fd, (struct sockaddr *)&at, len) &&
+                       !getsockname(fd, (struct sockaddr *)&at, &len);
+
+    close(fd);
+    return bound ? ntohs(at.sin_port) : 0;
+}
+
+/* A child joins by an id of its parent. And a child that stays does not keep the
+ * port of an id, which the parent needs for its next one. */
+static int child_of_root(const struct rank *self)
+{
+    struct shunt_comm *alone;
+    struct shunt_id id;
+    int status = -1;
+    char port[16];
+    pid_t child;
+
+    (void)self;
+    CHECK_OK(NULL, shunt_id_create(&id));
+    child = fork();
+    CHECK(child >= 0, "fork: %s", strerror(errno));
+    if (!child)
+        _exit(be_one_of_two(&id, 1, false));
+    CHECK_RUN(be_one_of_two(&id, 0, false));
+    CHECK(waitpid(child, &status, 0) == child && !status,
+          "the child that joins ended with %x", status);
+    snprintf(port, sizeof(port), "%d", free_port());
+    setenv("SHUNT_PORT", port, 1);
+    CHECK_OK(NULL, shunt_id_create(&id));
+    child = fork();
+    CHECK(child >= 0, "fork: %s", strerror(errno));
+    if (!child)
+        for (;;)
+            pause();
+    CHECK_OK(NULL, shunt_comm_create(&id, 1, 0, NULL, &alone));
+    CHECK_OK(NULL, shunt_id_create(&id));
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, &status, 0) == child, "waitpid");
+    shunt_comm_destroy(alone);
+    return 0;
+}
+
 /* --- locks ------------------------------------------------------------------- */
 
 static atomic_bool over;
@@ -329,6 +380,7 @@ static const struct rank_case cases[] = {
     {"child_calls", child_calls, .min_ranks = 2, .no_threads = true},
     {"child_of_busy_threads", child_of_busy_threads, .no_comm = true,
      .no_threads = true},
+    {"child_of_root", child_of_root, .no_comm = true, .no_threads = true},
     {"child_makes_its_own", child_makes_its_own, .no_threads = true},
     {.name = NULL},
 };

@@ -96,6 +96,16 @@ Test(fork, child_makes_its_own)
     in_all_settings("child_makes_its_own", NULL, "SHUNT_PROGRESS=auto");
 }
 
+Test(fork, child_of_root)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_fork",
+        .args = {"child_of_root"},
+        .env = {"SHUNT_TRANSPORTS=shm"},
+        .no_launch = true,
+    });
+}
+
 Test(fork, child_of_busy_threads)
 {
     harness_check(&(struct harness_job){
