@@ -102,7 +102,8 @@ bool shunti_slots_prepare(struct shunt_comm *comm)
 
 void shunti_slots_settle(struct shunt_comm *comm)
 {
-    const struct exchanges *all = comm->above.state;
+    const struct exchanges *all =
+        comm->inherited.state ? NULL : comm->above.state;
 
     for (int i = 0; all && i < SHUNTI_EXCHANGES_MAX; i++)
         if (all->slot[i] && all->slot[i]->moe && all->slot[i]->moe->destroyed)

@@ -122,7 +122,7 @@ enum shunt_status shunt_comm_get_stats(const struct shunt_comm *comm,
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_get_stats: %s is NULL",
                            comm ? "stats" : "comm");
-    if (comm->inherited)
+    if (comm->inherited.state)
         return shunti_inherited_check(comm);
     entered = enter(comm);
     all = comm->stats;
@@ -156,7 +156,7 @@ enum shunt_status shunt_comm_get_peer_stats(const struct shunt_comm *comm,
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_get_peer_stats: rank is %d; ranks are 0 to %d",
                            rank, comm->nranks - 1);
-    if (comm->inherited)
+    if (comm->inherited.state)
         return shunti_inherited_check(comm);
     entered = enter(comm);
     all.messages = comm->peers[rank].messages;
@@ -176,7 +176,7 @@ enum shunt_status shunt_comm_lost(const struct shunt_comm *comm,
     if (!comm || !ranks || !count)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "comm_lost: an argument is NULL");
-    if (comm->inherited)
+    if (comm->inherited.state)
         return shunti_inherited_check(comm);
     entered = enter(comm);
     *ranks = comm->failure.lost;
@@ -366,7 +366,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
                           "been destroyed already");
         return;
     }
-    if (comm->inherited) {
+    if (comm->inherited.state) {
         shunti_inherited_leave(comm);
         shunti_live_leave(comm);
         return;

@@ -107,10 +107,10 @@ struct shunt_comm {
     /* What is read when it is made or ends, or a user asks. */
     struct shunti_loss_own loss;
     struct shunti_configured configured;
-    unsigned char secret[32];        /* of the bootstrap: init.c */
-    enum shunti_inherited inherited; /* inherited.c */
-    struct shunt_comm *next_live;    /* live.c, under its lock */
-    struct shunti_error error;       /* of the last call: shunti_fail() */
+    unsigned char secret[32];          /* of the bootstrap: init.c */
+    struct shunti_inherited inherited; /* inherited.c */
+    struct shunt_comm *next_live;      /* live.c, under its lock */
+    struct shunti_error error;         /* of the last call: shunti_fail() */
 };
 
 /* The peers in the order rank + 1, rank + 2, ..., so that the ranks do not all

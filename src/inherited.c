@@ -13,16 +13,12 @@
 #include "src/segment.h"
 #include "src/window.h"
 
-/* Its caller gets an error. Its notice is the parent's to give, and what is in
- * engines and transports is the parent's to end. */
+/* Its caller gets an error. Nothing else in the child looks at it: its notice is the
+ * parent's to give, and what is in engines and transports is the parent's to end. */
 static void disown_request(struct shunt_request *request)
 {
     request->status = request->error = SHUNT_ERR_INVALID;
     request->error_text = NULL; /* that of the communicator is better */
-    request->notice = NULL;
-    request->traced = NULL;
-    request->copies = NULL;
-    request->reads = NULL;
     request->on_trial = false;
 }
 
@@ -34,6 +30,7 @@ static void disown_requests(struct shunt_comm *comm)
         disown_request(r);
     for (r = comm->requests.newest; r; r = r->older)
         disown_request(r);
+    comm->inherited.active = comm->operations.active;
     comm->operations.active = NULL;
     comm->operations.tail = &comm->operations.active;
     comm->operations.untrailed = 0;
@@ -44,7 +41,7 @@ static void disown_requests(struct shunt_comm *comm)
 void shunti_comm_disown(struct shunt_comm *comm)
 {
     /* Only the owner's calls change the table of windows. */
-    comm->inherited =
+    comm->inherited.state =
         comm->aside.owner == shunti_this_thread() ? SHUNTI_WHOLE : SHUNTI_TORN;
     comm->failure.status = (int)SHUNT_ERR_INVALID;
     comm->failure.culprit = -1;
@@ -56,6 +53,7 @@ void shunti_comm_disown(struct shunt_comm *comm)
     comm->aside.owner = comm->aside.home = NULL;
     comm->aside.unsent = comm->aside.ever = false;
     atomic_store(&comm->aside.put, false);
+    comm->inherited.deferred = comm->deferred.first;
     comm->deferred.first = NULL;
     comm->deferred.tail = &comm->deferred.first;
     comm->contexts.count = 0;
@@ -63,13 +61,11 @@ void shunti_comm_disown(struct shunt_comm *comm)
     comm->control.base = NULL;
     comm->calls.late.status = SHUNT_OK;
     comm->above.owed = NULL;
-    comm->above.state = NULL;
-    comm->above.free = NULL;
 }
 
 enum shunt_status shunti_inherited_check(const struct shunt_comm *comm)
 {
-    return comm->inherited
+    return comm->inherited.state
                ? shunti_fail(NULL, SHUNT_ERR_INVALID, "%s", comm->failure.text)
                : SHUNT_OK;
 }
@@ -90,8 +86,8 @@ static void unmap(struct shunt_comm *comm, struct shunti_window *window)
 
 void shunti_inherited_leave(struct shunt_comm *comm)
 {
-    if (comm->inherited == SHUNTI_WHOLE)
+    if (comm->inherited.state == SHUNTI_WHOLE)
         for (size_t i = 0; i < comm->windows.count; i++)
             unmap(comm, comm->windows.all[i]);
-    comm->inherited = SHUNTI_TORN;
+    comm->inherited.state = SHUNTI_TORN;
 }

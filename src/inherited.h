@@ -23,10 +23,14 @@ struct shunt_comm;
     "let the parent make the call, or make a communicator of its own here"
 
 /* Part of a communicator: is this process a child of the one that made it? */
-enum shunti_inherited {
-    SHUNTI_OWN = 0,
-    SHUNTI_WHOLE, /* no call was under way in another thread at the fork() */
-    SHUNTI_TORN,  /* there may have been one; or it is destroyed here */
+struct shunti_inherited {
+    enum {
+        SHUNTI_OWN = 0,
+        SHUNTI_WHOLE, /* no call was under way in another thread at the fork() */
+        SHUNTI_TORN,  /* there may have been one; or it is destroyed here */
+    } state;
+    /* What was under way: kept for tools that look for leaks. */
+    void *active, *deferred;
 };
 
 /* In the child, for a communicator of the parent: end it for this process. The

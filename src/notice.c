@@ -153,7 +153,7 @@ enum shunt_status shunt_notify(struct shunt_request *request,
         tell(&now);
         return SHUNT_OK;
     }
-    if (request->comm->inherited)
+    if (request->comm->inherited.state)
         return shunti_inherited_check(request->comm);
     shunti_comm_enter(request->comm);
     if (request->status != SHUNT_IN_PROGRESS) {
@@ -186,7 +186,7 @@ enum shunt_status shunt_notify_fd(struct shunt_request *request, int fd)
         tell(&now);
         return SHUNT_OK;
     }
-    if (request->comm->inherited)
+    if (request->comm->inherited.state)
         return shunti_inherited_check(request->comm);
     shunti_comm_enter(request->comm);
     if (request->status != SHUNT_IN_PROGRESS) {

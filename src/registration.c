@@ -154,7 +154,7 @@ enum shunt_status shunt_mem_deregister(struct shunt_comm *comm, void *ptr)
     if (!comm)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "mem_deregister: comm is NULL");
-    if (comm->inherited)
+    if (comm->inherited.state)
         return shunti_inherited_check(comm);
     shunti_comm_enter(comm);
     at = &comm->registrations;

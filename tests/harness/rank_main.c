@@ -85,6 +85,27 @@ int rank_check_refused(const struct rank *self, enum shunt_status st,
 
 enum { NODE_NAME = 32 };
 
+/* The leak sanitizer stops all threads before it looks, and crashes in a child of
+ * fork(), which has not those of its parent. So children are not looked at. */
+static bool is_child;
+
+int __lsan_is_turned_off(void); /* the sanitizer calls it, if it is there */
+
+int __lsan_is_turned_off(void)
+{
+    return is_child;
+}
+
+static void forked(void)
+{
+    is_child = true;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forked);
+}
+
 /* What SHUNT_TEST_NODES says of a rank: "node1". False: nothing. */
 static bool node_of(int rank, char *name)
 {
