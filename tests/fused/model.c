@@ -50,6 +50,79 @@ static float weigh(const struct model *m, const unsigned char *row)
     return n ? (float)(1 + row[0] + row[n / 2] + row[n - 1]) : 1.0f;
 }
 
+/* --- the order of tiles ----------------------------------------------------- */
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Rows of the rank that has most. */
+static size_t most_rows(const struct model *m)
+{
+    size_t most = 0;
+
+    for (int r = 0; r < m->size; r++)
+        most = m->counts[r] > most ? m->counts[r] : most;
+    return most;
+}
+
+/* Panels have 64 columns and 32 KiB of the largest segment, or more; there are at
+ * most 32. */
+static size_t panel_columns(const struct model *m)
+{
+    const size_t cols = m->shape.cols;
+    const size_t bytes = cols * most_rows(m) * sizeof(float);
+    const size_t most = least(32, least(cols / 64, bytes >> 15));
+    const size_t each = most ? (cols + most - 1) / most : cols;
+
+    return least((each + 63) / 64 * 64, cols);
+}
+
+/* Chunks have 64 rows and 32 KiB of the rank that has most, or more. */
+static size_t chunks(const struct model *m)
+{
+    const size_t rows = most_rows(m);
+    const size_t most =
+        least(32, least(rows / 64, rows * m->shape.row_bytes >> 15));
+
+    return most ? most : 1;
+}
+
+static bool lies_in(size_t at, size_t n, size_t begin, size_t end)
+{
+    return at >= begin && at + n <= end;
+}
+
+size_t model_part(const struct model *m, size_t row, size_t rows, size_t col,
+                  size_t cols)
+{
+    const size_t n = chunks(m), p = (size_t)m->size, step = panel_columns(m);
+
+    if (m->shape.kind == GEMM_REDUCE_SCATTER)
+        return col / step == (col + cols - 1) / step ? col / step : SIZE_MAX;
+    if (m->nodes == 1 || m->shape.rows <= 32)
+        return lies_in(row, rows, 0, m->shape.rows) ? 0 : SIZE_MAX;
+    for (size_t r = 0, begin = 0; r < p; begin += m->counts[r++]) {
+        const size_t distance = ((size_t)m->rank + p - r) % p;
+        const size_t has = m->counts[r];
+
+        if (!distance && lies_in(row, rows, begin, begin + has))
+            return 0;
+        for (size_t i = 0; distance && i < n; i++)
+            if (lies_in(row, rows, begin + has * i / n,
+                        begin + has * (i + 1) / n))
+                return 1 + i * (p - 1) + distance - 1;
+    }
+    return SIZE_MAX;
+}
+
+static void note_part(struct model *m, size_t part)
+{
+    m->disordered += part == SIZE_MAX || part < m->part;
+    m->part = part;
+}
+
 /* --- the tile function ------------------------------------------------------ */
 
 static void delay(struct model *m)
@@ -66,7 +139,7 @@ static void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
     struct model *m = arg;
 
     m->tiles++;
-    m->tile_digest = mix(mix(m->tile_digest + row, rows), mix(col, cols));
+    note_part(m, model_part(m, row, rows, col, cols));
     if (m->dies_at && m->tiles == (size_t)m->dies_at)
         raise(SIGKILL);
     if (m->shape.delays)
@@ -364,6 +437,8 @@ int model_check(const struct model *m)
         CHECK(m->covered[i] == 1, "row %zu, column %zu computed %d times",
               i / m->shape.cols, i % m->shape.cols, m->covered[i]);
     CHECK(!m->outside, "%zu elements that are not of the product", m->outside);
+    CHECK(!m->disordered, "%zu of %zu tiles out of order", m->disordered,
+          m->tiles);
     CHECK_RUN(check_out(m));
     for (size_t i = 0; m->gathered && i < m->shape.rows * n; i++)
         CHECK(m->gathered[i] == input(m, i / n, i % n),

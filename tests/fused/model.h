@@ -57,10 +57,19 @@ struct model {
     unsigned char *covered; /* (rows, cols) how often */
     size_t outside;         /* elements that are not of this product */
     size_t tiles;
-    uint64_t tile_digest; /* of their shapes, in order */
+    size_t part; /* which the last one was of, as model_part() counts them */
+    size_t disordered; /* tiles of a part before the one at hand */
     struct random delay;
     int dies_at; /* tile before which this process kills itself; 0: never */
 };
+
+/* Parts of a product are computed one after the other (docs/fused.md). GEMM +
+ * reduce-scatter: panels of columns, ascending. All-gather + GEMM: this rank's rows,
+ * then the first chunk of rank - 1, of rank - 2, ..., then the second one of each; or
+ * all rows, as one part. The number of the part that has all of a tile; SIZE_MAX:
+ * none has. */
+size_t model_part(const struct model *m, size_t row, size_t rows, size_t col,
+                  size_t cols);
 
 /* Makes inputs, buffers, arguments and the expected output. */
 int model_init(struct model *m, const struct rank *self,

@@ -568,6 +568,7 @@ static int run_mixed(const struct rank *self)
                 CHECK_OK(self->comm, shunt_wait(&request));
             memset(m.covered, 1,
                    m.shape.rows * m.shape.cols); /* once or twice */
+            m.disordered = 0;
             CHECK_RUN(model_check(&m));
             model_finish(&m);
         }

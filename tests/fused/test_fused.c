@@ -234,3 +234,44 @@ Test(fused, lost_rank)
         lose(tiles[i], "1", "SHUNT_TEST_NODES=0,1,1");
     }
 }
+
+/* -- what is hidden ---------------------------------------------------------- */
+
+/* Sums are under way while panels are computed, whatever carries them. */
+Test(fused, panels_are_under_way)
+{
+    static const struct {
+        int ranks;
+        const char *env[3];
+    } table[] = {
+        {2, {NULL}},
+        {3, {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap,delay=20"}},
+        {2, {"SHUNT_TRANSPORTS=shm", "SHUNT_TEST_NODES=0,1"}},
+        {4, {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_TEST_NODES=0,0,1,1"}},
+    };
+
+    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+        struct harness_job job = {.program = "rank_overlap",
+                                  .args = {"panels_ahead"},
+                                  .ranks = table[i].ranks};
+
+        for (int e = 0; e < 3 && table[i].env[e]; e++)
+            job.env[e] = table[i].env[e];
+        harness_check(&job);
+    }
+}
+
+/* Tiles that take a given time, beside puts that do: ends of both are far from
+ * what a machine does meanwhile. */
+Test(fused, takes_no_longer_than_its_bound)
+{
+    static const char *const words[] = {"scatter", "gather"};
+
+    for (int i = 0; i < 2; i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_overlap",
+            .args = {"within_bound", words[i]},
+            .env = {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_TEST_NODES=0,1",
+                    "SHUNT_PROGRESS=thread", "SHUNT_FAULT=delay=20000,fixed"},
+            .ranks = 2});
+}
