@@ -167,6 +167,18 @@ CHECKPOINT_CASE(no_manifest, 1, 3)
 CHECKPOINT_CASE(old_one_stays, 1, 3)
 CHECKPOINT_CASE(link_is_refused, 2)
 
+/* Dispatch and both gradients travel while products are computed. */
+Test(train_ranks, exchanges_are_hidden, .timeout = 240)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_hidden",
+        .args = {"exchanges_are_hidden"},
+        .env = {"SHUNT_TRANSPORTS=fault+shm",
+                "SHUNT_FAULT=nomap,delay=10000,fixed", "SHUNT_PROGRESS=thread"},
+        .timeout_s = 120,
+        .ranks = 2});
+}
+
 /* On two virtual nodes; the rank that trains alone adds up as if it were on
  * two, too. */
 Test(train_ranks, two_nodes, .timeout = 240)
