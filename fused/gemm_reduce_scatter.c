@@ -11,7 +11,9 @@
  * product waits when all others are under way.
  *
  * Where panels are too short for their link, several are sent as one, and where
- * nothing can be hidden all of them (pays.h). They are computed in the same tiles.
+ * nothing can be hidden all of them (pays.h). They are computed in the same tiles. On
+ * one node, where nothing is hidden either, panels are wide (grid.h), and there is
+ * scratch for one.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -44,7 +46,8 @@ struct state {
     struct shunti_cut computed, sent;
     bool
         trusts; /* not asked: out is not written before the sum has ended well */
-    struct panel panel[PANELS]; /* number i is panel[i % PANELS] */
+    size_t panels;              /* that there are: 1 if nothing is hidden */
+    struct panel panel[PANELS]; /* number i is panel[i % panels] */
     size_t next;                /* panels of which the sum has been begun */
     void *scratch[2 * PANELS];
 };
@@ -91,7 +94,7 @@ static bool sums_in_place(const struct state *s)
 
 static bool get_memory(struct state *s, struct shunti_terms *terms)
 {
-    const size_t panels = s->sent.parts < PANELS ? s->sent.parts : PANELS;
+    const size_t panels = s->sent.parts < s->panels ? s->sent.parts : s->panels;
     const size_t product = s->args.rows * s->sent.step * sizeof(float);
     const size_t sum = s->out.rows * s->sent.step * sizeof(float);
 
@@ -142,7 +145,9 @@ static bool prepare(struct shunt_request *request, const void *args,
                                        .dtype = a->dtype};
     if (!shunti_terms_out(terms, &s->out, a->epilogue))
         return false;
-    s->computed = shunti_cut_panels(a->rows ? a->cols : 0, most);
+    s->computed =
+        shunti_cut_panels(a->rows ? a->cols : 0, a->rows, most, comm->nodes);
+    s->panels = shunti_fused_waits(comm) ? 1 : PANELS;
     s->sent = shunti_cut_together(
         &s->computed,
         shunti_parts_together(request->comm, SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER,
@@ -178,8 +183,8 @@ static void progress(struct shunt_request *request)
 {
     struct state *s = state_of(request);
 
-    for (size_t i = 1; i < PANELS; i++) {
-        struct panel *panel = &s->panel[(s->next + i) % PANELS];
+    for (size_t i = 1; i < s->panels; i++) {
+        struct panel *panel = &s->panel[(s->next + i) % s->panels];
 
         if (panel->request) {
             advance(request, panel, false);
@@ -232,7 +237,7 @@ static void begin(struct shunt_request *request)
     struct state *s = state_of(request);
 
     for (; s->next < s->sent.parts; s->next++) {
-        struct panel *panel = &s->panel[s->next % PANELS];
+        struct panel *panel = &s->panel[s->next % s->panels];
 
         advance(request, panel, true);
         panel->col = s->next * s->sent.step;
@@ -256,8 +261,8 @@ static enum shunt_status run(struct shunt_request *request, bool wait)
 
     request->comm->above.purpose = SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER;
     /* The oldest one first. */
-    for (size_t i = 0; i < PANELS && over; i++)
-        over = advance(request, &s->panel[(s->next + i) % PANELS], wait);
+    for (size_t i = 0; i < s->panels && over; i++)
+        over = advance(request, &s->panel[(s->next + i) % s->panels], wait);
     request->comm->above.purpose = 0;
     return over ? SHUNT_OK : SHUNT_IN_PROGRESS;
 }

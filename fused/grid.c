@@ -2,6 +2,8 @@
 /* Panels, chunks and tiles; see grid.h. */
 #include "fused/grid.h"
 
+#include "src/scratch.h"
+
 /* Steps of tiles and panels are multiples of these, which the blocks of matrix
  * products divide. */
 #define ROW_UNIT 16
@@ -12,6 +14,8 @@
 /* Rows of a chunk, at least: a product of fewer rows wastes the time in which
  * its other matrix is read. */
 #define CHUNK_ROWS 64
+/* Bytes of a panel of one node, at most. Its sum takes as many, if there is one rank. */
+#define NODE_PANEL_BYTES (SHUNTI_SCRATCH_KEPT / 2)
 /* So few rows are multiplied in one go. (LIBXSMM on two ranks, 960 columns by 480:
  * 16 rows of each took 46 us less, where a gather of them takes 100 us at 10
  * Gbit/s.) */
@@ -43,8 +47,23 @@ static size_t parts(size_t units, size_t bytes)
     return most ? most : 1;
 }
 
-struct shunti_cut shunti_cut_panels(size_t cols, size_t most_rows)
+/* Of so many rows. */
+static struct shunti_cut panels_of_node(size_t cols, size_t rows)
 {
+    const size_t fit = NODE_PANEL_BYTES / sizeof(float) / rows;
+    const size_t width =
+        fit < 2 * COL_UNIT ? COL_UNIT : fit / COL_UNIT * COL_UNIT;
+
+    if (cols <= fit)
+        return cut(cols, 1, COL_UNIT);
+    return cut(cols, cols / width + (cols % width != 0), COL_UNIT);
+}
+
+struct shunti_cut shunti_cut_panels(size_t cols, size_t rows, size_t most_rows,
+                                    int nodes)
+{
+    if (nodes == 1 && rows && cols)
+        return panels_of_node(cols, rows);
     return cut(cols, parts(cols / COL_UNIT, cols * most_rows * sizeof(float)),
                COL_UNIT);
 }

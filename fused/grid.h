@@ -37,9 +37,12 @@ static inline size_t shunti_part(const struct shunti_cut *cut, size_t i)
     return rest < cut->step ? rest : cut->step;
 }
 
-/* The panels of columns of GEMM + reduce-scatter. most_rows: of any rank's
- * segment. */
-struct shunti_cut shunti_cut_panels(size_t cols, size_t most_rows);
+/* The panels of columns of GEMM + reduce-scatter, of `rows` rows; most_rows: of any
+ * rank's segment. On one node, where nothing is hidden, they are as wide as the memory
+ * allows that scratch keeps: pages of more would be cleared in each call, and a narrow
+ * product is slower. */
+struct shunti_cut shunti_cut_panels(size_t cols, size_t rows, size_t most_rows,
+                                    int nodes);
 
 /* Into how many chunks each rank's rows are cut in all-gather + GEMM. Chunk i of
  * n rows are the rows shunti_chunk_begin(n, i, chunks) .. (n, i + 1, chunks). */

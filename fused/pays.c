@@ -71,17 +71,20 @@ size_t shunti_parts_together(struct shunt_comm *comm,
     double seconds, least;
     size_t together;
 
-    if (parts < 2 || comm->tune.fused == SHUNTI_FUSED_ALWAYS)
+    if (comm->tune.fused == SHUNTI_FUSED_ALWAYS)
         return 1;
-    if (comm->tune.fused == SHUNTI_FUSED_OFF) {
-        tell(comm, purpose, "as SHUNT_FUSED says");
-        return parts;
-    }
-    if (comm->nodes == 1) {
+    if (comm->tune.fused == SHUNTI_FUSED_AUTO && comm->nodes == 1)
         tell(comm, purpose,
              "because the processors of one node also make the copies");
+    if (parts < 2)
+        return 1;
+    if (comm->tune.fused == SHUNTI_FUSED_OFF)
+        tell(comm, purpose, "as SHUNT_FUSED says");
+    /* Panels of one node are as large as scratch keeps (grid.h). */
+    if (comm->nodes == 1 && purpose == SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER)
+        return 1;
+    if (shunti_fused_waits(comm))
         return parts;
-    }
     seconds = seconds_of(comm, bytes);
     least = least_of(comm);
     if (seconds < 2 * least) {

@@ -7,7 +7,8 @@
  * message costs the processor time that it takes from the product, which must be
  * little beside the time of the bytes that it hides. Ranks of one node copy by
  * the same processors that compute: there is nothing to hide, and all is sent
- * together.
+ * together, but for panels of GEMM + reduce-scatter, which are so large already that
+ * more would not stay in scratch memory.
  *
  * Every rank finds the same: the links are those that rank 0 measured.
  */

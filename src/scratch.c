@@ -12,8 +12,6 @@
 #define LINE 64
 /* Kept blocks are a multiple of this; smaller ones are not kept. */
 #define UNIT ((size_t)64 << 10)
-/* Bytes of spare blocks that a process keeps. */
-#define KEPT ((size_t)32 << 20)
 
 struct block {
     struct block *next;
@@ -105,7 +103,7 @@ void shunti_scratch_put(struct shunt_comm *comm, void *memory)
     if (!memory)
         return;
     block = (struct block *)(void *)((unsigned char *)memory - sizeof(*block));
-    if (block->capacity < UNIT || block->capacity > KEPT) {
+    if (block->capacity < UNIT || block->capacity > SHUNTI_SCRATCH_KEPT) {
         free(block);
         return;
     }
@@ -115,7 +113,7 @@ void shunti_scratch_put(struct shunt_comm *comm, void *memory)
     block->next = spare;
     spare = block;
     spare_bytes += block->capacity;
-    surplus = cut(KEPT);
+    surplus = cut(SHUNTI_SCRATCH_KEPT);
     pthread_mutex_unlock(&lock);
     free_all(surplus);
 }

@@ -17,6 +17,9 @@
 
 struct shunt_comm;
 
+/* Bytes of spare blocks that a process keeps. */
+#define SHUNTI_SCRATCH_KEPT ((size_t)32 << 20)
+
 /* Any thread may call these, for communicators of its own. */
 
 /* `bytes` of memory, at least one, aligned to a cache line, with unspecified

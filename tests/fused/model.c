@@ -68,12 +68,15 @@ static size_t most_rows(const struct model *m)
 }
 
 /* Panels have 64 columns and 32 KiB of the largest segment, or more; there are at
- * most 32. */
+ * most 32. On one node they have at most 16 MiB of all rows. */
 static size_t panel_columns(const struct model *m)
 {
     const size_t cols = m->shape.cols;
     const size_t bytes = cols * most_rows(m) * sizeof(float);
-    const size_t most = least(32, least(cols / 64, bytes >> 15));
+    const size_t fit = ((size_t)4 << 20) / m->shape.rows, whole = fit / 64 * 64;
+    const size_t most = m->nodes > 1  ? least(32, least(cols / 64, bytes >> 15))
+                        : cols <= fit ? 1
+                                      : (cols + whole - 1) / whole;
     const size_t each = most ? (cols + most - 1) / most : cols;
 
     return least((each + 63) / 64 * 64, cols);

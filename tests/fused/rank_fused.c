@@ -236,42 +236,59 @@ static int run_only_there(const struct rank *self)
 }
 
 /* How many operations a call is made of: the agreement, and one for each panel
- * or chunk; with SHUNT_FUSED=off, or auto on one node, one for all. A call of one
- * and of at most 1 MiB has no agreement. The figures are those of docs/fused.md, by
- * hand. */
+ * or chunk. With SHUNT_FUSED=off, or auto on one node, it is one for all, but on one
+ * node one for each panel of 16 MiB. A call of one and of at most 1 MiB has no
+ * agreement, unless own rows are computed before the others' arrive. The figures are
+ * those of docs/fused.md, by hand. */
 static int run_parts(const struct rank *self)
 {
     static const struct {
         struct model_shape shape;
-        uint64_t parts; /* on two ranks */
+        uint64_t parts;   /* on two ranks, each of a node */
+        uint64_t of_node; /* on two ranks of one, if more than 1 */
     } table[] = {
         /* 32 KiB of 64 rows (of each rank) are 128 columns: 8 panels at most */
-        {{.kind = GEMM_REDUCE_SCATTER, .rows = 128, .cols = 1024}, 8},
+        {{.kind = GEMM_REDUCE_SCATTER, .rows = 128, .cols = 1024}, 8, 0},
         /* not worth two panels: 63 columns; 16 KiB for each */
-        {{.kind = GEMM_REDUCE_SCATTER, .rows = 4096, .cols = 63}, 1},
-        {{.kind = GEMM_REDUCE_SCATTER, .rows = 8, .cols = 1024}, 1},
+        {{.kind = GEMM_REDUCE_SCATTER, .rows = 4096, .cols = 63}, 1, 0},
+        {{.kind = GEMM_REDUCE_SCATTER, .rows = 8, .cols = 1024}, 1, 0},
         /* 1000 / 64 = 15 panels, so 67 columns: 128, of which there are 8 */
-        {{.kind = GEMM_REDUCE_SCATTER, .rows = 4099, .cols = 1000}, 8},
-        {{.kind = GEMM_REDUCE_SCATTER, .rows = 512, .cols = 4096}, 32},
+        {{.kind = GEMM_REDUCE_SCATTER, .rows = 4099, .cols = 1000}, 8, 0},
+        /* 16 MiB of 9000 rows are 466 columns: 448 of 900, so three panels */
+        {{.kind = GEMM_REDUCE_SCATTER, .rows = 9000, .cols = 900}, 8, 3},
+        {{.kind = GEMM_REDUCE_SCATTER, .rows = 512, .cols = 4096}, 32, 0},
         /* 64 rows at least, of 512 */
         {{.kind = ALLGATHER_GEMM, .rows = 1024, .cols = 3, .row_bytes = 4096},
-         8},
+         8,
+         0},
         /* 32 KiB at least, of 350 KiB */
         {{.kind = ALLGATHER_GEMM, .rows = 1024, .cols = 3, .row_bytes = 700},
-         8},
+         8,
+         0},
         {{.kind = ALLGATHER_GEMM, .rows = 1024, .cols = 3, .row_bytes = 200},
-         3},
-        {{.kind = ALLGATHER_GEMM, .rows = 1024, .cols = 3, .row_bytes = 12}, 1},
+         3,
+         0},
+        {{.kind = ALLGATHER_GEMM, .rows = 1024, .cols = 3, .row_bytes = 12},
+         1,
+         0},
     };
     const bool apart = !strcmp(getenv("SHUNT_FUSED"), "always");
 
     for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
         struct shunt_comm_stats before, after;
         struct model_shape s = table[i].shape;
-        const uint64_t parts = apart ? table[i].parts : 1;
+        const bool node = shunt_comm_nodes(self->comm) == 1;
+        const uint64_t on_node = s.kind == ALLGATHER_GEMM && apart
+                                     ? table[i].parts
+                                 : table[i].of_node ? table[i].of_node
+                                                    : 1;
+        const uint64_t parts = node ? on_node : apart ? table[i].parts : 1;
+        /* The product waits for nothing else then (pays.h). */
+        const bool waits = node || !apart || s.kind == GEMM_REDUCE_SCATTER;
         const bool small =
+            waits &&
             s.rows * (s.row_bytes ? s.row_bytes : s.cols * sizeof(float)) <=
-            1 << 20;
+                1 << 20;
         struct model m;
 
         s.dtype = SHUNT_F32;

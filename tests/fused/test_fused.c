@@ -176,11 +176,16 @@ Test(fused, wrong_calls)
 
 Test(fused, parts)
 {
-    harness_case("rank_fused", "parts", 2);
-    harness_check(&(struct harness_job){.program = "rank_fused",
-                                        .args = {"parts"},
-                                        .ranks = 2,
-                                        .env = {"SHUNT_FUSED=off"}});
+    static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0",
+                                        "SHUNT_TEST_NODES=0,1"};
+    static const char *const how[] = {"SHUNT_FUSED=always", "SHUNT_FUSED=off"};
+
+    for (int i = 0; i < 4; i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_fused",
+            .args = {"parts"},
+            .ranks = 2,
+            .env = {"SHUNT_TRANSPORTS=shm", nodes[i / 2], how[i % 2]}});
 }
 
 /* On one node all is sent together, and the log says why. */
@@ -244,8 +249,9 @@ Test(fused, panels_are_under_way)
         int ranks;
         const char *env[3];
     } table[] = {
-        {2, {NULL}},
-        {3, {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap,delay=20"}},
+        {3,
+         {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_TEST_NODES=0,1,2",
+          "SHUNT_FAULT=nomap,delay=20"}},
         {2, {"SHUNT_TRANSPORTS=shm", "SHUNT_TEST_NODES=0,1"}},
         {4, {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_TEST_NODES=0,0,1,1"}},
     };

@@ -9,6 +9,7 @@
 #include "fused/pays.h"
 #include "kernels/dtype.h"
 #include "src/comm.h"
+#include "src/scratch.h"
 
 TestSuite(fused_parts, .timeout = 60);
 
@@ -61,7 +62,8 @@ Test(fused_parts, panels)
     for (int i = 0; i < LENGTHS; i++)
         for (int j = 0; j < LENGTHS; j++) {
             const size_t cols = lengths[i], rows = lengths[j];
-            const struct shunti_cut cut = shunti_cut_panels(cols, rows);
+            const struct shunti_cut cut =
+                shunti_cut_panels(cols, 2 * rows, rows, 2);
 
             is_whole(&cut, cols);
             has_unit(&cut, 64);
@@ -70,6 +72,31 @@ Test(fused_parts, panels)
                       "%zu columns, %zu rows: %zu panels", cols, rows,
                       cut.parts);
         }
+}
+
+/* On one node: with its sum within what scratch keeps, and no narrower than half of
+ * that or than a tile. */
+Test(fused_parts, panels_of_one_node)
+{
+    const size_t kept = SHUNTI_SCRATCH_KEPT / sizeof(float);
+
+    for (int i = 0; i < LENGTHS; i++)
+        for (int j = 0; j < LENGTHS; j++) {
+            const size_t cols = lengths[i], rows = lengths[j];
+            const struct shunti_cut cut =
+                shunti_cut_panels(cols, rows, rows, 1);
+
+            is_whole(&cut, cols);
+            has_unit(&cut, 64);
+            if (rows && cut.step > 64)
+                cr_assert_leq(2 * rows * cut.step, kept, "%zu by %zu", rows,
+                              cols);
+            cr_assert(cut.parts <= 1 || 4 * rows * (cut.step + 64) > kept,
+                      "%zu by %zu: steps of %zu", rows, cols, cut.step);
+        }
+    /* The product of `shunt-perf gemm-rs --ranks 2`, of 64 MiB: as wide as a tile. */
+    cr_assert_eq(shunti_cut_panels(2048, 8192, 4096, 1).step, 512);
+    cr_assert_eq(shunti_cut_panels(1024, 4096, 2048, 1).parts, 1);
 }
 
 Test(fused_parts, chunks)
@@ -159,7 +186,8 @@ Test(fused_parts, together)
 {
     for (int i = 0; i < LENGTHS; i++)
         for (size_t together = 1; together < 40; together += 3) {
-            const struct shunti_cut cut = shunti_cut_panels(lengths[i], 1000);
+            const struct shunti_cut cut =
+                shunti_cut_panels(lengths[i], 2000, 1000, 2);
             const struct shunti_cut more = shunti_cut_together(&cut, together);
 
             is_whole(&more, lengths[i]);
@@ -208,6 +236,9 @@ Test(fused_parts, pays)
     comm.tune.fused = SHUNTI_FUSED_AUTO;
     comm.nodes = 1;
     cr_assert_eq(together(&comm, 16, 16 * mib), 16);
+    cr_assert_eq(shunti_parts_together(
+                     &comm, SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER, 16, 16 * mib),
+                 1);
     cr_assert(shunti_fused_waits(&comm) && !shunti_fused_streams(&comm));
 }
 
