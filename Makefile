@@ -34,6 +34,8 @@ help:
 	@echo 'make test-mpi4py'
 	@echo '              run the test suite of mpi4py under the drop-in (an hour;'
 	@echo '              ARGS="--mpi openmpi --ranks 2,3": a part)'
+	@echo 'make mutants  change the sources in many small ways: do the tests notice?'
+	@echo '              (less than an hour; ARGS="--part 1/4", ARGS="--sample 20")'
 	@echo 'make moe-stress'
 	@echo '              10000 calls of dispatch, combine and their gradients in'
 	@echo '              random interleavings between hosts (ARGS=N: N calls)'
@@ -112,6 +114,9 @@ public-suites: build
 test-mpi4py: build
 	scripts/deps --mpi4py
 	tests/bindings/mpi/mpi4py $(ARGS)
+
+mutants: build
+	tests/mutants/mutants $(ARGS)
 
 moe-stress: build
 	SHUNT_TEST_BUILD=build tests/random/programs --configurations 5000 \
@@ -198,6 +203,6 @@ clean:
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
 .PHONY: help train build release quick test check check-sanitize public-suites \
-        test-mpi4py moe-stress test-bursts test-kills test-pairs test-rdma \
+        test-mpi4py mutants moe-stress test-bursts test-kills test-pairs test-rdma \
         cross-arm64 stress perf docs \
         install uninstall format format-check clean
