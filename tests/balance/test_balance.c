@@ -135,8 +135,10 @@ Test(balance, hot_experts_by_definition)
         int32_t placement[12], hot[13];
         int n = -1;
 
+        /* Few rows, too, where one more makes a difference. */
         for (int i = 0; i < ranks * experts; i++)
-            b[i] = (double)random_rows(&state);
+            b[i] = (double)(seed % 2 ? random_rows(&state)
+                                     : random_below(&state, 4));
         for (int e = 0; e < experts; e++)
             placement[e] = random_below(&state, ranks);
         cr_assert_eq(
@@ -280,6 +282,10 @@ Test(balance, refusals)
     int n;
 
     REFUSED(shunt_balance_predict(bad, good, 4, 0.5), "loads[2]");
+    REFUSED(shunt_balance_predict(good, bad, 4, 0.5), "loads[2]");
+    bad[2] = -1;
+    REFUSED(shunt_balance_predict(good, bad, 4, 0.5), "loads[2]");
+    bad[2] = INFINITY;
     REFUSED(shunt_balance_predict(good, bad, 4, 0.5), "loads[2]");
     REFUSED(shunt_balance_predict(good, good, 4, 1.5), "theta is 1.5");
     REFUSED(shunt_balance_hot(bad, 2, 2, NULL, &price, out, &n), "loads[2]");

@@ -108,6 +108,36 @@ static int check(const struct rank *self, const struct counts *c,
         CHECK_RUN(check(self, &c, #call, want)); \
     } while (0)
 
+/* Calls of no elements send what calls of one do: a rank that called something else
+ * must learn of it. */
+static int no_elements(const struct rank *self, struct counts *counts,
+                       const unsigned *want)
+{
+    struct shunt_comm *comm = self->comm;
+    int64_t one[RANKS] = {0}, all[RANKS];
+    size_t none[RANKS] = {0}, to[RANKS], from[RANKS];
+    struct counts c = *counts;
+
+    COUNTED(shunt_broadcast(comm, NULL, 0, SHUNT_I64, 0));
+    COUNTED(shunt_allgather(comm, NULL, NULL, 0, SHUNT_I64));
+    COUNTED(shunt_allgatherv(comm, NULL, 0, NULL, none, NULL, SHUNT_I64));
+    COUNTED(shunt_reduce_scatter(comm, NULL, NULL, 0, SHUNT_I64, SHUNT_SUM));
+    COUNTED(shunt_allreduce(comm, NULL, NULL, 0, SHUNT_I64, SHUNT_SUM));
+    COUNTED(shunt_alltoall(comm, NULL, NULL, 0, SHUNT_I64));
+    COUNTED(
+        shunt_alltoallv(comm, NULL, none, NULL, NULL, none, NULL, SHUNT_I64));
+    /* One element in one direction of each pair, or only from the last rank. */
+    for (int r = 0; r < self->size; r++) {
+        to[r] = self->rank < r;
+        from[r] = r < self->rank;
+        none[r] = r == self->size - 1;
+    }
+    COUNTED(shunt_alltoallv(comm, one, to, NULL, all, from, NULL, SHUNT_I64));
+    COUNTED(shunt_allgatherv(comm, one, none[self->rank], all, none, NULL,
+                             SHUNT_I64));
+    return 0;
+}
+
 /* Small calls: one message to each rank that is talked to. argv[0]: "flat", to
  * all; "two_level", to mates and rail peers. */
 static int collectives(const struct rank *self)
@@ -134,6 +164,7 @@ static int collectives(const struct rank *self)
         COUNTED(shunt_alltoall(comm, one, all, 1, SHUNT_I64));
         COUNTED(
             shunt_alltoallv(comm, one, ones, NULL, all, ones, NULL, SHUNT_I64));
+        CHECK_RUN(no_elements(self, &c, want));
     }
     return 0;
 }

@@ -127,18 +127,25 @@ Test(comm, done_and_gone)
     });
 }
 
-/* On one node, and between two. */
+/* On one node, and between two; by a progress thread, the helper, or tests. */
 Test(comm, moves_before_wait)
 {
-    static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0",
-                                        "SHUNT_TEST_NODES=0,1"};
+    static const struct {
+        const char *nodes, *progress, *tests;
+    } table[] = {
+        {"SHUNT_TEST_NODES=0,0", "SHUNT_PROGRESS=thread", NULL},
+        {"SHUNT_TEST_NODES=0,1", "SHUNT_PROGRESS=thread", NULL},
+        {"SHUNT_TEST_NODES=0,1", "SHUNT_PROGRESS=auto", NULL},
+        {"SHUNT_TEST_NODES=0,0", "SHUNT_PROGRESS=caller", "tests"},
+        {"SHUNT_TEST_NODES=0,1", "SHUNT_PROGRESS=caller", "tests"},
+    };
 
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
         harness_check(&(struct harness_job){
             .program = PROGRAM,
-            .args = {"moves_before_wait"},
+            .args = {"moves_before_wait", table[i].tests},
             .ranks = 2,
-            .env = {"SHUNT_PROGRESS=thread", nodes[i]},
+            .env = {table[i].progress, table[i].nodes},
         });
 }
 

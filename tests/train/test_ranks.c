@@ -140,6 +140,21 @@ Test(tiers, two_nodes, .timeout = 120)
                                         .ranks = 2});
 }
 
+/* Likewise what is computed again, by each route. */
+Test(tiers, above_is_recomputed_by_each_route, .timeout = 240)
+{
+    static const char *const routes[] = {"SHUNT_MOE_MODE=two-level",
+                                         "SHUNT_MOE_MODE=flat"};
+
+    for (int i = 0; i < 2; i++)
+        harness_check(
+            &(struct harness_job){.program = "rank_tiers",
+                                  .args = {"above_is_recomputed"},
+                                  .env = {"SHUNT_TEST_NODES=0,1", routes[i]},
+                                  .timeout_s = 100,
+                                  .ranks = 2});
+}
+
 Test(train_ranks, loss_while_setting_up, .timeout = 60)
 {
     struct harness *h =
