@@ -15,9 +15,17 @@ static uint64_t leaves_of(uint64_t rows, size_t leaf_rows)
     return rows / leaf_rows + (rows % leaf_rows != 0);
 }
 
+/* Does it lie in the rows of an expert? Below 2^63, sizes of subtrees have 64
+ * bits. */
+static bool is_possible(const struct shunt_moe_range *range)
+{
+    return range->all <= INT64_MAX && range->first <= range->all &&
+           range->count <= range->all - range->first;
+}
+
 static bool is_range(const struct shunt_moe_range *range)
 {
-    return range->first != SHUNT_MOE_SCATTERED && range->count;
+    return range->count && is_possible(range);
 }
 
 /* --- subtrees ----------------------------------------------------------------- */
@@ -103,22 +111,46 @@ size_t shunt_moe_tree_sums(const struct shunt_moe_range *range,
     return range && leaf_rows ? shunti_tree_levels(range, leaf_rows, level) : 0;
 }
 
+/* The most sums at a time while a subtree is made of `leaves` leaves. Before leaf
+ * k there is one for each bit of k that is set, and the leaf is one more. So this
+ * is the most bits of any k < leaves: those of the last one, or of one that has a
+ * bit fewer and all bits below. */
+static size_t most_sums(uint64_t leaves)
+{
+    const uint64_t last = leaves - 1;
+    size_t most = (size_t)__builtin_popcountll(last);
+
+    for (unsigned bit = 0; bit < 64; bit++) {
+        const uint64_t above = bit < 63 ? last >> (bit + 1) : 0;
+
+        if (last >> bit & 1) {
+            const size_t n = (size_t)__builtin_popcountll(above) + bit;
+
+            most = n > most ? n : most;
+        }
+    }
+    return most + 1;
+}
+
 size_t shunt_moe_tree_room(const struct shunt_moe_range *range,
                            size_t leaf_rows)
 {
-    struct shunt_moe_tree tree;
-    size_t most = 0;
-    uint64_t end;
+    unsigned char level[SHUNTI_TREE_SUMS];
+    size_t most = 0, n;
+    uint64_t at, end;
 
     if (!range || !leaf_rows || !is_range(range))
         return 0;
+    n = shunti_tree_levels(range, leaf_rows, level);
+    at = range->first / leaf_rows;
     end = leaves_of(range->first + range->count, leaf_rows);
-    shunti_tree_begin(&tree, range, leaf_rows);
-    while (tree.next < end) {
-        shunti_tree_push(&tree, 0);
-        most = tree.sums > most ? tree.sums : most;
-        while (shunti_tree_fold(&tree))
-            ;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t width = (uint64_t)1 << level[i];
+        const uint64_t leaves = width < end - at ? width : end - at;
+        const size_t sums = i + most_sums(leaves);
+
+        most = sums > most ? sums : most;
+        at += width;
     }
     return most;
 }
@@ -142,6 +174,13 @@ enum shunt_status shunt_moe_tree_begin(struct shunt_moe_tree *tree,
                            "%s: the rows of this copy are no range, as there "
                            "are copies without shares: shunt_moe_set_shares()",
                            call);
+    if (!is_possible(range))
+        return shunti_fail(
+            NULL, SHUNT_ERR_INVALID,
+            "%s: %llu rows from row %llu on are not in an expert "
+            "of %llu rows: take range of shunt_moe_plan_rows()",
+            call, (unsigned long long)range->count,
+            (unsigned long long)range->first, (unsigned long long)range->all);
     if (range->first % leaf_rows)
         return shunti_fail(
             NULL, SHUNT_ERR_INVALID,

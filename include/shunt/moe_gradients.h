@@ -66,8 +66,8 @@ extern "C" {
 
 /**
  * How many sums remain of the rows of a copy: those of the largest subtrees in
- * its range. 0 without rows, or if the range is SHUNT_MOE_SCATTERED; 1 if all of
- * the expert's rows are here; else at most 2 * log2(leaves). Pure.
+ * its range. 0 without rows, or if the range is SHUNT_MOE_SCATTERED or lies in no
+ * expert's rows; 1 if all of the expert's rows are here; else at most 2 * log2(leaves). Pure.
  */
 SHUNT_API size_t shunt_moe_tree_sums(const struct shunt_moe_range *range,
                                      size_t leaf_rows);
