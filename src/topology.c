@@ -7,6 +7,7 @@
  */
 #include "src/topology.h"
 
+#include <errno.h>
 #include <hwloc.h>
 #include <pthread.h>
 #include <sched.h>
@@ -87,8 +88,20 @@ static uint32_t count_of(hwloc_obj_type_t type)
     return n > 0 ? (uint32_t)n : 0;
 }
 
+/* hwloc asks with larger and larger sets until the kernel answers; where a filter
+ * of system calls forbids the question, it would ask for ever. */
+static bool affinity_is_denied(void)
+{
+    cpu_set_t set;
+
+    /* EINVAL: there are more CPUs than that. */
+    return sched_getaffinity(0, sizeof(set), &set) && errno != EINVAL;
+}
+
 static bool load_topology(void)
 {
+    if (affinity_is_denied())
+        return false;
     /* Without this folder hwloc finds little, and complains on stderr. */
     if (access("/sys/devices/system/cpu", R_OK))
         return false;

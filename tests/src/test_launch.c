@@ -2,10 +2,16 @@
 /* What launchers' variables come to, and places. */
 
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -341,6 +347,34 @@ Test(topology, this_thread)
     cr_assert(shunti_place_same_host(&p, &q));
     q.boot++;
     cr_assert(!shunti_place_same_host(&p, &q));
+}
+
+/* A filter of system calls, as containers have. */
+static bool deny(int number)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = 4, .filter = code};
+
+    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+           !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* hwloc then asks for ever. */
+Test(topology, affinity_is_denied)
+{
+    struct shunti_place p;
+
+    if (!deny(SYS_sched_getaffinity))
+        cr_skip_test("no filter of system calls can be set here");
+    shunti_place_here(&p);
+    cr_assert_eq(p.first_cpu, -1);
+    cr_assert_geq(p.machine_cpus, 1);
+    cr_assert_eq(p.machine_cores, 0);
 }
 
 Test(topology, order_and_numbers)

@@ -4,8 +4,10 @@
  * that hwloc does not show as one of the topology's, like one in software, may still
  * have processors by the system.
  */
+#include <errno.h>
 #include <hwloc.h>
 #include <hwloc/openfabrics-verbs.h>
+#include <sched.h>
 #include <stdbool.h>
 
 #include "transports/rdma/locality.h"
@@ -52,10 +54,14 @@ void rdma_distances(struct ibv_device *const *devices, int count, int *far)
 {
     hwloc_cpuset_t here = hwloc_bitmap_alloc(), its = hwloc_bitmap_alloc();
     hwloc_topology_t topology;
+    cpu_set_t set;
 
     for (int i = 0; i < count; i++)
         far[i] = 0;
-    if (here && its && !hwloc_topology_init(&topology)) {
+    /* Where the kernel denies this, hwloc would ask for ever. */
+    if (sched_getaffinity(0, sizeof(set), &set) && errno != EINVAL)
+        count = 0;
+    if (count && here && its && !hwloc_topology_init(&topology)) {
         if (!hwloc_topology_set_io_types_filter(
                 topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) &&
             !hwloc_topology_load(topology) &&
