@@ -14,25 +14,54 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Bind a port of 127.0.0.1 without listening. Returns the socket, or -1. */
-static int hold_port(int port)
+/* Bind a port of the loopback address without listening. Returns the socket, or
+ * -1. */
+static int hold_port(int family, int port)
 {
-    struct sockaddr_in address = {
+    struct sockaddr_in in = {
         .sin_family = AF_INET,
         .sin_port = htons((uint16_t)port),
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
     };
-    int one = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in6 in6 = {
+        .sin6_family = AF_INET6,
+        .sin6_port = htons((uint16_t)port),
+        .sin6_addr = IN6ADDR_LOOPBACK_INIT,
+    };
+    const bool four = family == AF_INET;
+    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int one = 1, error;
 
     if (fd < 0)
         return -1;
-    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+    if (bind(fd, four ? (struct sockaddr *)&in : (struct sockaddr *)&in6,
+             four ? sizeof(in) : sizeof(in6)) < 0) {
+        error = errno;
         close(fd);
+        errno = error;
         return -1;
     }
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     return fd;
+}
+
+/* Hold both ports. False: errno says why the first that fails does. */
+static bool hold_ports(struct ranks_env *env, int family)
+{
+    for (int i = 0; i < 2; i++) {
+        env->fds[i] = hold_port(family, env->master_port + i);
+        if (env->fds[i] >= 0)
+            continue;
+        if (i) {
+            const int error = errno;
+
+            close(env->fds[0]);
+            errno = error;
+        }
+        env->fds[0] = env->fds[1] = -1;
+        return false;
+    }
+    return true;
 }
 
 /*
@@ -41,22 +70,32 @@ static int hold_port(int port)
  * sockets stay open and bound, but do not listen: a server that binds with
  * SO_REUSEADDR, as all do, gets the port; other launchers, which bind without
  * it, do not. Ports of the ephemeral range are not used.
+ *
+ * A machine may have no IPv4. If it has no loopback address at all, nothing is
+ * reserved: ranks of one host can do without a port.
  */
 static bool reserve_ports(struct ranks_env *env)
 {
+    int family = AF_INET;
+
     for (int attempt = 0; attempt < 1000; attempt++) {
         uint16_t random;
 
         if (getrandom(&random, sizeof(random), 0) < 0)
             return false;
         env->master_port = 20000 + random % 6000 * 2;
-        env->fds[0] = hold_port(env->master_port);
-        env->fds[1] = hold_port(env->master_port + 1);
-        if (env->fds[0] >= 0 && env->fds[1] >= 0)
+        env->master_addr = family == AF_INET ? "127.0.0.1" : "::1";
+        if (hold_ports(env, family))
             return true;
-        for (int i = 0; i < 2; i++)
-            if (env->fds[i] >= 0)
-                close(env->fds[i]);
+        if (errno == EADDRINUSE)
+            continue;
+        if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
+            return false;
+        if (family == AF_INET6) {
+            env->master_addr = "127.0.0.1";
+            return true;
+        }
+        family = AF_INET6;
     }
     errno = EADDRINUSE;
     return false;
@@ -95,8 +134,8 @@ void ranks_env_of(const struct ranks_env *env, int rank, int ranks,
     for (; n < sizeof(numbers) / sizeof(numbers[0]); n++)
         snprintf(variables->text[n], sizeof(variables->text[n]), "%s=%d",
                  numbers[n].name, numbers[n].value);
-    snprintf(variables->text[n], sizeof(variables->text[n]),
-             "MASTER_ADDR=127.0.0.1");
+    snprintf(variables->text[n], sizeof(variables->text[n]), "MASTER_ADDR=%s",
+             env->master_addr);
     n++;
     snprintf(variables->text[n], sizeof(variables->text[n]), "SHUNT_SECRET=%s",
              env->secret);
@@ -106,6 +145,7 @@ void ranks_env_finish(struct ranks_env *env)
 {
     if (env->master_port != 0)
         for (int i = 0; i < 2; i++)
-            close(env->fds[i]);
+            if (env->fds[i] >= 0)
+                close(env->fds[i]);
     memset(env, 0, sizeof(*env));
 }

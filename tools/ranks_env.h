@@ -13,7 +13,8 @@
 
 struct ranks_env {
     int master_port; /* and the next one; 0: none is reserved */
-    int fds[2];      /* the sockets that reserve them */
+    const char *master_addr;
+    int fds[2]; /* the sockets that reserve them; -1: no loopback address */
     char secret[65];
 };
 
