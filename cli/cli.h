@@ -41,9 +41,9 @@ __extension__ typedef unsigned __int128 cli_set;
 
 /* What came of a command line. */
 struct cli_line {
-    int operands;  /* index of the first argument that is no option */
-    cli_set given; /* the rows that the user gave */
-    char why[512]; /* of an error */
+    int operands;   /* index of the first argument that is no option */
+    cli_set given;  /* the rows that the user gave */
+    char why[1024]; /* of an error */
 };
 
 struct cli_row {

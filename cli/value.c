@@ -9,11 +9,13 @@
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/distance.h"
 #include "src/fnv.h"
 
 static const char units[] = "kmgt";
@@ -133,17 +135,28 @@ bool cli_whole(struct cli_line *line, const char *what, const char *text,
 bool cli_choice(struct cli_line *line, const char *what, const char *text,
                 const struct cli_name *names, int *value)
 {
-    char all[200] = "";
+    char all[768] = "";
+    const char *nearest = "";
+    unsigned least = UINT_MAX;
 
     for (const struct cli_name *n = names; n->name; n++) {
+        const unsigned far = shunti_distance(text, n->name);
+
         if (strcmp(n->name, text) == 0) {
             *value = n->value;
             return true;
         }
+        if (far < least) {
+            least = far;
+            nearest = n->name;
+        }
         snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s",
                  n == names ? "" : "|", n->name);
     }
-    return cli_wrong(line, "%s: '%s' is none of %s", what, text, all);
+    if (least > 1 + strlen(text) / 3)
+        return cli_wrong(line, "%s: '%s' is none of %s", what, text, all);
+    return cli_wrong(line, "%s: '%s' is none of %s; the nearest is %s", what,
+                     text, all, nearest);
 }
 
 const char *cli_name_of(const struct cli_name *names, int value)

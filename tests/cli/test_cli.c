@@ -165,6 +165,7 @@ Test(cli, bad_values)
     BAD("no number from 0.5 to 10", "--seconds", "0.49");
     BAD("no number from 0.5 to 10", "--seconds", "11");
     BAD("'f64' is none of f32|bf16", "--dtype", "f64");
+    BAD("'bf61' is none of f32|bf16; the nearest is bf16", "--dtype", "bf61");
     BAD("at most 3 numbers", "--sizes", "1,2,3,4");
     BAD("'0'", "--sizes", "1,0");
     BAD("no whole number", "--sizes", "");

@@ -686,6 +686,7 @@ def without_mpi():
     refused(2, "'nothing'", "nothing")
     refused(2, "name an operation")
     refused(2, "'nothing' is none of", "alltoall,nothing")
+    refused(2, "|copy|put; the nearest is dispatch", "dispach")
     refused(2, "'' is none of", "alltoall,")
     refused(2, "alltoall is named twice", "alltoall,barrier,alltoall")
     refused(2, "as one word, with commas", "alltoall", "barrier")
