@@ -3,6 +3,7 @@
 
 #include "tools/run_options.h"
 
+#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,8 +30,8 @@ static bool set_variable(void *object, const char *text, struct cli_line *line)
 #define AT(field) CLI_AT(struct run_options, field)
 
 static const struct cli_row rows[] = {
-    {"ranks", 'n', "N", CLI_WHOLE, "number of ranks", AT(ranks), .least = 1,
-     .most = MAX_RANKS},
+    {"ranks", 'n', "N", CLI_WHOLE, "number of ranks; also -np N", AT(ranks),
+     .least = 1, .most = MAX_RANKS},
     {"live", 0, NULL, CLI_FLAG,
      "rank 0 has the terminal to itself, unprefixed, for programs that draw a "
      "progress line",
@@ -93,12 +94,28 @@ static const struct cli_program program = {
         "  shunt-run -n 8 --env SHUNT_LOG=info --timeout 60 ./my-program\n",
 };
 
+/* "-np 4", as other launchers have it, is to getopt "-n p". */
+static enum cli_result parse(struct run_options *options, int argc, char **argv,
+                             struct cli_line *line)
+{
+    static char n[] = "-n";
+    enum cli_result result;
+
+    for (;;) {
+        *options = defaults;
+        result = cli_parse(&program, options, argc, argv, line);
+        if (result != CLI_BAD || optind < 2 || optind > argc ||
+            strcmp(argv[optind - 1], "-np") != 0)
+            return result;
+        argv[optind - 1] = n;
+    }
+}
+
 int run_options_parse(struct run_options *options, int argc, char **argv)
 {
     struct cli_line line;
 
-    *options = defaults;
-    switch (cli_parse(&program, options, argc, argv, &line)) {
+    switch (parse(options, argc, argv, &line)) {
     case CLI_EXIT:
         return 0;
     case CLI_LOST:

@@ -109,6 +109,16 @@ Test(shunt_run, success)
     harness_finish(h);
 }
 
+/* As other launchers have it; the command may have such an option, too. */
+Test(shunt_run, np)
+{
+    struct harness *h = RUN("--no-prefix", "-np", "3", "echo", "-np", "7");
+
+    expect_exit(h, 0);
+    cr_assert_str_eq(out(h), "-np 7\n-np 7\n-np 7\n");
+    harness_finish(h);
+}
+
 Test(shunt_run, environment)
 {
     struct harness *h =
