@@ -142,7 +142,8 @@ enum shunt_status shunti_check_blocks(const struct shunti_coll *call,
     *total = 0;
     for (int r = 0; r < call->comm->nranks; r++) {
         size_t count = blocks->counts ? blocks->counts[r] : blocks->count;
-        size_t at = blocks->displs ? blocks->displs[r] : packed, end, bytes;
+        size_t at = blocks->displs && count ? blocks->displs[r] : packed;
+        size_t end, bytes;
 
         if (__builtin_add_overflow(packed, count, &packed) ||
             __builtin_add_overflow(at, count, &end) ||

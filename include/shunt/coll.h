@@ -8,11 +8,11 @@
  * calls in the same order, with the same dtype, operation, root and (where one
  * count is given) count. A rank that can tell that another rank's arguments
  * disagree returns SHUNT_ERR_MISMATCH, with a text that names that rank and the
- * argument. Counts and displacements are in elements. Pointers need no
- * alignment and may be NULL if the count is zero; windows (memory.h) are faster
- * than other memory. Send and receive buffers must not overlap, except with
- * SHUNT_IN_PLACE, and received blocks must not overlap each other. Neither is
- * checked. Sent blocks may overlap each other.
+ * argument. Counts and displacements are in elements; that of an empty block is
+ * not read. Pointers need no alignment and may be NULL if the count is zero;
+ * windows (memory.h) are faster than other memory. Send and receive buffers
+ * must not overlap, except with SHUNT_IN_PLACE, nor may received blocks.
+ * Neither is checked. Sent blocks may overlap.
  *
  * A rank that calls with a bad argument gets SHUNT_ERR_INVALID, and the other
  * ranks get SHUNT_ERR_REMOTE with a text that names it; the communicator stays

@@ -263,15 +263,19 @@ static size_t pack_displs(const size_t *counts, int n, size_t *displs)
  */
 struct layout {
     size_t send_counts[MAX_RANKS], recv_counts[MAX_RANKS];
+    /* As given to the call: an empty block is nowhere. */
+    size_t send_displs[MAX_RANKS], recv_displs[MAX_RANKS];
 };
 
 static struct layout layout_of(const struct call *c, int rank, int n)
 {
-    struct layout l = {{0}, {0}};
+    struct layout l = {{0}, {0}, {0}, {0}};
 
     for (int i = 0; i < n; i++) {
         l.send_counts[i] = c->counts[rank][i];
         l.recv_counts[i] = c->counts[i][rank];
+        l.send_displs[i] = l.send_counts[i] ? c->displs[0][i] : SIZE_MAX - 4711;
+        l.recv_displs[i] = l.recv_counts[i] ? c->displs[1][i] : SIZE_MAX - 42;
     }
     return l;
 }
@@ -412,8 +416,8 @@ static enum shunt_status start(struct call *c, struct shunt_comm *comm, int n)
     const void *send = c->in_place ? SHUNT_IN_PLACE : c->send.data;
     const int rank = shunt_comm_rank(comm);
     struct layout l = layout_of(c, rank, n);
-    const size_t *sd = c->with_displs ? c->displs[0] : NULL;
-    const size_t *rd = c->with_displs ? c->displs[1] : NULL;
+    const size_t *sd = c->with_displs ? l.send_displs : NULL;
+    const size_t *rd = c->with_displs ? l.recv_displs : NULL;
     size_t count = c->counts[c->kind == BROADCAST ? c->root : rank][0];
     void *recv = c->recv.data;
 
@@ -453,8 +457,8 @@ static enum shunt_status blocking(struct call *c, struct shunt_comm *comm,
     const void *send = c->in_place ? SHUNT_IN_PLACE : c->send.data;
     const int rank = shunt_comm_rank(comm);
     struct layout l = layout_of(c, rank, n);
-    const size_t *sd = c->with_displs ? c->displs[0] : NULL;
-    const size_t *rd = c->with_displs ? c->displs[1] : NULL;
+    const size_t *sd = c->with_displs ? l.send_displs : NULL;
+    const size_t *rd = c->with_displs ? l.recv_displs : NULL;
     size_t count = c->counts[c->kind == BROADCAST ? c->root : rank][0];
     void *recv = c->recv.data;
 
