@@ -174,6 +174,17 @@ static enum match matches(const char *entry, size_t len, const struct row *row)
                                                                     : NOT;
 }
 
+/* "auto", or "allgather=auto" of this kind: no entry before it counts. */
+static bool is_auto(const char *entry, size_t len, unsigned kind)
+{
+    const char *sign = memchr(entry, '=', len);
+    const char *name = sign ? sign + 1 : entry;
+
+    return word_is(name, len - (size_t)(name - entry), "auto") &&
+           (!sign || word_is(entry, (size_t)(sign - entry),
+                             shunti_kind_name((uint8_t)kind)));
+}
+
 /* The last entry that matches a row of this kind; *len is 0 if there is
  * none. */
 static const char *wanted(const char *text, unsigned kind, size_t *len)
@@ -184,6 +195,8 @@ static const char *wanted(const char *text, unsigned kind, size_t *len)
     while (*text) {
         size_t n = strcspn(text, ",");
 
+        if (is_auto(text, n, kind))
+            *len = 0;
         for (int i = 0; i < ROWS; i++) {
             if (rows[i].kind == kind && matches(text, n, &rows[i])) {
                 found = text;
@@ -199,7 +212,7 @@ static const char *wanted(const char *text, unsigned kind, size_t *len)
 static bool is_a_name(const char *entry, size_t len)
 {
     for (int i = 0; i < ROWS; i++)
-        if (matches(entry, len, &rows[i]))
+        if (matches(entry, len, &rows[i]) || is_auto(entry, len, rows[i].kind))
             return true;
     return false;
 }

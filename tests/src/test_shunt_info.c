@@ -118,6 +118,11 @@ Test(shunt_info, mistakes_are_listed)
                   "is SHUNT_SECRET\n");
         expect(run(parts[i], "SHUNT_ALGORITHM=flat,allgather=tow_level", 1),
                "'allgather=tow_level' names no algorithm");
+        expect(run(parts[i], "SHUNT_ALGORITHM=broadcast=atuo", 1),
+               "'broadcast=atuo' names no algorithm");
+        h = run(parts[i], "SHUNT_ALGORITHM=auto,flat,allgather=auto", 0);
+        cr_assert(!strstr(harness_rank(h, 0)->out, "names no algorithm"));
+        harness_finish(h);
         expect(run(parts[i], "SHUNT_LOG=inof", 1), "SHUNT_LOG='inof'");
     }
     struct harness *h = run("--json", "SHUNT_TIMOUT=3", 1);
