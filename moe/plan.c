@@ -28,6 +28,7 @@
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/handle.h"
+#include "src/log.h"
 #include "src/track.h"
 
 /* --- memory of a place --------------------------------------------------------- */
@@ -339,6 +340,29 @@ static double factor_of(const struct shunt_moe *moe, const struct asked *asked)
                                           : moe->config.capacity_factor;
 }
 
+enum { WIDE_IDS = 16 }; /* fewer are not told */
+
+/* Ids of 64 bits, through a pointer without a type, are id, 0, id, 0 here, all of
+ * which are ids. A routing may be like that, so it is only told. */
+SHUNTI_NOINLINE static void look_for_wide_ids(const struct asked *asked,
+                                              int topk)
+{
+    const size_t n = asked->tokens * (size_t)topk / 2;
+    bool other = false;
+
+    for (size_t i = 0; i < n; i++) {
+        const int32_t id = asked->expert[2 * i];
+
+        if (asked->expert[2 * i + 1] != (id < 0 ? -1 : 0))
+            return;
+        other = other || id > 0;
+    }
+    if (other && n >= WIDE_IDS)
+        shunti_info("moe",
+                    "every second id of topk_idx is 0: if its elements have 64 "
+                    "bits, copy them to int32_t first");
+}
+
 /* Our part: get memory, read the routing. */
 static enum shunt_status contribute(struct shunt_moe *moe,
                                     const struct asked *asked, char *why,
@@ -359,6 +383,8 @@ static enum shunt_status contribute(struct shunt_moe *moe,
         snprintf(why, len, "no memory for a plan of %zu tokens", asked->tokens);
         return SHUNT_ERR_MEMORY;
     }
+    if (shunti_log_wanted(SHUNTI_LOG_INFO, "moe"))
+        look_for_wide_ids(asked, moe->config.topk);
     return shunti_records_read(moe, asked->expert, asked->weight, asked->tokens,
                                why, len);
 }

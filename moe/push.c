@@ -90,10 +90,14 @@ static void hear(struct shunt_request *request, int r)
     if (wants)
         peer->out = shunti_spot_map(request->comm, r, &out, bytes);
     if (wants != (push->what.dweight != NULL)) {
-        shunti_request_error(request, SHUNT_ERR_MISMATCH,
-                             "%s: rank %d %s dweight, this rank %s", name, r,
-                             wants ? "wants" : "does not want",
-                             push->what.dweight ? "does" : "does not");
+        shunti_request_error(
+            request, SHUNT_ERR_MISMATCH,
+            "%s: rank %d %s dweight, this rank %s%s", name, r,
+            wants ? "wants" : "does not want",
+            push->what.dweight ? "does" : "does not",
+            wants && !push->plan->tokens
+                ? ": without tokens any address but NULL will do"
+                : "");
         push->broken = true;
         if (!direct)
             shunti_rail_rows_no_dots(push->across, r);
