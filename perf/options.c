@@ -452,7 +452,7 @@ static const struct cli_row rows[] = {
 
     {HEADING("Measuring:")},
     {"peer", 0, "PEER", CLI_CALL,
-     "mpi, memcpy or none (none); and link: plain TCP streams of the bytes "
+     "mpi|memcpy|none|link|verbs (none). link: plain TCP streams of the bytes "
      "that must travel between the hosts; mpi,link for both; verbs, for put: "
      "libibverbs with nothing around it",
      .take = take_peers},

@@ -76,7 +76,15 @@ foreach(other 0.0 0.99 1 1.0)
     message(FATAL_ERROR "version ${other} was found")
   endif()
 endforeach()
-find_package(shunt ${SERIES} REQUIRED)
+find_package(shunt ${SERIES} QUIET COMPONENTS nonesuch)
+if(shunt_FOUND OR NOT shunt_NOT_FOUND_MESSAGE MATCHES nonesuch)
+  message(FATAL_ERROR "the component nonesuch was found")
+endif()
+find_package(shunt ${SERIES} REQUIRED COMPONENTS shunt
+  OPTIONAL_COMPONENTS nonesuch)
+if(NOT shunt_shunt_FOUND OR shunt_nonesuch_FOUND)
+  message(FATAL_ERROR "components: ${shunt_shunt_FOUND} ${shunt_nonesuch_FOUND}")
+endif()
 add_executable(moe_layer ${SOURCE}/examples/moe_layer.c)
 target_link_libraries(moe_layer shunt::shunt m)
 END
@@ -129,6 +137,26 @@ for name in $programs; do
 done
 words "$where/bin/shunt-run" -n 4 --bind '' | grep -qx core ||
     fail "bash does not complete shunt-run --bind"
+values() { # values PROGRAM OPTION VALUE...: are these completed, and no others?
+    program=$1
+    option=$2
+    shift 2
+    [ -f "$completion/$program" ] || return 0
+    printf '%s\n' "$@" | sort >"$root/wanted"
+    for equals in '' '='; do
+        words "$where/bin/$program" "$option" $equals '' | sort |
+            diff "$root/wanted" - >"$root/diff" ||
+            { cat "$root/diff" >&2
+              fail "bash does not complete $program $option$equals"; }
+    done
+}
+values shunt-perf --dtype i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 fp8
+values shunt-perf --op sum min max avg prod
+values shunt-perf --peer mpi memcpy none link verbs
+values shunt-train --gate softmax switch gshard sigmoid noisy
+words "$where/bin/shunt-train" --preset ti | grep -qx tiny ||
+    [ ! -f "$completion/shunt-train" ] ||
+    fail "bash does not complete shunt-train --preset"
 PATH=$where/bin:$PATH words "$where/bin/shunt-run" -n 4 --live shunt-r |
     grep -qx shunt-run || fail "bash does not complete the command of shunt-run"
 if [ -f "$completion/shunt-perf" ]; then
