@@ -2,7 +2,7 @@
 /**
  * @file
  * Shunt: collective communication for Mixture-of-Experts models.
- * Includes everything but mpi.h and fused_cblas.h.
+ * Includes all but mpi.h, fused_cblas.h; engine.h, transport.h (for plugins).
  */
 #ifndef SHUNT_SHUNT_H
 #define SHUNT_SHUNT_H

@@ -183,6 +183,21 @@ def circles(graph, files):
     return found
 
 
+def unended():
+    """Files without a newline at their end, outside of what builds leave."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders
+                      if not name.startswith((".", "build"))]
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.islink(path) or not name.endswith(
+                    (".c", ".h", ".md", ".py", ".sh", ".build", ".in", ".txt")):
+                continue
+            with open(path, "rb") as file:
+                if (file.read()[-1:] or b"\n") != b"\n":
+                    yield os.path.relpath(path, root)
+
+
 for layer in BELOW:
     if os.path.isdir(os.path.join(root, layer)):
         case(f"{layer} includes what is below it", list(upward_includes(layer)))
@@ -204,6 +219,8 @@ case(f"no file of more than {LINES} lines",
      [f"{path} has {len(read(path).splitlines())}"
       for folder in [*BELOW, *OTHERS] for path in sources(folder)
       if len(read(path).splitlines()) > LINES])
+
+case("every text ends with a newline", list(unended()))
 
 failed = False
 print(f"1..{len(cases)}")
