@@ -9,13 +9,11 @@
 #include "train/presets.h"
 #include "train/switches.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "kernels/cpu.h"
-#include "src/distance.h"
 #include "workload/random.h"
 
 /* What a checkpoint keeps: the options that decide what a run computes, and of
@@ -487,24 +485,15 @@ static bool take_file(void *object, const char *path, struct cli_line *line)
     return true;
 }
 
-/* The one that is meant, if a slip of the hand is enough, or all of them. */
 static bool no_preset(const char *name, struct cli_line *line)
 {
-    const char *nearest = "";
-    unsigned least = UINT_MAX;
-    char all[300] = "";
+    char all[400] = "";
 
     for (const struct preset *p = presets; p->name; p++) {
         const size_t at = strlen(all);
-        const unsigned far = shunti_distance(name, p->name);
 
         snprintf(all + at, sizeof(all) - at, "%s%s", at ? ", " : "", p->name);
-        nearest = far < least ? p->name : nearest;
-        least = far < least ? far : least;
     }
-    if (least <= 1 + strlen(name) / 3)
-        return cli_wrong(line, "no preset \"%s\"; the nearest is \"%s\"", name,
-                         nearest);
     return cli_wrong(line, "no preset \"%s\"; there are %s", name, all);
 }
 

@@ -880,8 +880,6 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(2, "--steps=3", "--resume"), 1, "--checkpoint");
     fails(JOB(2, "--preset=big"), 2,
           "no preset \"big\"; there are tiny, small, medium, switch,");
-    fails(JOB(2, "--preset=mixtral-tvin"), 2,
-          "the nearest is \"mixtral-twin\"");
     fails(JOB(2, "--steps=3", "--max-rows=512", "--balance=both"), 1,
           "or give --balance migrate");
     fails(JOB(2, "--steps=3", "--log=/nonexistent/log"), 1, "/nonexistent/log");
