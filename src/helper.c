@@ -8,7 +8,8 @@
  *
  * A fork stops the thread before and starts it again in the parent: so no lock
  * is taken and no communicator held by a thread that the child does not have.
- * The child forgets the parent's communicators, which it must not step.
+ * The child forgets the parent's communicators, which it must not step. If the thread
+ * itself forks, in a callback of shunt_notify(), it goes on in the parent.
  */
 #include "src/helper.h"
 
@@ -277,12 +278,16 @@ static void work(struct shunt_comm *held, struct pollfd *bell, uint64_t pause)
         rest(held, bell);
 }
 
+/* This thread is the helper. */
+static _Thread_local bool is_helper;
+
 static void *help(void *arg)
 {
     struct shunt_comm *held = NULL;
     struct pollfd bell = {.fd = helper.bell, .events = POLLIN};
 
     (void)arg;
+    is_helper = true;
     shunti_log_set_rank(helper.rank);
     ask_for_short_slices();
     shunti_track_begin_inside(helper.rank, "helper");
@@ -374,8 +379,12 @@ static void end(void)
     atomic_store(&next_look, SOON);
 }
 
+/* The helper itself may fork, in a callback of shunt_notify(). It cannot end then. It
+ * holds no lock there, and another thread may wait for its end with `life` held. */
 static void before_fork(void)
 {
+    if (is_helper)
+        return;
     pthread_mutex_lock(&life);
     if (helper.running)
         end();
@@ -383,6 +392,8 @@ static void before_fork(void)
 
 static void after_fork(void)
 {
+    if (is_helper)
+        return;
     if (first)
         start();
     pthread_mutex_unlock(&life);
@@ -390,6 +401,7 @@ static void after_fork(void)
 
 static void after_fork_in_child(void)
 {
+    static const pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
     struct shunt_comm *comm;
 
     while ((comm = first)) {
@@ -397,7 +409,10 @@ static void after_fork_in_child(void)
         comm->help.may = comm->help.started = comm->help.attached = false;
     }
     close_bell(); /* the parent's as well */
-    pthread_mutex_unlock(&life);
+    helper.running = false;
+    is_helper = false;
+    life = free_lock;
+    lock = free_lock;
 }
 
 /* A program may exit without destroying what it made. */

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What ranks do in test_fork.c: children of fork() that use the library. */
+#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -306,6 +309,106 @@ static int child_of_root(const struct rank *self)
     return 0;
 }
 
+/* --- the helper forks -------------------------------------------------------- */
+
+static sem_t told;
+
+/* By the helper thread, which the child has not. */
+static void fork_and_tell(void *arg)
+{
+    pid_t *child = arg;
+
+    *child = fork();
+    if (!*child)
+        _exit(be_child());
+    sem_post(&told);
+}
+
+static int count_helpers(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *task;
+    int n = 0;
+
+    while (tasks && (task = readdir(tasks))) {
+        char path[300], name[32] = "";
+        FILE *f;
+
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
+        f = fopen(path, "r");
+        if (f && fgets(name, sizeof(name), f))
+            n += !strcmp(name, "shunt-helper\n");
+        if (f)
+            fclose(f);
+    }
+    if (tasks)
+        closedir(tasks);
+    return n;
+}
+
+/* A socket by which rank 0 tells rank 1 to go on, outside of the library. */
+static int make_signal(int rank)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    snprintf(at.sun_path + 1, sizeof(at.sun_path) - 1, "shunt-fork-%d",
+             (int)getppid());
+    if (rank ? bind(fd, (struct sockaddr *)&at, sizeof(at))
+             : connect(fd, (struct sockaddr *)&at, sizeof(at)))
+        return -1;
+    return fd;
+}
+
+/* The helper ends a request, and tells it to a function that forks. */
+static int be_told(struct shunt_comm *comm, int go)
+{
+    int64_t mine = 1, sum = 0;
+    struct shunt_request *request;
+    pid_t child = -1;
+    int status = -1;
+
+    CHECK_OK(comm, shunt_allreduce_start(comm, &mine, &sum, 1, SHUNT_I64,
+                                         SHUNT_SUM, &request));
+    CHECK_OK(comm, shunt_notify(request, fork_and_tell, &child));
+    CHECK(send(go, "", 1, 0) == 1, "send: %s", strerror(errno));
+    while (sem_wait(&told))
+        ;
+    CHECK(waitpid(child, &status, 0) == child && !status,
+          "the helper's child ended with %x", status);
+    CHECK_OK(comm, shunt_wait(&request));
+    CHECK(sum == 3, "the sum is %lld", (long long)sum);
+    CHECK(count_helpers() == 1, "%d helper threads", count_helpers());
+    return 0;
+}
+
+/* There stays one helper, and what is under way is right. */
+static int helper_forks(const struct rank *self)
+{
+    int64_t mine = 2, sum;
+    int go = -1;
+    char byte;
+
+    sem_init(&told, 0, 0);
+    if (self->rank)
+        go = make_signal(1);
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    if (!self->rank)
+        go = make_signal(0);
+    CHECK(go >= 0, "socket: %s", strerror(errno));
+    for (int k = 0; k < FORKS; k++) {
+        if (!self->rank) {
+            CHECK_RUN(be_told(self->comm, go));
+            continue;
+        }
+        CHECK(recv(go, &byte, 1, 0) == 1, "recv: %s", strerror(errno));
+        CHECK_OK(self->comm, shunt_allreduce(self->comm, &mine, &sum, 1,
+                                             SHUNT_I64, SHUNT_SUM));
+    }
+    close(go);
+    return 0;
+}
+
 /* --- locks ------------------------------------------------------------------- */
 
 static atomic_bool over;
@@ -379,6 +482,8 @@ static const struct rank_case cases[] = {
     {"child_waits", child_waits, .min_ranks = 2, .no_threads = true},
     {"child_calls", child_calls, .min_ranks = 2, .no_threads = true},
     {"child_of_busy_threads", child_of_busy_threads, .no_comm = true,
+     .no_threads = true},
+    {"helper_forks", helper_forks, .min_ranks = 2, .max_ranks = 2,
      .no_threads = true},
     {"child_of_root", child_of_root, .no_comm = true, .no_threads = true},
     {"child_makes_its_own", child_makes_its_own, .no_threads = true},

@@ -96,6 +96,16 @@ Test(fork, child_makes_its_own)
     in_all_settings("child_makes_its_own", NULL, "SHUNT_PROGRESS=auto");
 }
 
+Test(fork, helper_forks)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_fork",
+        .args = {"helper_forks"},
+        .env = {"SHUNT_TRANSPORTS=shm"},
+        .ranks = 2,
+    });
+}
+
 Test(fork, child_of_root)
 {
     harness_check(&(struct harness_job){
