@@ -175,7 +175,8 @@ struct load {
     int wake_fd;
 };
 
-static const uint32_t list[ROWS] = {2, 0, 1};
+/* With a run of two rows, and without any. */
+static const uint32_t list[ROWS] = {2, 0, 1}, scattered[ROWS] = {2, 0, 2};
 
 static struct load *begin(void)
 {
@@ -205,7 +206,9 @@ static struct shunt_engine_copy copy_of(struct load *l, int i)
         .rows = i % 3 ? ROWS : 1,
         .to_stride = TO,
         .from_stride = FROM,
-        .index = i % 3 == 2 ? list : NULL,
+        .index = i % 3 < 2 ? NULL
+                 : i % 2   ? scattered
+                           : list,
         .signal = &l->signal[i],
         .value = 9,
         .wake_fd = i % 2 ? l->wake_fd : -1,
@@ -304,18 +307,53 @@ static bool nth_call(const char *call, int n, int result)
 static bool calls(void)
 {
     static const char *const names_of[] = {
-        "cuMemcpyAsync", "cuMemcpy2DAsync_v2", "cuStreamWriteValue64_v2",
-        "cuLaunchHostFunc", "cuCtxPushCurrent_v2"};
+        "cuMemcpyAsync",    "cuMemcpy2DAsync_v2",      "cuMemcpyBatchAsync_v2",
+        "cuLaunchHostFunc", "cuStreamWriteValue64_v2", "cuCtxPushCurrent_v2"};
     bool well = nth_call("none", 0, 0);
 
     for (size_t i = 0; i < sizeof(names_of) / sizeof(names_of[0]); i++)
         well = well && nth_call(names_of[i], 1, 2) &&
-               nth_call(names_of[i], 2, LAUNCH) && nth_call(names_of[i], 9, 2);
+               nth_call(names_of[i], 2, LAUNCH) && nth_call(names_of[i], 5, 2);
     setenv("SHUNT_CUDA_SIGNAL", "event", 1);
     well = well && nth_call("cuEventRecord", 3, 2) &&
            nth_call("cuEventQuery", 1, LAUNCH) &&
            nth_call("cuEventQuery", 7, LAUNCH);
     unsetenv("SHUNT_CUDA_SIGNAL");
+    return well;
+}
+
+/* Rows that do not follow each other are one call: of the driver's newest version,
+ * or of the older one where the driver has only that. If the driver refuses the
+ * rows, each is a call. */
+static bool batches(void)
+{
+    static const struct {
+        int result;                  /* of the first batch */
+        unsigned long older, copies; /* calls instead of it */
+    } rounds[] = {{0, 0, 0}, {1, 0, ROWS}, {801, 1, 0}};
+    bool well = true;
+
+    for (size_t i = 0; i < sizeof(rounds) / sizeof(rounds[0]); i++) {
+        struct load *l = begin();
+        const struct shunt_engine_copy copy = copy_of(l, 5);
+        const unsigned long newest = fake->calls("cuMemcpyBatchAsync_v2"),
+                            older = fake->calls("cuMemcpyBatchAsync"),
+                            copied = fake->calls("cuMemcpyAsync");
+
+        fake->fail("cuMemcpyBatchAsync_v2", rounds[i].result != 0,
+                   rounds[i].result);
+        well = copy.index == scattered && !engine->submit(l->ctx, &copy) &&
+               settle(l) && l->signal[5] == 9 && well;
+        l->taken[5] = true;
+        well = !fails_if(fake->calls("cuMemcpyBatchAsync_v2") != newest + 1 ||
+                             fake->calls("cuMemcpyBatchAsync") - older !=
+                                 rounds[i].older ||
+                             fake->calls("cuMemcpyAsync") - copied !=
+                                 rounds[i].copies,
+                         "the number of calls") &&
+               is_right(l, true) && well;
+        well = end(l) && well;
+    }
     return well;
 }
 
@@ -401,9 +439,13 @@ static const struct {
     const char *name;
     bool (*run)(void);
 } cases[] = {
-    {"probe says why", reasons},    {"no open leaves anything", opening},
-    {"a call fails", calls},        {"a descriptor is refused", refusals},
-    {"the device is lost", losses}, {"no room", full},
+    {"probe says why", reasons},
+    {"no open leaves anything", opening},
+    {"a call fails", calls},
+    {"a descriptor is refused", refusals},
+    {"the device is lost", losses},
+    {"no room", full},
+    {"scattered rows are a batch", batches},
 };
 
 int main(void)

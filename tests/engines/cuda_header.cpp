@@ -5,6 +5,7 @@
 // symbol and the size and kind of its parameters. Needs no driver and no GPU.
 
 #include <cuda.h>
+#include <cudaTypedefs.h>
 
 #include <cstddef>
 #include <cstdio>
@@ -72,6 +73,9 @@ void check_functions()
           #symbol ": parameters");
     CUDA_DRIVER_ENTRIES(CHECK_ENTRY)
 #undef CHECK_ENTRY
+    check(calls<PFN_cuMemcpyBatchAsync_v12080,
+                decltype(cuda_driver::copy_batch_v1)>::match,
+          "cuMemcpyBatchAsync of CUDA 12.8: parameters");
 }
 
 void check_constants()
@@ -98,6 +102,7 @@ void check_constants()
     SAME(CUDA_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING);
     SAME(CUDA_HOST_PORTABLE, CU_MEMHOSTALLOC_PORTABLE);
     SAME(CUDA_HOST_DEVICEMAP, CU_MEMHOSTALLOC_DEVICEMAP);
+    SAME(CUDA_COPY_ORDER_STREAM, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
     SAME(CUDA_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 }
 
@@ -105,6 +110,15 @@ void check_structs()
 {
     SAME(sizeof(cuda_ipc_handle), sizeof(CUipcMemHandle));
     SAME(sizeof(cuda_memcpy_2d), sizeof(CUDA_MEMCPY2D));
+    SAME(sizeof(cuda_copy_attributes), sizeof(CUmemcpyAttributes));
+    SAME(offsetof(cuda_copy_attributes, order),
+         offsetof(CUmemcpyAttributes, srcAccessOrder));
+    SAME(offsetof(cuda_copy_attributes, from_place),
+         offsetof(CUmemcpyAttributes, srcLocHint));
+    SAME(offsetof(cuda_copy_attributes, to_place),
+         offsetof(CUmemcpyAttributes, dstLocHint));
+    SAME(offsetof(cuda_copy_attributes, flags),
+         offsetof(CUmemcpyAttributes, flags));
 #define FIELD(ours, theirs)                                                \
     check(offsetof(cuda_memcpy_2d, ours) ==                                \
                   offsetof(CUDA_MEMCPY2D, theirs) &&                       \

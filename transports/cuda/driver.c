@@ -17,7 +17,7 @@ static const struct {
 } entries[] = {
 #define ENTRY(symbol, member, optional) \
     {#symbol, offsetof(struct cuda_driver, member), optional},
-    CUDA_DRIVER_ENTRIES(ENTRY)
+    CUDA_DRIVER_ENTRIES(ENTRY) CUDA_DRIVER_OLD_ENTRIES(ENTRY)
 #undef ENTRY
 };
 

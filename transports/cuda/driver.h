@@ -48,6 +48,7 @@ enum {
     CUDA_HOST_PORTABLE = 1,  /* for every context */
     CUDA_HOST_DEVICEMAP = 2, /* has a device pointer */
     CUDA_IPC_LAZY_PEER_ACCESS = 1,
+    CUDA_COPY_ORDER_STREAM = 1, /* a source is read in the stream's order */
 };
 
 /* CUipcMemHandle */
@@ -70,6 +71,13 @@ struct cuda_memcpy_2d {
     void *to_array;
     size_t to_pitch;
     size_t width, height;
+};
+
+/* CUmemcpyAttributes. The places are hints, for memory that the driver moves. */
+struct cuda_copy_attributes {
+    int order;
+    int from_place[2], to_place[2];
+    unsigned flags;
 };
 
 /* The first version that has all of them: CUDA 11.0. */
@@ -113,6 +121,14 @@ struct cuda_driver {
     int (*ipc_open)(uint64_t *base, struct cuda_ipc_handle handle,
                     unsigned flags);
     int (*ipc_close)(uint64_t base);
+    /* `n` copies. attributes[i] is that of the copies from first[i] on. */
+    int (*copy_batch)(uint64_t *to, uint64_t *from, size_t *bytes, size_t n,
+                      struct cuda_copy_attributes *attributes, size_t *first,
+                      size_t attributes_n, void *stream);
+    /* The same in drivers of CUDA 12.8 and 12.9. */
+    int (*copy_batch_v1)(uint64_t *to, uint64_t *from, size_t *bytes, size_t n,
+                         struct cuda_copy_attributes *attributes, size_t *first,
+                         size_t attributes_n, size_t *failed, void *stream);
     int (*write_value)(void *stream, uint64_t at, uint64_t value,
                        unsigned flags);
 };

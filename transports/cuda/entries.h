@@ -44,7 +44,12 @@
     X(cuMemGetAddressRange_v2, address_range, true)                   \
     X(cuIpcGetMemHandle, ipc_get, true)                               \
     X(cuIpcOpenMemHandle_v2, ipc_open, true)                          \
-    X(cuIpcCloseMemHandle, ipc_close, true)
+    X(cuIpcCloseMemHandle, ipc_close, true)                           \
+    X(cuMemcpyBatchAsync_v2, copy_batch, true)
+
+/* Older versions of those above, for older drivers. */
+#define CUDA_DRIVER_OLD_ENTRIES(X)                                    \
+    X(cuMemcpyBatchAsync, copy_batch_v1, true)
 /* clang-format on */
 
 #endif

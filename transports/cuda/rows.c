@@ -4,9 +4,9 @@
  *
  * A call of the driver copies a block of memory, or rows at a distance from each
  * other. Index lists are cut into runs of rows that follow each other at both
- * ends, and each run is one call: in the worst case one for each row, which
- * costs the submitting thread the time of as many calls. A kernel that gathers
- * rows would cost one launch, but a program for the device is not plain C.
+ * ends. Runs without gaps are collected, and copied by one call for up to BATCH of
+ * them where the driver has such a call (from CUDA 12.8 on). An older driver
+ * takes a call for each run: in the worst case one for each row.
  */
 #include "transports/cuda/rows.h"
 
@@ -31,6 +31,63 @@ static int block(struct cuda_issue *issue, uint64_t to, uint64_t from,
     issue->issued += !result;
     return result;
 }
+
+/* --- many blocks by one call ------------------------------------------------- */
+
+enum { BATCH = 256 };
+
+struct batch {
+    uint64_t to[BATCH], from[BATCH];
+    size_t bytes[BATCH];
+    size_t n;
+};
+
+/* CUDA_NOT_SUPPORTED: the driver has no such call. */
+static int call_batch(struct cuda_issue *issue, struct batch *b)
+{
+    const struct cuda_driver *driver = issue->driver;
+    struct cuda_copy_attributes same = {.order = CUDA_COPY_ORDER_STREAM};
+    size_t first = 0, failed;
+    int result = CUDA_NOT_SUPPORTED;
+
+    issue->call = "cuMemcpyBatchAsync";
+    if (driver->copy_batch)
+        result = driver->copy_batch(b->to, b->from, b->bytes, b->n, &same,
+                                    &first, 1, issue->stream);
+    if (result == CUDA_NOT_SUPPORTED && driver->copy_batch_v1)
+        result = driver->copy_batch_v1(b->to, b->from, b->bytes, b->n, &same,
+                                       &first, 1, &failed, issue->stream);
+    issue->issued += !result;
+    return result;
+}
+
+/* Copy the collected blocks. If the driver refuses the batch, each block is a
+ * call: a block that was in it already is copied twice, which does no harm. */
+static int flush(struct cuda_issue *issue, struct batch *b)
+{
+    int result = b->n > 1 ? call_batch(issue, b) : CUDA_NOT_SUPPORTED;
+
+    if (result == CUDA_NOT_SUPPORTED || result == CUDA_INVALID_VALUE) {
+        result = 0;
+        for (size_t i = 0; i < b->n && !result; i++)
+            result = block(issue, b->to[i], b->from[i], b->bytes[i]);
+    }
+    b->n = 0;
+    return result;
+}
+
+static int collect(struct cuda_issue *issue, struct batch *b, uint64_t to,
+                   uint64_t from, size_t bytes)
+{
+    const int result = b->n == BATCH ? flush(issue, b) : 0;
+
+    b->to[b->n] = to;
+    b->from[b->n] = from;
+    b->bytes[b->n++] = bytes;
+    return result;
+}
+
+/* --- runs --------------------------------------------------------------------- */
 
 static int one_by_one(struct cuda_issue *issue,
                       const struct shunt_engine_copy *copy,
@@ -66,14 +123,15 @@ static int rectangle(struct cuda_issue *issue,
     return result == CUDA_INVALID_VALUE ? one_by_one(issue, copy, run) : result;
 }
 
-static int issue_run(struct cuda_issue *issue,
+static int issue_run(struct cuda_issue *issue, struct batch *batch,
                      const struct shunt_engine_copy *copy,
                      const struct run *run)
 {
     const size_t to = copy->to_stride, from = copy->from_stride;
 
     if (run->rows == 1 || (to == copy->bytes && from == copy->bytes))
-        return block(issue, run->to, run->from, run->rows * copy->bytes);
+        return collect(issue, batch, run->to, run->from,
+                       run->rows * copy->bytes);
     if (to < copy->bytes || from < copy->bytes || to > issue->max_pitch ||
         from > issue->max_pitch)
         return one_by_one(issue, copy, run);
@@ -103,8 +161,10 @@ int cuda_issue_rows(struct cuda_issue *issue,
                     const struct shunt_engine_copy *copy)
 {
     const size_t rows = copy->bytes ? copy->rows : 0;
+    struct batch batch;
     int result = 0;
 
+    batch.n = 0;
     for (size_t i = 0, n; i < rows && !result; i += n) {
         const uint64_t row = copy->index ? copy->index[i] : i;
         const uint64_t to = copy->to_index ? copy->to_index[i] : i;
@@ -114,7 +174,7 @@ int cuda_issue_rows(struct cuda_issue *issue,
             n = length(copy, i),
         };
 
-        result = issue_run(issue, copy, &run);
+        result = issue_run(issue, &batch, copy, &run);
     }
-    return result;
+    return result ? result : flush(issue, &batch);
 }

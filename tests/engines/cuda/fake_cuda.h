@@ -21,6 +21,8 @@
  *     seed=N       of the order
  *     pitch=N      the largest pitch, as an attribute of the device
  *     refused_pitch=N  2D copies of a larger pitch are refused all the same
+ *     batch=N      2: cuMemcpyBatchAsync() of CUDA 13 and 12.8, 1: of 12.8, 0: none
+ *     batch_max=N  a batch of more copies is refused
  *     ipc=0        no IPC handles
  *     peers=0      no GPU accesses the memory of another one
  *     memory=N     bytes of device memory of a process (1 GiB)

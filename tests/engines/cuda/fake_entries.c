@@ -693,3 +693,67 @@ ENTRY int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes)
     return copy_now("cuMemcpyDtoH_v2", (uint64_t)(uintptr_t)to, from, bytes,
                     from, NULL);
 }
+
+/* --- many copies by one call ------------------------------------------------------- */
+
+/* CUmemcpyAttributes */
+struct attributes {
+    int order, from_place[2], to_place[2];
+    unsigned flags;
+};
+
+static int batch(const char *name, const uint64_t *to, const uint64_t *from,
+                 const size_t *bytes, size_t n, const struct attributes *attrs,
+                 const size_t *first, size_t attrs_n,
+                 struct fake_stream *stream)
+{
+    int result = begin(name, true);
+
+    if (!result && !fake_stream_is_one(stream))
+        result = INVALID_HANDLE;
+    /* One kind of attributes, for all copies, is what the fake knows. */
+    if (!result &&
+        (!n || attrs_n != 1 || first[0] || attrs->order != 1 || attrs->flags ||
+         n > (size_t)fake_setting("batch_max", 4096)))
+        result = INVALID_VALUE;
+    for (size_t i = 0; i < n && !result; i++)
+        if (!fake_memory_of(to[i], bytes[i]) ||
+            !fake_memory_of(from[i], bytes[i]))
+            result = INVALID_VALUE;
+    for (size_t i = 0; i < n && !result; i++)
+        result = bytes[i] ? fake_stream_add(stream,
+                                            &(struct fake_operation){
+                                                .what = FAKE_COPY,
+                                                .to = to[i],
+                                                .from = from[i],
+                                                .bytes = bytes[i],
+                                                .rows = 1,
+                                            })
+                          : INVALID_VALUE;
+    return end(result);
+}
+
+ENTRY int cuMemcpyBatchAsync_v2(const uint64_t *to, const uint64_t *from,
+                                const size_t *bytes, size_t n,
+                                const struct attributes *attrs,
+                                const size_t *first, size_t attrs_n,
+                                struct fake_stream *stream)
+{
+    if (fake_setting("batch", 2) < 2)
+        return NOT_SUPPORTED;
+    return batch("cuMemcpyBatchAsync_v2", to, from, bytes, n, attrs, first,
+                 attrs_n, stream);
+}
+
+ENTRY int cuMemcpyBatchAsync(const uint64_t *to, const uint64_t *from,
+                             const size_t *bytes, size_t n,
+                             const struct attributes *attrs,
+                             const size_t *first, size_t attrs_n,
+                             size_t *failed, struct fake_stream *stream)
+{
+    if (fake_setting("batch", 2) < 1)
+        return NOT_SUPPORTED;
+    *failed = 0;
+    return batch("cuMemcpyBatchAsync", to, from, bytes, n, attrs, first,
+                 attrs_n, stream);
+}
