@@ -218,6 +218,7 @@ static void on_hello(struct shm_link *link, const struct shm_message *message)
     }
     memcpy(link->nonces[CONNECTOR], message->u.hello.nonce, TRANSPORT_NONCE);
     if (!shm_random(link->nonces[LISTENER], TRANSPORT_NONCE)) {
+        shm_stop_accepting(ctx, errno); /* the connector waits for this rank */
         shm_link_drop(link);
         return;
     }

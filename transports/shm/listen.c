@@ -117,9 +117,8 @@ static void pause_accepting(struct shunt_transport_ctx *ctx, bool pause)
     epoll_ctl(ctx->epoll, EPOLL_CTL_MOD, ctx->listen, &event);
 }
 
-/* No connection can be accepted any more. The descriptor would stay ready, and
- * this rank could not sleep. */
-static void stop_accepting(struct shunt_transport_ctx *ctx, int error)
+/* The descriptor would stay ready, and this rank could not sleep. */
+void shm_stop_accepting(struct shunt_transport_ctx *ctx, int error)
 {
     ctx->accept_error = error;
     epoll_ctl(ctx->epoll, EPOLL_CTL_DEL, ctx->listen, NULL);
@@ -144,7 +143,7 @@ void shm_accept(struct shunt_transport_ctx *ctx)
             if (errno == EINTR || errno == ECONNABORTED)
                 continue;
             if (errno != EAGAIN)
-                stop_accepting(ctx, errno);
+                shm_stop_accepting(ctx, errno);
             return;
         }
         if (!shm_same_user(fd, &pid)) {
@@ -153,7 +152,7 @@ void shm_accept(struct shunt_transport_ctx *ctx)
         }
         link = shm_link_create(ctx, fd);
         if (!link) {
-            stop_accepting(ctx, errno);
+            shm_stop_accepting(ctx, errno);
             return;
         }
         link->pid = pid;

@@ -232,6 +232,8 @@ void shm_refuse(struct shm_link *link, const char *why);
 enum shunt_status shm_listen(struct shunt_transport_ctx *ctx, char *why,
                              size_t why_len);
 void shm_accept(struct shunt_transport_ctx *ctx);
+/* No connection can be accepted any more. */
+void shm_stop_accepting(struct shunt_transport_ctx *ctx, int error);
 /* Drop unauthenticated peers whose deadline has passed. */
 void shm_expire_unauthenticated(struct shunt_transport_ctx *ctx);
 

@@ -290,6 +290,9 @@ static bool begin_attempt(struct shunt_transport_ep *ep)
     if (connect(fd, (struct sockaddr *)&addr, len) && errno != EINPROGRESS) {
         error = errno;
         close(fd);
+        errno = error;
+        if (error == ENOMEM || error == ENOBUFS)
+            return false; /* which no other address would change */
         tcp_try_next(ep, error, strerror(error));
         return true;
     }
