@@ -112,7 +112,10 @@ static void cannot_accept(struct shunti_root *root, int error)
     root->accept_after = now + ACCEPT_RETRY_SECONDS;
     if (!root->accept_fails_since)
         root->accept_fails_since = now;
-    else if (now - root->accept_fails_since > ACCEPT_FAILS_SECONDS) {
+    else if (root->failure) {
+        /* Nobody can be told: so no rank is to wait for it. */
+        shunti_root_close_listener(root);
+    } else if (now - root->accept_fails_since > ACCEPT_FAILS_SECONDS) {
         shunti_root_fail(
             root, SHUNT_ERR_SYSTEM,
             "the process that ranks meet at (that made the id, or rank "

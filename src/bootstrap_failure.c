@@ -29,7 +29,7 @@ void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
     if (c->fd < 0)
         return;
     if (!shunti_conn_send(c, root->failure_frame)) {
-        shunti_conn_close(c); /* no memory for a frame: it sees end of file */
+        shunti_conn_close(c); /* no room in its queue: it sees end of file */
         return;
     }
     shunti_conn_leave(c);
@@ -56,22 +56,27 @@ void shunti_root_turn_away(struct shunti_root *root, struct shunti_conn *c,
     shunti_reply_release(frame);
 }
 
-/* The ERROR frame: the text, and the ranks for which `is` returns true. */
-static struct shunti_reply *
-make_failure_frame(const struct shunti_root *root,
-                   bool (*is)(const struct shunti_root *, int))
+bool shunti_root_reserve_failure(struct shunti_root *root)
 {
-    size_t len = strlen(root->text), blamed = 0;
-    struct shunti_reply *frame;
-    unsigned char *at;
+    root->failure_frame = shunti_reply_new(
+        SHUNTI_WIRE_ERROR, 0, sizeof(root->text) + 1 + 4 * BLAMED_MAX);
+    return root->failure_frame;
+}
+
+/* Fill the ERROR frame: the text, and the ranks for which `is` returns true. */
+static void fill_failure_frame(struct shunti_root *root,
+                               bool (*is)(const struct shunti_root *, int))
+{
+    size_t len = strlen(root->text), blamed = 0, bytes;
+    struct shunti_reply *frame = root->failure_frame;
+    unsigned char *at = frame->bytes + SHUNTI_WIRE_HEADER_BYTES;
 
     for (int r = 0; is && r < root->nranks && blamed < BLAMED_MAX; r++)
         blamed += is(root, r);
-    frame = shunti_reply_new(SHUNTI_WIRE_ERROR, root->failure,
-                             len + (blamed ? 1 + 4 * blamed : 0));
-    if (!frame)
-        return NULL;
-    at = frame->bytes + SHUNTI_WIRE_HEADER_BYTES;
+    bytes = len + (blamed ? 1 + 4 * blamed : 0);
+    shunti_wire_put_header(frame->bytes, SHUNTI_WIRE_ERROR, root->failure,
+                           bytes);
+    frame->len = SHUNTI_WIRE_HEADER_BYTES + bytes;
     memcpy(at, root->text, len);
     at += len;
     if (blamed)
@@ -83,7 +88,6 @@ make_failure_frame(const struct shunti_root *root,
         at += 4;
         blamed--;
     }
-    return frame;
 }
 
 __attribute__((format(printf, 4, 5))) void
@@ -101,7 +105,7 @@ shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
     root->failure = status;
     root->failed_at = shunti_wire_now();
     shunti_info("bootstrap", "root %s: %s", root->where, root->text);
-    root->failure_frame = make_failure_frame(root, is);
+    fill_failure_frame(root, is);
     for (int r = 0; r < root->nranks; r++)
         if (root->members[r] && root->members[r]->stage == SHUNTI_CONN_MEMBER)
             shunti_root_tell(root, root->members[r]);

@@ -340,9 +340,9 @@ void shunti_root_member_lost(struct shunti_root *root, struct shunti_conn *c)
         rank);
 }
 
-/* Prepare for the body of the header that has arrived; false: the header is not
- * valid, or no memory. */
-static bool start_body(struct shunti_conn *c)
+/* Prepare for the body of the header that has arrived. False: the header is not
+ * valid, or there is no memory, and the init has failed. */
+static bool start_body(struct shunti_root *root, struct shunti_conn *c)
 {
     size_t limit = 0;
 
@@ -352,14 +352,27 @@ static bool start_body(struct shunti_conn *c)
         limit = SHUNTI_BLOB_MAX;
     else if (c->header.type == SHUNTI_WIRE_ABORT)
         limit = SHUNTI_WIRE_TEXT_MAX;
-    if (c->header.bytes > limit)
+    if (c->header.bytes > limit) {
+        shunti_root_fail(
+            root, SHUNT_ERR_MISMATCH,
+            "rank %d sent a message of type %u with %llu bytes, more than the "
+            "root takes: different releases of the library?",
+            shunti_root_rank_name(root, c->rank), (unsigned)c->header.type,
+            (unsigned long long)c->header.bytes);
         return false;
+    }
     c->in_body = true;
     c->body_used = 0;
     c->body = NULL;
     if (c->header.bytes)
         c->body = malloc((size_t)c->header.bytes);
-    return c->body || !c->header.bytes;
+    if (c->body || !c->header.bytes)
+        return true;
+    shunti_root_fail(root, SHUNT_ERR_MEMORY,
+                     "the root has no memory for %llu bytes from rank %d",
+                     (unsigned long long)c->header.bytes,
+                     shunti_root_rank_name(root, c->rank));
+    return false;
 }
 
 void shunti_root_read_member(struct shunti_root *root, struct shunti_conn *c)
@@ -379,17 +392,8 @@ void shunti_root_read_member(struct shunti_root *root, struct shunti_conn *c)
             c->in_used += (size_t)n;
             if (c->in_used < SHUNTI_WIRE_HEADER_BYTES)
                 continue;
-            if (!start_body(c)) {
-                shunti_root_fail(
-                    root, SHUNT_ERR_MISMATCH,
-                    "rank %d sent a message of type %u with %llu bytes, "
-                    "more than the root takes: different releases of "
-                    "the library?",
-                    shunti_root_rank_name(root, c->rank),
-                    (unsigned)c->header.type,
-                    (unsigned long long)c->header.bytes);
+            if (!start_body(root, c))
                 return;
-            }
         }
         if (c->body_used < c->header.bytes) {
             n = shunti_conn_receive(c, c->body + c->body_used,

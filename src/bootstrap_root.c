@@ -88,8 +88,12 @@ static bool is_over(const struct shunti_root *root, double now)
 
         return !more && (!open_conns(root) || now >= root->deadline);
     }
-    return root->nranks && root->joined == root->nranks &&
-           root->listen_fd < 0 && !open_conns(root);
+    if (!root->nranks || open_conns(root))
+        return false;
+    /* Members leave before the last one has joined only if they have agreed that
+     * it will not (shunti_parent.agree). */
+    return root->joined == root->nranks ? root->listen_fd < 0
+                                        : root->nnames && root->left;
 }
 
 /* The process should not exit before this time, because ranks that are about to
@@ -231,14 +235,17 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     sigset_t all, before;
     pthread_attr_t attr;
     pthread_t thread;
-    int rc;
+    int rc, spare_error;
 
     if (root && nranks > 0)
         root->names = calloc((size_t)nranks, sizeof(*names));
-    if (!root || (nranks > 0 && !root->names) || !shunti_root_make_room(root)) {
+    if (!root || (nranks > 0 && !root->names) ||
+        !shunti_root_reserve_failure(root) || !shunti_root_make_room(root)) {
+        free(root ? root->failure_frame : NULL);
         free(root ? root->conns : NULL);
         free(root ? root->names : NULL);
         free(root);
+        close(listen_fd);
         return ENOMEM;
     }
     if (nranks > 0)
@@ -248,6 +255,7 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     shunti_root_listens(root);
     root->spare_fd =
         shunti_fd_lift(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    spare_error = errno;
     root->parts = *parts;
     root->unauthenticated_max = shunti_root_unauthenticated_max();
     root->timeout = timeout;
@@ -260,12 +268,13 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     shunti_root_count(1);
-    rc = pthread_create(&thread, &attr, root_main, root);
+    /* Without it no rank could be told of a lack of descriptors. */
+    rc = root->spare_fd < 0 ? spare_error
+                            : pthread_create(&thread, &attr, root_main, root);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     if (rc) {
         shunti_root_count(-1);
-        root->listen_fd = -1; /* the caller keeps it */
         root_destroy(root);
     }
     return rc;

@@ -180,6 +180,10 @@ void shunti_root_release_held(void);
 /* The number of `rank` in errors. */
 int shunti_root_rank_name(const struct shunti_root *root, int rank);
 
+/* Get the memory for telling all ranks of a failure, as there may be none left
+ * then; false: there is none. */
+bool shunti_root_reserve_failure(struct shunti_root *root);
+
 /* Tell one connection of the failure, and end it. */
 void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c);
 

@@ -181,12 +181,11 @@ static enum shunt_status serve(struct shunti_id_parts *parts,
                 : in_use);
     rc = shunti_root_start(fd, parts, shunti_env_number("SHUNT_TIMEOUT"), names,
                            names ? nranks : 0);
-    if (rc) {
-        close(fd);
-        return shunti_fail(
-            NULL, rc == ENOMEM ? SHUNT_ERR_MEMORY : SHUNT_ERR_SYSTEM,
-            "cannot start the bootstrap's thread: %s", strerror(rc));
-    }
+    if (rc)
+        return shunti_fail(NULL,
+                           rc == ENOMEM ? SHUNT_ERR_MEMORY : SHUNT_ERR_SYSTEM,
+                           "cannot start the bootstrap's thread: %s%s",
+                           strerror(rc), shunti_remedy(rc));
     shunti_debug("bootstrap", "root %s: waiting for ranks", where);
     return SHUNT_OK;
 }

@@ -157,7 +157,7 @@ int shunti_wire_poll_ms(double deadline);
 /*
  * Run the root (bootstrap_root.c) on a listening socket.
  *
- * listen_fd  the root closes it, unless this fails.
+ * listen_fd  the root's from now on; closed if this fails.
  * parts      of the id; copied.
  * names      (nranks) what errors call the ranks; copied.
  * nranks     0: errors use the ranks' own numbers.
