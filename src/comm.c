@@ -339,6 +339,7 @@ static void tear_down(struct shunt_comm *comm)
     if (comm->waiting.wake_fd >= 0)
         close(comm->waiting.wake_fd);
     free(comm->calls.late.text);
+    free(comm->reserve);
     free(comm->failure.lost);
     shunti_nodes_finish(comm);
     explicit_bzero(comm->secret, sizeof(comm->secret));

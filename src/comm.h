@@ -111,6 +111,9 @@ struct shunt_comm {
     struct shunti_inherited inherited; /* inherited.c */
     struct shunt_comm *next_live;      /* live.c, under its lock */
     struct shunti_error error;         /* of the last call: shunti_fail() */
+    /* For the refusal of a call for which there is no memory; NULL while one is
+     * under way: request.c. */
+    struct shunt_request *reserve;
 };
 
 /* The peers in the order rank + 1, rank + 2, ..., so that the ranks do not all

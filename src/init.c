@@ -36,6 +36,7 @@
 #include "src/nodes.h"
 #include "src/occupy.h"
 #include "src/progress.h"
+#include "src/request.h"
 #include "src/trace.h"
 #include "src/track.h"
 #include "src/wait.h"
@@ -149,7 +150,8 @@ static struct shunt_comm *comm_new(int nranks, int rank)
         shunti_fd_lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     comm->peers = calloc((size_t)nranks, sizeof(*comm->peers));
     comm->failure.lost = calloc((size_t)nranks, sizeof(*comm->failure.lost));
-    if (comm->waiting.wake_fd < 0 || !comm->peers || !comm->failure.lost) {
+    if (comm->waiting.wake_fd < 0 || !comm->peers || !comm->failure.lost ||
+        !shunti_request_reserve(comm)) {
         int error = errno;
 
         shunti_comm_free(comm);

@@ -55,6 +55,7 @@ static const struct shunti_class refusal_class = {
     .awaits = refusal_awaits,
     .from_notes = true,
     .rare = true,
+    .reserved = true,
 };
 
 enum shunt_status shunti_request_refuse(struct shunt_comm *comm,

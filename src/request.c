@@ -13,6 +13,7 @@
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/inline.h"
+#include "src/refusal.h"
 
 static const char *name_of(uint32_t signature, const struct shunti_class *class)
 {
@@ -46,6 +47,34 @@ static struct shunt_request *take_spare(struct shunt_comm *comm,
     return request;
 }
 
+/* Less than that of any other request, which is how it is recognized. */
+#define RESERVE_STATE 64
+
+bool shunti_request_reserve(struct shunt_comm *comm)
+{
+    struct shunt_request *request = malloc(sizeof(*request) + RESERVE_STATE);
+
+    if (request)
+        request->capacity = RESERVE_STATE;
+    comm->reserve = request;
+    return request;
+}
+
+/* There is no memory for a request of `class`. */
+SHUNTI_NOINLINE static enum shunt_status
+no_memory(struct shunt_comm *comm, const struct shunti_class *class,
+          uint32_t signature, size_t state_bytes)
+{
+    static const char format[] = "%s: no memory for %zu bytes of state";
+    const char *name = name_of(signature, class);
+
+    if (comm->reserve && !class->reserved && !comm->above.purpose)
+        return shunti_request_refuse(comm, signature, SHUNT_ERR_MEMORY, format,
+                                     name, state_bytes);
+    return shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank, format, name,
+                            state_bytes);
+}
+
 void shunti_request_list(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
@@ -77,7 +106,10 @@ void shunti_request_free(struct shunt_request *request)
     if (request->listed)
         delist(request);
     if (request->capacity != comm->requests.spare_state) {
-        free(request);
+        if (request->capacity == RESERVE_STATE)
+            comm->reserve = request;
+        else
+            free(request);
         return;
     }
     request->next = comm->requests.spare;
@@ -136,10 +168,12 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     if (comm->above.owed)
         comm->above.owed(comm);
     request = take_spare(comm, state_bytes);
+    if (!request && class->reserved) {
+        request = comm->reserve;
+        comm->reserve = NULL;
+    }
     if (!request)
-        return shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank,
-                                "%s: no memory for %zu bytes of state",
-                                name_of(signature, class), state_bytes);
+        return no_memory(comm, class, signature, state_bytes);
     init(request, comm, class, state_bytes);
     request->seq = comm->operations.next_seq++;
     request->signature = signature;

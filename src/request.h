@@ -66,6 +66,7 @@ struct shunti_class {
     bool from_notes;
     /* Its notes alone are no reason to connect ranks: shunt_transport_put.rare. */
     bool rare;
+    bool reserved;    /* it takes the communicator's reserve: request.c */
     const char *name; /* "alltoallv": for errors and traces */
     /* Does it still need something from `peer`? Decides which ranks a timeout
      * may name, and whether the loss of a peer concerns this operation. */
@@ -151,13 +152,19 @@ struct shunti_requests {
 /* What the caller called: the purpose's name, or that of the class. */
 const char *shunti_request_name(const struct shunt_request *request);
 
+/* Get the memory for a refusal, which is there when there is none left. */
+bool shunti_request_reserve(struct shunt_comm *comm);
+
 /*
  * A new operation, numbered and not yet active; its state is zeroed.
  *
  * state_bytes  of `state`; what a class needs.
  *
- * Errors: the communicator's failure; SHUNT_ERR_MEMORY (then the operation got
- * no number, and the communicator has failed: the ranks would disagree).
+ * Errors: the communicator's failure; SHUNT_ERR_MEMORY. Then a refusal has taken
+ * the operation's place, and the other ranks get an error that names this one. If
+ * the operation is one of several of a call (above.purpose), or a refusal for the
+ * same reason is still under way, the communicator has failed: the ranks would
+ * disagree.
  */
 enum shunt_status shunti_request_create(struct shunt_comm *comm,
                                         const struct shunti_class *class,

@@ -16,9 +16,11 @@
  *
  * A rank that calls with a bad argument gets SHUNT_ERR_INVALID, and the other
  * ranks get SHUNT_ERR_REMOTE with a text that names it; the communicator stays
- * usable. If a rank is lost, every survivor gets SHUNT_ERR_PEER (or
- * SHUNT_ERR_TIMEOUT), the contents of receive buffers are unspecified, and the
- * communicator is dead.
+ * usable. The same holds for a rank that has no memory to begin the call
+ * (SHUNT_ERR_MEMORY); one that runs out of it later, where it passes on blocks
+ * between nodes, ends the communicator. If a rank is lost, every survivor gets
+ * SHUNT_ERR_PEER (or SHUNT_ERR_TIMEOUT), the contents of receive buffers are
+ * unspecified, and the communicator is dead.
  *
  * Reductions combine the ranks of each node in rank order, and then the nodes
  * in node order, for every size and algorithm. So results have the same bits on
