@@ -4,11 +4,16 @@
  *
  * The lowest rank of each new group makes an id, and the ids are gathered
  * through the old communicator. Then the group's init runs as that of any other
- * communicator. Meanwhile each rank watches the old communicator: a member that
- * is lost, or has given up, ends the init at once. In that case, and if a
- * member does not come in time, the old communicator fails as well: the rank is
- * missing there too, and so every rank learns which one it was, by its number
- * there.
+ * communicator. The ranks agree twice through the old one: when all have been
+ * admitted by the root of their init, so that no rank waits there for one that
+ * will not come; and when the init is over. So whatever fails on a rank, the call
+ * fails on all ranks of its group, the old communicator is as before, and the call
+ * may be made again.
+ *
+ * Meanwhile each rank watches the old communicator: a member that is lost ends the
+ * init at once. In that case, and if a member does not answer in time, the old
+ * communicator fails as well: the rank is missing there too, and so every rank
+ * learns which one it was, by its number there.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,15 +35,16 @@
 #include "src/track.h"
 #include "src/wait.h"
 
-/* Time for a loss that other ranks have noticed to be noticed here. */
-#define NOTICE_NS 1000000000u
-#define NAP_MS 20
-
 struct ticket {
     int32_t colour;
     int32_t key;
-    int32_t status; /* result of making the id */
     struct shunt_id id;
+};
+
+/* What a rank says when all agree. */
+struct outcome {
+    int32_t status;
+    char why[252];
 };
 
 /* This rank's place among the ranks of its colour, their number, and the lowest
@@ -62,25 +68,14 @@ static void place_in_group(const struct ticket *all, int nranks, int rank,
     }
 }
 
-/* A rank of our colour whose status is an error, or -1. */
-static int failed_member(const struct ticket *all,
-                         const struct shunt_comm *comm)
-{
-    int r;
-
-    for (r = 0; r < comm->nranks; r++)
-        if (all[r].colour == all[comm->rank].colour && all[r].status)
-            return r;
-    return -1;
-}
-
 /* A group that is being made into a communicator. */
 struct group {
     struct shunt_comm *comm; /* the old one */
     const char *call;
-    int *names; /* (size) old ranks, in their new order */
-    int size, place;
-    int root; /* old rank whose process runs the root of its init */
+    int *names;      /* (size) old ranks, in their new order */
+    int size, place; /* size 0: this rank makes none */
+    int root;        /* old rank whose process runs the root of its init */
+    struct outcome *outcomes; /* (ranks of the old one) */
 };
 
 /* The old ranks of `rank`'s colour, ordered by key, then by rank; NULL: no
@@ -139,44 +134,91 @@ static bool doomed(void *arg, char *why, size_t size)
     return st != SHUNT_OK;
 }
 
-/* The init failed with `st`. The old communicator fails as well if the reason
- * is a lost rank, or if the other ranks may not learn of it otherwise: this
- * rank had no memory, or could not join. Returns the status of the call. */
-static enum shunt_status fail_group(struct group *group, enum shunt_status st,
-                                    const struct shunti_parent *parent)
+/* All-gather as a part of another call. Late errors of earlier calls are held
+ * back: they would end this call on this rank alone. */
+static enum shunt_status gather(struct shunt_comm *comm, const void *mine,
+                                void *all, size_t bytes)
 {
-    const uint64_t start = shunti_now_ns();
-    struct shunt_comm *comm = group->comm;
-    char text[400];
+    enum shunt_status st;
 
-    snprintf(text, sizeof(text), "%s: %s", group->call, shunti_error_last());
-    /* Another rank, or the root, reported it: we may be about to notice the
-     * loss ourselves. */
-    while (!doomed(group, text + sizeof(text) - 1, 1) && !parent->nblamed &&
-           (st == SHUNT_ERR_PEER || st == SHUNT_ERR_REMOTE) &&
-           shunti_now_ns() - start < NOTICE_NS) {
-        shunti_comm_enter(comm);
-        shunti_transports_nap(comm, NAP_MS);
-        shunti_comm_leave(comm);
+    comm->calls.late.held = true;
+    st = shunt_allgather(comm, mine, all, bytes, SHUNT_U8);
+    comm->calls.late.held = false;
+    return st;
+}
+
+/* Is it what happened to a rank itself, and not what it noticed of another? */
+static bool is_own(enum shunt_status st)
+{
+    return st && st != SHUNT_ERR_REMOTE && st != SHUNT_ERR_PEER &&
+           st != SHUNT_ERR_TIMEOUT;
+}
+
+/* The first member whose error explains most; NULL: all are well. */
+static const struct outcome *reason(const struct group *group, int *rank)
+{
+    const struct outcome *first = NULL;
+
+    for (int i = 0; i < group->size; i++) {
+        const struct outcome *it = &group->outcomes[group->names[i]];
+
+        if (!it->status || (first && !is_own((enum shunt_status)it->status)))
+            continue;
+        first = it;
+        *rank = group->names[i];
+        if (is_own((enum shunt_status)it->status))
+            break;
     }
+    return first;
+}
+
+/*
+ * All ranks of the old communicator say how it went: `mine`, for which
+ * shunti_error_last() has the text. Returns SHUNT_OK if that is what all ranks of
+ * this group say; else `mine`, or SHUNT_ERR_REMOTE with a text that names a rank.
+ */
+static enum shunt_status agree(void *arg, enum shunt_status mine)
+{
+    struct group *group = arg;
+    struct outcome said = {.status = mine};
+    const struct outcome *why;
+    enum shunt_status st;
+    int rank = -1;
+
+    if (mine)
+        snprintf(said.why, sizeof(said.why), "%s", shunti_error_last());
+    st = gather(group->comm, &said, group->outcomes, sizeof(said));
+    why = st ? NULL : reason(group, &rank);
+    if (is_own(mine) ||
+        (mine && (!why || !is_own((enum shunt_status)why->status))))
+        return shunti_fail(NULL, mine, "%s", said.why);
+    if (why)
+        st = shunti_fail(NULL, SHUNT_ERR_REMOTE, "rank %d: %.251s", rank,
+                         why->why);
+    return st;
+}
+
+/* The init has failed because these members, which were there when it began, did
+ * not answer in it. They are silent in the old communicator, too, which fails. */
+static enum shunt_status blame(struct group *group, enum shunt_status st,
+                               const struct shunti_parent *parent)
+{
+    struct shunt_comm *comm = group->comm;
+
     shunti_comm_enter(comm);
-    if (!shunti_comm_check(comm) && parent->nblamed) {
+    if (!shunti_comm_check(comm)) {
         for (size_t i = 0; i < parent->nblamed; i++)
             shunti_comm_add_lost(comm, parent->blamed[i]);
-        shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, parent->blamed[0], "%s",
-                         text);
+        shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, parent->blamed[0], "%s: %s",
+                         group->call, shunti_error_last());
     }
-    /* The other ranks may not know, and would wait for us. */
-    if (!shunti_comm_check(comm) && (st == SHUNT_ERR_MEMORY || !parent->known))
-        shunti_comm_fail(comm, st, comm->rank, "%s", text);
     if (shunti_comm_check(comm))
         st = shunti_comm_check(comm);
-    else
-        shunti_fail(&comm->error, st, "%s", text);
     shunti_comm_leave(comm);
     return st;
 }
 
+/* Includes the first agreement. */
 static enum shunt_status make_group(struct group *group,
                                     const struct shunt_id *id,
                                     struct shunt_comm **out)
@@ -186,39 +228,74 @@ static enum shunt_status make_group(struct group *group,
         .names = group->names,
         .root = group->root,
         .cancelled = doomed,
+        .agree = agree,
         .arg = group,
     };
     enum shunt_status st;
 
     shunti_comm_inherit(group->comm, &config);
     st = shunti_comm_init(id, group->size, group->place, &config, &parent, out);
-    if (st)
-        st = fail_group(group, st, &parent);
+    if (st && parent.joined && parent.nblamed)
+        st = blame(group, st, &parent);
     free(parent.blamed);
     return st;
 }
 
-/* All-gather as a part of another call. Late errors of earlier calls are held
- * back: they would end this call on this rank alone. */
-static enum shunt_status gather(struct shunt_comm *comm,
-                                const struct ticket *mine, struct ticket *all)
+/* The communicator of this rank's colour, or none. Every rank takes part in every
+ * all-gather, even after an error, unless the old communicator has failed. */
+static enum shunt_status make(struct group *group, struct ticket *all,
+                              struct ticket *mine, enum shunt_status st,
+                              struct shunt_comm **made)
 {
-    enum shunt_status st;
+    static const struct shunt_id none;
+    struct shunt_comm *comm = group->comm;
+    enum shunt_status gathered;
 
-    comm->calls.late.held = true;
-    st = shunt_allgather(comm, mine, all, sizeof(*mine), SHUNT_U8);
-    comm->calls.late.held = false;
+    place_in_group(all, comm->nranks, comm->rank, &group->root, &group->place,
+                   &group->size);
+    group->names = order_group(all, comm->nranks, comm->rank);
+    if (!st && !group->names)
+        st = shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
+    /* Only one rank of a group makes an id. */
+    if (mine->colour >= 0 && group->root == comm->rank && !st)
+        st = shunti_id_create_named(
+            group->names, group->size,
+            shunti_reach_of(comm, group->names, group->size), &mine->id);
+    if (mine->colour < 0 || st)
+        group->size = 0;
+    gathered = gather(comm, mine, all, sizeof(*mine));
+    if (!st)
+        st = gathered;
+    if (!st && group->size &&
+        memcmp(&all[group->root].id, &none, sizeof(none)) != 0)
+        st = make_group(group, &all[group->root].id, made);
+    else
+        st = agree(group, st);
+    return agree(group, st);
+}
+
+/* Say what the error of the call is; shunti_error_last() says why. */
+static enum shunt_status fail(struct group *group, enum shunt_status st)
+{
+    char why[400];
+
+    snprintf(why, sizeof(why), "%s", shunti_error_last());
+    shunti_comm_enter(group->comm);
+    if (shunti_comm_check(group->comm))
+        st = shunti_comm_check(group->comm);
+    else
+        shunti_fail(&group->comm->error, st, "%s: %s", group->call, why);
+    shunti_comm_leave(group->comm);
     return st;
 }
 
 static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
                                const char *call, struct shunt_comm **out)
 {
-    struct ticket *all = NULL, mine = {.colour = colour, .key = key};
+    struct ticket *all, mine = {.colour = colour, .key = key};
     struct group group = {.comm = comm, .call = call};
     struct shunt_comm *made = NULL;
-    enum shunt_status st;
-    int first = 0, bad;
+    enum shunt_status st = SHUNT_OK;
     SHUNTI_TRACK(LIBRARY);
 
     if (!comm)
@@ -226,7 +303,8 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
     if (out)
         *out = NULL;
     all = calloc((size_t)comm->nranks, sizeof(*all));
-    if (!all) {
+    group.outcomes = calloc((size_t)comm->nranks, sizeof(*group.outcomes));
+    if (!all || !group.outcomes) {
         /* This takes the place of the first all-gather, after which all ranks
          * give up. */
         shunti_comm_enter(comm);
@@ -234,42 +312,22 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
             SHUNT_ERR_MEMORY, "%s: no memory", call);
         shunti_comm_leave(comm);
-        return st;
+        goto out;
     }
+    st = gather(comm, &mine, all, sizeof(mine));
+    if (st)
+        goto out;
     if (!out)
-        mine.status = SHUNT_ERR_INVALID;
-    /* Gather first the colours and keys, then the ids: only one rank of a group
-     * makes one. Every rank takes part in both all-gathers, even after an
-     * error. */
-    st = gather(comm, &mine, all);
-    if (st)
-        goto out;
-    place_in_group(all, comm->nranks, comm->rank, &first, &group.place,
-                   &group.size);
-    group.names = order_group(all, comm->nranks, comm->rank);
-    if (!mine.status && !group.names)
-        mine.status = shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
-    if (colour >= 0 && first == comm->rank && !mine.status)
-        mine.status = (int32_t)shunti_id_create_named(
-            group.names, group.size,
-            shunti_reach_of(comm, group.names, group.size), &mine.id);
-    st = gather(comm, &mine, all);
-    if (st)
-        goto out;
-    if (mine.status) {
-        st = shunti_fail(&comm->error, (enum shunt_status)mine.status, "%s: %s",
-                         call, out ? shunti_error_last() : "out is NULL");
-    } else if (colour >= 0 && (bad = failed_member(all, comm)) >= 0) {
-        st = shunti_fail(&comm->error, SHUNT_ERR_REMOTE, "%s: rank %d: %s",
-                         call, bad,
-                         shunt_strerror((enum shunt_status)all[bad].status));
-    } else if (colour >= 0) {
-        group.root = first;
-        st = make_group(&group, &all[first].id, &made);
-        if (!st)
-            *out = made;
+        st = shunti_fail(NULL, SHUNT_ERR_INVALID, "out is NULL");
+    st = make(&group, all, &mine, st, &made);
+    if (st) {
+        st = fail(&group, st);
+        shunt_comm_destroy(made);
+    } else if (out) {
+        *out = made;
     }
 out:
+    free(group.outcomes);
     free(group.names);
     free(all);
     return st;

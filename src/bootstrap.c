@@ -90,6 +90,11 @@ static enum shunt_status expect(struct shunti_bootstrap *bs, uint32_t type,
     for (size_t at = strlen(text) + 1; at + 4 <= header.bytes; at += 4)
         shunti_parent_blame(bs->parent, (int32_t)shunti_wire_get32(
                                             (const unsigned char *)text + at));
+    /* What the process of the root lacks, as it says: which rank is that? */
+    if (bs->parent && (header.status == SHUNT_ERR_MEMORY ||
+                       header.status == SHUNT_ERR_SYSTEM))
+        return shunti_fail(NULL, (enum shunt_status)header.status,
+                           "%s (in rank %d)", text, bs->parent->root);
     return shunti_fail(NULL, (enum shunt_status)header.status, "%s", text);
 }
 
@@ -137,6 +142,33 @@ static enum shunt_status wait_for_all(struct shunti_bootstrap *bs,
 
 /* --- joining and leaving -------------------------------------------------- */
 
+/* For a rank without memory, which has to tell the others. */
+static _Thread_local struct shunti_bootstrap reserve;
+static _Thread_local bool reserve_used;
+
+static struct shunti_bootstrap *bootstrap_new(void)
+{
+    struct shunti_bootstrap *bs = calloc(1, sizeof(*bs));
+
+    if (!bs && !reserve_used) {
+        bs = &reserve;
+        *bs = (struct shunti_bootstrap){0};
+        reserve_used = true;
+    }
+    if (bs)
+        bs->fd = -1;
+    return bs;
+}
+
+static void bootstrap_free(struct shunti_bootstrap *bs)
+{
+    explicit_bzero(bs->key, sizeof(bs->key));
+    if (bs == &reserve)
+        reserve_used = false;
+    else
+        free(bs);
+}
+
 enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
                                         int rank, double timeout,
                                         struct shunti_bootstrap **out)
@@ -160,23 +192,32 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
     *out = NULL;
     if (st)
         return st;
-    bs = calloc(1, sizeof(*bs));
+    bs = bootstrap_new();
     if (!bs)
         return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory to join");
-    bs->fd = -1;
     bs->parent = parent;
     bs->rank = rank;
     bs->name = sane ? shunti_rank_name(parent, rank) : rank;
     bs->nranks = nranks;
     bs->timeout = timeout;
     /* With an invalid rank or nranks join all the same, so that the other ranks
-     * are told; but do not wait long. */
+     * are told; but do not wait long. The parent's ranks wait for this one with
+     * the same timeout: they hear from it before. */
     deadline = start + (sane || timeout < 5 ? timeout : 5);
+    if (parent && parent->agree)
+        deadline = start + timeout / 2;
     shunti_id_describe(&parts, bs->where, sizeof(bs->where));
 
     st = shunti_bootstrap_connect(&parts, bs, start, deadline);
-    if (!st && parent)
-        parent->known = true;
+    if (parent && parent->agree) {
+        const enum shunt_status agreed = shunti_parent_agree(parent, st);
+
+        if (agreed && !st) { /* in peace: the root then ends at once */
+            shunti_bootstrap_leave(bs);
+            return agreed;
+        }
+        st = agreed;
+    }
     if (!st)
         st = wait_for_all(bs, parts.secret, deadline + GRACE_SECONDS);
     explicit_bzero(&parts, sizeof(parts));
@@ -232,8 +273,7 @@ void shunti_bootstrap_leave(struct shunti_bootstrap *bs)
     }
     if (bs->fd >= 0)
         close(bs->fd);
-    explicit_bzero(bs->key, sizeof(bs->key));
-    free(bs);
+    bootstrap_free(bs);
 }
 
 void shunti_bootstrap_secret(const struct shunti_bootstrap *bs,
@@ -319,6 +359,7 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
     if (!all->data || !all->len || !all->storage) {
         shunti_fail(NULL, st, "no memory for %llu bytes of addresses",
                     (unsigned long long)bytes);
+        shunti_bootstrap_abort(bs, shunti_error_last());
         goto failed;
     }
     io = shunti_io_receive(bs->fd, all->storage, (size_t)bytes, deadline,

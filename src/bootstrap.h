@@ -56,9 +56,13 @@ struct shunti_parent {
     bool (*cancelled)(void *arg, char *why, size_t size);
     void *arg;
     char why[256]; /* the text of `cancelled` */
-    /* out: the root has admitted this rank, and will tell the others if it
-     * fails. */
-    bool known;
+    /* Called once by each rank, when the root has admitted it or something
+     * before has failed (`mine`): returns the same on all ranks, SHUNT_OK only
+     * if the root has admitted all of them. So no rank waits at the root for
+     * one that will not come. NULL: the ranks have no such means. */
+    enum shunt_status (*agree)(void *arg, enum shunt_status mine);
+    bool agreed; /* it has been called */
+    bool joined; /* and all ranks have been admitted */
     /* out: parent's numbers of the ranks that did not join in time; the caller
      * frees them. */
     int *blamed;
@@ -76,6 +80,10 @@ bool shunti_parent_cancelled(struct shunti_parent *parent);
 
 /* Fail with `parent->why`. */
 enum shunt_status shunti_parent_error(const struct shunti_parent *parent);
+
+/* Call `parent->agree`. */
+enum shunt_status shunti_parent_agree(struct shunti_parent *parent,
+                                      enum shunt_status mine);
 
 /* Add a rank, by its number in the parent, to those that did not join. */
 void shunti_parent_blame(struct shunti_parent *parent, int name);

@@ -257,7 +257,7 @@ static enum shunt_status cannot_join(const struct attempt *a,
 {
     const bool retry = a->parts->flags & SHUNTI_ID_RETRY;
     struct shunti_bootstrap *bs = a->bs;
-    char where[160];
+    char where[160], whose[48] = "";
 
     shunti_id_describe_all(a->parts, where, sizeof(where));
     if (outcome == NO_DESCRIPTOR)
@@ -275,12 +275,14 @@ static enum shunt_status cannot_join(const struct attempt *a,
         (!retry && outcome == OTHER_JOB))
         return shunti_fail(NULL, SHUNT_ERR_MISMATCH, "rank %d: %s: %s",
                            bs->name, where, a->why);
-    if (bs->parent)
+    if (bs->parent) {
         shunti_parent_blame(bs->parent, bs->parent->root);
+        snprintf(whose, sizeof(whose), ", in rank %d", bs->parent->root);
+    }
     return shunti_fail(
         NULL, SHUNT_ERR_TIMEOUT,
-        "rank %d of %d could not join at %s within %g s: %s%s", bs->name,
-        bs->nranks, where, bs->timeout, a->why,
+        "rank %d of %d could not join at %s%s within %g s: %s%s", bs->name,
+        bs->nranks, where, whose, a->deadline - a->start, a->why,
         !retry     ? "; set SHUNT_HOST, where the id is made, to an address or "
                      "interface that all ranks reach"
         : bs->rank ? "; is rank 0 running, and at this address?"

@@ -12,6 +12,16 @@ bool shunti_parent_cancelled(struct shunti_parent *parent)
            parent->cancelled(parent->arg, parent->why, sizeof(parent->why));
 }
 
+enum shunt_status shunti_parent_agree(struct shunti_parent *parent,
+                                      enum shunt_status mine)
+{
+    enum shunt_status st = parent->agree(parent->arg, mine);
+
+    parent->agreed = true;
+    parent->joined = !st;
+    return st;
+}
+
 void shunti_parent_blame(struct shunti_parent *parent, int name)
 {
     int *blamed;

@@ -49,7 +49,7 @@ void shunti_comm_disown(struct shunt_comm *comm)
              "the communicator was %s", SHUNTI_INHERITED);
     disown_requests(comm);
     /* Nothing is left to be stepped or sent, and no thread of it exists. */
-    comm->thread.exists = false;
+    comm->thread.exists = comm->thread.made = false;
     comm->aside.owner = comm->aside.home = NULL;
     comm->aside.unsent = comm->aside.ever = false;
     atomic_store(&comm->aside.put, false);

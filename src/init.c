@@ -52,6 +52,27 @@ __attribute__((constructor)) static void wait_for_bootstrap(void)
     shunti_bootstrap_poll = shunti_poll;
 }
 
+/* Between ranks that map each other the payload is copied by a CPU. Where the
+ * ranks have no CPUs to spare, the helper would only take the time from the
+ * computation. */
+static enum shunt_status make_progress_thread(struct shunti_init *init)
+{
+    struct shunt_comm *comm = init->comm;
+    const int configured = init->config->progress_thread;
+    const char *progress = shunti_env_choice("SHUNT_PROGRESS");
+
+    if (configured)
+        comm->configured.progress_thread = configured > 0 ? 1 : -1;
+    else if (!strcasecmp(progress, "thread"))
+        comm->configured.progress_thread = 1;
+    else if (!strcasecmp(progress, "caller"))
+        comm->configured.progress_thread = -1;
+    comm->help.may = !comm->configured.progress_thread && !comm->all_mapped;
+    return comm->configured.progress_thread > 0
+               ? shunti_progress_thread_make(comm)
+               : SHUNT_OK;
+}
+
 static enum shunt_status meet(struct shunti_init *init,
                               const struct shunt_id *id)
 {
@@ -77,7 +98,9 @@ static enum shunt_status meet(struct shunti_init *init,
         if (!shunti_nodes_init(comm))
             return shunti_fail(NULL, SHUNT_ERR_MEMORY, "no memory");
         st = shunti_init_control_alone(comm);
-        return st ? st : shunti_init_engine(init);
+        if (!st)
+            st = shunti_init_engine(init);
+        return st ? st : make_progress_thread(init);
     }
     st = shunti_init_connect(init, &all);
     if (!st)
@@ -87,6 +110,9 @@ static enum shunt_status meet(struct shunti_init *init,
         st = shunti_init_control(init);
     else
         return st;
+    /* Behind the last round nothing fails on one rank alone. */
+    if (!st)
+        st = make_progress_thread(init);
     st = shunti_init_gather(init, &head, sizeof(head), st, &all);
     shunti_blobs_finish(&all);
     return st || comm->nodes == 1 ? st : shunti_init_links(init);
@@ -161,25 +187,6 @@ static struct shunt_comm *comm_new(int nranks, int rank)
     return comm;
 }
 
-/* Between ranks that map each other the payload is copied by a CPU. Where the
- * ranks have no CPUs to spare, the helper would only take the time from the
- * computation. */
-static enum shunt_status set_progress(struct shunt_comm *comm, int configured)
-{
-    const char *progress = shunti_env_choice("SHUNT_PROGRESS");
-
-    if (configured)
-        comm->configured.progress_thread = configured > 0 ? 1 : -1;
-    else if (!strcasecmp(progress, "thread"))
-        comm->configured.progress_thread = 1;
-    else if (!strcasecmp(progress, "caller"))
-        comm->configured.progress_thread = -1;
-    comm->help.may = !comm->configured.progress_thread && !comm->all_mapped;
-    return comm->configured.progress_thread > 0
-               ? shunti_progress_thread_start(comm)
-               : SHUNT_OK;
-}
-
 /* This rank's arguments are wrong, or it lacks what it needs: the others must
  * not wait for it. */
 static enum shunt_status refuse(struct shunti_parent *parent,
@@ -192,6 +199,8 @@ static enum shunt_status refuse(struct shunti_parent *parent,
         nranks >= 1 && nranks <= SHUNTI_RANKS_MAX && rank >= 0 && rank < nranks;
     char text[256];
 
+    if (parent && parent->agree)
+        return parent->agreed ? status : shunti_parent_agree(parent, status);
     snprintf(text, sizeof(text), "%.250s", shunti_error_last());
     if (!id)
         return status;
@@ -313,6 +322,8 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
         return refuse(parent, id, nranks, rank, st);
     }
     st = meet(&init, id);
+    if (st && parent && parent->agree && !parent->agreed)
+        st = shunti_parent_agree(parent, st);
     if (st && init.bootstrap)
         shunti_bootstrap_abort(init.bootstrap, shunti_error_last());
     if (!st) {
@@ -328,9 +339,8 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
     if (!st && config.call_timeout)
         init.comm->liveness.timeout =
             limited(config.call_timeout < 0 ? INFINITY : config.call_timeout);
-    if (!st)
-        st = set_progress(init.comm, config.progress_thread);
     if (!st) {
+        shunti_progress_thread_start(init.comm);
         shunti_trace_begin(rank, nranks);
         init.comm->polls_first = init.comm->all_mapped &&
                                  !init.comm->oversubscribed &&

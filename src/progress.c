@@ -70,19 +70,19 @@ static void *drive(void *arg)
     return NULL;
 }
 
-enum shunt_status shunti_progress_thread_start(struct shunt_comm *comm)
+enum shunt_status shunti_progress_thread_make(struct shunt_comm *comm)
 {
     int error;
 
     pthread_mutex_init(&comm->thread.lock, NULL);
     pthread_cond_init(&comm->thread.idle, NULL);
     pthread_cond_init(&comm->thread.awake, NULL);
-    comm->thread.exists = true;
-    comm->aside.home = NULL;
+    pthread_mutex_lock(&comm->thread.lock);
     error = pthread_create(&comm->thread.id, NULL, drive, comm);
+    comm->thread.made = !error;
     if (!error)
         return SHUNT_OK;
-    comm->thread.exists = false;
+    pthread_mutex_unlock(&comm->thread.lock);
     pthread_cond_destroy(&comm->thread.awake);
     pthread_cond_destroy(&comm->thread.idle);
     pthread_mutex_destroy(&comm->thread.lock);
@@ -90,16 +90,30 @@ enum shunt_status shunti_progress_thread_start(struct shunt_comm *comm)
                        strerror(error));
 }
 
+void shunti_progress_thread_start(struct shunt_comm *comm)
+{
+    if (!comm->thread.made)
+        return;
+    comm->thread.exists = true;
+    comm->aside.home = NULL;
+    pthread_mutex_unlock(&comm->thread.lock);
+}
+
 void shunti_progress_thread_stop(struct shunt_comm *comm)
 {
-    if (!comm->thread.exists)
+    if (!comm->thread.made)
         return;
-    shunti_comm_enter(comm);
-    comm->thread.stop = true;
-    shunti_comm_leave(comm);
-    shunti_wake_self(comm);
+    if (comm->thread.exists) {
+        shunti_comm_enter(comm);
+        comm->thread.stop = true;
+        shunti_comm_leave(comm);
+        shunti_wake_self(comm);
+    } else {
+        comm->thread.stop = true;
+        pthread_mutex_unlock(&comm->thread.lock);
+    }
     pthread_join(comm->thread.id, NULL);
-    comm->thread.exists = false;
+    comm->thread.made = comm->thread.exists = false;
     pthread_cond_destroy(&comm->thread.awake);
     pthread_cond_destroy(&comm->thread.idle);
     pthread_mutex_destroy(&comm->thread.lock);

@@ -15,7 +15,7 @@ struct shunt_comm;
  * entry.c takes turns with it. A thread that touches the communicator holds the
  * lock. */
 struct shunti_progress_thread {
-    bool exists; /* if not, nothing below is used */
+    bool exists; /* if not, calls use nothing below */
     bool asleep; /* it sleeps on the transports, and has released the lock */
     bool stop;
     _Atomic int callers; /* threads inside the library, or about to be */
@@ -24,9 +24,13 @@ struct shunti_progress_thread {
     pthread_cond_t idle;
     pthread_cond_t awake; /* a caller waits here until `asleep` is false */
     pthread_t id;
+    bool made; /* it may still wait for its start */
 };
 
-enum shunt_status shunti_progress_thread_start(struct shunt_comm *comm);
+/* Make the thread, which waits until it is started. */
+enum shunt_status shunti_progress_thread_make(struct shunt_comm *comm);
+/* Start the thread, if one was made. Cannot fail. */
+void shunti_progress_thread_start(struct shunt_comm *comm);
 void shunti_progress_thread_stop(struct shunt_comm *comm);
 
 #endif

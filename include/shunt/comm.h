@@ -147,7 +147,10 @@ shunt_comm_create_env(const struct shunt_comm_config *config,
  *         none, and `*out` is NULL.
  * key     orders the ranks of a colour; ties are ordered by rank in `comm`.
  *
- * Collective over `comm`, which is not changed.
+ * Collective over `comm`, which is not changed: if it fails on a rank, it fails on
+ * all ranks of that colour, with SHUNT_ERR_REMOTE and a text that names the rank
+ * and says why, and may be called again. (A rank that is lost, or silent for
+ * SHUNT_TIMEOUT, ends `comm` as in any other call.)
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_split(struct shunt_comm *comm, int colour, int key,

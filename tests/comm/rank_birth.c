@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -349,24 +350,60 @@ static int joins(const struct rank *self)
 /* --- a root that is silent ------------------------------------------------------- */
 
 /* Ranks 1 and 2 are a group, whose order is 2, 1, and whose root runs in rank
- * 1's process: that is to blame, by its number in the old communicator. */
+ * 1's process: that is to blame, by its number in the old communicator. All ranks
+ * are alive, so that one stays as it is. */
 static int silent_root(const struct rank *self)
 {
-    struct shunt_comm *group = NULL;
+    for (int round = 0; round < 2; round++) {
+        struct shunt_comm *group = NULL;
+        enum shunt_status st;
+
+        to_be_silent = self->rank == 1 && round == 0;
+        st = shunt_comm_split(self->comm, self->rank > 0, -self->rank, &group);
+        CHECK(!to_be_silent, "the library listens in another way");
+        shunt_comm_destroy(group);
+        CHECK_STATUS(self->comm, st,
+                     self->rank && !round ? SHUNT_ERR_TIMEOUT : SHUNT_OK);
+        CHECK(!st || strstr(shunt_last_error(self->comm), "in rank 1"), "%s",
+              shunt_last_error(self->comm));
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+    }
+    return 0;
+}
+
+/* --- a rank that is lost while a communicator is made ---------------------------- */
+
+static int to_raise; /* when the control window is made */
+
+int memfd_create(const char *name, unsigned flags)
+{
+    if (to_raise)
+        raise(to_raise);
+    return (int)syscall(SYS_memfd_create, name, flags);
+}
+
+/* args: "stop" or "kill", for rank 1, which all ranks of the split have met. It
+ * has another number in the new communicator. */
+static int lost_inside(const struct rank *self)
+{
+    const bool stop = !strcmp(self->argv[0], "stop");
+    const enum shunt_status want = stop ? SHUNT_ERR_TIMEOUT : SHUNT_ERR_PEER;
+    struct shunt_comm *made = NULL;
     enum shunt_status st;
     const int *lost;
     size_t count;
 
-    to_be_silent = self->rank == 1;
-    st = shunt_comm_split(self->comm, self->rank > 0, -self->rank, &group);
-    CHECK(!to_be_silent, "the library listens in another way");
-    shunt_comm_destroy(group);
-    if (self->rank == 0 && !st)
-        st = shunt_barrier(self->comm);
-    CHECK_STATUS(self->comm, st, SHUNT_ERR_TIMEOUT);
+    if (self->rank == 1) {
+        rank_say("lost");
+        to_raise = stop ? SIGSTOP : SIGKILL;
+    }
+    st = shunt_comm_split(self->comm, 0, -self->rank, &made);
+    CHECK(self->rank != 1, "it makes no control window");
+    CHECK_STATUS(self->comm, st, want);
     CHECK_OK(self->comm, shunt_comm_lost(self->comm, &lost, &count));
     CHECK(count == 1 && lost[0] == 1, "%zu lost, rank %d: %s", count,
           count ? lost[0] : -1, shunt_last_error(self->comm));
+    CHECK_STATUS(self->comm, shunt_barrier(self->comm), want);
     return 0;
 }
 
@@ -378,7 +415,8 @@ static const struct rank_case cases[] = {
     {"handlers", handlers, .min_ranks = 2, .no_comm = true},
     {"fails", fails, .no_comm = true},
     {"joins", joins, .no_comm = true},
-    {"silent_root", silent_root, .breaks_comm = true, .min_ranks = 3},
+    {"silent_root", silent_root, .min_ranks = 3},
+    {"lost_inside", lost_inside, .breaks_comm = true, .min_ranks = 4},
     {.name = NULL},
 };
 

@@ -562,13 +562,13 @@ static int come_back(struct shunt_comm *comm)
 }
 
 /* Rank 2 takes part in a split until each rank has all ids, and then is killed,
- * stopped, or calls abort(): so that the others wait for it in the making of
- * their new communicator. There ranks have other numbers: it would be rank 3. */
+ * stopped, or calls abort(): so that the others wait for it to say that it has
+ * joined. In the new communicator it would be rank 3. */
 static int split_without(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
     const bool stop = !strcmp(self->argv[0], "stop");
-    unsigned char ticket[140] = {0}, tickets[4 * sizeof(ticket)];
+    unsigned char ticket[136] = {0}, tickets[4 * sizeof(ticket)];
     struct shunt_comm *comm, *half;
     enum shunt_status st, want;
     const int *lost;

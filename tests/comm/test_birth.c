@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What birth leaves behind in a process; rank_birth.c looks. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,6 +240,38 @@ Test(birth, a_silent_root_is_blamed)
         .ranks = 3,
         .env = {"SHUNT_TIMEOUT=2"},
     });
+}
+
+/* A rank of a split that is lost, or stops, when all have met it there: each names
+ * it by its number in the old communicator, which fails. */
+static void lose_inside(const char *how)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = PROGRAM,
+        .args = {"lost_inside", how},
+        .ranks = 4,
+        .env = {"SHUNT_TIMEOUT=3"},
+    });
+
+    for (int r = 0; r < 4; r++)
+        if (r != 1) {
+            cr_assert(harness_await_end(h, r), "%s", harness_story(h));
+            cr_expect(harness_rank(h, r)->exit_code == 0, "rank %d: %s", r,
+                      harness_story(h));
+        }
+    harness_signal(h, 1, SIGKILL);
+    harness_wait(h);
+    harness_finish(h);
+}
+
+Test(birth, a_rank_that_dies_inside_is_named)
+{
+    lose_inside("kill");
+}
+
+Test(birth, a_rank_that_stops_inside_is_named)
+{
+    lose_inside("stop");
 }
 
 /* --- what the system does not give ----------------------------------------------- */
