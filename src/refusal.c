@@ -58,6 +58,11 @@ static const struct shunti_class refusal_class = {
     .reserved = true,
 };
 
+__attribute__((constructor)) static void refuse_calls_without_memory(void)
+{
+    shunti_request_refuse_for = shunti_request_refuse;
+}
+
 enum shunt_status shunti_request_refuse(struct shunt_comm *comm,
                                         uint32_t signature,
                                         enum shunt_status status,

@@ -13,7 +13,6 @@
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/inline.h"
-#include "src/refusal.h"
 
 static const char *name_of(uint32_t signature, const struct shunti_class *class)
 {
@@ -60,6 +59,11 @@ bool shunti_request_reserve(struct shunt_comm *comm)
     return request;
 }
 
+enum shunt_status (*shunti_request_refuse_for)(struct shunt_comm *comm,
+                                               uint32_t signature,
+                                               enum shunt_status status,
+                                               const char *format, ...);
+
 /* There is no memory for a request of `class`. */
 SHUNTI_NOINLINE static enum shunt_status
 no_memory(struct shunt_comm *comm, const struct shunti_class *class,
@@ -69,8 +73,8 @@ no_memory(struct shunt_comm *comm, const struct shunti_class *class,
     const char *name = name_of(signature, class);
 
     if (comm->reserve && !class->reserved && !comm->above.purpose)
-        return shunti_request_refuse(comm, signature, SHUNT_ERR_MEMORY, format,
-                                     name, state_bytes);
+        return shunti_request_refuse_for(comm, signature, SHUNT_ERR_MEMORY,
+                                         format, name, state_bytes);
     return shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank, format, name,
                             state_bytes);
 }

@@ -152,6 +152,14 @@ struct shunti_requests {
 /* What the caller called: the purpose's name, or that of the class. */
 const char *shunti_request_name(const struct shunt_request *request);
 
+/* shunti_request_refuse(), which refusal.c sets, to break the cycle request.c ->
+ * refusal.c -> request.c. */
+extern enum shunt_status (*shunti_request_refuse_for)(struct shunt_comm *comm,
+                                                      uint32_t signature,
+                                                      enum shunt_status status,
+                                                      const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* Get the memory for a refusal, which is there when there is none left. */
 bool shunti_request_reserve(struct shunt_comm *comm);
 
