@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which ranks are lost, if some links have failed? Pure functions of what ranks
+ * report; settle.h gathers the reports.
+ *
+ * A failed link is an edge between two ranks. The ranks that are lost must
+ * explain all of them: every failed link ends at a lost rank. Of all such sets
+ * (vertex covers) the smallest is chosen. A host that is cut off has failed
+ * links to all others, and is the smallest set, although it reports all others.
+ */
+#ifndef SHUNTI_COVER_H
+#define SHUNTI_COVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Steps of the search for a smallest set, over all parts of the graph. Every
+ * graph with up to 32 ranks in each connected part needs fewer. In a larger one
+ * the search may end early: then the set explains all failed links, but may be
+ * larger than the smallest one. */
+#define SHUNTI_COVER_STEPS (UINT64_C(1) << 25)
+
+/* How far a rank's report has come; in its loss record. */
+enum shunti_report {
+    SHUNTI_REPORT_NONE,
+    SHUNTI_REPORT_BEGUN,   /* `failed` holds what the rank knew at first */
+    SHUNTI_REPORT_FINAL,   /* it has asked every rank, and `good` is complete */
+    SHUNTI_REPORT_DECIDED, /* it has decided who is lost, and is not lost */
+};
+
+/* The reports of `n` ranks. A row of a matrix has (n + 63) / 64 words, a bit
+ * for each rank. */
+struct shunti_reports {
+    int n;
+    uint32_t *stage;  /* (n) enum shunti_report */
+    uint64_t *failed; /* (n rows) ranks to which this rank's link has failed */
+    uint64_t *good;   /* (n rows) ranks that have answered this rank */
+};
+
+/* Zeroed; false: no memory. The caller frees them in any case. */
+bool shunti_reports_make(struct shunti_reports *reports, int n);
+void shunti_reports_free(struct shunti_reports *reports);
+
+/*
+ * The failed links of these reports.
+ *
+ * edges  out; (n rows), symmetric. A link has failed if one of its ranks says
+ *        so; or if one of them has asked the other one, which did not answer,
+ *        and a third rank has missed that one, too, or got its answer. (A rank
+ *        that is silent and that nobody misses may only be busy.)
+ */
+void shunti_reports_edges(const struct shunti_reports *reports,
+                          uint64_t *edges);
+
+/*
+ * The smallest set of ranks that explains all failed links.
+ *
+ * edges  (n rows), symmetric, without loops.
+ * good   (n rows); need not be symmetric.
+ * lost   out; one row.
+ *
+ * Of several smallest sets: the one whose ranks have the fewest good links
+ * together; then the one that spares the lowest rank in which the sets differ.
+ * False: no memory.
+ */
+bool shunti_cover(int n, const uint64_t *edges, const uint64_t *good,
+                  uint64_t *lost);
+
+#endif
