@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which ranks are lost, of all graphs of failed links between a few ranks:
+ * compared with a search through all sets of ranks. */
+#include <criterion/criterion.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/cover.h"
+
+enum { MOST = 6, LINKS = MOST * (MOST - 1) / 2 };
+
+static unsigned votes_of(int n, const uint64_t *good, uint64_t set)
+{
+    unsigned votes = 0;
+
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < n; b++)
+            votes += a != b && (set >> a & 1) &&
+                     ((good[a] >> b & 1) || (good[b] >> a & 1));
+    return votes;
+}
+
+static bool explains(int n, const uint64_t *edges, uint64_t set)
+{
+    for (int r = 0; r < n; r++)
+        if (!(set >> r & 1) && edges[r] & ~set)
+            return false;
+    return true;
+}
+
+/* Does set a come before set b, by the rules of shunti_cover()? */
+static bool is_before(int n, const uint64_t *good, uint64_t a, uint64_t b)
+{
+    const int size_a = __builtin_popcountll(a);
+    const int size_b = __builtin_popcountll(b);
+    const unsigned votes_a = votes_of(n, good, a);
+    const unsigned votes_b = votes_of(n, good, b);
+
+    if (size_a != size_b)
+        return size_a < size_b;
+    if (votes_a != votes_b)
+        return votes_a < votes_b;
+    return a != b && !(a >> __builtin_ctzll(a ^ b) & 1);
+}
+
+static uint64_t best_by_hand(int n, const uint64_t *edges, const uint64_t *good)
+{
+    uint64_t best = (UINT64_C(1) << n) - 1;
+
+    for (uint64_t set = 0; set < UINT64_C(1) << n; set++)
+        if (explains(n, edges, set) && is_before(n, good, set, best))
+            best = set;
+    return best;
+}
+
+static void link_both(uint64_t *rows, int a, int b)
+{
+    rows[a] |= UINT64_C(1) << b;
+    rows[b] |= UINT64_C(1) << a;
+}
+
+/* Graph number `graph` of n ranks, and the rest of all links. */
+static void make_graph(int n, uint64_t graph, uint64_t *edges, uint64_t *rest)
+{
+    memset(edges, 0, MOST * sizeof(*edges));
+    memset(rest, 0, MOST * sizeof(*rest));
+    for (int a = 0, i = 0; a < n; a++)
+        for (int b = 0; b < a; b++, i++)
+            link_both(graph >> i & 1 ? edges : rest, a, b);
+}
+
+/* All graphs of up to six ranks: where nothing is known of good links, where all
+ * others are good, and where some are. */
+Test(cover, is_the_smallest_set_in_all_small_graphs)
+{
+    for (int n = 1; n <= MOST; n++) {
+        for (uint64_t graph = 0; graph < UINT64_C(1) << n * (n - 1) / 2;
+             graph++) {
+            uint64_t edges[MOST], good[MOST], lost;
+
+            make_graph(n, graph, edges, good);
+            for (int what = 0; what < 3; what++) {
+                for (int r = 0; what && r < n; r++)
+                    good[r] = what == 1 ? good[r] & (graph * 0x9e3779b1u) >> r
+                                        : 0;
+                cr_assert(shunti_cover(n, edges, good, &lost));
+                cr_assert_eq(lost, best_by_hand(n, edges, good),
+                             "%d ranks, graph %llx, good links %d: lost %llx, "
+                             "not %llx",
+                             n, (unsigned long long)graph, what,
+                             (unsigned long long)lost,
+                             (unsigned long long)best_by_hand(n, edges, good));
+            }
+        }
+    }
+}
+
+/* --- what ranks report ---------------------------------------------------- */
+
+/* Which way a link works: bit 0, from its lower rank to the higher one; bit 1,
+ * the other way. */
+static unsigned way(uint64_t state, int a, int b)
+{
+    const int high = a > b ? a : b, low = a > b ? b : a;
+
+    return state >> 2 * (high * (high - 1) / 2 + low) & 3;
+}
+
+static bool reaches(uint64_t state, int from, int to)
+{
+    return from == to || way(state, from, to) & (from < to ? 1 : 2);
+}
+
+static bool works(uint64_t state, int a, int b)
+{
+    return reaches(state, a, b) && reaches(state, b, a);
+}
+
+/* What `observer` has of the reports of ranks that ask each other: those that
+ * reach it. Ranks with an odd number in `waited` awaited only the rank behind
+ * them, and the others all. */
+static void observe(int n, uint64_t state, int observer, unsigned waited,
+                    struct shunti_reports *reports)
+{
+    memset(reports->stage, 0, (size_t)n * sizeof(*reports->stage));
+    memset(reports->failed, 0, (size_t)n * sizeof(*reports->failed));
+    memset(reports->good, 0, (size_t)n * sizeof(*reports->good));
+    for (int r = 0; r < n; r++) {
+        if (!reaches(state, r, observer))
+            continue;
+        reports->stage[r] = SHUNTI_REPORT_FINAL;
+        for (int o = 0; o < n; o++) {
+            if (o == r)
+                continue;
+            if (works(state, r, o))
+                reports->good[r] |= UINT64_C(1) << o;
+            else if (!(waited >> r & 1) || o == (r + 1) % n)
+                reports->failed[r] |= UINT64_C(1) << o;
+        }
+    }
+}
+
+static uint64_t decide(const struct shunti_reports *reports)
+{
+    uint64_t edges[MOST], lost;
+
+    shunti_reports_edges(reports, edges);
+    cr_assert(shunti_cover(reports->n, edges, reports->good, &lost));
+    cr_assert(explains(reports->n, edges, lost));
+    return lost;
+}
+
+/* Each link of up to five ranks works both ways, one of them, or not at all. A
+ * rank never counts more ranks as lost than a smallest set that explains all
+ * links which do not work. */
+Test(cover, no_rank_loses_more_than_the_smallest_set)
+{
+    for (int n = 2; n <= 5; n++) {
+        struct shunti_reports reports;
+
+        cr_assert(shunti_reports_make(&reports, n));
+        /* of five ranks one in 31 states, of fewer ranks all */
+        for (uint64_t state = 0; state < UINT64_C(1) << n * (n - 1);
+             state += n == 5 ? 31 : 1) {
+            uint64_t broken[MOST] = {0}, none[MOST] = {0}, least;
+
+            for (int a = 0; a < n; a++)
+                for (int b = 0; b < a; b++)
+                    if (!works(state, a, b))
+                        link_both(broken, a, b);
+            least = best_by_hand(n, broken, none);
+            for (int observer = 0; observer < n; observer++) {
+                uint64_t lost;
+
+                observe(n, state, observer, (unsigned)state, &reports);
+                lost = decide(&reports);
+                cr_assert_leq(__builtin_popcountll(lost),
+                              __builtin_popcountll(least),
+                              "%d ranks, links %llx, rank %d: lost %llx", n,
+                              (unsigned long long)state, observer,
+                              (unsigned long long)lost);
+            }
+        }
+        shunti_reports_free(&reports);
+    }
+}
+
+/* One rank whose links have all failed, each in any of the three ways: the
+ * others all name it, and nobody else. */
+Test(cover, a_rank_that_is_cut_off_is_named_by_all_others)
+{
+    for (int n = 3; n <= MOST; n++) {
+        struct shunti_reports reports;
+
+        cr_assert(shunti_reports_make(&reports, n));
+        for (int bad = 0; bad < n; bad++) {
+            for (unsigned how = 0; how < 1u << 2 * (n - 1); how++) {
+                uint64_t state = (UINT64_C(1) << n * (n - 1)) - 1;
+                unsigned left = how;
+
+                for (int r = 0; r < n; r++) {
+                    const int high = r > bad ? r : bad, low = r + bad - high;
+
+                    if (r == bad)
+                        continue;
+                    state ^= (uint64_t)(left % 4 == 3 ? 3 : left % 4 + 1)
+                             << 2 * (high * (high - 1) / 2 + low);
+                    left /= 4;
+                }
+                for (int observer = 0; observer < n; observer++) {
+                    if (observer == bad)
+                        continue;
+                    for (unsigned waited = 0; waited < 1u << n; waited += 3) {
+                        observe(n, state, observer, waited, &reports);
+                        cr_assert_eq(decide(&reports), UINT64_C(1) << bad,
+                                     "%d ranks, rank %d, links %llx: rank %d "
+                                     "finds %llx",
+                                     n, bad, (unsigned long long)state,
+                                     observer,
+                                     (unsigned long long)decide(&reports));
+                    }
+                }
+            }
+        }
+        shunti_reports_free(&reports);
+    }
+}
+
+/* A host of some ranks is cut off, and the others wait: only one of them awaited
+ * any of these, and missed all of them or one. The host is lost, not that rank. */
+Test(cover, a_host_that_one_rank_missed_is_lost)
+{
+    for (int n = 3; n <= MOST; n++) {
+        struct shunti_reports reports;
+
+        cr_assert(shunti_reports_make(&reports, n));
+        for (uint64_t bad = 1; bad < UINT64_C(1) << n; bad++) {
+            if (2 * __builtin_popcountll(bad) >= n)
+                continue;
+            for (uint64_t missed = bad; missed; missed = (missed - 1) & bad) {
+                for (int who = 0; who < n; who++) {
+                    if (bad >> who & 1)
+                        continue;
+                    for (int r = 0; r < n; r++) {
+                        const bool there = !(bad >> r & 1);
+
+                        reports.stage[r] = there ? SHUNTI_REPORT_FINAL : 0;
+                        reports.failed[r] = r == who ? missed : 0;
+                        reports.good[r] = there ? ((UINT64_C(1) << n) - 1) &
+                                                      ~bad & ~(UINT64_C(1) << r)
+                                                : 0;
+                    }
+                    cr_assert_eq(decide(&reports), missed,
+                                 "%d ranks, without %llx: rank %d missed %llx, "
+                                 "and lost are %llx",
+                                 n, (unsigned long long)bad, who,
+                                 (unsigned long long)missed,
+                                 (unsigned long long)decide(&reports));
+                }
+            }
+        }
+        shunti_reports_free(&reports);
+    }
+}
+
+/* One link: all ranks, its ends as well, give up the same end. */
+Test(cover, one_link_costs_one_rank_and_all_know_which)
+{
+    for (int n = 3; n <= MOST; n++) {
+        struct shunti_reports reports;
+
+        cr_assert(shunti_reports_make(&reports, n));
+        for (int link = 0; link < n * (n - 1) / 2; link++) {
+            for (uint64_t how = 1; how < 4; how++) {
+                const uint64_t state =
+                    ((UINT64_C(1) << n * (n - 1)) - 1) ^ how << 2 * link;
+                uint64_t first = 0;
+
+                for (int observer = 0; observer < n; observer++) {
+                    observe(n, state, observer, 0, &reports);
+                    first = observer ? first : decide(&reports);
+                    cr_assert_eq(__builtin_popcountll(first), 1);
+                    cr_assert_eq(decide(&reports), first);
+                }
+            }
+        }
+        shunti_reports_free(&reports);
+    }
+}
+
+/* Two hosts of `a` and of `b` ranks that do not reach each other: the smaller
+ * one is lost, or the one without the lowest rank. Large ones, too. */
+Test(cover, the_smaller_host_is_lost)
+{
+    for (int a = 1; a <= 200; a += 1 + a / 3) {
+        for (int b = 1; b <= 200; b += 1 + b / 3) {
+            const int n = a + b, w = (n + 63) / 64;
+            uint64_t *edges = calloc((size_t)(2 * n * w), sizeof(*edges));
+            uint64_t *good = edges + (size_t)n * (size_t)w;
+            uint64_t *lost = calloc((size_t)w, sizeof(*lost));
+
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < n; j++)
+                    if (i != j)
+                        ((i < a) == (j < a) ? good : edges)[i * w + j / 64] |=
+                            UINT64_C(1) << j % 64;
+            if (a == b) /* the smaller one would have fewer good links */
+                memset(good, 0, (size_t)(n * w) * sizeof(*good));
+            cr_assert(shunti_cover(n, edges, good, lost));
+            for (int r = 0; r < n; r++)
+                cr_assert_eq(lost[r / 64] >> r % 64 & 1,
+                             (r < a) == (a < b), "%d and %d: rank %d", a, b, r);
+            free(edges);
+            free(lost);
+        }
+    }
+}
+
+/* Rings and chains have the most sets to look through for their size: with 32
+ * ranks the smallest one is found. Larger ones end as well. */
+Test(cover, long_chains_end)
+{
+    for (int n = 4; n <= 1000; n = n < 32 ? n + 1 : n * 3) {
+        const int w = (n + 63) / 64;
+        uint64_t *edges = calloc((size_t)(2 * n * w), sizeof(*edges));
+        uint64_t *lost = calloc((size_t)w, sizeof(*lost));
+        int count = 0;
+
+        for (int r = 0; r < n; r++) {
+            const int next = (r + 1) % n;
+
+            edges[r * w + next / 64] |= UINT64_C(1) << next % 64;
+            edges[next * w + r / 64] |= UINT64_C(1) << r % 64;
+        }
+        cr_assert(shunti_cover(n, edges, edges + n * w, lost));
+        for (int r = 0; r < n; r++) {
+            const int next = (r + 1) % n;
+
+            count += lost[r / 64] >> r % 64 & 1;
+            cr_assert((lost[r / 64] >> r % 64 & 1) ||
+                      (lost[next / 64] >> next % 64 & 1));
+        }
+        if (n <= 32)
+            cr_assert_eq(count, (n + 1) / 2, "a ring of %d ranks: %d", n,
+                         count);
+        free(edges);
+        free(lost);
+    }
+}
