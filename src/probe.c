@@ -97,6 +97,18 @@ void shunti_probe_start(const struct shunt_request *request)
     shunti_probe_more(request);
 }
 
+void shunti_probe_all(struct shunt_comm *comm)
+{
+    comm->probe.number++;
+    comm->probe.sent = comm->probe.answered = 0;
+    for (int r = 0; r < comm->nranks; r++) {
+        const struct shunti_peer *p = &comm->peers[r];
+
+        if (r != comm->rank && !p->lost && p->transport->alive(p->ep))
+            send_probe(comm, r);
+    }
+}
+
 bool shunti_probe_answered(const struct shunt_comm *comm, int peer)
 {
     return load_word(comm, word_offset(comm, peer, SHUNTI_WORD_PROBE_REPLY)) ==

@@ -38,6 +38,9 @@ struct shunti_probe {
 /* Start a new probe of all peers that `request` awaits. */
 void shunti_probe_start(const struct shunt_request *request);
 
+/* Start a new probe of all peers whose connections stand. */
+void shunti_probe_all(struct shunt_comm *comm);
+
 /* Extend the probe to peers that `request` has come to await since it started.
  * True if there are any. */
 bool shunti_probe_more(const struct shunt_request *request);
