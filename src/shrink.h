@@ -26,6 +26,7 @@ struct shunti_shrink {
     struct shunt_comm *comm;
     struct shunti_loss *mine;    /* comm->loss.record */
     struct shunti_loss **theirs; /* (nranks) records as last read */
+    uint64_t *settled;           /* a set: the ranks that were lost before */
     uint64_t began_ns;           /* this call */
     uint64_t attempt_ns;         /* this attempt */
     uint64_t looked_ns;          /* when the clock was last read */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "src/bootstrap.h"
+#include "src/cover.h"
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/nodes.h"
@@ -41,23 +42,42 @@ static int lowest_not_lost(const struct shunti_shrink *s)
     return r; /* ends at ourselves at the latest */
 }
 
-/* The members are all WAITING ranks, except those that a member counts as lost
- * or that count a member as lost. */
-static void choose_members(struct shunti_shrink *s)
+/* Does one of them count the other one as lost? */
+static bool disagree(const struct shunti_shrink *s, int a, int b)
 {
-    shunti_shrink_clear(s, SHUNTI_MEMBERS);
-    for (int r = 0; r < s->comm->nranks; r++) {
-        bool good = is_waiting(s, r);
+    return shunti_shrink_has(s, shunti_shrink_record(s, a), SHUNTI_LOST, b) ||
+           shunti_shrink_has(s, shunti_shrink_record(s, b), SHUNTI_LOST, a);
+}
 
-        for (int m = 0; m < r && good; m++)
-            if (shunti_shrink_member(s, m))
-                good = !shunti_shrink_has(s, shunti_shrink_record(s, m),
-                                          SHUNTI_LOST, r) &&
-                       !shunti_shrink_has(s, shunti_shrink_record(s, r),
-                                          SHUNTI_LOST, m);
-        if (good)
+/* May `rank` be a member beside the leader, which is always one? */
+static bool may_be_member(const struct shunti_shrink *s, int rank)
+{
+    return is_waiting(s, rank) &&
+           (rank == s->comm->rank || !disagree(s, s->comm->rank, rank));
+}
+
+/* The members are all WAITING ranks but the fewest without which no member
+ * counts another one as lost. False: no memory. */
+static bool choose_members(struct shunti_shrink *s)
+{
+    const int n = s->comm->nranks;
+    const size_t row = ((size_t)n + 63) / 64;
+    uint64_t *edges = calloc((2 * (size_t)n + 1) * row, sizeof(*edges));
+    uint64_t *none = edges + (size_t)n * row, *without = none + (size_t)n * row;
+    bool done = edges != NULL;
+
+    shunti_shrink_clear(s, SHUNTI_MEMBERS);
+    for (int a = 0; done && a < n; a++)
+        for (int b = 0; may_be_member(s, a) && b < n; b++)
+            if (a != b && may_be_member(s, b) && disagree(s, a, b))
+                edges[(size_t)a * row + (size_t)b / 64] |= UINT64_C(1)
+                                                           << b % 64;
+    done = done && shunti_cover(n, edges, none, without);
+    for (int r = 0; done && r < n; r++)
+        if (may_be_member(s, r) && !(without[r / 64] >> r % 64 & 1))
             shunti_loss_add(s->comm, s->mine, SHUNTI_MEMBERS, r);
-    }
+    free(edges);
+    return done;
 }
 
 static bool is_fenced_by_members(const struct shunti_shrink *s, int rank)
@@ -148,7 +168,10 @@ static bool decide(struct shunti_shrink *s)
     }
     if (late && comm->failure.nlost && !shunti_shrink_look(s))
         return false;
-    choose_members(s);
+    if (!choose_members(s)) {
+        shunti_shrink_give_up(s, SHUNT_ERR_MEMORY, "no memory");
+        return false;
+    }
     if (!have_quorum(s)) {
         shunti_shrink_set_stage(s, SHUNTI_SHRINK_NO_QUORUM);
         no_quorum(s, comm->rank);
@@ -171,8 +194,10 @@ static const struct shunti_loss *find_decision(struct shunti_shrink *s)
 
         if (r == s->comm->rank || theirs->attempt < s->mine->attempt)
             continue;
-        /* It may have left since, so whether it is lost does not matter. */
-        if (theirs->stage == SHUNTI_SHRINK_NO_QUORUM)
+        /* It may have left since, so whether it is lost now does not matter.
+         * But a rank that was lost before does not lead this one. */
+        if (theirs->stage == SHUNTI_SHRINK_NO_QUORUM &&
+            !(s->settled[r / 64] >> r % 64 & 1))
             no_quorum(s, r);
         if (!shunti_shrink_lost(s, r) && theirs->stage >= SHUNTI_SHRINK_BOUND &&
             theirs->leader == r &&

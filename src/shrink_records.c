@@ -56,8 +56,12 @@ bool shunti_shrink_make_records(struct shunti_shrink *s)
         comm->loss.record = shunti_loss_new(comm->nranks);
     s->mine = comm->loss.record;
     s->theirs = calloc((size_t)comm->nranks, sizeof(struct shunti_loss *));
-    if (!s->mine || !s->theirs)
+    s->settled = calloc(((size_t)comm->nranks + 63) / 64, sizeof(uint64_t));
+    if (!s->mine || !s->theirs || !s->settled)
         return false;
+    for (size_t i = 0; i < comm->failure.nlost; i++)
+        s->settled[comm->failure.lost[i] / 64] |= UINT64_C(1)
+                                                  << comm->failure.lost[i] % 64;
     for (int r = 0; r < comm->nranks; r++) {
         s->theirs[r] = shunti_loss_new(comm->nranks);
         if (!s->theirs[r])
@@ -71,6 +75,7 @@ void shunti_shrink_free_records(struct shunti_shrink *s)
     for (int r = 0; s->theirs && r < s->comm->nranks; r++)
         free(s->theirs[r]);
     free(s->theirs);
+    free(s->settled);
 }
 
 static void read_records(struct shunti_shrink *s)
@@ -203,6 +208,7 @@ bool shunti_shrink_look(struct shunti_shrink *s)
 
     shunti_transports_progress(comm);
     shunti_control_retry(comm);
+    shunti_probe_poll(comm); /* others may still settle who is lost */
     read_records(s);
     update_lost(s);
     check_reports(s);
