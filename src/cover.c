@@ -126,8 +126,8 @@ static void keep_better(struct part *part, const uint64_t *set, int size,
         while (i < part->w && set[i] == part->best[i])
             i++;
         /* The lowest rank in which they differ: in which set is it? */
-        if (i == part->w || has(set, i * 64 + __builtin_ctzll(
-                                                  set[i] ^ part->best[i])))
+        if (i == part->w ||
+            has(set, i * 64 + __builtin_ctzll(set[i] ^ part->best[i])))
             return;
     }
     memcpy(part->best, set, (size_t)part->w * sizeof(*set));

@@ -12,9 +12,11 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "src/comm.h"
 #include "src/contexts.h"
+#include "src/cover.h"
 #include "src/error.h"
 #include "src/inline.h"
 #include "src/log.h"
@@ -58,6 +60,12 @@ static bool unpack_abort(const struct shunt_comm *comm, uint64_t word,
            end->lost < comm->nranks && end->reporter >= 0 &&
            end->reporter < comm->nranks;
 }
+
+void (*shunti_fail_settle)(struct shunt_comm *comm, enum shunt_status status,
+                           int reporter, int named);
+
+/* This thread settles a failure, of this or of another communicator. */
+static _Thread_local bool settling;
 
 enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
 {
@@ -134,6 +142,78 @@ void shunti_comm_add_lost(struct shunt_comm *comm, int rank)
         comm->failure.lost[comm->failure.nlost++] = rank;
 }
 
+/* May the failure be that of a link, so that ranks disagree on who is lost? */
+static bool is_to_settle(const struct shunt_comm *comm,
+                         enum shunt_status status, int lost)
+{
+    return (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT) &&
+           lost >= 0 && !comm->all_mapped && !settling;
+}
+
+/* Publish the first report: this rank misses the ranks of comm->failure.lost. And
+ * end the communicator for the others, so that they settle, too. */
+static void report(struct shunt_comm *comm, uint64_t word)
+{
+    if (!comm->loss.record)
+        comm->loss.record = shunti_loss_new(comm->nranks);
+    for (size_t i = 0; i < comm->failure.nlost && comm->loss.record; i++)
+        if (comm->failure.lost[i] != comm->rank)
+            shunti_loss_add(comm, comm->loss.record, SHUNTI_FAILED,
+                            comm->failure.lost[i]);
+    if (comm->loss.record)
+        comm->loss.record->report = SHUNTI_REPORT_BEGUN;
+    shunti_loss_publish(comm);
+    set_abort(comm, comm->control.base, word);
+    tell_mapped(comm, word);
+    tell_others(comm, word);
+}
+
+/* Settle who is lost. Returns one of them. */
+static int settle(struct shunt_comm *comm, enum shunt_status status,
+                  int reporter, int named)
+{
+    settling = comm->failure.settling = true;
+    shunti_fail_settle(comm, status, reporter, named);
+    settling = comm->failure.settling = false;
+    return comm->failure.nlost ? comm->failure.lost[0] : named;
+}
+
+/* The failure is complete. First the loss record with all lost ranks is sent;
+ * the abort word names only one. */
+static enum shunt_status end_with(struct shunt_comm *comm,
+                                  enum shunt_status status, int culprit,
+                                  uint64_t word)
+{
+    comm->failure.culprit = culprit;
+    comm->failure.status = (int)status;
+    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure.text);
+    if (comm->failure.nlost)
+        shunti_loss_tell(comm);
+    tell_mapped(comm, word);
+    tell_others(comm, word);
+    if (shunti_trace_enabled())
+        shunti_trace_failure(comm);
+    return shunti_fail(&comm->error, status, "%s", comm->failure.text);
+}
+
+/* Append to the text which ranks are lost that this rank has not missed. */
+static void name_others(struct shunt_comm *comm, const uint64_t *missed)
+{
+    const size_t size = sizeof(comm->failure.text);
+    size_t len = strlen(comm->failure.text);
+    bool first = true;
+
+    for (size_t i = 0; i < comm->failure.nlost && len + 32 < size; i++) {
+        const int r = comm->failure.lost[i];
+
+        if (missed[r / 64] >> r % 64 & 1)
+            continue;
+        len += (size_t)snprintf(comm->failure.text + len, size - len,
+                                first ? "; lost as well: rank %d" : ", %d", r);
+        first = false;
+    }
+}
+
 enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
                                    enum shunt_status status, int lost,
                                    const char *format, ...)
@@ -143,24 +223,23 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
 
     if (comm->failure.status)
         return (enum shunt_status)comm->failure.status;
+    if (comm->failure.settling)
+        return status; /* one failure is enough */
     va_start(args, format);
     vsnprintf(comm->failure.text, sizeof(comm->failure.text), format, args);
     va_end(args);
     if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
         shunti_comm_add_lost(comm, lost);
-    comm->failure.culprit = lost;
-    comm->failure.status = (int)status;
-    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure.text);
-    set_abort(comm, comm->control.base, word);
-    /* First the loss record with all lost ranks; the abort word names only
-     * one. */
-    if (comm->failure.nlost)
-        shunti_loss_tell(comm);
-    tell_mapped(comm, word);
-    tell_others(comm, word);
-    if (shunti_trace_enabled())
-        shunti_trace_failure(comm);
-    return shunti_fail(&comm->error, status, "%s", comm->failure.text);
+    if (is_to_settle(comm, status, lost)) {
+        report(comm, word);
+        lost = settle(comm, status, -1, lost);
+        if (comm->loss.record)
+            name_others(
+                comm, shunti_loss_set(comm, comm->loss.record, SHUNTI_FAILED));
+    } else {
+        set_abort(comm, comm->control.base, word);
+    }
+    return end_with(comm, status, lost, word);
 }
 
 /* Another rank, or another thread of this one, ended the communicator. */
@@ -172,6 +251,8 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
     enum shunt_status status;
     int lost, reporter;
 
+    if (settling)
+        return SHUNT_OK; /* of this communicator: in its next call */
     if (!unpack_abort(comm, word, &end))
         return shunti_comm_fail(
             comm, DAMAGED, comm->rank,
@@ -181,7 +262,11 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
     status = end.status;
     lost = end.lost;
     reporter = end.reporter;
-    if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT) {
+    if (is_to_settle(comm, status, lost)) {
+        /* The rank that told us may not reach all ranks. */
+        report(comm, word);
+        lost = settle(comm, status, reporter, lost);
+    } else if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT) {
         shunti_comm_add_lost(comm, lost);
         shunti_loss_merge(comm);
     }
@@ -204,19 +289,10 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
                  "rank %d ended the communicator because of rank %d: %s (its "
                  "shunt_last_error says more)",
                  reporter, lost, shunt_strerror(status));
-    comm->failure.culprit = lost;
-    comm->failure.status = (int)status;
-    shunti_info("comm", "rank %d: %s", comm->rank, comm->failure.text);
     /* The rank that told us may not have told all ranks yet, and this one may
      * exit before it does. Then a rank that sees this one gone would report it
-     * as lost. So pass it on. */
-    if (comm->failure.nlost)
-        shunti_loss_tell(comm);
-    tell_mapped(comm, word);
-    tell_others(comm, word);
-    if (shunti_trace_enabled())
-        shunti_trace_failure(comm);
-    return shunti_fail(&comm->error, status, "%s", comm->failure.text);
+     * as lost. So this passes it on. */
+    return end_with(comm, status, lost, word);
 }
 
 enum shunt_status shunti_comm_check(struct shunt_comm *comm)
@@ -229,6 +305,8 @@ enum shunt_status shunti_comm_check(struct shunt_comm *comm)
                            comm->failure.text);
     word =
         __atomic_load_n(abort_word(comm, comm->control.base), __ATOMIC_ACQUIRE);
+    if (word && comm->failure.settling)
+        return (enum shunt_status) - (int)(word & 0xff);
     return word ? take_abort(comm, word) : SHUNT_OK;
 }
 

@@ -4,6 +4,7 @@
 #define SHUNTI_FAILURE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <shunt/status.h>
@@ -18,6 +19,7 @@ struct shunti_failure {
     int culprit;        /* valid with `status`: the rank at fault, or -1 */
     int *lost;          /* (nlost), in the order in which they were lost */
     size_t nlost;
+    bool settling;  /* it has failed, and `lost` is being found out: settle.h */
     char text[400]; /* error text of `status` */
 };
 
@@ -31,6 +33,17 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
 
 /* Add a rank to those of shunt_comm_lost(); before shunti_comm_fail(). */
 void shunti_comm_add_lost(struct shunt_comm *comm, int rank);
+
+/*
+ * Decide who is lost: empties comm->failure.lost, and fills it. Set by settle.c,
+ * to break the cycle failure.c -> settle.c -> wait.c -> failure.c.
+ *
+ * reporter, named  of the abort word, if there is one: `reporter` has missed
+ *                  `named`; or -1.
+ */
+extern void (*shunti_fail_settle)(struct shunt_comm *comm,
+                                  enum shunt_status status, int reporter,
+                                  int named);
 
 /* The failure that ended `comm`, with its text set again as the error text; or
  * SHUNT_OK. Looks at the abort word. */

@@ -38,6 +38,8 @@ enum {
     SHUNTI_LOST,    /* counted as lost, for any reason */
     SHUNTI_FENCED,  /* of these: cannot return a communicator (shrink.c) */
     SHUNTI_MEMBERS, /* from BOUND on: members of the new communicator */
+    SHUNTI_FAILED,  /* this rank has missed them itself: settle.h */
+    SHUNTI_GOOD,    /* they have answered this rank: settle.h */
     SHUNTI_SETS
 };
 
@@ -46,8 +48,8 @@ struct shunti_loss {
     uint64_t sum;     /* of `version`, and of all that follows */
     uint32_t attempt; /* number of the decision that `stage` refers to */
     uint32_t stage;
-    int32_t leader; /* the rank that decided, from BOUND on */
-    uint32_t unused;
+    int32_t leader;     /* the rank that decided, from BOUND on */
+    uint32_t report;    /* enum shunti_report: settle.h */
     struct shunt_id id; /* of the leader's decision */
     uint64_t set[];     /* SHUNTI_SETS, of shunti_loss_words() each */
 };

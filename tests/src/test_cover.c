@@ -82,8 +82,8 @@ Test(cover, is_the_smallest_set_in_all_small_graphs)
             make_graph(n, graph, edges, good);
             for (int what = 0; what < 3; what++) {
                 for (int r = 0; what && r < n; r++)
-                    good[r] = what == 1 ? good[r] & (graph * 0x9e3779b1u) >> r
-                                        : 0;
+                    good[r] =
+                        what == 1 ? good[r] & (graph * 0x9e3779b1u) >> r : 0;
                 cr_assert(shunti_cover(n, edges, good, &lost));
                 cr_assert_eq(lost, best_by_hand(n, edges, good),
                              "%d ranks, graph %llx, good links %d: lost %llx, "
@@ -309,8 +309,8 @@ Test(cover, the_smaller_host_is_lost)
                 memset(good, 0, (size_t)(n * w) * sizeof(*good));
             cr_assert(shunti_cover(n, edges, good, lost));
             for (int r = 0; r < n; r++)
-                cr_assert_eq(lost[r / 64] >> r % 64 & 1,
-                             (r < a) == (a < b), "%d and %d: rank %d", a, b, r);
+                cr_assert_eq(lost[r / 64] >> r % 64 & 1, (r < a) == (a < b),
+                             "%d and %d: rank %d", a, b, r);
             free(edges);
             free(lost);
         }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Who is lost? Ranks that have noticed a failure settle that before they return
+ * from their calls, since a link may have failed one way, or between two hosts
+ * of several. Then ranks that are well report each other.
+ *
+ *     1. A rank publishes in its loss record which ranks it has missed, and ends
+ *        the communicator for the others, so that they all settle.
+ *     2. It probes all ranks. Who answers is reached both ways.
+ *     3. It publishes who has answered, and waits for the reports of all ranks
+ *        that have answered any rank.
+ *     4. It decides by these reports: cover.h. If it is itself among those that
+ *        explain the failed links, it names the ranks that it does not reach.
+ *        If another rank has decided before, it takes that decision.
+ *
+ * Ranks that all map each other need none of this: between them there is no link
+ * that could fail. failure.c calls settle.c through shunti_fail_settle().
+ */
+#ifndef SHUNTI_SETTLE_H
+#define SHUNTI_SETTLE_H
+
+#endif
