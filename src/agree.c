@@ -2,6 +2,8 @@
 /* Agreement; see agree.h. Each rank sends one note to every other, or by rails. */
 #include "src/agree.h"
 
+#include <string.h>
+
 #include "src/call.h"
 #include "src/comm.h"
 #include "src/error.h"
@@ -152,6 +154,8 @@ static enum shunt_status agree(struct shunt_comm *comm, unsigned kind,
         sizeof(*state) + others * sizeof(state->peers[0]), &request);
     if (st)
         return st;
+    if (mine) /* the text of it is the last one so far */
+        request->error_text = strdup(comm->error.text);
     state = state_of(request);
     state->mine = (int)mine;
     state->said = said;

@@ -469,8 +469,9 @@ enum shunt_status shunti_help_notices(struct shunt_comm *comm)
     if (comm->thread.exists || comm->help.attached || attach(comm))
         return SHUNT_OK;
     return shunti_fail(&comm->error, SHUNT_ERR_SYSTEM,
-                       "no helper thread can be made, so nothing would end the "
-                       "request while its caller is away; test it or wait");
+                       "shunt_notify: no helper thread can be made, so nothing "
+                       "would end the request while its caller is away; test "
+                       "it or wait");
 }
 
 void shunti_help_back(struct shunt_comm *comm)

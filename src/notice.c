@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +107,24 @@ SHUNTI_NOINLINE void shunti_notice_give(struct shunt_request *request)
     free(notice);
 }
 
+/* A bad argument. The text is that of the communicator, too, if there is one. */
+__attribute__((format(printf, 2, 3))) static enum shunt_status
+refuse(struct shunt_request *request, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (!request)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s", text);
+    shunti_comm_enter(request->comm);
+    shunti_fail(&request->comm->error, SHUNT_ERR_INVALID, "%s", text);
+    shunti_comm_leave(request->comm);
+    return SHUNT_ERR_INVALID;
+}
+
 /* The notice of a request that is under way, empty if it is new. Its time begins
  * now, as with a wait. */
 static enum shunt_status notice_of(struct shunt_request *request,
@@ -147,8 +166,7 @@ enum shunt_status shunt_notify(struct shunt_request *request,
     enum shunt_status st = SHUNT_OK;
 
     if (!done)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "shunt_notify: done is NULL");
+        return refuse(request, "shunt_notify: done is NULL");
     if (!request) {
         tell(&now);
         return SHUNT_OK;
@@ -180,8 +198,7 @@ enum shunt_status shunt_notify_fd(struct shunt_request *request, int fd)
     enum shunt_status st = SHUNT_OK;
 
     if (why)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "shunt_notify_fd: descriptor %d: %s", fd, why);
+        return refuse(request, "shunt_notify_fd: descriptor %d: %s", fd, why);
     if (!request) {
         tell(&now);
         return SHUNT_OK;

@@ -13,6 +13,7 @@
 #include "src/error.h"
 #include "src/failure.h"
 #include "src/inline.h"
+#include "src/log.h"
 
 static const char *name_of(uint32_t signature, const struct shunti_class *class)
 {
@@ -268,5 +269,9 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
     request->second_hand = false;
     free(request->error_text);
     request->error_text = strdup(text);
-    return shunti_fail(&request->comm->error, status, "%s", text);
+    if (!request->trailing)
+        return shunti_fail(&request->comm->error, status, "%s", text);
+    /* Its call has returned, and another one may be about to fail. */
+    shunti_debug("error", "%s: %s", shunt_strerror(status), text);
+    return status;
 }

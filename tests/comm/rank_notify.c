@@ -369,6 +369,12 @@ static int bad_arguments(const struct rank *self)
     CHECK_RUN(swaps_start(&s, self, self->comm, (size_t)4 << 20, 1));
     CHECK(shunt_notify(s.of[0].request, NULL, NULL) == SHUNT_ERR_INVALID,
           "no function");
+    CHECK(strstr(shunt_last_error(self->comm), "done is NULL"), "%s",
+          shunt_last_error(self->comm));
+    CHECK(shunt_notify_fd(s.of[0].request, -1) == SHUNT_ERR_INVALID,
+          "no descriptor");
+    CHECK(strstr(shunt_last_error(self->comm), "descriptor -1"), "%s",
+          shunt_last_error(self->comm));
     CHECK_OK(self->comm, shunt_notify(s.of[0].request, count_call, &calls));
     if (!atomic_load(&calls)) {
         enum shunt_status st =

@@ -277,6 +277,36 @@ static int too_large_for_one(const struct rank *self)
     return two_more(self);
 }
 
+/* A call fails here, while this rank hears that an earlier one, which had
+ * returned, has failed as well: each of them has its own text. */
+static int too_large_after_a_late_error(const struct rank *self)
+{
+    const bool greedy = self->rank == 0;
+    const char *text;
+    enum shunt_status st;
+    float data[9] = {0};
+    void *window;
+
+    for (int i = 0; i < 50; i++) {
+        st = shunt_broadcast(self->comm, data, greedy ? 8 : 9, SHUNT_F32, 0);
+        CHECK(st == SHUNT_ERR_MISMATCH || (greedy && !st), "%s",
+              shunt_strerror(st));
+        st = shunt_mem_alloc(
+            self->comm, greedy ? PTRDIFF_MAX / 4096 * 4096 : 4096, &window);
+        text = shunt_last_error(self->comm);
+        CHECK(st == (greedy ? SHUNT_ERR_MEMORY : SHUNT_ERR_REMOTE), "%s: %s",
+              shunt_strerror(st), text);
+        CHECK(strstr(text, greedy ? "bytes of shared memory: " : "mem_alloc"),
+              "round %d: %s", i, text);
+        st = shunt_barrier(self->comm);
+        text = shunt_last_error(self->comm);
+        CHECK(!st || (greedy && st == SHUNT_ERR_MISMATCH), "%s: %s",
+              shunt_strerror(st), text);
+        CHECK(!st || strstr(text, "broadcast"), "round %d: %s", i, text);
+    }
+    return two_more(self);
+}
+
 static const struct rank_case cases[] = {
     {"registrations", registrations, .min_ranks = 1},
     {"freed_by_ranks_without", freed_by_ranks_without, .min_ranks = 1},
@@ -286,6 +316,8 @@ static const struct rank_case cases[] = {
     {"not_had_by_one", not_had_by_one, .min_ranks = 2},
     {"freed_while_in_use", freed_while_in_use, .min_ranks = 1},
     {"too_large_for_one", too_large_for_one, .min_ranks = 2},
+    {"too_large_after_a_late_error", too_large_after_a_late_error,
+     .min_ranks = 2},
     {.name = NULL},
 };
 

@@ -58,3 +58,8 @@ Test(windows, too_large_for_one)
 {
     at_sizes("too_large_for_one");
 }
+
+Test(windows, too_large_after_a_late_error)
+{
+    at_sizes("too_large_after_a_late_error");
+}
