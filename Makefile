@@ -199,7 +199,7 @@ format-check:
 
 clean:
 	rm -rf build build-asan build-tsan build-suites build-arm64 build-ci \
-	    build-clang build-min \
+	    build-clang build-min build-mutants \
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
 .PHONY: help train build release quick test check check-sanitize public-suites \
