@@ -18,7 +18,6 @@
  *     which close() takes to wait for a copy under way.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -30,6 +29,8 @@
 #include <unistd.h>
 
 #include <shunt/transport.h>
+
+#include "transports/common/descriptor.h"
 
 #if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
 /* The sanitizer does not support the fence in wake(). The fence orders a store
@@ -111,20 +112,16 @@ static const char key_magic[8] = "inmem1";
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rank *ranks;
 
-static void take_lock(void)
+/* A child of fork() has not the thread that may hold the lock, nor the ranks. */
+static void forked(void)
 {
-    pthread_mutex_lock(&lock);
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    ranks = NULL;
 }
 
-static void give_lock(void)
-{
-    pthread_mutex_unlock(&lock);
-}
-
-/* A child of fork() finds the lock free: the thread that held it is not there. */
 __attribute__((constructor)) static void watch_forks(void)
 {
-    pthread_atfork(take_lock, give_lock, give_lock);
+    pthread_atfork(NULL, NULL, forked);
 }
 
 __attribute__((format(printf, 3, 4))) static enum shunt_status
@@ -140,20 +137,6 @@ fail(struct shunt_transport_ctx *ctx, enum shunt_status status,
 }
 
 /* --- ranks ---------------------------------------------------------------- */
-
-/* A descriptor above 2: text of the program must not arrive in it. */
-static int lift(int fd)
-{
-    int lifted, error;
-
-    if (fd < 0 || fd > STDERR_FILENO)
-        return fd;
-    lifted = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    error = errno;
-    close(fd);
-    errno = error;
-    return lifted;
-}
 
 static enum shunt_status
 rank_create(const struct shunt_transport_params *params, struct rank **out,
@@ -171,7 +154,7 @@ rank_create(const struct shunt_transport_params *params, struct rank **out,
     rank->pid = getpid();
     memcpy(rank->secret, params->secret, sizeof(rank->secret));
     pthread_rwlock_init(&rank->readers, NULL);
-    rank->event = lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    rank->event = shunti_fd_lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (rank->event < 0) {
         snprintf(why, why_len, "no event descriptor: %s%s", strerror(errno),
                  params->host->remedy ? params->host->remedy(errno) : "");
