@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -299,6 +300,14 @@ bool shunti_id_nth(const struct shunti_id_parts *parts, int i,
     return true;
 }
 
+uint16_t shunti_id_spare_port(const struct shunti_id_parts *parts)
+{
+    uint16_t port =
+        (uint16_t)(10000 + (parts->tag[2] | parts->tag[3] << 8) % 20000);
+
+    return port == parts->port ? port + 1 : port;
+}
+
 /* --- names of hosts -------------------------------------------------------- */
 
 enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
@@ -306,8 +315,16 @@ enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list, *ai;
     struct sockaddr_storage addr = {0};
-    int rc = getaddrinfo(host, NULL, &hints, &list);
+    const size_t len = strlen(host);
+    char bare[INET6_ADDRSTRLEN + IF_NAMESIZE];
+    int rc;
 
+    if (len > 2 && len < sizeof(bare) && host[0] == '[' &&
+        host[len - 1] == ']') {
+        snprintf(bare, sizeof(bare), "%.*s", (int)len - 2, host + 1);
+        host = bare;
+    }
+    rc = getaddrinfo(host, NULL, &hints, &list);
     if (rc)
         return shunti_fail(
             NULL, SHUNT_ERR_SYSTEM, "cannot find the address of host '%s': %s",

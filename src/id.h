@@ -137,7 +137,13 @@ bool shunti_id_interface(const char *name, struct shunti_id_parts *parts);
  */
 int shunti_id_order(const struct shunti_id_parts *parts,
                     int order[1 + SHUNTI_ID_MORE]);
-/* Resolve a host name or address for TCP. */
+/* Is the first address one of this host? */
+bool shunti_id_is_of_this_host(const struct shunti_id_parts *parts);
+/* The port at which rank 0 of a launcher's job tells the others, at the same
+ * addresses, that it cannot listen at that of the id. */
+uint16_t shunti_id_spare_port(const struct shunti_id_parts *parts);
+/* Resolve a host name or address for TCP: "a", "10.0.0.1", "::1", "[::1]",
+ * "fe80::1%eth0". */
 enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
                                     struct shunti_id_parts *parts);
 

@@ -110,7 +110,7 @@ bool shunti_id_interface(const char *name, struct shunti_id_parts *parts)
 }
 
 /* Is this an address of this host? */
-static bool is_local_address(const struct shunti_id_parts *parts)
+bool shunti_id_is_of_this_host(const struct shunti_id_parts *parts)
 {
     struct shunti_id_parts any_port = *parts;
     struct sockaddr_storage addr;
@@ -119,6 +119,7 @@ static bool is_local_address(const struct shunti_id_parts *parts)
     int fd;
 
     any_port.port = 0;
+    any_port.flags &= ~(unsigned)SHUNTI_ID_ANY;
     shunti_id_sockaddr(&any_port, true, &addr, &len);
     fd = shunti_fd_lift(socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     here = fd >= 0 &&
@@ -143,7 +144,7 @@ enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
 
         if (st)
             return shunti_fail(NULL, st, "SHUNT_HOST: %s", shunti_error_last());
-        if (later && !is_local_address(parts))
+        if (later && !shunti_id_is_of_this_host(parts))
             host = NULL;
     }
     if (!host && !find_addresses(NULL, parts)) {

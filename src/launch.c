@@ -61,7 +61,7 @@ enum shunt_status shunti_launch_find(struct shunti_launch *launch)
     shunti_log_set_rank(launch->rank);
     if (l && launch->nranks > 1) {
         shunti_launch_derive_secret(l, call, &parts);
-        st = shunti_launch_place(l, launch->nranks, &parts);
+        st = shunti_launch_place(l, launch->rank, launch->nranks, &parts);
         if (!st)
             warn_of_public_secret(launch, &parts);
     } else {

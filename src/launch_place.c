@@ -9,28 +9,9 @@
 
 #include "src/env.h"
 #include "src/error.h"
+#include "src/hostlist.h"
 #include "src/id.h"
 #include "src/launchers.h"
-
-/* The first host of a Slurm list: "node[003-005,9],x" -> "node003". */
-static bool first_host(const char *list, char *host, size_t len)
-{
-    size_t n = strcspn(list, ",[");
-
-    if (n >= len)
-        return false;
-    memcpy(host, list, n);
-    host[n] = '\0';
-    if (list[n] == '[') {
-        size_t digits = strspn(list + n + 1, "0123456789");
-
-        if (!digits || n + digits >= len)
-            return false;
-        memcpy(host + n, list + n + 1, digits);
-        host[n + digits] = '\0';
-    }
-    return host[0] != '\0';
-}
 
 /* A port derived from the job's tag, below the kernel's ephemeral range. */
 static uint16_t derived_port(const unsigned char *tag)
@@ -38,23 +19,81 @@ static uint16_t derived_port(const unsigned char *tag)
     return (uint16_t)(10000 + (tag[0] | tag[1] << 8) % 20000);
 }
 
-/* SHUNT_HOST, MASTER_ADDR, or Slurm's first node; NULL: none of them is set. An
- * interface in SHUNT_HOST is for later communicators: other hosts cannot find
- * rank 0 by its name. */
+/*
+ * The host of rank 0, by Slurm; false: it does not say.
+ *
+ * A step has a list of its own. If it has several components, rank 0 is on the
+ * first host of the first one, but the list is sorted. mpirun starts its ranks
+ * on the hosts of the whole job, from the first one on; a step is there where it
+ * starts its daemons.
+ */
+static bool slurm_host(bool by_srun, char *host, size_t len)
+{
+    const char *step = shunti_launch_get("SLURM_STEP_NODELIST");
+    const char *job = shunti_launch_get("SLURM_JOB_NODELIST");
+    const char *component = shunti_launch_get("SLURM_JOB_NODELIST_HET_GROUP_0");
+
+    if (!component) /* as it was called before */
+        component = shunti_launch_get("SLURM_JOB_NODELIST_PACK_GROUP_0");
+    if (!by_srun && component)
+        job = component;
+    if (!by_srun)
+        return job && shunti_hostlist_first(job, host, len);
+    if (step && component && shunti_hostlist_first(component, host, len) &&
+        shunti_hostlist_has(step, host))
+        return true;
+    return step && shunti_hostlist_first(step, host, len);
+}
+
+/* Does the first host of the step know that rank 0 is elsewhere? */
+static bool rank_0_is_elsewhere(int rank)
+{
+    const char *node = shunti_launch_get("SLURM_NODEID");
+    const char *tasks =
+        shunti_launch_get("SLURM_GTIDS"); /* "0,1": of the host */
+    const bool first = node && !strcmp(node, "0");
+
+    if (shunti_launch_get("SLURM_HET_SIZE"))
+        return false; /* each component counts its hosts from 0 */
+    return rank == 0 ? node && !first : first && tasks && atoi(tasks) != 0;
+}
+
+/* SHUNT_HOST, MASTER_ADDR, or Slurm's host of rank 0; NULL: none of them is set.
+ * *slurm: it is Slurm's. */
 static const char *meeting_host(const struct shunti_launcher *l, char *buffer,
-                                size_t len)
+                                size_t len, bool *slurm)
 {
     const char *host = shunti_env_string("SHUNT_HOST");
-    const char *list = shunti_launch_get("SLURM_STEP_NODELIST");
-    struct shunti_id_parts interface = {0};
+    const bool by_srun = shunti_launcher_by_srun(l);
 
-    if (host && shunti_id_interface(host, &interface))
-        host = NULL;
+    *slurm = false;
     if (!host && shunti_launcher_is_torchrun(l))
         host = shunti_launch_get("MASTER_ADDR");
-    if (!host && list && first_host(list, buffer, len))
+    if (!host && slurm_host(by_srun, buffer, len)) {
         host = buffer;
+        *slurm = true;
+    }
     return host;
+}
+
+/* Slurm sorts its list of hosts, and does not say where rank 0 is if the user
+ * ordered them otherwise. */
+static enum shunt_status check_slurm_host(const struct shunti_launcher *l,
+                                          int rank, const char *host,
+                                          const struct shunti_id_parts *parts)
+{
+    const bool wrong = shunti_launcher_by_srun(l)
+                           ? rank_0_is_elsewhere(rank)
+                           : rank == 0 && !shunti_id_is_of_this_host(parts);
+
+    if (!wrong)
+        return SHUNT_OK;
+    return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
+                       "rank 0 is not on %s, the first host of Slurm's list, "
+                       "where ranks meet (-m arbitrary, SLURM_HOSTFILE?): set "
+                       "SHUNT_HOST to an address of rank 0's host, on all "
+                       "ranks",
+                       host);
 }
 
 static enum shunt_status meeting_port(const struct shunti_launcher *l,
@@ -111,7 +150,7 @@ static void add_second_place(const struct shunti_launcher *l,
     memcpy(parts->address, there.address, sizeof(parts->address));
 }
 
-enum shunt_status shunti_launch_place(const struct shunti_launcher *l,
+enum shunt_status shunti_launch_place(const struct shunti_launcher *l, int rank,
                                       int nranks, struct shunti_id_parts *parts)
 {
     bool asked =
@@ -119,6 +158,7 @@ enum shunt_status shunti_launch_place(const struct shunti_launcher *l,
     char buffer[256];
     const char *host;
     enum shunt_status st;
+    bool slurm;
     int port;
 
     parts->flags |= SHUNTI_ID_RETRY;
@@ -128,7 +168,7 @@ enum shunt_status shunti_launch_place(const struct shunti_launcher *l,
         return SHUNT_OK;
     }
 
-    host = meeting_host(l, buffer, sizeof(buffer));
+    host = meeting_host(l, buffer, sizeof(buffer), &slurm);
     if (!host && shunti_launcher_on_one_host(l, nranks))
         host = "127.0.0.1";
     if (!host && shunti_launcher_is_torchrun(l))
@@ -149,13 +189,25 @@ enum shunt_status shunti_launch_place(const struct shunti_launcher *l,
         return st;
     st = shunti_id_resolve(host, (uint16_t)port, parts);
     if (st)
-        return shunti_fail(NULL, st, "%s (from %s)", shunti_error_last(),
+        return shunti_fail(NULL, st,
+                           "%s (from %s): set %s to an address of rank 0's "
+                           "host, on all ranks",
+                           shunti_error_last(),
                            shunti_env_is_set("SHUNT_HOST") ? "SHUNT_HOST"
-                                                           : l->how);
+                           : slurm                         ? "Slurm"
+                                                           : "MASTER_ADDR",
+                           slurm || shunti_env_is_set("SHUNT_HOST")
+                               ? "SHUNT_HOST"
+                               : "MASTER_ADDR");
+    if (slurm) {
+        st = check_slurm_host(l, rank, host, parts);
+        if (st)
+            return st;
+    }
     /* A name may resolve to 127.0.1.1 on its own host, and to another address
      * on others: listen on all addresses, unless it is a name of loopback. */
     if (strcmp(host, "localhost") && strcmp(host, "127.0.0.1") &&
-        strcmp(host, "::1"))
+        strcmp(host, "::1") && strcmp(host, "[::1]"))
         parts->flags |= SHUNTI_ID_ANY;
     add_second_place(l, parts);
     return SHUNT_OK;

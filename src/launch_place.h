@@ -11,7 +11,7 @@ struct shunti_id_parts;
 struct shunti_launcher;
 
 /* Set the address, and SHUNTI_ID_RETRY and SHUNTI_ID_ANY. The tag is set. */
-enum shunt_status shunti_launch_place(const struct shunti_launcher *l,
+enum shunt_status shunti_launch_place(const struct shunti_launcher *l, int rank,
                                       int nranks,
                                       struct shunti_id_parts *parts);
 

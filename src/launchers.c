@@ -66,8 +66,7 @@ static const struct shunti_launcher launchers[] = {
      .rank = "SLURM_PROCID",
      .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
      .nodes = "SLURM_STEP_NUM_NODES",
-     .job = {"SLURM_HET_JOB_ID", "SLURM_JOB_ID", "SLURM_STEP_ID",
-             "SLURM_RESTART_COUNT"},
+     .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
      .started = started_by_srun},
 };
 
@@ -230,6 +229,15 @@ static enum shunt_status check_others(const struct shunti_launcher *l)
 bool shunti_launcher_is_torchrun(const struct shunti_launcher *l)
 {
     return l == &launchers[0];
+}
+
+bool shunti_launcher_by_srun(const struct shunti_launcher *l)
+{
+    const struct shunti_launcher *around = shunti_launcher_around(l);
+
+    return l->started == started_by_srun ||
+           (around && around->started == started_by_srun) ||
+           (shunti_launcher_is_torchrun(l) && started_by_srun());
 }
 
 enum shunt_status shunti_launch_rank(int *rank, int *nranks, const char **how)

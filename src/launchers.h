@@ -44,6 +44,9 @@ shunti_launcher_around(const struct shunti_launcher *l);
 /* The row of RANK and WORLD_SIZE, which torchrun, shunt-run and users set. */
 bool shunti_launcher_is_torchrun(const struct shunti_launcher *l);
 
+/* Did srun start these ranks, whichever row has them? */
+bool shunti_launcher_by_srun(const struct shunti_launcher *l);
+
 /* Does the launcher say that all ranks are on this host? */
 bool shunti_launcher_on_one_host(const struct shunti_launcher *l, int nranks);
 

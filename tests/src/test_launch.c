@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "src/error.h"
+#include "src/hostlist.h"
 #include "src/id.h"
 #include "src/launch.h"
 #include "src/topology.h"
@@ -315,6 +316,113 @@ Test(launch, contradictions_name_both)
     WITH("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4",
          "OMPI_COMM_WORLD_LOCAL_SIZE=4", STEP("0", "1"), "SLURM_STEP_ID=0");
     expect("Open MPI", 3, 4, "unix:");
+}
+
+/* What Slurm's list says, and where rank 0 is. The hosts here are names of
+ * loopback, which need no name service. */
+#define LISTS "SLURM_JOB_ID=9", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_NODES=2"
+
+Test(launch, rank_0_by_the_lists_of_slurm)
+{
+    WITH(LISTS, "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=1",
+         "SLURM_STEP_NODELIST=127.0.0.[1-2]");
+    expect("Slurm", 1, 2, "127.0.0.1:");
+    /* Components in another order than that of the sorted list. */
+    WITH(LISTS, "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=1",
+         "SLURM_STEP_NODELIST=127.0.0.[1-2]", "SLURM_HET_SIZE=2",
+         "SLURM_JOB_NODELIST_HET_GROUP_0=127.0.0.2");
+    expect("Slurm", 0, 2, "127.0.0.2:");
+    /* A step of the second component alone. */
+    WITH(LISTS, "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=1",
+         "SLURM_STEP_NODELIST=127.0.0.[3-4]", "SLURM_HET_SIZE=2",
+         "SLURM_JOB_NODELIST_HET_GROUP_0=127.0.0.2");
+    expect("Slurm", 1, 2, "127.0.0.3:");
+    /* mpirun starts its daemons on the other hosts by a step. */
+    WITH(LISTS, "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4",
+         "OMPI_COMM_WORLD_LOCAL_SIZE=2", "SLURM_PROCID=0",
+         "SLURM_STEP_NUM_TASKS=1", "SLURM_STEP_NODELIST=127.0.0.2",
+         "SLURM_JOB_NODELIST=127.0.0.[1-2]");
+    expect("Open MPI", 3, 4, "127.0.0.1:");
+}
+
+Test(launch, rank_0_on_another_host_than_slurms_first)
+{
+    static const char text[] = "rank 0 is not on 127.0.0.1, the first host of";
+
+    WITH(LISTS, "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=1",
+         "SLURM_GTIDS=0", "SLURM_STEP_NODELIST=127.0.0.[1-2]");
+    expect_error(SHUNT_ERR_UNSUPPORTED, text);
+    expect_error(SHUNT_ERR_UNSUPPORTED, "set SHUNT_HOST");
+    /* The first host's own rank sees it, too. */
+    WITH(LISTS, "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=0",
+         "SLURM_GTIDS=1", "SLURM_STEP_NODELIST=127.0.0.[1-2]");
+    expect_error(SHUNT_ERR_UNSUPPORTED, text);
+    WITH(LISTS, "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=1",
+         "SLURM_GTIDS=0", "SLURM_STEP_NODELIST=127.0.0.[1-2]",
+         "SHUNT_HOST=127.0.0.2");
+    expect("Slurm", 0, 2, "127.0.0.2:");
+    /* 192.0.2.1 is an address of nobody. */
+    WITH("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=4",
+         "OMPI_COMM_WORLD_LOCAL_SIZE=2", "SLURM_JOB_NODELIST=192.0.2.[1-2]");
+    expect_error(SHUNT_ERR_UNSUPPORTED, "rank 0 is not on 192.0.2.1");
+}
+
+Test(launch, lists_of_hosts)
+{
+    static const struct {
+        const char *list, *first, *in, *out;
+    } rows[] = {
+        {"a", "a", "a", "b"},
+        {"a,b", "a", "b", "a,b"},
+        {"node[003-005,9],x", "node003", "node004", "node4"},
+        {"node[003-005,9],x", "node003", "node9", "node009"},
+        {"node[003-005,9],x", "node003", "x", "node"},
+        {"n[8-11]", "n8", "n10", "n12"},
+        {"rack[0-1]n[0-3]b,z", "rack0n0b", "rack1n2b", "rack2n2b"},
+        {"rack[0-1]n[0-3]b,z", "rack0n0b", "z", "rack1n2"},
+        {"n[1-2]1", "n11", "n21", "n31"},
+    };
+    char host[16];
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        cr_expect(shunti_hostlist_first(rows[i].list, host, sizeof(host)));
+        cr_expect_str_eq(host, rows[i].first);
+        cr_expect(shunti_hostlist_has(rows[i].list, rows[i].first));
+        cr_expect(shunti_hostlist_has(rows[i].list, rows[i].in), "%s in %s",
+                  rows[i].in, rows[i].list);
+        cr_expect(!shunti_hostlist_has(rows[i].list, rows[i].out), "%s in %s",
+                  rows[i].out, rows[i].list);
+    }
+    cr_expect(!shunti_hostlist_first("", host, sizeof(host)));
+    cr_expect(!shunti_hostlist_first("a[", host, sizeof(host)));
+    cr_expect(!shunti_hostlist_first("a[b]", host, sizeof(host)));
+    cr_expect(!shunti_hostlist_first("a_name_that_is_too_long", host, 16));
+    cr_expect(!shunti_hostlist_has("a[", "a1"));
+    cr_expect(!shunti_hostlist_has("a[1-", "a1"));
+}
+
+Test(launch, addresses_of_ipv6)
+{
+    WITH("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=[::1]", "MASTER_PORT=29500");
+    expect("torchrun", 1, 4, "[::1]:29501");
+    WITH("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=::1", "MASTER_PORT=29500");
+    expect("torchrun", 1, 4, "[::1]:29501");
+    WITH("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=fe80::1%lo",
+         "MASTER_PORT=29500");
+    expect("torchrun", 1, 4, "[fe80::1]:29501");
+    WITH("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=[fe80::1%lo]",
+         "MASTER_PORT=29500");
+    expect("torchrun", 1, 4, "[fe80::1]:29501");
+}
+
+Test(launch, names_that_do_not_resolve)
+{
+    WITH("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=no-such-host.invalid",
+         "MASTER_PORT=29500");
+    expect_error(SHUNT_ERR_SYSTEM, "set MASTER_ADDR to an address of rank 0's");
+    WITH(LISTS, "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=1",
+         "SLURM_STEP_NODELIST=no-such-host.invalid,b");
+    expect_error(SHUNT_ERR_SYSTEM, "set SHUNT_HOST to an address of rank 0's");
 }
 
 /* -- places -------------------------------------------------------------------
