@@ -24,9 +24,11 @@
 
 #define BACKOFF_MIN 0.005
 #define BACKOFF_MAX 0.2
-#define PATIENCE_MIN 0.5      /* for a connection to one of several addresses */
-#define PATIENCE_MAX 4.0      /* then no address is slow to answer */
-#define NOT_SHUNT_SECONDS 1.0 /* another program has the port */
+#define PATIENCE_MIN 0.5 /* for a connection to one of several addresses */
+#define PATIENCE_MAX 4.0 /* then no address is slow to answer */
+#define HANDSHAKE_MIN 1.5
+#define SPARE_SECONDS 0.8     /* before that, rank 0 tries to listen */
+#define NOT_SHUNT_SECONDS 2.0 /* another program has the port */
 #define WHY 192               /* bytes of a reason */
 
 enum outcome {
@@ -55,6 +57,9 @@ struct attempt {
     double start, deadline;
     int order[1 + SHUNTI_ID_MORE], count; /* of its addresses */
     double patience; /* seconds to connect to one of several */
+    /* Seconds to wait for the root's challenge: what listens there may be
+     * another program, which says nothing. */
+    double handshake;
     char why[WHY];
 };
 
@@ -90,7 +95,7 @@ static enum outcome try_join(const struct attempt *a,
     struct shunti_wire_header header;
     const double now = shunti_wire_now();
     struct shunti_auth_transcript transcript;
-    double until = now + SHUNTI_WIRE_HANDSHAKE_SECONDS;
+    double until = now + a->handshake;
     enum outcome result = RETRY;
     enum shunti_io io;
     int fd;
@@ -156,6 +161,9 @@ static enum outcome try_join(const struct attempt *a,
     }
     memcpy(transcript.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
            SHUNTI_NONCE_BYTES);
+    until = shunti_wire_now() + SHUNTI_WIRE_HANDSHAKE_SECONDS;
+    if (until > a->deadline)
+        until = a->deadline;
     shunti_auth_prove(parts->secret, SHUNTI_AUTH_RANK, &transcript, proof);
     io = shunti_io_send(fd, proof, sizeof(proof), until, parent);
     if (!io)
@@ -192,6 +200,44 @@ broken:
 out:
     close(fd);
     return result;
+}
+
+/* The addresses at which rank 0 reaches its own root if that listens on all: it
+ * may not reach the one that the others look for. False: `parts` has them. */
+static bool own_places(const struct shunti_id_parts *parts,
+                       struct shunti_id_parts *own)
+{
+    static const unsigned char loopback[4] = {127, 0, 0, 1};
+
+    if (parts->kind == SHUNTI_ID_LOCAL || !(parts->flags & SHUNTI_ID_START) ||
+        !(parts->flags & SHUNTI_ID_ANY))
+        return false;
+    *own = *parts;
+    own->kind = SHUNTI_ID_IPV4;
+    own->scope = 0;
+    memset(own->address, 0, sizeof(own->address));
+    memcpy(own->address, loopback, sizeof(loopback));
+    own->nmore = 2; /* and, if there is no loopback, the address itself */
+    own->more[0] = (struct shunti_id_place){.kind = SHUNTI_ID_IPV6};
+    own->more[0].address[15] = 1;
+    own->more[1] = (struct shunti_id_place){.kind = parts->kind};
+    memcpy(own->more[1].address, parts->address, sizeof(parts->address));
+    return true;
+}
+
+/* Rank 0 may say at another port that it cannot listen at that of the id. */
+static bool try_spare(const struct attempt *a)
+{
+    struct shunti_id_parts spare = *a->parts;
+    char ignored[WHY];
+    bool joined;
+
+    if (spare.kind == SHUNTI_ID_LOCAL)
+        return false;
+    spare.port = shunti_id_spare_port(&spare);
+    joined = try_join(a, &spare, PATIENCE_MIN, ignored) == JOINED;
+    explicit_bzero(&spare, sizeof(spare));
+    return joined;
 }
 
 /* The second address of the id, if it has one. */
@@ -298,13 +344,18 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
                         .bs = bs,
                         .start = start,
                         .deadline = deadline,
-                        .patience = PATIENCE_MIN};
-    struct shunti_id_parts other = {0};
+                        .patience = PATIENCE_MIN,
+                        .handshake = SHUNTI_WIRE_HANDSHAKE_SECONDS};
+    struct shunti_id_parts own, other = {0};
     bool elsewhere = other_place(parts, &other);
     double backoff = BACKOFF_MIN, not_shunt_since = start, now;
     enum outcome outcome;
 
-    a.count = shunti_id_order(parts, a.order);
+    if (own_places(parts, &own))
+        a.parts = &own;
+    if (retry)
+        a.handshake = HANDSHAKE_MIN;
+    a.count = shunti_id_order(a.parts, a.order);
     for (;;) {
         outcome = try_each(&a);
         if (outcome == JOINED)
@@ -324,6 +375,9 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
                 return SHUNT_OK;
         }
         now = shunti_wire_now();
+        if (retry && now - start > SPARE_SECONDS && try_spare(&a))
+            return SHUNT_OK;
+        a.handshake = fmin(a.handshake * 2, SHUNTI_WIRE_HANDSHAKE_SECONDS);
         if (outcome != NOT_SHUNT)
             not_shunt_since = now;
         if (now >= deadline || now - not_shunt_since > NOT_SHUNT_SECONDS)
@@ -340,7 +394,16 @@ bool shunti_bootstrap_try(const struct shunti_id_parts *parts,
     struct attempt a = {.parts = parts,
                         .bs = bs,
                         .start = shunti_wire_now(),
-                        .deadline = deadline};
+                        .deadline = deadline,
+                        .handshake = SHUNTI_WIRE_HANDSHAKE_SECONDS};
+    struct shunti_id_parts own, one;
+    bool joined = false;
 
-    return try_join(&a, parts, INFINITY, a.why) == JOINED;
+    if (own_places(parts, &own))
+        a.parts = &own;
+    for (int i = 0; !joined && shunti_id_nth(a.parts, i, &one) &&
+                    (!i || parts->kind != SHUNTI_ID_LOCAL);
+         i++)
+        joined = try_join(&a, &one, INFINITY, a.why) == JOINED;
+    return joined;
 }

@@ -454,6 +454,14 @@ static bool has_not_sent(const struct shunti_root *root, int rank)
     return !root->blobs[rank].here;
 }
 
+/* A service may forward to this host; more likely it is a mistake. */
+static bool is_elsewhere(const struct shunti_root *root)
+{
+    return root->parts.kind != SHUNTI_ID_LOCAL &&
+           root->parts.flags & SHUNTI_ID_RETRY &&
+           !shunti_id_is_of_this_host(&root->parts);
+}
+
 void shunti_root_on_deadline(struct shunti_root *root)
 {
     char ranks[160];
@@ -471,9 +479,13 @@ void shunti_root_on_deadline(struct shunti_root *root)
         shunti_root_fail_for(
             root, SHUNT_ERR_TIMEOUT, is_missing,
             "%s %s did not join within %g s (%d of %d did); were they "
-            "started, with the same id? (SHUNT_TIMEOUT sets the time)",
+            "started, with the same id? (SHUNT_TIMEOUT sets the time)%s",
             root->nranks - root->joined > 1 ? "ranks" : "rank", ranks,
-            root->member_timeout, root->joined, root->nranks);
+            root->member_timeout, root->joined, root->nranks,
+            is_elsewhere(root)
+                ? "; the address where they look for rank 0 is not one of its "
+                  "host"
+                : "");
     } else if (root->gathered) {
         list_ranks(root, has_not_sent, ranks, sizeof(ranks));
         shunti_root_fail_for(

@@ -229,7 +229,8 @@ static void *root_main(void *arg)
 }
 
 int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
-                      double timeout, const int *names, int nranks)
+                      double timeout, const int *names, int nranks,
+                      const char *failure)
 {
     struct shunti_root *root = calloc(1, sizeof(*root));
     sigset_t all, before;
@@ -237,9 +238,9 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     pthread_t thread;
     int rc, spare_error;
 
-    if (root && nranks > 0)
+    if (root && names)
         root->names = calloc((size_t)nranks, sizeof(*names));
-    if (!root || (nranks > 0 && !root->names) ||
+    if (!root || (names && !root->names) ||
         !shunti_root_reserve_failure(root) || !shunti_root_make_room(root)) {
         free(root ? root->failure_frame : NULL);
         free(root ? root->conns : NULL);
@@ -248,9 +249,9 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
         close(listen_fd);
         return ENOMEM;
     }
-    if (nranks > 0)
+    if (names)
         memcpy(root->names, names, (size_t)nranks * sizeof(*names));
-    root->nnames = nranks;
+    root->nnames = names ? nranks : 0;
     root->listen_fd = listen_fd;
     shunti_root_listens(root);
     root->spare_fd =
@@ -261,6 +262,12 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     root->timeout = timeout;
     root->deadline = shunti_wire_now() + timeout;
     shunti_id_describe(parts, root->where, sizeof(root->where));
+
+    if (failure) {
+        root->expected = nranks;
+        shunti_root_fail(root, SHUNT_ERR_SYSTEM, "%s", failure);
+        shunti_root_count_conns(root, 1); /* for shunti_bootstrap_settle() */
+    }
 
     /* Block all signals in the new thread: they are the program's. */
     sigfillset(&all);
@@ -275,6 +282,7 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     pthread_attr_destroy(&attr);
     if (rc) {
         shunti_root_count(-1);
+        shunti_root_count_conns(root, 0);
         root_destroy(root);
     }
     return rc;

@@ -23,6 +23,7 @@
 #define BIND_SECONDS 1.0
 #define BIND_AFTER_ROOT_SECONDS 15.0
 #define ANSWER_SECONDS 2.0 /* of another root */
+#define TELL_SECONDS 3.0   /* to tell the others that there is no root */
 
 /* Does a process of another user listen at the address of `parts`? */
 static bool is_other_user_at(const struct shunti_id_parts *parts, char *why,
@@ -180,7 +181,7 @@ static enum shunt_status serve(struct shunti_id_parts *parts,
                   "choose another MASTER_PORT"
                 : in_use);
     rc = shunti_root_start(fd, parts, shunti_env_number("SHUNT_TIMEOUT"), names,
-                           names ? nranks : 0);
+                           names ? nranks : 0, NULL);
     if (rc)
         return shunti_fail(NULL,
                            rc == ENOMEM ? SHUNT_ERR_MEMORY : SHUNT_ERR_SYSTEM,
@@ -188,6 +189,36 @@ static enum shunt_status serve(struct shunti_id_parts *parts,
                            strerror(rc), shunti_remedy(rc));
     shunti_debug("bootstrap", "root %s: waiting for ranks", where);
     return SHUNT_OK;
+}
+
+/* Run a root that tells `text` to the others, at one of the further places
+ * where they look for it. */
+static void tell_at(struct shunti_id_parts *place, int nranks, const char *text)
+{
+    char why[400];
+    int fd = listen_at(place, 0, shunti_wire_now(), why, sizeof(why));
+
+    if (fd >= 0)
+        (void)shunti_root_start(fd, place, shunti_env_number("SHUNT_TIMEOUT"),
+                                NULL, nranks - 1, text);
+}
+
+/* This process cannot listen, as shunti_error_last() says: tell the other
+ * ranks, so that they do not look for it until their timeout. */
+static void tell_the_others(const struct shunti_id_parts *parts, int nranks)
+{
+    struct shunti_id_parts place = *parts;
+    char text[512];
+
+    snprintf(text, sizeof(text), "rank 0 %s", shunti_error_last());
+    place.kind = SHUNTI_ID_LOCAL;
+    tell_at(&place, nranks, text);
+    place = *parts;
+    place.port = shunti_id_spare_port(parts);
+    tell_at(&place, nranks, text);
+    explicit_bzero(&place, sizeof(place));
+    shunti_bootstrap_settle(TELL_SECONDS);
+    shunti_fail(NULL, SHUNT_ERR_SYSTEM, "%s", text);
 }
 
 enum shunt_status shunti_bootstrap_serve(struct shunt_id *id, int nranks)
@@ -209,6 +240,8 @@ enum shunt_status shunti_bootstrap_serve(struct shunt_id *id, int nranks)
                    NULL, nranks);
     if (!st)
         shunti_id_pack(&parts, id);
+    else if (st == SHUNT_ERR_SYSTEM && parts.kind != SHUNTI_ID_LOCAL)
+        tell_the_others(&parts, nranks);
     explicit_bzero(&parts, sizeof(parts));
     return st;
 }

@@ -161,11 +161,14 @@ int shunti_wire_poll_ms(double deadline);
  * parts      of the id; copied.
  * names      (nranks) what errors call the ranks; copied.
  * nranks     0: errors use the ranks' own numbers.
+ * failure    the init has failed, and the root tells that to the ranks that
+ *            come, at most `nranks`, for some seconds; NULL: it has not.
  *
  * Returns 0 or an errno.
  */
 int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
-                      double timeout, const int *names, int nranks);
+                      double timeout, const int *names, int nranks,
+                      const char *failure);
 
 /* Does this process run a root, which may still be listening? */
 bool shunti_root_is_running(void);

@@ -886,6 +886,75 @@ Test(bootstrap, a_second_job_is_turned_away)
     }
 }
 
+/* Another program has rank 0's port, and listens or not, but says nothing. Rank
+ * 1 is told by rank 0, at the unix socket `near`, or at another port. */
+static void port_in_use(bool listens, bool near)
+{
+    struct shunt_id name = launched_id(SHUNTI_ID_IPV4), a;
+    struct shunti_id_parts parts;
+    struct sockaddr_storage addr;
+    socklen_t len;
+    int fd;
+
+    cr_assert_eq(shunti_id_unpack(&name, &parts), SHUNT_OK);
+    parts.other = near ? SHUNTI_ID_LOCAL : 0;
+    shunti_id_pack(&parts, &name);
+    shunti_id_sockaddr(&parts, true, &addr, &len);
+    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(bind(fd, (struct sockaddr *)&addr, len), 0);
+    cr_assert(!listens || !listen(fd, 16));
+    a = name;
+    start_rank(1, name, 1, 2);
+    cr_expect_eq(shunti_bootstrap_serve(&a, 2), SHUNT_ERR_SYSTEM);
+    expect_text(shunt_last_error(NULL), "the port is in use");
+    birth_join(&ranks[1]);
+    cr_expect_eq(ranks[1].status, SHUNT_ERR_SYSTEM, "%s", ranks[1].text);
+    expect_text(ranks[1].text, "rank 0 cannot listen at 127.0.0.1:");
+    expect_text(ranks[1].text, "the port is in use");
+    close(fd);
+}
+
+Test(bootstrap, all_are_told_of_a_silent_program_at_the_port)
+{
+    port_in_use(true, false);
+}
+
+Test(bootstrap, all_are_told_of_a_port_that_is_taken)
+{
+    port_in_use(false, true);
+}
+
+/* Rank 0 does not reach the address that others look for. */
+Test(bootstrap, rank_0_joins_over_loopback)
+{
+    static const unsigned char nobody[4] = {192, 0, 2, 1};
+    struct shunt_id name = launched_id(SHUNTI_ID_IPV4), a;
+    struct shunti_id_parts parts;
+
+    for (int v6 = 0; v6 < 2; v6++) {
+        cr_assert_eq(shunti_id_unpack(&name, &parts), SHUNT_OK);
+        memcpy(parts.address, nobody, sizeof(nobody));
+        parts.flags |= SHUNTI_ID_ANY;
+        shunti_id_pack(&parts, &a);
+        cr_assert_eq(shunti_bootstrap_serve(&a, 2), SHUNT_OK, "%s",
+                     shunt_last_error(NULL));
+        start_rank(0, a, 0, 2);
+        memset(parts.address, 0, sizeof(parts.address));
+        if (v6) { /* the others have IPv6 alone */
+            parts.kind = SHUNTI_ID_IPV6;
+            parts.address[15] = 1;
+        } else {
+            parts.address[0] = 127;
+            parts.address[3] = 1;
+        }
+        shunti_id_pack(&parts, &a);
+        start_rank(1, a, 1, 2);
+        birth_join(&ranks[0]);
+        birth_join(&ranks[1]);
+        expect_all_ok(2);
+    }
+}
+
 /* A process that makes one communicator after the other at the same address, or
  * that forks, does not keep the address from itself. */
 Test(bootstrap, a_held_address_is_released)

@@ -253,6 +253,18 @@ Test(launch, steps_of_slurm_are_jobs)
         !same_id(b, ID(STEP("0", "2"), "SLURM_STEP_ID=4", "RANK=0", BY_HAND)));
 }
 
+/* torchrun starts the workers again, at the same address. */
+Test(launch, a_restarted_job_is_another_one)
+{
+    struct shunt_id a = ID(BY_HAND, "RANK=0", "TORCHELASTIC_RUN_ID=7",
+                           "TORCHELASTIC_RESTART_COUNT=0");
+
+    cr_expect(same_id(a, ID(BY_HAND, "RANK=1", "TORCHELASTIC_RUN_ID=7",
+                            "TORCHELASTIC_RESTART_COUNT=0")));
+    cr_expect(!same_id(a, ID(BY_HAND, "RANK=1", "TORCHELASTIC_RUN_ID=7",
+                             "TORCHELASTIC_RESTART_COUNT=1")));
+}
+
 /* Each step starts a part of the ranks, or another launcher does. */
 Test(launch, a_job_may_have_several_steps)
 {
