@@ -52,6 +52,9 @@ help:
 	@echo 'make test-rdma'
 	@echo '              run transports on RDMA devices in software, in a virtual'
 	@echo '              machine (a quarter of an hour; ARGS=--short: a minute)'
+	@echo 'make test-slurm'
+	@echo '              jobs of a real Slurm on two hosts in namespaces, also two at'
+	@echo '              once, under srun, mpirun and mpiexec (two minutes; root)'
 	@echo 'make cross-arm64'
 	@echo '              compile for ARM64 and compare bits under qemu-user'
 	@echo '              (ARGS=--full: also unit tests and cases of ranks)'
@@ -140,6 +143,10 @@ test-rdma: build
 	tests/rdma-vm/selfcheck
 	tests/rdma-vm/check $(ARGS)
 
+test-slurm: build
+	scripts/deps --slurm
+	SHUNT_TEST_BUILD=build tests/slurm/check
+
 cross-arm64:
 	scripts/deps
 	scripts/cross-arm64 $(ARGS)
@@ -204,5 +211,5 @@ clean:
 
 .PHONY: help train build release quick test check check-sanitize public-suites \
         test-mpi4py mutants moe-stress test-bursts test-kills test-pairs test-rdma \
-        cross-arm64 stress perf docs \
+        test-slurm cross-arm64 stress perf docs \
         install uninstall format format-check clean
