@@ -6,6 +6,7 @@
 #include "src/bootstrap_root.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -125,6 +126,23 @@ static void cannot_accept(struct shunti_root *root, int error)
     }
 }
 
+/* accept4(), or accept() where a filter of an older container denies that. */
+static int accept_closed(int listen_fd, struct sockaddr *addr, socklen_t *len)
+{
+    int fd = shunti_fd_lift(
+        accept4(listen_fd, addr, len, SOCK_CLOEXEC | SOCK_NONBLOCK));
+
+    if (fd >= 0 || (errno != ENOSYS && errno != EPERM))
+        return fd;
+    fd = shunti_fd_lift(accept(listen_fd, addr, len));
+    if (fd >= 0 &&
+        (fcntl(fd, F_SETFD, FD_CLOEXEC) || fcntl(fd, F_SETFL, O_NONBLOCK))) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 /* False: no connection is pending, or there are no resources for it. */
 static bool accept_one(struct shunti_root *root)
 {
@@ -132,8 +150,7 @@ static bool accept_one(struct shunti_root *root)
     socklen_t len = sizeof(addr);
     struct shunti_conn *c;
     int one = 1;
-    int fd = shunti_fd_lift(accept4(root->listen_fd, (struct sockaddr *)&addr,
-                                    &len, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    int fd = accept_closed(root->listen_fd, (struct sockaddr *)&addr, &len);
 
     if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO)

@@ -5,6 +5,7 @@
  */
 #include "src/bootstrap_root.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,6 +122,15 @@ static void on_proof(struct shunti_root *root, struct shunti_conn *c)
                     "of %d: it runs as another user",
                     c->from, c->transcript.rank, c->transcript.nranks);
         send_refusal(c, SHUNTI_WIRE_WRONG_USER);
+    } else if (user == SHUNTI_USER_HIDDEN && !authenticated) {
+        shunti_root_refuse(c, "the kernel does not say whose it is");
+    } else if (user == SHUNTI_USER_HIDDEN) {
+        shunti_root_fail(root, SHUNT_ERR_SYSTEM,
+                         "the kernel does not tell rank 0 which user a rank "
+                         "runs as: %s (is getsockopt denied, by a filter of "
+                         "seccomp?)",
+                         strerror(errno));
+        shunti_root_admit(root, c); /* which tells it */
     } else if (authenticated) {
         shunti_root_admit(root, c);
     } else {

@@ -97,6 +97,7 @@ static enum outcome try_join(const struct attempt *a,
     struct shunti_auth_transcript transcript;
     double until = now + a->handshake;
     enum outcome result = RETRY;
+    enum shunti_peer_user user;
     enum shunti_io io;
     int fd;
 
@@ -118,9 +119,10 @@ static enum outcome try_join(const struct attempt *a,
     }
 
     if (!shunti_auth_random(transcript.rank_nonce, SHUNTI_NONCE_BYTES)) {
-        snprintf(why, WHY, "no random numbers");
+        snprintf(why, WHY, "the kernel gives no random numbers: %s",
+                 strerror(errno));
         close(fd);
-        return RETRY;
+        return FATAL;
     }
     shunti_wire_put_hello(bytes, &transcript);
     io = shunti_io_send(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, until, parent);
@@ -143,11 +145,20 @@ static enum outcome try_join(const struct attempt *a,
                                until, parent);
     if (io)
         goto broken;
-    if (shunti_peer_user(fd, parts->flags & SHUNTI_ID_PUBLIC) ==
-        SHUNTI_USER_OTHER) {
-        snprintf(why, WHY,
-                 "what listens there runs as another user: run all ranks as "
-                 "one");
+    user = shunti_peer_user(fd, parts->flags & SHUNTI_ID_PUBLIC);
+    if (user == SHUNTI_USER_HIDDEN && parts->flags & SHUNTI_ID_START)
+        user =
+            SHUNTI_USER_OURS; /* the root is in this process, and tells all */
+    if (user == SHUNTI_USER_OTHER || user == SHUNTI_USER_HIDDEN) {
+        if (user == SHUNTI_USER_HIDDEN)
+            snprintf(why, WHY,
+                     "the kernel does not say which user listens there: %s (is "
+                     "getsockopt denied, by a filter of seccomp?)",
+                     strerror(errno));
+        else
+            snprintf(why, WHY,
+                     "what listens there runs as another user: run all ranks "
+                     "as one");
         result = FATAL;
         goto out;
     }

@@ -101,8 +101,9 @@ static bool is_closed(int fd)
     struct tcp_info info = {0};
     socklen_t len = sizeof(info);
 
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) ||
-           info.tcpi_state != TCP_ESTABLISHED;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+        return errno != EPERM && errno != ENOSYS && errno != EACCES;
+    return info.tcpi_state != TCP_ESTABLISHED;
 }
 
 bool shunti_peer_uid(int fd, uid_t *uid)
@@ -132,7 +133,7 @@ enum shunti_peer_user shunti_peer_user(int fd, bool tcp)
     if (getsockname(fd, (struct sockaddr *)&ours, &ours_len))
         return SHUNTI_USER_UNKNOWN;
     if (ours.ss_family == AF_UNIX)
-        return shunti_peer_uid(fd, &uid) ? compare(uid) : SHUNTI_USER_OTHER;
+        return shunti_peer_uid(fd, &uid) ? compare(uid) : SHUNTI_USER_HIDDEN;
     if (!tcp)
         return SHUNTI_USER_UNKNOWN;
     if (getpeername(fd, (struct sockaddr *)&theirs, &theirs_len))

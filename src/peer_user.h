@@ -17,7 +17,8 @@ enum shunti_peer_user {
     SHUNTI_USER_UNKNOWN, /* it is on another host, or there is no /proc */
     SHUNTI_USER_OURS,    /* the effective user of this process */
     SHUNTI_USER_OTHER,
-    SHUNTI_USER_GONE, /* the TCP connection is closed */
+    SHUNTI_USER_GONE,   /* the TCP connection is closed */
+    SHUNTI_USER_HIDDEN, /* the kernel does not tell: errno says why */
 };
 
 /* The effective user at the other end of a unix socket (the one that called

@@ -308,10 +308,20 @@ static bool forbid(int number)
 
 static bool forbid_what_is_asked(void)
 {
+    static const struct {
+        const char *name;
+        int number;
+    } calls[] = {
+        {"memfd", SYS_memfd_create},    {"eventfd", SYS_eventfd2},
+        {"getrandom", SYS_getrandom},   {"accept4", SYS_accept4},
+        {"getsockopt", SYS_getsockopt},
+    };
     const char *name = getenv("NO_SYSTEM_CALL");
 
-    return !name ||
-           forbid(!strcmp(name, "memfd") ? SYS_memfd_create : SYS_eventfd2);
+    for (size_t i = 0; name && i < sizeof(calls) / sizeof(calls[0]); i++)
+        if (!strcmp(name, calls[i].name))
+            return forbid(calls[i].number);
+    return !name;
 }
 
 /* args: seconds, and what the error's text says on rank 0, 1, ...; the last is

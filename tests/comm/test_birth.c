@@ -284,6 +284,9 @@ Test(birth, limits_are_named)
     MISTAKE(2, "ulimit -n 14", "5", "raise `ulimit -n`");
     MISTAKE(2, "export NO_SYSTEM_CALL=memfd", "5", "seccomp");
     MISTAKE(2, "export NO_SYSTEM_CALL=eventfd", "5", "seccomp");
+    MISTAKE(3, "export NO_SYSTEM_CALL=getrandom", "5", "no random numbers");
+    MISTAKE(3, "export NO_SYSTEM_CALL=accept4", "5", "seccomp");
+    MISTAKE(3, "export NO_SYSTEM_CALL=getsockopt", "5", "getsockopt");
     MISTAKE(8, "export SHUNT_TRANSPORTS=tcp; ulimit -n 16", "5",
             "raise `ulimit -n`");
     if (have_ucx())
