@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/cgroup.h"
 #include "src/fnv.h"
 #include "src/forks.h"
 #include "src/log.h"
@@ -40,30 +41,6 @@ static bool read_line(const char *path, char *line, int len)
 static uint64_t hash(const char *line)
 {
     return shunti_fnv(SHUNTI_FNV, line, strcspn(line, "\n"));
-}
-
-/* CPU time that the container may use, in 1/1000 CPU; 0: all. Reads only the
- * file of the container's own group, which is at the root of what it sees. */
-static uint32_t cgroup_quota(void)
-{
-    char line[64], v1[32];
-    long long quota, period;
-
-    if (read_line("/sys/fs/cgroup/cpu.max", line, sizeof(line))) {
-        if (sscanf(line, "%lld %lld", &quota, &period) != 2)
-            return 0; /* "max 100000" */
-    } else if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", line,
-                         sizeof(line)) &&
-               read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", v1,
-                         sizeof(v1))) {
-        quota = strtoll(line, NULL, 10);
-        period = strtoll(v1, NULL, 10);
-    } else {
-        return 0;
-    }
-    if (quota <= 0 || period <= 0 || quota > period * 1000000)
-        return 0;
-    return (uint32_t)(quota * 1000 / period);
 }
 
 static int last_level_depth(void)
@@ -149,7 +126,7 @@ static void look(void)
     /* Containers of one host share the boot id, whatever their names. */
     if (read_line("/proc/sys/kernel/random/boot_id", line, sizeof(line)))
         machine.boot = hash(line);
-    machine.quota_milli = cgroup_quota();
+    machine.quota_milli = shunti_cgroup_quota("");
     machine.machine_cpus = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     machine.machine_memory =
         (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);

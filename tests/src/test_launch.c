@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "src/cgroup.h"
 #include "src/error.h"
 #include "src/hostlist.h"
 #include "src/id.h"
@@ -515,6 +516,69 @@ Test(topology, order_and_numbers)
     cr_assert_eq(shunti_places_cpus(p, 2), 3);
     p[0].quota_milli = 1500;
     cr_assert_eq(shunti_places_cpus(p, 2), 1);
+}
+
+/* `text` in a file of a folder; folders on the way are made. */
+static void put_file(const char *folder, const char *name, const char *text)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command),
+             "mkdir -p $(dirname %s%s) && printf '%%s\\n' '%s' > %s%s", folder,
+             name, text, folder, name);
+    cr_assert_eq(system(command), 0);
+}
+
+/* A file for each group, and what they come to. */
+static uint32_t quota_of(const char *const *files)
+{
+    char folder[] = "/tmp/shunt-cgroup-XXXXXX", command[64];
+    uint32_t quota;
+
+    cr_assert_not_null(mkdtemp(folder));
+    for (; *files; files += 2)
+        put_file(folder, files[0], files[1]);
+    quota = shunti_cgroup_quota(folder);
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    cr_assert_eq(system(command), 0);
+    return quota;
+}
+
+#define QUOTA(...) quota_of((const char *const[]){__VA_ARGS__, NULL})
+#define SELF "/proc/self/cgroup"
+#define GROUPS "/sys/fs/cgroup"
+
+Test(topology, quotas_of_groups)
+{
+    cr_expect_eq(QUOTA(SELF, "0::/"), 0);
+    cr_expect_eq(QUOTA(SELF, "0::/", GROUPS "/cpu.max", "150000 100000"), 1500);
+    cr_expect_eq(QUOTA(SELF, "0::/", GROUPS "/cpu.max", "max 100000"), 0);
+    /* Below the root that is visible, and on the way. */
+    cr_expect_eq(QUOTA(SELF, "0::/a/b", GROUPS "/a/b/cpu.max", "50000 100000"),
+                 500);
+    cr_expect_eq(QUOTA(SELF, "0::/a/b", GROUPS "/a/b/cpu.max", "max 100000",
+                       GROUPS "/a/cpu.max", "200000 100000"),
+                 2000);
+    cr_expect_eq(QUOTA(SELF, "0::/a/b", GROUPS "/a/b/cpu.max", "300000 100000",
+                       GROUPS "/a/cpu.max", "200000 100000",
+                       GROUPS "/c/cpu.max", "1000 100000"),
+                 2000);
+    /* Of another namespace of groups. */
+    cr_expect_eq(QUOTA(SELF, "0::/../..", GROUPS "/cpu.max", "50000 100000"),
+                 500);
+    /* Version 1, and both. */
+    cr_expect_eq(QUOTA(SELF, "4:cpu,cpuacct:/a",
+                       GROUPS "/cpu/a/cpu.cfs_quota_us", "50000",
+                       GROUPS "/cpu/a/cpu.cfs_period_us", "100000"),
+                 500);
+    cr_expect_eq(QUOTA(SELF, "4:cpuset:/a", GROUPS "/cpu/a/cpu.cfs_quota_us",
+                       "50000", GROUPS "/cpu/a/cpu.cfs_period_us", "100000"),
+                 0);
+    cr_expect_eq(QUOTA(SELF, "4:cpu:/", GROUPS "/cpu/cpu.cfs_quota_us", "-1",
+                       GROUPS "/cpu/cpu.cfs_period_us", "100000"),
+                 0);
+    cr_expect_eq(
+        QUOTA(SELF, "0::/a", GROUPS "/unified/a/cpu.max", "50000 100000"), 500);
 }
 
 /* Places on the last CPUs that there can be, of which hwloc knows nothing here. */
