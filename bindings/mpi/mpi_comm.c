@@ -6,6 +6,9 @@
  */
 #include <shunt/mpi.h>
 
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What rank 0 broadcasts: the id, and whether it could be made. */
@@ -14,11 +17,47 @@ struct made {
     struct shunt_id id;
 };
 
+#ifdef OPEN_MPI
+#define BUILT_FOR "Open MPI"
+#elif defined(MPICH_VERSION)
+#define BUILT_FOR "MPICH"
+#else
+#define BUILT_FOR "MPI" /* any */
+#endif
+
+#define VERSION_MAX 8192 /* of MPICH; that of Open MPI is shorter */
+
+/*
+ * Is the MPI of this process the one that this library was built for? Others
+ * have other handles and constants, at which they end the process. The version
+ * is a text in all of them, and may be asked for at any time.
+ */
+static bool is_our_mpi(void)
+{
+    const char *log = getenv("SHUNT_LOG");
+    char version[VERSION_MAX] = "";
+    int len = 0;
+
+    if (PMPI_Get_library_version(version, &len) != MPI_SUCCESS)
+        return true;
+    version[sizeof(version) - 1] = '\0';
+    if (strstr(version, BUILT_FOR))
+        return true;
+    if (!log || strcmp(log, "off"))
+        fprintf(stderr,
+                "shunt: libshunt-mpi-comm was built for " BUILT_FOR
+                ", and this process uses %.*s: build Shunt for that MPI\n",
+                (int)strcspn(version, "\n,"), version);
+    return false;
+}
+
 /* Can `mpi` be used at all? Every rank gets the same answer, so that no rank is
  * left waiting in a collective call. */
 static enum shunt_status usable(MPI_Comm mpi)
 {
     int on = 0;
+    if (!is_our_mpi())
+        return SHUNT_ERR_UNSUPPORTED;
     if (PMPI_Initialized(&on) != MPI_SUCCESS || !on)
         return SHUNT_ERR_INVALID;
     if (PMPI_Finalized(&on) != MPI_SUCCESS || on)

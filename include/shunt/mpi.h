@@ -23,7 +23,8 @@ extern "C" {
  * comm    out; the caller destroys it. It may outlive `mpi`.
  *
  * Collective over `mpi`. Errors: as shunt_comm_create(); SHUNT_ERR_INVALID for
- * MPI_COMM_NULL or an intercommunicator.
+ * MPI_COMM_NULL or an intercommunicator; SHUNT_ERR_UNSUPPORTED, which a line on
+ * stderr explains, in a program of another MPI than the library was built for.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_create_mpi(MPI_Comm mpi, const struct shunt_comm_config *config,
