@@ -62,17 +62,32 @@ void *perf_alloc(size_t bytes)
     return p;
 }
 
-/* The symbol of a module, in our folder if just built, else where it is installed.
- * Without the file: `without` says what to do. Its first member is its abi. */
+/* Where a module is: in our folder if just built, where it was installed to, or
+ * where its installation was moved to, of which our folder is a part. */
+static bool find_module(const char *file, char *path, size_t len)
+{
+    const char *const folders[][2] = {
+        {perf_program_folder(), ""},
+        {PERF_MODULE_DIR, ""},
+        {perf_program_folder(), "/../" PERF_MODULE_LIBDIR},
+    };
+
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        snprintf(path, len, "%s%s/%s", folders[i][0], folders[i][1], file);
+        if (access(path, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The symbol of a module. Without the file: `without` says what to do. Its first
+ * member is its abi. */
 static const void *load(const char *peer, const char *file, const char *symbol,
                         int abi, int flags, const char *without)
 {
-    char path[PATH_MAX + 64];
+    char path[PATH_MAX + 256];
 
-    snprintf(path, sizeof(path), "%s/%s", perf_program_folder(), file);
-    if (access(path, R_OK) != 0)
-        snprintf(path, sizeof(path), "%s/%s", PERF_MODULE_DIR, file);
-    if (access(path, R_OK) != 0)
+    if (!find_module(file, path, sizeof(path)))
         perf_die(PERF_EXIT_USAGE, "--peer %s: this shunt-perf was built %s",
                  peer, without);
     void *handle = dlopen(path, RTLD_NOW | flags);

@@ -12,7 +12,8 @@
 
 #include "train/train_config.h"
 
-/* In our folder if just built, else where it is installed. */
+/* In our folder if just built, else where it was installed to, or where its
+ * installation was moved to, of which our folder is a part. */
 static void find(char *path, size_t room)
 {
     char self[PATH_MAX];
@@ -26,11 +27,14 @@ static void find(char *path, size_t room)
     snprintf(path, room, "%s/" TRAIN_MODULE_FILE, self);
     if (access(path, R_OK) != 0)
         snprintf(path, room, "%s/" TRAIN_MODULE_FILE, TRAIN_MODULE_DIR);
+    if (access(path, R_OK) != 0)
+        snprintf(path, room, "%s/../" TRAIN_MODULE_LIBDIR "/" TRAIN_MODULE_FILE,
+                 self);
 }
 
 const struct mpi_calls *mpi_load(void)
 {
-    char path[PATH_MAX + 64];
+    char path[PATH_MAX + 256];
     const struct mpi_calls *calls;
     void *handle;
 

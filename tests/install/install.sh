@@ -57,6 +57,12 @@ ldd "$root/moe_layer" | grep -F " => $lib/libshunt.so.$series " >/dev/null ||
     fail "the example is not linked with the installed libshunt.so.$series"
 "$where/bin/shunt-run" -n 4 --timeout 60 "$root/moe_layer"
 
+# Modules are found below a prefix that is not that of the build.
+if [ -e "$lib/shunt/perf/shunt-perf-mpi.so" ]; then
+    "$where/bin/shunt-perf" alltoallv --ranks 2 --peer mpi -e 64 --time 0.02 \
+        >"$root/perf" 2>&1 || { cat "$root/perf" >&2; exit 1; }
+fi
+
 # Nothing private is exported.
 if nm -D --defined-only "$lib/libshunt.so" | awk '$2 != "A" { print $3 }' |
     grep -vE '^shunt_'; then
