@@ -8,7 +8,6 @@
 
 #include "src/comm.h"
 #include "src/error.h"
-#include "src/notice.h"
 #include "src/request.h"
 #include "src/segment.h"
 #include "src/window.h"
@@ -34,7 +33,6 @@ static void disown_requests(struct shunt_comm *comm)
     comm->operations.active = NULL;
     comm->operations.tail = &comm->operations.active;
     comm->operations.untrailed = 0;
-    atomic_fetch_sub(&shunti_notices, comm->requests.notices);
     comm->requests.notices = 0;
 }
 

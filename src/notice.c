@@ -18,6 +18,7 @@
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"
+#include "src/forks.h"
 #include "src/helper.h"
 #include "src/inline.h"
 #include "src/log.h"
@@ -26,6 +27,19 @@
 #include "src/track.h"
 
 atomic_uint shunti_notices;
+
+/* All that were awaited are the parent's to give. */
+static void forked(void)
+{
+    atomic_store(&shunti_notices, 0);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    static struct shunti_fork fork = {.in_child = forked};
+
+    shunti_fork_watch(&fork);
+}
 
 /* Notices are written one at a time, so that what poll() said holds when write()
  * is called. */
