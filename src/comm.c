@@ -39,6 +39,7 @@
 #include "src/wait.h"
 #include "src/window.h"
 #include "src/wire.h"
+#include "transports/common/descriptor.h"
 
 const char *shunt_last_error(const struct shunt_comm *comm)
 {
@@ -333,7 +334,9 @@ static void tear_down(struct shunt_comm *comm)
     shunti_control_forget(comm);
     shunti_windows_destroy(comm);
     shunti_registrations_finish(comm);
+    shunti_stdio_occupy(); /* UCX makes sockets when it is closed, too */
     close_contexts(comm);
+    shunti_stdio_release();
     shunti_zcopies_finish(comm);
     shunti_segment_drop(comm->control.segment);
     if (comm->waiting.wake_fd >= 0)

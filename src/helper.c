@@ -329,8 +329,11 @@ static int create_thread(void)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     error = pthread_create(&helper.id, NULL, help, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!error)
+    if (!error) {
+        shunti_stdio_occupy(); /* the name is written to a file in /proc */
         pthread_setname_np(helper.id, "shunt-helper");
+        shunti_stdio_release();
+    }
     return error;
 }
 

@@ -34,7 +34,6 @@
 #include "src/live.h"
 #include "src/log.h"
 #include "src/nodes.h"
-#include "src/occupy.h"
 #include "src/progress.h"
 #include "src/request.h"
 #include "src/trace.h"
@@ -372,8 +371,8 @@ enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
     enum shunt_status st;
 
     shunti_log_look(); /* before stderr is occupied */
-    shunti_occupy_stdio();
+    shunti_stdio_occupy();
     st = make(id, nranks, rank, given, parent, out);
-    shunti_release_stdio();
+    shunti_stdio_release();
     return st;
 }

@@ -22,7 +22,7 @@ static void *map_new(const char *name, size_t bytes, int *fd)
         errno = EFBIG;
         return NULL;
     }
-    *fd = shunti_fd_memory(name);
+    *fd = shunti_fd_lift(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (*fd < 0)
         return NULL;
     addr = ftruncate(*fd, (off_t)bytes)

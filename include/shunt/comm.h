@@ -15,7 +15,9 @@
  *
  * A program may close its stdin, stdout and stderr at any time, also before it
  * makes a communicator: no descriptor of the library is 0 to 2. While a
- * communicator is being made, those that are closed are occupied. If stderr was
+ * communicator is being made or destroyed, and as long as one uses UCX, those
+ * that are closed are occupied: a write fails as before, and a file that is
+ * opened gets another number. If stderr was
  * closed when the library was loaded, or when it next made a communicator or
  * had a message, messages of the library are lost from then on, unless
  * SHUNT_LOG_FILE is set.

@@ -40,9 +40,9 @@
  *
  * Descriptors. Those that a plugin keeps, of whatever kind, are above 2: a
  * program may close its stdin, stdout and stderr, and its text would arrive in
- * whatever gets these numbers (fcntl(), F_DUPFD_CLOEXEC). While a communicator
- * is made, the core keeps all three occupied, for the libraries that a plugin
- * calls.
+ * whatever gets these numbers (fcntl(), F_DUPFD_CLOEXEC). In open(),
+ * connect() and close() the core keeps all three occupied, for the libraries
+ * that a plugin calls.
  *
  * Lifetime. close() frees endpoints, registrations and remotes that are left. A
  * peer may be in the middle of a put, or have the memory mapped, when this rank

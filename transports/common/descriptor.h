@@ -4,47 +4,123 @@
  *
  * A program may close its stdin, stdout or stderr, and still print. Its text
  * then goes to whatever got the number: to a window it would be wrong data, to
- * a socket a message of a peer. So each descriptor that is made or received,
- * and kept, passes shunti_fd_lift(), in the library and in its plugins.
+ * a socket a message of a peer. So each descriptor that the library or a plugin
+ * makes passes shunti_fd_lift(), and each that it receives shunti_fd_move().
+ *
+ * Other threads may print meanwhile, and other libraries (UCX, libibverbs,
+ * drivers) make descriptors that nobody lifts. So while a descriptor is made,
+ * and while a communicator is made or destroyed, those of 0 to 2 that the
+ * program has closed are occupied by descriptors with O_PATH, where a write is
+ * EBADF, as it was.
  */
 #ifndef TRANSPORT_DESCRIPTOR_H
 #define TRANSPORT_DESCRIPTOR_H
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <unistd.h>
+
+/* Numbers of 0 to 2 that are occupied by us: one for the library, and one for
+ * each plugin. */
+struct shunti_stdio {
+    pthread_mutex_t lock;
+    pid_t process; /* 0: not used yet */
+    int users;
+    bool ours[STDERR_FILENO + 1];
+};
+
+__attribute__((weak, visibility("hidden"))) struct shunti_stdio shunti_stdio = {
+    .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static inline void shunti_stdio_close(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+        const int flags = shunti_stdio.ours[fd] ? fcntl(fd, F_GETFL) : -1;
+
+        /* Another thread may have given the number to a file of its own. */
+        if (flags >= 0 && flags & O_PATH)
+            close(fd);
+        shunti_stdio.ours[fd] = false;
+    }
+}
+
+static inline void shunti_stdio_lock(void)
+{
+    const pid_t here = getpid();
+    pid_t process = 0;
+
+    /* In a forked child the users, and who held the lock, are the parent's. */
+    if (!__atomic_compare_exchange_n(&shunti_stdio.process, &process, here,
+                                     false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE) &&
+        process != here) {
+        pthread_mutex_init(&shunti_stdio.lock, NULL);
+        shunti_stdio.users = 0;
+        shunti_stdio_close();
+        __atomic_store_n(&shunti_stdio.process, here, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_lock(&shunti_stdio.lock);
+}
+
+/* Occupy those of 0 to 2 that are free until as many calls of
+ * shunti_stdio_release(). Without resources they stay free. From any thread. */
+static inline void shunti_stdio_occupy(void)
+{
+    int fd = 0;
+
+    shunti_stdio_lock();
+    shunti_stdio.users++;
+    while (fd <= STDERR_FILENO && fcntl(fd, F_GETFD) >= 0)
+        fd++;
+    while (fd >= 0 && fd <= STDERR_FILENO) {
+        fd = open("/", O_PATH | O_CLOEXEC); /* the lowest that is free */
+        if (fd > STDERR_FILENO)
+            close(fd);
+        else if (fd >= 0)
+            shunti_stdio.ours[fd] = true;
+    }
+    pthread_mutex_unlock(&shunti_stdio.lock);
+}
+
+/* Preserves errno. */
+static inline void shunti_stdio_release(void)
+{
+    const int error = errno;
+
+    shunti_stdio_lock();
+    if (shunti_stdio.users > 0 && --shunti_stdio.users == 0)
+        shunti_stdio_close();
+    pthread_mutex_unlock(&shunti_stdio.lock);
+    errno = error;
+}
 
 /* Move a descriptor above 2 if it is not. Accepts an error (-1). Returns -1 and
  * errno if that fails; then `fd` is closed. The result is closed at exec if it
  * was moved. */
-static inline int shunti_fd_lift(int fd)
+static inline int shunti_fd_move(int fd)
 {
-    int lifted, error;
+    int moved, error;
 
     if (fd < 0 || fd > STDERR_FILENO)
         return fd;
-    lifted = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     error = errno;
     close(fd);
     errno = error;
-    return lifted;
+    return moved;
 }
 
-/* An empty memfd. Text of another thread may have arrived in the file before it
- * was moved; truncating it removes the text. */
-static inline int shunti_fd_memory(const char *name)
-{
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd > STDERR_FILENO)
-        return fd;
-    fd = shunti_fd_lift(fd);
-    if (fd >= 0 && ftruncate(fd, 0)) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
+/* shunti_fd_lift(socket(...)): a new descriptor above 2, or -1 and errno. */
+#define shunti_fd_lift(make)          \
+    __extension__({                   \
+        int made_;                    \
+                                      \
+        shunti_stdio_occupy();        \
+        made_ = shunti_fd_move(make); \
+        shunti_stdio_release();       \
+        made_;                        \
+    })
 
 #endif

@@ -47,7 +47,7 @@ void *shm_memory_create(const char *name, size_t bytes, int *fd)
         errno = EFBIG;
         return NULL;
     }
-    *fd = shunti_fd_memory(name);
+    *fd = shunti_fd_lift(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (*fd < 0)
         return NULL;
     if (ftruncate(*fd, (off_t)bytes) || fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK))

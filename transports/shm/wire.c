@@ -237,7 +237,7 @@ static int take_fds(struct msghdr *header, int *fds, int *error)
             int fd;
 
             memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-            fd = shunti_fd_lift(fd);
+            fd = shunti_fd_move(fd);
             if (fd < 0)
                 *error = errno;
             else
@@ -263,8 +263,11 @@ int shm_link_read(struct shm_link *link)
         };
         int fds[SHM_MESSAGE_FDS];
         int nfds, lost = 0;
-        ssize_t n = recvmsg(link->fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        ssize_t n;
 
+        shunti_stdio_occupy();
+        n = recvmsg(link->fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        shunti_stdio_release();
         /* ECONNRESET is returned before the messages that are still queued. */
         if (n < 0 && (errno == EINTR || errno == ECONNRESET))
             continue;

@@ -87,7 +87,7 @@ void ucx_ep_broken(struct shunt_transport_ep *ep, ucs_status_t why)
     if (!ep->broken)
         ep->why = why;
     ep->broken = true;
-    ep->ctx->news = true;
+    ep->ctx->news = ep->ctx->parting = true;
 }
 
 static void on_error(void *arg, ucp_ep_h ucp, ucs_status_t status)
@@ -120,6 +120,7 @@ void ucx_ep_drop(struct shunt_transport_ep *ep)
     if (!ucp)
         return;
     ep->ucp = NULL;
+    ep->ctx->parting = true;
     request = ucp_ep_close_nbx(ucp, &param);
     ep->closing = UCS_PTR_IS_ERR(request) ? NULL : request;
 }

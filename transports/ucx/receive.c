@@ -384,7 +384,7 @@ static ucs_status_t on_bye(void *arg, const void *header, size_t header_bytes,
     if (ep) {
         ucx_tell(ep, UCX_BYE_HEARD, 0);
         ep->left = true;
-        ctx->news = true;
+        ctx->news = ctx->parting = true;
     }
     return UCS_OK;
 }

@@ -240,6 +240,9 @@ static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, int peers,
     struct shunt_transport_ctx *outer;
     ucs_status_t st;
 
+    /* Until the context is closed: a thread of UCX accepts connections, also
+     * after the peers are connected. */
+    shunti_stdio_occupy();
     ctx->counted = ucx_user_add(why, why_len);
     if (!ctx->counted)
         return SHUNT_ERR_UNSUPPORTED;
@@ -418,10 +421,18 @@ static void drop_all(struct shunt_transport_ctx *ctx)
 
 static int advance_worker(struct shunt_transport_ctx *ctx)
 {
+    const bool parting = ctx->parting;
     int n = 0;
 
-    while (n < BURST && ucp_worker_progress(ctx->worker))
+    /* UCP makes sockets for a moment when it discards an endpoint. What the
+     * program has closed since is not occupied yet. */
+    if (parting)
+        shunti_stdio_occupy();
+    while (n < BURST && parting == ctx->parting &&
+           ucp_worker_progress(ctx->worker))
         n++;
+    if (parting)
+        shunti_stdio_release();
     return n;
 }
 
@@ -502,6 +513,7 @@ static void ucx_close(struct shunt_transport_ctx *ctx)
     if (ctx->counted)
         ucx_user_remove();
     free(ctx);
+    shunti_stdio_release();
 }
 
 static const char *ucx_error(const struct shunt_transport_ctx *ctx)

@@ -166,6 +166,7 @@ struct shunt_transport_ctx {
     const struct shunt_transport_host *host;
     int rank, nranks;
     bool one_host; /* no peer is on another host */
+    bool parting;  /* a peer has left, or its endpoint is broken or closed */
     unsigned char secret[32];
     unsigned char nonce[TRANSPORT_NONCE];
     ucp_context_h ucp;
