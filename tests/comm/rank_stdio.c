@@ -9,6 +9,9 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,82 +23,19 @@
 #include <shunt/shunt.h>
 
 #include "tests/comm/swap.h"
+#include "tests/harness/closed_stdio.h"
 #include "tests/harness/rank_main.h"
 
-enum { STDIO = 3, ALL = 1 << STDIO, BLOCK = 3000, LARGE = 300 << 10 };
+enum { BLOCK = 3000, LARGE = 300 << 10 };
 enum { TOKENS = 8, HIDDEN = 32, EXPERTS = 6 };
 
-/* --- closing ------------------------------------------------------------------- */
-
-static bool saved;
-static int kept[STDIO]; /* duplicates, for the next set */
-
-/* Messages of the test go to a duplicate of stderr, or to descriptor 9, where a
- * shell that closed all three has put it. */
-static int keep(void)
-{
-    int messages;
-
-    for (int fd = 0; fd < STDIO && !saved; fd++)
-        kept[fd] = fcntl(fd, F_DUPFD_CLOEXEC, 50);
-    messages = kept[2] >= 0 ? kept[2] : 9;
-    if (!saved)
-        stderr = fdopen(messages, "w");
-    saved = true;
-    CHECK(stderr, "no stderr");
-    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
-    return 0;
-}
-
-static void close_set(int set)
-{
-    for (int fd = 0; fd < STDIO; fd++)
-        if (set >> fd & 1)
-            close(fd);
-}
-
-static int open_again(int set)
-{
-    for (int fd = 0; fd < STDIO; fd++)
-        if (set >> fd & 1)
-            CHECK(dup2(kept[fd], fd) == fd, "dup2: %s", strerror(errno));
-    return 0;
-}
-
-/* What a descriptor is, as the kernel names it. */
-static const char *what(int fd)
-{
-    static char target[128];
-    char path[32];
-    ssize_t n;
-
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    n = readlink(path, target, sizeof(target) - 1);
-    target[n < 0 ? 0 : n] = '\0';
-    return target;
-}
-
-/* Print to all that is closed. */
-static int print(int set, const char *after)
-{
-    static const char text[] = "the program's own text, step 1: loss 2.25\n";
-
-    for (int fd = 0; fd < STDIO; fd++)
-        if (set >> fd & 1) {
-            const ssize_t n = write(fd, text, sizeof(text) - 1);
-
-            CHECK(n < 0 && errno == EBADF,
-                  "set %d, after %s: descriptor %d is %s", set, after, fd,
-                  what(fd));
-        }
-    return 0;
-}
-
-#define DO(set, comm, call)             \
-    do {                                \
-        CHECK_OK((comm), call);         \
-        CHECK_RUN(print((set), #call)); \
+#define DO(set, comm, call)                          \
+    do {                                             \
+        CHECK_OK((comm), call);                      \
+        CHECK_RUN(closed_stdio_print((set), #call)); \
     } while (0)
+
+static int event; /* an eventfd, which was made before anything was closed */
 
 /* --- what is used meanwhile ------------------------------------------------------ */
 
@@ -111,7 +51,7 @@ static int windows(const struct rank *self, int set)
         CHECK(!send[i] && !recv[i], "set %d: byte %zu is not zero", set, i);
         send[i] = (unsigned char)(self->rank * 31 + (int)(i / BLOCK) * 7 + 1);
     }
-    CHECK_RUN(print(set, "filling a window"));
+    CHECK_RUN(closed_stdio_print(set, "filling a window"));
     DO(set, self->comm,
        shunt_alltoall(self->comm, send, recv, BLOCK, SHUNT_U8));
     for (size_t i = 0; i < bytes; i++)
@@ -154,7 +94,7 @@ static int experts(const struct rank *self, int set)
               (double)x[i]);
     shunt_moe_plan_destroy(plan);
     shunt_moe_destroy(moe);
-    return print(set, "destroying a plan");
+    return closed_stdio_print(set, "destroying a plan");
 }
 
 /* Blocks that are sent through descriptors, and others; a helper thread tells of
@@ -164,23 +104,16 @@ static int exchanges(const struct rank *self, int set)
     for (int k = 0; k < 4; k++) {
         struct swap swap;
         uint64_t ended;
-        int fd;
 
         CHECK_RUN(swap_init(&swap, self, k % 2 ? LARGE : 100));
         CHECK_RUN(swap_start(&swap, self, self->comm, k));
-        CHECK_RUN(print(set, "a start"));
+        CHECK_RUN(closed_stdio_print(set, "a start"));
         if (k < 2) {
-            /* The program's own, so it may be any number. */
-            fd = fcntl(eventfd(0, EFD_CLOEXEC), F_DUPFD_CLOEXEC, 50);
-            for (int low = 0; low < STDIO; low++)
-                if (set >> low & 1)
-                    close(low);
-            DO(set, self->comm, shunt_notify_fd(swap.request, fd));
-            CHECK(read(fd, &ended, sizeof(ended)) == sizeof(ended), "read: %s",
-                  strerror(errno));
-            close(fd);
+            DO(set, self->comm, shunt_notify_fd(swap.request, event));
+            CHECK(read(event, &ended, sizeof(ended)) == sizeof(ended),
+                  "read: %s", strerror(errno));
         }
-        CHECK_RUN(print(set, "the end of a request"));
+        CHECK_RUN(closed_stdio_print(set, "the end of a request"));
         DO(set, self->comm, shunt_wait(&swap.request));
         CHECK_RUN(swap_check(&swap, self, k));
         swap_finish(&swap);
@@ -203,12 +136,12 @@ static int children(const struct rank *self, int set)
     shunt_comm_destroy(half);
     DO(set, dup, shunt_comm_finish(dup));
     shunt_comm_destroy(dup);
-    return print(set, "destroying communicators");
+    return closed_stdio_print(set, "destroying communicators");
 }
 
 static int use(const struct rank *self, int set)
 {
-    CHECK_RUN(print(set, "init"));
+    CHECK_RUN(closed_stdio_print(set, "init"));
     CHECK_RUN(windows(self, set));
     CHECK_RUN(experts(self, set));
     CHECK_RUN(exchanges(self, set));
@@ -216,21 +149,61 @@ static int use(const struct rank *self, int set)
     return 0;
 }
 
+/* --- a thread that prints all the time ---------------------------------------------- */
+
+struct printer {
+    pthread_t thread;
+    atomic_bool stop;
+    int set, failed;
+};
+
+static void *print_on(void *arg)
+{
+    struct printer *p = arg;
+
+    while (!atomic_load(&p->stop) && !p->failed) {
+        p->failed = closed_stdio_print(p->set, "something in another thread");
+        sched_yield();
+    }
+    return NULL;
+}
+
+static int printer_start(struct printer *p, int set)
+{
+    p->set = set;
+    p->failed = 0;
+    atomic_init(&p->stop, false);
+    CHECK(!pthread_create(&p->thread, NULL, print_on, p), "no thread");
+    return 0;
+}
+
+static int printer_end(struct printer *p)
+{
+    atomic_store(&p->stop, true);
+    pthread_join(p->thread, NULL);
+    return p->failed;
+}
+
 /* --- the cases ------------------------------------------------------------------- */
 
 static int with_set(const struct rank *self, int set, bool before)
 {
     struct rank own = *self;
+    struct printer printer;
     enum shunt_status st;
     int failed;
 
     if (before)
-        close_set(set);
+        closed_stdio_close(set);
+    CHECK_RUN(printer_start(&printer, before ? set : 0));
     CHECK_OK(NULL, shunt_comm_create_env(NULL, &own.comm));
     CHECK(own.size == shunt_comm_size(own.comm), "%d ranks",
           shunt_comm_size(own.comm));
-    if (!before)
-        close_set(set);
+    if (!before) {
+        CHECK_RUN(printer_end(&printer));
+        closed_stdio_close(set);
+        CHECK_RUN(printer_start(&printer, set));
+    }
     failed = use(&own, set);
     if (failed) {
         shunt_comm_abort(own.comm);
@@ -239,15 +212,18 @@ static int with_set(const struct rank *self, int set, bool before)
     st = shunt_comm_finish(own.comm);
     CHECK(!st, "set %d: %s", set, rank_why(own.comm, st));
     shunt_comm_destroy(own.comm);
-    CHECK_RUN(print(set, "shunt_comm_destroy"));
-    return open_again(set);
+    CHECK_RUN(printer_end(&printer));
+    CHECK_RUN(closed_stdio_print(set, "shunt_comm_destroy"));
+    return closed_stdio_open(set);
 }
 
 /* Each of {0, 1, 2}, each pair, and all. */
 static int closed(const struct rank *self, bool before)
 {
-    CHECK_RUN(keep());
-    for (int set = 1; set < ALL; set++)
+    CHECK_RUN(closed_stdio_keep());
+    event = eventfd(0, EFD_CLOEXEC);
+    CHECK(event > STDERR_FILENO, "eventfd: %s", strerror(errno));
+    for (int set = 1; set <= CLOSED_STDIO_ALL; set++)
         CHECK_RUN(with_set(self, set, before));
     return 0;
 }
@@ -268,16 +244,15 @@ static int file_in_place_of_stderr(const struct rank *self)
 {
     struct rank own = *self;
     struct stat now;
-    int files[STDIO];
+    int file;
 
-    kept[0] = kept[1] = kept[2] = -1;
-    saved = true;
     stderr = fdopen(9, "w");
     CHECK(stderr, "no descriptor 9");
-    for (int fd = 0; fd < STDIO; fd++) {
-        files[fd] = open(self->argv[0], O_RDWR | O_CREAT | O_APPEND, 0600);
-        CHECK(files[fd] == fd, "%d is open: %s", fd, what(fd));
+    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+        file = open(self->argv[0], O_RDWR | O_CREAT | O_APPEND, 0600);
+        CHECK(file == fd, "%d is open: got %d", fd, file);
     }
+    event = eventfd(0, EFD_CLOEXEC);
     CHECK_OK(NULL, shunt_comm_create_env(NULL, &own.comm));
     CHECK_RUN(use(&own, 0));
     CHECK_OK(own.comm, shunt_comm_finish(own.comm));

@@ -13,31 +13,36 @@
  * all buffers must stay as they were.
  *
  *     rank_random programs [SEED [COUNT]] [far=NAME] [near=NAME] [groups=N]
- *                          [windows=no] [forks=yes]
+ *                          [windows=no] [forks=yes] [closed=SET]
+ *                          [closed_after=SET]
  *
  * COUNT configurations (20) from SEED (1) on. far, near: what shunt_comm_transport() has
  * to begin with for ranks of other nodes and of this one. groups: the most
  * communicators that a program has (3). windows=no: collectives are given memory of
  * malloc() alone, part of it registered. forks=yes: ranks have children of fork() all
- * the while (children.c). `programs` beside this file runs it in
+ * the while (children.c). closed, closed_after: descriptors 0 to 2 are closed, before
+ * or after init, and printed to after each call (a bit for each: closed_stdio.h).
+ * `programs` beside this file runs it in
  * worlds of every kind.
  */
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/harness/closed_stdio.h"
 #include "tests/random/world.h"
+
+static int closed;       /* descriptors of 0 to 2 */
+static int closed_after; /* those to close after init */
 
 /* --- programs --- */
 
-static int carry_out(struct world *w, const struct event *e)
+static int carry_out_one(struct world *w, struct group *g,
+                         const struct event *e)
 {
-    struct group *g = &w->groups[e->group];
-
-    if (!g->comm)
-        return 0;
     if (e->kind < COLLECTIVES)
         return do_collective(w, g, e);
     if (e->kind >= REFRESH)
@@ -45,6 +50,16 @@ static int carry_out(struct world *w, const struct event *e)
     if (e->kind >= GEMM_REDUCE_SCATTER)
         return do_fused(w, g, e);
     return do_moe(w, &g->exchanges[e->exchange].plans[e->plan], e);
+}
+
+static int carry_out(struct world *w, const struct event *e)
+{
+    struct group *g = &w->groups[e->group];
+
+    if (!g->comm)
+        return 0;
+    CHECK_RUN(carry_out_one(w, g, e));
+    return closed_stdio_print(closed, w->doing);
 }
 
 /* A handful of calls. Started ones of different communicators may change places
@@ -355,8 +370,16 @@ static int say_bytes(struct world *w)
     return 0;
 }
 
+/* In a process of several ranks one does it for all. */
+static void close_after(void)
+{
+    closed_stdio_close(closed_after);
+    closed |= closed_after;
+}
+
 static int programs(const struct rank *self)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct world *w = calloc(1, sizeof(*w));
     uint64_t seed;
     int count, bad = 0;
@@ -366,6 +389,7 @@ static int programs(const struct rank *self)
     seed = self->argc > 0 ? strtoull(self->argv[0], NULL, 0) : 1;
     count = self->argc > 1 ? atoi(self->argv[1]) : 20;
     CHECK(self->size <= MAX_RANKS, "at most %d ranks", MAX_RANKS);
+    pthread_once(&once, close_after);
     w->self = self;
     w->most_groups =
         option(self, "groups") ? atoi(option(self, "groups")) : MAX_GROUPS;
@@ -394,8 +418,26 @@ static const struct rank_case cases[] = {
     {.name = NULL},
 };
 
+/* Of the command line. */
+static int set_of(int argc, char **argv, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (int i = 1; i < argc; i++)
+        if (!strncmp(argv[i], name, n))
+            return atoi(argv[i] + n);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    const int before = set_of(argc, argv, "closed=");
+
+    closed_after = set_of(argc, argv, "closed_after=");
+    if ((before || closed_after) && closed_stdio_keep())
+        return 1;
+    closed_stdio_close(before);
+    closed = before;
     /* Parts of a product are sent by themselves, however fast links are. */
     setenv("SHUNT_FUSED", "always", 0);
     return rank_main(argc, argv, cases);
