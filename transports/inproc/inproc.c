@@ -10,7 +10,6 @@
  *
  * The difficult part is lifetime: a peer may use memory of a rank that has
  * left. Hence three rules.
- *
  *   - `struct rank` is counted: the rank itself, and each endpoint to it.
  *   - Registered memory is counted: the registration, and each import. The last
  *     one calls the owner's `done`.
@@ -29,8 +28,6 @@
 #include <unistd.h>
 
 #include <shunt/transport.h>
-
-#include "transports/common/descriptor.h"
 
 #if defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
 /* The sanitizer does not support the fence in wake(). The fence orders a store
@@ -154,7 +151,7 @@ rank_create(const struct shunt_transport_params *params, struct rank **out,
     rank->pid = getpid();
     memcpy(rank->secret, params->secret, sizeof(rank->secret));
     pthread_rwlock_init(&rank->readers, NULL);
-    rank->event = shunti_fd_lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    rank->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); /* above 2 */
     if (rank->event < 0) {
         snprintf(why, why_len, "no event descriptor: %s%s", strerror(errno),
                  params->host->remedy ? params->host->remedy(errno) : "");
