@@ -39,15 +39,27 @@ static inline void shunt_cblas_tile(void *arg, size_t row, size_t rows,
                                     size_t col, size_t cols, float *out,
                                     size_t ld)
 {
+#ifdef __cplusplus
+    const struct shunt_cblas_product *p =
+        static_cast<const struct shunt_cblas_product *>(arg);
+#else
     const struct shunt_cblas_product *p =
         (const struct shunt_cblas_product *)arg;
+#endif
+#ifdef __cplusplus
+#define SHUNT_CBLAS_INT(n) static_cast<int>(n)
+#elif !defined(DOXYGEN) /* of this file only */
+#define SHUNT_CBLAS_INT(n) ((int)(n))
+#endif
 
-    cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
-                p->transpose_b ? CblasTrans : CblasNoTrans, (int)rows,
-                (int)cols, (int)p->k, 1.0f,
-                p->a + row * (p->transpose_a ? 1 : p->lda), (int)p->lda,
-                p->b + col * (p->transpose_b ? p->ldb : 1), (int)p->ldb, 0.0f,
-                out, (int)ld);
+    cblas_sgemm(
+        CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
+        p->transpose_b ? CblasTrans : CblasNoTrans, SHUNT_CBLAS_INT(rows),
+        SHUNT_CBLAS_INT(cols), SHUNT_CBLAS_INT(p->k), 1.0f,
+        p->a + row * (p->transpose_a ? 1 : p->lda), SHUNT_CBLAS_INT(p->lda),
+        p->b + col * (p->transpose_b ? p->ldb : 1), SHUNT_CBLAS_INT(p->ldb),
+        0.0f, out, SHUNT_CBLAS_INT(ld));
+#undef SHUNT_CBLAS_INT
 }
 
 #endif

@@ -278,19 +278,20 @@ struct shunt_moe_config {
 };
 
 /** The defaults. Set hidden, experts, topk, max_tokens and weights. */
-#define SHUNT_MOE_CONFIG_INIT                                                 \
-    {                                                                         \
-        .size = sizeof(struct shunt_moe_config), .hidden = 0,                 \
-        .dtype = SHUNT_BF16, .experts = 0, .topk = 0, .max_tokens = 0,        \
-        .weights = (enum shunt_moe_weights)0, .wire = SHUNT_MOE_WIRE_PAYLOAD, \
-        .placement = 0, .replicas = 0, .nreplicas = 0, .row_align = 0,        \
-        .plans_in_flight = 0, .capacity_factor = 0,                           \
-        .drop = SHUNT_MOE_DROP_POSITION, .pad_to_capacity = 0,                \
-        .tree_ranks = 0, .mode = SHUNT_MOE_AUTO,                              \
-        .partials = SHUNT_MOE_PARTIALS_F32, .tree_nodes = 0,                  \
-        .combine_mode = SHUNT_MOE_AUTO, .order = SHUNT_MOE_ORDER_COPIES,      \
-        .share = 0, .leaf_rows = 0,                                           \
+#define SHUNT_MOE_CONFIG_INIT                                                  \
+    {                                                                          \
+        sizeof(struct shunt_moe_config), 0, SHUNT_BF16, 0, 0, 0,               \
+            SHUNT_MOE_NO_WEIGHTS, SHUNT_MOE_WIRE_PAYLOAD, 0, 0, 0, 0, 0, 0,    \
+            SHUNT_MOE_DROP_POSITION, 0, 0, SHUNT_MOE_AUTO,                     \
+            SHUNT_MOE_PARTIALS_F32, 0, SHUNT_MOE_AUTO, SHUNT_MOE_ORDER_COPIES, \
+            0, 0                                                               \
     }
+#ifdef __cplusplus
+#define SHUNT_MOE_NO_WEIGHTS static_cast<enum shunt_moe_weights>(0)
+#else
+/** None of the values of enum shunt_moe_weights: the caller has to choose one. */
+#define SHUNT_MOE_NO_WEIGHTS ((enum shunt_moe_weights)0)
+#endif
 
 /**
  * Make an exchange, and check that all ranks agree on its configuration.
@@ -371,6 +372,8 @@ shunt_moe_set_shares(struct shunt_moe *moe, const int32_t *placement,
  *
  * topk_idx     (tokens, topk) expert ids; -1: none. An id may repeat within a
  *              token: counted twice, sent once, both weights applied. Copied.
+ *              int64_t, as of PyTorch, must be converted: SHUNT_LOG=info tells
+ *              where ids look like that.
  * topk_weight  (tokens, topk) f32, copied; NULL: all 1. Any sign; not
  *              normalised; a NaN or an infinity goes into the results.
  * tokens       0 .. max_tokens; may differ between ranks. tokens * topk is less

@@ -135,9 +135,16 @@ struct shunt_moe_degree {
  * degree       out; all zeros for an exchange that has been destroyed.
  * degree_size  sizeof(struct shunt_moe_degree); only that much is written.
  */
+#ifdef __cplusplus /* the struct has the same name */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
 SHUNT_API void shunt_moe_degree(const struct shunt_moe *moe, size_t tokens,
                                 struct shunt_moe_degree *degree,
                                 size_t degree_size);
+#ifdef __cplusplus
+#pragma GCC diagnostic pop
+#endif
 
 /** What belongs to a part on this rank. The plan owns the arrays. */
 struct shunt_moe_part_rows {
@@ -166,9 +173,16 @@ struct shunt_moe_part_rows {
  *
  * Errors: SHUNT_ERR_INVALID, no such plan, or part; SHUNT_ERR_MEMORY.
  */
+#ifdef __cplusplus /* the struct has the same name */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_part_rows(struct shunt_moe_plan *plan, int part,
                     struct shunt_moe_part_rows *rows, size_t rows_size);
+#ifdef __cplusplus
+#pragma GCC diagnostic pop
+#endif
 
 /**
  * shunt_moe_dispatch() of one part.

@@ -96,10 +96,9 @@ struct shunt_moe_plan_options {
 };
 
 /** The defaults: one part, any number of rows, the configuration's capacity. */
-#define SHUNT_MOE_PLAN_OPTIONS_INIT                                   \
-    {                                                                 \
-        .size = sizeof(struct shunt_moe_plan_options), .max_rows = 0, \
-        .capacity_factor = 0, .parts = 1, .in_order = 0,              \
+#define SHUNT_MOE_PLAN_OPTIONS_INIT                       \
+    {                                                     \
+        sizeof(struct shunt_moe_plan_options), 0, 0, 1, 0 \
     }
 
 /**
@@ -181,9 +180,16 @@ struct shunt_moe_memory {
  * memory       out; all zeros for an exchange that has been destroyed.
  * memory_size  sizeof(struct shunt_moe_memory); only that much is written.
  */
+#ifdef __cplusplus /* the struct has the same name */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
 SHUNT_API void shunt_moe_memory(const struct shunt_moe *moe,
                                 struct shunt_moe_memory *memory,
                                 size_t memory_size);
+#ifdef __cplusplus
+#pragma GCC diagnostic pop
+#endif
 
 #ifdef __cplusplus
 }

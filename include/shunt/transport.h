@@ -262,12 +262,18 @@ shunt_transport_tail_bytes(const struct shunt_transport_put *put)
 /* Copy the tail to where `local` ends, which has room for it. */
 static inline void shunt_transport_tail_join(struct shunt_transport_put *put)
 {
+#ifdef __cplusplus
+    unsigned char *local = static_cast<unsigned char *>(
+        const_cast<void *>(static_cast<const void *>(put->local)));
+#else
+    unsigned char *local = (unsigned char *)(uintptr_t)put->local;
+#endif
+
     for (int i = 0; i < SHUNT_TRANSPORT_PIECES; i++) {
         struct shunt_transport_piece *piece = &put->tail[i];
 
         if (piece->bytes > 0)
-            memcpy((unsigned char *)(uintptr_t)put->local + put->bytes,
-                   piece->data, piece->bytes);
+            memcpy(local + put->bytes, piece->data, piece->bytes);
         put->bytes += piece->bytes;
         piece->bytes = 0;
     }
