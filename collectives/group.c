@@ -26,6 +26,7 @@
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/error.h"
+#include "src/exit.h"
 #include "src/failure.h"
 #include "src/init.h"
 #include "src/nodes.h"
@@ -110,8 +111,11 @@ static void look_for_members(const struct group *group)
         shunti_comm_fail(
             comm, SHUNT_ERR_PEER, rank, "%s: rank %d %s", group->call, rank,
             p->transport->left(p->ep)
-                ? "has left: it destroyed its communicator, or exited, before "
-                  "this was done"
+                ? "has left: it destroyed its communicator before this was "
+                  "done"
+            : shunti_exit_of(comm, rank) >= 0
+                ? "is lost while the new communicator is made: its program "
+                  "ended without shunt_comm_finish()"
             : p->control
                 ? "is lost while the new communicator is made: its process "
                   "was killed, or crashed"
@@ -207,10 +211,19 @@ static enum shunt_status blame(struct group *group, enum shunt_status st,
 
     shunti_comm_enter(comm);
     if (!shunti_comm_check(comm)) {
+        /* The root may be the one whose link has failed: what it says counts
+         * as its own report. */
+        const int says =
+            parent->blamed[0] == parent->root ? comm->rank : parent->root;
+        char text[400];
+
         for (size_t i = 0; i < parent->nblamed; i++)
-            shunti_comm_add_lost(comm, parent->blamed[i]);
-        shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, parent->blamed[0], "%s: %s",
-                         group->call, shunti_error_last());
+            if (says == comm->rank || comm->all_mapped)
+                shunti_comm_add_lost(comm, parent->blamed[i]);
+        snprintf(text, sizeof(text), "%s: %s", group->call,
+                 shunti_error_last());
+        shunti_comm_fail_as(comm, SHUNT_ERR_TIMEOUT, says, parent->blamed[0],
+                            text);
     }
     if (shunti_comm_check(comm))
         st = shunti_comm_check(comm);

@@ -343,3 +343,10 @@ uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
     visits.alone = alone ? but : NULL;
     return alone ? UINT64_MAX : visits.next_ns;
 }
+
+void shunti_aside_visit_now(uint64_t (*visit)(struct shunt_comm *comm))
+{
+    visits.next_ns = 0;
+    visits.alone = NULL;
+    shunti_aside_visit(NULL, 0, visit);
+}

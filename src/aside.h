@@ -124,4 +124,7 @@ void shunti_aside_each(void (*f)(struct shunt_comm *comm));
 uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
                             uint64_t (*visit)(struct shunt_comm *comm));
 
+/* The same, whether it is due or not. */
+void shunti_aside_visit_now(uint64_t (*visit)(struct shunt_comm *comm));
+
 #endif

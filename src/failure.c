@@ -34,6 +34,8 @@
  * stays.
  */
 #define ABORT_MARK ((uint64_t)0xa5)
+/* The mark if the rank named is not lost: it lives, and did not make its call. */
+#define ALIVE_MARK ((uint64_t)0xa6)
 
 static uint64_t pack_abort(enum shunt_status status, int lost, int reporter)
 {
@@ -46,6 +48,7 @@ static uint64_t pack_abort(enum shunt_status status, int lost, int reporter)
 struct end {
     enum shunt_status status;
     int lost, reporter;
+    bool alive;
 };
 
 /* False: no rank has written this word, so something else wrote to the control
@@ -56,9 +59,10 @@ static bool unpack_abort(const struct shunt_comm *comm, uint64_t word,
     end->status = (enum shunt_status) - (int)(word & 0xff);
     end->lost = (int)(word >> 8 & 0xffffff) - 1;
     end->reporter = (int)(word >> 32 & 0xffffff) - 1;
-    return word >> 56 == ABORT_MARK && shunti_is_error(end->status) &&
-           end->lost < comm->nranks && end->reporter >= 0 &&
-           end->reporter < comm->nranks;
+    end->alive = word >> 56 == ALIVE_MARK;
+    return (word >> 56 == ABORT_MARK || end->alive) &&
+           shunti_is_error(end->status) && end->lost < comm->nranks &&
+           end->reporter >= 0 && end->reporter < comm->nranks;
 }
 
 void (*shunti_fail_settle)(struct shunt_comm *comm, enum shunt_status status,
@@ -214,25 +218,25 @@ static void name_others(struct shunt_comm *comm, const uint64_t *missed)
     }
 }
 
-enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
-                                   enum shunt_status status, int lost,
-                                   const char *format, ...)
+enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
+                                      enum shunt_status status, int reporter,
+                                      int lost, const char *text)
 {
-    uint64_t word = pack_abort(status, lost, comm->rank);
-    va_list args;
+    uint64_t word = pack_abort(status, lost, reporter);
 
     if (comm->failure.status)
         return (enum shunt_status)comm->failure.status;
     if (comm->failure.settling)
         return status; /* one failure is enough */
-    va_start(args, format);
-    vsnprintf(comm->failure.text, sizeof(comm->failure.text), format, args);
-    va_end(args);
-    if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
+    snprintf(comm->failure.text, sizeof(comm->failure.text), "%s", text);
+    if (!is_to_settle(comm, status, lost))
+        reporter = comm->rank;
+    if (reporter == comm->rank &&
+        (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT))
         shunti_comm_add_lost(comm, lost);
     if (is_to_settle(comm, status, lost)) {
         report(comm, word);
-        lost = settle(comm, status, -1, lost);
+        lost = settle(comm, status, reporter, lost);
         if (comm->loss.record)
             name_others(
                 comm, shunti_loss_set(comm, comm->loss.record, SHUNTI_FAILED));
@@ -240,6 +244,47 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
         set_abort(comm, comm->control.base, word);
     }
     return end_with(comm, status, lost, word);
+}
+
+enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
+                                   enum shunt_status status, int lost,
+                                   const char *format, ...)
+{
+    char text[sizeof(comm->failure.text)];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return shunti_comm_fail_as(comm, status, comm->rank, lost, text);
+}
+
+enum shunt_status shunti_comm_fail_alive(struct shunt_comm *comm, int culprit,
+                                         const char *text)
+{
+    uint64_t word = pack_abort(SHUNT_ERR_TIMEOUT, culprit, comm->rank);
+
+    if (comm->failure.status || comm->failure.settling)
+        return SHUNT_ERR_TIMEOUT;
+    word ^= (ABORT_MARK ^ ALIVE_MARK) << 56;
+    snprintf(comm->failure.text, sizeof(comm->failure.text), "%s", text);
+    set_abort(comm, comm->control.base, word);
+    return end_with(comm, SHUNT_ERR_TIMEOUT, culprit, word);
+}
+
+/* Rank `reporter` has waited for a rank that lives. */
+static void tell_alive(struct shunt_comm *comm, const struct end *end)
+{
+    char whom[32] = "this rank, which";
+
+    if (end->lost != comm->rank)
+        snprintf(whom, sizeof(whom), "rank %d, which", end->lost);
+    snprintf(comm->failure.text, sizeof(comm->failure.text),
+             "rank %d waited in vain for %s is alive but did not make that "
+             "call: do all ranks make their calls, also those on different "
+             "communicators, in the same order? (the shunt_last_error of rank "
+             "%d says more)",
+             end->reporter, whom, end->reporter);
 }
 
 /* Another rank, or another thread of this one, ended the communicator. */
@@ -262,6 +307,10 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
     status = end.status;
     lost = end.lost;
     reporter = end.reporter;
+    if (end.alive) {
+        tell_alive(comm, &end);
+        return end_with(comm, status, lost, word);
+    }
     if (is_to_settle(comm, status, lost)) {
         /* The rank that told us may not reach all ranks. */
         report(comm, word);

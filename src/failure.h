@@ -31,6 +31,16 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
                                    const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* The same, but rank `reporter` has missed `lost`, and told this one. */
+enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
+                                      enum shunt_status status, int reporter,
+                                      int lost, const char *text);
+
+/* End the communicator because rank `culprit`, which is not lost, did not make
+ * its call in time. */
+enum shunt_status shunti_comm_fail_alive(struct shunt_comm *comm, int culprit,
+                                         const char *text);
+
 /* Add a rank to those of shunt_comm_lost(); before shunti_comm_fail(). */
 void shunti_comm_add_lost(struct shunt_comm *comm, int rank);
 

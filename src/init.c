@@ -29,6 +29,7 @@
 #include "src/engine.h"
 #include "src/env.h"
 #include "src/error.h"
+#include "src/exit.h"
 #include "src/init_rounds.h"
 #include "src/launch.h"
 #include "src/live.h"
@@ -347,6 +348,7 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
         report(init.comm);
         shunti_live_add(init.comm);
         shunti_aside_own(init.comm);
+        shunti_exit_watch();
         *out = init.comm;
     }
     shunti_bootstrap_leave(init.bootstrap);

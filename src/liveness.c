@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "src/comm.h"
+#include "src/exit.h"
 #include "src/failure.h"
 #include "src/loss.h"
 #include "src/note.h"
@@ -83,10 +84,12 @@ static int likeliest(const struct shunt_request *request)
     return most;
 }
 
-/* The likeliest peers of the oldest operation, as "2, 5". Each counts as lost.
- * Returns the first. */
-static int name_missing(const struct shunt_request *request, char *text,
-                        size_t size)
+/* The likeliest peers of the oldest operation, as "2, 5". Returns the first.
+ *
+ * lost  they count as lost.
+ */
+static int name_missing(const struct shunt_request *request, bool lost,
+                        char *text, size_t size)
 {
     const int most = likeliest(request);
     int first = -1;
@@ -101,9 +104,70 @@ static int name_missing(const struct shunt_request *request, char *text,
                                     first < 0 ? "" : ", ", r);
         if (first < 0)
             first = r;
-        shunti_comm_add_lost(request->comm, r);
+        if (lost)
+            shunti_comm_add_lost(request->comm, r);
     }
     return first;
+}
+
+/* All that are awaited answer, so none is lost. But they do not come. */
+static void fail_by_order(struct shunt_comm *comm)
+{
+    const struct shunt_request *request = comm->operations.active;
+    char missing[128], text[sizeof(comm->failure.text)];
+    const int first = name_missing(request, false, missing, sizeof(missing));
+
+    snprintf(
+        text, sizeof(text),
+        "%s (operation %llu): nothing from rank %s for %.3g s, which is alive: "
+        "it waits in %s (SHUNT_TIMEOUT)",
+        shunti_request_name(request), (unsigned long long)request->seq,
+        first < 0 ? "?" : missing, comm->liveness.timeout,
+        first >= 0 && shunti_probe_elsewhere(comm, first)
+            ? "a call on another communicator; do all ranks make the calls on "
+              "different communicators in the same order?"
+            : "this communicator, too; do all ranks make the same calls?");
+    shunti_comm_fail_alive(comm, first, text);
+}
+
+/*
+ * A rank that is needed is gone. If another one had crashed before, it went because of
+ * that: who notices a crash gives up, and its connections end. Then the crash is
+ * named, even if what that rank had to give is here. (The word of the rank that gave
+ * up may be lost with its connection.)
+ */
+static void fail_by_loss(struct shunt_comm *comm,
+                         const struct shunt_request *request, int needed)
+{
+    const int crash = comm->liveness.first_crash - 1;
+    const int rank = crash >= 0 ? crash : needed;
+    const struct shunti_peer *p = &comm->peers[rank];
+    const bool left = p->transport->left(p->ep);
+    const int exited = left ? -1 : shunti_exit_of(comm, rank);
+    const char *why =
+        left || exited >= 0 || p->control ? NULL : shunti_why_lost(comm, rank);
+    char since[64] = "";
+
+    if (exited >= 0)
+        snprintf(since, sizeof(since), " (exit status %d)", exited);
+    else if (rank != needed)
+        snprintf(since, sizeof(since), "; rank %d is gone, too", needed);
+    shunti_comm_fail(
+        comm, SHUNT_ERR_PEER, rank,
+        why    ? "%s (operation %llu): rank %d is lost: %s%s"
+        : left ? "%s (operation %llu): rank %d has left: it destroyed its "
+                 "communicator before this was done%s%s"
+        : exited >= 0
+            ? "%s (operation %llu): rank %d is lost: its program ended without "
+              "shunt_comm_finish()%s%s"
+        : p->control
+            ? "%s (operation %llu): rank %d is lost: its process was killed, "
+              "or crashed%s%s"
+            : "%s (operation %llu): rank %d is lost: the connection to it "
+              "broke (its process ended, its host cannot be reached, or "
+              "something between reset it)%s%s",
+        shunti_request_name(request), (unsigned long long)request->seq, rank,
+        why ? why : "", since);
 }
 
 static void fail_by_timeout(struct shunt_comm *comm)
@@ -111,7 +175,17 @@ static void fail_by_timeout(struct shunt_comm *comm)
     char missing[128], nodes[64];
     int first;
 
-    first = name_missing(comm->operations.active, missing, sizeof(missing));
+    if (comm->liveness.first_crash) {
+        fail_by_loss(comm, comm->operations.active,
+                     comm->liveness.first_crash - 1);
+        return;
+    }
+    if (likeliest(comm->operations.active) != SILENT) {
+        fail_by_order(comm);
+        return;
+    }
+    first =
+        name_missing(comm->operations.active, true, missing, sizeof(missing));
     shunti_loss_nodes(comm, nodes, sizeof(nodes));
     shunti_comm_fail(comm, SHUNT_ERR_TIMEOUT, first,
                      "%s (operation %llu): nothing from rank %s%s for %.3g s; "
@@ -171,6 +245,14 @@ uint64_t shunti_liveness_check_time(struct shunt_comm *comm, uint64_t now)
     return comm->liveness.last_event_ns + timeout_ns(comm);
 }
 
+/* Gone, and neither left in order nor exited. */
+static bool has_crashed(const struct shunt_comm *comm, int rank)
+{
+    const struct shunti_peer *p = &comm->peers[rank];
+
+    return !p->transport->left(p->ep) && shunti_exit_of(comm, rank) < 0;
+}
+
 /* Mark the peers that are gone. Is one newly so? */
 static bool mark_losses(struct shunt_comm *comm)
 {
@@ -182,7 +264,7 @@ static bool mark_losses(struct shunt_comm *comm)
 
         if (r == comm->rank || !p->ep || p->transport->alive(p->ep))
             continue;
-        if (!comm->liveness.first_crash && !p->transport->left(p->ep))
+        if (!comm->liveness.first_crash && has_crashed(comm, r))
             comm->liveness.first_crash = 1 + r;
         news |= !p->lost;
         p->lost = true;
@@ -190,41 +272,8 @@ static bool mark_losses(struct shunt_comm *comm)
     return news;
 }
 
-/*
- * A rank that is needed is gone. If another one had crashed before, it went because of
- * that: who notices a crash gives up, and its connections end. Then the crash is
- * named, even if what that rank had to give is here. (The word of the rank that gave
- * up may be lost with its connection.)
- */
-static void fail_by_loss(struct shunt_comm *comm,
-                         const struct shunt_request *request, int needed)
-{
-    const int crash = comm->liveness.first_crash - 1;
-    const int rank = crash >= 0 ? crash : needed;
-    const struct shunti_peer *p = &comm->peers[rank];
-    const bool left = p->transport->left(p->ep);
-    const char *why = left || p->control ? NULL : shunti_why_lost(comm, rank);
-    char since[64] = "";
-
-    if (rank != needed)
-        snprintf(since, sizeof(since), "; rank %d is gone, too", needed);
-    shunti_comm_fail(
-        comm, SHUNT_ERR_PEER, rank,
-        why    ? "%s (operation %llu): rank %d is lost: %s%s"
-        : left ? "%s (operation %llu): rank %d has left: it destroyed its "
-                 "communicator, or exited, before this was done%s%s"
-        : p->control
-            ? "%s (operation %llu): rank %d is lost: its process was killed, "
-              "or crashed%s%s"
-            : "%s (operation %llu): rank %d is lost: the connection to it "
-              "broke (its process ended, its host cannot be reached, or "
-              "something between reset it)%s%s",
-        shunti_request_name(request), (unsigned long long)request->seq, rank,
-        why ? why : "", since);
-}
-
-/* Fail for a rank that is gone and needed. left: of those that left in order,
- * or of the others. A rank that had completed an operation is not needed in it
+/* Fail for a rank that is gone and needed. left: of those that left in order, or
+ * exited, or of the others. A rank that had completed an operation is not needed in it
  * any more: its data is here, although it may not have been used yet, as in a
  * sum that lacks another rank's part. */
 static bool fail_if_needed(struct shunt_comm *comm, bool left)
@@ -235,7 +284,7 @@ static bool fail_if_needed(struct shunt_comm *comm, bool left)
     for (r = 0; r < comm->nranks; r++) {
         const struct shunti_peer *p = &comm->peers[r];
 
-        if (!p->lost || p->transport->left(p->ep) != left)
+        if (!p->lost || has_crashed(comm, r) == left)
             continue;
         for (request = comm->operations.active; request;
              request = request->next) {
@@ -256,7 +305,7 @@ void shunti_liveness_look(struct shunt_comm *comm)
      * reported the loss, and only then decide. */
     if (mark_losses(comm))
         shunti_progress(comm);
-    /* A rank that left in order may have left because of one that crashed. */
+    /* A rank that left or exited may have done so because of one that crashed. */
     if (!fail_if_needed(comm, false))
         fail_if_needed(comm, true);
 }

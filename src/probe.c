@@ -15,6 +15,9 @@
 #include "src/request.h"
 #include "src/wire.h"
 
+/* In a reply: its rank waits in a call on another communicator. */
+#define ELSEWHERE (UINT64_C(1) << 63)
+
 static uint64_t load_word(const struct shunt_comm *comm, size_t at)
 {
     return __atomic_load_n(
@@ -63,6 +66,8 @@ static void send_reply(struct shunt_comm *comm, int peer, uint64_t number)
     size_t at = word_offset(comm, comm->rank, SHUNTI_WORD_PROBE_REPLY);
 
     p->replied = number;
+    if (comm->probe.visited && !comm->operations.active)
+        number |= ELSEWHERE;
     if (p->control) {
         store_word(p->control, at, number);
         p->transport->wake(p->ep);
@@ -109,10 +114,19 @@ void shunti_probe_all(struct shunt_comm *comm)
     }
 }
 
+static uint64_t reply_of(const struct shunt_comm *comm, int peer)
+{
+    return load_word(comm, word_offset(comm, peer, SHUNTI_WORD_PROBE_REPLY));
+}
+
 bool shunti_probe_answered(const struct shunt_comm *comm, int peer)
 {
-    return load_word(comm, word_offset(comm, peer, SHUNTI_WORD_PROBE_REPLY)) ==
-           comm->probe.number;
+    return (reply_of(comm, peer) & ~ELSEWHERE) == comm->probe.number;
+}
+
+bool shunti_probe_elsewhere(const struct shunt_comm *comm, int peer)
+{
+    return reply_of(comm, peer) == (comm->probe.number | ELSEWHERE);
 }
 
 /* Has our latest probe got replies that were not counted yet? */

@@ -24,7 +24,7 @@ struct shunt_request;
 
 /* Of a communicator: its latest probe. probe.c writes it; liveness.c writes
  * what follows `answered`, and wait.c closes it when a peer was heard of in
- * another communicator. */
+ * another communicator, and writes `visited`. */
 struct shunti_probe {
     uint64_t number;    /* of our latest probe; 0: none */
     uint64_t doorbell;  /* as last seen in our control window */
@@ -33,6 +33,7 @@ struct shunti_probe {
     uint64_t seq;       /* of the operation that it was sent for */
     bool open;          /* it decides which ranks a timeout blames */
     uint8_t extensions; /* of the timeout, because all had answered */
+    bool visited;       /* replies are sent from a call elsewhere: wait.c */
 };
 
 /* Start a new probe of all peers that `request` awaits. */
@@ -47,6 +48,10 @@ bool shunti_probe_more(const struct shunt_request *request);
 
 /* Has `peer` answered the latest probe? */
 bool shunti_probe_answered(const struct shunt_comm *comm, int peer);
+
+/* Has it answered from a call on another communicator, with nothing under way in
+ * this one? */
+bool shunti_probe_elsewhere(const struct shunt_comm *comm, int peer);
 
 /* Answer the probes of others. True if a probe or a reply has arrived, which
  * does not mean that what we wait for makes progress. */

@@ -7,6 +7,7 @@
 
 #include "src/comm.h"
 #include "src/cover.h"
+#include "src/exit.h"
 #include "src/failure.h"
 #include "src/liveness.h"
 #include "src/loss.h"
@@ -80,11 +81,12 @@ static bool is_gone(const struct settle *s, int rank)
     return rank != s->comm->rank && (!p->ep || !p->transport->alive(p->ep));
 }
 
-/* It destroyed its communicator: its links say nothing any more. */
+/* It destroyed its communicator, or exited: its links say nothing any more. */
 static bool has_left(const struct settle *s, int rank)
 {
     return is_gone(s, rank) && s->comm->peers[rank].ep &&
-           s->comm->peers[rank].transport->left(s->comm->peers[rank].ep);
+           (s->comm->peers[rank].transport->left(s->comm->peers[rank].ep) ||
+            shunti_exit_of(s->comm, rank) >= 0);
 }
 
 /* Its process has ended, or the connection has. */

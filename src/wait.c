@@ -89,7 +89,9 @@ static uint64_t answer_there(struct shunt_comm *comm)
 
     if (!comm->all_mapped)
         shunti_transports_progress(comm);
+    comm->probe.visited = true;
     shunti_liveness_note_events(comm);
+    comm->probe.visited = false;
     if (comm->all_mapped)
         return pause;
     if (comm->deferred.first)

@@ -464,6 +464,24 @@ static int absent_rank(const struct rank *self)
     return 0;
 }
 
+/* The others have waited for the last rank, which lives: it is named, and no rank is
+ * lost. */
+static int names_the_last_alive(const struct rank *self,
+                                struct shunt_comm *comm, enum shunt_status st)
+{
+    char name[32];
+    const int *lost;
+    size_t count;
+
+    snprintf(name, sizeof(name), "rank %d", self->size - 1);
+    CHECK_STATUS(comm, st, SHUNT_ERR_TIMEOUT);
+    CHECK_OK(comm, shunt_comm_lost(comm, &lost, &count));
+    CHECK(count == 0 && strstr(shunt_last_error(comm), name) &&
+              strstr(shunt_last_error(comm), "alive"),
+          "%zu lost: %s", count, shunt_last_error(comm));
+    return 0;
+}
+
 /* The last rank does not come, and answers all the same, since it waits for something
  * else: those that do come are not named, whoever of them knows who lacks. */
 static int polling_rank(const struct rank *self)
@@ -488,7 +506,7 @@ static int polling_rank(const struct rank *self)
         }
         CHECK_OK(b, shunt_wait(&request));
     } else {
-        CHECK_RUN(names_the_last(self, a, shunt_barrier(a)));
+        CHECK_RUN(names_the_last_alive(self, a, shunt_barrier(a)));
         CHECK_OK(b, shunt_barrier(b));
     }
     shunt_comm_destroy(b);
