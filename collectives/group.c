@@ -42,10 +42,9 @@ struct ticket {
     struct shunt_id id;
 };
 
-/* What a rank says when all agree. */
-struct outcome {
-    int32_t status;
-    char why[252];
+/* Why a rank has failed. */
+struct reason {
+    char text[252];
 };
 
 /* This rank's place among the ranks of its colour, their number, and the lowest
@@ -73,10 +72,11 @@ static void place_in_group(const struct ticket *all, int nranks, int rank,
 struct group {
     struct shunt_comm *comm; /* the old one */
     const char *call;
-    int *names;      /* (size) old ranks, in their new order */
-    int size, place; /* size 0: this rank makes none */
-    int root;        /* old rank whose process runs the root of its init */
-    struct outcome *outcomes; /* (ranks of the old one) */
+    int *names;        /* (size) old ranks, in their new order */
+    int size, place;   /* size 0: this rank makes none */
+    int root;          /* old rank whose process runs the root of its init */
+    int32_t *statuses; /* (ranks of the old one), when all agree */
+    struct reason *reasons; /* the same */
 };
 
 /* The old ranks of `rank`'s colour, ordered by key, then by rank; NULL: no
@@ -158,47 +158,64 @@ static bool is_own(enum shunt_status st)
            st != SHUNT_ERR_TIMEOUT;
 }
 
-/* The first member whose error explains most; NULL: all are well. */
-static const struct outcome *reason(const struct group *group, int *rank)
+/* The first member whose error explains most; -1: all are well. */
+static int find_reason(const struct group *group)
 {
-    const struct outcome *first = NULL;
+    int first = -1;
 
     for (int i = 0; i < group->size; i++) {
-        const struct outcome *it = &group->outcomes[group->names[i]];
+        const int rank = group->names[i];
+        const enum shunt_status st = (enum shunt_status)group->statuses[rank];
 
-        if (!it->status || (first && !is_own((enum shunt_status)it->status)))
+        if (!st || (first >= 0 && !is_own(st)))
             continue;
-        first = it;
-        *rank = group->names[i];
-        if (is_own((enum shunt_status)it->status))
+        first = rank;
+        if (is_own(st))
             break;
     }
     return first;
+}
+
+static bool any_failed(const struct group *group)
+{
+    for (int r = 0; r < group->comm->nranks; r++)
+        if (group->statuses[r])
+            return true;
+    return false;
 }
 
 /*
  * All ranks of the old communicator say how it went: `mine`, for which
  * shunti_error_last() has the text. Returns SHUNT_OK if that is what all ranks of
  * this group say; else `mine`, or SHUNT_ERR_REMOTE with a text that names a rank.
+ *
+ * First the statuses alone are gathered: they travel inside of control messages, so
+ * that no read or copy can fail on one rank only. Where one has failed, all gather
+ * the texts.
  */
 static enum shunt_status agree(void *arg, enum shunt_status mine)
 {
     struct group *group = arg;
-    struct outcome said = {.status = mine};
-    const struct outcome *why;
+    const int32_t word = (int32_t)mine;
+    struct reason own = {""};
     enum shunt_status st;
     int rank = -1;
 
     if (mine)
-        snprintf(said.why, sizeof(said.why), "%s", shunti_error_last());
-    st = gather(group->comm, &said, group->outcomes, sizeof(said));
-    why = st ? NULL : reason(group, &rank);
+        snprintf(own.text, sizeof(own.text), "%s", shunti_error_last());
+    st = gather(group->comm, &word, group->statuses, sizeof(word));
+    if (!st && any_failed(group)) {
+        st = gather(group->comm, &own, group->reasons, sizeof(own));
+        rank = find_reason(group);
+    }
     if (is_own(mine) ||
-        (mine && (!why || !is_own((enum shunt_status)why->status))))
-        return shunti_fail(NULL, mine, "%s", said.why);
-    if (why)
-        st = shunti_fail(NULL, SHUNT_ERR_REMOTE, "rank %d: %.251s", rank,
-                         why->why);
+        (mine &&
+         (rank < 0 || !is_own((enum shunt_status)group->statuses[rank]))))
+        return shunti_fail(NULL, mine, "%s", own.text);
+    if (rank >= 0)
+        st =
+            shunti_fail(NULL, SHUNT_ERR_REMOTE, "rank %d: %.251s", rank,
+                        st ? "(its text was lost)" : group->reasons[rank].text);
     return st;
 }
 
@@ -316,8 +333,9 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
     if (out)
         *out = NULL;
     all = calloc((size_t)comm->nranks, sizeof(*all));
-    group.outcomes = calloc((size_t)comm->nranks, sizeof(*group.outcomes));
-    if (!all || !group.outcomes) {
+    group.statuses = calloc((size_t)comm->nranks, sizeof(*group.statuses));
+    group.reasons = calloc((size_t)comm->nranks, sizeof(*group.reasons));
+    if (!all || !group.statuses || !group.reasons) {
         /* This takes the place of the first all-gather, after which all ranks
          * give up. */
         shunti_comm_enter(comm);
@@ -340,7 +358,8 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
         *out = made;
     }
 out:
-    free(group.outcomes);
+    free(group.statuses);
+    free(group.reasons);
     free(group.names);
     free(all);
     return st;
