@@ -234,13 +234,10 @@ static enum shunt_status blame(struct group *group, enum shunt_status st,
             parent->blamed[0] == parent->root ? comm->rank : parent->root;
         char text[400];
 
-        for (size_t i = 0; i < parent->nblamed; i++)
-            if (says == comm->rank || comm->all_mapped)
-                shunti_comm_add_lost(comm, parent->blamed[i]);
         snprintf(text, sizeof(text), "%s: %s", group->call,
                  shunti_error_last());
-        shunti_comm_fail_as(comm, SHUNT_ERR_TIMEOUT, says, parent->blamed[0],
-                            text);
+        shunti_comm_fail_as(comm, SHUNT_ERR_TIMEOUT, says, parent->blamed,
+                            parent->nblamed, text);
     }
     if (shunti_comm_check(comm))
         st = shunti_comm_check(comm);

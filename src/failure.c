@@ -174,12 +174,15 @@ static void report(struct shunt_comm *comm, uint64_t word)
 
 /* Settle who is lost. Returns one of them. */
 static int settle(struct shunt_comm *comm, enum shunt_status status,
-                  int reporter, int named)
+                  int reporter, const int *told, size_t count)
 {
     settling = comm->failure.settling = true;
-    shunti_fail_settle(comm, status, reporter, named);
+    comm->failure.told = told;
+    comm->failure.ntold = count;
+    shunti_fail_settle(comm, status, reporter, told[0]);
+    comm->failure.ntold = 0;
     settling = comm->failure.settling = false;
-    return comm->failure.nlost ? comm->failure.lost[0] : named;
+    return comm->failure.nlost ? comm->failure.lost[0] : told[0];
 }
 
 /* The failure is complete. First the loss record with all lost ranks is sent;
@@ -220,8 +223,10 @@ static void name_others(struct shunt_comm *comm, const uint64_t *missed)
 
 enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
                                       enum shunt_status status, int reporter,
-                                      int lost, const char *text)
+                                      const int *told, size_t count,
+                                      const char *text)
 {
+    int lost = told[0];
     uint64_t word = pack_abort(status, lost, reporter);
 
     if (comm->failure.status)
@@ -231,12 +236,12 @@ enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
     snprintf(comm->failure.text, sizeof(comm->failure.text), "%s", text);
     if (!is_to_settle(comm, status, lost))
         reporter = comm->rank;
-    if (reporter == comm->rank &&
-        (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT))
-        shunti_comm_add_lost(comm, lost);
+    for (size_t i = 0; i < count && reporter == comm->rank; i++)
+        if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
+            shunti_comm_add_lost(comm, told[i]);
     if (is_to_settle(comm, status, lost)) {
         report(comm, word);
-        lost = settle(comm, status, reporter, lost);
+        lost = settle(comm, status, reporter, told, count);
         if (comm->loss.record)
             name_others(
                 comm, shunti_loss_set(comm, comm->loss.record, SHUNTI_FAILED));
@@ -256,7 +261,7 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    return shunti_comm_fail_as(comm, status, comm->rank, lost, text);
+    return shunti_comm_fail_as(comm, status, comm->rank, &lost, 1, text);
 }
 
 enum shunt_status shunti_comm_fail_alive(struct shunt_comm *comm, int culprit,
@@ -314,7 +319,7 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
     if (is_to_settle(comm, status, lost)) {
         /* The rank that told us may not reach all ranks. */
         report(comm, word);
-        lost = settle(comm, status, reporter, lost);
+        lost = settle(comm, status, reporter, &lost, 1);
     } else if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT) {
         shunti_comm_add_lost(comm, lost);
         shunti_loss_merge(comm);

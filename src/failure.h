@@ -19,7 +19,9 @@ struct shunti_failure {
     int culprit;        /* valid with `status`: the rank at fault, or -1 */
     int *lost;          /* (nlost), in the order in which they were lost */
     size_t nlost;
-    bool settling;  /* it has failed, and `lost` is being found out: settle.h */
+    bool settling; /* it has failed, and `lost` is being found out: settle.h */
+    const int *told; /* (ntold), meanwhile: whom another rank has missed */
+    size_t ntold;
     char text[400]; /* error text of `status` */
 };
 
@@ -31,10 +33,12 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
                                    const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The same, but rank `reporter` has missed `lost`, and told this one. */
+/* The same, but rank `reporter` has missed these ranks, `count` at least 1, and told
+ * this one. */
 enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
                                       enum shunt_status status, int reporter,
-                                      int lost, const char *text);
+                                      const int *lost, size_t count,
+                                      const char *text);
 
 /* End the communicator because rank `culprit`, which is not lost, did not make
  * its call in time. */

@@ -97,6 +97,21 @@ static void add_closed(const struct settle *s)
             shunti_loss_add(s->comm, s->comm->loss.record, SHUNTI_FAILED, r);
 }
 
+/* Ranks that another rank has missed, and that did not answer this one either, are
+ * a part of this rank's own report. So all ranks decide on the same links. */
+static void confirm(const struct settle *s)
+{
+    const struct shunti_failure *failure = &s->comm->failure;
+
+    for (size_t i = 0; i < failure->ntold; i++) {
+        const int r = failure->told[i];
+
+        if (r >= 0 && r != s->comm->rank && !has_left(s, r) &&
+            !shunti_probe_answered(s->comm, r))
+            shunti_loss_add(s->comm, s->comm->loss.record, SHUNTI_FAILED, r);
+    }
+}
+
 static void publish(const struct settle *s, enum shunti_report report)
 {
     s->comm->loss.record->report = report;
@@ -255,6 +270,7 @@ static enum shunti_report settle(struct settle *s, uint64_t wait_ns)
         if (r != s->comm->rank && shunti_probe_answered(s->comm, r))
             shunti_loss_add(s->comm, s->comm->loss.record, SHUNTI_GOOD, r);
     add_closed(s);
+    confirm(s);
     publish(s, SHUNTI_REPORT_FINAL);
     /* A rank that misses others reports only when its time is over. */
     s->until_ns = limit + wait_ns;
