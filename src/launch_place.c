@@ -58,15 +58,19 @@ static bool rank_0_is_elsewhere(int rank)
     return rank == 0 ? node && !first : first && tasks && atoi(tasks) != 0;
 }
 
-/* SHUNT_HOST, MASTER_ADDR, or Slurm's host of rank 0; NULL: none of them is set.
- * *slurm: it is Slurm's. */
+/* SHUNT_HOST, MASTER_ADDR, or Slurm's host of rank 0; NULL: none of them is set. An
+ * interface in SHUNT_HOST is for later communicators: other hosts cannot find rank 0
+ * by its name. *slurm: it is Slurm's. */
 static const char *meeting_host(const struct shunti_launcher *l, char *buffer,
                                 size_t len, bool *slurm)
 {
     const char *host = shunti_env_string("SHUNT_HOST");
     const bool by_srun = shunti_launcher_by_srun(l);
+    struct shunti_id_parts interface = {0};
 
     *slurm = false;
+    if (host && shunti_id_interface(host, &interface))
+        host = NULL;
     if (!host && shunti_launcher_is_torchrun(l))
         host = shunti_launch_get("MASTER_ADDR");
     if (!host && slurm_host(by_srun, buffer, len)) {
