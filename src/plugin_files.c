@@ -2,6 +2,7 @@
 /* The files of plugins; see plugin_files.h. */
 #include "src/plugin_files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -71,6 +72,25 @@ static void add_ours(struct shunti_plugin_folders *f)
     }
 }
 
+/* A folder of another use may have the same name, such as the sources'. */
+static bool has_plugins(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+    bool any = false;
+
+    while (dir && !any && (entry = readdir(dir))) {
+        const char *suffix = strrchr(entry->d_name, '.');
+
+        any = suffix && !strcmp(suffix, SHUNTI_PLUGIN_SUFFIX) &&
+              !strncmp(entry->d_name, SHUNTI_PLUGIN_PREFIX,
+                       strlen(SHUNTI_PLUGIN_PREFIX));
+    }
+    if (dir)
+        closedir(dir);
+    return any;
+}
+
 struct shunti_plugin_folders *shunti_plugin_find_folders(void)
 {
     struct shunti_plugin_folders *f = calloc(1, sizeof(*f));
@@ -83,7 +103,7 @@ struct shunti_plugin_folders *shunti_plugin_find_folders(void)
     named = f->count;
     add_ours(f);
     for (size_t i = named; i < f->count && !any; i++)
-        any = !access(f->path[i], F_OK);
+        any = has_plugins(f->path[i]);
     /* The file of this code was moved by itself, or cannot be found. */
     if (!any)
         add_folder(f, "%s", SHUNT_PLUGIN_DIR);
