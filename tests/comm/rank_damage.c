@@ -206,7 +206,7 @@ static int message(const struct rank *self)
 static const struct rank_case cases[] = {
     {"abort_word", abort_word, .breaks_comm = true, .no_threads = true},
     {"message", message, .breaks_comm = true, .no_threads = true},
-    {NULL},
+    {.name = NULL},
 };
 
 int main(int argc, char **argv)

@@ -14,7 +14,7 @@ enum { WORDS = 10, FORGERIES = 9 };
 
 static void each(const char *name, int count)
 {
-    char which[8];
+    char which[16];
 
     for (int i = 0; i < count; i++) {
         snprintf(which, sizeof(which), "%d", i);
