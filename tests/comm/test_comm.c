@@ -127,24 +127,37 @@ Test(comm, done_and_gone)
     });
 }
 
-/* On one node, and between two. (By the helper or by tests alone it did not always
- * move on two cores: not yet a case.) */
+/* On one node, by the ring and by reads of the kernel, and between two; by a progress
+ * thread, the helper, or tests. */
 Test(comm, moves_before_wait)
 {
     static const struct {
-        const char *nodes, *progress, *tests;
+        const char *nodes, *progress, *read_min, *tests;
     } table[] = {
-        {"SHUNT_TEST_NODES=0,0", "SHUNT_PROGRESS=thread", NULL},
-        {"SHUNT_TEST_NODES=0,1", "SHUNT_PROGRESS=thread", NULL},
+        {"0,0", "thread", "1000000000", NULL},
+        {"0,0", "thread", "0", NULL},
+        {"0,1", "thread", NULL, NULL},
+        {"0,1", "auto", NULL, NULL},
+        {"0,0", "caller", "1000000000", "tests"},
+        {"0,0", "caller", "0", "tests"},
+        {"0,1", "caller", NULL, "tests"},
     };
 
-    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+        char nodes[40], progress[40], read_min[40];
+
+        snprintf(nodes, sizeof(nodes), "SHUNT_TEST_NODES=%s", table[i].nodes);
+        snprintf(progress, sizeof(progress), "SHUNT_PROGRESS=%s",
+                 table[i].progress);
+        snprintf(read_min, sizeof(read_min), "SHUNT_READ_MIN=%s",
+                 table[i].read_min ? table[i].read_min : "");
         harness_check(&(struct harness_job){
             .program = PROGRAM,
             .args = {"moves_before_wait", table[i].tests},
             .ranks = 2,
-            .env = {table[i].progress, table[i].nodes},
+            .env = {nodes, progress, table[i].read_min ? read_min : NULL},
         });
+    }
 }
 
 Test(comm, thread_progresses)
