@@ -394,6 +394,9 @@ Test(launch, lists_of_hosts)
         {"rack[0-1]n[0-3]b,z", "rack0n0b", "rack1n2b", "rack2n2b"},
         {"rack[0-1]n[0-3]b,z", "rack0n0b", "z", "rack1n2"},
         {"n[1-2]1", "n11", "n21", "n31"},
+        {"n[1-2]", "n1", "n2", "n11111111111111111111111111111111111111111"},
+        {"n[1,3],m[5-6],z", "n1", "m6", "n2"},
+        {"n[1,3],m[5-6],z", "n1", "z", "m5-6"},
     };
     char host[16];
 
@@ -426,6 +429,104 @@ Test(launch, addresses_of_ipv6)
     WITH("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=[fe80::1%lo]",
          "MASTER_PORT=29500");
     expect("torchrun", 1, 4, "[fe80::1]:29501");
+}
+
+/* The parts of the id that these variables lead to. */
+static struct shunti_id_parts place(void)
+{
+    struct shunti_launch l = found();
+    struct shunti_id_parts parts;
+
+    cr_assert_eq(shunti_id_unpack(&l.id, &parts), SHUNT_OK);
+    return parts;
+}
+
+/* Rank 0 listens on all its addresses, unless others name the loopback: a name
+ * may resolve to another address there than here. */
+Test(launch, where_rank_0_listens)
+{
+    static const struct {
+        const char *host;
+        bool everywhere;
+    } rows[] = {
+        {"SHUNT_HOST=127.0.0.1", false}, {"SHUNT_HOST=localhost", false},
+        {"SHUNT_HOST=::1", false},       {"SHUNT_HOST=[::1]", false},
+        {"SHUNT_HOST=127.0.0.2", true},  {"SHUNT_HOST=192.0.2.1", true},
+        {"SHUNT_HOST=fd00::1", true},    {"SHUNT_HOST=[fd00::1]", true},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        WITH("RANK=0", "WORLD_SIZE=2", rows[i].host);
+        cr_expect_eq(!!(place().flags & SHUNTI_ID_ANY), rows[i].everywhere,
+                     "%s", rows[i].host);
+    }
+}
+
+Test(launch, ports)
+{
+    int port;
+
+    WITH("RANK=0", BY_HAND, "SHUNT_PORT=65535");
+    expect("torchrun", 0, 2, "127.0.0.1:65535");
+    WITH("RANK=0", BY_HAND, "SHUNT_PORT=65536");
+    expect_error(SHUNT_ERR_INVALID, "SHUNT_PORT=65536 is not a TCP port");
+    WITH("RANK=0", BY_HAND, "SHUNT_PORT=1");
+    expect("torchrun", 0, 2, "127.0.0.1:1");
+    /* torchrun's store has MASTER_PORT, so ranks meet at the next one. */
+    WITH("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+         "MASTER_PORT=65534");
+    expect("torchrun", 0, 2, "127.0.0.1:65535");
+    WITH("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+         "MASTER_PORT=65535");
+    expect_error(SHUNT_ERR_INVALID, "MASTER_PORT='65535'");
+    /* Below the ports that the kernel gives to any socket. */
+    WITH("RANK=0", "WORLD_SIZE=2", "SHUNT_HOST=127.0.0.1");
+    port = place().port;
+    cr_expect(port >= 10000 && port < 30000, "%d", port);
+}
+
+/* SHUNT_HOST and SHUNT_PORT count where all ranks are on one host, too, and
+ * before the list of Slurm. */
+Test(launch, a_place_that_was_asked_for)
+{
+    WITH("RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
+         "SHUNT_HOST=127.0.0.2");
+    expect("torchrun", 1, 2, "127.0.0.2:");
+    WITH("PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALNRANKS=2", "SHUNT_PORT=4000");
+    expect("MPICH", 0, 2, "127.0.0.1:4000");
+    /* Slurm's first host is not that of rank 0, which does not matter then. */
+    WITH("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=4",
+         "OMPI_COMM_WORLD_LOCAL_SIZE=2", "SLURM_JOB_NODELIST=192.0.2.[1-2]",
+         "SHUNT_HOST=127.0.0.2");
+    expect("Open MPI", 0, 4, "127.0.0.2:");
+    /* An interface is not where ranks meet. */
+    WITH(LISTS, "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=1",
+         "SLURM_STEP_NODELIST=127.0.0.[3-4]", "SHUNT_HOST=lo");
+    expect("Slurm", 1, 2, "127.0.0.3:");
+}
+
+/* Ranks that take the job for one of a single host, and ranks that do not, look
+ * for each other. */
+Test(launch, a_second_place_to_meet)
+{
+    struct shunti_id_parts p;
+
+    WITH("RANK=0", BY_HAND);
+    cr_expect_eq(place().other, SHUNTI_ID_LOCAL);
+    WITH("RANK=0", BY_HAND, "LOCAL_WORLD_SIZE=2");
+    p = place();
+    cr_expect_eq(p.kind, SHUNTI_ID_LOCAL);
+    cr_expect_eq(p.other, SHUNTI_ID_IPV4);
+    cr_expect_eq(p.port, 29501);
+    cr_expect_eq(p.address[0], 127);
+    cr_expect_eq(p.address[3], 1);
+    /* Nothing for which a name service may be asked. */
+    WITH("RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
+         "MASTER_ADDR=0x7f000001", "MASTER_PORT=29500");
+    cr_expect_eq(place().other, 0);
+    WITH("RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
+         "MASTER_ADDR=localhost", "MASTER_PORT=29500");
+    cr_expect_eq(place().port, 29501);
 }
 
 Test(launch, names_that_do_not_resolve)
