@@ -42,13 +42,38 @@ static void ignore(void *arg, const struct shunti_env_mistake *m)
 Test(plugin, bad_ones)
 {
     expect_refused("nosymbol", "does not export shunt_transport_v2");
-    expect_refused("oldabi", "version 4711");
+    expect_refused("oldabi", "version 1 of the transport interface");
+    expect_refused("newabi", "version 4711 of the transport interface");
+    expect_refused("newabi", "rebuild it");
     expect_refused("misnamed", "calls itself 'someone'");
     expect_refused("partial", "lacks the operation 'flush'");
     expect_refused("thief", "declares the variable 'SHUNT_TIMEOUT'");
     expect_refused("nowhere", "no shunt_nowhere.so in");
     expect_refused("../../etc/passwd", "cannot be the name");
     expect_refused("", "cannot be the name");
+}
+
+/* Copy engines are refused for the same reasons. */
+Test(plugin, bad_engines)
+{
+    static const struct {
+        const char *name, *part;
+    } rows[] = {
+        {"e_old", "version 1 of the engine interface"},
+        {"e_new", "version 4711 of the engine interface"},
+        {"e_misnamed", "calls itself 'someone'"},
+        {"e_partial", "lacks an operation"},
+        {"e_thief", "declares the variable 'SHUNT_TIMEOUT'"},
+        {"good", "is a transport, not a copy engine"},
+    };
+    char why[512];
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        cr_expect_null(shunti_engine_find(rows[i].name, why, sizeof(why)));
+        cr_expect(strstr(why, rows[i].part), "%s: '%s'", rows[i].name, why);
+    }
+    cr_assert(shunti_engine_find("e_good", why, sizeof(why)), "%s", why);
+    expect_refused("e_good", "is a copy engine, not a transport");
 }
 
 static bool is_far(const char *path, const char *text, int *score)
