@@ -190,6 +190,41 @@ Test(bootstrap, malformed_ids)
     cr_assert_eq(shunt_id_create(NULL), SHUNT_ERR_INVALID);
 }
 
+/* An id that is whole, but has `value` at byte `at`. */
+static struct shunt_id id_with(size_t at, unsigned char value)
+{
+    unsigned char digest[SHUNTI_KEY_BYTES];
+    struct shunt_id id = new_id();
+    const size_t end = sizeof(id.bytes) - 16;
+
+    id.bytes[at] = value;
+    shunti_auth_digest(id.bytes, end, digest);
+    memcpy(id.bytes + end, digest, 16);
+    return id;
+}
+
+/* The layout is in byte 8, and the kind of address in byte 9 (id.c). */
+Test(bootstrap, ids_of_other_releases)
+{
+    struct shunt_id id = new_id();
+    struct shunti_id_parts parts;
+    const unsigned char layout = id.bytes[8], kind = id.bytes[9];
+
+    id = id_with(8, layout);
+    cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_OK, "%s",
+                 shunt_last_error(NULL));
+    for (int step = -1; step <= 1; step += 2) {
+        id = id_with(8, (unsigned char)(layout + step));
+        cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_ERR_INVALID);
+        expect_text(shunt_last_error(NULL), "use the same release everywhere");
+    }
+    id = id_with(9, kind);
+    cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_OK);
+    id = id_with(9, 77);
+    cr_assert_eq(shunti_id_unpack(&id, &parts), SHUNT_ERR_INVALID);
+    expect_text(shunt_last_error(NULL), "an unknown kind (77)");
+}
+
 /* `count` ranks, the last of which claims `odd_rank` and `odd_nranks`. */
 static void run_with_odd_one(int count, int nranks, int odd_rank,
                              int odd_nranks)
@@ -1170,6 +1205,19 @@ Test(bootstrap, ids_have_several_addresses)
     cr_assert_str_eq(text, "10.1.2.3:4321, 10.1.2.4:4321, 10.1.2.4:4321, "
                            "10.1.2.4:4321, [fd00::1]:4321, 10.1.2.5:4321");
     cr_assert(!shunti_id_nth(&again, 6, &one));
+
+    /* The nonce of a start takes the room of the last one. */
+    again = parts;
+    again.flags = SHUNTI_ID_START;
+    memset(again.start, 0xa5, sizeof(again.start));
+    shunti_id_pack(&again, &id);
+    memset(&again, 0, sizeof(again));
+    cr_assert_eq(shunti_id_unpack(&id, &again), SHUNT_OK);
+    for (size_t i = 0; i < sizeof(again.start); i++)
+        cr_assert_eq(again.start[i], 0xa5);
+    shunti_id_describe_all(&again, text, sizeof(text));
+    cr_assert_str_eq(text, "10.1.2.3:4321, 10.1.2.4:4321, 10.1.2.4:4321, "
+                           "10.1.2.4:4321, 10.1.2.5:4321");
 
     parts.kind = SHUNTI_ID_IPV6;
     inet_pton(AF_INET6, "fd00::3", parts.address);
