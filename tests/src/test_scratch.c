@@ -63,3 +63,69 @@ Test(scratch, many_communicators_keep_no_more_than_one)
     }
     cr_assert_leq(in_use(), before + MIB);
 }
+
+/* A block is used again for what fits into it and is not four times smaller: the
+ * smallest of those that are there. */
+Test(scratch, the_block_that_fits_best)
+{
+    void *one = shunti_scratch_get(1 * MIB),
+         *three = shunti_scratch_get(3 * MIB),
+         *eight = shunti_scratch_get(8 * MIB), *again, *second;
+
+    shunti_scratch_put(&comms[0], eight);
+    shunti_scratch_put(&comms[0], three);
+    shunti_scratch_put(&comms[0], one);
+    again = shunti_scratch_get(2 * MIB);
+    cr_expect_eq(again, three);
+    shunti_scratch_put(&comms[0], again);
+    again = shunti_scratch_get(3 * MIB + 1);
+    cr_expect_eq(again, eight);
+    shunti_scratch_put(&comms[0], again);
+    again = shunti_scratch_get(2 * MIB);
+    second = shunti_scratch_get(2 * MIB); /* of just four times as much */
+    cr_expect_eq(again, three);
+    cr_expect_eq(second, eight);
+    shunti_scratch_put(&comms[0], second);
+    shunti_scratch_put(&comms[0], again);
+    again = shunti_scratch_get(MIB / 8);
+    cr_expect_neq(again, one);
+    shunti_scratch_put(&comms[0], again);
+    shunti_scratch_leave(&comms[0]);
+}
+
+/* All bytes are there that were asked for, also in a block that was used before
+ * for fewer. */
+Test(scratch, every_byte_is_there)
+{
+    static const size_t sizes[] = {
+        0,     1,      63,     64,     65,          65535,   65536,
+        65537, 131071, 131073, 200000, MIB / 2 + 1, MIB - 1, 2 * MIB + 1};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        unsigned char *memory = shunti_scratch_get(sizes[i]);
+        /* malloc()'s block begins a line before. */
+        const size_t room = malloc_usable_size(memory - 64) - 64;
+
+        cr_expect_geq(room, sizes[i], "%zu of %zu bytes", room, sizes[i]);
+        memset(memory, (int)i, sizes[i]);
+        shunti_scratch_put(&comms[0], memory);
+    }
+    shunti_scratch_leave(&comms[0]);
+    cr_expect_null(shunti_scratch_get(SIZE_MAX));
+    cr_expect_null(shunti_scratch_get(SIZE_MAX - 64));
+}
+
+/* A block that is larger than all that is kept goes at once. */
+Test(scratch, a_block_that_is_too_large_to_keep)
+{
+    const size_t before = in_use();
+    void *kept = shunti_scratch_get(16 * MIB);
+
+    shunti_scratch_put(&comms[0], kept);
+    shunti_scratch_put(&comms[0],
+                       shunti_scratch_get(SHUNTI_SCRATCH_KEPT + MIB));
+    cr_expect_leq(in_use(), before + 17 * MIB);
+    cr_expect_eq(shunti_scratch_get(16 * MIB), kept);
+    shunti_scratch_put(&comms[0], kept);
+    shunti_scratch_leave(&comms[0]);
+}
