@@ -217,6 +217,16 @@ static bool same_id(struct shunt_id a, struct shunt_id b)
     return !memcmp(&a, &b, sizeof(a));
 }
 
+/* Do ranks with these ids find the same root, whether or not it admits them? */
+static bool same_tag(struct shunt_id a, struct shunt_id b)
+{
+    struct shunti_id_parts x, y;
+
+    cr_assert_eq(shunti_id_unpack(&a, &x), SHUNT_OK);
+    cr_assert_eq(shunti_id_unpack(&b, &y), SHUNT_OK);
+    return !memcmp(x.tag, y.tag, sizeof(x.tag));
+}
+
 #define BY_HAND "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"
 
 Test(launch, all_ranks_find_the_same_id)
@@ -225,6 +235,11 @@ Test(launch, all_ranks_find_the_same_id)
 
     cr_assert(same_id(a, ID(BY_HAND, "RANK=1", "SHUNT_SECRET=swordfish")));
     cr_assert(!same_id(a, ID(BY_HAND, "RANK=1", "SHUNT_SECRET=haddock")));
+    /* They meet, to be told. */
+    cr_assert(same_tag(a, ID(BY_HAND, "RANK=1", "SHUNT_SECRET=haddock")));
+    cr_assert(!same_tag(a, ID("WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                              "MASTER_PORT=29700", "RANK=1",
+                              "SHUNT_SECRET=swordfish")));
 }
 
 #define STEP(rank, size)                                                  \
