@@ -7,6 +7,7 @@
  * alone, which does the whole batch by itself.
  */
 #include "tests/kernels/emulated_tile.h"
+#include "tests/train/exchange_local.h"
 #include "tests/train/gradient.h"
 #include "tests/train/pair.h"
 #include "train/checkpoint.h"
@@ -22,6 +23,111 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* --- the exchange by itself ------------------------------------------------- */
+
+enum { TOKENS = 24, EXPERTS = 6, TOPK = 3, WIDTH = 16 };
+
+/* What goes through an exchange, and what comes back. */
+struct passage {
+    float *x, *y, *dy, *dx; /* (TOKENS, WIDTH) */
+    float dweight[TOKENS * TOPK];
+};
+
+/* Experts that multiply by a number of their own. */
+static void multiply(const struct exchange_rows *rows, const float *from,
+                     float *to)
+{
+    for (size_t j = 0; j < rows->experts; j++)
+        for (size_t i = WIDTH * rows->offset[j];
+             i < WIDTH * (rows->offset[j] + rows->count[j]); i++)
+            to[i] = (float)(1 + rows->expert[j]) * from[i];
+}
+
+/* Forward and backward, in routing 0. */
+static int pass(struct exchange *x, const int32_t *choice, const float *weight,
+                struct passage *p)
+{
+    const struct exchange_ops *ops = x->ops;
+    float **all[] = {&p->x, &p->y, &p->dy, &p->dx};
+    struct exchange_rows rows;
+
+    for (int i = 0; i < 4; i++) {
+        *all[i] = ops->memory(x, TOKENS * WIDTH);
+        CHECK(*all[i], "%s", train_error_text());
+    }
+    gradient_fill(1, TOKENS * WIDTH, 1, p->x);
+    gradient_fill(2, TOKENS * WIDTH, 1, p->dy);
+    CHECK_TRAIN(ops->plan(x, 0, choice, weight, TOKENS, false, &rows));
+    CHECK_TRAIN(ops->dispatch_start(x, 0, p->x));
+    CHECK_TRAIN(ops->wait(x, 0));
+    multiply(&rows, rows.rows, rows.out);
+    CHECK_TRAIN(ops->combine_start(x, 0, p->y));
+    CHECK_TRAIN(ops->wait(x, 0));
+    CHECK_TRAIN(ops->combine_backward_start(x, 0, p->dy, p->dweight));
+    CHECK_TRAIN(ops->wait(x, 0));
+    multiply(&rows, rows.dout, rows.drows);
+    CHECK_TRAIN(ops->dispatch_backward_start(x, 0, p->dx));
+    CHECK_TRAIN(ops->wait(x, 0));
+    ops->release(x, 0);
+    return 0;
+}
+
+static int are_near(const char *what, const float *a, const float *b, size_t n,
+                    float tolerance)
+{
+    float largest = 0;
+
+    for (size_t i = 0; i < n; i++)
+        largest = fmaxf(largest, fabsf(b[i]));
+    for (size_t i = 0; i < n; i++)
+        CHECK(fabsf(a[i] - b[i]) <= tolerance * largest,
+              "%s: element %zu is %g, not %g", what, i, (double)a[i],
+              (double)b[i]);
+    return 0;
+}
+
+/* The library's exchange between all ranks against one that each rank makes by
+ * itself, by loops. Trainers on any number of ranks have the first in common, and
+ * would agree about a wrong gradient. */
+static int exchange_by_definition(const struct rank *self)
+{
+    const struct model_config model = {
+        .layers = 1, .dim = WIDTH, .experts = EXPERTS, .topk = TOPK};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
+    int32_t choice[TOKENS * TOPK];
+    float weight[TOKENS * TOPK];
+
+    for (int t = 0; t < TOKENS; t++)
+        for (int k = 0; k < TOPK; k++) {
+            choice[t * TOPK + k] = (t * (1 + self->rank) + 2 * k) % EXPERTS;
+            weight[t * TOPK + k] = 0.1f + 0.05f * (float)((t + k) % 7);
+        }
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const struct exchange_config config = {.bf16 = bf16,
+                                               .max_tokens = TOKENS,
+                                               .micro_batches = 1,
+                                               .overlap = true};
+        const float tolerance = bf16 ? 2e-2f : 1e-6f;
+        struct exchange *far,
+            *here = exchange_local_create(1, EXPERTS, TOPK, WIDTH);
+        struct passage got, want;
+
+        CHECK_TRAIN(exchange_shunt_create(&team, &model, &config, &far));
+        CHECK_RUN(pass(far, choice, weight, &got));
+        CHECK_RUN(pass(here, choice, weight, &want));
+        CHECK_RUN(are_near("y", got.y, want.y, TOKENS * WIDTH, tolerance));
+        CHECK_RUN(are_near("dx", got.dx, want.dx, TOKENS * WIDTH, tolerance));
+        CHECK_RUN(are_near("dweight", got.dweight, want.dweight, TOKENS * TOPK,
+                           tolerance));
+        exchange_destroy(far);
+        exchange_local_destroy(here);
+    }
+    return 0;
+}
+
+/* --- the trainer ------------------------------------------------------------ */
 
 static int f32_as_one(const struct rank *self)
 {
@@ -719,6 +825,7 @@ static const struct rank_case cases[] = {
     {.name = "bf16_as_one", .run = bf16_as_one},
     {.name = "bf16_products_as_one", .run = bf16_products_as_one},
     {.name = "rounded_products_as_one", .run = rounded_products_as_one},
+    {.name = "exchange_by_definition", .run = exchange_by_definition},
     {.name = "bias_by_definition", .run = bias_by_definition},
     {.name = "bias_and_share_as_one", .run = bias_and_share_as_one},
     {.name = "micro_batches_as_one", .run = micro_batches_as_one},
