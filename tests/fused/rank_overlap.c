@@ -7,6 +7,8 @@
  *                                compute three panels more
  *     rank_overlap within_bound  both calls take no longer than the bound of a
  *                                schedule that hides all it can
+ *     rank_overlap own_gather    a tile waits for the all-gather of its chunk, and for
+ *                                none that comes later
  */
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -19,6 +21,7 @@
 
 #include <shunt/shunt.h>
 
+#include "src/comm.h"
 #include "tests/harness/rank_main.h"
 
 static double now(void)
@@ -281,9 +284,99 @@ static int within_bound(const struct rank *self)
     return 0;
 }
 
+/* --- several chunks in an all-gather ---------------------------------------- */
+
+/* Two ranks. 2048 rows of 512 B are 32 chunks of each rank, in four all-gathers of
+ * eight. */
+enum { LONG = 4096, SHORT_ROW = 512, OF_RANK = 32, TOGETHER = 8, GATHERS = 4 };
+
+struct chunked {
+    struct shunt_comm *comm;
+    size_t first;                /* row of the other rank */
+    unsigned under_way[OF_RANK]; /* all-gathers when a chunk was multiplied */
+};
+
+static void tile_of_chunk(void *arg, size_t row, size_t rows, size_t col,
+                          size_t cols, float *out, size_t ld)
+{
+    struct chunked *c = arg;
+    const struct shunti_operations *o = &c->comm->operations;
+
+    (void)col;
+    fill(out, rows, cols, ld, 0);
+    if (row >= c->first && row < c->first + LONG / 2)
+        c->under_way[(row - c->first) / (LONG / 2 / OF_RANK)] =
+            (unsigned)(o->next_seq - 1 - o->finished);
+}
+
+/* 2 MiB of such a link take 1.05 ms, and a part 0.25 ms at least: eight chunks
+ * (fused/pays.h). */
+static void let_links_be_slow(struct shunt_comm *comm)
+{
+    comm->tune.fused = SHUNTI_FUSED_AUTO;
+    comm->links.across = (struct shunti_link){.latency = 7.7e-6, .byte = 1e-9};
+    comm->links.crowd = 1;
+}
+
+/* The last chunk of each all-gather: which of them was multiplied while any other
+ * number than the later ones was under way? GATHERS: none. */
+static int out_of_turn(const struct chunked *c)
+{
+    int i = 0;
+
+    while (i < GATHERS &&
+           c->under_way[(i + 1) * TOGETHER - 1] == (unsigned)(GATHERS - 1 - i))
+        i++;
+    return i;
+}
+
+/* A machine that stands still may let an all-gather end before a tile begins: one
+ * of some attempts counts. */
+static int own_gather(const struct rank *self)
+{
+    struct chunked c = {.comm = self->comm, .first = self->rank ? 0 : LONG / 2};
+    float *out = calloc(LONG, sizeof(*out));
+    unsigned char *gathered = calloc(LONG, SHORT_ROW);
+    int32_t mine = 0, both = 0;
+
+    const struct shunt_allgather_gemm_args args = {
+        .size = sizeof(args),
+        .rows = LONG,
+        .cols = 1,
+        .row_bytes = SHORT_ROW,
+        .shard = SHUNT_IN_PLACE,
+        .gathered = gathered,
+        .tile = tile_of_chunk,
+        .arg = &c,
+        .out = out,
+        .dtype = SHUNT_F32,
+    };
+    let_links_be_slow(self->comm);
+    for (int i = 0; i < 10 && both < GATHERS; i++) {
+        const uint64_t before = self->comm->operations.finished;
+
+        CHECK_OK(self->comm, shunt_allgather_gemm(self->comm, &args));
+        /* and an agreement */
+        CHECK(self->comm->operations.finished - before == GATHERS + 1,
+              "%llu operations",
+              (unsigned long long)(self->comm->operations.finished - before));
+        mine = out_of_turn(&c);
+        CHECK_OK(self->comm, shunt_allreduce(self->comm, &mine, &both, 1,
+                                             SHUNT_I32, SHUNT_MIN));
+    }
+    CHECK(mine == GATHERS,
+          "%u all-gathers were under way when the last chunk of number %d was "
+          "multiplied",
+          c.under_way[(mine + 1) * TOGETHER - 1], mine);
+    free(gathered);
+    free(out);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"panels_ahead", panels_ahead, .min_ranks = 2, .max_ranks = MOST_RANKS},
     {"within_bound", within_bound, .min_ranks = 2, .max_ranks = 2},
+    {"own_gather", own_gather, .min_ranks = 2, .max_ranks = 2},
     {.name = NULL},
 };
 

@@ -161,16 +161,19 @@ Test(fused, nodes_tcp)
 
 Test(fused, wrong_calls)
 {
-    static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0,0",
-                                        "SHUNT_TEST_NODES=0,1,1"};
+    static const char *const how[][2] = {
+        {"SHUNT_TEST_NODES=0,0,0"},
+        {"SHUNT_TEST_NODES=0,1,1"},
+        {"SHUNT_TEST_NODES=0,1,1", "SHUNT_ALGORITHM=two_level"},
+    };
 
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         harness_check(&(struct harness_job){
             .program = "rank_fused",
             .args = {"--together", "refusals", "+", "null", "+", "mismatches",
                      "+", "other_call", "+", "mixed"},
             .ranks = 3,
-            .env = {"SHUNT_TRANSPORTS=shm", nodes[i]},
+            .env = {"SHUNT_TRANSPORTS=shm", how[i][0], how[i][1]},
         });
 }
 
@@ -281,4 +284,16 @@ Test(fused, takes_no_longer_than_its_bound)
             .env = {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_TEST_NODES=0,1",
                     "SHUNT_PROGRESS=thread", "SHUNT_FAULT=delay=20000,fixed"},
             .ranks = 2});
+}
+
+/* The chunks of a small ring take their time, one after the other. */
+Test(fused, chunks_wait_for_their_own_gather)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_overlap",
+        .args = {"own_gather"},
+        .env = {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_TEST_NODES=0,1",
+                "SHUNT_FAULT=nomap,delay=2000,fixed", "SHUNT_ZCOPY_MIN=1g",
+                "SHUNT_CHUNK=16k", "SHUNT_CHUNKS=2"},
+        .ranks = 2});
 }
