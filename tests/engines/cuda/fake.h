@@ -112,6 +112,8 @@ void fake_stream_wait(const struct fake_stream *stream);
 void fake_device_hold(bool held);
 void fake_device_lose(int operations, int result);
 void fake_device_repair(void);
+/* Bytes that were copied from memory of a device to memory of a device. */
+extern uint64_t fake_between;
 /* At once. */
 int fake_copy(uint64_t to, uint64_t from, size_t bytes);
 

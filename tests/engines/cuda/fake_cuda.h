@@ -29,6 +29,8 @@
  *     fail=NAME/N/RESULT   the N-th call of NAME returns RESULT
  *     break=N/RESULT       after N operations the device is lost: it drops what
  *                          is queued, and calls return RESULT
+ *     tell         a process that exits says how many bytes its device has copied
+ *                  from memory of a device to memory of a device
  *     strict       a process that exits and has not freed all, or has freed what
  *                  another one had open, ends with 97
  *

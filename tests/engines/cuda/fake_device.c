@@ -77,6 +77,15 @@ static void lose(int result)
             streams[i]->end = &streams[i]->first;
 }
 
+uint64_t fake_between;
+
+static bool is_of_device(uint64_t at)
+{
+    const struct fake_memory *m = fake_memory_of(at, 1);
+
+    return m && (m->kind == FAKE_DEVICE || m->kind == FAKE_MAPPED);
+}
+
 int fake_copy(uint64_t to, uint64_t from, size_t bytes)
 {
     unsigned char *t = fake_access(to, bytes), *f = fake_access(from, bytes);
@@ -84,6 +93,8 @@ int fake_copy(uint64_t to, uint64_t from, size_t bytes)
     if (!t || !f)
         return ILLEGAL_ADDRESS;
     memcpy(t, f, bytes);
+    if (is_of_device(to) && is_of_device(from))
+        fake_between += bytes;
     return OK;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The entry points of the fake driver; see fake_cuda.h. */
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,9 @@ __attribute__((destructor)) static void count(void)
 {
     const struct fake_cuda_live *l = &fake_live;
 
+    if (text_of("tell"))
+        fprintf(stderr, "fake CUDA: %" PRIu64 " bytes between devices\n",
+                fake_between);
     if (!text_of("strict") || !(l->contexts | l->streams | l->events | l->host |
                                 l->device | l->mapped | freed_open))
         return;
@@ -328,6 +332,15 @@ ENTRY int cuCtxPopCurrent_v2(void **context)
         result = INVALID_CONTEXT;
     if (!result)
         *context = stack[--depth];
+    return end(result);
+}
+
+ENTRY int cuCtxSynchronize(void)
+{
+    int result = begin("cuCtxSynchronize", true);
+
+    if (!result)
+        fake_stream_wait(NULL);
     return end(result);
 }
 
