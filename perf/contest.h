@@ -12,8 +12,9 @@
 #include "perf/options.h"
 #include "perf/sample.h"
 
-/* The sides, in the order in which they take turns. */
-enum perf_role { PERF_OURS, PERF_PEER, PERF_LINK, PERF_ROLES };
+/* The sides, in the order in which they take turns. PERF_WHOLE, with --mem device:
+ * one copy by the GPU of as many bytes. */
+enum perf_role { PERF_OURS, PERF_PEER, PERF_LINK, PERF_WHOLE, PERF_ROLES };
 
 struct perf_contest {
     const struct perf_options *options;

@@ -72,6 +72,7 @@ struct perf_exchange {
     /* (tokens, topk) output of the backward exchanges; NULL: no gradients are
      * computed. */
     float *dweight;
+    bool device; /* all arrays of rows, and `dweight`, are a GPU's */
     /* (hosts, hosts) bytes of dispatch and of combine; filled in when Shunt's
      * mode is known. */
     const uint64_t *there, *back;
@@ -163,8 +164,11 @@ void perf_shunt_use(struct shunt_comm *comm);
 extern const struct perf_engine perf_engine_shunt;
 
 /* memcpy() by one core of the bytes that a rank receives (calls) or sends
- * (exchanges). */
+ * (exchanges); of rows of a GPU, a cuMemcpyAsync() of each. */
 extern const struct perf_engine perf_engine_memcpy;
+/* One cuMemcpyAsync() of as many bytes as the rows that a rank sends: as fast as
+ * the GPU copies. */
+extern const struct perf_engine perf_engine_whole;
 
 /* Called under a plan of that engine. */
 struct perf_sent perf_shunt_sent(void *state);

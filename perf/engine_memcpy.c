@@ -4,11 +4,15 @@
  * memcpy(), on every rank at the same time. Source and destination are this
  * process's own memory, touched before, so neither page faults nor other ranks
  * are involved.
+ *
+ * Rows of a GPU (--mem device) are copied by its driver: each by a call of its own,
+ * or, by perf_engine_whole, as many bytes by one call.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "perf/device.h"
 #include "perf/engine.h"
 
 /* Memory whose pages are allocated. */
@@ -81,13 +85,14 @@ struct order {
 };
 
 struct moe {
+    bool device;         /* x, major and home are a GPU's */
     size_t count, bytes; /* of rows, of one row */
     const char *x;       /* (tokens, hidden) */
     char *major;         /* (count, hidden), by expert */
     char *home;          /* (count, hidden), by token and slot */
     struct order by_token, by_expert;
     const struct order *dispatch, *combine; /* the faster one of the two */
-    char note[96];
+    char note[128];
 };
 
 static struct order order_alloc(size_t count)
@@ -106,9 +111,23 @@ static void order_free(struct order *o)
     free(o->major);
 }
 
+static void copy_rows_of_device(const struct moe *m, char *to,
+                                const size_t *to_row, const char *from,
+                                const size_t *from_row)
+{
+    for (size_t i = 0; i < m->count; i++)
+        perf_device_copy(to + to_row[i] * m->bytes,
+                         from + from_row[i] * m->bytes, m->bytes);
+    perf_device_wait();
+}
+
 static void copy_rows(const struct moe *m, char *to, const size_t *to_row,
                       const char *from, const size_t *from_row)
 {
+    if (m->device) {
+        copy_rows_of_device(m, to, to_row, from, from_row);
+        return;
+    }
     for (size_t i = 0; i < m->count; i++)
         memcpy(to + to_row[i] * m->bytes, from + from_row[i] * m->bytes,
                m->bytes);
@@ -161,6 +180,21 @@ static void choose(void (*run)(void *), struct moe *m,
         *order = &m->by_token;
 }
 
+static void *rows_alloc(const struct moe *m, int value)
+{
+    const size_t bytes = m->count * m->bytes;
+
+    return m->device ? perf_device_alloc(bytes) : touched(bytes, value);
+}
+
+static void rows_free(const struct moe *m, void *rows)
+{
+    if (m->device)
+        perf_device_free(rows);
+    else
+        free(rows);
+}
+
 static const char *moe_open(const struct perf_exchange *e, void **state)
 {
     struct moe *m = perf_alloc(sizeof(*m));
@@ -168,14 +202,15 @@ static const char *moe_open(const struct perf_exchange *e, void **state)
     size_t *next = perf_alloc(((size_t)e->experts + 1) * sizeof(*next));
 
     *m = (struct moe){
+        .device = e->device,
         .count = count,
         .bytes = e->hidden * shunt_dtype_size(e->dtype),
         .x = e->x,
         .by_token = order_alloc(count),
         .by_expert = order_alloc(count),
     };
-    m->major = touched(count * m->bytes, 1);
-    m->home = touched(count * m->bytes, 2);
+    m->major = rows_alloc(m, 1);
+    m->home = rows_alloc(m, 2);
 
     memset(next, 0, ((size_t)e->experts + 1) * sizeof(*next));
     for (size_t i = 0; i < count; i++)
@@ -193,7 +228,8 @@ static const char *moe_open(const struct perf_exchange *e, void **state)
     choose(moe_dispatch, m, &m->dispatch);
     choose(moe_combine, m, &m->combine);
     snprintf(m->note, sizeof(m->note),
-             "memcpy goes by %s in dispatch and by %s in combine (the faster)",
+             "%s goes by %s in dispatch and by %s in combine (the faster)",
+             m->device ? "cuMemcpyAsync of each row" : "memcpy",
              m->dispatch == &m->by_token ? "token" : "expert",
              m->combine == &m->by_token ? "token" : "expert");
     *state = m;
@@ -210,8 +246,8 @@ static void moe_close(void *state)
     struct moe *m = state;
     order_free(&m->by_token);
     order_free(&m->by_expert);
-    free(m->major);
-    free(m->home);
+    rows_free(m, m->major);
+    rows_free(m, m->home);
     free(m);
 }
 
@@ -240,4 +276,60 @@ const struct perf_engine perf_engine_memcpy = {
     .moe_close = moe_close,
     .moe_buffer = moe_none,
     .moe_note = moe_note,
+};
+
+/* --- as many bytes, at once ---------------------------------------------------- */
+
+struct whole {
+    size_t bytes;
+    void *from, *to;
+};
+
+static const char *whole_open(const struct perf_exchange *e, void **state)
+{
+    struct whole *w = perf_alloc(sizeof(*w));
+
+    w->bytes =
+        e->tokens * (size_t)e->topk * e->hidden * shunt_dtype_size(e->dtype);
+    w->from = perf_device_alloc(w->bytes);
+    w->to = perf_device_alloc(w->bytes);
+    *state = w;
+    return NULL;
+}
+
+static void whole_go(void *state, enum perf_go what)
+{
+    const struct whole *w = state;
+
+    (void)what;
+    perf_device_copy(w->to, w->from, w->bytes);
+    perf_device_wait();
+}
+
+static void whole_close(void *state)
+{
+    struct whole *w = state;
+
+    perf_device_free(w->from);
+    perf_device_free(w->to);
+    free(w);
+}
+
+static const char *whole_note(void *state)
+{
+    (void)state;
+    return "share: the rows' bytes a second, of those that one cuMemcpyAsync() "
+           "of as many bytes copies within the GPU";
+}
+
+const struct perf_engine perf_engine_whole = {
+    .name = "cuMemcpyAsync",
+    .delivers = false,
+    .moe_open = whole_open,
+    .moe_plan = moe_nothing,
+    .moe_go = whole_go,
+    .moe_release = moe_nothing,
+    .moe_close = whole_close,
+    .moe_buffer = moe_none,
+    .moe_note = whole_note,
 };

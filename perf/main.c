@@ -13,6 +13,7 @@
 #include "perf/births.h"
 #include "perf/coll.h"
 #include "perf/copy.h"
+#include "perf/device.h"
 #include "perf/engine.h"
 #include "perf/experts.h"
 #include "perf/fused.h"
@@ -170,7 +171,7 @@ int main(int argc, char **argv)
 {
     struct perf_options options, one;
     const struct perf_module *module = NULL;
-    const struct perf_engine *ours = NULL, *peer = NULL;
+    const struct perf_engine *ours = NULL, *peer = NULL, *whole = NULL;
     const struct perf_messenger *raw = NULL;
     struct perf_settings settings = {.options = &options, .group = &group};
 
@@ -179,11 +180,18 @@ int main(int argc, char **argv)
         module = perf_load_mpi();
     if (options.peer == PERF_PEER_VERBS)
         raw = load_verbs();
+    if (options.mem == PERF_MEM_DEVICE)
+        perf_device_find();
     perf_births(&options);
     perf_launch(&options, argv);
     /* Read when the communicator is made. */
     if (options.algorithm)
         setenv("SHUNT_ALGORITHM", options.algorithm, 1);
+
+    if (options.mem == PERF_MEM_DEVICE) {
+        setenv("SHUNT_ENGINE", "cuda", 0);
+        perf_device_open();
+    }
 
     perf_group_open(&group, module, options.only_peer, options.interface);
     if (options.ranks && options.ranks != group.ranks)
@@ -203,7 +211,12 @@ int main(int argc, char **argv)
         settings.peer = module->world->version;
     } else if (options.peer == PERF_PEER_MEMCPY) {
         peer = &perf_engine_memcpy;
-        settings.peer = "memcpy, one core for each rank, all at once";
+        settings.peer =
+            options.mem == PERF_MEM_DEVICE
+                ? "cuMemcpyAsync of each row, within the GPU, all ranks at once"
+                : "memcpy, one core for each rank, all at once";
+        if (options.mem == PERF_MEM_DEVICE)
+            whole = &perf_engine_whole;
     } else if (raw) {
         settings.peer = "libibverbs, a queue pair of its own, in turns";
     }
@@ -212,7 +225,7 @@ int main(int argc, char **argv)
         .options = &one,
         .group = &group,
         .link = settings.link,
-        .engine = {ours, peer, options.link ? &perf_engine_link : NULL},
+        .engine = {ours, peer, options.link ? &perf_engine_link : NULL, whole},
         .raw = raw,
     };
     perf_table_open(&settings);
@@ -241,5 +254,6 @@ int main(int argc, char **argv)
     /* All ranks agree: wrong elements are counted over all ranks. */
     int right = perf_table_close();
     perf_group_close(&group);
+    perf_device_close();
     return right ? PERF_EXIT_OK : PERF_EXIT_WRONG;
 }

@@ -85,7 +85,8 @@ static void try_once(struct perf_bench *b, struct perf_moe_side *sides,
                      int nsides, int round)
 {
     b->rows.seed = b->o->seed + (uint64_t)round;
-    perf_fill_x(&b->rows, b->x);
+    perf_fill_x(&b->rows, perf_bench_host(b, b->x));
+    perf_bench_put(b, b->x, b->routing.tokens * b->row_bytes);
     for (int s = 0; s < nsides; s++) {
         sides[s].nfilled = 0;
         if (!keeps_plan(b->o))
@@ -156,6 +157,17 @@ static void set_sent(struct perf_row *row, const struct part *part,
                                (part->back ? sent->combine : 0));
 }
 
+/* With --mem device. */
+static void print_whole(const struct perf_row *row)
+{
+    const double us = row->times[PERF_WHOLE].median;
+
+    perf_table_note(
+        "  one copy of as many bytes: %.4g us (%.3f GB/s); share of "
+        "that bandwidth: %.3f",
+        us, perf_row_rate((double)row->bytes, us), perf_row_share(row));
+}
+
 static void print_part(const struct perf_bench *b, const struct part *part,
                        const struct perf_moe_side *sides, int nsides,
                        const struct result *results,
@@ -199,6 +211,8 @@ static void print_part(const struct perf_bench *b, const struct part *part,
         row.wire[role] = wire_of(r->wire, part);
     }
     perf_table_row(&row);
+    if (row.has[PERF_WHOLE] && row.has[PERF_OURS])
+        print_whole(&row);
 }
 
 /* Make a plan to learn Shunt's mode; with `keep` it is not released. */
@@ -279,7 +293,7 @@ static void measure_steps(struct perf_bench *b, struct perf_moe_side *sides,
     perf_measure(b->g, &how, timed, nsides, series);
     for (int s = 0; s < nsides; s++) {
         results[s] = (struct result){.series = series[s]};
-        if (b->places.n > 1 && sides[s].role != PERF_LINK)
+        if (b->places.n > 1 && sides[s].role <= PERF_PEER)
             count_wire(b, &timed[s], &results[s]);
     }
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "perf/device.h"
 #include "perf/random.h"
 #include "perf/table.h"
 
@@ -169,11 +170,57 @@ struct perf_need perf_bench_need(const struct perf_bench *b,
 
 /* --- benches -------------------------------------------------------------- */
 
-static void *zeroed(size_t bytes)
+void *perf_bench_host(const struct perf_bench *b, void *array)
 {
-    void *p = perf_alloc(bytes);
-    memset(p, 0, bytes);
-    return p;
+    return b->mirror ? b->mirror : array;
+}
+
+void perf_bench_put(const struct perf_bench *b, void *array, size_t bytes)
+{
+    if (b->mirror)
+        perf_device_write(array, b->mirror, bytes);
+}
+
+void perf_bench_get(const struct perf_bench *b, const void *array, size_t bytes)
+{
+    if (b->mirror)
+        perf_device_read(b->mirror, array, bytes);
+}
+
+static void open_mirror(struct perf_bench *b, size_t tokens)
+{
+    const size_t weights = tokens * (size_t)b->o->topk * sizeof(float);
+    const size_t most = tokens > b->total ? tokens : b->total;
+    const size_t rows = most * b->row_bytes;
+
+    b->mirror = NULL;
+    if (b->o->mem == PERF_MEM_DEVICE)
+        b->mirror = perf_alloc(rows > weights ? rows : weights);
+}
+
+static void *zeroed(const struct perf_bench *b, size_t bytes)
+{
+    void *array = b->mirror ? perf_device_alloc(bytes) : perf_alloc(bytes);
+
+    memset(perf_bench_host(b, array), 0, bytes);
+    perf_bench_put(b, array, bytes);
+    return array;
+}
+
+static void release(const struct perf_bench *b, void *array)
+{
+    if (b->mirror)
+        perf_device_free(array);
+    else
+        free(array);
+}
+
+static uint64_t *cleared(size_t n)
+{
+    uint64_t *values = perf_alloc(n * sizeof(*values));
+
+    memset(values, 0, n * sizeof(*values));
+    return values;
 }
 
 void perf_bench_open(struct perf_bench *b, size_t tokens, bool rows_needed)
@@ -181,8 +228,8 @@ void perf_bench_open(struct perf_bench *b, size_t tokens, bool rows_needed)
     b->places = perf_group_places(b->g);
     size_t cells = (size_t)b->places.n * (size_t)b->places.n;
     for (int r = 0; r < PERF_ROLES; r++) {
-        b->traffic[r].there = perf_alloc(cells * sizeof(uint64_t));
-        b->traffic[r].back = perf_alloc(cells * sizeof(uint64_t));
+        b->traffic[r].there = cleared(cells);
+        b->traffic[r].back = cleared(cells);
     }
     make_routing(b, tokens);
     describe_routing(b);
@@ -194,26 +241,28 @@ void perf_bench_open(struct perf_bench *b, size_t tokens, bool rows_needed)
     };
     b->row_bytes = b->o->hidden * shunt_dtype_size(b->o->dtype);
     b->total = perf_routing_rows(&b->routing, b->g->rank);
-    b->x = zeroed(tokens * b->row_bytes);
-    b->y = zeroed(tokens * b->row_bytes);
+    open_mirror(b, tokens);
+    b->x = zeroed(b, tokens * b->row_bytes);
+    b->y = zeroed(b, tokens * b->row_bytes);
     b->in = b->out = NULL;
     b->dweight = NULL;
     if (b->o->op == PERF_BACKWARD)
-        b->dweight = zeroed(tokens * (size_t)b->o->topk * sizeof(float));
+        b->dweight = zeroed(b, tokens * (size_t)b->o->topk * sizeof(float));
     if (rows_needed) {
-        b->in = zeroed(b->total * b->row_bytes);
-        b->out = zeroed(b->total * b->row_bytes);
+        b->in = zeroed(b, b->total * b->row_bytes);
+        b->out = zeroed(b, b->total * b->row_bytes);
     }
 }
 
 void perf_bench_close(struct perf_bench *b)
 {
     perf_routing_finish(&b->routing);
-    free(b->x);
-    free(b->y);
-    free(b->in);
-    free(b->out);
-    free(b->dweight);
+    release(b, b->x);
+    release(b, b->y);
+    release(b, b->in);
+    release(b, b->out);
+    release(b, b->dweight);
+    free(b->mirror);
     for (int r = 0; r < PERF_ROLES; r++) {
         free(b->traffic[r].there);
         free(b->traffic[r].back);

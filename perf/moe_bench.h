@@ -27,6 +27,9 @@ struct perf_bench {
     struct perf_rows rows; /* from which the data is generated */
     size_t row_bytes;
     size_t total; /* rows that this rank receives */
+    /* --mem device: memory of the host, as large as the largest of the arrays
+     * that follow, which are a GPU's then; else NULL. */
+    void *mirror;
     void *x, *y;
     void *in, *out; /* the caller's row buffers; NULL: not needed */
     float *dweight; /* (tokens, topk); NULL: no gradients */
@@ -44,6 +47,13 @@ struct perf_routing_config perf_bench_config(const struct perf_bench *b,
  * `o` and `g` are set. rows_needed: a side has no row buffers of its own. */
 void perf_bench_open(struct perf_bench *b, size_t tokens, bool rows_needed);
 void perf_bench_close(struct perf_bench *b);
+
+/* Write to an array, or read it, where it is: `array` itself, or the mirror, which
+ * put() copies to it and get() from it. */
+void *perf_bench_host(const struct perf_bench *b, void *array);
+void perf_bench_put(const struct perf_bench *b, void *array, size_t bytes);
+void perf_bench_get(const struct perf_bench *b, const void *array,
+                    size_t bytes);
 
 /* Compute the bytes, for Shunt by the modes of its plan; without Shunt (NULL)
  * only the peer's. */

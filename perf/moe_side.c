@@ -32,6 +32,7 @@ void perf_moe_side_open(struct perf_moe_side *side)
         .rows = own ? NULL : b->in,
         .out = own ? NULL : b->out,
         .dweight = b->dweight,
+        .device = b->mirror != NULL,
         .there = b->traffic[PERF_LINK].there,
         .back = b->traffic[PERF_LINK].back,
     };
@@ -112,10 +113,13 @@ void perf_moe_side_release(void *state)
 
 static void fill_once(struct perf_moe_side *side, void *out)
 {
+    const struct perf_bench *b = side->bench;
+
     for (int i = 0; i < side->nfilled; i++)
         if (side->filled[i] == out)
             return;
-    perf_fill_out(&side->bench->rows, out);
+    perf_fill_out(&b->rows, perf_bench_host(b, out));
+    perf_bench_put(b, out, b->total * b->row_bytes);
     if (side->nfilled < PERF_MOE_BUFFERS)
         side->filled[side->nfilled++] = out;
 }
@@ -145,18 +149,33 @@ static void run_once(struct perf_moe_side *side, enum perf_go what)
     settle(side);
 }
 
+static void poison(const struct perf_bench *b, void *array, size_t bytes)
+{
+    memset(perf_bench_host(b, array), PERF_POISON, bytes);
+    perf_bench_put(b, array, bytes);
+}
+
+/* The bytes of an array, where the host can read them. */
+static const void *look(const struct perf_bench *b, void *array, size_t bytes)
+{
+    perf_bench_get(b, array, bytes);
+    return perf_bench_host(b, array);
+}
+
 static void check_dispatch(struct perf_moe_side *side)
 {
     const struct perf_bench *b = side->bench;
+    const size_t bytes = b->total * b->row_bytes;
     void *rows = side->engine->moe_buffer(side->state, SHUNT_MOE_ROWS);
 
     if (rows)
-        memset(rows, PERF_POISON, b->total * b->row_bytes);
+        poison(b, rows, bytes);
     run_once(side, PERF_GO_DISPATCH);
     if (rows) {
         bool fp8 = b->o->wire == SHUNT_MOE_WIRE_FP8 &&
                    side->engine == &perf_engine_shunt;
-        side->wrong += (double)perf_check_dispatch(&b->rows, fp8, rows);
+        side->wrong +=
+            (double)perf_check_dispatch(&b->rows, fp8, look(b, rows, bytes));
     }
 }
 
@@ -164,17 +183,18 @@ static void check_dispatch(struct perf_moe_side *side)
 static void check_sum(struct perf_moe_side *side, enum perf_go what)
 {
     const struct perf_bench *b = side->bench;
+    const size_t bytes = b->routing.tokens * b->row_bytes;
 
     perf_moe_side_answer(side);
-    memset(b->y, PERF_POISON, b->routing.tokens * b->row_bytes);
+    poison(b, b->y, bytes);
     run_once(side, what);
     if (!side->engine->delivers)
         return;
     bool rounded =
         side->role == PERF_OURS && b->o->partials != SHUNT_MOE_PARTIALS_F32;
-    side->wrong +=
-        (double)perf_check_combine(&b->rows, what == PERF_GO_COMBINE,
-                                   rounded ? b->g->node_of : NULL, b->y);
+    side->wrong += (double)perf_check_combine(&b->rows, what == PERF_GO_COMBINE,
+                                              rounded ? b->g->node_of : NULL,
+                                              look(b, b->y, bytes));
 }
 
 /* Check combine_backward after a combine, as in a training step. */
@@ -182,17 +202,21 @@ static void check_combine_backward(struct perf_moe_side *side)
 {
     const struct perf_bench *b = side->bench;
     void *dout = side->engine->moe_buffer(side->state, SHUNT_MOE_DOUT);
-    size_t weights = b->routing.tokens * (size_t)b->o->topk;
+    const size_t bytes = b->total * b->row_bytes;
+    const size_t weights =
+        b->routing.tokens * (size_t)b->o->topk * sizeof(*b->dweight);
 
     check_sum(side, PERF_GO_COMBINE);
     if (dout)
-        memset(dout, PERF_POISON, b->total * b->row_bytes);
-    memset(b->dweight, PERF_POISON, weights * sizeof(*b->dweight));
+        poison(b, dout, bytes);
+    poison(b, b->dweight, weights);
     run_once(side, PERF_GO_COMBINE_BACKWARD);
     if (!dout)
         return;
-    side->wrong += (double)perf_check_combine_backward(&b->rows, dout);
-    side->wrong += (double)perf_check_dweight(&b->rows, b->dweight);
+    side->wrong +=
+        (double)perf_check_combine_backward(&b->rows, look(b, dout, bytes));
+    side->wrong +=
+        (double)perf_check_dweight(&b->rows, look(b, b->dweight, weights));
 }
 
 void perf_moe_side_check(struct perf_moe_side *side, enum perf_go what)

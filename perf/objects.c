@@ -12,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "perf/births.h"
+#include "perf/device.h"
 #include "perf/perf_commit.h"
 #include "perf/record.h"
 
@@ -324,6 +325,22 @@ static void add_copy(struct perf_record *r, const struct perf_row *row)
     r->skip = false;
 }
 
+/* With --mem device, beside --peer memcpy. */
+static void add_device(struct perf_record *r, const struct perf_row *row)
+{
+    const bool device = settings.options->mem == PERF_MEM_DEVICE;
+    const bool known = row->has[PERF_WHOLE];
+    const struct number all[] = {
+        {"copy_us", known, row->times[PERF_WHOLE].median},
+        {"share", known && row->has[PERF_OURS], perf_row_share(row)},
+    };
+
+    r->skip = !device;
+    perf_record_text(r, "device", device ? perf_device_words() : NULL);
+    add_numbers(r, "device_", all, sizeof(all) / sizeof(*all));
+    r->skip = false;
+}
+
 static void add_put(struct perf_record *r, const struct perf_row *row)
 {
     static const struct perf_row_put none;
@@ -400,7 +417,7 @@ static void add_call(struct perf_record *r, const struct perf_row *row)
     r->skip = perf_op_is_moe(o->op);
     perf_record_number(r, "in_place", true, o->in_place);
     r->skip = false;
-    perf_record_text(r, "mem", o->mem == PERF_MEM_WINDOW ? "window" : "malloc");
+    perf_record_text(r, "mem", perf_mem_name(o->mem));
 }
 
 static void add_settings(struct perf_record *r)
@@ -464,6 +481,7 @@ bool perf_objects_row(const struct perf_row *row, double ratio)
     add_parts(&r, row);
     add_step(&r, row);
     add_copy(&r, row);
+    add_device(&r, row);
     add_put(&r, row);
     add_experts(&r, row);
     add_settings(&r);

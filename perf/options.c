@@ -54,6 +54,7 @@ static const struct cli_name reductions[] = {
 static const struct cli_name mems[] = {
     {"malloc", PERF_MEM_MALLOC},
     {"window", PERF_MEM_WINDOW},
+    {"device", PERF_MEM_DEVICE},
     {NULL, 0},
 };
 
@@ -115,6 +116,11 @@ static const struct cli_name orders[] = {
 const char *perf_op_name(enum perf_op op)
 {
     return cli_name_of(ops, (int)op);
+}
+
+const char *perf_mem_name(enum perf_mem mem)
+{
+    return cli_name_of(mems, (int)mem);
 }
 
 const char *perf_dtype_name(enum shunt_dtype dtype)
@@ -323,7 +329,11 @@ static const struct cli_row rows[] = {
      "the input is in the output's memory already", AT(in_place)},
     {"mem", 0, "MEM", CLI_CHOICE,
      "malloc, or window: memory of shunt_mem_alloc(), and for tokens the "
-     "plan's buffers (malloc; window for tokens). The peer has malloc memory.",
+     "plan's buffers (malloc; window for tokens); the peer has malloc memory "
+     "then. Or device, for dispatch, combine, moe and backward: memory of a "
+     "GPU, "
+     "with SHUNT_ENGINE=cuda; --peer memcpy is then a cuMemcpyAsync() of each "
+     "row, and one of all bytes",
      AT(mem), .names = mems, .quiet = true},
     {"algorithm", 0, "NAME", CLI_TEXT,
      "of Shunt's collectives between nodes: flat, two_level, or what else "

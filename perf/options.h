@@ -20,6 +20,7 @@ enum perf_mem {
     PERF_MEM_UNSAID, /* by the operation; see perf_options_of() */
     PERF_MEM_MALLOC,
     PERF_MEM_WINDOW,
+    PERF_MEM_DEVICE, /* tokens only */
 };
 enum perf_peer {
     PERF_PEER_NONE,
@@ -133,6 +134,7 @@ void perf_options_parse(struct perf_options *options, int argc, char **argv);
 /* The options of the i-th operation: what nobody gave is as it prefers. */
 struct perf_options perf_options_of(const struct perf_options *all, int i);
 
+const char *perf_mem_name(enum perf_mem mem);
 const char *perf_dtype_name(enum shunt_dtype dtype);
 const char *perf_reduce_name(enum shunt_op op);
 const char *perf_skew_name(enum perf_skew skew);

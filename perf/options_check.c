@@ -25,6 +25,16 @@ void perf_options_check_op(const struct perf_options *o)
         o->dtype != SHUNT_BF16 && o->dtype != SHUNT_F32)
         perf_die(PERF_EXIT_USAGE, "--dtype: %s takes bf16 or f32",
                  perf_op_name(o->op));
+    if (o->mem == PERF_MEM_DEVICE &&
+        (!perf_op_is_moe(o->op) || perf_op_has_experts(o->op)))
+        perf_die(PERF_EXIT_USAGE,
+                 "--mem device: only dispatch, combine, moe and backward take "
+                 "memory of a GPU");
+    if (o->mem == PERF_MEM_DEVICE &&
+        ((o->peer != PERF_PEER_NONE && o->peer != PERF_PEER_MEMCPY) || o->link))
+        perf_die(PERF_EXIT_USAGE,
+                 "--mem device is compared with copies by the GPU's driver: it "
+                 "takes no --peer but memcpy");
     if (o->in_place &&
         (o->op == PERF_BARRIER || o->op == PERF_BROADCAST ||
          perf_op_is_moe(o->op) || perf_op_is_fused(o->op) ||

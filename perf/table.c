@@ -15,6 +15,7 @@
 #include <shunt/version.h>
 
 #include "perf/births.h"
+#include "perf/device.h"
 #include "perf/objects.h"
 #include "perf/perf_commit.h"
 
@@ -83,7 +84,10 @@ static void print_memory(void)
 
     if (o->op == PERF_BARRIER || o->op == PERF_COPY || o->op == PERF_PUT)
         return;
-    if (o->only_peer || o->mem == PERF_MEM_MALLOC)
+    if (o->mem == PERF_MEM_DEVICE)
+        perf_table_note("memory: %s; the same for all sides",
+                        perf_device_words());
+    else if (o->only_peer || o->mem == PERF_MEM_MALLOC)
         perf_table_note(
             "memory: malloc%s%s", in_place,
             settings.peer && !o->only_peer ? ", the same for both sides" : "");

@@ -161,6 +161,15 @@ static inline double perf_row_rate(double bytes, double us)
     return us > 0 ? bytes / us * 1e-3 : 0;
 }
 
+/* Of what the GPU's driver copies in a second by one call, the share that the rows
+ * reach. */
+static inline double perf_row_share(const struct perf_row *row)
+{
+    const double us = row->times[PERF_OURS].median;
+
+    return us > 0 ? row->times[PERF_WHOLE].median / us : 0;
+}
+
 /* The minimum time on the link: its latency, and all bytes at its rate. */
 static inline double perf_row_bound_us(const struct perf_row *row,
                                        enum perf_role role,
