@@ -68,8 +68,12 @@ within /bundle/run --fake /driver --log /tmp/log >"$root/tmp/out" 2>&1
 status=$?
 verdict $status "all trials pass on the fake driver"
 [ "$status" -eq 0 ] || sed 's/^/# /' "$root/tmp/out"
-python3 "$source/scripts/gpu-table" "$root/tmp/log" | grep -q '| 1, 2, 4 | ok |'
-verdict $? "a table of the log"
+table=$(python3 "$source/scripts/gpu-table" "$root/tmp/log")
+echo "$table" | grep -q 'gradients: the bits of the host | 1, 2, 4 | ok |' &&
+    echo "$table" | grep -q 'moe --mem device .* | 1, 2, 4 | ok |' &&
+    [ "$(grep -c 'share of that bandwidth' "$root/tmp/log")" -ge 6 ] &&
+    grep -q '^# on the fake driver' "$root/tmp/log"
+verdict $? "a table of the log, which has shares and says that the driver is fake"
 
 # A driver that fails from some copy on: trials fail, and the log says which.
 within /bin/env FAKE_CUDA=break=400/719 /bundle/run --fake /driver --log /tmp/bad \
