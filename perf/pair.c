@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "perf/sample.h"
+#include "src/first_line.h"
 
 /* A few milliseconds in all, so that it can be done before each row. */
 #define TRIPS 500
@@ -43,12 +44,9 @@ static int shares(int a, int b, const char *file)
     char path[128], line[1024];
 
     snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/%s", a, file);
-    FILE *f = fopen(path, "re");
-    if (!f)
+    if (!shunti_first_line(path, line, sizeof(line)))
         return -1;
-    bool read = fgets(line, sizeof(line), f);
-    fclose(f);
-    return read ? in_list(line, b) : -1;
+    return in_list(line, b);
 }
 
 static const char *relation(int a, int b)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/first_line.h"
 #include "transports/common/descriptor.h"
 
 #define GENERATIONS 32
@@ -18,16 +19,12 @@ static long parent_of(long pid)
 {
     char path[64], line[512], *p;
     long parent = 0;
-    FILE *f;
 
     snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
-    f = fopen(path, "re");
-    if (!f)
+    if (!shunti_first_line(path, line, sizeof(line)))
         return 0;
-    p = fgets(line, sizeof(line), f);
-    fclose(f);
     /* "pid (command) state ppid": the command may hold anything. */
-    p = p ? strrchr(p, ')') : NULL;
+    p = strrchr(line, ')');
     return p && sscanf(p + 1, " %*c %ld", &parent) == 1 ? parent : 0;
 }
 

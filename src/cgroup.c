@@ -8,20 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/first_line.h"
+
 #define NAME \
     1024 /* bytes of a group's path, which the kernel keeps below 4096 */
-
-static bool read_line(const char *path, char *line, int len)
-{
-    FILE *f = fopen(path, "re");
-    bool ok;
-
-    if (!f)
-        return false;
-    ok = fgets(line, len, f) != NULL;
-    fclose(f);
-    return ok;
-}
 
 static uint32_t milli(long long quota, long long period)
 {
@@ -37,7 +27,7 @@ static uint32_t quota_of_v2(const char *folder)
     long long quota, period;
 
     snprintf(path, sizeof(path), "%s/cpu.max", folder);
-    if (!read_line(path, line, sizeof(line)) ||
+    if (!shunti_first_line(path, line, sizeof(line)) ||
         sscanf(line, "%lld %lld", &quota, &period) != 2)
         return 0;
     return milli(quota, period);
@@ -49,10 +39,10 @@ static uint32_t quota_of_v1(const char *folder)
     char path[NAME + 64], quota[32], period[32];
 
     snprintf(path, sizeof(path), "%s/cpu.cfs_quota_us", folder);
-    if (!read_line(path, quota, sizeof(quota)))
+    if (!shunti_first_line(path, quota, sizeof(quota)))
         return 0;
     snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", folder);
-    if (!read_line(path, period, sizeof(period)))
+    if (!shunti_first_line(path, period, sizeof(period)))
         return 0;
     return milli(strtoll(quota, NULL, 10), strtoll(period, NULL, 10));
 }

@@ -11,13 +11,13 @@
 #include <hwloc.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/cgroup.h"
+#include "src/first_line.h"
 #include "src/fnv.h"
 #include "src/forks.h"
 #include "src/log.h"
@@ -25,18 +25,6 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static hwloc_topology_t topology; /* NULL: hwloc failed; constant afterwards */
 static struct shunti_place machine; /* what is the same for all threads */
-
-static bool read_line(const char *path, char *line, int len)
-{
-    FILE *f = fopen(path, "re");
-    bool ok;
-
-    if (!f)
-        return false;
-    ok = fgets(line, len, f) != NULL;
-    fclose(f);
-    return ok;
-}
 
 static uint64_t hash(const char *line)
 {
@@ -124,7 +112,8 @@ static void look(void)
     if (gethostname(machine.host, sizeof(machine.host) - 1))
         strcpy(machine.host, "?");
     /* Containers of one host share the boot id, whatever their names. */
-    if (read_line("/proc/sys/kernel/random/boot_id", line, sizeof(line)))
+    if (shunti_first_line("/proc/sys/kernel/random/boot_id", line,
+                          sizeof(line)))
         machine.boot = hash(line);
     machine.quota_milli = shunti_cgroup_quota("");
     machine.machine_cpus = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);

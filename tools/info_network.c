@@ -13,17 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/first_line.h"
+
 #define NET "/sys/class/net"
 #define RDMA "/sys/class/infiniband"
 
-/* The first line of a file; false: there is none. */
+/* The first line of a file, without its newline. */
 static bool read_line(const char *path, char *text, size_t size)
 {
-    FILE *f = fopen(path, "re");
-    bool good = f && fgets(text, (int)size, f);
+    const bool good = shunti_first_line(path, text, (int)size);
 
-    if (f)
-        fclose(f);
     if (good)
         text[strcspn(text, "\n")] = '\0';
     return good;
