@@ -27,68 +27,36 @@ static struct {
 
 /* --- products ----------------------------------------------------------------- */
 
-static void product(void)
+/* Before a product of (m, n): the time that it takes, and whether it is a gradient of
+ * experts' weights, which have shapes of their own. */
+static void product(bool of_weights, size_t m, size_t n)
 {
     const struct timespec t = {0, (long)(PRODUCT * 1e9)};
 
     if (seen.travels)
         nanosleep(&t, NULL);
-}
-
-void __real_shunti_gemm_nn(struct shunti_gemm *gemm, size_t m, size_t n,
-                           size_t k, const float *a, size_t lda, const float *b,
-                           size_t ldb, enum shunti_gemm_beta beta, float *c,
-                           size_t ldc);
-void __real_shunti_gemm_tn(struct shunti_gemm *gemm, size_t m, size_t n,
-                           size_t k, const float *a, size_t lda, const float *b,
-                           size_t ldb, enum shunti_gemm_beta beta, float *c,
-                           size_t ldc);
-void __real_shunti_gemm_nt(struct shunti_gemm *gemm, size_t m, size_t n,
-                           size_t k, const float *a, size_t lda, const float *b,
-                           size_t ldb, enum shunti_gemm_beta beta, float *c,
-                           size_t ldc);
-void __wrap_shunti_gemm_nn(struct shunti_gemm *gemm, size_t m, size_t n,
-                           size_t k, const float *a, size_t lda, const float *b,
-                           size_t ldb, enum shunti_gemm_beta beta, float *c,
-                           size_t ldc);
-void __wrap_shunti_gemm_tn(struct shunti_gemm *gemm, size_t m, size_t n,
-                           size_t k, const float *a, size_t lda, const float *b,
-                           size_t ldb, enum shunti_gemm_beta beta, float *c,
-                           size_t ldc);
-void __wrap_shunti_gemm_nt(struct shunti_gemm *gemm, size_t m, size_t n,
-                           size_t k, const float *a, size_t lda, const float *b,
-                           size_t ldb, enum shunti_gemm_beta beta, float *c,
-                           size_t ldc);
-
-void __wrap_shunti_gemm_nn(struct shunti_gemm *gemm, size_t m, size_t n,
-                           size_t k, const float *a, size_t lda, const float *b,
-                           size_t ldb, enum shunti_gemm_beta beta, float *c,
-                           size_t ldc)
-{
-    product();
-    __real_shunti_gemm_nn(gemm, m, n, k, a, lda, b, ldb, beta, c, ldc);
-}
-
-void __wrap_shunti_gemm_nt(struct shunti_gemm *gemm, size_t m, size_t n,
-                           size_t k, const float *a, size_t lda, const float *b,
-                           size_t ldb, enum shunti_gemm_beta beta, float *c,
-                           size_t ldc)
-{
-    product();
-    __real_shunti_gemm_nt(gemm, m, n, k, a, lda, b, ldb, beta, c, ldc);
-}
-
-/* Also the gradients of weights; those of experts have shapes of their own. */
-void __wrap_shunti_gemm_tn(struct shunti_gemm *gemm, size_t m, size_t n,
-                           size_t k, const float *a, size_t lda, const float *b,
-                           size_t ldb, enum shunti_gemm_beta beta, float *c,
-                           size_t ldc)
-{
-    product();
-    if ((m == seen.D && n == 2 * seen.F) || (m == seen.F && n == seen.D))
+    if (of_weights &&
+        ((m == seen.D && n == 2 * seen.F) || (m == seen.F && n == seen.D)))
         seen.weights[!seen.under_way[EXCHANGE_DISPATCH_BACKWARD]]++;
-    __real_shunti_gemm_tn(gemm, m, n, k, a, lda, b, ldb, beta, c, ldc);
 }
+
+/* All products have the same arguments. */
+#define WRAP(name, of_weights)                                            \
+    __typeof__(shunti_gemm_##name) __real_shunti_gemm_##name,             \
+        __wrap_shunti_gemm_##name;                                        \
+    void __wrap_shunti_gemm_##name(                                       \
+        struct shunti_gemm *gemm, size_t m, size_t n, size_t k,           \
+        const float *a, size_t lda, const float *b, size_t ldb,           \
+        enum shunti_gemm_beta beta, float *c, size_t ldc)                 \
+    {                                                                     \
+        product(of_weights, m, n);                                        \
+        __real_shunti_gemm_##name(gemm, m, n, k, a, lda, b, ldb, beta, c, \
+                                  ldc);                                   \
+    }
+
+WRAP(nn, false)
+WRAP(nt, false)
+WRAP(tn, true)
 
 /* --- exchanges ---------------------------------------------------------------- */
 
