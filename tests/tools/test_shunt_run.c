@@ -409,7 +409,8 @@ Test(shunt_run, reader_is_gone)
 {
     struct harness *h = harness_start(&(struct harness_job){
         .program = "/bin/sh",
-        .args = {"-c", "$SHUNT_RUN -n 2 yes | head -n 1"},
+        .args = {"-c", "{ $SHUNT_RUN -n 2 yes; echo status $? >&2; } | "
+                       "head -n 1"},
         .timeout_s = 40,
     });
 
@@ -417,6 +418,8 @@ Test(shunt_run, reader_is_gone)
     /* Whichever rank is first. */
     cr_assert(!strcmp(out(h), "[0] y\n") || !strcmp(out(h), "[1] y\n"), "%s",
               out(h));
+    /* As if SIGPIPE had ended it, and without a complaint. */
+    cr_assert_str_eq(err(h), "status 141\n");
     harness_finish(h);
 }
 
@@ -484,6 +487,7 @@ Test(shunt_run, wrong_usage)
         {"-n", "3x", "true"},        {"--bind", "moon", "true"},
         {"--timeout", "-1", "true"}, {"--env", "novalue", "true"},
         {"--nonesuch", "true"},      {"-n", "2"},
+        {"--env", "=text", "true"},
     };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
