@@ -23,14 +23,14 @@ program fortran
     integer, parameter :: most = 64, n = 5
     integer :: rank, ranks, ierr, r, i, k
     integer :: in(n * most), out(n * most), counts(most), displs(most)
-    integer :: bytes(most), want
+    integer :: bytes(most), halves(most), want
     double precision :: reals(n * most), sums(n * most), scale
     logical :: flag, flags(2), all_flags(2)
     character(len=16) :: argument
     double precision :: pair(2), least(2)
     complex :: z, zs
     HANDLE(MPI_Comm) :: comm
-    HANDLE(MPI_Datatype) :: holes, absolute, types(most)
+    HANDLE(MPI_Datatype) :: holes, absolute, types(most), twos(most)
     HANDLE(MPI_Op) :: first
     integer(kind=MPI_ADDRESS_KIND) :: address(1), there(1)
     integer :: grid(4, 6), copy(4, 6)
@@ -121,6 +121,16 @@ program fortran
     call MPI_Alltoallw(MPI_IN_PLACE, counts, bytes, types, out, counts, bytes, &
         types, comm, ierr)
     call check_displaced('alltoallw in place')
+    ! Other types are received than are sent: two integers each.
+    call MPI_Type_contiguous(2, MPI_INTEGER, twos(1), ierr)
+    call MPI_Type_commit(twos(1), ierr)
+    twos(2:ranks) = twos(1)
+    halves = (n - 1) / 2
+    out = -7
+    call MPI_Alltoallw(in, counts, bytes, types, out, halves, bytes, twos, &
+        comm, ierr)
+    call check_displaced('alltoallw of twos')
+    call MPI_Type_free(twos(1), ierr)
     call done('alltoallw')
 
     call begin('allgather')
