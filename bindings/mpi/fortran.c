@@ -143,6 +143,18 @@ static void types_in_c(MPI_Datatype *to, const MPI_Fint *types, int count)
         to[i] = PMPI_Type_f2c(types[i]);
 }
 
+/* The other ranks may be in Shunt, and are told there. */
+static int no_memory_for_types(MPI_Comm comm)
+{
+    const enum shunti_mpi_call call = SHUNTI_MPI_ALLTOALLW;
+    struct shunti_mpi_comm *state = shunti_mpi_state(comm, call);
+
+    if (state && shunti_mpi_take(state, comm, call, 0))
+        return shunti_mpi_no_memory(state, comm, call);
+    PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
+    return MPI_ERR_NO_MEM;
+}
+
 void shunti_mpif_alltoallw(char *sendbuf, MPI_Fint *sendcounts,
                            MPI_Fint *sdispls, MPI_Fint *sendtypes,
                            char *recvbuf, MPI_Fint *recvcounts,
@@ -164,8 +176,7 @@ void shunti_mpif_alltoallw(char *sendbuf, MPI_Fint *sendcounts,
     }
     types = malloc(2 * (size_t)size * sizeof(*types));
     if (!types) {
-        PMPI_Comm_call_errhandler(in, MPI_ERR_NO_MEM);
-        answer(ierror, MPI_ERR_NO_MEM);
+        answer(ierror, no_memory_for_types(in));
         return;
     }
     /* In place, the arguments of the send side are ignored. */
