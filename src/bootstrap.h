@@ -185,9 +185,11 @@ void shunti_bootstrap_leave(struct shunti_bootstrap *bs);
 /*
  * After a failed init: if this process runs a root, wait until the root has
  * told the connected ranks of the failure, at most for `seconds`, as the
- * process may be about to exit. Returns at once if it runs none.
+ * process may be about to exit. Meanwhile this thread answers on its other
+ * communicators. Returns at once if it runs none, or if the parent (NULL: none)
+ * has failed, since then the ranks learn of that.
  */
-void shunti_bootstrap_settle(double seconds);
+void shunti_bootstrap_settle(double seconds, struct shunti_parent *parent);
 
 /* A key for the transports that only the ranks of this init know. It is derived
  * from the id's secret and a fresh salt of the root. */

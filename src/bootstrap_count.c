@@ -6,18 +6,19 @@
  */
 #include "src/bootstrap_root.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "src/bootstrap.h"
+#include "src/bootstrap_io.h"
+#include "src/bootstrap_wire.h"
 #include "src/forks.h"
+
+#define NAP_SECONDS 0.002
 
 /* Both are sums over all roots of this process, under `lock`, as the list is. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static size_t conns; /* see shunti_root_count_conns() */
 static size_t roots; /* threads that run */
 static struct shunti_root *listening;
@@ -28,26 +29,27 @@ void shunti_root_count_conns(struct shunti_root *root, size_t now)
         return;
     pthread_mutex_lock(&lock);
     conns += now - root->counted;
-    pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     root->counted = now;
 }
 
-void shunti_bootstrap_settle(double seconds)
+static bool any_conns(void)
 {
-    struct timespec until;
+    bool any;
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)seconds;
-    until.tv_nsec += (long)((seconds - floor(seconds)) * 1e9);
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
     pthread_mutex_lock(&lock);
-    while (conns && !pthread_cond_timedwait(&changed, &lock, &until))
-        ;
+    any = conns > 0;
     pthread_mutex_unlock(&lock);
+    return any;
+}
+
+void shunti_bootstrap_settle(double seconds, struct shunti_parent *parent)
+{
+    const double until = shunti_wire_now() + seconds;
+
+    while (any_conns() && shunti_wire_now() < until &&
+           !shunti_parent_cancelled(parent))
+        shunti_io_sleep(NAP_SECONDS);
 }
 
 void shunti_root_count(int by)
@@ -71,12 +73,9 @@ bool shunti_root_is_running(void)
  * would keep their addresses. */
 static void forked(void)
 {
-    static const pthread_cond_t nobody = PTHREAD_COND_INITIALIZER;
-
     for (; listening; listening = listening->next)
         close(listening->listen_fd);
     conns = roots = 0;
-    changed = nobody; /* those who wait are the parent's, too */
 }
 
 __attribute__((constructor)) static void watch_forks(void)

@@ -217,7 +217,7 @@ static void tell_the_others(const struct shunti_id_parts *parts, int nranks)
     place.port = shunti_id_spare_port(parts);
     tell_at(&place, nranks, text);
     explicit_bzero(&place, sizeof(place));
-    shunti_bootstrap_settle(TELL_SECONDS);
+    shunti_bootstrap_settle(TELL_SECONDS, NULL);
     shunti_fail(NULL, SHUNT_ERR_SYSTEM, "%s", text);
 }
 

@@ -211,7 +211,7 @@ static enum shunt_status refuse(struct shunti_parent *parent,
                                     &bootstrap)) {
         shunti_bootstrap_abort(bootstrap, text);
         shunti_bootstrap_leave(bootstrap);
-        shunti_bootstrap_settle(SETTLE_SECONDS);
+        shunti_bootstrap_settle(SETTLE_SECONDS, parent);
     } else if (!sane) {
         return SHUNT_ERR_INVALID;
     }
@@ -357,7 +357,7 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
     free(init.places);
     if (st) {
         shunti_comm_free(init.comm);
-        shunti_bootstrap_settle(SETTLE_SECONDS);
+        shunti_bootstrap_settle(SETTLE_SECONDS, parent);
     }
     if (!st)
         shunti_track_begin(rank);

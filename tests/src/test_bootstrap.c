@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "src/bootstrap_io.h"
 #include "src/bootstrap_wire.h"
 #include "src/error.h"
 #include "src/log.h"
@@ -316,6 +317,48 @@ Test(bootstrap, latecomers_hear_of_the_failure)
     expect_all(1, SHUNT_ERR_TIMEOUT, "ranks 1, 2 did not join");
     birth_run(ranks, &id, 1, 3, 10);
     expect_all(1, SHUNT_ERR_TIMEOUT, "ranks 1, 2 did not join");
+}
+
+static int polls;
+
+static int count_polls(struct pollfd *fds, unsigned long n, int ms)
+{
+    polls++;
+    return poll(fds, n, ms);
+}
+
+static bool yes(void *arg, char *why, size_t size)
+{
+    (void)arg;
+    snprintf(why, size, "it has failed");
+    return true;
+}
+
+/* A rank that has joined, and then neither reads nor closes. Whoever waits for it
+ * to be told gets on with the other communicators of its thread, which the poll
+ * does, and waits no longer than the parent lives. */
+Test(bootstrap, others_are_answered_while_a_silent_rank_is_told)
+{
+    struct shunt_id id = new_id();
+    struct shunti_parent failed = {.cancelled = yes};
+    int fd = join_by_hand(&id, 1, 2, false);
+    double began;
+
+    ranks[0] = (struct birth_rank){
+        .id = id, .nranks = 2, .timeout = 0.3, .gathers = 1};
+    birth_start(&ranks[0]);
+    birth_join(&ranks[0]);
+    expect_all(1, SHUNT_ERR_TIMEOUT, "rank 1");
+    shunti_bootstrap_poll = count_polls;
+    began = shunti_wire_now();
+    shunti_bootstrap_settle(20, &failed);
+    cr_assert_lt(shunti_wire_now() - began, 1);
+    shunti_bootstrap_settle(0.2, NULL);
+    cr_assert_geq(shunti_wire_now() - began, 0.2, "nobody was to be told");
+    cr_assert_gt(polls, 10);
+    close(fd);
+    shunti_bootstrap_settle(20, NULL);
+    cr_assert_lt(shunti_wire_now() - began, 10);
 }
 
 Test(bootstrap, a_rank_that_dies_while_joining)
