@@ -66,13 +66,16 @@ static bool misses(const struct shunti_reports *reports, const uint64_t *named,
 void shunti_reports_edges(const struct shunti_reports *reports, uint64_t *edges)
 {
     const int n = reports->n, w = words(n);
-    /* Ranks that any report names. In the first row of `edges`, which is not
+    /* Ranks that any report names, or that report. In the first row of `edges`, which is not
      * needed until the end, since rank 0 has no lower rank. */
     uint64_t *named = edges;
 
     memset(edges, 0, (size_t)n * (size_t)w * sizeof(*edges));
     for (int i = 0; i < n * w; i++)
         named[i % w] |= reports->good[i] | reports->failed[i];
+    for (int r = 0; r < n; r++)
+        if (reports->stage[r] >= SHUNTI_REPORT_BEGUN)
+            add(named, r);
     for (int a = n - 1; a >= 0; a--) {
         for (int b = 0; b < a; b++) {
             if (!has(reports->failed + (size_t)a * (size_t)w, b) &&

@@ -24,7 +24,7 @@
 enum shunti_report {
     SHUNTI_REPORT_NONE,
     SHUNTI_REPORT_BEGUN,   /* `failed` holds what the rank knew at first */
-    SHUNTI_REPORT_FINAL,   /* it has asked every rank, and `good` is complete */
+    SHUNTI_REPORT_FINAL,   /* it has asked every rank; late answers are added */
     SHUNTI_REPORT_DECIDED, /* it has decided who is lost, and is not lost */
 };
 
@@ -46,8 +46,9 @@ void shunti_reports_free(struct shunti_reports *reports);
  *
  * edges  out; (n rows), symmetric. A link has failed if one of its ranks says
  *        so; or if one of them has asked the other one, which did not answer,
- *        and a third rank has missed that one, too, or got its answer. (A rank
- *        that is silent and that nobody misses may only be busy.)
+ *        although it reports, too, or a third rank has missed it or got its
+ *        answer. (A rank that is silent and that nobody misses may only be
+ *        busy.)
  */
 void shunti_reports_edges(const struct shunti_reports *reports,
                           uint64_t *edges);

@@ -112,6 +112,22 @@ static void confirm(const struct settle *s)
     }
 }
 
+/* Report the ranks that have answered. True if one of them is new. */
+static bool add_good(const struct settle *s)
+{
+    struct shunti_loss *record = s->comm->loss.record;
+    bool any = false;
+
+    for (int r = 0; r < s->comm->nranks; r++) {
+        if (r == s->comm->rank || !shunti_probe_answered(s->comm, r) ||
+            shunti_loss_has(s->comm, record, SHUNTI_GOOD, r))
+            continue;
+        shunti_loss_add(s->comm, record, SHUNTI_GOOD, r);
+        any = true;
+    }
+    return any;
+}
+
 static void publish(const struct settle *s, enum shunti_report report)
 {
     s->comm->loss.record->report = report;
@@ -175,11 +191,11 @@ static bool all_have_answered(const struct settle *s)
     return true;
 }
 
-/* Have all ranks reported that have answered anyone? */
+/* Have all ranks reported that have answered anyone, or begun to report? */
 static bool all_have_reported(const struct settle *s)
 {
     for (int r = 0; r < s->comm->nranks; r++) {
-        bool heard = false;
+        bool heard = s->reports.stage[r] >= SHUNTI_REPORT_BEGUN;
 
         for (int o = 0; o < s->comm->nranks; o++)
             heard |= has(row(s, s->reports.good, o), r);
@@ -266,16 +282,17 @@ static enum shunti_report settle(struct settle *s, uint64_t wait_ns)
     limit = s->until_ns = s->looked_ns + wait_ns;
     while (pump(s) && !all_have_answered(s) && !followed)
         followed = follow(s);
-    for (int r = 0; r < s->comm->nranks; r++)
-        if (r != s->comm->rank && shunti_probe_answered(s->comm, r))
-            shunti_loss_add(s->comm, s->comm->loss.record, SHUNTI_GOOD, r);
+    add_good(s);
     add_closed(s);
     confirm(s);
     publish(s, SHUNTI_REPORT_FINAL);
     /* A rank that misses others reports only when its time is over. */
     s->until_ns = limit + wait_ns;
-    while (pump(s) && !all_have_reported(s) && !followed)
+    while (pump(s) && !all_have_reported(s) && !followed) {
+        if (add_good(s))
+            publish(s, SHUNTI_REPORT_FINAL);
         followed = follow(s);
+    }
     if (followed || follow(s) || decide(s))
         return SHUNTI_REPORT_DECIDED;
     return SHUNTI_REPORT_FINAL;
@@ -290,14 +307,15 @@ static bool make_record(struct shunt_comm *comm)
     return comm->loss.record != NULL;
 }
 
-/* A connection that ended says most by itself; a rank that is only silent has
- * the time that a probe has. */
+/* A rank that is only silent has the time that a probe has. A connection that
+ * ended says most by itself; but a rank that waits in another communicator answers
+ * with its next visit (aside.h), of which there are two in half of that time. */
 static uint64_t time_to_answer(const struct shunt_comm *comm,
                                enum shunt_status status)
 {
     const uint64_t notice = shunti_liveness_notice_ns(comm);
 
-    return status == SHUNT_ERR_TIMEOUT ? notice : notice / 8;
+    return status == SHUNT_ERR_TIMEOUT ? notice : notice / 2;
 }
 
 static void settle_failure(struct shunt_comm *comm, enum shunt_status status,

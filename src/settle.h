@@ -8,7 +8,7 @@
  *        the communicator for the others, so that they all settle.
  *     2. It probes all ranks. Who answers is reached both ways.
  *     3. It publishes who has answered, and waits for the reports of all ranks
- *        that have answered any rank.
+ *        that have answered any rank, or that report.
  *     4. It decides by these reports: cover.h. If it is itself among those that
  *        explain the failed links, it names the ranks that it does not reach.
  *        If another rank has decided before, it takes that decision.

@@ -264,6 +264,28 @@ Test(cover, a_host_that_one_rank_missed_is_lost)
     }
 }
 
+/* Two hosts do not hear a third one, which hears nothing of them either, but whose
+ * reports arrive. One rank there has missed a rank, and was missed. Both ranks of that
+ * host are lost, although nobody has heard or missed the second one. */
+Test(cover, a_rank_that_reports_is_no_silent_one)
+{
+    struct shunti_reports reports;
+    /* ranks 0, 1 on the first host, 2, 3 on the deaf one, 4, 5 */
+    const uint64_t well = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5;
+
+    cr_assert(shunti_reports_make(&reports, 6));
+    for (int r = 0; r < 6; r++) {
+        const bool there = well >> r & 1;
+
+        reports.stage[r] = there ? SHUNTI_REPORT_FINAL : SHUNTI_REPORT_BEGUN;
+        reports.good[r] = there ? well & ~(UINT64_C(1) << r) : 0;
+    }
+    reports.failed[1] = 1 << 2;
+    reports.failed[2] = 1 << 1;
+    cr_assert_eq(decide(&reports), 1 << 2 | 1 << 3);
+    shunti_reports_free(&reports);
+}
+
 /* One link: all ranks, its ends as well, give up the same end. */
 Test(cover, one_link_costs_one_rank_and_all_know_which)
 {
