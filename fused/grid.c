@@ -47,7 +47,7 @@ static size_t parts(size_t units, size_t bytes)
     return most ? most : 1;
 }
 
-/* Of so many rows. */
+/* The panels of a node's product of so many rows. */
 static struct shunti_cut panels_of_node(size_t cols, size_t rows)
 {
     const size_t fit = NODE_PANEL_BYTES / sizeof(float) / rows;

@@ -14,7 +14,7 @@
 
 /* The plan of a valid handle, or NULL. */
 struct shunti_plan *shunti_plan_of(const struct shunt_moe_plan *handle);
-/* What a handle without a plan is, for an error text: "plan is ...". */
+/* Describes a handle without a plan, for an error text: "plan is ...". */
 const char *shunti_plan_missing(const struct shunt_moe_plan *handle);
 
 /* Does a request under way use these parts of one of this scratch (1 << which)?

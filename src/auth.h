@@ -32,7 +32,7 @@ struct shunti_auth_transcript {
     uint32_t waited_ms;
     uint32_t pid; /* of the rank, and a name of its host, for errors */
     char host[SHUNTI_HOST_BYTES];
-    /* Of rank 0 of a launcher's job: random bytes of its root. */
+    /* Random bytes of the root, from rank 0 of a launcher's job. */
     unsigned char start[SHUNTI_START_BYTES];
 };
 

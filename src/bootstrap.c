@@ -90,7 +90,7 @@ static enum shunt_status expect(struct shunti_bootstrap *bs, uint32_t type,
     for (size_t at = strlen(text) + 1; at + 4 <= header.bytes; at += 4)
         shunti_parent_blame(bs->parent, (int32_t)shunti_wire_get32(
                                             (const unsigned char *)text + at));
-    /* What the process of the root lacks, as it says: which rank is that? */
+    /* The process of the root lacks something: name its rank. */
     if (bs->parent && (header.status == SHUNT_ERR_MEMORY ||
                        header.status == SHUNT_ERR_SYSTEM))
         return shunti_fail(NULL, (enum shunt_status)header.status,

@@ -68,7 +68,7 @@ static uint32_t milliseconds(double seconds)
     return seconds < 4e6 ? (uint32_t)(seconds * 1e3) : 4000000000u;
 }
 
-/* What this rank says about itself in its hello. */
+/* Fill in the hello of this rank. */
 static void introduce(const struct attempt *a, double now,
                       struct shunti_auth_transcript *transcript)
 {
@@ -375,7 +375,7 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
             return shunti_parent_error(bs->parent);
         if (outcome == FATAL || outcome == NO_DESCRIPTOR)
             break;
-        /* Of several addresses one may be the root's, and slow to answer. */
+        /* One of several addresses may be the root's, and slow to answer. */
         if (outcome != RETRY && !retry &&
             (a.count == 1 || a.patience > PATIENCE_MAX))
             break;

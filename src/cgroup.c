@@ -20,7 +20,7 @@ static uint32_t milli(long long quota, long long period)
     return (uint32_t)(quota * 1000 / period);
 }
 
-/* Of one group, by version 2 ("150000 100000", or "max 100000"). */
+/* The quota of one group, by version 2 ("150000 100000", or "max 100000"). */
 static uint32_t quota_of_v2(const char *folder)
 {
     char path[NAME + 64], line[64];
@@ -33,7 +33,7 @@ static uint32_t quota_of_v2(const char *folder)
     return milli(quota, period);
 }
 
-/* Of one group, by version 1 (-1: none). */
+/* The quota of one group, by version 1 (-1: none). */
 static uint32_t quota_of_v1(const char *folder)
 {
     char path[NAME + 64], quota[32], period[32];

@@ -60,7 +60,7 @@ void shunti_reports_edges(const struct shunti_reports *reports,
  * good   (n rows); need not be symmetric.
  * lost   out; one row.
  *
- * Of several smallest sets: the one whose ranks have the fewest good links
+ * Among several smallest sets: the one whose ranks have the fewest good links
  * together; then the one that spares the lowest rank in which the sets differ.
  * False: no memory.
  */

@@ -34,7 +34,7 @@ static const struct sockaddr_in6 *in6(const struct sockaddr *addr)
 /* --- of an id that is made here ------------------------------------------- */
 
 /* How useful an address is to other hosts: 0, not at all; BEST_RATE is best.
- * That the link is up counts more than the address family. */
+ * A link that is up counts more than the address family. */
 static int rate_address(const struct ifaddrs *ifa)
 {
     const int up = ifa->ifa_flags & IFF_RUNNING ? 3 : 0;

@@ -29,7 +29,7 @@ struct shunti_inherited {
         SHUNTI_WHOLE, /* no call was under way in another thread at the fork() */
         SHUNTI_TORN,  /* there may have been one; or it is destroyed here */
     } state;
-    /* What was under way: kept for tools that look for leaks. */
+    /* Operations that were under way: kept for tools that look for leaks. */
     void *active, *deferred;
 };
 

@@ -201,8 +201,8 @@ static void note_lack(struct shunti_init *init, const char *name, int rank,
                  shunti_init_name(init, rank), a->why);
 }
 
-/* What to do where a network of a host does not reach the others, by the
- * transport `name`. */
+/* The remedy where a network of a host does not reach the others, by the transport
+ * `name`. */
 static const char *network_remedy(const char *name)
 {
     if (strstr(name, "ucx"))

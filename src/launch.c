@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the launcher says: rank, number of ranks, and an id; see launch.h. */
+/* Rank, number of ranks and id, from the launcher; see launch.h. */
 #include "src/launch.h"
 
 #include <stdatomic.h>

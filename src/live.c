@@ -17,8 +17,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunt_comm *live; /* linked by next_live */
 static struct shunt_comm *destroyed[SHUNTI_LIVE_DESTROYED];
 static unsigned next_destroyed;
-/* Of the parent of this process, and destroyed here. They stay reachable, for
- * tools that look for leaks. */
+/* Communicators of the parent process that were destroyed here. They stay
+ * reachable, for tools that look for leaks. */
 static struct shunt_comm *left; /* linked by next_live */
 
 void shunti_live_add(struct shunt_comm *comm)

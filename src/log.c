@@ -196,7 +196,7 @@ static int stderr_fd(void)
     return no_stderr ? -1 : STDERR_FILENO;
 }
 
-/* It has to have a reader already, and may lose messages if that is slow. */
+/* A FIFO must have a reader already, and may lose messages if that is slow. */
 static bool is_fifo(const char *path)
 {
     struct stat st;

@@ -44,7 +44,7 @@ bool shunti_own_file(const void *code, char path[PATH_MAX])
     if (!dladdr(code, &info))
         return false;
     name = info.dli_fname;
-    /* Of the program, dladdr() gives argv[0]. */
+    /* For the program, dladdr() gives argv[0]. */
     if (dladdr((void *)getauxval(AT_PHDR), &program) &&
         program.dli_fbase == info.dli_fbase)
         name = NULL;

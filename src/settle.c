@@ -81,7 +81,8 @@ static bool is_gone(const struct settle *s, int rank)
     return rank != s->comm->rank && (!p->ep || !p->transport->alive(p->ep));
 }
 
-/* It destroyed its communicator, or exited: its links say nothing any more. */
+/* Has a rank destroyed its communicator, or exited? Then its links say nothing any
+ * more. */
 static bool has_left(const struct settle *s, int rank)
 {
     return is_gone(s, rank) && s->comm->peers[rank].ep &&

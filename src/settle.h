@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Who is lost? Ranks that have noticed a failure settle that before they return
+ * Ranks that have noticed a failure settle who is lost before they return
  * from their calls, since a link may have failed one way, or between two hosts
  * of several. Then ranks that are well report each other.
  *

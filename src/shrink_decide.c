@@ -194,7 +194,7 @@ static const struct shunti_loss *find_decision(struct shunti_shrink *s)
 
         if (r == s->comm->rank || theirs->attempt < s->mine->attempt)
             continue;
-        /* It may have left since, so whether it is lost now does not matter.
+        /* A leader may have left since, so whether it is lost now does not matter.
          * But a rank that was lost before does not lead this one. */
         if (theirs->stage == SHUNTI_SHRINK_NO_QUORUM &&
             !(s->settled[r / 64] >> r % 64 & 1))

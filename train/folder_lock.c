@@ -32,7 +32,7 @@ static bool is_busy(int error)
     return error == EAGAIN || error == EACCES;
 }
 
-/* It is held for some system calls. A process that was stopped meanwhile does not
+/* The lock is held for some system calls. A process that was stopped meanwhile does not
  * hold up others for longer than this. */
 static int lock_name(int fd)
 {

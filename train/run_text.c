@@ -400,7 +400,7 @@ static void conclude_losses(struct run *run)
     }
 }
 
-/* What a run that xz is ahead of was for. */
+/* Say what a run that xz is ahead of was for. */
 static void conclude_length(struct run *run)
 {
     const struct options *o = &run->o;

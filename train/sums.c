@@ -148,7 +148,7 @@ static double judge_ranks(const struct trainer *t, size_t layer)
     return all > 0 ? most * (double)ranks / all : 1;
 }
 
-/* What each expert of a layer got. The fullest over the mean. */
+/* Count each expert of a layer. Returns the fullest over the mean. */
 static double judge_loads(struct trainer *t, size_t layer)
 {
     const size_t E = t->o->model.experts;

@@ -265,7 +265,7 @@ static bool is_empty(const void *bytes, size_t n)
     return true;
 }
 
-/* What has no status: numbers that do not change stay, and there is no memory. */
+/* Calls without a status: numbers that do not change stay, and there is no memory. */
 static int try_queries(W)
 {
     struct shunt_moe_rows plan_rows = {0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a rank has when it forks, and every public call on it that a child may
- * try. */
+/* Every handle that a rank has when it forks, and every public call on it that a
+ * child may try. */
 #ifndef SHUNT_FORK_CALLS_H
 #define SHUNT_FORK_CALLS_H
 

@@ -106,7 +106,7 @@ static struct shunti_note *slot(const struct rank *self, unsigned char *control,
                                               l->slot_bytes);
 }
 
-/* What is wrong in the message. */
+/* The part of the message that is wrong. */
 enum forgery {
     ALARM_RANK,
     ALARM_REPORTER,

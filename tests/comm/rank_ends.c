@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do in test_ends.c: one of them ends in one of several ways, and the
+ * The ranks of test_ends.c: one of them ends in one of several ways, and the
  * others are told which; or calls on two communicators cross.
  */
 #include <errno.h>
@@ -114,7 +114,7 @@ static int one_gives_up(const struct rank *self)
     return check_lost(self->comm, 2);
 }
 
-/* Of two communicators rank 0 calls on the first one, the others on the second
+/* Rank 0 calls on the first of two communicators, the others on the second
  * one. Nobody is lost, and the texts name what is wrong. */
 static int crossed(const struct rank *self)
 {

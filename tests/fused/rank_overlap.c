@@ -44,7 +44,7 @@ static void pause_for(double seconds)
 
 /* 128 rows of each of two ranks: 32 KiB of 64 rows are 128 columns. */
 enum { ROWS = 128, COLS = 1024, PANEL = 128, PANELS = COLS / PANEL };
-/* Of four panels of scratch one is computed, the others are under way. */
+/* One of four panels of scratch is computed, the others are under way. */
 enum { AHEAD = 3 };
 enum { MOST_RANKS = 8 };
 
@@ -217,7 +217,7 @@ static double bound(double C, double R, double p, double q)
                   larger(C / (p * q) + R, C * (p - 1) / p + R / ((p - 1) * q)));
 }
 
-/* What the machine does besides only adds time: the best of some attempts counts. */
+/* Other work of the machine only adds time: the best of some attempts counts. */
 static int is_within(const struct fused *f, bool gather)
 {
     const double q = gather ? CHUNKS : PANELS;

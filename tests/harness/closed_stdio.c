@@ -53,7 +53,7 @@ int closed_stdio_open(int set)
     return 0;
 }
 
-/* What a descriptor is, as the kernel names it. */
+/* The name of a descriptor's file, from the kernel. */
 static void name(int fd, char *target, size_t size)
 {
     char path[32];

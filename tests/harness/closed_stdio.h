@@ -10,8 +10,7 @@
 
 #define CLOSED_STDIO_ALL 7
 
-/* What the test itself prints goes to duplicates from now on. 0, or 1 as of
- * CHECK. */
+/* Output of the test itself goes to duplicates from now on. 0, or 1 as of CHECK. */
 int closed_stdio_keep(void);
 
 void closed_stdio_close(int set);

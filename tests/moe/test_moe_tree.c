@@ -69,7 +69,7 @@ Test(moe_tree, every_small_range)
                 }
 }
 
-/* It is asked before memory is allocated, so it must not take time. */
+/* The room is asked for before memory is allocated, so it must not take time. */
 Test(moe_tree, large_ranges)
 {
     for (unsigned bits = 1; bits <= 62; bits++) {

@@ -418,7 +418,7 @@ static const struct rank_case cases[] = {
     {.name = NULL},
 };
 
-/* Of the command line. */
+/* The number behind `name` in an argument; 0: there is none. */
 static int set_of(int argc, char **argv, const char *name)
 {
     const size_t n = strlen(name);

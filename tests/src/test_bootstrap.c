@@ -892,7 +892,7 @@ static void start_rank(int i, struct shunt_id id, int rank, int nranks)
     birth_start(&ranks[i]);
 }
 
-/* What another process, whose rank 0 has the same name, is told. */
+/* Serve an id in another process, whose rank 0 has the same name; its text. */
 static enum shunt_status serve_elsewhere(struct shunt_id id, char text[400])
 {
     enum shunt_status st;

@@ -117,9 +117,8 @@ static bool works(uint64_t state, int a, int b)
     return reaches(state, a, b) && reaches(state, b, a);
 }
 
-/* What `observer` has of the reports of ranks that ask each other: those that
- * reach it. Ranks with an odd number in `waited` awaited only the rank behind
- * them, and the others all. */
+/* The reports that reach `observer`, of ranks that ask each other. Ranks with an odd
+ * number in `waited` awaited only the rank behind them, and the others all. */
 static void observe(int n, uint64_t state, int observer, unsigned waited,
                     struct shunti_reports *reports)
 {

@@ -346,7 +346,7 @@ Test(launch, contradictions_name_both)
     expect("Open MPI", 3, 4, "unix:");
 }
 
-/* What Slurm's list says, and where rank 0 is. The hosts here are names of
+/* Slurm's list, and where rank 0 is. The hosts here are names of
  * loopback, which need no name service. */
 #define LISTS "SLURM_JOB_ID=9", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_NODES=2"
 
@@ -679,7 +679,7 @@ Test(topology, quotas_of_groups)
                        GROUPS "/a/cpu.max", "200000 100000",
                        GROUPS "/c/cpu.max", "1000 100000"),
                  2000);
-    /* Of another namespace of groups. */
+    /* Another namespace of groups. */
     cr_expect_eq(QUOTA(SELF, "0::/../..", GROUPS "/cpu.max", "50000 100000"),
                  500);
     /* Version 1, and both. */

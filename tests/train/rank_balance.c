@@ -98,7 +98,7 @@ static int as_off(const struct rank *self, const struct options *o,
     return 0;
 }
 
-/* What is expected is the moving average of the rows that came: theta times what was
+/* The expected load is the moving average of the rows that came: theta times what was
  * expected before, and 1 - theta times the last step's rows. */
 static int predicted_by_definition(const struct rank *self)
 {

@@ -4,7 +4,7 @@
  * takes a given time while an exchange is under way, and so does each put of an
  * exchange (SHUNT_FAULT).
  *
- * It is linked with --wrap for the products, and calls the exchange's own functions
+ * The program is linked with --wrap for the products, and calls the exchange's own functions
  * from a table that notes what is under way.
  */
 #include "tests/train/pair.h"
@@ -14,7 +14,7 @@
 
 static const double PRODUCT = 0.03; /* seconds */
 
-/* What this rank does. */
+/* The state of this rank. */
 static struct {
     const struct exchange_ops *ops; /* the exchange's */
     bool under_way[EXCHANGES];
@@ -141,7 +141,7 @@ static int is_hidden(const struct rank *self, struct trainer *t, bool *well)
     return 0;
 }
 
-/* What a machine does besides only adds time: the best of some attempts counts. */
+/* Other work of the machine only adds time: the best of some attempts counts. */
 static int exchanges_are_hidden(const struct rank *self)
 {
     struct options o = pair_options();

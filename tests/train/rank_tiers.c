@@ -488,7 +488,7 @@ static int counted(const struct rank *self, const char *tiers, size_t *bytes,
     return 0;
 }
 
-/* What is not counted is the same whatever is kept. So of all that is kept the bytes
+/* Bytes that are not counted are the same whatever is kept. So of all that is kept the bytes
  * counted are those by which this process grows over one that keeps next to nothing:
  * within a tenth, and 4 MiB for what malloc() keeps of it. */
 static int bytes_are_resident(const struct rank *self)

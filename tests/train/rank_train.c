@@ -28,7 +28,7 @@
 
 enum { TOKENS = 24, EXPERTS = 6, TOPK = 3, WIDTH = 16 };
 
-/* What goes through an exchange, and what comes back. */
+/* Tensors that go through an exchange, and those that come back. */
 struct passage {
     float *x, *y, *dy, *dx; /* (TOKENS, WIDTH) */
     float dweight[TOKENS * TOPK];

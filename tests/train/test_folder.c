@@ -106,7 +106,7 @@ Test(train_folder, the_job_that_writes_is_named)
     ends_well(start(2, option, "--steps=40", "--resume"));
 }
 
-/* Of two that start at once, one trains, and its checkpoint can be used. */
+/* Two start at once: one trains, and its checkpoint can be used. */
 Test(train_folder, of_a_pair_one_writes)
 {
     const char *rounds = getenv("SHUNT_TEST_ROUNDS");

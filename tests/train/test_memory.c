@@ -248,9 +248,9 @@ static void fit(size_t layers, size_t less, size_t *recomputed)
     }
 }
 
-/* What loops over elements make is recomputed before what products make: of it, first
- * what has fewer bytes to make again. Of two layers all choices are looked at, of six
- * not. */
+/* Tensors that loops over elements make are recomputed before those that products make,
+ * and first those with fewer bytes to make again. With two layers all choices are looked
+ * at, with six not. */
 Test(memory, a_budget_drops_what_costs_the_least_time)
 {
     for (size_t layers = 2; layers <= 6; layers += 4) {

@@ -107,7 +107,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
     qp = calloc(1, sizeof(*qp));
     if (!qp)
         return NULL;
-    /* Of a NIC a queue pair has no descriptor. */
+    /* A queue pair of a NIC has no descriptor. */
     qp->fd = shunti_fd_lift(
         socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (qp->fd < 0 || !bind_any(qp)) {
