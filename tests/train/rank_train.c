@@ -87,6 +87,15 @@ static int are_near(const char *what, const float *a, const float *b, size_t n,
     return 0;
 }
 
+static void route(int rank, int32_t *choice, float *weight)
+{
+    for (int t = 0; t < TOKENS; t++)
+        for (int k = 0; k < TOPK; k++) {
+            choice[t * TOPK + k] = (t * (1 + rank) + 2 * k) % EXPERTS;
+            weight[t * TOPK + k] = 0.1f + 0.05f * (float)((t + k) % 7);
+        }
+}
+
 /* The library's exchange between all ranks against one that each rank makes by
  * itself, by loops. Trainers on any number of ranks have the first in common, and
  * would agree about a wrong gradient. */
@@ -99,11 +108,7 @@ static int exchange_by_definition(const struct rank *self)
     int32_t choice[TOKENS * TOPK];
     float weight[TOKENS * TOPK];
 
-    for (int t = 0; t < TOKENS; t++)
-        for (int k = 0; k < TOPK; k++) {
-            choice[t * TOPK + k] = (t * (1 + self->rank) + 2 * k) % EXPERTS;
-            weight[t * TOPK + k] = 0.1f + 0.05f * (float)((t + k) % 7);
-        }
+    route(self->rank, choice, weight);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         const struct exchange_config config = {.bf16 = bf16,
                                                .max_tokens = TOKENS,
@@ -124,6 +129,77 @@ static int exchange_by_definition(const struct rank *self)
         exchange_destroy(far);
         exchange_local_destroy(here);
     }
+    return 0;
+}
+
+/* Forward in several waves. All ranks but the last have computed the output of a wave
+ * before the last one combines that of the wave before. */
+static int pass_in_waves(const struct rank *self, struct exchange *x,
+                         struct shunt_comm *meet, const int32_t *choice,
+                         const float *weight, struct passage *p)
+{
+    const struct exchange_ops *ops = x->ops;
+    const bool late = self->rank == self->size - 1;
+    struct exchange_rows rows;
+
+    p->x = ops->memory(x, TOKENS * WIDTH);
+    p->y = ops->memory(x, TOKENS * WIDTH);
+    CHECK(p->x && p->y, "%s", train_error_text());
+    gradient_fill(1, TOKENS * WIDTH, 1, p->x);
+    CHECK_TRAIN(ops->plan(x, 0, choice, weight, TOKENS, false, &rows));
+    CHECK(rows.waves > 2, "%d waves", rows.waves);
+    CHECK_TRAIN(ops->dispatch_start(x, 0, p->x));
+    CHECK_TRAIN(ops->wait(x, 0));
+    for (bool first = true;; first = false) {
+        const int wave = rows.wave;
+
+        if (wave)
+            CHECK_TRAIN(ops->ahead(x, 0, wave - 1, p->x, EXCHANGE_INTO_DOUT));
+        multiply(&rows, rows.rows, rows.out);
+        if (!late && !first)
+            CHECK_OK(meet, shunt_barrier(meet));
+        if (!first)
+            CHECK_TRAIN(ops->wait(x, 0));
+        if (late && wave)
+            CHECK_OK(meet, shunt_barrier(meet));
+        CHECK_TRAIN(ops->combine_start(x, 0, p->y));
+        if (!wave)
+            break;
+        CHECK_TRAIN(ops->advance(x, 0, &rows));
+    }
+    CHECK_TRAIN(ops->wait(x, 0));
+    ops->release(x, 0);
+    return 0;
+}
+
+/* The output of the next wave does not lie where a combine still reads. */
+static int waves_by_definition(const struct rank *self)
+{
+    const struct model_config model = {
+        .layers = 1, .dim = WIDTH, .experts = EXPERTS, .topk = TOPK};
+    const struct exchange_config config = {.max_rows = 16,
+                                           .max_tokens = TOKENS,
+                                           .micro_batches = 1,
+                                           .overlap = true};
+    struct team team = {
+        .comm = self->comm, .rank = self->rank, .size = self->size};
+    struct exchange *far,
+        *here = exchange_local_create(1, EXPERTS, TOPK, WIDTH);
+    int32_t choice[TOKENS * TOPK];
+    float weight[TOKENS * TOPK];
+    struct passage got, want;
+    struct shunt_comm *meet;
+
+    route(self->rank, choice, weight);
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &meet));
+    CHECK_TRAIN(exchange_shunt_create(&team, &model, &config, &far));
+    CHECK_RUN(pass_in_waves(self, far, meet, choice, weight, &got));
+    CHECK_RUN(pass(here, choice, weight, &want));
+    CHECK_RUN(are_near("y", got.y, want.y, TOKENS * WIDTH, 1e-6f));
+    exchange_destroy(far);
+    exchange_local_destroy(here);
+    CHECK_OK(meet, shunt_comm_finish(meet));
+    shunt_comm_destroy(meet);
     return 0;
 }
 
@@ -826,6 +902,7 @@ static const struct rank_case cases[] = {
     {.name = "bf16_products_as_one", .run = bf16_products_as_one},
     {.name = "rounded_products_as_one", .run = rounded_products_as_one},
     {.name = "exchange_by_definition", .run = exchange_by_definition},
+    {.name = "waves_by_definition", .run = waves_by_definition, .min_ranks = 2},
     {.name = "bias_by_definition", .run = bias_by_definition},
     {.name = "bias_and_share_as_one", .run = bias_and_share_as_one},
     {.name = "micro_batches_as_one", .run = micro_batches_as_one},
