@@ -170,8 +170,10 @@ static int check_sizes(const struct run *run)
     return 0;
 }
 
-/* A plan's lists go out behind its creation, and before the first dispatch
- * ends: what is counted from then on belongs to the calls. */
+/* A plan's lists go out behind its creation, and before the first dispatch and the
+ * first combine end: what is counted from then on belongs to the calls. Combine may
+ * have lists of its own also where its mode is that of dispatch: of the pieces of
+ * tokens (moe/pieces.h). */
 static int settle_lists(struct run *run)
 {
     const size_t bytes = run->rows.total * run->bytes;
@@ -183,8 +185,7 @@ static int settle_lists(struct run *run)
         if (bytes)
             memset(run->buffer[0], POISON, bytes);
     }
-    if (run->rows.combine_mode != run->rows.mode &&
-        run->rows.combine_mode != SHUNT_MOE_DIRECT)
+    if (run->rows.combine_mode != SHUNT_MOE_DIRECT)
         CHECK_OK(run->self->comm,
                  shunt_moe_combine(run->plan, run->buffer[1], NULL, run->y));
     return 0;
