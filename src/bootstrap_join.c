@@ -149,16 +149,15 @@ static enum outcome try_join(const struct attempt *a,
     if (user == SHUNTI_USER_HIDDEN && parts->flags & SHUNTI_ID_START)
         user =
             SHUNTI_USER_OURS; /* the root is in this process, and tells all */
-    if (user == SHUNTI_USER_OTHER || user == SHUNTI_USER_HIDDEN) {
-        if (user == SHUNTI_USER_HIDDEN)
-            snprintf(why, WHY,
-                     "the kernel does not say which user listens there: %s (is "
-                     "getsockopt denied, by a filter of seccomp?)",
-                     strerror(errno));
-        else
-            snprintf(why, WHY,
-                     "what listens there runs as another user: run all ranks "
-                     "as one");
+    if (user == SHUNTI_USER_HIDDEN)
+        snprintf(why, WHY,
+                 "the kernel does not say which user listens there: %s (is "
+                 "getsockopt denied, by a filter of seccomp?)",
+                 strerror(errno));
+    if (user == SHUNTI_USER_OTHER) {
+        snprintf(why, WHY,
+                 "what listens there runs as another user: run all ranks as "
+                 "one");
         result = FATAL;
         goto out;
     }
@@ -202,7 +201,13 @@ static enum outcome try_join(const struct attempt *a,
         goto out;
     }
     a->bs->fd = fd;
-    return JOINED;
+    if (user != SHUNTI_USER_HIDDEN)
+        return JOINED;
+    /* The other ranks would wait for this one. */
+    shunti_bootstrap_abort(a->bs, why);
+    a->bs->fd = -1;
+    result = FATAL;
+    goto out;
 
 broken:
     snprintf(why, WHY, "%s",
