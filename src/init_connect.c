@@ -397,15 +397,14 @@ static enum shunt_status try_stage(struct shunti_init *init, struct stage stage)
     st = shunti_init_gather(init, mine, len, st, &all);
     if (!st) {
         st = connect_stage(init, stage, &all);
+        if (!st && stage.end == first->candidates) {
+            take_last_resorts(init);
+            st = check_reached(init);
+        }
         /* The peers that wait for this rank reach the next round much later. So
          * an error that is not a peer's silence is sent to them at once. */
-        if (st == SHUNT_ERR_SYSTEM || st == SHUNT_ERR_MEMORY ||
-            st == SHUNT_ERR_MISMATCH)
+        if (st && st != SHUNT_ERR_PEER && st != SHUNT_ERR_TIMEOUT)
             shunti_bootstrap_abort(init->bootstrap, shunti_error_last());
-    }
-    if (!st && stage.end == first->candidates) {
-        take_last_resorts(init);
-        st = check_reached(init);
     }
     shunti_blobs_finish(&all);
     free(mine);

@@ -287,6 +287,13 @@ Test(birth, limits_are_named)
     MISTAKE(3, "export NO_SYSTEM_CALL=getrandom", "5", "no random numbers");
     MISTAKE(3, "export NO_SYSTEM_CALL=accept4", "5", "seccomp");
     MISTAKE(3, "export NO_SYSTEM_CALL=getsockopt", "5", "getsockopt");
+    MISTAKE(3, "[ $RANK != 0 ] || export NO_SYSTEM_CALL=getsockopt", "5",
+            "getsockopt");
+    MISTAKE(3, "[ $RANK != 1 ] || export NO_SYSTEM_CALL=getsockopt", "5",
+            "getsockopt");
+    MISTAKE(3,
+            "export SHUNT_TRANSPORTS=fault+tcp SHUNT_FAULT=apart,rank=1,peer=2",
+            "5", "no transport reaches rank 2");
     MISTAKE(8, "export SHUNT_TRANSPORTS=tcp; ulimit -n 16", "5",
             "raise `ulimit -n`");
     if (have_ucx())

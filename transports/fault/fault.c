@@ -153,8 +153,12 @@ static enum shunt_status fault_connect(struct shunt_transport_ctx *ctx,
                                        int peer, const void *blob, size_t len,
                                        struct shunt_transport_ep **out)
 {
+    const struct fault_program *program = &ctx->program;
     struct shunt_transport_ep *ep = *out;
 
+    if (program->apart && (program->peer < 0 || program->peer == peer))
+        return fault_fail(ctx, SHUNT_ERR_UNSUPPORTED,
+                          "rank %d is not reached (SHUNT_FAULT: apart)", peer);
     if (!ep) {
         ep = calloc(1, sizeof(*ep));
         if (!ep)

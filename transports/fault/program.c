@@ -13,6 +13,7 @@
 enum word {
     NOMAP,
     NOGET,
+    APART,
     BADGET,
     FULL,
     DELAY,
@@ -34,6 +35,7 @@ static const struct {
     [NOMAP] = {"nomap", NULL,
                "peers' memory is neither mapped nor read: all goes by put"},
     [NOGET] = {"noget", NULL, "peers' plain memory cannot be read"},
+    [APART] = {"apart", NULL, "peers are not reached (SHUNT_ERR_UNSUPPORTED)"},
     [BADGET] = {"badget", "N",
                 "each N-th read of peers' plain memory fails "
                 "(SHUNT_ERR_SYSTEM)"},
@@ -109,6 +111,9 @@ static void set(struct fault_program *program, enum word word, uint64_t value)
         break;
     case NOGET:
         program->noget = true;
+        break;
+    case APART:
+        program->apart = true;
         break;
     case BADGET:
         program->badget = value;

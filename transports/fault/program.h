@@ -10,6 +10,7 @@
 struct fault_program {
     bool nomap;
     bool noget;
+    bool apart;
     uint64_t badget; /* every N-th read fails; 0: none */
     uint64_t full;   /* nanoseconds without room for a read; 0: none */
     uint64_t delay;  /* nanoseconds; 0: none */
