@@ -120,6 +120,20 @@ static struct shunti_span products_span(const struct shunti_plan *plan,
                                     sizeof(*dweight)};
 }
 
+/* May others read `out` in a call that writes dout? dweight of a rank without tokens
+ * is an empty array: its address does not tell whether others want theirs. */
+static bool offers(const struct shunti_plan *plan, const void *out,
+                   const void *dout, const float *dweight)
+{
+    const struct shunti_span results = shunti_rows_span(plan, "out", out);
+    const struct shunti_span gradient = shunti_rows_span(plan, "dout", dout);
+
+    if (plan->tokens)
+        return dweight != NULL;
+    return !plan->total ||
+           (out && (out == dout || !shunti_spans_overlap(&results, &gradient)));
+}
+
 /* The gradient may take the place of the results: each row is read before it
  * is written. */
 static enum shunt_status check_gradient(struct shunti_plan *plan,
@@ -133,7 +147,7 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
     const struct shunti_span input = shunti_tokens_span(plan, "dy", dy);
     enum shunt_status st;
 
-    if (!dweight) /* out is not read */
+    if (!dweight || !plan->tokens) /* out is not read, or only if it may be */
         return SHUNT_OK;
     if (!out && plan->total)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
@@ -150,7 +164,7 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
     return st;
 }
 
-/* `out` is read only for the products. */
+/* out: NULL, unless it is offered. */
 static enum shunt_status
 stage_gradient(struct shunti_plan *plan, struct shunti_cut cut, const void *dy,
                const void *out, void *dout, float *dweight,
@@ -161,14 +175,13 @@ stage_gradient(struct shunti_plan *plan, struct shunti_cut cut, const void *dy,
     shunti_staged_init(staged, cut);
     shunti_staged_add(staged, shunti_tokens_span(plan, "dy", dy),
                       SHUNTI_STAGED_IN);
-    shunti_staged_add(staged,
-                      shunti_rows_span(plan, "out", dweight ? out : NULL),
+    shunti_staged_add(staged, shunti_rows_span(plan, "out", out),
                       SHUNTI_STAGED_IN | SHUNTI_STAGED_ROWS);
     shunti_staged_add(staged, shunti_rows_span(plan, "dout", dout),
                       SHUNTI_STAGED_OUT | SHUNTI_STAGED_ROWS);
     shunti_staged_add(staged, products_span(plan, dweight), SHUNTI_STAGED_OUT);
     *device = 0;
-    return weighted(plan) || dweight
+    return weighted(plan) || out || dweight
                ? shunti_stage(call, plan, staged)
                : shunti_stage_copies(call, plan, staged, device);
 }
@@ -183,6 +196,7 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
     struct shunti_cut cut;
     struct shunti_staged staged;
     unsigned device;
+    bool offered;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
     struct shunti_plan *plan = shunti_moe_call_plan(call, handle, &st);
@@ -195,9 +209,12 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
         st = check_gradient(plan, dy, out, dout, dweight);
     if (!st)
         st = shunti_moe_call_cut(call, plan, part, &cut);
-    if (!st)
-        st =
-            stage_gradient(plan, cut, dy, out, dout, dweight, &staged, &device);
+    if (st)
+        return st;
+    offered = offers(plan, out, dout, dweight);
+    dweight = plan->tokens ? dweight : NULL;
+    st = stage_gradient(plan, cut, dy, offered ? out : NULL, dout, dweight,
+                        &staged, &device);
     if (st)
         return st;
     st = shunti_route_dispatch(call, plan,
@@ -207,6 +224,7 @@ static enum shunt_status combine_backward(struct shunt_moe_plan *handle,
                                    .dst = staged.arg[2].use,
                                    .landing = SHUNT_MOE_DOUT,
                                    .weighted = weighted(plan),
+                                   .offers = offered,
                                    .out = staged.arg[1].use,
                                    .dweight = staged.arg[3].use,
                                    .device = device,

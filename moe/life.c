@@ -89,6 +89,7 @@ void shunti_plan_finish(struct shunti_plan *plan)
     free(plan->source_count);
     free(plan->source_tokens);
     free(plan->padded);
+    free(plan->idle);
     free(plan->rank_total);
     free(plan->rank_rows);
     free(plan->loads.count);

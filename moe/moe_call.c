@@ -350,7 +350,8 @@ struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
     return NULL;
 }
 
-static bool overlap(const struct shunti_span *a, const struct shunti_span *b)
+bool shunti_spans_overlap(const struct shunti_span *a,
+                          const struct shunti_span *b)
 {
     uintptr_t x = (uintptr_t)a->at, y = (uintptr_t)b->at;
 
@@ -362,7 +363,7 @@ enum shunt_status shunti_moe_call_check_apart(
     const struct shunti_moe_call *call, struct shunti_plan *plan,
     const struct shunti_span *a, const struct shunti_span *b, bool may_be_same)
 {
-    if (!overlap(a, b) || (may_be_same && a->at == b->at))
+    if (!shunti_spans_overlap(a, b) || (may_be_same && a->at == b->at))
         return SHUNT_OK;
     return shunti_moe_call_refuse(
         call, plan, SHUNT_ERR_INVALID, "%s and %s overlap%s", a->name, b->name,

@@ -63,6 +63,9 @@ struct shunti_span shunti_rows_span(const struct shunti_plan *plan,
 struct shunti_span shunti_tokens_span(const struct shunti_plan *plan,
                                       const char *name, const void *tokens);
 
+bool shunti_spans_overlap(const struct shunti_span *a,
+                          const struct shunti_span *b);
+
 /* Refused if they overlap. may_be_same: unless they begin together. */
 enum shunt_status shunti_moe_call_check_apart(
     const struct shunti_moe_call *call, struct shunti_plan *plan,

@@ -69,13 +69,15 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
         plan->source_tokens = calloc(nranks, sizeof(size_t));
     if (!plan->padded)
         plan->padded = calloc(nranks, sizeof(size_t));
+    if (!plan->idle)
+        plan->idle = calloc(nranks, sizeof(*plan->idle));
     if (!plan->rank_total)
         plan->rank_total = calloc(nranks, sizeof(size_t));
     if (!plan->rank_rows)
         plan->rank_rows = calloc(nranks, sizeof(size_t));
     return plan->count && plan->offset && plan->source_count &&
-           plan->source_tokens && plan->padded && plan->rank_total &&
-           plan->rank_rows;
+           plan->source_tokens && plan->padded && plan->idle &&
+           plan->rank_total && plan->rank_rows;
 }
 
 /* --- layout and buffers ----------------------------------------------------------- */
@@ -189,6 +191,7 @@ static void lay_out_recv(struct shunti_plan *plan,
 
     for (int s = 0; s < moe->nranks; s++) {
         plan->padded[s] = shunti_records_padded(moe, s);
+        plan->idle[s] = !shunti_records_tokens(moe, s);
         plan->source_tokens[s] = shunti_column_of(moe, s)->tokens;
     }
     plan->total = shunti_layout_recv(moe->placement, &columns,

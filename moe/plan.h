@@ -139,6 +139,7 @@ struct shunti_plan {
     size_t *count, *offset, *source_count, *source_tokens; /* as published */
     size_t *padded;     /* (nranks) rows of each (source, expert), if
                                      config.pad_to_capacity */
+    bool *idle;         /* (nranks) it has no tokens */
     size_t local_max;   /* experts that count.. have room for */
     size_t *rank_total; /* (nranks) rows of each rank's buffers */
     size_t *rank_rows;  /* (nranks) the same without padding and gaps; known if

@@ -46,6 +46,35 @@ static void hear_bad(struct shunt_request *request, int r,
         shunti_rail_rows_give_up(push->across, r);
 }
 
+struct shunti_offers shunti_offers_of(const struct shunti_plan *plan,
+                                      bool wants, bool offers)
+{
+    const int rank = plan->moe->rank;
+
+    return (struct shunti_offers){wants ? rank : -1, offers ? -1 : rank};
+}
+
+bool shunti_offers_hear(struct shunti_offers *offers,
+                        struct shunt_request *request,
+                        const struct shunti_moe_call *call,
+                        const struct shunti_plan *plan, int rank, bool offered)
+{
+    if (!offered)
+        offers->silent = rank;
+    else if (!plan->idle[rank])
+        offers->wanting = rank;
+    if (offers->wanting < 0 || offers->silent < 0)
+        return true;
+    shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                         "%s: rank %d wants dweight, and rank %d %s",
+                         call->name, offers->wanting, offers->silent,
+                         plan->idle[offers->silent]
+                             ? "has rows and no tokens, but gave no `out` "
+                               "beside, or in the place of, dout"
+                             : "does not");
+    return false;
+}
+
 /* `r` has said where its rows go: they are the engine's from here on. */
 static void hand_over(struct shunti_pushing *push, int r)
 {
@@ -67,7 +96,7 @@ static void hear(struct shunt_request *request, int r)
     const struct shunti_note *note;
     struct shunti_spot rows, out;
     size_t bytes = push->plan->rank_total[r] * push->plan->moe->row_bytes;
-    bool wants;
+    bool offers;
 
     switch (shunti_meeting_hear(request, &push->meeting, r, &note)) {
     case SHUNTI_HEARD_NOTHING:
@@ -81,27 +110,20 @@ static void hear(struct shunt_request *request, int r)
     rows = (struct shunti_spot){note->word[0], note->word[1]};
     out = (struct shunti_spot){note->word[2], note->word[3]};
     peer->rows = shunti_spot_map(request->comm, r, &rows, bytes);
-    wants = out.window != SHUNTI_UNWANTED;
+    offers = out.window != SHUNTI_NOT_OFFERED;
     if (push->device && shunti_device_rows_meet(
-                            push->device, r, wants ? 0 : (unsigned)out.offset))
+                            push->device, r, offers ? 0 : (unsigned)out.offset))
         peer->cursor = push->end;
     if (push->failed)
         peer->cursor = push->end;
-    if (wants)
+    if (offers)
         peer->out = shunti_spot_map(request->comm, r, &out, bytes);
-    if (wants != (push->what.dweight != NULL)) {
-        shunti_request_error(
-            request, SHUNT_ERR_MISMATCH,
-            "%s: rank %d %s dweight, this rank %s%s", name, r,
-            wants ? "wants" : "does not want",
-            push->what.dweight ? "does" : "does not",
-            wants && !push->plan->tokens
-                ? ": without tokens any address but NULL will do"
-                : "");
+    if (push->meeting.call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
+        !shunti_offers_hear(&push->offers, request, push->meeting.call,
+                            push->plan, r, offers))
         push->broken = true;
-        if (!direct)
-            shunti_rail_rows_no_dots(push->across, r);
-    }
+    if (!direct)
+        shunti_rail_rows_meet(push->across, r, offers);
     if (direct && bytes &&
         (!peer->rows || (push->what.dweight && !peer->out))) {
         if (!push->broken)

@@ -30,9 +30,11 @@ struct shunti_push {
                                       no window */
     bool fp8;                      /* rows are rounded through e4m3 */
     bool weighted;                 /* rows are multiplied by their weights */
-    /* Products of src with rows of `out` there, for the weights' gradient. */
-    const void *out; /* (total, hidden), or NULL without dweight; may be dst:
-                        each row is read by its writer, before */
+    /* Products of src with rows of `out` there, for the weights' gradient. A rank
+     * without tokens wants none, and offers its `out` to those that do. */
+    bool offers;     /* others get products with our `out`; so if dweight */
+    const void *out; /* (total, hidden), if `offers`; may be dst: each row is
+                        read by its writer, before */
     float *dweight;  /* (tokens, topk), or NULL: not wanted */
     /* What of src and dst is memory of a device (device_rows.h). Then this call
      * is of copies only, and in one level. */
@@ -45,5 +47,21 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
                                     const struct shunti_push *what,
                                     bool two_level,
                                     struct shunt_request **request);
+
+/* Which ranks that are known in a call want dweight, and which do not offer their
+ * `out` for it: one of each, or -1. */
+struct shunti_offers {
+    int wanting, silent;
+};
+
+/* Before any other rank is known. */
+struct shunti_offers shunti_offers_of(const struct shunti_plan *plan,
+                                      bool wants, bool offers);
+/* `rank` offers or not. False: a rank that wants dweight cannot have it, which is an
+ * error of the request. */
+bool shunti_offers_hear(struct shunti_offers *offers,
+                        struct shunt_request *request,
+                        const struct shunti_moe_call *call,
+                        const struct shunti_plan *plan, int rank, bool offered);
 
 #endif

@@ -59,9 +59,9 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
         shunti_pages_use_scratch(plan, push->what.landing);
         (void)shunti_spot_of(comm, push->land, bytes, &push->meeting.rows);
     }
-    push->meeting.out.window = SHUNTI_UNWANTED;
+    push->meeting.out.window = SHUNTI_NOT_OFFERED;
     push->meeting.out.offset = 0;
-    if (push->what.dweight &&
+    if (push->what.offers &&
         !shunti_spot_of(comm, push->what.out, bytes, &push->meeting.out)) {
         unsigned char *staging = shunti_plan_scratch(plan, SHUNT_MOE_OUT);
 
@@ -113,6 +113,7 @@ static struct shunti_rail_rows *make_across(struct shunti_direction *direction,
     across->src = what->src;
     across->fp8 = what->fp8;
     across->weighted = what->weighted;
+    across->offers = what->offers;
     across->dweight = what->dweight;
     if (shunti_rail_rows_init(across, direction))
         return across;
@@ -134,6 +135,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         .direction = direction,
         .what = *what,
         .end = shunti_parts_token(plan, what->cut.to),
+        .offers = shunti_offers_of(plan, what->dweight, what->offers),
     };
     const size_t from = shunti_parts_token(plan, what->cut.from);
     const struct shunti_routes routes = shunti_plan_routes(plan);

@@ -15,9 +15,9 @@ struct shunti_device_rows;
 struct shunti_rail_rows;
 struct shunti_row_copies;
 
-/* In the place of the window of `out`: this rank does not want dweight. Its offset
- * then has the flags of device_rows.h. */
-#define SHUNTI_UNWANTED (SHUNTI_NOWHERE - 1)
+/* In the place of the window of `out`: this rank does not offer it. Its offset then
+ * has the flags of device_rows.h. */
+#define SHUNTI_NOT_OFFERED (SHUNTI_NOWHERE - 1)
 
 struct shunti_push_peer {
     bool served;   /* we have written all rows for it; across: passed on */
@@ -36,9 +36,10 @@ struct shunti_pushing {
     unsigned char *land; /* where peers write */
     unsigned borrowed;
     bool stream;
-    bool broken;            /* a peer is missing: weights are not known */
-    unsigned char *scratch; /* a row */
-    size_t chunk;           /* tokens */
+    bool broken; /* a peer is missing: weights are not known */
+    struct shunti_offers offers;
+    unsigned char *scratch;            /* a row */
+    size_t chunk;                      /* tokens */
     struct shunti_rail_rows *across;   /* rows between nodes, or NULL */
     bool begun;                        /* `copies` has been decided */
     struct shunti_row_copies *copies;  /* NULL: this thread writes the rows */

@@ -194,6 +194,20 @@ static bool send_dots(const struct shunti_rail_rows *rows,
                            rows->broken ? SHUNTI_RAIL_BROKEN : 1);
 }
 
+/* A rank without tokens does not know by itself whether dweight is wanted: then
+ * rows wait for the control message of their source. */
+static bool knows_wants(const struct shunti_rail_rows *rows,
+                        const struct shunti_rail_passed *passed)
+{
+    return !rows->offers || rows->plan->tokens || passed->met;
+}
+
+static bool wants_dots(const struct shunti_rail_rows *rows,
+                       const struct shunti_rail_passed *passed)
+{
+    return rows->offers && (rows->plan->tokens || passed->wants);
+}
+
 /* Pass on at most a chunk of what has come from a source. */
 static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
 {
@@ -203,7 +217,7 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
     float *dots = NULL;
     SHUNTI_TRACK(COPIES);
 
-    if (passed->done)
+    if (passed->done || !knows_wants(rows, passed))
         return false;
     here = shunti_rail_arrived(rows->rails, SHUNTI_RAIL_ROWS, rows->cut.from,
                                from->source, call, passed->end);
@@ -216,7 +230,7 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
     end = here - passed->rows > rows->chunk
               ? passed->rows + (uint32_t)rows->chunk
               : here;
-    if (rows->dweight)
+    if (wants_dots(rows, passed))
         dots = (float *)(void *)shunti_rail_memory(rows->rails,
                                                    from->dots_staging);
     for (; passed->rows < end; passed->rows++)
@@ -332,11 +346,16 @@ void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank)
     }
 }
 
-void shunti_rail_rows_no_dots(struct shunti_rail_rows *rows, int rank)
+void shunti_rail_rows_meet(struct shunti_rail_rows *rows, int rank, bool offers)
 {
     int node = rows->plan->moe->node[rank];
 
-    if (rows->rails->to[node].relay == rank)
+    for (int i = 0; i < rows->rails->nfrom; i++)
+        if (rows->rails->from[i].source == rank) {
+            rows->from[i].met = true;
+            rows->from[i].wants = offers;
+        }
+    if (!offers && rows->rails->to[node].relay == rank)
         rows->to[node].dots = true;
 }
 

@@ -23,6 +23,7 @@ struct shunti_rail_rows {
     bool fp8;                 /* they travel as fp8 */
     bool weighted;            /* they are multiplied where they are placed */
     bool stream;              /* they are placed past the caches */
+    bool offers;              /* products are made for sources that want them */
     float *dweight;           /* (tokens, topk), or NULL: not wanted */
 
     struct shunti_rail_turn turn;
@@ -37,14 +38,15 @@ struct shunti_rail_rows {
     bool began; /* `from` has its bounds: the lists are here */
     struct shunti_rail_passed {
         uint32_t rows, end;
-        bool done; /* with products sent */
-    } * from;      /* (nfrom) */
+        bool met, wants; /* it is here; and wants products */
+        bool done;       /* with products sent */
+    } * from;            /* (nfrom) */
     /* By local index, once known: where rows go, and results lie. */
     unsigned char **places;     /* (ranks of the node) */
     const unsigned char **outs; /* (ranks of the node) */
 };
 
-/* In place; cut, src, fp8, weighted and dweight are set already. False: no
+/* In place; cut, src, fp8, weighted, offers and dweight are set already. False: no
  * memory. */
 bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
                            struct shunti_direction *direction);
@@ -71,8 +73,10 @@ bool shunti_rail_rows_all_passed(const struct shunti_rail_rows *rows);
 bool shunti_rail_rows_put_any(const struct shunti_rail_rows *rows, int rank);
 /* Expect nothing of `rank` any more, as a source or as a relay. */
 void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank);
-/* It will send no products, though they are wanted here. */
-void shunti_rail_rows_no_dots(struct shunti_rail_rows *rows, int rank);
+/* `rank` is here, as a source or as a relay. It offers products, which a source
+ * also wants then; or it does neither. */
+void shunti_rail_rows_meet(struct shunti_rail_rows *rows, int rank,
+                           bool offers);
 /* All rows are on their way, and all products here. */
 bool shunti_rail_rows_done(const struct shunti_rail_rows *rows);
 

@@ -41,12 +41,13 @@ struct work {
     void *placed;     /* where they go, (total, hidden) */
     bool fp8;         /* they travel as fp8 */
     bool weighted;    /* they are multiplied by the weights when placed */
-    const void *back; /* rows to bring home, (total, hidden) */
+    const void *back; /* rows to bring home, (total, hidden); NULL: zeros */
     const void *bias; /* with sum */
     void *sum;        /* their sums, (tokens, hidden) */
     bool sum_weighted;
     const void *dy; /* with dweight, (tokens, hidden) */
     float *dweight; /* their products with dy, (tokens, topk) */
+    bool offers;    /* `back` is there for those that want dweight (push.h) */
 };
 
 static const char *unsuited(const struct shunt_moe *moe)
@@ -90,7 +91,8 @@ struct packed {
     const struct shunti_plan *plan;
     struct shunti_direction *direction;
     struct work what;
-    bool out, back;              /* what the call has */
+    bool out, back; /* what the call has; see returns() */
+    struct shunti_offers offers;
     struct shunt_request *inner; /* the alltoallv */
     unsigned char *send, *recv;
     size_t *bytes;       /* (2 * nranks) to each rank, and from each */
@@ -132,6 +134,16 @@ static const struct shunti_pack_bound *end_of(const struct packed *packed,
     return shunti_packs_at(packed->plan, packs_of(packed),
                            packed->what.cut.to) +
            rank;
+}
+
+/* Does `rank` return the rows that it got? For dweight those with tokens do that if they
+ * want it, as all of them do. One without tokens cannot know, and does it always:
+ * so both sides of a pair know by the plan how much travels. */
+static bool returns(const struct packed *packed, int rank)
+{
+    return packed->back ||
+           (packed->call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
+            packed->plan->idle[rank]);
 }
 
 static size_t wire_bytes(const struct packed *packed)
@@ -232,10 +244,13 @@ static unsigned char *pack_part(const struct packed *packed, int source,
             (shunti_parts_rows(plan, part + 1, source, i) - first) *
             moe->row_bytes;
 
-        memcpy(to,
-               (const unsigned char *)packed->what.back +
-                   (at[i] + first) * moe->row_bytes,
-               bytes);
+        if (packed->what.back)
+            memcpy(to,
+                   (const unsigned char *)packed->what.back +
+                       (at[i] + first) * moe->row_bytes,
+                   bytes);
+        else
+            memset(to, 0, bytes);
         to += bytes;
     }
     return to;
@@ -371,10 +386,11 @@ static bool tell_and_hear(struct shunt_request *request)
         if (r == rank)
             continue;
         if (!peer->told && shunti_note_room(request, r)) {
-            shunti_note_send(request, r,
-                             shunti_moe_call_note(request, r, packed->plan,
-                                                  packed->what.cut),
-                             0);
+            struct shunti_note *ours = shunti_moe_call_note(
+                request, r, packed->plan, packed->what.cut);
+
+            ours->word[0] = packed->what.offers;
+            shunti_note_send(request, r, ours, 0);
             peer->told = true;
         }
         note = peer->heard ? NULL : shunti_note_arrived(request, r);
@@ -382,6 +398,10 @@ static bool tell_and_hear(struct shunt_request *request)
             peer->heard = true;
             if (!shunti_moe_call_agrees(request, r, packed->plan,
                                         packed->what.cut, note, &blame))
+                hear_bad(packed);
+            else if (packed->call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
+                     !shunti_offers_hear(&packed->offers, request, packed->call,
+                                         packed->plan, r, note->word[0]))
                 hear_bad(packed);
         }
         all = all && peer->told && peer->heard;
@@ -480,16 +500,18 @@ static void measure(struct packed *packed)
     const struct shunti_cut cut = packed->what.cut;
     const int n = plan->moe->nranks;
     const size_t wire = packed->out ? wire_bytes(packed) : 0;
-    const size_t row = packed->back ? plan->moe->row_bytes : 0;
+    const size_t bytes = plan->moe->row_bytes;
+    const size_t back = returns(packed, plan->moe->rank) ? bytes : 0;
     size_t *to = packed->bytes, *from = packed->bytes + n, at = 0;
 
     for (int r = 0; r < n; r++) {
         const struct shunti_pack_bound *a = begin_of(packed, r);
         const struct shunti_pack_bound *z = end_of(packed, r);
         const size_t tokens = (z->recv_tokens - a->recv_tokens) * wire;
+        const size_t row = returns(packed, r) ? bytes : 0;
 
         to[r] = (z->send_tokens - a->send_tokens) * wire +
-                (z->recv_rows - a->recv_rows) * row;
+                (z->recv_rows - a->recv_rows) * back;
         from[r] = tokens + (z->send_rows - a->send_rows) * row;
         for (int p = cut.from; p < cut.to; p++)
             packed->home[(p - cut.from) * n + r] =
@@ -576,11 +598,12 @@ static enum shunt_status start(const struct shunti_moe_call *call,
         .direction = direction,
         .what = *what,
         .out = shunti_moe_call_toward(call) == SHUNTI_TO_EXPERTS,
-        /* No row comes back if dweight is NULL. If some ranks want it and
-         * others do not, counts disagree, which is an error on all ranks. */
+        /* If some ranks want dweight and others do not, counts disagree, which is
+         * an error on all ranks. */
         .back = call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD
                     ? what->dweight != NULL
                     : call->kind != SHUNTI_KIND_MOE_DISPATCH,
+        .offers = shunti_offers_of(plan, what->dweight, what->offers),
     };
     enum shunt_status st;
 
@@ -591,7 +614,7 @@ static enum shunt_status start(const struct shunti_moe_call *call,
     }
     if (begin.out)
         pack_tokens(&begin);
-    if (begin.back && plan->total)
+    if (returns(&begin, plan->moe->rank) && plan->total)
         pack_rows(&begin);
     st = start_inner(&begin);
     if (st) { /* the communicator has failed */
@@ -616,9 +639,10 @@ static enum shunt_status dispatch(const struct shunti_moe_call *call,
                      .placed = what->dst,
                      .fp8 = what->fp8,
                      .weighted = what->weighted,
-                     .back = what->dweight ? what->out : NULL,
+                     .back = what->offers ? what->out : NULL,
                      .dy = what->src,
                      .dweight = what->dweight,
+                     .offers = what->offers,
                  },
                  request);
 }

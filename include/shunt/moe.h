@@ -545,8 +545,8 @@ shunt_moe_combine_start(struct shunt_moe_plan *plan, const void *out,
  * Gradient of combine.
  *
  * dy        (tokens, hidden) dtype.
- * out       (total, hidden) dtype, as given to combine; NULL if dweight is
- *           NULL on every rank.
+ * out       (total, hidden) dtype, as given to combine; NULL if no rank wants
+ *           dweight.
  * dout      (max_rows, hidden) dtype: weight * dy, in the place of each row
  *           (PLAIN_SUM: dy). Gaps and padding are zeroed. May be out; then its
  *           rows are lost, also if the call fails. Must not overlap it
@@ -554,8 +554,9 @@ shunt_moe_combine_start(struct shunt_moe_plan *plan, const void *out,
  * max_rows  as in dispatch.
  * dweight   (tokens, topk) f32: <dy, out> of each assignment, also with
  *           PLAIN_SUM; +0 where none or dropped; NULL: not wanted (on every
- *           rank alike, or SHUNT_ERR_MISMATCH). Must not overlap dy, out or
- *           dout.
+ *           rank with tokens alike, or SHUNT_ERR_MISMATCH). Must not overlap
+ *           dy, out or dout. A rank without tokens wants none, whatever it
+ *           gives; the others get theirs from its `out`.
  *
  * dout is rounded to dtype as in combine. A product for dweight is rounded to
  * f32 and added in f32. There are 64 sums, which begin with +0: element i is

@@ -23,6 +23,7 @@ struct run {
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
     uint64_t order; /* of the parts in the next call */
+    unsigned calls; /* an empty array is NULL in every second one */
     enum memory memory;
     size_t bytes; /* of a row */
     /* HEAP: ours, with a guard row behind each; else the plan's. */
@@ -98,7 +99,11 @@ int run_seeds(const struct rank *self, const struct shunt_moe_config *config,
               enum values values, size_t min_tokens, size_t max_tokens,
               int none);
 
-/* Start one of the four by number on a part; rows.parts: on all at once. */
+/* An array of so many elements as an argument: NULL or an address if it is empty. */
+void *run_array(const struct run *run, const void *array, size_t count);
+
+/* Start one of the four by number on a part; rows.parts: on all at once. A rank without
+ * tokens has any `out` and `dweight` if the others want none. */
 enum shunt_status run_start_part(struct run *run, int which, int part,
                                  bool bias, bool dweight,
                                  struct shunt_request **request);

@@ -12,42 +12,53 @@ int test_parts(void)
     return given ? atoi(given) : 1;
 }
 
+void *run_array(const struct run *run, const void *array, size_t count)
+{
+    return count || run->calls % 2 ? (void *)(uintptr_t)array : NULL;
+}
+
 enum shunt_status run_start_part(struct run *run, int which, int part,
                                  bool bias, bool dweight,
                                  struct shunt_request **request)
 {
     struct shunt_moe_plan *plan = run->plan;
-    const size_t total = run->rows.total;
-    void *const *b = (void *const *)run->buffer;
-    const void *added = bias ? run->bias : NULL;
-    const void *out = dweight ? b[1] : NULL;
-    float *products = dweight ? run->dweight : NULL;
+    const size_t total = run->rows.total, tokens = run->rows.tokens;
+    const bool any = run->calls++ & 2 && !tokens;
+    const void *x = run_array(run, run->x, tokens);
+    void *y = run_array(run, run->y, tokens);
+    const void *added = bias ? run_array(run, run->bias, tokens) : NULL;
+    float *products =
+        dweight || any ? run_array(run, run->dweight, tokens) : NULL;
+    const void *out;
+    void *b[4];
 
+    for (int i = 0; i < 4; i++)
+        b[i] = run_array(run, run->buffer[i], total);
+    out = dweight || any ? b[1] : NULL;
     if (part == run->rows.parts)
         switch (which) {
         case 0:
-            return shunt_moe_dispatch_start(plan, run->x, b[0], total, request);
+            return shunt_moe_dispatch_start(plan, x, b[0], total, request);
         case 1:
-            return shunt_moe_combine_start(plan, b[1], added, run->y, request);
+            return shunt_moe_combine_start(plan, b[1], added, y, request);
         case 2:
-            return shunt_moe_combine_backward_start(plan, run->x, out, b[2],
-                                                    total, products, request);
+            return shunt_moe_combine_backward_start(plan, x, out, b[2], total,
+                                                    products, request);
         default:
-            return shunt_moe_dispatch_backward_start(plan, b[3], run->y,
-                                                     request);
+            return shunt_moe_dispatch_backward_start(plan, b[3], y, request);
         }
     switch (which) {
     case 0:
-        return shunt_moe_dispatch_part_start(plan, part, run->x, b[0], total,
+        return shunt_moe_dispatch_part_start(plan, part, x, b[0], total,
                                              request);
     case 1:
-        return shunt_moe_combine_part_start(plan, part, b[1], added, run->y,
+        return shunt_moe_combine_part_start(plan, part, b[1], added, y,
                                             request);
     case 2:
-        return shunt_moe_combine_backward_part_start(
-            plan, part, run->x, out, b[2], total, products, request);
+        return shunt_moe_combine_backward_part_start(plan, part, x, out, b[2],
+                                                     total, products, request);
     default:
-        return shunt_moe_dispatch_backward_part_start(plan, part, b[3], run->y,
+        return shunt_moe_dispatch_backward_part_start(plan, part, b[3], y,
                                                       request);
     }
 }

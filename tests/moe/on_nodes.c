@@ -38,6 +38,7 @@ static const char *const cases[] = {
     "s13_buffers_again",
     "s15_timeout_names",
     "s18_call_order",
+    "s18_out_is_missing",
     "fresh_routings",
     "rounded_partials",
     "network_sums",

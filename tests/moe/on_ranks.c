@@ -53,6 +53,7 @@ static const char *const cases[] = {
     "s18_other_collective",
     "s18_in_flight",
     "s18_dweight_differs",
+    "s18_out_is_missing",
     "capacity_without_end",
     "too_many_assignments",
     "sizes_of_configurations",

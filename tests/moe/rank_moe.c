@@ -1280,6 +1280,74 @@ static int s18_dweight_differs(const struct rank *self)
     return 0;
 }
 
+/* Rank 0 passes ids of 64 bits, as of PyTorch, the others what is meant. */
+static int wide_ids(const struct rank *self)
+{
+    enum { TOKENS = 16, TOPK = 2 };
+
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, TOPK);
+    const bool wide = self->rank == 0;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    int64_t ids[TOKENS * TOPK];
+    int32_t narrow[TOKENS * TOPK];
+
+    for (int i = 0; i < TOKENS * TOPK; i++) {
+        ids[i] = i % 7 == 6 ? -1 : i % 4;
+        narrow[i] = (int32_t)ids[i];
+    }
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    CHECK_OK(self->comm,
+             shunt_moe_plan_create(moe, wide ? (const void *)ids : narrow, NULL,
+                                   TOKENS, &plan));
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* A rank without tokens says nothing by its dweight. If it has rows, it must give `out`
+ * where others want theirs. */
+static int s18_out_is_missing(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 4);
+    struct shunt_moe *moe;
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (int idle = 0; idle < self->size; idle++) {
+        struct world w;
+        struct run run;
+        enum shunt_status st;
+
+        /* Each token goes to all experts. */
+        world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 0);
+        for (int r = 0; r < self->size; r++)
+            for (size_t i = 0; i < w.tokens[r] * 4; i++)
+                w.expert[r][i] = (int32_t)(i % 4);
+        w.tokens[idle] = 0;
+        world_lay_out(&w);
+        CHECK_RUN(run_begin(&run, self, moe, &w, HEAP));
+        run_fill_tokens(&run, run.x, KIND_DY);
+        run_fill_rows(&run, run.buffer[1], KIND_OUT);
+        st = shunt_moe_combine_backward(
+            run.plan, run.x, self->rank == idle ? NULL : run.buffer[1],
+            run.buffer[2], run.rows.total, run.dweight);
+        if (self->rank == idle ? !run.rows.total : !w.rows[idle].total)
+            CHECK_OK(self->comm, st);
+        else if (self->rank != idle)
+            CHECK(st == SHUNT_ERR_MISMATCH || st == SHUNT_ERR_REMOTE, "%s",
+                  rank_why(self->comm, st));
+        /* Between nodes a rank may learn it from the relay's answer. */
+        if (st == SHUNT_ERR_MISMATCH)
+            CHECK(strstr(shunt_last_error(self->comm), "no `out`") ||
+                      strstr(shunt_last_error(self->comm), "refused what"),
+                  "%s", shunt_last_error(self->comm));
+        CHECK_RUN(run_backward(&run, true));
+        CHECK_RUN(run_end(&run));
+        world_finish(&w);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
 /* More assignments than the counts of a plan can hold: refused before any is
  * read. */
 static int too_many_assignments(const struct rank *self)
@@ -1533,6 +1601,8 @@ static const struct rank_case cases[] = {
     {"s18_other_collective", s18_other_collective, .min_ranks = 2},
     {"s18_in_flight", s18_in_flight, .min_ranks = 2},
     {"s18_dweight_differs", s18_dweight_differs, .min_ranks = 2},
+    {"wide_ids", wide_ids, .min_ranks = 2},
+    {"s18_out_is_missing", s18_out_is_missing, .min_ranks = 2},
     {"too_many_assignments", too_many_assignments, .max_ranks = 0},
     {"sizes_of_configurations", sizes_of_configurations, .max_ranks = 0},
     {"bad_arguments", bad_arguments, .max_ranks = 0},

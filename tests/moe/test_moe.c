@@ -3,6 +3,7 @@
  * their own; on_ranks.c runs the others. */
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <string.h>
 
 #include "tests/harness/harness.h"
 
@@ -47,6 +48,22 @@ Test(moe, a_rank_is_killed_in_a_wave)
     kill_a_rank("rank_moe", "loss_in_a_wave", 3, "SHUNT_MOE_MODE=flat", NULL);
     kill_a_rank("rank_moe", "loss_in_a_wave", 3, "SHUNT_TEST_NODES=0,0,1",
                 "SHUNT_TRANSPORTS=shm,tcp");
+}
+
+/* The log says so on the rank whose ids have 64 bits, and on no other one. */
+Test(moe, ids_of_64_bits)
+{
+    static const char said[] = "if its elements have 64 bits";
+    struct harness *h = harness_start(
+        &(struct harness_job){.program = "rank_moe",
+                              .args = {"wide_ids"},
+                              .env = {"SHUNT_LOG=info", "SHUNT_LOG_FILE"},
+                              .ranks = 2});
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    cr_assert(strstr(harness_rank(h, 0)->err, said), "%s", harness_story(h));
+    cr_assert(!strstr(harness_rank(h, 1)->err, said), "%s", harness_story(h));
+    harness_finish(h);
 }
 
 /* Pages larger than this kernel's, and one that keeps them. */
