@@ -73,8 +73,10 @@ struct shunti_outgoing {
 };
 
 struct shunti_incoming {
-    void *to;                /* destination; NULL: anywhere, `at` says where */
-    size_t bytes;            /* expected; maximum of a package if x->varies */
+    void *to;     /* destination; NULL: anywhere, `at` says where */
+    void *room;   /* used if `to` is NULL and it is not in the control
+                                message; NULL: scratch is taken then */
+    size_t bytes; /* expected; maximum of a package if x->varies */
     const unsigned char *at; /* a package that has arrived */
     void *owned;             /* scratch for it; or NULL */
     bool done;

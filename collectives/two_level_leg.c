@@ -59,6 +59,8 @@ bool shunti_incoming_place(struct shunt_request *request,
                            struct shunti_incoming *in)
 {
     if (!in->to)
+        in->to = in->room;
+    if (!in->to)
         in->to = in->owned = shunti_scratch_get(in->bytes);
     if (!in->to)
         shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, request->comm->rank,

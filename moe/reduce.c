@@ -181,6 +181,9 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
 
         if (!out && !in)
             continue;
+        if (in && most)
+            leg->in[SHUNTI_PACKAGE].room =
+                own->in + own->legs.in.first[r] * most;
         leg->in[SHUNTI_PACKAGE].bytes =
             in * (is_local(comm, r) ? each : partial);
         if (!is_local(comm, r))
@@ -258,7 +261,7 @@ static enum shunt_status call(struct shunt_moe *moe,
     struct shunti_state_attempt attempt;
     struct shunti_state_own *own = &attempt.own;
     struct shunti_legs legs;
-    size_t partial = 0;
+    size_t partial = 0, most;
     SHUNTI_TRACK(LIBRARY);
 
     if (!shunti_state_attempt(&attempt, &reduce, moe, start, request))
@@ -280,8 +283,8 @@ static enum shunt_status call(struct shunt_moe *moe,
                               sizeof(void *) +
                           partial;
     }
-    return shunti_state_launch(
-        &attempt, partial > own->state.bytes ? partial : own->state.bytes, 0);
+    most = partial > own->state.bytes ? partial : own->state.bytes;
+    return shunti_state_launch(&attempt, most, most);
 }
 
 enum shunt_status
