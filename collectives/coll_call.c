@@ -11,6 +11,7 @@
 #include "src/device.h"
 #include "src/entry.h"
 #include "src/error.h"
+#include "src/inline.h"
 #include "src/refusal.h"
 
 static uint32_t bare_signature(const struct shunti_coll *call)
@@ -132,10 +133,10 @@ uint64_t shunti_blocks_digest(const struct shunt_comm *comm,
     return digest;
 }
 
-enum shunt_status shunti_check_blocks(const struct shunti_coll *call,
-                                      const char *name,
-                                      const struct shunti_blocks *blocks,
-                                      size_t *total)
+/* Of any counts and displacements. */
+SHUNTI_NOINLINE static enum shunt_status
+check_large_blocks(const struct shunti_coll *call, const char *name,
+                   const struct shunti_blocks *blocks, size_t *total)
 {
     size_t size = shunti_dtype_bytes(blocks->dtype), packed = 0;
 
@@ -156,5 +157,50 @@ enum shunt_status shunti_check_blocks(const struct shunti_coll *call,
         if (count && bytes > *total)
             *total = bytes;
     }
+    return SHUNT_OK;
+}
+
+/* If no count or displacement has more, all ends are far within the address space. */
+#define SMALL_BITS 40
+
+/* The end of the last block, in elements; *all: the bits of all counts and
+ * displacements. */
+static size_t find_end(const struct shunti_blocks *blocks, int nranks,
+                       size_t *all)
+{
+    const size_t *counts = blocks->counts, *displs = blocks->displs;
+    size_t bits = 0, end = 0;
+
+    if (!displs) {
+        for (int r = 0; r < nranks; r++) {
+            const size_t count = counts ? counts[r] : blocks->count;
+
+            bits |= count;
+            end += count;
+        }
+    } else {
+        for (int r = 0; r < nranks; r++) {
+            const size_t count = counts ? counts[r] : blocks->count;
+            const size_t at = count ? displs[r] : 0;
+
+            bits |= count | at;
+            end = at + count > end ? at + count : end;
+        }
+    }
+    *all = bits;
+    return end;
+}
+
+enum shunt_status shunti_check_blocks(const struct shunti_coll *call,
+                                      const char *name,
+                                      const struct shunti_blocks *blocks,
+                                      size_t *total)
+{
+    size_t all;
+    const size_t end = find_end(blocks, call->comm->nranks, &all);
+
+    if (all >> SMALL_BITS)
+        return check_large_blocks(call, name, blocks, total);
+    *total = end * shunti_dtype_bytes(blocks->dtype);
     return SHUNT_OK;
 }

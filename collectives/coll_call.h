@@ -67,8 +67,8 @@ struct shunti_blocks {
     enum shunt_dtype dtype;
 };
 
-/* The bytes and byte offset of a rank's block. The displacement of an empty block is
- * not read. Called for the ranks in order: *packed starts at 0 and is carried from one
+/* The bytes and byte offset of a rank's block; the offset of an empty block means
+ * nothing. Called for the ranks in order: *packed starts at 0 and is carried from one
  * call to the next. */
 static inline void shunti_block_at(const struct shunti_blocks *blocks, int rank,
                                    size_t *offset, size_t *bytes,
@@ -77,7 +77,7 @@ static inline void shunti_block_at(const struct shunti_blocks *blocks, int rank,
     const size_t size = shunti_dtype_bytes(blocks->dtype);
 
     *bytes = (blocks->counts ? blocks->counts[rank] : blocks->count) * size;
-    *offset = blocks->displs && *bytes ? blocks->displs[rank] * size : *packed;
+    *offset = blocks->displs ? blocks->displs[rank] * size : *packed;
     *packed += *bytes;
 }
 
