@@ -281,7 +281,7 @@ static enum shunt_status fail(struct shunt_comm *comm, int source)
     enum shunt_status st;
 
     shunti_comm_enter(comm);
-    st = shunti_comm_fail(comm, SHUNT_ERR_MISMATCH, -1,
+    st = shunti_comm_fail(comm, SHUNT_ERR_MISMATCH, source,
                           "moe_plan_create: the parts of rank %d contradict "
                           "its counts",
                           source);

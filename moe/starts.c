@@ -150,7 +150,7 @@ static enum shunt_status impossible(const struct shunt_moe *moe, int rank,
     enum shunt_status st;
 
     shunti_comm_enter(moe->comm);
-    st = shunti_comm_fail(moe->comm, SHUNT_ERR_MISMATCH, -1,
+    st = shunti_comm_fail(moe->comm, SHUNT_ERR_MISMATCH, rank,
                           "moe_plan_create: rank %d %s", rank, what);
     shunti_comm_leave(moe->comm);
     return st;

@@ -338,6 +338,12 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
                  "%s %s lost%s, as rank %d noticed: %s", names,
                  comm->failure.nlost > 1 ? "are" : "is", nodes, reporter,
                  shunt_strerror(status));
+    else if (lost < 0)
+        snprintf(
+            comm->failure.text, sizeof(comm->failure.text),
+            "rank %d ended the communicator: %s (its shunt_last_error says "
+            "more)",
+            reporter, shunt_strerror(status));
     else
         snprintf(comm->failure.text, sizeof(comm->failure.text),
                  "rank %d ended the communicator because of rank %d: %s (its "
