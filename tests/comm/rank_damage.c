@@ -203,7 +203,197 @@ static int message(const struct rank *self)
                         : "rank 1");
 }
 
+/* --- zero copy ---------------------------------------------------------------------- */
+
+/* In test_damage.c the ranks are threads whose memory is not mapped: what is put is there
+ * without a call of its receiver. */
+
+/* The place for a block, as src/zcopy.c writes it behind a control message. */
+struct place {
+    uint64_t bytes;
+    uint64_t key_bytes;
+    unsigned char key[];
+};
+
+enum misplaced { NO_PLACE, NO_KEY, LONG_KEY, OTHER_BYTES, OTHER_KEY };
+
+static void misplace(struct shunti_note *note, enum misplaced what)
+{
+    struct place *place = (struct place *)(void *)(note + 1);
+
+    if (what == NO_PLACE)
+        note->names = 0;
+    else if (what == NO_KEY)
+        place->key_bytes = 0;
+    else if (what == LONG_KEY)
+        place->key_bytes = SHUNT_TRANSPORT_KEY_MAX + 1;
+    else if (what == OTHER_BYTES)
+        place->bytes += 8;
+    else
+        memset(place->key, 'k', (size_t)place->key_bytes);
+}
+
+/* args: what is wrong with the place where the victim is to put its block */
+static int place(const struct rank *self)
+{
+    const enum misplaced what = (enum misplaced)atoi(self->argv[0]);
+    const struct calls c = {.what = FORGERIES};
+    const bool hit = self->rank == VICTIM;
+    enum shunt_status st;
+
+    CHECK_OK(self->comm, call(self, &c, 0));
+    if (hit) {
+        const uint64_t seq = self->comm->operations.next_seq;
+        struct shunti_note *note =
+            slot(self, self->comm->control.base, VANDAL, seq);
+
+        while (__atomic_load_n(&note->seq, __ATOMIC_ACQUIRE) != seq)
+            poll(NULL, 0, 1);
+        misplace(note, what);
+    }
+    st = call(self, &c, 1);
+    if (hit && what == OTHER_KEY)
+        return ended(self, st, SHUNT_ERR_INVALID, "malformed memory key");
+    return ended(self, st,
+                 hit ? SHUNT_ERR_MISMATCH : shunt_comm_async_status(self->comm),
+                 hit ? "rank 1 names"
+                     : "rank 0 ended the communicator because of rank 1");
+}
+
+/* In the words where others say how much has arrived: all of the next operation's
+ * blocks but for the last word, in more parts than there are. */
+static void say_arrived(const struct rank *self)
+{
+    const struct shunt_comm *comm = self->comm;
+    const struct shunti_layout *l = &comm->control.layout;
+    const uint64_t seq = comm->operations.next_seq;
+
+    for (int writer = 0; writer < self->size; writer++)
+        for (size_t which = 0; which < SHUNTI_ZCOPY_PAYLOADS; which++) {
+            unsigned char *at =
+                comm->control.base + l->landed +
+                (size_t)writer * l->landed_stride +
+                ((size_t)(seq % SHUNTI_DEPTH) * SHUNTI_ZCOPY_PAYLOADS + which) *
+                    8;
+
+            __atomic_store_n((uint64_t *)(void *)at,
+                             UINT64_MAX << 40 | seq % (UINT64_C(1) << 40),
+                             __ATOMIC_RELEASE);
+        }
+}
+
+/* They are not believed: no byte is passed on before it is here. */
+static int arrival(const struct rank *self)
+{
+    enum { BYTES = 100000 };
+
+    unsigned char *send = malloc(BYTES);
+    unsigned char *all = malloc((size_t)self->size * BYTES);
+
+    CHECK(send && all, "memory");
+    memset(send, 1 + self->rank, BYTES);
+    memset(all, 0, (size_t)self->size * BYTES);
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    if (self->rank == VICTIM)
+        say_arrived(self);
+    CHECK_OK(self->comm,
+             shunt_allgather(self->comm, send, all, BYTES, SHUNT_U8));
+    for (int r = 0; r < self->size; r++)
+        for (size_t i = 0; i < BYTES; i++)
+            CHECK(all[(size_t)r * BYTES + i] == 1 + r, "byte %zu of rank %d", i,
+                  r);
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    free(send);
+    free(all);
+    return 0;
+}
+
+/* --- what ranks tell of a plan ----------------------------------------------------- */
+
+/* What rank 1 says of its rows, as moe/starts.c writes it: all of them, a rank whose counts
+ * are wrong, and the first row of the reader's for each expert. */
+enum lie { TOTAL, BAD_RANK, NEXT_RANK, FIRST_ROW };
+
+static _Thread_local struct {
+    bool armed;
+    int calls;
+    enum lie lie;
+} liar;
+
+enum shunt_status
+__wrap_shunt_alltoallv(struct shunt_comm *comm, const void *send,
+                       const size_t *send_counts, const size_t *send_displs,
+                       void *recv, const size_t *recv_counts,
+                       const size_t *recv_displs, enum shunt_dtype dtype);
+enum shunt_status
+__real_shunt_alltoallv(struct shunt_comm *comm, const void *send,
+                       const size_t *send_counts, const size_t *send_displs,
+                       void *recv, const size_t *recv_counts,
+                       const size_t *recv_displs, enum shunt_dtype dtype);
+
+/* The linker calls it in the place of the library's. The second one of a plan has brought
+ * the starts. */
+enum shunt_status
+__wrap_shunt_alltoallv(struct shunt_comm *comm, const void *send,
+                       const size_t *send_counts, const size_t *send_displs,
+                       void *recv, const size_t *recv_counts,
+                       const size_t *recv_displs, enum shunt_dtype dtype)
+{
+    const enum shunt_status st =
+        __real_shunt_alltoallv(comm, send, send_counts, send_displs, recv,
+                               recv_counts, recv_displs, dtype);
+    uint64_t *said;
+
+    if (st || !liar.armed || ++liar.calls < 2)
+        return st;
+    said = (uint64_t *)(void *)((unsigned char *)recv + recv_counts[VICTIM]);
+    if (liar.lie == TOTAL)
+        said[0] = words[0];
+    else if (liar.lie == BAD_RANK)
+        said[1] = words[0];
+    else if (liar.lie == NEXT_RANK)
+        said[1] = (uint64_t)shunt_comm_size(comm) + 1;
+    else
+        said[2] = words[0];
+    return st;
+}
+
+/* args: what is wrong */
+static int start(const struct rank *self)
+{
+    static const char *const said[] = {
+        "rank 1 would get", "rank 1 names a rank that is none",
+        "rank 1 names a rank that is none", "begin outside of its buffer"};
+    const enum lie lie = (enum lie)atoi(self->argv[0]);
+    const bool hit = self->rank == VICTIM;
+    const int32_t expert[] = {0, 1, 2, 3};
+    struct shunt_moe_config c = SHUNT_MOE_CONFIG_INIT;
+    struct shunt_moe_plan *plan;
+    struct shunt_moe *moe;
+    enum shunt_status st;
+
+    c.hidden = 8;
+    c.experts = 4;
+    c.topk = 1;
+    c.max_tokens = 4;
+    c.weights = SHUNT_MOE_PLAIN_SUM;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    liar.armed = hit;
+    liar.lie = lie;
+    st = shunt_moe_plan_create(moe, expert, NULL, 4, &plan);
+    liar.armed = false;
+    if (hit)
+        CHECK_RUN(ended(self, st,
+                        lie == TOTAL ? SHUNT_ERR_INVALID : SHUNT_ERR_MISMATCH,
+                        said[lie]));
+    (void)call_on(self); /* what it ends with, the other rank hears of */
+    return names_ranks(self, shunt_last_error(self->comm));
+}
+
 static const struct rank_case cases[] = {
+    {"place", place, .breaks_comm = true},
+    {"arrival", arrival, .min_ranks = 4},
+    {"start", start, .breaks_comm = true, .no_threads = true},
     {"abort_word", abort_word, .breaks_comm = true, .no_threads = true},
     {"message", message, .breaks_comm = true, .no_threads = true},
     {.name = NULL},

@@ -10,7 +10,7 @@
 TestSuite(damage, .timeout = 120);
 
 /* As rank_damage.c counts them. */
-enum { WORDS = 10, FORGERIES = 9 };
+enum { WORDS = 10, FORGERIES = 9, PLACES = 5, LIES = 4 };
 
 static void each(const char *name, int count)
 {
@@ -21,7 +21,8 @@ static void each(const char *name, int count)
         harness_check(&(struct harness_job){
             .program = "rank_damage",
             .args = {name, which},
-            .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_TIMEOUT=20"},
+            .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_TIMEOUT=20",
+                    "SHUNT_MOE_RECORDS=0"},
             .ranks = 2,
         });
     }
@@ -35,4 +36,40 @@ Test(damage, abort_words)
 Test(damage, control_messages)
 {
     each("message", FORGERIES);
+}
+
+/* What moe/starts.c sends. */
+Test(damage, starts_of_plans)
+{
+    each("start", LIES);
+}
+
+Test(damage, places_of_zero_copy)
+{
+    char which[16];
+
+    for (int i = 0; i < PLACES; i++) {
+        snprintf(which, sizeof(which), "%d", i);
+        harness_check(&(struct harness_job){
+            .program = "rank_damage",
+            .args = {"place", which},
+            .env = {"SHUNT_TRANSPORTS=fault+inproc", "SHUNT_FAULT=nomap",
+                    "SHUNT_ZCOPY_MIN=64", "SHUNT_TIMEOUT=20"},
+            .threads = 2,
+        });
+    }
+}
+
+/* Puts are late, so that what is passed on too early is wrong. */
+Test(damage, arrivals_of_zero_copy)
+{
+    harness_check(&(struct harness_job){
+        .program = "rank_damage",
+        .args = {"arrival"},
+        .env = {"SHUNT_TRANSPORTS=fault+inproc",
+                "SHUNT_FAULT=delay=20000,fixed", "SHUNT_TEST_NODES=0,0,1,1",
+                "SHUNT_ALGORITHM=two_level", "SHUNT_ZCOPY_MIN=64",
+                "SHUNT_RELAY_PART=4k"},
+        .threads = 4,
+    });
 }
