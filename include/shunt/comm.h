@@ -17,7 +17,9 @@
  * makes a communicator: no descriptor of the library is 0 to 2. While a
  * communicator is being made or destroyed, and as long as one uses UCX, those
  * that are closed are occupied: a write fails as before, and a file that is
- * opened gets another number. If stderr was
+ * opened gets another number. (One that is closed while a communicator uses UCX
+ * may become a socket that UCX makes later, and what is printed there ends its
+ * connection: open /dev/null in its place.) If stderr was
  * closed when the library was loaded, or when it next made a communicator or
  * had a message, messages of the library are lost from then on, unless
  * SHUNT_LOG_FILE is set.
@@ -120,7 +122,9 @@ shunt_id_create(struct shunt_id *id);
  * comm    out; the caller destroys it.
  *
  * Collective: returns when every rank has joined. If one cannot join, every
- * rank gets an error whose text names it. Blocks at most SHUNT_TIMEOUT.
+ * rank gets an error whose text names it. Blocks at most SHUNT_TIMEOUT, also for a
+ * rank that has no descriptor left, or no memory, to tell the others that it cannot
+ * join.
  * Errors: SHUNT_ERR_INVALID, malformed id or ranks; SHUNT_ERR_MISMATCH, ranks
  * that disagree, or a rank that joins twice; SHUNT_ERR_TIMEOUT, ranks that did
  * not join; SHUNT_ERR_UNSUPPORTED, no transport reaches a peer.
