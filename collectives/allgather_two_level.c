@@ -23,6 +23,8 @@
 
 struct state {
     const void *send;
+    unsigned char *package; /* for our local peers, the same for all of them */
+    size_t package_bytes;
     struct block {
         unsigned char *recv;
         size_t bytes;
@@ -70,22 +72,15 @@ static size_t package_bytes(const struct shunt_comm *comm,
     return bytes;
 }
 
-/* Makes the package for our local peers, the same for all of them. */
 static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
     struct shunt_comm *comm = request->comm;
     const struct state *s = x->own;
-    const size_t bytes = package_bytes(comm, s, comm->rank);
+    unsigned char *package = s->package;
     size_t at = s->blocks[comm->rank].bytes;
-    unsigned char *package;
 
-    package = x->owned = shunti_scratch_get(bytes);
-    if (!package) {
-        shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, comm->rank,
-                         "%s: no memory for %zu bytes",
-                         shunti_request_name(request), bytes);
+    if (comm->local_size == 1)
         return;
-    }
     if (at)
         shunti_copy_payload(package, s->send, at);
     for (int r = 0; r < comm->nranks; r++) {
@@ -101,7 +96,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
         if (x->legs[x->order[i]].phase != SHUNTI_PHASE_SECOND)
             continue;
         out->data = package;
-        out->bytes = bytes;
+        out->bytes = s->package_bytes;
     }
 }
 
@@ -143,12 +138,13 @@ static const struct shunti_class allgatherv_class = {
 };
 
 /* Fills in where blocks are, and which of them are exchanged with rail
- * peers. */
+ * peers. Packages that local peers send have room in x->owned, behind ours. */
 static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
                  const struct shunti_allgather *a)
 {
     struct state *s = x->own;
     size_t packed = 0, at;
+    unsigned char *room;
 
     for (int r = 0; r < comm->nranks; r++) {
         struct block *b = &s->blocks[r];
@@ -157,12 +153,18 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
         b->recv = b->bytes ? a->recv + at : NULL;
     }
     s->send = a->send == SHUNT_IN_PLACE ? s->blocks[comm->rank].recv : a->send;
+    s->package = room = x->owned;
+    s->package_bytes = package_bytes(comm, s, comm->rank);
+    if (room)
+        room += s->package_bytes;
     for (int i = 0; i < x->nlegs; i++) {
         int peer = x->order[i];
         struct shunti_leg *leg = &x->legs[peer];
 
         if (leg->phase != SHUNTI_PHASE_FIRST) {
+            leg->in[SHUNTI_PACKAGE].room = room;
             leg->in[SHUNTI_PACKAGE].bytes = package_bytes(comm, s, peer);
+            room += leg->in[SHUNTI_PACKAGE].bytes;
             continue;
         }
         if (brings(comm, peer, comm->rank)) {
@@ -182,13 +184,26 @@ shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
                            const struct shunti_allgather *a,
                            struct shunt_request **request)
 {
+    const bool local = comm->local_size > 1;
+    /* Each block is in the package of one rank of our node. */
+    const size_t bytes = local ? shunti_blocks_total(comm, &a->blocks) : 0;
+    void *memory = local ? shunti_scratch_get(bytes) : NULL;
     struct shunti_two_level *x;
     struct state *s;
-    enum shunt_status st = shunti_allgather_create(
+    enum shunt_status st;
+
+    *request = NULL;
+    if (local && !memory)
+        return shunti_request_no_memory(comm, &allgather_class, signature,
+                                        bytes);
+    st = shunti_allgather_create(
         comm, &allgather_class, &allgatherv_class, &hooks, signature, a,
         sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]), request, &x);
-
-    if (!st)
-        fill(x, comm, a);
-    return st;
+    if (st) {
+        shunti_scratch_put(comm, memory);
+        return st;
+    }
+    x->owned = memory;
+    fill(x, comm, a);
+    return SHUNT_OK;
 }

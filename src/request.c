@@ -65,19 +65,19 @@ enum shunt_status (*shunti_request_refuse_for)(struct shunt_comm *comm,
                                                enum shunt_status status,
                                                const char *format, ...);
 
-/* There is no memory for a request of `class`. */
-SHUNTI_NOINLINE static enum shunt_status
-no_memory(struct shunt_comm *comm, const struct shunti_class *class,
-          uint32_t signature, size_t state_bytes)
+SHUNTI_NOINLINE enum shunt_status
+shunti_request_no_memory(struct shunt_comm *comm,
+                         const struct shunti_class *class, uint32_t signature,
+                         size_t bytes)
 {
     static const char format[] = "%s: no memory for %zu bytes of state";
     const char *name = name_of(signature, class);
 
     if (comm->reserve && !class->reserved && !comm->above.purpose)
         return shunti_request_refuse_for(comm, signature, SHUNT_ERR_MEMORY,
-                                         format, name, state_bytes);
+                                         format, name, bytes);
     return shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank, format, name,
-                            state_bytes);
+                            bytes);
 }
 
 void shunti_request_list(struct shunt_request *request)
@@ -178,7 +178,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
         comm->reserve = NULL;
     }
     if (!request)
-        return no_memory(comm, class, signature, state_bytes);
+        return shunti_request_no_memory(comm, class, signature, state_bytes);
     init(request, comm, class, state_bytes);
     request->seq = comm->operations.next_seq++;
     request->signature = signature;

@@ -179,6 +179,12 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
                                         uint32_t signature, size_t state_bytes,
                                         struct shunt_request **request);
 
+/* The same error for memory that the operation needs beside its state: in the place
+ * of shunti_request_create(). */
+enum shunt_status shunti_request_no_memory(struct shunt_comm *comm,
+                                           const struct shunti_class *class,
+                                           uint32_t signature, size_t bytes);
+
 /*
  * A new request that is made of others: its class has run(). The caller may
  * return it at once, or drop it. Its state is zeroed.

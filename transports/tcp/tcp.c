@@ -176,10 +176,11 @@ static enum shunt_status tcp_open(const struct shunt_transport_params *params,
     ctx->eps = calloc((size_t)ctx->nranks, sizeof(*ctx->eps));
     ctx->epoll = shunti_fd_lift(epoll_create1(EPOLL_CLOEXEC));
     if (!ctx->eps || ctx->epoll < 0) {
+        status = ctx->eps ? SHUNT_ERR_SYSTEM : SHUNT_ERR_MEMORY;
         snprintf(why, why_len, "%s%s", strerror(errno),
                  transport_remedy(ctx->host, errno));
         tcp_close(ctx);
-        return SHUNT_ERR_SYSTEM;
+        return status;
     }
     transport_fork_watch(&ctx->fork, forked, ctx);
     status = tcp_find_places(ctx, why, why_len);
