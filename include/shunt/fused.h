@@ -31,7 +31,8 @@
  * are not are SHUNT_ERR_MISMATCH, with a text that names the rank and the
  * argument. Nothing is written then, the tile function is not called, but perhaps
  * by a small blocking shunt_gemm_reduce_scatter(), and the communicator stays
- * usable. If a rank is lost, every survivor gets
+ * usable; also after SHUNT_ERR_MEMORY, unless a rank runs out of it when others
+ * have gone on. If a rank is lost, every survivor gets
  * SHUNT_ERR_PEER (or SHUNT_ERR_TIMEOUT). A rank is not in the library while its
  * tile function computes: one tile must not take as long as SHUNT_TIMEOUT.
  *

@@ -75,6 +75,13 @@
  * loaded it before the communicator was made, or before a plan or one of these
  * calls was.
  *
+ * Memory. A rank that has none to begin dispatch, combine or one of their gradients
+ * gets SHUNT_ERR_MEMORY and the others SHUNT_ERR_REMOTE; the communicator stays
+ * usable. In mode FLAT, in which a call is made of two, and in the calls that make
+ * an exchange or a plan or set a placement or shares, which the ranks make in
+ * several steps, a rank that runs out of memory when others have gone on ends the
+ * communicator, and so does one that cannot register memory for zero copy.
+ *
  * Rows of elements (x, rows, out, y and so on) need no alignment. Arrays of a C
  * type (topk_idx, topk_weight, dweight, placement, replicas, share) need that of
  * the type.

@@ -118,7 +118,8 @@ struct shunt_moe_state {
  *
  * Errors, of all of them: SHUNT_ERR_INVALID, naming the field; SHUNT_ERR_MEMORY;
  * SHUNT_ERR_UNSUPPORTED, memory of a GPU; all three are SHUNT_ERR_REMOTE on the
- * other ranks. SHUNT_ERR_MISMATCH, naming two ranks: they called with different
+ * other ranks, and the communicator stays usable (but if memory cannot be
+ * registered for zero copy between nodes). SHUNT_ERR_MISMATCH, naming two ranks: they called with different
  * exchanges, placements, numbers of arrays or bytes. SHUNT_ERR_PEER and
  * SHUNT_ERR_TIMEOUT name the ranks that are lost.
  */
