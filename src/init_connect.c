@@ -206,8 +206,8 @@ static void note_lack(struct shunti_init *init, const char *name, int rank,
 static const char *network_remedy(const char *name)
 {
     if (strstr(name, "ucx"))
-        return "; UCX takes any network device that is up, also that of a "
-               "container bridge: name the job's in UCX_NET_DEVICES";
+        return "; UCX takes any network device that is up, also one that leads "
+               "elsewhere: name the job's in UCX_NET_DEVICES";
     return strstr(name, "tcp")
                ? "; SHUNT_TCP_INTERFACES names the job's network interfaces"
                : "";

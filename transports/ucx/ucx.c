@@ -47,53 +47,54 @@ int64_t ucx_now(void)
 
 /* --- settings of UCX ------------------------------------------------------ */
 
-enum tcp_use { NO_TCP, TCP_TOO, ONLY_TCP }; /* among the networks of UCP */
-
 /* These are only defaults: the user's environment takes precedence. */
 static const struct setting {
     const char *name; /* for ucp_config_modify() */
     const char *value;
     const char *variable; /* if this environment variable, or */
     const char *unless;   /* this one, is set, the setting is not changed */
-    enum tcp_use tcp;     /* only with that much TCP */
+    enum ucx_tcp tcp;     /* only with that much TCP */
     bool one_host;        /* only if all ranks are on this host */
     unsigned before;      /* only before this minor version of UCX 1; 0: any */
 } settings[] = {
     /* UCP trusts every peer that connects, so only this host may. */
-    {"NET_DEVICES", "lo", "UCX_NET_DEVICES", NULL, NO_TCP, true, 0},
+    {"NET_DEVICES", "lo", "UCX_NET_DEVICES", NULL, UCX_NO_TCP, true, 0},
     /* Shared memory belongs to another transport, and that of UCX leaves files
      * behind when a process is killed. */
-    {"TLS", "^sm", "UCX_TLS", NULL, NO_TCP, false, 0},
+    {"TLS", "^sm", "UCX_TLS", NULL, UCX_NO_TCP, false, 0},
     /* Shorter addresses: a third less for each network device. */
-    {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, NO_TCP, false, 0},
+    {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, UCX_NO_TCP, false,
+     0},
     /* The cache patches libc's mmap() and others while we run. Up to 1.13 a
      * driver that wants a cache has one of its own besides. */
-    {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, NO_TCP, false, 14},
+    {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, UCX_NO_TCP, false, 14},
 
     /* No zero copy over TCP: see put.c. With one element UCP has no place for
      * our header, so it uses none for messages, */
-    {"MAX_IOV", "1", "UCX_TCP_MAX_IOV", NULL, TCP_TOO, false, 0},
+    {"MAX_IOV", "1", "UCX_TCP_MAX_IOV", NULL, UCX_TCP_TOO, false, 0},
     /* and this is for the payload of a rendezvous. */
-    {"ZCOPY_THRESH", "inf", "UCX_ZCOPY_THRESH", NULL, ONLY_TCP, false, 0},
+    {"ZCOPY_THRESH", "inf", "UCX_ZCOPY_THRESH", NULL, UCX_ONLY_TCP, false, 0},
 
     /* A connect() that waits for a host that is down would block us. */
-    {"CONN_NB", "y", "UCX_TCP_CONN_NB", NULL, ONLY_TCP, false, 0},
+    {"CONN_NB", "y", "UCX_TCP_CONN_NB", NULL, UCX_ONLY_TCP, false, 0},
     /* By default 8 KiB, each with a system call and a packet of its own through
      * the kernel: at 1 Gbit/s, and with two CPUs for eight ranks, that alone
      * kept the link from being full. Not more than RX_SEG_SIZE. */
     {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE",
-     TCP_TOO, false, 0},
+     UCX_TCP_TOO, false, 0},
     /* The kernel checks an idle connection: 10 s after a cut it is broken.
      * UCP's own keepalive messages would prevent that, as they wait,
      * unacknowledged, for retransmissions that go on for 15 minutes. */
-    {"KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL, ONLY_TCP,
+    {"KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL, UCX_ONLY_TCP,
      false, 0},
-    {"KEEPIDLE", "5s", "UCX_TCP_KEEPIDLE", NULL, ONLY_TCP, false, 0},
-    {"KEEPINTVL", "1s", "UCX_TCP_KEEPINTVL", NULL, ONLY_TCP, false, 0},
-    {"KEEPCNT", "5", "UCX_TCP_KEEPCNT", NULL, ONLY_TCP, false, 0},
+    {"KEEPIDLE", "5s", "UCX_TCP_KEEPIDLE", NULL, UCX_ONLY_TCP, false, 0},
+    {"KEEPINTVL", "1s", "UCX_TCP_KEEPINTVL", NULL, UCX_ONLY_TCP, false, 0},
+    {"KEEPCNT", "5", "UCX_TCP_KEEPCNT", NULL, UCX_ONLY_TCP, false, 0},
 };
 
-static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, enum tcp_use tcp)
+/* devices: those to use; "": as UCP does. */
+static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, enum ucx_tcp tcp,
+                             const char *devices)
 {
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES |
@@ -121,55 +122,34 @@ static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, enum tcp_use tcp)
             ctx->host->log(SHUNT_TRANSPORT_INFO, "ucx", "%s=%s: %s", s->name,
                            s->value, ucs_status_string(st));
     }
+    if (*devices)
+        ucp_config_modify(config, "NET_DEVICES", devices);
     st = ucp_init(&params, config, &ctx->ucp);
     ucp_config_release(config);
     return st;
-}
-
-/* What UCP lists ("resource 0 : md 0 dev 0 flags -- tcp/eth0"). */
-static enum tcp_use look_for_tcp(ucp_context_h ucp)
-{
-    bool tcp = false, other = false;
-    char *text = NULL, *line, *rest;
-    size_t len;
-    FILE *f = open_memstream(&text, &len);
-
-    if (!f)
-        return NO_TCP;
-    ucp_context_print_info(ucp, f);
-    fclose(f);
-    for (line = text ? strtok_r(text, "\n", &rest) : NULL; line;
-         line = strtok_r(NULL, "\n", &rest)) {
-        const char *name = strstr(line, "resource ");
-
-        name = name ? strstr(name, "-- ") : NULL;
-        if (!name || !strncmp(name, "-- self/", 8))
-            continue;
-        if (!strncmp(name, "-- tcp/", 7))
-            tcp = true;
-        else
-            other = true;
-    }
-    free(text);
-    return !tcp ? NO_TCP : other ? TCP_TOO : ONLY_TCP;
 }
 
 static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
 {
     static atomic_int last; /* as in the last context */
     const int expected = atomic_load_explicit(&last, memory_order_relaxed);
-    ucs_status_t st = init_ucp(ctx, (enum tcp_use)expected);
-    enum tcp_use tcp;
+    ucs_status_t st = init_ucp(ctx, (enum ucx_tcp)expected, "");
+    struct ucx_networks found;
 
     if (st != UCS_OK)
         return st;
-    tcp = look_for_tcp(ctx->ucp);
-    if ((int)tcp == expected)
+    ucx_look_at_networks(ctx->ucp, &found);
+    if ((int)found.tcp == expected && !found.devices[0])
         return UCS_OK;
     ucp_cleanup(ctx->ucp);
     ctx->ucp = NULL;
-    atomic_store_explicit(&last, (int)tcp, memory_order_relaxed);
-    return init_ucp(ctx, tcp);
+    atomic_store_explicit(&last, (int)found.tcp, memory_order_relaxed);
+    if (found.devices[0] && ctx->host->log)
+        ctx->host->log(SHUNT_TRANSPORT_INFO, "ucx",
+                       "uses %s, and no bridge of containers (UCX_NET_DEVICES "
+                       "names others)",
+                       found.devices);
+    return init_ucp(ctx, found.tcp, found.devices);
 }
 
 static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)

@@ -13,6 +13,7 @@
  *     receive.c  receiving: payload, the order of signals, acknowledgement
  *     connect.c  addresses, the greeting, which peers are alive
  *     memory.c   registrations and remotes
+ *     networks.c the devices that UCP found
  *     guest.c    what UCX must not do to the process unasked
  *     ucx.c      the context, sleeping, and the plugin itself
  */
@@ -33,6 +34,18 @@
 
 #define UCX_CHANNELS 8
 #define UCX_TOKEN 16 /* bytes */
+
+enum ucx_tcp { UCX_NO_TCP, UCX_TCP_TOO, UCX_ONLY_TCP };
+
+/* What UCP found. */
+struct ucx_networks {
+    enum ucx_tcp tcp; /* among the networks */
+    /* All but bridges that lead to no other host; "": there is none of these, or
+     * nothing else, or the user has named devices. */
+    char devices[1024];
+};
+
+void ucx_look_at_networks(ucp_context_h ucp, struct ucx_networks *networks);
 
 /* Kinds of messages: their active message ids in UCP. */
 enum {
