@@ -35,6 +35,7 @@
 
 struct pollfd;
 struct shunti_bootstrap;
+struct shunti_id_parts;
 
 /* The bootstrap waits by this function. It is poll(), unless init.c has set
  * another one, which also does what the thread owes its other communicators. */
@@ -178,6 +179,13 @@ bool shunti_bootstrap_failed(const struct shunti_bootstrap *bs);
  * with SHUNT_ERR_REMOTE and "rank R: <text>". Only leave() may follow.
  */
 void shunti_bootstrap_abort(struct shunti_bootstrap *bs, const char *text);
+
+/*
+ * The root is on another host than `parts` says, which is this one: tell the text
+ * of shunti_error_last() to `ranks` ranks that look for it here, for a few seconds.
+ * The thread's last error is the same after it.
+ */
+void shunti_bootstrap_tell(const struct shunti_id_parts *parts, int ranks);
 
 /* Send a goodbye and free; NULL is fine. Local; does not wait. */
 void shunti_bootstrap_leave(struct shunti_bootstrap *bs);

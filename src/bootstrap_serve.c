@@ -221,6 +221,18 @@ static void tell_the_others(const struct shunti_id_parts *parts, int nranks)
     shunti_fail(NULL, SHUNT_ERR_SYSTEM, "%s", text);
 }
 
+void shunti_bootstrap_tell(const struct shunti_id_parts *parts, int ranks)
+{
+    struct shunti_id_parts place = *parts;
+    char text[512];
+
+    snprintf(text, sizeof(text), "%s", shunti_error_last());
+    tell_at(&place, ranks + 1, text);
+    explicit_bzero(&place, sizeof(place));
+    shunti_bootstrap_settle(TELL_SECONDS, NULL);
+    shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED, "%s", text);
+}
+
 enum shunt_status shunti_bootstrap_serve(struct shunt_id *id, int nranks)
 {
     double timeout = shunti_env_number("SHUNT_TIMEOUT");

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/bootstrap.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/hostlist.h"
@@ -58,6 +59,20 @@ static bool rank_0_is_elsewhere(int rank)
     return rank == 0 ? node && !first : first && tasks && atoi(tasks) != 0;
 }
 
+/* Of the ranks of the step, those that look for rank 0 on this host, its first one,
+ * from other hosts. 0 if another rank of this host tells them. */
+static int to_be_told(int rank, int nranks)
+{
+    const char *tasks = shunti_launch_get("SLURM_GTIDS");
+    int here = 1;
+
+    if (rank == 0 || !tasks || atoi(tasks) != rank)
+        return 0;
+    for (; *tasks; tasks++)
+        here += *tasks == ',';
+    return nranks - here - 1; /* rank 0 knows it itself */
+}
+
 /* SHUNT_HOST, MASTER_ADDR, or Slurm's host of rank 0; NULL: none of them is set. An
  * interface in SHUNT_HOST is for later communicators: other hosts cannot find rank 0
  * by its name. *slurm: it is Slurm's. */
@@ -81,23 +96,29 @@ static const char *meeting_host(const struct shunti_launcher *l, char *buffer,
 }
 
 /* Slurm sorts its list of hosts, and does not say where rank 0 is if the user
- * ordered them otherwise. */
+ * ordered them otherwise. Only rank 0 and the ranks of the first host know; one of
+ * those tells the ranks of other hosts. mpirun ends the job if rank 0 fails. */
 static enum shunt_status check_slurm_host(const struct shunti_launcher *l,
-                                          int rank, const char *host,
+                                          int rank, int nranks,
+                                          const char *host,
                                           const struct shunti_id_parts *parts)
 {
-    const bool wrong = shunti_launcher_by_srun(l)
-                           ? rank_0_is_elsewhere(rank)
-                           : rank == 0 && !shunti_id_is_of_this_host(parts);
+    const bool by_srun = shunti_launcher_by_srun(l);
+    const bool wrong = by_srun ? rank_0_is_elsewhere(rank)
+                               : rank == 0 && !shunti_id_is_of_this_host(parts);
+    enum shunt_status st;
 
     if (!wrong)
         return SHUNT_OK;
-    return shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
-                       "rank 0 is not on %s, the first host of Slurm's list, "
-                       "where ranks meet (-m arbitrary, SLURM_HOSTFILE?): set "
-                       "SHUNT_HOST to an address of rank 0's host, on all "
-                       "ranks",
-                       host);
+    st = shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED,
+                     "rank 0 is not on %s, the first host of Slurm's list, "
+                     "where ranks meet (-m arbitrary, SLURM_HOSTFILE?): set "
+                     "SHUNT_HOST to an address of rank 0's host, on all "
+                     "ranks",
+                     host);
+    if (by_srun && to_be_told(rank, nranks) > 0)
+        shunti_bootstrap_tell(parts, to_be_told(rank, nranks));
+    return st;
 }
 
 static enum shunt_status meeting_port(const struct shunti_launcher *l,
@@ -203,16 +224,11 @@ enum shunt_status shunti_launch_place(const struct shunti_launcher *l, int rank,
                            slurm || shunti_env_is_set("SHUNT_HOST")
                                ? "SHUNT_HOST"
                                : "MASTER_ADDR");
-    if (slurm) {
-        st = check_slurm_host(l, rank, host, parts);
-        if (st)
-            return st;
-    }
     /* A name may resolve to 127.0.1.1 on its own host, and to another address
      * on others: listen on all addresses, unless it is a name of loopback. */
     if (strcmp(host, "localhost") && strcmp(host, "127.0.0.1") &&
         strcmp(host, "::1") && strcmp(host, "[::1]"))
         parts->flags |= SHUNTI_ID_ANY;
     add_second_place(l, parts);
-    return SHUNT_OK;
+    return slurm ? check_slurm_host(l, rank, nranks, host, parts) : SHUNT_OK;
 }

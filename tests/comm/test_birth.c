@@ -119,6 +119,24 @@ Test(birth, another_secret)
             "rank 2 was given another SHUNT_SECRET", "another SHUNT_SECRET?");
 }
 
+/* As srun starts them on hosts that the user ordered, so that rank 0 is not on the
+ * first one of Slurm's list: all ranks are told, also on hosts that cannot know. */
+Test(birth, rank_0_on_another_host_than_slurms_first)
+{
+    static const char by_srun[] =
+        "export SHUNT_PORT=$((MASTER_PORT + 1)) SLURM_PROCID=$RANK "
+        "SLURM_STEP_NUM_TASKS=$WORLD_SIZE SLURM_JOB_ID=9 SLURM_STEP_ID=0 "
+        "SLURM_STEP_NUM_NODES=3 SLURM_STEP_NODELIST=127.0.0.[1-3]; "
+        "case $RANK in "
+        "0) export SLURM_NODEID=2 SLURM_GTIDS=0;; "
+        "1|3) export SLURM_NODEID=1 SLURM_GTIDS=1,3;; "
+        "*) export SLURM_NODEID=0 SLURM_GTIDS=2,4;; esac; "
+        "unset RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT";
+
+    MISTAKE(5, by_srun, "5", "rank 0 is not on 127.0.0.1, the first host of");
+    MISTAKE(5, by_srun, "5", "set SHUNT_HOST to an address of rank 0's host");
+}
+
 /* Fewer, or more: then they look for each other in different places. */
 Test(birth, another_size)
 {
