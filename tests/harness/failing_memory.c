@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/harness/failing_memory.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What is behind ours: the sanitizer's, or the C library's. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -31,11 +33,27 @@ static _Thread_local bool each; /* fails */
 static _Thread_local bool failed;
 static _Atomic long left_of_all; /* likewise, of all threads */
 static _Atomic bool one_failed;
+static _Atomic bool of_library; /* left_of_all counts only its allocations */
 
-EARLY static bool is_last_of_all(void)
+EARLY static bool is_library(void *caller)
+{
+    const char *name;
+    Dl_info info;
+
+    if (!dladdr(caller, &info))
+        return false;
+    name = strrchr(info.dli_fname, '/');
+    name = name ? name + 1 : info.dli_fname;
+    return !strncmp(name, "libshunt.so", 11) || !strncmp(name, "shunt_", 6);
+}
+
+EARLY static bool is_last_of_all(void *caller)
 {
     long before = atomic_load_explicit(&left_of_all, memory_order_relaxed);
 
+    if (before > 0 && atomic_load_explicit(&of_library, memory_order_relaxed) &&
+        !is_library(caller))
+        return false;
     while (before > 0)
         if (atomic_compare_exchange_weak_explicit(
                 &left_of_all, &before, before - 1, memory_order_relaxed,
@@ -44,9 +62,9 @@ EARLY static bool is_last_of_all(void)
     return before == 1;
 }
 
-EARLY static bool fails(void)
+EARLY static bool fails(void *caller)
 {
-    if (is_last_of_all()) {
+    if (is_last_of_all(caller)) {
         atomic_store_explicit(&one_failed, true, memory_order_relaxed);
         errno = ENOMEM;
         return true;
@@ -60,22 +78,26 @@ EARLY static bool fails(void)
 
 EARLY void *malloc(size_t bytes)
 {
-    return fails() ? NULL : BEHIND(malloc)(bytes);
+    return fails(__builtin_return_address(0)) ? NULL : BEHIND(malloc)(bytes);
 }
 
 EARLY void *calloc(size_t count, size_t bytes)
 {
-    return fails() ? NULL : BEHIND(calloc)(count, bytes);
+    return fails(__builtin_return_address(0)) ? NULL
+                                              : BEHIND(calloc)(count, bytes);
 }
 
 EARLY void *realloc(void *old, size_t bytes)
 {
-    return fails() ? NULL : BEHIND(realloc)(old, bytes);
+    return fails(__builtin_return_address(0)) ? NULL
+                                              : BEHIND(realloc)(old, bytes);
 }
 
 EARLY void *aligned_alloc(size_t alignment, size_t bytes)
 {
-    return fails() ? NULL : ALIGNED_BEHIND(alignment, bytes);
+    return fails(__builtin_return_address(0))
+               ? NULL
+               : ALIGNED_BEHIND(alignment, bytes);
 }
 
 void failing_memory_nth(long n)
@@ -93,6 +115,13 @@ void failing_memory_each(bool all)
 bool failing_memory_failed(void)
 {
     return failed;
+}
+
+void failing_memory_nth_of_library(long n)
+{
+    failing_memory_nth_of_all(0);
+    atomic_store_explicit(&of_library, n > 0, memory_order_relaxed);
+    failing_memory_nth_of_all(n);
 }
 
 void failing_memory_nth_of_all(long n)

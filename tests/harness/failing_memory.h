@@ -18,6 +18,9 @@ bool failing_memory_failed(void);
 
 /* The n-th allocation of all threads together; 0: none any more. */
 void failing_memory_nth_of_all(long n);
+/* Likewise of those that code of libshunt or of its plugins asks for, in a program that
+ * is linked with the shared library. */
+void failing_memory_nth_of_library(long n);
 /* That one has come, since it was asked for. */
 bool failing_memory_failed_of_all(void);
 
