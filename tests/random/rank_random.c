@@ -14,14 +14,17 @@
  *
  *     rank_random programs [SEED [COUNT]] [far=NAME] [near=NAME] [groups=N]
  *                          [windows=no] [forks=yes] [closed=SET]
- *                          [closed_after=SET]
+ *                          [closed_after=SET] [failing=MOST]
  *
  * COUNT configurations (20) from SEED (1) on. far, near: what shunt_comm_transport() has
  * to begin with for ranks of other nodes and of this one. groups: the most
  * communicators that a program has (3). windows=no: collectives are given memory of
  * malloc() alone, part of it registered. forks=yes: ranks have children of fork() all
  * the while (children.c). closed, closed_after: descriptors 0 to 2 are closed, before
- * or after init, and printed to after each call (a bit for each: closed_stdio.h).
+ * or after init, and printed to after each call (a bit for each: closed_stdio.h). failing:
+ * in each configuration one of the first MOST allocations of the library fails, on each
+ * rank another one. A call may end in an error then, and so may the program; what calls
+ * leave without one is right.
  * `programs` beside this file runs it in
  * worlds of every kind.
  */
@@ -33,7 +36,14 @@
 #include <string.h>
 
 #include "tests/harness/closed_stdio.h"
+#include "tests/harness/failing_memory.h"
 #include "tests/random/world.h"
+
+/* The thread sanitizer has an allocator of its own. */
+#if !defined(FAILING_MEMORY)
+#define failing_memory_nth_of_library(n) ((void)(n))
+#define failing_memory_failed_of_all() false
+#endif
 
 static int closed;       /* descriptors of 0 to 2 */
 static int closed_after; /* those to close after init */
@@ -377,10 +387,50 @@ static void close_after(void)
     closed |= closed_after;
 }
 
+/* After a failure: end what is under way, since calls on a communicator may use windows
+ * of another one, and these are unmapped when the world's goes. */
+static void abandon(struct world *w)
+{
+    for (int i = 0; i < w->ngroups; i++)
+        if (w->groups[i].comm)
+            shunt_comm_abort(w->groups[i].comm);
+    for (int i = 0; i < w->npending; i++) {
+        struct op *op = w->pending[i];
+
+        (void)!shunt_wait(&op->request);
+        for (int k = 0; k < op->nmore; k++)
+            (void)!shunt_wait(&op->more[k]);
+    }
+}
+
+static int configuration_of(struct world *w, uint64_t seed, long failing)
+{
+    int bad;
+
+    w->seed = seed;
+    if (failing)
+        failing_memory_nth_of_library(
+            1 + (long)(hash(seed, 2000 + (uint64_t)w->self->rank, 0) %
+                       (uint64_t)failing));
+    bad = configuration(w);
+    if (failing)
+        failing_memory_nth_of_library(0);
+    if (!bad)
+        return 0;
+    rank_say("rank %d: seed %" PRIu64 " failed in: %s%s", w->self->rank, seed,
+             w->doing,
+             failing && failing_memory_failed_of_all()
+                 ? ", and so has an allocation"
+                 : "");
+    abandon(w);
+    return bad;
+}
+
 static int programs(const struct rank *self)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct world *w = calloc(1, sizeof(*w));
+    long failing;
     uint64_t seed;
     int count, bad = 0;
 
@@ -395,14 +445,14 @@ static int programs(const struct rank *self)
         option(self, "groups") ? atoi(option(self, "groups")) : MAX_GROUPS;
     w->no_windows =
         option(self, "windows") && !strcmp(option(self, "windows"), "no");
+    failing = option(self, "failing") ? atol(option(self, "failing")) : 0;
+    w->failing = failing > 0;
     w->forks = option(self, "forks") && !strcmp(option(self, "forks"), "yes");
-    for (int i = 0; i < count && !bad; i++) {
-        w->seed = seed + (uint64_t)i;
-        bad = configuration(w);
-        if (bad)
-            rank_say("rank %d: seed %" PRIu64 " failed in: %s", self->rank,
-                     w->seed, w->doing);
-    }
+    for (int i = 0; i < count && !bad; i++)
+        bad = configuration_of(w, seed + (uint64_t)i, failing);
+    if (bad && failing && self->rank == 0)
+        rank_say("some of %d configurations, %" PRIu64 " operations on rank 0",
+                 count, w->operations);
     if (!bad && count)
         bad = path_right(self) || say_bytes(w);
     if (!bad && self->rank == 0)

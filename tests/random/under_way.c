@@ -84,9 +84,10 @@ static void register_some(struct world *w, struct shunt_comm *comm,
         return;
     if (one_in(&w->local, 4))
         bytes = room / 2;
-    if (shunt_mem_register(comm, b->base, bytes))
+    if (!shunt_mem_register(comm, b->base, bytes))
+        b->registered = comm;
+    else if (!w->failing)
         abort();
-    b->registered = comm;
 }
 
 struct buffer *take(struct world *w, struct op *op, size_t bytes, size_t align,
@@ -177,12 +178,13 @@ static int op_right(const struct op *op)
     return 0;
 }
 
-static void op_free(struct op *op)
+static void op_free(struct world *w, struct op *op)
 {
     for (int i = 0; i < op->nbuffers; i++) {
         struct buffer *b = &op->buffers[i];
 
-        if (b->registered && shunt_mem_deregister(b->registered, b->base))
+        if (b->registered && shunt_mem_deregister(b->registered, b->base) &&
+            !w->failing)
             abort();
         if (b->owned)
             free(b->base);
@@ -195,6 +197,14 @@ static void op_free(struct op *op)
 }
 
 /* --- starting and ending --- */
+
+/* The call of one part has failed: others may be under way. */
+static void end_parts(struct op *op)
+{
+    shunt_comm_abort(op->group->comm);
+    for (int k = 0; k < op->nmore; k++)
+        (void)!shunt_wait(&op->more[k]);
+}
 
 static int ended(struct world *w, struct op *op, enum shunt_status st)
 {
@@ -211,7 +221,9 @@ static int ended(struct world *w, struct op *op, enum shunt_status st)
                         rank_why(op->group->comm, st));
     else if (op_right(op))
         bad = rank_fail(__FILE__, __LINE__, op->label, "wrong result");
-    op_free(op);
+    if (st)
+        end_parts(op);
+    op_free(w, op);
     return bad;
 }
 
@@ -316,6 +328,8 @@ static int wait_all_at_once(struct world *w)
         requests[i] = w->pending[i]->request;
     snprintf(w->doing, sizeof(w->doing), "wait_all of %d", n);
     st = shunt_wait_all(requests, (size_t)n);
+    for (int i = 0; i < n; i++)
+        w->pending[i]->request = requests[i];
     for (int i = 0; i < n && st; i++)
         rank_fail(__FILE__, __LINE__, w->pending[i]->label, "among them: %s",
                   rank_why(w->pending[i]->group->comm, st));

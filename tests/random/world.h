@@ -154,6 +154,8 @@ struct world {
     /* Rows that came home beside the first of their token and node; waves in which
      * copies share rows. */
     uint64_t pieces, shared_waves;
+    bool
+        failing; /* so do allocations of the library, and the calls that need them */
     bool forks; /* it has children, */
     struct child children[MAX_CHILDREN];
     int nchildren;
