@@ -133,7 +133,7 @@ uint64_t shunti_blocks_digest(const struct shunt_comm *comm,
     return digest;
 }
 
-/* Of any counts and displacements. */
+/* Check blocks of any counts and displacements. */
 SHUNTI_NOINLINE static enum shunt_status
 check_large_blocks(const struct shunti_coll *call, const char *name,
                    const struct shunti_blocks *blocks, size_t *total)

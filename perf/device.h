@@ -14,8 +14,7 @@
  * none. */
 void perf_device_find(void);
 /* Make the GPU's context current in this thread, before the communicator is made.
- * It is the GPU that the engine takes: that of SHUNT_CUDA_DEVICE, or the first
- * one. */
+ * The engine takes the same GPU: that of SHUNT_CUDA_DEVICE, or the first one. */
 void perf_device_open(void);
 /* After the last memory has been freed, and the communicator destroyed. */
 void perf_device_close(void);
@@ -23,7 +22,7 @@ void perf_device_close(void);
 /* The GPU, and whether its driver is the tests' fake one, in words. */
 const char *perf_device_words(void);
 
-/* Of zero bytes as well. */
+/* Memory of zero bytes is legal. Ends the program if there is none. */
 void *perf_device_alloc(size_t bytes);
 void perf_device_free(void *memory);
 /* Copy from the host's memory, and to it, at once. */

@@ -161,8 +161,7 @@ static inline double perf_row_rate(double bytes, double us)
     return us > 0 ? bytes / us * 1e-3 : 0;
 }
 
-/* Of what the GPU's driver copies in a second by one call, the share that the rows
- * reach. */
+/* The bandwidth of the rows as a share of that of one copy by the GPU's driver. */
 static inline double perf_row_share(const struct perf_row *row)
 {
     const double us = row->times[PERF_OURS].median;

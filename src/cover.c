@@ -276,8 +276,10 @@ static bool cover_part(int n, const uint64_t *edges, const uint64_t *good,
 bool shunti_cover(int n, const uint64_t *edges, const uint64_t *good,
                   uint64_t *lost)
 {
-    uint64_t *seen = calloc((size_t)words(n), sizeof(*seen));
-    int *ranks = calloc((size_t)n, sizeof(*ranks));
+    /* gcc warns of sizes that may be negative. */
+    const size_t size = n > 0 ? (size_t)n : 0;
+    uint64_t *seen = calloc((size + 63) / 64, sizeof(*seen));
+    int *ranks = calloc(size, sizeof(*ranks));
     uint64_t steps = SHUNTI_COVER_STEPS;
     bool good_memory = seen && ranks;
 

@@ -59,8 +59,8 @@ static bool rank_0_is_elsewhere(int rank)
     return rank == 0 ? node && !first : first && tasks && atoi(tasks) != 0;
 }
 
-/* Of the ranks of the step, those that look for rank 0 on this host, its first one,
- * from other hosts. 0 if another rank of this host tells them. */
+/* How many ranks of the step look for rank 0 on this host, its first one, from other
+ * hosts. 0 if another rank of this host tells them. */
 static int to_be_told(int rank, int nranks)
 {
     const char *tasks = shunti_launch_get("SLURM_GTIDS");

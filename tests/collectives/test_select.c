@@ -22,8 +22,8 @@ static struct shunt_comm comm = {
     .tune = {.algorithm = "", .carry = SHUNTI_ENV_AUTO},
 };
 
-/* What a node sends of a small message flat takes less than a step more inside; of a
- * large one it takes four times as long as in two levels. */
+/* A small message goes flat in less time than one more step inside of a node takes; a
+ * large one takes four times as long as in two levels. */
 Test(select, the_cheapest_is_chosen)
 {
     static const unsigned kinds[] = {

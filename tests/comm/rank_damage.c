@@ -310,8 +310,8 @@ static int arrival(const struct rank *self)
 
 /* --- what ranks tell of a plan ----------------------------------------------------- */
 
-/* What rank 1 says of its rows, as moe/starts.c writes it: all of them, a rank whose counts
- * are wrong, and the first row of the reader's for each expert. */
+/* The word of rank 1 that is wrong, as moe/starts.c writes them: the total of its rows, a
+ * rank whose counts are wrong, and the first row of the reader's for each expert. */
 enum lie { TOTAL, BAD_RANK, NEXT_RANK, FIRST_ROW };
 
 static _Thread_local struct {

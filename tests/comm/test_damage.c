@@ -38,7 +38,7 @@ Test(damage, control_messages)
     each("message", FORGERIES);
 }
 
-/* What moe/starts.c sends. */
+/* Words that moe/starts.c sends. */
 Test(damage, starts_of_plans)
 {
     each("start", LIES);

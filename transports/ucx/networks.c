@@ -65,7 +65,7 @@ static bool add(char *list, size_t len, const char *name)
     return true;
 }
 
-/* What UCP lists ("resource 0 : md 0 dev 0 flags -- tcp/eth0"), line by line. */
+/* Read the list of UCP ("resource 0 : md 0 dev 0 flags -- tcp/eth0"), line by line. */
 static void look_at(char *text, struct ucx_networks *networks)
 {
     bool tcp = false, other = false, inner = false, outer = false, all = true;

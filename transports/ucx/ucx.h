@@ -37,7 +37,7 @@
 
 enum ucx_tcp { UCX_NO_TCP, UCX_TCP_TOO, UCX_ONLY_TCP };
 
-/* What UCP found. */
+/* The networks that UCP found. */
 struct ucx_networks {
     enum ucx_tcp tcp; /* among the networks */
     /* All but bridges that lead to no other host; "": there is none of these, or
