@@ -22,7 +22,7 @@
 enum { NOT_READY = 600, NON_BLOCKING = 1 };
 
 static struct {
-    void *library;
+    void *driver;
     int device;
     void *context, *stream;
     int (*init)(unsigned flags);
@@ -86,12 +86,12 @@ static void must(const char *call, int result)
 
 static void load(void)
 {
-    cuda.library = dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL);
-    if (!cuda.library)
+    cuda.driver = dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL);
+    if (!cuda.driver)
         perf_die(PERF_EXIT_USAGE,
                  "--mem device: there is no CUDA driver here: %s", dlerror());
     for (size_t i = 0; i < sizeof(entries) / sizeof(*entries); i++) {
-        void *entry = dlsym(cuda.library, entries[i].name);
+        void *entry = dlsym(cuda.driver, entries[i].name);
 
         if (!entry)
             perf_die(PERF_EXIT_USAGE,
@@ -150,7 +150,7 @@ const char *perf_device_words(void)
     (void)cuda.version(&version);
     snprintf(text, sizeof(text), "GPU %d, %s, CUDA %d.%d%s", cuda.device, name,
              version / 1000, version % 1000 / 10,
-             dlsym(cuda.library, FAKE)
+             dlsym(cuda.driver, FAKE)
                  ? "; it is the tests' FAKE driver, which has no GPU: no time "
                    "means anything"
                  : "");
