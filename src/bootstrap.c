@@ -12,6 +12,7 @@
 
 #include "src/bootstrap_io.h"
 #include "src/bootstrap_join.h"
+#include "src/bootstrap_root.h"
 #include "src/bootstrap_wire.h"
 #include "src/error.h"
 #include "src/log.h"
@@ -98,12 +99,13 @@ static enum shunt_status expect(struct shunti_bootstrap *bs, uint32_t type,
     return shunti_fail(NULL, (enum shunt_status)header.status, "%s", text);
 }
 
-enum shunt_status shunti_bootstrap_check(struct shunti_bootstrap *bs)
+enum shunt_status shunti_bootstrap_check(struct shunti_bootstrap *bs,
+                                         double seconds)
 {
     struct pollfd p = {.fd = bs->fd, .events = POLLIN};
     uint64_t bytes;
 
-    if (bs->failed || poll(&p, 1, 0) <= 0)
+    if (bs->failed || poll(&p, 1, (int)(seconds * 1e3)) <= 0)
         return SHUNT_OK;
     return expect(bs, NO_TYPE, shunti_wire_now() + GRACE_SECONDS,
                   "ranks were connecting", &bytes);
@@ -176,6 +178,21 @@ enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
     return shunti_bootstrap_join_from(NULL, id, nranks, rank, timeout, out);
 }
 
+/* Joining has failed on this rank or on another one. Did the root, in this process,
+ * lack something? Then that is the reason, which it may have been unable to tell. */
+static enum shunt_status in_own_words(const struct shunti_id_parts *parts,
+                                      enum shunt_status status)
+{
+    char where[64], why[512];
+    enum shunt_status st;
+
+    shunti_id_describe(parts, where, sizeof(where));
+    st = shunti_root_failed_here(where, why, sizeof(why));
+    if (st != SHUNT_ERR_SYSTEM && st != SHUNT_ERR_MEMORY)
+        return status;
+    return shunti_fail(NULL, st, "%s", why);
+}
+
 enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
                                              const struct shunt_id *id,
                                              int nranks, int rank,
@@ -209,12 +226,14 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
     shunti_id_describe(&parts, bs->where, sizeof(bs->where));
 
     st = shunti_bootstrap_connect(&parts, bs, start, deadline);
+    if (st == SHUNT_ERR_PEER)
+        st = in_own_words(&parts, st);
     if (parent && parent->agree) {
         const enum shunt_status agreed = shunti_parent_agree(parent, st);
 
         if (agreed && !st) { /* in peace: the root then ends at once */
             shunti_bootstrap_leave(bs);
-            return agreed;
+            return in_own_words(&parts, agreed);
         }
         st = agreed;
     }

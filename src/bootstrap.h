@@ -154,9 +154,10 @@ enum shunt_status shunti_id_create_named(const int *names, int nranks,
                                          enum shunti_reach reach,
                                          struct shunt_id *id);
 
-/* Has the root sent something while no call is under way? Then it is an error,
- * which is returned; later calls fail as well. */
-enum shunt_status shunti_bootstrap_check(struct shunti_bootstrap *bs);
+/* Has the root sent something while no call is under way, or does it within
+ * `seconds`? Then it is an error, which is returned; later calls fail as well. */
+enum shunt_status shunti_bootstrap_check(struct shunti_bootstrap *bs,
+                                         double seconds);
 
 /*
  * Send every rank's blob to every rank; also a barrier. Collective.

@@ -2,11 +2,14 @@
 /*
  * Counts, over all roots of this process, their threads and the connections
  * that are to be told something. shunti_bootstrap_settle() waits for the
- * latter. Lists those that listen.
+ * latter. Lists those that listen, and keeps why the latest one failed: without
+ * descriptors it cannot even tell the rank of its own process.
  */
 #include "src/bootstrap_root.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +25,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t conns; /* see shunti_root_count_conns() */
 static size_t roots; /* threads that run */
 static struct shunti_root *listening;
+static struct {
+    char where[sizeof(((struct shunti_root *)0)->where)];
+    enum shunt_status status;
+    char text[sizeof(((struct shunti_root *)0)->text)];
+} failed;
 
 void shunti_root_count_conns(struct shunti_root *root, size_t now)
 {
@@ -50,6 +58,29 @@ void shunti_bootstrap_settle(double seconds, struct shunti_parent *parent)
     while (any_conns() && shunti_wire_now() < until &&
            !shunti_parent_cancelled(parent))
         shunti_io_sleep(NAP_SECONDS);
+}
+
+void shunti_root_keep_failure(const struct shunti_root *root)
+{
+    pthread_mutex_lock(&lock);
+    memcpy(failed.where, root->where, sizeof(failed.where));
+    memcpy(failed.text, root->text, sizeof(failed.text));
+    failed.status = root->failure;
+    pthread_mutex_unlock(&lock);
+}
+
+enum shunt_status shunti_root_failed_here(const char *where, char *text,
+                                          size_t size)
+{
+    enum shunt_status status = SHUNT_OK;
+
+    pthread_mutex_lock(&lock);
+    if (!strcmp(failed.where, where)) {
+        status = failed.status;
+        snprintf(text, size, "%s", failed.text);
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 void shunti_root_count(int by)

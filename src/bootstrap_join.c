@@ -326,21 +326,21 @@ static enum shunt_status cannot_join(const struct attempt *a,
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
                            "rank %d: no connection to %s: %s", bs->name, where,
                            a->why);
+    if (bs->parent)
+        snprintf(whose, sizeof(whose), ", in rank %d", bs->parent->root);
     if (!retry && outcome == NOT_LISTENING)
         return shunti_fail(NULL, SHUNT_ERR_PEER,
-                           "rank %d: no process listens at %s: the one that "
+                           "rank %d: no process listens at %s%s: the one that "
                            "made the id has ended, or the id is used up (it "
                            "serves one communicator, and waits SHUNT_TIMEOUT "
                            "for its first rank)",
-                           bs->name, where);
+                           bs->name, where, whose);
     if (outcome == FATAL || outcome == NOT_SHUNT ||
         (!retry && outcome == OTHER_JOB))
         return shunti_fail(NULL, SHUNT_ERR_MISMATCH, "rank %d: %s: %s",
                            bs->name, where, a->why);
-    if (bs->parent) {
+    if (bs->parent)
         shunti_parent_blame(bs->parent, bs->parent->root);
-        snprintf(whose, sizeof(whose), ", in rank %d", bs->parent->root);
-    }
     return shunti_fail(
         NULL, SHUNT_ERR_TIMEOUT,
         "rank %d of %d could not join at %s%s within %g s: %s%s", bs->name,

@@ -152,6 +152,14 @@ void shunti_root_release_spare(struct shunti_root *root);
 
 /* --- bootstrap_count.c ---------------------------------------------------- */
 
+/* Keep why this root has failed; of several roots that of the latest. */
+void shunti_root_keep_failure(const struct shunti_root *root);
+
+/* The status of the root of this process that was at `where` and failed last, with
+ * its text; SHUNT_OK: there was none. */
+enum shunt_status shunti_root_failed_here(const char *where, char *text,
+                                          size_t size);
+
 /* This root has `now` connections that shunti_bootstrap_settle() waits for. */
 void shunti_root_count_conns(struct shunti_root *root, size_t now);
 

@@ -20,6 +20,8 @@
 #include "src/log.h"
 
 #define NOT_REACHED 0xff
+/* The root tells all ranks of a failure at the same time. */
+#define TOLD_SECONDS 0.1
 
 /* Of a transport; or why the sender does not have it. */
 struct address {
@@ -365,6 +367,17 @@ static enum shunt_status check_reached(struct shunti_init *init)
     return SHUNT_OK;
 }
 
+/* The same, but a peer that has failed is not reached either: then the root tells
+ * why. */
+static enum shunt_status why_not_reached(struct shunti_init *init)
+{
+    enum shunt_status st = check_reached(init), told = SHUNT_OK;
+
+    if (st)
+        told = shunti_bootstrap_check(init->bootstrap, TOLD_SECONDS);
+    return told ? told : st;
+}
+
 /* Rank 0's transports from `begin` on: the near ones up to the next that is
  * far, or that one alone. */
 static struct stage stage_at(const struct shunti_init *init, uint32_t begin)
@@ -399,7 +412,7 @@ static enum shunt_status try_stage(struct shunti_init *init, struct stage stage)
         st = connect_stage(init, stage, &all);
         if (!st && stage.end == first->candidates) {
             take_last_resorts(init);
-            st = check_reached(init);
+            st = why_not_reached(init);
         }
         /* The peers that wait for this rank reach the next round much later. So
          * an error that is not a peer's silence is sent to them at once. */

@@ -67,5 +67,5 @@ enum shunt_status shunti_init_pause(struct shunti_init *init,
         return shunti_fail(NULL, SHUNT_ERR_PEER, "%s", init->parent->why);
     shunti_transports_nap(init->comm, CONNECT_NAP_MS);
     *deadline_ns += shunti_stopped_ns(&init->looked_ns);
-    return shunti_bootstrap_check(init->bootstrap);
+    return shunti_bootstrap_check(init->bootstrap, 0);
 }
