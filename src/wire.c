@@ -57,8 +57,9 @@ bool shunti_put(struct shunt_comm *comm, int peer,
     }
     if (st == SHUNT_ERR_PEER)
         p->lost = true; /* a wait for the peer finds out in wait.c */
-    else if (st)
-        shunti_comm_fail(comm, st, peer, "put to rank %d: %s", peer,
+    else if (st)        /* memory is what this rank lacks */
+        shunti_comm_fail(comm, st, st == SHUNT_ERR_MEMORY ? comm->rank : peer,
+                         "put to rank %d: %s", peer,
                          p->transport->error(p->context->ctx));
     return true;
 }
