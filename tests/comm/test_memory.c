@@ -102,9 +102,6 @@ Test(memory, split)
     /* Rank 0 makes the id, too. */
     run_victim("split", "0", "1", 3, NULL, NULL, NULL);
     run_victim("split", "1", "4", 3, NULL, NULL, NULL);
-    /* Between nodes, where a collective may pass something on. */
-    run_victim("split", "1", "3", 4, "SHUNT_TEST_NODES=0,0,1,1",
-               "SHUNT_TRANSPORTS=shm,tcp", NULL);
 }
 
 /* A rank without the memory to join is waited for, for SHUNT_TIMEOUT. Anybody's

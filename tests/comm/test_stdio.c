@@ -47,11 +47,18 @@ Test(stdio, fault)
     closed("SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap,delay=50");
 }
 
+/* Closed before only: one that is closed later may become a socket of UCX (comm.h). */
 Test(stdio, ucx)
 {
     if (!getenv("SHUNT_TEST_UCX"))
         cr_skip_test("no UCX");
-    closed("SHUNT_TRANSPORTS=ucx", NULL);
+    harness_check(&(struct harness_job){
+        .program = "rank_stdio",
+        .args = {"closed_before"},
+        .ranks = RANKS,
+        .env = {"SHUNT_TRANSPORTS=ucx", "SHUNT_LOG=info"},
+        .timeout_s = 60,
+    });
 }
 
 Test(stdio, engine)
