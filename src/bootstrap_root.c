@@ -262,6 +262,8 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     root->timeout = timeout;
     root->deadline = shunti_wire_now() + timeout;
     shunti_id_describe(parts, root->where, sizeof(root->where));
+    /* None yet: an earlier root may have failed at this address. */
+    shunti_root_keep_failure(root);
 
     if (failure) {
         root->expected = nranks;
