@@ -18,21 +18,21 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <unistd.h>
 
 /* Numbers of 0 to 2 that are occupied by us: one for the library, and one for
- * each plugin. */
+ * each plugin. All zero at first. */
 struct shunti_stdio {
-    pthread_mutex_t lock;
-    pid_t process; /* 0: not used yet */
+    pid_t
+        locked_by; /* the process of the thread that holds the lock; 0: free */
+    pid_t process; /* that the others are of */
     int users;
     bool ours[STDERR_FILENO + 1];
 };
 
-__attribute__((weak, visibility("hidden"))) struct shunti_stdio shunti_stdio = {
-    .lock = PTHREAD_MUTEX_INITIALIZER};
+__attribute__((weak, visibility("hidden"))) struct shunti_stdio shunti_stdio;
 
 static inline void shunti_stdio_close(void)
 {
@@ -46,22 +46,33 @@ static inline void shunti_stdio_close(void)
     }
 }
 
+/* A lock that names its process. A forked child inherits it as it was, and the
+ * thread that held it is not there: so a child takes over what is locked by
+ * another process. Many threads of the child may try that at once, and one
+ * gets it. It is held for a few system calls. */
 static inline void shunti_stdio_lock(void)
 {
     const pid_t here = getpid();
-    pid_t process = 0;
+    pid_t holder = 0;
 
-    /* In a forked child the users, and who held the lock, are the parent's. */
-    if (!__atomic_compare_exchange_n(&shunti_stdio.process, &process, here,
-                                     false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_ACQUIRE) &&
-        process != here) {
-        pthread_mutex_init(&shunti_stdio.lock, NULL);
+    while (!__atomic_compare_exchange_n(&shunti_stdio.locked_by, &holder, here,
+                                        false, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED))
+        if (holder == here) {
+            sched_yield();
+            holder = 0;
+        }
+    /* The users are the parent's, too. */
+    if (shunti_stdio.process != here) {
         shunti_stdio.users = 0;
         shunti_stdio_close();
-        __atomic_store_n(&shunti_stdio.process, here, __ATOMIC_RELEASE);
+        shunti_stdio.process = here;
     }
-    pthread_mutex_lock(&shunti_stdio.lock);
+}
+
+static inline void shunti_stdio_unlock(void)
+{
+    __atomic_store_n(&shunti_stdio.locked_by, 0, __ATOMIC_RELEASE);
 }
 
 /* Occupy those of 0 to 2 that are free until as many calls of
@@ -81,7 +92,7 @@ static inline void shunti_stdio_occupy(void)
         else if (fd >= 0)
             shunti_stdio.ours[fd] = true;
     }
-    pthread_mutex_unlock(&shunti_stdio.lock);
+    shunti_stdio_unlock();
 }
 
 /* Preserves errno. */
@@ -92,7 +103,7 @@ static inline void shunti_stdio_release(void)
     shunti_stdio_lock();
     if (shunti_stdio.users > 0 && --shunti_stdio.users == 0)
         shunti_stdio_close();
-    pthread_mutex_unlock(&shunti_stdio.lock);
+    shunti_stdio_unlock();
     errno = error;
 }
 

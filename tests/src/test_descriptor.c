@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Descriptors are above 2, in whatever process and thread they are made
+ * (transports/common/descriptor.h). */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+
+#include "transports/common/descriptor.h"
+
+#define ROUNDS 200
+#define THREADS 8
+#define MADE 20     /* by a thread */
+#define PATIENCE 30 /* seconds, after which a child is held to hang */
+
+static pthread_barrier_t together;
+
+static void *make_some(void *arg)
+{
+    bool *failed = arg;
+
+    pthread_barrier_wait(&together);
+    for (int i = 0; i < MADE; i++) {
+        const int fd = shunti_fd_lift(eventfd(0, EFD_CLOEXEC));
+
+        if (fd <= STDERR_FILENO)
+            *failed = true;
+        close(fd);
+    }
+    return NULL;
+}
+
+/* 0 if all descriptors were above 2, and none of 0 to 2 stayed occupied. */
+static int on_threads(void)
+{
+    pthread_t thread[THREADS];
+    bool failed[THREADS] = {false};
+    int bad = 0;
+
+    alarm(PATIENCE);
+    pthread_barrier_init(&together, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&thread[i], NULL, make_some, &failed[i]))
+            return 2;
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(thread[i], NULL);
+        bad |= failed[i];
+    }
+    return bad || fcntl(STDIN_FILENO, F_GETFD) >= 0;
+}
+
+static void in_children(void)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        const pid_t child = fork();
+        int status;
+
+        cr_assert(child >= 0);
+        if (!child)
+            _exit(on_threads());
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_assert(WIFEXITED(status) && !WEXITSTATUS(status),
+                  "child %d: status %#x", i, (unsigned)status);
+    }
+}
+
+/* In the child all threads find at once that the lock was the parent's. */
+Test(descriptor, threads_of_a_child_take_the_lock_over)
+{
+    close(STDIN_FILENO);
+    cr_assert_gt(shunti_fd_lift(eventfd(0, EFD_CLOEXEC)), STDERR_FILENO);
+    in_children();
+}
+
+/* The parent's thread is in the middle of making one, and is not in the child. */
+Test(descriptor, a_child_does_not_wait_for_threads_of_its_parent)
+{
+    close(STDIN_FILENO);
+    shunti_stdio_occupy();
+    shunti_stdio_lock();
+    in_children();
+}
