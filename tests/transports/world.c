@@ -52,7 +52,10 @@ void world_relax(struct rank *r)
 {
     if (r->ctx)
         r->t->progress(r->ctx);
-    sched_yield();
+    if (++r->relaxed % YIELDS)
+        sched_yield();
+    else
+        usleep(NAP_US);
 }
 
 void world_relax_more(struct rank *r, unsigned *tries)
@@ -161,7 +164,7 @@ void world_await_flag(struct rank *r, int flag, int value)
          atomic_load(&r->board->flags[flag]) < value;) {
         if (world_now() > end)
             FAIL(r, "flag %d does not become %d", flag, value);
-        sched_yield();
+        usleep(NAP_US);
     }
 }
 

@@ -43,6 +43,7 @@ struct rank {
     struct shunt_transport_ep *eps[MAX_RANKS];
     int fds; /* open descriptors before the context */
     uint64_t random;
+    unsigned relaxed; /* times */
 };
 
 /* Memory of every rank, imported by every rank. */
@@ -113,7 +114,10 @@ world_fail(const struct rank *r, const char *file, int line, const char *format,
 
 extern double world_patience; /* seconds */
 double world_now(void);
-/* Advance the transport, and let others run. */
+/* Advance the transport, and let others run. Now and then it sleeps for
+ * microseconds: threads of 16 ranks that only yield can keep the kernel's own
+ * threads from running, for which one of theirs waits (a table of descriptors
+ * that grows waits for all processors, in synchronize_rcu()). */
 void world_relax(struct rank *r);
 /* Likewise in a loop that may last: after many tries in vain it sleeps for
  * microseconds each time, so that ranks that wait leave the cores to others.
