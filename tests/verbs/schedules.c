@@ -199,7 +199,8 @@ static void check_paths(struct rank *r, const struct way *way)
                                                     : behind == 0,
           "%llu immediates of %llu messages went behind their payload",
           (unsigned long long)behind, (unsigned long long)way->done);
-    CHECK(r, direct > way->done / 8 && direct < way->done,
+    /* A busy machine makes puts wait, and those that wait are not direct. */
+    CHECK(r, direct > way->done / 16 && direct < way->done,
           "%llu puts of %llu messages were direct", (unsigned long long)direct,
           (unsigned long long)way->done);
     check_balance(r);
