@@ -101,7 +101,7 @@ static void look_for_members(const struct group *group)
 {
     struct shunt_comm *comm = group->comm;
 
-    shunti_look_around(comm);
+    shunti_look_in(comm);
     for (int i = 0; i < group->size && !shunti_comm_check(comm); i++) {
         const int rank = group->names[i];
         const struct shunti_peer *p = &comm->peers[rank];

@@ -17,6 +17,8 @@
 
 /* The probe begins at most this long before the timeout. */
 #define NOTICE_NS 1000000000u
+/* So many more timeouts at most for the verdict of a rank that answers. */
+#define PATIENCE 3
 
 static uint64_t timeout_ns(const struct shunt_comm *comm)
 {
@@ -202,6 +204,40 @@ static void give_notice(struct shunt_comm *comm, uint64_t now)
         now - timeout_ns(comm) + shunti_liveness_notice_ns(comm);
 }
 
+/*
+ * Have ranks that this one awaits a verdict to come, by what they answered? A verdict
+ * that comes later than this rank's own timeout, were it to begin now, does not count:
+ * it is that of a call with a longer one. Their replies came after the probe, and are
+ * taken as of now, so that a verdict that is due just now counts.
+ */
+static bool learn_verdict(struct shunt_comm *comm, uint64_t now)
+{
+    const struct shunt_request *request = comm->operations.active;
+    const uint64_t most = timeout_ns(comm) + shunti_liveness_notice_ns(comm);
+    uint64_t latest = 0;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        uint64_t in_ns = 0;
+
+        if (r != comm->rank && request->class->awaits(request, r))
+            in_ns = shunti_probe_verdict_of(comm, r);
+        if (in_ns <= most && in_ns > latest)
+            latest = in_ns;
+    }
+    comm->probe.verdict_ns = latest ? now + latest : 0;
+    return latest > 0;
+}
+
+/* All answer. Wait once more, or twice: the missing rank may be known to one of
+ * them. And for as long as one of them has a verdict to come, but not for ever. */
+static bool may_extend(struct shunt_comm *comm, uint64_t now)
+{
+    const int patience = learn_verdict(comm, now) ? PATIENCE : 0;
+
+    return comm->probe.extensions <=
+           comm->operations.active->class->follows + patience;
+}
+
 /* Timed out: blame the ranks that did not answer the probe. If all answered,
  * some peer is itself blocked on the real culprit and will report it. */
 static void judge(struct shunt_comm *comm, uint64_t now)
@@ -211,8 +247,7 @@ static void judge(struct shunt_comm *comm, uint64_t now)
     if (shunti_probe_more(comm->operations.active)) {
         give_notice(comm, now);
     } else if (likeliest(comm->operations.active) != SILENT &&
-               comm->probe.extensions <=
-                   comm->operations.active->class->follows) {
+               may_extend(comm, now)) {
         comm->probe.extensions++;
         comm->probe.open = false;
         comm->liveness.last_event_ns = now;

@@ -13,10 +13,18 @@
 
 #include "src/comm.h"
 #include "src/request.h"
+#include "src/trace.h"
 #include "src/wire.h"
 
-/* In a reply: its rank waits in a call on another communicator. */
+/*
+ * A reply: the number of the probe (32 bits), in how many ms the rank has its verdict
+ * (31 bits), and whether it waits in a call on another communicator.
+ */
+#define NUMBER UINT32_MAX
+#define VERDICT_SHIFT 32
+#define VERDICT_MAX (UINT64_C(0x7fffffff))
 #define ELSEWHERE (UINT64_C(1) << 63)
+#define NS_PER_MS 1000000u
 
 static uint64_t load_word(const struct shunt_comm *comm, size_t at)
 {
@@ -60,19 +68,45 @@ static void send_probe(struct shunt_comm *comm, int peer)
     }
 }
 
+uint64_t shunti_probe_verdict_ns(const struct shunt_comm *comm)
+{
+    const struct shunt_request *oldest = comm->operations.active;
+    uint64_t since = comm->liveness.last_event_ns;
+
+    if (!oldest || !oldest->begun_ns)
+        return 0; /* this rank does not wait here */
+    if (comm->probe.seq == oldest->seq && comm->probe.extensions)
+        return comm->probe.verdict_ns;
+    if (since < oldest->begun_ns)
+        since = oldest->begun_ns;
+    return since + shunti_ns(comm->liveness.timeout);
+}
+
+/* The verdict as it stands in a reply. */
+static uint64_t verdict_word(const struct shunt_comm *comm)
+{
+    const uint64_t now = shunti_now_ns();
+    const uint64_t at = comm->probe.visited ? comm->probe.elsewhere_ns
+                                            : shunti_probe_verdict_ns(comm);
+    const uint64_t ms = at > now ? 1 + (at - now) / NS_PER_MS : 0;
+
+    return (ms < VERDICT_MAX ? ms : VERDICT_MAX) << VERDICT_SHIFT;
+}
+
 static void send_reply(struct shunt_comm *comm, int peer, uint64_t number)
 {
     struct shunti_peer *p = &comm->peers[peer];
     size_t at = word_offset(comm, comm->rank, SHUNTI_WORD_PROBE_REPLY);
+    uint64_t reply = (number & NUMBER) | verdict_word(comm);
 
     p->replied = number;
     if (comm->probe.visited && !comm->operations.active)
-        number |= ELSEWHERE;
+        reply |= ELSEWHERE;
     if (p->control) {
-        store_word(p->control, at, number);
+        store_word(p->control, at, reply);
         p->transport->wake(p->ep);
     } else {
-        shunti_control_tell(comm, peer, 0, NULL, 0, at, number);
+        shunti_control_tell(comm, peer, 0, NULL, 0, at, reply);
     }
 }
 
@@ -121,12 +155,20 @@ static uint64_t reply_of(const struct shunt_comm *comm, int peer)
 
 bool shunti_probe_answered(const struct shunt_comm *comm, int peer)
 {
-    return (reply_of(comm, peer) & ~ELSEWHERE) == comm->probe.number;
+    return (reply_of(comm, peer) & NUMBER) == (comm->probe.number & NUMBER);
 }
 
 bool shunti_probe_elsewhere(const struct shunt_comm *comm, int peer)
 {
-    return reply_of(comm, peer) == (comm->probe.number | ELSEWHERE);
+    return shunti_probe_answered(comm, peer) &&
+           reply_of(comm, peer) & ELSEWHERE;
+}
+
+uint64_t shunti_probe_verdict_of(const struct shunt_comm *comm, int peer)
+{
+    if (!shunti_probe_answered(comm, peer))
+        return 0;
+    return (reply_of(comm, peer) >> VERDICT_SHIFT & VERDICT_MAX) * NS_PER_MS;
 }
 
 /* Has our latest probe got replies that were not counted yet? */

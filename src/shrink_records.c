@@ -28,7 +28,7 @@ void shunti_shrink_nap(struct shunti_shrink *s)
 {
     uint64_t stopped;
 
-    shunti_transports_nap(s->comm, NAP_MS);
+    shunti_transports_nap_for_peers(s->comm, NAP_MS);
     stopped = shunti_stopped_ns(&s->looked_ns);
     s->began_ns += stopped;
     s->attempt_ns += stopped;

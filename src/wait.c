@@ -19,6 +19,7 @@
 #include "src/liveness.h"
 #include "src/note.h"
 #include "src/operations.h"
+#include "src/probe.h"
 #include "src/request.h"
 #include "src/trace.h"
 #include "src/track.h"
@@ -81,6 +82,23 @@ void shunti_step_others(void)
     shunti_aside_release(held);
 }
 
+/* The verdict (probe.h) of the call that this thread is in; 0: it has none. */
+static _Thread_local uint64_t verdict_ns;
+/* Of a call that sets something up: it ends in its own time. */
+#define IN_ITS_TIME UINT64_MAX
+
+/* Answer probes on `comm` from a call elsewhere. */
+static void answer_from_elsewhere(struct shunt_comm *comm)
+{
+    comm->probe.elsewhere_ns = verdict_ns;
+    if (verdict_ns == IN_ITS_TIME)
+        comm->probe.elsewhere_ns =
+            shunti_now_ns() + shunti_ns(comm->liveness.timeout);
+    comm->probe.visited = true;
+    shunti_liveness_note_events(comm);
+    comm->probe.visited = false;
+}
+
 /* Answer probes on a communicator that may have nothing under way. Returns in
  * how many ns to do it again: several times within the notice of a probe. */
 static uint64_t answer_there(struct shunt_comm *comm)
@@ -89,9 +107,7 @@ static uint64_t answer_there(struct shunt_comm *comm)
 
     if (!comm->all_mapped)
         shunti_transports_progress(comm);
-    comm->probe.visited = true;
-    shunti_liveness_note_events(comm);
-    comm->probe.visited = false;
+    answer_from_elsewhere(comm);
     if (comm->all_mapped)
         return pause;
     if (comm->deferred.first)
@@ -101,9 +117,14 @@ static uint64_t answer_there(struct shunt_comm *comm)
 }
 
 /* The same on all communicators of this thread except `but`. Returns when to do
- * it again. */
-static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns)
+ * it again.
+ *
+ * verdict  of the call that this thread is in.
+ */
+static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns,
+                                 uint64_t verdict)
 {
+    verdict_ns = verdict;
     return shunti_aside_visit(but, now_ns, answer_there);
 }
 
@@ -120,19 +141,34 @@ static void check_time(struct shunt_comm *comm, uint64_t now)
     shunti_liveness_check_time(comm, now);
 }
 
-void shunti_look_around(struct shunt_comm *comm)
+/* verdict: of the call that looks. */
+static void look(struct shunt_comm *comm, uint64_t verdict)
 {
     uint64_t now = shunti_now_ns();
 
     shunti_transports_progress(comm);
     shunti_note_learn_completed(comm);
     shunti_progress(comm);
-    shunti_liveness_note_events(comm);
-    answer_elsewhere(comm, now);
+    verdict_ns = verdict;
+    if (verdict == IN_ITS_TIME)
+        answer_from_elsewhere(comm);
+    else
+        shunti_liveness_note_events(comm);
+    answer_elsewhere(comm, now, verdict);
     if (!comm->operations.active || comm->failure.status)
         return;
     shunti_liveness_look(comm);
     check_time(comm, now);
+}
+
+void shunti_look_around(struct shunt_comm *comm)
+{
+    look(comm, shunti_probe_verdict_ns(comm));
+}
+
+void shunti_look_in(struct shunt_comm *comm)
+{
+    look(comm, IN_ITS_TIME);
 }
 
 /* Call the user's idle(). True: it did something a short time ago, and may soon
@@ -420,14 +456,14 @@ static int ms_until(uint64_t now, uint64_t until)
 
 /* shunti_poll() on the descriptors of `armed`; NULL: of no communicator. */
 static int poll_meanwhile(struct shunt_comm *armed, struct pollfd *fds,
-                          unsigned long n, int ms)
+                          unsigned long n, int ms, uint64_t verdict)
 {
     const uint64_t end = shunti_now_ns() + (uint64_t)ms * 1000000;
     SHUNTI_TRACK(WAITS);
 
     for (;;) {
         uint64_t now = shunti_now_ns();
-        uint64_t next = answer_elsewhere(armed, now);
+        uint64_t next = answer_elsewhere(armed, now, verdict);
         int left = ms_until(now, next < end ? next : end), ready;
         struct shunt_comm *held = shunti_aside_hold();
 
@@ -446,7 +482,7 @@ static int poll_meanwhile(struct shunt_comm *armed, struct pollfd *fds,
 
 int shunti_poll(struct pollfd *fds, unsigned long n, int ms)
 {
-    return poll_meanwhile(NULL, fds, n, ms);
+    return poll_meanwhile(NULL, fds, n, ms, IN_ITS_TIME);
 }
 
 uint64_t shunti_stopped_ns(uint64_t *looked_ns)
@@ -457,16 +493,27 @@ uint64_t shunti_stopped_ns(uint64_t *looked_ns)
     return passed > STOPPED_NS ? passed : 0;
 }
 
-void shunti_transports_nap(struct shunt_comm *comm, int ms)
+/* verdict: of the call, as it is told in other communicators. */
+static void nap(struct shunt_comm *comm, int ms, uint64_t verdict)
 {
     struct watch watch = {.n = 0};
 
-    answer_elsewhere(NULL, shunti_now_ns());
+    answer_elsewhere(NULL, shunti_now_ns(), verdict);
     if (watch_comm(&watch, comm))
-        poll_meanwhile(comm, watch.fds, watch.n, ms);
+        poll_meanwhile(comm, watch.fds, watch.n, ms, verdict);
     disarm(comm);
     take_token(&watch, comm);
     shunti_transports_progress(comm);
+}
+
+void shunti_transports_nap(struct shunt_comm *comm, int ms)
+{
+    nap(comm, ms, IN_ITS_TIME);
+}
+
+void shunti_transports_nap_for_peers(struct shunt_comm *comm, int ms)
+{
+    nap(comm, ms, 0);
 }
 
 SHUNTI_NOINLINE void shunti_waiter_pause(struct shunt_comm *comm,
@@ -517,7 +564,7 @@ SHUNTI_NOINLINE void shunti_waiter_pause(struct shunt_comm *comm,
         comm->liveness.last_event_ns = waiter->began_ns;
     now = shunti_now_ns();
     deadline = shunti_liveness_check_time(comm, now);
-    visit = answer_elsewhere(comm, now);
+    visit = answer_elsewhere(comm, now, shunti_probe_verdict_ns(comm));
     if (!comm->failure.status)
         sleep_a_little(comm, waiter, deadline < visit ? deadline : visit);
 }
@@ -531,7 +578,9 @@ SHUNTI_NOINLINE void shunti_waiter_end(struct shunt_comm *comm,
         return;
     now = shunti_now_ns();
     comm->stats.seconds_waiting += (double)(now - waiter->began_ns) * 1e-9;
-    answer_elsewhere(comm, now); /* many short waits may follow */
+    answer_elsewhere(
+        comm, now,
+        shunti_probe_verdict_ns(comm)); /* many short waits may follow */
     if (shunti_trace_enabled())
         shunti_trace_wait(comm->rank, waiter->began_ns, now);
     if (shunti_tracked())

@@ -51,6 +51,10 @@ void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter);
  * lost peers and timeouts. */
 void shunti_look_around(struct shunt_comm *comm);
 
+/* The same for a call that sets something up elsewhere, and that the loss of a rank of
+ * `comm` would end. */
+void shunti_look_in(struct shunt_comm *comm);
+
 /* Step this thread's other communicators that have operations under way. */
 void shunti_step_others(void);
 
@@ -60,8 +64,12 @@ void shunti_step_others(void);
 int shunti_poll(struct pollfd *fds, unsigned long n, int ms);
 
 /* Sleep until a transport has an event, at most `ms`, and let all transports
- * progress. Nothing else: for init and shrink. */
+ * progress. Nothing else: for init, whose end other ranks may await. */
 void shunti_transports_nap(struct shunt_comm *comm, int ms);
+
+/* The same for shrink, which waits for other ranks. They may wait for this one in
+ * another communicator, and must give up there. */
+void shunti_transports_nap_for_peers(struct shunt_comm *comm, int ms);
 
 /* For loops that read the clock often, last at *looked_ns: for how many ns has
  * this process probably been stopped since? That time does not count towards

@@ -427,6 +427,40 @@ static int with_shared_id(const struct rank *self,
     return 0;
 }
 
+/* All wait on A. The last rank stops when rank 1 has its word, and rank 0 has not. So
+ * rank 1 waits only for rank 0, which comes when rank 1 has waited for longer than its
+ * timeout. Rank 1 may not give up before, and each call that fails names the last. */
+static int late_witness(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_request *request = NULL;
+    struct shunt_comm *a, *made;
+    enum shunt_status st;
+    struct shunt_id id;
+
+    config.call_timeout = 1;
+    CHECK_RUN(with_shared_id(self, &config, &id, &a));
+    CHECK_RUN(with_shared_id(self, NULL, &id, NULL));
+    if (self->rank == self->size - 1) {
+        CHECK_OK(a, shunt_barrier_start(a, &request));
+        raise(SIGSTOP); /* test_waiting.c continues it */
+        CHECK(shunt_wait(&request), "it was not missed");
+    } else {
+        config.timeout = 3.5;
+        CHECK(self->rank ||
+                  shunt_comm_create(&id, self->size, 0, &config, &made),
+              "made without the others");
+        st = shunt_barrier(a);
+        if (!st && self->rank)
+            st = shunt_barrier(a);
+        CHECK_RUN(names_the_last(self, a, st));
+        rank_say("has its error");
+    }
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    shunt_comm_destroy(a);
+    return 0;
+}
+
 /* The last rank does not come. Rank 0 waits on A, the others on B or, with
  * "birth", in the making of a communicator: each of them answers where it has
  * nothing under way. */
@@ -864,6 +898,7 @@ static const struct rank_case cases[] = {
     {"begun_long_before", begun_long_before, .no_comm = true, .wants_id = true,
      .min_ranks = 2},
     {"absent_rank", absent_rank, .min_ranks = 3},
+    {"late_witness", late_witness, .min_ranks = 3, .no_threads = true},
     {"polling_rank", polling_rank, .min_ranks = 3},
     {"late_rank", late_rank, .no_comm = true, .no_threads = true},
     {"same_order", same_order, .no_comm = true, .no_threads = true},

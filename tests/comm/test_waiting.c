@@ -116,7 +116,8 @@ static void without_the_last(struct harness_job *job)
     struct harness *h;
 
     job->program = "rank_waiting";
-    job->args[0] = "absent_rank";
+    if (!job->args[0])
+        job->args[0] = "absent_rank";
     h = harness_start(job);
     for (int r = 0; r < last; r++)
         if (!harness_await(h, r, "has its error"))
@@ -192,6 +193,18 @@ Test(waiting, absent_rank_and_a_birth)
     without_the_last(&(struct harness_job){
         .args = {NULL, "birth"},
         .ranks = 3,
+    });
+}
+
+/* What the last rank sends to rank 0 is under way when it stops. */
+Test(waiting, late_witness)
+{
+    without_the_last(&(struct harness_job){
+        .args = {"late_witness"},
+        .ranks = 3,
+        .env = {"SHUNT_TRANSPORTS=fault+shm",
+                "SHUNT_FAULT=nomap,delay=20000,fixed,rank=2,peer=0",
+                "SHUNT_PROGRESS=caller"},
     });
 }
 
