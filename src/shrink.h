@@ -20,7 +20,7 @@
 #include "src/trace.h"
 
 /* The call ends after so many timeouts, over all attempts. */
-#define SHUNTI_SHRINK_TIMEOUTS 6
+#define SHUNTI_SHRINK_TIMEOUTS 8
 
 struct shunti_shrink {
     struct shunt_comm *comm;

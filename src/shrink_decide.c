@@ -14,6 +14,15 @@
 #include "src/failure.h"
 #include "src/nodes.h"
 
+/*
+ * A rank waits for so many timeouts for a leader that is not in the call, and for one
+ * that is. The second one may not know that it leads: it still waits for a lower rank
+ * that is not in the call, which others have seen go, and may have come later than they
+ * did. Less than SHUNTI_SHRINK_TIMEOUTS.
+ */
+#define LEADER_AWAY 4
+#define LEADER_THERE 6
+
 /* The highest attempt of a rank that is not lost. */
 static uint32_t latest_attempt(const struct shunti_shrink *s)
 {
@@ -207,6 +216,29 @@ static const struct shunti_loss *find_decision(struct shunti_shrink *s)
     return NULL;
 }
 
+static bool is_in_call(const struct shunti_shrink *s, int rank)
+{
+    return shunti_shrink_record(s, rank)->stage != SHUNTI_SHRINK_NONE;
+}
+
+/* Count the leader as lost if it is late, and with it all lower ranks that are not in
+ * the call, which would lead after it. */
+static void check_leader(struct shunti_shrink *s)
+{
+    struct shunt_comm *comm = s->comm;
+    const int leader = lowest_not_lost(s);
+    const int timeouts = is_in_call(s, leader) ? LEADER_THERE : LEADER_AWAY;
+
+    if (shunti_shrink_elapsed(s->attempt_ns) <=
+        timeouts * comm->configured.init_timeout)
+        return;
+    shunti_comm_add_lost(comm, leader); /* shunti_shrink_look() reads it */
+    for (int r = leader + 1; r < comm->rank; r++)
+        if (!shunti_shrink_lost(s, r) && !is_in_call(s, r))
+            shunti_comm_add_lost(comm, r);
+    s->attempt_ns = s->looked_ns = shunti_now_ns();
+}
+
 bool shunti_shrink_await_decision(struct shunti_shrink *s)
 {
     struct shunt_comm *comm = s->comm;
@@ -231,14 +263,10 @@ bool shunti_shrink_await_decision(struct shunti_shrink *s)
         }
         if (s->status)
             return false;
-        if (lowest_not_lost(s) == comm->rank) {
-            if (decide(s))
-                break;
-        } else if (shunti_shrink_elapsed(s->attempt_ns) >
-                   4 * comm->configured.init_timeout) {
-            shunti_comm_add_lost(comm, lowest_not_lost(s));
-            s->attempt_ns = s->looked_ns = shunti_now_ns();
-        }
+        if (lowest_not_lost(s) != comm->rank)
+            check_leader(s);
+        else if (decide(s))
+            break;
         if (s->status)
             return false;
         if (shunti_shrink_elapsed(s->began_ns) >

@@ -161,6 +161,29 @@ void case_fault_die(struct rank *r)
     close(w.fd);
 }
 
+/* Rank 0 loses rank 2 after some time, and only rank 0 does. */
+void case_fault_fade(struct rank *r)
+{
+    struct window w;
+
+    open_with(r, "fade=100000,peer=2,rank=0");
+    window_create(r, &w, 64);
+    UNTIL(r, r->rank != 0 || !r->t->alive(r->eps[2]));
+    for (int p = 0; p < r->nranks; p++) {
+        bool hit = r->rank == 0 && p == 2;
+
+        if (p == r->rank)
+            continue;
+        EXPECT(r, hit ? SHUNT_ERR_PEER : SHUNT_OK,
+               put_word(r, &w, p, 8 * (size_t)r->rank, 1, 0));
+        CHECK(r, r->t->alive(r->eps[p]) == !hit, "rank %d", p);
+        CHECK(r, !r->t->left(r->eps[p]), "rank %d", p);
+    }
+    world_barrier(r);
+    r->t->dereg(r->ctx, w.reg);
+    close(w.fd);
+}
+
 /* Rank 1 falls silent: alive to the others, and heard no more. */
 void case_fault_silence(struct rank *r)
 {

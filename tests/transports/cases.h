@@ -124,6 +124,7 @@ void case_fault_words(struct rank *r);
 void case_fault_get(struct rank *r);
 void case_fault_fail(struct rank *r);
 void case_fault_die(struct rank *r);
+void case_fault_fade(struct rank *r);
 void case_fault_silence(struct rank *r);
 void case_fault_reorder(struct rank *r);
 void case_fault_peer(struct rank *r);

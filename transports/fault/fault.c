@@ -79,6 +79,7 @@ static enum shunt_status fault_open(const struct shunt_transport_params *params,
         return SHUNT_ERR_MEMORY;
     }
     ctx->epoll = ctx->timer = -1;
+    ctx->opened = fault_now();
     if (!fault_program_parse(host->env ? host->env("SHUNT_FAULT") : NULL,
                              &ctx->program, why, why_len)) {
         free(ctx);
@@ -275,12 +276,12 @@ static void fault_disarm(struct shunt_transport_ctx *ctx)
 
 static bool fault_alive(const struct shunt_transport_ep *ep)
 {
-    return !ep->dead && ep->ctx->t->alive(ep->inner);
+    return !fault_is_dead(ep) && ep->ctx->t->alive(ep->inner);
 }
 
 static bool fault_left(const struct shunt_transport_ep *ep)
 {
-    return !ep->dead && ep->ctx->t->left(ep->inner);
+    return !fault_is_dead(ep) && ep->ctx->t->left(ep->inner);
 }
 
 static bool fault_busy(const struct shunt_transport_ctx *ctx)

@@ -56,7 +56,7 @@ struct shunt_transport_ep {
                          was not asked for yet */
     /* the failure of a put after it was accepted */
     enum shunt_status failed;
-    bool dead; /* by `die` */
+    bool dead; /* by `die`; see also fault_is_dead() */
 };
 
 struct shunt_transport_ctx {
@@ -65,6 +65,7 @@ struct shunt_transport_ctx {
     struct shunt_transport_ep *eps;
     struct fault_program program;
     uint64_t random;
+    uint64_t opened;  /* when; monotonic nanoseconds */
     uint64_t puts;    /* number of puts so far */
     uint64_t gets;    /* number of gets so far */
     size_t waiting;   /* puts in all queues */
@@ -94,6 +95,9 @@ enum shunt_status fault_flush(struct shunt_transport_ep *ep);
 enum shunt_status fault_let_go(struct shunt_transport_ep *ep, bool by_force);
 /* Does the program apply to this peer? */
 bool fault_concerns(const struct shunt_transport_ep *ep);
+uint64_t fault_now(void);
+/* Does the peer look lost, by `die` or `fade`? */
+bool fault_is_dead(const struct shunt_transport_ep *ep);
 /* Pass on the puts and gets that are due. */
 void fault_deliver(struct shunt_transport_ctx *ctx);
 /* Is something due already? */

@@ -10,7 +10,7 @@
 
 #include "transports/fault/fault.h"
 
-static uint64_t now(void)
+uint64_t fault_now(void)
 {
     struct timespec ts;
 
@@ -106,7 +106,7 @@ static uint64_t first_due(const struct shunt_transport_ctx *ctx)
 
 bool fault_is_due(const struct shunt_transport_ctx *ctx)
 {
-    return first_due(ctx) <= now();
+    return first_due(ctx) <= fault_now();
 }
 
 void fault_set_timer(struct shunt_transport_ctx *ctx)
@@ -161,7 +161,7 @@ static enum shunt_status enqueue(struct shunt_transport_ep *ep,
             memcpy(later->payload, put->local, put->bytes);
         shunt_transport_tail_join(&later->put);
     }
-    later->due = now() + delay_of(ctx);
+    later->due = fault_now() + delay_of(ctx);
     if (later->due < q->newest)
         later->due = q->newest;
     q->newest = later->due;
@@ -187,6 +187,14 @@ bool fault_concerns(const struct shunt_transport_ep *ep)
     const struct fault_program *program = &ep->ctx->program;
 
     return program->peer < 0 || program->peer == ep->peer;
+}
+
+bool fault_is_dead(const struct shunt_transport_ep *ep)
+{
+    const struct shunt_transport_ctx *ctx = ep->ctx;
+
+    return ep->dead || (ctx->program.fade && fault_concerns(ep) &&
+                        fault_now() >= ctx->opened + ctx->program.fade);
 }
 
 /* Apply the program to this put. SHUNT_OK: the put continues. */
@@ -220,9 +228,9 @@ enum shunt_status fault_put(struct shunt_transport_ep *ep,
     status = strike(ep);
     if (status)
         return status;
-    if (ep->dead)
-        return fault_fail(ctx, SHUNT_ERR_PEER,
-                          "rank %d is gone (SHUNT_FAULT: die)", ep->peer);
+    if (fault_is_dead(ep))
+        return fault_fail(ctx, SHUNT_ERR_PEER, "rank %d is gone (SHUNT_FAULT)",
+                          ep->peer);
     if (ctx->silent && fault_concerns(ep))
         return SHUNT_OK; /* dropped */
     if (ctx->program.delay == 0 || !fault_concerns(ep))
@@ -283,7 +291,7 @@ static enum shunt_status enqueue_get(struct shunt_transport_ep *ep,
 
     if (!later)
         return fault_fail(ctx, SHUNT_ERR_MEMORY, "out of memory");
-    later->due = now() + delay_of(ctx);
+    later->due = fault_now() + delay_of(ctx);
     later->get = *get;
     while (*at && (*at)->due <= later->due)
         at = &(*at)->next;
@@ -298,7 +306,7 @@ static enum shunt_status enqueue_get(struct shunt_transport_ep *ep,
 /* By `full`: each get finds no room at first. */
 static bool has_room(struct shunt_transport_ep *ep)
 {
-    const uint64_t full = ep->ctx->program.full, t = full ? now() : 0;
+    const uint64_t full = ep->ctx->program.full, t = full ? fault_now() : 0;
 
     if (full && !ep->room_at)
         ep->room_at = t + full;
@@ -317,9 +325,9 @@ enum shunt_status fault_get(struct shunt_transport_ep *ep,
         return fault_fail(
             ctx, SHUNT_ERR_UNSUPPORTED,
             "plain memory of rank %d cannot be read (SHUNT_FAULT)", ep->peer);
-    if (ep->dead)
-        return fault_fail(ctx, SHUNT_ERR_PEER,
-                          "rank %d is gone (SHUNT_FAULT: die)", ep->peer);
+    if (fault_is_dead(ep))
+        return fault_fail(ctx, SHUNT_ERR_PEER, "rank %d is gone (SHUNT_FAULT)",
+                          ep->peer);
     if (!has_room(ep))
         return SHUNT_IN_PROGRESS;
     if (ctx->program.delay > 0 && fault_concerns(ep))
@@ -360,7 +368,7 @@ void fault_deliver(struct shunt_transport_ctx *ctx)
 
     if (ctx->program.delay == 0)
         return;
-    t = now();
+    t = fault_now();
     for (struct shunt_transport_ep *ep = ctx->eps; ep; ep = ep->next) {
         for (int c = 0; c < FAULT_CHANNELS; c++)
             deliver(ep, &ep->queues[c], t);
@@ -374,9 +382,9 @@ enum shunt_status fault_flush(struct shunt_transport_ep *ep)
 {
     if (ep->failed)
         return take_failure(ep);
-    if (ep->dead)
+    if (fault_is_dead(ep))
         return fault_fail(ep->ctx, SHUNT_ERR_PEER,
-                          "rank %d is gone (SHUNT_FAULT: die)", ep->peer);
+                          "rank %d is gone (SHUNT_FAULT)", ep->peer);
     for (int c = 0; c < FAULT_CHANNELS; c++) {
         if (ep->queues[c].first)
             return SHUNT_IN_PROGRESS;

@@ -22,6 +22,7 @@ enum word {
     SEED,
     FAIL,
     DIE,
+    FADE,
     SILENCE,
     RANK,
     PEER
@@ -53,6 +54,10 @@ static const struct {
     [SEED] = {"seed", "N", "another sequence of random times"},
     [FAIL] = {"fail", "N", "the N-th put fails (SHUNT_ERR_SYSTEM), once"},
     [DIE] = {"die", "N", "from the N-th put on, its peer looks lost"},
+    [FADE] =
+        {"fade", "USEC",
+         "USEC after it was opened, its peers look lost (of `peer`, if that "
+         "is given, only that one)"},
     [SILENCE] = {"silence", "N",
                  "from the N-th put on, nothing is delivered any more, and no "
                  "peer is woken; implies nomap"},
@@ -138,6 +143,9 @@ static void set(struct fault_program *program, enum word word, uint64_t value)
         break;
     case DIE:
         program->die = value;
+        break;
+    case FADE:
+        program->fade = value * 1000;
         break;
     case SILENCE:
         program->silence = value;

@@ -18,8 +18,9 @@ struct fault_program {
     bool reorder;
     uint64_t seed;
     uint64_t fail, die, silence; /* numbers of a put, from 1; 0: never */
-    int rank;                    /* -1: every rank */
-    int peer;                    /* -1: every peer */
+    uint64_t fade; /* nanoseconds until peers look lost; 0: never */
+    int rank;      /* -1: every rank */
+    int peer;      /* -1: every peer */
 };
 
 /* text: NULL for the empty program. False: `why` says which word is wrong. */

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Shrinking where ranks that nobody has missed are silent: rank_shrink.c. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "tests/harness/harness.h"
+
+/* The first ranks stop, and all others must go on together. */
+static void go_on_without(struct harness_job *job)
+{
+    const int stopped = atoi(job->args[1]);
+    struct harness *h;
+
+    job->program = "rank_shrink";
+    job->args[0] = "silent_ranks";
+    h = harness_start(job);
+    for (int r = stopped; r < job->ranks; r++)
+        if (!harness_await(h, r, "went on"))
+            break;
+    for (int r = 0; r < stopped; r++)
+        harness_signal(h, r, SIGCONT);
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    harness_finish(h);
+}
+
+/* Ranks 0, 1 and 2 would lead, one after the other. */
+Test(shrink, several_silent_ranks)
+{
+    go_on_without(&(struct harness_job){
+        .args = {NULL, "3"},
+        .ranks = 8,
+        .env = {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap",
+                "SHUNT_TIMEOUT=1.5"},
+    });
+}
+
+/* The last rank sees rank 1 go, so that rank 2 leads; but rank 2 does not know yet. */
+Test(shrink, leader_that_does_not_know)
+{
+    go_on_without(&(struct harness_job){
+        .args = {NULL, "2"},
+        .ranks = 6,
+        .env = {"SHUNT_TRANSPORTS=fault+shm",
+                "SHUNT_FAULT=nomap,fade=4000000,rank=5,peer=1",
+                "SHUNT_TIMEOUT=1.5"},
+    });
+}
+
+Test(shrink, crossed)
+{
+    harness_check(&(struct harness_job){.program = "rank_shrink",
+                                        .args = {"crossed"},
+                                        .ranks = 3,
+                                        .env = {"SHUNT_TIMEOUT=1"}});
+}
