@@ -102,7 +102,7 @@ static void look_for_members(const struct group *group)
     struct shunt_comm *comm = group->comm;
 
     shunti_look_in(comm);
-    for (int i = 0; i < group->size && !shunti_comm_check(comm); i++) {
+    for (int i = 0; i < group->size && !shunti_comm_failed(comm); i++) {
         const int rank = group->names[i];
         const struct shunti_peer *p = &comm->peers[rank];
 
@@ -131,7 +131,7 @@ static bool doomed(void *arg, char *why, size_t size)
 
     shunti_comm_enter(group->comm);
     look_for_members(group);
-    st = shunti_comm_check(group->comm);
+    st = shunti_comm_failed(group->comm);
     if (st)
         snprintf(why, size, "%s", group->comm->failure.text);
     shunti_comm_leave(group->comm);
@@ -227,7 +227,7 @@ static enum shunt_status blame(struct group *group, enum shunt_status st,
     struct shunt_comm *comm = group->comm;
 
     shunti_comm_enter(comm);
-    if (!shunti_comm_check(comm)) {
+    if (!shunti_comm_failed(comm)) {
         /* The root may be the one whose link has failed: what it says counts
          * as its own report. */
         const int says =
@@ -239,7 +239,7 @@ static enum shunt_status blame(struct group *group, enum shunt_status st,
         shunti_comm_fail_as(comm, SHUNT_ERR_TIMEOUT, says, parent->blamed,
                             parent->nblamed, text);
     }
-    if (shunti_comm_check(comm))
+    if (shunti_comm_failed(comm))
         st = shunti_comm_check(comm);
     shunti_comm_leave(comm);
     return st;
@@ -308,7 +308,7 @@ static enum shunt_status fail(struct group *group, enum shunt_status st)
 
     snprintf(why, sizeof(why), "%s", shunti_error_last());
     shunti_comm_enter(group->comm);
-    if (shunti_comm_check(group->comm))
+    if (shunti_comm_failed(group->comm))
         st = shunti_comm_check(group->comm);
     else
         shunti_fail(&group->comm->error, st, "%s: %s", group->call, why);

@@ -91,7 +91,7 @@ bool shunti_slots_prepare(struct shunt_comm *comm)
 {
     /* No rank takes a slot of a failed communicator, and nothing would free
      * what a destroyed one gets now. */
-    if (comm->above.state || shunti_comm_check(comm))
+    if (comm->above.state || shunti_comm_failed(comm))
         return true;
     comm->above.state = calloc(1, sizeof(struct exchanges));
     if (!comm->above.state)

@@ -41,15 +41,15 @@ static enum shunt_status judge(struct shunti_lists *lists,
 static enum shunt_status step(struct shunt_request *request)
 {
     struct shunti_lists *lists = lists_of(request);
-    struct shunt_comm *comm = request->comm;
     enum shunt_status st = lists->inner->step(request);
-    char text[300];
+    char text[300] = "";
 
     if (st == SHUNT_IN_PROGRESS)
         return st;
     st = request->error ? request->error : st;
-    snprintf(text, sizeof(text), "%.299s", comm->error.text);
-    return judge(lists, comm, st, text);
+    if (st)
+        snprintf(text, sizeof(text), "%.299s", shunti_request_text(request));
+    return judge(lists, request->comm, st, text);
 }
 
 /* The end, also of a failed communicator; `lists` may go with the plan. */
@@ -96,7 +96,7 @@ static enum shunt_status watch(struct shunti_lists *lists,
     snprintf(text, sizeof(text), "%.299s", comm->error.text);
     st = judge(lists, comm, st, text);
     end(lists, st);
-    return st;
+    return st ? shunti_comm_tell(comm, st) : st;
 }
 
 enum shunt_status
@@ -167,6 +167,7 @@ enum shunt_status shunti_lists_no_memory(const struct shunt_moe *moe)
     shunti_comm_enter(moe->comm);
     st = shunti_comm_fail(moe->comm, SHUNT_ERR_MEMORY, moe->rank,
                           "moe_plan_create: no memory for lists");
+    st = shunti_comm_tell(moe->comm, st);
     shunti_comm_leave(moe->comm);
     return st;
 }

@@ -289,7 +289,7 @@ void shunti_moe_call_plan_ends(const struct shunti_plan *plan)
     struct shunt_comm *comm = plan->moe->comm;
     const int call = plan->handle ? shunti_parts_unfinished(plan) : -1;
 
-    if (call >= 0 && !shunti_comm_check(comm))
+    if (call >= 0 && !shunti_comm_failed(comm))
         shunti_warn(
             "moe",
             "a plan in %d parts is destroyed before all of them were "

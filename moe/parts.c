@@ -285,6 +285,7 @@ static enum shunt_status fail(struct shunt_comm *comm, int source)
                           "moe_plan_create: the parts of rank %d contradict "
                           "its counts",
                           source);
+    st = shunti_comm_tell(comm, st);
     shunti_comm_leave(comm);
     return st;
 }

@@ -24,7 +24,7 @@ enum shunt_status shunti_plan_window(struct shunt_comm *comm, size_t bytes,
         st = shunti_window_free(comm, old);
     if (!st)
         st = shunti_window_create(comm, bytes, window);
-    if (st && !shunti_comm_check(comm)) {
+    if (st && st != shunti_comm_failed(comm)) {
         snprintf(why, sizeof(why), "%.299s", comm->error.text);
         st = shunti_fail(&comm->error, st, "moe_plan_create: no %s: %s", what,
                          why);

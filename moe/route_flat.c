@@ -358,18 +358,18 @@ static bool inner_is_over(struct shunt_request *request)
     if (inner->status == SHUNT_IN_PROGRESS)
         return false;
     packed->inner = NULL;
-    st = shunti_request_collect(inner); /* a step does not wait */
+    st = inner->status; /* a step does not wait */
     if (st)
-        shunti_request_error(request, st, "%s",
-                             shunt_last_error(request->comm));
+        shunti_request_error(request, st, "%s", shunti_request_text(inner));
+    shunti_request_discard(inner);
     return true;
 }
 
-static void hear_bad(struct packed *packed)
+static void hear_bad(struct packed *packed, const struct shunt_request *request)
 {
     if (!packed->why[0])
         snprintf(packed->why, sizeof(packed->why), "%s",
-                 shunt_last_error(packed->plan->moe->comm));
+                 shunti_request_text(request));
 }
 
 static bool tell_and_hear(struct shunt_request *request)
@@ -398,11 +398,11 @@ static bool tell_and_hear(struct shunt_request *request)
             peer->heard = true;
             if (!shunti_moe_call_agrees(request, r, packed->plan,
                                         packed->what.cut, note, &blame))
-                hear_bad(packed);
+                hear_bad(packed, request);
             else if (packed->call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
                      !shunti_offers_hear(&packed->offers, request, packed->call,
                                          packed->plan, r, note->word[0]))
-                hear_bad(packed);
+                hear_bad(packed, request);
         }
         all = all && peer->told && peer->heard;
     }

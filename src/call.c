@@ -48,9 +48,7 @@ SHUNTI_NOINLINE static enum shunt_status tell_late(struct shunt_comm *comm)
  * freed. */
 SHUNTI_NOINLINE static void tell_error(struct shunt_request *request)
 {
-    shunti_fail_again(&request->comm->error, request->error_text
-                                                 ? request->error_text
-                                                 : request->comm->failure.text);
+    shunti_fail_again(&request->comm->error, shunti_request_text(request));
     shunti_request_drop_text(request);
 }
 
@@ -91,6 +89,14 @@ SHUNTI_NOINLINE static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
     comm->aside.unsent = !shunti_all_sent(comm);
     return comm->aside.unsent && !shunt_comm_async_status(comm) &&
            (double)(shunti_now_ns() - since_ns) < limit * 1e9;
+}
+
+void shunti_request_discard(struct shunt_request *request)
+{
+    if (request->on_trial)
+        shunti_pays_end(request);
+    shunti_request_drop_text(request);
+    shunti_request_free(request);
 }
 
 enum shunt_status shunti_request_collect(struct shunt_request *request)
@@ -343,7 +349,7 @@ enum shunt_status shunt_wait_all(struct shunt_request **requests, size_t count)
 
 void shunti_comm_drain(struct shunt_comm *comm)
 {
-    while (comm->operations.active && !shunti_comm_check(comm)) {
+    while (comm->operations.active && !shunti_comm_failed(comm)) {
         struct shunti_waiter waiter = {.idle = true};
         uint64_t before = comm->operations.finished;
 

@@ -45,6 +45,8 @@ enum shunt_status shunti_request_wait(struct shunt_request *request);
  * operations that are made of others: they deal with what both have left under
  * way when they are waited for themselves. */
 enum shunt_status shunti_request_collect(struct shunt_request *request);
+/* Free a finished request whose status no call returns: the error text stays. */
+void shunti_request_discard(struct shunt_request *request);
 
 /*
  * What a collective, a test or a wait returns if it ended with `status` itself.

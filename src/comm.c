@@ -220,7 +220,7 @@ static void keep_promises(struct shunt_comm *comm)
 {
     struct shunti_waiter waiter = {.idle = false};
 
-    while (has_promised(comm) && !shunti_comm_check(comm)) {
+    while (has_promised(comm) && !shunti_comm_failed(comm)) {
         shunti_waiter_pause(comm, &waiter);
         shunti_progress(comm);
     }
@@ -258,7 +258,7 @@ static void flush_failure(struct shunt_comm *comm, double seconds)
 
     if (!comm->peers || !comm->control.base || comm->calls.finish_called)
         return;
-    shunti_comm_check(comm); /* another thread may have aborted */
+    shunti_comm_failed(comm); /* another thread may have aborted */
     while (comm->failure.status && !shunti_all_sent(comm) &&
            shunti_now_ns() < end) {
         if (comm->deferred.first)

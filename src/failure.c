@@ -200,7 +200,7 @@ static enum shunt_status end_with(struct shunt_comm *comm,
     tell_others(comm, word);
     if (shunti_trace_enabled())
         shunti_trace_failure(comm);
-    return shunti_fail(&comm->error, status, "%s", comm->failure.text);
+    return status;
 }
 
 /* Append to the text which ranks are lost that this rank has not missed. */
@@ -355,19 +355,34 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
     return end_with(comm, status, lost, word);
 }
 
-enum shunt_status shunti_comm_check(struct shunt_comm *comm)
+enum shunt_status shunti_comm_failed(struct shunt_comm *comm)
 {
     uint64_t word;
 
     if (comm->failure.status)
-        return shunti_fail(&comm->error,
-                           (enum shunt_status)comm->failure.status, "%s",
-                           comm->failure.text);
+        return (enum shunt_status)comm->failure.status;
     word =
         __atomic_load_n(abort_word(comm, comm->control.base), __ATOMIC_ACQUIRE);
     if (word && comm->failure.settling)
         return (enum shunt_status) - (int)(word & 0xff);
     return word ? take_abort(comm, word) : SHUNT_OK;
+}
+
+enum shunt_status shunti_comm_tell(struct shunt_comm *comm,
+                                   enum shunt_status status)
+{
+    if (comm->failure.status)
+        return shunti_fail(&comm->error,
+                           (enum shunt_status)comm->failure.status, "%s",
+                           comm->failure.text);
+    return status;
+}
+
+enum shunt_status shunti_comm_check(struct shunt_comm *comm)
+{
+    const enum shunt_status status = shunti_comm_failed(comm);
+
+    return status ? shunti_comm_tell(comm, status) : SHUNT_OK;
 }
 
 void shunt_comm_abort(struct shunt_comm *comm)

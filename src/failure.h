@@ -25,9 +25,15 @@ struct shunti_failure {
     char text[400]; /* error text of `status` */
 };
 
-/* End the communicator, and tell every peer. lost: the rank at fault, or -1. If
- * it has failed before, the first failure stays. Returns that failure's
- * status. */
+/*
+ * End the communicator, and tell every peer. lost: the rank at fault, or -1. If
+ * it has failed before, the first failure stays. Returns that failure's status.
+ *
+ * The error text (error.h) is that of the last call that failed, so a failure that
+ * is noticed during another call must not change it. A call that returns the
+ * failure's status sets the text by shunti_comm_tell() or shunti_comm_check(). The
+ * text of an operation's error is set when the operation is collected.
+ */
 enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
                                    enum shunt_status status, int lost,
                                    const char *format, ...)
@@ -59,8 +65,16 @@ extern void (*shunti_fail_settle)(struct shunt_comm *comm,
                                   enum shunt_status status, int reporter,
                                   int named);
 
-/* The failure that ended `comm`, with its text set again as the error text; or
- * SHUNT_OK. Looks at the abort word. */
+/* The failure that ended `comm`, or SHUNT_OK. Looks at the abort word. Leaves the
+ * error text as it is. */
+enum shunt_status shunti_comm_failed(struct shunt_comm *comm);
+
+/* Set the error text to that of the failure, and return its status. If `comm` is
+ * still settling who is lost: return `status`. */
+enum shunt_status shunti_comm_tell(struct shunt_comm *comm,
+                                   enum shunt_status status);
+
+/* shunti_comm_failed() in a call that returns this status: sets the error text. */
 enum shunt_status shunti_comm_check(struct shunt_comm *comm);
 
 #endif

@@ -242,7 +242,7 @@ static bool may_extend(struct shunt_comm *comm, uint64_t now)
  * some peer is itself blocked on the real culprit and will report it. */
 static void judge(struct shunt_comm *comm, uint64_t now)
 {
-    if (shunti_comm_check(comm))
+    if (shunti_comm_failed(comm))
         return; /* another rank was first, and names the culprit */
     if (shunti_probe_more(comm->operations.active)) {
         give_notice(comm, now);

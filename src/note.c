@@ -456,7 +456,7 @@ const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
     if (note == &absent) {
         /* A rank that ends the communicator ends its operations, too, but
          * writes the abort word first. */
-        if (shunti_comm_check(request->comm))
+        if (shunti_comm_failed(request->comm))
             return NULL;
         record_absent(request, peer);
         return note;

@@ -112,7 +112,7 @@ static void advance(struct shunt_request *request)
     /* Before a step only a failure that is known here counts, not the abort
      * word: the rank that wrote it may have finished this operation, and then
      * we can, too. */
-    st = request->comm->failure.status ? shunti_comm_check(request->comm)
+    st = request->comm->failure.status ? shunti_comm_failed(request->comm)
                                        : SHUNT_OK;
     if (!st) {
         request->stepping = true;
@@ -127,7 +127,7 @@ static void advance(struct shunt_request *request)
         enum shunt_status over;
 
         atomic_thread_fence(memory_order_acquire);
-        over = shunti_comm_check(request->comm);
+        over = shunti_comm_failed(request->comm);
         if (over)
             st = over;
         else if (st == SHUNT_IN_PROGRESS)

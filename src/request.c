@@ -72,12 +72,14 @@ shunti_request_no_memory(struct shunt_comm *comm,
 {
     static const char format[] = "%s: no memory for %zu bytes of state";
     const char *name = name_of(signature, class);
+    enum shunt_status st;
 
     if (comm->reserve && !class->reserved && !comm->above.purpose)
         return shunti_request_refuse_for(comm, signature, SHUNT_ERR_MEMORY,
                                          format, name, bytes);
-    return shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank, format, name,
-                            bytes);
+    st = shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank, format, name,
+                          bytes);
+    return shunti_comm_tell(comm, st);
 }
 
 void shunti_request_list(struct shunt_request *request)
@@ -241,6 +243,14 @@ static void keep_for_next(struct shunt_request *request)
     request->error_text = NULL;
 }
 
+/* Has the communicator's failure ended it? Then its text is that of the failure. */
+static bool is_by_failure(const struct shunt_request *request)
+{
+    const int failure = request->comm->failure.status;
+
+    return failure && (int)request->status == failure;
+}
+
 /* The communicator's last error may be another operation's by the time this
  * request is collected, so it keeps its own. */
 SHUNTI_NOINLINE void shunti_request_keep_text(struct shunt_request *request)
@@ -249,8 +259,18 @@ SHUNTI_NOINLINE void shunti_request_keep_text(struct shunt_request *request)
         keep_for_next(request);
     else if (request->detached)
         shunti_request_drop_text(request);
-    else if (!request->error_text)
+    else if (!request->error_text && !is_by_failure(request))
         request->error_text = strdup(request->comm->error.text);
+}
+
+const char *shunti_request_text(const struct shunt_request *request)
+{
+    if (request->error_text)
+        return request->error_text;
+    return is_by_failure(request)
+               ? request->comm->failure.text
+               : shunt_strerror(request->error ? request->error
+                                               : request->status);
 }
 
 enum shunt_status shunti_request_error(struct shunt_request *request,
@@ -269,9 +289,7 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
     request->second_hand = false;
     free(request->error_text);
     request->error_text = strdup(text);
-    if (!request->trailing)
-        return shunti_fail(&request->comm->error, status, "%s", text);
-    /* Its call has returned, and another one may be about to fail. */
+    /* Not yet the text of a call: another one may be about to fail. */
     shunti_debug("error", "%s: %s", shunt_strerror(status), text);
     return status;
 }

@@ -223,6 +223,8 @@ void shunti_request_free(struct shunt_request *request);
  * one, until the next call. */
 void shunti_request_keep_text(struct shunt_request *request);
 void shunti_request_drop_text(struct shunt_request *request);
+/* The text of its error, until it is freed. */
+const char *shunti_request_text(const struct shunt_request *request);
 void shunti_request_drop_traced(struct shunt_request *request);
 
 #endif

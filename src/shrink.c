@@ -299,7 +299,7 @@ static bool is_given_up(const struct shunt_comm *comm)
 /* The reason not to shrink this communicator on this rank, or SHUNT_OK. */
 static enum shunt_status refuse(struct shunt_comm *comm)
 {
-    if (!shunti_comm_check(comm))
+    if (!shunti_comm_failed(comm))
         return shunti_fail(
             &comm->error, SHUNT_ERR_INVALID,
             "comm_shrink: no rank is lost; use shunt_comm_split()");

@@ -372,7 +372,7 @@ static void sleep_a_little(struct shunt_comm *comm,
     watch.soon = false;
     idle = watch_comm(&watch, comm) && watch_held(&watch, held) &&
            is_idle(&watch, comm) && !comm->deferred.first &&
-           !shunti_comm_check(comm) && are_idle(&watch, held);
+           !shunti_comm_failed(comm) && are_idle(&watch, held);
     finished = all_finished(comm, held) - comm->operations.finished + before;
     if (idle) {
         uint64_t nap = nap_ns(comm, waiter, deadline_ns);

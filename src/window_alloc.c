@@ -302,7 +302,7 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
     else
         st = exchange_keys(comm, &keys);
     /* If any rank failed, no rank keeps the window. */
-    if (!shunti_comm_check(comm))
+    if (!shunti_comm_failed(comm))
         st = shunti_agree(comm, SHUNTI_KIND_MEM_ALLOC, st);
     if (st || is_nothing(comm, window)) {
         window_destroy(comm, window);
@@ -406,7 +406,7 @@ enum shunt_status shunt_mem_alloc(struct shunt_comm *comm, size_t bytes,
         st = shunti_request_refuse(
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, 0),
             SHUNT_ERR_INVALID, "mem_alloc: ptr is NULL");
-        if (!shunti_comm_check(comm))
+        if (!shunti_comm_failed(comm))
             st = shunti_agree(comm, SHUNTI_KIND_MEM_ALLOC, st);
     } else {
         st = shunti_window_create(comm, bytes, &window);

@@ -38,7 +38,7 @@ SHUNTI_NOINLINE static enum shunt_status
 put_after_refusal(struct shunt_comm *comm, struct shunti_peer *p,
                   const struct shunt_transport_put *put, enum shunt_status st)
 {
-    return shunti_comm_check(comm) ? p->transport->put(p->ep, put) : st;
+    return shunti_comm_failed(comm) ? p->transport->put(p->ep, put) : st;
 }
 
 bool shunti_put(struct shunt_comm *comm, int peer,

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -158,10 +160,68 @@ static int crossed(const struct rank *self)
     return 0;
 }
 
+/* Rank 1 aborts a communicator. A rank learns of it in calls on another one, and the
+ * text of its own call that failed before must stay. */
+static int keeps_text(const struct rank *self, struct shunt_comm *between,
+                      struct shunt_comm *other)
+{
+    struct shunt_comm *comm = self->comm;
+    struct shunt_request *begun, *under_way;
+    char text[512];
+    int32_t data = 0;
+    enum shunt_status st;
+
+    CHECK_OK(comm, shunt_barrier_start(comm, &begun));
+    st = shunt_broadcast(comm, &data, 1, SHUNT_I32, self->size);
+    CHECK(st == SHUNT_ERR_INVALID, "%s", rank_why(comm, st));
+    snprintf(text, sizeof(text), "%s", shunt_last_error(comm));
+    CHECK(strstr(text, "root"), "%s", text);
+    CHECK_OK(between, shunt_barrier(between));
+    CHECK_OK(other, shunt_barrier_start(other, &under_way));
+    /* Each test also steps the barrier of `comm`. */
+    while (!shunt_comm_async_status(comm))
+        CHECK(shunt_test(&under_way) == SHUNT_IN_PROGRESS, "no rank 1");
+    CHECK(shunt_test(&under_way) == SHUNT_IN_PROGRESS, "no rank 1");
+    CHECK(!strcmp(shunt_last_error(comm), text), "\"%s\" became \"%s\"", text,
+          shunt_last_error(comm));
+    CHECK(!strcmp(shunt_last_error(NULL), text), "\"%s\" became \"%s\"", text,
+          shunt_last_error(NULL));
+    st = shunt_wait(&begun);
+    CHECK(st == SHUNT_ERR_ABORTED &&
+              strstr(shunt_last_error(comm), "shunt_comm_abort()"),
+          "%s", rank_why(comm, st));
+    CHECK_OK(between, shunt_barrier(between));
+    CHECK_OK(other, shunt_wait(&under_way));
+    return 0;
+}
+
+static int aborted_later(const struct rank *self)
+{
+    struct shunt_comm *between, *other;
+    enum shunt_status st;
+
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &between));
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
+    if (self->rank == 1) {
+        CHECK_OK(between, shunt_barrier(between));
+        shunt_comm_abort(self->comm);
+        st = shunt_barrier(self->comm); /* tells ranks on other nodes, too */
+        CHECK(st == SHUNT_ERR_ABORTED, "%s", rank_why(self->comm, st));
+        CHECK_OK(between, shunt_barrier(between));
+        CHECK_OK(other, shunt_barrier(other));
+    } else {
+        CHECK_RUN(keeps_text(self, between, other));
+    }
+    shunt_comm_destroy(other);
+    shunt_comm_destroy(between);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"ends", ends, .breaks_comm = true, .no_threads = true, .min_ranks = 2},
     {"one_gives_up", one_gives_up, .breaks_comm = true, .no_threads = true,
      .min_ranks = 3},
+    {"aborted_later", aborted_later, .breaks_comm = true, .min_ranks = 2},
     {"crossed", crossed, .no_threads = true, .min_ranks = 2},
     {.name = NULL},
 };

@@ -5,9 +5,12 @@
  * return SHUNT_OK with wrong data; if the call fails on one rank, every rank
  * gets an error that names it, by this call or the next one.
  *
- *     rank_memory CALL VICTIM [STEP]
+ *     rank_memory CALL VICTIM [STEP [abort]]
  *     rank_memory --threads N births VICTIM|anybody [STEP]
  *     rank_memory descriptors VICTIM [FIRST STEP]
+ *
+ * With "abort" each rank whose call fails aborts at once, and each still has the text of
+ * its own call.
  *
  * Births are of ranks that are threads; in what follows a birth, destroy included,
  * every allocation of the victim fails. The last is a split in which the victim has
@@ -421,34 +424,81 @@ static bool is_plan_of_before(const struct scene *s, int which)
            strstr(shunt_last_error(s->comm), "moe_plan_create");
 }
 
+/* A communicator and arguments for one call. */
+static int begin(const struct rank *self, int which, struct scene *s)
+{
+    enum { KEPT = 4 };
+    struct shunt_request *kept[KEPT];
+
+    *s = (struct scene){
+        .rank = self->rank, .size = self->size, .usable = true, .count = 6000};
+    s->send = calloc(blocks(s), sizeof(int32_t));
+    s->recv = calloc(blocks(s), sizeof(int32_t));
+    s->product = calloc(FUSED_ROWS * FUSED_COLS, sizeof(float));
+    s->shard = calloc(FUSED_ROWS, FUSED_BYTES);
+    s->gathered = calloc(FUSED_ROWS * (size_t)s->size, FUSED_BYTES);
+    CHECK(s->send && s->recv && s->product && s->shard && s->gathered,
+          "memory");
+    fill(s, s->send);
+    fill(s, s->recv);
+    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s->comm));
+    CHECK(!calls[which].make_moe || memory_moe_begin(&s->moe, s->comm),
+          "exchange: %s", shunt_last_error(s->comm));
+    /* What nobody has waited for keeps its memory: none is used again. */
+    for (int i = 0; i < KEPT; i++)
+        CHECK_OK(s->comm, shunt_barrier_start(s->comm, &kept[i]));
+    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    return 0;
+}
+
+static void finish(struct scene *s, int which)
+{
+    if (calls[which].make_moe)
+        memory_moe_end(&s->moe);
+    shunt_comm_destroy(s->comm);
+    free(s->send);
+    free(s->recv);
+    free(s->product);
+    free(s->shard);
+    free(s->gathered);
+}
+
+/* Each rank whose call fails aborts, which may be before others have returned. */
+static int one_and_abort(const struct rank *self, int which, int victim, long n,
+                         bool *was)
+{
+    struct scene s;
+    int32_t mine, all[MAX_RANKS];
+    enum shunt_status st;
+
+    CHECK_RUN(begin(self, which, &s));
+    failing_memory_nth(self->rank == victim ? n : 0);
+    st = make(&s, which);
+    failing_memory_nth(0);
+    mine = self->rank == victim && failing_memory_failed();
+    CHECK(!st || (st == SHUNT_ERR_ABORTED) ==
+                     (strstr(shunt_last_error(s.comm), "shunt_comm_abort()") !=
+                      NULL),
+          "%s, allocation %ld: %s", calls[which].name, n, rank_why(s.comm, st));
+    if (st)
+        shunt_comm_abort(s.comm);
+    CHECK_OK(self->comm, shunt_allgather(self->comm, &mine, all, 1, SHUNT_I32));
+    *was = all[victim];
+    finish(&s, which);
+    return 0;
+}
+
 /* One call whose n-th allocation fails on `victim`. *was: it has so many. */
 static int one(const struct rank *self, int which, int victim, long n,
                bool *was)
 {
-    enum { KEPT = 4 };
-    struct shunt_request *kept[KEPT];
-    struct scene s = {
-        .rank = self->rank, .size = self->size, .usable = true, .count = 6000};
+    struct scene s;
     int32_t mine[5], all[MAX_RANKS][5];
     enum shunt_status st, next = SHUNT_OK;
     bool failed, goes_on = true;
     double t0;
 
-    s.send = calloc(blocks(&s), sizeof(int32_t));
-    s.recv = calloc(blocks(&s), sizeof(int32_t));
-    s.product = calloc(FUSED_ROWS * FUSED_COLS, sizeof(float));
-    s.shard = calloc(FUSED_ROWS, FUSED_BYTES);
-    s.gathered = calloc(FUSED_ROWS * (size_t)s.size, FUSED_BYTES);
-    CHECK(s.send && s.recv && s.product && s.shard && s.gathered, "memory");
-    fill(&s, s.send);
-    fill(&s, s.recv);
-    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s.comm));
-    CHECK(!calls[which].make_moe || memory_moe_begin(&s.moe, s.comm),
-          "exchange: %s", shunt_last_error(s.comm));
-    /* What nobody has waited for keeps its memory: none is used again. */
-    for (int i = 0; i < KEPT; i++)
-        CHECK_OK(s.comm, shunt_barrier_start(s.comm, &kept[i]));
-    CHECK_OK(self->comm, shunt_barrier(self->comm));
+    CHECK_RUN(begin(self, which, &s));
     t0 = now_s();
     failing_memory_nth(self->rank == victim ? n : 0);
     st = make(&s, which);
@@ -499,14 +549,7 @@ static int one(const struct rank *self, int which, int victim, long n,
         fill(&s, s.recv);
         CHECK_RUN(again(&s, which, n));
     }
-    if (calls[which].make_moe)
-        memory_moe_end(&s.moe);
-    shunt_comm_destroy(s.comm);
-    free(s.send);
-    free(s.recv);
-    free(s.product);
-    free(s.shard);
-    free(s.gathered);
+    finish(&s, which);
     return 0;
 }
 
@@ -522,7 +565,8 @@ static int run_one_call(const struct rank *self)
         which++;
     CHECK(which < CALLS && victim < self->size, "arguments");
     for (n = 1; was; n += step)
-        CHECK_RUN(one(self, which, victim, n, &was));
+        CHECK_RUN((self->argc > 2 ? one_and_abort : one)(self, which, victim, n,
+                                                         &was));
     if (self->rank == 0)
         rank_say("%s: %ld allocations", calls[which].name, n - step - 1);
     return 0;

@@ -69,3 +69,12 @@ Test(ends, nobody_is_lost_where_calls_cross)
                                             .env = {on_nodes[i]},
                                             .ranks = 3});
 }
+
+Test(ends, the_text_of_a_call_stays_when_another_rank_aborts)
+{
+    for (int i = 0; i < 2; i++)
+        harness_check(&(struct harness_job){.program = PROGRAM,
+                                            .args = {"aborted_later"},
+                                            .env = {on_nodes[i]},
+                                            .ranks = 3});
+}

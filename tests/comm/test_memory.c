@@ -171,6 +171,19 @@ Test(memory, exchanges)
     run_moe("1", 3, NULL, NULL, NULL);
 }
 
+Test(memory, texts_when_ranks_abort)
+{
+    static const char *const calls[] = {"window", "split", "moe_plan"};
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_memory",
+            .args = {calls[i], "0", "1", "abort"},
+            .ranks = 3,
+            .env = {"SHUNT_TIMEOUT=8", "SHUNT_LOG=off"},
+        });
+}
+
 Test(memory, state_of_experts)
 {
     static const char *const calls[] = {"moe_refresh", "moe_reduce", "moe_move",
