@@ -13,6 +13,7 @@
 
 #include "src/contexts.h"
 #include "src/error.h"
+#include "src/failure.h"
 #include "src/init.h"
 #include "src/loss.h"
 #include "src/note.h"
@@ -179,6 +180,23 @@ enum shunt_status shunti_init_control(struct shunti_init *init)
     return st;
 }
 
+/* The measurement ended with `status`. If a put of it has failed, on this rank or on
+ * another one, that is the error. */
+static enum shunt_status why_not_measured(const struct shunti_init *init,
+                                          enum shunt_status status)
+{
+    const struct shunti_failure *failure = &init->comm->failure;
+    const enum shunt_status failed = shunti_comm_failed(init->comm);
+
+    if (!failed)
+        return status;
+    if (failure->culprit >= 0 && failure->culprit != init->comm->rank)
+        return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %s",
+                           shunti_init_name(init, failure->culprit),
+                           shunt_strerror(failed));
+    return shunti_comm_tell(init->comm, failed);
+}
+
 /* Rank 0's figures for all. */
 enum shunt_status shunti_init_links(struct shunti_init *init)
 {
@@ -188,8 +206,12 @@ enum shunt_status shunti_init_links(struct shunti_init *init)
         struct shunti_links links;
     } mine = {.head = {0}};
     struct shunti_blobs all = {0};
-    enum shunt_status st = shunti_links_measure(comm, &mine.links);
+    enum shunt_status st =
+        why_not_measured(init, shunti_links_measure(init, &mine.links));
 
+    /* The peers that wait for this rank's messages do not come to the round. */
+    if (st && st != SHUNT_ERR_PEER && st != SHUNT_ERR_TIMEOUT)
+        shunti_bootstrap_abort(init->bootstrap, shunti_error_last());
     mine.links.crowd = comm->links.crowd;
     st = shunti_init_gather(init, &mine.head, sizeof(mine), st, &all);
     if (!st && all.len[0] >= sizeof(mine))

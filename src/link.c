@@ -17,7 +17,9 @@
 #include "src/comm.h"
 #include "src/contexts.h"
 #include "src/error.h"
+#include "src/failure.h"
 #include "src/forks.h"
+#include "src/init_rounds.h"
 #include "src/log.h"
 #include "src/nodes.h"
 #include "src/note.h"
@@ -47,6 +49,7 @@ enum { PINGS = 12, BURSTS = 3, BURST = 24, BULKS = 4 };
 static const struct shunti_link usual_inside = {1e-6, 2e-7, 1.5e-10};
 
 struct pair {
+    struct shunti_init *init;
     struct shunt_comm *comm;
     int peer;
     uint64_t sent, seen; /* numbers */
@@ -76,6 +79,15 @@ static void raise_word(struct pair *pair, uint64_t value)
     p->transport->wake(p->ep);
 }
 
+/* A put has failed here, or on a rank that says so; or another rank ends the init. */
+static enum shunt_status pause_a_little(struct shunti_init *init,
+                                        uint64_t *deadline_ns)
+{
+    if (shunti_comm_failed(init->comm))
+        return shunti_comm_check(init->comm);
+    return shunti_init_pause(init, deadline_ns);
+}
+
 /* Wait until the peer's word differs from what we saw last; *value is the new
  * one. */
 static enum shunt_status await(struct pair *pair, uint64_t *value)
@@ -83,6 +95,7 @@ static enum shunt_status await(struct pair *pair, uint64_t *value)
     struct shunt_comm *comm = pair->comm;
     const struct shunti_peer *p = &comm->peers[pair->peer];
     const unsigned char *at = comm->control.base + word_of(comm, pair->peer);
+    enum shunt_status st = SHUNT_OK;
 
     for (unsigned looks = 1;; looks++) {
         *value = __atomic_load_n((const uint64_t *)(const void *)at,
@@ -97,16 +110,18 @@ static enum shunt_status await(struct pair *pair, uint64_t *value)
         if (!p->transport->alive(p->ep))
             return shunti_fail(NULL, SHUNT_ERR_PEER,
                                "rank %d is lost, while links were measured",
-                               pair->peer);
-        if (shunti_now_ns() > pair->deadline_ns)
+                               shunti_init_name(pair->init, pair->peer));
+        if (shunti_init_is_late(pair->init, &pair->deadline_ns))
             return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                                "rank %d does not answer, while links were "
                                "measured",
-                               pair->peer);
+                               shunti_init_name(pair->init, pair->peer));
         if (looks % LOOKS)
             sched_yield();
         else
-            shunti_transports_nap(comm, 1);
+            st = pause_a_little(pair->init, &pair->deadline_ns);
+        if (st)
+            return st;
     }
 }
 
@@ -286,17 +301,20 @@ static int rail_peer_of_first(const struct shunt_comm *comm)
 
 /* What was sent may need this rank's progress to go out, and no call may come
  * for a while. */
-static enum shunt_status see_off(struct shunt_comm *comm, uint64_t deadline_ns)
+static enum shunt_status see_off(struct shunti_init *init, uint64_t deadline_ns)
 {
-    while (!shunti_all_sent(comm)) {
-        if (shunti_now_ns() > deadline_ns)
+    struct shunt_comm *comm = init->comm;
+    enum shunt_status st = SHUNT_OK;
+
+    while (!st && !shunti_all_sent(comm)) {
+        if (shunti_init_is_late(init, &deadline_ns))
             return shunti_fail(NULL, SHUNT_ERR_TIMEOUT,
                                "a link takes nothing, while it was measured");
         if (comm->deferred.first)
             shunti_control_retry(comm);
-        shunti_transports_nap(comm, 1);
+        st = pause_a_little(init, &deadline_ns);
     }
-    return SHUNT_OK;
+    return st;
 }
 
 /* On rank 0: measure with both. */
@@ -319,13 +337,19 @@ static void report(const char *where, const struct shunti_link *link)
                 link->latency * 1e6, link->gap * 1e6, 1e-9 / link->byte);
 }
 
-static enum shunt_status first_rank(struct shunt_comm *comm,
+static enum shunt_status first_rank(struct shunti_init *init,
                                     uint64_t deadline_ns,
                                     struct shunti_links *links)
 {
-    struct pair local_peer = {comm, local_peer_of_first(comm), 0, 0,
-                              deadline_ns};
-    struct pair rail_peer = {comm, rail_peer_of_first(comm), 0, 0, deadline_ns};
+    const struct shunt_comm *comm = init->comm;
+    struct pair local_peer = {.init = init,
+                              .comm = init->comm,
+                              .peer = local_peer_of_first(comm),
+                              .deadline_ns = deadline_ns};
+    struct pair rail_peer = {.init = init,
+                             .comm = init->comm,
+                             .peer = rail_peer_of_first(comm),
+                             .deadline_ns = deadline_ns};
     enum shunt_status st = SHUNT_OK;
     char shape[192];
 
@@ -344,20 +368,21 @@ static enum shunt_status first_rank(struct shunt_comm *comm,
     if (local_peer.peer >= 0)
         raise_word(&local_peer, ++local_peer.sent | DONE);
     raise_word(&rail_peer, ++rail_peer.sent | DONE);
-    return st ? st : see_off(comm, deadline_ns);
+    return st ? st : see_off(init, deadline_ns);
 }
 
-enum shunt_status shunti_links_measure(struct shunt_comm *comm,
+enum shunt_status shunti_links_measure(struct shunti_init *init,
                                        struct shunti_links *links)
 {
-    uint64_t deadline = shunti_now_ns() + shunti_ns(comm->liveness.timeout);
-    struct pair pair = {comm, 0, 0, 0, deadline};
+    struct shunt_comm *comm = init->comm;
+    uint64_t deadline = shunti_init_deadline(init);
+    struct pair pair = {.init = init, .comm = comm, .deadline_ns = deadline};
 
     memset(links, 0, sizeof(*links));
     if (comm->nodes == 1)
         return SHUNT_OK;
     if (comm->rank == 0)
-        return first_rank(comm, deadline, links);
+        return first_rank(init, deadline, links);
     if (comm->rank == local_peer_of_first(comm) ||
         comm->rank == rail_peer_of_first(comm))
         return answer(&pair);

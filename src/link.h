@@ -14,7 +14,7 @@
 
 #include <shunt/status.h>
 
-struct shunt_comm;
+struct shunti_init;
 
 /* Seconds. */
 struct shunti_link {
@@ -31,7 +31,7 @@ struct shunti_links {
 /* Called on every rank, when control windows can be written to. *links is
  * filled in on rank 0. Returns at once on ranks that the measurement does not
  * need. */
-enum shunt_status shunti_links_measure(struct shunt_comm *comm,
+enum shunt_status shunti_links_measure(struct shunti_init *init,
                                        struct shunti_links *links);
 
 #endif

@@ -104,6 +104,15 @@ Test(memory, split)
     run_victim("split", "1", "4", 3, NULL, NULL, NULL);
 }
 
+/* A put that waits takes memory, and the old communicator ends where there is none. */
+Test(memory, split_without_mapped_memory)
+{
+    run_victim("split", "1", "1", 3, "SHUNT_TRANSPORTS=fault+shm",
+               "SHUNT_FAULT=nomap,delay=200,reorder", NULL);
+    run_victim("split", "2", "1", 3, "SHUNT_TRANSPORTS=fault+shm",
+               "SHUNT_FAULT=nomap,delay=200,reorder", NULL);
+}
+
 /* A rank without the memory to join is waited for, for SHUNT_TIMEOUT. Anybody's
  * allocations are many: every other one. */
 Test(memory, births)
