@@ -104,6 +104,16 @@ Test(memory, split)
     run_victim("split", "1", "4", 3, NULL, NULL, NULL);
 }
 
+/* Also of connections between nodes, and while links are measured: rank 3 measures. */
+Test(memory, split_between_nodes)
+{
+    run_victim("split", "1", "3", 4, "SHUNT_TEST_NODES=0,0,1,1", NULL, NULL);
+    run_victim("split", "1", "1", 4, "SHUNT_TEST_NODES=0,0,1,1",
+               "SHUNT_TRANSPORTS=shm", NULL);
+    run_victim("split", "3", "1", 4, "SHUNT_TEST_NODES=0,0,1,1",
+               "SHUNT_TRANSPORTS=tcp", NULL);
+}
+
 /* A put that waits takes memory, and the old communicator ends where there is none. */
 Test(memory, split_without_mapped_memory)
 {

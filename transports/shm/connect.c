@@ -122,6 +122,18 @@ static void now_up(struct shunt_transport_ep *ep)
     ep->up = true;
 }
 
+static enum shunt_status status_of(int error)
+{
+    return error == ENOMEM ? SHUNT_ERR_MEMORY : SHUNT_ERR_SYSTEM;
+}
+
+/* This rank cannot send the next message of the handshake, for which the peer waits. */
+static void send_failed(struct shunt_transport_ep *ep, int error)
+{
+    failed(ep, status_of(error), "cannot send to rank %d: %s%s", ep->peer,
+           strerror(error), transport_remedy(ep->ctx->host, error));
+}
+
 static void send_ready(struct shunt_transport_ep *ep)
 {
     struct shm_message message = {
@@ -135,8 +147,7 @@ static void send_ready(struct shunt_transport_ep *ep)
         return;
     error = shm_send(ep->link, &message, NULL, 0);
     if (error) {
-        failed(ep, SHUNT_ERR_SYSTEM, "cannot send to rank %d: %s", ep->peer,
-               strerror(error));
+        send_failed(ep, error);
         return;
     }
     ep->ready_sent = true;
@@ -164,7 +175,7 @@ static void send_info(struct shunt_transport_ep *ep)
      * cannot be used. */
     failed(ep,
            error == EPERM || error == EACCES ? SHUNT_ERR_UNSUPPORTED
-                                             : SHUNT_ERR_SYSTEM,
+                                             : status_of(error),
            "descriptors cannot be passed to rank %d: %s%s", ep->peer,
            strerror(error), transport_remedy(ep->ctx->host, error));
     refuse(ep);
@@ -204,10 +215,19 @@ static bool proven(const struct shm_link *link, enum side side,
     return transport_proven(&p, proof, TRANSPORT_PROOF_MAX);
 }
 
+/* This rank lacks what it needs to accept a peer, which does not connect again. So it
+ * accepts no peer any more: shm_connect() fails, and the other ranks learn why. */
+static void cannot_accept(struct shm_link *link, int error)
+{
+    shm_stop_accepting(link->ctx, error);
+    shm_link_drop(link);
+}
+
 static void on_hello(struct shm_link *link, const struct shm_message *message)
 {
     struct shunt_transport_ctx *ctx = link->ctx;
     struct shm_message reply = {.type = SHM_MSG_CHALLENGE};
+    int error;
 
     link->from = message->u.hello.from;
     link->to = message->u.hello.to;
@@ -218,21 +238,22 @@ static void on_hello(struct shm_link *link, const struct shm_message *message)
     }
     memcpy(link->nonces[CONNECTOR], message->u.hello.nonce, TRANSPORT_NONCE);
     if (!shm_random(link->nonces[LISTENER], TRANSPORT_NONCE)) {
-        shm_stop_accepting(ctx, errno); /* the connector waits for this rank */
-        shm_link_drop(link);
+        cannot_accept(link, errno);
         return;
     }
     memcpy(reply.u.challenge.nonce, link->nonces[LISTENER], TRANSPORT_NONCE);
     make_proof(link, LISTENER, reply.u.challenge.proof);
     link->state = SHM_AWAIT_PROOF;
-    if (shm_send(link, &reply, NULL, 0))
-        shm_link_drop(link);
+    error = shm_send(link, &reply, NULL, 0);
+    if (error)
+        cannot_accept(link, error);
 }
 
 static void on_challenge(struct shm_link *link,
                          const struct shm_message *message)
 {
     struct shm_message reply = {.type = SHM_MSG_PROOF};
+    int error;
 
     memcpy(link->nonces[LISTENER], message->u.challenge.nonce, TRANSPORT_NONCE);
     if (!proven(link, LISTENER, message->u.challenge.proof)) {
@@ -245,10 +266,13 @@ static void on_challenge(struct shm_link *link,
     }
     make_proof(link, CONNECTOR, reply.u.proof.proof);
     link->state = SHM_AWAIT_INFO;
-    if (shm_send(link, &reply, NULL, 0))
+    error = shm_send(link, &reply, NULL, 0);
+    if (error) {
+        send_failed(link->ep, error);
         shm_link_drop(link);
-    else
+    } else {
         send_info(link->ep);
+    }
 }
 
 static void on_proof(struct shm_link *link, const struct shm_message *message)
@@ -261,9 +285,12 @@ static void on_proof(struct shm_link *link, const struct shm_message *message)
         return;
     }
     ep = endpoint(ctx, link->from);
-    if (!ep || ep->link || ep->down) {
-        shm_refuse(link,
-                   ep ? "that rank is connected already" : "out of memory");
+    if (!ep) {
+        cannot_accept(link, ENOMEM);
+        return;
+    }
+    if (ep->link || ep->down) {
+        shm_refuse(link, "that rank is connected already");
         return;
     }
     /* It is authenticated now. */
@@ -296,7 +323,7 @@ static void on_info(struct shm_link *link, const struct shm_message *message,
         lost = errno;
     }
     if (!ep->control) {
-        failed(ep, SHUNT_ERR_SYSTEM,
+        failed(ep, status_of(lost),
                "the descriptors of rank %d did not arrive: %s%s", ep->peer,
                strerror(lost ? lost : EBADMSG),
                transport_remedy(ep->ctx->host, lost));
@@ -408,11 +435,6 @@ static int reach(const struct shunt_transport_ep *ep)
     return -1;
 }
 
-static enum shunt_status status_of(int error)
-{
-    return error == ENOMEM ? SHUNT_ERR_MEMORY : SHUNT_ERR_SYSTEM;
-}
-
 static void reach_failed(struct shunt_transport_ep *ep, int error)
 {
     switch (error) {
@@ -455,6 +477,7 @@ static void say_hello(struct shunt_transport_ep *ep, int fd, pid_t pid)
         .u.hello = {.from = ep->ctx->rank, .to = ep->peer},
     };
     struct shm_link *link = shm_link_create(ep->ctx, fd);
+    int error;
 
     if (!link) {
         failed(ep, status_of(errno), "no connection to rank %d: %s", ep->peer,
@@ -472,8 +495,9 @@ static void say_hello(struct shunt_transport_ep *ep, int fd, pid_t pid)
         return;
     }
     memcpy(hello.u.hello.nonce, link->nonces[CONNECTOR], TRANSPORT_NONCE);
-    /* a failure ends the socket, which is noticed later */
-    shm_send(link, &hello, NULL, 0);
+    error = shm_send(link, &hello, NULL, 0);
+    if (error)
+        send_failed(ep, error);
 }
 
 /* The connector connects. The listener tries now and then whether it could,
