@@ -62,6 +62,8 @@ bool shunti_mpi_types_room(struct shunti_mpi_comm *state)
     return state->types != NULL;
 }
 
+atomic_bool shunti_mpi_progress_due;
+
 static void trim(struct shunti_mpi_room *room)
 {
     if (room->bytes <= ROOM_KEPT)
@@ -77,6 +79,11 @@ void shunti_mpi_done(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
 
     tally->calls++;
     tally->bytes += bytes;
+    /* Read first: threads on different communicators would share a cache line
+     * that each of them writes. */
+    if (!atomic_load_explicit(&shunti_mpi_progress_due, memory_order_relaxed))
+        atomic_store_explicit(&shunti_mpi_progress_due, true,
+                              memory_order_relaxed);
     trim(&state->send);
     trim(&state->recv);
 }

@@ -9,6 +9,13 @@
  * calls are passed on to that MPI as if the door did not exist.
  *
  * A call costs one load and one jump once its target is known.
+ *
+ * Tests (MPI_Test, MPI_Iprobe, ...) are always MPI's. A program may expect that
+ * a test finds what other ranks did before a collective call. MPI's own
+ * collective calls make progress, so the test finds it at once; a served call
+ * makes progress only while it waits. Some tests look first and make progress
+ * afterwards. So the door repeats a test that found nothing after a served
+ * call.
  */
 #include "bindings/mpi/door.h"
 #include "bindings/mpi/env.h"
@@ -74,23 +81,39 @@ typedef uintptr_t word;
     X(mpi_reduce_scatter, MPI_REDUCE_SCATTER, 7)   \
     X(mpi_reduce_scatter_block, MPI_REDUCE_SCATTER_BLOCK, 7)
 
-#define MANGLED(X, name, NAME, n) \
-    X(name, name, n)              \
-    X(name##_, name, n)           \
-    X(name##__, name, n)          \
-    X(NAME, name, n)              \
-    X(name##_f08_, name, n)
+/* Tests: name, number of arguments, and the argument that points to zero if
+ * nothing was found. */
+#define TESTS_C(X)                  \
+    X(MPI_Improbe, 6, d)            \
+    X(MPI_Iprobe, 5, d)             \
+    X(MPI_Parrived, 3, c)           \
+    X(MPI_Request_get_status, 3, b) \
+    X(MPI_Test, 3, b)               \
+    X(MPI_Testall, 4, c)            \
+    X(MPI_Testany, 5, d)            \
+    X(MPI_Testsome, 5, c)           \
+    X(MPI_Win_test, 2, b)
+
+#define MANGLED(X, name, NAME, ...) \
+    X(name, name, __VA_ARGS__)      \
+    X(name##_, name, __VA_ARGS__)   \
+    X(name##__, name, __VA_ARGS__)  \
+    X(NAME, name, __VA_ARGS__)      \
+    X(name##_f08_, name, __VA_ARGS__)
 
 /* One number for each name that is exported. */
 enum call {
 #define NUMBER(name, n) AT_##name,
 #define NUMBER_MANGLED(mangled, name, n) AT_##mangled,
 #define NUMBER_FORTRAN(name, NAME, n) MANGLED(NUMBER_MANGLED, name, NAME, n)
-    CALLS_C(NUMBER) CALLS_FORTRAN(NUMBER_FORTRAN) AT_shunt_comm_create_mpi,
+#define NUMBER_TEST(name, n, flag) AT_##name,
+    CALLS_C(NUMBER) CALLS_FORTRAN(NUMBER_FORTRAN) TESTS_C(NUMBER_TEST)
+        AT_shunt_comm_create_mpi,
     CALLS
 };
 
-/* The exported names, and the names of the part's functions for them. */
+/* The exported names, and the names of the part's functions for them; NULL: a
+ * test, which is always MPI's. */
 static const struct {
     const char *exported;
     const char *entry;
@@ -98,8 +121,9 @@ static const struct {
 #define NAME_C(name, n) {#name, #name},
 #define NAME_MANGLED(mangled, name, n) {#mangled, #name},
 #define NAME_FORTRAN(name, NAME, n) MANGLED(NAME_MANGLED, name, NAME, n)
-    CALLS_C(NAME_C) CALLS_FORTRAN(NAME_FORTRAN){"shunt_comm_create_mpi",
-                                                "shunt_comm_create_mpi"}};
+#define NAME_TEST(name, n, flag) {#name, NULL},
+    CALLS_C(NAME_C) CALLS_FORTRAN(NAME_FORTRAN)
+        TESTS_C(NAME_TEST){"shunt_comm_create_mpi", "shunt_comm_create_mpi"}};
 
 /* --- finding MPI, and the part for it ------------------------------------- */
 
@@ -121,6 +145,11 @@ static const char *const mpi_files[] = {"libmpi.so.40", "libmpich.so.12",
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool opened;                        /* under lock */
 static const struct shunti_mpi_part *part; /* under lock; NULL: none */
+
+/* The part's; without a part no call is served, so none is ever due. */
+static atomic_bool never_due;
+static _Atomic(atomic_bool *) progress_due = &never_due;
+static atomic_uint progress_calls;
 
 /* NULL until the target of a call is known; then it never changes. */
 static _Atomic(shunti_mpi_function *) targets[CALLS];
@@ -201,12 +230,18 @@ static void open_part(void)
     if (!part || part->abi != SHUNTI_MPI_ABI) {
         complain(flavours[i].file, " is of another version of Shunt");
         part = NULL;
+        return;
     }
+    atomic_store_explicit(&progress_calls, part->progress_calls,
+                          memory_order_relaxed);
+    /* Pairs with the acquire in has_to_repeat(). */
+    atomic_store_explicit(&progress_due, part->progress_due,
+                          memory_order_release);
 }
 
 static shunti_mpi_function *of_part(const char *entry)
 {
-    for (size_t i = 0; part && part->entries[i].name; i++)
+    for (size_t i = 0; part && entry && part->entries[i].name; i++)
         if (!strcmp(part->entries[i].name, entry))
             return part->entries[i].call;
     return NULL;
@@ -241,10 +276,12 @@ static word no_create(void)
     return (word)-9;
 }
 
-/* Calls that free or finalize need no part if none has been loaded yet, except
- * if statistics are to be printed at the end. */
+/* Tests never need the part. Calls that free or finalize need none if none has
+ * been loaded yet, except if statistics are to be printed at the end. */
 static bool needs_part(const char *entry)
 {
+    if (!entry)
+        return false;
     if (!strcasecmp(entry, "MPI_Finalize"))
         return getenv(SHUNTI_MPI_STATS_VARIABLE) != NULL;
     return strcasecmp(entry, "MPI_Comm_free") &&
@@ -255,6 +292,7 @@ static shunti_mpi_function *find_target(enum call at)
 {
     const char *exported = names[at].exported, *entry = names[at].entry;
     shunti_mpi_function *target;
+    bool known;
 
     pthread_mutex_lock(&lock);
     if (!opened && needs_part(entry))
@@ -264,9 +302,10 @@ static shunti_mpi_function *find_target(enum call at)
         target = (shunti_mpi_function *)(uintptr_t)no_create;
     if (!target)
         target = of_mpi(exported);
+    known = opened || (target && !entry);
     if (!target)
         target = (shunti_mpi_function *)(uintptr_t)no_mpi;
-    if (opened)
+    if (known)
         atomic_store_explicit(&targets[at], target, memory_order_release);
     pthread_mutex_unlock(&lock);
     return target;
@@ -279,6 +318,35 @@ static inline shunti_mpi_function *target_of(enum call at)
         atomic_load_explicit(&targets[at], memory_order_acquire);
 
     return __builtin_expect(target != NULL, 1) ? target : find_target(at);
+}
+
+/* --- tests ---------------------------------------------------------------- */
+
+/* A test of MPI returned `error`, and `*flag` is zero if it found nothing. Has
+ * it to be repeated, after `*times` repetitions? */
+static inline bool has_to_repeat(int error, const int *flag, unsigned *times)
+{
+    /* Pairs with the release in open_part(). */
+    atomic_bool *due =
+        atomic_load_explicit(&progress_due, memory_order_acquire);
+
+    if (error)
+        return false;
+    if (*flag) {
+        /* More may have arrived than what this test was about. */
+        if (*times)
+            atomic_store_explicit(due, true, memory_order_relaxed);
+        return false;
+    }
+    if (!*times) {
+        if (!atomic_load_explicit(due, memory_order_relaxed))
+            return false;
+        /* Before the repetitions: calls that are served meanwhile set it
+         * again. */
+        atomic_store_explicit(due, false, memory_order_relaxed);
+    }
+    return (*times)++ <
+           atomic_load_explicit(&progress_calls, memory_order_relaxed);
 }
 
 /* --- the exported functions ----------------------------------------------- */
@@ -316,6 +384,22 @@ static inline shunti_mpi_function *target_of(enum call at)
 #define PASS_MANGLED(mangled, name, n) PASS(mangled, n)
 #define PASS_FORTRAN(name, NAME, n) MANGLED(PASS_MANGLED, name, NAME, n)
 
+#define TEST(name, n, flag)                                             \
+    DOOR_API word name(PARAMETERS_##n);                                 \
+    word name(PARAMETERS_##n)                                           \
+    {                                                                   \
+        word (*const test)(PARAMETERS_##n) =                            \
+            (word(*)(PARAMETERS_##n))(uintptr_t)target_of(AT_##name);   \
+        unsigned times = 0;                                             \
+        word error;                                                     \
+                                                                        \
+        do                                                              \
+            error = test(ARGUMENTS_##n);                                \
+        while (has_to_repeat((int)error, (const int *)(flag), &times)); \
+        return error;                                                   \
+    }
+
 CALLS_C(PASS)
 CALLS_FORTRAN(PASS_FORTRAN)
+TESTS_C(TEST)
 PASS(shunt_comm_create_mpi, 3)

@@ -12,6 +12,7 @@
 #ifndef SHUNTI_MPI_DOOR_H
 #define SHUNTI_MPI_DOOR_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 /* Any function; cast before it is called. */
@@ -20,6 +21,10 @@ typedef void shunti_mpi_function(void);
 /* What a part exports, by the name SHUNTI_MPI_PART. */
 struct shunti_mpi_part {
     unsigned abi; /* SHUNTI_MPI_ABI */
+    /* Set by each served call: MPI has made no progress in it. */
+    atomic_bool *progress_due;
+    /* Calls of MPI until it has handled the messages that had arrived. */
+    unsigned progress_calls;
     struct shunti_mpi_entry {
         const char *name; /* "MPI_Bcast"; "mpi_bcast" for all its manglings */
         shunti_mpi_function *call;
@@ -27,6 +32,6 @@ struct shunti_mpi_part {
 };
 
 #define SHUNTI_MPI_PART "shunti_mpi_part"
-#define SHUNTI_MPI_ABI 1
+#define SHUNTI_MPI_ABI 2
 
 #endif

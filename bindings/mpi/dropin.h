@@ -29,6 +29,7 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -194,7 +195,10 @@ int shunti_mpi_pass(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
 bool shunti_mpi_types_room(struct shunti_mpi_comm *state);
 /* `bytes` bytes of a buffer; NULL: no memory. */
 char *shunti_mpi_make_room(struct shunti_mpi_room *room, size_t bytes);
-/* After the call: count it, and free large buffers. */
+/* Set by each served call, cleared by the door: see door.c. */
+extern atomic_bool shunti_mpi_progress_due;
+/* After the call: count it, free large buffers, and note that MPI has made no
+ * progress. */
 void shunti_mpi_done(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
                      size_t bytes);
 
