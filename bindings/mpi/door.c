@@ -94,6 +94,18 @@ typedef uintptr_t word;
     X(MPI_Testsome, 5, c)           \
     X(MPI_Win_test, 2, b)
 
+/* Fortran: the last argument points to the error code, or is NULL. */
+#define TESTS_FORTRAN(X)                                       \
+    X(mpi_improbe, MPI_IMPROBE, 7, d, g)                       \
+    X(mpi_iprobe, MPI_IPROBE, 6, d, f)                         \
+    X(mpi_parrived, MPI_PARRIVED, 4, c, d)                     \
+    X(mpi_request_get_status, MPI_REQUEST_GET_STATUS, 4, b, d) \
+    X(mpi_test, MPI_TEST, 4, b, d)                             \
+    X(mpi_testall, MPI_TESTALL, 5, c, e)                       \
+    X(mpi_testany, MPI_TESTANY, 6, d, f)                       \
+    X(mpi_testsome, MPI_TESTSOME, 6, c, f)                     \
+    X(mpi_win_test, MPI_WIN_TEST, 3, b, c)
+
 #define MANGLED(X, name, NAME, ...) \
     X(name, name, __VA_ARGS__)      \
     X(name##_, name, __VA_ARGS__)   \
@@ -107,8 +119,11 @@ enum call {
 #define NUMBER_MANGLED(mangled, name, n) AT_##mangled,
 #define NUMBER_FORTRAN(name, NAME, n) MANGLED(NUMBER_MANGLED, name, NAME, n)
 #define NUMBER_TEST(name, n, flag) AT_##name,
+#define NUMBER_MANGLED_TEST(mangled, name, n, flag, error) AT_##mangled,
+#define NUMBER_FORTRAN_TEST(name, NAME, n, flag, error) \
+    MANGLED(NUMBER_MANGLED_TEST, name, NAME, n, flag, error)
     CALLS_C(NUMBER) CALLS_FORTRAN(NUMBER_FORTRAN) TESTS_C(NUMBER_TEST)
-        AT_shunt_comm_create_mpi,
+        TESTS_FORTRAN(NUMBER_FORTRAN_TEST) AT_shunt_comm_create_mpi,
     CALLS
 };
 
@@ -122,8 +137,12 @@ static const struct {
 #define NAME_MANGLED(mangled, name, n) {#mangled, #name},
 #define NAME_FORTRAN(name, NAME, n) MANGLED(NAME_MANGLED, name, NAME, n)
 #define NAME_TEST(name, n, flag) {#name, NULL},
-    CALLS_C(NAME_C) CALLS_FORTRAN(NAME_FORTRAN)
-        TESTS_C(NAME_TEST){"shunt_comm_create_mpi", "shunt_comm_create_mpi"}};
+#define NAME_MANGLED_TEST(mangled, name, n, flag, error) {#mangled, NULL},
+#define NAME_FORTRAN_TEST(name, NAME, n, flag, error) \
+    MANGLED(NAME_MANGLED_TEST, name, NAME, n, flag, error)
+    CALLS_C(NAME_C) CALLS_FORTRAN(NAME_FORTRAN) TESTS_C(NAME_TEST)
+        TESTS_FORTRAN(NAME_FORTRAN_TEST){"shunt_comm_create_mpi",
+                                         "shunt_comm_create_mpi"}};
 
 /* --- finding MPI, and the part for it ------------------------------------- */
 
@@ -399,7 +418,28 @@ static inline bool has_to_repeat(int error, const int *flag, unsigned *times)
         return error;                                                   \
     }
 
+/* A repeated error would call the program's error handler again. So an error
+ * code is always asked for. */
+#define TEST_MANGLED(mangled, name, n, flag, error)                            \
+    DOOR_API void mangled(PARAMETERS_##n);                                     \
+    void mangled(PARAMETERS_##n)                                               \
+    {                                                                          \
+        void (*const test)(PARAMETERS_##n) =                                   \
+            (void (*)(PARAMETERS_##n))(uintptr_t)target_of(AT_##mangled);      \
+        unsigned times = 0;                                                    \
+        int own = 0;                                                           \
+                                                                               \
+        if (!error)                                                            \
+            error = (word)&own;                                                \
+        do                                                                     \
+            test(ARGUMENTS_##n);                                               \
+        while (has_to_repeat(*(const int *)error, (const int *)flag, &times)); \
+    }
+#define TEST_FORTRAN(name, NAME, n, flag, error) \
+    MANGLED(TEST_MANGLED, name, NAME, n, flag, error)
+
 CALLS_C(PASS)
 CALLS_FORTRAN(PASS_FORTRAN)
 TESTS_C(TEST)
+TESTS_FORTRAN(TEST_FORTRAN)
 PASS(shunt_comm_create_mpi, 3)

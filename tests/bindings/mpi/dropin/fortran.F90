@@ -287,11 +287,17 @@ program fortran
     call must(ierr == MPI_SUCCESS, 'barrier afterwards')
     call done('errors')
 
+    call begin('tests_after_a_barrier')
+    if (ranks > 1) call tests
+    call done('tests_after_a_barrier')
+
 #if defined(USE_F08)
     call begin('without_ierror')
     call MPI_Barrier(comm)
     call MPI_Allreduce(MPI_IN_PLACE, k, 1, MPI_INTEGER, MPI_MAX, comm)
     call MPI_Bcast(grid(:, 1), 4, MPI_INTEGER, 0, comm)
+    call MPI_Iprobe(rank, 0, comm, flag, MPI_STATUS_IGNORE)
+    call must(.not. flag, 'no message')
     call done('without_ierror')
 #endif
 
@@ -299,6 +305,53 @@ program fortran
     call MPI_Finalize(ierr)
 
 contains
+
+    ! Rank 0 sends a message before a barrier: the first test afterwards finds it.
+    subroutine tests
+        HANDLE(MPI_Comm) :: two
+        HANDLE(MPI_Request) :: requests(1)
+        integer, asynchronous :: got
+        integer :: test, ready, at(1)
+        call MPI_Comm_split(comm, rank / 2, rank, two, ierr)
+        do test = 1, 5
+            got = -7
+            if (rank == 0) then
+                call MPI_Barrier(two, ierr)
+                call MPI_Isend(test, 1, MPI_INTEGER, 1, 5, two, requests(1), ierr)
+            end if
+            if (rank == 1) then
+                if (test > 1) call MPI_Irecv(got, 1, MPI_INTEGER, 0, 5, two, &
+                    requests(1), ierr)
+                call MPI_Barrier(two, ierr)
+            end if
+            call MPI_Barrier(two, ierr)
+            if (rank == 1) then
+                flag = .false.
+                select case (test)
+                case (1)
+                    call MPI_Iprobe(0, 5, two, flag, MPI_STATUS_IGNORE, ierr)
+                    call MPI_Irecv(got, 1, MPI_INTEGER, 0, 5, two, requests(1), &
+                        ierr)
+                case (2)
+                    call MPI_Test(requests(1), flag, MPI_STATUS_IGNORE, ierr)
+                case (3)
+                    call MPI_Testall(1, requests, flag, MPI_STATUSES_IGNORE, ierr)
+                case (4)
+                    call MPI_Testany(1, requests, at(1), flag, &
+                        MPI_STATUS_IGNORE, ierr)
+                case (5)
+                    call MPI_Testsome(1, requests, ready, at, &
+                        MPI_STATUSES_IGNORE, ierr)
+                    flag = ready == 1
+                end select
+                call must(ierr == MPI_SUCCESS, 'test')
+                call must(flag, 'found by the first test')
+            end if
+            if (rank < 2) call MPI_Waitall(1, requests, MPI_STATUSES_IGNORE, ierr)
+            call must(rank /= 1 .or. got == test, 'message')
+        end do
+        call MPI_Comm_free(two, ierr)
+    end subroutine
 
     integer function item(from, to, number)
         integer, intent(in) :: from, to, number
