@@ -63,6 +63,14 @@ static const struct shunt_transport *host_find(const char *name)
     return t;
 }
 
+void (*shunti_transport_meanwhile)(void);
+
+static void host_meanwhile(void)
+{
+    if (shunti_transport_meanwhile)
+        shunti_transport_meanwhile();
+}
+
 const struct shunt_transport_host *shunti_transport_host(void)
 {
     static const struct shunt_transport_host host = {
@@ -71,6 +79,7 @@ const struct shunt_transport_host *shunti_transport_host(void)
         .env = shunti_env_raw,
         .find = host_find,
         .remedy = shunti_remedy,
+        .meanwhile = host_meanwhile,
     };
 
     return &host;

@@ -33,6 +33,10 @@
 /* What the library offers to plugins; one per process. */
 const struct shunt_transport_host *shunti_transport_host(void);
 
+/* What a wait in close() calls. Set by wait.c, to break the cycle plugin.c -> wait.c ->
+ * contexts.c -> plugin.c. */
+extern void (*shunti_transport_meanwhile)(void);
+
 /*
  * A transport by name, loaded on first use. NULL: `why` says why not, and which
  * folders were searched. Thread safe.

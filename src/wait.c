@@ -19,6 +19,7 @@
 #include "src/liveness.h"
 #include "src/note.h"
 #include "src/operations.h"
+#include "src/plugin.h"
 #include "src/probe.h"
 #include "src/request.h"
 #include "src/trace.h"
@@ -446,6 +447,17 @@ static int poll_as_helper(struct shunt_comm *held, struct pollfd *fds,
 __attribute__((constructor)) static void be_the_helpers(void)
 {
     shunti_help_poll = poll_as_helper;
+}
+
+/* A transport closes, which may take as long as the notice of a probe. */
+static void answer_meanwhile(void)
+{
+    answer_elsewhere(NULL, shunti_now_ns(), IN_ITS_TIME);
+}
+
+__attribute__((constructor)) static void answer_while_closing(void)
+{
+    shunti_transport_meanwhile = answer_meanwhile;
 }
 
 /* From `now` to `until`, rounded up. */

@@ -124,6 +124,9 @@ struct shunt_transport_host {
     /* What a user can do about an errno that a limit of the system caused, as
      * the end of an error text: "; raise `ulimit -n`"; "": nothing is known. */
     const char *(*remedy)(int error);
+    /* A wait in close() calls it several times a second: the thread answers peers of
+     * its other communicators, by their contexts. NULL: nothing to do. */
+    void (*meanwhile)(void);
 };
 
 /* Where memory is. A transport that cannot access a kind refuses to register

@@ -6,6 +6,7 @@
  *
  *     rank_shrink silent_ranks K    K ranks stop
  *     rank_shrink crossed           a rank comes late
+ *     rank_shrink closing           a rank closes others meanwhile
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 #include <shunt/shunt.h>
 
 #include "tests/harness/rank_main.h"
+
+enum { CLOSED = 16 };
 
 static void sleep_s(double seconds)
 {
@@ -82,7 +85,36 @@ static int crossed(const struct rank *self)
     return 0;
 }
 
+/* Rank 0 stops. Rank 2 then ends communicators in which rank 0 does not hear its
+ * good-bye, one after the other, while rank 1 finds out who is missing: only rank 0. */
+static int closing(const struct rank *self)
+{
+    struct shunt_comm *more[CLOSED];
+    const int *lost;
+    size_t count;
+
+    for (int i = 0; i < CLOSED; i++)
+        CHECK_OK(self->comm, shunt_comm_dup(self->comm, &more[i]));
+    if (self->rank == 0) {
+        raise(SIGSTOP); /* test_shrink.c continues it */
+        return 0;
+    }
+    for (int i = 0; self->rank == 2 && i < CLOSED; i++) {
+        shunt_comm_abort(more[i]); /* nothing is awaited in it but answers */
+        shunt_comm_destroy(more[i]);
+    }
+    CHECK_STATUS(self->comm, shunt_barrier(self->comm), SHUNT_ERR_TIMEOUT);
+    CHECK_OK(self->comm, shunt_comm_lost(self->comm, &lost, &count));
+    CHECK(count == 1 && lost[0] == 0, "%zu lost: %s", count,
+          shunt_last_error(self->comm));
+    rank_say("went on");
+    for (int i = 0; self->rank == 1 && i < CLOSED; i++)
+        shunt_comm_destroy(more[i]);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
+    {"closing", closing, .breaks_comm = true, .no_threads = true},
     {"crossed", crossed, .breaks_comm = true},
     {"silent_ranks", silent_ranks, .breaks_comm = true, .no_threads = true},
     {.name = NULL},

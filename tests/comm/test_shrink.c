@@ -13,7 +13,8 @@ static void go_on_without(struct harness_job *job)
     struct harness *h;
 
     job->program = "rank_shrink";
-    job->args[0] = "silent_ranks";
+    if (!job->args[0])
+        job->args[0] = "silent_ranks";
     h = harness_start(job);
     for (int r = stopped; r < job->ranks; r++)
         if (!harness_await(h, r, "went on"))
@@ -53,4 +54,23 @@ Test(shrink, crossed)
                                         .args = {"crossed"},
                                         .ranks = 3,
                                         .env = {"SHUNT_TIMEOUT=1"}});
+}
+
+static void close_without(char *transports, char *across)
+{
+    go_on_without(&(struct harness_job){
+        .args = {"closing", "1"},
+        .ranks = 3,
+        .env = {"SHUNT_TEST_NODES=0,1,2", "SHUNT_TIMEOUT=2", transports,
+                across},
+    });
+}
+
+/* A rank in shunt_comm_destroy() answers those that wait in another communicator. */
+Test(shrink, closing)
+{
+    close_without("SHUNT_TRANSPORTS=shm,tcp", "SHUNT_TEST_ACROSS=tcp (put)");
+    if (getenv("SHUNT_TEST_UCX"))
+        close_without("SHUNT_TRANSPORTS=shm,ucx",
+                      "SHUNT_TEST_ACROSS=ucx (put)");
 }

@@ -234,9 +234,12 @@ static void say_bye(struct shunt_transport_ctx *ctx)
         if (tcp_line_of_short(ep) != &ep->line[TCP_MAIN])
             tcp_tell(&ep->line[TCP_EXPRESS], &bye);
     }
-    while (unheard(ctx) && tcp_now() < deadline)
+    while (unheard(ctx) && tcp_now() < deadline) {
+        if (ctx->host->meanwhile)
+            ctx->host->meanwhile();
         if (!tcp_progress(ctx))
             poll(&pfd, 1, 10);
+    }
 }
 
 static void free_endpoint(struct shunt_transport_ep *ep)

@@ -375,6 +375,8 @@ static void say_bye(struct shunt_transport_ctx *ctx)
             ep->bye_heard = true;
     }
     while (unheard(ctx) && ucx_now() < deadline) {
+        if (ctx->host->meanwhile)
+            ctx->host->meanwhile();
         if (!ucx_progress(ctx))
             doze(ctx, deadline);
     }
@@ -395,8 +397,11 @@ static void drop_all(struct shunt_transport_ctx *ctx)
     for (int p = 0; p < ctx->nranks; p++)
         if (ctx->eps[p])
             ucx_ep_drop(ctx->eps[p]);
-    while (closing(ctx) && ucx_now() < deadline)
+    while (closing(ctx) && ucx_now() < deadline) {
+        if (ctx->host->meanwhile)
+            ctx->host->meanwhile();
         ucp_worker_progress(ctx->worker);
+    }
 }
 
 static int advance_worker(struct shunt_transport_ctx *ctx)
