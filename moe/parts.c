@@ -153,9 +153,10 @@ bool shunti_cut_is_whole(const struct shunti_plan *plan, struct shunti_cut cut)
 bool shunti_parts_may(const struct shunti_plan *plan, int call, int part)
 {
     const uint32_t *made = plan->parts.made[call];
+    const uint32_t *failed = plan->parts.failed[call];
 
     for (int i = 0; i < plan->parts.count; i++)
-        if ((int32_t)(made[part] - made[i]) > 0)
+        if ((int32_t)(made[part] - made[i] - failed[i]) > 0)
             return false;
     return true;
 }
@@ -170,8 +171,10 @@ void shunti_parts_begin(struct shunti_plan *plan, int call,
 void shunti_parts_end(struct shunti_plan *plan, int call, struct shunti_cut cut,
                       enum shunt_status status)
 {
-    for (int i = cut.from; i < cut.to && status; i++)
+    for (int i = cut.from; i < cut.to && status; i++) {
         plan->parts.made[call][i]--;
+        plan->parts.failed[call][i]++;
+    }
 }
 
 int shunti_parts_unfinished(const struct shunti_plan *plan)
@@ -298,6 +301,7 @@ enum shunt_status shunti_parts_cut(struct shunti_plan *plan)
     enum shunt_status st;
 
     memset(plan->parts.made, 0, sizeof(plan->parts.made));
+    memset(plan->parts.failed, 0, sizeof(plan->parts.failed));
     plan->parts.is_told = false;
     if (count == 1)
         return SHUNT_OK;
