@@ -253,7 +253,7 @@ static void open_part(void)
     }
     atomic_store_explicit(&progress_calls, part->progress_calls,
                           memory_order_relaxed);
-    /* Pairs with the acquire in has_to_repeat(). */
+    /* Pairs with the acquire in progress_is_due(). */
     atomic_store_explicit(&progress_due, part->progress_due,
                           memory_order_release);
 }
@@ -341,11 +341,21 @@ static inline shunti_mpi_function *target_of(enum call at)
 
 /* --- tests ---------------------------------------------------------------- */
 
-/* A test of MPI returned `error`, and `*flag` is zero if it found nothing. Has
- * it to be repeated, after `*times` repetitions? */
-static inline bool has_to_repeat(int error, const int *flag, unsigned *times)
+/* Has a call been served since a test last found nothing? */
+static inline bool progress_is_due(void)
 {
     /* Pairs with the release in open_part(). */
+    return __builtin_expect(
+        atomic_load_explicit(
+            atomic_load_explicit(&progress_due, memory_order_acquire),
+            memory_order_relaxed),
+        0);
+}
+
+/* While progress was due, a test of MPI returned `error`, and `*flag` is zero if
+ * it found nothing. Has it to be repeated, after `*times` repetitions? */
+static bool has_to_repeat(int error, const int *flag, unsigned *times)
+{
     atomic_bool *due =
         atomic_load_explicit(&progress_due, memory_order_acquire);
 
@@ -353,17 +363,12 @@ static inline bool has_to_repeat(int error, const int *flag, unsigned *times)
         return false;
     if (*flag) {
         /* More may have arrived than what this test was about. */
-        if (*times)
-            atomic_store_explicit(due, true, memory_order_relaxed);
+        atomic_store_explicit(due, true, memory_order_relaxed);
         return false;
     }
-    if (!*times) {
-        if (!atomic_load_explicit(due, memory_order_relaxed))
-            return false;
-        /* Before the repetitions: calls that are served meanwhile set it
-         * again. */
+    /* Before the repetitions: calls that are served meanwhile set it again. */
+    if (!*times)
         atomic_store_explicit(due, false, memory_order_relaxed);
-    }
     return (*times)++ <
            atomic_load_explicit(&progress_calls, memory_order_relaxed);
 }
@@ -403,26 +408,34 @@ static inline bool has_to_repeat(int error, const int *flag, unsigned *times)
 #define PASS_MANGLED(mangled, name, n) PASS(mangled, n)
 #define PASS_FORTRAN(name, NAME, n) MANGLED(PASS_MANGLED, name, NAME, n)
 
-#define TEST(name, n, flag)                                             \
-    DOOR_API word name(PARAMETERS_##n);                                 \
-    word name(PARAMETERS_##n)                                           \
-    {                                                                   \
-        word (*const test)(PARAMETERS_##n) =                            \
-            (word(*)(PARAMETERS_##n))(uintptr_t)target_of(AT_##name);   \
-        unsigned times = 0;                                             \
-        word error;                                                     \
-                                                                        \
-        do                                                              \
-            error = test(ARGUMENTS_##n);                                \
-        while (has_to_repeat((int)error, (const int *)(flag), &times)); \
-        return error;                                                   \
+/* The test itself, and apart from it its repetition: so that a test costs no
+ * stack frame where no progress is due. */
+#define TEST(name, n, flag)                                                \
+    __attribute__((noinline)) static word name##_again(PARAMETERS_##n)     \
+    {                                                                      \
+        word (*const test)(PARAMETERS_##n) =                               \
+            (word(*)(PARAMETERS_##n))(uintptr_t)target_of(AT_##name);      \
+        unsigned times = 0;                                                \
+        word error;                                                        \
+                                                                           \
+        do                                                                 \
+            error = test(ARGUMENTS_##n);                                   \
+        while (has_to_repeat((int)error, (const int *)(flag), &times));    \
+        return error;                                                      \
+    }                                                                      \
+    DOOR_API word name(PARAMETERS_##n);                                    \
+    word name(PARAMETERS_##n)                                              \
+    {                                                                      \
+        if (progress_is_due())                                             \
+            return name##_again(ARGUMENTS_##n);                            \
+        return ((word(*)(PARAMETERS_##n))(uintptr_t)target_of(AT_##name))( \
+            ARGUMENTS_##n);                                                \
     }
 
 /* A repeated error would call the program's error handler again. So an error
  * code is always asked for. */
 #define TEST_MANGLED(mangled, name, n, flag, error)                            \
-    DOOR_API void mangled(PARAMETERS_##n);                                     \
-    void mangled(PARAMETERS_##n)                                               \
+    __attribute__((noinline)) static void mangled##again(PARAMETERS_##n)       \
     {                                                                          \
         void (*const test)(PARAMETERS_##n) =                                   \
             (void (*)(PARAMETERS_##n))(uintptr_t)target_of(AT_##mangled);      \
@@ -434,6 +447,15 @@ static inline bool has_to_repeat(int error, const int *flag, unsigned *times)
         do                                                                     \
             test(ARGUMENTS_##n);                                               \
         while (has_to_repeat(*(const int *)error, (const int *)flag, &times)); \
+    }                                                                          \
+    DOOR_API void mangled(PARAMETERS_##n);                                     \
+    void mangled(PARAMETERS_##n)                                               \
+    {                                                                          \
+        if (progress_is_due())                                                 \
+            mangled##again(ARGUMENTS_##n);                                     \
+        else                                                                   \
+            ((void (*)(PARAMETERS_##n))(uintptr_t)target_of(AT_##mangled))(    \
+                ARGUMENTS_##n);                                                \
     }
 #define TEST_FORTRAN(name, NAME, n, flag, error) \
     MANGLED(TEST_MANGLED, name, NAME, n, flag, error)
