@@ -135,8 +135,11 @@ void shunti_root_close_listener(struct shunti_root *root)
         ;
     if (*at)
         *at = root->next;
-    if (root->listen_fd >= 0)
+    if (root->listen_fd >= 0) {
+        /* A child of fork() may not have closed its own copy yet. */
+        shutdown(root->listen_fd, SHUT_RDWR);
         close(root->listen_fd);
+    }
     root->listen_fd = -1;
     pthread_mutex_unlock(&lock);
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -274,14 +275,37 @@ static int free_port(void)
     return bound ? ntohs(at.sin_port) : 0;
 }
 
-/* A child joins by an id of its parent. And a child that stays does not keep the
- * port of an id, which the parent needs for its next one. */
-static int child_of_root(const struct rank *self)
+/* A child that stays does not keep the port of an id, which the parent needs for its
+ * next one. `raw`: the child has not run its handlers of fork() yet. */
+static int leave_a_child(bool raw)
 {
     struct shunt_comm *alone;
     struct shunt_id id;
-    int status = -1;
     char port[16];
+    pid_t child;
+    int status;
+
+    snprintf(port, sizeof(port), "%d", free_port());
+    setenv("SHUNT_PORT", port, 1);
+    CHECK_OK(NULL, shunt_id_create(&id));
+    child = raw ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+    CHECK(child >= 0, "fork: %s", strerror(errno));
+    if (!child)
+        for (;;)
+            pause();
+    CHECK_OK(NULL, shunt_comm_create(&id, 1, 0, NULL, &alone));
+    CHECK_OK(NULL, shunt_id_create(&id));
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, &status, 0) == child, "waitpid");
+    shunt_comm_destroy(alone);
+    return 0;
+}
+
+/* A child joins by an id of its parent. */
+static int child_of_root(const struct rank *self)
+{
+    struct shunt_id id;
+    int status = -1;
     pid_t child;
 
     (void)self;
@@ -293,19 +317,8 @@ static int child_of_root(const struct rank *self)
     CHECK_RUN(be_one_of_two(&id, 0, false));
     CHECK(waitpid(child, &status, 0) == child && !status,
           "the child that joins ended with %x", status);
-    snprintf(port, sizeof(port), "%d", free_port());
-    setenv("SHUNT_PORT", port, 1);
-    CHECK_OK(NULL, shunt_id_create(&id));
-    child = fork();
-    CHECK(child >= 0, "fork: %s", strerror(errno));
-    if (!child)
-        for (;;)
-            pause();
-    CHECK_OK(NULL, shunt_comm_create(&id, 1, 0, NULL, &alone));
-    CHECK_OK(NULL, shunt_id_create(&id));
-    kill(child, SIGKILL);
-    CHECK(waitpid(child, &status, 0) == child, "waitpid");
-    shunt_comm_destroy(alone);
+    CHECK_RUN(leave_a_child(false));
+    CHECK_RUN(leave_a_child(true));
     return 0;
 }
 
