@@ -104,7 +104,6 @@ shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
     va_end(args);
     root->failure = status;
     root->failed_at = shunti_wire_now();
-    shunti_root_keep_failure(root);
     shunti_info("bootstrap", "root %s: %s", root->where, root->text);
     fill_failure_frame(root, is);
     for (int r = 0; r < root->nranks; r++)

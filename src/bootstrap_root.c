@@ -79,12 +79,19 @@ static size_t open_conns(const struct shunti_root *root)
 }
 
 /* Is nothing left to do? */
+/* May ranks come that were not told of the failure? Without descriptors no hello
+ * has been read, and nobody knows how many are expected. */
+static bool expects_more(const struct shunti_root *root)
+{
+    return root->listen_fd >= 0 &&
+           (!root->expected || root->told < root->expected);
+}
+
 static bool is_over(const struct shunti_root *root, double now)
 {
     if (root->failure) {
         /* While we listen, late ranks are told of the failure. */
-        bool more = root->listen_fd >= 0 && now < root->deadline &&
-                    (!root->expected || root->told < root->expected);
+        bool more = expects_more(root) && now < root->deadline;
 
         return !more && (!open_conns(root) || now >= root->deadline);
     }
@@ -101,9 +108,8 @@ static bool is_over(const struct shunti_root *root, double now)
  * that are missing are not waited for. */
 static double latecomers_until(const struct shunti_root *root)
 {
-    return root->failure && root->failure != SHUNT_ERR_TIMEOUT &&
-                   root->listen_fd >= 0 && !root->held &&
-                   root->told < root->expected
+    return root->failure && root->failure != SHUNT_ERR_TIMEOUT && !root->held &&
+                   expects_more(root)
                ? root->failed_at + LATECOMER_SECONDS
                : 0;
 }
@@ -191,6 +197,15 @@ static void count_conns(struct shunti_root *root)
         root, open_conns(root) + (latecomers_until(root) > shunti_wire_now()));
 }
 
+/* The ranks of this process may end it once they know this. So those that are to
+ * be told are counted before. */
+static void keep_failure_once(struct shunti_root *root)
+{
+    if (root->failure && !root->failure_kept)
+        shunti_root_keep_failure(root);
+    root->failure_kept = root->failure;
+}
+
 static void *root_main(void *arg)
 {
     struct shunti_root *root = arg;
@@ -217,10 +232,12 @@ static void *root_main(void *arg)
         /* Before anything is sent: who gets it may want to end this process,
          * and must find counted those who are still to be told. */
         count_conns(root);
+        keep_failure_once(root);
         flush_all(root);
         remove_closed(root);
         count_conns(root);
     }
+    keep_failure_once(root);
     shunti_root_count_conns(root, 0);
     shunti_debug("bootstrap", "root %s: done", root->where);
     root_destroy(root);

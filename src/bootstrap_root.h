@@ -107,6 +107,7 @@ struct shunti_root {
     double failed_at;
     char text[512];
     struct shunti_reply *failure_frame; /* ERROR, for every rank */
+    bool failure_kept;                  /* by shunti_root_keep_failure() */
     int told;                           /* ranks that were sent it */
     int expected; /* ranks that may come: the largest nranks of a hello */
     bool held;    /* all ranks have joined, and the address is held */

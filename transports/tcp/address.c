@@ -120,8 +120,8 @@ enum shunt_status tcp_find_places(struct shunt_transport_ctx *ctx, char *why,
     struct ifaddrs *all;
 
     if (getifaddrs(&all)) {
-        snprintf(why, why_len, "the network interfaces cannot be listed: %s",
-                 strerror(errno));
+        snprintf(why, why_len, "the network interfaces cannot be listed: %s%s",
+                 strerror(errno), transport_remedy(ctx->host, errno));
         return SHUNT_ERR_SYSTEM;
     }
     for (struct ifaddrs *i = all; i && ctx->places < room; i = i->ifa_next) {
