@@ -78,15 +78,15 @@ static size_t open_conns(const struct shunti_root *root)
     return n;
 }
 
-/* Is nothing left to do? */
-/* May ranks come that were not told of the failure? Without descriptors no hello
- * has been read, and nobody knows how many are expected. */
+/* May ranks connect that were not sent the failure? A root without descriptors has
+ * read no hello, and does not know how many ranks to expect. */
 static bool expects_more(const struct shunti_root *root)
 {
     return root->listen_fd >= 0 &&
            (!root->expected || root->told < root->expected);
 }
 
+/* Is nothing left to do? */
 static bool is_over(const struct shunti_root *root, double now)
 {
     if (root->failure) {
@@ -197,8 +197,8 @@ static void count_conns(struct shunti_root *root)
         root, open_conns(root) + (latecomers_until(root) > shunti_wire_now()));
 }
 
-/* The ranks of this process may end it once they know this. So those that are to
- * be told are counted before. */
+/* Ranks of this process read the failure here, and may then end the process. So the
+ * caller has counted the connections that the failure is still to be sent to. */
 static void keep_failure_once(struct shunti_root *root)
 {
     if (root->failure && !root->failure_kept)

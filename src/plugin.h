@@ -33,8 +33,8 @@
 /* What the library offers to plugins; one per process. */
 const struct shunt_transport_host *shunti_transport_host(void);
 
-/* What a wait in close() calls. Set by wait.c, to break the cycle plugin.c -> wait.c ->
- * contexts.c -> plugin.c. */
+/* Answers peers of other communicators while a transport closes. A pointer set by
+ * wait.c, to break the cycle plugin.c -> wait.c -> contexts.c -> plugin.c. */
 extern void (*shunti_transport_meanwhile)(void);
 
 /*

@@ -85,7 +85,7 @@ void shunti_step_others(void)
 
 /* The verdict (probe.h) of the call that this thread is in; 0: it has none. */
 static _Thread_local uint64_t verdict_ns;
-/* Of a call that sets something up: it ends in its own time. */
+/* The verdict of a call that sets something up, which has a timeout of its own. */
 #define IN_ITS_TIME UINT64_MAX
 
 /* Answer probes on `comm` from a call elsewhere. */

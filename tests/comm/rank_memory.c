@@ -445,7 +445,7 @@ static int begin(const struct rank *self, int which, struct scene *s)
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s->comm));
     CHECK(!calls[which].make_moe || memory_moe_begin(&s->moe, s->comm),
           "exchange: %s", shunt_last_error(s->comm));
-    /* What nobody has waited for keeps its memory: none is used again. */
+    /* Requests keep their memory until they are waited for, so none is used again. */
     for (int i = 0; i < KEPT; i++)
         CHECK_OK(s->comm, shunt_barrier_start(s->comm, &kept[i]));
     CHECK_OK(self->comm, shunt_barrier(self->comm));

@@ -196,7 +196,7 @@ Test(waiting, absent_rank_and_a_birth)
     });
 }
 
-/* What the last rank sends to rank 0 is under way when it stops. */
+/* The last rank stops while its message to rank 0 is under way. */
 Test(waiting, late_witness)
 {
     without_the_last(&(struct harness_job){
