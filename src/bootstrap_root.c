@@ -164,7 +164,10 @@ static void flush_all(struct shunti_root *root)
             !(c->nout || (c->stage == SHUNTI_CONN_LEAVING && !c->shut)) ||
             shunti_conn_flush(c))
             continue;
+        /* It may have said why, before it ended. */
         if (c->stage == SHUNTI_CONN_MEMBER)
+            shunti_root_read_member(root, c);
+        if (c->stage == SHUNTI_CONN_MEMBER && c->fd >= 0)
             shunti_root_member_lost(root, c);
         else
             shunti_conn_close(c);

@@ -326,6 +326,15 @@ Test(birth, all_are_told_before_the_root_ends)
     MISTAKE(6, "export SLOW_ROOT=1 NO_SYSTEM_CALL=eventfd", "5", "seccomp");
 }
 
+/* A rank that gives up may have ended before the root writes to it again. */
+Test(birth, the_reason_of_a_rank_that_ended_is_read)
+{
+    MISTAKE(3,
+            "export SLOW_ROOT=1; "
+            "[ $RANK != 1 ] || export NO_SYSTEM_CALL=getsockopt",
+            "5", "getsockopt");
+}
+
 Test(birth, few_things_are_enough)
 {
     cr_expect_eq(said("ulimit -n 24", "rank"), 0);
