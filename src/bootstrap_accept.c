@@ -26,6 +26,7 @@
 #define ACCEPTS_PER_ROUND 64
 #define ACCEPT_FAILS_SECONDS 1.0 /* so long, then give up */
 #define ACCEPT_RETRY_SECONDS 0.1 /* between two attempts */
+#define TELL_EACH_SECONDS 0.5    /* to tell one rank of a failure */
 
 /* Leaves descriptors to the process, whose transports need them. */
 size_t shunti_root_unauthenticated_max(void)
@@ -38,14 +39,15 @@ size_t shunti_root_unauthenticated_max(void)
     return (size_t)limit.rlim_cur / UNAUTHENTICATED_SHARE + 1;
 }
 
-static void drop_oldest_unauthenticated(struct shunti_root *root)
+/* Of those that were accepted before `before`. */
+static void drop_oldest_unauthenticated(struct shunti_root *root, double before)
 {
     struct shunti_conn *oldest = NULL;
 
     for (size_t i = 0; i < root->nconns; i++) {
         struct shunti_conn *c = root->conns[i];
 
-        if (shunti_conn_is_unauthenticated(c) &&
+        if (shunti_conn_is_unauthenticated(c) && c->accepted_at < before &&
             (!oldest || c->deadline < oldest->deadline))
             oldest = c;
     }
@@ -93,9 +95,29 @@ static void name_peer(struct shunti_conn *c,
     }
 }
 
+/* The init has failed: the next rank to be told needs the descriptor of one that has
+ * been. Close those, also if the rank has not read it yet, and limit the time of the
+ * others. False: there are none. */
+static bool hurry_connections(struct shunti_root *root, double now)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < root->nconns; i++) {
+        struct shunti_conn *c = root->conns[i];
+
+        if (c->fd < 0)
+            continue;
+        c->deadline = fmin(c->deadline, now + TELL_EACH_SECONDS);
+        if (c->stage == SHUNTI_CONN_LEAVING && !c->nout)
+            shunti_conn_close(c);
+        any = true;
+    }
+    return any;
+}
+
 /* Out of descriptors or memory: drop unauthenticated peers, and retry a little
  * later. If that does not help within ACCEPT_FAILS_SECONDS, nothing will, and
- * the init fails. */
+ * the init fails. Then ranks are told of it one after the other. */
 static void cannot_accept(struct shunti_root *root, int error)
 {
     struct pollfd p = {.fd = root->listen_fd, .events = POLLIN};
@@ -109,8 +131,11 @@ static void cannot_accept(struct shunti_root *root, int error)
         shunti_root_close_listener(root);
         return;
     }
-    drop_oldest_unauthenticated(root);
     root->accept_after = now + ACCEPT_RETRY_SECONDS;
+    if (root->failure && hurry_connections(root, now))
+        return;
+    /* A rank needs a moment for its proof. */
+    drop_oldest_unauthenticated(root, now - ACCEPT_RETRY_SECONDS);
     if (!root->accept_fails_since)
         root->accept_fails_since = now;
     else if (root->failure) {
@@ -123,6 +148,7 @@ static void cannot_accept(struct shunti_root *root, int error)
             "0) cannot take their connections: %s%s",
             strerror(error), shunti_remedy(error));
         shunti_root_release_spare(root);
+        root->accept_after = 0;
     }
 }
 
@@ -171,8 +197,9 @@ static bool accept_one(struct shunti_root *root)
     c->fd = fd;
     c->rank = -1;
     c->stage = SHUNTI_CONN_HELLO;
+    c->accepted_at = shunti_wire_now();
     c->deadline =
-        shunti_wire_now() + fmin(SHUNTI_WIRE_HANDSHAKE_SECONDS, root->timeout);
+        c->accepted_at + fmin(SHUNTI_WIRE_HANDSHAKE_SECONDS, root->timeout);
     name_peer(c, &addr);
     root->conns[root->nconns++] = c;
     return true;
@@ -187,7 +214,7 @@ void shunti_root_accept(struct shunti_root *root)
     for (size_t i = 0; i < root->nconns; i++)
         unauthenticated += shunti_conn_is_unauthenticated(root->conns[i]);
     for (; unauthenticated > root->unauthenticated_max; unauthenticated--)
-        drop_oldest_unauthenticated(root);
+        drop_oldest_unauthenticated(root, INFINITY);
 }
 
 void shunti_root_expire(struct shunti_root *root, double now)

@@ -65,6 +65,8 @@ static void remove_closed(struct shunti_root *root)
         else
             root->conns[kept++] = c;
     }
+    if (root->failure && kept < root->nconns)
+        root->accept_after = 0; /* the next one gets its descriptor */
     root->nconns = kept;
 }
 

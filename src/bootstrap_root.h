@@ -52,9 +52,10 @@ struct shunti_conn {
     int fd; /* -1: closed, to be removed */
     enum shunti_conn_stage stage;
     bool authenticated; /* it has proved that it knows the secret */
-    double deadline;    /* while unauthenticated or SHUNTI_CONN_LEAVING */
-    int rank;           /* of a member, else -1 */
-    char from[64];      /* its address, for the log */
+    double accepted_at;
+    double deadline; /* while unauthenticated or SHUNTI_CONN_LEAVING */
+    int rank;        /* of a member, else -1 */
+    char from[64];   /* its address, for the log */
     struct shunti_auth_transcript transcript;
 
     unsigned char in[SHUNTI_WIRE_HELLO_BYTES]; /* hello, proof, or header */

@@ -355,10 +355,11 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
     shunti_blobs_finish(&init.introductions);
     free(init.connections);
     free(init.places);
-    if (st) {
+    if (st)
         shunti_comm_free(init.comm);
+    /* With a parent all ranks agree there once more, before a process ends. */
+    if (st && !(parent && parent->agree))
         shunti_bootstrap_settle(SETTLE_SECONDS, parent);
-    }
     if (!st)
         shunti_track_begin(rank);
     return st;

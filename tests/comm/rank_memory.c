@@ -7,27 +7,22 @@
  *
  *     rank_memory CALL VICTIM [STEP [abort]]
  *     rank_memory --threads N births VICTIM|anybody [STEP]
- *     rank_memory descriptors VICTIM [FIRST STEP]
  *
  * With "abort" each rank whose call fails aborts at once, and each still has the text of
  * its own call.
  *
  * Births are of ranks that are threads; in what follows a birth, destroy included,
- * every allocation of the victim fails. The last is a split in which the victim has
- * n descriptors left, for n = FIRST, FIRST + STEP, ..., up to the first n that is
- * enough.
+ * every allocation of the victim fails.
  *
  * Each n has a communicator of its own, since it may be the last call there.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
 #include <shunt/shunt.h>
@@ -737,75 +732,6 @@ static int run_destroyed(const struct rank *self)
     return 0;
 }
 
-/* --- descriptors ----------------------------------------------------------- */
-
-/* Leave this process `n` descriptors that are not in use. */
-static void leave_descriptors(int n, struct rlimit limit)
-{
-    rlim_t end = 0;
-
-    for (; n >= 0; end++)
-        n -= fcntl((int)end, F_GETFD) < 0;
-    limit.rlim_cur = end - 1;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-/* A split in which the victim gets `n` descriptors. *refused: it wants more. */
-static int split_with(const struct rank *self, int victim, int n, bool *refused)
-{
-    struct scene s = {.rank = self->rank, .size = self->size, .usable = true};
-    enum shunt_status st;
-    struct rlimit limit;
-    int32_t mine, all[MAX_RANKS];
-    char why[512];
-    double t0;
-
-    getrlimit(RLIMIT_NOFILE, &limit);
-    CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s.comm));
-    CHECK_OK(self->comm, shunt_barrier(self->comm));
-    t0 = now_s();
-    if (self->rank == victim)
-        leave_descriptors(n, limit);
-    st = split(&s);
-    setrlimit(RLIMIT_NOFILE, &limit);
-    snprintf(why, sizeof(why), "%s", shunt_last_error(s.comm));
-    CHECK(now_s() - t0 < 6, "%d descriptors: %.1f s: %s", n, now_s() - t0,
-          rank_why(s.comm, st));
-    CHECK(s.usable, "%d descriptors: SHUNT_OK, and wrong", n);
-    CHECK(!st || names(&s, victim), "%d descriptors: does not name it: %s", n,
-          rank_why(s.comm, st));
-    CHECK_OK(s.comm, shunt_barrier(s.comm));
-    mine = st;
-    CHECK_OK(self->comm, shunt_allgather(self->comm, &mine, all, 1, SHUNT_I32));
-    for (int r = 0; r < self->size; r++)
-        CHECK(!all[victim] == !all[r], "%d descriptors: rank %d: %s", n, r,
-              shunt_strerror((enum shunt_status)all[r]));
-    if (st && self->rank == victim)
-        CHECK((st == SHUNT_ERR_SYSTEM || st == SHUNT_ERR_MEMORY) &&
-                  strstr(why, "raise `ulimit -n`"),
-              "%d descriptors: %s: %s", n, shunt_strerror(st), why);
-    *refused = all[victim];
-    CHECK_OK(s.comm, split(&s));
-    CHECK(s.usable, "%d descriptors, once more: wrong", n);
-    shunt_comm_destroy(s.comm);
-    return 0;
-}
-
-static int run_descriptors(const struct rank *self)
-{
-    const int victim = self->argc > 0 ? atoi(self->argv[0]) : 0;
-    const int first = self->argc > 2 ? atoi(self->argv[1]) : 0;
-    const int step = self->argc > 2 ? atoi(self->argv[2]) : 1;
-    bool refused = true;
-    int n;
-
-    CHECK(victim < self->size && step > 0, "arguments");
-    for (n = first; refused; n += step)
-        CHECK_RUN(split_with(self, victim, n, &refused));
-    CHECK(n - step >= 3, "%d descriptors are enough", n - step);
-    return 0;
-}
-
 static const struct rank_case cases[] = {
     {"barrier", run_one_call, .min_ranks = 2},
     {"alltoall", run_one_call, .min_ranks = 2},
@@ -838,7 +764,6 @@ static const struct rank_case cases[] = {
     {"moe_waves_shares", run_one_call, .min_ranks = 2},
     {"moe_gradients", run_one_call, .min_ranks = 2},
     {"births", run_births, .no_comm = true, .min_ranks = 2, .timeout_s = 300},
-    {"descriptors", run_descriptors, .min_ranks = 2},
     {"destroyed", run_destroyed, .min_ranks = 2},
     {.name = NULL},
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One allocation, or descriptor, of one rank fails; rank_memory.c is what the ranks do. */
+/* One allocation of one rank fails; rank_memory.c is what the ranks do. */
 #include <criterion/criterion.h>
 
 #include "tests/harness/harness.h"
@@ -142,29 +142,6 @@ Test(memory, births)
     for (int i = 0; i < VICTIMS; i++) {
         cr_assert(harness_wait(h[i]), "%s: %s", victims[i],
                   harness_story(h[i]));
-        harness_finish(h[i]);
-    }
-}
-
-/* A rank at its `ulimit -n`: nobody waits SHUNT_TIMEOUT for it. The library tries
- * again for a second or two, in which nothing runs: all at the same time. */
-Test(memory, descriptors)
-{
-    enum { STEP = 4 };
-    static const char *const first[STEP] = {"0", "1", "2", "3"};
-    static const char *const victims[] = {"0", "1"};
-    struct harness *h[2 * STEP];
-
-    for (int i = 0; i < 2 * STEP; i++)
-        h[i] = harness_start(&(struct harness_job){
-            .program = "rank_memory",
-            .args = {"descriptors", victims[i / STEP], first[i % STEP], "4"},
-            .ranks = 3,
-            .env = {"SHUNT_TIMEOUT=20", "SHUNT_LOG=off"},
-        });
-    for (int i = 0; i < 2 * STEP; i++) {
-        cr_assert(harness_wait(h[i]), "rank %s, from %s: %s", victims[i / STEP],
-                  first[i % STEP], harness_story(h[i]));
         harness_finish(h[i]);
     }
 }

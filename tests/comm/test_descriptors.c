@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One rank is at its limit of descriptors while a communicator is made;
+ * rank_descriptors.c is what the ranks do. */
+#include <criterion/criterion.h>
+
+#include "tests/harness/harness.h"
+
+TestSuite(descriptors, .timeout = 120);
+
+/* For a second a root without descriptors tries again, and nothing runs: so run
+ * several worlds at the same time, each with every STEPth number of descriptors. */
+static void run(const char *call, const char *victim, const char *env)
+{
+    enum { STEP = 4 };
+    static const char *const first[STEP] = {"0", "1", "2", "3"};
+    struct harness *h[STEP];
+
+    for (int i = 0; i < STEP; i++)
+        h[i] = harness_start(&(struct harness_job){
+            .program = "rank_descriptors",
+            .args = {call, victim, first[i], "4"},
+            .ranks = 3,
+            .env = {"SHUNT_TIMEOUT=20", "SHUNT_LOG=off", env},
+        });
+    for (int i = 0; i < STEP; i++) {
+        cr_assert(harness_wait(h[i]), "%s, rank %s, from %s: %s", call, victim,
+                  first[i], harness_story(h[i]));
+        harness_finish(h[i]);
+    }
+}
+
+/* Rank 0 makes the id, and runs the root; in the split rank 2 is the first. */
+Test(descriptors, dup)
+{
+    run("dup", "0", NULL);
+    run("dup", "1", NULL);
+}
+
+Test(descriptors, split)
+{
+    run("split", "0", NULL);
+    run("split", "1", NULL);
+}
