@@ -5,6 +5,7 @@
 #include "src/bootstrap.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,10 @@
 #include "src/bootstrap_wire.h"
 #include "src/error.h"
 #include "src/log.h"
+#include "src/own_table.h"
 
-#define NO_TYPE 0         /* no message has this type */
+#define NO_TYPE 0 /* no message has this type */
+#define NAP_SECONDS 0.002
 #define GRACE_SECONDS 1.0 /* for the root's ERROR to arrive */
 
 /* --- frames --------------------------------------------------------------- */
@@ -193,6 +196,79 @@ static enum shunt_status in_own_words(const struct shunti_id_parts *parts,
     return shunti_fail(NULL, st, "%s", why);
 }
 
+/* What a rank without descriptors does in a thread that can open some. */
+struct telling {
+    const struct shunt_id *id;
+    int nranks, rank;
+    double timeout;
+    const char *text;
+    struct shunti_parent *parent; /* of the calling thread alone */
+    struct shunti_parent there;   /* of the other thread */
+    atomic_bool cancelled;
+};
+
+static bool is_cancelled(void *arg, char *why, size_t size)
+{
+    struct telling *telling = arg;
+
+    (void)why;
+    (void)size;
+    return atomic_load(&telling->cancelled);
+}
+
+static void tell(void *arg)
+{
+    struct telling *telling = arg;
+    struct shunti_bootstrap *bs;
+
+    if (shunti_bootstrap_join_from(&telling->there, telling->id,
+                                   telling->nranks, telling->rank,
+                                   telling->timeout, &bs))
+        return;
+    shunti_bootstrap_abort(bs, telling->text);
+    shunti_bootstrap_leave(bs);
+}
+
+static void watch_parent(void *arg)
+{
+    struct telling *telling = arg;
+
+    shunti_io_sleep(NAP_SECONDS);
+    if (shunti_parent_cancelled(telling->parent))
+        atomic_store(&telling->cancelled, true);
+}
+
+/*
+ * This rank lacks a descriptor for the connection to the root, as
+ * shunti_error_last() says. The others would wait for it: join in a thread with a
+ * table of descriptors of its own, and say there why this rank leaves.
+ */
+static void tell_without_descriptors(const struct shunti_bootstrap *bs,
+                                     const struct shunt_id *id, double deadline)
+{
+    char text[512], ours[32];
+    struct telling telling = {
+        .id = id,
+        .nranks = bs->nranks,
+        .rank = bs->rank,
+        .timeout = deadline - shunti_wire_now(),
+        .parent = bs->parent,
+        .there = {.cancelled = is_cancelled, .arg = &telling},
+    };
+    const size_t len =
+        (size_t)snprintf(ours, sizeof(ours), "rank %d: ", bs->name);
+
+    if (bs->parent) {
+        telling.there.names = bs->parent->names;
+        telling.there.root = bs->parent->root;
+    }
+    snprintf(text, sizeof(text), "%s", shunti_error_last());
+    telling.text = strncmp(text, ours, len) ? text : text + len;
+    if (telling.timeout > 0)
+        shunti_own_table_run(tell, watch_parent, &telling);
+    free(telling.there.blamed);
+}
+
 enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
                                              const struct shunt_id *id,
                                              int nranks, int rank,
@@ -226,6 +302,9 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
     shunti_id_describe(&parts, bs->where, sizeof(bs->where));
 
     st = shunti_bootstrap_connect(&parts, bs, start, deadline);
+    if (st == SHUNT_ERR_SYSTEM && !(parent && parent->agree) &&
+        !shunti_own_table_is_here())
+        tell_without_descriptors(bs, id, deadline);
     if (st == SHUNT_ERR_PEER)
         st = in_own_words(&parts, st);
     if (parent && parent->agree) {

@@ -15,6 +15,7 @@
 
 #include "src/bootstrap.h"
 #include "src/bootstrap_wire.h"
+#include "src/own_table.h"
 #include "src/peer_user.h"
 #include "transports/common/descriptor.h"
 
@@ -41,6 +42,13 @@ int shunti_wire_poll_ms(double deadline)
 int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
                              int ms) = poll;
 
+/* The descriptors of communicators are not in the table of such a thread. */
+static int poll_here(struct pollfd *fds, unsigned long n, int ms)
+{
+    return shunti_own_table_is_here() ? poll(fds, n, ms)
+                                      : shunti_bootstrap_poll(fds, n, ms);
+}
+
 enum shunti_io shunti_io_wait(int fd, short events, double deadline,
                               struct shunti_parent *parent)
 {
@@ -56,7 +64,7 @@ enum shunti_io shunti_io_wait(int fd, short events, double deadline,
 
         if (!parent || !parent->cancelled || until > deadline)
             until = deadline;
-        n = shunti_bootstrap_poll(&p, 1, shunti_wire_poll_ms(until));
+        n = poll_here(&p, 1, shunti_wire_poll_ms(until));
         if (n > 0)
             return SHUNTI_IO_OK;
         late = shunti_wire_now() - until;
@@ -123,7 +131,7 @@ enum shunti_io shunti_io_receive(int fd, void *data, size_t len,
 
 void shunti_io_sleep(double seconds)
 {
-    shunti_bootstrap_poll(NULL, 0, (int)(seconds * 1e3)); /* may end early */
+    poll_here(NULL, 0, (int)(seconds * 1e3)); /* may end early */
 }
 
 /* A TCP connection to a port of the kernel's ephemeral range can connect to

@@ -26,6 +26,7 @@
 
 #include "src/bootstrap.h"
 #include "src/log.h"
+#include "src/own_table.h"
 #include "transports/common/descriptor.h"
 
 /* shunti_bootstrap_settle() waits this long for late ranks to be told. */
@@ -275,7 +276,8 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
         memcpy(root->names, names, (size_t)nranks * sizeof(*names));
     root->nnames = names ? nranks : 0;
     root->listen_fd = listen_fd;
-    shunti_root_listens(root);
+    if (!shunti_own_table_is_here())
+        shunti_root_listens(root);
     root->spare_fd =
         shunti_fd_lift(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     spare_error = errno;

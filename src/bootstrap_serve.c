@@ -15,6 +15,7 @@
 #include "src/env.h"
 #include "src/error.h"
 #include "src/log.h"
+#include "src/own_table.h"
 #include "transports/common/descriptor.h"
 
 /* How long to retry when the address is in use. Long if an earlier root of this
@@ -23,7 +24,8 @@
 #define BIND_SECONDS 1.0
 #define BIND_AFTER_ROOT_SECONDS 15.0
 #define ANSWER_SECONDS 2.0 /* of another root */
-#define TELL_SECONDS 3.0   /* to tell the others that there is no root */
+#define NAP_SECONDS 0.002
+#define TELL_SECONDS 3.0 /* to tell the others that there is no root */
 
 /* Does a process of another user listen at the address of `parts`? */
 static bool is_other_user_at(const struct shunti_id_parts *parts, char *why,
@@ -191,33 +193,59 @@ static enum shunt_status serve(struct shunti_id_parts *parts,
     return SHUNT_OK;
 }
 
-/* Run a root that tells `text` to the others, at one of the further places
- * where they look for it. */
-static void tell_at(struct shunti_id_parts *place, int nranks, const char *text)
+/* Run a root that tells `text` to the others, at one of the places where they look for
+ * it. False: it cannot listen there. */
+static bool tell_at(struct shunti_id_parts *place, int nranks, const char *text)
 {
     char why[400];
     int fd = listen_at(place, 0, shunti_wire_now(), why, sizeof(why));
 
-    if (fd >= 0)
-        (void)shunti_root_start(fd, place, shunti_env_number("SHUNT_TIMEOUT"),
-                                NULL, nranks - 1, text);
+    return fd >= 0 &&
+           !shunti_root_start(fd, place, shunti_env_number("SHUNT_TIMEOUT"),
+                              NULL, nranks - 1, text);
+}
+
+struct refusal {
+    const struct shunti_id_parts *parts;
+    int nranks;
+    const char *text;
+};
+
+/* At the root's own address, if that is free, or else at the further ones. */
+static void tell_somewhere(void *arg)
+{
+    const struct refusal *refusal = arg;
+    struct shunti_id_parts place = *refusal->parts;
+
+    if (!tell_at(&place, refusal->nranks, refusal->text) &&
+        place.kind != SHUNTI_ID_LOCAL) {
+        place.kind = SHUNTI_ID_LOCAL;
+        tell_at(&place, refusal->nranks, refusal->text);
+        place = *refusal->parts;
+        place.port = shunti_id_spare_port(&place);
+        tell_at(&place, refusal->nranks, refusal->text);
+    }
+    explicit_bzero(&place, sizeof(place));
+    shunti_bootstrap_settle(TELL_SECONDS, NULL);
+}
+
+static void nap(void *arg)
+{
+    (void)arg;
+    shunti_io_sleep(NAP_SECONDS);
 }
 
 /* This process cannot listen, as shunti_error_last() says: tell the other
- * ranks, so that they do not look for it until their timeout. */
+ * ranks, so that they do not look for it until their timeout. It may lack
+ * descriptors. */
 static void tell_the_others(const struct shunti_id_parts *parts, int nranks)
 {
-    struct shunti_id_parts place = *parts;
     char text[512];
+    struct refusal refusal = {.parts = parts, .nranks = nranks, .text = text};
 
     snprintf(text, sizeof(text), "rank 0 %s", shunti_error_last());
-    place.kind = SHUNTI_ID_LOCAL;
-    tell_at(&place, nranks, text);
-    place = *parts;
-    place.port = shunti_id_spare_port(parts);
-    tell_at(&place, nranks, text);
-    explicit_bzero(&place, sizeof(place));
-    shunti_bootstrap_settle(TELL_SECONDS, NULL);
+    if (!shunti_own_table_run(tell_somewhere, nap, &refusal))
+        tell_somewhere(&refusal);
     shunti_fail(NULL, SHUNT_ERR_SYSTEM, "%s", text);
 }
 
@@ -227,7 +255,7 @@ void shunti_bootstrap_tell(const struct shunti_id_parts *parts, int ranks)
     char text[512];
 
     snprintf(text, sizeof(text), "%s", shunti_error_last());
-    tell_at(&place, ranks + 1, text);
+    (void)tell_at(&place, ranks + 1, text);
     explicit_bzero(&place, sizeof(place));
     shunti_bootstrap_settle(TELL_SECONDS, NULL);
     shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED, "%s", text);
@@ -252,7 +280,7 @@ enum shunt_status shunti_bootstrap_serve(struct shunt_id *id, int nranks)
                    NULL, nranks);
     if (!st)
         shunti_id_pack(&parts, id);
-    else if (st == SHUNT_ERR_SYSTEM && parts.kind != SHUNTI_ID_LOCAL)
+    else if (st == SHUNT_ERR_SYSTEM)
         tell_the_others(&parts, nranks);
     explicit_bzero(&parts, sizeof(parts));
     return st;

@@ -314,7 +314,7 @@ static bool forbid_what_is_asked(void)
     } calls[] = {
         {"memfd", SYS_memfd_create},    {"eventfd", SYS_eventfd2},
         {"getrandom", SYS_getrandom},   {"accept4", SYS_accept4},
-        {"getsockopt", SYS_getsockopt},
+        {"getsockopt", SYS_getsockopt}, {"close_range", SYS_close_range},
     };
     const char *name = getenv("NO_SYSTEM_CALL");
 

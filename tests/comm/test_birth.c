@@ -319,6 +319,16 @@ Test(birth, limits_are_named)
                 "raise `ulimit -n` to");
 }
 
+/* It can open nothing but what comm_create_env() needs first. The second way is for Linux before 5.9. */
+Test(birth, a_rank_without_descriptors_tells_the_others)
+{
+    MISTAKE(3, "[ $RANK != 1 ] || ulimit -n 4", "2", "raise `ulimit -n`");
+    MISTAKE(3,
+            "[ $RANK != 1 ] || { ulimit -n 4; "
+            "export NO_SYSTEM_CALL=close_range; }",
+            "2", "raise `ulimit -n`");
+}
+
 /* The process that ranks meet at must not end before it has told all of them,
  * however late its thread comes to that. */
 Test(birth, all_are_told_before_the_root_ends)

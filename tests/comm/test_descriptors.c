@@ -41,3 +41,31 @@ Test(descriptors, split)
     run("split", "0", NULL);
     run("split", "1", NULL);
 }
+
+Test(descriptors, from_an_id)
+{
+    run("id", "0", NULL);
+    run("id", "1", NULL);
+}
+
+Test(descriptors, by_tcp_alone)
+{
+    run("dup", "1", "SHUNT_TRANSPORTS=tcp");
+    run("id", "2", "SHUNT_TRANSPORTS=tcp");
+}
+
+/* Of processes that have never had one. */
+Test(descriptors, first)
+{
+    static const char *const victims[] = {"0", "1"};
+    static const char *const left[] = {"0", "1", "2", "3"};
+
+    for (int v = 0; v < 2; v++)
+        for (int n = 0; n < 4; n++)
+            harness_check(&(struct harness_job){
+                .program = "rank_descriptors",
+                .args = {"first", victims[v], left[n]},
+                .ranks = 3,
+                .env = {"SHUNT_TIMEOUT=20", "SHUNT_LOG=off"},
+            });
+}
