@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One rank is at its limit of descriptors while a communicator is made;
  * rank_descriptors.c is what the ranks do. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <criterion/criterion.h>
 
 #include "tests/harness/harness.h"
 
 TestSuite(descriptors, .timeout = 120);
+
+static bool have_ucx(void)
+{
+    char path[512];
+    const char *folder = getenv("SHUNT_PLUGIN_PATH");
+
+    snprintf(path, sizeof(path), "%s/shunt_ucx.so", folder ? folder : ".");
+    return access(path, R_OK) == 0;
+}
 
 /* For a second a root without descriptors tries again, and nothing runs: so run
  * several worlds at the same time, each with every STEPth number of descriptors. */
@@ -52,6 +65,14 @@ Test(descriptors, by_tcp_alone)
 {
     run("dup", "1", "SHUNT_TRANSPORTS=tcp");
     run("id", "2", "SHUNT_TRANSPORTS=tcp");
+}
+
+Test(descriptors, by_ucx_alone)
+{
+    if (!have_ucx())
+        cr_skip_test("no UCX");
+    run("dup", "1", "SHUNT_TRANSPORTS=ucx");
+    run("id", "2", "SHUNT_TRANSPORTS=ucx");
 }
 
 /* Of processes that have never had one. */

@@ -175,7 +175,7 @@ static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
 
 static void ucx_close(struct shunt_transport_ctx *ctx);
 
-/* The number of descriptors of this process; -1: unknown. */
+/* The number of descriptors of this process; -1 and errno: unknown. */
 static int count_descriptors(void)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -201,6 +201,11 @@ static bool enough_descriptors(const struct shunt_transport_ctx *ctx, int peers,
     int used = count_descriptors();
     struct rlimit limit;
 
+    if (used < 0 && errno == EMFILE) {
+        snprintf(why, why_len, "%s%s", strerror(errno),
+                 transport_remedy(ctx->host, errno));
+        return false;
+    }
     if (used < 0 || getrlimit(RLIMIT_NOFILE, &limit) ||
         limit.rlim_cur == RLIM_INFINITY ||
         limit.rlim_cur >= (rlim_t)used + (rlim_t)need)
