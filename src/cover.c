@@ -40,56 +40,123 @@ bool shunti_reports_make(struct shunti_reports *reports, int n)
         .n = n,
         .stage = calloc(count, sizeof(*reports->stage)),
         .failed = calloc(count * row, sizeof(*reports->failed)),
+        .closed = calloc(count * row, sizeof(*reports->closed)),
         .good = calloc(count * row, sizeof(*reports->good)),
+        .left = calloc(row, sizeof(*reports->left)),
     };
-    return reports->stage && reports->failed && reports->good;
+    return reports->stage && reports->failed && reports->closed &&
+           reports->good && reports->left;
 }
 
 void shunti_reports_free(struct shunti_reports *reports)
 {
     free(reports->stage);
     free(reports->failed);
+    free(reports->closed);
     free(reports->good);
+    free(reports->left);
+}
+
+/* Is `b` in a's row, or `a` in b's? */
+static bool either(int n, const uint64_t *rows, int a, int b)
+{
+    const size_t w = (size_t)words(n);
+
+    return has(rows + (size_t)a * w, b) || has(rows + (size_t)b * w, a);
+}
+
+/* Does one of them say that their link has failed? doubted: although an answer has come
+ * over it since. */
+static bool is_claimed(const struct shunti_reports *reports, int a, int b,
+                       bool doubted)
+{
+    return either(reports->n, reports->closed, a, b) ||
+           (either(reports->n, reports->failed, a, b) &&
+            (doubted || !either(reports->n, reports->good, a, b)));
 }
 
 /* Has `rank` asked `other`, which did not answer, and which is among `named`? */
 static bool misses(const struct shunti_reports *reports, const uint64_t *named,
                    int rank, int other)
 {
-    const int w = words(reports->n);
-
     return reports->stage[rank] >= SHUNTI_REPORT_FINAL && has(named, other) &&
-           !has(reports->good + (size_t)rank * (size_t)w, other) &&
-           !has(reports->good + (size_t)other * (size_t)w, rank);
+           !either(reports->n, reports->good, rank, other);
 }
 
-void shunti_reports_edges(const struct shunti_reports *reports, uint64_t *edges)
+static bool has_left(const struct shunti_reports *reports, int a, int b)
 {
-    const int n = reports->n, w = words(n);
-    /* Ranks that any report names, or that report. In the first row of `edges`, which is not
-     * needed until the end, since rank 0 has no lower rank. */
-    uint64_t *named = edges;
+    return has(reports->left, a) || has(reports->left, b);
+}
 
-    memset(edges, 0, (size_t)n * (size_t)w * sizeof(*edges));
-    for (int i = 0; i < n * w; i++)
-        named[i % w] |= reports->good[i] | reports->failed[i];
-    for (int r = 0; r < n; r++)
-        if (reports->stage[r] >= SHUNTI_REPORT_BEGUN)
-            add(named, r);
-    for (int a = n - 1; a >= 0; a--) {
-        for (int b = 0; b < a; b++) {
-            if (!has(reports->failed + (size_t)a * (size_t)w, b) &&
-                !has(reports->failed + (size_t)b * (size_t)w, a) &&
-                !misses(reports, named, a, b) && !misses(reports, named, b, a))
+/* Add the links that a report calls failed. True if there are any. */
+static bool add_claims(const struct shunti_reports *reports, bool doubted,
+                       uint64_t *edges)
+{
+    const size_t w = (size_t)words(reports->n);
+    bool any = false;
+
+    for (int a = 0; a < reports->n; a++) {
+        for (int b = 0; b < reports->n; b++) {
+            if (a == b || has_left(reports, a, b) ||
+                !is_claimed(reports, a, b, doubted))
                 continue;
-            add(edges + (size_t)a * (size_t)w, b);
+            add(edges + (size_t)a * w, b);
+            any = true;
         }
     }
-    memset(edges, 0, (size_t)w * sizeof(*edges));
-    for (int a = 0; a < n; a++)
-        for (int b = 0; b < a; b++)
-            if (has(edges + (size_t)a * (size_t)w, b))
-                add(edges + (size_t)b * (size_t)w, a);
+    return any;
+}
+
+/* Ranks that have answered any rank, or that report. */
+static void find_heard(const struct shunti_reports *reports, uint64_t *heard)
+{
+    const int n = reports->n, w = words(n);
+
+    for (int i = 0; i < n * w; i++)
+        heard[i % w] |= reports->good[i];
+    for (int r = 0; r < n; r++)
+        if (reports->stage[r] >= SHUNTI_REPORT_BEGUN)
+            add(heard, r);
+}
+
+/* Add to `named` the ranks that witnesses have missed: `rank`, and those to which its
+ * link works. */
+static void add_missed(const struct shunti_reports *reports, int rank,
+                       uint64_t *named)
+{
+    const int n = reports->n, w = words(n);
+
+    for (int r = 0; r < n; r++)
+        for (int i = 0;
+             (r == rank || either(n, reports->good, rank, r)) && i < w; i++)
+            named[i] |= reports->failed[(size_t)r * (size_t)w + (size_t)i];
+}
+
+bool shunti_reports_edges(const struct shunti_reports *reports, uint64_t *edges)
+{
+    const int n = reports->n;
+    const size_t w = (size_t)words(n);
+    uint64_t *heard = calloc(2 * w, sizeof(*heard)), *named = heard + w;
+
+    memset(edges, 0, (size_t)n * w * sizeof(*edges));
+    if (!heard)
+        return false;
+    if (!add_claims(reports, false, edges))
+        add_claims(reports, true, edges);
+    find_heard(reports, heard);
+    for (int a = 0; a < n; a++) {
+        memcpy(named, heard, w * sizeof(*named));
+        add_missed(reports, a, named);
+        for (int b = 0; b < n; b++) {
+            if (a == b || has_left(reports, a, b) ||
+                !misses(reports, named, a, b))
+                continue;
+            add(edges + (size_t)a * w, b);
+            add(edges + (size_t)b * w, a);
+        }
+    }
+    free(heard);
+    return true;
 }
 
 /* --- the search ----------------------------------------------------------- */
@@ -98,7 +165,7 @@ void shunti_reports_edges(const struct shunti_reports *reports, uint64_t *edges)
 struct part {
     int n, w;
     uint64_t *edges;     /* (n rows) */
-    uint32_t *votes;     /* (n) good links */
+    uint64_t *votes;     /* (n) for sparing it */
     uint64_t *best;      /* one row: the smallest set so far */
     int best_size;       /* n + 1: none so far */
     uint64_t best_votes; /* of its ranks together */
@@ -227,21 +294,23 @@ static int find_part(int n, const uint64_t *edges, int first, int *ranks,
     return count;
 }
 
-static uint32_t count_votes(int n, const uint64_t *good, int rank)
+/* Votes for sparing a rank: its good links, and then that it has not stopped in the midst
+ * of its report. (One whose report has not come at all may be well: the link from it to
+ * this rank may be the one that has failed.) */
+static uint64_t count_votes(int n, const uint64_t *good, const uint32_t *stage,
+                            int rank)
 {
-    const int w = words(n);
-    uint32_t count = 0;
+    uint64_t count = 0;
 
     for (int r = 0; r < n; r++)
-        count += r != rank && (has(good + (size_t)r * (size_t)w, rank) ||
-                               has(good + (size_t)rank * (size_t)w, r));
-    return count;
+        count += r != rank && either(n, good, r, rank);
+    return count << 32 | (stage && stage[rank] != SHUNTI_REPORT_BEGUN);
 }
 
 /* Search the part of these ranks, and add its best set to `lost`. */
 static bool cover_part(int n, const uint64_t *edges, const uint64_t *good,
-                       const int *ranks, int count, uint64_t *steps,
-                       uint64_t *lost)
+                       const uint32_t *stage, const int *ranks, int count,
+                       uint64_t *steps, uint64_t *lost)
 {
     const int w = words(count);
     const size_t row = (size_t)w, rows = (size_t)count;
@@ -254,7 +323,7 @@ static bool cover_part(int n, const uint64_t *edges, const uint64_t *good,
     part.rows = calloc((rows + 2) * 2 * row, sizeof(*part.rows));
     if (part.edges && part.votes && part.best && part.rows) {
         for (int a = 0; a < count; a++) {
-            part.votes[a] = count_votes(n, good, ranks[a]);
+            part.votes[a] = count_votes(n, good, stage, ranks[a]);
             add(part.rows, a); /* nothing is decided */
             for (int b = 0; b < count; b++)
                 if (has(edges + (size_t)ranks[a] * (size_t)words(n), ranks[b]))
@@ -274,7 +343,7 @@ static bool cover_part(int n, const uint64_t *edges, const uint64_t *good,
 }
 
 bool shunti_cover(int n, const uint64_t *edges, const uint64_t *good,
-                  uint64_t *lost)
+                  const uint32_t *stage, uint64_t *lost)
 {
     /* gcc warns of sizes that may be negative. */
     const size_t size = n > 0 ? (size_t)n : 0;
@@ -292,7 +361,7 @@ bool shunti_cover(int n, const uint64_t *edges, const uint64_t *good,
         count = find_part(n, edges, r, ranks, seen);
         if (count > 1)
             good_memory =
-                cover_part(n, edges, good, ranks, count, &steps, lost);
+                cover_part(n, edges, good, stage, ranks, count, &steps, lost);
     }
     free(seen);
     free(ranks);

@@ -33,8 +33,12 @@ enum shunti_report {
 struct shunti_reports {
     int n;
     uint32_t *stage;  /* (n) enum shunti_report */
-    uint64_t *failed; /* (n rows) ranks to which this rank's link has failed */
-    uint64_t *good;   /* (n rows) ranks that have answered this rank */
+    uint64_t *failed; /* (n rows) ranks that this rank has missed */
+    uint64_t
+        *closed; /* (n rows) ranks to which this rank's connection has ended */
+    uint64_t *good; /* (n rows) ranks that have answered this rank */
+    uint64_t
+        *left; /* (one row) ranks whose links say nothing, as they have left */
 };
 
 /* Zeroed; false: no memory. The caller frees them in any case. */
@@ -42,15 +46,21 @@ bool shunti_reports_make(struct shunti_reports *reports, int n);
 void shunti_reports_free(struct shunti_reports *reports);
 
 /*
- * The failed links of these reports.
+ * The failed links of these reports. False: no memory.
  *
- * edges  out; (n rows), symmetric. A link has failed if one of its ranks says
- *        so; or if one of them has asked the other one, which did not answer,
- *        although it reports, too, or a third rank has missed it or got its
- *        answer. (A rank that is silent and that nobody misses may only be
- *        busy.)
+ * edges  out; (n rows), symmetric.
+ *
+ * A link has failed if the connection has ended, or if one of its ranks has missed the
+ * other one and neither has answered the other since: an answer proves that the link
+ * works both ways, and that the rank was only busy. If all that were missed have answered
+ * since, these links count nevertheless, as some rank was missed.
+ *
+ * A link has also failed if one of its ranks has asked the other one, which did not
+ * answer, although it reports, too, or answered a third rank, or a witness has missed it:
+ * a rank to which the first one's link works. A rank that is silent and that nobody misses
+ * may only be busy. And a host that receives nothing misses all ranks.
  */
-void shunti_reports_edges(const struct shunti_reports *reports,
+bool shunti_reports_edges(const struct shunti_reports *reports,
                           uint64_t *edges);
 
 /*
@@ -58,13 +68,15 @@ void shunti_reports_edges(const struct shunti_reports *reports,
  *
  * edges  (n rows), symmetric, without loops.
  * good   (n rows); need not be symmetric.
+ * stage  (n) enum shunti_report; NULL: the same of all ranks.
  * lost   out; one row.
  *
  * Among several smallest sets: the one whose ranks have the fewest good links
- * together; then the one that spares the lowest rank in which the sets differ.
- * False: no memory.
+ * together; then the one with the most ranks that have begun to report, and have not asked
+ * all others; then the one that spares the lowest rank in which the sets differ. False: no
+ * memory.
  */
 bool shunti_cover(int n, const uint64_t *edges, const uint64_t *good,
-                  uint64_t *lost);
+                  const uint32_t *stage, uint64_t *lost);
 
 #endif

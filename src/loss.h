@@ -40,6 +40,7 @@ enum {
     SHUNTI_MEMBERS, /* from BOUND on: members of the new communicator */
     SHUNTI_FAILED,  /* this rank has missed them itself: settle.h */
     SHUNTI_GOOD,    /* they have answered this rank: settle.h */
+    SHUNTI_CLOSED,  /* this rank's connection to them has ended: settle.h */
     SHUNTI_SETS
 };
 

@@ -26,6 +26,7 @@ struct settle {
     uint64_t *edges;          /* (nranks rows) */
     int reporter, named;
     uint64_t until_ns, looked_ns;
+    bool news; /* answers that have not been published */
 };
 
 static size_t row_words(const struct settle *s)
@@ -58,20 +59,10 @@ static void take_report(const struct settle *s, int rank,
     s->reports.stage[rank] = loss->report;
     memcpy(row(s, s->reports.failed, rank),
            shunti_loss_set(s->comm, loss, SHUNTI_FAILED), bytes);
+    memcpy(row(s, s->reports.closed, rank),
+           shunti_loss_set(s->comm, loss, SHUNTI_CLOSED), bytes);
     memcpy(row(s, s->reports.good, rank),
            shunti_loss_set(s->comm, loss, SHUNTI_GOOD), bytes);
-}
-
-static void read_reports(const struct settle *s)
-{
-    for (int r = 0; r < s->comm->nranks; r++) {
-        s->loss->version = 0;
-        if (r != s->comm->rank && shunti_loss_read(s->comm, r, s->loss))
-            take_report(s, r, s->loss);
-    }
-    take_report(s, s->comm->rank, s->comm->loss.record);
-    if (s->reporter >= 0 && s->named >= 0 && s->reporter != s->named)
-        add(row(s, s->reports.failed, s->reporter), s->named);
 }
 
 static bool is_gone(const struct settle *s, int rank)
@@ -90,20 +81,57 @@ static bool has_left(const struct settle *s, int rank)
             shunti_exit_of(s->comm, rank) >= 0);
 }
 
-/* Its process has ended, or the connection has. */
+/* Report the ranks that have answered. */
+static void add_good(struct settle *s)
+{
+    struct shunti_loss *record = s->comm->loss.record;
+
+    for (int r = 0; r < s->comm->nranks; r++) {
+        if (r == s->comm->rank || !shunti_probe_answered(s->comm, r) ||
+            shunti_loss_has(s->comm, record, SHUNTI_GOOD, r))
+            continue;
+        shunti_loss_add(s->comm, record, SHUNTI_GOOD, r);
+        s->news = true;
+    }
+}
+
+static void read_reports(struct settle *s)
+{
+    add_good(s);
+    for (int r = 0; r < s->comm->nranks; r++) {
+        s->loss->version = 0;
+        if (r != s->comm->rank && shunti_loss_read(s->comm, r, s->loss))
+            take_report(s, r, s->loss);
+        if (has_left(s, r))
+            add(s->reports.left, r);
+    }
+    take_report(s, s->comm->rank, s->comm->loss.record);
+    if (s->reporter >= 0 && s->named >= 0 && s->reporter != s->named)
+        add(row(s, s->reports.failed, s->reporter), s->named);
+}
+
+/* Their processes have ended, or the connections to them have. */
 static void add_closed(const struct settle *s)
 {
-    for (int r = 0; r < s->comm->nranks; r++)
-        if (is_gone(s, r) && !has_left(s, r))
-            shunti_loss_add(s->comm, s->comm->loss.record, SHUNTI_FAILED, r);
+    for (int r = 0; r < s->comm->nranks; r++) {
+        if (!is_gone(s, r) || has_left(s, r))
+            continue;
+        shunti_loss_add(s->comm, s->comm->loss.record, SHUNTI_FAILED, r);
+        shunti_loss_add(s->comm, s->comm->loss.record, SHUNTI_CLOSED, r);
+    }
 }
 
 /* Ranks that another rank has missed, and that did not answer this one either, are
- * a part of this rank's own report. So all ranks decide on the same links. */
+ * a part of this rank's own report. So all ranks decide on the same links. But if the
+ * rank that missed them does not answer either, its own link may have failed, and they
+ * may only be busy. */
 static void confirm(const struct settle *s)
 {
     const struct shunti_failure *failure = &s->comm->failure;
 
+    if (s->reporter == s->comm->rank ||
+        !shunti_probe_answered(s->comm, s->reporter))
+        return;
     for (size_t i = 0; i < failure->ntold; i++) {
         const int r = failure->told[i];
 
@@ -113,26 +141,17 @@ static void confirm(const struct settle *s)
     }
 }
 
-/* Report the ranks that have answered. True if one of them is new. */
-static bool add_good(const struct settle *s)
+static void publish(struct settle *s)
 {
-    struct shunti_loss *record = s->comm->loss.record;
-    bool any = false;
-
-    for (int r = 0; r < s->comm->nranks; r++) {
-        if (r == s->comm->rank || !shunti_probe_answered(s->comm, r) ||
-            shunti_loss_has(s->comm, record, SHUNTI_GOOD, r))
-            continue;
-        shunti_loss_add(s->comm, record, SHUNTI_GOOD, r);
-        any = true;
-    }
-    return any;
+    s->comm->loss.record->report = SHUNTI_REPORT_FINAL;
+    s->news = false;
+    shunti_loss_publish(s->comm);
 }
 
-static void publish(const struct settle *s, enum shunti_report report)
+static void publish_news(struct settle *s)
 {
-    s->comm->loss.record->report = report;
-    shunti_loss_publish(s->comm);
+    if (s->news)
+        publish(s);
 }
 
 /* --- steps ---------------------------------------------------------------- */
@@ -148,13 +167,17 @@ static bool pump(struct settle *s)
     return shunti_now_ns() < s->until_ns;
 }
 
-/* Does this decision explain each link that this rank has missed? */
+/* Does this decision explain each link that this rank has missed, and that no answer has
+ * come over since? */
 static bool explains(const struct settle *s, const uint64_t *lost)
 {
-    const uint64_t *failed = row(s, s->reports.failed, s->comm->rank);
+    const int rank = s->comm->rank;
+    const uint64_t *failed = row(s, s->reports.failed, rank);
+    const uint64_t *closed = row(s, s->reports.closed, rank);
+    const uint64_t *good = row(s, s->reports.good, rank);
 
     for (size_t i = 0; i < row_words(s); i++)
-        if (failed[i] & ~lost[i])
+        if (((failed[i] & ~good[i]) | closed[i]) & ~lost[i])
             return false;
     return true;
 }
@@ -209,18 +232,6 @@ static bool all_have_reported(const struct settle *s)
 
 /* --- the decision --------------------------------------------------------- */
 
-/* Without the links of those that have left. */
-static void forget_left(const struct settle *s)
-{
-    for (int r = 0; r < s->comm->nranks; r++) {
-        if (!has_left(s, r))
-            continue;
-        memset(row(s, s->edges, r), 0, row_words(s) * sizeof(*s->edges));
-        for (int o = 0; o < s->comm->nranks; o++)
-            row(s, s->edges, o)[r / 64] &= ~(UINT64_C(1) << r % 64);
-    }
-}
-
 /* A rank that has decided counts this one as lost: take its list. */
 static bool is_given_up(const struct settle *s)
 {
@@ -237,26 +248,65 @@ static bool is_given_up(const struct settle *s)
     return false;
 }
 
-/* False: this rank is among those that explain the failed links. */
-static bool decide(const struct settle *s)
+/* The ranks that explain the failed links. */
+static void choose(const struct settle *s)
+{
+    if (!shunti_reports_edges(&s->reports, s->edges) ||
+        !shunti_cover(s->comm->nranks, s->edges, s->reports.good,
+                      s->reports.stage, s->lost))
+        memcpy(s->lost, row(s, s->reports.failed, s->comm->rank),
+               row_words(s) * sizeof(*s->lost)); /* no memory */
+}
+
+/* Is a rank about to decide whose decision comes before this rank's? Of ranks that are
+ * not lost that of the lowest one, since others may have read other reports than it. For
+ * a rank that would count itself as lost, that of any other. */
+static bool lets_decide(const struct settle *s)
 {
     const int rank = s->comm->rank;
+    const int end = has(s->lost, rank) ? s->comm->nranks : rank;
 
-    shunti_reports_edges(&s->reports, s->edges);
-    forget_left(s);
-    if (!shunti_cover(s->comm->nranks, s->edges, s->reports.good, s->lost))
-        memcpy(s->lost, row(s, s->reports.failed, rank),
-               row_words(s) * sizeof(*s->lost)); /* no memory */
-    if (!has(s->lost, rank))
-        return true;
-    if (!is_given_up(s))
-        memcpy(s->lost, row(s, s->edges, rank),
-               row_words(s) * sizeof(*s->lost));
+    for (int r = 0; r < end; r++)
+        if (r != rank && !has(s->lost, r) && !is_gone(s, r) &&
+            shunti_probe_answered(s->comm, r) &&
+            s->reports.stage[r] >= SHUNTI_REPORT_BEGUN &&
+            s->reports.stage[r] < SHUNTI_REPORT_DECIDED)
+            return true;
     return false;
 }
 
+static enum shunti_report decide(struct settle *s, uint64_t wait_ns)
+{
+    const int rank = s->comm->rank;
+
+    choose(s);
+    s->until_ns = s->looked_ns + wait_ns;
+    while (lets_decide(s) && pump(s)) {
+        publish_news(s);
+        if (follow(s))
+            return SHUNTI_REPORT_DECIDED;
+    }
+    choose(s);
+    if (!has(s->lost, rank))
+        return SHUNTI_REPORT_DECIDED;
+    if (!is_given_up(s))
+        memcpy(s->lost, row(s, s->edges, rank),
+               row_words(s) * sizeof(*s->lost));
+    return SHUNTI_REPORT_FINAL;
+}
+
+/* All links that have failed were those of ranks that have left. One of them is lost: the
+ * one that was missed, or the one that missed it. */
+static int find_left(const struct settle *s)
+{
+    return s->reporter >= 0 && !has_left(s, s->named) &&
+                   has_left(s, s->reporter)
+               ? s->reporter
+               : s->named;
+}
+
 /* The ranks of the decision in the place of comm->failure.lost, which stays if
- * the decision names nobody: all that was missed has left. */
+ * the decision names nobody. */
 static void take_decision(const struct settle *s)
 {
     struct shunti_failure *failure = &s->comm->failure;
@@ -267,7 +317,7 @@ static void take_decision(const struct settle *s)
     if (any)
         failure->nlost = 0;
     else if (s->named >= 0)
-        shunti_comm_add_lost(s->comm, s->named);
+        shunti_comm_add_lost(s->comm, find_left(s));
     for (int r = 0; r < s->comm->nranks; r++)
         if (has(s->lost, r))
             shunti_comm_add_lost(s->comm, r);
@@ -283,20 +333,19 @@ static enum shunti_report settle(struct settle *s, uint64_t wait_ns)
     limit = s->until_ns = s->looked_ns + wait_ns;
     while (pump(s) && !all_have_answered(s) && !followed)
         followed = follow(s);
-    add_good(s);
     add_closed(s);
     confirm(s);
-    publish(s, SHUNTI_REPORT_FINAL);
+    publish(s);
     /* A rank that misses others reports only when its time is over. */
     s->until_ns = limit + wait_ns;
     while (pump(s) && !all_have_reported(s) && !followed) {
-        if (add_good(s))
-            publish(s, SHUNTI_REPORT_FINAL);
+        publish_news(s);
         followed = follow(s);
     }
-    if (followed || follow(s) || decide(s))
+    publish_news(s);
+    if (followed || follow(s))
         return SHUNTI_REPORT_DECIDED;
-    return SHUNTI_REPORT_FINAL;
+    return decide(s, wait_ns);
 }
 
 /* --- calls ---------------------------------------------------------------- */

@@ -6,12 +6,14 @@
  *
  *     1. A rank publishes in its loss record which ranks it has missed, and ends
  *        the communicator for the others, so that they all settle.
- *     2. It probes all ranks. Who answers is reached both ways.
- *     3. It publishes who has answered, and waits for the reports of all ranks
- *        that have answered any rank, or that report.
- *     4. It decides by these reports: cover.h. If it is itself among those that
- *        explain the failed links, it names the ranks that it does not reach.
- *        If another rank has decided before, it takes that decision.
+ *     2. It probes all ranks. A rank that answers is reached both ways, also if it
+ *        was missed before: then it was only busy.
+ *     3. It publishes which ranks have answered, and waits for the reports of all
+ *        ranks that have answered any rank, or that report.
+ *     4. It decides by these reports: cover.h. The lowest rank that is not lost
+ *        decides first, and each other one takes the first decision that spares it
+ *        and explains the links that it misses itself. A rank that is among those
+ *        that explain the failed links names the ranks that it does not reach.
  *
  * Ranks that all map each other need none of this: between them there is no link
  * that could fail. failure.c calls settle.c through shunti_fail_settle().

@@ -81,7 +81,7 @@ static bool choose_members(struct shunti_shrink *s)
             if (a != b && may_be_member(s, b) && disagree(s, a, b))
                 edges[(size_t)a * row + (size_t)b / 64] |= UINT64_C(1)
                                                            << b % 64;
-    done = done && shunti_cover(n, edges, none, without);
+    done = done && shunti_cover(n, edges, none, NULL, without);
     for (int r = 0; done && r < n; r++)
         if (may_be_member(s, r) && !(without[r / 64] >> r % 64 & 1))
             shunti_loss_add(s->comm, s->mine, SHUNTI_MEMBERS, r);

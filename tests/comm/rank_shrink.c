@@ -7,6 +7,7 @@
  *     rank_shrink silent_ranks K    K ranks stop
  *     rank_shrink crossed           a rank comes late
  *     rank_shrink closing           a rank closes others meanwhile
+ *     rank_shrink deaf              rank 0 receives nothing, and rank 2 is busy
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 
 #include "tests/harness/rank_main.h"
 
-enum { CLOSED = 16 };
+enum { CLOSED = 16, BLOCK = 1 << 20 };
 
 static void sleep_s(double seconds)
 {
@@ -115,9 +116,72 @@ static int closing(const struct rank *self)
     return 0;
 }
 
+/* Each other rank sends many pieces to rank 0. Rank 2 is stopped as soon as this has
+ * failed elsewhere: it does not take part in settling it. */
+static enum shunt_status send_to_first(struct shunt_comm *comm)
+{
+    static unsigned char send[BLOCK], recv[4 * BLOCK];
+    const int rank = shunt_comm_rank(comm);
+    const size_t to[4] = {rank ? BLOCK : 0},
+                 at[4] = {0, BLOCK, 2 * BLOCK, 3 * BLOCK};
+    const size_t from[4] = {0, rank ? 0 : BLOCK, rank ? 0 : BLOCK,
+                            rank ? 0 : BLOCK};
+    const size_t none[4] = {0};
+    struct shunt_request *request = NULL;
+    enum shunt_status st;
+
+    st = shunt_alltoallv_start(comm, send, to, none, recv, from, at, SHUNT_U8,
+                               &request);
+    while (!st && rank == 2) {
+        sleep_s(1e-3);
+        if (shunt_comm_async_status(comm)) {
+            raise(SIGSTOP); /* test_shrink.c continues it */
+            break;
+        }
+        st = shunt_test(&request);
+        if (st == SHUNT_OK)
+            return st;
+        st = st == SHUNT_IN_PROGRESS ? SHUNT_OK : st;
+    }
+    return st ? st : shunt_wait(&request);
+}
+
+/* By SHUNT_FAULT nothing reaches rank 0 any more after a while, which soon misses all
+ * others. Only rank 0 says that rank 2 is missing, which is stopped meanwhile: so that is
+ * no reason to give rank 2 up. */
+static int deaf(const struct rank *self)
+{
+    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
+    struct shunt_comm *comm, *made;
+    enum shunt_status st;
+    const int *lost;
+    size_t count;
+
+    config.call_timeout = self->rank ? 40 : 2;
+    CHECK_OK(NULL, shunt_comm_create_env(&config, &comm));
+    do
+        st = send_to_first(comm);
+    while (!st);
+    CHECK_STATUS(comm, st, SHUNT_ERR_TIMEOUT);
+    CHECK_OK(comm, shunt_comm_lost(comm, &lost, &count));
+    if (self->rank) {
+        CHECK(count == 1 && lost[0] == 0, "%zu lost: %s", count,
+              shunt_last_error(comm));
+        rank_say("has settled");
+        CHECK_OK(comm, shunt_comm_shrink(comm, &made));
+        CHECK(shunt_comm_size(made) == self->size - 1, "%d ranks",
+              shunt_comm_size(made));
+        CHECK_OK(made, shunt_barrier(made));
+        shunt_comm_destroy(made);
+    }
+    shunt_comm_destroy(comm);
+    return 0;
+}
+
 static const struct rank_case cases[] = {
     {"closing", closing, .breaks_comm = true, .no_threads = true},
     {"crossed", crossed, .breaks_comm = true},
+    {"deaf", deaf, .no_comm = true, .no_threads = true},
     {"silent_ranks", silent_ranks, .breaks_comm = true, .no_threads = true},
     {.name = NULL},
 };

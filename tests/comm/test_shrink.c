@@ -74,3 +74,23 @@ Test(shrink, closing)
         close_without("SHUNT_TRANSPORTS=shm,ucx",
                       "SHUNT_TEST_ACROSS=ucx (put)");
 }
+
+/* A rank that only a deaf one has missed is not lost with it. */
+Test(shrink, deaf)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_shrink",
+        .args = {"deaf"},
+        .ranks = 4,
+        .env = {"SHUNT_TEST_NODES=0,1,2,3", "SHUNT_TEST_ACROSS=fault (put)",
+                "SHUNT_TRANSPORTS=fault+shm",
+                "SHUNT_FAULT=noget,silence=40,peer=0", "SHUNT_CHUNK=4k",
+                "SHUNT_CHUNKS=64", "SHUNT_PROGRESS=caller", "SHUNT_TIMEOUT=10"},
+    });
+
+    for (int r = 1; r < 4; r += 2)
+        cr_assert(harness_await(h, r, "has settled"), "%s", harness_story(h));
+    harness_signal(h, 2, SIGCONT);
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    harness_finish(h);
+}
