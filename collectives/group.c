@@ -228,16 +228,17 @@ static enum shunt_status blame(struct group *group, enum shunt_status st,
 
     shunti_comm_enter(comm);
     if (!shunti_comm_failed(comm)) {
-        /* The root may be the one whose link has failed: what it says counts
-         * as its own report. */
-        const int says =
-            parent->blamed[0] == parent->root ? comm->rank : parent->root;
+        /* The root may be the one whose link has failed: what it says is not this
+         * rank's report. What it says of its own rank is, which has no link to it. */
+        const bool mine = parent->nmissed || parent->blamed[0] == parent->root;
         char text[400];
 
         snprintf(text, sizeof(text), "%s: %s", group->call,
                  shunti_error_last());
-        shunti_comm_fail_as(comm, SHUNT_ERR_TIMEOUT, says, parent->blamed,
-                            parent->nblamed, text);
+        shunti_comm_fail_as(comm, SHUNT_ERR_TIMEOUT,
+                            mine ? comm->rank : parent->root, parent->blamed,
+                            parent->nmissed ? parent->nmissed : parent->nblamed,
+                            text);
     }
     if (shunti_comm_failed(comm))
         st = shunti_comm_check(comm);

@@ -64,10 +64,11 @@ struct shunti_parent {
     enum shunt_status (*agree)(void *arg, enum shunt_status mine);
     bool agreed; /* it has been called */
     bool joined; /* and all ranks have been admitted */
-    /* out: parent's numbers of the ranks that did not join in time; the caller
-     * frees them. */
+    /* out: parent's numbers of the ranks that did not answer in time: first those that
+     * this rank has missed, then those of which the root has told it; the caller frees
+     * them. */
     int *blamed;
-    size_t nblamed;
+    size_t nblamed, nmissed;
 };
 
 /* The number of `rank` in errors: that in `parent`, if it is not NULL. */
@@ -86,8 +87,10 @@ enum shunt_status shunti_parent_error(const struct shunti_parent *parent);
 enum shunt_status shunti_parent_agree(struct shunti_parent *parent,
                                       enum shunt_status mine);
 
-/* Add a rank, by its number in the parent, to those that did not join. */
+/* Add a rank, by its number in the parent, to those that did not answer: this rank has
+ * missed it, or the root says so. */
 void shunti_parent_blame(struct shunti_parent *parent, int name);
+void shunti_parent_told(struct shunti_parent *parent, int name);
 
 /* The largest blob of one rank, and the largest communicator: a signature
  * (request.h) has 15 bits for the root. */

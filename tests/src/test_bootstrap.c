@@ -1334,3 +1334,25 @@ Test(bootstrap, ids_follow_host_and_port)
     cr_assert_eq(shunt_id_create(&id), SHUNT_ERR_INVALID);
     expect_text(shunt_last_error(NULL), "70000");
 }
+
+/* Its own report of a rank that has missed the root is of the root alone, also if the root
+ * has told it of others before. */
+Test(bootstrap, told_ranks_come_after_missed_ones)
+{
+    struct shunti_parent parent = {.root = 0};
+    const int all[] = {0, 4, 3, 2};
+
+    shunti_parent_told(&parent, 2);
+    shunti_parent_told(&parent, 3);
+    shunti_parent_blame(&parent, 0);
+    shunti_parent_blame(&parent, 4);
+    cr_assert_eq(parent.nmissed, 2);
+    cr_assert_eq(parent.nblamed, 4);
+    for (int i = 0; i < 4; i++)
+        cr_assert(parent.blamed[i] == all[i] ||
+                      (i >= 2 && parent.blamed[i] == all[5 - i]),
+                  "place %d: rank %d", i, parent.blamed[i]);
+    shunti_parent_told(NULL, 1);
+    shunti_parent_blame(NULL, 1);
+    free(parent.blamed);
+}
