@@ -8,7 +8,7 @@
 
 #include "perf/layer.h"
 #include "perf/options.h"
-#include "schedule/schedule.h"
+#include "perf/schedule/schedule.h"
 
 /* Microseconds, summed over layers. */
 struct layer_times {

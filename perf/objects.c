@@ -10,11 +10,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/cli.h"
 #include "perf/births.h"
 #include "perf/device.h"
 #include "perf/perf_commit.h"
 #include "perf/record.h"
+#include "tools/cli/cli.h"
 
 static struct perf_settings settings;
 static FILE *json, *csv; /* NULL: none, or not rank 0 */

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
 #include "perf/options_check.h"
 #include "perf/options_help.h"
 #include "src/fnv.h"
+#include "tools/cli/cli.h"
 
 static const struct cli_name ops[] = {
     {"barrier", PERF_BARRIER},

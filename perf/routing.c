@@ -12,7 +12,7 @@
 
 #include "perf/perf.h"
 #include "perf/random.h"
-#include "workload/workload.h"
+#include "train/workload/workload.h"
 
 /* Streams of a routing's key. */
 enum {

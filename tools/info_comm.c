@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-#include "cli/cli.h"
 #include "src/launch.h"
+#include "tools/cli/cli.h"
 
 int info_comm_run(enum shunt_status (*collect)(struct shunt_comm *comm,
                                                void *data),

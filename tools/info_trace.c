@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "tools/cli/cli.h"
 
 enum kind { THREAD, CALL, NEITHER };
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "tools/cli/cli.h"
 #include "tools/run_sink.h"
 
 #define MAX_RANKS 4096

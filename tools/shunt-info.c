@@ -13,13 +13,13 @@
 
 #include <shunt/shunt.h>
 
-#include "cli/cli.h"
 #include "collectives/select.h"
 #include "src/env.h"
 #include "src/launch.h"
 #include "src/plugin.h"
 #include "src/shunt-build.h"
 #include "src/topology.h"
+#include "tools/cli/cli.h"
 #include "tools/info_algorithms.h"
 #include "tools/info_network.h"
 #include "tools/info_topology.h"

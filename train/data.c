@@ -4,7 +4,7 @@
 
 #include "src/fnv.h"
 #include "train/error.h"
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "train/gate.h"
 
 #include "train/error.h"
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 #include <stdio.h>
 

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "workload/workload.h"
+#include "train/workload/workload.h"
 
 enum gate_kind {
     GATE_SOFTMAX, /* gate_softmax.c */

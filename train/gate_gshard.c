@@ -9,7 +9,7 @@
 #include "train/gate.h"
 
 #include "kernels/elementwise.h"
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 static int forward(const struct router_config *c, const struct gate_input *in,
                    const struct routed *to)

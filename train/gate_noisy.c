@@ -17,7 +17,7 @@
  */
 #include "train/gate.h"
 
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 #include <math.h>
 

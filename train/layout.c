@@ -4,7 +4,7 @@
 
 #include "train/error.h"
 #include "train/layers.h"
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* Lines of JSON, written and read through one table of fields. */
 #include "train/metrics.h"
 
-#include "cli/cli.h"
+#include "tools/cli/cli.h"
 #include "train/error.h"
 #include "train/files.h"
 

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
 #include "kernels/cpu.h"
-#include "workload/random.h"
+#include "tools/cli/cli.h"
+#include "train/workload/random.h"
 
 /* What a checkpoint keeps: the options that decide what a run computes, and of
  * these the ones on which the length of its vectors depends. */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cli/cli.h"
+#include "tools/cli/cli.h"
 #include "train/layout.h"
 #include "train/memory.h"
 #include "train/optimizer.h"

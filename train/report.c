@@ -2,9 +2,9 @@
 /*
  * The report: figures, plots (inline SVG), the settings, and the sample.
  *
- * It is written here and not by report/pages.py, so that --report needs no
+ * It is written here and not by tools/report/pages.py, so that --report needs no
  * Python where shunt-train runs, and a run that took hours cannot fail at its
- * end for the lack of it. The style sheet is the same: report/style.css.
+ * end for the lack of it. The style sheet is the same: tools/report/style.css.
  */
 #include "train/report.h"
 

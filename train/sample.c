@@ -6,7 +6,7 @@
 #include "train/sample.h"
 
 #include "train/error.h"
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "tools/cli/cli.h"
 
 struct object {
     int ranks;

@@ -14,7 +14,7 @@ import xml.etree.ElementTree as xml
 
 ROOT = sys.argv[1]
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(ROOT, "report"))
+sys.path.insert(0, os.path.join(ROOT, "tools", "report"))
 import pages  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "schedule/schedule.h"
+#include "perf/schedule/schedule.h"
 
 enum { ATTN_F, MLP_F, MLP_B, MLP_DW, ATTN_B, ATTN_DW, OPS };
 enum { COMBINE_B, DISPATCH_F, DISPATCH_B, COMBINE_F, EXCHANGES };

@@ -13,7 +13,7 @@
 #include <shunt/shunt.h>
 
 #include "perf/routing.h"
-#include "sim/schedule.h"
+#include "perf/sim/schedule.h"
 #include "tests/harness/rank_main.h"
 
 enum { HIDDEN = 200 };

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "perf/routing.h"
-#include "sim/machine.h"
-#include "sim/schedule.h"
+#include "perf/sim/machine.h"
+#include "perf/sim/schedule.h"
 
 TestSuite(scaling, .timeout = 120);
 

@@ -3,7 +3,7 @@
 #include "tests/train/gates_plain.h"
 
 #include "kernels/elementwise.h"
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 /* Finite differences along a direction; see gradient.h. */
 #include "tests/train/gradient.h"
 
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

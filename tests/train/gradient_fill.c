@@ -2,7 +2,7 @@
 /* Test data; apart from gradient.c, which needs Criterion. */
 #include "tests/train/gradient.h"
 
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 void gradient_fill(uint64_t seed, size_t n, double scale, float *x)
 {

@@ -6,7 +6,7 @@
 #include "tests/train/gradient.h"
 #include "train/error.h"
 #include "train/layers.h"
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

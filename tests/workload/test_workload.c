@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Synthetic workloads have the loads that workload.h says. */
-#include "workload/random.h"
-#include "workload/workload.h"
+#include "train/workload/random.h"
+#include "train/workload/workload.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

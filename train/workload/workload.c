@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* See workload.h. */
-#include "workload/workload.h"
+#include "train/workload/workload.h"
 
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots and tables out of what sim/run ran.
+"""Plots and tables out of what perf/sim/run ran.
 
 The closed forms here know nothing of schedules: they are the check on them.
 """
@@ -10,8 +10,8 @@ import re
 import statistics
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(
-    os.path.abspath(__file__))), "report"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "..", "tools", "report"))
 import pages  # noqa: E402
 
 MACHINES = ("rails400", "rails200", "ethernet25")

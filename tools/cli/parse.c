@@ -2,7 +2,7 @@
 /*
  * Walks a command line by getopt_long(), and says what is wrong with it.
  */
-#include "cli/cli.h"
+#include "tools/cli/cli.h"
 
 #include <assert.h>
 #include <getopt.h>

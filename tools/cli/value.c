@@ -2,7 +2,7 @@
 /*
  * Values of options: read from a text, and printed as one.
  */
-#include "cli/cli.h"
+#include "tools/cli/cli.h"
 
 #include <assert.h>
 #include <ctype.h>

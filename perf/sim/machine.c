@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Machines, and ranks at work; see machine.h. */
-#include "sim/machine.h"
+#include "perf/sim/machine.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /*
  * shunt-scaling: the time that one exchange would take on a machine that is
  * not here. One JSON object on standard output: what was asked, what the
- * schedule says, and how long it took. sim/run makes all of docs/scaling.md
+ * schedule says, and how long it took. perf/sim/run makes all of docs/scaling.md
  * with it.
  */
 #include <math.h>
@@ -11,10 +11,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/cli.h"
 #include "perf/routing.h"
-#include "sim/machine.h"
-#include "sim/schedule.h"
+#include "perf/sim/machine.h"
+#include "perf/sim/schedule.h"
+#include "tools/cli/cli.h"
 
 static void wrong(const char *what, const char *value)
 {

@@ -5,7 +5,7 @@
  * all ranks of a rail share one port up and one down. Messages do not wait for
  * each other anywhere else, and begin to arrive before they have left.
  */
-#include "sim/machine.h"
+#include "perf/sim/machine.h"
 
 #include <math.h>
 #include <stdlib.h>

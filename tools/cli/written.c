@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Has what was printed been written? */
-#include "cli/cli.h"
+#include "tools/cli/cli.h"
 
 #include <errno.h>
 #include <string.h>

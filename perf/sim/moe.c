@@ -4,7 +4,7 @@
  * and between nodes once for each node by rails (moe/rails_rows.c,
  * rails_sums.c).
  */
-#include "sim/schedule.h"
+#include "perf/sim/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>

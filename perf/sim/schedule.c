@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Lists of operations; see schedule.h. */
-#include "sim/schedule.h"
+#include "perf/sim/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * Counter-based random numbers: the finaliser of SplitMix64 (Steele, Lea,
  * Flood, 2014), applied to a key and a counter.
  */
-#include "workload/random.h"
+#include "train/workload/random.h"
 
 #include <math.h>
 #include <string.h>

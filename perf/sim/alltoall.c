@@ -3,7 +3,7 @@
  * Collectives as schedules: all-to-all in one exchange (collectives/exchange.c)
  * and in two levels (collectives/alltoall_two_level.c), and all-gather.
  */
-#include "sim/schedule.h"
+#include "perf/sim/schedule.h"
 
 #include <stdlib.h>
 

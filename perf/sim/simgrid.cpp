@@ -22,7 +22,7 @@
 #include <simgrid/kernel/routing/StarZone.hpp>
 #include <simgrid/s4u.hpp>
 
-#include "sim/machine.h"
+#include "perf/sim/machine.h"
 
 namespace s4u = simgrid::s4u;
 namespace routing = simgrid::kernel::routing;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "perf/perf.h"
-#include "sim/schedule.h"
+#include "perf/sim/schedule.h"
 
 void *scaling_alloc(size_t bytes)
 {

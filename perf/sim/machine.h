@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/schedule.h"
+#include "perf/sim/schedule.h"
 
 #ifdef __cplusplus
 extern "C" {

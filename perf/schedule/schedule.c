@@ -3,7 +3,7 @@
  * The simulator, and the search; see schedule.h. The search tries all orders: a
  * simulation of a layer is a few dozen additions.
  */
-#include "schedule/schedule.h"
+#include "perf/schedule/schedule.h"
 
 /* Rounds until a cycle repeats itself, and so many more to take the mean of. */
 enum { WARM_UP = 6, ROUNDS = 6 };

@@ -2,7 +2,7 @@
 /*
  * --help, from the same rows that are parsed.
  */
-#include "cli/cli.h"
+#include "tools/cli/cli.h"
 
 #include <string.h>
 
