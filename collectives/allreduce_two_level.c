@@ -20,10 +20,10 @@
 #include "collectives/allreduce.h"
 #include "collectives/tree.h"
 #include "collectives/two_level.h"
-#include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/failure.h"
 #include "src/inline.h"
+#include "src/kernels/dtype.h"
 #include "src/nodes.h"
 #include "src/scratch.h"
 

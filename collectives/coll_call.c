@@ -5,13 +5,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "kernels/dtype.h"
 #include "src/call.h"
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/entry.h"
 #include "src/error.h"
 #include "src/inline.h"
+#include "src/kernels/dtype.h"
 #include "src/refusal.h"
 
 static uint32_t bare_signature(const struct shunti_coll *call)

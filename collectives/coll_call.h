@@ -13,7 +13,7 @@
 
 #include <shunt/coll.h>
 
-#include "kernels/dtype.h"
+#include "src/kernels/dtype.h"
 #include "src/request.h"
 
 struct shunt_comm;

@@ -12,9 +12,9 @@
 #include "collectives/kinds.h"
 #include "collectives/reduction.h"
 #include "collectives/select.h"
-#include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/inline.h"
+#include "src/kernels/dtype.h"
 #include "src/refusal.h"
 #include "src/scratch.h"
 

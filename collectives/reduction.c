@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "collectives/tree.h"
-#include "kernels/dtype.h"
 #include "src/comm.h"
 #include "src/failure.h"
 #include "src/inline.h"
+#include "src/kernels/dtype.h"
 #include "src/note.h"
 #include "src/scratch.h"
 

@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernels/dtype.h"
-#include "kernels/reduce.h"
 #include "src/comm.h"
 #include "src/inline.h"
+#include "src/kernels/dtype.h"
+#include "src/kernels/reduce.h"
 #include "src/track.h"
 
 /* Elements at a time, so that intermediate results stay in the first-level

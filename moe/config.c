@@ -13,8 +13,6 @@
 #include <shunt/moe_waves.h>
 
 #include "collectives/verdict.h"
-#include "kernels/dtype.h"
-#include "kernels/rows.h"
 #include "moe/exchanges.h"
 #include "moe/life.h"
 #include "moe/moe_call.h"
@@ -27,6 +25,8 @@
 #include "src/error.h"
 #include "src/fnv.h"
 #include "src/handle.h"
+#include "src/kernels/dtype.h"
+#include "src/kernels/rows.h"
 #include "src/nodes.h"
 #include "src/refusal.h"
 #include "src/track.h"

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/rows.h"
 #include "moe/counts.h"
 #include "moe/sort.h"
+#include "src/kernels/rows.h"
 
 size_t shunti_layout_align(size_t rows, size_t align)
 {

@@ -2,7 +2,7 @@
 /* What nodes send home of a token; see pieces.h. */
 #include "moe/pieces.h"
 
-#include "kernels/rows.h"
+#include "src/kernels/rows.h"
 
 /* How many terms from `begin` on are of the same rank in the tree, and computed
  * on `node`. */

@@ -6,11 +6,11 @@
 
 #include <shunt/moe_waves.h>
 
-#include "kernels/fp8.h"
 #include "moe/life.h"
 #include "moe/pages.h"
 #include "moe/shares.h"
 #include "moe/split.h"
+#include "src/kernels/fp8.h"
 
 size_t shunti_wire_bytes(const struct shunt_moe *moe)
 {

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/rows.h"
 #include "moe/life.h"
 #include "moe/meeting.h"
 #include "moe/pieces.h"
@@ -16,6 +15,7 @@
 #include "src/contexts.h"
 #include "src/entry.h"
 #include "src/error.h"
+#include "src/kernels/rows.h"
 #include "src/nodes.h"
 #include "src/note.h"
 #include "src/track.h"

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/copy.h"
-#include "kernels/rows.h"
 #include "moe/device_rows.h"
 #include "moe/life.h"
 #include "moe/meeting.h"
@@ -18,6 +16,8 @@
 #include "src/contexts.h"
 #include "src/entry.h"
 #include "src/error.h"
+#include "src/kernels/copy.h"
+#include "src/kernels/rows.h"
 #include "src/nodes.h"
 #include "src/note.h"
 #include "src/track.h"

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/copy.h"
-#include "kernels/fp8.h"
-#include "kernels/rows.h"
 #include "src/comm.h"
+#include "src/kernels/copy.h"
+#include "src/kernels/fp8.h"
+#include "src/kernels/rows.h"
 #include "src/nodes.h"
 #include "src/track.h"
 

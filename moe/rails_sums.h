@@ -12,9 +12,9 @@
 #ifndef SHUNTI_RAILS_SUMS_H
 #define SHUNTI_RAILS_SUMS_H
 
-#include "kernels/rows.h"
 #include "moe/plan.h"
 #include "moe/rails.h"
+#include "src/kernels/rows.h"
 
 struct shunti_rail_sums {
     const struct shunti_plan *plan;

@@ -13,11 +13,11 @@
 #include <stdio.h>
 
 #include "collectives/tree.h"
-#include "kernels/dtype.h"
-#include "kernels/reduce.h"
 #include "moe/state_call.h"
 #include "src/comm.h"
 #include "src/fnv.h"
+#include "src/kernels/dtype.h"
+#include "src/kernels/reduce.h"
 #include "src/nodes.h"
 #include "src/track.h"
 

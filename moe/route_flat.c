@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/fp8.h"
-#include "kernels/rows.h"
 #include "moe/life.h"
 #include "moe/packs.h"
 #include "moe/plan_rows.h"
@@ -30,6 +28,8 @@
 #include "src/contexts.h"
 #include "src/entry.h"
 #include "src/error.h"
+#include "src/kernels/fp8.h"
+#include "src/kernels/rows.h"
 #include "src/note.h"
 #include "src/refusal.h"
 #include "src/track.h"

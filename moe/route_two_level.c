@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/fp8.h"
-#include "kernels/rows.h"
 #include "moe/columns.h"
 #include "moe/grow.h"
 #include "moe/pieces.h"
@@ -20,6 +18,8 @@
 #include "moe/records.h"
 #include "moe/route.h"
 #include "src/comm.h"
+#include "src/kernels/fp8.h"
+#include "src/kernels/rows.h"
 #include "src/nodes.h"
 
 static const char *unsuited(const struct shunt_moe *moe)

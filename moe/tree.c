@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "kernels/reduce.h"
 #include "src/error.h"
+#include "src/kernels/reduce.h"
 
 _Static_assert(sizeof(((struct shunt_moe_tree *)0)->level) == SHUNTI_TREE_SUMS,
                "levels of all sums");

@@ -11,10 +11,10 @@
 
 #include <stdlib.h>
 
-#include "kernels/gemm/gemm.h"
 #include "perf/copy_bench.h"
 #include "perf/random.h"
 #include "perf/sample.h"
+#include "src/kernels/gemm/gemm.h"
 
 #define STREAM_INDEX 42
 #define LATENCY_BYTES 4096

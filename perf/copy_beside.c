@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/gemm/gemm.h"
 #include "perf/copy_bench.h"
 #include "perf/sample.h"
+#include "src/kernels/gemm/gemm.h"
 
 #define SIDE 256 /* of the square matrix */
 #define MIN_M 8

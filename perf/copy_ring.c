@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/copy.h"
 #include "perf/check.h"
 #include "perf/copy_bench.h"
 #include "perf/random.h"
+#include "src/kernels/copy.h"
 
 #define GUARD 64
 #define LINE 64

@@ -27,7 +27,6 @@
 #include <shunt/fused.h>
 #include <shunt/memory.h>
 
-#include "kernels/gemm/gemm.h"
 #include "perf/beside.h"
 #include "perf/check.h"
 #include "perf/pair.h"
@@ -35,6 +34,7 @@
 #include "perf/sample.h"
 #include "perf/table.h"
 #include "perf/traffic.h"
+#include "src/kernels/gemm/gemm.h"
 
 enum { STREAM_A = 31, STREAM_B, STREAM_PLACES };
 enum { CHECKED = 400 }; /* elements */

@@ -8,8 +8,8 @@
 
 #include <shunt/memory.h>
 
-#include "kernels/elementwise.h"
 #include "perf/random.h"
+#include "src/kernels/elementwise.h"
 
 enum { STREAM_WEIGHTS = 41 };
 /* Widths are a multiple of that, as kernels like them. */

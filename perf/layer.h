@@ -18,8 +18,8 @@
 
 #include <shunt/moe_parts.h>
 
-#include "kernels/gemm/gemm.h"
 #include "perf/moe_bench.h"
+#include "src/kernels/gemm/gemm.h"
 
 enum layer_op {
     LAYER_ATTN_F,

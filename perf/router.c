@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "tests/train/gates_plain.h"
 #include "tests/train/gradient.h"
 #include "train/error.h"

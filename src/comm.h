@@ -54,7 +54,8 @@ struct shunti_above {
     /* In an operation with a salt ranks disagree, which every rank has found:
      * about a call of one purpose, or what they call. collectives/salt.h */
     bool disagreed, strayed;
-    uint8_t told_unfused; /* what fused/pays.c has said: a bit for each call */
+    uint8_t
+        told_unfused; /* what collectives/fused/pays.c has said: a bit for each call */
     /* Not NULL: the other ranks wait in a call that this rank has not made yet,
      * and must make next (moe/moe_call.c). Called when this rank makes another
      * call: it sets this to NULL, and ends the owed call for the others. */

@@ -25,13 +25,13 @@
 
 #include <shunt/engine.h>
 
-#include "kernels/copy.h"
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/engine_pays.h"
 #include "src/env.h"
 #include "src/error.h"
 #include "src/inline.h"
+#include "src/kernels/copy.h"
 #include "src/launch.h"
 #include "src/log.h"
 #include "src/plugin.h"

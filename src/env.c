@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu.h"
 #include "src/forks.h"
+#include "src/kernels/cpu.h"
 #include "src/log.h"
 #include "src/trace.h"
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/dtype.h"
 #include "src/comm.h"
+#include "src/kernels/dtype.h"
 #include "src/note.h"
 #include "src/trace.h"
 #include "src/trace_summary.h"

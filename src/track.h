@@ -22,8 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/copy.h"
 #include "src/inline.h"
+#include "src/kernels/copy.h"
 
 enum shunti_track {
     SHUNTI_TRACK_NONE = -1, /* the thread has no tracks */

@@ -22,7 +22,7 @@
  */
 #include "train/layers.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/error.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 /* From bytes to rows. */
 #include "train/layers.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 
 #include <string.h>
 

@@ -12,8 +12,8 @@
  */
 #include "train/exchange_mpi.h"
 
-#include "kernels/elementwise.h"
-#include "kernels/rows.h"
+#include "src/kernels/elementwise.h"
+#include "src/kernels/rows.h"
 #include "train/clock.h"
 #include "train/error.h"
 

@@ -11,7 +11,7 @@
  */
 #include "train/exchange_shunt.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
 

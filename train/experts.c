@@ -2,7 +2,7 @@
 /* The feed-forward of an expert: SwiGLU (Shazeer, 2020). */
 #include "train/layers.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 
 void feed_forward_hidden(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
                          const float *x, const float *gate_up, float *hidden,

@@ -2,7 +2,7 @@
 /* The experts of a token by their scores, and what their scores weigh. */
 #include "train/gate.h"
 
-#include "kernels/best.h"
+#include "src/kernels/best.h"
 #include "train/error.h"
 
 #include <shunt/balance.h>

@@ -7,7 +7,7 @@
  */
 #include "train/gate.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 
 #include <string.h>
 

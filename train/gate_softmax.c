@@ -7,7 +7,7 @@
  */
 #include "train/gate.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 
 static int forward(const struct router_config *c, const struct gate_input *in,
                    const struct routed *to)

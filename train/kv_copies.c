@@ -2,7 +2,7 @@
 /* Sums of the copies' gradients; see kv_copies.h. */
 #include "train/kv_copies.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/error.h"
 
 #include <stdlib.h>

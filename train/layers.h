@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/gemm/gemm.h"
+#include "src/kernels/gemm/gemm.h"
 #include "train/gate.h"
 
 enum { VOCABULARY = 256 };

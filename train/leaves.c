@@ -2,7 +2,7 @@
 /* See leaves.h. */
 #include "train/leaves.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/error.h"
 #include "train/exchange_shunt.h"
 #include "train/gradients.h"

@@ -2,7 +2,7 @@
 /* See leaves_waves.h. */
 #include "train/leaves_waves.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/error.h"
 #include "train/gradients.h"
 #include "train/model_inner.h"

@@ -2,7 +2,7 @@
 /* Cross entropy over the 256 bytes. */
 #include "train/layers.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 
 void cross_entropy(size_t R, float *logits, const uint8_t *target, float *loss)
 {

@@ -14,7 +14,7 @@
  */
 #include "train/model_inner.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
 

@@ -12,9 +12,9 @@
  * they are computed in pieces: as many whole experts as fit, or a part of one. A
  * part begins at a multiple of STEP rows of its expert, or of its leaf
  * (model_gradients), which is where products that sum over rows begin a block
- * (kernels/gemm/gemm.h), so that all bits are those of all rows at once.
+ * (src/kernels/gemm/gemm.h), so that all bits are those of all rows at once.
  */
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
 #include "train/gradients.h"

@@ -4,7 +4,7 @@
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/layout.h"
 
 struct optimizer_config {

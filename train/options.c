@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu.h"
+#include "src/kernels/cpu.h"
 #include "tools/cli/cli.h"
 #include "train/workload/random.h"
 

@@ -2,7 +2,7 @@
 /* Vectors of parameters and their slices; see params.h. */
 #include "train/params.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/error.h"
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 /* The peak of all ranks. */
 #include "train/peak.h"
 
-#include "kernels/gemm/gemm_bf16.h"
-#include "kernels/peak.h"
+#include "src/kernels/gemm/gemm_bf16.h"
+#include "src/kernels/peak.h"
 #include "train/clock.h"
 #include "train/error.h"
 

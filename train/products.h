@@ -3,7 +3,7 @@
 #ifndef TRAIN_PRODUCTS_H
 #define TRAIN_PRODUCTS_H
 
-#include "kernels/gemm/gemm.h"
+#include "src/kernels/gemm/gemm.h"
 
 /* backend: as of shunti_gemm_create(). Returns 0, or -1 with
  * train_error_text(). A product that runs out of memory ends the program. */

@@ -2,7 +2,7 @@
 /* The sum of the shares' gradients; see reduction.h. */
 #include "train/reduction.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
 

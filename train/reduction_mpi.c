@@ -7,7 +7,7 @@
  */
 #include "train/reduction.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
 

@@ -2,7 +2,7 @@
 /* Normalisation by the root mean square (Zhang, Sennrich, 2019). */
 #include "train/layers.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 
 static const float epsilon = 1e-5f;
 

@@ -13,7 +13,7 @@
  */
 #include "train/layers.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 
 #include <string.h>
 

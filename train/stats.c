@@ -2,7 +2,7 @@
 /* What sequences contribute to losses and statistics; see model.h. */
 #include "train/model.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 
 #include <string.h>
 

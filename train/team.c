@@ -2,7 +2,7 @@
 /* The program's collectives, on libshunt's. */
 #include "train/team.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
 

@@ -2,7 +2,7 @@
 /* Products of shards; see tensor.h. */
 #include "train/tensor.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/error.h"
 

@@ -4,8 +4,8 @@
  * spread over ranks. Top to bottom: join the other ranks, get the text, set up
  * or resume, step after step, validate, sample, report.
  */
-#include "kernels/elementwise.h"
-#include "kernels/gemm/gemm.h"
+#include "src/kernels/elementwise.h"
+#include "src/kernels/gemm/gemm.h"
 #include "tools/cli/cli.h"
 #include "train/bars.h"
 #include "train/clock.h"

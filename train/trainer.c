@@ -2,7 +2,7 @@
 /* The step: batch, forward, the batch's sums, backward, gradients, update. */
 #include "train/trainer.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/clock.h"
 #include "train/cores.h"
 #include "train/error.h"

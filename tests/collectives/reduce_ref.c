@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/dtype.h"
+#include "src/kernels/dtype.h"
 
 /* The comparisons are written so that a NaN of either side is the result. */
 static double float_op(double a, double b, enum shunt_op op)

@@ -4,11 +4,11 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "fused/epilogue.h"
-#include "fused/grid.h"
-#include "fused/pays.h"
-#include "kernels/dtype.h"
+#include "collectives/fused/epilogue.h"
+#include "collectives/fused/grid.h"
+#include "collectives/fused/pays.h"
 #include "src/comm.h"
+#include "src/kernels/dtype.h"
 #include "src/scratch.h"
 
 TestSuite(fused_parts, .timeout = 60);

@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernels/cpu.h"
-#include "kernels/dtype.h"
+#include "src/kernels/cpu.h"
+#include "src/kernels/dtype.h"
 #include "tests/cross/digest.h"
 
 static const struct family *const families[] = {

@@ -3,7 +3,7 @@
  * The k largest, against looking for each of them among all that are left; timed
  * against it, too.
  */
-#include "kernels/best.h"
+#include "src/kernels/best.h"
 
 #include <math.h>
 #include <stdlib.h>

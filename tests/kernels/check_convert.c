@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "kernels/dtype.h"
+#include "src/kernels/dtype.h"
 #include "tests/kernels/check.h"
 
 enum { COUNT = 512, SRC = 0 };

@@ -3,8 +3,8 @@
  * Copies. What shunti_copy() does with large blocks depends on the CPU; every
  * x86 runs both ways, so both are checked wherever that is possible.
  */
-#include "kernels/copy.h"
-#include "kernels/cpu.h"
+#include "src/kernels/copy.h"
+#include "src/kernels/cpu.h"
 #include "tests/kernels/check.h"
 
 enum { COPY, STREAM };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Element-wise kernels, against elementwise_ref.c. */
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  * group, and by one call of a BLAS each, against one product after the other.
  * A group has its bits; a BLAS may add in any order.
  */
-#include "kernels/gemm/gemm.h"
+#include "src/kernels/gemm/gemm.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,13 +4,13 @@
  * sums may be off by what f32 additions lose. test_gemm.c checks what depends
  * on nothing but bits, that a row's do not depend on the other rows.
  */
-#include "kernels/gemm/gemm.h"
+#include "src/kernels/gemm/gemm.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/cpu.h"
-#include "kernels/gemm/gemm_bf16.h"
+#include "src/kernels/cpu.h"
+#include "src/kernels/gemm/gemm_bf16.h"
 #include "tests/kernels/check.h"
 #include "tests/kernels/elementwise_ref.h"
 #include "tests/kernels/emulated_tile.h"

@@ -3,7 +3,7 @@
  * The peak's multiply-adds: as many operations as they say, and values that
  * stay where they are. Timed, they are what the CPU can do at most.
  */
-#include "kernels/peak.h"
+#include "src/kernels/peak.h"
 
 #include <math.h>
 

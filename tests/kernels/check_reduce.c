@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reductions; the reference is that of the collectives' tests. */
-#include "kernels/reduce.h"
+#include "src/kernels/reduce.h"
 #include "tests/collectives/reduce_ref.h"
 #include "tests/kernels/check.h"
 

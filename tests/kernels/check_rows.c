@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Row kernels, against shunti_rows_ref. */
-#include "kernels/rows.h"
+#include "src/kernels/rows.h"
 
-#include "kernels/fp8.h"
+#include "src/kernels/fp8.h"
 #include "tests/kernels/check.h"
 
 enum { SUM, PARTIAL, SCALE, DOT, FP8, PACK, UNPACK };

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "kernels/dtype.h"
+#include "src/kernels/dtype.h"
 
 enum { LANES = 16 };
 

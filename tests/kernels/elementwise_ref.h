@@ -3,7 +3,7 @@
 #ifndef TESTS_ELEMENTWISE_REF_H
 #define TESTS_ELEMENTWISE_REF_H
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 
 extern const struct shunti_elementwise elementwise_ref;
 

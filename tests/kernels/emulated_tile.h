@@ -6,7 +6,7 @@
 #ifndef TEST_EMULATED_TILE_H
 #define TEST_EMULATED_TILE_H
 
-#include "kernels/gemm/gemm_bf16.h"
+#include "src/kernels/gemm/gemm_bf16.h"
 
 #ifdef TEST_SIMDE
 extern const struct shunti_bf16_tile shunti_bf16_tile_emulated;

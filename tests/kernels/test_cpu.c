@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu.h"
+#include "src/kernels/cpu.h"
 
 TestSuite(cpu, .timeout = 60);
 

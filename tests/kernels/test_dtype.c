@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "kernels/dtype.h"
+#include "src/kernels/dtype.h"
 
 TestSuite(dtype, .timeout = 60);
 

@@ -3,7 +3,7 @@
  * What element-wise kernels compute, by definitions; check_elementwise.c
  * compares the instruction sets.
  */
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "tests/kernels/numbers.h"
 
 #include <criterion/criterion.h>

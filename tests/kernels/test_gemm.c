@@ -4,7 +4,7 @@
  * and what the rest of the program relies on: a row's bits do not depend on the
  * other rows.
  */
-#include "kernels/gemm/gemm.h"
+#include "src/kernels/gemm/gemm.h"
 #include "tests/harness/harness.h"
 #include "tests/kernels/emulated_tile.h"
 #include "tests/kernels/numbers.h"

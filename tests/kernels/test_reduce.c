@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <stdint.h>
 
-#include "kernels/reduce.h"
+#include "src/kernels/reduce.h"
 
 TestSuite(reduce, .timeout = 120);
 

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/dtype.h"
-#include "kernels/fp8.h"
-#include "kernels/rows.h"
+#include "src/kernels/dtype.h"
+#include "src/kernels/fp8.h"
+#include "src/kernels/rows.h"
 #include "tests/moe/reference.h"
 
 TestSuite(rows, .timeout = 60);

@@ -23,7 +23,7 @@ BELOW = {
     "collectives": ["kernels", "src"],
     "moe": ["kernels", "src", "collectives"],
     "fused": ["kernels", "src", "collectives"],
-    "balance": ["src/error.h", "kernels/best.h"],
+    "balance": ["src/error.h", "src/kernels/best.h"],
     "bindings": ["src/env.h", "src/fnv.h", "src/own_file.h",
                  "transports/common/descriptor.h"],
     "cli": ["src/distance.h", "src/fnv.h"],
@@ -37,7 +37,7 @@ CALLS = ["kernels", "src", "collectives", "moe", "fused", "balance", "bindings"]
 OTHERS = ["include", "perf", "sim", "tools", "examples"]
 # What a transport may include besides its folder and transports/common: an engine
 # copies as the library does.
-PARTS = {"transports/dma": "kernels/copy.h"}
+PARTS = {"transports/dma": "src/kernels/copy.h"}
 CIRCLE = 3
 LINES = 700
 

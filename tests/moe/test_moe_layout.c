@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/rows.h"
 #include "moe/counts.h"
 #include "moe/layout.h"
 #include "moe/placement.h"
+#include "src/kernels/rows.h"
 
 TestSuite(moe_layout, .timeout = 60);
 

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/rows.h"
 #include "moe/capacity.h"
 #include "moe/layout.h"
 #include "moe/placement.h"
+#include "src/kernels/rows.h"
 
 TestSuite(moe_parts, .timeout = 60);
 

@@ -13,9 +13,9 @@
 
 #include <shunt/shunt.h>
 
-#include "kernels/cpu.h"
 #include "src/env.h"
 #include "src/error.h"
+#include "src/kernels/cpu.h"
 #include "src/log.h"
 #include "src/trace.h"
 #include "tests/harness/harness.h"
@@ -266,7 +266,7 @@ Test(env, every_row_is_whole)
 }
 
 /* Rows that other folders declare are there without a call of theirs, and the
- * names that kernels/cpu.c knows are those that its row allows. */
+ * names that src/kernels/cpu.c knows are those that its row allows. */
 Test(env, every_folder_declares_its_own)
 {
     static const char *const names[] = {"SHUNT_ALGORITHM", "SHUNT_MOE_MODE",

@@ -2,7 +2,7 @@
 /* See gates_plain.h. */
 #include "tests/train/gates_plain.h"
 
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "train/workload/random.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * Every layer's gradient against finite differences, over small shapes, with
  * one and with several shares; and what a gradient does not show.
  */
-#include "kernels/elementwise.h"
+#include "src/kernels/elementwise.h"
 #include "tests/train/gradient.h"
 #include "train/error.h"
 #include "train/layers.h"

@@ -104,7 +104,7 @@ static const struct shunt_transport_knob knobs[] = {
      "The copying thread: on, off, or auto, which is off where the ranks of "
      "the "
      "node leave no CPU to it."},
-    /* As in kernels/copy.c: up to there a cache may hold it until it is read. */
+    /* As in src/kernels/copy.c: up to there a cache may hold it until it is read. */
     {STREAM_MIN, "16777216",
      "Bytes from which a copy of the copying thread bypasses the caches."},
     {POLL, "5",

@@ -11,7 +11,7 @@
 
 #include <shunt/engine.h>
 
-#include "kernels/copy.h"
+#include "src/kernels/copy.h"
 
 /* Smaller rows would be mostly partial lines, which non-temporal stores write
  * one by one. */

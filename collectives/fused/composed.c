@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The frame around the fused calls; see composed.h. */
+#include "collectives/fused/composed.h"
+
+#include "collectives/kinds.h"
+#include "src/comm.h"
+#include "src/entry.h"
+#include "src/error.h"
+#include "src/refusal.h"
+#include "src/track.h"
+
+void shunti_composed_note(struct shunt_request *request,
+                          enum shunt_status status)
+{
+    if (!status)
+        return;
+    shunti_comm_enter(request->comm);
+    shunti_request_error(request, status, "%s", shunti_error_last());
+    shunti_comm_leave(request->comm);
+}
+
+bool shunti_composed_lost(const struct shunt_request *request)
+{
+    return request->error && shunt_comm_async_status(request->comm) != SHUNT_OK;
+}
+
+bool shunti_composed_over(struct shunt_request *request,
+                          struct shunt_request **part, bool wait)
+{
+    enum shunt_status st = wait ? shunt_wait(part) : shunt_test(part);
+
+    if (st == SHUNT_IN_PROGRESS)
+        return false;
+    shunti_composed_note(request, st);
+    return true;
+}
+
+/* A failure of the communicator ends the call. After any other error the caller
+ * gets the request, whose wait returns it. */
+static enum shunt_status begin(const struct shunti_fused_call *call,
+                               struct shunt_request *request)
+{
+    call->comm->above.purpose = call->purpose;
+    call->begin(request);
+    call->comm->above.purpose = 0;
+    if (!shunti_composed_lost(request))
+        return SHUNT_OK;
+    call->class->run(request, true); /* which collects what was under way */
+    shunti_comm_enter(call->comm);
+    shunti_fail_again(&call->comm->error, request->error_text
+                                              ? request->error_text
+                                              : call->comm->failure.text);
+    shunti_comm_leave(call->comm);
+    return request->error;
+}
+
+/* Of a call that has not asked: what its collective brings is not used unless all
+ * ranks have these terms. */
+static enum shunt_status begin_trusting(const struct shunti_fused_call *call,
+                                        struct shunt_request **request,
+                                        const struct shunti_terms *terms)
+{
+    enum shunt_status st;
+
+    call->comm->above.salt = shunti_terms_digest(terms, call->purpose);
+    st = begin(call, *request);
+    call->comm->above.salt = 0;
+    return st ? st : shunt_wait(request);
+}
+
+/* A salt, too, so that all find it if others do not ask. */
+static enum shunt_status ask(const struct shunti_fused_call *call,
+                             const struct shunti_terms *terms)
+{
+    enum shunt_status st;
+
+    call->comm->above.salt = 1;
+    st = shunti_terms_agree(call->comm, call->purpose, terms);
+    call->comm->above.salt = 0;
+    return st;
+}
+
+/* The others may be in the call's collective, or ask: they hear of it in either. */
+static enum shunt_status refuse(const struct shunti_fused_call *call,
+                                const struct shunti_terms *terms)
+{
+    struct shunt_comm *comm = call->comm;
+    enum shunt_status st;
+
+    shunti_comm_enter(comm);
+    st = shunti_request_refuse(
+        comm,
+        SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, call->purpose),
+        (enum shunt_status)terms->verdict.status, "%s: %s",
+        shunti_purpose_name(call->purpose), terms->verdict.why);
+    comm->above.disagreed = !comm->failure.status;
+    shunti_comm_leave(comm);
+    return st;
+}
+
+/* again: the ranks have disagreed, so that all ask now. */
+static enum shunt_status attempt(const struct shunti_fused_call *call,
+                                 bool again)
+{
+    struct shunt_comm *comm = call->comm;
+    struct shunt_request *request = NULL;
+    struct shunti_terms terms = {0};
+    bool trusts = !call->start && !again, well = false;
+    enum shunt_status st;
+
+    if (call->start && !call->request)
+        shunti_terms_refuse(&terms, SHUNT_ERR_INVALID, "request is NULL");
+    shunti_comm_enter(comm);
+    comm->above.disagreed = comm->above.strayed = false;
+    st = shunti_request_compose(comm, call->class, call->state_bytes, &request);
+    shunti_comm_leave(comm);
+    if (st)
+        shunti_terms_refuse(&terms, st, "no memory for a request");
+    else
+        well = call->prepare(request, call->args, &terms, &trusts) &&
+               !terms.verdict.status;
+    if (well && trusts) {
+        st = begin_trusting(call, &request, &terms);
+        if (!st)
+            return SHUNT_OK;
+    } else {
+        st = well || again ? ask(call, &terms) : refuse(call, &terms);
+        if (!st)
+            st = begin(call, request);
+        if (!st && !call->start)
+            return shunt_wait(&request);
+        if (!st) {
+            *call->request = request;
+            return SHUNT_OK;
+        }
+    }
+    shunti_comm_enter(comm);
+    if (request)
+        shunti_request_drop(request);
+    shunti_comm_leave(comm);
+    return st;
+}
+
+enum shunt_status shunti_fused_call(const struct shunti_fused_call *call)
+{
+    enum shunt_status st;
+    SHUNTI_TRACK(LIBRARY);
+
+    if (call->start && call->request)
+        *call->request = NULL;
+    if (!call->comm)
+        return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: comm is NULL",
+                           shunti_purpose_name(call->purpose));
+    st = attempt(call, false);
+    return st && call->comm->above.disagreed && !call->comm->above.strayed
+               ? attempt(call, true)
+               : st;
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How far fusing pays; see pays.h. */
+#include "collectives/fused/pays.h"
+
+#include "src/comm.h"
+#include "src/log.h"
+
+/* The bytes that are sent together take at least so many times as long as a
+ * small message, which is about what a message costs. */
+#define LATENCIES 4
+/* And so many times as long on a link that is not SLOW: there the processor's own
+ * work for the bytes takes about as long as the link, so less is hidden. */
+#define FAST 8
+/* Above, what asking costs is nothing beside the call. */
+#define TRUSTS_MAX ((size_t)1 << 20)
+/* Seconds for a byte of a slow link, 4 Gbit/s: its bytes take ten times as long
+ * as two copies of them. */
+#define SLOW 2e-9
+
+bool shunti_fused_waits(const struct shunt_comm *comm)
+{
+    return comm->tune.fused == SHUNTI_FUSED_OFF ||
+           (comm->tune.fused == SHUNTI_FUSED_AUTO && comm->nodes == 1);
+}
+
+bool shunti_fused_streams(const struct shunt_comm *comm)
+{
+    return comm->nodes > 1 && comm->links.across.byte > SLOW;
+}
+
+/* The time of what a node sends to the others. */
+static double seconds_of(const struct shunt_comm *comm, size_t bytes)
+{
+    const double nodes = comm->nodes;
+
+    return (double)bytes * (nodes - 1) / nodes * comm->links.across.byte;
+}
+
+/* The least that a part should take. */
+static double least_of(const struct shunt_comm *comm)
+{
+    return LATENCIES * comm->links.across.latency * comm->links.crowd *
+           (shunti_fused_streams(comm) ? 1 : FAST);
+}
+
+bool shunti_fused_trusts(const struct shunt_comm *comm, size_t bytes,
+                         bool waits)
+{
+    return bytes <= TRUSTS_MAX &&
+           (waits || (comm->tune.fused == SHUNTI_FUSED_AUTO &&
+                      seconds_of(comm, bytes) < 2 * least_of(comm)));
+}
+
+static void tell(struct shunt_comm *comm, enum shunti_purpose_fused purpose,
+                 const char *why)
+{
+    const uint8_t bit =
+        (uint8_t)(1u << (purpose - SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER));
+
+    if (comm->above.told_unfused & bit)
+        return;
+    comm->above.told_unfused |= bit;
+    shunti_info("fused", "%s: product and collective one after the other, %s",
+                shunti_purpose_name(purpose), why);
+}
+
+size_t shunti_parts_together(struct shunt_comm *comm,
+                             enum shunti_purpose_fused purpose, size_t parts,
+                             size_t bytes)
+{
+    double seconds, least;
+    size_t together;
+
+    if (comm->tune.fused == SHUNTI_FUSED_ALWAYS)
+        return 1;
+    if (comm->tune.fused == SHUNTI_FUSED_AUTO && comm->nodes == 1)
+        tell(comm, purpose,
+             "because the processors of one node also make the copies");
+    if (parts < 2)
+        return 1;
+    if (comm->tune.fused == SHUNTI_FUSED_OFF)
+        tell(comm, purpose, "as SHUNT_FUSED says");
+    /* Panels of one node are as large as scratch keeps (grid.h). */
+    if (comm->nodes == 1 && purpose == SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER)
+        return 1;
+    if (shunti_fused_waits(comm))
+        return parts;
+    seconds = seconds_of(comm, bytes);
+    least = least_of(comm);
+    if (seconds < 2 * least) {
+        tell(comm, purpose, "where that takes little longer than a message");
+        return parts;
+    }
+    together = (size_t)((double)parts * least / seconds) + 1;
+    return together < parts ? together : parts;
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Matrix products by LIBXSMM, which writes a kernel for each shape at run time
+ * (Heinecke, Henry, Hutchinson, Pabst: "LIBXSMM", SC 2016), for the CPU it runs
+ * on. It is column-major: our row-major C = A B is its C' = B' A', so that
+ * its m is our n, and it vectorises over our columns.
+ *
+ * Kernels are looked up for each product: LIBXSMM keeps them in a table of its
+ * own, which is safe to use from any thread once initialised.
+ */
+#include "src/kernels/gemm/gemm.h"
+
+#include <libxsmm.h>
+#include <pthread.h>
+
+enum {
+    BLOCK = 16,
+    VECTOR = 16, /* at most: of AVX-512 */
+    GROUP = 4 * VECTOR,
+    /* B is walked in panels of columns that stay in the second-level cache
+     * while all rows pass by. */
+    PANEL_FLOATS = 64 * 1024,
+    COLUMNS = 64, /* of C at a time, in nt */
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static libxsmm_smmfunction fetching(size_t m, size_t n, size_t k, size_t lda,
+                                    size_t ldb, size_t ldc, int add, int flags,
+                                    int prefetch)
+{
+    const libxsmm_blasint a = (libxsmm_blasint)lda, b = (libxsmm_blasint)ldb;
+    const libxsmm_blasint c = (libxsmm_blasint)ldc;
+    const float alpha = 1.0f, beta = add ? 1.0f : 0.0f;
+
+    return libxsmm_smmdispatch((libxsmm_blasint)m, (libxsmm_blasint)n,
+                               (libxsmm_blasint)k, &a, &b, &c, &alpha, &beta,
+                               &flags, &prefetch);
+}
+
+static libxsmm_smmfunction kernel(size_t m, size_t n, size_t k, size_t lda,
+                                  size_t ldb, size_t ldc, int add, int flags)
+{
+    return fetching(m, n, k, lda, ldb, ldc, add, flags,
+                    LIBXSMM_GEMM_PREFETCH_NONE);
+}
+
+static bool usable(void)
+{
+    pthread_once(&once, libxsmm_init);
+    /* It has no code generator for CPUs without AVX, nor for other families. */
+    return kernel(16, BLOCK, 16, 16, 16, 16, 0, LIBXSMM_GEMM_FLAG_NONE) &&
+           kernel(16, 16, 16, 16, 16, 16, 1, LIBXSMM_GEMM_FLAG_TRANS_B);
+}
+
+/*
+ * The columns of the next kernel, of `n` that are left. In what is left over of
+ * groups of 64, up to 16 columns, LIBXSMM adds several sums, each of a part of
+ * k, in some rows of a block: where AVX-512 is, version 1.17. So it gets no
+ * such remainder.
+ */
+static size_t panel(size_t n, size_t k)
+{
+    size_t width = PANEL_FLOATS / (k ? k : 1) / GROUP * GROUP;
+
+    if (width < GROUP)
+        width = GROUP;
+    if (width < n)
+        return width;
+    if (n > GROUP && n % GROUP > 0 && n % GROUP <= VECTOR)
+        return n - n % GROUP - VECTOR;
+    return n;
+}
+
+/* Of up to 16 columns some rows of a block are added up as those of a remainder
+ * are: it depends on its height which. */
+static size_t block(size_t n)
+{
+    return n > VECTOR ? 1 : BLOCK;
+}
+
+/* Panels of B are walked in strides of a row, often a page each, which no
+ * hardware prefetcher follows: the last kernel of a panel fetches the next
+ * one. */
+static void nn(size_t m, size_t n, size_t k, const float *a, size_t lda,
+               const float *b, size_t ldb, const float *next,
+               enum shunti_gemm_beta beta, float *c, size_t ldc)
+{
+    const int flags = LIBXSMM_GEMM_FLAG_NONE;
+    const size_t whole = m < 2 * BLOCK ? 0 : (m / BLOCK - 1) * BLOCK;
+    libxsmm_smmfunction f = NULL, last;
+    size_t w;
+
+    for (size_t j = 0; j < n; j += w) {
+        const float *then;
+
+        w = panel(n - j, k);
+        then = j + w < n ? b + j + w : next;
+        if (whole > 0)
+            f = kernel(w, BLOCK, k, ldb, lda, ldc, beta, flags);
+        last = fetching(w, m - whole, k, ldb, lda, ldc, beta, flags,
+                        then ? LIBXSMM_GEMM_PREFETCH_AL2
+                             : LIBXSMM_GEMM_PREFETCH_NONE);
+        if ((whole > 0 && !f) || !last) {
+            /* no kernel for this shape: the same order, slowly */
+            shunti_gemm_naive.nn(m, w, k, a, lda, b + j, ldb, NULL, beta, c + j,
+                                 ldc);
+            continue;
+        }
+        for (size_t i = 0; i < whole; i += BLOCK)
+            f(b + j, a + i * lda, c + i * ldc + j);
+        last(b + j, a + whole * lda, c + whole * ldc + j, then, a + whole * lda,
+             c + whole * ldc + j);
+    }
+}
+
+/* The rows of the block are the elements of a vector, and B is read as it is.
+ * Of few columns LIBXSMM would add several sums, each of a part of k. */
+static void nt(size_t n, size_t k, const float *a, const float *b, size_t ldb,
+               enum shunti_gemm_beta beta, float *c)
+{
+    libxsmm_smmfunction f =
+        kernel(BLOCK, n, k, BLOCK, ldb, BLOCK, beta, LIBXSMM_GEMM_FLAG_NONE);
+
+    if (f)
+        f(a, b, c);
+    else
+        shunti_gemm_naive.nn(n, BLOCK, k, b, ldb, a, BLOCK, NULL, beta, c,
+                             BLOCK);
+}
+
+static void tn(size_t m, size_t n, size_t k, const float *a, size_t lda,
+               const float *b, size_t ldb, float *c, size_t ldc)
+{
+    libxsmm_smmfunction f =
+        kernel(n, m, k, ldb, lda, ldc, 1, LIBXSMM_GEMM_FLAG_TRANS_B);
+
+    if (f)
+        f(b, a, c);
+    else
+        shunti_gemm_naive.tn(m, n, k, a, lda, b, ldb, c, ldc);
+}
+
+const struct shunti_gemm_backend shunti_gemm_xsmm = {
+    .name = "xsmm",
+    .usable = usable,
+    .block = block,
+    .nn = nn,
+    .nt_rows = BLOCK,
+    .nt_columns = COLUMNS,
+    .nt = nt,
+    .tn = tn,
+};
