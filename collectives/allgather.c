@@ -8,8 +8,8 @@
 #include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "collectives/two_level.h"
+#include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/inline.h"
 
 static const struct shunti_kind kinds[] = {
     {.number = SHUNTI_KIND_ALLGATHER, .name = "allgather", .typed = true},

@@ -15,12 +15,12 @@
  */
 #include "collectives/allgather.h"
 #include "collectives/two_level.h"
+#include "src/base/inline.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/inline.h"
 #include "src/nodes.h"
 #include "src/offer.h"
-#include "src/scratch.h"
 #include "src/track.h"
 
 /* An ack counts them (two_level.h). */

@@ -10,13 +10,13 @@
 #include "collectives/coll_call.h"
 #include "collectives/reduction.h"
 #include "collectives/select.h"
+#include "src/base/inline.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/inline.h"
 #include "src/kernels/dtype.h"
 #include "src/note.h"
 #include "src/offer.h"
 #include "src/refusal.h"
-#include "src/scratch.h"
 
 static const struct shunti_kind kind = {
     .number = SHUNTI_KIND_ALLREDUCE,

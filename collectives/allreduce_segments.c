@@ -28,11 +28,11 @@
 #include "collectives/exchange.h"
 #include "collectives/reduction.h"
 #include "collectives/source.h"
+#include "src/base/inline.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/inline.h"
 #include "src/note.h"
 #include "src/offer.h"
-#include "src/scratch.h"
 #include "src/stream.h"
 
 /* Stages of the ack, as bits. FAILED: a raw read failed, so the sender has no

@@ -20,12 +20,12 @@
 #include "collectives/allreduce.h"
 #include "collectives/tree.h"
 #include "collectives/two_level.h"
+#include "src/base/inline.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/inline.h"
 #include "src/kernels/dtype.h"
 #include "src/nodes.h"
-#include "src/scratch.h"
 
 /* Segments start at multiples of a cache line. */
 #define LINE 64

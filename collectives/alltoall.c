@@ -9,10 +9,10 @@
 #include "collectives/exchange.h"
 #include "collectives/kinds.h"
 #include "collectives/select.h"
+#include "src/base/inline.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/inline.h"
 #include "src/refusal.h"
-#include "src/scratch.h"
 #include "src/track.h"
 
 static const struct shunti_kind kinds[] = {

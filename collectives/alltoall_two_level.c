@@ -31,12 +31,12 @@
 #include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "collectives/two_level.h"
+#include "src/base/inline.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/inline.h"
 #include "src/nodes.h"
 #include "src/offer.h"
-#include "src/scratch.h"
 #include "src/track.h"
 
 struct entry {

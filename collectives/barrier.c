@@ -16,8 +16,8 @@
 #include "collectives/select.h"
 #include "collectives/star.h"
 #include "collectives/two_level.h"
+#include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/inline.h"
 
 static const struct shunti_kind kind = {.number = SHUNTI_KIND_BARRIER,
                                         .name = "barrier"};

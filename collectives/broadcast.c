@@ -16,9 +16,9 @@
 #include "collectives/select.h"
 #include "collectives/star.h"
 #include "collectives/two_level.h"
+#include "src/base/inline.h"
 #include "src/bootstrap.h"
 #include "src/comm.h"
-#include "src/inline.h"
 #include "src/nodes.h"
 
 static const struct shunti_kind kind = {

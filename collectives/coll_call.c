@@ -5,12 +5,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "src/base/error.h"
+#include "src/base/inline.h"
 #include "src/call.h"
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/entry.h"
-#include "src/error.h"
-#include "src/inline.h"
 #include "src/kernels/dtype.h"
 #include "src/refusal.h"
 

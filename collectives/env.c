@@ -3,7 +3,7 @@
  * Environment variables of the collectives. Rank 0's values hold for all ranks
  * of a communicator; src/init_introduce.c reads and sends them.
  */
-#include "src/env.h"
+#include "src/base/env.h"
 
 static const struct shunti_env_row rows[] = {
     {

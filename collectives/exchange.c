@@ -3,12 +3,12 @@
 #include "collectives/exchange.h"
 
 #include "collectives/salt.h"
+#include "src/base/inline.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/inline.h"
 #include "src/note.h"
 #include "src/offer.h"
-#include "src/scratch.h"
 #include "src/track.h"
 
 static struct shunti_exchange *exchange_of(const struct shunt_request *request)

@@ -22,10 +22,10 @@
 #include <shunt/coll.h>
 
 #include "collectives/kinds.h"
+#include "src/base/error.h"
 #include "src/bootstrap.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/error.h"
 #include "src/exit.h"
 #include "src/failure.h"
 #include "src/init.h"

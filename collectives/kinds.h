@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The numbers of the collectives' kinds (src/kind.h). Each collective registers
+ * The numbers of the collectives' kinds (src/base/kind.h). Each collective registers
  * its kind in its own file. Numbers from 32 on are free.
  */
 #ifndef SHUNTI_COLLECTIVES_KINDS_H

@@ -12,11 +12,11 @@
 #include "collectives/kinds.h"
 #include "collectives/reduction.h"
 #include "collectives/select.h"
+#include "src/base/inline.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/inline.h"
 #include "src/kernels/dtype.h"
 #include "src/refusal.h"
-#include "src/scratch.h"
 
 static const struct shunti_kind kinds[] = {
     {.number = SHUNTI_KIND_REDUCE_SCATTER,

@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "collectives/tree.h"
+#include "src/base/inline.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/inline.h"
 #include "src/kernels/dtype.h"
 #include "src/note.h"
-#include "src/scratch.h"
 
 /* Bytes of each source that are read raw at a time: small enough to be in the
  * second-level cache still when they are reduced. */

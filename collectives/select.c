@@ -21,11 +21,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "src/base/env.h"
+#include "src/base/inline.h"
+#include "src/base/log.h"
 #include "src/comm.h"
-#include "src/env.h"
-#include "src/inline.h"
 #include "src/launch.h"
-#include "src/log.h"
 #include "src/nodes.h"
 #include "src/note.h"
 

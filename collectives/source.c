@@ -2,8 +2,8 @@
 /* Taking payload from a peer; see source.h. */
 #include "collectives/source.h"
 
+#include "src/base/error.h"
 #include "src/comm.h"
-#include "src/error.h"
 #include "src/failure.h"
 #include "src/track.h"
 #include "src/ways.h"

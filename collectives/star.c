@@ -4,8 +4,8 @@
 
 #include "collectives/exchange.h"
 #include "collectives/source.h"
+#include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/inline.h"
 #include "src/note.h"
 #include "src/offer.h"
 

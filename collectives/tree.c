@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/inline.h"
 #include "src/kernels/dtype.h"
 #include "src/kernels/reduce.h"
 #include "src/track.h"

@@ -6,9 +6,9 @@
 #include "collectives/two_level_alarm.h"
 #include "collectives/two_level_leg.h"
 #include "collectives/two_level_moves.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/nodes.h"
-#include "src/scratch.h"
 
 static void add_leg(struct shunti_two_level *x, int peer,
                     enum shunti_phase phase)

@@ -2,9 +2,9 @@
 /* Legs of operations in two levels; see two_level_leg.h. */
 #include "collectives/two_level_leg.h"
 
+#include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/scratch.h"
 
 struct shunti_two_level *
 shunti_two_level_of(const struct shunt_request *request)

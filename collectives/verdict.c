@@ -7,9 +7,9 @@
 #include <shunt/coll.h>
 
 #include "collectives/kinds.h"
+#include "src/base/error.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/error.h"
 #include "src/refusal.h"
 
 static enum shunt_status judge(struct shunt_comm *comm, const char *call,

@@ -23,7 +23,7 @@ struct shunti_verdict {
 /*
  * Tell, and hear. Collective; the communicator is not held.
  *
- * purpose  of the call: src/kind.h.
+ * purpose  of the call: src/base/kind.h.
  * mine     (bytes), which begin with a struct shunti_verdict.
  * all      (nranks, bytes) after the call: the caller frees it. NULL: there was
  *          no memory.

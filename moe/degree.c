@@ -7,9 +7,9 @@
 
 #include "moe/life.h"
 #include "moe/plan.h"
+#include "src/base/error.h"
+#include "src/base/handle.h"
 #include "src/comm.h"
-#include "src/error.h"
-#include "src/handle.h"
 
 /* More parts than need be cost CPU time: of degrees that take the same time
  * within this, the lowest is the best. */

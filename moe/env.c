@@ -3,7 +3,7 @@
  * Environment variables of the mixture of experts. SHUNT_MOE_CHUNK and
  * SHUNT_MOE_RECORDS are tunables of rank 0 that hold for all ranks (src/init_introduce.c).
  */
-#include "src/env.h"
+#include "src/base/env.h"
 
 static const struct shunti_env_row rows[] = {
     {

@@ -8,9 +8,9 @@
 #include "moe/landing.h"
 #include "moe/life.h"
 #include "moe/pages.h"
+#include "src/base/handle.h"
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/handle.h"
 
 struct exchanges {
     struct shunti_slot *slot[SHUNTI_EXCHANGES_MAX]; /* NULL: never taken */

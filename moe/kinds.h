@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Kinds and purposes of the calls on an exchange (src/kind.h): their numbers.
+ * Kinds and purposes of the calls on an exchange (src/base/kind.h): their numbers.
  */
 #ifndef SHUNTI_MOE_KINDS_H
 #define SHUNTI_MOE_KINDS_H
 
 #include "collectives/kinds.h"
-#include "src/kind.h"
+#include "src/base/kind.h"
 
 enum shunti_kind_moe {
     SHUNTI_KIND_MOE_DISPATCH = 14,

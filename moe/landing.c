@@ -8,9 +8,9 @@
 
 #include "moe/page_bytes.h"
 #include "moe/plan.h"
+#include "src/base/log.h"
 #include "src/comm.h"
 #include "src/device.h"
-#include "src/log.h"
 #include "src/trace.h"
 #include "src/wait.h"
 

@@ -6,9 +6,9 @@
 
 #include "moe/exchanges.h"
 #include "moe/route.h"
+#include "src/base/handle.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/handle.h"
 
 /* --- users ------------------------------------------------------------------------ */
 

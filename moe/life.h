@@ -2,7 +2,7 @@
 /*
  * How long exchanges and plans live: their users, and their end.
  *
- * A handle (src/handle.h) is the caller's, and its end is local. The memory
+ * A handle (src/base/handle.h) is the caller's, and its end is local. The memory
  * behind it stays until the last request that uses it is over.
  */
 #ifndef SHUNTI_LIFE_H

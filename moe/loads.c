@@ -11,8 +11,8 @@
 #include "moe/plan.h"
 #include "moe/records.h"
 #include "moe/split.h"
+#include "src/base/error.h"
 #include "src/comm.h"
-#include "src/error.h"
 
 static size_t experts_of(const struct shunti_plan *plan)
 {

@@ -9,8 +9,8 @@
 
 #include "moe/shares.h"
 #include "moe/state_call.h"
+#include "src/base/fnv.h"
 #include "src/comm.h"
-#include "src/fnv.h"
 #include "src/track.h"
 
 /* An expert that stays may get another place. */

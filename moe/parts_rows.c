@@ -6,8 +6,8 @@
 #include "moe/life.h"
 #include "moe/parts.h"
 #include "moe/plan.h"
+#include "src/base/error.h"
 #include "src/comm.h"
-#include "src/error.h"
 
 /* Of each part: the first range of each expert, then the first rows of its
  * ranges, then their counts. */

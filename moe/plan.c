@@ -23,12 +23,12 @@
 #include "moe/records.h"
 #include "moe/route.h"
 #include "moe/starts.h"
+#include "src/base/error.h"
+#include "src/base/handle.h"
+#include "src/base/log.h"
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/entry.h"
-#include "src/error.h"
-#include "src/handle.h"
-#include "src/log.h"
 #include "src/track.h"
 
 /* --- memory of a place --------------------------------------------------------- */

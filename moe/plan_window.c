@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 
+#include "src/base/error.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/error.h"
 #include "src/failure.h"
 #include "src/window.h"
 

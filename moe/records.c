@@ -11,9 +11,9 @@
 #include "moe/grow.h"
 #include "moe/pieces.h"
 #include "moe/route.h"
+#include "src/base/error.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/error.h"
 #include "src/refusal.h"
 
 /* `count` has an entry for each expert, rank and node, and once or twice again for

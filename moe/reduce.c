@@ -14,8 +14,8 @@
 
 #include "collectives/tree.h"
 #include "moe/state_call.h"
+#include "src/base/fnv.h"
 #include "src/comm.h"
-#include "src/fnv.h"
 #include "src/kernels/dtype.h"
 #include "src/kernels/reduce.h"
 #include "src/nodes.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "src/env.h"
+#include "src/base/env.h"
 
 extern const struct shunti_route shunti_route_direct;
 extern const struct shunti_route shunti_route_flat;

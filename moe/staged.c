@@ -13,10 +13,10 @@
 #include "moe/device_rows.h"
 #include "moe/plan.h"
 #include "moe/plan_rows.h"
+#include "src/base/error.h"
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/entry.h"
-#include "src/error.h"
 
 /* What of an argument is copied, in either direction. */
 struct what {

@@ -6,9 +6,9 @@
 #include "moe/loads.h"
 #include "moe/records.h"
 #include "moe/route.h"
+#include "src/base/error.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/error.h"
 #include "src/failure.h"
 
 /* What a rank tells a source. Behind it come what the directions tell, the first

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "moe/placement.h"
+#include "src/base/fnv.h"
 #include "src/device.h"
-#include "src/fnv.h"
 #include "src/track.h"
 
 #define REFUSE(status, ...)              \

@@ -69,7 +69,7 @@ const unsigned char *shunti_state_in_one_piece(const struct shunti_state *state,
                                                size_t count);
 
 /* A hash of what must be the same on all ranks, with `hash` mixed in
- * (src/fnv.h). */
+ * (src/base/fnv.h). */
 uint64_t shunti_state_digest(const struct shunti_state *state, uint64_t hash);
 
 #endif

@@ -7,14 +7,14 @@
 #include <string.h>
 
 #include "moe/shares.h"
+#include "src/base/error.h"
+#include "src/base/fnv.h"
+#include "src/base/scratch.h"
 #include "src/blame.h"
 #include "src/call.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/error.h"
-#include "src/fnv.h"
 #include "src/refusal.h"
-#include "src/scratch.h"
 
 /* --- kinds ------------------------------------------------------------------------ */
 

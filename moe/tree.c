@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "src/error.h"
+#include "src/base/error.h"
 #include "src/kernels/reduce.h"
 
 _Static_assert(sizeof(((struct shunt_moe_tree *)0)->level) == SHUNTI_TREE_SUMS,

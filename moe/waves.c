@@ -8,7 +8,7 @@
 #include "moe/grow.h"
 #include "moe/plan.h"
 #include "moe/shares.h"
-#include "src/handle.h"
+#include "src/base/handle.h"
 
 /* --- how much fits ---------------------------------------------------------------- */
 

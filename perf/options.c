@@ -9,7 +9,7 @@
 
 #include "perf/options_check.h"
 #include "perf/options_help.h"
-#include "src/fnv.h"
+#include "src/base/fnv.h"
 #include "tools/cli/cli.h"
 
 static const struct cli_name ops[] = {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "perf/sample.h"
-#include "src/first_line.h"
+#include "src/base/first_line.h"
 
 /* A few milliseconds in all, so that it can be done before each row. */
 #define TRIPS 500

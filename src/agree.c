@@ -4,9 +4,9 @@
 
 #include <string.h>
 
+#include "src/base/error.h"
 #include "src/call.h"
 #include "src/comm.h"
-#include "src/error.h"
 #include "src/failure.h"
 #include "src/nodes.h"
 #include "src/note.h"

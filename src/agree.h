@@ -9,7 +9,7 @@
 
 struct shunt_comm;
 
-/* The kinds of calls that are agreements (src/kind.h). */
+/* The kinds of calls that are agreements (src/base/kind.h). */
 enum {
     SHUNTI_KIND_MEM_ALLOC = 10,
     SHUNTI_KIND_MEM_FREE,

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/first_line.h"
+#include "src/base/first_line.h"
 #include "transports/common/descriptor.h"
 
 #define GENERATIONS 32

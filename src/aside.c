@@ -23,9 +23,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/contexts.h"
-#include "src/inline.h"
 #include "src/wait.h"
 
 struct shelf {

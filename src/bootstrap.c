@@ -11,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/own_table.h"
 #include "src/bootstrap_io.h"
 #include "src/bootstrap_join.h"
 #include "src/bootstrap_root.h"
 #include "src/bootstrap_wire.h"
-#include "src/error.h"
-#include "src/log.h"
-#include "src/own_table.h"
 
 #define NO_TYPE 0 /* no message has this type */
 #define NAP_SECONDS 0.002

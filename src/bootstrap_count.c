@@ -13,10 +13,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "src/base/forks.h"
 #include "src/bootstrap.h"
 #include "src/bootstrap_io.h"
 #include "src/bootstrap_wire.h"
-#include "src/forks.h"
 
 #define NAP_SECONDS 0.002
 

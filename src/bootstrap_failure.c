@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/log.h"
+#include "src/base/log.h"
 
 int shunti_root_rank_name(const struct shunti_root *root, int rank)
 {

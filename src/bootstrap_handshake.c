@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/log.h"
 #include "src/bootstrap.h"
-#include "src/log.h"
 #include "src/peer_user.h"
 
 void shunti_root_refuse(struct shunti_conn *c, const char *why)

@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "src/base/own_table.h"
 #include "src/bootstrap.h"
 #include "src/bootstrap_wire.h"
-#include "src/own_table.h"
 #include "src/peer_user.h"
 #include "transports/common/descriptor.h"
 

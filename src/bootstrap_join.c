@@ -15,11 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/bootstrap.h"
 #include "src/bootstrap_io.h"
 #include "src/bootstrap_wire.h"
-#include "src/error.h"
-#include "src/log.h"
 #include "src/peer_user.h"
 
 #define BACKOFF_MIN 0.005

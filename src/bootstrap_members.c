@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/base/log.h"
 #include "src/bootstrap.h"
-#include "src/log.h"
 
 #define GATHER_GRACE_SECONDS 0.5 /* see on_frame() */
 

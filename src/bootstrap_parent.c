@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "src/error.h"
+#include "src/base/error.h"
 
 bool shunti_parent_cancelled(struct shunti_parent *parent)
 {

@@ -24,9 +24,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "src/base/log.h"
+#include "src/base/own_table.h"
 #include "src/bootstrap.h"
-#include "src/log.h"
-#include "src/own_table.h"
 #include "transports/common/descriptor.h"
 
 /* shunti_bootstrap_settle() waits this long for late ranks to be told. */

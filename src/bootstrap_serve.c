@@ -9,13 +9,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "src/base/env.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/own_table.h"
 #include "src/bootstrap_io.h"
 #include "src/bootstrap_join.h"
 #include "src/bootstrap_root.h"
-#include "src/env.h"
-#include "src/error.h"
-#include "src/log.h"
-#include "src/own_table.h"
 #include "transports/common/descriptor.h"
 
 /* How long to retry when the address is in use. Long if an earlier root of this

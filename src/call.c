@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/base/error.h"
+#include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/contexts.h"
 #include "src/engine_pays.h"
 #include "src/entry.h"
-#include "src/error.h"
 #include "src/failure.h"
-#include "src/inline.h"
 #include "src/note.h"
 #include "src/notice.h"
 #include "src/operations.h"

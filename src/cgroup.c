@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/first_line.h"
+#include "src/base/first_line.h"
 
 #define NAME \
     1024 /* bytes of a group's path, which the kernel keeps below 4096 */

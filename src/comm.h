@@ -17,12 +17,12 @@
 #include <shunt/comm.h>
 
 #include "src/aside.h"
+#include "src/base/error.h"
 #include "src/call.h"
 #include "src/contexts.h"
 #include "src/control.h"
 #include "src/engine.h"
 #include "src/engine_pays.h"
-#include "src/error.h"
 #include "src/failure.h"
 #include "src/helper.h"
 #include "src/inherited.h"

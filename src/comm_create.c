@@ -3,8 +3,8 @@
  * init. */
 #include <stddef.h>
 
+#include "src/base/error.h"
 #include "src/bootstrap.h"
-#include "src/error.h"
 #include "src/init.h"
 #include "src/launch.h"
 

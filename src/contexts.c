@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "src/base/inline.h"
+#include "src/base/segment.h"
 #include "src/comm.h"
-#include "src/inline.h"
-#include "src/segment.h"
 #include "src/trace.h"
 #include "src/track.h"
 

@@ -13,10 +13,10 @@
 
 #include <shunt/engine.h>
 
+#include "src/base/forks.h"
 #include "src/comm.h"
 #include "src/engine.h"
 #include "src/entry.h"
-#include "src/forks.h"
 #include "src/trace.h"
 
 #define DRIVER "libcuda.so.1"

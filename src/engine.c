@@ -25,15 +25,15 @@
 
 #include <shunt/engine.h>
 
+#include "src/base/env.h"
+#include "src/base/error.h"
+#include "src/base/inline.h"
+#include "src/base/log.h"
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/engine_pays.h"
-#include "src/env.h"
-#include "src/error.h"
-#include "src/inline.h"
 #include "src/kernels/copy.h"
 #include "src/launch.h"
-#include "src/log.h"
 #include "src/plugin.h"
 #include "src/request.h"
 #include "src/topology.h"

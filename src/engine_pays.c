@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "src/base/inline.h"
+#include "src/base/log.h"
 #include "src/comm.h"
-#include "src/inline.h"
-#include "src/log.h"
 #include "src/request.h"
 #include "src/trace.h"
 

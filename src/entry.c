@@ -24,10 +24,10 @@
 #include <pthread.h>
 
 #include "src/aside.h"
+#include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/contexts.h"
 #include "src/helper.h"
-#include "src/inline.h"
 #include "src/notice.h"
 #include "src/rests.h"
 #include "src/track.h"

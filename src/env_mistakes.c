@@ -3,7 +3,7 @@
  * The mistakes in the SHUNT_ variables that are set: names that are not in the
  * table, and values that are not valid.
  */
-#include "src/env.h"
+#include "src/base/env.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -13,8 +13,8 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include "src/distance.h"
-#include "src/log.h"
+#include "src/base/distance.h"
+#include "src/base/log.h"
 #include "src/plugin.h"
 
 #define PREFIX "SHUNT_"

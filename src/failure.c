@@ -14,12 +14,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/error.h"
+#include "src/base/inline.h"
+#include "src/base/log.h"
 #include "src/comm.h"
 #include "src/contexts.h"
 #include "src/cover.h"
-#include "src/error.h"
-#include "src/inline.h"
-#include "src/log.h"
 #include "src/loss.h"
 #include "src/trace.h"
 #include "src/trace_request.h"

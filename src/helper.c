@@ -26,10 +26,10 @@
 #include <unistd.h>
 
 #include "src/aside.h"
+#include "src/base/error.h"
+#include "src/base/inline.h"
+#include "src/base/log.h"
 #include "src/comm.h"
-#include "src/error.h"
-#include "src/inline.h"
-#include "src/log.h"
 #include "src/rests.h"
 #include "src/trace.h"
 #include "src/track.h"

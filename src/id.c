@@ -16,7 +16,7 @@
 #include <sys/un.h>
 
 #include "src/auth.h"
-#include "src/error.h"
+#include "src/base/error.h"
 
 enum {
     AT_MAGIC = 0,

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/env.h"
-#include "src/error.h"
+#include "src/base/env.h"
+#include "src/base/error.h"
 #include "src/id.h"
 #include "transports/common/descriptor.h"
 

@@ -6,10 +6,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "src/base/error.h"
+#include "src/base/segment.h"
 #include "src/comm.h"
-#include "src/error.h"
 #include "src/request.h"
-#include "src/segment.h"
 #include "src/window.h"
 
 /* Its caller gets an error. Nothing else in the child looks at it: its notice is the

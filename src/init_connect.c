@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/error.h"
-#include "src/log.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
 
 #define NOT_REACHED 0xff
 /* The root tells all ranks of a failure at the same time. */

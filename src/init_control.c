@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/error.h"
+#include "src/base/segment.h"
 #include "src/contexts.h"
-#include "src/error.h"
 #include "src/failure.h"
 #include "src/init.h"
 #include "src/loss.h"
 #include "src/note.h"
 #include "src/outbox.h"
-#include "src/segment.h"
 
 /* Not this machine's page: each rank computes the layout of all others' windows, so it
  * is the same on machines with pages of other sizes. Areas begin at multiples of it, so

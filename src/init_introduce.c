@@ -10,8 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "src/env.h"
-#include "src/error.h"
+#include "src/base/env.h"
+#include "src/base/error.h"
 #include "src/note.h"
 
 static size_t size_or(const char *name, size_t fallback)

@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-#include "src/error.h"
+#include "src/base/error.h"
 #include "src/nodes.h"
 
 static int root_of(const int *parent, int r)

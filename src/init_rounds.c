@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "src/error.h"
+#include "src/base/error.h"
 #include "src/trace.h"
 #include "src/wait.h"
 

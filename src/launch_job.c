@@ -10,10 +10,10 @@
 
 #include "src/ancestors.h"
 #include "src/auth.h"
-#include "src/env.h"
+#include "src/base/env.h"
+#include "src/base/log.h"
 #include "src/id.h"
 #include "src/launchers.h"
-#include "src/log.h"
 
 struct text {
     char *bytes;

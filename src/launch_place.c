@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/env.h"
+#include "src/base/error.h"
 #include "src/bootstrap.h"
-#include "src/env.h"
-#include "src/error.h"
 #include "src/hostlist.h"
 #include "src/id.h"
 #include "src/launchers.h"

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 
 #include "src/ancestors.h"
+#include "src/base/error.h"
 #include "src/bootstrap.h"
-#include "src/error.h"
 #include "src/launch.h"
 
 const char *shunti_launch_get(const char *name)

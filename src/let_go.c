@@ -4,9 +4,9 @@
 
 #include <poll.h>
 
+#include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/contexts.h"
-#include "src/inline.h"
 #include "src/trace.h"
 #include "src/wait.h"
 #include "src/wire.h"

@@ -14,13 +14,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/error.h"
+#include "src/base/forks.h"
+#include "src/base/log.h"
 #include "src/comm.h"
 #include "src/contexts.h"
-#include "src/error.h"
 #include "src/failure.h"
-#include "src/forks.h"
 #include "src/init_rounds.h"
-#include "src/log.h"
 #include "src/nodes.h"
 #include "src/note.h"
 #include "src/trace.h"

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/forks.h"
 #include "src/comm.h"
-#include "src/forks.h"
 #include "src/inherited.h"
 #include "src/operations.h"
 #include "src/request.h"

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/fnv.h"
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/fnv.h"
 #include "src/wire.h"
 
 /* A published copy of the record, which transports may still be sending. */

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/error.h"
+#include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/error.h"
 #include "src/failure.h"
-#include "src/inline.h"
 #include "src/wire.h"
 
 /* Payload of so many bytes is sent from where it is, if it can. Less is in a

@@ -15,13 +15,13 @@
 #include <unistd.h>
 
 #include "src/aside.h"
+#include "src/base/error.h"
+#include "src/base/forks.h"
+#include "src/base/inline.h"
+#include "src/base/log.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/error.h"
-#include "src/forks.h"
 #include "src/helper.h"
-#include "src/inline.h"
-#include "src/log.h"
 #include "src/request.h"
 #include "src/trace.h"
 #include "src/track.h"

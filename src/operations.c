@@ -6,15 +6,15 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "src/base/inline.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/engine.h"
 #include "src/failure.h"
-#include "src/inline.h"
 #include "src/note.h"
 #include "src/notice.h"
 #include "src/read.h"
 #include "src/request.h"
-#include "src/scratch.h"
 #include "src/trace.h"
 #include "src/trace_request.h"
 #include "src/wire.h"

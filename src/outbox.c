@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
+#include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/comm.h"
-#include "src/error.h"
-#include "src/log.h"
 
 static bool has_outbox(const struct shunt_comm *comm, int peer,
                        const struct shunti_context *context)

@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/env.h"
-#include "src/error.h"
-#include "src/forks.h"
-#include "src/log.h"
+#include "src/base/env.h"
+#include "src/base/error.h"
+#include "src/base/forks.h"
+#include "src/base/log.h"
 #include "src/plugin_files.h"
 
 /* A plugin is one or the other. */

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/env.h"
-#include "src/own_file.h"
+#include "src/base/env.h"
+#include "src/base/own_file.h"
 #include "src/shunt-build.h"
 #include "transports/common/descriptor.h"
 

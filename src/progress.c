@@ -7,11 +7,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/comm.h"
 #include "src/contexts.h"
 #include "src/entry.h"
-#include "src/error.h"
-#include "src/log.h"
 #include "src/operations.h"
 #include "src/trace.h"
 #include "src/track.h"

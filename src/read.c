@@ -2,8 +2,8 @@
 /* Reading a peer's plain memory; see read.h. */
 #include "src/read.h"
 
+#include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/inline.h"
 #include "src/let_go.h"
 #include "src/request.h"
 #include "src/trace.h"

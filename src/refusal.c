@@ -8,8 +8,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "src/base/error.h"
 #include "src/comm.h"
-#include "src/error.h"
 #include "src/note.h"
 #include "src/operations.h"
 #include "src/request.h"

@@ -7,10 +7,10 @@
 
 #include <shunt/memory.h>
 
+#include "src/base/error.h"
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/entry.h"
-#include "src/error.h"
 #include "src/failure.h"
 #include "src/window.h"
 

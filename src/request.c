@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/error.h"
+#include "src/base/inline.h"
+#include "src/base/log.h"
 #include "src/comm.h"
 #include "src/engine_pays.h"
-#include "src/error.h"
 #include "src/failure.h"
-#include "src/inline.h"
-#include "src/log.h"
 
 static const char *name_of(uint32_t signature, const struct shunti_class *class)
 {

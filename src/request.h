@@ -25,7 +25,7 @@
 #include <shunt/request.h>
 #include <shunt/status.h>
 
-#include "src/kind.h"
+#include "src/base/kind.h"
 
 struct shunt_comm;
 struct shunt_request;

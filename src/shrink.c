@@ -71,9 +71,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/base/error.h"
 #include "src/bootstrap.h"
 #include "src/entry.h"
-#include "src/error.h"
 #include "src/failure.h"
 #include "src/init.h"
 

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/error.h"
 #include "src/bootstrap.h"
 #include "src/cover.h"
-#include "src/error.h"
 #include "src/failure.h"
 #include "src/nodes.h"
 

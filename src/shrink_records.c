@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "src/base/error.h"
 #include "src/contexts.h"
-#include "src/error.h"
 #include "src/failure.h"
 #include "src/wait.h"
 #include "src/wire.h"

@@ -11,8 +11,8 @@
 
 #include <string.h>
 
+#include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/inline.h"
 #include "src/note.h"
 #include "src/trace.h"
 #include "src/track.h"

@@ -16,11 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/first_line.h"
+#include "src/base/fnv.h"
+#include "src/base/forks.h"
+#include "src/base/log.h"
 #include "src/cgroup.h"
-#include "src/first_line.h"
-#include "src/fnv.h"
-#include "src/forks.h"
-#include "src/log.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static hwloc_topology_t topology; /* NULL: hwloc failed; constant afterwards */

@@ -27,8 +27,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "src/env.h"
-#include "src/log.h"
+#include "src/base/env.h"
+#include "src/base/log.h"
 #include "src/trace_summary.h"
 #include "src/track.h"
 #include "transports/common/descriptor.h"

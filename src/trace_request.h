@@ -7,7 +7,7 @@
 #ifndef SHUNTI_TRACE_REQUEST_H
 #define SHUNTI_TRACE_REQUEST_H
 
-#include "src/inline.h"
+#include "src/base/inline.h"
 #include "src/request.h"
 
 /* The operation begins: from now on the protocols of its payload are recorded,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/forks.h"
+#include "src/base/forks.h"
 #include "src/track.h"
 
 /* One line: of a kind of call, or of a thread. */

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "src/inline.h"
+#include "src/base/inline.h"
 #include "src/kernels/copy.h"
 
 enum shunti_track {

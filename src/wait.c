@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 #include "src/aside.h"
+#include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/contexts.h"
 #include "src/entry.h"
 #include "src/failure.h"
 #include "src/helper.h"
-#include "src/inline.h"
 #include "src/liveness.h"
 #include "src/note.h"
 #include "src/operations.h"

@@ -2,8 +2,8 @@
 /* The choice between the ring and reads by the kernel; see ways.h. */
 #include "src/ways.h"
 
+#include "src/base/log.h"
 #include "src/comm.h"
-#include "src/log.h"
 
 enum {
     SMALLEST = 8192,

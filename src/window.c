@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/error.h"
 #include "src/comm.h"
-#include "src/error.h"
 
 /* The index of the first window whose id is not lower. */
 static size_t place_of(const struct shunt_comm *comm, uint64_t id)

@@ -14,15 +14,15 @@
 #include <string.h>
 
 #include "src/agree.h"
+#include "src/base/error.h"
+#include "src/base/segment.h"
 #include "src/call.h"
 #include "src/comm.h"
 #include "src/contexts.h"
 #include "src/entry.h"
-#include "src/error.h"
 #include "src/failure.h"
 #include "src/note.h"
 #include "src/refusal.h"
-#include "src/segment.h"
 
 /* What a rank tells a peer about its part. */
 struct offer {

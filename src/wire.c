@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/inline.h"
 #include "src/outbox.h"
 #include "src/track.h"
 

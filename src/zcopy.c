@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/failure.h"
-#include "src/inline.h"
 #include "src/let_go.h"
 #include "src/note.h"
 #include "src/registration.h"

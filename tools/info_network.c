@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/first_line.h"
+#include "src/base/first_line.h"
 
 #define NET "/sys/class/net"
 #define RDMA "/sys/class/infiniband"

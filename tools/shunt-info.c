@@ -14,7 +14,7 @@
 #include <shunt/shunt.h>
 
 #include "collectives/select.h"
-#include "src/env.h"
+#include "src/base/env.h"
 #include "src/launch.h"
 #include "src/plugin.h"
 #include "src/shunt-build.h"

@@ -2,7 +2,7 @@
 /* Reading, splitting and sampling text. */
 #include "train/data.h"
 
-#include "src/fnv.h"
+#include "src/base/fnv.h"
 #include "train/error.h"
 #include "train/workload/random.h"
 

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "bindings/mpi/dropin.h"
-#include "src/fnv.h"
+#include "src/base/fnv.h"
 #include "transports/common/descriptor.h"
 
 /* Timeout of the init of a Shunt communicator, after all ranks have come. */

@@ -19,7 +19,7 @@
  */
 #include "bindings/mpi/door.h"
 #include "bindings/mpi/env.h"
-#include "src/own_file.h"
+#include "src/base/own_file.h"
 
 #include <dlfcn.h>
 #include <limits.h>

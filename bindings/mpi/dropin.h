@@ -73,7 +73,7 @@ enum shunti_mpi_reason {
 #define SHUNTI_MPI_PASS INT_MIN
 
 /* FLATTEN inlines all that a function calls into it; NOINLINE keeps rare paths
- * out of it. As the core does (src/inline.h). */
+ * out of it. As the core does (src/base/inline.h). */
 #define SHUNTI_MPI_FLATTEN __attribute__((flatten))
 #define SHUNTI_MPI_NOINLINE __attribute__((noinline))
 

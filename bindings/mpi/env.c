@@ -7,7 +7,7 @@
  * functions and reads the variables by their names in env.h.
  */
 #include "bindings/mpi/env.h"
-#include "src/env.h"
+#include "src/base/env.h"
 
 static const struct shunti_env_row rows[] = {
     {

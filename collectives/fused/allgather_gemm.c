@@ -18,10 +18,10 @@
 #include "collectives/fused/epilogue.h"
 #include "collectives/fused/grid.h"
 #include "collectives/fused/pays.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/kernels/dtype.h"
-#include "src/scratch.h"
 #include "src/track.h"
 
 /* Rows that one all-gather brings from one rank. */

@@ -3,9 +3,9 @@
 #include "collectives/fused/composed.h"
 
 #include "collectives/kinds.h"
+#include "src/base/error.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/error.h"
 #include "src/refusal.h"
 #include "src/track.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Environment variables of the fused calls. Rank 0's values hold for all ranks
  * of a communicator (src/init_introduce.c). */
-#include "src/env.h"
+#include "src/base/env.h"
 
 static const struct shunti_env_row rows[] = {
     {

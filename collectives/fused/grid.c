@@ -2,7 +2,7 @@
 /* Panels, chunks and tiles; see grid.h. */
 #include "collectives/fused/grid.h"
 
-#include "src/scratch.h"
+#include "src/base/scratch.h"
 
 /* Steps of tiles and panels are multiples of these, which the blocks of matrix
  * products divide. */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Purposes (src/kind.h) of the fused calls: their numbers. Those of moe/ are
+/* Purposes (src/base/kind.h) of the fused calls: their numbers. Those of moe/ are
  * below 16. */
 #ifndef SHUNTI_FUSED_KINDS_H
 #define SHUNTI_FUSED_KINDS_H
 
-#include "src/kind.h"
+#include "src/base/kind.h"
 
 enum shunti_purpose_fused {
     SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER = 16,

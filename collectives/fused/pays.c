@@ -2,8 +2,8 @@
 /* How far fusing pays; see pays.h. */
 #include "collectives/fused/pays.h"
 
+#include "src/base/log.h"
 #include "src/comm.h"
-#include "src/log.h"
 
 /* The bytes that are sent together take at least so many times as long as a
  * small message, which is about what a message costs. */

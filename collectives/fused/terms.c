@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/error.h"
+#include "src/base/fnv.h"
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/entry.h"
-#include "src/error.h"
-#include "src/fnv.h"
 #include "src/kernels/dtype.h"
 
 static const char *const names[SHUNTI_TERMS] = {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "moe/balance/check.h"
-#include "src/error.h"
+#include "src/base/error.h"
 
 /* A copy beside the expert's place, and the leaves that it takes. */
 struct copy {

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "src/error.h"
+#include "src/base/error.h"
 
 enum shunt_status shunti_balance_sizes(const char *call, int ranks, int experts)
 {

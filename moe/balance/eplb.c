@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "moe/balance/check.h"
-#include "src/error.h"
+#include "src/base/error.h"
 
 /* What is packed: an expert's copy, or a group. */
 struct item {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "moe/balance/check.h"
-#include "src/error.h"
+#include "src/base/error.h"
 
 struct hot {
     const double *loads; /* (ranks, experts) */

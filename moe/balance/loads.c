@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "moe/balance/check.h"
-#include "src/error.h"
+#include "src/base/error.h"
 
 enum shunt_status shunt_balance_predict(double *predicted, const double *loads,
                                         size_t n, double theta)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "moe/balance/check.h"
-#include "src/error.h"
+#include "src/base/error.h"
 
 struct expert {
     double load;

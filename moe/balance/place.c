@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "moe/balance/check.h"
-#include "src/error.h"
+#include "src/base/error.h"
 
 /* Where copies are: those of expert e are `rank[first[e]]` and on, ascending. */
 struct copies {

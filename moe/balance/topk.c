@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "moe/balance/check.h"
-#include "src/error.h"
+#include "src/base/error.h"
 #include "src/kernels/best.h"
 
 static void offer_group(struct shunti_best *b, const float *scores, int size,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A row of the table of environment variables (src/env.h). It is defined on the
+ * A row of the table of environment variables (src/base/env.h). It is defined on the
  * ground floor so that every folder can declare the variables that it uses.
  */
 #ifndef SHUNTI_ENV_ROW_H

@@ -4,8 +4,8 @@
 
 #include "collectives/kinds.h"
 #include "collectives/select.h"
+#include "src/base/env.h"
 #include "src/comm.h"
-#include "src/env.h"
 
 TestSuite(select, .timeout = 30);
 

@@ -7,9 +7,9 @@
 #include "collectives/fused/epilogue.h"
 #include "collectives/fused/grid.h"
 #include "collectives/fused/pays.h"
+#include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
-#include "src/scratch.h"
 
 TestSuite(fused_parts, .timeout = 60);
 

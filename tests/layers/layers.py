@@ -23,13 +23,13 @@ BELOW = {
     "collectives": ["kernels", "src"],
     "moe": ["kernels", "src", "collectives"],
     "fused": ["kernels", "src", "collectives"],
-    "balance": ["src/error.h", "src/kernels/best.h"],
-    "bindings": ["src/env.h", "src/fnv.h", "src/own_file.h",
+    "balance": ["src/base/error.h", "src/kernels/best.h"],
+    "bindings": ["src/base/env.h", "src/base/fnv.h", "src/base/own_file.h",
                  "transports/common/descriptor.h"],
-    "cli": ["src/distance.h", "src/fnv.h"],
+    "cli": ["src/base/distance.h", "src/base/fnv.h"],
     "schedule": [],
-    "workload": ["src/fnv.h"],
-    "train": ["kernels", "cli", "workload", "src/plugin.h", "src/fnv.h"],
+    "workload": ["src/base/fnv.h"],
+    "train": ["kernels", "cli", "workload", "src/plugin.h", "src/base/fnv.h"],
 }
 # Of bindings/ there are only variables in libshunt.
 CALLS = ["kernels", "src", "collectives", "moe", "fused", "balance", "bindings"]

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/error.h"
 #include "src/bootstrap_wire.h"
-#include "src/error.h"
 
 /* The blob of `rank` in exchange `round`: its size and every byte follow. */
 static size_t blob_size(int rank, int round)

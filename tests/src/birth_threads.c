@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/error.h"
+#include "src/base/error.h"
 #include "src/plugin.h"
 #include "src/topology.h"
 #include "src/trace.h"

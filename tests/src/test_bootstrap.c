@@ -21,10 +21,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/bootstrap_io.h"
 #include "src/bootstrap_wire.h"
-#include "src/error.h"
-#include "src/log.h"
 #include "src/peer_user.h"
 #include "tests/src/birth.h"
 

@@ -13,10 +13,10 @@
 
 #include <shunt/shunt.h>
 
-#include "src/env.h"
-#include "src/error.h"
+#include "src/base/env.h"
+#include "src/base/error.h"
+#include "src/base/log.h"
 #include "src/kernels/cpu.h"
-#include "src/log.h"
 #include "src/trace.h"
 #include "tests/harness/harness.h"
 

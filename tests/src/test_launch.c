@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "src/base/error.h"
 #include "src/cgroup.h"
-#include "src/error.h"
 #include "src/hostlist.h"
 #include "src/id.h"
 #include "src/launch.h"

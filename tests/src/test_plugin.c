@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/env.h"
-#include "src/error.h"
+#include "src/base/env.h"
+#include "src/base/error.h"
 #include "src/plugin.h"
 #include "src/plugin_files.h"
 

@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/scratch.h"
 
 #define MIB ((size_t)1 << 20)
 

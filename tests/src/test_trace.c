@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "src/log.h"
+#include "src/base/log.h"
 #include "src/trace.h"
 
 static char folder[] = "/tmp/shunt-test-trace-XXXXXX";

@@ -11,7 +11,7 @@
 
 #include <shunt/version.h>
 
-#include "src/distance.h"
+#include "src/base/distance.h"
 
 /* What getopt_long() returns for row i is FIRST + i, above any letter. */
 enum { ROWS_MAX = 128, FIRST = 256, HELP = FIRST + ROWS_MAX, VERSION };

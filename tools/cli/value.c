@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/distance.h"
-#include "src/fnv.h"
+#include "src/base/distance.h"
+#include "src/base/fnv.h"
 
 static const char units[] = "kmgt";
 

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "src/fnv.h"
+#include "src/base/fnv.h"
 
 static uint64_t mix(uint64_t z)
 {

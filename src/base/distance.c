@@ -2,7 +2,7 @@
 /*
  * Optimal string alignment: three rows of the matrix are enough.
  */
-#include "src/distance.h"
+#include "src/base/distance.h"
 
 #include <ctype.h>
 #include <stdbool.h>

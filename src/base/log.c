@@ -4,7 +4,7 @@
  * and written by one write(2). Messages are rare, and readable lines of several
  * ranks matter more than a microsecond of the writer.
  */
-#include "src/log.h"
+#include "src/base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "src/env.h"
-#include "src/forks.h"
+#include "src/base/env.h"
+#include "src/base/forks.h"
 #include "transports/common/descriptor.h"
 
 #define RULES_MAX 16

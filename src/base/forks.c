@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Forks of the process; see forks.h. */
-#include "src/forks.h"
+#include "src/base/forks.h"
 
 #include <stddef.h>
 

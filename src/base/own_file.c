@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The file of a piece of code; see own_file.h. */
-#include "src/own_file.h"
+#include "src/base/own_file.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>

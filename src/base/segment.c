@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Segments; see segment.h. */
-#include "src/segment.h"
+#include "src/base/segment.h"
 
 #include <errno.h>
 #include <stdlib.h>

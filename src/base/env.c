@@ -3,7 +3,7 @@
  * The table of environment variables, and how their values are read. Folders
  * above this one declare the variables that they use, before main().
  */
-#include "src/env.h"
+#include "src/base/env.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/forks.h"
+#include "src/base/forks.h"
+#include "src/base/log.h"
 #include "src/kernels/cpu.h"
-#include "src/log.h"
 #include "src/trace.h"
 
 /* Those of this folder and of all of the library. Keep them in the order in

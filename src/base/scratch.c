@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Large blocks of memory that are reused; see scratch.h. */
-#include "src/scratch.h"
+#include "src/base/scratch.h"
 
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "src/base/forks.h"
 #include "src/comm.h"
-#include "src/forks.h"
 
 #define LINE 64
 /* Kept blocks are a multiple of this; smaller ones are not kept. */

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Handles; see handle.h. */
-#include "src/handle.h"
+#include "src/base/handle.h"
 
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "src/forks.h"
+#include "src/base/forks.h"
 
 /*
  * The bits of a handle: 1 (odd), the entry, the count. Entries are in chunks,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Status texts, and this thread's last error text; see error.h. */
-#include "src/error.h"
+#include "src/base/error.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "src/log.h"
+#include "src/base/log.h"
 
 static _Thread_local char thread_text[1024];
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The tables of kinds and purposes; see kind.h. Constructors fill them. */
-#include "src/kind.h"
+#include "src/base/kind.h"
 
 #include <assert.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Threads with a table of descriptors of their own; see own_table.h. */
-#include "src/own_table.h"
+#include "src/base/own_table.h"
 
 #include <pthread.h>
 #include <sched.h>
