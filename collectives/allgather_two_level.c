@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * All-gather in two levels: every block is sent once to each other node, to the
- * rail peer of its rank there (src/nodes.h). The rail peer forwards it to its
+ * rail peer of its rank there (src/wire/nodes.h). The rail peer forwards it to its
  * local peers together with its own block. A flat exchange would send it once
  * to each rank of the other node.
  *
@@ -17,9 +17,9 @@
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/failure.h"
-#include "src/nodes.h"
-#include "src/track.h"
+#include "src/trace/track.h"
+#include "src/wire/failure.h"
+#include "src/wire/nodes.h"
 
 struct state {
     const void *send;

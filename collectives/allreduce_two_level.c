@@ -23,9 +23,9 @@
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/failure.h"
 #include "src/kernels/dtype.h"
-#include "src/nodes.h"
+#include "src/wire/failure.h"
+#include "src/wire/nodes.h"
 
 /* Segments start at multiples of a cache line. */
 #define LINE 64

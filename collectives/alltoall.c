@@ -13,7 +13,7 @@
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/refusal.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 static const struct shunti_kind kinds[] = {
     {.number = SHUNTI_KIND_ALLTOALL,

@@ -34,10 +34,10 @@
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/failure.h"
-#include "src/nodes.h"
 #include "src/offer.h"
-#include "src/track.h"
+#include "src/trace/track.h"
+#include "src/wire/failure.h"
+#include "src/wire/nodes.h"
 
 struct entry {
     uint64_t bytes, expects;

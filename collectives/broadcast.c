@@ -19,7 +19,7 @@
 #include "src/base/inline.h"
 #include "src/bootstrap.h"
 #include "src/comm.h"
-#include "src/nodes.h"
+#include "src/wire/nodes.h"
 
 static const struct shunti_kind kind = {
     .number = SHUNTI_KIND_BROADCAST,

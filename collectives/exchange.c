@@ -6,10 +6,10 @@
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/failure.h"
 #include "src/note.h"
 #include "src/offer.h"
-#include "src/track.h"
+#include "src/trace/track.h"
+#include "src/wire/failure.h"
 
 static struct shunti_exchange *exchange_of(const struct shunt_request *request)
 {

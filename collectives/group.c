@@ -27,14 +27,14 @@
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/exit.h"
-#include "src/failure.h"
 #include "src/init.h"
-#include "src/nodes.h"
 #include "src/refusal.h"
 #include "src/request.h"
-#include "src/trace.h"
-#include "src/track.h"
+#include "src/trace/trace.h"
+#include "src/trace/track.h"
 #include "src/wait.h"
+#include "src/wire/failure.h"
+#include "src/wire/nodes.h"
 
 struct ticket {
     int32_t colour;

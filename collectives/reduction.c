@@ -8,9 +8,9 @@
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/failure.h"
 #include "src/kernels/dtype.h"
 #include "src/note.h"
+#include "src/wire/failure.h"
 
 /* Bytes of each source that are read raw at a time: small enough to be in the
  * second-level cache still when they are reduced. */

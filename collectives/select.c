@@ -26,8 +26,8 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 #include "src/launch.h"
-#include "src/nodes.h"
 #include "src/note.h"
+#include "src/wire/nodes.h"
 
 /* See shunti_select_carry(). */
 #define MESSAGES_A_BLOCK 5

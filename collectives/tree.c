@@ -10,7 +10,7 @@
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
 #include "src/kernels/reduce.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 /* Elements at a time, so that intermediate results stay in the first-level
  * cache. */

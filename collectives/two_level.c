@@ -8,7 +8,7 @@
 #include "collectives/two_level_moves.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/nodes.h"
+#include "src/wire/nodes.h"
 
 static void add_leg(struct shunti_two_level *x, int peer,
                     enum shunti_phase phase)

@@ -6,7 +6,7 @@
  *
  * A rank exchanges messages with the ranks of its own node, its *local peers*,
  * and with its *rail peers*: the rank of each other node that is its rail peer,
- * and those whose rail peer it is (src/nodes.h). With nodes of equal size that
+ * and those whose rail peer it is (src/wire/nodes.h). With nodes of equal size that
  * is one on each node. Both sets are disjoint, so one operation, which has one
  * control message for each pair, is enough for two phases:
  *

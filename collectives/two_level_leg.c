@@ -4,7 +4,7 @@
 
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/failure.h"
+#include "src/wire/failure.h"
 
 struct shunti_two_level *
 shunti_two_level_of(const struct shunt_request *request)

@@ -7,7 +7,7 @@
 #include "collectives/two_level_leg.h"
 #include "src/blame.h"
 #include "src/comm.h"
-#include "src/failure.h"
+#include "src/wire/failure.h"
 
 /* All ranks' control messages of a call must agree. */
 static bool agrees(struct shunt_request *request, struct shunti_two_level *x,

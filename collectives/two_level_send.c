@@ -9,7 +9,7 @@
 #include "collectives/two_level_leg.h"
 #include "src/comm.h"
 #include "src/offer.h"
-#include "src/window.h"
+#include "src/wire/window.h"
 
 static bool is_remote(const struct shunt_comm *comm, int peer)
 {

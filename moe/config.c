@@ -27,9 +27,9 @@
 #include "src/entry.h"
 #include "src/kernels/dtype.h"
 #include "src/kernels/rows.h"
-#include "src/nodes.h"
 #include "src/refusal.h"
-#include "src/track.h"
+#include "src/trace/track.h"
+#include "src/wire/nodes.h"
 
 /* Limits that keep every index in its type. */
 #define EXPERTS_MAX SHUNTI_EXPERTS_MAX

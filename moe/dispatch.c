@@ -6,7 +6,7 @@
 #include "moe/push.h"
 #include "moe/route.h"
 #include "moe/staged.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 static const struct shunti_moe_call dispatch_call = {"moe_dispatch",
                                                      SHUNTI_KIND_MOE_DISPATCH};

@@ -10,7 +10,7 @@
 #include "moe/pages.h"
 #include "src/base/handle.h"
 #include "src/comm.h"
-#include "src/failure.h"
+#include "src/wire/failure.h"
 
 struct exchanges {
     struct shunti_slot *slot[SHUNTI_EXCHANGES_MAX]; /* NULL: never taken */

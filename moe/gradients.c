@@ -21,7 +21,7 @@
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/refusal.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 /* own->more. own->placement is that of the plan. */
 struct sums {

@@ -11,7 +11,7 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 #include "src/device.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 #include "src/wait.h"
 
 enum { WHICH = 2 };

@@ -7,7 +7,7 @@
 
 #include "moe/placement.h"
 #include "src/comm.h"
-#include "src/nodes.h"
+#include "src/wire/nodes.h"
 
 /* Legs are filled in two rounds: in the first, each entry is counted one rank
  * further on. */

@@ -4,7 +4,7 @@
  * placement and the nodes.
  *
  * Copies: an expert goes from its home once to each other node with a copy, to
- * the rail peer of its home there (src/nodes.h), the *relay*, and from the relay
+ * the rail peer of its home there (src/wire/nodes.h), the *relay*, and from the relay
  * to the copies of its node. On its own node the home is the relay. So what
  * passes between nodes is one expert for each (expert, other node with a copy),
  * however many copies there are. Gradients go the same ways back.

@@ -10,7 +10,7 @@
 #include "src/call.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/failure.h"
+#include "src/wire/failure.h"
 
 /* The class of the request is a member of the lists. */
 static struct shunti_lists *lists_of(const struct shunt_request *request)

@@ -4,7 +4,7 @@
 
 #include "moe/route.h"
 #include "src/comm.h"
-#include "src/contexts.h"
+#include "src/wire/contexts.h"
 
 void shunti_meeting_init(struct shunti_meeting *meeting, struct shunti_met *met,
                          bool two_level)

@@ -11,7 +11,7 @@
 #include "moe/state_call.h"
 #include "src/base/fnv.h"
 #include "src/comm.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 /* An expert that stays may get another place. */
 static bool shifts(const struct shunti_state_own *own, int32_t expert)

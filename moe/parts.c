@@ -9,8 +9,8 @@
 #include "moe/plan.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/failure.h"
-#include "src/track.h"
+#include "src/trace/track.h"
+#include "src/wire/failure.h"
 
 static size_t local_of(const struct shunt_moe *moe, int rank)
 {

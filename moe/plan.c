@@ -29,7 +29,7 @@
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/entry.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 /* --- memory of a place --------------------------------------------------------- */
 

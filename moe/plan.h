@@ -21,7 +21,7 @@
 #include "moe/split.h"
 #include "moe/waves.h"
 #include "src/request.h"
-#include "src/window.h"
+#include "src/wire/window.h"
 
 struct shunt_comm;
 struct shunti_plan;

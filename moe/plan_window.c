@@ -7,8 +7,8 @@
 #include "src/base/error.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/failure.h"
-#include "src/window.h"
+#include "src/wire/failure.h"
+#include "src/wire/window.h"
 
 enum shunt_status shunti_plan_window(struct shunt_comm *comm, size_t bytes,
                                      const char *what,

@@ -13,13 +13,13 @@
 #include "src/base/error.h"
 #include "src/call.h"
 #include "src/comm.h"
-#include "src/contexts.h"
 #include "src/entry.h"
 #include "src/kernels/rows.h"
-#include "src/nodes.h"
 #include "src/note.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 #include "src/wait.h"
+#include "src/wire/contexts.h"
+#include "src/wire/nodes.h"
 
 /* Work of one step, after which others have their turn. */
 #define STEP_BYTES ((size_t)256 << 20)

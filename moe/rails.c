@@ -3,7 +3,7 @@
 #include "moe/rails.h"
 
 #include "src/comm.h"
-#include "src/wire.h"
+#include "src/wire/wire.h"
 
 size_t shunti_rail_signal_at(const struct shunt_moe *moe,
                              enum shunti_rail_signal which, int part, int index)

@@ -3,7 +3,7 @@
  * Rows between nodes, each once for each node: what a plan keeps for it.
  *
  * A token with an expert on node n travels once, from its rank to that rank's
- * rail peer there (src/nodes.h), the relay. The relay passes it on to the
+ * rail peer there (src/wire/nodes.h), the relay. The relay passes it on to the
  * experts' ranks through their mapped windows. Results come home the same way:
  * the relay adds up the rows that its node's experts made of the token and
  * sends one row, or sends the row of the only expert as it is. So a row crosses

@@ -9,8 +9,8 @@
 #include "src/kernels/copy.h"
 #include "src/kernels/fp8.h"
 #include "src/kernels/rows.h"
-#include "src/nodes.h"
-#include "src/track.h"
+#include "src/trace/track.h"
+#include "src/wire/nodes.h"
 
 bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
                            struct shunti_direction *direction)

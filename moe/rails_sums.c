@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "src/comm.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
                            struct shunti_direction *direction)

@@ -18,8 +18,8 @@
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
 #include "src/kernels/reduce.h"
-#include "src/nodes.h"
-#include "src/track.h"
+#include "src/trace/track.h"
+#include "src/wire/nodes.h"
 
 static bool is_local(const struct shunt_comm *comm, int rank)
 {

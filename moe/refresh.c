@@ -22,7 +22,7 @@
 
 #include "src/comm.h"
 #include "src/offer.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 static bool is_local(const struct shunt_comm *comm, int rank)
 {

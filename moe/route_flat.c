@@ -26,13 +26,13 @@
 #include "src/base/error.h"
 #include "src/call.h"
 #include "src/comm.h"
-#include "src/contexts.h"
 #include "src/entry.h"
 #include "src/kernels/fp8.h"
 #include "src/kernels/rows.h"
 #include "src/note.h"
 #include "src/refusal.h"
-#include "src/track.h"
+#include "src/trace/track.h"
+#include "src/wire/contexts.h"
 
 /* What a request does; a NULL half is left out. */
 struct work {

@@ -20,7 +20,7 @@
 #include "src/comm.h"
 #include "src/kernels/fp8.h"
 #include "src/kernels/rows.h"
-#include "src/nodes.h"
+#include "src/wire/nodes.h"
 
 static const char *unsuited(const struct shunt_moe *moe)
 {

@@ -9,7 +9,7 @@
 #include "src/base/error.h"
 #include "src/comm.h"
 #include "src/entry.h"
-#include "src/failure.h"
+#include "src/wire/failure.h"
 
 /* What a rank tells a source. Behind it come what the directions tell, the first
  * row of the source for each expert of the rank, and how many rows of all

@@ -9,7 +9,7 @@
 #include "moe/placement.h"
 #include "src/base/fnv.h"
 #include "src/device.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 #define REFUSE(status, ...)              \
     do {                                 \

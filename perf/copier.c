@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "perf/perf.h"
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 
 #define DEFAULT_ENGINE "dma"
 #define DEADLINE_US 60e6 /* until a signal counts as lost */

@@ -10,7 +10,7 @@
 
 #include "perf/messenger.h"
 #include "perf/perf.h"
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 
 struct key {
     unsigned char bytes[SHUNT_TRANSPORT_KEY_MAX];

@@ -7,9 +7,9 @@
 #include "src/base/error.h"
 #include "src/call.h"
 #include "src/comm.h"
-#include "src/failure.h"
-#include "src/nodes.h"
 #include "src/note.h"
+#include "src/wire/failure.h"
+#include "src/wire/nodes.h"
 
 static const struct shunti_kind agreements[] = {
     {.number = SHUNTI_KIND_MEM_ALLOC, .name = "mem_alloc"},

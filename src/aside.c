@@ -25,8 +25,8 @@
 
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/contexts.h"
 #include "src/wait.h"
+#include "src/wire/contexts.h"
 
 struct shelf {
     pthread_mutex_t lock;

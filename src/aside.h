@@ -34,7 +34,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "src/track.h"
+#include "src/trace/track.h"
 
 struct shunt_comm;
 

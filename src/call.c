@@ -10,18 +10,18 @@
 #include "src/base/error.h"
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/contexts.h"
 #include "src/engine_pays.h"
 #include "src/entry.h"
-#include "src/failure.h"
 #include "src/note.h"
 #include "src/notice.h"
 #include "src/operations.h"
 #include "src/request.h"
-#include "src/trace.h"
-#include "src/trace_request.h"
-#include "src/track.h"
+#include "src/trace/trace.h"
+#include "src/trace/trace_request.h"
+#include "src/trace/track.h"
 #include "src/wait.h"
+#include "src/wire/contexts.h"
+#include "src/wire/failure.h"
 
 /* This many operations may trail without a look at them: half of those that can
  * be under way. */

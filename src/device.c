@@ -17,7 +17,7 @@
 #include "src/comm.h"
 #include "src/engine.h"
 #include "src/entry.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 
 #define DRIVER "libcuda.so.1"
 

@@ -32,13 +32,13 @@
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/engine_pays.h"
+#include "src/host/topology.h"
 #include "src/kernels/copy.h"
 #include "src/launch.h"
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 #include "src/request.h"
-#include "src/topology.h"
-#include "src/trace.h"
-#include "src/track.h"
+#include "src/trace/trace.h"
+#include "src/trace/track.h"
 
 /* Where all CPUs are busy a copy of the engine begins after its thread was
  * woken, which took twice as long as copying 512 KiB, and an eighth of 4 MiB. */

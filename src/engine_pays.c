@@ -10,7 +10,7 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 #include "src/request.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 
 /* Calls of a kind until it is tried again. */
 #define AGAIN 500

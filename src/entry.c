@@ -26,11 +26,11 @@
 #include "src/aside.h"
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/contexts.h"
 #include "src/helper.h"
 #include "src/notice.h"
 #include "src/rests.h"
-#include "src/track.h"
+#include "src/trace/track.h"
+#include "src/wire/contexts.h"
 
 /* From now on the caller is the only one that touches it. */
 static void get(struct shunt_comm *comm)

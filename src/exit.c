@@ -9,9 +9,9 @@
 
 #include "src/aside.h"
 #include "src/comm.h"
-#include "src/contexts.h"
-#include "src/trace.h"
-#include "src/wire.h"
+#include "src/trace/trace.h"
+#include "src/wire/contexts.h"
+#include "src/wire/wire.h"
 
 /* To send it to ranks whose memory is not mapped. */
 #define LIMIT_NS 100000000u

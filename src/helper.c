@@ -31,8 +31,8 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 #include "src/rests.h"
-#include "src/trace.h"
-#include "src/track.h"
+#include "src/trace/trace.h"
+#include "src/trace/track.h"
 #include "transports/common/descriptor.h"
 
 /* For how long a caller is away before the helper takes over: about ten times

@@ -10,7 +10,7 @@
 #include "src/base/segment.h"
 #include "src/comm.h"
 #include "src/request.h"
-#include "src/window.h"
+#include "src/wire/window.h"
 
 /* Its caller gets an error. Nothing else in the child looks at it: its notice is the
  * parent's to give, and what is in engines and transports is the parent's to end. */

@@ -34,12 +34,12 @@
 #include "src/init_rounds.h"
 #include "src/launch.h"
 #include "src/live.h"
-#include "src/nodes.h"
 #include "src/progress.h"
 #include "src/request.h"
-#include "src/trace.h"
-#include "src/track.h"
+#include "src/trace/trace.h"
+#include "src/trace/track.h"
 #include "src/wait.h"
+#include "src/wire/nodes.h"
 #include "transports/common/descriptor.h"
 
 /* The other ranks hear of this rank's failure before its process, which may run

@@ -7,7 +7,7 @@
 
 #include <shunt/comm.h>
 
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 
 struct shunti_layout;
 struct shunti_parent; /* bootstrap.h */

@@ -13,12 +13,12 @@
 
 #include "src/base/error.h"
 #include "src/base/segment.h"
-#include "src/contexts.h"
-#include "src/failure.h"
 #include "src/init.h"
-#include "src/loss.h"
 #include "src/note.h"
-#include "src/outbox.h"
+#include "src/wire/contexts.h"
+#include "src/wire/failure.h"
+#include "src/wire/loss.h"
+#include "src/wire/outbox.h"
 
 /* Not this machine's page: each rank computes the layout of all others' windows, so it
  * is the same on machines with pages of other sizes. Areas begin at multiples of it, so

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "src/base/error.h"
-#include "src/nodes.h"
+#include "src/wire/nodes.h"
 
 static int root_of(const int *parent, int r)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "src/base/error.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 #include "src/wait.h"
 
 /* Between two looks at a connection that no descriptor announces. */

@@ -15,8 +15,8 @@
 
 #include "src/bootstrap.h"
 #include "src/comm.h"
-#include "src/plugin.h"
-#include "src/topology.h"
+#include "src/host/topology.h"
+#include "src/plugin/plugin.h"
 
 #define SHUNTI_PROTOCOL 5
 

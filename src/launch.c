@@ -8,10 +8,10 @@
 #include "src/auth.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/host/launchers.h"
 #include "src/id.h"
 #include "src/launch_job.h"
 #include "src/launch_place.h"
-#include "src/launchers.h"
 
 /* Warn if the secret can be guessed, and other hosts can connect. */
 static void warn_of_public_secret(const struct shunti_launch *launch,

@@ -8,12 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/ancestors.h"
 #include "src/auth.h"
 #include "src/base/env.h"
 #include "src/base/log.h"
+#include "src/host/ancestors.h"
+#include "src/host/launchers.h"
 #include "src/id.h"
-#include "src/launchers.h"
 
 struct text {
     char *bytes;

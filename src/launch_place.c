@@ -10,9 +10,9 @@
 #include "src/base/env.h"
 #include "src/base/error.h"
 #include "src/bootstrap.h"
+#include "src/host/launchers.h"
 #include "src/hostlist.h"
 #include "src/id.h"
-#include "src/launchers.h"
 
 /* A port derived from the job's tag, below the kernel's ephemeral range. */
 static uint16_t derived_port(const unsigned char *tag)

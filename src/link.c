@@ -18,14 +18,14 @@
 #include "src/base/forks.h"
 #include "src/base/log.h"
 #include "src/comm.h"
-#include "src/contexts.h"
-#include "src/failure.h"
 #include "src/init_rounds.h"
-#include "src/nodes.h"
 #include "src/note.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 #include "src/wait.h"
-#include "src/wire.h"
+#include "src/wire/contexts.h"
+#include "src/wire/failure.h"
+#include "src/wire/nodes.h"
+#include "src/wire/wire.h"
 
 /* Bits of the word, above the number. */
 #define ANSWER (UINT64_C(1) << 62)

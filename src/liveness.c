@@ -6,14 +6,14 @@
 
 #include "src/comm.h"
 #include "src/exit.h"
-#include "src/failure.h"
-#include "src/loss.h"
 #include "src/note.h"
 #include "src/operations.h"
 #include "src/probe.h"
 #include "src/request.h"
-#include "src/trace.h"
-#include "src/wire.h"
+#include "src/trace/trace.h"
+#include "src/wire/failure.h"
+#include "src/wire/loss.h"
+#include "src/wire/wire.h"
 
 /* The probe begins at most this long before the timeout. */
 #define NOTICE_NS 1000000000u

@@ -8,8 +8,8 @@
 #include "src/base/error.h"
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/failure.h"
-#include "src/wire.h"
+#include "src/wire/failure.h"
+#include "src/wire/wire.h"
 
 /* Payload of so many bytes is sent from where it is, if it can. Less is in a
  * cache by then, and another piece costs more than the copy. */

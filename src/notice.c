@@ -23,8 +23,8 @@
 #include "src/entry.h"
 #include "src/helper.h"
 #include "src/request.h"
-#include "src/trace.h"
-#include "src/track.h"
+#include "src/trace/trace.h"
+#include "src/trace/track.h"
 
 atomic_uint shunti_notices;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/comm.h"
-#include "src/window.h"
+#include "src/wire/window.h"
 
 static bool point(const struct shunt_comm *comm, int peer, const void *data,
                   size_t bytes, uint64_t where[2])

@@ -10,14 +10,14 @@
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/engine.h"
-#include "src/failure.h"
 #include "src/note.h"
 #include "src/notice.h"
 #include "src/read.h"
 #include "src/request.h"
-#include "src/trace.h"
-#include "src/trace_request.h"
-#include "src/wire.h"
+#include "src/trace/trace.h"
+#include "src/trace/trace_request.h"
+#include "src/wire/failure.h"
+#include "src/wire/wire.h"
 
 /* Publish which operations this rank has completed, so that peers can use their
  * note slots again. A peer that waits for one has sent us notes of the next

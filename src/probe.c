@@ -13,8 +13,8 @@
 
 #include "src/comm.h"
 #include "src/request.h"
-#include "src/trace.h"
-#include "src/wire.h"
+#include "src/trace/trace.h"
+#include "src/wire/wire.h"
 
 /*
  * A reply: the number of the probe (32 bits), in how many ms the rank has its verdict

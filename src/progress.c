@@ -10,12 +10,12 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/comm.h"
-#include "src/contexts.h"
 #include "src/entry.h"
 #include "src/operations.h"
-#include "src/trace.h"
-#include "src/track.h"
+#include "src/trace/trace.h"
+#include "src/trace/track.h"
 #include "src/wait.h"
+#include "src/wire/contexts.h"
 
 #define DOZE_NS 1000000
 

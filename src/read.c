@@ -4,11 +4,11 @@
 
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/let_go.h"
 #include "src/request.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 #include "src/ways.h"
-#include "src/wire.h"
+#include "src/wire/let_go.h"
+#include "src/wire/wire.h"
 
 /* So large that few calls are needed, and so small that one call of the kernel
  * does not hold a rank for long. */

@@ -11,8 +11,8 @@
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/entry.h"
-#include "src/failure.h"
-#include "src/window.h"
+#include "src/wire/failure.h"
+#include "src/wire/window.h"
 
 struct shunti_registration {
     struct shunti_registration *next; /* the newest first */

@@ -13,7 +13,7 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 #include "src/engine_pays.h"
-#include "src/failure.h"
+#include "src/wire/failure.h"
 
 static const char *name_of(uint32_t signature, const struct shunti_class *class)
 {

@@ -8,13 +8,13 @@
 #include "src/comm.h"
 #include "src/cover.h"
 #include "src/exit.h"
-#include "src/failure.h"
 #include "src/liveness.h"
-#include "src/loss.h"
 #include "src/probe.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 #include "src/wait.h"
-#include "src/wire.h"
+#include "src/wire/failure.h"
+#include "src/wire/loss.h"
+#include "src/wire/wire.h"
 
 #define NAP_MS 5
 

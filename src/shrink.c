@@ -74,8 +74,8 @@
 #include "src/base/error.h"
 #include "src/bootstrap.h"
 #include "src/entry.h"
-#include "src/failure.h"
 #include "src/init.h"
+#include "src/wire/failure.h"
 
 /* Another rank may notice a loss this much earlier than we do. */
 #define LOSS_DELAY_SECONDS 1.0

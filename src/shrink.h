@@ -16,8 +16,8 @@
 #include <shunt/status.h>
 
 #include "src/comm.h"
-#include "src/loss.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
+#include "src/wire/loss.h"
 
 /* The call ends after so many timeouts, over all attempts. */
 #define SHUNTI_SHRINK_TIMEOUTS 8

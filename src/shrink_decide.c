@@ -11,8 +11,8 @@
 #include "src/base/error.h"
 #include "src/bootstrap.h"
 #include "src/cover.h"
-#include "src/failure.h"
-#include "src/nodes.h"
+#include "src/wire/failure.h"
+#include "src/wire/nodes.h"
 
 /*
  * A rank waits for so many timeouts for a leader that is not in the call, and for one

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 
 #include "src/base/error.h"
-#include "src/contexts.h"
-#include "src/failure.h"
 #include "src/wait.h"
-#include "src/wire.h"
+#include "src/wire/contexts.h"
+#include "src/wire/failure.h"
+#include "src/wire/wire.h"
 
 #define NAP_MS 20
 

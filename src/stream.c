@@ -14,9 +14,9 @@
 #include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/note.h"
-#include "src/trace.h"
-#include "src/track.h"
-#include "src/wire.h"
+#include "src/trace/trace.h"
+#include "src/trace/track.h"
+#include "src/wire/wire.h"
 
 static uint64_t own_word(const struct shunt_comm *comm, int peer, int which)
 {

@@ -6,7 +6,7 @@
  * open transport, and sends the key to each peer, which imports it. Then all
  * agree that this worked, or all give the window up.
  */
-#include "src/window.h"
+#include "src/wire/window.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -18,11 +18,11 @@
 #include "src/base/segment.h"
 #include "src/call.h"
 #include "src/comm.h"
-#include "src/contexts.h"
 #include "src/entry.h"
-#include "src/failure.h"
 #include "src/note.h"
 #include "src/refusal.h"
+#include "src/wire/contexts.h"
+#include "src/wire/failure.h"
 
 /* What a rank tells a peer about its part. */
 struct offer {

@@ -7,12 +7,12 @@
 
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/failure.h"
-#include "src/let_go.h"
 #include "src/note.h"
 #include "src/registration.h"
 #include "src/request.h"
-#include "src/wire.h"
+#include "src/wire/failure.h"
+#include "src/wire/let_go.h"
+#include "src/wire/wire.h"
 
 /* A block is sent in pieces. The next piece follows when few puts of the ones
  * before are pending: a put cannot be taken back when the communicator fails,

@@ -16,8 +16,8 @@
 #include <shunt/shunt.h>
 
 #include "src/comm.h"
-#include "src/nodes.h"
-#include "src/topology.h"
+#include "src/host/topology.h"
+#include "src/wire/nodes.h"
 #include "tools/info_comm.h"
 
 enum {

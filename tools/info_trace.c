@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The sums of a timeline, as tables: the events named "summary" of a file of
- * SHUNT_TRACE (src/trace_summary.c), each on a line of its own.
+ * SHUNT_TRACE (src/trace/trace_summary.c), each on a line of its own.
  */
 #include "tools/info_trace.h"
 

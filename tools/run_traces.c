@@ -3,7 +3,7 @@
  * Merging the ranks' timelines into one.
  *
  * A rank's file is a valid JSON array at every moment, with "[" and "]" on
- * lines of their own (src/trace.c). The text between them is joined with
+ * lines of their own (src/trace/trace.c). The text between them is joined with
  * commas. Ranks of one host share the clock, and each event contains its rank.
  */
 

@@ -15,10 +15,10 @@
 
 #include "collectives/select.h"
 #include "src/base/env.h"
+#include "src/host/topology.h"
 #include "src/launch.h"
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 #include "src/shunt-build.h"
-#include "src/topology.h"
 #include "tools/cli/cli.h"
 #include "tools/info_algorithms.h"
 #include "tools/info_network.h"

@@ -6,7 +6,7 @@
  */
 #include "train/offload.h"
 
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 #include "train/clock.h"
 #include "train/error.h"
 

@@ -22,7 +22,7 @@
 #include "src/comm.h"
 #include "src/device.h"
 #include "src/kernels/dtype.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 /* Rows that one all-gather brings from one rank. */
 struct part {

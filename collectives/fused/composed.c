@@ -7,7 +7,7 @@
 #include "src/comm.h"
 #include "src/entry.h"
 #include "src/refusal.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 void shunti_composed_note(struct shunt_request *request,
                           enum shunt_status status)

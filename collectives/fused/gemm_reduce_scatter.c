@@ -25,7 +25,7 @@
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 struct panel {
     struct shunt_request *request; /* its reduce-scatter; NULL: none */

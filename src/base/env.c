@@ -17,7 +17,7 @@
 #include "src/base/forks.h"
 #include "src/base/log.h"
 #include "src/kernels/cpu.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 
 /* Those of this folder and of all of the library. Keep them in the order in
  * which a user would look for things. */

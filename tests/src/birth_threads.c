@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "src/base/error.h"
-#include "src/plugin.h"
-#include "src/topology.h"
-#include "src/trace.h"
+#include "src/host/topology.h"
+#include "src/plugin/plugin.h"
+#include "src/trace/trace.h"
 #include "tests/src/birth.h"
 
 #define BIRTHS 4

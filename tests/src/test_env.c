@@ -17,7 +17,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/kernels/cpu.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 #include "tests/harness/harness.h"
 
 TestSuite(env, .timeout = 30);

@@ -11,8 +11,8 @@
 
 #include "src/base/env.h"
 #include "src/base/error.h"
-#include "src/plugin.h"
-#include "src/plugin_files.h"
+#include "src/plugin/plugin.h"
+#include "src/plugin/plugin_files.h"
 
 static void use_samples(void)
 {

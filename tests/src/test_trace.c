@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "src/base/log.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 
 static char folder[] = "/tmp/shunt-test-trace-XXXXXX";
 

@@ -9,10 +9,10 @@
 
 #include "src/call.h"
 #include "src/comm.h"
-#include "src/contexts.h"
 #include "src/operations.h"
 #include "src/request.h"
 #include "src/wait.h"
+#include "src/wire/contexts.h"
 
 TestSuite(wait, .timeout = 30);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Nodes and rails; see nodes.h. */
-#include "src/nodes.h"
+#include "src/wire/nodes.h"
 
 #include <stdlib.h>
 

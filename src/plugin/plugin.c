@@ -6,7 +6,7 @@
  * holds pointers to its descriptor. A failure to load is not remembered, so
  * that a path corrected by setenv() works.
  */
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@
 #include "src/base/error.h"
 #include "src/base/forks.h"
 #include "src/base/log.h"
-#include "src/plugin_files.h"
+#include "src/plugin/plugin_files.h"
 
 /* A plugin is one or the other. */
 struct loaded {

@@ -5,7 +5,7 @@
  * Only CPUs, caches and NUMA nodes are discovered: devices would cost a walk
  * through the PCI tree. CPU numbers are the operating system's.
  */
-#include "src/topology.h"
+#include "src/host/topology.h"
 
 #include <errno.h>
 #include <hwloc.h>
@@ -20,7 +20,7 @@
 #include "src/base/fnv.h"
 #include "src/base/forks.h"
 #include "src/base/log.h"
-#include "src/cgroup.h"
+#include "src/host/cgroup.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static hwloc_topology_t topology; /* NULL: hwloc failed; constant afterwards */

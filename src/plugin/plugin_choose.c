@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Chooses among the transports by the user's list (SHUNT_TRANSPORTS). */
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/plugin_files.h"
-#include "src/plugin_list.h"
+#include "src/plugin/plugin_files.h"
+#include "src/plugin/plugin_list.h"
 
 /* "shm, inproc, fault": the names of all transports, for messages. */
 static void list_names(char *text, size_t len)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The sums of a timeline; see trace_summary.h. */
-#include "src/trace_summary.h"
+#include "src/trace/trace_summary.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "src/base/forks.h"
-#include "src/track.h"
+#include "src/trace/track.h"
 
 /* One line: of a kind of call, or of a thread. */
 struct line {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Lists all plugins: finds their files, and loads and probes them. */
-#include "src/plugin_list.h"
+#include "src/plugin/plugin_list.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/plugin_files.h"
+#include "src/plugin/plugin_files.h"
 
 static bool list_add(struct shunti_plugin_list *list, const char *folder,
                      const char *name)

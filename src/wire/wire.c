@@ -4,7 +4,7 @@
  * window for which the transport has no room are kept in order, and
  * shunti_control_retry() tries them again; callers need not know.
  */
-#include "src/wire.h"
+#include "src/wire/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,9 @@
 
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/failure.h"
-#include "src/outbox.h"
-#include "src/track.h"
+#include "src/trace/track.h"
+#include "src/wire/failure.h"
+#include "src/wire/outbox.h"
 
 struct shunti_deferred_put {
     struct shunti_deferred_put *next;

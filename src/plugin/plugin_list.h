@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 
 struct shunti_plugin_list {
     struct shunti_transport_entry *item;

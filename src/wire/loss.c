@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Loss records; see loss.h. */
-#include "src/loss.h"
+#include "src/wire/loss.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 #include "src/base/fnv.h"
 #include "src/comm.h"
-#include "src/failure.h"
-#include "src/wire.h"
+#include "src/wire/failure.h"
+#include "src/wire/wire.h"
 
 /* A published copy of the record, which transports may still be sending. */
 struct shunti_loss_image {

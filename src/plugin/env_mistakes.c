@@ -15,7 +15,7 @@
 
 #include "src/base/distance.h"
 #include "src/base/log.h"
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 
 #define PREFIX "SHUNT_"
 

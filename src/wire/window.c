@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The windows of a communicator, as a table; see window.h. */
-#include "src/window.h"
+#include "src/wire/window.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The files of plugins; see plugin_files.h. */
-#include "src/plugin_files.h"
+#include "src/plugin/plugin_files.h"
 
 #include <dirent.h>
 #include <fcntl.h>

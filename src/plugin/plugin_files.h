@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "src/plugin.h"
+#include "src/plugin/plugin.h"
 
 #define SHUNTI_PLUGIN_PREFIX "shunt_"
 #define SHUNTI_PLUGIN_SUFFIX ".so"

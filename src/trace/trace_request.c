@@ -2,7 +2,7 @@
 /*
  * Operations in the timeline; see trace_request.h.
  */
-#include "src/trace_request.h"
+#include "src/trace/trace_request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
 #include "src/note.h"
-#include "src/trace.h"
-#include "src/trace_summary.h"
-#include "src/track.h"
+#include "src/trace/trace.h"
+#include "src/trace/trace_summary.h"
+#include "src/trace/track.h"
 
 /* Bytes of the arguments for the protocols. */
 #define WAYS_TEXT 112

@@ -11,7 +11,7 @@
  *
  * The format: "Trace Event Format", Google, 2016, JSON array form.
  */
-#include "src/trace.h"
+#include "src/trace/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +29,8 @@
 
 #include "src/base/env.h"
 #include "src/base/log.h"
-#include "src/trace_summary.h"
-#include "src/track.h"
+#include "src/trace/trace_summary.h"
+#include "src/trace/track.h"
 #include "transports/common/descriptor.h"
 
 #define BUFFER_BYTES ((size_t)64 << 10)

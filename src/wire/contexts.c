@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The open transports of a communicator; see contexts.h. */
-#include "src/contexts.h"
+#include "src/wire/contexts.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include "src/base/inline.h"
 #include "src/base/segment.h"
 #include "src/comm.h"
-#include "src/trace.h"
-#include "src/track.h"
+#include "src/trace/trace.h"
+#include "src/trace/track.h"
 
 /* In a timeline, what was sent is counted no more often than that. */
 #define COUNT_NS 1000000u

@@ -7,16 +7,16 @@
  * The identity must be the same text on all ranks of a job, and another text in
  * every other job.
  */
-#include "src/launchers.h"
+#include "src/host/launchers.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 
-#include "src/ancestors.h"
 #include "src/base/error.h"
 #include "src/bootstrap.h"
+#include "src/host/ancestors.h"
 #include "src/launch.h"
 
 const char *shunti_launch_get(const char *name)

@@ -8,7 +8,7 @@
  * loss record (loss.h), with all ranks that it counts as lost, since the word
  * has room for only one.
  */
-#include "src/failure.h"
+#include "src/wire/failure.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,12 +18,12 @@
 #include "src/base/inline.h"
 #include "src/base/log.h"
 #include "src/comm.h"
-#include "src/contexts.h"
 #include "src/cover.h"
-#include "src/loss.h"
-#include "src/trace.h"
-#include "src/trace_request.h"
-#include "src/wire.h"
+#include "src/trace/trace.h"
+#include "src/trace/trace_request.h"
+#include "src/wire/contexts.h"
+#include "src/wire/loss.h"
+#include "src/wire/wire.h"
 
 /* The status after damage, as after an impossible offer. */
 #define DAMAGED SHUNT_ERR_MISMATCH

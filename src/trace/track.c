@@ -9,7 +9,7 @@
  * are written. The stages follow each other in time without gaps, so the spans
  * on all tracks add up to the time that has passed.
  */
-#include "src/track.h"
+#include "src/trace/track.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@
 
 #include <shunt/trace.h>
 
-#include "src/trace.h"
-#include "src/trace_summary.h"
+#include "src/trace/trace.h"
+#include "src/trace/trace_summary.h"
 
 /* A piece that is so long has a span to itself. */
 #define LONG_NS 10000u

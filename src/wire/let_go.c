@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Taking memory back from a transport; see let_go.h. */
-#include "src/let_go.h"
+#include "src/wire/let_go.h"
 
 #include <poll.h>
 
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/contexts.h"
-#include "src/trace.h"
+#include "src/trace/trace.h"
 #include "src/wait.h"
-#include "src/wire.h"
+#include "src/wire/contexts.h"
+#include "src/wire/wire.h"
 
 #define SECONDS 1.0
 

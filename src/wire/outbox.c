@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Outboxes; see outbox.h. */
-#include "src/outbox.h"
+#include "src/wire/outbox.h"
 
 #include <stdlib.h>
 

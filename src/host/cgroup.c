@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Quotas of control groups; see cgroup.h. */
-#include "src/cgroup.h"
+#include "src/host/cgroup.h"
 
 #include <limits.h>
 #include <stdbool.h>

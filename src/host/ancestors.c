@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The processes that started this one; see ancestors.h. */
-#include "src/ancestors.h"
+#include "src/host/ancestors.h"
 
 #include <fcntl.h>
 #include <stdio.h>
