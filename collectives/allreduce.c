@@ -14,9 +14,9 @@
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
-#include "src/note.h"
-#include "src/offer.h"
-#include "src/refusal.h"
+#include "src/op/note.h"
+#include "src/op/offer.h"
+#include "src/op/refusal.h"
 
 static const struct shunti_kind kind = {
     .number = SHUNTI_KIND_ALLREDUCE,

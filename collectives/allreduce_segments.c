@@ -31,9 +31,9 @@
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/note.h"
-#include "src/offer.h"
-#include "src/stream.h"
+#include "src/op/note.h"
+#include "src/op/offer.h"
+#include "src/op/stream.h"
 
 /* Stages of the ack, as bits. FAILED: a raw read failed, so the sender has no
  * result for its segment. UNREAD: the sender could not read our result. */

@@ -12,7 +12,7 @@
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/refusal.h"
+#include "src/op/refusal.h"
 #include "src/trace/track.h"
 
 static const struct shunti_kind kinds[] = {

@@ -7,12 +7,12 @@
 
 #include "src/base/error.h"
 #include "src/base/inline.h"
-#include "src/call.h"
 #include "src/comm.h"
-#include "src/device.h"
-#include "src/entry.h"
 #include "src/kernels/dtype.h"
-#include "src/refusal.h"
+#include "src/op/device.h"
+#include "src/op/refusal.h"
+#include "src/progress/call.h"
+#include "src/progress/entry.h"
 
 static uint32_t bare_signature(const struct shunti_coll *call)
 {

@@ -14,7 +14,7 @@
 #include <shunt/coll.h>
 
 #include "src/kernels/dtype.h"
-#include "src/request.h"
+#include "src/op/request.h"
 
 struct shunt_comm;
 

@@ -6,8 +6,8 @@
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/note.h"
-#include "src/offer.h"
+#include "src/op/note.h"
+#include "src/op/offer.h"
 #include "src/trace/track.h"
 #include "src/wire/failure.h"
 

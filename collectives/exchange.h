@@ -3,7 +3,7 @@
  * The exchange: each rank has a block for every peer and gets one from each;
  * any block may be empty. Most collectives are built on it.
  *
- * It has one round. A rank sends every peer a control message (src/note.h) that
+ * It has one round. A rank sends every peer a control message (src/op/note.h) that
  * says where the block for it is, or contains the block if that is small, in
  * the order rank + 1, rank + 2, ..., so that the ranks do not all address the
  * same peer at once. Then it takes the blocks that the others offer, as their
@@ -23,10 +23,10 @@
 #include <stdint.h>
 
 #include "collectives/source.h"
-#include "src/note.h"
-#include "src/request.h"
-#include "src/stream.h"
-#include "src/zcopy.h"
+#include "src/op/note.h"
+#include "src/op/request.h"
+#include "src/op/stream.h"
+#include "src/op/zcopy.h"
 
 /* The state of our block for a peer, and of the peer's block for us. */
 enum {

@@ -16,7 +16,7 @@
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
-#include "src/refusal.h"
+#include "src/op/refusal.h"
 
 static const struct shunti_kind kinds[] = {
     {.number = SHUNTI_KIND_REDUCE_SCATTER,

@@ -9,7 +9,7 @@
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
-#include "src/note.h"
+#include "src/op/note.h"
 #include "src/wire/failure.h"
 
 /* Bytes of each source that are read raw at a time: small enough to be in the

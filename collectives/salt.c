@@ -3,7 +3,7 @@
 #include "collectives/salt.h"
 
 #include "src/comm.h"
-#include "src/request.h"
+#include "src/op/request.h"
 
 void shunti_salt_disagrees(struct shunt_request *request, uint32_t signature)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Small calls trust that all ranks' arguments agree, and give their operation a
- * salt (src/request.h). Then every rank finds in it whether they do. If not, and
+ * salt (src/op/request.h). Then every rank finds in it whether they do. If not, and
  * all have made the same call (above.disagreed, not above.strayed), all may gather
  * verdicts behind it, to learn what is wrong.
  */

@@ -12,7 +12,7 @@
  * in two levels is copied twice.
  *
  * The protocol of a block (inline, window, raw read, stream) is the sender's
- * choice alone and stated in its control message: src/note.h, SHUNT_EAGER and
+ * choice alone and stated in its control message: src/op/note.h, SHUNT_EAGER and
  * SHUNT_READ_MIN.
  */
 #include "collectives/select.h"
@@ -26,7 +26,7 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 #include "src/launch.h"
-#include "src/note.h"
+#include "src/op/note.h"
 #include "src/wire/nodes.h"
 
 /* See shunti_select_carry(). */

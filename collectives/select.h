@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "src/request.h"
+#include "src/op/request.h"
 
 struct shunt_comm;
 

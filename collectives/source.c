@@ -4,8 +4,8 @@
 
 #include "src/base/error.h"
 #include "src/comm.h"
+#include "src/op/ways.h"
 #include "src/trace/track.h"
-#include "src/ways.h"
 #include "src/wire/failure.h"
 
 bool shunti_source_open(struct shunt_request *request, int peer,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A source: payload that a peer has offered, by any protocol (src/note.h), and
+ * A source: payload that a peer has offered, by any protocol (src/op/note.h), and
  * how much of it has been taken.
  */
 #ifndef SHUNTI_SOURCE_H
@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "src/engine.h"
-#include "src/note.h"
-#include "src/offer.h"
-#include "src/read.h"
-#include "src/stream.h"
+#include "src/op/engine.h"
+#include "src/op/note.h"
+#include "src/op/offer.h"
+#include "src/op/read.h"
+#include "src/op/stream.h"
 
 struct shunti_source {
     uint8_t way; /* enum shunti_way */

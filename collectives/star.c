@@ -6,8 +6,8 @@
 #include "collectives/source.h"
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/note.h"
-#include "src/offer.h"
+#include "src/op/note.h"
+#include "src/op/offer.h"
 
 /* A leaf looks so many times for the message of the root of a small block
  * before it sends its own. Fewer than it looks before it sleeps. */

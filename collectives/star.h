@@ -10,7 +10,7 @@
  * if its messages contain the block. The root's operation continues until all
  * leaves' messages have arrived, and the root may be as many calls ahead as
  * there are slots for control messages.
- * A leaf that has found a small block in the root's message acks it (src/note.h:
+ * A leaf that has found a small block in the root's message acks it (src/op/note.h:
  * shunti_ack()), instead of sending a message of its own.
  *
  * Barrier: the root sends its messages when all leaves' messages have arrived.
@@ -23,7 +23,7 @@
  *     soon as something is wrong, it tells every rank what it called. The root
  *     of a barrier tells every rank which one made another call.
  *   - A rank that waits for a message of a leaf notices if the leaf has
- *     completed the operation without sending one (src/note.h:
+ *     completed the operation without sending one (src/op/note.h:
  *     shunti_note_arrived()).
  *
  * If a rank waits for a root that is itself a leaf of another root, that other
@@ -50,7 +50,7 @@ struct shunti_star {
     size_t bytes;
 };
 
-/* Only if shunti_notes_may_lack() (src/note.h). */
+/* Only if shunti_notes_may_lack() (src/op/note.h). */
 enum shunt_status shunti_star_create(struct shunt_comm *comm,
                                      uint32_t signature,
                                      const struct shunti_star *star,

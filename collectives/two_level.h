@@ -25,7 +25,7 @@
  * Every rank learns of every bad call. A package of the second phase is sent
  * when all packages of the first have arrived and were correct. So a rank that
  * has all packages knows that every rank made the same call. A rank that learns
- * of a different or bad call sends an *alarm* (src/note.h) in place of its
+ * of a different or bad call sends an *alarm* (src/op/note.h) in place of its
  * packages to all ranks to which it has not sent anything yet. So every rank
  * learns of it, also one that waits for control messages of all ranks. An alarm
  * ends both directions between two ranks.
@@ -43,9 +43,9 @@
 #include <stdint.h>
 
 #include "collectives/source.h"
-#include "src/note.h"
-#include "src/request.h"
-#include "src/stream.h"
+#include "src/op/note.h"
+#include "src/op/request.h"
+#include "src/op/stream.h"
 
 struct shunt_comm;
 struct shunti_two_level;
@@ -64,7 +64,7 @@ struct shunti_outgoing {
     size_t bytes;
     uint8_t way;
     /* The peer is to read it where it is. Late, and in several parts: see
-     * `in_place` below; in one piece: readable (src/offer.h), for a sender that
+     * `in_place` below; in one piece: readable (src/op/offer.h), for a sender that
      * computes meanwhile. */
     bool in_place;
     bool done;

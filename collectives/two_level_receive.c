@@ -5,8 +5,8 @@
 
 #include "collectives/two_level_alarm.h"
 #include "collectives/two_level_leg.h"
-#include "src/blame.h"
 #include "src/comm.h"
+#include "src/op/blame.h"
 #include "src/wire/failure.h"
 
 /* All ranks' control messages of a call must agree. */

@@ -9,8 +9,8 @@
 #include "collectives/kinds.h"
 #include "src/base/error.h"
 #include "src/comm.h"
-#include "src/entry.h"
-#include "src/refusal.h"
+#include "src/op/refusal.h"
+#include "src/progress/entry.h"
 
 static enum shunt_status judge(struct shunt_comm *comm, const char *call,
                                const struct shunti_verdict *mine,

@@ -24,10 +24,10 @@
 #include "src/base/fnv.h"
 #include "src/base/handle.h"
 #include "src/comm.h"
-#include "src/entry.h"
 #include "src/kernels/dtype.h"
 #include "src/kernels/rows.h"
-#include "src/refusal.h"
+#include "src/op/refusal.h"
+#include "src/progress/entry.h"
 #include "src/trace/track.h"
 #include "src/wire/nodes.h"
 

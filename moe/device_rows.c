@@ -11,7 +11,7 @@
 #include "moe/landing.h"
 #include "moe/plan_rows.h"
 #include "src/comm.h"
-#include "src/device.h"
+#include "src/op/device.h"
 
 /* A copy of rows by the engine. */
 struct piece {

@@ -19,8 +19,8 @@
 #include "src/base/fnv.h"
 #include "src/base/handle.h"
 #include "src/comm.h"
-#include "src/entry.h"
-#include "src/refusal.h"
+#include "src/op/refusal.h"
+#include "src/progress/entry.h"
 #include "src/trace/track.h"
 
 /* own->more. own->placement is that of the plan. */

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "src/blame.h"
-#include "src/request.h"
+#include "src/op/blame.h"
+#include "src/op/request.h"
 
 /* "part 2", from 0; "all parts". */
 static const char *name_part(uint64_t name, char *text, size_t len)

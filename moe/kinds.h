@@ -20,7 +20,7 @@ enum shunti_kind_moe {
     SHUNTI_KIND_MOE_GRADIENTS,
 };
 
-/* The argument (src/note.h) of the first four: the number of an exchange, of a
+/* The argument (src/op/note.h) of the first four: the number of an exchange, of a
  * plan of it, and 1 + the part that is called; 0: all of them. */
 #define SHUNTI_PLAN_NAME(exchange, plan, part)                        \
     ((uint64_t)(exchange) << 36 | ((uint64_t)(plan)&0xfffffff) << 8 | \

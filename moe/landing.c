@@ -10,9 +10,9 @@
 #include "moe/plan.h"
 #include "src/base/log.h"
 #include "src/comm.h"
-#include "src/device.h"
+#include "src/op/device.h"
+#include "src/progress/wait.h"
 #include "src/trace/trace.h"
-#include "src/wait.h"
 
 enum { WHICH = 2 };
 

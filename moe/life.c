@@ -8,7 +8,7 @@
 #include "moe/route.h"
 #include "src/base/handle.h"
 #include "src/comm.h"
-#include "src/entry.h"
+#include "src/progress/entry.h"
 
 /* --- users ------------------------------------------------------------------------ */
 

@@ -7,9 +7,9 @@
 
 #include "moe/life.h"
 #include "moe/plan.h"
-#include "src/call.h"
 #include "src/comm.h"
-#include "src/entry.h"
+#include "src/progress/call.h"
+#include "src/progress/entry.h"
 #include "src/wire/failure.h"
 
 /* The class of the request is a member of the lists. */

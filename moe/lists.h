@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "src/request.h"
+#include "src/op/request.h"
 
 struct shunt_moe;
 struct shunti_direction;

@@ -16,7 +16,7 @@
 
 #include "moe/moe_call.h"
 #include "moe/plan.h"
-#include "src/note.h"
+#include "src/op/note.h"
 
 struct shunti_met {
     bool direct; /* its memory is mapped, and rows are written or read there;

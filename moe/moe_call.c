@@ -10,12 +10,12 @@
 #include "src/base/error.h"
 #include "src/base/handle.h"
 #include "src/base/log.h"
-#include "src/blame.h"
 #include "src/comm.h"
-#include "src/entry.h"
-#include "src/offer.h"
-#include "src/operations.h"
-#include "src/refusal.h"
+#include "src/op/blame.h"
+#include "src/op/offer.h"
+#include "src/op/operations.h"
+#include "src/op/refusal.h"
+#include "src/progress/entry.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)

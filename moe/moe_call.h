@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "moe/plan.h"
-#include "src/note.h"
-#include "src/request.h"
+#include "src/op/note.h"
+#include "src/op/request.h"
 
 struct shunti_moe_call {
     const char *name;

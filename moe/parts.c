@@ -8,7 +8,7 @@
 #include "moe/grow.h"
 #include "moe/plan.h"
 #include "src/comm.h"
-#include "src/entry.h"
+#include "src/progress/entry.h"
 #include "src/trace/track.h"
 #include "src/wire/failure.h"
 

@@ -27,8 +27,8 @@
 #include "src/base/handle.h"
 #include "src/base/log.h"
 #include "src/comm.h"
-#include "src/device.h"
-#include "src/entry.h"
+#include "src/op/device.h"
+#include "src/progress/entry.h"
 #include "src/trace/track.h"
 
 /* --- memory of a place --------------------------------------------------------- */

@@ -20,7 +20,7 @@
 #include "moe/placement.h"
 #include "moe/split.h"
 #include "moe/waves.h"
-#include "src/request.h"
+#include "src/op/request.h"
 #include "src/wire/window.h"
 
 struct shunt_comm;

@@ -10,7 +10,7 @@
 #include "moe/push_state.h"
 #include "moe/rails_rows.h"
 #include "src/comm.h"
-#include "src/entry.h"
+#include "src/progress/entry.h"
 
 /* From this size on rows are written past the cache: they would be evicted
  * before they are read (copy.c has the figures). */

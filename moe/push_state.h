@@ -9,7 +9,7 @@
 
 #include "moe/meeting.h"
 #include "moe/push.h"
-#include "src/request.h"
+#include "src/op/request.h"
 
 struct shunti_device_rows;
 struct shunti_rail_rows;

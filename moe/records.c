@@ -13,8 +13,8 @@
 #include "moe/route.h"
 #include "src/base/error.h"
 #include "src/comm.h"
-#include "src/entry.h"
-#include "src/refusal.h"
+#include "src/op/refusal.h"
+#include "src/progress/entry.h"
 
 /* `count` has an entry for each expert, rank and node, and once or twice again for
  * each node: struct shunti_record_view. It is empty if records have no counts. */

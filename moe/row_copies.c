@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/engine.h"
-#include "src/request.h"
+#include "src/op/engine.h"
+#include "src/op/request.h"
 
 /* Bytes of tokens that a cache holds while their rows are written, here and
  * there. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tokens' rows to mapped ranks by the copy engine (src/engine.h): the part of a
+ * Tokens' rows to mapped ranks by the copy engine (src/op/engine.h): the part of a
  * push (push.h) that is nothing but copies.
  *
  * The caller's thread only makes lists of which token goes to which row of each
@@ -21,7 +21,7 @@ struct shunti_row_copies;
 
 /*
  * The copies of a push of the tokens from <= t < to of `src` (tokens, hidden) to the ranks that are `direct`
- * in `met`. NULL: this request's are not the engine's (src/engine.h), or there
+ * in `met`. NULL: this request's are not the engine's (src/op/engine.h), or there
  * is no memory.
  */
 struct shunti_row_copies *

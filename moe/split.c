@@ -13,8 +13,8 @@
 #include "moe/plan.h"
 #include "moe/shares.h"
 #include "src/comm.h"
-#include "src/entry.h"
-#include "src/refusal.h"
+#include "src/op/refusal.h"
+#include "src/progress/entry.h"
 
 void shunti_split_finish(struct shunti_split *split)
 {

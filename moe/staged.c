@@ -15,8 +15,8 @@
 #include "moe/plan_rows.h"
 #include "src/base/error.h"
 #include "src/comm.h"
-#include "src/device.h"
-#include "src/entry.h"
+#include "src/op/device.h"
+#include "src/progress/entry.h"
 
 /* What of an argument is copied, in either direction. */
 struct what {

@@ -8,7 +8,7 @@
 
 #include "moe/placement.h"
 #include "src/base/fnv.h"
-#include "src/device.h"
+#include "src/op/device.h"
 #include "src/trace/track.h"
 
 #define REFUSE(status, ...)              \

@@ -10,11 +10,11 @@
 #include "src/base/error.h"
 #include "src/base/fnv.h"
 #include "src/base/scratch.h"
-#include "src/blame.h"
-#include "src/call.h"
 #include "src/comm.h"
-#include "src/entry.h"
-#include "src/refusal.h"
+#include "src/op/blame.h"
+#include "src/op/refusal.h"
+#include "src/progress/call.h"
+#include "src/progress/entry.h"
 
 /* --- kinds ------------------------------------------------------------------------ */
 

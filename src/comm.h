@@ -16,22 +16,23 @@
 
 #include <shunt/comm.h>
 
-#include "src/aside.h"
 #include "src/base/error.h"
-#include "src/call.h"
-#include "src/engine.h"
-#include "src/engine_pays.h"
-#include "src/helper.h"
-#include "src/inherited.h"
 #include "src/init.h"
 #include "src/link.h"
-#include "src/liveness.h"
-#include "src/operations.h"
-#include "src/probe.h"
-#include "src/progress.h"
-#include "src/request.h"
+#include "src/op/engine.h"
+#include "src/op/engine_pays.h"
+#include "src/op/operations.h"
+#include "src/op/request.h"
+#include "src/op/zcopy.h"
+#include "src/progress/aside.h"
+#include "src/progress/call.h"
+#include "src/progress/helper.h"
+#include "src/progress/inherited.h"
+#include "src/progress/liveness.h"
+#include "src/progress/probe.h"
+#include "src/progress/progress.h"
+#include "src/progress/wait.h"
 #include "src/tunables.h"
-#include "src/wait.h"
 #include "src/wire/contexts.h"
 #include "src/wire/control.h"
 #include "src/wire/failure.h"
@@ -40,7 +41,6 @@
 #include "src/wire/peer.h"
 #include "src/wire/window.h"
 #include "src/wire/wire.h"
-#include "src/zcopy.h"
 
 struct shunti_registration;
 

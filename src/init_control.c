@@ -14,7 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/segment.h"
 #include "src/init.h"
-#include "src/note.h"
+#include "src/op/note.h"
 #include "src/wire/contexts.h"
 #include "src/wire/failure.h"
 #include "src/wire/loss.h"

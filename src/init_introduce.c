@@ -12,7 +12,7 @@
 
 #include "src/base/env.h"
 #include "src/base/error.h"
-#include "src/note.h"
+#include "src/op/note.h"
 
 static size_t size_or(const char *name, size_t fallback)
 {

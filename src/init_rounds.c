@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "src/base/error.h"
+#include "src/progress/wait.h"
 #include "src/trace/trace.h"
-#include "src/wait.h"
 
 /* Between two looks at a connection that no descriptor announces. */
 #define CONNECT_NAP_MS 2

@@ -73,8 +73,8 @@
 
 #include "src/base/error.h"
 #include "src/bootstrap.h"
-#include "src/entry.h"
 #include "src/init.h"
+#include "src/progress/entry.h"
 #include "src/wire/failure.h"
 
 /* Another rank may notice a loss this much earlier than we do. */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "src/base/error.h"
-#include "src/wait.h"
+#include "src/progress/wait.h"
 #include "src/wire/contexts.h"
 #include "src/wire/failure.h"
 #include "src/wire/wire.h"

@@ -13,14 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/agree.h"
 #include "src/base/error.h"
 #include "src/base/segment.h"
-#include "src/call.h"
 #include "src/comm.h"
-#include "src/entry.h"
-#include "src/note.h"
-#include "src/refusal.h"
+#include "src/op/note.h"
+#include "src/op/refusal.h"
+#include "src/progress/agree.h"
+#include "src/progress/call.h"
+#include "src/progress/entry.h"
 #include "src/wire/contexts.h"
 #include "src/wire/failure.h"
 

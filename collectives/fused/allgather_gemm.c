@@ -20,8 +20,8 @@
 #include "collectives/fused/pays.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/device.h"
 #include "src/kernels/dtype.h"
+#include "src/op/device.h"
 #include "src/trace/track.h"
 
 /* Rows that one all-gather brings from one rank. */

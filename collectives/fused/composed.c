@@ -5,8 +5,8 @@
 #include "collectives/kinds.h"
 #include "src/base/error.h"
 #include "src/comm.h"
-#include "src/entry.h"
-#include "src/refusal.h"
+#include "src/op/refusal.h"
+#include "src/progress/entry.h"
 #include "src/trace/track.h"
 
 void shunti_composed_note(struct shunt_request *request,

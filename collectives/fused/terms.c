@@ -11,9 +11,9 @@
 #include "src/base/error.h"
 #include "src/base/fnv.h"
 #include "src/comm.h"
-#include "src/device.h"
-#include "src/entry.h"
 #include "src/kernels/dtype.h"
+#include "src/op/device.h"
+#include "src/progress/entry.h"
 
 static const char *const names[SHUNTI_TERMS] = {
     [SHUNTI_TERM_ROWS] = "rows",

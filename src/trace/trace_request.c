@@ -10,7 +10,7 @@
 
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
-#include "src/note.h"
+#include "src/op/note.h"
 #include "src/trace/trace.h"
 #include "src/trace/trace_summary.h"
 #include "src/trace/track.h"

@@ -8,7 +8,7 @@
 #define SHUNTI_TRACE_REQUEST_H
 
 #include "src/base/inline.h"
-#include "src/request.h"
+#include "src/op/request.h"
 
 /* The operation begins: from now on the protocols of its payload are recorded,
  * in request->traced. Its caller is in the call. */

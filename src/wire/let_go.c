@@ -6,8 +6,8 @@
 
 #include "src/base/inline.h"
 #include "src/comm.h"
+#include "src/progress/wait.h"
 #include "src/trace/trace.h"
-#include "src/wait.h"
 #include "src/wire/contexts.h"
 #include "src/wire/wire.h"
 

@@ -8,7 +8,7 @@
 
 #include <shunt/transport.h>
 
-#include "src/ways.h"
+#include "src/op/ways.h"
 
 struct shunti_context;
 

@@ -14,7 +14,7 @@
 #include <shunt/shunt.h>
 
 #include "src/comm.h"
-#include "src/note.h"
+#include "src/op/note.h"
 #include "tests/harness/rank_main.h"
 
 enum { VICTIM, VANDAL };
@@ -208,7 +208,7 @@ static int message(const struct rank *self)
 /* In test_damage.c the ranks are threads whose memory is not mapped: what is put is there
  * without a call of its receiver. */
 
-/* The place for a block, as src/zcopy.c writes it behind a control message. */
+/* The place for a block, as src/op/zcopy.c writes it behind a control message. */
 struct place {
     uint64_t bytes;
     uint64_t key_bytes;

@@ -10,8 +10,8 @@
 #include <shunt/engine.h>
 
 #include "src/comm.h"
-#include "src/engine_pays.h"
-#include "src/request.h"
+#include "src/op/engine_pays.h"
+#include "src/op/request.h"
 
 TestSuite(engine_pays, .timeout = 60);
 

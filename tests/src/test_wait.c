@@ -7,11 +7,11 @@
 
 #include <shunt/shunt.h>
 
-#include "src/call.h"
 #include "src/comm.h"
-#include "src/operations.h"
-#include "src/request.h"
-#include "src/wait.h"
+#include "src/op/operations.h"
+#include "src/op/request.h"
+#include "src/progress/call.h"
+#include "src/progress/wait.h"
 #include "src/wire/contexts.h"
 
 TestSuite(wait, .timeout = 30);

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Does the copy engine pay? See engine_pays.h. */
+#include "src/op/engine_pays.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "src/base/inline.h"
+#include "src/base/log.h"
+#include "src/comm.h"
+#include "src/op/request.h"
+#include "src/trace/trace.h"
+
+/* Calls of a kind until it is tried again. */
+#define AGAIN 500
+/* The engine takes a CPU, or a part of one: it must be clearly cheaper, and may
+ * stay as long as it is not dearer. */
+#define CLEARLY 0.95f
+/* What computing and copying may take of all CPUs, against one after the other. */
+#define MOST_CPU 1.05f
+/* So often in a row it must be more. */
+#define DEAR 2
+
+/* --- what is known ---------------------------------------------------------------- */
+
+static struct shunti_pays *find(struct shunti_engine_pays *all,
+                                const struct shunti_class *class, size_t bytes)
+{
+    const uint8_t log2 = (uint8_t)(63 - __builtin_clzll(bytes));
+
+    for (int i = 0; i < SHUNTI_PAYS_KINDS; i++) {
+        struct shunti_pays *p = &all->kind[i];
+
+        if (!p->class)
+            *p =
+                (struct shunti_pays){.class = class, .log2 = log2, .use = true};
+        if (p->class == class && p->log2 == log2)
+            return p;
+    }
+    return NULL;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+
+    return (x > y) - (x < y);
+}
+
+static float median(float *values)
+{
+    const size_t n = SHUNTI_PAYS_TRIALS / 2;
+
+    qsort(values, n, sizeof(*values), by_value);
+    return (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+static bool is_dear(const struct shunti_pays *p)
+{
+    return p->dear >= DEAR;
+}
+
+static void tell(const struct shunt_comm *comm, const struct shunti_pays *p,
+                 bool cheaper)
+{
+    if (cheaper && is_dear(p))
+        shunti_info(
+            "engine",
+            "rank %d: %s of %zu KiB and more: by the caller, as the copy "
+            "engine takes CPU time: computing and copying %.0f us with "
+            "it, %.0f one after the other",
+            comm->rank, p->class->name, ((size_t)1 << p->log2) >> 10,
+            (double)p->cpu[1] / 1e3, (double)p->cpu[0] / 1e3);
+    else
+        shunti_info("engine",
+                    "rank %d: %s of %zu KiB and more: %s (a call takes its "
+                    "caller %.0f us with the copy engine, %.0f without)",
+                    comm->rank, p->class->name, ((size_t)1 << p->log2) >> 10,
+                    p->use ? "by the engine"
+                           : "by the caller, as it is cheaper",
+                    (double)p->cost[1] / 1e3, (double)p->cost[0] / 1e3);
+}
+
+static void conclude(struct shunt_comm *comm, struct shunti_pays *p)
+{
+    const bool before = p->use, was_dear = is_dear(p);
+    bool cheaper;
+
+    for (int with = 0; with < 2; with++) {
+        p->cost[with] = median(p->trial[with]);
+        p->cpu[with] = median(p->trial_cpu[with]);
+    }
+    cheaper = p->cost[1] <= p->cost[0] * (before && p->known ? 1 : CLEARLY);
+    p->since = 0;
+    if (p->cpu[1] <= MOST_CPU * p->cpu[0])
+        p->dear = 0;
+    else if (p->dear < DEAR)
+        p->dear++;
+    if (cheaper && p->dear && !is_dear(p)) {
+        p->tried = 0; /* once more */
+        return;
+    }
+    p->use = cheaper && !is_dear(p);
+    comm->stats.engine_dear += (uint64_t)(cheaper && is_dear(p) && !was_dear);
+    if (p->use != before || !p->known)
+        tell(comm, p, cheaper);
+    p->known = true;
+}
+
+/* --- trials ----------------------------------------------------------------------- */
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* What the engine has used and copied so far. */
+static void spent(const struct shunt_comm *comm, uint64_t *ns, uint64_t *bytes)
+{
+    const struct shunti_engine_use *use = &comm->engine;
+
+    *ns = *bytes = 0;
+    if (use->engine->spent)
+        use->engine->spent(use->ctx, ns, bytes);
+}
+
+/* What it used since the latest trial began, for this communicator. */
+static double spent_for(const struct shunt_comm *comm)
+{
+    const struct shunti_engine_pays *all = &comm->pays;
+    const uint64_t own = comm->stats.bytes_engine - all->trial.own_bytes;
+    uint64_t ns, bytes;
+
+    spent(comm, &ns, &bytes);
+    ns -= all->trial.spent_ns;
+    bytes -= all->trial.spent_bytes;
+    return own < bytes ? (double)ns * (double)own / (double)bytes : (double)ns;
+}
+
+/* The trial that is over. One of the trials 2 i and 2 i + 1 is with the engine. */
+static void settle(struct shunt_comm *comm)
+{
+    struct shunti_engine_pays *all = &comm->pays;
+    struct shunti_pays *p = all->ended.pays;
+    const int with = all->trial.engine;
+
+    if (!p)
+        return;
+    all->ended.pays = NULL;
+    p->trial[with][p->tried / 2] = all->ended.ns;
+    p->trial_cpu[with][p->tried / 2] =
+        all->ended.cpu_ns + (with ? (float)spent_for(comm) : 0);
+    if (++p->tried == SHUNTI_PAYS_TRIALS)
+        conclude(comm, p);
+}
+
+/* With and without the engine in the order of Thue and Morse, which favours
+ * neither if a program repeats a few calls, or becomes faster. */
+static bool by_engine(const struct shunti_pays *p)
+{
+    return !__builtin_parity(p->tried);
+}
+
+bool shunti_pays_choose(struct shunt_request *request, size_t bytes)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_engine_pays *all = &comm->pays;
+    struct shunti_pays *p;
+
+    settle(comm);
+    p = find(all, request->class, bytes);
+    if (!p)
+        return true;
+    if (p->tried == SHUNTI_PAYS_TRIALS) {
+        if (++p->since < AGAIN)
+            return p->use;
+        p->tried = 0;
+    }
+    if (all->trial.pays || comm->requests.newest != request || request->older)
+        return p->use;
+    all->trial.pays = p;
+    all->trial.engine = by_engine(p);
+    all->trial.away = false;
+    all->trial.away_cpu_ns = 0;
+    spent(comm, &all->trial.spent_ns, &all->trial.spent_bytes);
+    all->trial.own_bytes = comm->stats.bytes_engine;
+    all->trial.begun_cpu_ns = cpu_ns();
+    all->trial.begun_ns = shunti_now_ns();
+    all->trial.seq = request->seq;
+    all->trial.thread = (uint64_t)pthread_self();
+    all->trial.bytes = bytes;
+    request->on_trial = true;
+    return all->trial.engine;
+}
+
+SHUNTI_NOINLINE void shunti_pays_leave(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+
+    comm->pays.trial.away = true;
+    comm->pays.trial.left_cpu_ns = cpu_ns();
+}
+
+SHUNTI_NOINLINE void shunti_pays_return(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+
+    if (!comm->pays.trial.away ||
+        comm->pays.trial.thread != (uint64_t)pthread_self()) {
+        shunti_pays_cancel(request);
+        return;
+    }
+    comm->pays.trial.away = false;
+    comm->pays.trial.away_cpu_ns += cpu_ns() - comm->pays.trial.left_cpu_ns;
+}
+
+/* Of a call whose caller was never away, or in which another one was made, the
+ * time says nothing. */
+SHUNTI_NOINLINE void shunti_pays_end(struct shunt_request *request)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_pays *p = comm->pays.trial.pays;
+    const double ns = (double)(shunti_now_ns() - comm->pays.trial.begun_ns) -
+                      (double)comm->pays.trial.away_cpu_ns;
+
+    shunti_pays_cancel(request);
+    if (comm->pays.trial.away || !comm->pays.trial.away_cpu_ns ||
+        request->status || comm->engine.failed ||
+        comm->operations.next_seq != request->seq + 1)
+        return;
+    comm->pays.ended.pays = p;
+    comm->pays.ended.ns = (float)(ns * (double)((size_t)1 << p->log2) /
+                                  (double)comm->pays.trial.bytes);
+    comm->pays.ended.cpu_ns = (float)(cpu_ns() - comm->pays.trial.begun_cpu_ns);
+}
+
+void shunti_pays_cancel(struct shunt_request *request)
+{
+    request->on_trial = false;
+    request->comm->pays.trial.pays = NULL;
+}

@@ -1,0 +1,591 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Notes and acks; see note.h. The latency of every small call is made here. */
+#include "src/op/note.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/error.h"
+#include "src/base/inline.h"
+#include "src/comm.h"
+#include "src/wire/failure.h"
+#include "src/wire/wire.h"
+
+/* Payload of so many bytes is sent from where it is, if it can. Less is in a
+ * cache by then, and another piece costs more than the copy. */
+#define TAIL_MIN 2048
+
+_Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
+
+static void prefetch_for_write(const void *at)
+{
+#if defined(__x86_64__)
+    /* With the baseline's instructions the builtin would only prefetch for
+     * reading. On CPUs without prefetchw it does nothing. */
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));
+#else
+    __builtin_prefetch(at, 1);
+#endif
+}
+
+static uint64_t load_word(const unsigned char *at)
+{
+    return __atomic_load_n((const uint64_t *)(const void *)at,
+                           __ATOMIC_ACQUIRE);
+}
+
+static void store_word(unsigned char *at, uint64_t value)
+{
+    __atomic_store_n((uint64_t *)(void *)at, value, __ATOMIC_RELEASE);
+}
+
+static size_t slot_of(const struct shunt_request *request)
+{
+    return (size_t)(request->seq % SHUNTI_DEPTH);
+}
+
+/* The offset, in the reader's control window, of the slot for `writer`'s note
+ * of operation `seq`. */
+static size_t inbox_offset(const struct shunt_comm *comm, int writer,
+                           uint64_t seq)
+{
+    const struct shunti_layout *l = &comm->control.layout;
+
+    return l->inbox + (size_t)writer * l->inbox_stride +
+           (size_t)(seq % SHUNTI_DEPTH) * l->slot_bytes;
+}
+
+/* The same for this operation. */
+static size_t slot_offset(const struct shunt_request *request, int writer)
+{
+    return inbox_offset(request->comm, writer, request->seq);
+}
+
+static void learn(uint64_t *known, uint64_t completed)
+{
+    if (completed > *known)
+        *known = completed;
+}
+
+/* The last credit of a peer whose memory is not mapped. */
+static uint64_t credit_of(const struct shunt_comm *comm, int peer)
+{
+    return load_word(comm->control.base + comm->control.layout.words +
+                     (size_t)peer * comm->control.layout.word_stride +
+                     SHUNTI_WORD_CREDIT * 64);
+}
+
+/* shunti_note_room() for a peer whose memory is not mapped: check its credit,
+ * and whether it still needs the note that we wrote to the slot last. */
+static bool put_room(const struct shunt_request *request, int peer)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    const struct shunti_note *last =
+        (const struct shunti_note
+             *)(void *)(p->outbox +
+                        slot_of(request) * comm->control.layout.slot_bytes);
+
+    learn(&p->completed, credit_of(comm, peer));
+    return request->seq <= p->completed + SHUNTI_DEPTH ||
+           last->seq <= p->completed;
+}
+
+bool shunti_note_room(struct shunt_request *request, int peer)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+
+    /* Our own note of the slot's previous operation may not have gone out yet,
+     * even if the peer has completed that one without it (all ranks refuse). */
+    if (request->seq > comm->operations.completed + SHUNTI_DEPTH)
+        return false;
+    if (request->seq <= p->completed + SHUNTI_DEPTH)
+        return true;
+    if (!p->control)
+        return put_room(request, peer);
+    /* Pairs with the release in operations.c: a peer that has completed that
+     * operation does not read the old note any more. */
+    p->completed = load_word(p->control + comm->control.layout.completed);
+    return request->seq <= p->completed + SHUNTI_DEPTH;
+}
+
+/* Has this peer written notes of operations after `seq`? */
+static bool wrote_since(const struct shunt_comm *comm, int peer, uint64_t seq)
+{
+    for (uint64_t slot = 0; slot < SHUNTI_DEPTH; slot++)
+        if (load_word(comm->control.base + inbox_offset(comm, peer, slot)) >
+            seq)
+            return true;
+    return false;
+}
+
+/* Does the peer need a credit? Checked every SHUNTI_DEPTH / 4 operations after
+ * the last credit; if a check found no new note of the peer's, again
+ * SHUNTI_DEPTH operations later, before the peer can run out of slots, or when
+ * we are about to wait. (Where an operation ends without the peer's note, as
+ * all ranks refuse, the note may come after the check.) */
+static bool needs_credit(const struct shunt_comm *comm, int peer, bool waits)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+
+    if (comm->operations.completed < p->told + SHUNTI_DEPTH / 4 ||
+        (!waits && comm->operations.completed < p->looked + SHUNTI_DEPTH))
+        return false;
+    if (wrote_since(comm, peer, p->told))
+        return true;
+    p->looked = comm->operations.completed;
+    return false;
+}
+
+static void give_credit(struct shunt_comm *comm, int peer)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+
+    p->told = comm->operations.completed;
+    p->looked = 0;
+    shunti_control_tell(comm, peer, 0, NULL, 0,
+                        comm->control.layout.words +
+                            (size_t)comm->rank *
+                                comm->control.layout.word_stride +
+                            SHUNTI_WORD_CREDIT * 64,
+                        comm->operations.completed);
+}
+
+SHUNTI_NOINLINE void shunti_give_credits(struct shunt_comm *comm, bool waits)
+{
+    for (int r = 0; r < comm->nranks; r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (r != comm->rank && p->ep && !p->control &&
+            needs_credit(comm, r, waits))
+            give_credit(comm, r);
+    }
+}
+
+void shunti_say_completed(struct shunt_comm *comm)
+{
+    for (int r = 0; comm->peers && r < comm->nranks && !comm->failure.status;
+         r++) {
+        struct shunti_peer *p = &comm->peers[r];
+
+        if (r != comm->rank && p->ep && p->control_remote && !p->control &&
+            p->told < comm->operations.completed && p->transport->alive(p->ep))
+            give_credit(comm, r);
+    }
+}
+
+bool shunti_peer_completed(struct shunt_comm *comm, int peer, uint64_t seq)
+{
+    struct shunti_peer *p = &comm->peers[peer];
+
+    learn(&p->completed,
+          p->control ? load_word(p->control + comm->control.layout.completed)
+                     : credit_of(comm, peer));
+    return p->completed >= seq;
+}
+
+struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    unsigned char *slot;
+
+    if (p->control)
+        slot = p->control + slot_offset(request, comm->rank);
+    else
+        slot = p->outbox + slot_of(request) * comm->control.layout.slot_bytes;
+    ((struct shunti_note *)(void *)slot)->names = 0;
+    return (struct shunti_note *)(void *)slot;
+}
+
+/*
+ * Prefetch the cache line that the next operation writes first. The peer read
+ * it last, and getting it back is a large part of a small note's cost; now that
+ * overlaps with the wait for the answer. (Prefetching more lines than the
+ * header's made notes of two and more lines slower.)
+ */
+static void claim_next(const struct shunt_request *request,
+                       const struct shunti_peer *p)
+{
+    prefetch_for_write(p->control + inbox_offset(request->comm,
+                                                 request->comm->rank,
+                                                 request->seq + 1));
+}
+
+void shunti_note_claim_behind(const struct shunt_request *request, int peer,
+                              size_t behind)
+{
+    const unsigned char *next =
+        request->comm->peers[peer].control +
+        inbox_offset(request->comm, request->comm->rank, request->seq + 1);
+
+    for (size_t at = 0; at < behind; at += 64)
+        prefetch_for_write(next + sizeof(struct shunti_note) + at);
+}
+
+static uint8_t lag_of(const struct shunt_request *request, uint64_t completed)
+{
+    uint64_t lag = request->seq - completed;
+
+    return lag <= UINT8_MAX ? (uint8_t)lag : 0;
+}
+
+static void complete_far(const struct shunt_request *request,
+                         const struct shunti_peer *p, struct shunti_note *note)
+{
+    note->signature = request->signature;
+    note->seq = request->seq; /* for put_room() */
+    note->lag = lag_of(request, request->comm->operations.completed);
+    note->known_lag = lag_of(request, p->completed);
+}
+
+void shunti_note_send(struct shunt_request *request, int peer,
+                      struct shunti_note *note, size_t behind)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+
+    p->messages++;
+    if (p->control) {
+        note->signature = request->signature;
+        store_word((unsigned char *)&note->seq, request->seq);
+        p->transport->wake(p->ep);
+        claim_next(request, p);
+    } else {
+        size_t at = slot_offset(request, comm->rank);
+
+        complete_far(request, p, note);
+        (request->class->rare ? shunti_control_tell : shunti_control_put)(
+            comm, peer, at + sizeof(note->seq),
+            (unsigned char *)note + sizeof(note->seq),
+            sizeof(*note) - sizeof(note->seq) + behind, at, request->seq);
+    }
+}
+
+void shunti_note_send_far(struct shunt_request *request, int peer,
+                          struct shunti_note *note,
+                          const struct shunt_transport_piece *payload)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    const size_t at = slot_offset(request, comm->rank);
+    struct shunt_transport_piece tail[SHUNT_TRANSPORT_PIECES];
+    size_t behind = 0;
+
+    memcpy(tail, payload, sizeof(tail));
+    for (int i = 0; i < SHUNT_TRANSPORT_PIECES && tail[i].bytes < TAIL_MIN;
+         i++) {
+        if (tail[i].bytes > 0)
+            memcpy((unsigned char *)(note + 1) + behind, tail[i].data,
+                   tail[i].bytes);
+        behind += tail[i].bytes;
+        tail[i].bytes = 0;
+    }
+    p->messages++;
+    complete_far(request, p, note);
+    shunti_control_put_tail(comm, peer, at + sizeof(note->seq),
+                            (unsigned char *)note + sizeof(note->seq),
+                            sizeof(*note) - sizeof(note->seq) + behind, tail,
+                            at, request->seq);
+}
+
+static const struct shunti_note *slot_note(const struct shunt_request *request,
+                                           int peer)
+{
+    const unsigned char *slot =
+        request->comm->control.base + slot_offset(request, peer);
+
+    if (load_word(slot) != request->seq)
+        return NULL;
+    return (const struct shunti_note *)(const void *)slot;
+}
+
+/* Stands for a note that will not come. */
+static const struct shunti_note absent = {.way = SHUNTI_WAY_NONE};
+
+bool shunti_notes_may_lack(const struct shunt_comm *comm)
+{
+    return comm->all_mapped && comm->nodes == 1;
+}
+
+void shunti_note_learn_completed(struct shunt_comm *comm)
+{
+    if (!shunti_notes_may_lack(comm))
+        return;
+    for (int r = 0; r < comm->nranks; r++)
+        if (r != comm->rank)
+            (void)shunti_peer_completed(comm, r, 0);
+}
+
+/* The note of `peer`; &absent: there will be none; NULL: not there yet. The
+ * slot is read again after the peer's count (acquire): a note that was written
+ * before the count is then visible. */
+static const struct shunti_note *find_note(const struct shunt_request *request,
+                                           int peer)
+{
+    const struct shunti_note *note = slot_note(request, peer);
+
+    if (note || request->comm->peers[peer].completed < request->seq ||
+        !shunti_notes_may_lack(request->comm))
+        return note;
+    note = slot_note(request, peer);
+    return note ? note : &absent;
+}
+
+static bool is_bad(const struct shunt_request *request,
+                   const struct shunti_note *note)
+{
+    return note->way == SHUNTI_WAY_REFUSED || note->way == SHUNTI_WAY_ALARM ||
+           note->signature != request->signature;
+}
+
+static bool is_rank(const struct shunt_request *request, int rank)
+{
+    return rank >= 0 && rank < request->comm->nranks;
+}
+
+/* Are the ranks and the status in a bad note such? */
+static bool is_sane(const struct shunt_request *request,
+                    const struct shunti_note *note)
+{
+    if (note->way == SHUNTI_WAY_REFUSED)
+        return shunti_is_error(note->status);
+    return note->way != SHUNTI_WAY_ALARM ||
+           note->signature != request->signature ||
+           (is_rank(request, note->blame.rank) &&
+            is_rank(request, note->blame.reporter) &&
+            shunti_is_error(note->blame.status));
+}
+
+static struct shunti_blame blame_of(const struct shunt_request *request,
+                                    int peer, const struct shunti_note *note)
+{
+    struct shunti_blame blame = {
+        .rank = peer,
+        .reporter = request->comm->rank,
+        .status = SHUNT_ERR_MISMATCH,
+        .signature = note->signature,
+    };
+
+    if (note->way == SHUNTI_WAY_REFUSED) {
+        if (is_sane(request, note))
+            blame.status = (enum shunt_status)note->status;
+    } else if (note->way == SHUNTI_WAY_ALARM && is_sane(request, note) &&
+               note->signature == request->signature) {
+        blame.rank = note->blame.rank;
+        blame.reporter = note->blame.reporter;
+        blame.status = (enum shunt_status)note->blame.status;
+        blame.signature = note->blame.signature;
+        blame.argument = note->blame.argument;
+        blame.expected = note->blame.expected;
+    }
+    return blame;
+}
+
+SHUNTI_NOINLINE static void record_bad(struct shunt_request *request, int peer,
+                                       const struct shunti_note *note)
+{
+    struct shunti_blame blame;
+
+    if (!is_sane(request, note)) {
+        shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                         "%s: rank %d sends an error with a rank or a status "
+                         "that cannot be; do all ranks run the same version?",
+                         shunti_request_name(request), peer);
+        return;
+    }
+    blame = blame_of(request, peer, note);
+    shunti_blame_record(request, &blame);
+}
+
+/* The note of `peer` will not come. Another rank's note may say why: prefer its
+ * error. */
+SHUNTI_NOINLINE static void record_absent(struct shunt_request *request,
+                                          int peer)
+{
+    for (int r = 0; r < request->comm->nranks && !request->error; r++)
+        if (r != request->comm->rank)
+            shunti_note_look(request, r);
+    if (!request->error)
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "operation %llu: rank %d made another call than "
+                             "this rank (%s), and has ended it",
+                             (unsigned long long)request->seq, peer,
+                             shunti_request_name(request));
+}
+
+void shunti_note_look(struct shunt_request *request, int peer)
+{
+    const struct shunti_note *note = slot_note(request, peer);
+
+    if (note && is_bad(request, note))
+        record_bad(request, peer, note);
+}
+
+struct shunti_blame shunti_note_blame(const struct shunt_request *request,
+                                      int peer)
+{
+    const struct shunti_note *note = find_note(request, peer);
+
+    return blame_of(request, peer, note ? note : &absent);
+}
+
+void shunti_note_alarm(struct shunt_request *request, int peer,
+                       const struct shunti_blame *blame)
+{
+    struct shunti_note *note = shunti_note_compose(request, peer);
+
+    note->way = SHUNTI_WAY_ALARM;
+    note->bytes = note->expects = 0;
+    note->blame.rank = blame->rank;
+    note->blame.reporter = blame->reporter;
+    note->blame.status = (int32_t)blame->status;
+    note->blame.signature = blame->signature;
+    note->blame.argument = blame->argument;
+    note->blame.expected = blame->expected;
+    shunti_note_send(request, peer, note, 0);
+}
+
+const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
+                                              int peer)
+{
+    const struct shunti_note *note = find_note(request, peer);
+    struct shunti_peer *p = &request->comm->peers[peer];
+
+    if (note == &absent) {
+        /* A rank that ends the communicator ends its operations, too, but
+         * writes the abort word first. */
+        if (shunti_comm_failed(request->comm))
+            return NULL;
+        record_absent(request, peer);
+        return note;
+    }
+    if (note && !p->control) {
+        if (note->lag)
+            learn(&p->completed, request->seq - note->lag);
+        if (note->known_lag)
+            learn(&p->told, request->seq - note->known_lag);
+    }
+    if (note && is_bad(request, note))
+        record_bad(request, peer, note);
+    return note;
+}
+
+bool shunti_note_bad(const struct shunt_request *request, int peer)
+{
+    const struct shunti_note *note = find_note(request, peer);
+
+    return note && is_bad(request, note);
+}
+
+const void *shunti_note_inline(const struct shunti_note *note)
+{
+    return note->bytes <= SHUNTI_NOTE_BODY ? (const void *)note->body
+                                           : (const void *)(note + 1);
+}
+
+#define ACK_BITS 16 /* of a word of acks; the number of the operation follows */
+
+/* What shunti_ack() and shunti_ack_failed() say. */
+enum { ACK_TAKEN, ACK_REFUSED, ACK_FAILED };
+
+static void put_ack(struct shunt_request *request, int peer, unsigned answer)
+{
+    struct shunt_comm *comm = request->comm;
+    struct shunti_peer *p = &comm->peers[peer];
+    uint64_t value = request->seq << ACK_BITS | answer;
+    size_t at = comm->control.layout.acks +
+                (size_t)comm->rank * comm->control.layout.ack_stride +
+                slot_of(request) * 8;
+
+    p->messages++;
+    if (p->control) {
+        store_word(p->control + at, value);
+        p->transport->wake(p->ep);
+    } else {
+        shunti_control_put(comm, peer, 0, NULL, 0, at, value);
+    }
+}
+
+/*
+ * The ack of `peer` to this operation's note; negative: none yet; `passed`: it
+ * has been overwritten.
+ *
+ * The slot's word may already hold the ack to the operation SHUNTI_DEPTH later,
+ * if that began before we read the word. We sent that operation's note only
+ * once the peer had completed this one, so the peer had acked everything. (A
+ * refusal is lost then; the peer itself has reported it.)
+ */
+static int get_ack(const struct shunt_request *request, int peer, int passed)
+{
+    const struct shunt_comm *comm = request->comm;
+    uint64_t word = load_word(comm->control.base + comm->control.layout.acks +
+                              (size_t)peer * comm->control.layout.ack_stride +
+                              slot_of(request) * 8);
+
+    if (word >> ACK_BITS > request->seq)
+        return passed;
+    return word >> ACK_BITS == request->seq ? (int)(word % (1 << ACK_BITS))
+                                            : -1;
+}
+
+void shunti_ack(struct shunt_request *request, int peer,
+                enum shunt_status status)
+{
+    put_ack(request, peer, status ? ACK_REFUSED : ACK_TAKEN);
+}
+
+void shunti_ack_failed(struct shunt_request *request, int peer)
+{
+    put_ack(request, peer, ACK_FAILED);
+}
+
+void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage)
+{
+    put_ack(request, peer, stage);
+}
+
+unsigned shunti_acked_stage(const struct shunt_request *request, int peer)
+{
+    int answer = get_ack(request, peer, 0x0f);
+
+    return answer < 0 ? 0 : (unsigned)answer;
+}
+
+bool shunti_acked(struct shunt_request *request, int peer)
+{
+    const struct shunti_note *note;
+    int answer = get_ack(request, peer, ACK_TAKEN);
+
+    if (answer >= 0) {
+        if (answer == ACK_FAILED && !request->error) {
+            shunti_request_error(request, SHUNT_ERR_REMOTE,
+                                 "%s: rank %d failed in this call, and what it "
+                                 "sends is missing (its shunt_last_error says "
+                                 "why)",
+                                 shunti_request_name(request), peer);
+            request->second_hand = true;
+        } else if (answer && !request->error) {
+            shunti_request_error(
+                request, SHUNT_ERR_MISMATCH,
+                "%s: rank %d refused what this rank sent: it expected another "
+                "size, could not read it, or could not pass it on (its "
+                "shunt_last_error says which)",
+                shunti_request_name(request), peer);
+            request->second_hand = true;
+        }
+        return true;
+    }
+    note = slot_note(request, peer);
+    if (note && is_bad(request, note)) {
+        record_bad(request, peer, note);
+        return true;
+    }
+    return false;
+}
+
+bool shunti_answer_is_there(const struct shunt_request *request, int peer)
+{
+    return get_ack(request, peer, 0) >= 0 || find_note(request, peer);
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Agreement; see agree.h. Each rank sends one note to every other, or by rails. */
+#include "src/progress/agree.h"
+
+#include <string.h>
+
+#include "src/base/error.h"
+#include "src/comm.h"
+#include "src/op/note.h"
+#include "src/progress/call.h"
+#include "src/wire/failure.h"
+#include "src/wire/nodes.h"
+
+static const struct shunti_kind agreements[] = {
+    {.number = SHUNTI_KIND_MEM_ALLOC, .name = "mem_alloc"},
+    {.number = SHUNTI_KIND_MEM_FREE, .name = "mem_free"},
+    {.number = SHUNTI_KIND_CREATE, .name = "comm_create"},
+    {.number = SHUNTI_KIND_FINISH, .name = "comm_finish"},
+};
+
+__attribute__((constructor)) static void register_kinds(void)
+{
+    for (size_t i = 0; i < sizeof(agreements) / sizeof(*agreements); i++)
+        shunti_kind_register(&agreements[i]);
+}
+
+struct agreement {
+    int mine;
+    int posted;   /* notes sent so far, to the first of `peers` */
+    int heard;    /* notes received, from the same */
+    int bad_rank; /* the first rank found that failed, and its status */
+    int bad;
+    uint64_t *said; /* (nranks), the caller's; NULL: no numbers */
+    int local;      /* peers that are sent to before the others are */
+    int count;
+    int peers[]; /* (count) */
+};
+
+static struct agreement *state_of(const struct shunt_request *request)
+{
+    return (struct agreement *)(void *)(uintptr_t)request->state;
+}
+
+static void post(struct shunt_request *request, int most)
+{
+    struct agreement *state = state_of(request);
+
+    for (; state->posted < most; state->posted++) {
+        const int peer = state->peers[state->posted];
+        struct shunti_note *note;
+
+        if (!shunti_note_room(request, peer))
+            return;
+        note = shunti_note_compose(request, peer);
+        note->way = SHUNTI_WAY_NONE;
+        note->bytes = 0;
+        note->status = state->mine;
+        note->expects = state->said ? state->said[request->comm->rank] : 0;
+        shunti_note_send(request, peer, note, 0);
+    }
+}
+
+static void hear(struct shunt_request *request, int most)
+{
+    struct agreement *state = state_of(request);
+
+    for (; state->heard < most; state->heard++) {
+        const int peer = state->peers[state->heard];
+        const struct shunti_note *note = shunti_note_arrived(request, peer);
+
+        if (!note)
+            return;
+        if (shunti_note_bad(request, peer))
+            continue;
+        if (note->status && !shunti_is_error(note->status)) {
+            shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                             "%s: rank %d sends status %lld, which cannot be; "
+                             "do all ranks run the same version?",
+                             shunti_kind_name(request->signature >> 24), peer,
+                             (long long)note->status);
+            return;
+        }
+        if (note->status && !state->bad) {
+            state->bad = (int)note->status;
+            state->bad_rank = peer;
+        }
+        if (state->said)
+            state->said[peer] = note->expects;
+    }
+}
+
+/* Have all of the first peers been sent to, and been heard of? */
+static bool is_through(struct shunt_request *request, int peers)
+{
+    post(request, peers);
+    hear(request, peers);
+    return state_of(request)->posted >= peers &&
+           state_of(request)->heard >= peers;
+}
+
+static enum shunt_status step(struct shunt_request *request)
+{
+    const struct agreement *state = state_of(request);
+
+    if (!is_through(request, state->local) ||
+        !is_through(request, state->count))
+        return SHUNT_IN_PROGRESS;
+    if (state->mine)
+        return (enum shunt_status)state->mine;
+    if (state->bad)
+        return shunti_request_error(
+            request, SHUNT_ERR_REMOTE, "%s: failed on rank %d: %s",
+            shunti_kind_name(request->signature >> 24), state->bad_rank,
+            shunt_strerror((enum shunt_status)state->bad));
+    return SHUNT_OK;
+}
+
+/* Peers are sent to and read in their order. A peer whose note has arrived before its
+ * turn may have completed the operation, and exited. */
+static bool awaits(const struct shunt_request *request, int peer)
+{
+    const struct agreement *state = state_of(request);
+    int i = 0;
+
+    while (i < state->count && state->peers[i] != peer)
+        i++;
+    if (i == state->count || (i < state->posted && i < state->heard))
+        return false;
+    return i >= state->posted ||
+           !shunti_note_arrived((struct shunt_request *)(uintptr_t)request,
+                                peer);
+}
+
+static const struct shunti_class agree_class = {
+    .name = "agree",
+    .step = step,
+    .awaits = awaits,
+    .from_notes = true,
+    .rare = true,
+};
+
+/* by_rails: first the ranks of this node, then rail peers only. */
+static enum shunt_status agree(struct shunt_comm *comm, unsigned kind,
+                               enum shunt_status mine, uint64_t *said,
+                               bool by_rails)
+{
+    const size_t others = (size_t)comm->nranks - 1;
+    struct shunt_request *request;
+    struct agreement *state;
+    enum shunt_status st;
+
+    st = shunti_request_create(
+        comm, &agree_class, SHUNTI_SIGNATURE(kind, 0, 0, 0),
+        sizeof(*state) + others * sizeof(state->peers[0]), &request);
+    if (st)
+        return st;
+    if (mine) /* the text of it is the last one so far */
+        request->error_text = strdup(comm->error.text);
+    state = state_of(request);
+    state->mine = (int)mine;
+    state->said = said;
+    for (int i = 0; i < (int)others; i++) {
+        const int peer = shunti_nth_peer(comm, i);
+
+        if (!by_rails || comm->peers[peer].node == comm->node)
+            state->peers[state->count++] = peer;
+    }
+    state->local = state->count;
+    for (int i = 0; by_rails && i < (int)others; i++) {
+        const int peer = shunti_nth_peer(comm, i);
+
+        if (comm->peers[peer].node != comm->node &&
+            shunti_is_rail_peer(comm, comm->rank, peer))
+            state->peers[state->count++] = peer;
+    }
+    return shunti_request_launch(request, NULL);
+}
+
+enum shunt_status shunti_agree_numbers(struct shunt_comm *comm, unsigned kind,
+                                       enum shunt_status mine, uint64_t *said)
+{
+    return agree(comm, kind, mine, said, false);
+}
+
+enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
+                               enum shunt_status mine)
+{
+    return agree(comm, kind, mine, NULL, false);
+}
+
+enum shunt_status shunti_agree_by_rails(struct shunt_comm *comm, unsigned kind)
+{
+    return agree(comm, kind, SHUNT_OK, NULL, true);
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A caller and the progress thread take turns; see entry.h.
+ *
+ * The progress thread steps operations while the caller computes. A lock
+ * decides which of the two uses the communicator. While a caller is inside the
+ * library, or no operation is under way and nothing is left to send, the thread
+ * waits on a condition.
+ *
+ * Only one of them sleeps on the transports' descriptors. These are
+ * edge-triggered, and one flag tells peers whether this rank must be woken: two
+ * sleepers would take each other's wake-ups. So a caller that is about to sleep
+ * first wakes the thread, if that sleeps there, and waits until it no longer
+ * does. A caller that returns while the thread still sleeps there wakes it,
+ * since the caller may have taken the thread's wake-up.
+ *
+ * A communicator without a progress thread is used only by the caller. It is
+ * put aside (aside.h) if a call leaves operations under way, and then the
+ * helper (helper.h) may step it until the next call.
+ */
+#include "src/progress/entry.h"
+
+#include <poll.h>
+#include <pthread.h>
+
+#include "src/base/inline.h"
+#include "src/comm.h"
+#include "src/op/notice.h"
+#include "src/progress/aside.h"
+#include "src/progress/helper.h"
+#include "src/progress/rests.h"
+#include "src/trace/track.h"
+#include "src/wire/contexts.h"
+
+/* From now on the caller is the only one that touches it. */
+static void get(struct shunt_comm *comm)
+{
+    if (!comm->thread.exists) {
+        if (comm->aside.owner != shunti_this_thread())
+            shunti_aside_take_over(comm);
+        if (comm->aside.put) {
+            shunti_aside_take(comm);
+            if (comm->help.attached)
+                shunti_help_back(comm);
+        }
+        return;
+    }
+    atomic_fetch_add_explicit(&comm->thread.callers, 1, memory_order_acq_rel);
+    if (pthread_mutex_trylock(&comm->thread.lock)) {
+        shunti_wake_self(comm);
+        pthread_mutex_lock(&comm->thread.lock);
+    }
+    if (comm->aside.owner != shunti_this_thread())
+        shunti_aside_take_over(comm);
+}
+
+/* In a timeline all calls come here: none begins at home. */
+SHUNTI_NOINLINE static void enter_tracked(struct shunt_comm *comm)
+{
+    enum shunti_track before;
+
+    shunti_track_begin(comm->rank);
+    before = shunti_track_switch(SHUNTI_TRACK_WAITS);
+    get(comm);
+    comm->aside.track = before;
+    shunti_track_switch(SHUNTI_TRACK_LIBRARY);
+}
+
+SHUNTI_NOINLINE static void enter(struct shunt_comm *comm)
+{
+    if (shunti_tracked()) {
+        enter_tracked(comm);
+        return;
+    }
+    get(comm);
+    if (!comm->thread.exists)
+        comm->aside.home = comm->aside.owner;
+}
+
+void shunti_comm_enter(struct shunt_comm *comm)
+{
+    if (comm->aside.home != shunti_this_thread())
+        enter(comm);
+}
+
+/* From the moment that it is put aside, the helper may be using it. */
+SHUNTI_NOINLINE static void put_aside(struct shunt_comm *comm)
+{
+    const bool ask =
+        (comm->help.started && shunti_wants_steps(comm)) ||
+        atomic_load_explicit(&shunti_notices, memory_order_relaxed);
+
+    shunti_aside_put(comm);
+    if (ask)
+        shunti_help_ask(comm);
+}
+
+/* Must it be stepped while its caller is elsewhere? No peer needs what trails:
+ * request.h, settled(). */
+static bool has_work(const struct shunt_comm *comm)
+{
+    return comm->operations.untrailed || comm->aside.unsent;
+}
+
+/* Not from home. */
+SHUNTI_NOINLINE static void leave(struct shunt_comm *comm)
+{
+    const enum shunti_track before = comm->aside.track;
+
+    comm->aside.track = SHUNTI_TRACK_NONE;
+    if (!comm->thread.exists) {
+        if (has_work(comm))
+            put_aside(comm);
+        shunti_track_switch(before);
+        return;
+    }
+    atomic_fetch_sub_explicit(&comm->thread.callers, 1, memory_order_acq_rel);
+    if (comm->thread.asleep && (comm->operations.active || comm->aside.unsent))
+        shunti_wake_self(comm);
+    pthread_cond_signal(&comm->thread.idle);
+    pthread_mutex_unlock(&comm->thread.lock);
+    shunti_track_switch(before);
+}
+
+void shunti_comm_leave(struct shunt_comm *comm)
+{
+    if (!comm->aside.home)
+        leave(comm);
+    else if (has_work(comm))
+        put_aside(comm);
+}
+
+static bool is_the_thread(const struct shunt_comm *comm)
+{
+    return pthread_equal(pthread_self(), comm->thread.id);
+}
+
+bool shunti_progress_alone(struct shunt_comm *comm)
+{
+    bool waited = false;
+
+    if (!comm->thread.exists || is_the_thread(comm))
+        return true;
+    while (comm->thread.asleep) {
+        shunti_wake_self(comm);
+        pthread_cond_wait(&comm->thread.awake, &comm->thread.lock);
+        waited = true;
+    }
+    return !waited;
+}
+
+int shunti_progress_poll(struct shunt_comm *comm, struct pollfd *fds,
+                         unsigned long n, const struct timespec *timeout)
+{
+    int ready;
+
+    if (!comm->thread.exists)
+        return ppoll(fds, n, timeout, NULL);
+    comm->thread.asleep = is_the_thread(comm);
+    pthread_mutex_unlock(&comm->thread.lock);
+    ready = ppoll(fds, n, timeout, NULL);
+    pthread_mutex_lock(&comm->thread.lock);
+    if (comm->thread.asleep && is_the_thread(comm)) {
+        comm->thread.asleep = false;
+        pthread_cond_signal(&comm->thread.awake);
+    }
+    return ready;
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Calls that rest while their caller is away; see rests.h. */
+#include "src/progress/rests.h"
+
+#include "src/comm.h"
+#include "src/op/request.h"
+
+bool shunti_wants_steps(const struct shunt_comm *comm)
+{
+    const struct shunt_request *r = comm->operations.active;
+
+    /* One that failed needs steps until what it tells its peers is sent. */
+    if (comm->deferred.first || comm->aside.unsent)
+        return true;
+    if (comm->requests.notices)
+        return comm->operations.untrailed != 0;
+    while (r && (r->trailing || (r->class->rests && r->class->rests(r))))
+        r = r->next;
+    return r && !comm->failure.status;
+}
