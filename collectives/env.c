@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Environment variables of the collectives. Rank 0's values hold for all ranks
- * of a communicator; src/init_introduce.c reads and sends them.
+ * of a communicator; src/comm/init_introduce.c reads and sends them.
  */
 #include "src/base/env.h"
 

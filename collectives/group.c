@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Communicators made from a communicator: split and dup (shrink: src/shrink.c).
+ * Communicators made from a communicator: split and dup (shrink: src/comm/shrink.c).
  *
  * The lowest rank of each new group makes an id, and the ids are gathered
  * through the old communicator. Then the group's init runs as that of any other
@@ -23,9 +23,9 @@
 
 #include "collectives/kinds.h"
 #include "src/base/error.h"
-#include "src/bootstrap.h"
+#include "src/boot/bootstrap.h"
 #include "src/comm.h"
-#include "src/init.h"
+#include "src/comm/init.h"
 #include "src/op/refusal.h"
 #include "src/op/request.h"
 #include "src/progress/entry.h"

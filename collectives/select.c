@@ -4,7 +4,7 @@
  *
  * On one node every algorithm is flat, or a star (star.h). Between nodes it is
  * the one with the least cost by the table below. Messages and bytes cost what
- * the link figures (src/link.h) say, in the form of LogGP (Alexandrov and
+ * the link figures (src/comm/link.h) say, in the form of LogGP (Alexandrov and
  * others, 1995): a message of b bytes takes latency + gap + b * byte, and each
  * further one gap + b * byte more. A rank receives as many messages as it
  * sends, and ranks that share a CPU handle theirs one after the other. The
@@ -24,8 +24,8 @@
 #include "src/base/env.h"
 #include "src/base/inline.h"
 #include "src/base/log.h"
+#include "src/boot/launch.h"
 #include "src/comm.h"
-#include "src/launch.h"
 #include "src/op/note.h"
 #include "src/wire/nodes.h"
 

@@ -17,8 +17,8 @@
 #include <shunt/comm.h>
 
 #include "src/base/error.h"
-#include "src/init.h"
-#include "src/link.h"
+#include "src/comm/init.h"
+#include "src/comm/link.h"
 #include "src/op/engine.h"
 #include "src/op/engine_pays.h"
 #include "src/op/operations.h"

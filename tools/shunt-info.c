@@ -15,8 +15,8 @@
 
 #include "collectives/select.h"
 #include "src/base/env.h"
+#include "src/boot/launch.h"
 #include "src/host/topology.h"
-#include "src/launch.h"
 #include "src/plugin/plugin.h"
 #include "src/shunt-build.h"
 #include "tools/cli/cli.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Environment variables of the fused calls. Rank 0's values hold for all ranks
- * of a communicator (src/init_introduce.c). */
+ * of a communicator (src/comm/init_introduce.c). */
 #include "src/base/env.h"
 
 static const struct shunti_env_row rows[] = {

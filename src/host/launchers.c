@@ -15,9 +15,9 @@
 #include <stdlib.h>
 
 #include "src/base/error.h"
-#include "src/bootstrap.h"
+#include "src/boot/bootstrap.h"
+#include "src/boot/launch.h"
 #include "src/host/ancestors.h"
-#include "src/launch.h"
 
 const char *shunti_launch_get(const char *name)
 {

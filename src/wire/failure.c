@@ -18,7 +18,7 @@
 #include "src/base/inline.h"
 #include "src/base/log.h"
 #include "src/comm.h"
-#include "src/cover.h"
+#include "src/comm/cover.h"
 #include "src/trace/trace.h"
 #include "src/trace/trace_request.h"
 #include "src/wire/contexts.h"

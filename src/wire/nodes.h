@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 
-#include "src/bootstrap.h"
+#include "src/boot/bootstrap.h"
 
 struct shunt_comm;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "src/base/error.h"
-#include "src/bootstrap_wire.h"
+#include "src/boot/bootstrap_wire.h"
 
 /* The blob of `rank` in exchange `round`: its size and every byte follow. */
 static size_t blob_size(int rank, int round)

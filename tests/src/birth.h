@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "src/bootstrap.h"
+#include "src/boot/bootstrap.h"
 
 #define BIRTH_MAX 16
 

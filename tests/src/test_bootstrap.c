@@ -23,9 +23,9 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/bootstrap_io.h"
-#include "src/bootstrap_wire.h"
-#include "src/peer_user.h"
+#include "src/boot/bootstrap_io.h"
+#include "src/boot/bootstrap_wire.h"
+#include "src/boot/peer_user.h"
 #include "tests/src/birth.h"
 
 TestSuite(bootstrap, .timeout = 60);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/cover.h"
+#include "src/comm/cover.h"
 
 enum { MOST = 6, LINKS = MOST * (MOST - 1) / 2 };
 

@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 #include "src/base/error.h"
+#include "src/boot/hostlist.h"
+#include "src/boot/id.h"
+#include "src/boot/launch.h"
 #include "src/host/cgroup.h"
 #include "src/host/topology.h"
-#include "src/hostlist.h"
-#include "src/id.h"
-#include "src/launch.h"
 
 /* A clean slate, and what a case adds. */
 static void with(const char *const *variables)

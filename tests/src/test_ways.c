@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "src/comm.h"
-#include "src/init.h"
+#include "src/comm/init.h"
 
 enum { CHUNK = 65536, BLOCK = 4 * CHUNK };
 

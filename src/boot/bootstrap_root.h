@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The parts of the root (bootstrap_root.c) and what they share: its state, its
+ * connections, and what each part offers to the others. Calls go in this order:
+ *
+ *     bootstrap_root.c       the thread and its event loop
+ *     bootstrap_accept.c     accepts connections, bounds unauthenticated ones
+ *     bootstrap_handshake.c  authenticates a peer
+ *     bootstrap_members.c    ranks that were admitted: gathers, deadlines
+ *     bootstrap_failure.c    the failure of all, and telling it
+ *     bootstrap_conn.c       buffers and sockets of one connection
+ *     bootstrap_count.c      counts the connections of all roots of the process
+ *
+ * Only the root's own thread uses any of this, except bootstrap_count.c.
+ */
+#ifndef SHUNTI_BOOTSTRAP_ROOT_H
+#define SHUNTI_BOOTSTRAP_ROOT_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <shunt/status.h>
+
+#include "src/boot/auth.h"
+#include "src/boot/bootstrap_wire.h"
+#include "src/boot/id.h"
+
+#define SHUNTI_ROOT_LINGER_SECONDS 10.0 /* to tell latecomers of a failure */
+#define SHUNTI_ROOT_HOLD_SECONDS 10.0   /* see shunti_root_hold() */
+#define SHUNTI_CONN_OUTBOX 4            /* READY, ALL, ERROR and one to spare */
+
+/* A message that may be queued on several connections. */
+struct shunti_reply {
+    unsigned refs;
+    size_t len;
+    unsigned char bytes[];
+};
+
+enum shunti_conn_stage {
+    SHUNTI_CONN_HELLO,  /* unauthenticated, has not sent its hello yet */
+    SHUNTI_CONN_PROOF,  /* unauthenticated, has been sent a challenge */
+    SHUNTI_CONN_MEMBER, /* authenticated, and has a rank */
+    /* Nothing more is expected. Send what is queued, then read until the other
+     * side closes, so that it can read the last message. */
+    SHUNTI_CONN_LEAVING,
+};
+
+struct shunti_conn {
+    int fd; /* -1: closed, to be removed */
+    enum shunti_conn_stage stage;
+    bool authenticated; /* it has proved that it knows the secret */
+    double accepted_at;
+    double deadline; /* while unauthenticated or SHUNTI_CONN_LEAVING */
+    int rank;        /* of a member, else -1 */
+    char from[64];   /* its address, for the log */
+    struct shunti_auth_transcript transcript;
+
+    unsigned char in[SHUNTI_WIRE_HELLO_BYTES]; /* hello, proof, or header */
+    size_t in_used;
+    struct shunti_wire_header header;
+    bool in_body;
+    unsigned char *body;
+    size_t body_used;
+
+    struct shunti_reply *out[SHUNTI_CONN_OUTBOX];
+    unsigned nout;
+    size_t out_sent; /* of out[0] */
+    bool shut;       /* our direction is shut down */
+};
+
+struct shunti_root_blob {
+    unsigned char *data;
+    size_t len;
+    bool here;
+};
+
+struct shunti_root {
+    int listen_fd; /* -1: nobody else may come */
+    struct shunti_id_parts parts;
+    char where[64];
+    double timeout;             /* of this process's SHUNT_TIMEOUT */
+    size_t unauthenticated_max; /* connections kept at a time */
+    double accept_after;        /* do not accept before this time */
+    double accept_fails_since;  /* for lack of descriptors; 0: it works */
+    /* Open on nothing. Closed when descriptors run out, so that ranks can be
+     * accepted one at a time and told so. Or -1. */
+    int spare_fd;
+
+    struct shunti_conn **conns;
+    size_t nconns, room;
+    struct pollfd *polls; /* room + 1 */
+
+    int *names; /* (nnames) numbers of the ranks in errors */
+    int nnames;
+    int nranks;                     /* 0: no rank has joined yet */
+    struct shunti_conn **members;   /* (nranks) by rank */
+    int joined;                     /* number of ranks that have joined */
+    int left;                       /* number of ranks that have said goodbye */
+    struct shunti_root_blob *blobs; /* (nranks) of the gather under way */
+    int gathered;
+    double member_timeout; /* the shortest timeout of a member */
+    double deadline;       /* for the next step of the init */
+
+    enum shunt_status failure;
+    double failed_at;
+    char text[512];
+    struct shunti_reply *failure_frame; /* ERROR, for every rank */
+    bool failure_kept;                  /* by shunti_root_keep_failure() */
+    int told;                           /* ranks that were sent it */
+    int expected; /* ranks that may come: the largest nranks of a hello */
+    bool held;    /* all ranks have joined, and the address is held */
+    bool warned;  /* of a second job */
+    struct shunti_root *next; /* that listens, in bootstrap_count.c */
+    size_t counted; /* connections, as shunti_root_count_conns() last said */
+};
+
+/* --- bootstrap_conn.c ----------------------------------------------------- */
+
+/* A frame with room for `bytes` after its header, with one reference; NULL: no
+ * memory. */
+struct shunti_reply *shunti_reply_new(uint32_t type, int32_t status,
+                                      size_t bytes);
+
+/* Drops a reference; NULL is fine. */
+void shunti_reply_release(struct shunti_reply *reply);
+
+/* Send what the socket takes; false: the other side is gone. */
+bool shunti_conn_flush(struct shunti_conn *c);
+
+/* Queue a message; takes a reference of its own. False: NULL, or no room. */
+bool shunti_conn_send(struct shunti_conn *c, struct shunti_reply *reply);
+
+/* As recv(2) into a part of `buffer`; 0: nothing now, -1: gone. */
+ssize_t shunti_conn_receive(struct shunti_conn *c, void *buffer, size_t len);
+
+/* Close the socket and drop what is queued. The entry stays in the table until
+ * the event loop removes it. */
+void shunti_conn_close(struct shunti_conn *c);
+
+/* Send what is queued, then wait for the other side to close. */
+void shunti_conn_leave(struct shunti_conn *c);
+
+/* Has this connection not proved the secret yet? */
+static inline bool shunti_conn_is_unauthenticated(const struct shunti_conn *c)
+{
+    return c->fd >= 0 && !c->authenticated;
+}
+
+/* Close the spare descriptor, which makes room for one connection. */
+void shunti_root_release_spare(struct shunti_root *root);
+
+/* --- bootstrap_count.c ---------------------------------------------------- */
+
+/* Keep why this root has failed; of several roots that of the latest. */
+void shunti_root_keep_failure(const struct shunti_root *root);
+
+/* The status of the root of this process that was at `where` and failed last, with
+ * its text; SHUNT_OK: there was none. */
+enum shunt_status shunti_root_failed_here(const char *where, char *text,
+                                          size_t size);
+
+/* This root has `now` connections that shunti_bootstrap_settle() waits for. */
+void shunti_root_count_conns(struct shunti_root *root, size_t now);
+
+/* One more root (1) or one less (-1). */
+void shunti_root_count(int by);
+
+/* `root` listens. A child of fork() closes its socket. */
+void shunti_root_listens(struct shunti_root *root);
+
+/* Stop listening; nothing happens if it has stopped. */
+void shunti_root_close_listener(struct shunti_root *root);
+
+/*
+ * All ranks have joined. A root of a launcher's job goes on listening for
+ * SHUNTI_ROOT_HOLD_SECONDS, so that ranks of a second job with the same name,
+ * which the same ranks of this job may be, find out: they are turned away.
+ */
+void shunti_root_hold(struct shunti_root *root);
+
+/* Another root of this process may need the address: no root holds it any
+ * more. */
+void shunti_root_release_held(void);
+
+/* --- bootstrap_failure.c -------------------------------------------------- */
+
+/* The number of `rank` in errors. */
+int shunti_root_rank_name(const struct shunti_root *root, int rank);
+
+/* Get the memory for telling all ranks of a failure, as there may be none left
+ * then; false: there is none. */
+bool shunti_root_reserve_failure(struct shunti_root *root);
+
+/* Tell one connection of the failure, and end it. */
+void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c);
+
+/* Record a failure and tell every member, unless there was one before. `is`
+ * selects the ranks that did not join or send in time, which the ERROR frame
+ * lists; NULL: that is not the cause. */
+void shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
+                          bool (*is)(const struct shunti_root *, int),
+                          const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#define shunti_root_fail(root, status, ...) \
+    shunti_root_fail_for(root, status, NULL, __VA_ARGS__)
+
+/* Turn away a peer of another job, whom the root's own does not concern. */
+void shunti_root_turn_away(struct shunti_root *root, struct shunti_conn *c,
+                           const char *text);
+
+/* --- bootstrap_members.c -------------------------------------------------- */
+
+/* Admit an authenticated peer as a member, or tell it of the failure. */
+void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c);
+
+/* Read and handle what a member has sent. */
+void shunti_root_read_member(struct shunti_root *root, struct shunti_conn *c);
+
+/* A member's connection has ended without a goodbye. */
+void shunti_root_member_lost(struct shunti_root *root, struct shunti_conn *c);
+
+/* Fail if members wait for a blob of a member that has left. */
+void shunti_root_check_left(struct shunti_root *root);
+
+/* Have all members said goodbye? Then the init is over for all of them. */
+bool shunti_root_is_complete(const struct shunti_root *root);
+
+/* root->deadline has passed: fail, and name the ranks that are missing. */
+void shunti_root_on_deadline(struct shunti_root *root);
+
+/* --- bootstrap_handshake.c ------------------------------------------------ */
+
+/* Read what an unauthenticated peer has sent. Admits it if its proof is
+ * right. */
+void shunti_root_handshake(struct shunti_root *root, struct shunti_conn *c);
+
+/* Drop an unauthenticated peer, and log why. */
+void shunti_root_refuse(struct shunti_conn *c, const char *why);
+
+/* --- bootstrap_accept.c --------------------------------------------------- */
+
+/* Limit of unauthenticated connections for this process. */
+size_t shunti_root_unauthenticated_max(void);
+
+/* Room in the table for one more connection; false: no memory. */
+bool shunti_root_make_room(struct shunti_root *root);
+
+/* Accept some of the pending connections. */
+void shunti_root_accept(struct shunti_root *root);
+
+/* Drop connections whose deadline has passed. */
+void shunti_root_expire(struct shunti_root *root, double now);
+
+#endif

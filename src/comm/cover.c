@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The smallest set of lost ranks; see cover.h.
+ *
+ * Each connected part of the graph is searched by itself: either a rank with
+ * the most failed links is lost, or all ranks to which these links lead are.
+ */
+#include "src/comm/cover.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int words(int n)
+{
+    return (n + 63) / 64;
+}
+
+static bool has(const uint64_t *set, int i)
+{
+    return set[i / 64] >> i % 64 & 1;
+}
+
+static void add(uint64_t *set, int i)
+{
+    set[i / 64] |= UINT64_C(1) << i % 64;
+}
+
+static void drop(uint64_t *set, int i)
+{
+    set[i / 64] &= ~(UINT64_C(1) << i % 64);
+}
+
+/* --- reports -------------------------------------------------------------- */
+
+bool shunti_reports_make(struct shunti_reports *reports, int n)
+{
+    const size_t count = (size_t)n, row = (size_t)words(n);
+
+    *reports = (struct shunti_reports){
+        .n = n,
+        .stage = calloc(count, sizeof(*reports->stage)),
+        .failed = calloc(count * row, sizeof(*reports->failed)),
+        .closed = calloc(count * row, sizeof(*reports->closed)),
+        .good = calloc(count * row, sizeof(*reports->good)),
+        .left = calloc(row, sizeof(*reports->left)),
+    };
+    return reports->stage && reports->failed && reports->closed &&
+           reports->good && reports->left;
+}
+
+void shunti_reports_free(struct shunti_reports *reports)
+{
+    free(reports->stage);
+    free(reports->failed);
+    free(reports->closed);
+    free(reports->good);
+    free(reports->left);
+}
+
+/* Is `b` in a's row, or `a` in b's? */
+static bool either(int n, const uint64_t *rows, int a, int b)
+{
+    const size_t w = (size_t)words(n);
+
+    return has(rows + (size_t)a * w, b) || has(rows + (size_t)b * w, a);
+}
+
+/* Does one of them say that their link has failed? doubted: although an answer has come
+ * over it since. */
+static bool is_claimed(const struct shunti_reports *reports, int a, int b,
+                       bool doubted)
+{
+    return either(reports->n, reports->closed, a, b) ||
+           (either(reports->n, reports->failed, a, b) &&
+            (doubted || !either(reports->n, reports->good, a, b)));
+}
+
+/* Has `rank` asked `other`, which did not answer, and which is among `named`? */
+static bool misses(const struct shunti_reports *reports, const uint64_t *named,
+                   int rank, int other)
+{
+    return reports->stage[rank] >= SHUNTI_REPORT_FINAL && has(named, other) &&
+           !either(reports->n, reports->good, rank, other);
+}
+
+static bool has_left(const struct shunti_reports *reports, int a, int b)
+{
+    return has(reports->left, a) || has(reports->left, b);
+}
+
+/* Add the links that a report calls failed. True if there are any. */
+static bool add_claims(const struct shunti_reports *reports, bool doubted,
+                       uint64_t *edges)
+{
+    const size_t w = (size_t)words(reports->n);
+    bool any = false;
+
+    for (int a = 0; a < reports->n; a++) {
+        for (int b = 0; b < reports->n; b++) {
+            if (a == b || has_left(reports, a, b) ||
+                !is_claimed(reports, a, b, doubted))
+                continue;
+            add(edges + (size_t)a * w, b);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* Ranks that have answered any rank, or that report. */
+static void find_heard(const struct shunti_reports *reports, uint64_t *heard)
+{
+    const int n = reports->n, w = words(n);
+
+    for (int i = 0; i < n * w; i++)
+        heard[i % w] |= reports->good[i];
+    for (int r = 0; r < n; r++)
+        if (reports->stage[r] >= SHUNTI_REPORT_BEGUN)
+            add(heard, r);
+}
+
+/* Add to `named` the ranks that witnesses have missed: `rank`, and those to which its
+ * link works. */
+static void add_missed(const struct shunti_reports *reports, int rank,
+                       uint64_t *named)
+{
+    const int n = reports->n, w = words(n);
+
+    for (int r = 0; r < n; r++)
+        for (int i = 0;
+             (r == rank || either(n, reports->good, rank, r)) && i < w; i++)
+            named[i] |= reports->failed[(size_t)r * (size_t)w + (size_t)i];
+}
+
+bool shunti_reports_edges(const struct shunti_reports *reports, uint64_t *edges)
+{
+    const int n = reports->n;
+    const size_t w = (size_t)words(n);
+    uint64_t *heard = calloc(2 * w, sizeof(*heard)), *named = heard + w;
+
+    memset(edges, 0, (size_t)n * w * sizeof(*edges));
+    if (!heard)
+        return false;
+    if (!add_claims(reports, false, edges))
+        add_claims(reports, true, edges);
+    find_heard(reports, heard);
+    for (int a = 0; a < n; a++) {
+        memcpy(named, heard, w * sizeof(*named));
+        add_missed(reports, a, named);
+        for (int b = 0; b < n; b++) {
+            if (a == b || has_left(reports, a, b) ||
+                !misses(reports, named, a, b))
+                continue;
+            add(edges + (size_t)a * w, b);
+            add(edges + (size_t)b * w, a);
+        }
+    }
+    free(heard);
+    return true;
+}
+
+/* --- the search ----------------------------------------------------------- */
+
+/* One connected part, whose ranks are numbered from 0 in their order. */
+struct part {
+    int n, w;
+    uint64_t *edges;     /* (n rows) */
+    uint64_t *votes;     /* (n) for sparing it */
+    uint64_t *best;      /* one row: the smallest set so far */
+    int best_size;       /* n + 1: none so far */
+    uint64_t best_votes; /* of its ranks together */
+    uint64_t steps;      /* that may still be taken */
+    uint64_t *rows;      /* room for two rows for each depth */
+};
+
+static int degree(const struct part *part, const uint64_t *left, int v)
+{
+    const uint64_t *edges = part->edges + (size_t)v * (size_t)part->w;
+    int count = 0;
+
+    for (int i = 0; i < part->w; i++)
+        count += __builtin_popcountll(edges[i] & left[i]);
+    return count;
+}
+
+/* Keep the set if it is smaller than the best one, or comes before it. */
+static void keep_better(struct part *part, const uint64_t *set, int size,
+                        uint64_t votes)
+{
+    int i = 0;
+
+    if (size > part->best_size ||
+        (size == part->best_size && votes > part->best_votes))
+        return;
+    if (size == part->best_size && votes == part->best_votes) {
+        while (i < part->w && set[i] == part->best[i])
+            i++;
+        /* The lowest rank in which they differ: in which set is it? */
+        if (i == part->w ||
+            has(set, i * 64 + __builtin_ctzll(set[i] ^ part->best[i])))
+            return;
+    }
+    memcpy(part->best, set, (size_t)part->w * sizeof(*set));
+    part->best_size = size;
+    part->best_votes = votes;
+}
+
+/* The vertex of `left` with the most edges in it, or -1: there are no edges.
+ *
+ * fewest  out: at least so many more vertices must be lost.
+ */
+static int busiest(const struct part *part, const uint64_t *left, int *fewest)
+{
+    int most = 0, at = -1, ends = 0;
+
+    for (int v = 0; v < part->n; v++) {
+        const int d = has(left, v) ? degree(part, left, v) : 0;
+
+        ends += d;
+        if (d > most) {
+            most = d;
+            at = v;
+        }
+    }
+    *fewest = most ? (ends / 2 + most - 1) / most : 0;
+    return at;
+}
+
+/* `depth` decisions have led to this: `left` is not decided yet, `set` is
+ * lost. Both are at the rows of this depth. */
+static void search(struct part *part, int depth, int size, uint64_t votes)
+{
+    uint64_t *left = part->rows + (size_t)depth * 2 * (size_t)part->w;
+    uint64_t *set = left + part->w, *next = set + part->w;
+    const size_t bytes = 2 * (size_t)part->w * sizeof(*left);
+    const uint64_t cost = (uint64_t)part->n * (uint64_t)part->w;
+    const uint64_t *edges;
+    int v, fewest;
+
+    if (part->best_size <= part->n && part->steps < cost)
+        return;
+    part->steps -= part->steps < cost ? part->steps : cost;
+    v = busiest(part, left, &fewest);
+    if (size + fewest > part->best_size)
+        return;
+    if (v < 0) {
+        keep_better(part, set, size, votes);
+        return;
+    }
+    memcpy(next, left, bytes);
+    drop(next, v);
+    add(next + part->w, v);
+    search(part, depth + 1, size + 1, votes + part->votes[v]);
+
+    memcpy(next, left, bytes);
+    drop(next, v);
+    edges = part->edges + (size_t)v * (size_t)part->w;
+    for (int u = 0; u < part->n; u++) {
+        if (!has(edges, u) || !has(left, u))
+            continue;
+        drop(next, u);
+        add(next + part->w, u);
+        size++;
+        votes += part->votes[u];
+    }
+    search(part, depth + 1, size, votes);
+}
+
+/* --- parts ---------------------------------------------------------------- */
+
+/* The ranks that are connected to `first`, ascending. */
+static int find_part(int n, const uint64_t *edges, int first, int *ranks,
+                     uint64_t *seen)
+{
+    const int w = words(n);
+    int count = 0;
+
+    add(seen, first);
+    ranks[count++] = first;
+    for (int i = 0; i < count; i++)
+        for (int r = 0; r < n; r++)
+            if (has(edges + (size_t)ranks[i] * (size_t)w, r) && !has(seen, r)) {
+                add(seen, r);
+                ranks[count++] = r;
+            }
+    for (int i = 1; i < count; i++) {
+        const int r = ranks[i];
+        int at = i;
+
+        for (; at && ranks[at - 1] > r; at--)
+            ranks[at] = ranks[at - 1];
+        ranks[at] = r;
+    }
+    return count;
+}
+
+/* Votes for sparing a rank: its good links, and then that it has not stopped in the midst
+ * of its report. (One whose report has not come at all may be well: the link from it to
+ * this rank may be the one that has failed.) */
+static uint64_t count_votes(int n, const uint64_t *good, const uint32_t *stage,
+                            int rank)
+{
+    uint64_t count = 0;
+
+    for (int r = 0; r < n; r++)
+        count += r != rank && either(n, good, r, rank);
+    return count << 32 | (stage && stage[rank] != SHUNTI_REPORT_BEGUN);
+}
+
+/* Search the part of these ranks, and add its best set to `lost`. */
+static bool cover_part(int n, const uint64_t *edges, const uint64_t *good,
+                       const uint32_t *stage, const int *ranks, int count,
+                       uint64_t *steps, uint64_t *lost)
+{
+    const int w = words(count);
+    const size_t row = (size_t)w, rows = (size_t)count;
+    struct part part = {.n = count, .w = w, .best_size = count + 1};
+
+    part.steps = *steps;
+    part.edges = calloc(rows * row, sizeof(*part.edges));
+    part.votes = calloc(rows, sizeof(*part.votes));
+    part.best = calloc(row, sizeof(*part.best));
+    part.rows = calloc((rows + 2) * 2 * row, sizeof(*part.rows));
+    if (part.edges && part.votes && part.best && part.rows) {
+        for (int a = 0; a < count; a++) {
+            part.votes[a] = count_votes(n, good, stage, ranks[a]);
+            add(part.rows, a); /* nothing is decided */
+            for (int b = 0; b < count; b++)
+                if (has(edges + (size_t)ranks[a] * (size_t)words(n), ranks[b]))
+                    add(part.edges + (size_t)a * row, b);
+        }
+        search(&part, 0, 0, 0);
+        for (int a = 0; a < count; a++)
+            if (has(part.best, a))
+                add(lost, ranks[a]);
+        *steps = part.steps;
+    }
+    free(part.edges);
+    free(part.votes);
+    free(part.best);
+    free(part.rows);
+    return part.best_size <= count;
+}
+
+bool shunti_cover(int n, const uint64_t *edges, const uint64_t *good,
+                  const uint32_t *stage, uint64_t *lost)
+{
+    /* gcc warns of sizes that may be negative. */
+    const size_t size = n > 0 ? (size_t)n : 0;
+    uint64_t *seen = calloc((size + 63) / 64, sizeof(*seen));
+    int *ranks = calloc(size, sizeof(*ranks));
+    uint64_t steps = SHUNTI_COVER_STEPS;
+    bool good_memory = seen && ranks;
+
+    memset(lost, 0, (size_t)words(n) * sizeof(*lost));
+    for (int r = 0; r < n && good_memory; r++) {
+        int count;
+
+        if (has(seen, r))
+            continue;
+        count = find_part(n, edges, r, ranks, seen);
+        if (count > 1)
+            good_memory =
+                cover_part(n, edges, good, stage, ranks, count, &steps, lost);
+    }
+    free(seen);
+    free(ranks);
+    return good_memory;
+}
