@@ -9,10 +9,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "perf/router_plain.h"
 #include "src/kernels/elementwise.h"
-#include "tests/train/gates_plain.h"
-#include "tests/train/gradient.h"
 #include "train/error.h"
+#include "train/workload/random.h"
 
 enum { ROWS = 2048, T = 256, MOST = 256, ROUNDS = 15 };
 
@@ -22,6 +22,15 @@ static float weight[ROWS * MOST], bias[MOST];
 static int32_t choice[ROWS * MOST], counted[ROWS * MOST], first[ROWS * MOST];
 static double sum_probs[MOST], sum_counted[MOST];
 static size_t sequence[ROWS / T];
+
+/* Normal numbers times `scale`. */
+static void fill(uint64_t seed, size_t n, double scale, float *x)
+{
+    const uint64_t key = random_key(seed, "shunt-perf-router");
+
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(scale * random_normal(key, i));
+}
 
 struct bench {
     const char *name;
@@ -121,8 +130,8 @@ int main(void)
 {
     static const size_t experts[] = {64, 128, 256}, topk[] = {2, 8};
 
-    gradient_fill(1, ROWS * 2 * MOST, 1.0, logits);
-    gradient_fill(2, MOST, 0.1, bias);
+    fill(1, ROWS * 2 * MOST, 1.0, logits);
+    fill(2, MOST, 0.1, bias);
     for (size_t i = 0; i < ROWS / T; i++)
         sequence[i] = i;
     printf("# %d rows, medians of %d rounds in turn, ns a row\n", ROWS, ROUNDS);

@@ -5,7 +5,7 @@
  * groups, no tokens. Whatever comes in, a token's experts exist and are K
  * different ones, since rows are sent by them; and what is a number stays one.
  */
-#include "tests/train/gates_plain.h"
+#include "perf/router_plain.h"
 #include "tests/train/gradient.h"
 #include "train/error.h"
 #include "train/layers.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* See gates_plain.h. */
-#include "tests/train/gates_plain.h"
+#include "perf/router_plain.h"
 
 #include "src/kernels/elementwise.h"
 #include "train/workload/random.h"

@@ -4,8 +4,8 @@
  * for each thing that is made of them, each choice by looking at all experts. What
  * train/router.c is compared with, and measured against.
  */
-#ifndef TEST_GATES_PLAIN_H
-#define TEST_GATES_PLAIN_H
+#ifndef PERF_ROUTER_PLAIN_H
+#define PERF_ROUTER_PLAIN_H
 
 #include "train/layers.h"
 
