@@ -17,6 +17,7 @@
 #include "collectives/star.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
+#include "src/base/limits.h"
 #include "src/boot/bootstrap.h"
 #include "src/comm.h"
 #include "src/wire/nodes.h"

@@ -24,8 +24,8 @@
 #include "src/base/env.h"
 #include "src/base/inline.h"
 #include "src/base/log.h"
-#include "src/boot/launch.h"
 #include "src/comm.h"
+#include "src/host/launchers.h"
 #include "src/op/note.h"
 #include "src/wire/nodes.h"
 

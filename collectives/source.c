@@ -4,9 +4,9 @@
 
 #include "src/base/error.h"
 #include "src/comm.h"
-#include "src/op/ways.h"
 #include "src/trace/track.h"
 #include "src/wire/failure.h"
+#include "src/wire/ways.h"
 
 bool shunti_source_open(struct shunt_request *request, int peer,
                         enum shunti_way way, const uint64_t where[2],

@@ -48,6 +48,15 @@ static void rest(unsigned looks)
         nanosleep(&nap, NULL);
 }
 
+/* The communicator is not ours while a copy is under way. */
+static void count(struct shunt_comm *comm,
+                  const struct shunti_device_copy *copy)
+{
+    shunti_comm_enter(comm);
+    shunti_device_count(comm, copy);
+    shunti_comm_leave(comm);
+}
+
 /* Begin it, if need be, and test it or wait for it. A device that is lost ends it:
  * the engine fails; so does one that takes too long. */
 static enum shunt_status copy_over(struct shunt_comm *comm,
@@ -57,8 +66,11 @@ static enum shunt_status copy_over(struct shunt_comm *comm,
     for (unsigned looks = 0;; looks++) {
         enum shunt_status st = SHUNT_OK;
 
-        if (!copy->begun)
+        if (!copy->begun) {
             st = shunti_device_copy_begin(comm, copy, why, why_len);
+            if (!st)
+                count(comm, copy);
+        }
         if (!st)
             st = shunti_device_copy_test(comm, copy, why, why_len);
         if (st != SHUNT_IN_PROGRESS || !wait)

@@ -3,8 +3,10 @@
  * The communicator: its parts, and which file owns each.
  *
  * A part is a struct, declared in the header of the file that writes it. The
- * comment there says which other files write to it, and what. All files may
- * read all parts. One thread at a time touches a communicator (entry.h). What
+ * comment there says which other files write to it, and what (tests/layers holds
+ * them to it). Besides, init.c gives parts their first values, inherited.c empties
+ * them in a child of fork(), and live.c makes what is left of a destroyed
+ * communicator. All files may read all parts. One thread at a time touches a communicator (entry.h). What
  * other threads may touch meanwhile is atomic, or has a lock of its own in
  * aside.c or live.c.
  */

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "src/boot/launch.h"
+#include "src/host/launchers.h"
 #include "tools/cli/cli.h"
 
 int info_comm_run(enum shunt_status (*collect)(struct shunt_comm *comm,

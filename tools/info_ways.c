@@ -12,8 +12,8 @@
 
 #include <shunt/shunt.h>
 
-#include "src/boot/launch.h"
 #include "src/comm.h"
+#include "src/host/launchers.h"
 #include "tools/info_comm.h"
 
 /* Only the first ranks are measured, since each one takes a while. */

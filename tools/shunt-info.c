@@ -15,7 +15,7 @@
 
 #include "collectives/select.h"
 #include "src/base/env.h"
-#include "src/boot/launch.h"
+#include "src/host/launchers.h"
 #include "src/host/topology.h"
 #include "src/plugin/plugin.h"
 #include "src/shunt-build.h"

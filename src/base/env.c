@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/clock.h"
 #include "src/base/forks.h"
 #include "src/base/log.h"
 #include "src/kernels/cpu.h"
-#include "src/trace/trace.h"
 
 /* Those of this folder and of all of the library. Keep them in the order in
  * which a user would look for things. */
@@ -249,7 +249,7 @@ static bool parse_number(const char *text, double *value)
     return digits && isfinite(*value);
 }
 
-/* A number, or "inf", which stands for 30 years (trace.h). */
+/* A number, or "inf", which stands for 30 years (clock.h). */
 static bool parse_seconds(const char *text, double *value)
 {
     if (!strcasecmp(text, "inf")) {

@@ -3,6 +3,7 @@
  * A rank's calls on the bootstrap: join, allgather, abort, leave.
  */
 #include "src/boot/bootstrap.h"
+#include "src/base/limits.h"
 
 #include <poll.h>
 #include <stdatomic.h>

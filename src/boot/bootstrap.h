@@ -33,6 +33,8 @@
 #include <shunt/comm.h>
 #include <shunt/status.h>
 
+#include "src/wire/nodes.h"
+
 struct pollfd;
 struct shunti_bootstrap;
 struct shunti_id_parts;
@@ -92,10 +94,8 @@ enum shunt_status shunti_parent_agree(struct shunti_parent *parent,
 void shunti_parent_blame(struct shunti_parent *parent, int name);
 void shunti_parent_told(struct shunti_parent *parent, int name);
 
-/* The largest blob of one rank, and the largest communicator: a signature
- * (request.h) has 15 bits for the root. */
+/* The largest blob of one rank. */
 #define SHUNTI_BLOB_MAX ((size_t)1 << 20)
-#define SHUNTI_RANKS_MAX 32768
 
 /* The blob of every rank, in rank order; data[r] is aligned to 8 bytes. */
 struct shunti_blobs {
@@ -143,13 +143,6 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
                                              int nranks, int rank,
                                              double timeout,
                                              struct shunti_bootstrap **bs);
-
-/* Where the other ranks are, as seen from the rank that makes the id. */
-enum shunti_reach {
-    SHUNTI_REACH_HOSTS,    /* anywhere */
-    SHUNTI_REACH_LOOPBACK, /* behind the same loopback device */
-    SHUNTI_REACH_USER,     /* the same, and they run as the same user */
-};
 
 /* As shunt_id_create(), for `nranks` ranks that errors call `names`. Opens no
  * port unless one is needed to reach them. */

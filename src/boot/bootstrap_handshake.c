@@ -3,6 +3,7 @@
  * The root's side of the handshake: hello, challenge, proof, and the refusal of
  * a peer whose proof is wrong.
  */
+#include "src/base/limits.h"
 #include "src/boot/bootstrap_root.h"
 
 #include <errno.h>

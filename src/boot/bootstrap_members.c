@@ -6,6 +6,7 @@
  * the last one has joined, gathers a blob from each and sends all of them to
  * each, and finds out at a deadline which ranks are missing.
  */
+#include "src/base/limits.h"
 #include "src/boot/bootstrap_root.h"
 
 #include <stdio.h>

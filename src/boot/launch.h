@@ -51,12 +51,4 @@ struct shunti_launch {
  */
 enum shunt_status shunti_launch_find(struct shunti_launch *launch);
 
-/* The rank and number of ranks alone. Not counted as a call; needs no
- * address. */
-enum shunt_status shunti_launch_rank(int *rank, int *nranks, const char **how);
-
-/* Does `rank` of a communicator log messages that appear once per job? Rank 0
- * does, unless its launcher gave it another rank. */
-bool shunti_launch_speaks(int rank);
-
 #endif

@@ -14,19 +14,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "src/wire/loss.h"
+
 /* Steps of the search for a smallest set, over all parts of the graph. Every
  * graph with up to 32 ranks in each connected part needs fewer. In a larger one
  * the search may end early: then the set explains all failed links, but may be
  * larger than the smallest one. */
 #define SHUNTI_COVER_STEPS (UINT64_C(1) << 25)
-
-/* How far a rank's report has come; in its loss record. */
-enum shunti_report {
-    SHUNTI_REPORT_NONE,
-    SHUNTI_REPORT_BEGUN,   /* `failed` holds what the rank knew at first */
-    SHUNTI_REPORT_FINAL,   /* it has asked every rank; late answers are added */
-    SHUNTI_REPORT_DECIDED, /* it has decided who is lost, and is not lost */
-};
 
 /* The reports of `n` ranks. A row of a matrix has (n + 63) / 64 words, a bit
  * for each rank. */

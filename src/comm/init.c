@@ -14,6 +14,7 @@
  * error on all, with a text that names it.
  */
 #include "src/comm/init.h"
+#include "src/base/limits.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -26,9 +27,9 @@
 #include "src/base/env.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
-#include "src/boot/launch.h"
 #include "src/comm.h"
 #include "src/comm/init_rounds.h"
+#include "src/host/launchers.h"
 #include "src/op/engine.h"
 #include "src/op/request.h"
 #include "src/progress/agree.h"

@@ -23,6 +23,7 @@ struct shunti_link {
     double byte;    /* for each byte of a large one */
 };
 
+/* Part of a communicator: what link.c has measured; init_nodes.c writes `crowd`. */
 struct shunti_links {
     struct shunti_link inside, across;
     double crowd; /* ranks for each CPU of rank 0's host; 1 or more */

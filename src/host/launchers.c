@@ -15,8 +15,7 @@
 #include <stdlib.h>
 
 #include "src/base/error.h"
-#include "src/boot/bootstrap.h"
-#include "src/boot/launch.h"
+#include "src/base/limits.h"
 #include "src/host/ancestors.h"
 
 const char *shunti_launch_get(const char *name)

@@ -50,4 +50,12 @@ bool shunti_launcher_by_srun(const struct shunti_launcher *l);
 /* Does the launcher say that all ranks are on this host? */
 bool shunti_launcher_on_one_host(const struct shunti_launcher *l, int nranks);
 
+/* The rank and number of ranks alone. Not counted as a call; needs no
+ * address. */
+enum shunt_status shunti_launch_rank(int *rank, int *nranks, const char **how);
+
+/* Does `rank` of a communicator log messages that appear once per job? Rank 0
+ * does, unless its launcher gave it another rank. */
+bool shunti_launch_speaks(int rank);
+
 #endif

@@ -16,7 +16,6 @@
 #include "src/base/forks.h"
 #include "src/comm.h"
 #include "src/op/engine.h"
-#include "src/progress/entry.h"
 #include "src/trace/trace.h"
 
 #define DRIVER "libcuda.so.1"
@@ -244,18 +243,14 @@ static enum shunt_status give_it_time(struct shunt_comm *comm,
     return SHUNT_ERR_TIMEOUT;
 }
 
-static void count(struct shunt_comm *comm,
-                  const struct shunti_device_copy *copy)
+void shunti_device_count(struct shunt_comm *comm,
+                         const struct shunti_device_copy *copy)
 {
     const size_t bytes = copy->bytes * (copy->rows ? copy->rows->rows : 1);
 
-    if (!copy->inside)
-        shunti_comm_enter(comm);
     comm->stats.bytes_engine += bytes;
     if (copy->between_devices)
         comm->stats.bytes_device += bytes;
-    if (!copy->inside)
-        shunti_comm_leave(comm);
 }
 
 enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
@@ -285,7 +280,8 @@ enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
     st = comm->engine.engine->submit(comm->engine.ctx, &descriptor);
     copy->begun = !st;
     if (!st) {
-        count(comm, copy);
+        if (copy->inside)
+            shunti_device_count(comm, copy);
     } else if (st == SHUNT_IN_PROGRESS) {
         comm->engine.engine->poll(comm->engine.ctx);
         st = give_it_time(comm, copy, why, why_len);

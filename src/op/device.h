@@ -96,6 +96,10 @@ struct shunti_device_copy {
 enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
                                            struct shunti_device_copy *copy,
                                            char *why, size_t why_len);
+/* Add a copy that has begun to the statistics. A copy that is `inside` does so by
+ * itself; of another one its caller does it, within the communicator. */
+void shunti_device_count(struct shunt_comm *comm,
+                         const struct shunti_device_copy *copy);
 /* SHUNT_IN_PROGRESS: it is under way. Any other status is its end. */
 enum shunt_status shunti_device_copy_test(struct shunt_comm *comm,
                                           struct shunti_device_copy *copy,

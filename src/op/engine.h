@@ -52,7 +52,8 @@ struct shunti_copy {
     struct shunti_copy *next; /* in the request's list of copies under way */
 };
 
-/* Part of a communicator: its use of the engine. engine.c writes it. */
+/* Part of a communicator: its use of the engine. engine.c writes it; call.c
+ * writes `lends`. */
 struct shunti_engine_use {
     const struct shunt_engine *engine; /* NULL: none */
     bool failed;                       /* it has, and gets no more copies */

@@ -22,6 +22,9 @@ struct shunti_notice {
 /* How many notices are awaited in this process. */
 extern atomic_uint shunti_notices;
 
+/* Call the function, and write to the descriptor. */
+void shunti_notice_tell(const struct shunti_notice *notice);
+
 /* The request is done, which is the last that is done with it, by whoever holds
  * its communicator: tell, and free the notice. */
 void shunti_notice_give(struct shunt_request *request);

@@ -14,8 +14,8 @@
 #include "src/op/notice.h"
 #include "src/op/read.h"
 #include "src/op/request.h"
+#include "src/op/trace_request.h"
 #include "src/trace/trace.h"
-#include "src/trace/trace_request.h"
 #include "src/wire/failure.h"
 #include "src/wire/wire.h"
 

@@ -5,9 +5,9 @@
 #include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/op/request.h"
-#include "src/op/ways.h"
 #include "src/trace/trace.h"
 #include "src/wire/let_go.h"
+#include "src/wire/ways.h"
 #include "src/wire/wire.h"
 
 /* So large that few calls are needed, and so small that one call of the kernel

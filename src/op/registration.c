@@ -5,13 +5,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include <shunt/memory.h>
+#include <shunt/status.h>
 
 #include "src/base/error.h"
 #include "src/comm.h"
-#include "src/op/device.h"
-#include "src/progress/entry.h"
-#include "src/wire/failure.h"
 #include "src/wire/window.h"
 
 struct shunti_registration {
@@ -94,7 +91,8 @@ static enum shunt_status tell(struct shunt_comm *comm,
               : SHUNT_OK;
 }
 
-static enum shunt_status add(struct shunt_comm *comm, void *ptr, size_t bytes)
+enum shunt_status shunti_registration_add(struct shunt_comm *comm, void *ptr,
+                                          size_t bytes)
 {
     struct shunti_registration *r =
         calloc(1, sizeof(*r) + comm->contexts.count * sizeof(r->reg[0]));
@@ -116,59 +114,17 @@ static enum shunt_status add(struct shunt_comm *comm, void *ptr, size_t bytes)
     return SHUNT_OK;
 }
 
-static bool is_memory(const void *ptr, size_t bytes)
+bool shunti_registration_remove(struct shunt_comm *comm, const void *ptr)
 {
-    return ptr && bytes && bytes - 1 <= UINTPTR_MAX - (uintptr_t)ptr;
-}
+    struct shunti_registration **at = &comm->registrations, *r;
 
-enum shunt_status shunt_mem_register(struct shunt_comm *comm, void *ptr,
-                                     size_t bytes)
-{
-    enum shunt_status st;
-
-    if (!comm)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "mem_register: comm is NULL");
-    shunti_comm_enter(comm);
-    st = shunti_comm_check(comm);
-    if (!st && !is_memory(ptr, bytes))
-        st = shunti_fail(&comm->error, SHUNT_ERR_INVALID,
-                         "mem_register: %zu bytes at %p are no memory", bytes,
-                         ptr);
-    else if (!st && shunti_is_device(ptr))
-        st = shunti_fail(&comm->error, SHUNT_ERR_UNSUPPORTED,
-                         "mem_register: %p is memory of a device, and only the "
-                         "host's can be registered",
-                         ptr);
-    else if (!st)
-        st = add(comm, ptr, bytes);
-    shunti_comm_leave(comm);
-    return st;
-}
-
-enum shunt_status shunt_mem_deregister(struct shunt_comm *comm, void *ptr)
-{
-    struct shunti_registration **at, *r;
-    enum shunt_status st = SHUNT_OK;
-
-    if (!comm)
-        return shunti_fail(NULL, SHUNT_ERR_INVALID,
-                           "mem_deregister: comm is NULL");
-    if (comm->inherited.state)
-        return shunti_inherited_check(comm);
-    shunti_comm_enter(comm);
-    at = &comm->registrations;
     while ((r = *at) && r->addr != ptr)
         at = &r->next;
-    if (r) {
-        *at = r->next;
-        take_back(comm, r);
-    } else {
-        st = shunti_fail(&comm->error, SHUNT_ERR_INVALID,
-                         "mem_deregister: no memory at %p is registered", ptr);
-    }
-    shunti_comm_leave(comm);
-    return st;
+    if (!r)
+        return false;
+    *at = r->next;
+    take_back(comm, r);
+    return true;
 }
 
 void shunti_registrations_finish(struct shunt_comm *comm)

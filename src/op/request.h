@@ -140,8 +140,8 @@ struct shunt_request {
     _Alignas(16) unsigned char state[];
 };
 
-/* Of a communicator: its requests beyond those under way. request.c writes it;
- * operations.c frees what is in it. */
+/* Part of a communicator: its requests beyond those under way. request.c writes it;
+ * operations.c frees what is in it; notify.c and notice.c count `notices`. */
 struct shunti_requests {
     struct shunt_request *spare;  /* finished ones, to be used again */
     size_t spare_state;           /* bytes of their `state` */

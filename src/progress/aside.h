@@ -46,7 +46,8 @@ enum { SHUNTI_HELD = 1, SHUNTI_WANTED = 2 };
 /*
  * Part of a communicator: its owner, and whether it is aside. aside.c writes
  * it, under the rules above. In addition, entry.c and progress.c write `home`,
- * contexts.c and call.c write `unsent`, and entry.c writes `track`.
+ * contexts.c and call.c write `unsent`, entry.c writes `track`, and helper.c
+ * `next_held`.
  */
 struct shunti_aside {
     /* the owner, if its calls may begin without taking anything; NULL: the

@@ -14,7 +14,8 @@ struct shunt_comm;
 struct shunt_request;
 
 /* Part of a communicator: what one call leaves for the next ones. call.c writes
- * it; request.c sets `late`, and comm.c `finish_called`. */
+ * it; request.c sets `late`, which group.c holds back while it makes a communicator,
+ * and comm.c `finish_called`. */
 struct shunti_calls {
     /* The error of an operation that ended after its call had returned. The
      * next call returns it. */

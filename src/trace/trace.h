@@ -29,7 +29,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
+
+#include "src/base/clock.h"
 
 /* Bytes that the flight recorder keeps of an event's arguments. If they are
  * longer it keeps none, since half of an object is not JSON. */
@@ -46,28 +47,6 @@ static inline bool shunti_trace_enabled(void)
     int state = atomic_load_explicit(&shunti_trace_state, memory_order_relaxed);
 
     return __builtin_expect(state != 0, 0) && shunti_trace_enabled_slow();
-}
-
-static inline uint64_t shunti_now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-/* Stands for no limit: 30 years, which still fit into 64 bits as
- * nanoseconds. */
-#define SHUNTI_NEVER_SECONDS 1e9
-
-/* Seconds, of which there may be infinitely many, in nanoseconds. */
-static inline uint64_t shunti_ns(double seconds)
-{
-    if (!(seconds > 0))
-        return 0;
-    return (uint64_t)((seconds < SHUNTI_NEVER_SECONDS ? seconds
-                                                      : SHUNTI_NEVER_SECONDS) *
-                      1e9);
 }
 
 /*

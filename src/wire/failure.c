@@ -18,9 +18,7 @@
 #include "src/base/inline.h"
 #include "src/base/log.h"
 #include "src/comm.h"
-#include "src/comm/cover.h"
 #include "src/trace/trace.h"
-#include "src/trace/trace_request.h"
 #include "src/wire/contexts.h"
 #include "src/wire/loss.h"
 #include "src/wire/wire.h"
@@ -67,6 +65,7 @@ static bool unpack_abort(const struct shunt_comm *comm, uint64_t word,
 
 void (*shunti_fail_settle)(struct shunt_comm *comm, enum shunt_status status,
                            int reporter, int named);
+void (*shunti_fail_trace)(struct shunt_comm *comm);
 
 /* This thread settles a failure, of this or of another communicator. */
 static _Thread_local bool settling;
@@ -199,7 +198,7 @@ static enum shunt_status end_with(struct shunt_comm *comm,
     tell_mapped(comm, word);
     tell_others(comm, word);
     if (shunti_trace_enabled())
-        shunti_trace_failure(comm);
+        shunti_fail_trace(comm);
     return status;
 }
 

@@ -65,6 +65,10 @@ extern void (*shunti_fail_settle)(struct shunt_comm *comm,
                                   enum shunt_status status, int reporter,
                                   int named);
 
+/* Record a failure in the timeline, and the operations under way. Set by
+ * trace_request.c, which knows operations. Called if shunti_trace_enabled(). */
+extern void (*shunti_fail_trace)(struct shunt_comm *comm);
+
 /* The failure that ended `comm`, or SHUNT_OK. Looks at the abort word. Leaves the
  * error text as it is. */
 enum shunt_status shunti_comm_failed(struct shunt_comm *comm);

@@ -6,7 +6,6 @@
 
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/progress/wait.h"
 #include "src/trace/trace.h"
 #include "src/wire/contexts.h"
 #include "src/wire/wire.h"

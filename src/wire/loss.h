@@ -44,6 +44,14 @@ enum {
     SHUNTI_SETS
 };
 
+/* How far a rank's report has come; in its loss record. */
+enum shunti_report {
+    SHUNTI_REPORT_NONE,
+    SHUNTI_REPORT_BEGUN,   /* `failed` holds what the rank knew at first */
+    SHUNTI_REPORT_FINAL,   /* it has asked every rank; late answers are added */
+    SHUNTI_REPORT_DECIDED, /* it has decided who is lost, and is not lost */
+};
+
 struct shunti_loss {
     uint64_t version; /* atomic in a slot, and written last; 0: none yet */
     uint64_t sum;     /* of `version`, and of all that follows */
@@ -55,8 +63,8 @@ struct shunti_loss {
     uint64_t set[];     /* SHUNTI_SETS, of shunti_loss_words() each */
 };
 
-/* Of a communicator: our record. loss.c writes it, and shrink*.c, which run
- * after the communicator has ended. */
+/* Part of a communicator: this rank's record. loss.c writes it; failure.c and
+ * settle.c when the communicator fails, and shrink*.c after that. */
 struct shunti_loss_own {
     struct shunti_loss *record;       /* NULL: nothing was said yet */
     struct shunti_loss_image *images; /* the published copies, which puts may

@@ -15,8 +15,6 @@
 
 #include <stdbool.h>
 
-#include "src/boot/bootstrap.h"
-
 struct shunt_comm;
 
 /* Part of a communicator: which ranks are on which node. nodes.c writes the
@@ -43,6 +41,13 @@ bool shunti_is_rail_peer(const struct shunt_comm *comm, int rank, int peer);
 
 /* Does each rank map the memory of all others of its node? */
 bool shunti_nodes_mapped(const struct shunt_comm *comm);
+
+/* Where the other ranks are, as seen from the rank that makes the id. */
+enum shunti_reach {
+    SHUNTI_REACH_HOSTS,    /* anywhere */
+    SHUNTI_REACH_LOOPBACK, /* behind the same loopback device */
+    SHUNTI_REACH_USER,     /* the same, and they run as the same user */
+};
 
 /* How far this rank has to reach to connect to these `count` ranks. A mapped
  * peer is a process of this host and user. */

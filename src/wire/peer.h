@@ -8,7 +8,7 @@
 
 #include <shunt/transport.h>
 
-#include "src/op/ways.h"
+#include "src/wire/ways.h"
 
 struct shunti_context;
 

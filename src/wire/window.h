@@ -44,7 +44,7 @@ struct shunti_window {
     struct shunti_window_peer *peers;
 };
 
-/* Part of a communicator: its windows. window.c writes it. */
+/* Part of a communicator: its windows. window.c and window_alloc.c write it. */
 struct shunti_windows {
     struct shunti_window **all; /* (count), by ascending id */
     size_t count, room;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which way a pair takes, from what its copies are said to cost (src/op/ways.h):
+ * Which way a pair takes, from what its copies are said to cost (src/wire/ways.h):
  * two ranks in one process, without a transport, and costs made up.
  */
 #include <criterion/criterion.h>

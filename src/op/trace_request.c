@@ -2,7 +2,7 @@
 /*
  * Operations in the timeline; see trace_request.h.
  */
-#include "src/trace/trace_request.h"
+#include "src/op/trace_request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@
 #include "src/trace/trace.h"
 #include "src/trace/trace_summary.h"
 #include "src/trace/track.h"
+#include "src/wire/failure.h"
 
 /* Bytes of the arguments for the protocols. */
 #define WAYS_TEXT 112
@@ -189,7 +190,9 @@ static void list_awaited(const struct shunt_request *request, char *text,
             n += (size_t)snprintf(text + n, size - n, "%s%d", n ? "," : "", r);
 }
 
-void shunti_trace_failure(struct shunt_comm *comm)
+/* The communicator has failed, with comm->failure.text: record that, and the
+ * operations under way with the ranks that they await. */
+static void trace_failure(struct shunt_comm *comm)
 {
     const uint64_t now = shunti_now_ns();
     char args[SHUNTI_TRACE_ARGS], awaited[128];
@@ -206,4 +209,9 @@ void shunti_trace_failure(struct shunt_comm *comm)
                           r->begun_ns ? r->begun_ns : now, now, args);
     }
     shunti_trace_failed(comm->rank, comm->failure.text);
+}
+
+__attribute__((constructor)) static void trace_failures(void)
+{
+    shunti_fail_trace = trace_failure;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The choice between the ring and reads by the kernel; see ways.h. */
-#include "src/op/ways.h"
+#include "src/wire/ways.h"
 
 #include "src/base/log.h"
 #include "src/comm.h"

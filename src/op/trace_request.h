@@ -24,8 +24,4 @@ shunti_trace_request_out(const struct shunt_request *request);
 /* The operation has ended. */
 SHUNTI_NOINLINE void shunti_trace_request(const struct shunt_request *request);
 
-/* The communicator has failed, with comm->failure.text: record that, and the
- * operations under way with the ranks that they await. */
-SHUNTI_NOINLINE void shunti_trace_failure(struct shunt_comm *comm);
-
 #endif
