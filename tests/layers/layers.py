@@ -6,35 +6,57 @@ layers.py SOURCE_ROOT ARCHIVE...
 
 A folder includes, and calls, only folders below it. No more than CIRCLE files
 call one another in a circle, and no file is longer than LINES. Each descriptor
-that the library makes is lifted above 2. Speaks TAP.
+that the library makes is lifted above 2. A part of struct shunt_comm is written only
+by the files that its comment names. Speaks TAP.
 """
 
 import collections
+import fnmatch
 import os
 import re
 import subprocess
 import sys
 
-# From the ground up. What a folder may include, besides itself and <shunt/...>.
+# The rooms of src/, from the ground up: each may include, and call, those before it.
+ROOMS = ["src/" + room for room in
+         ("kernels", "base", "trace", "host", "plugin", "wire", "op", "progress",
+          "memory", "boot", "comm")]
+# What of src/ all but src/kernels may include: struct shunt_comm and its settings,
+# whose members the rooms declare.
+ABOVE_ROOMS = ["src/comm.h", "src/tunables.h", "src/shunt-build.h"]
+# By which descriptors are lifted above 2; transports have it, too.
+LIFT = "transports/common/descriptor.h"
+
+SRC = [*ROOMS, *ABOVE_ROOMS]
+
+# From the ground up. What a folder may include, besides itself and <shunt/...>: other
+# folders, without what has a row of its own inside them, and single headers.
 BELOW = {
-    "kernels": [],
-    "src": ["kernels", "transports/common/descriptor.h"],
+    **{room: [*ROOMS[:i], *(ABOVE_ROOMS if i else []), *([LIFT] if i else [])]
+       for i, room in enumerate(ROOMS)},
+    "src": SRC,
     "transports": [],
-    "collectives": ["kernels", "src"],
-    "moe": ["kernels", "src", "collectives"],
-    "fused": ["kernels", "src", "collectives"],
-    "balance": ["src/base/error.h", "src/kernels/best.h"],
-    "bindings": ["src/base/env.h", "src/base/fnv.h", "src/base/own_file.h",
-                 "transports/common/descriptor.h"],
-    "cli": ["src/base/distance.h", "src/base/fnv.h"],
-    "schedule": [],
-    "workload": ["src/base/fnv.h"],
-    "train": ["kernels", "cli", "workload", "src/plugin/plugin.h", "src/base/fnv.h"],
+    "collectives": [*SRC],
+    "collectives/fused": [*SRC, "collectives"],
+    "moe": [*SRC, "collectives"],
+    "moe/balance": ["src/base/error.h", "src/kernels/best.h"],
+    "bindings": ["src/base/env.h", "src/base/fnv.h", "src/base/own_file.h", LIFT],
+    "tools": [*SRC, "collectives/select.h", "tools/cli"],
+    "tools/cli": ["src/base/distance.h", "src/base/fnv.h"],
+    "train": ["src/kernels", "src/plugin/plugin.h", "src/base/fnv.h", "tools/cli",
+              "train/workload"],
+    "train/workload": ["src/base/fnv.h"],
+    "perf": ["src/kernels", "src/plugin/plugin.h", "src/base/fnv.h",
+             "src/base/first_line.h", "tools/cli", "train", "train/workload",
+             "perf/schedule"],
+    "perf/schedule": [],
+    "perf/sim": ["moe", "src/kernels", "perf", "tools/cli", "train/workload"],
+    "examples": [],
 }
-# Of bindings/ there are only variables in libshunt.
-CALLS = ["kernels", "src", "collectives", "moe", "fused", "balance", "bindings"]
+# What libshunt is made of, from the ground up. Of bindings/ there are only variables.
+CALLS = [*ROOMS, "collectives", "moe", "collectives/fused", "moe/balance", "bindings"]
 # What is no layer, but is read as well.
-OTHERS = ["include", "perf", "sim", "tools", "examples"]
+OTHERS = ["include"]
 # What a transport may include besides its folder and transports/common: an engine
 # copies as the library does.
 PARTS = {"transports/dma": "src/kernels/copy.h"}
@@ -62,10 +84,19 @@ def case(name, complaints):
 
 
 def sources(folder):
-    for where, _, names in os.walk(os.path.join(root, folder)):
+    """The files of a folder, without those of layers inside it."""
+    for where, folders, names in os.walk(os.path.join(root, folder)):
+        here = os.path.relpath(where, root)
+        folders[:] = [name for name in folders if f"{here}/{name}" not in BELOW]
         for name in names:
             if name.endswith((".c", ".h")):
                 yield os.path.relpath(os.path.join(where, name), root)
+
+
+def layer_of(path):
+    """The layer that a file is in: the longest that its path begins with."""
+    return max((layer for layer in BELOW if path.startswith(layer + "/")), key=len,
+               default="")
 
 
 def read(path):
@@ -74,11 +105,9 @@ def read(path):
 
 
 def allowed(folder, header):
-    inside = folder
     if folder == "transports":  # each plugin is a folder of its own
         return True
-    return any(header == place or header.startswith(place + "/")
-               for place in [inside] + BELOW[folder])
+    return header in BELOW[folder] or layer_of(header) in [folder, *BELOW[folder]]
 
 
 def upward_includes(folder):
@@ -101,7 +130,7 @@ def without_comments(text):
 
 
 def descriptors_at_0_to_2():
-    for path in [p for folder in [*CALLS, "transports"] for p in sources(folder)]:
+    for path in [p for folder in [*CALLS, "src", "transports"] for p in sources(folder)]:
         if path in OF_STDIO:
             continue
         text = without_comments(read(path))
@@ -120,17 +149,20 @@ def descriptors_at_0_to_2():
                 yield f"{path}: a duplicate may be {least}"
 
 
+# Meson names the object of src/op/read.c src_op_read.c.o.
+OBJECTS = {path.replace("/", "_") + ".o": path[:-len(".c")]
+           for layer in BELOW for path in sources(layer) if path.endswith(".c")}
+
+
 def file_of(archive, member):
-    """The source of an object, without its ending: "src/wait"."""
-    name = re.sub(r"\.c\.o$", "", member)
+    """The source of an object, without its ending: "src/op/read"."""
     archive = os.path.basename(archive)
     if archive.startswith("libkernels-"):  # one for each instruction set
-        return f"kernels/{name} ({archive[len('libkernels-'):-len('.a')]})"
-    # Meson's names: a folder's slash is an underscore.
-    folder, _, rest = name.partition("_")
-    if folder not in CALLS:
+        name = re.sub(r"\.c\.o$", "", member)
+        return f"src/kernels/{name} ({archive[len('libkernels-'):-len('.a')]})"
+    if member not in OBJECTS:
         sys.exit(f"{archive}: {member} is of no folder known here")
-    return f"{folder}/{rest}"
+    return OBJECTS[member]
 
 
 def calls():
@@ -184,6 +216,56 @@ def circles(graph, files):
     return found
 
 
+# What init.c, inherited.c and live.c may do to every part: src/comm.h.
+OF_ALL_PARTS = ["src/comm/init.c", "src/progress/inherited.c", "src/progress/live.c"]
+# A write to comm->part.field: an assignment, a count, an atomic operation.
+FIELD = r"->(\w+)\.[\w.]+(?:\[[^]]*\])?"
+WRITES = re.compile(
+    rf"(?:\+\+|--)[\w>.-]*?{FIELD}|"
+    rf"{FIELD}\s*(?:=(?!=)|[-+*|&^]=|<<=|>>=|\+\+|--)|"
+    rf"atomic_(?:store|fetch|exchange|compare|clear|test)\w*\(\s*&[\w>.-]*?{FIELD}")
+
+
+def parts():
+    """{part of struct shunt_comm: files that its comment names, with its own}"""
+    text = read("src/comm.h")
+    body = text[text.index("struct shunt_comm {"):]
+    members = re.findall(r"struct (shunti_\w+)\s+(\w+);", body[:body.index("\n};")])
+    found = {}
+    for header in [path for layer in [*ROOMS, "src"] for path in sources(layer)
+                   if path.endswith(".h")]:
+        text = read(header)
+        for kind, part in members:
+            at = text.find(f"\nstruct {kind} {{")
+            if at >= 0:
+                before = text[:at]
+                comment = (before[before.rindex("/*"):]
+                           if before.endswith("*/") else "")
+                name = os.path.basename(header)[:-len(".h")]
+                found[part] = {name + ".c", name + ".h",
+                               *re.findall(r"[\w*]+\.[ch]\b", comment)}
+    return found
+
+
+def strange_writes():
+    """Writes to a part of the communicator by a file that its comment does not
+    name. `above` belongs to the layers above src/, all of them."""
+    owners = parts()
+    if len(owners) < 20:
+        yield f"only {len(owners)} parts of struct shunt_comm were found"
+    for path in [p for layer in [*CALLS, "src"] for p in sources(layer)]:
+        if path in OF_ALL_PARTS:
+            continue
+        name = os.path.basename(path)
+        for write in WRITES.finditer(without_comments(read(path))):
+            part = next(filter(None, write.groups()))
+            fits = (not path.startswith("src/") if part == "above" else
+                    any(fnmatch.fnmatch(name, owner)
+                        for owner in owners.get(part, [name])))
+            if not fits:
+                yield f"{path} writes to {part}: {write.group().split('->')[-1]}"
+
+
 def unended():
     """Files without a newline at their end, outside of what builds leave."""
     for folder, folders, names in os.walk(root):
@@ -207,20 +289,26 @@ case("no descriptor of the library is 0 to 2", list(descriptors_at_0_to_2()))
 graph, files = calls()
 if len(files) < 60:
     case("nm sees the library", [f"only {len(files)} files"])
+def height(file):
+    """The place of a file's layer in libshunt; None: it is not in it."""
+    layer = layer_of(file)
+    return CALLS.index(layer) if layer in CALLS else None
+
+
 case("no upward call",
      [f"{a} calls {b}: {', '.join(graph[a][b])}" for a in list(graph)
       for b in graph[a]
-      if a.split("/")[0] in CALLS and b.split("/")[0] in CALLS and
-      CALLS.index(a.split("/")[0]) < CALLS.index(b.split("/")[0])])
+      if height(a) is not None and height(b) is not None and height(a) < height(b)])
 case(f"no circle of more than {CIRCLE} files",
      [" ".join(circle) for circle in circles(graph, files)
-      if len(circle) > CIRCLE and
-      any(file.split("/")[0] in CALLS for file in circle)])
+      if len(circle) > CIRCLE and any(height(file) is not None for file in circle)])
 case(f"no file of more than {LINES} lines",
      [f"{path} has {len(read(path).splitlines())}"
       for folder in [*BELOW, *OTHERS] for path in sources(folder)
       if len(read(path).splitlines()) > LINES])
 
+case("each part of a communicator is written by the files that it names",
+     list(strange_writes()))
 case("every text ends with a newline", list(unended()))
 
 failed = False
