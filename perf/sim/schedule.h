@@ -8,7 +8,7 @@
  * operations, for any number of ranks at once, so that a simulator can carry
  * them out on machines that we do not have. Experts' places and the order of a
  * token's terms come from the library's own layout and placement; the order of
- * messages follows collectives/ and moe/. tests/sim holds the sums against
+ * messages follows collectives/ and moe/. tests/perf/sim holds the sums against
  * what the library itself counts.
  */
 #ifndef SHUNT_SCALING_SCHEDULE_H

@@ -6,7 +6,7 @@
  * A case has a team of all its ranks, and on each rank a team of that rank
  * alone, which does the whole batch by itself.
  */
-#include "tests/kernels/emulated_tile.h"
+#include "tests/src/kernels/emulated_tile.h"
 #include "tests/train/exchange_local.h"
 #include "tests/train/gradient.h"
 #include "tests/train/pair.h"

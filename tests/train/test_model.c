@@ -3,7 +3,7 @@
  * The whole model: its gradient against finite differences, for every tensor,
  * with the local exchange; shares; and what must not change a result.
  */
-#include "tests/kernels/emulated_tile.h"
+#include "tests/src/kernels/emulated_tile.h"
 #include "tests/train/exchange_local.h"
 #include "tests/train/gradient.h"
 #include "train/error.h"

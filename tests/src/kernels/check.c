@@ -3,7 +3,7 @@
  * check_kernels: see check.h, and --help for what it takes. Without options it
  * checks all kernels and speaks TAP.
  */
-#include "tests/kernels/check.h"
+#include "tests/src/kernels/check.h"
 
 #include <getopt.h>
 #include <math.h>

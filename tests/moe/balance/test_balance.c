@@ -9,7 +9,7 @@
 #include <shunt/balance.h>
 #include <shunt/comm.h>
 
-#include "tests/balance/random.h"
+#include "tests/moe/balance/random.h"
 
 TestSuite(balance, .timeout = 60);
 

@@ -6,8 +6,8 @@
  */
 #include "src/kernels/gemm/gemm.h"
 #include "tests/harness/harness.h"
-#include "tests/kernels/emulated_tile.h"
-#include "tests/kernels/numbers.h"
+#include "tests/src/kernels/emulated_tile.h"
+#include "tests/src/kernels/numbers.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

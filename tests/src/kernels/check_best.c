@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tests/kernels/check.h"
+#include "tests/src/kernels/check.h"
 
 enum { SCORES, BIAS, SCORE, NUMBER };
 enum { MOST = 300, BENCH_ROWS = 512 };

@@ -6,7 +6,7 @@
 
 #include <shunt/balance.h>
 
-#include "tests/balance/random.h"
+#include "tests/moe/balance/random.h"
 
 TestSuite(eplb, .timeout = 60);
 

@@ -3,7 +3,7 @@
 #include "src/kernels/rows.h"
 
 #include "src/kernels/fp8.h"
-#include "tests/kernels/check.h"
+#include "tests/src/kernels/check.h"
 
 enum { SUM, PARTIAL, SCALE, DOT, FP8, PACK, UNPACK };
 enum { TERMS = 9, MOST = 2100, BENCH = 7168 };

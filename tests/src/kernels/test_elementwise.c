@@ -4,7 +4,7 @@
  * compares the instruction sets.
  */
 #include "src/kernels/elementwise.h"
-#include "tests/kernels/numbers.h"
+#include "tests/src/kernels/numbers.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -16,7 +16,7 @@
 #define BLAS 0
 #endif
 
-#include "tests/kernels/check.h"
+#include "tests/src/kernels/check.h"
 
 enum { GROUPED, SGEMM };
 enum { A, B, GOT, WANT };

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "tests/kernels/check.h"
-#include "tests/kernels/elementwise_ref.h"
+#include "tests/src/kernels/check.h"
+#include "tests/src/kernels/elementwise_ref.h"
 
 enum {
     TRANSPOSE,

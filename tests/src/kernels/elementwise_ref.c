@@ -4,7 +4,7 @@
  * another: sums go to lane i % 16, and the lanes are added in halves. The
  * polynomial of exp() is Cephes'; test_elementwise.c holds it against libm.
  */
-#include "tests/kernels/elementwise_ref.h"
+#include "tests/src/kernels/elementwise_ref.h"
 
 #include <math.h>
 #include <stdbool.h>

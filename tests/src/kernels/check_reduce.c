@@ -2,7 +2,7 @@
 /* Reductions; the reference is that of the collectives' tests. */
 #include "src/kernels/reduce.h"
 #include "tests/collectives/reduce_ref.h"
-#include "tests/kernels/check.h"
+#include "tests/src/kernels/check.h"
 
 enum { SOURCES = 9, COUNT = 5000 };
 

@@ -5,7 +5,7 @@
  */
 #include "src/kernels/copy.h"
 #include "src/kernels/cpu.h"
-#include "tests/kernels/check.h"
+#include "tests/src/kernels/check.h"
 
 enum { COPY, STREAM };
 enum { SRC, DST };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* See model.h. */
-#include "tests/fused/model.h"
+#include "tests/collectives/fused/model.h"
 
 #include <math.h>
 #include <signal.h>

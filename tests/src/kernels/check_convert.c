@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "src/kernels/dtype.h"
-#include "tests/kernels/check.h"
+#include "tests/src/kernels/check.h"
 
 enum { COUNT = 512, SRC = 0 };
 

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "tests/kernels/check.h"
+#include "tests/src/kernels/check.h"
 
 static double run(int v, size_t rounds, float *sink)
 {

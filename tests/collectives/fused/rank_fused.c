@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/fused/model.h"
+#include "tests/collectives/fused/model.h"
 
 static uint64_t argument(const struct rank *self, int i, uint64_t otherwise)
 {

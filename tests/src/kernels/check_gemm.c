@@ -11,9 +11,9 @@
 
 #include "src/kernels/cpu.h"
 #include "src/kernels/gemm/gemm_bf16.h"
-#include "tests/kernels/check.h"
-#include "tests/kernels/elementwise_ref.h"
-#include "tests/kernels/emulated_tile.h"
+#include "tests/src/kernels/check.h"
+#include "tests/src/kernels/elementwise_ref.h"
+#include "tests/src/kernels/emulated_tile.h"
 
 enum { NN, NT, TN };
 enum { A, B, C };
