@@ -11,15 +11,15 @@
 
 #include <shunt/moe.h>
 
-#include "moe/degree.h"
-#include "moe/direction.h"
-#include "moe/kinds.h"
-#include "moe/layout.h"
-#include "moe/loads.h"
-#include "moe/parts.h"
-#include "moe/placement.h"
-#include "moe/split.h"
-#include "moe/waves.h"
+#include "moe/layout/layout.h"
+#include "moe/layout/placement.h"
+#include "moe/layout/split.h"
+#include "moe/layout/waves.h"
+#include "moe/plan/degree.h"
+#include "moe/plan/direction.h"
+#include "moe/plan/kinds.h"
+#include "moe/plan/loads.h"
+#include "moe/plan/parts.h"
 #include "src/op/request.h"
 #include "src/wire/window.h"
 

@@ -12,9 +12,9 @@
 #ifndef SHUNTI_ROUTE_H
 #define SHUNTI_ROUTE_H
 
-#include "moe/direction.h"
-#include "moe/moe_call.h"
 #include "moe/plan.h"
+#include "moe/plan/direction.h"
+#include "moe/plan/moe_call.h"
 
 struct shunti_push;
 struct shunti_pull;

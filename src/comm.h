@@ -59,10 +59,10 @@ struct shunti_above {
     uint8_t
         told_unfused; /* what collectives/fused/pays.c has said: a bit for each call */
     /* Not NULL: the other ranks wait in a call that this rank has not made yet,
-     * and must make next (moe/moe_call.c). Called when this rank makes another
+     * and must make next (moe/plan/moe_call.c). Called when this rank makes another
      * call: it sets this to NULL, and ends the owed call for the others. */
     void (*owed)(struct shunt_comm *comm);
-    void *state;                           /* moe/exchanges.h */
+    void *state;                           /* moe/plan/exchanges.h */
     void (*free)(struct shunt_comm *comm); /* frees it, with the communicator */
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Exchanges of tokens as schedules: in packs by all-to-all (moe/route_flat.c),
- * and between nodes once for each node by rails (moe/rails_rows.c,
+ * Exchanges of tokens as schedules: in packs by all-to-all (moe/route/route_flat.c),
+ * and between nodes once for each node by rails (moe/route/rails_rows.c,
  * rails_sums.c).
  */
 #include "perf/sim/schedule.h"
@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/columns.h"
-#include "moe/layout.h"
-#include "moe/packs.h"
-#include "moe/placement.h"
-#include "moe/pull.h"
-#include "moe/push.h"
-#include "moe/rail_layout.h"
-#include "moe/records.h"
-#include "moe/starts.h"
+#include "moe/layout/layout.h"
+#include "moe/layout/placement.h"
+#include "moe/layout/rail_layout.h"
+#include "moe/plan/columns.h"
+#include "moe/plan/records.h"
+#include "moe/plan/starts.h"
+#include "moe/route/packs.h"
+#include "moe/route/pull.h"
+#include "moe/route/push.h"
 #include "perf/routing.h"
 
 const char *scaling_mode_name(enum scaling_mode mode)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/rail_layout.h"
+#include "moe/layout/rail_layout.h"
 
 /* --- topology ------------------------------------------------------------------- */
 

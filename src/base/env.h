@@ -3,7 +3,7 @@
  * The environment variables: one table, which is also what `shunt-info --env`
  * prints. A variable that is not in the table cannot be read. Its rows are
  * declared by the folders that use the variables: env.c has those of src/,
- * src/kernels/cpu.c, collectives/env.c, moe/env.c and bindings/mpi/env.c have
+ * src/kernels/cpu.c, collectives/env.c, moe/plan/env.c and bindings/mpi/env.c have
  * theirs, and plugins declare their own.
  *
  * Variables are read when they are needed, not once: a program may setenv()

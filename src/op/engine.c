@@ -44,7 +44,7 @@
  * woken, which took twice as long as copying 512 KiB, and an eighth of 4 MiB. */
 #define DEFAULT_MIN ((size_t)4 << 20)
 
-/* From here on rows bypass the caches, as in moe/push.c. */
+/* From here on rows bypass the caches, as in moe/route/push.c. */
 #define STREAM_MIN ((size_t)16 << 20)
 
 /* A descriptor that the engine may still write to. */

@@ -173,7 +173,7 @@ static int check_sizes(const struct run *run)
 /* A plan's lists go out behind its creation, and before the first dispatch and the
  * first combine end: what is counted from then on belongs to the calls. Combine may
  * have lists of its own also where its mode is that of dispatch: of the pieces of
- * tokens (moe/pieces.h). */
+ * tokens (moe/layout/pieces.h). */
 static int settle_lists(struct run *run)
 {
     const size_t bytes = run->rows.total * run->bytes;

@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "moe/degree.h"
+#include "moe/plan/degree.h"
 
 TestSuite(moe_degree, .timeout = 60);
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/counts.h"
-#include "moe/layout.h"
-#include "moe/placement.h"
+#include "moe/layout/counts.h"
+#include "moe/layout/layout.h"
+#include "moe/layout/placement.h"
 #include "src/kernels/rows.h"
 
 TestSuite(moe_layout, .timeout = 60);

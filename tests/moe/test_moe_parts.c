@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/capacity.h"
-#include "moe/layout.h"
-#include "moe/placement.h"
+#include "moe/layout/capacity.h"
+#include "moe/layout/layout.h"
+#include "moe/layout/placement.h"
 #include "src/kernels/rows.h"
 
 TestSuite(moe_parts, .timeout = 60);

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/moe_call.h"
 #include "moe/plan.h"
-#include "moe/rails_rows.h"
-#include "moe/rails_sums.h"
+#include "moe/plan/moe_call.h"
+#include "moe/route/rails_rows.h"
+#include "moe/route/rails_sums.h"
 #include "src/comm.h"
 
 TestSuite(moe_peers, .timeout = 60);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/rail_layout.h"
+#include "moe/layout/rail_layout.h"
 
 enum { RANKS_MOST = 12, ROW = 100, SUM = 38, PLACES = 6 * RANKS_MOST };
 

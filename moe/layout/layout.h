@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The layout of rows: pure functions of the counts and the routing.
+ *
+ * On a rank: its experts ascending; of an expert the source ranks ascending;
+ * of a source its assignments by token, then by top-k slot. Each expert begins
+ * at a multiple of the alignment. So whoever knows all counts knows the final
+ * place of each row; a rank that knows those of its own experts knows the
+ * places in its buffer. The layout does not depend on timing.
+ */
+#ifndef SHUNTI_LAYOUT_H
+#define SHUNTI_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "moe/layout/order.h"
+#include "moe/layout/placement.h"
+#include "moe/layout/sort.h"
+
+/* All that there is to know of a routing. */
+struct shunti_counts {
+    const uint32_t *const *rows; /* [source] -> (experts) assignments kept */
+    const size_t *padded;        /* [source] rows each expert takes instead,
+                                     or NULL: as many as there are */
+};
+
+/* What one rank knows at least: how many rows each source has for its experts. */
+struct shunti_columns {
+    const uint32_t *count; /* [source * stride + i] for its i-th expert; those
+                              of sources that use another copy do not count */
+    size_t stride;
+    const size_t *padded; /* as in struct shunti_counts */
+};
+
+/* What one rank receives. Arrays are the caller's. */
+struct shunti_layout_recv {
+    size_t *count;        /* (local) rows, padding included */
+    size_t *offset;       /* (local + 1) */
+    size_t *source_count; /* (ranks, local) rows without padding */
+};
+
+/* Round up to a multiple of `align`. */
+size_t shunti_layout_align(size_t rows, size_t align);
+
+/*
+ * Where the rows of `source` begin on each rank that it sends to, and how many
+ * rows each rank's buffer has. Reads each count once.
+ *
+ * total    (ranks) out: rows of each rank's buffer.
+ * base     (experts) out: first row of `source` for each expert.
+ * scratch  (copies of experts: placement->first[ranks]).
+ */
+void shunti_layout_bases(const struct shunti_placement *placement,
+                         const struct shunti_counts *counts, size_t align,
+                         int source, size_t *total, size_t *base,
+                         size_t *scratch);
+
+/* The rows of each rank, without padding and gaps. counts: [source] -> (experts)
+ * assignments kept. */
+void shunti_layout_rows(const struct shunti_placement *placement,
+                        const uint32_t *const *counts, size_t *rank_rows);
+
+/* What `rank` receives. Returns the rows of its buffer. */
+size_t shunti_layout_recv(const struct shunti_placement *placement,
+                          const struct shunti_columns *columns, size_t align,
+                          int rank, const struct shunti_layout_recv *recv);
+
+/*
+ * Where the rows of each source begin in the buffer of `rank`: what
+ * shunti_layout_bases() tells the source of this rank.
+ *
+ * recv   from shunti_layout_recv().
+ * start  [source * stride + i] out: first row for the i-th expert; of a source
+ *        that uses another copy, where its rows would be.
+ */
+void shunti_layout_starts(const struct shunti_placement *placement,
+                          const size_t *padded, int rank,
+                          const struct shunti_layout_recv *recv,
+                          uint32_t *start, size_t stride);
+
+/*
+ * One assignment that is sent. Those of a token lie together, in the order of
+ * the reduction tree.
+ */
+struct shunti_term {
+    uint32_t row; /* in the buffer of `rank` */
+    int32_t rank;
+    float weight;
+    uint16_t slot; /* of top-k */
+    uint8_t op;    /* enum shunti_rows_op: where it stands in the tree */
+    uint8_t unused;
+};
+
+/* A key of no assignment: none, dropped, or padding. */
+#define SHUNTI_NO_KEY UINT32_MAX
+
+/* What a rank says of its routing. Arrays are the caller's. */
+struct shunti_layout_read {
+    uint32_t *key;    /* (tokens, shunti_sort_stride(topk)) positions and slots;
+                         room for shunti_sort_room() */
+    uint32_t *expert; /* (experts) assignments of each */
+    uint32_t *rank;   /* (ranks) tokens with any row there */
+    uint32_t *node;   /* (nodes) likewise, if nodes are asked for; zeroed */
+};
+
+/*
+ * Read a routing once.
+ *
+ * order    of the source rank; keeps counts while it is read.
+ * expert   (tokens, topk) ids; -1: none or dropped.
+ * node     (ranks) node of each rank, as in the tree of the order; NULL:
+ *          out->node is not wanted.
+ * scratch  (2 * ranks)
+ *
+ * Returns tokens * topk, or the index of the first id that is out of range;
+ * then `out` is unspecified.
+ */
+size_t shunti_layout_read(struct shunti_order *order, const int32_t *expert,
+                          size_t tokens, int topk, const int *node,
+                          uint32_t *scratch,
+                          const struct shunti_layout_read *out);
+
+/* What is wrong with entry `at` of a routing. */
+void shunti_layout_bad_id(const int32_t *expert, size_t at, int topk,
+                          int experts, char *why, size_t len);
+
+/*
+ * The terms of `tokens` tokens. Time is linear in the assignments, but for a
+ * factor log(topk / 8).
+ *
+ * order    of the source rank, whose tokens these are.
+ * key      from shunti_layout_read(); sorted here.
+ * weight   (tokens, topk), or NULL: all 1.
+ * base     (experts) first row of ours for each expert.
+ * scratch  (shunti_sort_stride(topk))
+ * terms    (tokens * topk) out.
+ * first    (tokens + 1) out: where the terms of a token begin.
+ */
+void shunti_layout_terms(struct shunti_order *order, uint32_t *key,
+                         const float *weight, size_t tokens, int topk,
+                         const size_t *base, uint32_t *scratch,
+                         struct shunti_term *terms, size_t *first);
+
+#endif

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The layout of rail windows; see rail_layout.h. */
+#include "moe/layout/rail_layout.h"
+
+/* Places begin at cache lines, and each signal has one. */
+#define LINE ((size_t)64)
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+size_t shunti_rail_signals(const struct shunti_rail_traffic *t)
+{
+    return shunti_rail_signal_place(
+        (size_t)t->parts * ((size_t)t->map->ranks + 2 * (size_t)t->map->nodes));
+}
+
+size_t shunti_rail_signal_place(size_t index)
+{
+    return index * LINE;
+}
+
+/* Bytes of what travels from a source to a node, and back. */
+struct sizes {
+    size_t rows, sums, dots;
+};
+
+/* If every row were a sum, or every term came by itself: whichever is less. A
+ * sum takes no more than two terms by themselves. */
+static size_t most_of_sums(const struct shunti_rail_traffic *t, size_t rows,
+                           size_t terms)
+{
+    const size_t summed = rows * t->sum_bytes;
+    const size_t one_by_one = terms * t->result_bytes;
+
+    return summed < one_by_one ? summed : one_by_one;
+}
+
+static struct sizes sizes_of(const struct shunti_rail_traffic *t, size_t rows,
+                             size_t terms)
+{
+    return (struct sizes){
+        lines(rows * t->row_bytes),
+        lines(most_of_sums(t, rows, terms)),
+        lines(terms * t->dot_bytes),
+    };
+}
+
+/* Of what the rank sends to a node, and of what it gets from a source. */
+static struct sizes sizes_out(const struct shunti_rail_traffic *t, int node)
+{
+    return sizes_of(t, t->rows[node], t->terms[node]);
+}
+
+static struct sizes sizes_in(const struct shunti_rail_traffic *t, int source)
+{
+    return sizes_of(t, t->rows_in[source], t->terms_in[source]);
+}
+
+static void add(struct sizes *sum, struct sizes more)
+{
+    sum->rows += more.rows;
+    sum->sums += more.sums;
+    sum->dots += more.dots;
+}
+
+struct shunti_rail_sources
+shunti_rail_sources_of(const struct shunti_rail_map *map, int relay)
+{
+    return (struct shunti_rail_sources){
+        .map = map,
+        .relay = relay,
+        .step = shunti_rail_node_size(map, map->node[relay]),
+        .local = map->local[relay],
+    };
+}
+
+bool shunti_rail_next(struct shunti_rail_sources *x, int *source)
+{
+    const struct shunti_rail_map *map = x->map;
+
+    while (x->node < map->nodes) {
+        if (x->node != map->node[x->relay] &&
+            x->local < shunti_rail_node_size(map, x->node)) {
+            *source = map->list[map->first[x->node] + x->local];
+            x->local += x->step;
+            return true;
+        }
+        x->node++;
+        x->local = map->local[x->relay];
+    }
+    return false;
+}
+
+/* What the rank gets as a relay. */
+static struct sizes received(const struct shunti_rail_traffic *t)
+{
+    struct shunti_rail_sources x = shunti_rail_sources_of(t->map, t->rank);
+    struct sizes sum = {0};
+    int source;
+
+    while (shunti_rail_next(&x, &source))
+        add(&sum, sizes_in(t, source));
+    return sum;
+}
+
+/* What it sends to other nodes. */
+static struct sizes sent(const struct shunti_rail_traffic *t)
+{
+    struct sizes sum = {0};
+
+    for (int n = 0; n < t->map->nodes; n++)
+        if (n != t->map->node[t->rank])
+            add(&sum, sizes_out(t, n));
+    return sum;
+}
+
+/* Where the parts of a window begin. */
+struct parts {
+    size_t rows_landing, sums_landing, dots_landing;
+    size_t rows_staging, sums_staging, dots_staging, end;
+};
+
+static struct parts parts_of(const struct shunti_rail_traffic *t)
+{
+    const struct sizes in = received(t), out = sent(t);
+    struct parts p;
+
+    p.rows_landing = 0;
+    p.sums_landing = p.rows_landing + in.rows;
+    p.dots_landing = p.sums_landing + out.sums;
+    p.rows_staging = p.dots_landing + out.dots;
+    p.sums_staging = p.rows_staging + out.rows;
+    p.dots_staging = p.sums_staging + in.sums;
+    p.end = p.dots_staging + in.dots;
+    return p;
+}
+
+size_t shunti_rail_places(const struct shunti_rail_traffic *t,
+                          struct shunti_rail_out *out,
+                          struct shunti_rail_in *in)
+{
+    const struct parts own = parts_of(t);
+    struct shunti_rail_sources x = shunti_rail_sources_of(t->map, t->rank);
+    struct sizes before = {0};
+    int source;
+
+    for (int n = 0; n < t->map->nodes; n++) {
+        if (n == t->map->node[t->rank])
+            continue;
+        out[n].staging = own.rows_staging + before.rows;
+        out[n].sums = own.sums_landing + before.sums;
+        out[n].dots = own.dots_landing + before.dots;
+        add(&before, sizes_out(t, n));
+    }
+    before = (struct sizes){0};
+    while (shunti_rail_next(&x, &source)) {
+        in[source].landing = own.rows_landing + before.rows;
+        in[source].sums_staging = own.sums_staging + before.sums;
+        in[source].dots_staging = own.dots_staging + before.dots;
+        add(&before, sizes_in(t, source));
+    }
+    return own.end;
+}
+
+/* --- places in the windows of peers ----------------------------------------------- */
+
+/* Is `peer` the relay of the rank? */
+static bool relays(const struct shunti_rail_traffic *t, int peer)
+{
+    return shunti_rail_serves(t->map, peer, t->rank);
+}
+
+struct shunti_rail_told shunti_rail_tell(const struct shunti_rail_traffic *t,
+                                         size_t window,
+                                         const struct shunti_rail_out *out,
+                                         const struct shunti_rail_in *in,
+                                         int peer)
+{
+    struct shunti_rail_told told = {.window = window};
+
+    if (shunti_rail_serves(t->map, t->rank, peer))
+        told.landing = in[peer].landing;
+    if (relays(t, peer)) {
+        told.sums = out[t->map->node[peer]].sums;
+        told.dots = out[t->map->node[peer]].dots;
+    }
+    return told;
+}
+
+static bool fits(uint64_t at, size_t bytes, uint64_t window)
+{
+    return at <= window && bytes <= window - at;
+}
+
+bool shunti_rail_hear(const struct shunti_rail_traffic *t, int peer,
+                      const struct shunti_rail_told *told,
+                      struct shunti_rail_out *out, struct shunti_rail_in *in)
+{
+    const int node = t->map->node[peer];
+    bool good = true;
+
+    if (relays(t, peer)) {
+        out[node].landing = told->landing;
+        good = fits(told->landing, sizes_out(t, node).rows, told->window);
+    }
+    if (shunti_rail_serves(t->map, t->rank, peer)) {
+        const struct sizes sizes = sizes_in(t, peer);
+
+        in[peer].sums = told->sums;
+        in[peer].dots = told->dots;
+        good = good && fits(told->sums, sizes.sums, told->window) &&
+               fits(told->dots, sizes.dots, told->window);
+    }
+    return good;
+}

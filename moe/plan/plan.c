@@ -1,0 +1,693 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A plan's life: one routing, its counts everywhere, and the place of every
+ * row. records.h, columns.h and starts.h have what ranks tell each other,
+ * layout.h where rows go, route.h how they travel.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/moe_waves.h>
+
+#include "moe/layout/grow.h"
+#include "moe/plan/columns.h"
+#include "moe/plan/landing.h"
+#include "moe/plan/life.h"
+#include "moe/plan/loads.h"
+#include "moe/plan/moe_call.h"
+#include "moe/plan/page_bytes.h"
+#include "moe/plan/pages.h"
+#include "moe/plan/plan_window.h"
+#include "moe/plan/records.h"
+#include "moe/plan/starts.h"
+#include "moe/route.h"
+#include "src/base/error.h"
+#include "src/base/handle.h"
+#include "src/base/log.h"
+#include "src/comm.h"
+#include "src/op/device.h"
+#include "src/progress/entry.h"
+#include "src/trace/track.h"
+
+/* --- memory of a place --------------------------------------------------------- */
+
+/* Everything that a plan of `tokens` tokens will need on this rank, before
+ * any peer hears of it. */
+static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
+{
+    struct shunt_moe *moe = plan->moe;
+    size_t local = (size_t)shunti_placement_count(moe->placement, moe->rank);
+    size_t nranks = (size_t)moe->nranks;
+    size_t terms = tokens * (size_t)moe->config.topk;
+
+    if (!shunti_records_prepare(moe) || !shunti_columns_prepare(moe) ||
+        !shunti_starts_prepare(moe) || !shunti_loads_prepare(plan) ||
+        !shunti_split_prepare(plan) || !shunti_parts_prepare(plan, parts) ||
+        !shunti_waves_prepare(plan) ||
+        !shunti_grow(&moe->key, &moe->key_max,
+                     shunti_sort_room(
+                         tokens, shunti_sort_stride((size_t)moe->config.topk)),
+                     sizeof(*moe->key)) ||
+        !shunti_grow(&plan->terms, &plan->terms_max, terms,
+                     sizeof(*plan->terms)) ||
+        !shunti_grow(&plan->first, &plan->first_max, tokens + 1,
+                     sizeof(size_t)))
+        return false;
+    if (!plan->count || !plan->offset || !plan->source_count ||
+        local > plan->local_max) {
+        free(plan->count);
+        free(plan->offset);
+        free(plan->source_count);
+        plan->local_max = local;
+        plan->count = calloc(local + 1, sizeof(size_t));
+        plan->offset = calloc(local + 1, sizeof(size_t));
+        plan->source_count = calloc((local + 1) * nranks, sizeof(size_t));
+    }
+    if (!plan->source_tokens)
+        plan->source_tokens = calloc(nranks, sizeof(size_t));
+    if (!plan->padded)
+        plan->padded = calloc(nranks, sizeof(size_t));
+    if (!plan->idle)
+        plan->idle = calloc(nranks, sizeof(*plan->idle));
+    if (!plan->rank_total)
+        plan->rank_total = calloc(nranks, sizeof(size_t));
+    if (!plan->rank_rows)
+        plan->rank_rows = calloc(nranks, sizeof(size_t));
+    return plan->count && plan->offset && plan->source_count &&
+           plan->source_tokens && plan->padded && plan->idle &&
+           plan->rank_total && plan->rank_rows;
+}
+
+/* --- layout and buffers ----------------------------------------------------------- */
+
+static size_t rows_lent(const struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    size_t local = (size_t)shunti_placement_count(moe->placement, moe->rank);
+    size_t rows = 0;
+
+    for (size_t s = 0; s < (size_t)moe->nranks; s++)
+        for (size_t i = 0; i < local && s != (size_t)moe->rank; i++)
+            rows += plan->source_count[s * local + i];
+    return rows;
+}
+
+/*
+ * Buffers that are large enough on every rank, or new ones on all: the
+ * decision follows from what every rank knows. A quarter more than is needed,
+ * and at least what an even routing brings.
+ */
+static enum shunt_status fit_buffers(struct shunti_plan *plan,
+                                     const size_t *total)
+{
+    struct shunt_moe *moe = plan->moe;
+    size_t most = 0, even, rows, bytes, stride;
+    enum shunt_status st;
+
+    for (int r = 0; r < moe->nranks; r++)
+        most = total[r] > most ? total[r] : most;
+    if (most <= plan->at->buffer_rows)
+        return SHUNT_OK;
+    shunti_landings_close(moe->comm, plan->at);
+    shunti_pages_forget(plan->at);
+    plan->at->buffer_rows = 0;
+    plan->at->buffer_bytes = 0; /* from which the next exchange knows them */
+    plan->at->buffer_stride = 0;
+    even = moe->config.max_tokens * (size_t)moe->config.topk;
+    rows = most > even ? most : even;
+    rows = rows + rows / 4 + 1;
+    /* No wave has more. */
+    if (plan->max_rows && plan->max_rows < rows)
+        rows = plan->max_rows;
+    if (__builtin_mul_overflow(rows, moe->row_bytes, &bytes) ||
+        bytes > SIZE_MAX / 16)
+        return shunti_fail(&moe->comm->error, SHUNT_ERR_MEMORY,
+                           "moe_plan_create: %zu rows do not fit in memory",
+                           rows);
+    /* Pages of one buffer hold nothing of another. */
+    stride = shunti_in_pages(bytes);
+    st = shunti_plan_window(
+        moe->comm, 2 * SHUNTI_BUFFERS * stride + shunti_landing_room(moe->comm),
+        "buffers for the rows of max_tokens", &plan->at->window);
+    shunti_landings_free(moe->comm, plan->at);
+    if (st)
+        return st;
+    plan->at->buffer_rows = rows;
+    plan->at->buffer_bytes = bytes;
+    plan->at->buffer_stride = stride;
+    return SHUNT_OK;
+}
+
+/* The routes of a plan, their modes and their traffic. */
+static void choose_directions(struct shunti_plan *plan)
+{
+    const struct shunti_routes *routes = &plan->moe->routes;
+    struct shunti_direction *there = &plan->direction[SHUNTI_TO_EXPERTS];
+    struct shunti_direction *home = &plan->direction[SHUNTI_HOME];
+
+    for (int d = 0; d < SHUNTI_TOWARDS; d++) {
+        struct shunti_direction *direction = &plan->direction[d];
+
+        if (direction->route != routes->of[d])
+            shunti_direction_drop(direction);
+        direction->plan = plan;
+        direction->route = routes->of[d];
+        direction->pieces = d == SHUNTI_HOME && routes->pieces;
+        direction->lists.here = false;
+        direction->serves[SHUNTI_TO_EXPERTS] = d == SHUNTI_TO_EXPERTS;
+        direction->serves[SHUNTI_HOME] = d == SHUNTI_HOME;
+        direction->route->traffic(
+            direction, shunti_mode_asked(plan->moe, (enum shunti_toward)d));
+    }
+    plan->network_rows_plain = shunti_records_sent(plan->moe).far;
+    if (there->mode == home->mode && !home->pieces) {
+        there->serves[SHUNTI_HOME] = true;
+        home->serves[SHUNTI_HOME] = false;
+    }
+}
+
+/* Windows, lists and state, if there is something that it serves. */
+static enum shunt_status prepare_direction(struct shunti_direction *direction)
+{
+    if (!shunti_direction_serves(direction))
+        return SHUNT_OK;
+    return direction->route->plan ? direction->route->plan(direction)
+                                  : SHUNT_OK;
+}
+
+/* What this rank receives. */
+static void lay_out_recv(struct shunti_plan *plan,
+                         const struct shunti_layout_recv *recv)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const struct shunti_columns columns = {
+        shunti_column_of(moe, 0)->count,
+        shunti_column_words(
+            (size_t)shunti_placement_count(moe->placement, moe->rank)),
+        moe->config.pad_to_capacity ? plan->padded : NULL,
+    };
+
+    for (int s = 0; s < moe->nranks; s++) {
+        plan->padded[s] = shunti_records_padded(moe, s);
+        plan->idle[s] = !shunti_records_tokens(moe, s);
+        plan->source_tokens[s] = shunti_column_of(moe, s)->tokens;
+    }
+    plan->total = shunti_layout_recv(moe->placement, &columns,
+                                     moe->config.row_align, moe->rank, recv);
+    plan->rows_lent = rows_lent(plan);
+}
+
+/* From the records and columns: which rows go where. */
+static enum shunt_status lay_out(struct shunti_plan *plan)
+{
+    struct shunt_moe *moe = plan->moe;
+    const struct shunti_layout_recv recv = {plan->count, plan->offset,
+                                            plan->source_count};
+
+    shunti_placement_drop(plan->placement);
+    plan->placement = shunti_placement_hold(moe->placement);
+    lay_out_recv(plan, &recv);
+    shunti_loads_keep(plan);
+    if (!plan->placement->shares)
+        shunti_split_none(plan);
+    choose_directions(plan);
+    return shunti_starts_find(plan, &recv);
+}
+
+/* What calls of the plan need: buffers for its rows, terms, windows and lists. */
+static enum shunt_status prepare_calls(struct shunti_plan *plan,
+                                       const float *weight)
+{
+    struct shunt_moe *moe = plan->moe;
+    enum shunt_status st;
+
+    shunti_layout_terms(&moe->order, moe->key, weight, plan->tokens,
+                        moe->config.topk, moe->base,
+                        moe->scratch + 2 * (size_t)moe->nranks, plan->terms,
+                        plan->first);
+    st = shunti_parts_cut(plan);
+    if (!st)
+        st = fit_buffers(plan, plan->rank_total);
+    for (int d = 0; d < SHUNTI_TOWARDS && !st; d++)
+        st = prepare_direction(&plan->direction[d]);
+    return st;
+}
+
+/* `to` becomes the plan that is being made; its memory is for the next one. */
+static void take_over(struct shunti_plan *to)
+{
+    struct shunti_plan *spare = to->moe->spare, old = *to;
+
+    *to = *spare;
+    to->place = old.place;
+    to->entry = old.entry;
+    memset(&old.place, 0, sizeof(old.place));
+    *spare = old;
+}
+
+/* The lowest place that is free everywhere gets the plan. */
+static struct shunti_plan *take_place(struct shunt_moe *moe)
+{
+    for (int i = 0; i < moe->config.plans_in_flight; i++) {
+        struct shunti_plan *plan = &moe->plans[i];
+
+        if (shunti_records_free(moe, i)) {
+            take_over(plan);
+            plan->at = &plan->place;
+            plan->entry = plan->place.entry;
+            for (int d = 0; d < SHUNTI_TOWARDS; d++)
+                plan->place.rail[d].signals_used = plan->place.rail[d].used = 0;
+            return plan;
+        }
+    }
+    return NULL;
+}
+
+/* What a call asks for, or one wave of it. */
+struct asked {
+    const int32_t *expert;
+    const float *weight;
+    size_t tokens;
+    struct shunt_moe_plan_options options;
+    struct shunti_plan *whole; /* of a wave */
+    size_t first_token, left;  /* of a wave */
+};
+
+/* Does the call make sense, beside its routing? */
+static enum shunt_status check(const struct shunt_moe *moe,
+                               const struct asked *asked, char *why, size_t len)
+{
+    const struct shunt_moe_plan_options *o = &asked->options;
+
+    if (o->parts < 0 || o->parts > SHUNT_MOE_PARTS_MAX) {
+        snprintf(why, len, "parts is %zd, and must be 1 to %d, or AUTO (0)",
+                 (ssize_t)o->parts, SHUNT_MOE_PARTS_MAX);
+        return SHUNT_ERR_INVALID;
+    }
+    if (o->max_rows && o->in_order && moe->config.pad_to_capacity) {
+        snprintf(why, len,
+                 "in_order is not for pad_to_capacity, whose rows are no "
+                 "ranges: leave out one of them");
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+    if (o->max_rows && o->in_order && moe->placement->shares) {
+        snprintf(why, len,
+                 "in_order is not for copies with shares: each wave shares out "
+                 "its own rows");
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+    if (o->capacity_factor && !isfinite(*o->capacity_factor)) {
+        snprintf(why, len, "capacity_factor is %g; it must be a number",
+                 *o->capacity_factor);
+        return SHUNT_ERR_INVALID;
+    }
+    if (o->max_rows && o->max_rows < shunti_waves_least(moe)) {
+        snprintf(why, len,
+                 "max_rows is %zu; it must be at least %zu, so that a token of "
+                 "each rank fits",
+                 o->max_rows, shunti_waves_least(moe));
+        return SHUNT_ERR_INVALID;
+    }
+    if (asked->tokens > moe->config.max_tokens) {
+        snprintf(why, len, "%zu tokens, and max_tokens is %zu", asked->tokens,
+                 moe->config.max_tokens);
+        return SHUNT_ERR_INVALID;
+    }
+    if (asked->tokens > UINT32_MAX / (size_t)moe->config.topk) {
+        snprintf(why, len,
+                 "%zu tokens of top-%d; a rank has at most %u assignments",
+                 asked->tokens, moe->config.topk, UINT32_MAX);
+        return SHUNT_ERR_INVALID;
+    }
+    if (asked->tokens && !asked->expert) {
+        snprintf(why, len, "topk_idx is NULL with %zu tokens", asked->tokens);
+        return SHUNT_ERR_INVALID;
+    }
+    shunti_device_look();
+    if (asked->tokens &&
+        (shunti_is_device(asked->expert) || shunti_is_device(asked->weight))) {
+        snprintf(why, len,
+                 "topk_idx or topk_weight is memory of a device: "
+                 "copy it to the host first");
+        return SHUNT_ERR_UNSUPPORTED;
+    }
+    return SHUNT_OK;
+}
+
+/* Of the capacity. */
+static double factor_of(const struct shunt_moe *moe, const struct asked *asked)
+{
+    return asked->options.capacity_factor ? *asked->options.capacity_factor
+                                          : moe->config.capacity_factor;
+}
+
+enum { WIDE_IDS = 16 }; /* fewer are not told */
+
+/* Ids of 64 bits, through a pointer without a type, are id, 0, id, 0 here, all of
+ * which are ids. A routing may be like that, so it is only told. */
+SHUNTI_NOINLINE static void look_for_wide_ids(const struct asked *asked,
+                                              int topk)
+{
+    const size_t n = asked->tokens * (size_t)topk / 2;
+    bool other = false;
+
+    for (size_t i = 0; i < n; i++) {
+        const int32_t id = asked->expert[2 * i];
+
+        if (asked->expert[2 * i + 1] != (id < 0 ? -1 : 0))
+            return;
+        other = other || id > 0;
+    }
+    if (other && n >= WIDE_IDS)
+        shunti_info("moe",
+                    "every second id of topk_idx is 0: if its elements have 64 "
+                    "bits, copy them to int32_t first");
+}
+
+/* Our part: get memory, read the routing. */
+static enum shunt_status contribute(struct shunt_moe *moe,
+                                    const struct asked *asked, char *why,
+                                    size_t len)
+{
+    struct shunti_plan *plan = moe->spare;
+    const int parts = (int)asked->options.parts;
+
+    plan->parts.count = parts;
+    plan->max_rows = asked->options.max_rows;
+    plan->in_order = asked->options.in_order != 0;
+    plan->capacity = factor_of(moe, asked);
+    plan->whole = asked->whole;
+    plan->first_token = asked->first_token;
+    plan->left = asked->left;
+    if (!prepare(plan, asked->tokens,
+                 parts ? parts : shunti_degree_parts(SHUNTI_DEGREES - 1))) {
+        snprintf(why, len, "no memory for a plan of %zu tokens", asked->tokens);
+        return SHUNT_ERR_MEMORY;
+    }
+    if (shunti_log_wanted(SHUNTI_LOG_INFO, "moe"))
+        look_for_wide_ids(asked, moe->config.topk);
+    return shunti_records_read(moe, asked->expert, asked->weight, asked->tokens,
+                               why, len);
+}
+
+/* What all ranks contribute, and the number of the plan. status: of our call
+ * before; `why` says it. */
+static enum shunt_status gather(struct shunt_moe *moe,
+                                const struct asked *asked,
+                                enum shunt_status status, char *why, size_t len,
+                                uint64_t *number)
+{
+    if (!status)
+        status = contribute(moe, asked, why, len);
+    status = shunti_records_gather(moe, status, why);
+    if (!status)
+        status = shunti_columns_gather(moe);
+    if (!status)
+        *number = shunti_records_number(moe);
+    return status;
+}
+
+/* With shares: the counts of all ranks, and the routing by copies in the place of
+ * that by experts. *st: of our own call, which the records tell. */
+static enum shunt_status split(struct shunt_moe *moe, struct asked *asked,
+                               enum shunt_status *st, char *why, size_t len)
+{
+    enum shunt_status gathered;
+
+    if (!moe->placement->shares)
+        return SHUNT_OK;
+    if (!*st)
+        *st =
+            shunti_split_count(moe, asked->expert, asked->weight, asked->tokens,
+                               factor_of(moe, asked), why, len);
+    gathered = shunti_split_gather(moe, *st);
+    if (gathered || *st)
+        return gathered;
+    asked->expert = shunti_split_apply(moe, moe->spare, asked->tokens);
+    if (!asked->expert) {
+        snprintf(why, len, "no memory for the ranges of %d copies",
+                 moe->placement->experts);
+        *st = SHUNT_ERR_MEMORY;
+    }
+    return SHUNT_OK;
+}
+
+/* All ranks' records are here. */
+static void choose_parts(struct shunti_plan *plan)
+{
+    plan->degree = (struct shunti_degree_of){0};
+    if (plan->parts.count == SHUNT_MOE_PARTS_AUTO)
+        plan->parts.count = shunti_degree_choose(
+            &plan->moe->degrees, shunti_records_most_tokens(plan->moe),
+            &plan->degree);
+}
+
+/* The next wave, of the first of these tokens, which are in none yet. What is
+ * left of them is asked for next. */
+static enum shunt_status make_wave(struct shunti_plan *whole,
+                                   struct asked *asked)
+{
+    struct shunt_moe *moe = whole->moe;
+    const size_t k = (size_t)moe->config.topk;
+    const double all = 0; /* what exceeds the capacity is gone already */
+    struct asked one = *asked;
+    struct shunti_plan *const spare = moe->spare;
+    struct shunti_plan *wave;
+    uint64_t number = 0;
+    enum shunt_status st = SHUNT_OK, gathered;
+    char why[128] = "";
+
+    one.tokens = shunti_waves_take(whole, asked->expert, asked->tokens);
+    one.left = asked->tokens - one.tokens;
+    one.options.capacity_factor = &all;
+    one.options.parts = whole->parts.count;
+    wave = shunti_waves_next(whole);
+    if (!wave) {
+        snprintf(why, sizeof(why), "no memory for wave %d of a plan",
+                 whole->waves.count);
+        st = SHUNT_ERR_MEMORY;
+    }
+    /* It has its place already. */
+    moe->spare = wave ? wave : spare;
+    gathered = split(moe, &one, &st, why, sizeof(why));
+    if (!gathered)
+        gathered = gather(moe, &one, st, why, sizeof(why), &number);
+    moe->spare = spare;
+    if (gathered)
+        return gathered;
+    wave->at = whole->at;
+    wave->serial = number;
+    wave->wave = whole->waves.count;
+    wave->degree = (struct shunti_degree_of){0};
+    st = lay_out(wave);
+    if (!st)
+        st = prepare_calls(wave, one.weight);
+    if (st)
+        return st;
+    shunti_waves_add(whole, wave);
+    asked->expert += one.tokens * k;
+    asked->weight += asked->weight ? one.tokens * k : 0;
+    asked->tokens -= one.tokens;
+    asked->first_token += one.tokens;
+    return SHUNT_OK;
+}
+
+/* What all sources have for all ranks. */
+static enum shunt_status find_left(struct shunti_plan *whole)
+{
+    const struct shunt_moe *moe = whole->moe;
+    const bool all = shunti_records_have_counts(moe);
+
+    for (int s = 0; s < moe->nranks; s++)
+        if (all || s == moe->rank)
+            shunti_waves_source(whole, s, shunti_record(moe, s).expert);
+    return all ? SHUNT_OK
+               : shunt_allgather(moe->comm, SHUNT_IN_PLACE, whole->waves.left,
+                                 (size_t)moe->nranks, SHUNT_U32);
+}
+
+/* The records are those of the whole plan. */
+static enum shunt_status make_waves(struct shunti_plan *whole,
+                                    const struct asked *asked)
+{
+    struct asked rest = *asked;
+    enum shunt_status st;
+
+    rest.whole = whole;
+    if (whole->dropped)
+        rest.expert = whole->moe->expert; /* without what is dropped */
+    if (whole->in_order) {
+        st = find_left(whole);
+        if (st)
+            return st;
+    }
+    shunti_waves_begin(whole,
+                       shunti_record(whole->moe, whole->moe->rank).expert);
+    do
+        st = make_wave(whole, &rest);
+    while (!st && shunti_records_left(whole->moe));
+    if (!st && whole->placement->shares)
+        shunti_waves_end(whole);
+    return st;
+}
+
+static void issue_handles(struct shunti_plan *plan)
+{
+    for (int w = 0; w < plan->waves.count; w++) {
+        struct shunti_plan *wave = shunti_wave_of(plan, w);
+
+        wave->handle = shunti_handle_issue(wave->entry, wave);
+    }
+    if (!plan->handle)
+        plan->handle = shunti_handle_issue(plan->entry, plan);
+}
+
+/* status, why: what is wrong with the call so far. */
+static enum shunt_status make_plan(struct shunt_moe *moe,
+                                   const struct asked *asked,
+                                   enum shunt_status status, char *why,
+                                   size_t len, struct shunt_moe_plan **out)
+{
+    struct asked mine = *asked;
+    struct shunti_plan *plan;
+    enum shunt_status st;
+    uint64_t number = 0;
+
+    if (!status)
+        status = check(moe, asked, why, len);
+    if (!status && !out) {
+        snprintf(why, len, "plan is NULL");
+        status = SHUNT_ERR_INVALID;
+    }
+    st = split(moe, &mine, &status, why, len);
+    if (!st)
+        st = gather(moe, &mine, status, why, len, &number);
+    if (st)
+        return st;
+    if (moe->placement->shares)
+        moe->spare->dropped = moe->split.dropped;
+    choose_parts(moe->spare);
+    plan = take_place(moe);
+    if (!plan)
+        return shunti_fail(&moe->comm->error, SHUNT_ERR_BUSY,
+                           "moe_plan_create: %d plans are in flight "
+                           "(plans_in_flight), counting those that some rank "
+                           "has not destroyed yet",
+                           moe->config.plans_in_flight);
+    st = lay_out(plan);
+    if (!st)
+        st = shunti_waves_needed(plan) ? make_waves(plan, asked)
+                                       : prepare_calls(plan, asked->weight);
+    if (st)
+        return st;
+    plan->serial = number;
+    shunti_pages_fit(plan);
+    issue_handles(plan);
+    *out = (struct shunt_moe_plan *)(uintptr_t)plan->handle;
+    return SHUNT_OK;
+}
+
+/* The fields that the caller's struct has; the rest are defaults. */
+static enum shunt_status read_options(struct shunt_moe_plan_options *o,
+                                      const struct shunt_moe_plan_options *from,
+                                      char *why, size_t len)
+{
+    static const struct shunt_moe_plan_options init =
+        SHUNT_MOE_PLAN_OPTIONS_INIT;
+
+    *o = init;
+    if (!from)
+        return SHUNT_OK;
+    if (from->size < sizeof(from->size)) {
+        snprintf(why, len,
+                 "options->size is %zu: fill it with "
+                 "SHUNT_MOE_PLAN_OPTIONS_INIT",
+                 from->size);
+        return SHUNT_ERR_INVALID;
+    }
+    for (size_t i = sizeof(*o); i < from->size; i++)
+        if (((const unsigned char *)from)[i]) {
+            snprintf(why, len,
+                     "options have a field (at byte %zu) that this version "
+                     "does not know: update the library",
+                     i);
+            return SHUNT_ERR_INVALID;
+        }
+    memcpy(o, from, from->size < sizeof(*o) ? from->size : sizeof(*o));
+    return SHUNT_OK;
+}
+
+enum shunt_status
+shunt_moe_plan_create_with(struct shunt_moe *handle, const int32_t *topk_idx,
+                           const float *topk_weight, size_t tokens,
+                           const struct shunt_moe_plan_options *options,
+                           struct shunt_moe_plan **out)
+{
+    struct asked asked = {
+        .expert = topk_idx, .weight = topk_weight, .tokens = tokens};
+    struct shunt_moe *moe;
+    enum shunt_status st;
+    char why[128] = "";
+    SHUNTI_TRACK(LIBRARY);
+
+    if (out)
+        *out = NULL;
+    moe = shunti_moe_of(handle, SHUNTI_PURPOSE_MOE_PLAN_CREATE, &st);
+    if (!moe)
+        return st;
+    moe->comm->above.purpose = SHUNTI_PURPOSE_MOE_PLAN_CREATE;
+    st = read_options(&asked.options, options, why, sizeof(why));
+    st = make_plan(moe, &asked, st, why, sizeof(why), out);
+    moe->comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
+    return st;
+}
+
+enum shunt_status shunt_moe_plan_create_parts(struct shunt_moe *moe,
+                                              const int32_t *topk_idx,
+                                              const float *topk_weight,
+                                              size_t tokens, int parts,
+                                              struct shunt_moe_plan **plan)
+{
+    struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
+
+    options.parts = parts;
+    return shunt_moe_plan_create_with(moe, topk_idx, topk_weight, tokens,
+                                      &options, plan);
+}
+
+enum shunt_status shunt_moe_plan_create(struct shunt_moe *moe,
+                                        const int32_t *topk_idx,
+                                        const float *topk_weight, size_t tokens,
+                                        struct shunt_moe_plan **plan)
+{
+    return shunt_moe_plan_create_with(moe, topk_idx, topk_weight, tokens, NULL,
+                                      plan);
+}
+
+void shunti_plan_release(struct shunti_plan *plan)
+{
+    for (int w = 0; w < plan->waves.count && plan->handle; w++) {
+        struct shunti_plan *wave = shunti_wave_of(plan, w);
+
+        shunti_moe_call_plan_ends(wave);
+        shunti_handle_revoke(wave->entry);
+        if (wave != plan)
+            wave->handle = NULL;
+    }
+    shunti_handle_revoke(plan->entry);
+    plan->handle = NULL;
+}
+
+void shunt_moe_plan_destroy(struct shunt_moe_plan *handle)
+{
+    struct shunti_plan *plan = shunti_plan_of(handle);
+
+    if (!plan)
+        return;
+    shunti_comm_enter(plan->moe->comm);
+    if (!plan->whole)
+        shunti_plan_release(plan);
+    shunti_comm_leave(plan->moe->comm);
+}

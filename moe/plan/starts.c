@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Where rows begin on other ranks; see starts.h. */
+#include "moe/plan/starts.h"
+
+#include "moe/plan/columns.h"
+#include "moe/plan/loads.h"
+#include "moe/plan/records.h"
+#include "moe/route.h"
+#include "src/base/error.h"
+#include "src/comm.h"
+#include "src/progress/entry.h"
+#include "src/wire/failure.h"
+
+/* What a rank tells a source. Behind it come what the directions tell, the first
+ * row of the source for each expert of the rank, and how many rows of all
+ * sources each has here. */
+struct start {
+    uint64_t total; /* rows of its buffer */
+    uint64_t bad;   /* 1 + the first rank whose column is impossible; 0: none */
+    unsigned char more[];
+};
+
+static size_t local_of(const struct shunt_moe *moe, int rank)
+{
+    return (size_t)shunti_placement_count(moe->placement, rank);
+}
+
+/* Does the direction tell anything? */
+static bool tells(const struct shunti_direction *direction)
+{
+    return direction->route->measure && shunti_direction_serves(direction);
+}
+
+/* Bytes that the directions of a plan tell. */
+static size_t told_bytes(const struct shunti_plan *plan)
+{
+    size_t bytes = 0;
+
+    for (int d = 0; d < SHUNTI_TOWARDS; d++)
+        if (tells(&plan->direction[d]))
+            bytes += plan->direction[d].route->told;
+    return bytes;
+}
+
+/* In whole words of eight. */
+size_t shunti_start_bytes(size_t local, size_t told)
+{
+    return sizeof(struct start) + told + 2 * local * sizeof(uint32_t);
+}
+
+static size_t start_bytes(const struct shunt_moe *moe, int rank, size_t told)
+{
+    return shunti_start_bytes(local_of(moe, rank), told);
+}
+
+bool shunti_starts_prepare(struct shunt_moe *moe)
+{
+    const size_t told = SHUNTI_TOWARDS * SHUNTI_TOLD_MAX;
+    size_t in = 0;
+
+    if (shunti_records_have_counts(moe))
+        return shunti_messages_prepare(
+            moe, (size_t)moe->nranks * sizeof(uint32_t *), 0);
+    for (int r = 0; r < moe->nranks; r++)
+        in += start_bytes(moe, r, told);
+    return shunti_messages_prepare(
+        moe, (size_t)moe->nranks * start_bytes(moe, moe->rank, told), in);
+}
+
+/* --- from all counts -------------------------------------------------------------- */
+
+static void find_from_records(struct shunti_plan *plan)
+{
+    struct shunt_moe *moe = plan->moe;
+    /* In room that no message needs. */
+    const uint32_t **rows = (const uint32_t **)(void *)moe->messages.out;
+    const struct shunti_counts counts = {
+        rows, moe->config.pad_to_capacity ? plan->padded : NULL};
+    unsigned char told[SHUNTI_TOLD_MAX] __attribute__((aligned(8)));
+
+    for (int s = 0; s < moe->nranks; s++)
+        rows[s] = shunti_record(moe, s).expert;
+    if (plan->max_rows)
+        shunti_layout_rows(moe->placement, rows, plan->rank_rows);
+    shunti_layout_bases(moe->placement, &counts, moe->config.row_align,
+                        moe->rank, plan->rank_total, moe->base, moe->copy_rows);
+    for (int d = 0; d < SHUNTI_TOWARDS; d++) {
+        struct shunti_direction *direction = &plan->direction[d];
+
+        for (int r = 0; r < moe->nranks && tells(direction); r++) {
+            direction->route->tell(direction, r, moe->rank, told);
+            (void)direction->route->hear(direction, r, told);
+        }
+    }
+}
+
+/* --- from those that know --------------------------------------------------------- */
+
+static void write_loads(const struct shunti_plan *plan,
+                        const struct shunti_layout_recv *recv, uint32_t *load)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const size_t local = local_of(moe, moe->rank);
+
+    for (size_t i = 0; i < local; i++) {
+        load[i] = 0;
+        for (size_t s = 0; s < (size_t)moe->nranks; s++)
+            load[i] += (uint32_t)recv->source_count[s * local + i];
+    }
+}
+
+static void write_starts(const struct shunti_plan *plan,
+                         const struct shunti_layout_recv *recv, size_t told)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const size_t bytes = start_bytes(moe, moe->rank, told);
+    const size_t local = local_of(moe, moe->rank);
+    const int bad = shunti_columns_find_bad(moe);
+
+    for (int r = 0; r < moe->nranks; r++) {
+        struct start *start =
+            (struct start *)(void *)(moe->messages.out + (size_t)r * bytes);
+        unsigned char *at = start->more;
+
+        start->total = plan->total;
+        start->bad = (uint64_t)(bad + 1);
+        for (int d = 0; d < SHUNTI_TOWARDS; d++) {
+            const struct shunti_direction *direction = &plan->direction[d];
+
+            if (!tells(direction))
+                continue;
+            direction->route->tell(direction, moe->rank, r, at);
+            at += direction->route->told;
+        }
+        write_loads(plan, recv, (uint32_t *)(void *)at + local);
+        moe->messages.bytes[r] = bytes;
+        moe->messages.bytes[moe->nranks + r] = start_bytes(moe, r, told);
+    }
+    shunti_layout_starts(
+        moe->placement, moe->config.pad_to_capacity ? plan->padded : NULL,
+        moe->rank, recv,
+        (uint32_t *)(void *)(moe->messages.out + sizeof(struct start) + told),
+        bytes / sizeof(uint32_t));
+}
+
+/* Others have the plan, and would wait for us in it. */
+static enum shunt_status impossible(const struct shunt_moe *moe, int rank,
+                                    const char *what)
+{
+    enum shunt_status st;
+
+    shunti_comm_enter(moe->comm);
+    st = shunti_comm_fail(moe->comm, SHUNT_ERR_MISMATCH, rank,
+                          "moe_plan_create: rank %d %s", rank, what);
+    st = shunti_comm_tell(moe->comm, st);
+    shunti_comm_leave(moe->comm);
+    return st;
+}
+
+/* Totals, and what other ranks have found wrong. */
+static enum shunt_status read_totals(const struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const unsigned char *at = moe->messages.in;
+    uint64_t bad = 0;
+
+    for (int r = 0; r < moe->nranks; r++) {
+        const struct start *start = (const struct start *)(const void *)at;
+
+        plan->rank_total[r] = (size_t)start->total;
+        if (start->bad && (!bad || start->bad < bad))
+            bad = start->bad;
+        if (start->bad > (uint64_t)moe->nranks)
+            return impossible(moe, r, "names a rank that is none");
+        at += moe->messages.bytes[moe->nranks + r];
+    }
+    if (!bad)
+        return SHUNT_OK;
+    return shunti_fail(&moe->comm->error, SHUNT_ERR_MISMATCH,
+                       "moe_plan_create: the counts of rank %d contradict each "
+                       "other",
+                       (int)(bad - 1));
+}
+
+/* What rank `r` says. False: our rows would not be in its buffer. */
+static bool read_start(struct shunti_plan *plan, int r,
+                       const struct start *start)
+{
+    struct shunt_moe *moe = plan->moe;
+    const struct shunti_placement *p = moe->placement;
+    const struct shunti_record_view mine = shunti_record(moe, moe->rank);
+    const int32_t *expert = shunti_placement_local(p, r);
+    const unsigned char *at = start->more;
+    const uint32_t *first;
+    bool good = true;
+
+    for (int d = 0; d < SHUNTI_TOWARDS; d++) {
+        struct shunti_direction *direction = &plan->direction[d];
+
+        if (!tells(direction))
+            continue;
+        good = direction->route->hear(direction, r, at) && good;
+        at += direction->route->told;
+    }
+    first = (const uint32_t *)(const void *)at;
+    plan->rank_rows[r] = 0;
+    for (size_t i = 0; i < local_of(moe, r); i++) {
+        const size_t e = (size_t)expert[i];
+
+        shunti_loads_add(plan, expert[i], first[local_of(moe, r) + i]);
+        plan->rank_rows[r] += first[local_of(moe, r) + i];
+        if (shunti_placement_target(p, moe->rank, expert[i]) != r)
+            continue;
+        moe->base[e] = first[i];
+        good = good && moe->base[e] + mine.expert[e] <= plan->rank_total[r];
+    }
+    return good;
+}
+
+static enum shunt_status read_starts(struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+    const unsigned char *at = moe->messages.in;
+
+    for (int r = 0; r < moe->nranks; r++) {
+        if (!read_start(plan, r, (const struct start *)(const void *)at))
+            return impossible(moe, r,
+                              "says that our rows begin outside of its buffer");
+        at += moe->messages.bytes[moe->nranks + r];
+    }
+    return SHUNT_OK;
+}
+
+static enum shunt_status check_totals(const struct shunti_plan *plan)
+{
+    const struct shunt_moe *moe = plan->moe;
+
+    for (int r = 0; r < moe->nranks; r++)
+        if (plan->rank_total[r] > SHUNTI_ROWS_MAX)
+            return shunti_fail(
+                &moe->comm->error, SHUNT_ERR_INVALID,
+                "moe_plan_create: rank %d would get %zu rows; at most %u can "
+                "be had",
+                r, plan->rank_total[r], (unsigned)SHUNTI_ROWS_MAX);
+    return SHUNT_OK;
+}
+
+enum shunt_status shunti_starts_find(struct shunti_plan *plan,
+                                     const struct shunti_layout_recv *recv)
+{
+    struct shunt_moe *moe = plan->moe;
+    const size_t told = told_bytes(plan);
+    enum shunt_status st;
+
+    for (int d = 0; d < SHUNTI_TOWARDS; d++)
+        if (tells(&plan->direction[d]) &&
+            !plan->direction[d].route->measure(&plan->direction[d]))
+            return shunti_lists_no_memory(moe);
+    if (shunti_records_have_counts(moe)) {
+        find_from_records(plan);
+        return check_totals(plan);
+    }
+    write_starts(plan, recv, told);
+    st = shunt_alltoallv(moe->comm, moe->messages.out, moe->messages.bytes,
+                         NULL, moe->messages.in,
+                         moe->messages.bytes + moe->nranks, NULL, SHUNT_U8);
+    if (!st)
+        st = read_totals(plan);
+    if (!st)
+        st = check_totals(plan);
+    return st ? st : read_starts(plan);
+}

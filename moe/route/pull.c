@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rows home; see pull.h. */
+#include "moe/route/pull.h"
+#include "moe/plan/pages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "moe/layout/pieces.h"
+#include "moe/plan/life.h"
+#include "moe/route/meeting.h"
+#include "moe/route/rails_sums.h"
+#include "src/base/error.h"
+#include "src/comm.h"
+#include "src/kernels/rows.h"
+#include "src/op/note.h"
+#include "src/progress/call.h"
+#include "src/progress/entry.h"
+#include "src/progress/wait.h"
+#include "src/trace/track.h"
+#include "src/wire/contexts.h"
+#include "src/wire/nodes.h"
+
+/* Work of one step, after which others have their turn. */
+#define STEP_BYTES ((size_t)256 << 20)
+
+struct peer {
+    bool bad; /* its call: it awaits no ack */
+    const unsigned char *rows;
+};
+
+struct pull {
+    struct shunti_meeting meeting;
+    struct shunti_plan *plan;
+    struct shunti_direction *direction;
+    size_t bytes; /* to others, for traces */
+    struct shunti_pull what;
+    unsigned borrowed;
+    bool broken;                     /* rows of a peer are missing */
+    bool acked;                      /* all peers, by us */
+    size_t cursor, end;              /* the next token to add; the last + 1 */
+    struct shunti_rows_term *terms;  /* (2, topk) of this token and the next */
+    struct shunti_rail_sums *across; /* results between nodes, or NULL */
+    struct peer peers[];
+};
+
+static struct pull *state_of(const struct shunt_request *request)
+{
+    return (struct pull *)(void *)(uintptr_t)request->state;
+}
+
+static void hear(struct shunt_request *request, int r)
+{
+    struct pull *pull = state_of(request);
+    const bool direct = pull->meeting.met[r].direct;
+    struct peer *peer = &pull->peers[r];
+    const struct shunti_note *note;
+    struct shunti_spot rows;
+    size_t bytes = pull->plan->rank_total[r] * pull->plan->moe->row_bytes;
+
+    switch (shunti_meeting_hear(request, &pull->meeting, r, &note)) {
+    case SHUNTI_HEARD_NOTHING:
+        return;
+    case SHUNTI_HEARD_BAD:
+        peer->bad = pull->broken = true;
+        if (pull->across && !direct)
+            shunti_rail_sums_give_up(pull->across, r);
+        return;
+    case SHUNTI_HEARD_CALL:
+        break;
+    }
+    if (!direct)
+        return;
+    rows = (struct shunti_spot){note->word[0], note->word[1]};
+    peer->rows = shunti_spot_map(request->comm, r, &rows, bytes);
+    if (!peer->rows && bytes) {
+        shunti_request_error(request, SHUNT_ERR_MISMATCH,
+                             "%s: rank %d named memory that is no window, or "
+                             "too little of one",
+                             pull->meeting.call->name, r);
+        pull->broken = true;
+    }
+}
+
+/* --- adding ------------------------------------------------------------------- */
+
+#define NOT_HERE SIZE_MAX
+
+/* The terms of a token, of which one stands for each piece (pieces.h) of another
+ * node. NOT_HERE: one has not arrived. */
+static size_t collect(const struct pull *pull, size_t t,
+                      struct shunti_rows_term *terms)
+{
+    const struct shunti_plan *plan = pull->plan;
+    const struct shunt_moe *moe = plan->moe;
+    size_t n = 0, end = plan->first[t + 1];
+
+    if (pull->across)
+        pull->across->asks++;
+    for (size_t i = plan->first[t]; i < end; i++) {
+        const struct shunti_term *from = &plan->terms[i];
+        const unsigned char *sum;
+        size_t there;
+        bool as_is;
+
+        if (pull->meeting.met[from->rank].direct) {
+            terms[n++] = (struct shunti_rows_term){
+                pull->peers[from->rank].rows + from->row * moe->row_bytes,
+                pull->what.weighted ? from->weight : 1,
+                from->op,
+                0,
+            };
+            continue;
+        }
+        there = shunti_piece_end(from, end - i, i == plan->first[t], moe->node);
+        sum = shunti_rail_sums_next(pull->across, moe->node[from->rank], t,
+                                    there);
+        if (!sum)
+            return NOT_HERE;
+        as_is = shunti_home_as_is(moe, there);
+        terms[n++] = (struct shunti_rows_term){
+            sum,
+            as_is && pull->what.weighted ? from->weight : 1,
+            from->op,
+            !as_is && moe->config.partials == SHUNT_MOE_PARTIALS_F32,
+        };
+        i += there - 1;
+    }
+    return n;
+}
+
+/* Add up some tokens. False: there is no more to do now. */
+static bool add(struct pull *pull)
+{
+    const struct shunti_plan *plan = pull->plan;
+    const struct shunt_moe *moe = plan->moe;
+    const size_t bytes = moe->row_bytes;
+    struct shunti_rows_term *now = pull->terms;
+    struct shunti_rows_term *next = pull->terms + moe->config.topk, *swap;
+    size_t n, nnext, work = 0, t = pull->cursor;
+    /* With rails there is other work to do in between. */
+    const size_t most = pull->across ? SHUNTI_PULL_STEP : STEP_BYTES;
+
+    SHUNTI_TRACK(COPIES);
+
+    if (t == pull->end)
+        return false;
+    nnext = collect(pull, t, next);
+    for (; t < pull->end && nnext != NOT_HERE && work < most; t++) {
+        swap = now;
+        now = next;
+        next = swap;
+        n = nnext;
+        nnext = t + 1 < pull->end ? collect(pull, t + 1, next) : 0;
+        moe->rows->sum(
+            now, n, next, nnext == NOT_HERE ? 0 : nnext,
+            pull->what.bias ? (const unsigned char *)pull->what.bias + t * bytes
+                            : NULL,
+            (unsigned char *)pull->what.dst + t * bytes, moe->config.hidden);
+        work += (n + 1) * bytes;
+    }
+    pull->cursor = t;
+    return t < pull->end && nnext != NOT_HERE;
+}
+
+/* --- the operation --------------------------------------------------------------- */
+
+/* Send and take results between nodes. True: there may be more right now. */
+static bool move_across(struct shunt_request *request)
+{
+    struct pull *pull = state_of(request);
+    struct shunti_rail_sums *across = pull->across;
+    const struct shunt_comm *comm = request->comm;
+    const int *local = shunti_node_ranks(comm, comm->node);
+    const uint64_t call = shunti_rail_call(request);
+    bool sent;
+
+    for (int i = 0; i < comm->local_size; i++)
+        across->outs[i] = pull->peers[local[i]].rows;
+    sent = shunti_rail_sums_send(across, call, pull->broken);
+    if (sent)
+        shunti_transports_progress(request->comm);
+    shunti_rail_sums_look(across, call);
+    if (across->broken && !pull->broken) {
+        pull->broken = true;
+        /* A control message may still say why. */
+        if (!request->error) {
+            shunti_request_error(request, SHUNT_ERR_REMOTE,
+                                 "%s: the call failed on a rank of another "
+                                 "node, and its results are missing",
+                                 pull->meeting.call->name);
+            request->second_hand = true;
+        }
+    }
+    return sent;
+}
+
+/* A local peer made a bad call, so nothing is exchanged with other nodes. */
+static void give_up_across(struct pull *pull)
+{
+    for (int r = 0; r < pull->plan->moe->nranks; r++) {
+        struct shunti_met *met = &pull->meeting.met[r];
+
+        if (met->direct)
+            continue;
+        met->heard = met->answered = pull->peers[r].bad = true;
+        shunti_rail_sums_give_up(pull->across, r);
+    }
+}
+
+/* Tell and hear every peer: have all local peers been heard, and all others? */
+static bool look_at_peers(struct shunt_request *request, bool *all)
+{
+    struct pull *pull = state_of(request);
+    struct shunti_meeting *meeting = &pull->meeting;
+    const int nranks = pull->plan->moe->nranks, rank = pull->plan->moe->rank;
+    bool local = true;
+
+    if (pull->across && meeting->local_heard && meeting->alarmed)
+        give_up_across(pull);
+    *all = true;
+    for (int i = 1; i < nranks; i++) {
+        int r = (rank + i) % nranks;
+
+        shunti_meeting_tell(request, meeting, r);
+        hear(request, r);
+    }
+    for (int r = 0; r < nranks; r++) {
+        const struct shunti_met *met = &meeting->met[r];
+
+        local = local && (met->heard || !met->direct);
+        *all = *all && met->heard && met->told;
+    }
+    if (local && !meeting->local_heard) {
+        meeting->local_heard = true;
+        *all = false; /* other nodes have not been told */
+        return look_at_peers(request, all);
+    }
+    return local;
+}
+
+static enum shunt_status step(struct shunt_request *request)
+{
+    struct pull *pull = state_of(request);
+    const struct shunti_plan *plan = pull->plan;
+    const int nranks = plan->moe->nranks, rank = plan->moe->rank;
+    bool all_heard, all_done = true;
+
+    if (!look_at_peers(request, &all_heard) || (!pull->across && !all_heard))
+        return SHUNT_IN_PROGRESS;
+    if (pull->across && move_across(request))
+        shunti_wake_self(request->comm);
+    if (!pull->broken && add(pull)) {
+        shunti_wake_self(request->comm);
+        return SHUNT_IN_PROGRESS;
+    }
+    if (!all_heard || (!pull->broken && pull->cursor < pull->end) ||
+        (pull->across && (!shunti_rail_sums_sent(pull->across) ||
+                          !pull->direction->lists.here)))
+        return SHUNT_IN_PROGRESS;
+    for (int i = 1; i < nranks; i++) {
+        int r = (rank + i) % nranks;
+        struct shunti_met *met = &pull->meeting.met[r];
+
+        /* A rank that sent us nothing awaits no ack. */
+        if (!pull->acked && !pull->peers[r].bad &&
+            (met->direct || shunti_rail_sends(pull->across->rails, r)))
+            shunti_ack(request, r, SHUNT_OK);
+        if (!met->answered)
+            met->answered = shunti_acked(request, r);
+        all_done = all_done && met->answered;
+    }
+    pull->acked = true;
+    return all_done ? SHUNT_OK : SHUNT_IN_PROGRESS;
+}
+
+static bool awaits(const struct shunt_request *request, int r)
+{
+    const struct pull *pull = state_of(request);
+    const struct shunti_met *met = &pull->meeting.met[r];
+
+    /* Until all local peers are here, we do not wait for other nodes. */
+    if (!met->direct && !pull->meeting.local_heard)
+        return false;
+    return !met->told || !met->heard || !met->answered ||
+           (pull->across && !met->direct &&
+            (shunti_rail_sums_miss(pull->across, r) ||
+             shunti_lists_await(&pull->direction->lists, r)));
+}
+
+static bool heard(const struct shunt_request *request, int r)
+{
+    return state_of(request)->meeting.met[r].heard;
+}
+
+static void cleanup(struct shunt_request *request)
+{
+    struct pull *pull = state_of(request);
+
+    free(pull->terms);
+    if (pull->across) {
+        shunti_rail_leave_line(&pull->across->rails->sums_line,
+                               &pull->across->turn);
+        shunti_rail_sums_finish(pull->across);
+        free(pull->across);
+    }
+    shunti_moe_call_end(pull->meeting.call, pull->plan, pull->what.cut,
+                        pull->borrowed, request->status);
+}
+
+/* What others read of our rows. */
+static size_t sent_in_all(const struct shunt_request *request)
+{
+    return state_of(request)->bytes;
+}
+
+#define CLASS(call, mode)                                                \
+    {                                                                    \
+        .name = call, .algorithm = mode, .step = step, .awaits = awaits, \
+        .heard = heard, .cleanup = cleanup, .sent_in_all = sent_in_all,  \
+    }
+
+/* By call, and by whether rows go through rails. */
+static const struct shunti_class classes[2][2] = {
+    {CLASS("moe_combine", "direct"), CLASS("moe_combine", "two_level")},
+    {CLASS("moe_dispatch_backward", "direct"),
+     CLASS("moe_dispatch_backward", "two_level")},
+};
+
+/* --- starting --------------------------------------------------------------------- */
+
+enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
+                                    struct shunti_direction *direction,
+                                    const struct shunti_pull *what,
+                                    bool two_level, struct shunt_request **out)
+{
+    struct shunti_plan *plan = direction->plan;
+    struct shunt_moe *moe = plan->moe;
+    struct shunt_comm *comm = moe->comm;
+    size_t bytes = plan->total * moe->row_bytes;
+    struct pull begin = {
+        .meeting = {.call = call, .plan = plan, .cut = what->cut},
+        .plan = plan,
+        .direction = direction,
+        .what = *what,
+        .cursor = shunti_parts_token(plan, what->cut.from),
+        .end = shunti_parts_token(plan, what->cut.to),
+    };
+    const struct shunti_routes routes = shunti_plan_routes(plan);
+    struct shunt_request *request;
+    struct pull *pull;
+    enum shunt_status st;
+
+    if (!shunti_spot_of(comm, what->src, bytes, &begin.meeting.rows)) {
+        unsigned char *staging = shunti_plan_scratch(plan, what->staging);
+
+        begin.borrowed = 1u << what->staging;
+        if (shunti_plan_borrowed(plan, begin.borrowed, what->cut))
+            return shunti_moe_call_refuse(
+                call, plan, SHUNT_ERR_BUSY,
+                "another request of this plan is under way whose rows are no "
+                "window either: wait for it, or use shunt_moe_buffer()");
+        shunti_pages_use_scratch(plan, what->staging);
+        shunti_parts_copy(plan, what->cut, staging, what->src);
+        (void)shunti_spot_of(comm, staging, bytes, &begin.meeting.rows);
+    }
+    begin.terms = calloc(2 * (size_t)moe->config.topk, sizeof(*begin.terms));
+    if (begin.terms && two_level) {
+        begin.across = calloc(1, sizeof(*begin.across));
+        if (begin.across)
+            *begin.across = (struct shunti_rail_sums){
+                .cut = what->cut, .weighted = what->weighted};
+        if (!begin.across || !shunti_rail_sums_init(begin.across, direction)) {
+            free(begin.across);
+            free(begin.terms);
+            begin.terms = NULL;
+        }
+    }
+    if (!begin.terms)
+        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
+                                      "no memory");
+
+    shunti_comm_enter(comm);
+    st = shunti_moe_call_align(call, comm, &routes);
+    if (!st)
+        st = shunti_request_create(
+            comm, &classes[call->kind != SHUNTI_KIND_MOE_COMBINE][two_level],
+            shunti_moe_call_signature(call, plan),
+            sizeof(*pull) + (size_t)moe->nranks * (sizeof(pull->peers[0]) +
+                                                   sizeof(struct shunti_met)),
+            &request);
+    if (st) {
+        free(begin.terms);
+        if (begin.across)
+            shunti_rail_sums_finish(begin.across);
+        free(begin.across);
+    } else {
+        pull = state_of(request);
+        memcpy(pull, &begin, sizeof(begin));
+        pull->bytes = shunti_parts_lent(plan, what->cut) * moe->row_bytes;
+        shunti_meeting_init(&pull->meeting,
+                            (struct shunti_met *)(pull->peers + moe->nranks),
+                            two_level);
+        for (int r = 0; r < moe->nranks; r++) {
+            struct shunti_met *met = &pull->meeting.met[r];
+
+            if (met->direct)
+                continue;
+            if (!shunti_rail_partner(pull->across->rails, r))
+                shunti_meeting_skip(&pull->meeting, r);
+            met->answered = !shunti_rail_receives(pull->across->rails, r);
+        }
+        pull->peers[moe->rank].rows = what->src;
+        if (pull->across)
+            shunti_rail_line_up(&pull->across->rails->sums_line,
+                                &pull->across->turn, what->cut);
+        shunti_moe_call_begin(call, plan, what->cut, begin.borrowed);
+        /* What others read of ours. */
+        comm->stats.bytes_mapped += pull->bytes;
+        st = shunti_request_launch(request, out);
+    }
+    shunti_comm_leave(comm);
+    return st;
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which experts go from which rank to which; see legs.h. */
+#include "moe/state/legs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "moe/layout/placement.h"
+#include "src/comm.h"
+#include "src/wire/nodes.h"
+
+/* Legs are filled in two rounds: in the first, each entry is counted one rank
+ * further on. */
+struct filling {
+    const struct shunt_comm *comm;
+    struct shunti_legs *legs;
+    bool counts;
+};
+
+static void add(const struct filling *f, struct shunti_leg_experts *experts,
+                int rank, int32_t expert)
+{
+    if (f->counts)
+        experts->first[rank + 2]++;
+    else
+        experts->expert[experts->first[rank + 1]++] = expert;
+}
+
+static void pass(const struct filling *f, int from, int to, int32_t expert)
+{
+    if (from == to)
+        return;
+    if (from == f->comm->rank)
+        add(f, &f->legs->out, to, expert);
+    else if (to == f->comm->rank)
+        add(f, &f->legs->in, from, expert);
+}
+
+/* --- copies ------------------------------------------------------------------- */
+
+/* The ranks of each expert, in the order of the ranks. */
+struct holders {
+    size_t *first; /* (experts + 1) */
+    int32_t *rank; /* (copies) */
+    int32_t *seen; /* (nodes) 1 + the last expert that has a copy there */
+};
+
+static void holders_finish(struct holders *h)
+{
+    free(h->first);
+    free(h->rank);
+    free(h->seen);
+}
+
+static bool holders_init(struct holders *h, const struct shunt_comm *comm,
+                         const struct shunti_placement *p)
+{
+    const size_t experts = (size_t)p->experts, copies = p->first[p->ranks];
+
+    h->first = calloc(experts + 2, sizeof(*h->first));
+    h->rank = malloc(copies * sizeof(*h->rank));
+    h->seen = calloc((size_t)comm->nodes, sizeof(*h->seen));
+    if (!h->first || !h->rank || !h->seen) {
+        holders_finish(h);
+        return false;
+    }
+    for (size_t i = 0; i < copies; i++)
+        h->first[p->local[i] + 2]++;
+    for (size_t e = 1; e < experts; e++)
+        h->first[e + 1] += h->first[e];
+    for (size_t i = 0; i < copies; i++)
+        h->rank[h->first[p->local[i] + 1]++] = p->owner[i];
+    return true;
+}
+
+static void pass_copies(const struct filling *f,
+                        const struct shunti_placement *p,
+                        const struct holders *h)
+{
+    const struct shunt_comm *comm = f->comm;
+
+    memset(h->seen, 0, (size_t)comm->nodes * sizeof(*h->seen));
+    for (int32_t e = 0; e < p->experts; e++) {
+        const int home = p->home[e];
+
+        h->seen[comm->peers[home].node] = e + 1;
+        for (size_t i = h->first[e]; i < h->first[e + 1]; i++) {
+            const int to = h->rank[i], node = comm->peers[to].node;
+            const int relay = shunti_rail(comm, home, node);
+
+            if (h->seen[node] != e + 1)
+                pass(f, home, relay, e);
+            h->seen[node] = e + 1;
+            if (to != home)
+                pass(f, relay, to, e);
+        }
+    }
+}
+
+/* --- both ---------------------------------------------------------------------- */
+
+static bool prepare(struct shunti_legs *legs, size_t nranks)
+{
+    memset(legs, 0, sizeof(*legs));
+    legs->out.first = calloc(nranks + 2, sizeof(*legs->out.first));
+    legs->in.first = calloc(nranks + 2, sizeof(*legs->in.first));
+    return legs->out.first && legs->in.first;
+}
+
+static bool between_rounds(struct shunti_leg_experts *experts, size_t nranks)
+{
+    for (size_t r = 1; r <= nranks; r++)
+        experts->first[r + 1] += experts->first[r];
+    experts->expert =
+        malloc((experts->first[nranks + 1] + 1) * sizeof(*experts->expert));
+    return experts->expert;
+}
+
+bool shunti_legs_of_copies(struct shunti_legs *legs,
+                           const struct shunt_comm *comm,
+                           const struct shunti_placement *p)
+{
+    const size_t nranks = (size_t)comm->nranks;
+    struct filling f = {comm, legs, true};
+    struct holders holders;
+    bool well;
+
+    if (!prepare(legs, nranks) || !holders_init(&holders, comm, p)) {
+        shunti_legs_finish(legs);
+        return false;
+    }
+    pass_copies(&f, p, &holders);
+    well =
+        between_rounds(&legs->out, nranks) && between_rounds(&legs->in, nranks);
+    f.counts = false;
+    if (well)
+        pass_copies(&f, p, &holders);
+    else
+        shunti_legs_finish(legs);
+    holders_finish(&holders);
+    return well;
+}
+
+bool shunti_legs_of_moves(struct shunti_legs *legs,
+                          const struct shunt_comm *comm,
+                          const struct shunti_placement *from,
+                          const struct shunti_placement *to)
+{
+    const size_t nranks = (size_t)comm->nranks;
+    struct filling f = {comm, legs, true};
+
+    if (!prepare(legs, nranks)) {
+        shunti_legs_finish(legs);
+        return false;
+    }
+    for (int round = 0; round < 2; round++) {
+        for (int32_t e = 0; e < from->experts; e++)
+            pass(&f, from->home[e], to->home[e], e);
+        if (f.counts && (!between_rounds(&legs->out, nranks) ||
+                         !between_rounds(&legs->in, nranks))) {
+            shunti_legs_finish(legs);
+            return false;
+        }
+        f.counts = false;
+    }
+    return true;
+}
+
+void shunti_legs_finish(struct shunti_legs *legs)
+{
+    free(legs->out.first);
+    free(legs->out.expert);
+    free(legs->in.first);
+    free(legs->in.expert);
+    memset(legs, 0, sizeof(*legs));
+}
+
+size_t shunti_leg_find(const struct shunti_leg_experts *experts, int rank,
+                       int32_t expert)
+{
+    const size_t first = experts->first[rank];
+    size_t low = 0, high = shunti_leg_count(experts, rank);
+
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+
+        if (experts->expert[first + middle] == expert)
+            return middle;
+        if (experts->expert[first + middle] < expert)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return SIZE_MAX;
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Gradients of copies go home, by the legs of legs.h in reverse: from the copies
+ * of a node to their relay, which adds them up, and from there to the home.
+ *
+ *     package to local peer:  our copies' gradients of the experts that it
+ *                             relays, or that are its own
+ *     package to rail peer:   our node's partial sums of its experts
+ *
+ * The order is that of all sums (collectives/tree.h): the ranks of a node
+ * ascending, with the home among them, then the nodes.
+ */
+#include <stdio.h>
+
+#include "collectives/tree.h"
+#include "moe/state/state_call.h"
+#include "src/base/fnv.h"
+#include "src/comm.h"
+#include "src/kernels/dtype.h"
+#include "src/kernels/reduce.h"
+#include "src/trace/track.h"
+#include "src/wire/nodes.h"
+
+static bool is_local(const struct shunt_comm *comm, int rank)
+{
+    return comm->peers[rank].node == comm->node;
+}
+
+static size_t elements(const struct shunti_state_own *own, size_t bytes)
+{
+    return bytes / shunti_dtype_bytes(own->dtype);
+}
+
+/* Bytes of a packed partial sum of an expert. */
+static size_t partial_bytes(const struct shunti_state_own *own)
+{
+    return elements(own, own->state.bytes) * shunti_partial_size(own->dtype);
+}
+
+/* --- what is added ------------------------------------------------------------------ */
+
+/* own->more: pointers to the operands of a sum, (nranks) of ranks and (nodes) of
+ * nodes; and behind them a partial sum of our node's. */
+static const void **operands_of(const struct shunti_state_own *own)
+{
+    return own->more;
+}
+
+/* The gradients of an expert on the ranks of our node, from byte `at` of the
+ * packed state on, which is where its array `i` begins. Returns how many there
+ * are. */
+static int gather(const struct shunt_request *request, int32_t expert, int i,
+                  size_t at)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct shunti_two_level *x = shunti_two_level_of(request);
+    const struct shunti_state_own *own = x->own;
+    int n = 0;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        size_t place;
+
+        if (!is_local(comm, r))
+            continue;
+        if (r == comm->rank) {
+            if (shunti_state_has(&own->state, expert))
+                operands_of(own)[n++] = shunti_state_at(&own->state, expert, i);
+            continue;
+        }
+        place = shunti_leg_find(&own->legs.in, r, expert);
+        if (place != SIZE_MAX)
+            operands_of(own)[n++] = x->legs[r].in[SHUNTI_PACKAGE].at +
+                                    place * own->state.bytes + at;
+    }
+    return n;
+}
+
+/* Our node's partial sums of an expert, packed. */
+static void add_node(const struct shunt_request *request, int32_t expert,
+                     unsigned char *to)
+{
+    const struct shunti_state_own *own = shunti_state_own(request);
+    size_t at = 0;
+
+    for (int i = 0; i < own->state.arrays; i++) {
+        const size_t bytes = own->state.array[i].bytes;
+        const size_t count = elements(own, bytes);
+        const int n = gather(request, expert, i, at);
+
+        shunti_partial(to, operands_of(own), n, count, own->dtype, SHUNT_SUM);
+        to += count * shunti_partial_size(own->dtype);
+        at += bytes;
+    }
+}
+
+/* The partial sums of other nodes, and ours, in the order of the nodes, behind the
+ * operands. Returns how many there are. */
+static int gather_nodes(const struct shunt_request *request, int32_t expert,
+                        const unsigned char *ours, const void **nodes)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct shunti_two_level *x = shunti_two_level_of(request);
+    const struct shunti_state_own *own = x->own;
+    int n = 0;
+
+    for (int node = 0; node < comm->nodes; node++) {
+        const int relay = shunti_rail(comm, comm->rank, node);
+        size_t place;
+
+        if (node == comm->node) {
+            nodes[n++] = ours;
+            continue;
+        }
+        place = shunti_leg_find(&own->legs.in, relay, expert);
+        if (place != SIZE_MAX)
+            nodes[n++] = x->legs[relay].in[SHUNTI_PACKAGE].at +
+                         place * partial_bytes(own);
+    }
+    return n;
+}
+
+/* The sums of an expert of ours, in place. */
+static void add_up(const struct shunt_request *request, int32_t expert)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct shunti_state_own *own = shunti_state_own(request);
+    const void **nodes = operands_of(own) + comm->nranks;
+    unsigned char *ours = (unsigned char *)(nodes + comm->nodes);
+    const int n = gather_nodes(request, expert, ours, nodes);
+    size_t at = 0;
+
+    if (n > 1)
+        add_node(request, expert, ours);
+    for (int i = 0; i < own->state.arrays; i++) {
+        const size_t bytes = own->state.array[i].bytes;
+        const size_t count = elements(own, bytes);
+        unsigned char *to = shunti_state_at(&own->state, expert, i);
+
+        if (n == 1) {
+            const int ranks = gather(request, expert, i, at);
+
+            if (ranks > 1 && count)
+                shunti_reduce(to, operands_of(own), ranks, count, own->dtype,
+                              SHUNT_SUM, 1);
+        } else {
+            shunti_join(to, nodes, n, count, own->dtype, SHUNT_SUM,
+                        comm->nranks);
+            for (int k = 0; k < n; k++)
+                nodes[k] = (const unsigned char *)nodes[k] +
+                           count * shunti_partial_size(own->dtype);
+        }
+        at += bytes;
+    }
+}
+
+/* --- the operation ------------------------------------------------------------------- */
+
+/* Gradients that go to `peer`, where they are, if they lie as they would be packed;
+ * else NULL. */
+static const void *as_they_lie(const struct shunti_state_own *own, int peer)
+{
+    const struct shunti_leg_experts *out = &own->legs.out;
+
+    return shunti_state_in_one_piece(&own->state,
+                                     out->expert + out->first[peer],
+                                     shunti_leg_count(out, peer));
+}
+
+static void begin(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct shunti_state_own *own = x->own;
+    const size_t each = own->state.bytes, partial = partial_bytes(own);
+    const size_t most = each > partial ? each : partial;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        const size_t first = own->legs.out.first[r];
+        const size_t out = shunti_leg_count(&own->legs.out, r);
+        const size_t in = shunti_leg_count(&own->legs.in, r);
+        struct shunti_leg *leg = &x->legs[r];
+
+        if (!out && !in)
+            continue;
+        if (in && most)
+            leg->in[SHUNTI_PACKAGE].room =
+                own->in + own->legs.in.first[r] * most;
+        leg->in[SHUNTI_PACKAGE].bytes =
+            in * (is_local(comm, r) ? each : partial);
+        if (!is_local(comm, r))
+            continue;
+        leg->out[SHUNTI_PACKAGE].data = as_they_lie(own, r);
+        leg->out[SHUNTI_PACKAGE].bytes = out * each;
+        if (leg->out[SHUNTI_PACKAGE].data)
+            continue;
+        leg->out[SHUNTI_PACKAGE].data = own->out + first * most;
+        for (size_t i = 0; i < out; i++)
+            shunti_state_pack(&own->state, own->legs.out.expert[first + i],
+                              own->out + first * most + i * each);
+    }
+}
+
+/* All gradients of our node's copies are here. */
+static void turn(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct shunti_state_own *own = x->own;
+    const size_t each = own->state.bytes, partial = partial_bytes(own);
+    const size_t most = each > partial ? each : partial;
+
+    for (int r = 0; r < comm->nranks; r++) {
+        const size_t first = own->legs.out.first[r];
+        const size_t out = shunti_leg_count(&own->legs.out, r);
+        struct shunti_leg *leg = &x->legs[r];
+
+        if (is_local(comm, r) || !out)
+            continue;
+        for (size_t i = 0; i < out; i++)
+            add_node(request, own->legs.out.expert[first + i],
+                     own->out + first * most + i * partial);
+        leg->out[SHUNTI_PACKAGE].data = own->out + first * most;
+        leg->out[SHUNTI_PACKAGE].bytes = leg->payload = out * partial;
+    }
+}
+
+static void finish(struct shunt_request *request, struct shunti_two_level *x)
+{
+    const struct shunt_comm *comm = request->comm;
+    const struct shunti_state_own *own = x->own;
+    const struct shunti_placement *p = own->placement;
+    const int32_t *expert = shunti_placement_local(p, comm->rank);
+
+    if (request->error)
+        return;
+    for (int i = 0; i < shunti_placement_count(p, comm->rank); i++)
+        if (p->home[expert[i]] == comm->rank)
+            add_up(request, expert[i]);
+}
+
+static const struct shunti_class class =
+    SHUNTI_STATE_CLASS("moe_replicas_reduce", shunti_two_level_sent);
+
+static const struct shunti_two_level_hooks hooks = {
+    .turn = turn,
+    .finish = finish,
+};
+
+static const struct shunti_state_call reduce = {
+    .name = "moe_replicas_reduce",
+    .kind = SHUNTI_KIND_MOE_REDUCE,
+    .class = &class,
+    .hooks = &hooks,
+    .locals_first = true,
+    .begin = begin,
+};
+
+static enum shunt_status call(struct shunt_moe *moe,
+                              const struct shunt_moe_state *state,
+                              enum shunt_dtype dtype, bool start,
+                              struct shunt_request **request)
+{
+    struct shunti_state_attempt attempt;
+    struct shunti_state_own *own = &attempt.own;
+    struct shunti_legs legs;
+    size_t partial = 0, most;
+    SHUNTI_TRACK(LIBRARY);
+
+    if (!shunti_state_attempt(&attempt, &reduce, moe, start, request))
+        return attempt.status;
+    if (!attempt.status && dtype != SHUNT_F32 && dtype != SHUNT_BF16) {
+        snprintf(attempt.why, sizeof(attempt.why),
+                 "dtype is %s; gradients are f32 or bf16",
+                 shunti_dtype_name(dtype));
+        attempt.status = SHUNT_ERR_INVALID;
+    }
+    own->dtype = dtype;
+    shunti_state_attempt_copies(&attempt, state, shunti_dtype_bytes(dtype));
+    legs = own->legs;
+    own->legs = (struct shunti_legs){.out = legs.in, .in = legs.out};
+    attempt.digest = shunti_fnv(attempt.digest, &dtype, sizeof(dtype));
+    if (!attempt.status) {
+        partial = partial_bytes(own);
+        own->more_bytes = (size_t)(attempt.moe->nranks + attempt.moe->nodes) *
+                              sizeof(void *) +
+                          partial;
+    }
+    most = partial > own->state.bytes ? partial : own->state.bytes;
+    return shunti_state_launch(&attempt, most, most);
+}
+
+enum shunt_status
+shunt_moe_replicas_reduce(struct shunt_moe *moe,
+                          const struct shunt_moe_state *gradients,
+                          enum shunt_dtype dtype)
+{
+    return call(moe, gradients, dtype, false, NULL);
+}
+
+enum shunt_status shunt_moe_replicas_reduce_start(
+    struct shunt_moe *moe, const struct shunt_moe_state *gradients,
+    enum shunt_dtype dtype, struct shunt_request **request)
+{
+    return call(moe, gradients, dtype, true, request);
+}
