@@ -472,40 +472,6 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
     return st;
 }
 
-struct shunt_moe *shunti_moe_called(struct shunt_moe *handle,
-                                    uint32_t signature, const char *name,
-                                    enum shunt_status *status)
-{
-    struct shunt_moe *moe = shunti_handle_object(SHUNTI_HANDLE_MOE, handle);
-    const struct shunti_slot *slot;
-
-    if (moe)
-        return moe;
-    slot = shunti_handle_owner(SHUNTI_HANDLE_MOE, handle);
-    if (slot) {
-        shunti_comm_enter(slot->comm);
-        *status =
-            shunti_request_refuse(slot->comm, signature, SHUNT_ERR_INVALID,
-                                  "%s: the exchange has been destroyed", name);
-        shunti_comm_leave(slot->comm);
-    } else {
-        *status = shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: moe is %s", name,
-                              handle ? "no exchange, or its communicator has "
-                                       "been destroyed"
-                                     : "NULL");
-    }
-    return NULL;
-}
-
-struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
-                                enum shunti_purpose purpose,
-                                enum shunt_status *status)
-{
-    return shunti_moe_called(
-        handle, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
-        shunti_purpose_name(purpose), status);
-}
-
 void shunt_moe_destroy(struct shunt_moe *handle)
 {
     struct shunt_moe *moe = shunti_handle_object(SHUNTI_HANDLE_MOE, handle);

@@ -28,6 +28,10 @@ ABOVE_ROOMS = ["src/comm.h", "src/tunables.h", "src/shunt-build.h"]
 LIFT = "transports/common/descriptor.h"
 
 SRC = [*ROOMS, *ABOVE_ROOMS]
+# The same for moe/, and the structures of an exchange, a plan and a route.
+MOE_ROOMS = ["moe/" + room for room in
+             ("layout", "plan", "device", "route", "exchange", "state")]
+ABOVE_MOE = ["moe/plan.h", "moe/route.h"]
 
 # From the ground up. What a folder may include, besides itself and <shunt/...>: other
 # folders, without what has a row of its own inside them, and single headers.
@@ -38,7 +42,9 @@ BELOW = {
     "transports": [],
     "collectives": [*SRC],
     "collectives/fused": [*SRC, "collectives"],
-    "moe": [*SRC, "collectives"],
+    **{room: [*SRC, "collectives", *ABOVE_MOE, *MOE_ROOMS[:i]]
+       for i, room in enumerate(MOE_ROOMS)},
+    "moe": [*SRC, "collectives", *MOE_ROOMS],
     "moe/balance": ["src/base/error.h", "src/kernels/best.h"],
     "bindings": ["src/base/env.h", "src/base/fnv.h", "src/base/own_file.h", LIFT],
     "tools": [*SRC, "collectives/select.h", "tools/cli"],
@@ -50,11 +56,12 @@ BELOW = {
              "src/base/first_line.h", "tools/cli", "train", "train/workload",
              "perf/schedule"],
     "perf/schedule": [],
-    "perf/sim": ["moe", "src/kernels", "perf", "tools/cli", "train/workload"],
+    "perf/sim": ["moe/layout", "moe/plan", "moe/route", "src/kernels", "perf", "tools/cli", "train/workload"],
     "examples": [],
 }
 # What libshunt is made of, from the ground up. Of bindings/ there are only variables.
-CALLS = [*ROOMS, "collectives", "moe", "collectives/fused", "moe/balance", "bindings"]
+CALLS = [*ROOMS, "collectives", *MOE_ROOMS, "collectives/fused", "moe/balance",
+         "bindings"]
 # What is no layer, but is read as well.
 OTHERS = ["include"]
 # What a transport may include besides its folder and transports/common: an engine
@@ -130,7 +137,7 @@ def without_comments(text):
 
 
 def descriptors_at_0_to_2():
-    for path in [p for folder in [*CALLS, "src", "transports"] for p in sources(folder)]:
+    for path in [p for folder in [*CALLS, "src", "moe", "transports"] for p in sources(folder)]:
         if path in OF_STDIO:
             continue
         text = without_comments(read(path))
@@ -253,7 +260,7 @@ def strange_writes():
     owners = parts()
     if len(owners) < 20:
         yield f"only {len(owners)} parts of struct shunt_comm were found"
-    for path in [p for layer in [*CALLS, "src"] for p in sources(layer)]:
+    for path in [p for layer in [*CALLS, "src", "moe"] for p in sources(layer)]:
         if path in OF_ALL_PARTS:
             continue
         name = os.path.basename(path)
