@@ -164,16 +164,23 @@ bool shunti_parts_may(const struct shunti_plan *plan, int call, int part)
 void shunti_parts_begin(struct shunti_plan *plan, int call,
                         struct shunti_cut cut)
 {
-    for (int i = cut.from; i < cut.to; i++)
+    const bool whole = shunti_cut_is_whole(plan, cut);
+
+    for (int i = cut.from; i < cut.to; i++) {
         plan->parts.made[call][i]++;
+        if (!whole)
+            plan->parts.failed[call][i] = 0;
+    }
 }
 
 void shunti_parts_end(struct shunti_plan *plan, int call, struct shunti_cut cut,
                       enum shunt_status status)
 {
+    const bool whole = shunti_cut_is_whole(plan, cut);
+
     for (int i = cut.from; i < cut.to && status; i++) {
         plan->parts.made[call][i]--;
-        plan->parts.failed[call][i]++;
+        plan->parts.failed[call][i] += !whole;
     }
 }
 

@@ -37,7 +37,8 @@ struct shunti_parts {
      * expert here. */
     uint32_t *mark;
     size_t mark_max;
-    /* By call and part: how often it was made, and how often it failed besides. */
+    /* By call and part: how often it was made, and how often it has failed since it
+     * was begun last. Calls of all parts change nothing between the parts. */
     uint32_t made[SHUNTI_PART_CALLS][SHUNT_MOE_PARTS_MAX];
     uint32_t failed[SHUNTI_PART_CALLS][SHUNT_MOE_PARTS_MAX];
     /* What the caller is told (parts_rows.c), once asked for. */
@@ -106,7 +107,8 @@ static inline uint64_t shunti_cut_bits(struct shunti_cut cut)
 bool shunti_cut_is_whole(const struct shunti_plan *plan, struct shunti_cut cut);
 
 /* Is it the turn of this part, or has it been made more often than another? The caller
- * may begin the next round before it is told that a part has failed. */
+ * may begin the next round before it is told that a part has failed. It begins that
+ * part again only when it has been told. */
 bool shunti_parts_may(const struct shunti_plan *plan, int call, int part);
 /* A call is made; it is over. One that failed does not count. */
 void shunti_parts_begin(struct shunti_plan *plan, int call,
