@@ -225,6 +225,7 @@ static enum shunt_status blame(struct group *group, enum shunt_status st,
                                const struct shunti_parent *parent)
 {
     struct shunt_comm *comm = group->comm;
+    enum shunt_status failed;
 
     shunti_comm_enter(comm);
     if (!shunti_comm_failed(comm)) {
@@ -240,10 +241,9 @@ static enum shunt_status blame(struct group *group, enum shunt_status st,
                             parent->nmissed ? parent->nmissed : parent->nblamed,
                             text);
     }
-    if (shunti_comm_failed(comm))
-        st = shunti_comm_check(comm);
+    failed = shunti_comm_check(comm);
     shunti_comm_leave(comm);
-    return st;
+    return failed ? failed : st;
 }
 
 /* Includes the first agreement. */
@@ -305,16 +305,16 @@ static enum shunt_status make(struct group *group, struct ticket *all,
 /* Say what the error of the call is; shunti_error_last() says why. */
 static enum shunt_status fail(struct group *group, enum shunt_status st)
 {
+    enum shunt_status failed;
     char why[400];
 
     snprintf(why, sizeof(why), "%s", shunti_error_last());
     shunti_comm_enter(group->comm);
-    if (shunti_comm_failed(group->comm))
-        st = shunti_comm_check(group->comm);
-    else
+    failed = shunti_comm_check(group->comm);
+    if (!failed)
         shunti_fail(&group->comm->error, st, "%s: %s", group->call, why);
     shunti_comm_leave(group->comm);
-    return st;
+    return failed ? failed : st;
 }
 
 static enum shunt_status split(struct shunt_comm *comm, int colour, int key,

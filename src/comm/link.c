@@ -83,9 +83,9 @@ static void raise_word(struct pair *pair, uint64_t value)
 static enum shunt_status pause_a_little(struct shunti_init *init,
                                         uint64_t *deadline_ns)
 {
-    if (shunti_comm_failed(init->comm))
-        return shunti_comm_check(init->comm);
-    return shunti_init_pause(init, deadline_ns);
+    const enum shunt_status st = shunti_comm_check(init->comm);
+
+    return st ? st : shunti_init_pause(init, deadline_ns);
 }
 
 /* Wait until the peer's word differs from what we saw last; *value is the new
