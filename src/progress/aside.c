@@ -310,8 +310,9 @@ static void let_in_thread(struct shunt_comm *comm)
     pthread_mutex_unlock(&comm->thread.lock);
 }
 
-uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
-                            uint64_t (*visit)(struct shunt_comm *comm))
+uint64_t
+shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns, uint64_t verdict,
+                   uint64_t (*visit)(struct shunt_comm *comm, uint64_t verdict))
 {
     const void *self = shunti_this_thread();
     struct shelf *shelf = shelf_of(self);
@@ -334,7 +335,7 @@ uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
         alone = false;
         if (!lock_out_thread(c))
             continue;
-        wanted = visit(c);
+        wanted = visit(c, verdict);
         let_in_thread(c);
         pause = wanted < pause ? wanted : pause;
     }
@@ -344,9 +345,10 @@ uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
     return alone ? UINT64_MAX : visits.next_ns;
 }
 
-void shunti_aside_visit_now(uint64_t (*visit)(struct shunt_comm *comm))
+void shunti_aside_visit_now(uint64_t (*visit)(struct shunt_comm *comm,
+                                              uint64_t verdict))
 {
     visits.next_ns = 0;
     visits.alone = NULL;
-    shunti_aside_visit(NULL, 0, visit);
+    shunti_aside_visit(NULL, 0, 0, visit);
 }

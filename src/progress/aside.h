@@ -121,11 +121,17 @@ void shunti_aside_each(void (*f)(struct shunt_comm *comm));
 /* If a visit is due, visit all communicators that this thread owns, except
  * those that have failed, and `but`: the one whose call the thread is in, or
  * NULL. visit() returns after how many ns it is to be called again. Returns
- * when the next visit is due; UINT64_MAX: there is nothing to visit. */
+ * when the next visit is due; UINT64_MAX: there is nothing to visit.
+ *
+ * verdict  (probe.h) of the call that the thread is in, for visit().
+ */
 uint64_t shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns,
-                            uint64_t (*visit)(struct shunt_comm *comm));
+                            uint64_t verdict,
+                            uint64_t (*visit)(struct shunt_comm *comm,
+                                              uint64_t verdict));
 
-/* The same, whether it is due or not. */
-void shunti_aside_visit_now(uint64_t (*visit)(struct shunt_comm *comm));
+/* The same, whether it is due or not; in no call. */
+void shunti_aside_visit_now(uint64_t (*visit)(struct shunt_comm *comm,
+                                              uint64_t verdict));
 
 #endif

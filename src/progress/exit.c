@@ -37,12 +37,13 @@ int shunti_exit_of(const struct shunt_comm *comm, int rank)
 }
 
 /* A visit, as to answer a probe: this thread may touch the communicator. */
-static uint64_t tell(struct shunt_comm *comm)
+static uint64_t tell(struct shunt_comm *comm, uint64_t verdict)
 {
     const uint64_t until = shunti_now_ns() + LIMIT_NS;
     const size_t at = word_at(comm, comm->rank);
     bool far = false;
 
+    (void)verdict;
     for (int r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
 

@@ -83,16 +83,17 @@ void shunti_step_others(void)
     shunti_aside_release(held);
 }
 
-/* The verdict (probe.h) of the call that this thread is in; 0: it has none. */
-static _Thread_local uint64_t verdict_ns;
 /* The verdict of a call that sets something up, which has a timeout of its own. */
 #define IN_ITS_TIME UINT64_MAX
 
-/* Answer probes on `comm` from a call elsewhere. */
-static void answer_from_elsewhere(struct shunt_comm *comm)
+/* Answer probes on `comm` from a call elsewhere.
+ *
+ * verdict  (probe.h) of that call; 0: it has none.
+ */
+static void answer_from_elsewhere(struct shunt_comm *comm, uint64_t verdict)
 {
-    comm->probe.elsewhere_ns = verdict_ns;
-    if (verdict_ns == IN_ITS_TIME)
+    comm->probe.elsewhere_ns = verdict;
+    if (verdict == IN_ITS_TIME)
         comm->probe.elsewhere_ns =
             shunti_now_ns() + shunti_ns(comm->liveness.timeout);
     comm->probe.visited = true;
@@ -102,13 +103,13 @@ static void answer_from_elsewhere(struct shunt_comm *comm)
 
 /* Answer probes on a communicator that may have nothing under way. Returns in
  * how many ns to do it again: several times within the notice of a probe. */
-static uint64_t answer_there(struct shunt_comm *comm)
+static uint64_t answer_there(struct shunt_comm *comm, uint64_t verdict)
 {
     const uint64_t pause = shunti_liveness_notice_ns(comm) / 4;
 
     if (!comm->all_mapped)
         shunti_transports_progress(comm);
-    answer_from_elsewhere(comm);
+    answer_from_elsewhere(comm, verdict);
     if (comm->all_mapped)
         return pause;
     if (comm->deferred.first)
@@ -125,8 +126,7 @@ static uint64_t answer_there(struct shunt_comm *comm)
 static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns,
                                  uint64_t verdict)
 {
-    verdict_ns = verdict;
-    return shunti_aside_visit(but, now_ns, answer_there);
+    return shunti_aside_visit(but, now_ns, verdict, answer_there);
 }
 
 /* An operation that no caller has waited for yet has no start time: its timeout
@@ -150,9 +150,8 @@ static void look(struct shunt_comm *comm, uint64_t verdict)
     shunti_transports_progress(comm);
     shunti_note_learn_completed(comm);
     shunti_progress(comm);
-    verdict_ns = verdict;
     if (verdict == IN_ITS_TIME)
-        answer_from_elsewhere(comm);
+        answer_from_elsewhere(comm, verdict);
     else
         shunti_liveness_note_events(comm);
     answer_elsewhere(comm, now, verdict);
