@@ -5,6 +5,17 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+/* The system gives the number of a process that has ended to another one. */
+static pid_t same_number;
+
+static pid_t number_of_process(void)
+{
+    return same_number ? same_number : getpid();
+}
+
+#define getpid() number_of_process()
 
 #include "transports/common/descriptor.h"
 
@@ -77,6 +88,16 @@ Test(descriptor, a_child_does_not_wait_for_threads_of_its_parent)
 {
     close(STDIN_FILENO);
     shunti_stdio_occupy();
+    shunti_stdio_lock();
+    in_children();
+}
+
+/* A descendant has the number of the process that held the lock. */
+Test(descriptor, a_number_of_a_process_may_come_again)
+{
+    close(STDIN_FILENO);
+    shunti_stdio_occupy();
+    same_number = 4711;
     shunti_stdio_lock();
     in_children();
 }

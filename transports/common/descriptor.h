@@ -18,8 +18,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <unistd.h>
 
 /* Numbers of 0 to 2 that are occupied by us: one for the library, and one for
@@ -30,6 +32,7 @@ struct shunti_stdio {
     pid_t process; /* that the others are of */
     int users;
     bool ours[STDERR_FILENO + 1];
+    bool watches_forks;
 };
 
 __attribute__((weak, visibility("hidden"))) struct shunti_stdio shunti_stdio;
@@ -46,10 +49,25 @@ static inline void shunti_stdio_close(void)
     }
 }
 
-/* A lock that names its process. A forked child inherits it as it was, and the
- * thread that held it is not there: so a child takes over what is locked by
- * another process. Many threads of the child may try that at once, and one
- * gets it. It is held for a few system calls. */
+/* In a child of fork(). The lock and the users are the parent's. */
+static inline void shunti_stdio_forked(void)
+{
+    __atomic_store_n(&shunti_stdio.locked_by, 0, __ATOMIC_RELAXED);
+    shunti_stdio.process = 0;
+}
+
+/* Each file that includes this has the constructor; the first one does it. */
+__attribute__((constructor)) static void shunti_stdio_watch_forks(void)
+{
+    if (!shunti_stdio.watches_forks)
+        shunti_stdio.watches_forks =
+            !pthread_atfork(NULL, NULL, shunti_stdio_forked);
+}
+
+/* A lock that names its process. A child of clone() or _Fork(), which call no
+ * handlers, inherits it as it was, and the thread that held it is not there: so a
+ * child takes over what is locked by another process. Many threads of the child may
+ * try that at once, and one gets it. It is held for a few system calls. */
 static inline void shunti_stdio_lock(void)
 {
     const pid_t here = getpid();
