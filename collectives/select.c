@@ -352,7 +352,7 @@ static size_t most_carried(const struct shunt_comm *comm)
  * the link is idle. So it goes through a relay if the copies take less time
  * than the message, and if the link is not the bottleneck. Measured on links of
  * 1 and 10 Gbit/s, the link is the bottleneck if it needs the time of some
- * messages (MESSAGES_A_BLOCK) for a block's bytes (docs/performance.md). A
+ * messages (MESSAGES_A_BLOCK) for a block's bytes (docs/lessons.md). A
  * block of more than CARRY_LEAST_MOST bytes is carried only if a node's blocks
  * for a rank fit into a control message, as more would have to be streamed.
  */

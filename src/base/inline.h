@@ -5,7 +5,7 @@
  * A small call on one host takes as long as its instructions, and two in five
  * of these only led from one small function to the next: saved registers,
  * arguments by pointer, tests whose outcome the caller knew. Measured:
- * docs/performance.md, "A small call is instructions".
+ * docs/lessons.md, "A small call is instructions".
  */
 #ifndef SHUNTI_INLINE_H
 #define SHUNTI_INLINE_H

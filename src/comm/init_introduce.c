@@ -48,7 +48,7 @@ static enum shunti_fused fused_wanted(void)
 }
 
 /*
- * Measured: docs/performance.md. Every pair has an inbox and a ring. The deeper
+ * Measured: docs/lessons.md. Every pair has an inbox and a ring. The deeper
  * a ring and the larger its chunks the better for two ranks; but the rings of
  * all pairs together should stay in the last-level cache.
  */
