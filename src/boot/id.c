@@ -13,10 +13,15 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "src/base/error.h"
+#include "src/base/own_table.h"
 #include "src/boot/auth.h"
+#include "src/boot/bootstrap_io.h"
+#include "transports/common/descriptor.h"
 
 enum {
     AT_MAGIC = 0,
@@ -34,6 +39,8 @@ enum {
 };
 
 #define LAYOUT 3
+#define LOOK_UP_DESCRIPTORS 3
+#define NAP_SECONDS 0.002
 
 static const char magic[8] = "shuntid";
 
@@ -310,32 +317,74 @@ uint16_t shunti_id_spare_port(const struct shunti_id_parts *parts)
 
 /* --- names of hosts -------------------------------------------------------- */
 
+/* What getaddrinfo() takes and returns. */
+struct look_up {
+    const char *host;
+    struct addrinfo hints, *list;
+    int rc, error;
+};
+
+static void look_up(void *arg)
+{
+    struct look_up *look = arg;
+
+    look->rc = getaddrinfo(look->host, NULL, &look->hints, &look->list);
+    look->error = errno;
+}
+
+static void nap(void *arg)
+{
+    (void)arg;
+    shunti_io_sleep(NAP_SECONDS);
+}
+
+/* Does the process lack the few descriptors that a look-up takes? Its error may not
+ * say so. */
+static bool lacks_descriptors(void)
+{
+    int fds[LOOK_UP_DESCRIPTORS], n = 0, error;
+
+    while (n < LOOK_UP_DESCRIPTORS &&
+           (fds[n] = shunti_fd_lift(
+                socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))) >= 0)
+        n++;
+    error = errno;
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+    return n < LOOK_UP_DESCRIPTORS && error == EMFILE;
+}
+
 enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
                                     struct shunti_id_parts *parts)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list, *ai;
+    struct look_up look = {.hints = {.ai_socktype = SOCK_STREAM}};
     struct sockaddr_storage addr = {0};
+    struct addrinfo *ai;
     const size_t len = strlen(host);
     char bare[INET6_ADDRSTRLEN + IF_NAMESIZE];
-    int rc;
 
     if (len > 2 && len < sizeof(bare) && host[0] == '[' &&
         host[len - 1] == ']') {
         snprintf(bare, sizeof(bare), "%.*s", (int)len - 2, host + 1);
         host = bare;
     }
-    rc = getaddrinfo(host, NULL, &hints, &list);
-    if (rc)
-        return shunti_fail(
-            NULL, SHUNT_ERR_SYSTEM, "cannot find the address of host '%s': %s",
-            host, rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+    look.host = host;
+    look_up(&look);
+    /* The rank has to find the root to say that it lacks them. */
+    if (look.rc && lacks_descriptors())
+        shunti_own_table_run(look_up, nap, &look);
+    if (look.rc)
+        return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
+                           "cannot find the address of host '%s': %s", host,
+                           look.rc == EAI_SYSTEM ? strerror(look.error)
+                                                 : gai_strerror(look.rc));
     /* Prefer IPv4: names often have an IPv6 address that does not work. */
-    for (ai = list; ai && ai->ai_family != AF_INET; ai = ai->ai_next)
+    for (ai = look.list; ai && ai->ai_family != AF_INET; ai = ai->ai_next)
         ;
     if (!ai)
-        ai = list;
+        ai = look.list;
     memcpy(&addr, ai->ai_addr, ai->ai_addrlen);
-    freeaddrinfo(list);
+    freeaddrinfo(look.list);
     if (!shunti_id_set_sockaddr(parts, &addr))
         return shunti_fail(NULL, SHUNT_ERR_SYSTEM,
                            "host '%s' has neither an IPv4 nor an IPv6 address",

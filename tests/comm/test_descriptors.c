@@ -90,3 +90,18 @@ Test(descriptors, first)
                 .env = {"SHUNT_TIMEOUT=20", "SHUNT_LOG=off"},
             });
 }
+
+/* It has to find the root by the name of a host. */
+Test(descriptors, first_by_name)
+{
+    static const char *const victims[] = {"0", "1"};
+
+    for (int v = 0; v < 2; v++)
+        harness_check(&(struct harness_job){
+            .program = "rank_descriptors",
+            .args = {"first", victims[v], "0"},
+            .ranks = 3,
+            .env = {"SHUNT_TIMEOUT=20", "SHUNT_LOG=off", "LOCAL_WORLD_SIZE=1",
+                    "MASTER_ADDR=localhost"},
+        });
+}
