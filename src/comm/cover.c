@@ -43,9 +43,10 @@ bool shunti_reports_make(struct shunti_reports *reports, int n)
         .closed = calloc(count * row, sizeof(*reports->closed)),
         .good = calloc(count * row, sizeof(*reports->good)),
         .left = calloc(row, sizeof(*reports->left)),
+        .doubts = calloc(count, sizeof(*reports->doubts)),
     };
     return reports->stage && reports->failed && reports->closed &&
-           reports->good && reports->left;
+           reports->good && reports->left && reports->doubts;
 }
 
 void shunti_reports_free(struct shunti_reports *reports)
@@ -55,6 +56,7 @@ void shunti_reports_free(struct shunti_reports *reports)
     free(reports->closed);
     free(reports->good);
     free(reports->left);
+    free(reports->doubts);
 }
 
 /* Is `b` in a's row, or `a` in b's? */
@@ -88,7 +90,7 @@ static bool has_left(const struct shunti_reports *reports, int a, int b)
     return has(reports->left, a) || has(reports->left, b);
 }
 
-/* Add the links that a report calls failed. True if there are any. */
+/* Add the links that a report calls failed; edges: or NULL. True if there are any. */
 static bool add_claims(const struct shunti_reports *reports, bool doubted,
                        uint64_t *edges)
 {
@@ -100,7 +102,8 @@ static bool add_claims(const struct shunti_reports *reports, bool doubted,
             if (a == b || has_left(reports, a, b) ||
                 !is_claimed(reports, a, b, doubted))
                 continue;
-            add(edges + (size_t)a * w, b);
+            if (edges)
+                add(edges + (size_t)a * w, b);
             any = true;
         }
     }
@@ -132,31 +135,88 @@ static void add_missed(const struct shunti_reports *reports, int rank,
             named[i] |= reports->failed[(size_t)r * (size_t)w + (size_t)i];
 }
 
-bool shunti_reports_edges(const struct shunti_reports *reports, uint64_t *edges)
+/* Add the links over which one rank has missed the other one. True if there are any.
+ *
+ * heard  ranks that have answered or report. all: others count as well.
+ * named  room for one row.
+ */
+static bool add_missing(const struct shunti_reports *reports, bool all,
+                        const uint64_t *heard, uint64_t *named, uint64_t *edges)
 {
     const int n = reports->n;
     const size_t w = (size_t)words(n);
-    uint64_t *heard = calloc(2 * w, sizeof(*heard)), *named = heard + w;
+    bool any = false;
 
-    memset(edges, 0, (size_t)n * w * sizeof(*edges));
-    if (!heard)
-        return false;
-    if (!add_claims(reports, false, edges))
-        add_claims(reports, true, edges);
-    find_heard(reports, heard);
     for (int a = 0; a < n; a++) {
         memcpy(named, heard, w * sizeof(*named));
         add_missed(reports, a, named);
+        if (all)
+            memset(named, 0xff, w * sizeof(*named));
         for (int b = 0; b < n; b++) {
             if (a == b || has_left(reports, a, b) ||
                 !misses(reports, named, a, b))
                 continue;
             add(edges + (size_t)a * w, b);
             add(edges + (size_t)b * w, a);
+            any = true;
         }
     }
+    return any;
+}
+
+/* It has answered a rank that had missed it, or it has stopped in the midst of its report.
+ * (One whose report has not come at all may be well: the link from it to this rank may be
+ * the one that has failed.) */
+static void find_doubts(struct shunti_reports *reports)
+{
+    const int n = reports->n;
+    const size_t w = (size_t)words(n);
+
+    for (int r = 0; r < n; r++) {
+        reports->doubts[r] = reports->stage[r] == SHUNTI_REPORT_BEGUN;
+        for (int o = 0; o < n; o++)
+            reports->doubts[r] |= has(reports->failed + (size_t)o * w, r) &&
+                                  either(n, reports->good, o, r);
+    }
+}
+
+bool shunti_reports_edges(struct shunti_reports *reports, uint64_t *edges)
+{
+    const int n = reports->n;
+    const size_t w = (size_t)words(n);
+    uint64_t *heard = calloc(2 * w, sizeof(*heard));
+    bool any, refuted;
+
+    memset(edges, 0, (size_t)n * w * sizeof(*edges));
+    find_doubts(reports);
+    if (!heard)
+        return false;
+    find_heard(reports, heard);
+    any = add_claims(reports, false, edges);
+    refuted = !any && add_claims(reports, true, NULL);
+    any |= add_missing(reports, refuted, heard, heard + w, edges);
+    if (!any)
+        add_claims(reports, true, edges);
     free(heard);
     return true;
+}
+
+static int failed_links(int n, const uint64_t *edges, int rank)
+{
+    const size_t w = (size_t)words(n);
+    int count = 0;
+
+    for (size_t i = 0; i < w; i++)
+        count += __builtin_popcountll(edges[(size_t)rank * w + i]);
+    return count;
+}
+
+bool shunti_decides_first(int n, const uint64_t *edges, int a, int b)
+{
+    const int of_a = failed_links(n, edges, a);
+    const int of_b = failed_links(n, edges, b);
+
+    return of_a < of_b || (of_a == of_b && a < b);
 }
 
 /* --- the search ----------------------------------------------------------- */
@@ -294,22 +354,20 @@ static int find_part(int n, const uint64_t *edges, int first, int *ranks,
     return count;
 }
 
-/* Votes for sparing a rank: its good links, and then that it has not stopped in the midst
- * of its report. (One whose report has not come at all may be well: the link from it to
- * this rank may be the one that has failed.) */
-static uint64_t count_votes(int n, const uint64_t *good, const uint32_t *stage,
+/* Votes for sparing a rank: its good links, and then that nothing lets doubt it. */
+static uint64_t count_votes(int n, const uint64_t *good, const uint32_t *doubts,
                             int rank)
 {
     uint64_t count = 0;
 
     for (int r = 0; r < n; r++)
         count += r != rank && either(n, good, r, rank);
-    return count << 32 | (stage && stage[rank] != SHUNTI_REPORT_BEGUN);
+    return count << 32 | !(doubts && doubts[rank]);
 }
 
 /* Search the part of these ranks, and add its best set to `lost`. */
 static bool cover_part(int n, const uint64_t *edges, const uint64_t *good,
-                       const uint32_t *stage, const int *ranks, int count,
+                       const uint32_t *doubts, const int *ranks, int count,
                        uint64_t *steps, uint64_t *lost)
 {
     const int w = words(count);
@@ -323,7 +381,7 @@ static bool cover_part(int n, const uint64_t *edges, const uint64_t *good,
     part.rows = calloc((rows + 2) * 2 * row, sizeof(*part.rows));
     if (part.edges && part.votes && part.best && part.rows) {
         for (int a = 0; a < count; a++) {
-            part.votes[a] = count_votes(n, good, stage, ranks[a]);
+            part.votes[a] = count_votes(n, good, doubts, ranks[a]);
             add(part.rows, a); /* nothing is decided */
             for (int b = 0; b < count; b++)
                 if (has(edges + (size_t)ranks[a] * (size_t)words(n), ranks[b]))
@@ -343,7 +401,7 @@ static bool cover_part(int n, const uint64_t *edges, const uint64_t *good,
 }
 
 bool shunti_cover(int n, const uint64_t *edges, const uint64_t *good,
-                  const uint32_t *stage, uint64_t *lost)
+                  const uint32_t *doubts, uint64_t *lost)
 {
     /* gcc warns of sizes that may be negative. */
     const size_t size = n > 0 ? (size_t)n : 0;
@@ -361,7 +419,7 @@ bool shunti_cover(int n, const uint64_t *edges, const uint64_t *good,
         count = find_part(n, edges, r, ranks, seen);
         if (count > 1)
             good_memory =
-                cover_part(n, edges, good, stage, ranks, count, &steps, lost);
+                cover_part(n, edges, good, doubts, ranks, count, &steps, lost);
     }
     free(seen);
     free(ranks);

@@ -182,28 +182,44 @@ static bool explains(const struct settle *s, const uint64_t *lost)
     return true;
 }
 
-/* The decision of a rank that has answered, which spares both; false: there is
- * none. */
-static bool follow(const struct settle *s)
+/* Does the decision of rank `a` come before that of `b`? */
+static bool comes_first(const struct settle *s, int a, int b)
 {
-    struct shunt_comm *comm = s->comm;
+    return shunti_decides_first(s->comm->nranks, s->edges, a, b);
+}
 
-    for (int r = 0; r < comm->nranks; r++) {
-        const uint64_t *lost;
+/* Read the decision of a rank that has decided, and answered. */
+static const uint64_t *read_decision(const struct settle *s, int rank)
+{
+    if (rank == s->comm->rank ||
+        s->reports.stage[rank] != SHUNTI_REPORT_DECIDED ||
+        !shunti_probe_answered(s->comm, rank))
+        return NULL;
+    s->loss->version = 0;
+    return shunti_loss_read(s->comm, rank, s->loss)
+               ? shunti_loss_set(s->comm, s->loss, SHUNTI_LOST)
+               : NULL;
+}
 
-        if (r == comm->rank || s->reports.stage[r] != SHUNTI_REPORT_DECIDED ||
-            !shunti_probe_answered(comm, r))
+/* The first decision that spares this rank, and explains what it has missed; false: there
+ * is none. */
+static bool follow(struct settle *s)
+{
+    int first = -1;
+
+    for (int r = 0; r < s->comm->nranks; r++) {
+        const uint64_t *lost = read_decision(s, r);
+
+        if (!lost || has(lost, s->comm->rank) || !explains(s, lost))
             continue;
-        s->loss->version = 0;
-        if (!shunti_loss_read(comm, r, s->loss))
+        if (first < 0)
+            (void)shunti_reports_edges(&s->reports, s->edges);
+        if (first >= 0 && !comes_first(s, r, first))
             continue;
-        lost = shunti_loss_set(comm, s->loss, SHUNTI_LOST);
-        if (has(lost, comm->rank) || !explains(s, lost))
-            continue;
+        first = r;
         memcpy(s->lost, lost, row_words(s) * sizeof(*lost));
-        return true;
     }
-    return false;
+    return first >= 0;
 }
 
 static bool all_have_answered(const struct settle *s)
@@ -232,45 +248,45 @@ static bool all_have_reported(const struct settle *s)
 
 /* --- the decision --------------------------------------------------------- */
 
-/* A rank that has decided counts this one as lost: take its list. */
+/* A decision counts this rank as lost: take it, if it comes before that of this rank. */
 static bool is_given_up(const struct settle *s)
 {
+    const int rank = s->comm->rank;
+    const bool any = has(s->lost, rank);
+
     for (int r = 0; r < s->comm->nranks; r++) {
-        s->loss->version = 0;
-        if (r == s->comm->rank || !shunti_loss_read(s->comm, r, s->loss) ||
-            s->loss->report != SHUNTI_REPORT_DECIDED ||
-            !shunti_loss_has(s->comm, s->loss, SHUNTI_LOST, s->comm->rank))
+        const uint64_t *lost = read_decision(s, r);
+
+        if (!lost || !has(lost, rank) || (!any && !comes_first(s, r, rank)))
             continue;
-        memcpy(s->lost, shunti_loss_set(s->comm, s->loss, SHUNTI_LOST),
-               row_words(s) * sizeof(*s->lost));
+        memcpy(s->lost, lost, row_words(s) * sizeof(*lost));
         return true;
     }
     return false;
 }
 
 /* The ranks that explain the failed links. */
-static void choose(const struct settle *s)
+static void choose(struct settle *s)
 {
     if (!shunti_reports_edges(&s->reports, s->edges) ||
         !shunti_cover(s->comm->nranks, s->edges, s->reports.good,
-                      s->reports.stage, s->lost))
+                      s->reports.doubts, s->lost))
         memcpy(s->lost, row(s, s->reports.failed, s->comm->rank),
                row_words(s) * sizeof(*s->lost)); /* no memory */
 }
 
-/* Is a rank about to decide whose decision comes before this rank's? Of ranks that are
- * not lost that of the lowest one, since others may have read other reports than it. For
- * a rank that would count itself as lost, that of any other. */
+/* Is a rank about to decide whose decision comes before this rank's? For a rank that would
+ * count itself as lost, that of each other one does. */
 static bool lets_decide(const struct settle *s)
 {
     const int rank = s->comm->rank;
-    const int end = has(s->lost, rank) ? s->comm->nranks : rank;
 
-    for (int r = 0; r < end; r++)
+    for (int r = 0; r < s->comm->nranks; r++)
         if (r != rank && !has(s->lost, r) && !is_gone(s, r) &&
             shunti_probe_answered(s->comm, r) &&
             s->reports.stage[r] >= SHUNTI_REPORT_BEGUN &&
-            s->reports.stage[r] < SHUNTI_REPORT_DECIDED)
+            s->reports.stage[r] < SHUNTI_REPORT_DECIDED &&
+            (has(s->lost, rank) || comes_first(s, r, rank)))
             return true;
     return false;
 }
@@ -285,13 +301,15 @@ static enum shunti_report decide(struct settle *s, uint64_t wait_ns)
         publish_news(s);
         if (follow(s))
             return SHUNTI_REPORT_DECIDED;
+        if (is_given_up(s))
+            return SHUNTI_REPORT_FINAL;
     }
     choose(s);
+    if (is_given_up(s))
+        return SHUNTI_REPORT_FINAL;
     if (!has(s->lost, rank))
         return SHUNTI_REPORT_DECIDED;
-    if (!is_given_up(s))
-        memcpy(s->lost, row(s, s->edges, rank),
-               row_words(s) * sizeof(*s->lost));
+    memcpy(s->lost, row(s, s->edges, rank), row_words(s) * sizeof(*s->lost));
     return SHUNTI_REPORT_FINAL;
 }
 

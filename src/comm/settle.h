@@ -10,7 +10,7 @@
  *        was missed before: then it was only busy.
  *     3. It publishes which ranks have answered, and waits for the reports of all
  *        ranks that have answered any rank, or that report.
- *     4. It decides by these reports: cover.h. The lowest rank that is not lost
+ *     4. It decides by these reports: cover.h. The rank with the fewest failed links
  *        decides first, and each other one takes the first decision that spares it
  *        and explains the links that it misses itself. A rank that is among those
  *        that explain the failed links names the ranks that it does not reach.

@@ -140,13 +140,13 @@ static void observe(int n, uint64_t state, int observer, unsigned waited,
     }
 }
 
-static uint64_t decide(const struct shunti_reports *reports)
+static uint64_t decide(struct shunti_reports *reports)
 {
     uint64_t edges[MOST], lost;
 
     cr_assert(shunti_reports_edges(reports, edges));
     cr_assert(
-        shunti_cover(reports->n, edges, reports->good, reports->stage, &lost));
+        shunti_cover(reports->n, edges, reports->good, reports->doubts, &lost));
     cr_assert(explains(reports->n, edges, lost));
     return lost;
 }
@@ -366,7 +366,44 @@ Test(cover, somebody_is_lost_who_was_missed)
     for (int r = 0; r < 3; r++)
         reports.good[r] &= ~(UINT64_C(1) << 3);
     cr_assert_eq(decide(&reports), 1 << 3, "one of the two has not answered");
+    /* It has answered rank 1, but not yet rank 0, which nothing lets doubt. */
+    reports.stage[2] = SHUNTI_REPORT_NONE;
+    for (int r = 0; r < 3; r++)
+        reports.good[r] = r == 1 ? 1 << 0 | 1 << 2 : 0;
+    reports.failed[0] = 0;
+    reports.failed[1] = 1 << 2;
+    reports.left[0] = 1 << 3;
+    cr_assert_eq(decide(&reports), 1 << 2, "lost %llx",
+                 (unsigned long long)decide(&reports));
     shunti_reports_free(&reports);
+}
+
+/* A rank that waits for a mute host in another communicator was missed there, and answers
+ * here. Nobody has missed that host, whose ranks are silent: they are lost. */
+Test(cover, the_silent_are_lost_before_one_that_answers)
+{
+    for (int n = 4; n <= MOST; n++) {
+        struct shunti_reports reports;
+
+        cr_assert(shunti_reports_make(&reports, n));
+        for (uint64_t silent = 1; silent < UINT64_C(1) << (n - 2); silent++) {
+            if (2 * __builtin_popcountll(silent) >= n)
+                continue;
+            for (int r = 0; r < n; r++) {
+                const bool there = !(silent >> r & 1);
+
+                reports.stage[r] = there ? SHUNTI_REPORT_FINAL : 0;
+                reports.failed[r] = r == n - 1 ? UINT64_C(1) << (n - 2) : 0;
+                reports.good[r] = there ? ((UINT64_C(1) << n) - 1) & ~silent &
+                                              ~(UINT64_C(1) << r)
+                                        : 0;
+            }
+            cr_assert_eq(decide(&reports), silent, "%d ranks, %llx: lost %llx",
+                         n, (unsigned long long)silent,
+                         (unsigned long long)decide(&reports));
+        }
+        shunti_reports_free(&reports);
+    }
 }
 
 /* Rank 2 has answered rank 1, and then stopped before it answered rank 3, which is well. */
@@ -398,6 +435,12 @@ Test(cover, an_answer_is_no_word_for_a_connection_that_ends)
     cr_assert_eq(decide(&reports), 1 << 3);
     reports.left[0] = 1 << 3;
     cr_assert_eq(decide(&reports), 0, "it has left in order");
+    for (int r = 0; r < 4; r++)
+        reports.good[r] &= ~(UINT64_C(1) << 2);
+    reports.good[2] = 0;
+    reports.stage[2] = SHUNTI_REPORT_NONE;
+    reports.failed[2] = reports.closed[2] = 0;
+    cr_assert_eq(decide(&reports), 0, "rank 2 may be busy");
     shunti_reports_free(&reports);
 }
 
@@ -422,6 +465,40 @@ Test(cover, one_link_costs_one_rank_and_all_know_which)
                 }
             }
         }
+        shunti_reports_free(&reports);
+    }
+}
+
+/* Ranks 0 and 1 do not reach ranks 2 and 3, and lack their reports, nor the other way
+ * round. So each side may decide against the other one, and the ranks behind them decide
+ * first: by all reports, and all of them alike. */
+Test(cover, ranks_that_reach_all_decide_first)
+{
+    for (int n = 5; n <= MOST; n++) {
+        uint64_t state = (UINT64_C(1) << n * (n - 1)) - 1, first = 0;
+        struct shunti_reports reports;
+
+        for (int high = 2; high < 4; high++)
+            for (int low = 0; low < 2; low++)
+                state &= ~(UINT64_C(3) << 2 * (high * (high - 1) / 2 + low));
+        cr_assert(shunti_reports_make(&reports, n));
+        for (int observer = n - 1; observer >= 0; observer--) {
+            uint64_t edges[MOST];
+
+            observe(n, state, observer, 0, &reports);
+            cr_assert(shunti_reports_edges(&reports, edges));
+            for (int a = 4; a < n; a++)
+                for (int b = 0; b < n; b++)
+                    cr_assert(b == a || (b > 3 && b < a) ||
+                                  shunti_decides_first(n, edges, a, b),
+                              "%d ranks, by rank %d: %d before %d", n, observer,
+                              b, a);
+            if (observer == n - 1)
+                first = decide(&reports);
+            if (observer > 3)
+                cr_assert_eq(decide(&reports), first);
+        }
+        cr_assert_eq(first, 1 << 2 | 1 << 3);
         shunti_reports_free(&reports);
     }
 }
