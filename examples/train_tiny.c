@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A mixture-of-experts language model that learns, in one file: bytes in, the
+ * next byte out. It trains on a text, by default on its own source:
+ *
+ *     cc -O3 train_tiny.c $(pkg-config --cflags --libs shunt) -lm -o train_tiny
+ *     ./train_tiny                    # 200 steps on one rank
+ *     shunt-run -n 4 ./train_tiny     # on four: the same losses, bit by bit
+ *     shunt-run -n 2 ./train_tiny 500 book.txt
+ *
+ * Each rank has a share of every batch (data parallel) and a share of the
+ * experts (expert parallel); all else is on every rank. Three places call the
+ * library: the MoE layer, the sum of gradients, and the reading of the text.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <shunt/shunt.h>
+
+/* -- sizes ---------------------------------------------------------------- */
+
+enum {
+    V = 256,            /* values of a byte */
+    T = 64,             /* bytes of a sequence */
+    D = 64,             /* floats of a token */
+    E = 8,              /* experts of a layer */
+    F = 128,            /* floats inside of an expert */
+    K = 2,              /* experts of a token */
+    L = 2,              /* layers */
+    N = 2 * T,          /* tokens of a slice: two sequences */
+    SLICES = 4,         /* of a batch */
+    BATCH = SLICES * N, /* tokens of a batch */
+    LEAST = 16 * BATCH, /* bytes of a text */
+};
+
+static struct shunt_comm *comm;
+static struct shunt_moe *moe;
+static int rank, ranks;
+static int here; /* the first of this rank's E / ranks experts */
+
+#define CHECK(call)                                                         \
+    do {                                                                    \
+        enum shunt_status status_ = (call);                                 \
+        if (status_ != SHUNT_OK) {                                          \
+            fprintf(stderr, "%s: %s: %s\n", #call, shunt_strerror(status_), \
+                    shunt_last_error(comm));                                \
+            exit(1);                                                        \
+        }                                                                   \
+    } while (0)
+
+/* -- parameters ----------------------------------------------------------- */
+
+/* What every rank has. A struct of parameters is an array of floats. */
+struct dense {
+    float byte[V][D];     /* embedding of a byte, and the head */
+    float position[T][D]; /* embedding of a place in the sequence */
+    struct {
+        float router[D][E];
+    } layer[L];
+};
+
+/* What only the expert's rank has. */
+struct expert {
+    float w1[D][F], w2[F][D];
+};
+
+enum {
+    DENSE = sizeof(struct dense) / sizeof(float),
+    EXPERT = sizeof(struct expert) / sizeof(float),
+};
+
+/* Parameters, gradients, and AdamW's moments. A rank touches only its own
+ * experts; pages that nobody touches take no memory. */
+static struct dense dense, dense_grad, dense_m, dense_v;
+static struct expert expert[L][E], expert_grad[L][E], expert_m[L][E],
+    expert_v[L][E];
+static struct slice {
+    struct dense grad;
+    float loss;
+} slice[SLICES]; /* what each slice of the batch gives */
+
+/* A random number in [0, 1) that depends on the arguments alone: splitmix64. */
+static float uniform(uint64_t stream, uint64_t index)
+{
+    uint64_t z = (stream << 32) + (index + 1) * 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (float)((z ^ (z >> 31)) >> 40) * 0x1p-24f;
+}
+/* n parameters: random numbers with mean 0. */
+static void fill(float *p, size_t n, float deviation, uint64_t stream)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = (2 * uniform(stream, i) - 1) * deviation * sqrtf(3);
+}
+/* -- matrices, norm, softmax ---------------------------------------------- */
+
+/* <a, b> in 8 sums, since a compiler may not reorder one. 8 divides n. */
+static float dot(const float *a, const float *b, int n)
+{
+    float s[8] = {0};
+
+    for (int i = 0; i < n; i += 8)
+        for (int j = 0; j < 8; j++)
+            s[j] += a[i + j] * b[i + j];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+/* y += a x */
+static void add(float *restrict y, float a, const float *restrict x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] += a * x[i];
+}
+
+/* y (n, out) = x (n, in) w (in, out) */
+static void matmul(float *y, const float *x, const float *w, size_t n, int in,
+                   int out)
+{
+    memset(y, 0, n * (size_t)out * sizeof(float));
+    for (size_t t = 0; t < n; t++, x += in, y += out)
+        for (int i = 0; i < in; i++)
+            add(y, x[i], w + i * out, out);
+}
+
+/* dx (n, in) = dy (n, out) w', and dw (in, out) += x' dy, row by row. */
+static void matmul_backward(float *dx, float *dw, const float *dy,
+                            const float *x, const float *w, size_t n, int in,
+                            int out)
+{
+    for (size_t t = 0; t < n; t++, x += in, dx += in, dy += out)
+        for (int i = 0; i < in; i++) {
+            dx[i] = dot(dy, w + i * out, out);
+            add(dw + i * out, x[i], dy, out);
+        }
+}
+
+/* y (N, D) = x / rms(x), row by row. */
+static void norm(float (*y)[D], float (*x)[D])
+{
+    for (int t = 0; t < N; t++) {
+        float scale = 1 / sqrtf(dot(x[t], x[t], D) / D + 1e-5f);
+
+        for (int i = 0; i < D; i++)
+            y[t][i] = scale * x[t][i];
+    }
+}
+
+/* dx (N, D) += its gradient. */
+static void norm_backward(float (*dx)[D], float (*dy)[D], float (*x)[D])
+{
+    for (int t = 0; t < N; t++) {
+        float scale = 1 / sqrtf(dot(x[t], x[t], D) / D + 1e-5f);
+
+        add(dx[t], -dot(dy[t], x[t], D) * scale * scale * scale / D, x[t], D);
+        add(dx[t], scale, dy[t], D);
+    }
+}
+
+static void softmax(float *p, int n)
+{
+    float most = p[0], sum = 0;
+
+    for (int i = 1; i < n; i++)
+        most = fmaxf(most, p[i]);
+    for (int i = 0; i < n; i++)
+        sum += p[i] = expf(p[i] - most);
+    for (int i = 0; i < n; i++)
+        p[i] /= sum;
+}
+
+/* What the forward pass keeps for the backward pass, of each layer. */
+static struct kept {
+    float x[N][D];               /* what the layer gets */
+    float midn[N][D];            /* norm(x): what the experts get */
+    int32_t idx[N][K];           /* the experts of a token */
+    float weight[N][K];          /* how much each of them counts */
+    float inside[BATCH * K][F];  /* of the rows of this rank's experts */
+    struct shunt_moe_plan *plan; /* the routing of all ranks */
+    struct shunt_moe_rows in; /* how many rows each expert of this rank gets */
+    float *rows, *out;        /* these, and what the experts made of them */
+} kept[L];
+static float last[N][D], lastn[N][D]; /* what the last layer gives; its norm */
+static float probability[N][V];       /* of the next byte */
+
+/* -- experts: here rows travel -------------------------------------------- */
+
+/* The router: the K experts with the largest logits, and their softmax. */
+static void router_forward(int l)
+{
+    static float logits[N][E];
+    struct kept *a = &kept[l];
+
+    norm(a->midn, a->x);
+    matmul(*logits, *a->midn, *dense.layer[l].router, N, D, E);
+    for (int t = 0; t < N; t++) {
+        for (int k = 0; k < K; k++) {
+            int best = 0;
+
+            for (int e = 1; e < E; e++)
+                if (logits[t][e] > logits[t][best])
+                    best = e;
+            a->idx[t][k] = best;
+            a->weight[t][k] = logits[t][best];
+            logits[t][best] = -INFINITY;
+        }
+        softmax(a->weight[t], K);
+    }
+}
+
+/* dmid += gradients through the weights, and, in dmidn, through the experts. */
+static void router_backward(int l, float (*dmid)[D], float (*dmidn)[D],
+                            float (*dweight)[K], struct dense *grad)
+{
+    static float dlogits[N][E], d[N][D];
+    struct kept *a = &kept[l];
+
+    memset(dlogits, 0, sizeof(dlogits));
+    for (int t = 0; t < N; t++) {
+        float sum = 0;
+
+        for (int k = 0; k < K; k++)
+            sum += a->weight[t][k] * dweight[t][k];
+        for (int k = 0; k < K; k++)
+            dlogits[t][a->idx[t][k]] = a->weight[t][k] * (dweight[t][k] - sum);
+    }
+    matmul_backward(*d, *grad->layer[l].router, *dlogits, *a->midn,
+                    *dense.layer[l].router, N, D, E);
+    add(*dmidn, 1, *d, N * D);
+    norm_backward(dmid, dmidn, a->x);
+}
+
+/* Rows of one expert: inside = max(in w1, 0), out = inside^2 w2. */
+static void expert_forward(const struct expert *w, const float *in,
+                           float (*inside)[F], float *out, size_t rows)
+{
+    float square[F];
+
+    matmul(*inside, in, *w->w1, rows, D, F);
+    for (size_t r = 0; r < rows; r++) {
+        for (int f = 0; f < F; f++) {
+            inside[r][f] = fmaxf(inside[r][f], 0);
+            square[f] = inside[r][f] * inside[r][f];
+        }
+        matmul(out + r * D, square, *w->w2, 1, F, D);
+    }
+}
+
+static void expert_backward(const struct expert *w, struct expert *grad,
+                            const float *in, float (*inside)[F],
+                            const float *dout, float *din, size_t rows)
+{
+    float square[F], d[F];
+
+    for (size_t r = 0; r < rows; r++) {
+        for (int f = 0; f < F; f++)
+            square[f] = inside[r][f] * inside[r][f];
+        matmul_backward(d, *grad->w2, dout + r * D, square, *w->w2, 1, F, D);
+        for (int f = 0; f < F; f++)
+            d[f] *= 2 * inside[r][f];
+        matmul_backward(din + r * D, *grad->w1, d, in + r * D, *w->w1, 1, D, F);
+    }
+}
+
+/* next = x + experts(norm(x)). A plan knows where each row goes. dispatch
+ * brings the rows of this rank's experts from all ranks, expert by expert;
+ * combine returns what these made of them, weighted and added to x. */
+static void moe_forward(int l, float (*next)[D])
+{
+    struct kept *a = &kept[l];
+
+    router_forward(l);
+    CHECK(shunt_moe_plan_create(moe, *a->idx, *a->weight, N, &a->plan));
+    shunt_moe_plan_rows(a->plan, &a->in, sizeof(a->in));
+    a->rows = shunt_moe_buffer(a->plan, SHUNT_MOE_ROWS);
+    a->out = shunt_moe_buffer(a->plan, SHUNT_MOE_OUT);
+    CHECK(shunt_moe_dispatch(a->plan, a->midn, a->rows, a->in.total));
+    for (int i = 0; i < a->in.local_experts; i++) {
+        size_t first = a->in.offset[i];
+
+        expert_forward(&expert[l][a->in.expert[i]], a->rows + first * D,
+                       a->inside + first, a->out + first * D, a->in.count[i]);
+    }
+    CHECK(shunt_moe_combine(a->plan, a->out, a->x, next));
+}
+
+/* dx comes with the gradient of next and leaves with that of x: the journeys
+ * of moe_forward() backwards. An expert gets the rows of all ranks, so its
+ * gradient is whole. */
+static void moe_backward(int l, float (*dx)[D], struct dense *grad)
+{
+    static float dmidn[N][D], dweight[N][K];
+    struct kept *a = &kept[l];
+    float *dout = shunt_moe_buffer(a->plan, SHUNT_MOE_DOUT);
+    float *drows = shunt_moe_buffer(a->plan, SHUNT_MOE_DROWS);
+
+    CHECK(shunt_moe_combine_backward(a->plan, dx, a->out, dout, a->in.total,
+                                     *dweight));
+    for (int i = 0; i < a->in.local_experts; i++) {
+        size_t first = a->in.offset[i];
+        int e = a->in.expert[i];
+
+        expert_backward(&expert[l][e], &expert_grad[l][e], a->rows + first * D,
+                        a->inside + first, dout + first * D, drows + first * D,
+                        a->in.count[i]);
+    }
+    CHECK(shunt_moe_dispatch_backward(a->plan, drows, dmidn));
+    router_backward(l, dx, dmidn, dweight, grad);
+    shunt_moe_plan_destroy(a->plan);
+}
+
+/* -- the model ------------------------------------------------------------ */
+
+/* The loss of each byte after one of `in`: their part of the batch's mean. */
+static float forward(const unsigned char *in, const unsigned char *want)
+{
+    float loss = 0;
+
+    for (int t = 0; t < N; t++)
+        for (int i = 0; i < D; i++)
+            kept[0].x[t][i] = dense.byte[in[t]][i] + dense.position[t % T][i];
+    for (int l = 0; l < L; l++) {
+        moe_forward(l, l + 1 < L ? kept[l + 1].x : last);
+    }
+    norm(lastn, last);
+    for (int t = 0; t < N; t++) {
+        for (int v = 0; v < V; v++)
+            probability[t][v] = dot(lastn[t], dense.byte[v], D);
+        softmax(probability[t], V);
+        loss -= logf(probability[t][want[t]]) / BATCH;
+    }
+    return loss;
+}
+
+static void backward(const unsigned char *in, const unsigned char *want,
+                     struct dense *grad)
+{
+    static float dx[N][D], dlastn[N][D];
+
+    memset(grad, 0, sizeof(*grad));
+    memset(dx, 0, sizeof(dx));
+    memset(dlastn, 0, sizeof(dlastn));
+    for (int t = 0; t < N; t++)
+        for (int v = 0; v < V; v++) {
+            float d = (probability[t][v] - (float)(v == want[t])) / BATCH;
+
+            add(dlastn[t], d, dense.byte[v], D);
+            add(grad->byte[v], d, lastn[t], D);
+        }
+    norm_backward(dx, dlastn, last);
+    for (int l = L - 1; l >= 0; l--) {
+        moe_backward(l, dx, grad);
+    }
+    for (int t = 0; t < N; t++) {
+        add(grad->byte[in[t]], 1, dx[t], D);
+        add(grad->position[t % T], 1, dx[t], D);
+    }
+}
+
+/* -- the text ------------------------------------------------------------- */
+
+static unsigned char text[1 << 24]; /* what is read of it */
+static size_t length, train_length;
+
+/* Rank 0 reads the file, and the others get it from rank 0. */
+static void read_text(const char *path)
+{
+    FILE *file = rank == 0 ? fopen(path, "rb") : NULL;
+
+    if (file) {
+        length = fread(text, 1, sizeof(text), file);
+        fclose(file);
+    }
+    CHECK(shunt_broadcast(comm, &length, sizeof(length), SHUNT_U8, 0));
+    if (length < LEAST) {
+        if (rank == 0)
+            fprintf(stderr, "%s: cannot be read, or has less than %d bytes\n",
+                    path, LEAST);
+        exit(1);
+    }
+    CHECK(shunt_broadcast(comm, text, length, SHUNT_U8, 0));
+    train_length = length;
+}
+
+/* Slice s of a step: sequences from random places of the text. */
+static void draw(int step, int s, unsigned char *in, unsigned char *want)
+{
+    for (int t = 0; t < N; t += T) {
+        uint64_t number = (uint64_t)((step * SLICES + s) * N + t);
+        float at = uniform(1000, number) * (float)(train_length - T);
+
+        memcpy(in + t, text + (size_t)at, T);
+        memcpy(want + t, text + (size_t)at + 1, T);
+    }
+}
+
+/* -- the step ------------------------------------------------------------- */
+
+/* AdamW (1711.05101) on n parameters; steps begin with 1. */
+static void adamw(void *param, void *grad, void *mean, void *square, size_t n,
+                  float rate, int step)
+{
+    const float b1 = 0.9f, b2 = 0.95f, decay = 0.01f;
+    const float c1 = 1 - powf(b1, (float)step), c2 = 1 - powf(b2, (float)step);
+    float *p = param, *g = grad, *m = mean, *v = square;
+
+    for (size_t i = 0; i < n; i++) {
+        m[i] = b1 * m[i] + (1 - b1) * g[i];
+        v[i] = b2 * v[i] + (1 - b2) * g[i] * g[i];
+        p[i] -= rate * (m[i] / c1 / (sqrtf(v[i] / c2) + 1e-8f) + decay * p[i]);
+        g[i] = 0;
+    }
+}
+
+/* One step. Returns the loss of its batch. */
+static float train_step(int step, int steps)
+{
+    static unsigned char in[N], want[N];
+    float left = (float)(steps - step + 1) / (float)steps, loss = 0;
+    float rate = 8e-3f * fminf((float)step / 10, left); /* begin, end gently */
+
+    /* In a turn each rank takes a slice; then all have what each slice gave. */
+    for (int turn = 0; turn < SLICES; turn += ranks) {
+        struct slice *mine = &slice[turn + rank];
+
+        draw(step, turn + rank, in, want);
+        mine->loss = forward(in, want);
+        backward(in, want, &mine->grad);
+        CHECK(shunt_allgather(comm, SHUNT_IN_PLACE, &slice[turn], DENSE + 1,
+                              SHUNT_F32));
+    }
+    for (int s = 0; s < SLICES; s++) {
+        add((float *)&dense_grad, 1, (float *)&slice[s].grad, DENSE);
+        loss += slice[s].loss;
+    }
+
+    /* All ranks update the dense parameters, and each its experts. */
+    adamw(&dense, &dense_grad, &dense_m, &dense_v, DENSE, rate, step);
+    for (int l = 0; l < L; l++)
+        adamw(&expert[l][here], &expert_grad[l][here], &expert_m[l][here],
+              &expert_v[l][here], (size_t)(E / ranks) * EXPERT, rate, step);
+    return loss;
+}
+
+/* -- main ----------------------------------------------------------------- */
+
+int main(int argc, char **argv)
+{
+    struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
+    const char *path = argc > 2 ? argv[2] : __FILE__;
+    int steps = argc > 1 ? atoi(argv[1]) : 200;
+    float loss;
+
+    CHECK(shunt_comm_create_env(NULL, &comm));
+    rank = shunt_comm_rank(comm);
+    ranks = shunt_comm_size(comm);
+    here = rank * E / ranks;
+    if (SLICES % ranks) {
+        if (rank == 0)
+            fprintf(stderr, "%d ranks: take 1, 2 or 4\n", ranks);
+        return 1;
+    }
+    config.hidden = D;
+    config.dtype = SHUNT_F32;
+    config.experts = E;
+    config.topk = K;
+    config.max_tokens = N;
+    config.weights = SHUNT_MOE_APPLY_WEIGHTS;
+    config.tree_ranks = E; /* add as E ranks of one node do */
+    config.tree_nodes = 1;
+    CHECK(shunt_moe_create(comm, &config, &moe));
+
+    read_text(path);
+    fill((float *)&dense, DENSE, 0.05f, L * E);
+    fill(*dense.byte, V * D, 0.2f, L * E + 1);
+    for (int l = 0; l < L; l++)
+        for (int e = here; e < here + E / ranks; e++)
+            fill((float *)&expert[l][e], EXPERT, 0.1f, (uint64_t)(l * E + e));
+    if (rank == 0)
+        printf("%d parameters, %zu bytes of %s\n", DENSE + L * E * EXPERT,
+               length, path);
+
+    for (int step = 1; step <= steps; step++) {
+        loss = train_step(step, steps);
+        if (rank == 0 && (step == 1 || step % 10 == 0))
+            printf("step %4d  loss %.6f\n", step, loss);
+    }
+    CHECK(shunt_comm_finish(comm));
+    shunt_comm_destroy(comm); /* and the exchange with it */
+    return 0;
+}
