@@ -291,12 +291,16 @@ static bool lets_decide(const struct settle *s)
     return false;
 }
 
-static enum shunti_report decide(struct settle *s, uint64_t wait_ns)
+/* until_ns: for how long to wait for the decision of another rank, at least. */
+static enum shunti_report decide(struct settle *s, uint64_t wait_ns,
+                                 uint64_t until_ns)
 {
     const int rank = s->comm->rank;
 
     choose(s);
     s->until_ns = s->looked_ns + wait_ns;
+    if (s->until_ns < until_ns)
+        s->until_ns = until_ns;
     while (lets_decide(s) && pump(s)) {
         publish_news(s);
         if (follow(s))
@@ -363,7 +367,8 @@ static enum shunti_report settle(struct settle *s, uint64_t wait_ns)
     publish_news(s);
     if (followed || follow(s))
         return SHUNTI_REPORT_DECIDED;
-    return decide(s, wait_ns);
+    /* Another rank may await a report of which this one has not heard. */
+    return decide(s, wait_ns, limit + 2 * wait_ns);
 }
 
 /* --- calls ---------------------------------------------------------------- */
