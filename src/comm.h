@@ -8,7 +8,7 @@
  * them in a child of fork(), and live.c makes what is left of a destroyed
  * communicator. All files may read all parts. One thread at a time touches a communicator (entry.h). What
  * other threads may touch meanwhile is atomic, or has a lock of its own in
- * aside.c or live.c.
+ * parked.c or live.c.
  */
 #ifndef SHUNTI_COMM_H
 #define SHUNTI_COMM_H
@@ -26,11 +26,11 @@
 #include "src/op/operations.h"
 #include "src/op/request.h"
 #include "src/op/zcopy.h"
-#include "src/progress/aside.h"
 #include "src/progress/call.h"
 #include "src/progress/helper.h"
 #include "src/progress/inherited.h"
 #include "src/progress/liveness.h"
+#include "src/progress/parked.h"
 #include "src/progress/probe.h"
 #include "src/progress/progress.h"
 #include "src/progress/wait.h"
@@ -84,7 +84,7 @@ struct shunt_comm {
     struct shunti_requests requests;
     struct shunti_calls calls;
     struct shunti_above above;
-    struct shunti_aside aside;
+    struct shunti_parked parked;
     struct shunti_deferred deferred;
     struct shunti_zcopies zcopies;
     struct shunti_progress_thread thread; /* its first field */

@@ -23,12 +23,12 @@
 #include "src/op/request.h"
 #include "src/op/trace_request.h"
 #include "src/progress/agree.h"
-#include "src/progress/aside.h"
 #include "src/progress/call.h"
 #include "src/progress/entry.h"
 #include "src/progress/helper.h"
 #include "src/progress/inherited.h"
 #include "src/progress/live.h"
+#include "src/progress/parked.h"
 #include "src/progress/progress.h"
 #include "src/progress/wait.h"
 #include "src/trace/trace.h"
@@ -318,7 +318,7 @@ static void close_contexts(struct shunt_comm *comm)
 static void tear_down(struct shunt_comm *comm)
 {
     shunti_help_forget(comm);
-    shunti_aside_forget(comm);
+    shunti_parked_forget(comm);
     shunti_progress_thread_stop(comm);
     if (comm->operations.active)
         keep_promises(comm);

@@ -33,9 +33,9 @@
 #include "src/op/engine.h"
 #include "src/op/request.h"
 #include "src/progress/agree.h"
-#include "src/progress/aside.h"
 #include "src/progress/exit.h"
 #include "src/progress/live.h"
+#include "src/progress/parked.h"
 #include "src/progress/progress.h"
 #include "src/progress/wait.h"
 #include "src/trace/trace.h"
@@ -171,7 +171,7 @@ static struct shunt_comm *comm_new(int nranks, int rank)
     comm->operations.next_seq = 1;
     comm->operations.tail = &comm->operations.active;
     comm->deferred.tail = &comm->deferred.first;
-    comm->aside.hold = SHUNTI_HELD;
+    comm->parked.hold = SHUNTI_HELD;
     comm->requests.spare_state = 1024 + 96 * (size_t)nranks;
     comm->waiting.wake_fd =
         shunti_fd_lift(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -348,7 +348,7 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
                                  !shunti_tracked();
         report(init.comm);
         shunti_live_add(init.comm);
-        shunti_aside_own(init.comm);
+        shunti_parked_own(init.comm);
         shunti_exit_watch();
         *out = init.comm;
     }

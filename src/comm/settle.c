@@ -382,7 +382,7 @@ static bool make_record(struct shunt_comm *comm)
 
 /* A rank that is only silent has the time that a probe has. A connection that
  * ended says most by itself; but a rank that waits in another communicator answers
- * with its next visit (aside.h), of which there are two in half of that time. */
+ * with its next visit (parked.h), of which there are two in half of that time. */
 static uint64_t time_to_answer(const struct shunt_comm *comm,
                                enum shunt_status status)
 {

@@ -86,8 +86,8 @@ SHUNTI_NOINLINE static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
 
     if (comm->operations.progressing)
         return false;
-    comm->aside.unsent = !shunti_all_sent(comm);
-    return comm->aside.unsent && !shunt_comm_async_status(comm) &&
+    comm->parked.unsent = !shunti_all_sent(comm);
+    return comm->parked.unsent && !shunt_comm_async_status(comm) &&
            (double)(shunti_now_ns() - since_ns) < limit * 1e9;
 }
 

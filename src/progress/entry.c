@@ -15,7 +15,7 @@
  * since the caller may have taken the thread's wake-up.
  *
  * A communicator without a progress thread is used only by the caller. It is
- * put aside (aside.h) if a call leaves operations under way, and then the
+ * parked (parked.h) if a call leaves operations under way, and then the
  * helper (helper.h) may step it until the next call.
  */
 #include "src/progress/entry.h"
@@ -26,8 +26,8 @@
 #include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/op/notice.h"
-#include "src/progress/aside.h"
 #include "src/progress/helper.h"
+#include "src/progress/parked.h"
 #include "src/progress/rests.h"
 #include "src/trace/track.h"
 #include "src/wire/contexts.h"
@@ -36,10 +36,10 @@
 static void get(struct shunt_comm *comm)
 {
     if (!comm->thread.exists) {
-        if (comm->aside.owner != shunti_this_thread())
-            shunti_aside_take_over(comm);
-        if (comm->aside.put) {
-            shunti_aside_take(comm);
+        if (comm->parked.owner != shunti_this_thread())
+            shunti_parked_take_over(comm);
+        if (comm->parked.put) {
+            shunti_parked_take(comm);
             if (comm->help.attached)
                 shunti_help_back(comm);
         }
@@ -50,8 +50,8 @@ static void get(struct shunt_comm *comm)
         shunti_wake_self(comm);
         pthread_mutex_lock(&comm->thread.lock);
     }
-    if (comm->aside.owner != shunti_this_thread())
-        shunti_aside_take_over(comm);
+    if (comm->parked.owner != shunti_this_thread())
+        shunti_parked_take_over(comm);
 }
 
 /* In a timeline all calls come here: none begins at home. */
@@ -62,7 +62,7 @@ SHUNTI_NOINLINE static void enter_tracked(struct shunt_comm *comm)
     shunti_track_begin(comm->rank);
     before = shunti_track_switch(SHUNTI_TRACK_WAITS);
     get(comm);
-    comm->aside.track = before;
+    comm->parked.track = before;
     shunti_track_switch(SHUNTI_TRACK_LIBRARY);
 }
 
@@ -74,23 +74,23 @@ SHUNTI_NOINLINE static void enter(struct shunt_comm *comm)
     }
     get(comm);
     if (!comm->thread.exists)
-        comm->aside.home = comm->aside.owner;
+        comm->parked.home = comm->parked.owner;
 }
 
 void shunti_comm_enter(struct shunt_comm *comm)
 {
-    if (comm->aside.home != shunti_this_thread())
+    if (comm->parked.home != shunti_this_thread())
         enter(comm);
 }
 
-/* From the moment that it is put aside, the helper may be using it. */
-SHUNTI_NOINLINE static void put_aside(struct shunt_comm *comm)
+/* From the moment that it is parked, the helper may be using it. */
+SHUNTI_NOINLINE static void park(struct shunt_comm *comm)
 {
     const bool ask =
         (comm->help.started && shunti_wants_steps(comm)) ||
         atomic_load_explicit(&shunti_notices, memory_order_relaxed);
 
-    shunti_aside_put(comm);
+    shunti_park(comm);
     if (ask)
         shunti_help_ask(comm);
 }
@@ -99,23 +99,23 @@ SHUNTI_NOINLINE static void put_aside(struct shunt_comm *comm)
  * request.h, settled(). */
 static bool has_work(const struct shunt_comm *comm)
 {
-    return comm->operations.untrailed || comm->aside.unsent;
+    return comm->operations.untrailed || comm->parked.unsent;
 }
 
 /* Not from home. */
 SHUNTI_NOINLINE static void leave(struct shunt_comm *comm)
 {
-    const enum shunti_track before = comm->aside.track;
+    const enum shunti_track before = comm->parked.track;
 
-    comm->aside.track = SHUNTI_TRACK_NONE;
+    comm->parked.track = SHUNTI_TRACK_NONE;
     if (!comm->thread.exists) {
         if (has_work(comm))
-            put_aside(comm);
+            park(comm);
         shunti_track_switch(before);
         return;
     }
     atomic_fetch_sub_explicit(&comm->thread.callers, 1, memory_order_acq_rel);
-    if (comm->thread.asleep && (comm->operations.active || comm->aside.unsent))
+    if (comm->thread.asleep && (comm->operations.active || comm->parked.unsent))
         shunti_wake_self(comm);
     pthread_cond_signal(&comm->thread.idle);
     pthread_mutex_unlock(&comm->thread.lock);
@@ -124,10 +124,10 @@ SHUNTI_NOINLINE static void leave(struct shunt_comm *comm)
 
 void shunti_comm_leave(struct shunt_comm *comm)
 {
-    if (!comm->aside.home)
+    if (!comm->parked.home)
         leave(comm);
     else if (has_work(comm))
-        put_aside(comm);
+        park(comm);
 }
 
 static bool is_the_thread(const struct shunt_comm *comm)

@@ -12,7 +12,7 @@ struct shunt_comm;
 struct timespec;
 
 /* Around everything that touches a communicator. Without a progress thread, on
- * a communicator of this thread that is not aside, they do almost nothing. */
+ * a communicator of this thread that is not parked, they do almost nothing. */
 void shunti_comm_enter(struct shunt_comm *comm);
 void shunti_comm_leave(struct shunt_comm *comm);
 

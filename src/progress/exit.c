@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "src/comm.h"
-#include "src/progress/aside.h"
+#include "src/progress/parked.h"
 #include "src/trace/trace.h"
 #include "src/wire/contexts.h"
 #include "src/wire/wire.h"
@@ -70,7 +70,7 @@ static void at_exit(int status, void *unused)
     if (getpid() != watched)
         return;
     said = 1 + ((uint64_t)status & 0xff);
-    shunti_aside_visit_now(tell);
+    shunti_parked_visit_now(tell);
 }
 
 static void watch(void)

@@ -4,7 +4,7 @@
  *
  * The thread and its end are under `life`, the list of communicators is under
  * `lock`. The thread itself takes only `lock`, and not while it sleeps or
- * steps. What it steps it holds as aside.h says, so no lock is needed for that.
+ * steps. What it steps it holds as parked.h says, so no lock is needed for that.
  *
  * A fork stops the thread before and starts it again in the parent: so no lock
  * is taken and no communicator held by a thread that the child does not have.
@@ -29,7 +29,7 @@
 #include "src/base/inline.h"
 #include "src/base/log.h"
 #include "src/comm.h"
-#include "src/progress/aside.h"
+#include "src/progress/parked.h"
 #include "src/progress/rests.h"
 #include "src/trace/trace.h"
 #include "src/trace/track.h"
@@ -134,7 +134,7 @@ static uint64_t look_at(struct shunt_comm *comm, uint64_t now,
         help->seen_ns = now;
         return help->patience_ns;
     }
-    if (!atomic_load_explicit(&comm->aside.put, memory_order_relaxed)) {
+    if (!atomic_load_explicit(&comm->parked.put, memory_order_relaxed)) {
         /* The caller is in a call, or has left nothing. */
         be_patient(comm);
         help->watched = false;
@@ -143,12 +143,12 @@ static uint64_t look_at(struct shunt_comm *comm, uint64_t now,
     }
     if (now - help->seen_ns < help->patience_ns)
         return help->patience_ns - (now - help->seen_ns);
-    if (!shunti_aside_try_hold(comm))
+    if (!shunti_parked_try_hold(comm))
         return ELSEWHERE_NS;
     help->watched = false;
     if (!shunti_wants_steps(comm)) {
         help->done = stamp;
-        shunti_aside_let_go(comm);
+        shunti_parked_yield(comm);
         return UINT64_MAX;
     }
     help->mine = true;
@@ -156,7 +156,7 @@ static uint64_t look_at(struct shunt_comm *comm, uint64_t now,
     follow_caller(atomic_load(&help->cpu));
     help->held_ns = now;
     comm->stats.helped++;
-    comm->aside.next_held = *held;
+    comm->parked.next_held = *held;
     *held = comm;
     return UINT64_MAX;
 }
@@ -183,12 +183,12 @@ static void hand_over(struct shunt_comm *comm, uint64_t now, bool done)
     if (done)
         comm->help.done = comm->help.seen;
     comm->help.mine = false;
-    shunti_aside_let_go(comm);
+    shunti_parked_yield(comm);
 }
 
 static bool is_wanted(const struct shunt_comm *comm)
 {
-    return shunti_aside_is_wanted(comm) || atomic_load(&comm->help.recalled);
+    return shunti_parked_is_wanted(comm) || atomic_load(&comm->help.recalled);
 }
 
 /* Let go of those that are wanted back or done; of all, if `all`. */
@@ -201,10 +201,10 @@ static void let_go(struct shunt_comm **held, uint64_t now, bool all)
         const bool done = !shunti_wants_steps(comm);
 
         if (!all && !done && !is_wanted(comm)) {
-            at = &comm->aside.next_held;
+            at = &comm->parked.next_held;
             continue;
         }
-        *at = comm->aside.next_held;
+        *at = comm->parked.next_held;
         hand_over(comm, now, done);
     }
 }
@@ -231,7 +231,7 @@ static uint64_t news_of(const struct shunt_comm *held)
 {
     uint64_t news = 0;
 
-    for (; held; held = held->aside.next_held)
+    for (; held; held = held->parked.next_held)
         news += held->contexts.events + held->operations.finished;
     return news;
 }
@@ -251,7 +251,7 @@ static void rest(const struct shunt_comm *held, struct pollfd *bell)
     ns = now > worked_ns ? RESTS * (now - worked_ns) : 0;
     worked_ns = now;
     fds[n++] = *bell;
-    for (; held; held = held->aside.next_held) {
+    for (; held; held = held->parked.next_held) {
         if (is_wanted(held) || n == MAX_FDS)
             return;
         fds[n].fd = held->waiting.wake_fd;

@@ -3,10 +3,10 @@
  * The helper: one thread of the process that steps started calls while their
  * callers compute (SHUNT_PROGRESS=auto), or wait for a notice (notice.h).
  *
- * A call that leaves operations under way puts its communicator aside
- * (aside.h). Whoever holds it may step it, so the helper is one more holder,
+ * A call that leaves operations under way parks its communicator
+ * (parked.h). Whoever holds it may step it, so the helper is one more holder,
  * and the next call takes the communicator back from it as from any other. A
- * communicator that is never put aside with a started operation never hears of
+ * communicator that is never parked with a started operation never hears of
  * the helper, and the thread exists only between the first such call and the
  * end of the last such communicator.
  *
@@ -33,7 +33,7 @@ struct pollfd;
 struct shunt_comm;
 
 /* Part of a communicator: what the helper may do for it. helper.c writes it;
- * init.c writes `may`, call.c `started`, and aside.c `stamp` and `recalled`. */
+ * init.c writes `may`, call.c `started`, and parked.c `stamp` and `recalled`. */
 struct shunti_help {
     bool may;      /* the settings allow it, and it may be of use */
     bool started;  /* `may`, and there was a call with a request of its own */
@@ -57,7 +57,7 @@ struct shunti_help {
     struct shunt_comm *next; /* in the helper's list */
 };
 
-/* After it was put aside: the helper steps it if its caller stays away. If
+/* After it was parked: the helper steps it if its caller stays away. If
  * there is no thread and none can be made, its callers do without. */
 void shunti_help_ask(struct shunt_comm *comm);
 

@@ -40,7 +40,7 @@ void shunti_comm_disown(struct shunt_comm *comm)
 {
     /* Only the owner's calls change the table of windows. */
     comm->inherited.state =
-        comm->aside.owner == shunti_this_thread() ? SHUNTI_WHOLE : SHUNTI_TORN;
+        comm->parked.owner == shunti_this_thread() ? SHUNTI_WHOLE : SHUNTI_TORN;
     comm->failure.status = (int)SHUNT_ERR_INVALID;
     comm->failure.culprit = -1;
     snprintf(comm->failure.text, sizeof(comm->failure.text),
@@ -48,9 +48,9 @@ void shunti_comm_disown(struct shunt_comm *comm)
     disown_requests(comm);
     /* Nothing is left to be stepped or sent, and no thread of it exists. */
     comm->thread.exists = comm->thread.made = false;
-    comm->aside.owner = comm->aside.home = NULL;
-    comm->aside.unsent = comm->aside.ever = false;
-    atomic_store(&comm->aside.put, false);
+    comm->parked.owner = comm->parked.home = NULL;
+    comm->parked.unsent = comm->parked.ever = false;
+    atomic_store(&comm->parked.put, false);
     comm->inherited.deferred = comm->deferred.first;
     comm->deferred.first = NULL;
     comm->deferred.tail = &comm->deferred.first;

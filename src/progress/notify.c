@@ -13,9 +13,9 @@
 #include "src/comm.h"
 #include "src/op/notice.h"
 #include "src/op/request.h"
-#include "src/progress/aside.h"
 #include "src/progress/entry.h"
 #include "src/progress/helper.h"
+#include "src/progress/parked.h"
 #include "src/trace/trace.h"
 
 /* NULL, or why nothing can be written to the descriptor. */
@@ -83,7 +83,7 @@ static enum shunt_status notice_of(struct shunt_request *request,
         *request->notice = (struct shunti_notice){.fd = -1};
         comm->requests.notices++;
         atomic_fetch_add(&shunti_notices, 1);
-        shunti_aside_each(shunti_help_ask);
+        shunti_parked_each(shunti_help_ask);
     }
     if (!request->begun_ns)
         request->begun_ns = shunti_now_ns();

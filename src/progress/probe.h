@@ -8,7 +8,7 @@
  * in turn waits for a rank on a host that is cut off. So shortly before its
  * timeout a rank probes the ranks that it awaits, by a word in their control
  * windows. A rank that waits inside the library answers: at once if it waits in
- * this communicator, with its next visit (aside.h) if it waits in another one.
+ * this communicator, with its next visit (parked.h) if it waits in another one.
  * A rank that does not answer is blamed: it is cut off, stopped, or somewhere
  * else in its program. If all answered, one of them will know better, and is
  * given the time to report it. It may have begun to wait much later than the rank

@@ -21,7 +21,7 @@
 
 static bool may_drive(const struct shunt_comm *comm)
 {
-    return (comm->operations.active || comm->aside.unsent) &&
+    return (comm->operations.active || comm->parked.unsent) &&
            !atomic_load_explicit(&comm->thread.callers, memory_order_acquire);
 }
 
@@ -95,7 +95,7 @@ void shunti_progress_thread_start(struct shunt_comm *comm)
     if (!comm->thread.made)
         return;
     comm->thread.exists = true;
-    comm->aside.home = NULL;
+    comm->parked.home = NULL;
     pthread_mutex_unlock(&comm->thread.lock);
 }
 

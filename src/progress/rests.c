@@ -10,7 +10,7 @@ bool shunti_wants_steps(const struct shunt_comm *comm)
     const struct shunt_request *r = comm->operations.active;
 
     /* One that failed needs steps until what it tells its peers is sent. */
-    if (comm->deferred.first || comm->aside.unsent)
+    if (comm->deferred.first || comm->parked.unsent)
         return true;
     if (comm->requests.notices)
         return comm->operations.untrailed != 0;

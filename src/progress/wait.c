@@ -15,10 +15,10 @@
 #include "src/op/operations.h"
 #include "src/op/request.h"
 #include "src/plugin/plugin.h"
-#include "src/progress/aside.h"
 #include "src/progress/entry.h"
 #include "src/progress/helper.h"
 #include "src/progress/liveness.h"
+#include "src/progress/parked.h"
 #include "src/progress/probe.h"
 #include "src/trace/trace.h"
 #include "src/trace/track.h"
@@ -67,7 +67,7 @@ static void step_held(struct shunt_comm *held)
 {
     struct shunt_comm *comm;
 
-    for (comm = held; comm; comm = comm->aside.next_held) {
+    for (comm = held; comm; comm = comm->parked.next_held) {
         shunti_transports_progress(comm);
         shunti_liveness_note_events(comm);
         shunti_progress(comm);
@@ -77,10 +77,10 @@ static void step_held(struct shunt_comm *held)
 
 void shunti_step_others(void)
 {
-    struct shunt_comm *held = shunti_aside_hold();
+    struct shunt_comm *held = shunti_parked_hold();
 
     step_held(held);
-    shunti_aside_release(held);
+    shunti_parked_release(held);
 }
 
 /* The verdict of a call that sets something up, which has a timeout of its own. */
@@ -115,7 +115,7 @@ static uint64_t answer_there(struct shunt_comm *comm, uint64_t verdict)
     if (comm->deferred.first)
         shunti_control_retry(comm);
     shunti_note_unsent(comm);
-    return comm->aside.unsent ? RETRY_NAP_MS * 1000000u : pause;
+    return comm->parked.unsent ? RETRY_NAP_MS * 1000000u : pause;
 }
 
 /* The same on all communicators of this thread except `but`. Returns when to do
@@ -126,7 +126,7 @@ static uint64_t answer_there(struct shunt_comm *comm, uint64_t verdict)
 static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns,
                                  uint64_t verdict)
 {
-    return shunti_aside_visit(but, now_ns, verdict, answer_there);
+    return shunti_parked_visit(but, now_ns, verdict, answer_there);
 }
 
 /* An operation that no caller has waited for yet has no start time: its timeout
@@ -290,7 +290,7 @@ static bool is_idle(struct watch *watch, struct shunt_comm *comm)
 /* The same for all that are held. */
 static bool are_idle(struct watch *watch, struct shunt_comm *held)
 {
-    for (; held; held = held->aside.next_held)
+    for (; held; held = held->parked.next_held)
         if (!is_idle(watch, held))
             return false;
     return true;
@@ -298,7 +298,7 @@ static bool are_idle(struct watch *watch, struct shunt_comm *held)
 
 static bool watch_held(struct watch *watch, struct shunt_comm *held)
 {
-    for (; held; held = held->aside.next_held)
+    for (; held; held = held->parked.next_held)
         if (!watch_comm(watch, held))
             return false;
     return true;
@@ -330,7 +330,7 @@ static void get_up(const struct watch *watch, struct shunt_comm *comm)
  * busy there: that counts as news here. */
 static void share_news(struct shunt_comm *comm, const struct shunt_comm *held)
 {
-    for (; held; held = held->aside.next_held) {
+    for (; held; held = held->parked.next_held) {
         if (held->liveness.last_event_ns <= comm->liveness.last_event_ns)
             continue;
         comm->liveness.last_event_ns = held->liveness.last_event_ns;
@@ -344,7 +344,7 @@ static uint64_t all_finished(const struct shunt_comm *comm,
 {
     uint64_t count = comm->operations.finished;
 
-    for (; held; held = held->aside.next_held)
+    for (; held; held = held->parked.next_held)
         count += held->operations.finished;
     return count;
 }
@@ -367,7 +367,7 @@ static void sleep_a_little(struct shunt_comm *comm,
 
     if (!shunti_progress_alone(comm))
         return;
-    held = shunti_aside_hold();
+    held = shunti_parked_hold();
     watch.n = 0;
     watch.soon = false;
     idle = watch_comm(&watch, comm) && watch_held(&watch, held) &&
@@ -385,12 +385,12 @@ static void sleep_a_little(struct shunt_comm *comm,
         woken = shunti_progress_poll(comm, watch.fds, watch.n, &timeout);
     }
     get_up(&watch, comm);
-    for (c = held; c; c = c->aside.next_held)
+    for (c = held; c; c = c->parked.next_held)
         get_up(&watch, c);
     if (!woken && !watch.soon && all_finished(comm, held) != finished)
         comm->stats.sleeps_missed++;
     share_news(comm, held);
-    shunti_aside_release(held);
+    shunti_parked_release(held);
 }
 
 /* poll() on `fds`, at most `ns`, that also steps those that are held. */
@@ -412,7 +412,7 @@ static int poll_with(struct shunt_comm *held, struct pollfd *fds,
         ns = RETRY_NAP_MS * 1000000u;
     timeout = timespec_of(ns);
     ready = ppoll(watch.fds, watch.n, &timeout, NULL);
-    for (; held; held = held->aside.next_held)
+    for (; held; held = held->parked.next_held)
         get_up(&watch, held);
     if (ready < 0)
         return ready;
@@ -434,7 +434,7 @@ static int poll_as_helper(struct shunt_comm *held, struct pollfd *fds,
         const int ready = poll_with(held, fds, n, ns < most ? ns : most);
 
         /* Who awaits a notice waits as in a call: not without a limit. */
-        for (; held; held = held->aside.next_held)
+        for (; held; held = held->parked.next_held)
             if (held->requests.notices)
                 check_time(held, shunti_now_ns());
         return ready;
@@ -476,13 +476,13 @@ static int poll_meanwhile(struct shunt_comm *armed, struct pollfd *fds,
         uint64_t now = shunti_now_ns();
         uint64_t next = answer_elsewhere(armed, now, verdict);
         int left = ms_until(now, next < end ? next : end), ready;
-        struct shunt_comm *held = shunti_aside_hold();
+        struct shunt_comm *held = shunti_parked_hold();
 
         if (held) {
             ready =
                 poll_with(held, fds, n,
                           (uint64_t)(left < NAP_MS ? left : NAP_MS) * 1000000);
-            shunti_aside_release(held);
+            shunti_parked_release(held);
         } else {
             ready = poll(fds, n, left);
         }

@@ -109,7 +109,7 @@ bool shunti_all_sent(const struct shunt_comm *comm)
 
 void shunti_note_unsent(struct shunt_comm *comm)
 {
-    comm->aside.unsent = !comm->all_mapped && !shunti_all_sent(comm);
+    comm->parked.unsent = !comm->all_mapped && !shunti_all_sent(comm);
 }
 
 void shunti_wake_self(struct shunt_comm *comm)

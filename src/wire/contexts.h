@@ -46,7 +46,7 @@ void shunti_transports_progress(struct shunt_comm *comm);
 /* Has every put left this rank, so that none needs its progress any more? */
 bool shunti_all_sent(const struct shunt_comm *comm);
 
-/* Record in aside.unsent whether something is left to send. If so, this rank
+/* Record in parked.unsent whether something is left to send. If so, this rank
  * has to step the communicator even where no operation is under way. */
 void shunti_note_unsent(struct shunt_comm *comm);
 

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Communicators aside; see aside.h.
+ * Parked communicators; see parked.h.
  *
  * All communicators are in shelves, lists with a lock each. The shelf is found
  * by the address of the thread that owns the communicator. A thread that is
  * started after another one has ended may get the address of that one, and with
  * it the communicators it left, perhaps those of another rank. It may hold what
- * is aside there, as any thread may. For visits the number of the thread must
+ * is parked there, as any thread may. For visits the number of the thread must
  * agree, too; no number is used twice.
  *
  * A call by a thread that is not the owner begins by taking the communicator
  * over, under the lock of the owner's shelf. So while the owner has this lock,
  * it may touch all that is in its shelf: no other thread is in a call there,
  * and a call that the owner itself is in is waiting. The owner may also hold
- * what is aside for longer, without the lock; then a call waits for the
+ * what is parked for longer, without the lock; then a call waits for the
  * release.
  */
-#include "src/progress/aside.h"
+#include "src/progress/parked.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -45,7 +45,7 @@ static struct shelf shelves[] = {
 
 _Static_assert(sizeof(shelves) / sizeof(*shelves) == 16, "see shelf_of()");
 
-/* Number of communicators that have been aside. While it is 0, short waits take
+/* Number of communicators that have been parked. While it is 0, short waits take
  * no lock. */
 static atomic_uint ever_put;
 
@@ -73,14 +73,14 @@ static struct shelf *shelf_of(const void *owner)
 
 static void unshelve(struct shunt_comm *comm)
 {
-    struct shelf *shelf = shelf_of(comm->aside.owner);
+    struct shelf *shelf = shelf_of(comm->parked.owner);
     struct shunt_comm **at;
 
     pthread_mutex_lock(&shelf->lock);
-    for (at = &shelf->first; *at != comm; at = &(*at)->aside.next)
+    for (at = &shelf->first; *at != comm; at = &(*at)->parked.next)
         ;
-    *at = comm->aside.next;
-    comm->aside.owner = comm->aside.home = NULL;
+    *at = comm->parked.next;
+    comm->parked.owner = comm->parked.home = NULL;
     pthread_mutex_unlock(&shelf->lock);
 }
 
@@ -93,7 +93,7 @@ static uint64_t this_number(void)
 
 /* In a child of fork(). What is under way is the parent's: a step of the child's
  * would take what comes for it, into the child's copy of its memory. So nobody
- * owns anything, and nothing is aside. */
+ * owns anything, and nothing is parked. */
 static void forked(void)
 {
     static const struct shelf empty = SHELF;
@@ -101,10 +101,10 @@ static void forked(void)
     static const pthread_cond_t nobody = PTHREAD_COND_INITIALIZER;
 
     for (size_t i = 0; i < sizeof(shelves) / sizeof(*shelves); i++) {
-        for (struct shunt_comm *c = shelves[i].first; c; c = c->aside.next) {
-            c->aside.owner = c->aside.home = NULL;
-            c->aside.ever = false;
-            atomic_store(&c->aside.put, false);
+        for (struct shunt_comm *c = shelves[i].first; c; c = c->parked.next) {
+            c->parked.owner = c->parked.home = NULL;
+            c->parked.ever = false;
+            atomic_store(&c->parked.put, false);
         }
         shelves[i] = empty;
     }
@@ -120,7 +120,7 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, forked);
 }
 
-void shunti_aside_own(struct shunt_comm *comm)
+void shunti_parked_own(struct shunt_comm *comm)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const void *self = shunti_this_thread();
@@ -128,47 +128,47 @@ void shunti_aside_own(struct shunt_comm *comm)
 
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&shelf->lock);
-    comm->aside.owner = self;
-    comm->aside.number = this_number();
-    comm->aside.next = shelf->first;
+    comm->parked.owner = self;
+    comm->parked.number = this_number();
+    comm->parked.next = shelf->first;
     shelf->first = comm;
     pthread_mutex_unlock(&shelf->lock);
     visits.next_ns = 0;
 }
 
-SHUNTI_NOINLINE void shunti_aside_take_over(struct shunt_comm *comm)
+SHUNTI_NOINLINE void shunti_parked_take_over(struct shunt_comm *comm)
 {
-    if (!comm->aside.owner)
+    if (!comm->parked.owner)
         return; /* it has been destroyed */
     unshelve(comm);
-    shunti_aside_own(comm);
+    shunti_parked_own(comm);
 }
 
 static bool is_put(const struct shunt_comm *comm)
 {
-    return atomic_load_explicit(&comm->aside.put, memory_order_relaxed);
+    return atomic_load_explicit(&comm->parked.put, memory_order_relaxed);
 }
 
-bool shunti_aside_try_hold(struct shunt_comm *comm)
+bool shunti_parked_try_hold(struct shunt_comm *comm)
 {
-    return !(atomic_fetch_or(&comm->aside.hold, SHUNTI_HELD) & SHUNTI_HELD);
+    return !(atomic_fetch_or(&comm->parked.hold, SHUNTI_HELD) & SHUNTI_HELD);
 }
 
-bool shunti_aside_is_wanted(const struct shunt_comm *comm)
+bool shunti_parked_is_wanted(const struct shunt_comm *comm)
 {
-    return atomic_load(&comm->aside.hold) >= SHUNTI_WANTED;
+    return atomic_load(&comm->parked.hold) >= SHUNTI_WANTED;
 }
 
-SHUNTI_NOINLINE void shunti_aside_put(struct shunt_comm *comm)
+SHUNTI_NOINLINE void shunti_park(struct shunt_comm *comm)
 {
-    if (!comm->aside.ever) {
-        comm->aside.ever = true;
+    if (!comm->parked.ever) {
+        comm->parked.ever = true;
         atomic_fetch_add_explicit(&ever_put, 1, memory_order_relaxed);
     }
-    atomic_store_explicit(&comm->aside.put, true, memory_order_relaxed);
-    comm->aside.home = NULL;
-    /* Pairs with shunti_aside_try_hold(): the next holder sees what we wrote. */
-    atomic_fetch_and_explicit(&comm->aside.hold, ~(unsigned)SHUNTI_HELD,
+    atomic_store_explicit(&comm->parked.put, true, memory_order_relaxed);
+    comm->parked.home = NULL;
+    /* Pairs with shunti_parked_try_hold(): the next holder sees what we wrote. */
+    atomic_fetch_and_explicit(&comm->parked.hold, ~(unsigned)SHUNTI_HELD,
                               memory_order_release);
 }
 
@@ -177,45 +177,45 @@ SHUNTI_NOINLINE void shunti_aside_put(struct shunt_comm *comm)
 static void await_release(struct shunt_comm *comm)
 {
     pthread_mutex_lock(&release_lock);
-    atomic_fetch_add(&comm->aside.hold, SHUNTI_WANTED);
-    while (!shunti_aside_try_hold(comm)) {
+    atomic_fetch_add(&comm->parked.hold, SHUNTI_WANTED);
+    while (!shunti_parked_try_hold(comm)) {
         shunti_wake_self(comm);
         pthread_cond_wait(&released, &release_lock);
     }
-    atomic_fetch_sub(&comm->aside.hold, SHUNTI_WANTED);
+    atomic_fetch_sub(&comm->parked.hold, SHUNTI_WANTED);
     pthread_mutex_unlock(&release_lock);
 }
 
-SHUNTI_NOINLINE void shunti_aside_take(struct shunt_comm *comm)
+SHUNTI_NOINLINE void shunti_parked_take(struct shunt_comm *comm)
 {
-    if (!shunti_aside_try_hold(comm))
+    if (!shunti_parked_try_hold(comm))
         await_release(comm);
-    atomic_store_explicit(&comm->aside.put, false, memory_order_relaxed);
+    atomic_store_explicit(&comm->parked.put, false, memory_order_relaxed);
 }
 
-void shunti_aside_forget(struct shunt_comm *comm)
+void shunti_parked_forget(struct shunt_comm *comm)
 {
-    if (comm->aside.owner)
+    if (comm->parked.owner)
         unshelve(comm);
     if (is_put(comm))
-        shunti_aside_take(comm);
-    if (comm->aside.ever)
+        shunti_parked_take(comm);
+    if (comm->parked.ever)
         atomic_fetch_sub_explicit(&ever_put, 1, memory_order_relaxed);
-    comm->aside.ever = false;
+    comm->parked.ever = false;
 }
 
 /* A communicator that has failed needs steps until what it tells its peers is
  * sent. */
 static bool needs_steps(const struct shunt_comm *comm)
 {
-    return comm->deferred.first || comm->aside.unsent ||
+    return comm->deferred.first || comm->parked.unsent ||
            (comm->operations.active && !comm->failure.status);
 }
 
-void shunti_aside_let_go(struct shunt_comm *comm)
+void shunti_parked_yield(struct shunt_comm *comm)
 {
     /* From here on another thread may have it, and may destroy it. */
-    if (atomic_fetch_and(&comm->aside.hold, ~(unsigned)SHUNTI_HELD) <
+    if (atomic_fetch_and(&comm->parked.hold, ~(unsigned)SHUNTI_HELD) <
         SHUNTI_WANTED)
         return;
     pthread_mutex_lock(&release_lock);
@@ -230,7 +230,7 @@ static void recall(struct shunt_comm *comm)
         shunti_wake_self(comm);
 }
 
-SHUNTI_NOINLINE struct shunt_comm *shunti_aside_hold(void)
+SHUNTI_NOINLINE struct shunt_comm *shunti_parked_hold(void)
 {
     const void *self = shunti_this_thread();
     struct shunt_comm *held = NULL, *comm;
@@ -239,47 +239,47 @@ SHUNTI_NOINLINE struct shunt_comm *shunti_aside_hold(void)
     if (!atomic_load_explicit(&ever_put, memory_order_relaxed))
         return NULL;
     pthread_mutex_lock(&shelf->lock);
-    for (comm = shelf->first; comm; comm = comm->aside.next) {
-        if (comm->aside.owner != self || !is_put(comm) ||
-            shunti_aside_is_wanted(comm))
+    for (comm = shelf->first; comm; comm = comm->parked.next) {
+        if (comm->parked.owner != self || !is_put(comm) ||
+            shunti_parked_is_wanted(comm))
             continue;
         if (comm->help.attached)
             atomic_fetch_add(&comm->help.stamp, 1); /* not away */
-        if (!shunti_aside_try_hold(comm)) {
+        if (!shunti_parked_try_hold(comm)) {
             recall(comm);
             continue;
         }
         if (needs_steps(comm)) {
-            comm->aside.next_held = held;
+            comm->parked.next_held = held;
             held = comm;
         } else {
-            shunti_aside_let_go(comm);
+            shunti_parked_yield(comm);
         }
     }
     pthread_mutex_unlock(&shelf->lock);
     return held;
 }
 
-void shunti_aside_release(struct shunt_comm *held)
+void shunti_parked_release(struct shunt_comm *held)
 {
     while (held) {
         struct shunt_comm *comm = held;
 
         held =
-            comm->aside
-                .next_held; /* after shunti_aside_let_go() it is not ours any more */
-        shunti_aside_let_go(comm);
+            comm->parked
+                .next_held; /* after shunti_parked_yield() it is not ours any more */
+        shunti_parked_yield(comm);
     }
 }
 
-void shunti_aside_each(void (*f)(struct shunt_comm *comm))
+void shunti_parked_each(void (*f)(struct shunt_comm *comm))
 {
     const void *self = shunti_this_thread();
     struct shelf *shelf = shelf_of(self);
 
     pthread_mutex_lock(&shelf->lock);
-    for (struct shunt_comm *c = shelf->first; c; c = c->aside.next)
-        if (c->aside.owner == self && is_put(c))
+    for (struct shunt_comm *c = shelf->first; c; c = c->parked.next)
+        if (c->parked.owner == self && is_put(c))
             f(c);
     pthread_mutex_unlock(&shelf->lock);
 }
@@ -290,7 +290,7 @@ void shunti_aside_each(void (*f)(struct shunt_comm *comm))
 static bool lock_out_thread(struct shunt_comm *comm)
 {
     if (!comm->thread.exists)
-        return !is_put(comm) || shunti_aside_try_hold(comm);
+        return !is_put(comm) || shunti_parked_try_hold(comm);
     if (pthread_mutex_trylock(&comm->thread.lock))
         return false;
     if (!comm->thread.asleep)
@@ -303,16 +303,17 @@ static void let_in_thread(struct shunt_comm *comm)
 {
     if (!comm->thread.exists) {
         if (is_put(comm))
-            shunti_aside_let_go(comm);
+            shunti_parked_yield(comm);
         return;
     }
     pthread_cond_signal(&comm->thread.idle);
     pthread_mutex_unlock(&comm->thread.lock);
 }
 
-uint64_t
-shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns, uint64_t verdict,
-                   uint64_t (*visit)(struct shunt_comm *comm, uint64_t verdict))
+uint64_t shunti_parked_visit(struct shunt_comm *but, uint64_t now_ns,
+                             uint64_t verdict,
+                             uint64_t (*visit)(struct shunt_comm *comm,
+                                               uint64_t verdict))
 {
     const void *self = shunti_this_thread();
     struct shelf *shelf = shelf_of(self);
@@ -324,13 +325,13 @@ shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns, uint64_t verdict,
     pthread_mutex_lock(&shelf->lock);
     /* We are in a call on it. Its owner has our address, but perhaps the number
      * of a thread that has ended. */
-    if (but && but->aside.owner == self)
-        but->aside.number = this_number();
-    for (struct shunt_comm *c = shelf->first; c; c = c->aside.next) {
+    if (but && but->parked.owner == self)
+        but->parked.number = this_number();
+    for (struct shunt_comm *c = shelf->first; c; c = c->parked.next) {
         uint64_t wanted;
 
-        if (c->aside.number != this_number() || c == but || c->failure.status ||
-            c->nranks == 1)
+        if (c->parked.number != this_number() || c == but ||
+            c->failure.status || c->nranks == 1)
             continue;
         alone = false;
         if (!lock_out_thread(c))
@@ -345,10 +346,10 @@ shunti_aside_visit(struct shunt_comm *but, uint64_t now_ns, uint64_t verdict,
     return alone ? UINT64_MAX : visits.next_ns;
 }
 
-void shunti_aside_visit_now(uint64_t (*visit)(struct shunt_comm *comm,
-                                              uint64_t verdict))
+void shunti_parked_visit_now(uint64_t (*visit)(struct shunt_comm *comm,
+                                               uint64_t verdict))
 {
     visits.next_ns = 0;
     visits.alone = NULL;
-    shunti_aside_visit(NULL, 0, 0, visit);
+    shunti_parked_visit(NULL, 0, 0, visit);
 }
