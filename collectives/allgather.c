@@ -29,7 +29,7 @@ static const struct shunti_class allgather_class = {
     .name = "allgather",
     .algorithm = "flat",
     .step = shunti_exchange_step,
-    .rests = shunti_exchange_rests,
+    .pauses = shunti_exchange_pauses,
     .awaits = shunti_exchange_awaits,
     .sent = shunti_exchange_sent,
 };
@@ -38,7 +38,7 @@ static const struct shunti_class allgatherv_class = {
     .name = "allgatherv",
     .algorithm = "flat",
     .step = shunti_exchange_step,
-    .rests = shunti_exchange_rests,
+    .pauses = shunti_exchange_pauses,
     .awaits = shunti_exchange_awaits,
     .sent = shunti_exchange_sent,
 };

@@ -31,7 +31,7 @@ static const struct shunti_class barrier_class = {
     .name = "barrier",
     .algorithm = "flat",
     .step = shunti_exchange_step,
-    .rests = shunti_exchange_rests,
+    .pauses = shunti_exchange_pauses,
     .awaits = shunti_exchange_awaits,
 };
 

@@ -441,7 +441,7 @@ bool shunti_exchange_is_still(const struct shunt_request *request,
     return true;
 }
 
-bool shunti_exchange_rests(const struct shunt_request *request)
+bool shunti_exchange_pauses(const struct shunt_request *request)
 {
     return shunti_exchange_is_still(request, exchange_of(request));
 }

@@ -84,7 +84,7 @@ enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
 enum shunt_status shunti_exchange_step(struct shunt_request *request);
 bool shunti_exchange_awaits(const struct shunt_request *request, int peer);
 size_t shunti_exchange_sent(const struct shunt_request *request, int peer);
-bool shunti_exchange_rests(const struct shunt_request *request);
+bool shunti_exchange_pauses(const struct shunt_request *request);
 void shunti_exchange_cleanup(struct shunt_request *request);
 
 /*
@@ -130,7 +130,7 @@ bool shunti_exchange_send(struct shunt_request *request,
                           struct shunti_exchange *x);
 
 /* All that is missing are control messages of other nodes with what is small, so
- * no peer waits for this rank: shunti_class.rests. */
+ * no peer waits for this rank: shunti_class.pauses. */
 bool shunti_exchange_is_still(const struct shunt_request *request,
                               const struct shunti_exchange *x);
 

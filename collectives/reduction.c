@@ -238,7 +238,7 @@ bool shunti_reduce_exchange_awaits(const struct shunt_request *request,
            p->out != SHUNTI_OUT_DONE;
 }
 
-bool shunti_reduce_exchange_rests(const struct shunt_request *request)
+bool shunti_reduce_exchange_pauses(const struct shunt_request *request)
 {
     return shunti_exchange_is_still(request, state_of(request)->x);
 }

@@ -64,7 +64,7 @@ bool shunti_reduce_exchange_awaits(const struct shunt_request *request,
                                    int peer);
 size_t shunti_reduce_exchange_sent(const struct shunt_request *request,
                                    int peer);
-bool shunti_reduce_exchange_rests(const struct shunt_request *request);
+bool shunti_reduce_exchange_pauses(const struct shunt_request *request);
 void shunti_reduce_exchange_cleanup(struct shunt_request *request);
 
 #endif

@@ -54,7 +54,7 @@ struct shunti_class {
     /* Has it sent all that peers need of it, and is what it awaits so little
      * that it lies in the kernel's buffers until the caller is back? Then
      * nobody gains if it is stepped meanwhile. NULL: never. */
-    bool (*rests)(const struct shunt_request *request);
+    bool (*pauses)(const struct shunt_request *request);
     /* Release what the state owns; called once, also after a failure. NULL:
      * nothing. */
     void (*cleanup)(struct shunt_request *request);

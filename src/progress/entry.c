@@ -28,7 +28,7 @@
 #include "src/op/notice.h"
 #include "src/progress/helper.h"
 #include "src/progress/parked.h"
-#include "src/progress/rests.h"
+#include "src/progress/paused.h"
 #include "src/trace/track.h"
 #include "src/wire/contexts.h"
 

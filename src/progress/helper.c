@@ -30,7 +30,7 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 #include "src/progress/parked.h"
-#include "src/progress/rests.h"
+#include "src/progress/paused.h"
 #include "src/trace/trace.h"
 #include "src/trace/track.h"
 #include "transports/common/descriptor.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that rest while their caller is away; see rests.h. */
-#include "src/progress/rests.h"
+/* Calls that pause while their caller is away; see paused.h. */
+#include "src/progress/paused.h"
 
 #include "src/comm.h"
 #include "src/op/request.h"
@@ -14,7 +14,7 @@ bool shunti_wants_steps(const struct shunt_comm *comm)
         return true;
     if (comm->requests.notices)
         return comm->operations.untrailed != 0;
-    while (r && (r->trailing || (r->class->rests && r->class->rests(r))))
+    while (r && (r->trailing || (r->class->pauses && r->class->pauses(r))))
         r = r->next;
     return r && !comm->failure.status;
 }

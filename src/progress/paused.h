@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that rest while their caller is away: shunti_class.rests. */
-#ifndef SHUNTI_RESTS_H
-#define SHUNTI_RESTS_H
+/* Calls that pause while their caller is away: shunti_class.pauses. */
+#ifndef SHUNTI_PAUSED_H
+#define SHUNTI_PAUSED_H
 
 #include <stdbool.h>
 
