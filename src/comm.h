@@ -5,10 +5,10 @@
  * A part is a struct, declared in the header of the file that writes it. The
  * comment there says which other files write to it, and what (tests/layers holds
  * them to it). Besides, init.c gives parts their first values, inherited.c empties
- * them in a child of fork(), and live.c makes what is left of a destroyed
+ * them in a child of fork(), and registry.c makes what is left of a destroyed
  * communicator. All files may read all parts. One thread at a time touches a communicator (entry.h). What
  * other threads may touch meanwhile is atomic, or has a lock of its own in
- * parked.c or live.c.
+ * parked.c or registry.c.
  */
 #ifndef SHUNTI_COMM_H
 #define SHUNTI_COMM_H
@@ -110,10 +110,10 @@ struct shunt_comm {
     /* What is read when it is made or ends, or a user asks. */
     struct shunti_loss_own loss;
     struct shunti_configured configured;
-    unsigned char secret[32];          /* of the bootstrap: init.c */
-    struct shunti_inherited inherited; /* inherited.c */
-    struct shunt_comm *next_live;      /* live.c, under its lock */
-    struct shunti_error error;         /* of the last call: shunti_fail() */
+    unsigned char secret[32];           /* of the bootstrap: init.c */
+    struct shunti_inherited inherited;  /* inherited.c */
+    struct shunt_comm *next_registered; /* registry.c, under its lock */
+    struct shunti_error error;          /* of the last call: shunti_fail() */
     /* For the refusal of a call for which there is no memory; NULL while one is
      * under way: request.c. */
     struct shunt_request *reserve;

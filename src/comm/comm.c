@@ -27,9 +27,9 @@
 #include "src/progress/entry.h"
 #include "src/progress/helper.h"
 #include "src/progress/inherited.h"
-#include "src/progress/live.h"
 #include "src/progress/parked.h"
 #include "src/progress/progress.h"
+#include "src/progress/registry.h"
 #include "src/progress/wait.h"
 #include "src/trace/trace.h"
 #include "src/trace/track.h"
@@ -364,7 +364,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 
     if (!comm)
         return;
-    if (!shunti_live_remove(comm)) {
+    if (!shunti_registry_remove(comm)) {
         (void)shunti_fail(NULL, SHUNT_ERR_INVALID,
                           "comm_destroy: this is not a communicator, or it has "
                           "been destroyed already");
@@ -372,9 +372,9 @@ void shunt_comm_destroy(struct shunt_comm *comm)
     }
     if (comm->inherited.state) {
         shunti_inherited_leave(comm);
-        shunti_live_leave(comm);
+        shunti_registry_leave(comm);
         return;
     }
     tear_down(comm);
-    shunti_live_keep(comm);
+    shunti_registry_keep(comm);
 }

@@ -34,9 +34,9 @@
 #include "src/op/request.h"
 #include "src/progress/agree.h"
 #include "src/progress/exit.h"
-#include "src/progress/live.h"
 #include "src/progress/parked.h"
 #include "src/progress/progress.h"
+#include "src/progress/registry.h"
 #include "src/progress/wait.h"
 #include "src/trace/trace.h"
 #include "src/trace/track.h"
@@ -347,7 +347,7 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
                                  !init.comm->oversubscribed &&
                                  !shunti_tracked();
         report(init.comm);
-        shunti_live_add(init.comm);
+        shunti_registry_add(init.comm);
         shunti_parked_own(init.comm);
         shunti_exit_watch();
         *out = init.comm;

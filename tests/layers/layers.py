@@ -223,8 +223,8 @@ def circles(graph, files):
     return found
 
 
-# What init.c, inherited.c and live.c may do to every part: src/comm.h.
-OF_ALL_PARTS = ["src/comm/init.c", "src/progress/inherited.c", "src/progress/live.c"]
+# What init.c, inherited.c and registry.c may do to every part: src/comm.h.
+OF_ALL_PARTS = ["src/comm/init.c", "src/progress/inherited.c", "src/progress/registry.c"]
 # A write to comm->part.field: an assignment, a count, an atomic operation.
 FIELD = r"->(\w+)\.[\w.]+(?:\[[^]]*\])?"
 WRITES = re.compile(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Communicators that exist, and those destroyed last; see live.h. */
-#include "src/progress/live.h"
+/* Communicators that exist, and those destroyed last; see registry.h. */
+#include "src/progress/registry.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -14,32 +14,32 @@
 #include "src/progress/inherited.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shunt_comm *live; /* linked by next_live */
-static struct shunt_comm *destroyed[SHUNTI_LIVE_DESTROYED];
+static struct shunt_comm *live; /* linked by next_registered */
+static struct shunt_comm *destroyed[SHUNTI_REGISTRY_DESTROYED];
 static unsigned next_destroyed;
 /* Communicators of the parent process that were destroyed here. They stay
  * reachable, for tools that look for leaks. */
-static struct shunt_comm *left; /* linked by next_live */
+static struct shunt_comm *left; /* linked by next_registered */
 
-void shunti_live_add(struct shunt_comm *comm)
+void shunti_registry_add(struct shunt_comm *comm)
 {
     pthread_mutex_lock(&lock);
-    comm->next_live = live;
+    comm->next_registered = live;
     live = comm;
     pthread_mutex_unlock(&lock);
 }
 
-bool shunti_live_remove(struct shunt_comm *comm)
+bool shunti_registry_remove(struct shunt_comm *comm)
 {
     struct shunt_comm **at = &live;
     bool found;
 
     pthread_mutex_lock(&lock);
     while (*at && *at != comm)
-        at = &(*at)->next_live;
+        at = &(*at)->next_registered;
     found = *at != NULL;
     if (found)
-        *at = comm->next_live;
+        *at = comm->next_registered;
     pthread_mutex_unlock(&lock);
     return found;
 }
@@ -90,15 +90,15 @@ static void free_structure(struct shunt_comm *comm)
     free(comm);
 }
 
-void shunti_live_leave(struct shunt_comm *comm)
+void shunti_registry_leave(struct shunt_comm *comm)
 {
     pthread_mutex_lock(&lock);
-    comm->next_live = left;
+    comm->next_registered = left;
     left = comm;
     pthread_mutex_unlock(&lock);
 }
 
-void shunti_live_keep(struct shunt_comm *comm)
+void shunti_registry_keep(struct shunt_comm *comm)
 {
     struct shunt_comm *oldest;
 
@@ -106,7 +106,7 @@ void shunti_live_keep(struct shunt_comm *comm)
     pthread_mutex_lock(&lock);
     oldest = destroyed[next_destroyed];
     destroyed[next_destroyed] = comm;
-    next_destroyed = (next_destroyed + 1) % SHUNTI_LIVE_DESTROYED;
+    next_destroyed = (next_destroyed + 1) % SHUNTI_REGISTRY_DESTROYED;
     pthread_mutex_unlock(&lock);
     if (oldest)
         free_structure(oldest);
@@ -114,7 +114,7 @@ void shunti_live_keep(struct shunt_comm *comm)
 
 static void forked(void)
 {
-    for (struct shunt_comm *c = live; c; c = c->next_live)
+    for (struct shunt_comm *c = live; c; c = c->next_registered)
         shunti_comm_disown(c);
 }
 
