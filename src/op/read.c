@@ -6,7 +6,7 @@
 #include "src/comm.h"
 #include "src/op/request.h"
 #include "src/trace/trace.h"
-#include "src/wire/let_go.h"
+#include "src/wire/reclaim.h"
 #include "src/wire/ways.h"
 #include "src/wire/wire.h"
 
@@ -101,9 +101,9 @@ SHUNTI_NOINLINE bool shunti_read_stop(struct shunt_request *request,
 
 SHUNTI_NOINLINE void shunti_reads_end(struct shunt_request *request)
 {
-    const uint64_t deadline = shunti_let_go_deadline();
+    const uint64_t deadline = shunti_reclaim_deadline();
 
     for (; request->reads; request->reads = request->reads->next)
         if (request->reads->status == SHUNT_IN_PROGRESS)
-            shunti_let_go(request->comm, request->reads->peer, deadline);
+            shunti_reclaim(request->comm, request->reads->peer, deadline);
 }

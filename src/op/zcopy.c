@@ -11,7 +11,7 @@
 #include "src/op/registration.h"
 #include "src/op/request.h"
 #include "src/wire/failure.h"
-#include "src/wire/let_go.h"
+#include "src/wire/reclaim.h"
 #include "src/wire/wire.h"
 
 /* A block is sent in pieces. The next piece follows when few puts of the ones
@@ -290,7 +290,7 @@ static void end_one(struct shunti_zcopy *z, bool over, uint64_t deadline_ns)
     if (z->reg)
         context->transport->dereg(context->ctx, z->reg);
     if (over && (z->pending || (z->reg && !came)))
-        shunti_let_go(comm, z->peer, deadline_ns);
+        shunti_reclaim(comm, z->peer, deadline_ns);
     if (z->remote)
         spend(z);
     z->next = comm->zcopies.spare;
@@ -300,7 +300,7 @@ static void end_one(struct shunti_zcopy *z, bool over, uint64_t deadline_ns)
 SHUNTI_NOINLINE void shunti_zcopy_end(struct shunt_request *request, bool over)
 {
     struct shunti_zcopy **at = &request->comm->zcopies.open, *z;
-    const uint64_t deadline = shunti_let_go_deadline();
+    const uint64_t deadline = shunti_reclaim_deadline();
 
     while ((z = *at)) {
         if (z->request != request) {

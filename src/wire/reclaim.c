@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Taking memory back from a transport; see let_go.h. */
-#include "src/wire/let_go.h"
+/* Reclaiming memory from a transport; see reclaim.h. */
+#include "src/wire/reclaim.h"
 
 #include <poll.h>
 
@@ -12,13 +12,13 @@
 
 #define SECONDS 1.0
 
-uint64_t shunti_let_go_deadline(void)
+uint64_t shunti_reclaim_deadline(void)
 {
     return shunti_now_ns() + shunti_ns(SECONDS);
 }
 
-SHUNTI_NOINLINE void shunti_let_go(struct shunt_comm *comm, int peer,
-                                   uint64_t deadline_ns)
+SHUNTI_NOINLINE void shunti_reclaim(struct shunt_comm *comm, int peer,
+                                    uint64_t deadline_ns)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
