@@ -6,7 +6,7 @@
 #include "src/comm.h"
 #include "src/trace/track.h"
 #include "src/wire/failure.h"
-#include "src/wire/ways.h"
+#include "src/wire/pair_costs.h"
 
 bool shunti_source_open(struct shunt_request *request, int peer,
                         enum shunti_way way, const uint64_t where[2],
@@ -116,8 +116,8 @@ static void came(struct shunt_request *request, int peer,
                  const struct shunti_source *source)
 {
     if (source->way == SHUNTI_WAY_STREAM || source->way == SHUNTI_WAY_READ)
-        shunti_ways_came(request->comm, peer, source->bytes,
-                         source->way == SHUNTI_WAY_READ);
+        shunti_pair_costs_came(request->comm, peer, source->bytes,
+                               source->way == SHUNTI_WAY_READ);
 }
 
 bool shunti_source_copy(struct shunt_request *request, struct shunti_copy *copy,

@@ -13,7 +13,7 @@ struct shunti_tunables {
     size_t eager, eager_far; /* bytes that travel in a note: shunti_eager() */
     size_t chunk, chunks;    /* of a stream's ring: stream.h */
     size_t read_min;  /* from here on raw memory is read and not streamed;
-                        SIZE_MAX: learn from where on (ways.h) */
+                        SIZE_MAX: learn from where on (pair_costs.h) */
     size_t zcopy_min; /* blocks from here on go by zero-copy: zcopy.h;
                         SIZE_MAX: none */
     size_t allreduce_direct; /* up to here every rank gets every vector */

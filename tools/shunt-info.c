@@ -22,9 +22,9 @@
 #include "tools/cli/cli.h"
 #include "tools/info_algorithms.h"
 #include "tools/info_network.h"
+#include "tools/info_pair_costs.h"
 #include "tools/info_topology.h"
 #include "tools/info_trace.h"
-#include "tools/info_ways.h"
 
 enum part {
     VERSION = 1 << 0,
@@ -629,7 +629,7 @@ int main(int argc, char **argv)
     if (o.algorithms)
         return info_algorithms();
     if (o.ways)
-        return info_ways();
+        return info_pair_costs();
     if (o.topology)
         return info_topology(o.json);
     parts = (o.env ? ENVIRONMENT : 0) | (o.transports ? TRANSPORTS : 0) |

@@ -37,7 +37,8 @@ static enum shunti_way locate(struct shunt_request *request, int peer,
     if (point(comm, peer, data, bytes, where))
         return SHUNTI_WAY_WINDOW;
     if (p->caps & SHUNT_TRANSPORT_GET &&
-        (bytes >= comm->tune.read_min || shunti_ways_read(comm, peer, bytes)))
+        (bytes >= comm->tune.read_min ||
+         shunti_pair_costs_read(comm, peer, bytes)))
         return by_address(data, where);
     where[1] = 0;
     where[0] = p->tx_reserved;
@@ -62,7 +63,8 @@ bool shunti_readable(const struct shunt_comm *comm, int peer, const void *data,
 
     return point(comm, peer, data, bytes, where) ||
            (comm->peers[peer].caps & SHUNT_TRANSPORT_GET &&
-            (bytes >= comm->tune.read_min || shunti_ways_learn(comm, peer)));
+            (bytes >= comm->tune.read_min ||
+             shunti_pair_costs_learn(comm, peer)));
 }
 
 enum shunti_way shunti_locate_in_place(struct shunt_request *request, int peer,

@@ -6,8 +6,8 @@
 #include "src/comm.h"
 #include "src/op/request.h"
 #include "src/trace/trace.h"
+#include "src/wire/pair_costs.h"
 #include "src/wire/reclaim.h"
-#include "src/wire/ways.h"
 #include "src/wire/wire.h"
 
 /* So large that few calls are needed, and so small that one call of the kernel
@@ -61,8 +61,9 @@ static void end(struct shunt_request *request, struct shunti_read *read,
 {
     unlist(request, read);
     if (!read->status) {
-        shunti_ways_was_read(request->comm, read->peer, whole, read->piece,
-                             shunti_now_ns() - read->begun_ns);
+        shunti_pair_costs_was_read(request->comm, read->peer, whole,
+                                   read->piece,
+                                   shunti_now_ns() - read->begun_ns);
         read->done += read->piece;
         request->comm->stats.bytes_read += read->piece;
     }

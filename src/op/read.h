@@ -34,7 +34,7 @@ struct shunti_read {
  * are read, also in further calls. SHUNT_IN_PROGRESS: call again. Otherwise an
  * error, which the caller handles; the content of `to` is then unspecified.
  *
- * whole  bytes of the block that these are a part of; for ways.h
+ * whole  bytes of the block that these are a part of; for pair_costs.h
  */
 enum shunt_status shunti_read_run(struct shunt_request *request, int peer,
                                   struct shunti_read *read, uint64_t address,

@@ -76,7 +76,7 @@ static bool ring_has_room(struct shunt_comm *comm, int peer, uint64_t k)
 }
 
 /* Copy into the peer's ring. Each store first has to fetch a line that the
- * peer's cache had last, so this is timed (ways.h). */
+ * peer's cache had last, so this is timed (pair_costs.h). */
 SHUNTI_NOINLINE static void copy_in(struct shunt_comm *comm, int peer,
                                     unsigned char *to,
                                     const unsigned char *from, size_t bytes)
@@ -84,13 +84,13 @@ SHUNTI_NOINLINE static void copy_in(struct shunt_comm *comm, int peer,
     uint64_t begin;
     SHUNTI_TRACK(COPIES);
 
-    if (!shunti_ways_time_into(comm, peer)) {
+    if (!shunti_pair_costs_time_into(comm, peer)) {
         memcpy(to, from, bytes);
         return;
     }
     begin = shunti_now_ns();
     memcpy(to, from, bytes);
-    shunti_ways_into(comm, peer, bytes, shunti_now_ns() - begin);
+    shunti_pair_costs_into(comm, peer, bytes, shunti_now_ns() - begin);
 }
 
 SHUNTI_NOINLINE static void copy_out(void *to, const void *from, size_t bytes)
@@ -109,7 +109,7 @@ SHUNTI_NOINLINE static void fetch(struct shunt_comm *comm, int peer,
 
     for (size_t at = 0; at < bytes; at += 64)
         (void)*(const volatile unsigned char *)(chunk + at);
-    shunti_ways_out(comm, peer, bytes, shunti_now_ns() - begin);
+    shunti_pair_costs_out(comm, peer, bytes, shunti_now_ns() - begin);
 }
 
 bool shunti_stream_send(struct shunt_request *request, int peer,
@@ -182,7 +182,7 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
     at = comm->control.base + comm->control.layout.ring +
          (size_t)peer * comm->control.layout.ring_stride +
          (size_t)(k % comm->control.layout.chunks) * chunk;
-    if (shunti_ways_time_out(comm, peer))
+    if (shunti_pair_costs_time_out(comm, peer))
         fetch(comm, peer, at, *bytes);
     return at;
 }

@@ -3,7 +3,7 @@
  * Streams: payload copied through a ring of chunks in the receiver's control
  * window. For memory that the peer can neither map nor read. Between ranks that
  * share a cache it is often the fastest protocol for blocks that fit into it:
- * two plain copies are faster than one by the kernel (ways.h).
+ * two plain copies are faster than one by the kernel (pair_costs.h).
  *
  * There is one ring for each ordered pair of ranks. An operation that streams
  * reserves its chunk numbers when it offers (note.h). So operations use the

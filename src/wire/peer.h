@@ -8,7 +8,7 @@
 
 #include <shunt/transport.h>
 
-#include "src/wire/ways.h"
+#include "src/wire/pair_costs.h"
 
 struct shunti_context;
 
@@ -49,8 +49,8 @@ struct shunti_peer {
     /* wire.c: it had no room in this round of shunti_control_retry() */
     bool full;
     int node, local; /* number of its node, index within it */
-    /* how memory that is in no window is moved: ways.c */
-    struct shunti_ways ways;
+    /* how memory that is in no window is moved: pair_costs.c */
+    struct shunti_pair_costs costs;
     char how[48]; /* "shm (map, cma)" */
 };
 

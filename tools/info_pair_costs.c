@@ -4,7 +4,7 @@
  * its host. The pairs learn it as in a program: by sending blocks to each
  * other.
  */
-#include "tools/info_ways.h"
+#include "tools/info_pair_costs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@
  * inline.) */
 static size_t block_bytes(int class)
 {
-    return shunti_ways_class_bytes(class) / 2 * 3;
+    return shunti_pair_costs_class_bytes(class) / 2 * 3;
 }
 
 /* Is one of the two trying the other protocol? What it knew of that one is
@@ -37,8 +37,9 @@ static enum shunt_status in_trial(struct shunt_comm *comm, int peer, int class,
                                   bool *any)
 {
     const int rank = shunt_comm_rank(comm);
-    const int32_t ours = (rank == 0 || rank == peer) &&
-                         shunti_ways_in_trial(comm, rank ? 0 : peer, class);
+    const int32_t ours =
+        (rank == 0 || rank == peer) &&
+        shunti_pair_costs_in_trial(comm, rank ? 0 : peer, class);
     int32_t most = 0;
     const enum shunt_status st =
         shunt_allreduce(comm, &ours, &most, 1, SHUNT_I32, SHUNT_MAX);
@@ -98,14 +99,14 @@ static enum shunt_status learn(struct shunt_comm *comm, void *data)
     return st;
 }
 
-static void print_sizes(const struct shunti_ways *ways, bool read)
+static void print_sizes(const struct shunti_pair_costs *costs, bool read)
 {
     const char *sign = "";
 
     for (int class = 0; class < SHUNTI_WAYS_CLASSES; class ++) {
-        const size_t kib = shunti_ways_class_bytes(class) >> 10;
+        const size_t kib = shunti_pair_costs_class_bytes(class) >> 10;
 
-        if ((ways->wants >> class & 1) != read)
+        if ((costs->wants >> class & 1) != read)
             continue;
         printf("%s%zu", sign, kib);
         sign = " ";
@@ -116,7 +117,7 @@ static void print_sizes(const struct shunti_ways *ways, bool read)
 static void print_peer(const struct shunt_comm *comm, int peer)
 {
     const struct shunti_peer *p = &comm->peers[peer];
-    const struct shunti_ways *ways = &p->ways;
+    const struct shunti_pair_costs *costs = &p->costs;
     const int largest = SHUNTI_WAYS_CLASSES - 1;
 
     printf("\nrank %d: ", peer);
@@ -131,19 +132,19 @@ static void print_peer(const struct shunt_comm *comm, int peer)
     } else if (comm->tune.read_min != SIZE_MAX) {
         printf("read by the kernel from %zu B on (SHUNT_READ_MIN)\n",
                comm->tune.read_min);
-    } else if (!shunti_ways_learn(comm, peer)) {
+    } else if (!shunti_pair_costs_learn(comm, peer)) {
         puts("streamed; the chunks are too small to learn more (SHUNT_CHUNK)");
     } else {
         printf("blocks of at least\n  by the ring          ");
-        print_sizes(ways, false);
+        print_sizes(costs, false);
         printf("  read by the kernel   ");
-        print_sizes(ways, true);
+        print_sizes(costs, true);
         printf(
             "  64 KiB cost          %.1f us by the ring; read %.1f us in the "
             "smallest blocks,\n                       %.1f us in the "
             "largest\n",
-            (double)shunti_ways_ring_cost(comm, peer) / 1e3,
-            (double)ways->read[0] / 1e3, (double)ways->read[largest] / 1e3);
+            (double)shunti_pair_costs_ring_cost(comm, peer) / 1e3,
+            (double)costs->read[0] / 1e3, (double)costs->read[largest] / 1e3);
     }
 }
 
@@ -166,7 +167,7 @@ static void print(const struct shunt_comm *comm, const char *launcher,
          "are read where they lie.");
 }
 
-int info_ways(void)
+int info_pair_costs(void)
 {
     const char *launcher;
     int rank, nranks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which way a pair takes, from what its copies are said to cost (src/wire/ways.h):
+ * Which way a pair takes, from what its copies are said to cost (src/wire/pair_costs.h):
  * two ranks in one process, without a transport, and costs made up.
  */
 #include <criterion/criterion.h>
@@ -56,18 +56,18 @@ static void drop(struct pair *p)
 static bool send_from(struct pair *p, int from, size_t bytes)
 {
     const int to = !from;
-    const bool read = shunti_ways_read(&p->comm[from], to, bytes);
+    const bool read = shunti_pair_costs_read(&p->comm[from], to, bytes);
 
     for (size_t at = 0; at < bytes && !read; at += CHUNK) {
-        if (shunti_ways_time_into(&p->comm[from], to))
-            shunti_ways_into(&p->comm[from], to, CHUNK, p->into);
-        if (shunti_ways_time_out(&p->comm[to], from))
-            shunti_ways_out(&p->comm[to], from, CHUNK, p->out);
+        if (shunti_pair_costs_time_into(&p->comm[from], to))
+            shunti_pair_costs_into(&p->comm[from], to, CHUNK, p->into);
+        if (shunti_pair_costs_time_out(&p->comm[to], from))
+            shunti_pair_costs_out(&p->comm[to], from, CHUNK, p->out);
     }
     if (read)
-        shunti_ways_was_read(&p->comm[to], from, bytes, bytes,
-                             p->read * bytes / CHUNK);
-    shunti_ways_came(&p->comm[to], from, bytes, read);
+        shunti_pair_costs_was_read(&p->comm[to], from, bytes, bytes,
+                                   p->read * bytes / CHUNK);
+    shunti_pair_costs_came(&p->comm[to], from, bytes, read);
     p->blocks++;
     p->were_read += read;
     return read;

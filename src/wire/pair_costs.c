@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The choice between the ring and reads by the kernel; see ways.h. */
-#include "src/wire/ways.h"
+/* The choice between the ring and reads by the kernel; see pair_costs.h. */
+#include "src/wire/pair_costs.h"
 
 #include "src/base/log.h"
 #include "src/comm.h"
@@ -31,7 +31,7 @@ enum {
 
 _Static_assert(SHUNTI_WAYS_CLASSES <= 16, "a set of them has 16 bits");
 
-size_t shunti_ways_class_bytes(int class)
+size_t shunti_pair_costs_class_bytes(int class)
 {
     return (size_t)SMALLEST << class;
 }
@@ -65,7 +65,7 @@ static int times(int of_smallest, int class)
     return n > 2 ? n : 2;
 }
 
-bool shunti_ways_learn(const struct shunt_comm *comm, int peer)
+bool shunti_pair_costs_learn(const struct shunt_comm *comm, int peer)
 {
     const struct shunti_peer *p = &comm->peers[peer];
 
@@ -85,7 +85,7 @@ bool shunti_ways_learn(const struct shunt_comm *comm, int peer)
 static void tell(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
-    struct shunti_ways *w = &p->ways;
+    struct shunti_pair_costs *w = &p->costs;
     const size_t at = comm->control.layout.words +
                       (size_t)comm->rank * comm->control.layout.word_stride +
                       SHUNTI_WORD_WAYS * 64;
@@ -119,24 +119,24 @@ static bool due(uint8_t *chunks)
     return true;
 }
 
-bool shunti_ways_time_into(struct shunt_comm *comm, int peer)
+bool shunti_pair_costs_time_into(struct shunt_comm *comm, int peer)
 {
-    return shunti_ways_learn(comm, peer) &&
-           due(&comm->peers[peer].ways.into_chunks);
+    return shunti_pair_costs_learn(comm, peer) &&
+           due(&comm->peers[peer].costs.into_chunks);
 }
 
-bool shunti_ways_time_out(struct shunt_comm *comm, int peer)
+bool shunti_pair_costs_time_out(struct shunt_comm *comm, int peer)
 {
-    struct shunti_ways *w = &comm->peers[peer].ways;
+    struct shunti_pair_costs *w = &comm->peers[peer].costs;
 
-    return shunti_ways_learn(comm, peer) &&
+    return shunti_pair_costs_learn(comm, peer) &&
            (due(&w->out_chunks) || (w->tries | w->their_tries) != 0);
 }
 
-void shunti_ways_into(struct shunt_comm *comm, int peer, size_t bytes,
-                      uint64_t ns)
+void shunti_pair_costs_into(struct shunt_comm *comm, int peer, size_t bytes,
+                            uint64_t ns)
 {
-    struct shunti_ways *w = &comm->peers[peer].ways;
+    struct shunti_pair_costs *w = &comm->peers[peer].costs;
 
     if (bytes < SMALLEST)
         return;
@@ -145,39 +145,40 @@ void shunti_ways_into(struct shunt_comm *comm, int peer, size_t bytes,
         tell(comm, peer);
 }
 
-void shunti_ways_out(struct shunt_comm *comm, int peer, size_t bytes,
-                     uint64_t ns)
+void shunti_pair_costs_out(struct shunt_comm *comm, int peer, size_t bytes,
+                           uint64_t ns)
 {
     if (bytes >= SMALLEST)
-        learn(&comm->peers[peer].ways.out, bytes, ns);
+        learn(&comm->peers[peer].costs.out, bytes, ns);
 }
 
-void shunti_ways_was_read(struct shunt_comm *comm, int peer, size_t whole,
-                          size_t bytes, uint64_t ns)
+void shunti_pair_costs_was_read(struct shunt_comm *comm, int peer, size_t whole,
+                                size_t bytes, uint64_t ns)
 {
-    if (bytes >= SMALLEST && shunti_ways_learn(comm, peer))
-        learn(&comm->peers[peer].ways.read[class_of(whole)], bytes, ns);
+    if (bytes >= SMALLEST && shunti_pair_costs_learn(comm, peer))
+        learn(&comm->peers[peer].costs.read[class_of(whole)], bytes, ns);
 }
 
 /* --- the choice ----------------------------------------------------------- */
 
-float shunti_ways_ring_cost(const struct shunt_comm *comm, int peer)
+float shunti_pair_costs_ring_cost(const struct shunt_comm *comm, int peer)
 {
-    const struct shunti_ways *w = &comm->peers[peer].ways;
+    const struct shunti_pair_costs *w = &comm->peers[peer].costs;
     const float into = (float)(told_by(comm, peer) >> 2 * BITS);
 
     return w->out + (into > 0 ? into : w->out);
 }
 
-bool shunti_ways_in_trial(const struct shunt_comm *comm, int peer, int class)
+bool shunti_pair_costs_in_trial(const struct shunt_comm *comm, int peer,
+                                int class)
 {
-    const struct shunti_ways *w = &comm->peers[peer].ways;
+    const struct shunti_pair_costs *w = &comm->peers[peer].costs;
 
     return (w->tries | w->their_tries) >> class & 1;
 }
 
 /* What is known of the protocol that is tried now is old, and is forgotten. */
-static void begin_trial(struct shunti_ways *w, int class)
+static void begin_trial(struct shunti_pair_costs *w, int class)
 {
     const unsigned bit = 1u << class;
 
@@ -191,7 +192,7 @@ static void begin_trial(struct shunti_ways *w, int class)
 }
 
 /* Larger classes of which nothing is known yet get the same choice. */
-static void want(struct shunti_ways *w, int class, bool read)
+static void want(struct shunti_pair_costs *w, int class, bool read)
 {
     do {
         w->wants =
@@ -202,8 +203,9 @@ static void want(struct shunti_ways *w, int class, bool read)
 
 static void end_trial(struct shunt_comm *comm, int peer, int class)
 {
-    struct shunti_ways *w = &comm->peers[peer].ways;
-    const float ring = shunti_ways_ring_cost(comm, peer), read = w->read[class];
+    struct shunti_pair_costs *w = &comm->peers[peer].costs;
+    const float ring = shunti_pair_costs_ring_cost(comm, peer),
+                read = w->read[class];
     const bool had = w->before >> class & 1;
     const bool now = had ? ring >= read * CLEARLY : read < ring * CLEARLY;
 
@@ -230,7 +232,7 @@ static void end_trial(struct shunt_comm *comm, int peer, int class)
 /* Join the trials that the peer has begun. */
 static void follow(struct shunt_comm *comm, int peer, uint64_t word)
 {
-    struct shunti_ways *w = &comm->peers[peer].ways;
+    struct shunti_pair_costs *w = &comm->peers[peer].costs;
     const uint16_t theirs = word >> BITS & ALL;
     const uint16_t changed = theirs ^ w->their_tries;
 
@@ -249,14 +251,14 @@ static void follow(struct shunt_comm *comm, int peer, uint64_t word)
     }
 }
 
-bool shunti_ways_read(struct shunt_comm *comm, int peer, size_t bytes)
+bool shunti_pair_costs_read(struct shunt_comm *comm, int peer, size_t bytes)
 {
-    struct shunti_ways *w = &comm->peers[peer].ways;
+    struct shunti_pair_costs *w = &comm->peers[peer].costs;
     const int class = class_of(bytes);
     uint16_t wants, tries;
     uint64_t word;
 
-    if (bytes < SMALLEST || !shunti_ways_learn(comm, peer))
+    if (bytes < SMALLEST || !shunti_pair_costs_learn(comm, peer))
         return false;
     word = told_by(comm, peer);
     follow(comm, peer, word);
@@ -270,22 +272,22 @@ bool shunti_ways_read(struct shunt_comm *comm, int peer, size_t bytes)
 }
 
 /* Does the protocol in use cost something else than when it was chosen? */
-static bool changed(const struct shunti_ways *w, int class, float cost)
+static bool changed(const struct shunti_pair_costs *w, int class, float cost)
 {
     return w->taken[class] >= w->hold_off[class] &&
            (cost > w->chosen[class] * CHANGED ||
             cost < w->chosen[class] / CHANGED);
 }
 
-void shunti_ways_came(struct shunt_comm *comm, int peer, size_t bytes,
-                      bool read)
+void shunti_pair_costs_came(struct shunt_comm *comm, int peer, size_t bytes,
+                            bool read)
 {
-    struct shunti_ways *w = &comm->peers[peer].ways;
+    struct shunti_pair_costs *w = &comm->peers[peer].costs;
     const int class = class_of(bytes);
     const unsigned bit = 1u << class;
     float cost;
 
-    if (bytes < SMALLEST || !shunti_ways_learn(comm, peer))
+    if (bytes < SMALLEST || !shunti_pair_costs_learn(comm, peer))
         return;
     follow(comm, peer, told_by(comm, peer));
     w->fresh[class] = FRESH;
@@ -298,7 +300,7 @@ void shunti_ways_came(struct shunt_comm *comm, int peer, size_t bytes,
     }
     if (w->taken[class] < UINT16_MAX)
         w->taken[class]++;
-    cost = read ? w->read[class] : shunti_ways_ring_cost(comm, peer);
+    cost = read ? w->read[class] : shunti_pair_costs_ring_cost(comm, peer);
     if (w->their_tries & bit ||
         (w->chosen[class] == 0
              ? w->taken[class] < times(FIRST, class)

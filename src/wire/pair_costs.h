@@ -23,8 +23,8 @@
  *
  * If SHUNT_READ_MIN is set it is the limit, and nothing is learnt.
  */
-#ifndef SHUNTI_WAYS_H
-#define SHUNTI_WAYS_H
+#ifndef SHUNTI_PAIR_COSTS_H
+#define SHUNTI_PAIR_COSTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ struct shunt_comm;
 #define SHUNTI_WAYS_CLASSES 9
 
 /* Part of a peer. A cost is in ns for 64 KiB; 0: not known. */
-struct shunti_ways {
+struct shunti_pair_costs {
     /* of our copies into the peer's ring, and out of ours */
     float into, out;
     float told;                      /* `into` as the peer was told it */
@@ -61,35 +61,36 @@ struct shunti_ways {
 };
 
 /* Can the peer's memory be read, and is the choice left to us? */
-bool shunti_ways_learn(const struct shunt_comm *comm, int peer);
+bool shunti_pair_costs_learn(const struct shunt_comm *comm, int peer);
 
 /* Is a block of `bytes` to be read by `peer`? Called once for each block
  * sent. */
-bool shunti_ways_read(struct shunt_comm *comm, int peer, size_t bytes);
+bool shunti_pair_costs_read(struct shunt_comm *comm, int peer, size_t bytes);
 
 /* The least size of a class; and the cost of 64 KiB from `peer` through the
  * ring, both ends together, in ns. For reports. */
-size_t shunti_ways_class_bytes(int class);
-float shunti_ways_ring_cost(const struct shunt_comm *comm, int peer);
+size_t shunti_pair_costs_class_bytes(int class);
+float shunti_pair_costs_ring_cost(const struct shunt_comm *comm, int peer);
 /* Is the other protocol being tried for a class, as far as we know? What it
  * costs is then not known. For reports. */
-bool shunti_ways_in_trial(const struct shunt_comm *comm, int peer, int class);
+bool shunti_pair_costs_in_trial(const struct shunt_comm *comm, int peer,
+                                int class);
 
 /* Is the next copy into the ring of `peer`, or out of ours, to be timed? */
-bool shunti_ways_time_into(struct shunt_comm *comm, int peer);
-bool shunti_ways_time_out(struct shunt_comm *comm, int peer);
+bool shunti_pair_costs_time_into(struct shunt_comm *comm, int peer);
+bool shunti_pair_costs_time_out(struct shunt_comm *comm, int peer);
 
 /* That copy took `ns` for `bytes`. */
-void shunti_ways_into(struct shunt_comm *comm, int peer, size_t bytes,
-                      uint64_t ns);
-void shunti_ways_out(struct shunt_comm *comm, int peer, size_t bytes,
-                     uint64_t ns);
+void shunti_pair_costs_into(struct shunt_comm *comm, int peer, size_t bytes,
+                            uint64_t ns);
+void shunti_pair_costs_out(struct shunt_comm *comm, int peer, size_t bytes,
+                           uint64_t ns);
 /* The kernel read `bytes` of a block of `whole` bytes. */
-void shunti_ways_was_read(struct shunt_comm *comm, int peer, size_t whole,
-                          size_t bytes, uint64_t ns);
+void shunti_pair_costs_was_read(struct shunt_comm *comm, int peer, size_t whole,
+                                size_t bytes, uint64_t ns);
 
 /* A block from `peer` has been received completely. */
-void shunti_ways_came(struct shunt_comm *comm, int peer, size_t bytes,
-                      bool read);
+void shunti_pair_costs_came(struct shunt_comm *comm, int peer, size_t bytes,
+                            bool read);
 
 #endif
