@@ -15,7 +15,7 @@
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
 #include "src/op/note.h"
-#include "src/op/offer.h"
+#include "src/op/payload_protocol.h"
 #include "src/op/refusal.h"
 
 static const struct shunti_kind kind = {

@@ -26,13 +26,13 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/exchange.h"
+#include "collectives/payload_source.h"
 #include "collectives/reduction.h"
-#include "collectives/source.h"
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/op/note.h"
-#include "src/op/offer.h"
+#include "src/op/payload_protocol.h"
 #include "src/op/stream.h"
 
 /* Stages of the ack, as bits. FAILED: a raw read failed, so the sender has no

@@ -34,7 +34,7 @@
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
-#include "src/op/offer.h"
+#include "src/op/payload_protocol.h"
 #include "src/trace/track.h"
 #include "src/wire/failure.h"
 #include "src/wire/nodes.h"

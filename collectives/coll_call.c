@@ -12,7 +12,7 @@
 #include "src/op/device.h"
 #include "src/op/refusal.h"
 #include "src/progress/call.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 static uint32_t bare_signature(const struct shunti_coll *call)
 {

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/source.h"
+#include "collectives/payload_source.h"
 #include "src/op/note.h"
 #include "src/op/request.h"
 #include "src/op/stream.h"

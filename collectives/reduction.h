@@ -16,7 +16,7 @@
 #include <shunt/coll.h>
 
 #include "collectives/exchange.h"
-#include "collectives/source.h"
+#include "collectives/payload_source.h"
 
 struct shunt_comm;
 struct shunt_request;

@@ -3,11 +3,11 @@
 #include "collectives/star.h"
 
 #include "collectives/exchange.h"
-#include "collectives/source.h"
+#include "collectives/payload_source.h"
 #include "src/base/inline.h"
 #include "src/comm.h"
 #include "src/op/note.h"
-#include "src/op/offer.h"
+#include "src/op/payload_protocol.h"
 
 /* A leaf looks so many times for the message of the root of a small block
  * before it sends its own. Fewer than it looks before it sleeps. */

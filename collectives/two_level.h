@@ -42,7 +42,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/source.h"
+#include "collectives/payload_source.h"
 #include "src/op/note.h"
 #include "src/op/request.h"
 #include "src/op/stream.h"
@@ -64,7 +64,7 @@ struct shunti_outgoing {
     size_t bytes;
     uint8_t way;
     /* The peer is to read it where it is. Late, and in several parts: see
-     * `in_place` below; in one piece: readable (src/op/offer.h), for a sender that
+     * `in_place` below; in one piece: readable (src/op/payload_protocol.h), for a sender that
      * computes meanwhile. */
     bool in_place;
     bool done;

@@ -8,7 +8,7 @@
 #include "collectives/exchange.h"
 #include "collectives/two_level_leg.h"
 #include "src/comm.h"
-#include "src/op/offer.h"
+#include "src/op/payload_protocol.h"
 #include "src/wire/window.h"
 
 static bool is_remote(const struct shunt_comm *comm, int peer)

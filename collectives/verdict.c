@@ -10,7 +10,7 @@
 #include "src/base/error.h"
 #include "src/comm.h"
 #include "src/op/refusal.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 static enum shunt_status judge(struct shunt_comm *comm, const char *call,
                                const struct shunti_verdict *mine,

@@ -27,7 +27,7 @@
 #include <shunt/fused.h>
 #include <shunt/memory.h>
 
-#include "perf/beside.h"
+#include "perf/background_streams.h"
 #include "perf/check.h"
 #include "perf/pair.h"
 #include "perf/random.h"

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "perf/births.h"
 #include "perf/coll.h"
 #include "perf/copy.h"
 #include "perf/device.h"
@@ -29,6 +28,7 @@
 #include "perf/perf.h"
 #include "perf/perf_config.h"
 #include "perf/put.h"
+#include "perf/repeat_births.h"
 #include "perf/table.h"
 #include "perf/wire.h"
 

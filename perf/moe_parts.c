@@ -15,7 +15,7 @@
 
 #include <shunt/moe_parts.h>
 
-#include "perf/beside.h"
+#include "perf/background_streams.h"
 #include "perf/layer.h"
 #include "perf/layer_fit.h"
 #include "perf/pair.h"

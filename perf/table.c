@@ -14,10 +14,10 @@
 
 #include <shunt/version.h>
 
-#include "perf/births.h"
 #include "perf/device.h"
-#include "perf/objects.h"
+#include "perf/machine_rows.h"
 #include "perf/perf_commit.h"
+#include "perf/repeat_births.h"
 
 static struct perf_settings settings;
 static FILE *words; /* the stream; NULL: another rank prints */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The output: the settings, a table, and a closing line. Rows are also written
- * in machine-readable form (objects.h). Only rank 0 prints.
+ * in machine-readable form (machine_rows.h). Only rank 0 prints.
  */
 #ifndef SHUNT_PERF_TABLE_H
 #define SHUNT_PERF_TABLE_H

@@ -6,7 +6,7 @@
  * comment there says which other files write to it, and what (tests/layers holds
  * them to it). Besides, init.c gives parts their first values, inherited.c empties
  * them in a child of fork(), and registry.c makes what is left of a destroyed
- * communicator. All files may read all parts. One thread at a time touches a communicator (entry.h). What
+ * communicator. All files may read all parts. One thread at a time touches a communicator (turns.h). What
  * other threads may touch meanwhile is atomic, or has a lock of its own in
  * parked.c or registry.c.
  */

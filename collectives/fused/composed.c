@@ -6,7 +6,7 @@
 #include "src/base/error.h"
 #include "src/comm.h"
 #include "src/op/refusal.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/trace/track.h"
 
 void shunti_composed_note(struct shunt_request *request,

@@ -13,7 +13,7 @@
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
 #include "src/op/device.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 static const char *const names[SHUNTI_TERMS] = {
     [SHUNTI_TERM_ROWS] = "rows",

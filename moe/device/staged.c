@@ -16,7 +16,7 @@
 #include "src/base/error.h"
 #include "src/comm.h"
 #include "src/op/device.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 /* What of an argument is copied, in either direction. */
 struct what {

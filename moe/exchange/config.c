@@ -16,7 +16,7 @@
 #include "moe/layout/shares.h"
 #include "moe/plan.h"
 #include "moe/plan/exchanges.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/plan/moe_call.h"
 #include "moe/route.h"
 #include "src/base/env.h"
@@ -27,7 +27,7 @@
 #include "src/kernels/dtype.h"
 #include "src/kernels/rows.h"
 #include "src/op/refusal.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/trace/track.h"
 #include "src/wire/nodes.h"
 

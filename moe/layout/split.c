@@ -8,13 +8,13 @@
 
 #include "moe/layout/capacity.h"
 #include "moe/layout/counts.h"
-#include "moe/layout/grow.h"
+#include "moe/layout/growing_array.h"
 #include "moe/layout/layout.h"
 #include "moe/layout/shares.h"
 #include "moe/plan.h"
 #include "src/comm.h"
 #include "src/op/refusal.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 void shunti_split_finish(struct shunti_split *split)
 {

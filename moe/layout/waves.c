@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/layout/grow.h"
+#include "moe/layout/growing_array.h"
 #include "moe/layout/shares.h"
 #include "moe/plan.h"
 #include "src/base/handle.h"

@@ -3,7 +3,7 @@
 #include "moe/plan/columns.h"
 
 #include "moe/layout/counts.h"
-#include "moe/layout/grow.h"
+#include "moe/layout/growing_array.h"
 #include "moe/plan/records.h"
 #include "moe/route.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "moe/plan.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "src/base/error.h"
 #include "src/base/handle.h"
 #include "src/comm.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "moe/plan/landing.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/plan/pages.h"
 #include "src/base/handle.h"
 #include "src/comm.h"

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 #include "moe/plan.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "src/comm.h"
 #include "src/progress/call.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/wire/failure.h"
 
 /* The class of the request is a member of the lists. */

@@ -6,10 +6,10 @@
 
 #include <shunt/moe_experts.h>
 
-#include "moe/layout/grow.h"
+#include "moe/layout/growing_array.h"
 #include "moe/layout/split.h"
 #include "moe/plan.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/plan/records.h"
 #include "src/base/error.h"
 #include "src/comm.h"

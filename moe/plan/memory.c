@@ -10,7 +10,7 @@
 #include "src/base/handle.h"
 #include "src/base/segment.h"
 #include "src/comm.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 /* Bytes of the pages of a window of ours that there are, as the kernel says. */
 static size_t resident(const struct shunti_window *window)

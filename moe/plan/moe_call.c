@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "moe/plan/exchanges.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/plan/moe_call.h"
 #include "moe/route.h"
 #include "src/base/error.h"
@@ -12,10 +12,10 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 #include "src/op/blame.h"
-#include "src/op/offer.h"
 #include "src/op/operations.h"
+#include "src/op/payload_protocol.h"
 #include "src/op/refusal.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan)

@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-#include "moe/layout/grow.h"
+#include "moe/layout/growing_array.h"
 #include "moe/plan.h"
 #include "moe/plan/columns.h"
 #include "src/comm.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/trace/track.h"
 #include "src/wire/failure.h"
 

@@ -2,9 +2,9 @@
 /* What the caller is told of a part; see parts.h. */
 #include <string.h>
 
-#include "moe/layout/grow.h"
+#include "moe/layout/growing_array.h"
 #include "moe/plan.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/plan/parts.h"
 #include "src/base/error.h"
 #include "src/comm.h"

@@ -11,10 +11,10 @@
 
 #include <shunt/moe_waves.h>
 
-#include "moe/layout/grow.h"
+#include "moe/layout/growing_array.h"
 #include "moe/plan/columns.h"
 #include "moe/plan/landing.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/plan/loads.h"
 #include "moe/plan/moe_call.h"
 #include "moe/plan/page_bytes.h"
@@ -28,7 +28,7 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 #include "src/op/device.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/trace/track.h"
 
 /* --- memory of a place --------------------------------------------------------- */

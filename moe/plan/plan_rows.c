@@ -8,7 +8,7 @@
 
 #include "moe/layout/shares.h"
 #include "moe/layout/split.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/plan/pages.h"
 #include "src/kernels/fp8.h"
 

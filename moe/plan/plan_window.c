@@ -6,7 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/comm.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/wire/failure.h"
 #include "src/wire/window.h"
 

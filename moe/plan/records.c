@@ -8,13 +8,13 @@
 
 #include "moe/layout/capacity.h"
 #include "moe/layout/counts.h"
-#include "moe/layout/grow.h"
+#include "moe/layout/growing_array.h"
 #include "moe/layout/pieces.h"
 #include "moe/route.h"
 #include "src/base/error.h"
 #include "src/comm.h"
 #include "src/op/refusal.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 /* `count` has an entry for each expert, rank and node, and once or twice again for
  * each node: struct shunti_record_view. It is empty if records have no counts. */

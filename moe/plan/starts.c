@@ -8,7 +8,7 @@
 #include "moe/route.h"
 #include "src/base/error.h"
 #include "src/comm.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/wire/failure.h"
 
 /* What a rank tells a source. Behind it come what the directions tell, the first

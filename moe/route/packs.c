@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/layout/grow.h"
+#include "moe/layout/growing_array.h"
 #include "moe/plan/records.h"
 
 void shunti_packs_finish(void *state)

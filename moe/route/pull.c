@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "moe/layout/pieces.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/route/meeting.h"
 #include "moe/route/rails_sums.h"
 #include "src/base/error.h"
@@ -15,7 +15,7 @@
 #include "src/kernels/rows.h"
 #include "src/op/note.h"
 #include "src/progress/call.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/progress/wait.h"
 #include "src/trace/track.h"
 #include "src/wire/contexts.h"

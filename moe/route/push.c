@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "moe/device/device_rows.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/plan/plan_rows.h"
 #include "moe/route/meeting.h"
 #include "moe/route/rails_rows.h"
@@ -17,7 +17,7 @@
 #include "src/kernels/rows.h"
 #include "src/op/note.h"
 #include "src/progress/call.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/progress/wait.h"
 #include "src/trace/track.h"
 #include "src/wire/contexts.h"

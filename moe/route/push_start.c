@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "moe/device/device_rows.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/plan/pages.h"
 #include "moe/plan/plan_rows.h"
 #include "moe/route/push_state.h"
 #include "moe/route/rails_rows.h"
 #include "src/comm.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 /* From this size on rows are written past the cache: they would be evicted
  * before they are read (copy.c has the figures). */

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/plan/plan_rows.h"
 #include "moe/plan/records.h"
 #include "moe/route.h"
@@ -30,7 +30,7 @@
 #include "src/op/note.h"
 #include "src/op/refusal.h"
 #include "src/progress/call.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/trace/track.h"
 #include "src/wire/contexts.h"
 

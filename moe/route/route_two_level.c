@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/layout/grow.h"
+#include "moe/layout/growing_array.h"
 #include "moe/layout/pieces.h"
 #include "moe/plan/columns.h"
 #include "moe/plan/plan_rows.h"

@@ -12,7 +12,7 @@
 
 #include "moe/layout/shares.h"
 #include "moe/plan/exchanges.h"
-#include "moe/plan/life.h"
+#include "moe/plan/lifetime.h"
 #include "moe/state/state_call.h"
 #include "moe/state/tree.h"
 #include "src/base/error.h"
@@ -20,7 +20,7 @@
 #include "src/base/handle.h"
 #include "src/comm.h"
 #include "src/op/refusal.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/trace/track.h"
 
 /* own->more. own->placement is that of the plan. */

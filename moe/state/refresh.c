@@ -21,7 +21,7 @@
 #include <string.h>
 
 #include "src/comm.h"
-#include "src/op/offer.h"
+#include "src/op/payload_protocol.h"
 #include "src/trace/track.h"
 
 static bool is_local(const struct shunt_comm *comm, int rank)

@@ -14,7 +14,7 @@
 #include "src/op/blame.h"
 #include "src/op/refusal.h"
 #include "src/progress/call.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 /* --- kinds ------------------------------------------------------------------------ */
 

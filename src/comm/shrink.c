@@ -74,7 +74,7 @@
 #include "src/base/error.h"
 #include "src/boot/bootstrap.h"
 #include "src/comm/init.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/wire/failure.h"
 
 /* Another rank may notice a loss this much earlier than we do. */

@@ -9,7 +9,7 @@
 #include "src/comm.h"
 #include "src/op/device.h"
 #include "src/op/registration.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/wire/failure.h"
 
 static bool is_memory(const void *ptr, size_t bytes)

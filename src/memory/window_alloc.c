@@ -20,7 +20,7 @@
 #include "src/op/refusal.h"
 #include "src/progress/agree.h"
 #include "src/progress/call.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/wire/contexts.h"
 #include "src/wire/failure.h"
 

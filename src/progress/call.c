@@ -16,7 +16,7 @@
 #include "src/op/operations.h"
 #include "src/op/request.h"
 #include "src/op/trace_request.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/progress/wait.h"
 #include "src/trace/trace.h"
 #include "src/trace/track.h"

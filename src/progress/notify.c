@@ -13,9 +13,9 @@
 #include "src/comm.h"
 #include "src/op/notice.h"
 #include "src/op/request.h"
-#include "src/progress/entry.h"
 #include "src/progress/helper.h"
 #include "src/progress/parked.h"
+#include "src/progress/turns.h"
 #include "src/trace/trace.h"
 
 /* NULL, or why nothing can be written to the descriptor. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The progress thread; see progress.h, and entry.h for how it and callers take
+/* The progress thread; see progress.h, and turns.h for how it and callers take
  * turns. */
 #include "src/progress/progress.h"
 
@@ -11,7 +11,7 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 #include "src/op/operations.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 #include "src/progress/wait.h"
 #include "src/trace/trace.h"
 #include "src/trace/track.h"

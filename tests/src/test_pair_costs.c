@@ -51,7 +51,7 @@ static void drop(struct pair *p)
     free(p);
 }
 
-/* One rank sends a block to the other, as stream.c and source.c do it. Which
+/* One rank sends a block to the other, as stream.c and payload_source.c do it. Which
  * way? */
 static bool send_from(struct pair *p, int from, size_t bytes)
 {

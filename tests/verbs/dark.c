@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When a peer without a rail is lost, by a clock of our own: transports/rdma/dark.h. */
+/* When a peer without a rail is lost, by a clock of our own: transports/rdma/time_without_rail.h. */
 #include <stdio.h>
 
-#include "transports/rdma/dark.h"
+#include "transports/rdma/time_without_rail.h"
 
 #define BEGIN 1000
 

@@ -29,7 +29,7 @@
  * first time: for a third of a second. */
 #define RDMA_TIMEOUT 14
 #define RDMA_RETRIES 4
-/* How long a peer may be without a rail (dark.h); of a pause between two looks so much
+/* How long a peer may be without a rail (time_without_rail.h); of a pause between two looks so much
  * counts. */
 #define RDMA_DARK_MS 200
 #define RDMA_DARK_STEP_MS 20

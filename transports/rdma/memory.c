@@ -2,7 +2,7 @@
 /*
  * Registrations and remotes. A remote has the address and the key with which the
  * NIC writes there, and the number by which the owner looks up what it writes
- * itself (regions.h); and what tcp has, for puts without rails (rare.c).
+ * itself (regions.h); and what tcp has, for puts without rails (rare_puts.c).
  *
  * Payload may be placed in any order, also by PCI (relaxed ordering): no rank looks
  * at it before its completions have come.

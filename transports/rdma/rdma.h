@@ -17,7 +17,7 @@
  * counts their completions, and the put takes effect when all have come, over
  * whatever rails. And a *direct* put is one request that writes the payload straight
  * to its place, where the receiver knows from earlier records what the record would
- * say (direct.c). All take effect in the order of their records.
+ * say (direct_puts.c). All take effect in the order of their records.
  *
  * An immediate has the number of its request, on its rail, and names the line of the
  * ring at which the record begins, and the *lap*, how often the ring has been filled
@@ -49,18 +49,18 @@
  *     connect.c  connecting to a peer by tcp, and losing it
  *     start.c    the first put to a peer: its rings and rails are made
  *     rail.c     the life of a rail: connecting, failing, mending
- *     slow.c     calls for that which the kernel may keep, on threads
- *     dark.h     how long a peer may be without a rail
+ *     blocking_calls.c     calls for that which the kernel may keep, on threads
+ *     time_without_rail.h     how long a peer may be without a rail
  *     events.c   what devices tell of themselves
  *     memory.c   registrations and remotes
  *     pieces.c   memory that NICs register
  *     crossover.c  from which size on to register the memory of a put
  *     post.c     requests: credits, the ring, reports
  *     large.c    fragments of large puts
- *     direct.c   puts without a record (direct.h)
+ *     direct_puts.c   puts without a record (direct_puts.h)
  *     replay.c   what was sent over a rail that failed
  *     put.c      puts and flush
- *     rare.c     puts for which no rails are made, by tcp
+ *     rare_puts.c     puts for which no rails are made, by tcp
  *     receive.c  completions: records, fragments, reports
  *     rdma.c     the context, sleeping, and the plugin itself
  */
@@ -76,11 +76,11 @@
 
 #include "transports/common/fail.h"
 #include "transports/common/regions.h"
-#include "transports/rdma/dark.h"
-#include "transports/rdma/direct.h"
+#include "transports/rdma/blocking_calls.h"
+#include "transports/rdma/direct_puts.h"
 #include "transports/rdma/limits.h"
 #include "transports/rdma/pieces.h"
-#include "transports/rdma/slow.h"
+#include "transports/rdma/time_without_rail.h"
 #include "transports/rdma/wire.h"
 
 /* --- this side ---------------------------------------------------------------- */
@@ -216,7 +216,7 @@ struct rdma_rail {
     int64_t broken_at, deadline, try_at; /* in ms */
     unsigned failures;                   /* since it was up */
 
-    /* The call of slow.c that was begun last, whether it has ended, how connecting did,
+    /* The call of blocking_calls.c that was begun last, whether it has ended, how connecting did,
      * and when it was begun, in ms. */
     enum rdma_task task;
     bool task_ended;
@@ -650,7 +650,7 @@ enum shunt_status rdma_flush(struct shunt_transport_ep *ep);
 size_t rdma_counters(const struct shunt_transport_ctx *ctx,
                      struct shunt_transport_counter *counters, size_t room);
 
-/* --- rare.c ------------------------------------------------------------------ */
+/* --- rare_puts.c ------------------------------------------------------------------ */
 
 /* A rare put to a peer without rails: by tcp, or else as the first put. */
 enum shunt_status rdma_put_rare(struct shunt_transport_ep *ep,

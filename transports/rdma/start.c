@@ -2,7 +2,7 @@
 /*
  * The first put to a peer, which makes what costs memory: rings and rails.
  *
- * A pair that never puts, or only what is rare (rare.c), has a connection of tcp and
+ * A pair that never puts, or only what is rare (rare_puts.c), has a connection of tcp and
  * nothing else. The rank that puts first makes its rings and says hello (rail.c). Its
  * peer hears that by tcp, which wakes it if it sleeps, and does the same; both may begin
  * at once. Until the rails are decided, each reached from both sides or given up for now,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Taking payload from a peer; see source.h. */
-#include "collectives/source.h"
+/* Taking payload from a peer; see payload_source.h. */
+#include "collectives/payload_source.h"
 
 #include "src/base/error.h"
 #include "src/comm.h"

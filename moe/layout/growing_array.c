@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Arrays that grow; see grow.h. */
-#include "moe/layout/grow.h"
+/* Arrays that grow; see growing_array.h. */
+#include "moe/layout/growing_array.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 /*
  * The rows for machines: --json and --csv, to stdout or appended to a file.
  */
-#ifndef SHUNT_PERF_OBJECTS_H
-#define SHUNT_PERF_OBJECTS_H
+#ifndef SHUNT_PERF_MACHINE_ROWS_H
+#define SHUNT_PERF_MACHINE_ROWS_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 /*
  * A caller and the progress thread take turns on a communicator.
  */
-#ifndef SHUNTI_ENTRY_H
-#define SHUNTI_ENTRY_H
+#ifndef SHUNTI_TURNS_H
+#define SHUNTI_TURNS_H
 
 #include <stdbool.h>
 

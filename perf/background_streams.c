@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plain streams beside a computation; see beside.h. */
-#include "perf/beside.h"
+/* Plain streams beside a computation; see background_streams.h. */
+#include "perf/background_streams.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
  * A source: payload that a peer has offered, by any protocol (src/op/note.h), and
  * how much of it has been taken.
  */
-#ifndef SHUNTI_SOURCE_H
-#define SHUNTI_SOURCE_H
+#ifndef SHUNTI_PAYLOAD_SOURCE_H
+#define SHUNTI_PAYLOAD_SOURCE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "src/op/engine.h"
 #include "src/op/note.h"
-#include "src/op/offer.h"
+#include "src/op/payload_protocol.h"
 #include "src/op/read.h"
 #include "src/op/stream.h"
 

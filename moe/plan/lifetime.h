@@ -5,8 +5,8 @@
  * A handle (src/base/handle.h) is the caller's, and its end is local. The memory
  * behind it stays until the last request that uses it is over.
  */
-#ifndef SHUNTI_LIFE_H
-#define SHUNTI_LIFE_H
+#ifndef SHUNTI_LIFETIME_H
+#define SHUNTI_LIFETIME_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* By which protocol payload goes to a peer; see offer.h. */
-#include "src/op/offer.h"
+/* By which protocol payload goes to a peer; see payload_protocol.h. */
+#include "src/op/payload_protocol.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * The placement of processes and their memory is decided when they start, so
  * figures can be stable within one run and differ in the next one.
  */
-#ifndef SHUNT_PERF_BIRTHS_H
-#define SHUNT_PERF_BIRTHS_H
+#ifndef SHUNT_PERF_REPEAT_BIRTHS_H
+#define SHUNT_PERF_REPEAT_BIRTHS_H
 
 #include "perf/table.h"
 

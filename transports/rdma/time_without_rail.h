@@ -5,8 +5,8 @@
  * Its time is counted from one look to the next, and of a pause between them only the
  * beginning: a process that did not run could not see what its NIC has brought back.
  */
-#ifndef SHUNT_RDMA_DARK_H
-#define SHUNT_RDMA_DARK_H
+#ifndef SHUNT_RDMA_TIME_WITHOUT_RAIL_H
+#define SHUNT_RDMA_TIME_WITHOUT_RAIL_H
 
 #include <stdbool.h>
 #include <stdint.h>

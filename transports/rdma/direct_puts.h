@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Puts without a record, and the signal words that both sides know: see direct.c. */
-#ifndef SHUNT_RDMA_DIRECT_H
-#define SHUNT_RDMA_DIRECT_H
+/* Puts without a record, and the signal words that both sides know: see direct_puts.c. */
+#ifndef SHUNT_RDMA_DIRECT_PUTS_H
+#define SHUNT_RDMA_DIRECT_PUTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

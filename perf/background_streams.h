@@ -7,8 +7,8 @@
  * bytes once for each computation that begins. With no hosts between which
  * anything travels it does nothing.
  */
-#ifndef SHUNT_PERF_BESIDE_H
-#define SHUNT_PERF_BESIDE_H
+#ifndef SHUNT_PERF_BACKGROUND_STREAMS_H
+#define SHUNT_PERF_BACKGROUND_STREAMS_H
 
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
 /*
  * The rows for machines. Every row has every field (see record.h).
  */
-#include "perf/objects.h"
+#include "perf/machine_rows.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "perf/births.h"
 #include "perf/device.h"
 #include "perf/perf_commit.h"
 #include "perf/record.h"
+#include "perf/repeat_births.h"
 #include "tools/cli/cli.h"
 
 static struct perf_settings settings;

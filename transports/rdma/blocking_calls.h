@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls of verbs that the kernel may keep for seconds, each on a thread: slow.c. */
-#ifndef SHUNT_RDMA_SLOW_H
-#define SHUNT_RDMA_SLOW_H
+/* Calls of verbs that the kernel may keep for seconds, each on a thread: blocking_calls.c. */
+#ifndef SHUNT_RDMA_BLOCKING_CALLS_H
+#define SHUNT_RDMA_BLOCKING_CALLS_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Arrays that grow and never shrink: plans use theirs again and again. */
-#ifndef SHUNTI_GROW_H
-#define SHUNTI_GROW_H
+#ifndef SHUNTI_GROWING_ARRAY_H
+#define SHUNTI_GROWING_ARRAY_H
 
 #include <stdbool.h>
 #include <stddef.h>

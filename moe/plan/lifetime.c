@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Users and the end of exchanges and plans; see life.h. */
-#include "moe/plan/life.h"
+/* Users and the end of exchanges and plans; see lifetime.h. */
+#include "moe/plan/lifetime.h"
 
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 #include "src/comm.h"
 #include "src/op/refusal.h"
 #include "src/op/request.h"
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 /* --- users ------------------------------------------------------------------------ */
 

@@ -5,8 +5,8 @@
  * The sender decides: by the size, by where the memory is, and by what the
  * transport to that peer can do. The note carries the decision.
  */
-#ifndef SHUNTI_OFFER_H
-#define SHUNTI_OFFER_H
+#ifndef SHUNTI_PAYLOAD_PROTOCOL_H
+#define SHUNTI_PAYLOAD_PROTOCOL_H
 
 #include <stdbool.h>
 #include <stddef.h>

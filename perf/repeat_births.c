@@ -7,7 +7,7 @@
  * between the two may pass on neither descriptors nor pipes. The file has no
  * name except that of our descriptor, so it vanishes with us, however we end.
  */
-#include "perf/births.h"
+#include "perf/repeat_births.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "perf/objects.h"
+#include "perf/machine_rows.h"
 
 #define NUMBER "SHUNT_PERF_BIRTH"
 #define FILE_NAME "SHUNT_PERF_BIRTHS_FILE"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A caller and the progress thread take turns; see entry.h.
+ * A caller and the progress thread take turns; see turns.h.
  *
  * The progress thread steps operations while the caller computes. A lock
  * decides which of the two uses the communicator. While a caller is inside the
@@ -18,7 +18,7 @@
  * parked (parked.h) if a call leaves operations under way, and then the
  * helper (helper.h) may step it until the next call.
  */
-#include "src/progress/entry.h"
+#include "src/progress/turns.h"
 
 #include <poll.h>
 #include <pthread.h>
