@@ -2,7 +2,7 @@
 /* One round of blocks between all pairs; see exchange.h. */
 #include "collectives/exchange.h"
 
-#include "collectives/salt.h"
+#include "collectives/digest.h"
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
@@ -119,7 +119,7 @@ SHUNTI_NOINLINE static bool offer_zcopy(struct shunt_request *request,
     p->zcopy = shunti_zcopy_create(request, peer, 0);
     if (!p->zcopy)
         return false;
-    note->expects = p->recv_bytes ^ request->salt;
+    note->expects = p->recv_bytes ^ request->digest;
     if (zcopy(request, x, peer, p->send_bytes)) {
         note->bytes = p->send_bytes;
         *way = note->way = SHUNTI_WAY_ZCOPY;
@@ -175,7 +175,7 @@ static void offer(struct shunt_request *request, struct shunti_exchange *x,
     if (!zcopy(request, x, peer, p->send_bytes) &&
         !zcopy(request, x, peer, p->recv_bytes))
         way = shunti_offer(request, peer, p->send, p->send_bytes,
-                           p->recv_bytes ^ request->salt, &p->tx.start);
+                           p->recv_bytes ^ request->digest, &p->tx.start);
     else if (!offer_zcopy(request, x, peer, &way))
         return;
     if (request->comm->peers[peer].node != request->comm->node)
@@ -279,13 +279,13 @@ bool shunti_agree_received(struct shunt_request *request, int peer,
 bool shunti_agree_sent(struct shunt_request *request, int peer,
                        const struct shunti_note *note, size_t bytes)
 {
-    if (note->expects == (bytes ^ request->salt))
+    if (note->expects == (bytes ^ request->digest))
         return true;
     shunti_request_error(request, SHUNT_ERR_MISMATCH,
                          "%s: this rank sent %zu B to rank %d, which expected "
                          "%llu B",
                          shunti_request_name(request), bytes, peer,
-                         (unsigned long long)(note->expects ^ request->salt));
+                         (unsigned long long)(note->expects ^ request->digest));
     return false;
 }
 
@@ -298,7 +298,7 @@ static bool agree(struct shunt_request *request, struct shunti_exchange *x,
 
     if (shunti_note_bad(request, peer)) {
         p->bad = true;
-        shunti_salt_disagrees(request, note->signature);
+        shunti_digest_disagrees(request, note->signature);
         drop(x, peer);
         return false;
     }
@@ -309,9 +309,9 @@ static bool agree(struct shunt_request *request, struct shunti_exchange *x,
         drop(x, peer);
     }
     if (p->bad)
-        shunti_salt_disagrees(request, note->signature);
-    /* Of another salt both ranks find that both directions disagree. */
-    return note->bytes == p->recv_bytes && !(p->bad && request->salt);
+        shunti_digest_disagrees(request, note->signature);
+    /* Of another digest both ranks find that both directions disagree. */
+    return note->bytes == p->recv_bytes && !(p->bad && request->digest);
 }
 
 bool shunti_exchange_meet(struct shunt_request *request,

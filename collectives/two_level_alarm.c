@@ -2,7 +2,7 @@
 /* Alarms of operations in two levels; see two_level_alarm.h. */
 #include "collectives/two_level_alarm.h"
 
-#include "collectives/salt.h"
+#include "collectives/digest.h"
 #include "collectives/two_level_leg.h"
 #include "src/comm.h"
 
@@ -40,7 +40,7 @@ void shunti_two_level_alarm(struct shunt_request *request,
     x->blame = *blame;
     x->alarmed = true;
     if (!is_read_failure(blame))
-        shunti_salt_disagrees(request, blame->signature);
+        shunti_digest_disagrees(request, blame->signature);
     if (x->late)
         forget_late(request, x);
 }

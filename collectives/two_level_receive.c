@@ -19,7 +19,7 @@ static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
         .status = SHUNT_ERR_MISMATCH,
         .signature = request->signature,
         .argument = note->expects,
-        .expected = x->argument ^ request->salt,
+        .expected = x->argument ^ request->digest,
     };
 
     if (shunti_note_bad(request, peer)) {

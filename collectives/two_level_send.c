@@ -166,8 +166,8 @@ static void tell(struct shunt_request *request, struct shunti_two_level *x,
         request->comm->stats.bytes_remote +=
             leg->payload + leg->out[SHUNTI_BLOCK].bytes;
     note->bytes = leg->out[SHUNTI_PACKAGE].bytes;
-    note->expects =
-        x->agreed ? x->argument ^ request->salt : leg->out[SHUNTI_BLOCK].bytes;
+    note->expects = x->agreed ? x->argument ^ request->digest
+                              : leg->out[SHUNTI_BLOCK].bytes;
     note->way = put_payload(request, peer, &leg->out[SHUNTI_PACKAGE], note,
                             SHUNTI_PACKAGE, &behind) &
                 15;

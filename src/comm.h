@@ -52,9 +52,9 @@ struct shunti_above {
     uint32_t purpose; /* of operations that are created now, as registered by
                          shunti_purpose_register(); 0: none */
     bool streams;     /* they send nothing by zero copy: request.h */
-    uint64_t salt;    /* of those: request.h */
-    /* In an operation with a salt ranks disagree, which every rank has found:
-     * about a call of one purpose, or what they call. collectives/salt.h */
+    uint64_t digest;  /* of those: request.h */
+    /* In an operation with a digest ranks disagree, which every rank has found:
+     * about a call of one purpose, or what they call. collectives/digest.h */
     bool disagreed, strayed;
     uint8_t
         told_unfused; /* what collectives/fused/pays.c has said: a bit for each call */

@@ -62,21 +62,21 @@ static enum shunt_status begin_trusting(const struct shunti_fused_call *call,
 {
     enum shunt_status st;
 
-    call->comm->above.salt = shunti_terms_digest(terms, call->purpose);
+    call->comm->above.digest = shunti_terms_digest(terms, call->purpose);
     st = begin(call, *request);
-    call->comm->above.salt = 0;
+    call->comm->above.digest = 0;
     return st ? st : shunt_wait(request);
 }
 
-/* A salt, too, so that all find it if others do not ask. */
+/* A digest, too, so that all find it if others do not ask. */
 static enum shunt_status ask(const struct shunti_fused_call *call,
                              const struct shunti_terms *terms)
 {
     enum shunt_status st;
 
-    call->comm->above.salt = 1;
+    call->comm->above.digest = 1;
     st = shunti_terms_agree(call->comm, call->purpose, terms);
-    call->comm->above.salt = 0;
+    call->comm->above.digest = 0;
     return st;
 }
 

@@ -5,7 +5,7 @@
  *
  * The ranks must agree before anything is written (terms.h). A small blocking
  * call of one collective need not ask first: it hands that collective a digest of
- * the terms (`salt` of src/op/request.h), and keeps what it brings in scratch memory
+ * the terms (`digest` of src/op/request.h), and keeps what it brings in scratch memory
  * until it has ended well. If the ranks disagree, all of them find so in this
  * operation; a rank whose arguments are wrong refuses in its place. Then all begin
  * again, and ask, which tells each what is wrong.

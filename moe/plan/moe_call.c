@@ -245,16 +245,16 @@ static void end_owed(struct shunt_comm *comm)
 {
     const struct shunti_owed owed = *shunti_owed_of(comm);
     const uint32_t purpose = comm->above.purpose;
-    const uint64_t salt = comm->above.salt;
+    const uint64_t digest = comm->above.digest;
 
     comm->above.owed = NULL;
     comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
-    comm->above.salt = 0;
+    comm->above.digest = 0;
     (void)refuse_all(owed.call, comm, &owed.routes, owed.signature,
                      SHUNT_ERR_OVERFLOW,
                      "it was not made again with a larger buffer");
     comm->above.purpose = purpose;
-    comm->above.salt = salt;
+    comm->above.digest = digest;
 }
 
 static void owe(const struct shunti_moe_call *call,

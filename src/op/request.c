@@ -136,7 +136,7 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     request->promised = false;
     request->stepping = false;
     request->streams = comm->above.streams;
-    request->salt = comm->above.salt;
+    request->digest = comm->above.digest;
     request->in_turn = false;
     request->listed = false;
     request->traced = NULL;

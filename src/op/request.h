@@ -117,7 +117,7 @@ struct shunt_request {
                                  begins when this rank has looked for the
                                  peer's note, and which no receiver holds up;
                                  the same on all ranks */
-    uint64_t salt;            /* mixed into what its notes say is expected, so
+    uint64_t digest;          /* mixed into what its notes say is expected, so
                                  that calls with another one disagree: a digest
                                  of what must agree beside sizes; 0: none */
     bool in_turn;             /* its notes go out after those of the calls

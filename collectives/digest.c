@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that trust all ranks' arguments; see salt.h. */
-#include "collectives/salt.h"
+/* Calls that trust all ranks' arguments; see digest.h. */
+#include "collectives/digest.h"
 
 #include "src/comm.h"
 #include "src/op/request.h"
 
-void shunti_salt_disagrees(struct shunt_request *request, uint32_t signature)
+void shunti_digest_disagrees(struct shunt_request *request, uint32_t signature)
 {
     struct shunti_above *above = &request->comm->above;
 
-    if (!request->salt)
+    if (!request->digest)
         return;
     above->disagreed = true;
     if (shunti_purpose_of(signature) != shunti_purpose_of(request->signature))

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Small calls trust that all ranks' arguments agree, and give their operation a
- * salt (src/op/request.h). Then every rank finds in it whether they do. If not, and
+ * digest (src/op/request.h). Then every rank finds in it whether they do. If not, and
  * all have made the same call (above.disagreed, not above.strayed), all may gather
  * verdicts behind it, to learn what is wrong.
  */
-#ifndef SHUNTI_SALT_H
-#define SHUNTI_SALT_H
+#ifndef SHUNTI_DIGEST_H
+#define SHUNTI_DIGEST_H
 
 #include <stdint.h>
 
@@ -14,6 +14,6 @@ struct shunt_request;
 
 /* Another rank, whose call has this signature, disagrees with a request, or has
  * refused. */
-void shunti_salt_disagrees(struct shunt_request *request, uint32_t signature);
+void shunti_digest_disagrees(struct shunt_request *request, uint32_t signature);
 
 #endif
