@@ -3,7 +3,7 @@
  * Small calls trust that all ranks' arguments agree, and give their operation a
  * digest (src/op/request.h). Then every rank finds in it whether they do. If not, and
  * all have made the same call (above.disagreed, not above.strayed), all may gather
- * verdicts behind it, to learn what is wrong.
+ * checks of arguments behind it, to learn what is wrong.
  */
 #ifndef SHUNTI_DIGEST_H
 #define SHUNTI_DIGEST_H

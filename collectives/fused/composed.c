@@ -91,8 +91,8 @@ static enum shunt_status refuse(const struct shunti_fused_call *call,
     st = shunti_request_refuse(
         comm,
         SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, call->purpose),
-        (enum shunt_status)terms->verdict.status, "%s: %s",
-        shunti_purpose_name(call->purpose), terms->verdict.why);
+        (enum shunt_status)terms->check.status, "%s: %s",
+        shunti_purpose_name(call->purpose), terms->check.why);
     comm->above.disagreed = !comm->failure.status;
     shunti_comm_leave(comm);
     return st;
@@ -118,7 +118,7 @@ static enum shunt_status attempt(const struct shunti_fused_call *call,
         shunti_terms_refuse(&terms, st, "no memory for a request");
     else
         well = call->prepare(request, call->args, &terms, &trusts) &&
-               !terms.verdict.status;
+               !terms.check.status;
     if (well && trusts) {
         st = begin_trusting(call, &request, &terms);
         if (!st)

@@ -35,11 +35,11 @@ bool shunti_terms_refuse(struct shunti_terms *terms, enum shunt_status status,
 {
     va_list args;
 
-    if (terms->verdict.status)
+    if (terms->check.status)
         return false;
-    terms->verdict.status = status;
+    terms->check.status = status;
     va_start(args, format);
-    vsnprintf(terms->verdict.why, sizeof(terms->verdict.why), format, args);
+    vsnprintf(terms->check.why, sizeof(terms->check.why), format, args);
     va_end(args);
     return false;
 }
@@ -81,7 +81,7 @@ enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
 {
     void *all;
     enum shunt_status st =
-        shunti_verdicts_gather(comm, purpose, mine, sizeof(*mine), &all);
+        shunti_argument_checks_gather(comm, purpose, mine, sizeof(*mine), &all);
 
     shunti_comm_enter(comm);
     if (!st)

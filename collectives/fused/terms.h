@@ -15,8 +15,8 @@
 #include <shunt/coll.h>
 #include <shunt/fused.h>
 
+#include "collectives/argument_check.h"
 #include "collectives/fused/kinds.h"
-#include "collectives/verdict.h"
 
 struct shunt_comm;
 
@@ -31,7 +31,7 @@ enum shunti_term {
 };
 
 struct shunti_terms {
-    struct shunti_verdict verdict;
+    struct shunti_argument_check check;
     uint64_t term[SHUNTI_TERMS];
 };
 

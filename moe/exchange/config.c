@@ -12,7 +12,7 @@
 
 #include <shunt/moe_waves.h>
 
-#include "collectives/verdict.h"
+#include "collectives/argument_check.h"
 #include "moe/layout/shares.h"
 #include "moe/plan.h"
 #include "moe/plan/exchanges.h"
@@ -79,7 +79,7 @@ static const char *const field_names[FIELDS] = {
 };
 
 struct terms {
-    struct shunti_verdict verdict;
+    struct shunti_argument_check check;
     uint64_t field[FIELDS];
     /* Slots that are free here; after agree(): on every rank. */
     uint64_t free[SHUNTI_EXCHANGES_WORDS];
@@ -154,8 +154,8 @@ static enum shunt_status agree(struct shunt_comm *comm,
     const char *call = shunti_purpose_name(purpose);
     int nranks = shunt_comm_size(comm);
     void *gathered;
-    enum shunt_status st =
-        shunti_verdicts_gather(comm, purpose, mine, sizeof(*mine), &gathered);
+    enum shunt_status st = shunti_argument_checks_gather(
+        comm, purpose, mine, sizeof(*mine), &gathered);
     struct terms *all = gathered;
 
     if (!all)
@@ -410,14 +410,14 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
         *out = NULL;
     if (!comm)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "moe_create: comm is NULL");
-    st = read_config(&c, config, terms.verdict.why, sizeof(terms.verdict.why));
+    st = read_config(&c, config, terms.check.why, sizeof(terms.check.why));
     if (!st)
-        st = check(&c, shunt_comm_size(comm), terms.verdict.why,
-                   sizeof(terms.verdict.why));
+        st = check(&c, shunt_comm_size(comm), terms.check.why,
+                   sizeof(terms.check.why));
     places =
         (struct shunti_places){c.placement, c.replicas, c.nreplicas, c.share};
     if (!st && !out) {
-        snprintf(terms.verdict.why, sizeof(terms.verdict.why), "moe is NULL");
+        snprintf(terms.check.why, sizeof(terms.check.why), "moe is NULL");
         st = SHUNT_ERR_INVALID;
     }
     if (!st) {
@@ -425,34 +425,34 @@ enum shunt_status shunt_moe_create(struct shunt_comm *comm,
         slot = shunti_slot_new(comm, (size_t)c.plans_in_flight);
         st = moe && slot ? SHUNT_OK : SHUNT_ERR_MEMORY;
         if (st)
-            snprintf(terms.verdict.why, sizeof(terms.verdict.why),
+            snprintf(terms.check.why, sizeof(terms.check.why),
                      "no memory for %d plans of %zu tokens", c.plans_in_flight,
                      c.max_tokens);
     }
     if (!st)
-        moe->placement = shunti_shares_placement(
-            moe, &places, terms.verdict.why, sizeof(terms.verdict.why), &st);
+        moe->placement = shunti_shares_placement(moe, &places, terms.check.why,
+                                                 sizeof(terms.check.why), &st);
     if (!st)
         st = shunti_routes_choose(moe, moe->placement, &moe->routes,
-                                  terms.verdict.why, sizeof(terms.verdict.why));
+                                  terms.check.why, sizeof(terms.check.why));
     if (!st)
         st =
             prepare_placement(moe, moe->placement, &moe->order, &moe->copy_rows,
-                              terms.verdict.why, sizeof(terms.verdict.why));
+                              terms.check.why, sizeof(terms.check.why));
     if (!st)
         moe->base = moe->copy_rows + moe->placement->first[moe->nranks];
     if (!st)
         describe(&terms, &c, &places);
     shunti_comm_enter(comm);
     if (!st && !shunti_slots_prepare(comm)) {
-        snprintf(terms.verdict.why, sizeof(terms.verdict.why),
+        snprintf(terms.check.why, sizeof(terms.check.why),
                  "no memory for a first one");
         st = SHUNT_ERR_MEMORY;
     }
     shunti_slots_settle(comm);
     shunti_slots_free_here(comm, terms.free);
     shunti_comm_leave(comm);
-    terms.verdict.status = st;
+    terms.check.status = st;
     st = agree(comm, SHUNTI_PURPOSE_MOE_CREATE, &terms);
     shunti_comm_enter(comm);
     if (!st && !shunti_slot_take(moe, slot, terms.free))
@@ -509,17 +509,17 @@ enum shunt_status shunt_moe_set_shares(struct shunt_moe *handle,
     moe = shunti_moe_of(handle, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &st);
     if (!moe)
         return st;
-    fresh = shunti_shares_placement(moe, &places, terms.verdict.why,
-                                    sizeof(terms.verdict.why), &st);
+    fresh = shunti_shares_placement(moe, &places, terms.check.why,
+                                    sizeof(terms.check.why), &st);
     if (!st)
-        st = shunti_routes_choose(moe, fresh, &routes, terms.verdict.why,
-                                  sizeof(terms.verdict.why));
+        st = shunti_routes_choose(moe, fresh, &routes, terms.check.why,
+                                  sizeof(terms.check.why));
     if (!st)
-        st = prepare_placement(moe, fresh, &order, &copy_rows,
-                               terms.verdict.why, sizeof(terms.verdict.why));
+        st = prepare_placement(moe, fresh, &order, &copy_rows, terms.check.why,
+                               sizeof(terms.check.why));
     if (!st)
         describe(&terms, &moe->config, &places);
-    terms.verdict.status = st;
+    terms.check.status = st;
     terms.field[FIELD_EXCHANGE] = moe->serial;
     st = agree(moe->comm, SHUNTI_PURPOSE_MOE_SET_PLACEMENT, &terms);
     if (st) {

@@ -210,7 +210,7 @@ static void give_notice(struct shunt_comm *comm, uint64_t now)
  * it is that of a call with a longer one. Their replies came after the probe, and are
  * taken as of now, so that a verdict that is due just now counts.
  */
-static bool learn_verdict(struct shunt_comm *comm, uint64_t now)
+static bool learn_decision(struct shunt_comm *comm, uint64_t now)
 {
     const struct shunt_request *request = comm->operations.active;
     const uint64_t most = timeout_ns(comm) + shunti_liveness_notice_ns(comm);
@@ -220,11 +220,11 @@ static bool learn_verdict(struct shunt_comm *comm, uint64_t now)
         uint64_t in_ns = 0;
 
         if (r != comm->rank && request->class->awaits(request, r))
-            in_ns = shunti_probe_verdict_of(comm, r);
+            in_ns = shunti_probe_decision_of(comm, r);
         if (in_ns <= most && in_ns > latest)
             latest = in_ns;
     }
-    comm->probe.verdict_ns = latest ? now + latest : 0;
+    comm->probe.decision_ns = latest ? now + latest : 0;
     return latest > 0;
 }
 
@@ -232,7 +232,7 @@ static bool learn_verdict(struct shunt_comm *comm, uint64_t now)
  * them. And for as long as one of them has a verdict to come, but not for ever. */
 static bool may_extend(struct shunt_comm *comm, uint64_t now)
 {
-    const int patience = learn_verdict(comm, now) ? PATIENCE : 0;
+    const int patience = learn_decision(comm, now) ? PATIENCE : 0;
 
     return comm->probe.extensions <=
            comm->operations.active->class->follows + patience;

@@ -68,7 +68,7 @@ static void send_probe(struct shunt_comm *comm, int peer)
     }
 }
 
-uint64_t shunti_probe_verdict_ns(const struct shunt_comm *comm)
+uint64_t shunti_probe_decision_ns(const struct shunt_comm *comm)
 {
     const struct shunt_request *oldest = comm->operations.active;
     uint64_t since = comm->liveness.last_event_ns;
@@ -76,18 +76,18 @@ uint64_t shunti_probe_verdict_ns(const struct shunt_comm *comm)
     if (!oldest || !oldest->begun_ns)
         return 0; /* this rank does not wait here */
     if (comm->probe.seq == oldest->seq && comm->probe.extensions)
-        return comm->probe.verdict_ns;
+        return comm->probe.decision_ns;
     if (since < oldest->begun_ns)
         since = oldest->begun_ns;
     return since + shunti_ns(comm->liveness.timeout);
 }
 
 /* The verdict as it stands in a reply. */
-static uint64_t verdict_word(const struct shunt_comm *comm)
+static uint64_t decision_word(const struct shunt_comm *comm)
 {
     const uint64_t now = shunti_now_ns();
     const uint64_t at = comm->probe.visited ? comm->probe.elsewhere_ns
-                                            : shunti_probe_verdict_ns(comm);
+                                            : shunti_probe_decision_ns(comm);
     const uint64_t ms = at > now ? 1 + (at - now) / NS_PER_MS : 0;
 
     return (ms < VERDICT_MAX ? ms : VERDICT_MAX) << VERDICT_SHIFT;
@@ -97,7 +97,7 @@ static void send_reply(struct shunt_comm *comm, int peer, uint64_t number)
 {
     struct shunti_peer *p = &comm->peers[peer];
     size_t at = word_offset(comm, comm->rank, SHUNTI_WORD_PROBE_REPLY);
-    uint64_t reply = (number & NUMBER) | verdict_word(comm);
+    uint64_t reply = (number & NUMBER) | decision_word(comm);
 
     p->replied = number;
     if (comm->probe.visited && !comm->operations.active)
@@ -164,7 +164,7 @@ bool shunti_probe_elsewhere(const struct shunt_comm *comm, int peer)
            reply_of(comm, peer) & ELSEWHERE;
 }
 
-uint64_t shunti_probe_verdict_of(const struct shunt_comm *comm, int peer)
+uint64_t shunti_probe_decision_of(const struct shunt_comm *comm, int peer)
 {
     if (!shunti_probe_answered(comm, peer))
         return 0;

@@ -28,16 +28,17 @@ struct shunt_request;
  * what follows `answered`, and wait.c closes it when a peer was heard of in
  * another communicator, and writes `visited` and `elsewhere_ns`. */
 struct shunti_probe {
-    uint64_t number;     /* of our latest probe; 0: none */
-    uint64_t doorbell;   /* as last seen in our control window */
-    int sent, answered;  /* ranks, of this probe */
-    uint64_t last_ns;    /* when a probe or a reply last came */
-    uint64_t seq;        /* of the operation that it was sent for */
-    bool open;           /* it decides which ranks a timeout blames */
-    uint8_t extensions;  /* of the timeout, because all had answered */
-    uint64_t verdict_ns; /* of the ranks that this one awaits, as they said when
+    uint64_t number;    /* of our latest probe; 0: none */
+    uint64_t doorbell;  /* as last seen in our control window */
+    int sent, answered; /* ranks, of this probe */
+    uint64_t last_ns;   /* when a probe or a reply last came */
+    uint64_t seq;       /* of the operation that it was sent for */
+    bool open;          /* it decides which ranks a timeout blames */
+    uint8_t extensions; /* of the timeout, because all had answered */
+    uint64_t
+        decision_ns; /* of the ranks that this one awaits, as they said when
                             the timeout was extended; 0: none */
-    bool visited;        /* replies are sent from a call elsewhere: wait.c */
+    bool visited;    /* replies are sent from a call elsewhere: wait.c */
     uint64_t elsewhere_ns; /* the verdict of that call */
 };
 
@@ -63,11 +64,11 @@ bool shunti_probe_elsewhere(const struct shunt_comm *comm, int peer);
  * missing. It does when its timeout ends for the first time. A time that has passed:
  * no rank is known that will.
  */
-uint64_t shunti_probe_verdict_ns(const struct shunt_comm *comm);
+uint64_t shunti_probe_decision_ns(const struct shunt_comm *comm);
 
 /* In how many ns the verdict of `peer` was due when it answered the latest probe; 0:
  * it has none. */
-uint64_t shunti_probe_verdict_of(const struct shunt_comm *comm, int peer);
+uint64_t shunti_probe_decision_of(const struct shunt_comm *comm, int peer);
 
 /* Answer the probes of others. True if a probe or a reply has arrived, which
  * does not mean that what we wait for makes progress. */

@@ -163,7 +163,7 @@ static void look(struct shunt_comm *comm, uint64_t verdict)
 
 void shunti_look_around(struct shunt_comm *comm)
 {
-    look(comm, shunti_probe_verdict_ns(comm));
+    look(comm, shunti_probe_decision_ns(comm));
 }
 
 void shunti_look_in(struct shunt_comm *comm)
@@ -575,7 +575,7 @@ SHUNTI_NOINLINE void shunti_waiter_pause(struct shunt_comm *comm,
         comm->liveness.last_event_ns = waiter->began_ns;
     now = shunti_now_ns();
     deadline = shunti_liveness_check_time(comm, now);
-    visit = answer_elsewhere(comm, now, shunti_probe_verdict_ns(comm));
+    visit = answer_elsewhere(comm, now, shunti_probe_decision_ns(comm));
     if (!comm->failure.status)
         sleep_a_little(comm, waiter, deadline < visit ? deadline : visit);
 }
@@ -591,7 +591,7 @@ SHUNTI_NOINLINE void shunti_waiter_end(struct shunt_comm *comm,
     comm->stats.seconds_waiting += (double)(now - waiter->began_ns) * 1e-9;
     answer_elsewhere(
         comm, now,
-        shunti_probe_verdict_ns(comm)); /* many short waits may follow */
+        shunti_probe_decision_ns(comm)); /* many short waits may follow */
     if (shunti_trace_enabled())
         shunti_trace_wait(comm->rank, waiter->began_ns, now);
     if (shunti_tracked())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What ranks say of their arguments; see verdict.h. */
-#include "collectives/verdict.h"
+/* What ranks say of their arguments; see argument_check.h. */
+#include "collectives/argument_check.h"
 
 #include <stdlib.h>
 
@@ -13,14 +13,14 @@
 #include "src/progress/turns.h"
 
 static enum shunt_status judge(struct shunt_comm *comm, const char *call,
-                               const struct shunti_verdict *mine,
+                               const struct shunti_argument_check *mine,
                                const unsigned char *all, size_t bytes)
 {
     if (mine->status)
         return shunti_fail(&comm->error, (enum shunt_status)mine->status,
                            "%s: %s", call, mine->why);
     for (int r = 0; r < comm->nranks; r++, all += bytes) {
-        const struct shunti_verdict *v = (const void *)all;
+        const struct shunti_argument_check *v = (const void *)all;
 
         if (v->status)
             return shunti_fail(&comm->error, SHUNT_ERR_REMOTE,
@@ -30,9 +30,10 @@ static enum shunt_status judge(struct shunt_comm *comm, const char *call,
     return SHUNT_OK;
 }
 
-enum shunt_status shunti_verdicts_gather(struct shunt_comm *comm,
-                                         uint32_t purpose, const void *mine,
-                                         size_t bytes, void **all)
+enum shunt_status shunti_argument_checks_gather(struct shunt_comm *comm,
+                                                uint32_t purpose,
+                                                const void *mine, size_t bytes,
+                                                void **all)
 {
     const char *call = shunti_purpose_name(purpose);
     enum shunt_status st;
