@@ -443,8 +443,8 @@ shunti_moe_call_no_request(const struct shunti_moe_call *call,
                 : st;
 }
 
-bool shunti_spot_of(const struct shunt_comm *comm, const void *ptr,
-                    size_t bytes, struct shunti_spot *spot)
+bool shunti_remote_of(const struct shunt_comm *comm, const void *ptr,
+                      size_t bytes, struct shunti_remote *spot)
 {
     const struct shunti_window *window;
 
@@ -460,8 +460,8 @@ bool shunti_spot_of(const struct shunt_comm *comm, const void *ptr,
     return true;
 }
 
-unsigned char *shunti_spot_map(const struct shunt_comm *comm, int peer,
-                               const struct shunti_spot *spot, size_t bytes)
+unsigned char *shunti_remote_map(const struct shunt_comm *comm, int peer,
+                                 const struct shunti_remote *spot, size_t bytes)
 {
     const uint64_t where[2] = {spot->window, spot->offset};
 

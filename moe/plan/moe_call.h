@@ -145,7 +145,7 @@ bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
                             struct shunti_blame *blame);
 
 /* Memory of ours as the others name it: a window and an offset in it. */
-struct shunti_spot {
+struct shunti_remote {
     uint64_t window;
     uint64_t offset;
 };
@@ -153,12 +153,13 @@ struct shunti_spot {
 #define SHUNTI_NOWHERE UINT64_MAX /* the window of no memory at all */
 
 /* False: it is in no window. */
-bool shunti_spot_of(const struct shunt_comm *comm, const void *ptr,
-                    size_t bytes, struct shunti_spot *spot);
+bool shunti_remote_of(const struct shunt_comm *comm, const void *ptr,
+                      size_t bytes, struct shunti_remote *spot);
 
 /* A peer's spot as a pointer to so many bytes; NULL: there is no such
  * memory. */
-unsigned char *shunti_spot_map(const struct shunt_comm *comm, int peer,
-                               const struct shunti_spot *spot, size_t bytes);
+unsigned char *shunti_remote_map(const struct shunt_comm *comm, int peer,
+                                 const struct shunti_remote *spot,
+                                 size_t bytes);
 
 #endif

@@ -30,11 +30,11 @@ struct shunti_meeting {
     const struct shunti_moe_call *call;
     struct shunti_plan *plan;
     struct shunti_cut cut;
-    struct shunti_spot rows, out; /* our memory, as peers are told */
-    bool local_heard;             /* all local peers have been heard */
-    bool alarmed;                 /* one of them made another or a bad call */
-    struct shunti_blame blame;    /* which */
-    struct shunti_met *met;       /* (nranks) */
+    struct shunti_remote rows, out; /* our memory, as peers are told */
+    bool local_heard;               /* all local peers have been heard */
+    bool alarmed;                   /* one of them made another or a bad call */
+    struct shunti_blame blame;      /* which */
+    struct shunti_met *met;         /* (nranks) */
 };
 
 /* met: (nranks) zeroed. two_level: ranks of other nodes are not `direct`. This

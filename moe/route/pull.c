@@ -55,7 +55,7 @@ static void hear(struct shunt_request *request, int r)
     const bool direct = pull->meeting.met[r].direct;
     struct peer *peer = &pull->peers[r];
     const struct shunti_note *note;
-    struct shunti_spot rows;
+    struct shunti_remote rows;
     size_t bytes = pull->plan->rank_total[r] * pull->plan->moe->row_bytes;
 
     switch (shunti_meeting_hear(request, &pull->meeting, r, &note)) {
@@ -71,8 +71,8 @@ static void hear(struct shunt_request *request, int r)
     }
     if (!direct)
         return;
-    rows = (struct shunti_spot){note->word[0], note->word[1]};
-    peer->rows = shunti_spot_map(request->comm, r, &rows, bytes);
+    rows = (struct shunti_remote){note->word[0], note->word[1]};
+    peer->rows = shunti_remote_map(request->comm, r, &rows, bytes);
     if (!peer->rows && bytes) {
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d named memory that is no window, or "
@@ -351,7 +351,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
     struct pull *pull;
     enum shunt_status st;
 
-    if (!shunti_spot_of(comm, what->src, bytes, &begin.meeting.rows)) {
+    if (!shunti_remote_of(comm, what->src, bytes, &begin.meeting.rows)) {
         unsigned char *staging = shunti_plan_scratch(plan, what->staging);
 
         begin.borrowed = 1u << what->staging;
@@ -362,7 +362,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
                 "window either: wait for it, or use shunt_moe_buffer()");
         shunti_pages_use_scratch(plan, what->staging);
         shunti_parts_copy(plan, what->cut, staging, what->src);
-        (void)shunti_spot_of(comm, staging, bytes, &begin.meeting.rows);
+        (void)shunti_remote_of(comm, staging, bytes, &begin.meeting.rows);
     }
     begin.terms = calloc(2 * (size_t)moe->config.topk, sizeof(*begin.terms));
     if (begin.terms && two_level) {

@@ -94,7 +94,7 @@ static void hear(struct shunt_request *request, int r)
     const char *name = push->meeting.call->name;
     struct shunti_push_peer *peer = &push->peers[r];
     const struct shunti_note *note;
-    struct shunti_spot rows, out;
+    struct shunti_remote rows, out;
     size_t bytes = push->plan->rank_total[r] * push->plan->moe->row_bytes;
     bool offers;
 
@@ -107,9 +107,9 @@ static void hear(struct shunt_request *request, int r)
     case SHUNTI_HEARD_CALL:
         break;
     }
-    rows = (struct shunti_spot){note->word[0], note->word[1]};
-    out = (struct shunti_spot){note->word[2], note->word[3]};
-    peer->rows = shunti_spot_map(request->comm, r, &rows, bytes);
+    rows = (struct shunti_remote){note->word[0], note->word[1]};
+    out = (struct shunti_remote){note->word[2], note->word[3]};
+    peer->rows = shunti_remote_map(request->comm, r, &rows, bytes);
     offers = out.window != SHUNTI_NOT_OFFERED;
     if (push->device && shunti_device_rows_meet(
                             push->device, r, offers ? 0 : (unsigned)out.offset))
@@ -117,7 +117,7 @@ static void hear(struct shunt_request *request, int r)
     if (push->failed)
         peer->cursor = push->end;
     if (offers)
-        peer->out = shunti_spot_map(request->comm, r, &out, bytes);
+        peer->out = shunti_remote_map(request->comm, r, &out, bytes);
     if (push->meeting.call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
         !shunti_offers_hear(&push->offers, request, push->meeting.call,
                             push->plan, r, offers))

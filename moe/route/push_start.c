@@ -47,7 +47,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
 
     push->land = push->what.dst;
     if (push->what.device & SHUNTI_DEVICE_ROWS ||
-        !shunti_spot_of(comm, push->what.dst, bytes, &push->meeting.rows)) {
+        !shunti_remote_of(comm, push->what.dst, bytes, &push->meeting.rows)) {
         which = 1u << push->what.landing;
         if (shunti_plan_borrowed(plan, which, push->what.cut))
             return shunti_moe_call_refuse(
@@ -57,12 +57,12 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
         push->borrowed |= which;
         push->land = shunti_plan_scratch(plan, push->what.landing);
         shunti_pages_use_scratch(plan, push->what.landing);
-        (void)shunti_spot_of(comm, push->land, bytes, &push->meeting.rows);
+        (void)shunti_remote_of(comm, push->land, bytes, &push->meeting.rows);
     }
     push->meeting.out.window = SHUNTI_NOT_OFFERED;
     push->meeting.out.offset = 0;
     if (push->what.offers &&
-        !shunti_spot_of(comm, push->what.out, bytes, &push->meeting.out)) {
+        !shunti_remote_of(comm, push->what.out, bytes, &push->meeting.out)) {
         unsigned char *staging = shunti_plan_scratch(plan, SHUNT_MOE_OUT);
 
         which = 1u << SHUNT_MOE_OUT;
@@ -74,7 +74,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
         push->borrowed |= which;
         shunti_pages_use_scratch(plan, SHUNT_MOE_OUT);
         shunti_parts_copy(plan, push->what.cut, staging, push->what.out);
-        (void)shunti_spot_of(comm, staging, bytes, &push->meeting.out);
+        (void)shunti_remote_of(comm, staging, bytes, &push->meeting.out);
     }
     return SHUNT_OK;
 }

@@ -191,9 +191,9 @@ struct spot {
     uint32_t skipped; /* lines before it, at the end of the ring */
 };
 
-static bool find_spot(const struct shunt_transport_ep *ep,
-                      const struct rdma_record *record, bool own,
-                      struct spot *spot)
+static bool find_remote(const struct shunt_transport_ep *ep,
+                        const struct rdma_record *record, bool own,
+                        struct spot *spot)
 {
     const size_t bytes = sizeof(*record) + record->bytes;
     const uint32_t lines = (uint32_t)((bytes + RDMA_LINE - 1) / RDMA_LINE);
@@ -216,7 +216,7 @@ bool rdma_has_room(const struct shunt_transport_ep *ep,
 {
     struct spot spot;
 
-    return rdma_rail_for_record(ep) && find_spot(ep, record, false, &spot);
+    return rdma_rail_for_record(ep) && find_remote(ep, record, false, &spot);
 }
 
 /* Of many that are under way one asks for a report: direct puts that answer tell what
@@ -262,7 +262,7 @@ enum shunt_status rdma_post_record(struct shunt_transport_ep *ep,
     unsigned char *at;
     struct spot spot;
 
-    if (!rail || !find_spot(ep, record, own, &spot))
+    if (!rail || !find_remote(ep, record, own, &spot))
         return SHUNT_IN_PROGRESS;
     at = ep->boxes[0].ring + (size_t)spot.line * RDMA_LINE;
     record->sequence = ep->sequence;
