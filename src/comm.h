@@ -60,8 +60,8 @@ struct shunti_above {
         told_unfused; /* what collectives/fused/pays.c has said: a bit for each call */
     /* Not NULL: the other ranks wait in a call that this rank has not made yet,
      * and must make next (moe/plan/moe_call.c). Called when this rank makes another
-     * call: it sets this to NULL, and ends the owed call for the others. */
-    void (*owed)(struct shunt_comm *comm);
+     * call: it sets this to NULL, and ends the pending call for the others. */
+    void (*pending)(struct shunt_comm *comm);
     void *state;                           /* moe/plan/exchanges.h */
     void (*free)(struct shunt_comm *comm); /* frees it, with the communicator */
 };

@@ -14,12 +14,12 @@
 
 struct exchanges {
     struct shunti_slot *slot[SHUNTI_EXCHANGES_MAX]; /* NULL: never taken */
-    struct shunti_owed owed;
+    struct shunti_pending pending;
 };
 
-struct shunti_owed *shunti_owed_of(struct shunt_comm *comm)
+struct shunti_pending *shunti_pending_of(struct shunt_comm *comm)
 {
-    return &((struct exchanges *)comm->above.state)->owed;
+    return &((struct exchanges *)comm->above.state)->pending;
 }
 
 struct shunti_slot *shunti_slot_new(struct shunt_comm *comm, size_t plans)

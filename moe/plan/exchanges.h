@@ -23,16 +23,16 @@
 #include "moe/plan/moe_call.h"
 
 /* A call that must be made again with a larger buffer (moe_call.c). */
-struct shunti_owed {
+struct shunti_pending {
     const struct shunti_moe_call *call;
     const struct shunt_moe_plan *plan; /* its handle */
     struct shunti_routes routes;
     uint32_t signature;
 };
 
-/* The communicator's, if comm->above.owed says that there is one. It has an
+/* The communicator's, if comm->above.pending says that there is one. It has an
  * exchange. */
-struct shunti_owed *shunti_owed_of(struct shunt_comm *comm);
+struct shunti_pending *shunti_pending_of(struct shunt_comm *comm);
 
 /* Of one communicator at once; a multiple of 64. */
 #define SHUNTI_EXCHANGES_MAX 1024

@@ -241,16 +241,16 @@ static enum shunt_status refuse(const struct shunti_moe_call *call,
  * the call is made again. If another one is made first, that one would be taken
  * for it, and all later ones for others: so it ends here with a refusal.
  */
-static void end_owed(struct shunt_comm *comm)
+static void end_pending(struct shunt_comm *comm)
 {
-    const struct shunti_owed owed = *shunti_owed_of(comm);
+    const struct shunti_pending pending = *shunti_pending_of(comm);
     const uint32_t purpose = comm->above.purpose;
     const uint64_t digest = comm->above.digest;
 
-    comm->above.owed = NULL;
+    comm->above.pending = NULL;
     comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
     comm->above.digest = 0;
-    (void)refuse_all(owed.call, comm, &owed.routes, owed.signature,
+    (void)refuse_all(pending.call, comm, &pending.routes, pending.signature,
                      SHUNT_ERR_OVERFLOW,
                      "it was not made again with a larger buffer");
     comm->above.purpose = purpose;
@@ -263,13 +263,13 @@ static void owe(const struct shunti_moe_call *call,
     struct shunt_comm *comm = plan->moe->comm;
 
     if (comm->above
-            .owed) /* that one comes first, and nothing was sent of this */
+            .pending) /* that one comes first, and nothing was sent of this */
         return;
     shunti_comm_enter(comm);
-    *shunti_owed_of(comm) =
-        (struct shunti_owed){call, plan->handle, shunti_plan_routes(plan),
-                             shunti_moe_call_signature(call, plan)};
-    comm->above.owed = end_owed;
+    *shunti_pending_of(comm) =
+        (struct shunti_pending){call, plan->handle, shunti_plan_routes(plan),
+                                shunti_moe_call_signature(call, plan)};
+    comm->above.pending = end_pending;
     shunti_comm_leave(comm);
 }
 
@@ -279,9 +279,9 @@ static void made(const struct shunti_moe_call *call,
 {
     struct shunt_comm *comm = plan->moe->comm;
 
-    if (comm->above.owed && shunti_owed_of(comm)->call == call &&
-        shunti_owed_of(comm)->plan == plan->handle)
-        comm->above.owed = NULL;
+    if (comm->above.pending && shunti_pending_of(comm)->call == call &&
+        shunti_pending_of(comm)->plan == plan->handle)
+        comm->above.pending = NULL;
 }
 
 void shunti_moe_call_plan_ends(const struct shunti_plan *plan)
@@ -297,9 +297,9 @@ void shunti_moe_call_plan_ends(const struct shunti_plan *plan)
             plan->parts.count,
             shunti_kind_name(SHUNTI_KIND_MOE_DISPATCH + (unsigned)call));
 
-    if (comm->above.owed && plan->handle &&
-        shunti_owed_of(comm)->plan == plan->handle)
-        comm->above.owed(comm);
+    if (comm->above.pending && plan->handle &&
+        shunti_pending_of(comm)->plan == plan->handle)
+        comm->above.pending(comm);
 }
 
 /* --- refusals ------------------------------------------------------------------- */

@@ -172,8 +172,8 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
         return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                            "%s after shunt_comm_finish(): only destroy it now",
                            name_of(signature, class));
-    if (comm->above.owed)
-        comm->above.owed(comm);
+    if (comm->above.pending)
+        comm->above.pending(comm);
     request = take_spare(comm, state_bytes);
     if (!request && class->reserved) {
         request = comm->reserve;

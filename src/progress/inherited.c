@@ -58,7 +58,7 @@ void shunti_comm_disown(struct shunt_comm *comm)
     comm->all_mapped = true;
     comm->control.base = NULL;
     comm->calls.late.status = SHUNT_OK;
-    comm->above.owed = NULL;
+    comm->above.pending = NULL;
 }
 
 enum shunt_status shunti_inherited_check(const struct shunt_comm *comm)
