@@ -22,7 +22,7 @@
 #include "src/comm/init.h"
 #include "src/comm/link.h"
 #include "src/op/engine.h"
-#include "src/op/engine_pays.h"
+#include "src/op/engine_worthwhile.h"
 #include "src/op/operations.h"
 #include "src/op/request.h"
 #include "src/op/zcopy.h"
@@ -57,7 +57,7 @@ struct shunti_above {
      * about a call of one purpose, or what they call. collectives/digest.h */
     bool disagreed, strayed;
     uint8_t
-        told_unfused; /* what collectives/fused/pays.c has said: a bit for each call */
+        told_unfused; /* what collectives/fused/worthwhile.c has said: a bit for each call */
     /* Not NULL: the other ranks wait in a call that this rank has not made yet,
      * and must make next (moe/plan/moe_call.c). Called when this rank makes another
      * call: it sets this to NULL, and ends the pending call for the others. */
@@ -105,7 +105,7 @@ struct shunt_comm {
     struct shunti_node_map node_map;
     struct shunti_links links; /* of several nodes: rank 0's on every rank */
     struct shunti_engine_use engine;
-    struct shunti_engine_pays pays;
+    struct shunti_engine_worthwhile worthwhile;
 
     /* What is read when it is made or ends, or a user asks. */
     struct shunti_loss_own loss;

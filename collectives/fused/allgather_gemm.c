@@ -6,7 +6,7 @@
  * rank - 2, ..., then of the second.
  *
  * Where chunks are too short for their link, one all-gather has several of them.
- * Where nothing can be hidden (pays.h) one has everything, and the product waits
+ * Where nothing can be hidden (worthwhile.h) one has everything, and the product waits
  * for it. It is computed in the same tiles. On one node, and of few rows, tiles are
  * not of one rank's rows but of all (shunti_tiles_together()).
  */
@@ -17,7 +17,7 @@
 #include "collectives/fused/composed.h"
 #include "collectives/fused/epilogue.h"
 #include "collectives/fused/grid.h"
-#include "collectives/fused/pays.h"
+#include "collectives/fused/worthwhile.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"

@@ -11,7 +11,7 @@
  * product waits when all others are under way.
  *
  * Where panels are too short for their link, several are sent as one, and where
- * nothing can be hidden all of them (pays.h). They are computed in the same tiles. On
+ * nothing can be hidden all of them (worthwhile.h). They are computed in the same tiles. On
  * one node, where nothing is hidden either, panels are wide (grid.h), and there is
  * scratch for one.
  */
@@ -21,7 +21,7 @@
 #include "collectives/fused/composed.h"
 #include "collectives/fused/epilogue.h"
 #include "collectives/fused/grid.h"
-#include "collectives/fused/pays.h"
+#include "collectives/fused/worthwhile.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"

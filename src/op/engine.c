@@ -34,7 +34,7 @@
 #include "src/host/topology.h"
 #include "src/kernels/copy.h"
 #include "src/op/device.h"
-#include "src/op/engine_pays.h"
+#include "src/op/engine_worthwhile.h"
 #include "src/op/request.h"
 #include "src/plugin/plugin.h"
 #include "src/trace/trace.h"
@@ -285,7 +285,7 @@ bool shunti_copy_suits(struct shunt_request *request, size_t bytes)
         return false;
     if (request->engine == SHUNTI_USE_OPEN)
         request->engine =
-            !comm->engine.learns || shunti_pays_choose(request, bytes)
+            !comm->engine.learns || shunti_worthwhile_choose(request, bytes)
                 ? SHUNTI_USE_ENGINE
                 : SHUNTI_USE_CALLER;
     return request->engine == SHUNTI_USE_ENGINE;

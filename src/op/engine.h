@@ -57,8 +57,9 @@ struct shunti_copy {
 struct shunti_engine_use {
     const struct shunt_engine *engine; /* NULL: none */
     bool failed;                       /* it has, and gets no more copies */
-    bool learns; /* it is used only where it pays: engine_pays.h */
-    bool lends;  /* a caller waits, and may copy what is not begun; call.c */
+    bool
+        learns; /* it is used only where it is worthwhile: engine_worthwhile.h */
+    bool lends; /* a caller waits, and may copy what is not begun; call.c */
     struct shunt_engine_ctx *ctx; /* that of the process */
     /* the least size of a copy for which it is used */
     size_t min;
@@ -84,7 +85,7 @@ void shunti_engine_close(struct shunt_comm *comm);
 bool shunti_engine_is_ours(const struct shunt_comm *comm);
 
 /* Is a copy of `bytes` for this request to be done by the engine? Only if the
- * caller can do something else meanwhile, and where it pays (engine_pays.h). */
+ * caller can do something else meanwhile, and where it is worthwhile (engine_worthwhile.h). */
 bool shunti_copy_suits(struct shunt_request *request, size_t bytes);
 
 /* May this request be the engine's, and does that take lists of rows? */

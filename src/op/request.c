@@ -12,7 +12,7 @@
 #include "src/base/inline.h"
 #include "src/base/log.h"
 #include "src/comm.h"
-#include "src/op/engine_pays.h"
+#include "src/op/engine_worthwhile.h"
 #include "src/wire/failure.h"
 
 static const char *name_of(uint32_t signature, const struct shunti_class *class)
@@ -109,7 +109,7 @@ void shunti_request_free(struct shunt_request *request)
     struct shunt_comm *comm = request->comm;
 
     if (request->on_trial)
-        shunti_pays_cancel(request);
+        shunti_worthwhile_cancel(request);
     if (request->listed)
         delist(request);
     if (request->capacity != comm->requests.spare_state) {

@@ -124,7 +124,7 @@ struct shunt_request {
                                  before it: collectives/exchange.h */
     bool listed;              /* in requests.newest: it may outlive its call */
     struct shunti_traced *traced; /* until it has ended; NULL: no trace */
-    bool on_trial;                /* engine_pays.h */
+    bool on_trial;                /* engine_worthwhile.h */
     uint8_t engine;               /* enum shunti_use */
     /* the text of its error, for shunt_last_error() when it is collected; NULL:
      * none, or no memory for it */

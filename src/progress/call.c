@@ -10,7 +10,7 @@
 #include "src/base/error.h"
 #include "src/base/inline.h"
 #include "src/comm.h"
-#include "src/op/engine_pays.h"
+#include "src/op/engine_worthwhile.h"
 #include "src/op/note.h"
 #include "src/op/notice.h"
 #include "src/op/operations.h"
@@ -94,7 +94,7 @@ SHUNTI_NOINLINE static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
 void shunti_request_discard(struct shunt_request *request)
 {
     if (request->on_trial)
-        shunti_pays_end(request);
+        shunti_worthwhile_end(request);
     shunti_request_drop_text(request);
     shunti_request_free(request);
 }
@@ -104,7 +104,7 @@ enum shunt_status shunti_request_collect(struct shunt_request *request)
     enum shunt_status st = request->status;
 
     if (request->on_trial)
-        shunti_pays_end(request);
+        shunti_worthwhile_end(request);
     if (st)
         tell_error(request);
     shunti_request_free(request);
@@ -204,7 +204,7 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
     }
     shunti_request_begin(request);
     if (request->on_trial)
-        shunti_pays_leave(request);
+        shunti_worthwhile_leave(request);
     *out = request;
     request->comm->help.started = request->comm->help.may;
     if (request->traced)
@@ -256,7 +256,7 @@ enum shunt_status shunt_test(struct shunt_request **request)
     if (r->traced)
         shunti_trace_request_in(r);
     if (r->on_trial)
-        shunti_pays_return(r);
+        shunti_worthwhile_return(r);
     if (r->status == SHUNT_IN_PROGRESS) {
         if (!r->begun_ns)
             r->begun_ns = shunti_now_ns();
@@ -287,7 +287,7 @@ enum shunt_status shunt_test(struct shunt_request **request)
         if (r->traced)
             shunti_trace_request_out(r);
         if (r->on_trial)
-            shunti_pays_leave(r);
+            shunti_worthwhile_leave(r);
     }
     shunti_comm_leave(comm);
     return st;
@@ -312,7 +312,7 @@ enum shunt_status shunt_wait(struct shunt_request **request)
     if (r->traced)
         shunti_trace_request_in(r);
     if (r->on_trial)
-        shunti_pays_return(r);
+        shunti_worthwhile_return(r);
     st = shunti_request_late(comm, shunti_request_wait(r));
     *request = NULL;
     shunti_comm_leave(comm);

@@ -114,7 +114,7 @@ Test(ways, both_ends_count)
 {
     struct pair *p = make(SIZE_MAX);
 
-    /* Only the sender's copies are dear. */
+    /* Only the sender's copies are expensive. */
     cost(p, 10000, 2000, 6000);
     cr_assert_geq(share_read(p, 10000, BLOCK), 99);
     drop(p);
@@ -155,7 +155,7 @@ Test(ways, both_directions_go_the_same_way)
     }
     cr_assert_leq(apart, 200, "%u of 20000 went apart", apart);
     cr_assert_geq(read, 7900);
-    /* Then it goes one way only, and that is dear: what the sender thinks of
+    /* Then it goes one way only, and that is expensive: what the sender thinks of
        the other direction is old. */
     cost(p, 10000, 6000, 6000);
     share_read(p, 200, BLOCK);

@@ -283,7 +283,7 @@ static int run_parts(const struct rank *self)
                                  : table[i].of_node ? table[i].of_node
                                                     : 1;
         const uint64_t parts = node ? on_node : apart ? table[i].parts : 1;
-        /* The product waits for nothing else then (pays.h). */
+        /* The product waits for nothing else then (worthwhile.h). */
         const bool waits = node || !apart || s.kind == GEMM_REDUCE_SCATTER;
         const bool small =
             waits &&

@@ -310,7 +310,7 @@ static void tile_of_chunk(void *arg, size_t row, size_t rows, size_t col,
 }
 
 /* 2 MiB of such a link take 1.05 ms, and a part 0.25 ms at least: eight chunks
- * (collectives/fused/pays.h). */
+ * (collectives/fused/worthwhile.h). */
 static void let_links_be_slow(struct shunt_comm *comm)
 {
     comm->tune.fused = SHUNTI_FUSED_AUTO;

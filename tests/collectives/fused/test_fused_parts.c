@@ -6,7 +6,7 @@
 
 #include "collectives/fused/epilogue.h"
 #include "collectives/fused/grid.h"
-#include "collectives/fused/pays.h"
+#include "collectives/fused/worthwhile.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
@@ -205,7 +205,7 @@ static size_t together(struct shunt_comm *comm, size_t parts, size_t bytes)
 }
 
 /* A part takes four latencies at least, or all are one. */
-Test(fused_parts, pays)
+Test(fused_parts, worthwhile)
 {
     static struct shunt_comm comm = {
         .nranks = 2,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How far fusing pays; see pays.h. */
-#include "collectives/fused/pays.h"
+/* How far fusing is worthwhile; see worthwhile.h. */
+#include "collectives/fused/worthwhile.h"
 
 #include "src/base/log.h"
 #include "src/comm.h"

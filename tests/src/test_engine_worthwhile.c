@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Does the copy engine pay? With an engine that says what it spent, calls that cost
+ * Is the copy engine worthwhile? With an engine that says what it spent, calls that cost
  * their caller what the test lets them cost, and no communication.
  */
 #include <criterion/criterion.h>
@@ -10,10 +10,10 @@
 #include <shunt/engine.h>
 
 #include "src/comm.h"
-#include "src/op/engine_pays.h"
+#include "src/op/engine_worthwhile.h"
 #include "src/op/request.h"
 
-TestSuite(engine_pays, .timeout = 60);
+TestSuite(engine_worthwhile, .timeout = 60);
 
 enum { BYTES = 1 << 16, US = 1000, MS = 1000 * US };
 
@@ -76,7 +76,7 @@ static void call(struct world *w)
 
     w->comm->engine.ctx = &w->ctx;
     w->comm->requests.newest = &r;
-    const bool use = shunti_pays_choose(&r, BYTES);
+    const bool use = shunti_worthwhile_choose(&r, BYTES);
     w->calls++;
     w->by_engine += use;
     if (use) {
@@ -85,15 +85,15 @@ static void call(struct world *w)
         w->comm->stats.bytes_engine += BYTES;
     }
     if (r.on_trial)
-        shunti_pays_leave(&r);
+        shunti_worthwhile_leave(&r);
     compute(w->caller_ns);
     if (r.on_trial)
-        shunti_pays_return(&r);
+        shunti_worthwhile_return(&r);
     /* It takes no CPU time, so as not to depend on the machine. */
     nanosleep(&(struct timespec){.tv_nsec = use ? w->there_ns : w->here_ns},
               NULL);
     if (r.on_trial)
-        shunti_pays_end(&r);
+        shunti_worthwhile_end(&r);
 }
 
 static int by_engine_of_the_next(struct world *w, int calls)
@@ -105,7 +105,7 @@ static int by_engine_of_the_next(struct world *w, int calls)
     return w->by_engine - before;
 }
 
-/* Until it is known, also if a series seemed dear since the machine is busy. */
+/* Until it is known, also if a series seemed expensive since the machine is busy. */
 static void let_it_learn(struct world *w)
 {
     by_engine_of_the_next(w, 3 * SHUNTI_PAYS_TRIALS);
@@ -117,7 +117,7 @@ static void end(struct world *w)
 }
 
 /* It is cheaper for the caller, and takes next to nothing. */
-Test(engine_pays, where_it_is_cheap)
+Test(engine_worthwhile, where_it_is_cheap)
 {
     struct world w = world_of(&engine);
 
@@ -130,8 +130,8 @@ Test(engine_pays, where_it_is_cheap)
     end(&w);
 }
 
-/* As cheap for the caller, but for the CPUs it is dear: off after two series. */
-Test(engine_pays, not_where_it_takes_cpu_time)
+/* As cheap for the caller, but for the CPUs it is expensive: off after two series. */
+Test(engine_worthwhile, not_where_it_takes_cpu_time)
 {
     struct world w = world_of(&engine);
 
@@ -144,7 +144,7 @@ Test(engine_pays, not_where_it_takes_cpu_time)
 }
 
 /* Once, as the computation of those calls happened to be longer: tried again. */
-Test(engine_pays, after_a_series_that_was_dear_by_chance)
+Test(engine_worthwhile, after_a_series_that_was_expensive_by_chance)
 {
     struct world w = world_of(&engine);
 
@@ -158,7 +158,7 @@ Test(engine_pays, after_a_series_that_was_dear_by_chance)
 }
 
 /* An engine of a process serves several communicators. */
-Test(engine_pays, what_it_spends_for_others_is_theirs)
+Test(engine_worthwhile, what_it_spends_for_others_is_theirs)
 {
     struct world w = world_of(&engine);
 
@@ -171,7 +171,7 @@ Test(engine_pays, what_it_spends_for_others_is_theirs)
 }
 
 /* That of a device spends nothing here. */
-Test(engine_pays, an_engine_without_threads)
+Test(engine_worthwhile, an_engine_without_threads)
 {
     struct world w = world_of(&silent);
 
@@ -181,7 +181,7 @@ Test(engine_pays, an_engine_without_threads)
 }
 
 /* The caller waits for it longer than a copy of its own would take. */
-Test(engine_pays, not_where_the_caller_loses)
+Test(engine_worthwhile, not_where_the_caller_loses)
 {
     struct world w = world_of(&engine);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How far fusing pays.
+ * How far fusing is worthwhile.
  *
  * The grid (grid.h) says in which parts a product is computed. How many of them
  * are sent together changes no bit, so it may follow what links cost: each
@@ -12,8 +12,8 @@
  *
  * Every rank finds the same: the links are those that rank 0 measured.
  */
-#ifndef SHUNTI_FUSED_PAYS_H
-#define SHUNTI_FUSED_PAYS_H
+#ifndef SHUNTI_FUSED_WORTHWHILE_H
+#define SHUNTI_FUSED_WORTHWHILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Does the copy engine pay? See engine_pays.h. */
-#include "src/op/engine_pays.h"
+/* Is the copy engine worthwhile? See engine_worthwhile.h. */
+#include "src/op/engine_worthwhile.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,17 +24,18 @@
 
 /* --- what is known ---------------------------------------------------------------- */
 
-static struct shunti_pays *find(struct shunti_engine_pays *all,
-                                const struct shunti_class *class, size_t bytes)
+static struct shunti_worthwhile *find(struct shunti_engine_worthwhile *all,
+                                      const struct shunti_class *class,
+                                      size_t bytes)
 {
     const uint8_t log2 = (uint8_t)(63 - __builtin_clzll(bytes));
 
     for (int i = 0; i < SHUNTI_PAYS_KINDS; i++) {
-        struct shunti_pays *p = &all->kind[i];
+        struct shunti_worthwhile *p = &all->kind[i];
 
         if (!p->class)
-            *p =
-                (struct shunti_pays){.class = class, .log2 = log2, .use = true};
+            *p = (struct shunti_worthwhile){
+                .class = class, .log2 = log2, .use = true};
         if (p->class == class && p->log2 == log2)
             return p;
     }
@@ -56,15 +57,15 @@ static float median(float *values)
     return (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-static bool is_dear(const struct shunti_pays *p)
+static bool is_expensive(const struct shunti_worthwhile *p)
 {
-    return p->dear >= DEAR;
+    return p->expensive >= DEAR;
 }
 
-static void tell(const struct shunt_comm *comm, const struct shunti_pays *p,
-                 bool cheaper)
+static void tell(const struct shunt_comm *comm,
+                 const struct shunti_worthwhile *p, bool cheaper)
 {
-    if (cheaper && is_dear(p))
+    if (cheaper && is_expensive(p))
         shunti_info(
             "engine",
             "rank %d: %s of %zu KiB and more: by the caller, as the copy "
@@ -82,9 +83,9 @@ static void tell(const struct shunt_comm *comm, const struct shunti_pays *p,
                     (double)p->cost[1] / 1e3, (double)p->cost[0] / 1e3);
 }
 
-static void conclude(struct shunt_comm *comm, struct shunti_pays *p)
+static void conclude(struct shunt_comm *comm, struct shunti_worthwhile *p)
 {
-    const bool before = p->use, was_dear = is_dear(p);
+    const bool before = p->use, was_expensive = is_expensive(p);
     bool cheaper;
 
     for (int with = 0; with < 2; with++) {
@@ -94,15 +95,16 @@ static void conclude(struct shunt_comm *comm, struct shunti_pays *p)
     cheaper = p->cost[1] <= p->cost[0] * (before && p->known ? 1 : CLEARLY);
     p->since = 0;
     if (p->cpu[1] <= MOST_CPU * p->cpu[0])
-        p->dear = 0;
-    else if (p->dear < DEAR)
-        p->dear++;
-    if (cheaper && p->dear && !is_dear(p)) {
+        p->expensive = 0;
+    else if (p->expensive < DEAR)
+        p->expensive++;
+    if (cheaper && p->expensive && !is_expensive(p)) {
         p->tried = 0; /* once more */
         return;
     }
-    p->use = cheaper && !is_dear(p);
-    comm->stats.engine_dear += (uint64_t)(cheaper && is_dear(p) && !was_dear);
+    p->use = cheaper && !is_expensive(p);
+    comm->stats.engine_dear +=
+        (uint64_t)(cheaper && is_expensive(p) && !was_expensive);
     if (p->use != before || !p->known)
         tell(comm, p, cheaper);
     p->known = true;
@@ -131,7 +133,7 @@ static void spent(const struct shunt_comm *comm, uint64_t *ns, uint64_t *bytes)
 /* What it used since the latest trial began, for this communicator. */
 static double spent_for(const struct shunt_comm *comm)
 {
-    const struct shunti_engine_pays *all = &comm->pays;
+    const struct shunti_engine_worthwhile *all = &comm->worthwhile;
     const uint64_t own = comm->stats.bytes_engine - all->trial.own_bytes;
     uint64_t ns, bytes;
 
@@ -144,13 +146,13 @@ static double spent_for(const struct shunt_comm *comm)
 /* The trial that is over. One of the trials 2 i and 2 i + 1 is with the engine. */
 static void settle(struct shunt_comm *comm)
 {
-    struct shunti_engine_pays *all = &comm->pays;
-    struct shunti_pays *p = all->ended.pays;
+    struct shunti_engine_worthwhile *all = &comm->worthwhile;
+    struct shunti_worthwhile *p = all->ended.worthwhile;
     const int with = all->trial.engine;
 
     if (!p)
         return;
-    all->ended.pays = NULL;
+    all->ended.worthwhile = NULL;
     p->trial[with][p->tried / 2] = all->ended.ns;
     p->trial_cpu[with][p->tried / 2] =
         all->ended.cpu_ns + (with ? (float)spent_for(comm) : 0);
@@ -160,16 +162,16 @@ static void settle(struct shunt_comm *comm)
 
 /* With and without the engine in the order of Thue and Morse, which favours
  * neither if a program repeats a few calls, or becomes faster. */
-static bool by_engine(const struct shunti_pays *p)
+static bool by_engine(const struct shunti_worthwhile *p)
 {
     return !__builtin_parity(p->tried);
 }
 
-bool shunti_pays_choose(struct shunt_request *request, size_t bytes)
+bool shunti_worthwhile_choose(struct shunt_request *request, size_t bytes)
 {
     struct shunt_comm *comm = request->comm;
-    struct shunti_engine_pays *all = &comm->pays;
-    struct shunti_pays *p;
+    struct shunti_engine_worthwhile *all = &comm->worthwhile;
+    struct shunti_worthwhile *p;
 
     settle(comm);
     p = find(all, request->class, bytes);
@@ -180,9 +182,10 @@ bool shunti_pays_choose(struct shunt_request *request, size_t bytes)
             return p->use;
         p->tried = 0;
     }
-    if (all->trial.pays || comm->requests.newest != request || request->older)
+    if (all->trial.worthwhile || comm->requests.newest != request ||
+        request->older)
         return p->use;
-    all->trial.pays = p;
+    all->trial.worthwhile = p;
     all->trial.engine = by_engine(p);
     all->trial.away = false;
     all->trial.away_cpu_ns = 0;
@@ -197,49 +200,52 @@ bool shunti_pays_choose(struct shunt_request *request, size_t bytes)
     return all->trial.engine;
 }
 
-SHUNTI_NOINLINE void shunti_pays_leave(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_worthwhile_leave(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
 
-    comm->pays.trial.away = true;
-    comm->pays.trial.left_cpu_ns = cpu_ns();
+    comm->worthwhile.trial.away = true;
+    comm->worthwhile.trial.left_cpu_ns = cpu_ns();
 }
 
-SHUNTI_NOINLINE void shunti_pays_return(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_worthwhile_return(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
 
-    if (!comm->pays.trial.away ||
-        comm->pays.trial.thread != (uint64_t)pthread_self()) {
-        shunti_pays_cancel(request);
+    if (!comm->worthwhile.trial.away ||
+        comm->worthwhile.trial.thread != (uint64_t)pthread_self()) {
+        shunti_worthwhile_cancel(request);
         return;
     }
-    comm->pays.trial.away = false;
-    comm->pays.trial.away_cpu_ns += cpu_ns() - comm->pays.trial.left_cpu_ns;
+    comm->worthwhile.trial.away = false;
+    comm->worthwhile.trial.away_cpu_ns +=
+        cpu_ns() - comm->worthwhile.trial.left_cpu_ns;
 }
 
 /* Of a call whose caller was never away, or in which another one was made, the
  * time says nothing. */
-SHUNTI_NOINLINE void shunti_pays_end(struct shunt_request *request)
+SHUNTI_NOINLINE void shunti_worthwhile_end(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
-    struct shunti_pays *p = comm->pays.trial.pays;
-    const double ns = (double)(shunti_now_ns() - comm->pays.trial.begun_ns) -
-                      (double)comm->pays.trial.away_cpu_ns;
+    struct shunti_worthwhile *p = comm->worthwhile.trial.worthwhile;
+    const double ns =
+        (double)(shunti_now_ns() - comm->worthwhile.trial.begun_ns) -
+        (double)comm->worthwhile.trial.away_cpu_ns;
 
-    shunti_pays_cancel(request);
-    if (comm->pays.trial.away || !comm->pays.trial.away_cpu_ns ||
+    shunti_worthwhile_cancel(request);
+    if (comm->worthwhile.trial.away || !comm->worthwhile.trial.away_cpu_ns ||
         request->status || comm->engine.failed ||
         comm->operations.next_seq != request->seq + 1)
         return;
-    comm->pays.ended.pays = p;
-    comm->pays.ended.ns = (float)(ns * (double)((size_t)1 << p->log2) /
-                                  (double)comm->pays.trial.bytes);
-    comm->pays.ended.cpu_ns = (float)(cpu_ns() - comm->pays.trial.begun_cpu_ns);
+    comm->worthwhile.ended.worthwhile = p;
+    comm->worthwhile.ended.ns = (float)(ns * (double)((size_t)1 << p->log2) /
+                                        (double)comm->worthwhile.trial.bytes);
+    comm->worthwhile.ended.cpu_ns =
+        (float)(cpu_ns() - comm->worthwhile.trial.begun_cpu_ns);
 }
 
-void shunti_pays_cancel(struct shunt_request *request)
+void shunti_worthwhile_cancel(struct shunt_request *request)
 {
     request->on_trial = false;
-    request->comm->pays.trial.pays = NULL;
+    request->comm->worthwhile.trial.worthwhile = NULL;
 }

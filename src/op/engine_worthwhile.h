@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Does the copy engine pay? (engine.h)
+ * Is the copy engine worthwhile? (engine.h)
  *
  * Where a CPU is free, a copy beside the caller's computation costs the caller
  * nothing. Where none is, the engine's thread takes its time from a rank that
@@ -12,7 +12,7 @@
  * CPU time that the caller's thread used for itself in between. If the engine's
  * thread was run in its place, that is not its own CPU time, so it counts.
  *
- * What is free for the caller may still be dear: a thread that is woken for each of
+ * What is free for the caller may still be expensive: a thread that is woken for each of
  * many small copies, or that takes cache and memory from the computation. So CPU time
  * counts, too: the caller's from start to end, its computation included, and what the
  * engine says that it spent. With the engine this may be 1.05 times what it is without,
@@ -25,8 +25,8 @@
  *
  * If SHUNT_ENGINE_MIN is set it is the limit, and nothing is learnt.
  */
-#ifndef SHUNTI_ENGINE_PAYS_H
-#define SHUNTI_ENGINE_PAYS_H
+#ifndef SHUNTI_ENGINE_WORTHWHILE_H
+#define SHUNTI_ENGINE_WORTHWHILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ enum {
 };
 
 /* What is known of a kind of call. */
-struct shunti_pays {
+struct shunti_worthwhile {
     const struct shunti_class *class; /* NULL: unused */
     uint8_t log2;                     /* of the least bytes of its size class */
     bool use;                         /* the engine */
@@ -56,16 +56,16 @@ struct shunti_pays {
     /* likewise: ns of CPU time, the caller's and the engine's */
     float trial_cpu[2][SHUNTI_PAYS_TRIALS / 2];
     float cpu[2];
-    uint8_t dear; /* times in a row that the engine took too much of it */
+    uint8_t expensive; /* times in a row that the engine took too much of it */
 };
 
-/* Part of a communicator: engine_pays.c writes it. */
-struct shunti_engine_pays {
-    struct shunti_pays kind[SHUNTI_PAYS_KINDS];
+/* Part of a communicator: engine_worthwhile.c writes it. */
+struct shunti_engine_worthwhile {
+    struct shunti_worthwhile kind[SHUNTI_PAYS_KINDS];
     /* the call that is measured now */
     struct {
-        struct shunti_pays *pays; /* NULL: none */
-        bool engine, away;        /* used; the caller is outside */
+        struct shunti_worthwhile *worthwhile; /* NULL: none */
+        bool engine, away;                    /* used; the caller is outside */
         uint64_t begun_ns, begun_cpu_ns, left_cpu_ns, away_cpu_ns;
         /* the engine had used and copied so much (spent()), and of it for this
          * communicator */
@@ -77,20 +77,20 @@ struct shunti_engine_pays {
     /* One that is over. What it cost the engine is known when the next call comes:
      * its thread goes to sleep after the copy. */
     struct {
-        struct shunti_pays *pays; /* NULL: none */
+        struct shunti_worthwhile *worthwhile; /* NULL: none */
         float ns, cpu_ns;
     } ended;
 };
 
 /* Is the engine to be used for this request, which copies `bytes` at least? May
  * begin a trial: request->on_trial. */
-bool shunti_pays_choose(struct shunt_request *request, size_t bytes);
+bool shunti_worthwhile_choose(struct shunt_request *request, size_t bytes);
 
 /* Of a request on trial: its caller leaves the library while it is under way, and
  * comes back to it; it is collected; or it ends in another way. */
-void shunti_pays_leave(struct shunt_request *request);
-void shunti_pays_return(struct shunt_request *request);
-void shunti_pays_end(struct shunt_request *request);
-void shunti_pays_cancel(struct shunt_request *request);
+void shunti_worthwhile_leave(struct shunt_request *request);
+void shunti_worthwhile_return(struct shunt_request *request);
+void shunti_worthwhile_end(struct shunt_request *request);
+void shunti_worthwhile_cancel(struct shunt_request *request);
 
 #endif
