@@ -33,7 +33,8 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
     const struct shunti_state_own *own = x->own;
-    const struct shunti_leg_experts *out = &own->legs.out, *in = &own->legs.in;
+    const struct shunti_traffic_experts *out = &own->traffic.out,
+                                        *in = &own->traffic.in;
     const size_t each = own->state.bytes;
     unsigned char *shifted = own->more;
 
@@ -48,14 +49,14 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
         const int to = (comm->rank + i) % comm->nranks;
         const int from = (comm->rank + comm->nranks - i) % comm->nranks;
 
-        if (shunti_leg_count(out, to) && each)
+        if (shunti_traffic_count(out, to) && each)
             shunti_two_level_send_block(request, to,
                                         own->out + out->first[to] * each,
-                                        shunti_leg_count(out, to) * each);
-        if (shunti_leg_count(in, from) && each)
+                                        shunti_traffic_count(out, to) * each);
+        if (shunti_traffic_count(in, from) && each)
             shunti_two_level_recv_block(request, from,
                                         own->in + in->first[from] * each,
-                                        shunti_leg_count(in, from) * each);
+                                        shunti_traffic_count(in, from) * each);
     }
 }
 
@@ -63,7 +64,7 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
     const struct shunti_state_own *own = x->own;
-    const struct shunti_leg_experts *in = &own->legs.in;
+    const struct shunti_traffic_experts *in = &own->traffic.in;
     const size_t each = own->state.bytes;
     const unsigned char *shifted = own->more;
 
@@ -102,7 +103,7 @@ static bool same_arrays(const struct shunti_state_own *own)
     return true;
 }
 
-/* Both states, and the legs. */
+/* Both states, and the traffic. */
 static enum shunt_status prepare(struct shunti_state_attempt *attempt,
                                  const struct shunti_placement *to,
                                  const struct shunt_moe_state *old_state,
@@ -133,7 +134,7 @@ static enum shunt_status prepare(struct shunti_state_attempt *attempt,
         shifted += shifts(own, e);
     if (__builtin_mul_overflow(shifted, own->state.bytes, &own->more_bytes) ||
         own->more_bytes > PTRDIFF_MAX ||
-        !shunti_legs_of_moves(&own->legs, moe->comm, now, to)) {
+        !shunti_expert_traffic_of_moves(&own->traffic, moe->comm, now, to)) {
         snprintf(attempt->why, len, "no memory to move %d experts",
                  to->experts);
         return SHUNT_ERR_MEMORY;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Gradients of copies go home, by the legs of legs.h in reverse: from the copies
+ * Gradients of copies go home, by the traffic of expert_traffic.h in reverse: from the copies
  * of a node to their relay, which adds them up, and from there to the home.
  *
  *     package to local peer:  our copies' gradients of the experts that it
@@ -67,7 +67,7 @@ static int gather(const struct shunt_request *request, int32_t expert, int i,
                 operands_of(own)[n++] = shunti_state_at(&own->state, expert, i);
             continue;
         }
-        place = shunti_leg_find(&own->legs.in, r, expert);
+        place = shunti_traffic_find(&own->traffic.in, r, expert);
         if (place != SIZE_MAX)
             operands_of(own)[n++] = x->legs[r].in[SHUNTI_PACKAGE].at +
                                     place * own->state.bytes + at;
@@ -111,7 +111,7 @@ static int gather_nodes(const struct shunt_request *request, int32_t expert,
             nodes[n++] = ours;
             continue;
         }
-        place = shunti_leg_find(&own->legs.in, relay, expert);
+        place = shunti_traffic_find(&own->traffic.in, relay, expert);
         if (place != SIZE_MAX)
             nodes[n++] = x->legs[relay].in[SHUNTI_PACKAGE].at +
                          place * partial_bytes(own);
@@ -159,11 +159,11 @@ static void add_up(const struct shunt_request *request, int32_t expert)
  * else NULL. */
 static const void *as_they_lie(const struct shunti_state_own *own, int peer)
 {
-    const struct shunti_leg_experts *out = &own->legs.out;
+    const struct shunti_traffic_experts *out = &own->traffic.out;
 
     return shunti_state_in_one_piece(&own->state,
                                      out->expert + out->first[peer],
-                                     shunti_leg_count(out, peer));
+                                     shunti_traffic_count(out, peer));
 }
 
 static void begin(struct shunt_request *request, struct shunti_two_level *x)
@@ -174,16 +174,16 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
     const size_t most = each > partial ? each : partial;
 
     for (int r = 0; r < comm->nranks; r++) {
-        const size_t first = own->legs.out.first[r];
-        const size_t out = shunti_leg_count(&own->legs.out, r);
-        const size_t in = shunti_leg_count(&own->legs.in, r);
+        const size_t first = own->traffic.out.first[r];
+        const size_t out = shunti_traffic_count(&own->traffic.out, r);
+        const size_t in = shunti_traffic_count(&own->traffic.in, r);
         struct shunti_leg *leg = &x->legs[r];
 
         if (!out && !in)
             continue;
         if (in && most)
             leg->in[SHUNTI_PACKAGE].room =
-                own->in + own->legs.in.first[r] * most;
+                own->in + own->traffic.in.first[r] * most;
         leg->in[SHUNTI_PACKAGE].bytes =
             in * (is_local(comm, r) ? each : partial);
         if (!is_local(comm, r))
@@ -194,7 +194,7 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
             continue;
         leg->out[SHUNTI_PACKAGE].data = own->out + first * most;
         for (size_t i = 0; i < out; i++)
-            shunti_state_pack(&own->state, own->legs.out.expert[first + i],
+            shunti_state_pack(&own->state, own->traffic.out.expert[first + i],
                               own->out + first * most + i * each);
     }
 }
@@ -208,14 +208,14 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     const size_t most = each > partial ? each : partial;
 
     for (int r = 0; r < comm->nranks; r++) {
-        const size_t first = own->legs.out.first[r];
-        const size_t out = shunti_leg_count(&own->legs.out, r);
+        const size_t first = own->traffic.out.first[r];
+        const size_t out = shunti_traffic_count(&own->traffic.out, r);
         struct shunti_leg *leg = &x->legs[r];
 
         if (is_local(comm, r) || !out)
             continue;
         for (size_t i = 0; i < out; i++)
-            add_node(request, own->legs.out.expert[first + i],
+            add_node(request, own->traffic.out.expert[first + i],
                      own->out + first * most + i * partial);
         leg->out[SHUNTI_PACKAGE].data = own->out + first * most;
         leg->out[SHUNTI_PACKAGE].bytes = leg->payload = out * partial;
@@ -260,7 +260,7 @@ static enum shunt_status call(struct shunt_moe *moe,
 {
     struct shunti_state_attempt attempt;
     struct shunti_state_own *own = &attempt.own;
-    struct shunti_legs legs;
+    struct shunti_expert_traffic traffic;
     size_t partial = 0, most;
     SHUNTI_TRACK(LIBRARY);
 
@@ -274,8 +274,9 @@ static enum shunt_status call(struct shunt_moe *moe,
     }
     own->dtype = dtype;
     shunti_state_attempt_copies(&attempt, state, shunti_dtype_bytes(dtype));
-    legs = own->legs;
-    own->legs = (struct shunti_legs){.out = legs.in, .in = legs.out};
+    traffic = own->traffic;
+    own->traffic =
+        (struct shunti_expert_traffic){.out = traffic.in, .in = traffic.out};
     attempt.digest = shunti_fnv(attempt.digest, &dtype, sizeof(dtype));
     if (!attempt.status) {
         partial = partial_bytes(own);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Copies of experts get the state of their homes, by the legs of legs.h: from a
+ * Copies of experts get the state of their homes, by the traffic of expert_traffic.h: from a
  * home to its relays on other nodes, then from each relay to the copies of its
  * node. Control messages have at most a table, and are sent at once; so calls behind
  * this one need not wait for its payload.
@@ -33,16 +33,16 @@ static bool is_local(const struct shunt_comm *comm, int rank)
 static const unsigned char *relayed(const struct shunti_state_own *own,
                                     int home, int32_t expert)
 {
-    const size_t i = shunti_leg_find(&own->legs.in, home, expert);
+    const size_t i = shunti_traffic_find(&own->traffic.in, home, expert);
 
-    return own->in + (own->legs.in.first[home] + i) * own->state.bytes;
+    return own->in + (own->traffic.in.first[home] + i) * own->state.bytes;
 }
 
 /* Pack what goes to `peer`, from our own experts and those that have come. */
 static void pack(const struct shunt_request *request, int peer)
 {
     const struct shunti_state_own *own = shunti_state_own(request);
-    const struct shunti_leg_experts *out = &own->legs.out;
+    const struct shunti_traffic_experts *out = &own->traffic.out;
 
     for (size_t i = out->first[peer]; i < out->first[peer + 1]; i++) {
         const int32_t e = out->expert[i];
@@ -121,10 +121,10 @@ static void offer(struct shunt_request *request, struct shunti_two_level *x,
     const struct shunt_comm *comm = request->comm;
     const struct shunti_state_own *own = x->own;
     const struct shunti_state *state = &own->state;
-    const size_t first = own->legs.out.first[peer];
-    const size_t count = shunti_leg_count(&own->legs.out, peer);
+    const size_t first = own->traffic.out.first[peer];
+    const size_t count = shunti_traffic_count(&own->traffic.out, peer);
     const size_t bytes = count * state->bytes;
-    const int32_t *experts = own->legs.out.expert + first;
+    const int32_t *experts = own->traffic.out.expert + first;
     struct range range = range_of(state, experts, count);
     const bool lies = is_readable(comm, peer, bytes, &range);
     uint64_t *table = tables(comm, own) + first * (size_t)state->arrays;
@@ -179,9 +179,10 @@ static bool take_pieces(struct shunt_request *request,
 {
     const struct shunti_state_own *own = x->own;
     const struct shunti_state *state = &own->state;
-    const int32_t *experts = own->legs.in.expert + own->legs.in.first[peer];
+    const int32_t *experts =
+        own->traffic.in.expert + own->traffic.in.first[peer];
     const size_t arrays = (size_t)state->arrays;
-    const size_t all = shunti_leg_count(&own->legs.in, peer) * arrays;
+    const size_t all = shunti_traffic_count(&own->traffic.in, peer) * arrays;
     struct shunti_source *source = &x->legs[peer].in[SHUNTI_BLOCK].source;
     size_t *here = &pieces_here(own)[peer];
 
@@ -210,8 +211,8 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
 
     x->late = comm->nodes > 1;
     for (int r = 0; r < comm->nranks; r++) {
-        const size_t out = shunti_leg_count(&own->legs.out, r);
-        const size_t in = shunti_leg_count(&own->legs.in, r);
+        const size_t out = shunti_traffic_count(&own->traffic.out, r);
+        const size_t in = shunti_traffic_count(&own->traffic.in, r);
 
         if (out && each && !x->late) {
             offer(request, x, r);
@@ -219,14 +220,15 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
             if (!is_local(comm, r))
                 pack(request, r);
             shunti_two_level_send_block(
-                request, r, own->out + own->legs.out.first[r] * each,
+                request, r, own->out + own->traffic.out.first[r] * each,
                 out * each);
         }
         if (in && each && !x->late)
             x->legs[r].in[SHUNTI_PACKAGE].bytes = table_bytes(own, in);
         if (in && each)
             shunti_two_level_recv_block(
-                request, r, own->in + own->legs.in.first[r] * each, in * each);
+                request, r, own->in + own->traffic.in.first[r] * each,
+                in * each);
     }
 }
 
@@ -241,7 +243,7 @@ static void ready(struct shunt_request *request, struct shunti_two_level *x)
 static void finish(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunti_state_own *own = x->own;
-    const struct shunti_leg_experts *in = &own->legs.in;
+    const struct shunti_traffic_experts *in = &own->traffic.in;
 
     if (request->error)
         return;
@@ -294,8 +296,9 @@ static enum shunt_status call(struct shunt_moe *moe,
         const struct shunti_state_own *own = &attempt.own;
         const size_t ranks = (size_t)attempt.moe->nranks;
 
-        attempt.own.more_bytes = ranks * sizeof(size_t) +
-                                 table_bytes(own, own->legs.out.first[ranks]);
+        attempt.own.more_bytes =
+            ranks * sizeof(size_t) +
+            table_bytes(own, own->traffic.out.first[ranks]);
     }
     return shunti_state_launch(&attempt, attempt.own.state.bytes,
                                attempt.own.state.bytes);

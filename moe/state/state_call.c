@@ -60,7 +60,7 @@ static void finish_own(struct shunt_comm *comm, struct shunti_state_own *own)
     shunti_scratch_put(comm, own->out);
     shunti_scratch_put(comm, own->in);
     free(own->more);
-    shunti_legs_finish(&own->legs);
+    shunti_expert_traffic_finish(&own->traffic);
     shunti_state_finish(&own->state);
     shunti_state_finish(&own->to);
     shunti_placement_drop(own->placement);
@@ -125,7 +125,8 @@ void shunti_state_attempt_copies(struct shunti_state_attempt *attempt,
         return;
     own->placement =
         shunti_placement_hold(shunti_placement_real(moe->placement));
-    if (!shunti_legs_of_copies(&own->legs, moe->comm, own->placement)) {
+    if (!shunti_expert_traffic_of_copies(&own->traffic, moe->comm,
+                                         own->placement)) {
         snprintf(attempt->why, sizeof(attempt->why),
                  "no memory for the copies of %d experts", moe->config.experts);
         attempt->status = SHUNT_ERR_MEMORY;
@@ -193,12 +194,12 @@ static enum shunt_status launch(struct shunti_state_attempt *attempt)
 enum shunt_status shunti_state_launch(struct shunti_state_attempt *attempt,
                                       size_t out_each, size_t in_each)
 {
-    const struct shunti_legs *legs = &attempt->own.legs;
+    const struct shunti_expert_traffic *traffic = &attempt->own.traffic;
     const int nranks = attempt->moe->nranks;
 
     return shunti_state_launch_some(
-        attempt, attempt->status ? 0 : legs->out.first[nranks], out_each,
-        attempt->status ? 0 : legs->in.first[nranks], in_each);
+        attempt, attempt->status ? 0 : traffic->out.first[nranks], out_each,
+        attempt->status ? 0 : traffic->in.first[nranks], in_each);
 }
 
 enum shunt_status shunti_state_launch_some(struct shunti_state_attempt *attempt,

@@ -19,14 +19,14 @@
 
 #include "collectives/two_level.h"
 #include "moe/plan.h"
-#include "moe/state/legs.h"
+#include "moe/state/expert_traffic.h"
 #include "moe/state/state.h"
 
 /* What an operation has: x->own. */
 struct shunti_state_own {
     struct shunti_state state;
-    struct shunti_legs legs;
-    unsigned char *out, *in; /* packed experts, in the order of the legs */
+    struct shunti_expert_traffic traffic;
+    unsigned char *out, *in; /* packed experts, in the order of the traffic */
     void *more;              /* the call's own memory: free() */
     size_t more_bytes;
     struct shunti_state to;             /* of a move */
@@ -40,7 +40,7 @@ struct shunti_state_call {
     const struct shunti_class *class;
     const struct shunti_two_level_hooks *hooks;
     bool locals_first;
-    /* The operation exists: fill in what goes over its legs. */
+    /* The operation exists: fill in what goes over its traffic. */
     void (*begin)(struct shunt_request *request, struct shunti_two_level *x);
 };
 
@@ -68,18 +68,18 @@ void shunti_state_attempt_of(struct shunti_state_attempt *attempt,
                              struct shunt_moe *moe, bool start,
                              struct shunt_request **request);
 
-/* For copies: state, legs and the placement; attempt->status says what is wrong.
+/* For copies: state, traffic and the placement; attempt->status says what is wrong.
  * element: as for shunti_state_init(). */
 void shunti_state_attempt_copies(struct shunti_state_attempt *attempt,
                                  const struct shunt_moe_state *state,
                                  size_t element);
 
-/* attempt->own has state and legs, or attempt->status says what is wrong: get
+/* attempt->own has state and traffic, or attempt->status says what is wrong: get
  * memory and go, or refuse. `out_each`, `in_each`: bytes of a packed expert.
  * Frees what it does not use. */
 enum shunt_status shunti_state_launch(struct shunti_state_attempt *attempt,
                                       size_t out_each, size_t in_each);
-/* The same without legs: so many of each go out, and come in. */
+/* The same without traffic: so many of each go out, and come in. */
 enum shunt_status shunti_state_launch_some(struct shunti_state_attempt *attempt,
                                            size_t out, size_t out_each,
                                            size_t in, size_t in_each);

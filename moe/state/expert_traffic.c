@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which experts go from which rank to which; see legs.h. */
-#include "moe/state/legs.h"
+/* Which experts go from which rank to which; see expert_traffic.h. */
+#include "moe/state/expert_traffic.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +13,11 @@
  * further on. */
 struct filling {
     const struct shunt_comm *comm;
-    struct shunti_legs *legs;
+    struct shunti_expert_traffic *traffic;
     bool counts;
 };
 
-static void add(const struct filling *f, struct shunti_leg_experts *experts,
+static void add(const struct filling *f, struct shunti_traffic_experts *experts,
                 int rank, int32_t expert)
 {
     if (f->counts)
@@ -31,9 +31,9 @@ static void pass(const struct filling *f, int from, int to, int32_t expert)
     if (from == to)
         return;
     if (from == f->comm->rank)
-        add(f, &f->legs->out, to, expert);
+        add(f, &f->traffic->out, to, expert);
     else if (to == f->comm->rank)
-        add(f, &f->legs->in, from, expert);
+        add(f, &f->traffic->in, from, expert);
 }
 
 /* --- copies ------------------------------------------------------------------- */
@@ -99,15 +99,16 @@ static void pass_copies(const struct filling *f,
 
 /* --- both ---------------------------------------------------------------------- */
 
-static bool prepare(struct shunti_legs *legs, size_t nranks)
+static bool prepare(struct shunti_expert_traffic *traffic, size_t nranks)
 {
-    memset(legs, 0, sizeof(*legs));
-    legs->out.first = calloc(nranks + 2, sizeof(*legs->out.first));
-    legs->in.first = calloc(nranks + 2, sizeof(*legs->in.first));
-    return legs->out.first && legs->in.first;
+    memset(traffic, 0, sizeof(*traffic));
+    traffic->out.first = calloc(nranks + 2, sizeof(*traffic->out.first));
+    traffic->in.first = calloc(nranks + 2, sizeof(*traffic->in.first));
+    return traffic->out.first && traffic->in.first;
 }
 
-static bool between_rounds(struct shunti_leg_experts *experts, size_t nranks)
+static bool between_rounds(struct shunti_traffic_experts *experts,
+                           size_t nranks)
 {
     for (size_t r = 1; r <= nranks; r++)
         experts->first[r + 1] += experts->first[r];
@@ -116,49 +117,49 @@ static bool between_rounds(struct shunti_leg_experts *experts, size_t nranks)
     return experts->expert;
 }
 
-bool shunti_legs_of_copies(struct shunti_legs *legs,
-                           const struct shunt_comm *comm,
-                           const struct shunti_placement *p)
+bool shunti_expert_traffic_of_copies(struct shunti_expert_traffic *traffic,
+                                     const struct shunt_comm *comm,
+                                     const struct shunti_placement *p)
 {
     const size_t nranks = (size_t)comm->nranks;
-    struct filling f = {comm, legs, true};
+    struct filling f = {comm, traffic, true};
     struct holders holders;
     bool well;
 
-    if (!prepare(legs, nranks) || !holders_init(&holders, comm, p)) {
-        shunti_legs_finish(legs);
+    if (!prepare(traffic, nranks) || !holders_init(&holders, comm, p)) {
+        shunti_expert_traffic_finish(traffic);
         return false;
     }
     pass_copies(&f, p, &holders);
-    well =
-        between_rounds(&legs->out, nranks) && between_rounds(&legs->in, nranks);
+    well = between_rounds(&traffic->out, nranks) &&
+           between_rounds(&traffic->in, nranks);
     f.counts = false;
     if (well)
         pass_copies(&f, p, &holders);
     else
-        shunti_legs_finish(legs);
+        shunti_expert_traffic_finish(traffic);
     holders_finish(&holders);
     return well;
 }
 
-bool shunti_legs_of_moves(struct shunti_legs *legs,
-                          const struct shunt_comm *comm,
-                          const struct shunti_placement *from,
-                          const struct shunti_placement *to)
+bool shunti_expert_traffic_of_moves(struct shunti_expert_traffic *traffic,
+                                    const struct shunt_comm *comm,
+                                    const struct shunti_placement *from,
+                                    const struct shunti_placement *to)
 {
     const size_t nranks = (size_t)comm->nranks;
-    struct filling f = {comm, legs, true};
+    struct filling f = {comm, traffic, true};
 
-    if (!prepare(legs, nranks)) {
-        shunti_legs_finish(legs);
+    if (!prepare(traffic, nranks)) {
+        shunti_expert_traffic_finish(traffic);
         return false;
     }
     for (int round = 0; round < 2; round++) {
         for (int32_t e = 0; e < from->experts; e++)
             pass(&f, from->home[e], to->home[e], e);
-        if (f.counts && (!between_rounds(&legs->out, nranks) ||
-                         !between_rounds(&legs->in, nranks))) {
-            shunti_legs_finish(legs);
+        if (f.counts && (!between_rounds(&traffic->out, nranks) ||
+                         !between_rounds(&traffic->in, nranks))) {
+            shunti_expert_traffic_finish(traffic);
             return false;
         }
         f.counts = false;
@@ -166,20 +167,20 @@ bool shunti_legs_of_moves(struct shunti_legs *legs,
     return true;
 }
 
-void shunti_legs_finish(struct shunti_legs *legs)
+void shunti_expert_traffic_finish(struct shunti_expert_traffic *traffic)
 {
-    free(legs->out.first);
-    free(legs->out.expert);
-    free(legs->in.first);
-    free(legs->in.expert);
-    memset(legs, 0, sizeof(*legs));
+    free(traffic->out.first);
+    free(traffic->out.expert);
+    free(traffic->in.first);
+    free(traffic->in.expert);
+    memset(traffic, 0, sizeof(*traffic));
 }
 
-size_t shunti_leg_find(const struct shunti_leg_experts *experts, int rank,
-                       int32_t expert)
+size_t shunti_traffic_find(const struct shunti_traffic_experts *experts,
+                           int rank, int32_t expert)
 {
     const size_t first = experts->first[rank];
-    size_t low = 0, high = shunti_leg_count(experts, rank);
+    size_t low = 0, high = shunti_traffic_count(experts, rank);
 
     while (low < high) {
         const size_t middle = (low + high) / 2;
