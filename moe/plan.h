@@ -66,7 +66,8 @@ struct shunt_moe {
                                   place */
     unsigned char *records;    /* (nranks) of plan_create()'s exchange */
     size_t record_bytes, records_max;
-    uint32_t *columns; /* (nranks) what of them is this rank's: columns.h */
+    uint32_t
+        *columns; /* (nranks) what of them is this rank's: received_counts.h */
     size_t columns_max;
     struct shunti_messages messages; /* in plan_create() */
     struct shunti_order order;       /* of experts, for this rank's tokens */

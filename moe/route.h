@@ -35,7 +35,7 @@ struct shunti_route {
                     enum shunt_moe_mode asked);
 
     /*
-     * What a rank has to know of the windows of others (starts.h): each tells
+     * What a rank has to know of the windows of others (remote_offsets.h): each tells
      * each other one `told` bytes, at most SHUNTI_TOLD_MAX, in whole words of
      * eight. Local. NULL: nothing.
      *

@@ -104,8 +104,9 @@ static bool uses(const struct shunti_placement *p, size_t s, int32_t expert,
 }
 
 size_t shunti_layout_recv(const struct shunti_placement *p,
-                          const struct shunti_columns *columns, size_t align,
-                          int rank, const struct shunti_layout_recv *recv)
+                          const struct shunti_received_counts *columns,
+                          size_t align, int rank,
+                          const struct shunti_layout_recv *recv)
 {
     const size_t local = (size_t)shunti_placement_count(p, rank);
     const size_t first = p->first[rank];

@@ -27,7 +27,7 @@ struct shunti_counts {
 };
 
 /* What one rank knows at least: how many rows each source has for its experts. */
-struct shunti_columns {
+struct shunti_received_counts {
     const uint32_t *count; /* [source * stride + i] for its i-th expert; those
                               of sources that use another copy do not count */
     size_t stride;
@@ -64,8 +64,9 @@ void shunti_layout_rows(const struct shunti_placement *placement,
 
 /* What `rank` receives. Returns the rows of its buffer. */
 size_t shunti_layout_recv(const struct shunti_placement *placement,
-                          const struct shunti_columns *columns, size_t align,
-                          int rank, const struct shunti_layout_recv *recv);
+                          const struct shunti_received_counts *columns,
+                          size_t align, int rank,
+                          const struct shunti_layout_recv *recv);
 
 /*
  * Where the rows of each source begin in the buffer of `rank`: what

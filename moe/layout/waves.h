@@ -60,7 +60,7 @@ bool shunti_waves_prepare(struct shunti_plan *plan);
 /* Memory for one more wave: its plan, which is not in use yet. NULL: none. */
 struct shunti_plan *shunti_waves_next(struct shunti_plan *whole);
 
-/* Does any rank get more than max_rows? After shunti_starts_find(). */
+/* Does any rank get more than max_rows? After shunti_remote_offsets_find(). */
 bool shunti_waves_needed(const struct shunti_plan *plan);
 /* In order, before the first wave: what a source has. count: (experts) its
  * assignments in the whole plan. */

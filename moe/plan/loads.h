@@ -4,7 +4,7 @@
  *
  * If records have counts (records.h), or there are shares (split.h), every rank has
  * those of all ranks, and the plan keeps a copy. Else the ranks that hold an expert tell its rows to all
- * others with the starts (starts.h), so the sums are known, but not by source.
+ * others with the starts (remote_offsets.h), so the sums are known, but not by source.
  */
 #ifndef SHUNTI_LOADS_H
 #define SHUNTI_LOADS_H

@@ -6,7 +6,7 @@
 
 #include "moe/layout/growing_array.h"
 #include "moe/plan.h"
-#include "moe/plan/columns.h"
+#include "moe/plan/received_counts.h"
 #include "src/comm.h"
 #include "src/progress/turns.h"
 #include "src/trace/track.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A plan's life: one routing, its counts everywhere, and the place of every
- * row. records.h, columns.h and starts.h have what ranks tell each other,
+ * row. records.h, received_counts.h and remote_offsets.h have what ranks tell each other,
  * layout.h where rows go, route.h how they travel.
  */
 #include <math.h>
@@ -12,7 +12,6 @@
 #include <shunt/moe_waves.h>
 
 #include "moe/layout/growing_array.h"
-#include "moe/plan/columns.h"
 #include "moe/plan/landing.h"
 #include "moe/plan/lifetime.h"
 #include "moe/plan/loads.h"
@@ -20,8 +19,9 @@
 #include "moe/plan/page_bytes.h"
 #include "moe/plan/pages.h"
 #include "moe/plan/plan_window.h"
+#include "moe/plan/received_counts.h"
 #include "moe/plan/records.h"
-#include "moe/plan/starts.h"
+#include "moe/plan/remote_offsets.h"
 #include "moe/route.h"
 #include "src/base/error.h"
 #include "src/base/handle.h"
@@ -42,8 +42,8 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
     size_t nranks = (size_t)moe->nranks;
     size_t terms = tokens * (size_t)moe->config.topk;
 
-    if (!shunti_records_prepare(moe) || !shunti_columns_prepare(moe) ||
-        !shunti_starts_prepare(moe) || !shunti_loads_prepare(plan) ||
+    if (!shunti_records_prepare(moe) || !shunti_received_counts_prepare(moe) ||
+        !shunti_remote_offsets_prepare(moe) || !shunti_loads_prepare(plan) ||
         !shunti_split_prepare(plan) || !shunti_parts_prepare(plan, parts) ||
         !shunti_waves_prepare(plan) ||
         !shunti_grow(&moe->key, &moe->key_max,
@@ -182,7 +182,7 @@ static void lay_out_recv(struct shunti_plan *plan,
                          const struct shunti_layout_recv *recv)
 {
     const struct shunt_moe *moe = plan->moe;
-    const struct shunti_columns columns = {
+    const struct shunti_received_counts columns = {
         shunti_column_of(moe, 0)->count,
         shunti_column_words(
             (size_t)shunti_placement_count(moe->placement, moe->rank)),
@@ -213,7 +213,7 @@ static enum shunt_status lay_out(struct shunti_plan *plan)
     if (!plan->placement->shares)
         shunti_split_none(plan);
     choose_directions(plan);
-    return shunti_starts_find(plan, &recv);
+    return shunti_remote_offsets_find(plan, &recv);
 }
 
 /* What calls of the plan need: buffers for its rows, terms, windows and lists. */
@@ -403,7 +403,7 @@ static enum shunt_status gather(struct shunt_moe *moe,
         status = contribute(moe, asked, why, len);
     status = shunti_records_gather(moe, status, why);
     if (!status)
-        status = shunti_columns_gather(moe);
+        status = shunti_received_counts_gather(moe);
     if (!status)
         *number = shunti_records_number(moe);
     return status;

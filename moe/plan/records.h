@@ -8,8 +8,8 @@
  *
  * But all ranks' counts are ranks * (experts + ranks) numbers, which each rank
  * receives and reads. So from SHUNT_MOE_RECORDS on a record is gathered without
- * its counts. Then each rank gets its column of them (columns.h), and the ranks
- * that it sends to tell it where its rows begin there (starts.h): two more
+ * its counts. Then each rank gets its column of them (received_counts.h), and the ranks
+ * that it sends to tell it where its rows begin there (remote_offsets.h): two more
  * exchanges, of as many numbers as there are experts and ranks.
  */
 #ifndef SHUNTI_RECORDS_H

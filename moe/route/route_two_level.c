@@ -9,9 +9,9 @@
 
 #include "moe/layout/growing_array.h"
 #include "moe/layout/pieces.h"
-#include "moe/plan/columns.h"
 #include "moe/plan/plan_rows.h"
 #include "moe/plan/plan_window.h"
+#include "moe/plan/received_counts.h"
 #include "moe/plan/records.h"
 #include "moe/route.h"
 #include "moe/route/pull.h"

@@ -310,7 +310,7 @@ static int arrival(const struct rank *self)
 
 /* --- what ranks tell of a plan ----------------------------------------------------- */
 
-/* The word of rank 1 that is wrong, as moe/plan/starts.c writes them: the total of its rows, a
+/* The word of rank 1 that is wrong, as moe/plan/remote_offsets.c writes them: the total of its rows, a
  * rank whose counts are wrong, and the first row of the reader's for each expert. */
 enum lie { TOTAL, BAD_RANK, NEXT_RANK, FIRST_ROW };
 

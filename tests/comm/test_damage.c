@@ -38,7 +38,7 @@ Test(damage, control_messages)
     each("message", FORGERIES);
 }
 
-/* Words that moe/plan/starts.c sends. */
+/* Words that moe/plan/remote_offsets.c sends. */
 Test(damage, starts_of_plans)
 {
     each("start", LIES);

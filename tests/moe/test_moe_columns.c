@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "moe/plan/columns.h"
+#include "moe/plan/received_counts.h"
 
 TestSuite(moe_columns, .timeout = 60);
 

@@ -333,8 +333,8 @@ static void check_starts(const struct shunti_placement *p,
         for (size_t i = 0; i < local; i++)
             column[s * STRIDE + i] = counts->rows[s][expert[i]];
     at = shunti_layout_recv(
-        p, &(struct shunti_columns){column, STRIDE, counts->padded}, ALIGN,
-        rank, &recv);
+        p, &(struct shunti_received_counts){column, STRIDE, counts->padded},
+        ALIGN, rank, &recv);
     cr_assert_eq(at, offset[local]);
     shunti_layout_starts(p, counts->padded, rank, &recv, start, STRIDE);
     at = 0;

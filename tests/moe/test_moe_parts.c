@@ -43,8 +43,8 @@ Test(moe_parts, layout_of_the_example)
 
     example_placement(&p);
     for (int r = 0; r < 4; r++) {
-        const struct shunti_columns columns = {&example_counts[0][2 * r], 8,
-                                               NULL};
+        const struct shunti_received_counts columns = {
+            &example_counts[0][2 * r], 8, NULL};
         size_t count[2], at[3], by_source[8];
         const struct shunti_layout_recv recv = {count, at, by_source};
 
@@ -192,7 +192,7 @@ Test(moe_parts, layout_aligns_and_pads)
     const size_t padded[2] = {4, 6};
     struct shunti_counts counts = {rows, NULL};
     /* Rank 1 has all experts. */
-    struct shunti_columns columns = {counts_of[0], 3, NULL};
+    struct shunti_received_counts columns = {counts_of[0], 3, NULL};
     size_t count[3], at[4], by_source[6], base[3], total[2], copies[3];
     uint32_t start[2][3];
     const struct shunti_layout_recv recv = {count, at, by_source};

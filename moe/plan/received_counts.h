@@ -5,8 +5,8 @@
  * the rows of its own experts only, so to lay them out it needs a few numbers
  * of each source, and as many in all as there are experts.
  */
-#ifndef SHUNTI_COLUMNS_H
-#define SHUNTI_COLUMNS_H
+#ifndef SHUNTI_RECEIVED_COUNTS_H
+#define SHUNTI_RECEIVED_COUNTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,11 +35,11 @@ bool shunti_messages_prepare(struct shunt_moe *moe, size_t out, size_t in);
 
 /* Memory for those of all sources, and to exchange them. False: there is
  * none. */
-bool shunti_columns_prepare(struct shunt_moe *moe);
+bool shunti_received_counts_prepare(struct shunt_moe *moe);
 
 /* Get them, after the records: out of these, or from each source, if the
  * records have no counts; all ranks decide alike. */
-enum shunt_status shunti_columns_gather(struct shunt_moe *moe);
+enum shunt_status shunti_received_counts_gather(struct shunt_moe *moe);
 
 /* Do the numbers of a column agree with each other, and with the source's
  * tokens and padding? by_node: the node's are there. pieces: so are these. */
@@ -47,7 +47,7 @@ bool shunti_column_is_possible(const struct shunti_column *column, size_t local,
                                size_t tokens, size_t topk, size_t padded,
                                bool by_node, bool pieces);
 /* The first source whose column contradicts its record, or -1. */
-int shunti_columns_find_bad(const struct shunt_moe *moe);
+int shunti_received_counts_find_bad(const struct shunt_moe *moe);
 
 const struct shunti_column *shunti_column_of(const struct shunt_moe *moe,
                                              int source);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Columns of the matrix of counts; see columns.h. */
-#include "moe/plan/columns.h"
+/* Columns of the matrix of counts; see received_counts.h. */
+#include "moe/plan/received_counts.h"
 
 #include "moe/layout/counts.h"
 #include "moe/layout/growing_array.h"
@@ -39,7 +39,7 @@ bool shunti_messages_prepare(struct shunt_moe *moe, size_t out, size_t in)
            shunti_grow(&m->in, &m->in_max, in, 1);
 }
 
-bool shunti_columns_prepare(struct shunt_moe *moe)
+bool shunti_received_counts_prepare(struct shunt_moe *moe)
 {
     const size_t ranks = (size_t)moe->nranks;
     const size_t copies = moe->placement->first[ranks];
@@ -94,7 +94,7 @@ static enum shunt_status exchange(struct shunt_moe *moe)
                            moe->columns, recv, NULL, SHUNT_U8);
 }
 
-enum shunt_status shunti_columns_gather(struct shunt_moe *moe)
+enum shunt_status shunti_received_counts_gather(struct shunt_moe *moe)
 {
     if (!shunti_records_have_counts(moe))
         return exchange(moe);
@@ -124,7 +124,7 @@ bool shunti_column_is_possible(const struct shunti_column *column, size_t local,
     return column->tokens <= tokens && kept <= most;
 }
 
-int shunti_columns_find_bad(const struct shunt_moe *moe)
+int shunti_received_counts_find_bad(const struct shunt_moe *moe)
 {
     const bool by_node = shunti_routes_by_node(&moe->routes);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where rows begin on other ranks; see starts.h. */
-#include "moe/plan/starts.h"
+/* Where rows begin on other ranks; see remote_offsets.h. */
+#include "moe/plan/remote_offsets.h"
 
-#include "moe/plan/columns.h"
 #include "moe/plan/loads.h"
+#include "moe/plan/received_counts.h"
 #include "moe/plan/records.h"
 #include "moe/route.h"
 #include "src/base/error.h"
@@ -53,7 +53,7 @@ static size_t start_bytes(const struct shunt_moe *moe, int rank, size_t told)
     return shunti_start_bytes(local_of(moe, rank), told);
 }
 
-bool shunti_starts_prepare(struct shunt_moe *moe)
+bool shunti_remote_offsets_prepare(struct shunt_moe *moe)
 {
     const size_t told = SHUNTI_TOWARDS * SHUNTI_TOLD_MAX;
     size_t in = 0;
@@ -115,7 +115,7 @@ static void write_starts(const struct shunti_plan *plan,
     const struct shunt_moe *moe = plan->moe;
     const size_t bytes = start_bytes(moe, moe->rank, told);
     const size_t local = local_of(moe, moe->rank);
-    const int bad = shunti_columns_find_bad(moe);
+    const int bad = shunti_received_counts_find_bad(moe);
 
     for (int r = 0; r < moe->nranks; r++) {
         struct start *start =
@@ -245,8 +245,9 @@ static enum shunt_status check_totals(const struct shunti_plan *plan)
     return SHUNT_OK;
 }
 
-enum shunt_status shunti_starts_find(struct shunti_plan *plan,
-                                     const struct shunti_layout_recv *recv)
+enum shunt_status
+shunti_remote_offsets_find(struct shunti_plan *plan,
+                           const struct shunti_layout_recv *recv)
 {
     struct shunt_moe *moe = plan->moe;
     const size_t told = told_bytes(plan);

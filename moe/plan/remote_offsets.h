@@ -6,8 +6,8 @@
  * If records have counts, a rank finds all that by itself. Else each rank lays
  * out its own buffer by its column, and tells every source its part of it.
  */
-#ifndef SHUNTI_STARTS_H
-#define SHUNTI_STARTS_H
+#ifndef SHUNTI_REMOTE_OFFSETS_H
+#define SHUNTI_REMOTE_OFFSETS_H
 
 #include <stdbool.h>
 
@@ -19,7 +19,7 @@
 size_t shunti_start_bytes(size_t local, size_t told);
 
 /* Memory to find them. False: there is none. */
-bool shunti_starts_prepare(struct shunt_moe *moe);
+bool shunti_remote_offsets_prepare(struct shunt_moe *moe);
 
 /*
  * Fill in plan->rank_total, moe->base, and what the plan's directions hear; after
@@ -27,7 +27,8 @@ bool shunti_starts_prepare(struct shunt_moe *moe);
  *
  * recv  what this rank receives: shunti_layout_recv().
  */
-enum shunt_status shunti_starts_find(struct shunti_plan *plan,
-                                     const struct shunti_layout_recv *recv);
+enum shunt_status
+shunti_remote_offsets_find(struct shunti_plan *plan,
+                           const struct shunti_layout_recv *recv);
 
 #endif
