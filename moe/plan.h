@@ -25,7 +25,7 @@
 
 struct shunt_comm;
 struct shunti_plan;
-struct shunti_landings;
+struct shunti_device_windows;
 struct shunti_rows;
 struct shunti_slot;
 
@@ -103,7 +103,8 @@ struct shunti_place {
                                           use (shunti_cut_bits()) */
     const struct shunti_plan *borrower[SHUNTI_BUFFERS]; /* which plan's: waves
                                                            share a place */
-    struct shunti_landings *landings; /* in the memory of a device: landing.h;
+    struct shunti_device_windows
+        *device_windows; /* in the memory of a device: device_window.h;
                                           NULL: none was used */
     struct shunti_rail_window {
         struct shunti_window *window;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/plan/landing.h"
+#include "moe/plan/device_window.h"
 #include "moe/plan/plan_rows.h"
 #include "src/comm.h"
 #include "src/op/device.h"
@@ -32,8 +32,8 @@ struct shunti_device_rows {
     unsigned device;
     const unsigned char *tokens;
     unsigned char *rows;
-    unsigned char *landing; /* ours; NULL: we have none */
-    size_t first, count;    /* tokens of the cut */
+    unsigned char *device_window; /* ours; NULL: we have none */
+    size_t first, count;          /* tokens of the cut */
     enum shunt_status failed;
 
     uint32_t *token, *row; /* by rank: which token comes to which row */
@@ -175,7 +175,7 @@ shunti_device_rows_create(struct shunti_plan *plan, struct shunti_cut cut,
         return NULL;
     }
     if (device & SHUNTI_DEVICE_ROWS && ranks > 1)
-        d->landing = shunti_landing_own(plan, which);
+        d->device_window = shunti_device_window_own(plan, which);
     for (size_t r = 0; r < ranks; r++)
         d->to[r].piece.done = true; /* until it is the engine's */
     return d;
@@ -184,7 +184,7 @@ shunti_device_rows_create(struct shunti_plan *plan, struct shunti_cut cut,
 unsigned shunti_device_rows_flags(const struct shunti_device_rows *d)
 {
     return (d->device & SHUNTI_DEVICE_TOKENS ? SHUNTI_DEVICE_SENDS : 0) |
-           (d->landing ? SHUNTI_DEVICE_LANDS : 0);
+           (d->device_window ? SHUNTI_DEVICE_RECEIVES : 0);
 }
 
 /* --- who moves what ----------------------------------------------------------------- */
@@ -211,21 +211,21 @@ bool shunti_device_rows_meet(struct shunti_device_rows *d, int rank,
     const struct shunt_moe *moe = d->plan->moe;
     const bool near = moe->node[rank] == moe->node[moe->rank];
     const size_t rows = d->to[rank].count;
-    unsigned char *landing = NULL;
+    unsigned char *device_window = NULL;
 
-    d->lands[rank] = near && d->landing && flags & SHUNTI_DEVICE_SENDS;
+    d->lands[rank] = near && d->device_window && flags & SHUNTI_DEVICE_SENDS;
     if (!near || !(d->device & SHUNTI_DEVICE_TOKENS) ||
-        !(flags & SHUNTI_DEVICE_LANDS)) {
+        !(flags & SHUNTI_DEVICE_RECEIVES)) {
         want_host(d, rows);
         return false;
     }
     if (rows)
-        landing = shunti_landing_of(d->plan, rank, d->which);
-    if (landing)
-        give(d, rank, landing);
+        device_window = shunti_device_window_of(d->plan, rank, d->which);
+    if (device_window)
+        give(d, rank, device_window);
     else
         want_host(d, rows);
-    return landing || !rows;
+    return device_window || !rows;
 }
 
 /* Our own rows go straight to their places. */
@@ -337,8 +337,8 @@ static size_t list_from(struct shunti_device_rows *d, bool landed,
 static void forget_unreached(struct shunti_device_rows *d)
 {
     for (int r = 0; r < d->plan->moe->nranks; r++)
-        d->lands[r] =
-            d->lands[r] && shunti_landing_is_reached(d->plan, r, d->which);
+        d->lands[r] = d->lands[r] &&
+                      shunti_device_window_is_reached(d->plan, r, d->which);
 }
 
 static enum shunt_status carry(struct shunti_device_rows *d, size_t n,
@@ -372,7 +372,8 @@ static void prepare_to_finish(struct shunti_device_rows *d,
     landed = list_from(d, true, d->list);
     host = d->list + landed;
     n = list_from(d, false, host);
-    d->landed = piece_of(d, d->rows, d->landing, landed, d->list, d->list);
+    d->landed =
+        piece_of(d, d->rows, d->device_window, landed, d->list, d->list);
     d->landed.copy.between_devices = true;
     if (n)
         d->failed = carry(d, n, host, window, why, why_len);

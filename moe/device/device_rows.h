@@ -4,7 +4,7 @@
  * device.
  *
  * From tokens of ours in a device's memory to a local peer whose rows are in one,
- * too, our engine copies them straight into the peer's landing (landing.h), and
+ * too, our engine copies them straight into the peer's device window (device_window.h), and
  * from there its engine into its rows: nothing goes through the host. For peers
  * whose rows are the host's, the tokens are copied to the host first, and rows
  * from such peers come to our window and are copied to the device last. Each rank
@@ -26,8 +26,8 @@ enum { SHUNTI_DEVICE_TOKENS = 1, SHUNTI_DEVICE_ROWS = 2 };
 
 /* What a rank tells the others. */
 enum {
-    SHUNTI_DEVICE_SENDS = 1, /* its tokens are in the memory of a device */
-    SHUNTI_DEVICE_LANDS = 2, /* it has a landing */
+    SHUNTI_DEVICE_SENDS = 1,    /* its tokens are in the memory of a device */
+    SHUNTI_DEVICE_RECEIVES = 2, /* it has a device window */
 };
 
 struct shunti_device_rows;
@@ -41,7 +41,7 @@ bool shunti_device_rows_may(const struct shunti_plan *plan);
  */
 struct shunti_device_rows *
 shunti_device_rows_create(struct shunti_plan *plan, struct shunti_cut cut,
-                          enum shunt_moe_buffer landing, unsigned device,
+                          enum shunt_moe_buffer device_window, unsigned device,
                           const void *tokens, void *rows, char *why,
                           size_t why_len);
 /* Waits for copies that are under way, in bounded time. NULL is allowed. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/plan/landing.h"
+#include "moe/plan/device_window.h"
 #include "moe/plan/lifetime.h"
 #include "moe/plan/pages.h"
 #include "src/base/handle.h"
@@ -80,8 +80,8 @@ static void exchanges_free(struct shunt_comm *comm)
         if (all->slot[i] && all->slot[i]->moe)
             shunti_moe_free(all->slot[i]->moe);
     /* What is open of others first: they may wait for it here, as we do. */
-    for_each_place(comm, all, shunti_landings_close);
-    for_each_place(comm, all, shunti_landings_leave);
+    for_each_place(comm, all, shunti_device_windows_close);
+    for_each_place(comm, all, shunti_device_windows_leave);
     for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++)
         shunti_slot_free(all->slot[i]);
     free(all);
@@ -181,7 +181,7 @@ void shunti_slot_leave(struct shunt_moe *moe)
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
         struct shunti_place *at = &slot->places[i];
 
-        /* What is behind the buffers tells of landings, which stay. */
+        /* What is behind the buffers tells of device windows, which stay. */
         shunti_pages_drop(moe, &moe->plans[i].place);
         *at = moe->plans[i].place;
     }

@@ -12,7 +12,7 @@
 #include <shunt/moe_waves.h>
 
 #include "moe/layout/growing_array.h"
-#include "moe/plan/landing.h"
+#include "moe/plan/device_window.h"
 #include "moe/plan/lifetime.h"
 #include "moe/plan/loads.h"
 #include "moe/plan/moe_call.h"
@@ -110,7 +110,7 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
         most = total[r] > most ? total[r] : most;
     if (most <= plan->at->buffer_rows)
         return SHUNT_OK;
-    shunti_landings_close(moe->comm, plan->at);
+    shunti_device_windows_close(moe->comm, plan->at);
     shunti_pages_forget(plan->at);
     plan->at->buffer_rows = 0;
     plan->at->buffer_bytes = 0; /* from which the next exchange knows them */
@@ -129,9 +129,10 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     /* Pages of one buffer hold nothing of another. */
     stride = shunti_in_pages(bytes);
     st = shunti_plan_window(
-        moe->comm, 2 * SHUNTI_BUFFERS * stride + shunti_landing_room(moe->comm),
+        moe->comm,
+        2 * SHUNTI_BUFFERS * stride + shunti_device_window_room(moe->comm),
         "buffers for the rows of max_tokens", &plan->at->window);
-    shunti_landings_free(moe->comm, plan->at);
+    shunti_device_windows_free(moe->comm, plan->at);
     if (st)
         return st;
     plan->at->buffer_rows = rows;

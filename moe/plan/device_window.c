@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Landings of rows in the memory of devices; see landing.h. */
-#include "moe/plan/landing.h"
+/* Device windows: where rows arrive in the memory of devices; see device_window.h. */
+#include "moe/plan/device_window.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -29,21 +29,21 @@ enum use {
     UNREACHABLE, /* it cannot open it */
 };
 
-/* What a rank shows of a landing, in its window. */
+/* What a rank shows of a device window, in its window. */
 struct shown {
     struct shunti_device_place place; /* complete before anyone is told of it */
     /* (nranks) enum use; each rank writes its own */
     _Atomic uint8_t use[];
 };
 
-struct landing {
+struct device_window {
     void *memory; /* ours */
     bool refused; /* it was tried, and is not to be had */
     void **open;  /* (nranks) those of others; NULL: not open */
 };
 
-struct shunti_landings {
-    struct landing of[WHICH];
+struct shunti_device_windows {
+    struct device_window of[WHICH];
 };
 
 static int number_of(enum shunt_moe_buffer which)
@@ -60,7 +60,7 @@ static size_t shown_bytes(const struct shunt_comm *comm)
     return (bytes + 63) / 64 * 64;
 }
 
-size_t shunti_landing_room(const struct shunt_comm *comm)
+size_t shunti_device_window_room(const struct shunt_comm *comm)
 {
     return shunti_in_pages(WHICH * shown_bytes(comm));
 }
@@ -76,7 +76,7 @@ static struct shown *shown_of(const struct shunt_comm *comm,
     if (!at->window)
         return NULL;
     peer = &at->window->peers[rank];
-    if (!peer->map || peer->bytes < offset + shunti_landing_room(comm))
+    if (!peer->map || peer->bytes < offset + shunti_device_window_room(comm))
         return NULL;
     return (struct shown *)(void *)(peer->map + offset +
                                     (size_t)i * shown_bytes(comm));
@@ -96,64 +96,65 @@ static void set_use(struct shown *shown, int rank, enum use use)
 
 /* --- ours ----------------------------------------------------------------------- */
 
-static struct landing *landing_of(struct shunt_comm *comm,
-                                  struct shunti_place *at, int i)
+static struct device_window *device_window_of(struct shunt_comm *comm,
+                                              struct shunti_place *at, int i)
 {
-    struct landing *landing;
+    struct device_window *device_window;
 
-    if (!at->landings)
-        at->landings = calloc(1, sizeof(*at->landings));
-    if (!at->landings)
+    if (!at->device_windows)
+        at->device_windows = calloc(1, sizeof(*at->device_windows));
+    if (!at->device_windows)
         return NULL;
-    landing = &at->landings->of[i];
-    if (!landing->open)
-        landing->open = calloc((size_t)comm->nranks, sizeof(*landing->open));
-    return landing->open ? landing : NULL;
+    device_window = &at->device_windows->of[i];
+    if (!device_window->open)
+        device_window->open =
+            calloc((size_t)comm->nranks, sizeof(*device_window->open));
+    return device_window->open ? device_window : NULL;
 }
 
 static enum shunt_status make(struct shunt_comm *comm, struct shown *shown,
-                              size_t bytes, struct landing *landing, char *why,
-                              size_t why_len)
+                              size_t bytes, struct device_window *device_window,
+                              char *why, size_t why_len)
 {
     const size_t whole = (bytes + DEVICE_PAGE - 1) / DEVICE_PAGE * DEVICE_PAGE;
     enum shunt_status st =
-        shunti_device_alloc(comm, whole, &landing->memory, why, why_len);
+        shunti_device_alloc(comm, whole, &device_window->memory, why, why_len);
 
     if (st)
         return st;
-    st = shunti_device_share(comm, landing->memory, bytes, &shown->place, why,
-                             why_len);
+    st = shunti_device_share(comm, device_window->memory, bytes, &shown->place,
+                             why, why_len);
     if (st) {
-        shunti_device_free(comm, landing->memory);
-        landing->memory = NULL;
+        shunti_device_free(comm, device_window->memory);
+        device_window->memory = NULL;
     }
     return st;
 }
 
-unsigned char *shunti_landing_own(struct shunti_plan *plan,
-                                  enum shunt_moe_buffer which)
+unsigned char *shunti_device_window_own(struct shunti_plan *plan,
+                                        enum shunt_moe_buffer which)
 {
     struct shunt_comm *comm = plan->moe->comm;
     const int i = number_of(which);
     struct shown *shown = shown_of(comm, plan->at, comm->rank, i);
-    struct landing *landing = landing_of(comm, plan->at, i);
+    struct device_window *device_window = device_window_of(comm, plan->at, i);
     char why[512] = "";
 
-    if (!shown || !landing || landing->refused)
+    if (!shown || !device_window || device_window->refused)
         return NULL;
-    if (!landing->memory &&
-        make(comm, shown, plan->at->buffer_stride, landing, why, sizeof(why))) {
-        landing->refused = true;
+    if (!device_window->memory && make(comm, shown, plan->at->buffer_stride,
+                                       device_window, why, sizeof(why))) {
+        device_window->refused = true;
         shunti_warn("moe",
                     "rank %d: rows from other GPUs come through the host's "
                     "memory: %s",
                     comm->rank, why);
     }
-    return landing->memory;
+    return device_window->memory;
 }
 
-bool shunti_landing_is_reached(const struct shunti_plan *plan, int rank,
-                               enum shunt_moe_buffer which)
+bool shunti_device_window_is_reached(const struct shunti_plan *plan, int rank,
+                                     enum shunt_moe_buffer which)
 {
     const struct shunt_comm *comm = plan->moe->comm;
 
@@ -163,24 +164,25 @@ bool shunti_landing_is_reached(const struct shunti_plan *plan, int rank,
 
 /* --- of others -------------------------------------------------------------------- */
 
-unsigned char *shunti_landing_of(struct shunti_plan *plan, int rank,
-                                 enum shunt_moe_buffer which)
+unsigned char *shunti_device_window_of(struct shunti_plan *plan, int rank,
+                                       enum shunt_moe_buffer which)
 {
     struct shunt_comm *comm = plan->moe->comm;
     const int i = number_of(which);
     struct shown *shown = shown_of(comm, plan->at, rank, i);
-    struct landing *landing = landing_of(comm, plan->at, i);
+    struct device_window *device_window = device_window_of(comm, plan->at, i);
     char why[512] = "no memory";
 
     if (!shown || use_of(shown, comm->rank) == UNREACHABLE)
         return NULL;
-    if (landing && landing->open[rank])
-        return landing->open[rank];
+    if (device_window && device_window->open[rank])
+        return device_window->open[rank];
     /* Before it is open: the owner must not free it any more. */
     set_use(shown, comm->rank, USED);
-    if (landing && !shunti_device_open(comm, &shown->place,
-                                       &landing->open[rank], why, sizeof(why)))
-        return landing->open[rank];
+    if (device_window &&
+        !shunti_device_open(comm, &shown->place, &device_window->open[rank],
+                            why, sizeof(why)))
+        return device_window->open[rank];
     set_use(shown, comm->rank, UNREACHABLE);
     shunti_warn(
         "moe",
@@ -192,20 +194,21 @@ unsigned char *shunti_landing_of(struct shunti_plan *plan, int rank,
 
 /* --- the end ---------------------------------------------------------------------- */
 
-void shunti_landings_close(struct shunt_comm *comm, struct shunti_place *at)
+void shunti_device_windows_close(struct shunt_comm *comm,
+                                 struct shunti_place *at)
 {
     const bool ours = shunti_engine_is_ours(comm);
 
-    for (int i = 0; at->landings && i < WHICH; i++) {
-        struct landing *landing = &at->landings->of[i];
+    for (int i = 0; at->device_windows && i < WHICH; i++) {
+        struct device_window *device_window = &at->device_windows->of[i];
 
-        for (int r = 0; landing->open && r < comm->nranks; r++) {
+        for (int r = 0; device_window->open && r < comm->nranks; r++) {
             struct shown *shown = shown_of(comm, at, r, i);
 
-            if (!landing->open[r] || !shown)
+            if (!device_window->open[r] || !shown)
                 continue;
-            shunti_device_close(comm, &shown->place, landing->open[r]);
-            landing->open[r] = NULL;
+            shunti_device_close(comm, &shown->place, device_window->open[r]);
+            device_window->open[r] = NULL;
             /* In a child of fork() the parent still has it open. */
             if (ours)
                 set_use(shown, comm->rank, UNUSED);
@@ -213,16 +216,17 @@ void shunti_landings_close(struct shunt_comm *comm, struct shunti_place *at)
     }
 }
 
-void shunti_landings_free(struct shunt_comm *comm, struct shunti_place *at)
+void shunti_device_windows_free(struct shunt_comm *comm,
+                                struct shunti_place *at)
 {
-    for (int i = 0; at->landings && i < WHICH; i++) {
-        struct landing *landing = &at->landings->of[i];
+    for (int i = 0; at->device_windows && i < WHICH; i++) {
+        struct device_window *device_window = &at->device_windows->of[i];
 
-        shunti_device_free(comm, landing->memory);
-        free(landing->open);
+        shunti_device_free(comm, device_window->memory);
+        free(device_window->open);
     }
-    free(at->landings);
-    at->landings = NULL;
+    free(at->device_windows);
+    at->device_windows = NULL;
 }
 
 static bool is_there(const struct shunt_comm *comm, int rank)
@@ -238,19 +242,21 @@ static int user_of(const struct shunt_comm *comm, const struct shunti_place *at)
     for (int i = 0; i < WHICH; i++) {
         struct shown *shown = shown_of(comm, at, comm->rank, i);
 
-        for (int r = 0; at->landings->of[i].memory && r < comm->nranks; r++)
+        for (int r = 0; at->device_windows->of[i].memory && r < comm->nranks;
+             r++)
             if (use_of(shown, r) == USED && is_there(comm, r))
                 return r;
     }
     return -1;
 }
 
-void shunti_landings_leave(struct shunt_comm *comm, struct shunti_place *at)
+void shunti_device_windows_leave(struct shunt_comm *comm,
+                                 struct shunti_place *at)
 {
     const uint64_t end = shunti_now_ns() + LEAVE_NS;
     int user = -1;
 
-    if (!at->landings)
+    if (!at->device_windows)
         return;
     while (shunti_engine_is_ours(comm) && (user = user_of(comm, at)) >= 0 &&
            shunti_now_ns() < end)
@@ -262,7 +268,7 @@ void shunti_landings_leave(struct shunt_comm *comm, struct shunti_place *at)
                     "process ends: let all ranks destroy it together",
                     user);
         for (int i = 0; i < WHICH; i++)
-            at->landings->of[i].memory = NULL;
+            at->device_windows->of[i].memory = NULL;
     }
-    shunti_landings_free(comm, at);
+    shunti_device_windows_free(comm, at);
 }
