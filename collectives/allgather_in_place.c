@@ -100,9 +100,11 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
             return;
     }
     for (int i = 0; i < x->nlegs; i++) {
-        struct shunti_outgoing *out = &x->legs[x->order[i]].out[SHUNTI_BLOCK];
+        struct shunti_outgoing *out =
+            &x->peer_states[x->order[i]].out[SHUNTI_BLOCK];
 
-        if (x->legs[x->order[i]].phase != SHUNTI_PHASE_SECOND || !brought)
+        if (x->peer_states[x->order[i]].phase != SHUNTI_PHASE_SECOND ||
+            !brought)
             continue;
         out->in_place =
             shunti_readable(comm, x->order[i], s->result, x->in_place);
@@ -122,12 +124,13 @@ static size_t parts(const struct shunti_two_level *x)
     size_t least = SIZE_MAX;
 
     for (int i = 0; i < x->nlegs; i++) {
-        const struct shunti_leg *leg = &x->legs[x->order[i]];
-        const struct shunti_incoming *in = &leg->in[SHUNTI_BLOCK];
-        const struct shunti_zcopy *z = leg->zcopy[SHUNTI_BLOCK];
+        const struct shunti_peer_state *peer_state =
+            &x->peer_states[x->order[i]];
+        const struct shunti_incoming *in = &peer_state->in[SHUNTI_BLOCK];
+        const struct shunti_zcopy *z = peer_state->zcopy[SHUNTI_BLOCK];
         size_t n = in->source.done / x->part;
 
-        if (leg->phase != SHUNTI_PHASE_FIRST || in->done)
+        if (peer_state->phase != SHUNTI_PHASE_FIRST || in->done)
             continue;
         if (in->source.way == SHUNTI_WAY_ZCOPY)
             n = z ? shunti_zcopy_arrived_parts(z) : 0;
@@ -163,7 +166,8 @@ static bool take_parts(struct shunt_request *request,
                        struct shunti_two_level *x, int peer, size_t parts)
 {
     const struct shunt_comm *comm = request->comm;
-    struct shunti_source *source = &x->legs[peer].in[SHUNTI_BLOCK].source;
+    struct shunti_source *source =
+        &x->peer_states[peer].in[SHUNTI_BLOCK].source;
     struct state *s = x->own;
     struct cursor *at = &s->blocks[peer].cursor;
 
@@ -190,7 +194,7 @@ static void unpack(struct shunt_request *request, struct shunti_two_level *x,
                    int peer)
 {
     const struct shunt_comm *comm = request->comm;
-    const unsigned char *at = x->legs[peer].in[SHUNTI_BLOCK].to;
+    const unsigned char *at = x->peer_states[peer].in[SHUNTI_BLOCK].to;
     const struct state *s = x->own;
 
     for (int r = next_brought(comm, s, peer, 0); r < comm->nranks;
@@ -225,7 +229,7 @@ static size_t sent(const struct shunt_request *request, int peer)
     const struct shunti_two_level *x = shunti_two_level_of(request);
     const struct state *s = x->own;
 
-    if (x->legs[peer].phase != SHUNTI_PHASE_SECOND)
+    if (x->peer_states[peer].phase != SHUNTI_PHASE_SECOND)
         return shunti_two_level_sent(request, peer);
     return s->blocks[comm->rank].bytes + brought_bytes(comm, s, comm->rank);
 }
@@ -290,20 +294,20 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
     for (int i = 0; i < x->nlegs; i++) {
         const int peer = x->order[i];
         const struct block *b = &s->blocks[peer];
-        struct shunti_leg *leg = &x->legs[peer];
-        const bool local = leg->phase == SHUNTI_PHASE_SECOND;
+        struct shunti_peer_state *peer_state = &x->peer_states[peer];
+        const bool local = peer_state->phase == SHUNTI_PHASE_SECOND;
         const int k = local ? SHUNTI_PACKAGE : SHUNTI_BLOCK;
 
         if (local) /* as it is if it is packed */
-            leg->in[SHUNTI_BLOCK].bytes = brought_bytes(comm, s, peer);
+            peer_state->in[SHUNTI_BLOCK].bytes = brought_bytes(comm, s, peer);
         if (local ||
             shunti_rail(comm, comm->rank, comm->peers[peer].node) == peer) {
-            leg->out[k].data = s->send;
-            leg->out[k].bytes = own->bytes;
+            peer_state->out[k].data = s->send;
+            peer_state->out[k].bytes = own->bytes;
         }
         if (local || shunti_rail(comm, peer, comm->node) == comm->rank) {
-            leg->in[k].to = b->recv;
-            leg->in[k].bytes = b->bytes;
+            peer_state->in[k].to = b->recv;
+            peer_state->in[k].bytes = b->bytes;
         }
     }
 }

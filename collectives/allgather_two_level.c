@@ -42,7 +42,7 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
                     int peer)
 {
     const struct shunt_comm *comm = request->comm;
-    const unsigned char *at = x->legs[peer].in[SHUNTI_PACKAGE].at;
+    const unsigned char *at = x->peer_states[peer].in[SHUNTI_PACKAGE].at;
     const struct state *s = x->own;
 
     if (comm->peers[peer].node != comm->node)
@@ -91,9 +91,10 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
         at += s->blocks[r].bytes;
     }
     for (int i = 0; i < x->nlegs; i++) {
-        struct shunti_outgoing *out = &x->legs[x->order[i]].out[SHUNTI_PACKAGE];
+        struct shunti_outgoing *out =
+            &x->peer_states[x->order[i]].out[SHUNTI_PACKAGE];
 
-        if (x->legs[x->order[i]].phase != SHUNTI_PHASE_SECOND)
+        if (x->peer_states[x->order[i]].phase != SHUNTI_PHASE_SECOND)
             continue;
         out->data = package;
         out->bytes = s->package_bytes;
@@ -159,22 +160,22 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
         room += s->package_bytes;
     for (int i = 0; i < x->nlegs; i++) {
         int peer = x->order[i];
-        struct shunti_leg *leg = &x->legs[peer];
+        struct shunti_peer_state *peer_state = &x->peer_states[peer];
 
-        if (leg->phase != SHUNTI_PHASE_FIRST) {
-            leg->in[SHUNTI_PACKAGE].room = room;
-            leg->in[SHUNTI_PACKAGE].bytes = package_bytes(comm, s, peer);
-            room += leg->in[SHUNTI_PACKAGE].bytes;
+        if (peer_state->phase != SHUNTI_PHASE_FIRST) {
+            peer_state->in[SHUNTI_PACKAGE].room = room;
+            peer_state->in[SHUNTI_PACKAGE].bytes = package_bytes(comm, s, peer);
+            room += peer_state->in[SHUNTI_PACKAGE].bytes;
             continue;
         }
         if (brings(comm, peer, comm->rank)) {
-            leg->out[SHUNTI_PACKAGE].data = s->send;
-            leg->out[SHUNTI_PACKAGE].bytes = s->blocks[comm->rank].bytes;
-            leg->payload = s->blocks[comm->rank].bytes;
+            peer_state->out[SHUNTI_PACKAGE].data = s->send;
+            peer_state->out[SHUNTI_PACKAGE].bytes = s->blocks[comm->rank].bytes;
+            peer_state->payload = s->blocks[comm->rank].bytes;
         }
         if (brings(comm, comm->rank, peer)) {
-            leg->in[SHUNTI_PACKAGE].to = s->blocks[peer].recv;
-            leg->in[SHUNTI_PACKAGE].bytes = s->blocks[peer].bytes;
+            peer_state->in[SHUNTI_PACKAGE].to = s->blocks[peer].recv;
+            peer_state->in[SHUNTI_PACKAGE].bytes = s->blocks[peer].bytes;
         }
     }
 }

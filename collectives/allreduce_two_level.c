@@ -98,17 +98,17 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
         if (comm->peers[i].node == comm->node)
             s->operands[n++] = i == comm->rank
                                    ? s->call.send + s->at
-                                   : x->legs[i].in[SHUNTI_PACKAGE].at;
+                                   : x->peer_states[i].in[SHUNTI_PACKAGE].at;
     shunti_partial(s->partial, s->operands, n, count, s->call.dtype,
                    s->call.op);
     for (int i = 0; i < x->nlegs; i++) {
-        struct shunti_leg *leg = &x->legs[x->order[i]];
+        struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
 
-        if (leg->phase != SHUNTI_PHASE_SECOND ||
+        if (peer_state->phase != SHUNTI_PHASE_SECOND ||
             !gets(comm, s, comm->rank, x->order[i]))
             continue;
-        leg->out[SHUNTI_PACKAGE].data = s->partial;
-        leg->out[SHUNTI_PACKAGE].bytes = leg->payload = bytes;
+        peer_state->out[SHUNTI_PACKAGE].data = s->partial;
+        peer_state->out[SHUNTI_PACKAGE].bytes = peer_state->payload = bytes;
     }
 }
 
@@ -133,7 +133,7 @@ static void join(struct shunt_request *request, struct shunti_two_level *x)
         s->operands[node] =
             node == comm->node
                 ? s->partial
-                : x->legs[bringer(comm, s, node)].in[SHUNTI_PACKAGE].at;
+                : x->peer_states[bringer(comm, s, node)].in[SHUNTI_PACKAGE].at;
     shunti_join(s->call.recv + s->at, s->operands, comm->nodes,
                 s->bytes / shunt_dtype_size(s->call.dtype), s->call.dtype,
                 s->call.op, comm->nranks);
@@ -186,24 +186,24 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
 
     for (int i = 0; i < comm->local_size; i++) {
         int local_peer = shunti_node_ranks(comm, comm->node)[i];
-        struct shunti_leg *leg = &x->legs[local_peer];
+        struct shunti_peer_state *peer_state = &x->peer_states[local_peer];
         size_t at, bytes = segment(s, i, &at);
 
         if (local_peer == comm->rank)
             continue;
-        leg->out[SHUNTI_PACKAGE].data = s->call.send + at;
-        leg->out[SHUNTI_PACKAGE].bytes = bytes;
-        leg->in[SHUNTI_PACKAGE].bytes = s->bytes;
+        peer_state->out[SHUNTI_PACKAGE].data = s->call.send + at;
+        peer_state->out[SHUNTI_PACKAGE].bytes = bytes;
+        peer_state->in[SHUNTI_PACKAGE].bytes = s->bytes;
         if (s->whole)
             continue;
-        leg->out[SHUNTI_BLOCK].data = s->call.recv + s->at;
-        leg->out[SHUNTI_BLOCK].bytes = s->bytes;
-        leg->in[SHUNTI_BLOCK].to = s->call.recv + at;
-        leg->in[SHUNTI_BLOCK].bytes = bytes;
+        peer_state->out[SHUNTI_BLOCK].data = s->call.recv + s->at;
+        peer_state->out[SHUNTI_BLOCK].bytes = s->bytes;
+        peer_state->in[SHUNTI_BLOCK].to = s->call.recv + at;
+        peer_state->in[SHUNTI_BLOCK].bytes = bytes;
     }
     for (int node = 0; node < comm->nodes && s->bytes; node++)
         if (node != comm->node)
-            x->legs[bringer(comm, s, node)].in[SHUNTI_PACKAGE].bytes =
+            x->peer_states[bringer(comm, s, node)].in[SHUNTI_PACKAGE].bytes =
                 partial_bytes(s);
 }
 

@@ -305,7 +305,7 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
 {
     const struct shunt_comm *comm = request->comm;
     const int node = comm->peers[peer].node;
-    const struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
+    const struct shunti_incoming *in = &x->peer_states[peer].in[SHUNTI_PACKAGE];
 
     if (node == comm->node) {
         if (!is_whole(x->own, in, entries_for_us(comm), true))
@@ -360,7 +360,7 @@ static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
     x->varies = true;
     for (int i = 0; i < x->nlegs; i++) {
         const int peer = x->order[i], node = comm->peers[peer].node;
-        struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
+        struct shunti_incoming *in = &x->peer_states[peer].in[SHUNTI_PACKAGE];
 
         if (node == comm->node)
             in->bytes = from_local;
@@ -385,13 +385,14 @@ static void pack_first(struct shunt_request *request,
                 pack_for_local(comm, s, local_peers[i], NULL, &payload));
     to = make_room(request, &x->owned, total);
     for (int i = 0; i < comm->local_size && to; i++) {
-        struct shunti_leg *leg = &x->legs[local_peers[i]];
-        struct shunti_outgoing *out = &leg->out[SHUNTI_PACKAGE];
+        struct shunti_peer_state *peer_state = &x->peer_states[local_peers[i]];
+        struct shunti_outgoing *out = &peer_state->out[SHUNTI_PACKAGE];
 
         if (local_peers[i] == comm->rank)
             continue;
         out->data = to;
-        out->bytes = pack_for_local(comm, s, local_peers[i], to, &leg->payload);
+        out->bytes =
+            pack_for_local(comm, s, local_peers[i], to, &peer_state->payload);
         to += aligned(out->bytes);
     }
 }
@@ -409,7 +410,7 @@ static size_t bound_second(const struct shunt_request *request,
     for (int i = 0; i < comm->local_size; i++) {
         int local_peer = shunti_node_ranks(comm, comm->node)[i];
 
-        total += x->legs[local_peer].in[SHUNTI_PACKAGE].bytes;
+        total += x->peer_states[local_peer].in[SHUNTI_PACKAGE].bytes;
     }
     while ((d = next_dest(comm, comm->rank, &at)) >= 0)
         total += sizeof(struct entry) + 15 + put_small(comm, s, d, NULL);
@@ -429,11 +430,11 @@ static void pack_second(struct shunt_request *request,
 
     (void)next_dest(comm, comm->rank, &at);
     while (to && (d = next_dest(comm, comm->rank, &at)) >= 0) {
-        struct shunti_leg *leg = &x->legs[d];
-        struct shunti_outgoing *out = &leg->out[SHUNTI_PACKAGE];
+        struct shunti_peer_state *peer_state = &x->peer_states[d];
+        struct shunti_outgoing *out = &peer_state->out[SHUNTI_PACKAGE];
 
         out->data = to;
-        out->bytes = pack_for_rail(comm, s, d, to, &leg->payload);
+        out->bytes = pack_for_rail(comm, s, d, to, &peer_state->payload);
         to += aligned(out->bytes);
     }
 }

@@ -131,15 +131,16 @@ two_level(struct shunt_comm *comm, uint32_t signature,
     x->agreed = true;
     x->argument = a->bytes;
     for (int i = 0; i < x->nlegs; i++) {
-        struct shunti_leg *leg = &x->legs[x->order[i]];
+        struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
 
         if (gives(comm, a->root, comm->rank, x->order[i])) {
-            leg->out[SHUNTI_PACKAGE].data = a->buffer;
-            leg->out[SHUNTI_PACKAGE].bytes = leg->payload = a->bytes;
+            peer_state->out[SHUNTI_PACKAGE].data = a->buffer;
+            peer_state->out[SHUNTI_PACKAGE].bytes = peer_state->payload =
+                a->bytes;
         }
         if (gives(comm, a->root, x->order[i], comm->rank)) {
-            leg->in[SHUNTI_PACKAGE].to = a->buffer;
-            leg->in[SHUNTI_PACKAGE].bytes = a->bytes;
+            peer_state->in[SHUNTI_PACKAGE].to = a->buffer;
+            peer_state->in[SHUNTI_PACKAGE].bytes = a->bytes;
         }
     }
     return SHUNT_OK;

@@ -85,7 +85,7 @@ static void add_up(struct shunt_request *request,
             continue;
         s->operands[n++] = i == comm->rank
                                ? s->send + s->blocks[r].at
-                               : x->legs[i].in[SHUNTI_PACKAGE].at + at;
+                               : x->peer_states[i].in[SHUNTI_PACKAGE].at + at;
     }
     shunti_partial(to, s->operands, n,
                    s->blocks[r].bytes / shunt_dtype_size(s->dtype), s->dtype,
@@ -113,14 +113,15 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     add_up(request, x, comm->rank, to);
     to += aligned(partial_bytes(s, comm->rank));
     for (int r = 0; r < comm->nranks; r++) {
-        struct shunti_leg *leg = &x->legs[r];
+        struct shunti_peer_state *peer_state = &x->peer_states[r];
 
         if (r == comm->rank || !adds(comm, comm->rank, r))
             continue;
         add_up(request, x, r, to);
-        leg->out[SHUNTI_PACKAGE].data = to;
-        leg->out[SHUNTI_PACKAGE].bytes = leg->payload = partial_bytes(s, r);
-        to += aligned(leg->payload);
+        peer_state->out[SHUNTI_PACKAGE].data = to;
+        peer_state->out[SHUNTI_PACKAGE].bytes = peer_state->payload =
+            partial_bytes(s, r);
+        to += aligned(peer_state->payload);
     }
 }
 
@@ -132,11 +133,12 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
     struct state *s = x->own;
 
     for (int node = 0; node < comm->nodes; node++)
-        s->operands[node] = node == comm->node
-                                ? s->partials
-                                : x->legs[shunti_rail(comm, comm->rank, node)]
-                                      .in[SHUNTI_PACKAGE]
-                                      .at;
+        s->operands[node] =
+            node == comm->node
+                ? s->partials
+                : x->peer_states[shunti_rail(comm, comm->rank, node)]
+                      .in[SHUNTI_PACKAGE]
+                      .at;
     shunti_join(s->recv, s->operands, comm->nodes,
                 s->blocks[comm->rank].bytes / shunt_dtype_size(s->dtype),
                 s->dtype, s->op, comm->nranks);
@@ -186,7 +188,7 @@ static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
 
     for (int i = 0; i < x->nlegs; i++) {
         const int peer = x->order[i];
-        struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
+        struct shunti_incoming *in = &x->peer_states[peer].in[SHUNTI_PACKAGE];
 
         if (comm->peers[peer].node == comm->node)
             in->bytes = whole;
@@ -214,7 +216,8 @@ static void pack(struct shunt_request *request, struct shunti_two_level *x)
     }
     for (int i = 0; i < comm->local_size; i++) {
         int local_peer = shunti_node_ranks(comm, comm->node)[i];
-        struct shunti_outgoing *out = &x->legs[local_peer].out[SHUNTI_PACKAGE];
+        struct shunti_outgoing *out =
+            &x->peer_states[local_peer].out[SHUNTI_PACKAGE];
 
         if (local_peer == comm->rank)
             continue;

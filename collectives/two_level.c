@@ -4,22 +4,22 @@
 
 #include "collectives/exchange.h"
 #include "collectives/two_level_alarm.h"
-#include "collectives/two_level_leg.h"
 #include "collectives/two_level_moves.h"
+#include "collectives/two_level_peer.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/wire/nodes.h"
 
-static void add_leg(struct shunti_two_level *x, int peer,
-                    enum shunti_phase phase)
+static void add_peer(struct shunti_two_level *x, int peer,
+                     enum shunti_phase phase)
 {
-    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
 
-    leg->phase = (uint8_t)phase;
+    peer_state->phase = (uint8_t)phase;
     x->order[x->nlegs++] = peer;
     if (phase != SHUNTI_PHASE_DIRECT)
         x->left[phase]++;
-    leg->tells = leg->hears = phase != SHUNTI_PHASE_DIRECT;
+    peer_state->tells = peer_state->hears = phase != SHUNTI_PHASE_DIRECT;
 }
 
 int shunti_nth_of_node(const struct shunt_comm *comm, int node, int i)
@@ -34,7 +34,7 @@ static void add_local_peers(struct shunti_two_level *x,
                             enum shunti_phase phase)
 {
     for (int i = 1; i < comm->local_size; i++)
-        add_leg(x, shunti_nth_of_node(comm, comm->node, i), phase);
+        add_peer(x, shunti_nth_of_node(comm, comm->node, i), phase);
 }
 
 static void add_rail_peers(struct shunti_two_level *x,
@@ -48,7 +48,7 @@ static void add_rail_peers(struct shunti_two_level *x,
             int peer = shunti_nth_of_node(comm, node, i);
 
             if (shunti_is_rail_peer(comm, comm->rank, peer))
-                add_leg(x, peer, phase);
+                add_peer(x, peer, phase);
         }
     }
 }
@@ -61,7 +61,7 @@ enum shunt_status shunti_two_level_create(
 {
     const size_t n = (size_t)comm->nranks;
     const size_t own = sizeof(struct shunti_two_level) +
-                       n * (sizeof(struct shunti_leg) + sizeof(int));
+                       n * (sizeof(struct shunti_peer_state) + sizeof(int));
     const size_t own_aligned = (own + 15) & ~(size_t)15;
     struct shunti_two_level *x;
     enum shunt_status st =
@@ -73,7 +73,7 @@ enum shunt_status shunti_two_level_create(
     x = *out = shunti_two_level_of(*request);
     x->hooks = hooks;
     x->ticket = shunti_ticket(*request);
-    x->order = (int *)(void *)(x->legs + n);
+    x->order = (int *)(void *)(x->peer_states + n);
     x->own = (*request)->state + own_aligned;
     if (locals_first) {
         add_local_peers(x, comm, SHUNTI_PHASE_FIRST);
@@ -85,45 +85,46 @@ enum shunt_status shunti_two_level_create(
     return SHUNT_OK;
 }
 
-static struct shunti_leg *leg_with(struct shunt_request *request, int peer)
+static struct shunti_peer_state *peer_with(struct shunt_request *request,
+                                           int peer)
 {
     struct shunti_two_level *x = shunti_two_level_of(request);
 
-    if (x->legs[peer].phase == SHUNTI_PHASE_NONE)
-        add_leg(x, peer, SHUNTI_PHASE_DIRECT);
-    return &x->legs[peer];
+    if (x->peer_states[peer].phase == SHUNTI_PHASE_NONE)
+        add_peer(x, peer, SHUNTI_PHASE_DIRECT);
+    return &x->peer_states[peer];
 }
 
 void shunti_two_level_send_block(struct shunt_request *request, int peer,
                                  const void *data, size_t bytes)
 {
-    struct shunti_leg *leg = leg_with(request, peer);
+    struct shunti_peer_state *peer_state = peer_with(request, peer);
 
-    leg->tells = true;
-    leg->out[SHUNTI_BLOCK].data = data;
-    leg->out[SHUNTI_BLOCK].bytes = bytes;
-    if (shunti_leg_zcopies(request, peer, SHUNTI_BLOCK, bytes))
-        leg->hears = true; /* it carries where the block goes */
+    peer_state->tells = true;
+    peer_state->out[SHUNTI_BLOCK].data = data;
+    peer_state->out[SHUNTI_BLOCK].bytes = bytes;
+    if (shunti_peer_state_zcopies(request, peer, SHUNTI_BLOCK, bytes))
+        peer_state->hears = true; /* it carries where the block goes */
 }
 
 void shunti_two_level_recv_block(struct shunt_request *request, int peer,
                                  void *to, size_t bytes)
 {
-    struct shunti_leg *leg = leg_with(request, peer);
+    struct shunti_peer_state *peer_state = peer_with(request, peer);
 
-    leg->hears = true;
-    leg->in[SHUNTI_BLOCK].to = to;
-    leg->in[SHUNTI_BLOCK].bytes = bytes;
-    if (shunti_leg_zcopies(request, peer, SHUNTI_BLOCK, bytes))
-        leg->tells = true; /* it carries where the block goes */
+    peer_state->hears = true;
+    peer_state->in[SHUNTI_BLOCK].to = to;
+    peer_state->in[SHUNTI_BLOCK].bytes = bytes;
+    if (shunti_peer_state_zcopies(request, peer, SHUNTI_BLOCK, bytes))
+        peer_state->tells = true; /* it carries where the block goes */
 }
 
-static bool leg_open(const struct shunti_leg *leg)
+static bool peer_is_open(const struct shunti_peer_state *peer_state)
 {
     for (int k = 0; k < SHUNTI_PAYLOADS; k++)
-        if (leg->tells && !leg->out[k].done)
+        if (peer_state->tells && !peer_state->out[k].done)
             return true;
-    return leg->hears && !leg->taken;
+    return peer_state->hears && !peer_state->taken;
 }
 
 static bool all_done(const struct shunt_request *request,
@@ -132,10 +133,10 @@ static bool all_done(const struct shunt_request *request,
     if (!x->passed_all)
         return false;
     for (int i = 0; i < x->nlegs; i++)
-        if (leg_open(&x->legs[x->order[i]]))
+        if (peer_is_open(&x->peer_states[x->order[i]]))
             return false;
     for (int r = 0; r < request->comm->nranks && x->alarmed; r++)
-        if (!x->legs[r].told && r != request->comm->rank)
+        if (!x->peer_states[r].told && r != request->comm->rank)
             return false;
     return x->is_ready || x->alarmed;
 }
@@ -148,7 +149,7 @@ static bool rail_blocks_here(const struct shunt_request *request,
 
     for (int i = 0; i < x->nlegs && x->late; i++)
         if (comm->peers[x->order[i]].node != comm->node &&
-            !x->legs[x->order[i]].in[SHUNTI_BLOCK].done)
+            !x->peer_states[x->order[i]].in[SHUNTI_BLOCK].done)
             return false;
     return true;
 }
@@ -157,7 +158,7 @@ static bool rail_blocks_here(const struct shunt_request *request,
 static void ack_ready(struct shunt_request *request, struct shunti_two_level *x)
 {
     for (int i = 0; i < x->nlegs; i++)
-        shunti_leg_ack_ready(request, x, x->order[i]);
+        shunti_peer_state_ack_ready(request, x, x->order[i]);
 }
 
 /* Start the next phase if the packages that it needs have arrived. */
@@ -221,15 +222,16 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
 
 bool shunti_two_level_awaits(const struct shunt_request *request, int peer)
 {
-    return leg_open(&shunti_two_level_of(request)->legs[peer]);
+    return peer_is_open(&shunti_two_level_of(request)->peer_states[peer]);
 }
 
-/* A rank without a leg sends nothing, so it is not waited for. */
+/* A rank without a peer sends nothing, so it is not waited for. */
 bool shunti_two_level_heard(const struct shunt_request *request, int peer)
 {
-    const struct shunti_leg *leg = &shunti_two_level_of(request)->legs[peer];
+    const struct shunti_peer_state *peer_state =
+        &shunti_two_level_of(request)->peer_states[peer];
 
-    return leg->met || !leg->hears;
+    return peer_state->met || !peer_state->hears;
 }
 
 /* A rank that lacks a package of the first phase, or what its late blocks are
@@ -252,12 +254,14 @@ bool shunti_two_level_owes(const struct shunt_request *request)
     const struct shunti_two_level *x = shunti_two_level_of(request);
 
     for (int i = 0; i < x->nlegs; i++) {
-        const struct shunti_leg *leg = &x->legs[x->order[i]];
-        bool sent = is_sent(&leg->out[SHUNTI_PACKAGE]);
+        const struct shunti_peer_state *peer_state =
+            &x->peer_states[x->order[i]];
+        bool sent = is_sent(&peer_state->out[SHUNTI_PACKAGE]);
 
-        if (x->late && !shunti_leg_is_late(request, x->order[i], SHUNTI_BLOCK))
-            sent &= is_sent(&leg->out[SHUNTI_BLOCK]);
-        if (leg->phase == SHUNTI_PHASE_FIRST && !sent &&
+        if (x->late &&
+            !shunti_peer_state_is_late(request, x->order[i], SHUNTI_BLOCK))
+            sent &= is_sent(&peer_state->out[SHUNTI_BLOCK]);
+        if (peer_state->phase == SHUNTI_PHASE_FIRST && !sent &&
             !alone_on_node(request->comm, x->order[i]))
             return true;
     }
@@ -266,9 +270,11 @@ bool shunti_two_level_owes(const struct shunt_request *request)
 
 size_t shunti_two_level_sent(const struct shunt_request *request, int peer)
 {
-    const struct shunti_leg *leg = &shunti_two_level_of(request)->legs[peer];
+    const struct shunti_peer_state *peer_state =
+        &shunti_two_level_of(request)->peer_states[peer];
 
-    return leg->out[SHUNTI_PACKAGE].bytes + leg->out[SHUNTI_BLOCK].bytes;
+    return peer_state->out[SHUNTI_PACKAGE].bytes +
+           peer_state->out[SHUNTI_BLOCK].bytes;
 }
 
 void shunti_two_level_cleanup(struct shunt_request *request)
@@ -277,6 +283,7 @@ void shunti_two_level_cleanup(struct shunt_request *request)
 
     for (int i = 0; i < x->nlegs; i++)
         for (int k = 0; k < SHUNTI_PAYLOADS; k++)
-            shunti_scratch_put(request->comm, x->legs[x->order[i]].in[k].owned);
+            shunti_scratch_put(request->comm,
+                               x->peer_states[x->order[i]].in[k].owned);
     shunti_scratch_put(request->comm, x->owned);
 }

@@ -85,7 +85,7 @@ struct shunti_incoming {
 };
 
 /* What is exchanged with one rank. */
-struct shunti_leg {
+struct shunti_peer_state {
     uint8_t phase;  /* enum shunti_phase */
     bool tells;     /* we send it a message; always in FIRST and SECOND */
     bool hears;     /* it sends us one; the same */
@@ -155,19 +155,19 @@ struct shunti_two_level {
     bool is_ready;   /* late blocks may be sent */
     bool alarmed;    /* a rank made another or a bad call */
     bool said_so;    /* the alarm was acked to peers that had our message */
-    bool passed_all; /* our turn is over at all ranks, with or without a leg */
+    bool passed_all; /* our turn is over at all ranks, with or without a peer */
     struct shunti_blame blame;
     int left[SHUNTI_PHASE_DIRECT]; /* packages of a phase that are missing */
     int nlegs;
-    int *order;               /* (nlegs) the ranks with a leg */
-    void *own;                /* the collective's own state, zeroed */
-    void *owned;              /* scratch, put back at the end; or NULL */
-    struct shunti_leg legs[]; /* (nranks) */
+    int *order;  /* (nlegs) the ranks with a peer */
+    void *own;   /* the collective's own state, zeroed */
+    void *owned; /* scratch, put back at the end; or NULL */
+    struct shunti_peer_state peer_states[]; /* (nranks) */
 };
 
 /*
  * Create a request of two phases. The caller fills in the first phase's out[]
- * and what is known beforehand of in[], adds direct legs, then launches it.
+ * and what is known beforehand of in[], adds direct peers, then launches it.
  *
  * own_bytes  bytes of the collective's own state, x->own.
  */

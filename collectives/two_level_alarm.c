@@ -3,7 +3,7 @@
 #include "collectives/two_level_alarm.h"
 
 #include "collectives/digest.h"
-#include "collectives/two_level_leg.h"
+#include "collectives/two_level_peer.h"
 #include "src/comm.h"
 
 /* After an alarm no late block is taken or made. Late blocks of ours that are
@@ -13,14 +13,14 @@ static void forget_late(const struct shunt_request *request,
                         struct shunti_two_level *x)
 {
     for (int i = 0; i < x->nlegs; i++) {
-        struct shunti_leg *leg = &x->legs[x->order[i]];
+        struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
 
-        if (!shunti_leg_is_late(request, x->order[i], SHUNTI_BLOCK))
+        if (!shunti_peer_state_is_late(request, x->order[i], SHUNTI_BLOCK))
             continue;
-        if (!x->is_ready && !leg->parts)
-            shunti_outgoing_drop(&leg->out[SHUNTI_BLOCK]);
-        leg->unwanted |= !leg->in[SHUNTI_BLOCK].done;
-        leg->in[SHUNTI_BLOCK].done = true;
+        if (!x->is_ready && !peer_state->parts)
+            shunti_outgoing_drop(&peer_state->out[SHUNTI_BLOCK]);
+        peer_state->unwanted |= !peer_state->in[SHUNTI_BLOCK].done;
+        peer_state->in[SHUNTI_BLOCK].done = true;
     }
 }
 
@@ -61,10 +61,11 @@ void shunti_two_level_say_alarm(struct shunt_request *request,
 {
     x->said_so = true;
     for (int i = 0; i < x->nlegs && is_read_failure(&x->blame); i++) {
-        struct shunti_leg *leg = &x->legs[x->order[i]];
+        struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
 
-        if (leg->told)
-            shunti_leg_ack(request, leg, x->order[i], SHUNTI_ACK_ALARM);
+        if (peer_state->told)
+            shunti_peer_state_ack(request, peer_state, x->order[i],
+                                  SHUNTI_ACK_ALARM);
     }
 }
 
@@ -74,7 +75,7 @@ bool shunti_two_level_hear_alarm(struct shunt_request *request,
     for (int i = 0; i < x->nlegs; i++) {
         const int peer = x->order[i];
 
-        if (!x->legs[peer].told ||
+        if (!x->peer_states[peer].told ||
             !(shunti_acked_stage(request, peer) & SHUNTI_ACK_ALARM))
             continue;
         if (!request->error) {

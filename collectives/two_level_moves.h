@@ -20,14 +20,14 @@ bool shunti_two_level_send(struct shunt_request *request,
 
 /* Tell the peer that its late block is ready, or how many parts of it are, if
  * it copies the block from our memory. (A streamed block needs no such ack.) */
-void shunti_leg_ack_ready(struct shunt_request *request,
-                          struct shunti_two_level *x, int peer);
+void shunti_peer_state_ack_ready(struct shunt_request *request,
+                                 struct shunti_two_level *x, int peer);
 
-/* Both control messages of a leg have been sent: find where our payloads go by
+/* Both control messages of a peer have been sent: find where our payloads go by
  * zero copy. A payload that the peer does not want, or expects in another size,
  * is dropped. */
-void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
-                    int peer);
+void shunti_peer_state_aim(struct shunt_request *request,
+                           struct shunti_two_level *x, int peer);
 
 /* Take control messages and payloads (two_level_receive.c). */
 bool shunti_two_level_receive(struct shunt_request *request,

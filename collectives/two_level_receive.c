@@ -4,7 +4,7 @@
 #include "collectives/two_level_moves.h"
 
 #include "collectives/two_level_alarm.h"
-#include "collectives/two_level_leg.h"
+#include "collectives/two_level_peer.h"
 #include "src/comm.h"
 #include "src/op/blame.h"
 #include "src/wire/failure.h"
@@ -39,9 +39,9 @@ static bool is_package(struct shunt_request *request,
                        const struct shunti_two_level *x, int peer,
                        uint64_t bytes)
 {
-    const size_t expected = x->legs[peer].in[SHUNTI_PACKAGE].bytes;
+    const size_t expected = x->peer_states[peer].in[SHUNTI_PACKAGE].bytes;
 
-    if (x->legs[peer].phase == SHUNTI_PHASE_DIRECT
+    if (x->peer_states[peer].phase == SHUNTI_PHASE_DIRECT
             ? !bytes
             : bytes == expected || (x->varies && bytes < expected))
         return true;
@@ -59,13 +59,13 @@ static void open_payloads(struct shunt_request *request,
                           struct shunti_two_level *x, int peer,
                           const struct shunti_note *note)
 {
-    struct shunti_leg *leg = &x->legs[peer];
-    struct shunti_incoming *package = &leg->in[SHUNTI_PACKAGE];
-    struct shunti_incoming *block = &leg->in[SHUNTI_BLOCK];
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
+    struct shunti_incoming *package = &peer_state->in[SHUNTI_PACKAGE];
+    struct shunti_incoming *block = &peer_state->in[SHUNTI_BLOCK];
     const unsigned char *behind = (const unsigned char *)(note + 1);
-    const bool in_place = x->in_place &&
-                          shunti_leg_is_late(request, peer, SHUNTI_BLOCK) &&
-                          shunti_is_pulled(note->second_way);
+    const bool in_place =
+        x->in_place && shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK) &&
+        shunti_is_pulled(note->second_way);
     size_t block_bytes;
     size_t room = request->comm->control.layout.eager;
     bool well;
@@ -85,39 +85,39 @@ static void open_payloads(struct shunt_request *request,
         block->bytes = x->in_place;
     block_bytes = x->agreed ? block->bytes : note->expects;
     if (block_bytes != block->bytes) {
-        block->done = leg->unwanted = true;
+        block->done = peer_state->unwanted = true;
     } else if (well) {
         well = shunti_source_open(
             request, peer, (enum shunti_way)note->second_way, &note->word[2],
             behind, room, block->bytes, &block->source);
     }
     if (!well) /* the communicator has failed */
-        shunti_leg_close(leg);
+        shunti_peer_state_close(peer_state);
 }
 
 static bool meet(struct shunt_request *request, struct shunti_two_level *x,
                  int peer)
 {
-    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
     const struct shunti_note *note;
 
-    if (leg->met)
+    if (peer_state->met)
         return false;
     /* A rank that has nothing to send us may still have to say that its call is
      * another one. */
-    if (!leg->hears && !shunti_note_bad(request, peer))
+    if (!peer_state->hears && !shunti_note_bad(request, peer))
         return false;
     note = shunti_note_arrived(request, peer);
     if (!note)
         return false;
-    leg->met = true;
+    peer_state->met = true;
     if (!agrees(request, x, peer, note)) {
-        shunti_leg_close(leg);
+        shunti_peer_state_close(peer_state);
         return true;
     }
     open_payloads(request, x, peer, note);
-    if (leg->told && !request->comm->failure.status)
-        shunti_leg_aim(request, x, peer);
+    if (peer_state->told && !request->comm->failure.status)
+        shunti_peer_state_aim(request, x, peer);
     return true;
 }
 
@@ -134,8 +134,8 @@ static bool pull(struct shunt_request *request, int peer,
 static bool take_package(struct shunt_request *request,
                          struct shunti_two_level *x, int peer)
 {
-    struct shunti_incoming *in = &x->legs[peer].in[SHUNTI_PACKAGE];
-    const struct shunti_zcopy *z = x->legs[peer].zcopy[SHUNTI_PACKAGE];
+    struct shunti_incoming *in = &x->peer_states[peer].in[SHUNTI_PACKAGE];
+    const struct shunti_zcopy *z = x->peer_states[peer].zcopy[SHUNTI_PACKAGE];
 
     if (!in->to && in->source.way == SHUNTI_WAY_INLINE) {
         in->at = in->source.at;
@@ -150,7 +150,7 @@ static bool take_package(struct shunt_request *request,
 static bool take_late(struct shunt_request *request, struct shunti_two_level *x,
                       int peer)
 {
-    struct shunti_incoming *block = &x->legs[peer].in[SHUNTI_BLOCK];
+    struct shunti_incoming *block = &x->peer_states[peer].in[SHUNTI_BLOCK];
 
     if (!block->bytes)
         return true;
@@ -178,22 +178,22 @@ static bool take_late(struct shunt_request *request, struct shunti_two_level *x,
 static bool take_block(struct shunt_request *request,
                        struct shunti_two_level *x, int peer)
 {
-    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
 
-    if (leg->in[SHUNTI_BLOCK].in_pieces)
+    if (peer_state->in[SHUNTI_BLOCK].in_pieces)
         return x->hooks->take_pieces(request, x, peer);
-    return shunti_leg_is_late(request, peer, SHUNTI_BLOCK)
+    return shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK)
                ? take_late(request, x, peer)
-               : pull(request, peer, &leg->in[SHUNTI_BLOCK],
-                      leg->zcopy[SHUNTI_BLOCK]);
+               : pull(request, peer, &peer_state->in[SHUNTI_BLOCK],
+                      peer_state->zcopy[SHUNTI_BLOCK]);
 }
 
 static bool take(struct shunt_request *request, struct shunti_two_level *x,
                  int peer)
 {
-    struct shunti_leg *leg = &x->legs[peer];
-    struct shunti_incoming *package = &leg->in[SHUNTI_PACKAGE];
-    struct shunti_incoming *block = &leg->in[SHUNTI_BLOCK];
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
+    struct shunti_incoming *package = &peer_state->in[SHUNTI_PACKAGE];
+    struct shunti_incoming *block = &peer_state->in[SHUNTI_BLOCK];
     const size_t before = package->source.done + block->source.done;
     bool moved = false;
 
@@ -201,14 +201,15 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
         package->done = moved = true;
         if (package->source.failed) {
             shunti_two_level_own_alarm(request, x, request->comm->rank);
-            block->done = leg->taken = true; /* but the peer still takes ours */
-            shunti_leg_ack(request, leg, peer,
-                           SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD);
+            block->done = peer_state->taken =
+                true; /* but the peer still takes ours */
+            shunti_peer_state_ack(request, peer_state, peer,
+                                  SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD);
             return true;
         }
-        if (leg->phase != SHUNTI_PHASE_DIRECT)
-            x->left[leg->phase]--;
-        if (leg->phase != SHUNTI_PHASE_DIRECT && x->hooks->arrived &&
+        if (peer_state->phase != SHUNTI_PHASE_DIRECT)
+            x->left[peer_state->phase]--;
+        if (peer_state->phase != SHUNTI_PHASE_DIRECT && x->hooks->arrived &&
             !x->hooks->arrived(request, x, peer)) {
             shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
                              "%s: rank %d sends a package of %zu B whose parts "
@@ -223,19 +224,20 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
         block->done = take_block(request, x, peer);
         /* No late block can be made without it. */
         if (block->source.failed && x->late &&
-            !shunti_leg_is_late(request, peer, SHUNTI_BLOCK))
+            !shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK))
             shunti_two_level_own_alarm(request, x, request->comm->rank);
     }
     /* The peer may free its memory once it hears that all is taken, also what
      * is not wanted any more: no read of it is under way then. */
-    if (package->done && block->done && shunti_leg_still(request, leg)) {
-        leg->taken = true;
+    if (package->done && block->done &&
+        shunti_peer_state_still(request, peer_state)) {
+        peer_state->taken = true;
         if (shunti_is_pulled(package->source.way) ||
-            shunti_is_pulled(block->source.way) || leg->unwanted)
-            shunti_leg_ack(request, leg, peer,
-                           block->source.failed
-                               ? SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD
-                               : SHUNTI_ACK_TAKEN);
+            shunti_is_pulled(block->source.way) || peer_state->unwanted)
+            shunti_peer_state_ack(request, peer_state, peer,
+                                  block->source.failed
+                                      ? SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD
+                                      : SHUNTI_ACK_TAKEN);
         moved = true;
     }
     return moved || package->source.done + block->source.done != before;
@@ -247,10 +249,10 @@ bool shunti_two_level_receive(struct shunt_request *request,
     bool moved = false;
 
     for (int i = x->nlegs - 1; i >= 0; i--) {
-        struct shunti_leg *leg = &x->legs[x->order[i]];
+        struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
 
         moved |= meet(request, x, x->order[i]);
-        if (leg->met && !leg->taken)
+        if (peer_state->met && !peer_state->taken)
             moved |= take(request, x, x->order[i]);
     }
     return moved;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "collectives/exchange.h"
-#include "collectives/two_level_leg.h"
+#include "collectives/two_level_peer.h"
 #include "src/comm.h"
 #include "src/op/payload_protocol.h"
 #include "src/wire/window.h"
@@ -38,19 +38,20 @@ static void copy_behind(struct shunti_note *note, const struct behind *behind)
 
 /* Add to our control message where the peer's payloads are to be put. False:
  * the communicator has failed. */
-static bool name_places(struct shunt_request *request, struct shunti_leg *leg,
-                        int peer, struct shunti_note *note, size_t *behind)
+static bool name_places(struct shunt_request *request,
+                        struct shunti_peer_state *peer_state, int peer,
+                        struct shunti_note *note, size_t *behind)
 {
     *behind = (*behind + 7) & ~(size_t)7;
     for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
-        struct shunti_incoming *in = &leg->in[k];
+        struct shunti_incoming *in = &peer_state->in[k];
         struct shunti_zcopy *z;
         size_t length;
 
-        if (in->done || !shunti_leg_zcopies(request, peer, k, in->bytes))
+        if (in->done || !shunti_peer_state_zcopies(request, peer, k, in->bytes))
             continue;
         z = shunti_incoming_place(request, in)
-                ? shunti_leg_zcopy(request, leg, peer, k)
+                ? shunti_peer_state_zcopy(request, peer_state, peer, k)
                 : NULL;
         length = z ? shunti_zcopy_name(z, in->to, in->bytes,
                                        (unsigned char *)(note + 1) + *behind)
@@ -65,33 +66,34 @@ static bool name_places(struct shunt_request *request, struct shunti_leg *leg,
 
 /* Bytes of a control message behind its header, without the names. */
 static size_t inline_bytes(const struct shunti_two_level *x,
-                           const struct shunti_leg *leg,
+                           const struct shunti_peer_state *peer_state,
                            const struct shunti_note *note)
 {
     const size_t block =
-        x->agreed ? leg->in[SHUNTI_BLOCK].bytes : (size_t)note->expects;
+        x->agreed ? peer_state->in[SHUNTI_BLOCK].bytes : (size_t)note->expects;
 
     return (note->way == SHUNTI_WAY_INLINE ? (size_t)note->bytes : 0) +
            (note->second_way == SHUNTI_WAY_INLINE ? block : 0);
 }
 
-void shunti_leg_aim(struct shunt_request *request, struct shunti_two_level *x,
-                    int peer)
+void shunti_peer_state_aim(struct shunt_request *request,
+                           struct shunti_two_level *x, int peer)
 {
-    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
     const struct shunti_note *note = shunti_note_arrived(request, peer);
     const size_t behind =
-        note ? (inline_bytes(x, leg, note) + 7) & ~(size_t)7 : 0;
+        note ? (inline_bytes(x, peer_state, note) + 7) & ~(size_t)7 : 0;
     const unsigned char *name = (const unsigned char *)(note + 1) + behind;
 
-    if (!note || leg->closed)
+    if (!note || peer_state->closed)
         return;
     for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
-        struct shunti_outgoing *out = &leg->out[k];
+        struct shunti_outgoing *out = &peer_state->out[k];
         const bool named = note->names >> k & 1 &&
                            behind <= request->comm->control.layout.eager;
         struct shunti_zcopy *z =
-            named ? shunti_leg_zcopy(request, leg, peer, k) : NULL;
+            named ? shunti_peer_state_zcopy(request, peer_state, peer, k)
+                  : NULL;
         const bool aimed =
             z && shunti_zcopy_aim(z, out->data, out->bytes, &name);
 
@@ -109,11 +111,11 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
                            struct behind *behind)
 {
     struct shunt_comm *comm = request->comm;
-    const bool is_late = shunti_leg_is_late(request, peer, k);
+    const bool is_late = shunti_peer_state_is_late(request, peer, k);
     uint64_t *where = &note->word[2 * k];
 
     where[0] = where[1] = 0;
-    if (shunti_leg_zcopies(request, peer, k, out->bytes)) {
+    if (shunti_peer_state_zcopies(request, peer, k, out->bytes)) {
         shunti_request_way(request, peer, SHUNTI_WAY_ZCOPY);
         return out->way = SHUNTI_WAY_ZCOPY;
     }
@@ -141,41 +143,45 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
     return out->way;
 }
 
-void shunti_leg_ack_ready(struct shunt_request *request,
-                          struct shunti_two_level *x, int peer)
+void shunti_peer_state_ack_ready(struct shunt_request *request,
+                                 struct shunti_two_level *x, int peer)
 {
-    struct shunti_leg *leg = &x->legs[peer];
-    const bool more = leg->out[SHUNTI_BLOCK].in_place && leg->parts < x->parts;
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
+    const bool more =
+        peer_state->out[SHUNTI_BLOCK].in_place && peer_state->parts < x->parts;
 
-    if (!leg->told || !shunti_leg_is_late(request, peer, SHUNTI_BLOCK) ||
-        !shunti_is_pulled(leg->out[SHUNTI_BLOCK].way) ||
+    if (!peer_state->told ||
+        !shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK) ||
+        !shunti_is_pulled(peer_state->out[SHUNTI_BLOCK].way) ||
         (!x->is_ready && !more))
         return;
-    leg->parts = x->parts;
-    shunti_leg_ack(request, leg, peer, x->is_ready ? SHUNTI_ACK_READY : 0);
+    peer_state->parts = x->parts;
+    shunti_peer_state_ack(request, peer_state, peer,
+                          x->is_ready ? SHUNTI_ACK_READY : 0);
 }
 
 static void tell(struct shunt_request *request, struct shunti_two_level *x,
                  int peer)
 {
-    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
     struct shunti_note *note = shunti_note_compose(request, peer);
     struct behind behind = {.count = 0};
 
     if (is_remote(request->comm, peer))
         request->comm->stats.bytes_remote +=
-            leg->payload + leg->out[SHUNTI_BLOCK].bytes;
-    note->bytes = leg->out[SHUNTI_PACKAGE].bytes;
+            peer_state->payload + peer_state->out[SHUNTI_BLOCK].bytes;
+    note->bytes = peer_state->out[SHUNTI_PACKAGE].bytes;
     note->expects = x->agreed ? x->argument ^ request->digest
-                              : leg->out[SHUNTI_BLOCK].bytes;
-    note->way = put_payload(request, peer, &leg->out[SHUNTI_PACKAGE], note,
-                            SHUNTI_PACKAGE, &behind) &
+                              : peer_state->out[SHUNTI_BLOCK].bytes;
+    note->way = put_payload(request, peer, &peer_state->out[SHUNTI_PACKAGE],
+                            note, SHUNTI_PACKAGE, &behind) &
                 15;
-    note->second_way = put_payload(request, peer, &leg->out[SHUNTI_BLOCK], note,
-                                   SHUNTI_BLOCK, &behind) &
-                       15;
+    note->second_way =
+        put_payload(request, peer, &peer_state->out[SHUNTI_BLOCK], note,
+                    SHUNTI_BLOCK, &behind) &
+        15;
     if (!request->comm->peers[peer].control &&
-        !name_places(request, leg, peer, note, &behind.bytes))
+        !name_places(request, peer_state, peer, note, &behind.bytes))
         return;
     if (!request->comm->peers[peer].control && !note->names) {
         shunti_note_send_far(request, peer, note, behind.piece);
@@ -183,58 +189,59 @@ static void tell(struct shunt_request *request, struct shunti_two_level *x,
         copy_behind(note, &behind);
         shunti_note_send(request, peer, note, behind.bytes);
     }
-    leg->told = true;
-    if (leg->met)
-        shunti_leg_aim(request, x, peer);
-    shunti_leg_ack_ready(request, x, peer);
+    peer_state->told = true;
+    if (peer_state->met)
+        shunti_peer_state_aim(request, x, peer);
+    shunti_peer_state_ack_ready(request, x, peer);
 }
 
 static void tell_alarm(struct shunt_request *request,
                        struct shunti_two_level *x, int peer)
 {
-    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
 
     shunti_note_alarm(request, peer, &x->blame);
-    leg->told = true;
+    peer_state->told = true;
     for (int k = 0; k < SHUNTI_PAYLOADS; k++)
-        leg->out[k].done = true;
-    shunti_leg_close(leg);
+        peer_state->out[k].done = true;
+    shunti_peer_state_close(peer_state);
 }
 
 /* Send this rank what can be sent now: the control message or an alarm. */
 static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
                     int peer)
 {
-    struct shunti_leg *leg = &x->legs[peer];
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
     struct shunti_peer *p = &request->comm->peers[peer];
-    const bool waits = leg->phase == SHUNTI_PHASE_SECOND && !x->turned;
+    const bool waits = peer_state->phase == SHUNTI_PHASE_SECOND && !x->turned;
 
-    if (!leg->passed && p->turn == x->ticket && !leg->tells) {
+    if (!peer_state->passed && p->turn == x->ticket && !peer_state->tells) {
         shunti_turn_over(request, peer);
-        leg->passed = true;
+        peer_state->passed = true;
     }
-    if (leg->told || (!leg->tells && !x->alarmed) || (waits && !x->alarmed))
+    if (peer_state->told || (!peer_state->tells && !x->alarmed) ||
+        (waits && !x->alarmed))
         return false;
     /* An alarm ends both directions: the peer may free the memory that we read. */
-    if (x->alarmed && !shunti_leg_still(request, leg))
+    if (x->alarmed && !shunti_peer_state_still(request, peer_state))
         return false;
     /* An alarm reserves no chunks. But it takes the place of a control message
      * that would have, and later ones must not overtake it. */
-    if (leg->passed ? !shunti_note_room(request, peer)
-                    : !shunti_turn(request, peer, x->ticket))
+    if (peer_state->passed ? !shunti_note_room(request, peer)
+                           : !shunti_turn(request, peer, x->ticket))
         return false;
     if (x->alarmed)
         tell_alarm(request, x, peer);
     else
         tell(request, x, peer);
-    if (!leg->passed) {
+    if (!peer_state->passed) {
         shunti_turn_over(request, peer);
-        leg->passed = true;
+        peer_state->passed = true;
     }
     return true;
 }
 
-/* Ranks with a leg come first: they wait for us. */
+/* Ranks with a peer come first: they wait for us. */
 bool shunti_two_level_post(struct shunt_request *request,
                            struct shunti_two_level *x)
 {
@@ -249,9 +256,9 @@ bool shunti_two_level_post(struct shunt_request *request,
     for (int r = 0; r < comm->nranks; r++) {
         if (r == comm->rank)
             continue;
-        if (x->legs[r].phase == SHUNTI_PHASE_NONE)
+        if (x->peer_states[r].phase == SHUNTI_PHASE_NONE)
             moved |= post_to(request, x, r);
-        x->passed_all &= x->legs[r].passed;
+        x->passed_all &= x->peer_states[r].passed;
     }
     return moved;
 }
@@ -306,17 +313,17 @@ bool shunti_two_level_send(struct shunt_request *request,
     bool moved = false;
 
     for (int i = 0; i < x->nlegs; i++) {
-        struct shunti_leg *leg = &x->legs[x->order[i]];
-        const int payloads =
-            !x->is_ready && !x->alarmed &&
-                    shunti_leg_is_late(request, x->order[i], SHUNTI_BLOCK)
-                ? 1
-                : SHUNTI_PAYLOADS;
+        struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
+        const int payloads = !x->is_ready && !x->alarmed &&
+                                     shunti_peer_state_is_late(
+                                         request, x->order[i], SHUNTI_BLOCK)
+                                 ? 1
+                                 : SHUNTI_PAYLOADS;
 
-        for (int k = 0; k < payloads && leg->told; k++)
-            if (!leg->out[k].done)
-                moved |= send_payload(request, x->order[i], &leg->out[k],
-                                      leg->zcopy[k]);
+        for (int k = 0; k < payloads && peer_state->told; k++)
+            if (!peer_state->out[k].done)
+                moved |= send_payload(request, x->order[i], &peer_state->out[k],
+                                      peer_state->zcopy[k]);
     }
     return moved;
 }

@@ -9,7 +9,7 @@
 #include "src/comm.h"
 #include "src/wire/nodes.h"
 
-/* Legs are filled in two rounds: in the first, each entry is counted one rank
+/* Peers are filled in two rounds: in the first, each entry is counted one rank
  * further on. */
 struct filling {
     const struct shunt_comm *comm;

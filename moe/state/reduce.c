@@ -69,7 +69,7 @@ static int gather(const struct shunt_request *request, int32_t expert, int i,
         }
         place = shunti_traffic_find(&own->traffic.in, r, expert);
         if (place != SIZE_MAX)
-            operands_of(own)[n++] = x->legs[r].in[SHUNTI_PACKAGE].at +
+            operands_of(own)[n++] = x->peer_states[r].in[SHUNTI_PACKAGE].at +
                                     place * own->state.bytes + at;
     }
     return n;
@@ -113,7 +113,7 @@ static int gather_nodes(const struct shunt_request *request, int32_t expert,
         }
         place = shunti_traffic_find(&own->traffic.in, relay, expert);
         if (place != SIZE_MAX)
-            nodes[n++] = x->legs[relay].in[SHUNTI_PACKAGE].at +
+            nodes[n++] = x->peer_states[relay].in[SHUNTI_PACKAGE].at +
                          place * partial_bytes(own);
     }
     return n;
@@ -177,22 +177,22 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
         const size_t first = own->traffic.out.first[r];
         const size_t out = shunti_traffic_count(&own->traffic.out, r);
         const size_t in = shunti_traffic_count(&own->traffic.in, r);
-        struct shunti_leg *leg = &x->legs[r];
+        struct shunti_peer_state *peer_state = &x->peer_states[r];
 
         if (!out && !in)
             continue;
         if (in && most)
-            leg->in[SHUNTI_PACKAGE].room =
+            peer_state->in[SHUNTI_PACKAGE].room =
                 own->in + own->traffic.in.first[r] * most;
-        leg->in[SHUNTI_PACKAGE].bytes =
+        peer_state->in[SHUNTI_PACKAGE].bytes =
             in * (is_local(comm, r) ? each : partial);
         if (!is_local(comm, r))
             continue;
-        leg->out[SHUNTI_PACKAGE].data = as_they_lie(own, r);
-        leg->out[SHUNTI_PACKAGE].bytes = out * each;
-        if (leg->out[SHUNTI_PACKAGE].data)
+        peer_state->out[SHUNTI_PACKAGE].data = as_they_lie(own, r);
+        peer_state->out[SHUNTI_PACKAGE].bytes = out * each;
+        if (peer_state->out[SHUNTI_PACKAGE].data)
             continue;
-        leg->out[SHUNTI_PACKAGE].data = own->out + first * most;
+        peer_state->out[SHUNTI_PACKAGE].data = own->out + first * most;
         for (size_t i = 0; i < out; i++)
             shunti_state_pack(&own->state, own->traffic.out.expert[first + i],
                               own->out + first * most + i * each);
@@ -210,15 +210,16 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     for (int r = 0; r < comm->nranks; r++) {
         const size_t first = own->traffic.out.first[r];
         const size_t out = shunti_traffic_count(&own->traffic.out, r);
-        struct shunti_leg *leg = &x->legs[r];
+        struct shunti_peer_state *peer_state = &x->peer_states[r];
 
         if (is_local(comm, r) || !out)
             continue;
         for (size_t i = 0; i < out; i++)
             add_node(request, own->traffic.out.expert[first + i],
                      own->out + first * most + i * partial);
-        leg->out[SHUNTI_PACKAGE].data = own->out + first * most;
-        leg->out[SHUNTI_PACKAGE].bytes = leg->payload = out * partial;
+        peer_state->out[SHUNTI_PACKAGE].data = own->out + first * most;
+        peer_state->out[SHUNTI_PACKAGE].bytes = peer_state->payload =
+            out * partial;
     }
 }
 

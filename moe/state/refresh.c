@@ -129,8 +129,8 @@ static void offer(struct shunt_request *request, struct shunti_two_level *x,
     const bool lies = is_readable(comm, peer, bytes, &range);
     uint64_t *table = tables(comm, own) + first * (size_t)state->arrays;
 
-    x->legs[peer].out[SHUNTI_PACKAGE].data = table;
-    x->legs[peer].out[SHUNTI_PACKAGE].bytes = table_bytes(own, count);
+    x->peer_states[peer].out[SHUNTI_PACKAGE].data = table;
+    x->peer_states[peer].out[SHUNTI_PACKAGE].bytes = table_bytes(own, count);
     for (size_t i = 0; i < count; i++)
         for (int a = 0; a < state->arrays; a++)
             *table++ = !lies ? PACKED
@@ -144,9 +144,9 @@ static void offer(struct shunt_request *request, struct shunti_two_level *x,
         range.bytes = bytes;
     }
     shunti_two_level_send_block(request, peer, range.at, range.bytes);
-    x->legs[peer].payload = bytes;
+    x->peer_states[peer].payload = bytes;
     /* Read, not sent: so this rank may compute meanwhile. */
-    x->legs[peer].out[SHUNTI_BLOCK].in_place =
+    x->peer_states[peer].out[SHUNTI_BLOCK].in_place =
         shunti_readable(comm, peer, range.at, range.bytes);
 }
 
@@ -156,7 +156,7 @@ static uint64_t offset_of(const struct shunti_two_level *x, int peer,
     uint64_t offset;
 
     memcpy(&offset,
-           x->legs[peer].in[SHUNTI_PACKAGE].at + piece * sizeof(offset),
+           x->peer_states[peer].in[SHUNTI_PACKAGE].at + piece * sizeof(offset),
            sizeof(offset));
     return offset;
 }
@@ -167,8 +167,8 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
     const struct shunti_state_own *own = x->own;
 
     (void)request;
-    x->legs[peer].in[SHUNTI_BLOCK].in_pieces =
-        !x->late && x->legs[peer].in[SHUNTI_PACKAGE].bytes &&
+    x->peer_states[peer].in[SHUNTI_BLOCK].in_pieces =
+        !x->late && x->peer_states[peer].in[SHUNTI_PACKAGE].bytes &&
         own->state.bytes && offset_of(x, peer, 0) != PACKED;
     return true;
 }
@@ -183,7 +183,8 @@ static bool take_pieces(struct shunt_request *request,
         own->traffic.in.expert + own->traffic.in.first[peer];
     const size_t arrays = (size_t)state->arrays;
     const size_t all = shunti_traffic_count(&own->traffic.in, peer) * arrays;
-    struct shunti_source *source = &x->legs[peer].in[SHUNTI_BLOCK].source;
+    struct shunti_source *source =
+        &x->peer_states[peer].in[SHUNTI_BLOCK].source;
     size_t *here = &pieces_here(own)[peer];
 
     if (x->alarmed)
@@ -224,7 +225,7 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
                 out * each);
         }
         if (in && each && !x->late)
-            x->legs[r].in[SHUNTI_PACKAGE].bytes = table_bytes(own, in);
+            x->peer_states[r].in[SHUNTI_PACKAGE].bytes = table_bytes(own, in);
         if (in && each)
             shunti_two_level_recv_block(
                 request, r, own->in + own->traffic.in.first[r] * each,
@@ -249,7 +250,7 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
         return;
     for (int r = 0; r < request->comm->nranks; r++)
         for (size_t i = in->first[r]; i < in->first[r + 1]; i++)
-            if (!x->legs[r].in[SHUNTI_BLOCK].in_pieces &&
+            if (!x->peer_states[r].in[SHUNTI_BLOCK].in_pieces &&
                 shunti_state_has(&own->state, in->expert[i]))
                 shunti_state_unpack(&own->state, in->expert[i],
                                     own->in + i * own->state.bytes);
@@ -261,7 +262,7 @@ static size_t sent(const struct shunt_request *request, int peer)
     const struct shunti_two_level *x = shunti_two_level_of(request);
 
     return x->late ? shunti_two_level_sent(request, peer)
-                   : x->legs[peer].payload;
+                   : x->peer_states[peer].payload;
 }
 
 static const struct shunti_class class =

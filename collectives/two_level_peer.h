@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A leg of an operation in two levels: what goes to one peer and comes from it.
+ * A peer of an operation in two levels: what goes to one peer and comes from it.
  * For the parts of two_level.c only.
  */
-#ifndef SHUNTI_TWO_LEVEL_LEG_H
-#define SHUNTI_TWO_LEVEL_LEG_H
+#ifndef SHUNTI_TWO_LEVEL_PEER_H
+#define SHUNTI_TWO_LEVEL_PEER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "collectives/two_level.h"
 
-/* Acks of a leg, as bits (shunti_ack_stage()). */
+/* Acks of a peer, as bits (shunti_ack_stage()). */
 enum {
     SHUNTI_ACK_TAKEN = 0x01,  /* we have all that we want of the peer */
     SHUNTI_ACK_READY = 0x02,  /* our late block for it is ready */
@@ -24,23 +24,26 @@ enum {
 bool shunti_is_pulled(uint8_t way);
 
 /* Is payload `k` to and from `peer` made later than it is offered? */
-bool shunti_leg_is_late(const struct shunt_request *request, int peer, int k);
+bool shunti_peer_state_is_late(const struct shunt_request *request, int peer,
+                               int k);
 
 /* Parts of the late block that an ack counts. */
 #define SHUNTI_ACKED_PARTS(stages) ((stages) >> 8)
 
-void shunti_leg_ack(struct shunt_request *request, struct shunti_leg *leg,
-                    int peer, unsigned stage);
+void shunti_peer_state_ack(struct shunt_request *request,
+                           struct shunti_peer_state *peer_state, int peer,
+                           unsigned stage);
 
 /* Does a payload of `bytes` to or from `peer` go by zero copy? Only one whose
  * size both ranks know and that is ready when it is offered: after an alarm a
  * late block may never be made. */
-bool shunti_leg_zcopies(const struct shunt_request *request, int peer, int k,
-                        size_t bytes);
+bool shunti_peer_state_zcopies(const struct shunt_request *request, int peer,
+                               int k, size_t bytes);
 
 /* The zero copy of payload `k`; made by the first call. */
-struct shunti_zcopy *shunti_leg_zcopy(struct shunt_request *request,
-                                      struct shunti_leg *leg, int peer, int k);
+struct shunti_zcopy *
+shunti_peer_state_zcopy(struct shunt_request *request,
+                        struct shunti_peer_state *peer_state, int peer, int k);
 
 /* Memory for a package that may come to any place. False: none; the
  * communicator has failed. */
@@ -51,9 +54,10 @@ bool shunti_incoming_place(struct shunt_request *request,
 void shunti_outgoing_drop(struct shunti_outgoing *out);
 
 /* Read nothing more of the peer. True once no read is under way. */
-bool shunti_leg_still(struct shunt_request *request, struct shunti_leg *leg);
+bool shunti_peer_state_still(struct shunt_request *request,
+                             struct shunti_peer_state *peer_state);
 
 /* Nothing more is sent or taken. */
-void shunti_leg_close(struct shunti_leg *leg);
+void shunti_peer_state_close(struct shunti_peer_state *peer_state);
 
 #endif

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Peers of operations in two levels; see two_level_peer.h. */
+#include "collectives/two_level_peer.h"
+
+#include "src/base/scratch.h"
+#include "src/comm.h"
+#include "src/wire/failure.h"
+
+struct shunti_two_level *
+shunti_two_level_of(const struct shunt_request *request)
+{
+    return (struct shunti_two_level *)(void *)(uintptr_t)request->state;
+}
+
+bool shunti_is_pulled(uint8_t way)
+{
+    return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
+}
+
+bool shunti_peer_state_is_late(const struct shunt_request *request, int peer,
+                               int k)
+{
+    const struct shunt_comm *comm = request->comm;
+
+    return k == SHUNTI_BLOCK && shunti_two_level_of(request)->late &&
+           comm->peers[peer].node == comm->node;
+}
+
+void shunti_peer_state_ack(struct shunt_request *request,
+                           struct shunti_peer_state *peer_state, int peer,
+                           unsigned stage)
+{
+    peer_state->said |= (uint8_t)stage;
+    shunti_ack_stage(request, peer,
+                     peer_state->said | (unsigned)peer_state->parts << 8);
+}
+
+bool shunti_peer_state_zcopies(const struct shunt_request *request, int peer,
+                               int k, size_t bytes)
+{
+    const struct shunti_two_level *x = shunti_two_level_of(request);
+
+    return !request->streams &&
+           shunti_zcopy_suits(request->comm, peer, bytes) &&
+           (k == SHUNTI_BLOCK ? !shunti_peer_state_is_late(request, peer, k)
+                              : !x->varies && x->peer_states[peer].phase !=
+                                                  SHUNTI_PHASE_DIRECT);
+}
+
+struct shunti_zcopy *
+shunti_peer_state_zcopy(struct shunt_request *request,
+                        struct shunti_peer_state *peer_state, int peer, int k)
+{
+    if (peer_state->zcopy[k])
+        return peer_state->zcopy[k];
+    peer_state->zcopy[k] = shunti_zcopy_create(request, peer, k);
+    if (peer_state->zcopy[k])
+        peer_state->zcopy[k]->part = shunti_two_level_of(request)->part;
+    return peer_state->zcopy[k];
+}
+
+bool shunti_incoming_place(struct shunt_request *request,
+                           struct shunti_incoming *in)
+{
+    if (!in->to)
+        in->to = in->room;
+    if (!in->to)
+        in->to = in->owned = shunti_scratch_get(in->bytes);
+    if (!in->to)
+        shunti_comm_fail(request->comm, SHUNT_ERR_MEMORY, request->comm->rank,
+                         "%s: no memory for %zu bytes",
+                         shunti_request_name(request), in->bytes);
+    return in->to;
+}
+
+void shunti_outgoing_drop(struct shunti_outgoing *out)
+{
+    out->dropped = true;
+    if (out->way == SHUNTI_WAY_WINDOW || out->way == SHUNTI_WAY_READ)
+        out->done = true;
+}
+
+bool shunti_peer_state_still(struct shunt_request *request,
+                             struct shunti_peer_state *peer_state)
+{
+    bool still = true;
+
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
+        struct shunti_source *source = &peer_state->in[k].source;
+
+        if (source->way == SHUNTI_WAY_READ)
+            still &= shunti_read_stop(request, &source->read);
+    }
+    return still;
+}
+
+void shunti_peer_state_close(struct shunti_peer_state *peer_state)
+{
+    for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
+        shunti_outgoing_drop(&peer_state->out[k]);
+        peer_state->in[k].done = true;
+    }
+    peer_state->taken = peer_state->closed = true;
+}
+
+/* A rank that is neither a local peer nor a rail peer may send no control
+ * message if we want nothing from it: neither a block, nor a place for ours.
+ * Then its message is looked for, but not awaited. */
+static void expect_less(struct shunt_request *request, int peer)
+{
+    struct shunti_peer_state *peer_state =
+        &shunti_two_level_of(request)->peer_states[peer];
+    const struct shunti_incoming *in = &peer_state->in[SHUNTI_BLOCK];
+    const struct shunti_outgoing *out = &peer_state->out[SHUNTI_BLOCK];
+
+    if (peer_state->phase == SHUNTI_PHASE_DIRECT)
+        peer_state->hears =
+            (in->bytes && !in->done) ||
+            (!out->dropped && shunti_peer_state_zcopies(
+                                  request, peer, SHUNTI_BLOCK, out->bytes));
+}
+
+void shunti_two_level_drop_out(struct shunt_request *request, int peer)
+{
+    shunti_outgoing_drop(
+        &shunti_two_level_of(request)->peer_states[peer].out[SHUNTI_BLOCK]);
+    expect_less(request, peer);
+}
+
+void shunti_two_level_drop_in(struct shunt_request *request, int peer)
+{
+    shunti_two_level_of(request)->peer_states[peer].in[SHUNTI_BLOCK].done =
+        true;
+    expect_less(request, peer);
+}
