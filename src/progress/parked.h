@@ -45,8 +45,8 @@ enum { SHUNTI_HELD = 1, SHUNTI_WANTED = 2 };
 
 /*
  * Part of a communicator: its owner, and whether it is parked. parked.c writes
- * it, under the rules above. In addition, entry.c and progress.c write `home`,
- * contexts.c and call.c write `unsent`, entry.c writes `track`, and helper.c
+ * it, under the rules above. In addition, turns.c and progress.c write `home`,
+ * contexts.c and call.c write `unsent`, turns.c writes `track`, and helper.c
  * `next_held`.
  */
 struct shunti_parked {
@@ -65,7 +65,7 @@ struct shunti_parked {
     bool ever;         /* it has been parked at least once */
     const void *owner; /* the thread; NULL: being made, or destroyed */
     uint64_t number;   /* of that thread; no number is used twice */
-    /* of the caller before its call, in a timeline: entry.c */
+    /* of the caller before its call, in a timeline: turns.c */
     enum shunti_track track;
     struct shunt_comm *next;      /* in the owner's shelf (parked.c) */
     struct shunt_comm *next_held; /* in the holder's list (parked.c) */

@@ -12,7 +12,7 @@
 struct shunt_comm;
 
 /* Part of a communicator: its progress thread. progress.c starts and stops it;
- * entry.c takes turns with it. A thread that touches the communicator holds the
+ * turns.c takes turns with it. A thread that touches the communicator holds the
  * lock. */
 struct shunti_progress_thread {
     bool exists; /* if not, calls use nothing below */
