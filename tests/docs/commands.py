@@ -8,7 +8,8 @@ Reads the code of README.md, CONTRIBUTING.md, docs/*.md and train/README.md: blo
 `spans`. Of each command of ours that stands there it looks up the program, script,
 target of make or file, and each long option: in what the program's --help says, or
 in the text of a script. Also each file of the tree and each variable SHUNT_... that is
-named. Speaks TAP, one line a document.
+named. Each command of a program of ours is started with --help at its end, so that the
+program looks at the values as well. Speaks TAP, one line a document.
 """
 import glob
 import os
@@ -34,6 +35,7 @@ SAMPLE = """
     shunt-run -n 4 shunt-train --stepz 20 --seq 64      # --layerz is a comment
     SHUNT_TIMEOUTS=3 shunt-run --tagg x -n 2 ./my-program --its-own
     perf/shunt-perf alltoallv --begin 8 --ending 64m | grep --quiet x; make tets
+    shunt-perf moe --mode flatt > moe.txt; shunt-perf moe --mode NAME
     tests/mutants/mutants --matches; scripts/tidi --analyze
     tests/hosts/hosts with 3 -- \\
         shunt-info --topologies
@@ -41,7 +43,7 @@ SAMPLE = """
 Take `--stepz`, `shunt-info --tarnsports`, `docs/nothing.md`, `make train`,
 `src/base/env.c`, `--steps`, `SHUNT_OK`, `build/perf/shunt-pref`, `moe/<name>.c`.
 """
-FAULTS = """--stepz; --tagg; SHUNT_TIMEOUTS; --ending; tets; --matches; scripts/tidi;
+FAULTS = """--stepz; --tagg; SHUNT_TIMEOUTS; --ending; flatt; tets; --matches; scripts/tidi;
     --topologies; --stepz; --tarnsports; docs/nothing.md; build/perf/shunt-pref"""
 
 
@@ -212,6 +214,7 @@ class Check:
     def __init__(self, tree):
         self.tree = tree
         self.wrong = []
+        self.started = 0
 
     def path(self, word, where):
         word = word.rstrip(".,:;)")
@@ -232,6 +235,25 @@ class Check:
                 self.wrong.append(f"{where}: {program} has no option {name}")
         elif program and name not in self.tree.script_text(program):
             self.wrong.append(f"{where}: {program} has no option {name}")
+
+    def values(self, program, words, where):
+        """Does the program take its arguments? It reads all of them until --help."""
+        options, own, is_value = self.tree.options[program], [], False
+        for word in words:
+            if word == "--" or (program == "shunt-run" and not is_value
+                                and not word.startswith("-")):
+                break
+            if ANY.search(word) or re.fullmatch(r"(?:\w+=)?[A-Z][A-Z_]*", word):
+                return  # stands for another one
+            if re.match("-", word) and word.split("=")[0] not in options:
+                return  # which is told elsewhere
+            own.append(word)
+            is_value = not is_value and options.get(word, False)
+        job = subprocess.run([os.path.join(BUILD, PROGRAMS[program], program), *own,
+                              "--help"], capture_output=True, text=True, check=False)
+        self.started += 1
+        if job.returncode:
+            self.wrong.append(f"{where}: {job.stderr.strip()}: {' '.join(own)}")
 
     def command(self, words, where):
         program, skip, started = None, False, False
@@ -257,6 +279,8 @@ class Check:
                 # Of words like `make sure` and files of that name none is meant.
                 if program is None or started or program == "shunt-run":
                     program, started = base, False
+                    if base in PROGRAMS:
+                        self.values(base, words[number + 1:], where)
                     continue
             plain = word.removeprefix("./")
             if self.path(word, where):
@@ -303,6 +327,7 @@ def main():
         print(f"{'not ok' if wrong else 'ok'} {number} - {name}")
         for line in wrong:
             print(f"# {line}")
+    print(f"# {check.started} commands were started with --help")
 
 
 main()
