@@ -26,6 +26,8 @@ help:
 	@echo 'make release  build the library and its programs into build-release/,'
 	@echo '              optimized as they are when they are installed'
 	@echo 'make check    run the tests plainly'
+	@echo 'make check-long'
+	@echo '              run them in all settings, with those that take long (an hour)'
 	@echo 'make check-sanitize'
 	@echo '              run them under the address, undefined behaviour and'
 	@echo '              thread sanitizers'
@@ -106,6 +108,10 @@ quick: build
 check:
 	scripts/deps
 	scripts/test plain
+
+check-long:
+	scripts/deps
+	scripts/test --long plain asan tsan
 
 check-sanitize:
 	scripts/deps
@@ -209,7 +215,7 @@ clean:
 	    build-clang build-min build-mutants \
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
-.PHONY: help train build release quick test check check-sanitize public-suites \
+.PHONY: help train build release quick test check check-long check-sanitize public-suites \
         test-mpi4py mutants moe-stress test-bursts test-kills test-pairs test-rdma \
         test-slurm cross-arm64 stress perf docs \
         install uninstall format format-check clean

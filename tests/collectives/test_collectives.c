@@ -475,6 +475,12 @@ static void on_layouts(const char *across, const char *const *env,
         "SHUNT_TRANSPORTS=shm", __VA_ARGS__, NULL \
     }
 
+static void unless_long(void)
+{
+    if (!harness_long())
+        cr_skip_test("takes long: make check-long");
+}
+
 Test(collectives, nodes_chosen)
 {
     on_layouts(BY_SHM("SHUNT_ALGORITHM="), "120");
@@ -482,6 +488,7 @@ Test(collectives, nodes_chosen)
 
 Test(collectives, nodes_flat)
 {
+    unless_long();
     on_layouts(BY_SHM("SHUNT_ALGORITHM=flat"), "120");
 }
 
@@ -498,6 +505,7 @@ Test(collectives, nodes_nothing_carried)
 
 Test(collectives, nodes_all_carried)
 {
+    unless_long();
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_CARRY=1g"), "40");
 }
 
@@ -514,6 +522,7 @@ Test(collectives, nodes_in_place)
 /* They are packed if they cannot be read. */
 Test(collectives, nodes_in_place_unread)
 {
+    unless_long();
     on_layouts(BY_SHM(IN_PARTS, "SHUNT_CMA=off", "SHUNT_EAGER=512",
                       "SHUNT_CHUNK=1024", "SHUNT_CHUNKS=2"),
                "40");
@@ -521,6 +530,7 @@ Test(collectives, nodes_in_place_unread)
 
 Test(collectives, nodes_in_place_engine)
 {
+    unless_long();
     on_layouts(BY_SHM(IN_PARTS, "SHUNT_ENGINE=dma", "SHUNT_DMA=on",
                       "SHUNT_ENGINE_MIN=64", "SHUNT_PROGRESS=thread"),
                "40");
@@ -528,6 +538,7 @@ Test(collectives, nodes_in_place_engine)
 
 Test(collectives, nodes_tiny_ring)
 {
+    unless_long();
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_EAGER=512",
                       "SHUNT_CHUNK=1024", "SHUNT_CHUNKS=2", "SHUNT_CMA=off"),
                "40");
@@ -594,6 +605,7 @@ Test(collectives, nodes_progress_thread)
 
 Test(collectives, nodes_progress_auto)
 {
+    unless_long();
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_PROGRESS=auto"),
                "40");
 }

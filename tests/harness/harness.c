@@ -55,6 +55,11 @@ bool harness_sanitized(void)
     return slowness() > 1;
 }
 
+bool harness_long(void)
+{
+    return getenv("SHUNT_TEST_LONG") != NULL;
+}
+
 static double now(void)
 {
     struct timespec t;

@@ -43,6 +43,10 @@
 /* Is this such a build? Where settings exercise the same code, one will do. */
 bool harness_sanitized(void);
 
+/* Does `make check-long` run this, and with it what takes long and differs little from
+ * what runs always? */
+bool harness_long(void);
+
 struct harness_job {
     const char *program; /* in the tests' build folder, or a path with / */
     const char *args[HARNESS_ARGS]; /* NULL ends */

@@ -111,23 +111,10 @@ static const struct setting settings[] = {
      BY_TCP,
      {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_MOE_MODE=allgather",
       "SHUNT_MOE_CHUNK=1"}},
-    {"1, 2 and 3, late and out of order",
-     N123,
-     BY_FAULT,
-     {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=delay=20,reorder,seed=5",
-      "SHUNT_TEST_PARTS=2"}},
-    {"2x2, UCX between nodes, late and out of order",
-     N22,
-     BY_FAULT,
-     {"SHUNT_TRANSPORTS=shm,fault+ucx", "SHUNT_FAULT=delay=20,reorder,seed=6"}},
     {"2x2, flat",
      N22,
      BY_TCP,
      {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_MOE_MODE=flat", "SHUNT_TEST_PARTS=3"}},
-    {"2x2, two levels, SHM puts",
-     N22,
-     BY_SHM,
-     {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=two-level"}},
     {"4x2, TCP between nodes, records without counts",
      N4222,
      BY_TCP,
@@ -137,14 +124,30 @@ static const struct setting settings[] = {
      BY_FAULT,
      {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=delay=20,reorder,seed=7",
       "SHUNT_MOE_RECORDS=0"}},
-    {"3x1, UCX alone", 3, "0,1,2", BY_UCX, {"SHUNT_TRANSPORTS=ucx"}},
     {"3x1, TCP alone",
      3,
      "0,1,2",
      BY_TCP,
      {"SHUNT_TRANSPORTS=tcp", "SHUNT_TEST_PARTS=3"}},
+
+    /* From here on only in `make check-long`. */
+    {"1, 2 and 3, late and out of order",
+     N123,
+     BY_FAULT,
+     {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=delay=20,reorder,seed=5",
+      "SHUNT_TEST_PARTS=2"}},
+    {"2x2, UCX between nodes, late and out of order",
+     N22,
+     BY_FAULT,
+     {"SHUNT_TRANSPORTS=shm,fault+ucx", "SHUNT_FAULT=delay=20,reorder,seed=6"}},
+    {"2x2, two levels, SHM puts",
+     N22,
+     BY_SHM,
+     {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_MODE=two-level"}},
+    {"3x1, UCX alone", 3, "0,1,2", BY_UCX, {"SHUNT_TRANSPORTS=ucx"}},
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
+#define SETTINGS_USUAL 6
 
 static const struct setting settings_of_pairs[] = {
     {"1, 2 and 3, two levels to the experts, flat home",
@@ -166,9 +169,10 @@ static const struct setting settings_of_pairs[] = {
 
 int main(void)
 {
+    const size_t used = harness_long() ? SETTINGS : SETTINGS_USUAL;
     struct tap tap = {0};
 
-    for (size_t s = 0; s < SETTINGS; s++)
+    for (size_t s = 0; s < used; s++)
         if (settings[s].ranks < MANY_RANKS)
             setting_run(&tap, &settings[s], cases, CASES);
         else

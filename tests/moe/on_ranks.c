@@ -128,30 +128,32 @@ static const struct setting settings[] = {
      {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_RECORDS=0"}},
 
     /* From here on not under sanitizers, for which nothing in them is new. */
-    {"2 ranks", 2, NULL, NULL, {NULL}},
     {"1, 2 and 3 ranks on 3 nodes, UCX between them",
      6,
      "0,1,1,2,2,2",
      "ucx (put)",
      {"SHUNT_TRANSPORTS=shm,ucx"}},
+    {"4 ranks on 2 nodes, the helper thread",
+     4,
+     "0,0,1,1",
+     "tcp (put)",
+     {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_PROGRESS=auto", "SHUNT_TEST_PARTS=4"}},
+    {"8 ranks", 8, NULL, NULL, {NULL}},
+
+    /* From here on only in `make check-long`. */
+    {"2 ranks", 2, NULL, NULL, {NULL}},
     {"2 ranks, nothing mapped",
      2,
      NULL,
      NULL,
      {"SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap"}},
     {"3 ranks, progress threads", 3, NULL, NULL, {"SHUNT_PROGRESS=thread"}},
-    {"4 ranks on 2 nodes, the helper thread",
-     4,
-     "0,0,1,1",
-     "tcp (put)",
-     {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_PROGRESS=auto", "SHUNT_TEST_PARTS=4"}},
     {"3 ranks, records without counts",
      3,
      NULL,
      NULL,
      {"SHUNT_MOE_RECORDS=0", "SHUNT_TEST_PARTS=2"}},
     {"4 ranks", 4, NULL, NULL, {"SHUNT_TEST_PARTS=7"}},
-    {"8 ranks", 8, NULL, NULL, {NULL}},
     {"4 ranks on 2 nodes", 4, "0,0,1,1", "shm (put)", {"SHUNT_TRANSPORTS=shm"}},
     {"4 ranks on 2 nodes, nothing mapped",
      4,
@@ -161,10 +163,13 @@ static const struct setting settings[] = {
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 #define SETTINGS_SANITIZED 6
+#define SETTINGS_USUAL 9
 
 int main(void)
 {
-    const size_t used = harness_sanitized() ? SETTINGS_SANITIZED : SETTINGS;
+    const size_t used = harness_sanitized() ? SETTINGS_SANITIZED
+                        : harness_long()    ? SETTINGS
+                                            : SETTINGS_USUAL;
     struct tap tap = {0};
 
     for (size_t s = 0; s < used; s++)
