@@ -60,7 +60,7 @@ static int here; /* the first of this rank's E / ranks experts */
 
 /* -- parameters ----------------------------------------------------------- */
 
-/* What every rank has. A struct of parameters is an array of floats. */
+/* Parameters that all ranks have. Such a struct is an array of floats. */
 struct dense {
     float byte[V][D];     /* embedding of a byte, and the head */
     float position[T][D]; /* embedding of a place in the sequence */
@@ -71,7 +71,7 @@ struct dense {
     } layer[L];
 };
 
-/* What only the expert's rank has. */
+/* Parameters that only the rank of the expert has. */
 struct expert {
     float w1[D][F], w2[F][D];
 };
@@ -184,7 +184,7 @@ static void softmax(float *p, int n)
         p[i] /= sum;
 }
 
-/* What the forward pass keeps for the backward pass, of each layer. */
+/* Results of the forward pass that the backward pass needs, of each layer. */
 static struct kept {
     float x[N][D];               /* what the layer gets */
     float xn[N][D];              /* norm(x) */

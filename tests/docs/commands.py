@@ -62,7 +62,7 @@ def program_help(name):
 
 
 class Tree:
-    """What there is: programs, their options, files, targets, variables."""
+    """All that a document may name: programs, their options, files, targets, variables."""
 
     def __init__(self):
         self.options = {}  # program -> {option: takes a value}
@@ -276,7 +276,7 @@ class Check:
                 skip = options.get(word, False)
                 continue
             if base in COMMANDS and not word.endswith("=" + base):
-                # Of words like `make sure` and files of that name none is meant.
+                # A file or a word of the same name behind another program is no command.
                 if program is None or started or program == "shunt-run":
                     program, started = base, False
                     if base in PROGRAMS:

@@ -18,7 +18,7 @@ MARGIN = 0.2  # nats a byte
 
 
 def lines(ranks, steps, **env):
-    """What rank 0 prints."""
+    """The lines that rank 0 prints."""
     job = subprocess.run(
         [run, "-n", str(ranks), "--timeout", "100", program, str(steps), text],
         env={**os.environ, **env}, capture_output=True, text=True, check=False)
