@@ -42,11 +42,12 @@ bool shunti_reports_make(struct shunti_reports *reports, int n)
         .failed = calloc(count * row, sizeof(*reports->failed)),
         .closed = calloc(count * row, sizeof(*reports->closed)),
         .good = calloc(count * row, sizeof(*reports->good)),
+        .heard = calloc(count * row, sizeof(*reports->heard)),
         .left = calloc(row, sizeof(*reports->left)),
         .doubts = calloc(count, sizeof(*reports->doubts)),
     };
     return reports->stage && reports->failed && reports->closed &&
-           reports->good && reports->left && reports->doubts;
+           reports->good && reports->heard && reports->left && reports->doubts;
 }
 
 void shunti_reports_free(struct shunti_reports *reports)
@@ -55,6 +56,7 @@ void shunti_reports_free(struct shunti_reports *reports)
     free(reports->failed);
     free(reports->closed);
     free(reports->good);
+    free(reports->heard);
     free(reports->left);
     free(reports->doubts);
 }
@@ -110,13 +112,14 @@ static bool add_claims(const struct shunti_reports *reports, bool doubted,
     return any;
 }
 
-/* Ranks that have answered any rank, or that report. */
+/* Ranks that have answered any rank, or that report to any rank: the report of a host that
+ * hears nothing may arrive at some of the others only, which must not differ on it. */
 static void find_heard(const struct shunti_reports *reports, uint64_t *heard)
 {
     const int n = reports->n, w = words(n);
 
     for (int i = 0; i < n * w; i++)
-        heard[i % w] |= reports->good[i];
+        heard[i % w] |= reports->good[i] | reports->heard[i];
     for (int r = 0; r < n; r++)
         if (reports->stage[r] >= SHUNTI_REPORT_BEGUN)
             add(heard, r);

@@ -30,6 +30,7 @@ struct shunti_reports {
     uint64_t *failed; /* (n rows) ranks that this rank has missed */
     uint64_t *closed; /* (n rows) ranks to which its connection has ended */
     uint64_t *good;   /* (n rows) ranks that have answered this rank */
+    uint64_t *heard;  /* (n rows) ranks whose reports have arrived there */
     uint64_t *left;   /* (one row) ranks whose links say nothing: they left */
     uint32_t *doubts; /* (n) of shunti_reports_edges(), for shunti_cover() */
 };

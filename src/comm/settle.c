@@ -26,7 +26,7 @@ struct settle {
     uint64_t *edges;          /* (nranks rows) */
     int reporter, named;
     uint64_t until_ns, looked_ns;
-    bool news; /* answers that have not been published */
+    bool news; /* there are answers and reports that are not published */
 };
 
 static size_t row_words(const struct settle *s)
@@ -63,6 +63,8 @@ static void take_report(const struct settle *s, int rank,
            shunti_loss_set(s->comm, loss, SHUNTI_CLOSED), bytes);
     memcpy(row(s, s->reports.good, rank),
            shunti_loss_set(s->comm, loss, SHUNTI_GOOD), bytes);
+    memcpy(row(s, s->reports.heard, rank),
+           shunti_loss_set(s->comm, loss, SHUNTI_HEARD), bytes);
 }
 
 static bool is_gone(const struct settle *s, int rank)
@@ -81,27 +83,27 @@ static bool has_left(const struct settle *s, int rank)
             shunti_exit_of(s->comm, rank) >= 0);
 }
 
-/* Report the ranks that have answered. */
-static void add_good(struct settle *s)
+/* Add a rank to a set of this rank's report. */
+static void add_news(struct settle *s, int which, int rank)
 {
     struct shunti_loss *record = s->comm->loss.record;
 
-    for (int r = 0; r < s->comm->nranks; r++) {
-        if (r == s->comm->rank || !shunti_probe_answered(s->comm, r) ||
-            shunti_loss_has(s->comm, record, SHUNTI_GOOD, r))
-            continue;
-        shunti_loss_add(s->comm, record, SHUNTI_GOOD, r);
-        s->news = true;
-    }
+    if (shunti_loss_has(s->comm, record, which, rank))
+        return;
+    shunti_loss_add(s->comm, record, which, rank);
+    s->news = true;
 }
 
 static void read_reports(struct settle *s)
 {
-    add_good(s);
     for (int r = 0; r < s->comm->nranks; r++) {
         s->loss->version = 0;
         if (r != s->comm->rank && shunti_loss_read(s->comm, r, s->loss))
             take_report(s, r, s->loss);
+        if (r != s->comm->rank && shunti_probe_answered(s->comm, r))
+            add_news(s, SHUNTI_GOOD, r);
+        if (r != s->comm->rank && s->reports.stage[r] >= SHUNTI_REPORT_BEGUN)
+            add_news(s, SHUNTI_HEARD, r);
         if (has_left(s, r))
             add(s->reports.left, r);
     }
@@ -238,7 +240,8 @@ static bool all_have_reported(const struct settle *s)
         bool heard = s->reports.stage[r] >= SHUNTI_REPORT_BEGUN;
 
         for (int o = 0; o < s->comm->nranks; o++)
-            heard |= has(row(s, s->reports.good, o), r);
+            heard |= has(row(s, s->reports.good, o), r) ||
+                     has(row(s, s->reports.heard, o), r);
         if (heard && r != s->comm->rank && !is_gone(s, r) &&
             s->reports.stage[r] < SHUNTI_REPORT_FINAL)
             return false;

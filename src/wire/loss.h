@@ -41,6 +41,7 @@ enum {
     SHUNTI_FAILED,  /* this rank has missed them itself: settle.h */
     SHUNTI_GOOD,    /* they have answered this rank: settle.h */
     SHUNTI_CLOSED,  /* this rank's connection to them has ended: settle.h */
+    SHUNTI_HEARD,   /* their reports have arrived here: settle.h */
     SHUNTI_SETS
 };
 

@@ -283,6 +283,10 @@ Test(cover, a_rank_that_reports_is_no_silent_one)
     reports.failed[1] = 1 << 2;
     reports.failed[2] = 1 << 1;
     cr_assert_eq(decide(&reports), 1 << 2 | 1 << 3);
+    /* The report of the second one has not arrived here, but at rank 5. */
+    reports.stage[3] = SHUNTI_REPORT_NONE;
+    reports.heard[5] = 1 << 3;
+    cr_assert_eq(decide(&reports), 1 << 2 | 1 << 3);
     shunti_reports_free(&reports);
 }
 
