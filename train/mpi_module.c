@@ -3,6 +3,8 @@
 #include "train/mpi_calls.h"
 
 #include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <shunt/mpi.h>
@@ -35,12 +37,35 @@ static MPI_Datatype type_of(size_t bytes)
     return types[i].type;
 }
 
+/* A launcher that is not MPI's starts ranks that are each alone in MPI. NULL: it is
+ * MPI's. */
+static const char *started_by_another(void)
+{
+    static char text[200];
+    const char *said = getenv("WORLD_SIZE");
+    int size;
+
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (!said || !*said || strtol(said, NULL, 10) == size)
+        return NULL;
+    snprintf(
+        text, sizeof(text),
+        "MPI has started %d rank%s, and WORLD_SIZE=%.20s says another number: "
+        "start the ranks by mpirun, with WORLD_SIZE unset",
+        size, size == 1 ? "" : "s", said);
+    return text;
+}
+
 static const char *begin(struct shunt_comm **comm)
 {
+    const char *wrong;
     int length;
 
     if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
         return "MPI_Init failed";
+    wrong = started_by_another();
+    if (wrong)
+        return wrong;
     group[MPI_ALL] = MPI_COMM_WORLD;
     MPI_Get_library_version(version, &length);
     /* What follows is how it was built. */
