@@ -4,6 +4,7 @@
  * stderr, without a table.
  */
 #include "perf/table.h"
+#include "perf/hidden_share.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -344,31 +345,34 @@ static void print_alone(const struct perf_row *row)
 {
     const double us = row->times[PERF_OURS].median;
 
-    char beside[64] = "";
+    char beside[64] = "", hidden[96];
 
     if (row->alone.beside > 0)
         snprintf(beside, sizeof(beside), ", beside streams %.4g us",
                  row->alone.beside);
     perf_table_note("  unfused %.4g us, ratio %.3f; product alone %.4g us%s; "
-                    "collective alone %.4g us: %.0f %% hidden; %zu parts, "
+                    "collective alone %.4g us: %s; %zu parts, "
                     "%.3f x bound (%.4g us)",
                     row->alone.unfused, row->alone.unfused / us,
                     row->alone.compute, beside, row->alone.communicate,
-                    100 * row->alone.hidden, row->alone.parts,
-                    us / row->alone.bound, row->alone.bound);
+                    perf_hidden_text(row->alone.hidden, hidden, sizeof(hidden)),
+                    row->alone.parts, us / row->alone.bound, row->alone.bound);
 }
 
 static void print_layer(const struct perf_row *row)
 {
     const struct perf_row_layer *l = row->layer;
     const double us = row->times[PERF_OURS].median;
+    char hidden[96];
 
-    perf_table_note("  exposed %.4g us, %.1f %%; %.0f %% hidden; %.3f x the "
-                    "simulator's %.4g us; waiting at once %.4g us, ratio %.3f",
-                    us - l->compute, 100 * (us - l->compute) / us,
-                    100 * perf_row_layer_hidden(l, us), us / l->predicted,
-                    l->predicted, row->times[PERF_PEER].median,
-                    row->times[PERF_PEER].median / us);
+    perf_table_note(
+        "  exposed %.4g us, %.1f %%; %s; %.3f x the simulator's %.4g us; "
+        "with each exchange waited for as soon as it has started %.4g us, "
+        "ratio %.3f",
+        us - l->compute, 100 * (us - l->compute) / us,
+        perf_hidden_text(perf_row_layer_hidden(l, us), hidden, sizeof(hidden)),
+        us / l->predicted, l->predicted, row->times[PERF_PEER].median,
+        row->times[PERF_PEER].median / us);
     perf_table_note("  computation alone %.4g us%s, of it attention %.0f %%; "
                     "exchanges alone %.4g us, R/C %.3f; a plan, not included, "
                     "%.4g us",
@@ -515,11 +519,13 @@ static void print_beside(const struct perf_row *row)
 {
     const struct perf_times *t = &row->times[PERF_OURS];
     const struct perf_row_copy *c = row->copy;
+    char hidden[96];
 
     perf_table_note("  products %.4g us, the engine's copy %.4g us; together "
-                    "%.3f of one after the other, %.0f %% hidden",
+                    "%.3f of one after the other, %s",
                     c->compute, c->alone, t->median / (c->compute + c->alone),
-                    100 * perf_row_copy_hidden(c, t->median));
+                    perf_hidden_text(perf_row_copy_hidden(c, t->median), hidden,
+                                     sizeof(hidden)));
     perf_table_note("  products, then memcpy() %.4g us, ratio %.3f; CPU %.4g "
                     "us together, %.4g us then",
                     c->sequence, c->sequence / t->median, t->cpu,

@@ -270,3 +270,12 @@ void metrics_close(struct metrics *m)
     free(m->steps);
     memset(m, 0, sizeof(*m));
 }
+
+const char *metrics_share(double hidden, char *text, size_t size)
+{
+    if (hidden < 0)
+        snprintf(text, size, "none (%.2f times as long as alone)", 1 - hidden);
+    else
+        snprintf(text, size, "%.0f%%", 100 * hidden);
+    return text;
+}

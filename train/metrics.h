@@ -126,4 +126,8 @@ int metrics_open(struct metrics *m, const char *path, size_t resume_step);
 int metrics_add(struct metrics *m, const struct step_metrics *s);
 void metrics_close(struct metrics *m);
 
+/* The share of an exchange that a computation has hidden, 1 - exposed / alone, as text:
+ * a percentage, or, where the exchange took longer than alone, how much longer. */
+const char *metrics_share(double hidden, char *text, size_t size);
+
 #endif

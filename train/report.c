@@ -373,12 +373,14 @@ static void losses(FILE *f, const struct report *r)
 
 static void figures_hidden(FILE *f, const struct metrics_means *mean)
 {
+    char share[64];
+
     if (!isfinite(mean->hidden[0]))
         return;
     fputs("<tr><td>hidden<td>", f);
     for (int what = 0; what < TRAVELS; what++)
-        fprintf(f, "%s%s %.0f%%", what ? ", " : "", travels_name(what),
-                100 * mean->hidden[what]);
+        fprintf(f, "%s%s %s", what ? ", " : "", travels_name(what),
+                metrics_share(mean->hidden[what], share, sizeof(share)));
     fputs(" (second half)", f);
 }
 

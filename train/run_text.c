@@ -205,19 +205,21 @@ void run_introduce(struct run *run)
 
 static void conclude_hidden(struct run *run, const struct metrics_means *m)
 {
-    char text[240] = "";
+    char text[400] = "", share[64];
     size_t at = 0;
 
     for (int what = 0; what < TRAVELS; what++)
         if (isfinite(m->hidden[what]))
-            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %.0f%%",
-                                   at ? ", " : "", travels_name(what),
-                                   100 * m->hidden[what]);
+            at += (size_t)snprintf(
+                text + at, sizeof(text) - at, "%s%s %s", at ? ", " : "",
+                travels_name(what),
+                metrics_share(m->hidden[what], share, sizeof(share)));
     if (at)
-        progress_say(&run->progress,
-                     "hidden: %s; of what steps %d and %d took, which waited "
-                     "at once",
-                     text, AT_ONCE_FIRST, AT_ONCE_LAST);
+        progress_say(
+            &run->progress,
+            "hidden: %s; compared with steps %d and %d, in which each of "
+            "these was waited for as soon as it had started",
+            text, AT_ONCE_FIRST, AT_ONCE_LAST);
 }
 
 /* What was sent, and what of it the steps had to wait for: means of a step. */

@@ -639,6 +639,17 @@ static const char *in_folder(const char *name)
     return path;
 }
 
+/* A percentage below 0 says nothing to a reader. */
+Test(files, hidden_shares_as_text)
+{
+    char text[64];
+
+    cr_assert_str_eq(metrics_share(0.894, text, sizeof(text)), "89%");
+    cr_assert_str_eq(metrics_share(0, text, sizeof(text)), "0%");
+    cr_assert_str_eq(metrics_share(-3.23, text, sizeof(text)),
+                     "none (4.23 times as long as alone)");
+}
+
 Test(files, metrics_survive_bit_for_bit_and_forget_what_is_repeated)
 {
     struct metrics m;
