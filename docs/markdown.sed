@@ -3,5 +3,5 @@
 # Doxygen's view of our guides: links to headings, which it does not know by the
 # names that GitHub gives them, and to what is not in the manual, become text; one
 # to a heading of another guide becomes one to that guide.
-s/\[([^]]*)\]\((#|\.\.\/)[^)]*\)/\1/g
+s/\[([^]]*)\]\((#|\.\.\/|design\/)[^)]*\)/\1/g
 s/\]\(([a-z-]+\.md)#[^)]*\)/](\1)/g

@@ -175,8 +175,8 @@ fi
 # The documents, as they lie in the tree.
 (
     cd "$source"
-    for file in LICENSE README.md CHANGELOG.md docs/*.md docs/scaling/*.svg \
-        train/README.md; do
+    for file in LICENSE README.md CHANGELOG.md docs/*.md docs/design/*.md \
+        docs/scaling/*.svg train/README.md; do
         cmp "$file" "$where/share/doc/shunt/$file" || exit 1
     done
 ) || fail "documents are missing"
