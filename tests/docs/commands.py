@@ -4,8 +4,8 @@
 
 commands.py SOURCE BUILD [FILE...]
 
-Reads the code of README.md, CONTRIBUTING.md, docs/*.md and train/README.md: blocks and
-`spans`. Of each command of ours that stands there it looks up the program, script,
+Reads the code of CONTRIBUTING.md, docs/*.md, docs/design/*.md and each README.md: blocks
+and `spans`. Of each command of ours that stands there it looks up the program, script,
 target of make or file, and each long option: in what the program's --help says, or
 in the text of a script. Also each file of the tree and each variable SHUNT_... that is
 named. Each command of a program of ours is started with --help at its end, so that the
@@ -313,9 +313,10 @@ class Check:
 
 
 def main():
-    documents = sys.argv[3:] or [f"{SOURCE}/README.md", f"{SOURCE}/CONTRIBUTING.md",
-                                 f"{SOURCE}/train/README.md",
-                                 *sorted(glob.glob(f"{SOURCE}/docs/*.md"))]
+    documents = sys.argv[3:] or [f"{SOURCE}/CONTRIBUTING.md", *sorted(
+        path for pattern in ("README.md", "[!b]*/**/README.md", "bindings/**/README.md",
+                             "docs/**/*.md")
+        for path in glob.glob(f"{SOURCE}/{pattern}", recursive=True))]
     check = Check(Tree())
     found = [line.split()[-1] for line in check.document("sample", SAMPLE)]
     if sorted(found) != sorted(re.split(r";\s+", FAULTS)):
