@@ -176,7 +176,7 @@ fi
 (
     cd "$source"
     for file in LICENSE README.md CHANGELOG.md docs/*.md docs/design/*.md \
-        docs/scaling/*.svg train/README.md; do
+        docs/*.svg docs/scaling/*.svg train/README.md; do
         cmp "$file" "$where/share/doc/shunt/$file" || exit 1
     done
 ) || fail "documents are missing"

@@ -116,6 +116,13 @@ mkdir "$box/root" "$box/home"
 (cd /usr/local && find . | sort) >"$box/before"
 printf '%s\n' "$for_all" "$then" | lines root
 ran root
+# The program that stands there, by the commands above it.
+awk '/^```/ { if (code) exit; code = $0 == "```c"; next } code' "$source/README.md" \
+    >"$source/layer.c"
+echo 'cc layer.c $(pkg-config --cflags --libs shunt) -o layer
+shunt-run -n 4 ./layer' | lines layer
+[ "$(grep -c 'token 7 came back as 8$' "$box/layer.out")" -eq 4 ] ||
+    fail "the program of README.md does not print what it should"
 # Also without what pkg-config says, as with other build systems.
 echo 'cc examples/moe_layer.c -lshunt -o moe_layer; shunt-run -n 4 ./moe_layer
 shunt-run -n 2 shunt-perf barrier --time 0.01 >/dev/null
