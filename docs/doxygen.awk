@@ -31,11 +31,16 @@ BEGIN { held = "" }
             held = held " @verbatim"
         } else if (table && (blank || ends)) {
             table = 0
+            closing = 1
             if (blank)
-                line = line " @endverbatim"
+                line = " * @endverbatim"
             else
                 sub(/\*\/ *$/, "@endverbatim */", line)
         }
+        # A verbatim block shows the asterisks in front of its lines.
+        if (table || closing)
+            sub(/^ \*/, "  ", line)
+        closing = 0
         was_blank = blank
         was_start = starts && line ~ /^ *\/\*\*$/
         if (ends)
