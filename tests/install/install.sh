@@ -172,6 +172,19 @@ if [ -f "$completion/shunt-perf" ]; then
     done
 fi
 
+# Man pages of the library: each function that is exported, and an overview.
+(
+    cd "$where/share/man"
+    [ -f man7/shunt.7 ] || exit 1
+    for function in $(sed -n 's/^ *\(shunt_[a-z0-9_]*\);/\1/p' "$source/src/shunt.map"); do
+        [ -f "man3/$function.3" ] || { echo "no $function.3" >&2; exit 1; }
+    done
+    # One that is only a reference leads to one that is there.
+    for of in $(sed -n 's/^\.so //p' man3/*.3); do
+        [ -f "$of" ] || { echo "no $of" >&2; exit 1; }
+    done
+) || fail "man pages are missing"
+
 # The documents, as they lie in the tree.
 (
     cd "$source"
