@@ -24,7 +24,7 @@ struct shunti_allgather {
     const void *send; /* or SHUNT_IN_PLACE */
     size_t send_count;
     unsigned char *recv;
-    struct shunti_blocks blocks; /* in recv */
+    struct shunti_blocks blocks; /* their layout in `recv` */
 };
 
 enum shunt_status
@@ -32,9 +32,9 @@ shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
                            const struct shunti_allgather *args,
                            struct shunt_request **request);
 
-/* A request of either algorithm in two levels, in which all ranks must pass the
- * same counts. class_v: for allgatherv. The rest is as of
- * shunti_two_level_create(). */
+/* Create a request for either two-level algorithm. All ranks must pass the same
+ * counts. Requests of allgatherv have the class `class_v`. The other parameters
+ * are those of shunti_two_level_create(). */
 enum shunt_status shunti_allgather_create(
     struct shunt_comm *comm, const struct shunti_class *class,
     const struct shunti_class *class_v,
@@ -42,8 +42,8 @@ enum shunt_status shunti_allgather_create(
     const struct shunti_allgather *args, size_t own_bytes,
     struct shunt_request **request, struct shunti_two_level **x);
 
-/* In two levels, for large blocks (allgather_in_place.c). `total`: bytes of all
- * blocks. */
+/* The two-level algorithm for large blocks (allgather_in_place.c). `suits`
+ * chooses it by `total`, the bytes of all blocks. */
 bool shunti_allgather_in_place_suits(const struct shunt_comm *comm,
                                      size_t total);
 enum shunt_status shunti_allgather_in_place(struct shunt_comm *comm,

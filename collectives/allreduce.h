@@ -16,7 +16,7 @@ struct shunt_request;
 
 /* Checked arguments. */
 struct shunti_allreduce {
-    const unsigned char *send; /* recv, if in place */
+    const unsigned char *send; /* equal to `recv` if in place */
     unsigned char *recv;
     size_t count, bytes;
     enum shunt_dtype dtype;
@@ -28,7 +28,7 @@ enum shunt_status shunti_allreduce_segments(struct shunt_comm *comm,
                                             const struct shunti_allreduce *args,
                                             struct shunt_request **request);
 
-/* whole: the variant for small vectors. */
+/* `whole` selects the variant for small vectors. */
 enum shunt_status
 shunti_allreduce_two_level(struct shunt_comm *comm, uint32_t signature,
                            const struct shunti_allreduce *args, bool whole,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Checks of arguments: at the beginning of a call that is made of other collectives, each
- * rank says whether its arguments are right, and what they are, in one
- * all-gather. So all ranks learn of a wrong call before anything is done.
+ * Checks of arguments. A call that is made of other collectives begins with one
+ * all-gather: each rank sends its arguments, and whether they are valid. So all
+ * ranks learn of a bad call before anything else is done.
  */
 #ifndef SHUNTI_ARGUMENT_CHECK_H
 #define SHUNTI_ARGUMENT_CHECK_H
@@ -14,22 +14,23 @@
 
 struct shunt_comm;
 
-/* The first field of what is gathered. */
+/* The first field of the struct that each rank contributes. */
 struct shunti_argument_check {
-    int64_t status; /* of this rank's call so far */
-    char why[192];  /* if it is wrong */
+    int64_t status; /* error of this rank's call; SHUNT_OK: none */
+    char why[192];  /* text of that error */
 };
 
 /*
- * Tell, and hear. Collective; the communicator is not held.
+ * Gather all ranks' arguments. Collective; the caller must not hold the
+ * communicator.
  *
- * purpose  of the call: src/base/kind.h.
- * mine     (bytes), which begin with a struct shunti_argument_check.
- * all      (nranks, bytes) after the call: the caller frees it. NULL: there was
- *          no memory.
+ * purpose  the call that checks its arguments: src/base/kind.h.
+ * mine     (bytes) begins with a struct shunti_argument_check.
+ * all      (nranks, bytes) after the call; the caller frees it. NULL: no
+ *          memory.
  *
- * Errors: this rank's own; SHUNT_ERR_REMOTE for that of another rank; those of
- * the all-gather. The texts begin with the purpose's name.
+ * Errors: this rank's own error; SHUNT_ERR_REMOTE for an error of another rank;
+ * errors of the all-gather. The texts begin with the purpose's name.
  */
 enum shunt_status shunti_argument_checks_gather(struct shunt_comm *comm,
                                                 uint32_t purpose,

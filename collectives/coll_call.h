@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the public collectives have in common: entering, refusing a bad argument
- * so that the other ranks are told, and ending as a blocking call or as a
- * `_start` call.
+ * The frame of every public collective: enter the communicator, refuse a bad
+ * argument so that the other ranks learn of it, and end as a blocking call or
+ * as a `_start` call.
  */
 #ifndef SHUNTI_COLL_CALL_H
 #define SHUNTI_COLL_CALL_H
@@ -20,56 +20,60 @@ struct shunt_comm;
 
 struct shunti_coll {
     struct shunt_comm *comm;
-    unsigned kind; /* unsigned */
-    bool start;    /* a `_start` call: returns `*request` */
+    unsigned kind; /* SHUNTI_KIND_...: collectives/kinds.h */
+    bool start;    /* true for a `_start` call, which returns `*request` */
     struct shunt_request **request;
 };
 
-/* Between these two calls this thread holds the communicator. If enter returns
- * an error, the call returns it without a call of leave. */
+/* Between these two calls this thread holds the communicator. If
+ * shunti_coll_enter() fails, return its error without a call of
+ * shunti_coll_leave(). */
 enum shunt_status shunti_coll_enter(const struct shunti_coll *call);
 enum shunt_status shunti_coll_leave(const struct shunti_coll *call,
                                     enum shunt_status status);
 
-/* Fail this call with SHUNT_ERR_INVALID, and tell the other ranks. The text
+/* Fail this call with SHUNT_ERR_INVALID, and notify the other ranks. The text
  * starts with the call's name. */
 enum shunt_status shunti_coll_refuse(const struct shunti_coll *call,
                                      const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Wait for the request, or return it to the caller of `_start`. */
+/* Wait for the request; a `_start` call returns it to its caller instead. */
 enum shunt_status shunti_coll_launch(const struct shunti_coll *call,
                                      struct shunt_request *request);
 
 /*
- * Checks. Each returns SHUNT_OK, or has refused.
+ * Checks. Each returns SHUNT_OK, or the error of shunti_coll_refuse().
  */
 
-/* `dtype` is a valid type, which can be reduced if op != 0. */
+/* Check that `dtype` is a valid type, and, if op != 0, one that can be
+ * reduced. */
 enum shunt_status shunti_check_dtype(const struct shunti_coll *call,
                                      enum shunt_dtype dtype, enum shunt_op op);
 
-/* `count` * `times` elements fit into memory; *bytes: count * size. */
+/* Check that `count` * `times` elements fit into memory. Sets *bytes to the
+ * bytes of `count` elements. */
 enum shunt_status shunti_check_count(const struct shunti_coll *call,
                                      size_t count, int times,
                                      enum shunt_dtype dtype, size_t *bytes);
 
-/* `buffer` is not NULL unless it is empty. */
+/* Check that `buffer` is not NULL unless `bytes` is 0, and that it is not
+ * memory of a device. */
 enum shunt_status shunti_check_buffer(const struct shunti_coll *call,
                                       const char *name, const void *buffer,
                                       size_t bytes);
 
-/* The layout of several ranks' blocks in a buffer: counts and displacements. */
+/* The layout of all ranks' blocks in one buffer. */
 struct shunti_blocks {
-    const size_t *counts; /* (nranks); NULL: `count` each */
+    const size_t *counts; /* (nranks); NULL: `count` elements each */
     size_t count;
-    const size_t *displs; /* (nranks); NULL: packed */
+    const size_t *displs; /* (nranks); NULL: packed in rank order */
     enum shunt_dtype dtype;
 };
 
-/* The bytes and byte offset of a rank's block; the offset of an empty block means
- * nothing. Called for the ranks in order: *packed starts at 0 and is carried from one
- * call to the next. */
+/* The bytes and the byte offset of a rank's block. The offset of an empty block
+ * means nothing. Call it for the ranks in order: *packed starts at 0 and is
+ * carried from one call to the next. */
 static inline void shunti_block_at(const struct shunti_blocks *blocks, int rank,
                                    size_t *offset, size_t *bytes,
                                    size_t *packed)
@@ -89,7 +93,8 @@ size_t shunti_blocks_total(const struct shunt_comm *comm,
 uint64_t shunti_blocks_digest(const struct shunt_comm *comm,
                               const struct shunti_blocks *blocks);
 
-/* All blocks fit into memory; *total: bytes to the end of the last one. */
+/* Check that all blocks fit into memory. Sets *total to the bytes up to the end
+ * of the last block. */
 enum shunt_status shunti_check_blocks(const struct shunti_coll *call,
                                       const char *name,
                                       const struct shunti_blocks *blocks,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Small calls trust that all ranks' arguments agree, and give their operation a
- * digest (src/op/request.h). Then every rank finds in it whether they do. If not, and
- * all have made the same call (above.disagreed, not above.strayed), all may gather
- * checks of arguments behind it, to learn what is wrong.
+ * Digests of arguments. A small call trusts that all ranks' arguments agree,
+ * and gives its operation a digest of them (src/op/request.h). If the digests
+ * differ, every rank finds so in this operation. If all ranks nevertheless made
+ * the same call (above.disagreed, not above.strayed), they may then gather
+ * checks of arguments (argument_check.h) to learn what is wrong.
  */
 #ifndef SHUNTI_DIGEST_H
 #define SHUNTI_DIGEST_H
@@ -12,8 +13,9 @@
 
 struct shunt_request;
 
-/* Another rank, whose call has this signature, disagrees with a request, or has
- * refused. */
+/* Record that another rank disagrees with `request`, or has refused.
+ * `signature` is that of the other rank's call. Does nothing if the request has
+ * no digest. */
 void shunti_digest_disagrees(struct shunt_request *request, uint32_t signature);
 
 #endif

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The exchange: each rank has a block for every peer and gets one from each;
- * any block may be empty. Most collectives are built on it.
+ * The exchange: each rank has a block for every peer and gets one from each.
+ * Any block may be empty. Most collectives are built on it.
  *
- * It has one round. A rank sends every peer a control message (src/op/note.h) that
- * says where the block for it is, or contains the block if that is small, in
- * the order rank + 1, rank + 2, ..., so that the ranks do not all address the
- * same peer at once. Then it takes the blocks that the others offer, as their
- * control messages arrive, straight from the sender's memory: receivers copy.
- * It is done when it has all blocks, and all of its own have been taken.
+ * An exchange has one round. A rank sends every peer a control message
+ * (src/op/note.h), which contains the block for that peer if it is small, or
+ * says where it is. The order is rank + 1, rank + 2, ..., so that the ranks do
+ * not all address the same peer at once. As the peers' control messages arrive,
+ * the rank copies their blocks straight from the senders' memory. The exchange
+ * is done when this rank has all blocks, and its peers have all of its own.
  *
  * Every pair exchanges control messages, even if both blocks are empty, so that
  * ranks notice that they disagree. A message says what is sent and what is
  * expected in return, so both ranks find out. If a direction disagrees, both
- * ranks drop it: nothing is taken, and no rank waits for it.
+ * ranks drop it: nothing is copied, and no rank waits for it.
  */
 #ifndef SHUNTI_EXCHANGE_H
 #define SHUNTI_EXCHANGE_H
@@ -28,19 +28,20 @@
 #include "src/op/stream.h"
 #include "src/op/zcopy.h"
 
-/* The state of our block for a peer, and of the peer's block for us. */
+/* The state of this rank's block for a peer (OUT), and of the peer's block for
+ * this rank (IN). */
 enum {
-    SHUNTI_OUT_POST = 0, /* our control message has not been sent */
+    SHUNTI_OUT_POST = 0, /* this rank's control message has not been sent */
     SHUNTI_OUT_STREAM,   /* the block is being sent */
-    SHUNTI_OUT_SKIP,     /* the peer does not want it, but chunks are
-                          * reserved */
-    SHUNTI_OUT_ACK,      /* offered, and not acked yet */
-    SHUNTI_OUT_ZCOPY,    /* put, now or later, where the peer's message says */
+    SHUNTI_OUT_SKIP,     /* the peer does not want it: skip its chunks, which
+                          * are reserved */
+    SHUNTI_OUT_ACK,      /* offered, but not acked yet */
+    SHUNTI_OUT_ZCOPY,    /* sent by a put, to where the peer's message says */
     SHUNTI_OUT_DONE,
 };
 enum {
-    SHUNTI_IN_NOTE = 0, /* its control message has not arrived */
-    SHUNTI_IN_READY,    /* `source` can be taken */
+    SHUNTI_IN_NOTE = 0, /* the peer's control message has not arrived */
+    SHUNTI_IN_READY,    /* `source` can be read */
     SHUNTI_IN_DONE,
 };
 
@@ -50,8 +51,8 @@ struct shunti_exchange_peer {
     void *recv;
     size_t recv_bytes;
     uint8_t out, in;
-    bool dropped; /* the peer does not want our block */
-    bool bad;     /* it made another call, or expects other sizes */
+    bool dropped; /* the peer does not want this rank's block */
+    bool bad;     /* the peer made another call, or expects other sizes */
     struct shunti_stream tx;
     struct shunti_source source;
     struct shunti_zcopy *zcopy; /* NULL: neither block is sent by zero copy */
@@ -62,18 +63,20 @@ struct shunti_exchange {
     int posted;   /* control messages sent, in the order of shunti_nth_out() */
     int out_open; /* peers not SHUNTI_OUT_DONE */
     int in_open;  /* peers not SHUNTI_IN_DONE */
-    int in_unmet; /* peers SHUNTI_IN_NOTE */
+    int in_unmet; /* peers in SHUNTI_IN_NOTE */
     bool own_done;
-    bool zcopies; /* large blocks may be sent by zero copy */
-    void *owned;  /* scratch, put back at the end; or NULL */
-    struct shunti_exchange_peer peers[]; /* (nranks); [rank]: our own block */
+    bool zcopies; /* allow zero copy for large blocks */
+    void *owned;  /* scratch memory, returned at the end; or NULL */
+    struct shunti_exchange_peer peers[]; /* (nranks); [rank]: this rank's own
+                                          * block */
 };
 
-/* Bytes of the state of a request that is an exchange of `nranks` ranks. */
+/* Bytes of the state of an exchange of `nranks` ranks. */
 size_t shunti_exchange_bytes(int nranks);
 
-/* Create a request that is just an exchange. The caller fills in peers[]
- * (zeroed), then launches it. The exchange copies our own block itself. */
+/* Create a request that is just an exchange. The caller fills in peers[], which
+ * is zeroed, and launches the request. The exchange copies this rank's own
+ * block itself. */
 enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
                                          const struct shunti_class *class,
                                          uint32_t signature,
@@ -88,54 +91,57 @@ bool shunti_exchange_pauses(const struct shunt_request *request);
 void shunti_exchange_cleanup(struct shunt_request *request);
 
 /*
- * The order of streams. Chunks are reserved when a control message is sent, and
- * the ring delivers them in that order. So the control messages of collectives
- * must be sent to a peer in the order of the calls, or two ranks' streams could
- * wait for each other. (Waiting for a free slot does not ensure this: a slot
- * may become free after one operation has looked, and before the next one
- * does.) An operation takes a ticket when it is created, and sends its control
- * message to a peer when it is its turn there.
+ * The order of streams. Sending a control message reserves chunks in the ring,
+ * and the ring delivers chunks in the order of reservation. So the control
+ * messages to one peer must be sent in the order of the calls, or two ranks'
+ * streams could wait for each other. Waiting for a free slot does not ensure
+ * this: a slot may become free after one operation has looked, and before the
+ * next one does. An operation therefore takes a ticket when it is created, and
+ * sends its control message to a peer when that ticket's turn has come there.
  */
 uint64_t shunti_ticket(struct shunt_request *request);
-/* Is it the ticket's turn, and is a slot free? */
+/* Is it the ticket's turn at `peer`, and is a slot free there? */
 bool shunti_turn(struct shunt_request *request, int peer, uint64_t ticket);
-/* The control message has been sent: the turn passes to the next ticket. */
+/* Pass the turn at `peer` to the next ticket, because the control message has
+ * been sent. */
 void shunti_turn_over(struct shunt_request *request, int peer);
 
 /*
- * The parts of an exchange, for classes that do something else with the blocks
- * that they receive. Each does what can be done now, and returns whether it did
- * anything.
+ * The parts of an exchange, for classes that do something else with the
+ * received blocks. Each function does what can be done now, and returns whether
+ * it did anything.
  */
 void shunti_exchange_init(struct shunti_exchange *x,
                           struct shunt_request *request);
-/* Send the peers our control messages. */
+/* Send this rank's control messages. */
 bool shunti_exchange_post(struct shunt_request *request,
                           struct shunti_exchange *x);
-/* Look for the peer's control message: if it has arrived, the peer becomes
- * READY, or DONE if it disagrees. */
+/* Look for the control message of `peer`. If it has arrived, p->in becomes
+ * SHUNTI_IN_READY, or SHUNTI_IN_DONE if the ranks disagree. */
 bool shunti_exchange_meet(struct shunt_request *request,
                           struct shunti_exchange *x, int peer);
-/* Do this rank and `peer`, whose note this is, agree about the bytes that the
- * peer sends, and about those that it gets? If not, the error is recorded. */
+/* Compare `bytes`, this rank's size of a block, with the size in the note of
+ * `peer`: of the block that `peer` sends, or of the one that it expects. If
+ * they differ, record the error. */
 bool shunti_agree_received(struct shunt_request *request, int peer,
                            const struct shunti_note *note, size_t bytes);
 bool shunti_agree_sent(struct shunt_request *request, int peer,
                        const struct shunti_note *note, size_t bytes);
-/* All of this peer's block has been taken. */
+/* All of this peer's block has been copied: ack it if the peer waits for
+ * that. */
 void shunti_exchange_taken(struct shunt_request *request,
                            struct shunti_exchange *x, int peer);
-/* Send streams and zero-copy blocks, and look for acks. */
+/* Send blocks by stream and by zero copy, and look for acks. */
 bool shunti_exchange_send(struct shunt_request *request,
                           struct shunti_exchange *x);
 
-/* All that is missing are control messages of other nodes with what is small, so
- * no peer waits for this rank: shunti_class.pauses. */
+/* True if all that is missing are small control messages of other nodes, so no
+ * peer waits for this rank. For shunti_class.pauses. */
 bool shunti_exchange_is_still(const struct shunt_request *request,
                               const struct shunti_exchange *x);
 
-/* The i-th peer (i = 0 .. nranks - 2) in the order in which control messages
- * are sent, and in which they are likely to arrive. */
+/* The i-th peer (i = 0 .. nranks - 2) in the order in which this rank sends
+ * control messages, and in which the peers' are likely to arrive. */
 int shunti_nth_out(const struct shunt_comm *comm, int i);
 int shunti_nth_in(const struct shunt_comm *comm, int i);
 

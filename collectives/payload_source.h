@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A source: payload that a peer has offered, by any protocol (src/op/note.h), and
- * how much of it has been taken.
+ * A source: payload that a peer has offered, by any protocol (src/op/note.h),
+ * and how much of it has been copied.
  */
 #ifndef SHUNTI_PAYLOAD_SOURCE_H
 #define SHUNTI_PAYLOAD_SOURCE_H
@@ -18,56 +18,56 @@
 
 struct shunti_source {
     uint8_t way; /* enum shunti_way */
-    bool failed; /* a raw read failed: what was taken must not be used */
+    bool failed; /* a raw read failed: do not use what was copied */
     union {
-        const unsigned char *at; /* INLINE, WINDOW */
-        uint64_t address;        /* READ */
+        const unsigned char *at; /* for WAY_INLINE and WAY_WINDOW */
+        uint64_t address;        /* for WAY_READ: in the peer */
     };
     union {
-        struct shunti_stream stream; /* STREAM */
-        struct shunti_copy copy;     /* WINDOW, by the copy engine */
-        struct shunti_read read;     /* READ */
+        struct shunti_stream stream; /* for WAY_STREAM */
+        struct shunti_copy copy;     /* for WAY_WINDOW, by the copy engine */
+        struct shunti_read read;     /* for WAY_READ */
     };
     size_t bytes;
-    size_t done; /* taken so far */
+    size_t done; /* bytes copied so far */
 };
 
 /*
- * Open the payload of `bytes` that `way` describes: at `where` (of
- * shunti_locate()), or, if it is INLINE, at `inside`, where there are `room`
- * bytes. False: the offer is impossible, and the communicator has failed. The
- * peer's memory is damaged, or it runs another version of the library, so
- * nothing that it sends can be trusted.
+ * Open a source for a payload of `bytes`, which the peer sends by `way`. An
+ * INLINE payload is at `inside`, where there are `room` bytes; others are at
+ * `where`, which shunti_locate() filled in. Returns false if the offer is
+ * impossible: then the communicator has failed, because the peer's memory is
+ * damaged, or the peer runs another version of the library.
  */
 bool shunti_source_open(struct shunt_request *request, int peer,
                         enum shunti_way way, const uint64_t where[2],
                         const void *inside, size_t room, size_t bytes,
                         struct shunti_source *source);
 
-/* Copy what has arrived to its place in dst (NULL: discard it). True when all
- * has been taken. A raw read that fails is an error of the request and sets
- * `failed`; the source counts as taken. */
+/* Copy what has arrived to its place in dst (NULL: discard it). Returns true
+ * when nothing is left. A raw read that fails records an error of the request
+ * and sets `failed`; the source then counts as complete. */
 bool shunti_source_pull(struct shunt_request *request, int peer,
                         struct shunti_source *source, void *dst);
 
-/* Copy memory that is mapped here, by the copy engine if it suits. `copy` is
- * zeroed before the first call. True when the bytes are there. */
+/* Copy memory that this rank maps, by the copy engine if that suits. `copy` is
+ * zeroed before the first call. Returns true when the copy is complete. */
 bool shunti_source_copy(struct shunt_request *request, struct shunti_copy *copy,
                         void *dst, const void *src, size_t bytes);
 
-/* Copy `bytes` at `offset` of a WINDOW or READ source to dst, one part after the
- * other. True when they are there. A raw read that fails has the effect that it
- * has in shunti_source_pull(). */
+/* Copy `bytes` at `offset` of a WINDOW or READ source to dst. Finish one part
+ * before the next. Returns true when the part has been copied. A raw read that
+ * fails has the same effect as in shunti_source_pull(). */
 bool shunti_source_pull_part(struct shunt_request *request, int peer,
                              struct shunti_source *source, size_t offset,
                              size_t bytes, void *dst);
 
 /*
- * To read in place: a pointer to the next `bytes`; NULL: they have not arrived.
- * `scratch` has room for them, and is used by raw reads: it must be the same
- * until shunti_source_next(). A stream delivers full chunks only: bytes is
- * layout.chunk, or what is left. A raw read that fails sets `failed`; the bytes
- * at the pointer are undefined then.
+ * Read in place: returns a pointer to the next `bytes`, or NULL if they have
+ * not arrived. Raw reads use `scratch`, which has room for `bytes` and must be
+ * the same until shunti_source_next(). A stream delivers full chunks only:
+ * `bytes` is layout.chunk, or what is left. A raw read that fails sets
+ * `failed`, and the bytes at the pointer are undefined.
  */
 const void *shunti_source_peek(struct shunt_request *request, int peer,
                                struct shunti_source *source, size_t bytes,

@@ -17,7 +17,7 @@ struct shunt_request;
 struct shunti_reduce_scatter {
     const unsigned char *send; /* or SHUNT_IN_PLACE */
     unsigned char *recv;
-    struct shunti_blocks blocks; /* in send */
+    struct shunti_blocks blocks; /* their layout in `send` */
     enum shunt_op op;
 };
 

@@ -2,10 +2,10 @@
 /*
  * Reduction of the blocks that an exchange receives.
  *
- * The blocks of all peers and our own are reduced in one pass (tree.h),
- * straight out of the peers' windows, control messages and streams: no block is
- * received into a buffer first. Only raw reads go through a small buffer. If a
- * peer streams, the pass advances by the stream's chunks.
+ * One pass reduces the blocks of all peers and of this rank (tree.h), straight
+ * out of the peers' windows, control messages and streams. No block is copied
+ * to a buffer first, except that raw reads use a small one. If a peer streams,
+ * the pass advances by the stream's chunks.
  */
 #ifndef SHUNTI_REDUCTION_H
 #define SHUNTI_REDUCTION_H
@@ -23,36 +23,38 @@ struct shunt_request;
 
 /* One pass over the sources of all ranks. */
 struct shunti_reduction {
-    unsigned char *dst; /* may be `own` */
+    unsigned char *dst; /* may be equal to `own` */
     const unsigned char *own;
     size_t bytes, done;
     enum shunt_dtype dtype;
     enum shunt_op op;
-    struct shunti_source **sources; /* (nranks); [rank] is not used */
-    const void **operands;          /* (2 * nranks): half is scratch of
+    struct shunti_source **sources; /* (nranks); [rank] is unused */
+    const void **operands;          /* (2 * nranks); one half is scratch of
                                      * tree.h */
     size_t piece;                   /* bytes at a time; 0: not started */
     unsigned char *scratch;         /* for raw reads; NULL: none */
     bool failed;                    /* a raw read failed: there is no result */
 };
 
-/* Do what can be done now; true if that was anything. Complete at done ==
- * bytes, or at `failed`, when sources may be taken in part. All sources must be
- * open. */
+/* Do what can be done now; returns whether that was anything. The pass is
+ * complete when done == bytes, or ends with `failed`, when some sources may
+ * have been read in part. All sources must be open. */
 bool shunti_reduction_run(struct shunt_request *request,
                           struct shunti_reduction *reduction);
 
-/* An exchange whose blocks, all of the same size, are reduced into one. */
+/* The state of an exchange whose blocks, all of one size, are reduced into
+ * one. */
 struct shunti_reduce_exchange {
     struct shunti_reduction reduction;
     struct shunti_exchange *x;
-    void *result; /* where the result is moved at the end; NULL: it stays at
+    void *result; /* the result is moved there at the end; NULL: it stays at
                    * `dst` */
-    void *owned;  /* freed at the end, or NULL */
+    void *owned;  /* scratch memory, returned at the end; or NULL */
 };
 
-/* As shunti_exchange_create(): the caller fills in the send blocks of x and the
- * reduction's dst, own, dtype and op. bytes: of each block. */
+/* Like shunti_exchange_create(). The caller fills in the send blocks of x, and
+ * dst, own, dtype and op of the reduction. `bytes` is the size of each
+ * block. */
 enum shunt_status shunti_reduce_exchange_create(
     struct shunt_comm *comm, const struct shunti_class *class,
     uint32_t signature, size_t bytes, struct shunt_request **request,

@@ -2,10 +2,10 @@
 /*
  * The choice of an algorithm.
  *
- * It depends only on what is the same on every rank: the communicator's nodes,
- * counts that must agree, link figures and tunables, which are rank 0's on all
- * ranks. A choice by anything local (in place or not, a window or not, a count
- * that the others do not know) would deadlock.
+ * The choice depends only on what is the same on every rank: the communicator's
+ * nodes, counts that must agree, and rank 0's link figures and tunables, which
+ * all ranks use. A choice by anything local (in place or not, a window or not,
+ * a count that the other ranks do not know) would deadlock.
  */
 #ifndef SHUNTI_SELECT_H
 #define SHUNTI_SELECT_H
@@ -18,37 +18,39 @@
 struct shunt_comm;
 
 enum shunti_algorithm {
-    SHUNTI_FLAT = 1,            /* one exchange of all pairs: exchange.h */
+    SHUNTI_FLAT = 1,            /* one exchange between all pairs: exchange.h */
     SHUNTI_TWO_LEVEL_ALGORITHM, /* inside nodes and between them: two_level.h */
     /* Broadcast and barrier on one host: one rank exchanges control messages
      * with all others, star.h. */
     SHUNTI_STAR,
     /* Allreduce, flat. DIRECT: every rank gets every vector and reduces all of
-     * it. SEGMENTS: each rank reduces a segment, and the others copy it from
-     * there. */
+     * it. SEGMENTS: each rank reduces one segment, and the others copy the
+     * result from that rank. */
     SHUNTI_ALLREDUCE_DIRECT,
     SHUNTI_ALLREDUCE_SEGMENTS,
-    /* Allreduce in two levels: whole vectors, or a segment for each lane. */
+    /* Allreduce in two levels. WHOLE: whole vectors. LANES: one segment for
+     * each lane (allreduce_two_level.c). */
     SHUNTI_ALLREDUCE_WHOLE,
     SHUNTI_ALLREDUCE_LANES,
 };
 
 /*
- * The algorithm of a call of `kind`. bytes: of the message (broadcast), of the
- * vector (allreduce), of all blocks that a rank receives (allgather) or sends
- * (reduce_scatter), of a block (alltoall); ignored for other kinds.
+ * The algorithm of a call of `kind`. `bytes` is the size of the message
+ * (broadcast), of the vector (allreduce), of all blocks that a rank receives
+ * (allgather) or sends (reduce_scatter), or of one block (alltoall). Other
+ * kinds ignore it.
  */
 enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
                                     unsigned kind, size_t bytes);
 
-/* alltoall and alltoallv in two levels: larger blocks are sent directly. */
+/* alltoall and alltoallv in two levels send blocks of more bytes directly. */
 size_t shunti_select_carry(const struct shunt_comm *comm);
 
-/* Print the table for this communicator: tools and logs. */
+/* Print this communicator's table of algorithms, for tools and logs. */
 void shunti_select_table(const struct shunt_comm *comm, FILE *out);
 
-/* The first entry of a SHUNT_ALGORITHM that names no algorithm, and its length;
- * NULL: all entries are valid. */
+/* The first entry of the SHUNT_ALGORITHM value `text` that names no algorithm,
+ * and its length in *len. NULL: all entries are valid. */
 const char *shunti_select_unknown(const char *text, size_t *len);
 
 /* Print the algorithms that SHUNT_ALGORITHM can name, by collective. */

@@ -6,11 +6,11 @@
  *
  * Broadcast: the root's message says where the block is, or contains it, and
  * the leaves copy it from there concurrently. A leaf's call returns when it has
- * the block, the root's when no rank needs the root's memory any more: at once,
- * if its messages contain the block. The root's operation continues until all
- * leaves' messages have arrived, and the root may be as many calls ahead as
- * there are slots for control messages.
- * A leaf that has found a small block in the root's message acks it (src/op/note.h:
+ * the block. The root's call returns when no rank needs the root's memory any
+ * more: at once, if its messages contain the block. The root's operation
+ * continues until all leaves' messages have arrived, and the root may be as
+ * many calls ahead as there are slots for control messages. A leaf that has
+ * found a small block in the root's message acks it (src/op/note.h:
  * shunti_ack()), instead of sending a message of its own.
  *
  * Barrier: the root sends its messages when all leaves' messages have arrived.
@@ -27,9 +27,9 @@
  *     shunti_note_arrived()).
  *
  * If a rank waits for a root that is itself a leaf of another root, that other
- * root's message helps, and so on. Either one of these roots is its own root,
- * and all learn of it; or they form a ring, in which each gets the message of a
- * rank that takes it for the root.
+ * root's message helps, and so on. In the end, either one of these roots is its
+ * own root, and all ranks learn of it. Or the roots form a ring, in which each
+ * gets the message of a rank that takes it for the root.
  */
 #ifndef SHUNTI_STAR_H
 #define SHUNTI_STAR_H
@@ -44,13 +44,13 @@ struct shunt_comm;
 struct shunt_request;
 
 struct shunti_star {
-    bool gathers; /* a barrier; else a broadcast */
+    bool gathers; /* true: a barrier; false: a broadcast */
     int root;
     void *buffer;
     size_t bytes;
 };
 
-/* Only if shunti_notes_may_lack() (src/op/note.h). */
+/* Call it only if shunti_notes_may_lack() (src/op/note.h) is true. */
 enum shunt_status shunti_star_create(struct shunt_comm *comm,
                                      uint32_t signature,
                                      const struct shunti_star *star,

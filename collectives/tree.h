@@ -2,13 +2,13 @@
 /*
  * The order of sums: a tree that follows the nodes.
  *
- * The inputs of a node's ranks are combined in rank order into a *partial*;
- * then the nodes' partials are combined in node order. Every algorithm does
+ * The inputs of a node's ranks are combined in rank order into a *partial*.
+ * Then the nodes' partials are combined in node order. Every algorithm does
  * this, even if one rank has all inputs, so the bits depend neither on sizes
- * nor on algorithms. With one node it is just the order of the ranks.
+ * nor on algorithms. With one node this is just the order of the ranks.
  *
- * Partials of f16 and bf16 are f32, and are rounded at the end, when all have
- * been combined. avg divides then, too.
+ * Partials of f16 and bf16 are f32. They are rounded at the end, when all have
+ * been combined. SHUNT_AVG divides at the end, too.
  */
 #ifndef SHUNTI_TREE_H
 #define SHUNTI_TREE_H
@@ -19,20 +19,20 @@
 
 struct shunt_comm;
 
-/* Bytes of a partial's element. */
+/* Bytes of one element of a partial. */
 size_t shunti_partial_size(enum shunt_dtype dtype);
 
-/* dst[i] = srcs[0][i] op ... as a partial; dst must not be one of the n
- * sources. */
+/* Combine n sources into a partial: dst[i] = srcs[0][i] op srcs[1][i] ... dst
+ * must not be one of the sources. */
 void shunti_partial(void *dst, const void *const *srcs, int n, size_t count,
                     enum shunt_dtype dtype, enum shunt_op op);
 
-/* dst[i] = the partials of all n >= 2 nodes combined; dst may be the first
- * partial. */
+/* Combine the partials of all n >= 2 nodes into the result dst, which may be
+ * the first partial. */
 void shunti_join(void *dst, const void *const *partials, int n, size_t count,
                  enum shunt_dtype dtype, enum shunt_op op, int nranks);
 
-/* Both steps, for the inputs of all ranks (nranks); dst may be one of them.
+/* Do both steps for the inputs of all ranks. dst may be one of srcs. srcs and
  * scratch: (nranks). */
 void shunti_tree(const struct shunt_comm *comm, void *dst,
                  const void *const *srcs, const void **scratch, size_t count,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Alarms: a bad call anywhere is an error everywhere. A rank that notices one
- * sends alarms in place of the control messages that it has not sent yet, and
- * acks with SHUNTI_ACK_ALARM to peers that have its message.
+ * Alarms: a bad call on any rank becomes an error on every rank. A rank that
+ * notices a bad call sends alarms in place of the control messages that it has
+ * not sent yet. To peers that have its message it acks with SHUNTI_ACK_ALARM,
+ * if the reason is a failed read.
  */
 #ifndef SHUNTI_TWO_LEVEL_ALARM_H
 #define SHUNTI_TWO_LEVEL_ALARM_H
@@ -11,20 +12,21 @@
 
 #include "collectives/two_level.h"
 
-/* Record an alarm; the first one is kept. */
+/* Record an alarm. Only the first one is kept. */
 void shunti_two_level_alarm(struct shunt_request *request,
                             struct shunti_two_level *x,
                             const struct shunti_blame *blame);
 
-/* Record the alarm of `rank`, which could not read what it needed. */
+/* Record an alarm of `rank`, which could not read what it needed. */
 void shunti_two_level_own_alarm(struct shunt_request *request,
                                 struct shunti_two_level *x, int rank);
 
-/* Ack a failed read to the peers that have our control message already. */
+/* Ack a failed read to the peers that have this rank's control message
+ * already. */
 void shunti_two_level_say_alarm(struct shunt_request *request,
                                 struct shunti_two_level *x);
 
-/* Has a peer acked an alarm? Then record it. */
+/* If a peer has acked an alarm, record it and return true. */
 bool shunti_two_level_hear_alarm(struct shunt_request *request,
                                  struct shunti_two_level *x);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What operations in two levels send and receive. Each function does what can
- * be done now, and returns whether something moved.
+ * Sending and receiving in two-level operations. Each function does what can be
+ * done now, and returns whether something moved.
  */
 #ifndef SHUNTI_TWO_LEVEL_MOVES_H
 #define SHUNTI_TWO_LEVEL_MOVES_H
@@ -14,22 +14,23 @@
 bool shunti_two_level_post(struct shunt_request *request,
                            struct shunti_two_level *x);
 
-/* Send payloads that are not inline, and look for acks. */
+/* Send payloads that are not inline, and look for acks (two_level_send.c). */
 bool shunti_two_level_send(struct shunt_request *request,
                            struct shunti_two_level *x);
 
-/* Tell the peer that its late block is ready, or how many parts of it are, if
- * it copies the block from our memory. (A streamed block needs no such ack.) */
+/* Ack to `peer` that its late block is ready, or how many parts of it are. Only
+ * if the peer copies the block from this rank's memory: a streamed block needs
+ * no such ack. */
 void shunti_peer_state_ack_ready(struct shunt_request *request,
                                  struct shunti_two_level *x, int peer);
 
-/* Both control messages of a peer have been sent: find where our payloads go by
- * zero copy. A payload that the peer does not want, or expects in another size,
- * is dropped. */
+/* Find where this rank's zero-copy payloads for `peer` go. Call it when both
+ * control messages of the pair have been sent. A payload that the peer does not
+ * want, or expects in another size, is dropped. */
 void shunti_peer_state_aim(struct shunt_request *request,
                            struct shunti_two_level *x, int peer);
 
-/* Take control messages and payloads (two_level_receive.c). */
+/* Receive control messages and payloads (two_level_receive.c). */
 bool shunti_two_level_receive(struct shunt_request *request,
                               struct shunti_two_level *x);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A peer of an operation in two levels: what goes to one peer and comes from it.
- * For the parts of two_level.c only.
+ * A peer of a two-level operation: what is sent to it and received from it.
+ * Only for the parts of two_level.c.
  */
 #ifndef SHUNTI_TWO_LEVEL_PEER_H
 #define SHUNTI_TWO_LEVEL_PEER_H
@@ -12,52 +12,53 @@
 
 #include "collectives/two_level.h"
 
-/* Acks of a peer, as bits (shunti_ack_stage()). */
+/* Stages of this rank's ack to a peer, as bits (shunti_ack_stage()). */
 enum {
-    SHUNTI_ACK_TAKEN = 0x01,  /* we have all that we want of the peer */
-    SHUNTI_ACK_READY = 0x02,  /* our late block for it is ready */
-    SHUNTI_ACK_UNREAD = 0x10, /* what we want of it cannot be read */
-    SHUNTI_ACK_ALARM = 0x20,  /* there is an alarm, and our message was sent */
+    SHUNTI_ACK_TAKEN = 0x01,  /* this rank has all that it wants of the peer */
+    SHUNTI_ACK_READY = 0x02,  /* this rank's late block for the peer is ready */
+    SHUNTI_ACK_UNREAD = 0x10, /* this rank cannot read the peer's payload */
+    SHUNTI_ACK_ALARM = 0x20,  /* an alarm after the control message */
 };
 
 /* Does the receiver copy the payload from the sender's memory? */
 bool shunti_is_pulled(uint8_t way);
 
-/* Is payload `k` to and from `peer` made later than it is offered? */
+/* Is payload `k` to and from `peer` late (two_level.h)? */
 bool shunti_peer_state_is_late(const struct shunt_request *request, int peer,
                                int k);
 
-/* Parts of the late block that an ack counts. */
+/* How many ready parts of the late block an ack counts. */
 #define SHUNTI_ACKED_PARTS(stages) ((stages) >> 8)
 
 void shunti_peer_state_ack(struct shunt_request *request,
                            struct shunti_peer_state *peer_state, int peer,
                            unsigned stage);
 
-/* Does a payload of `bytes` to or from `peer` go by zero copy? Only one whose
- * size both ranks know and that is ready when it is offered: after an alarm a
+/* Is a payload of `bytes` to or from `peer` sent by zero copy? Only if both
+ * ranks know its size, and it is ready when it is offered: after an alarm, a
  * late block may never be made. */
 bool shunti_peer_state_zcopies(const struct shunt_request *request, int peer,
                                int k, size_t bytes);
 
-/* The zero copy of payload `k`; made by the first call. */
+/* The zero copy of payload `k`; the first call creates it. */
 struct shunti_zcopy *
 shunti_peer_state_zcopy(struct shunt_request *request,
                         struct shunti_peer_state *peer_state, int peer, int k);
 
-/* Memory for a package that may come to any place. False: none; the
- * communicator has failed. */
+/* Find memory for a package that has no destination of its own. Returns false,
+ * and the communicator has failed, if memory runs out. */
 bool shunti_incoming_place(struct shunt_request *request,
                            struct shunti_incoming *in);
 
-/* This payload is no longer sent, as far as the peer does not rely on it. */
+/* Stop sending this payload. What the peer relies on, such as reserved chunks,
+ * is still sent. */
 void shunti_outgoing_drop(struct shunti_outgoing *out);
 
-/* Read nothing more of the peer. True once no read is under way. */
+/* Stop reading from the peer. Returns true once no read is under way. */
 bool shunti_peer_state_still(struct shunt_request *request,
                              struct shunti_peer_state *peer_state);
 
-/* Nothing more is sent or taken. */
+/* Neither send nor receive anything more. */
 void shunti_peer_state_close(struct shunti_peer_state *peer_state);
 
 #endif
