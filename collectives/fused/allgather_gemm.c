@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * All-gather + GEMM: the rows of each rank are cut into chunks. The all-gathers
- * of all chunks are under way at once, and the product is computed of the rows
- * that have arrived: first of our own, then of the first chunk of rank - 1,
- * rank - 2, ..., then of the second.
+ * of all chunks are under way at once. The product is computed from the rows
+ * that have arrived: first this rank's own rows, then the first chunk of rank -
+ * 1, rank - 2, ..., then the second chunks.
  *
- * Where chunks are too short for their link, one all-gather has several of them.
- * Where nothing can be hidden (worthwhile.h) one has everything, and the product waits
- * for it. It is computed in the same tiles. On one node, and of few rows, tiles are
- * not of one rank's rows but of all (shunti_tiles_together()).
+ * Where chunks are too short for their link, one all-gather contains several of
+ * them. Where nothing can be overlapped (worthwhile.h), one all-gather contains
+ * everything, and the product waits for it. The tiles are the same. On one
+ * node, and for few rows, a tile spans the rows of all ranks
+ * (shunti_tiles_together()).
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -24,26 +25,26 @@
 #include "src/op/device.h"
 #include "src/trace/track.h"
 
-/* Rows that one all-gather brings from one rank. */
+/* Rows of one rank that one all-gather delivers. */
 struct part {
     size_t row, rows;
-    size_t gather; /* which one */
+    size_t gather; /* the number of that all-gather */
 };
 
 struct state {
     struct shunt_allgather_gemm_args args;
     struct shunti_fused_out out;
-    size_t *counts, *begins; /* (nranks) rows of each rank, and the first */
-    size_t *bytes, *displs;  /* (nranks) of the all-gather at hand */
-    size_t chunks, gathers;  /* all-gathers of `together` chunks */
-    size_t together;
-    bool waits; /* our own rows, too, wait for the all-gather */
-    bool whole; /* the tiles are of all rows (shunti_tiles_together()) */
-    /* Not asked: all rows come here, and are copied to `gathered` when they have
-     * come well. NULL: asked. */
+    size_t *counts, *begins; /* (nranks) rows of each rank; its first row */
+    size_t *bytes, *displs;  /* (nranks) for one all-gather */
+    size_t chunks, gathers;  /* how many of each */
+    size_t together;         /* chunks of one all-gather */
+    bool waits; /* this rank's own rows, too, wait for the all-gather */
+    bool whole; /* tiles span all rows (shunti_tiles_together()) */
+    /* Not NULL if the terms were not gathered before the call: all rows arrive
+     * here, and are copied to `gathered` once the all-gather has succeeded. */
     unsigned char *arrivals;
-    struct shunt_request *gather[SHUNTI_PARTS_MAX]; /* NULL: over */
-    float *scratch; /* of a tile; NULL: it is written to out */
+    struct shunt_request *gather[SHUNTI_PARTS_MAX]; /* NULL: it is over */
+    float *scratch; /* for one tile; NULL: tiles are written to `out` */
     /* The next tile: number `tile` of part number `part`. */
     size_t part, tile;
 };
@@ -164,7 +165,7 @@ static bool prepare(struct shunt_request *request, const void *args,
 
 /* --- rows that arrive ------------------------------------------------------ */
 
-/* In `gathered`. */
+/* Where this rank's rows are in `gathered`. */
 static unsigned char *own_place(const struct shunt_request *request)
 {
     const struct state *s = state_of((struct shunt_request *)request);
@@ -224,8 +225,8 @@ static void begin(struct shunt_request *request)
 
 /* --- tiles ----------------------------------------------------------------- */
 
-/* Our own rows are part 0; then come the other ranks' parts of each chunk. Or all
- * rows are. */
+/* The number of parts. Part 0 is this rank's own rows; then, for each chunk,
+ * one part of each other rank. With s->whole, all rows are one part. */
 static size_t parts(const struct shunt_request *request, const struct state *s)
 {
     return s->whole ? 1 : 1 + s->chunks * (size_t)(request->comm->nranks - 1);
@@ -272,7 +273,7 @@ static bool is_there(struct shunt_request *request, const struct part *part,
 {
     const struct state *s = state_of(request);
 
-    /* Fused, our own rows need no all-gather. */
+    /* If fused, this rank's own rows need no all-gather. */
     if (!s->part && !s->waits)
         return true;
     for (size_t i = s->whole ? 0 : part->gather; i <= part->gather; i++)
@@ -281,7 +282,8 @@ static bool is_there(struct shunt_request *request, const struct part *part,
     return true;
 }
 
-/* The oldest all-gather that is not over advances, and all others with it. */
+/* Advance the oldest all-gather that is not over. All others advance with
+ * it. */
 static void progress(struct shunt_request *request)
 {
     struct state *s = state_of(request);
@@ -322,9 +324,9 @@ static void compute(struct shunt_request *request, const struct part *part)
 }
 
 enum step {
-    STEP_TILE,  /* one more is computed */
-    STEP_WAITS, /* its rows have not arrived */
-    STEP_DONE,  /* all of them, and all rows are here */
+    STEP_TILE,  /* one more tile has been computed */
+    STEP_WAITS, /* the rows of the next tile have not arrived */
+    STEP_DONE,  /* all tiles are computed, and all rows have arrived */
 };
 
 static enum step step(struct shunt_request *request, bool wait)

@@ -35,8 +35,9 @@ bool shunti_composed_over(struct shunt_request *request,
     return true;
 }
 
-/* A failure of the communicator ends the call. After any other error the caller
- * gets the request, whose wait returns it. */
+/* Start the collectives. A failure of the communicator ends the call here.
+ * After any other error the caller gets the request, and shunt_wait() returns
+ * the error. */
 static enum shunt_status begin(const struct shunti_fused_call *call,
                                struct shunt_request *request)
 {
@@ -45,7 +46,7 @@ static enum shunt_status begin(const struct shunti_fused_call *call,
     call->comm->above.purpose = 0;
     if (!shunti_composed_lost(request))
         return SHUNT_OK;
-    call->class->run(request, true); /* which collects what was under way */
+    call->class->run(request, true); /* collects what was under way */
     shunti_comm_enter(call->comm);
     shunti_fail_again(&call->comm->error, request->error_text
                                               ? request->error_text
@@ -54,8 +55,8 @@ static enum shunt_status begin(const struct shunti_fused_call *call,
     return request->error;
 }
 
-/* Of a call that has not asked: what its collective brings is not used unless all
- * ranks have these terms. */
+/* Begin without gathering the terms. The received data are not used unless all
+ * ranks have the same terms. */
 static enum shunt_status begin_trusting(const struct shunti_fused_call *call,
                                         struct shunt_request **request,
                                         const struct shunti_terms *terms)
@@ -68,7 +69,8 @@ static enum shunt_status begin_trusting(const struct shunti_fused_call *call,
     return st ? st : shunt_wait(request);
 }
 
-/* A digest, too, so that all find it if others do not ask. */
+/* Gather the terms. The all-gather has a digest, too, so that all ranks notice
+ * if others did not gather the terms. */
 static enum shunt_status ask(const struct shunti_fused_call *call,
                              const struct shunti_terms *terms)
 {
@@ -80,7 +82,8 @@ static enum shunt_status ask(const struct shunti_fused_call *call,
     return st;
 }
 
-/* The others may be in the call's collective, or ask: they hear of it in either. */
+/* Refuse the call. The other ranks may be in the call's collective, or in the
+ * all-gather of terms. They see the refusal in either. */
 static enum shunt_status refuse(const struct shunti_fused_call *call,
                                 const struct shunti_terms *terms)
 {
@@ -98,7 +101,8 @@ static enum shunt_status refuse(const struct shunti_fused_call *call,
     return st;
 }
 
-/* again: the ranks have disagreed, so that all ask now. */
+/* Make the call. `again`: the ranks have disagreed, so all of them gather the
+ * terms now. */
 static enum shunt_status attempt(const struct shunti_fused_call *call,
                                  bool again)
 {

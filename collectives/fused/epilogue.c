@@ -2,8 +2,8 @@
 /*
  * The epilogue; see epilogue.h, and struct shunt_epilogue for what it computes.
  *
- * A row at a time, and within it one step at a time over a piece that stays in
- * the first-level cache: so each loop is simple enough to be vectorised.
+ * It handles a row at a time, in pieces that stay in the first-level cache.
+ * Each step is a loop over one piece, simple enough to be vectorised.
  */
 #include "collectives/fused/epilogue.h"
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * GEMM + reduce-scatter: while one panel of columns of the product is computed,
- * the reduce-scatters of those before are under way.
+ * the reduce-scatters of the panels before it are under way.
  *
  * A panel in scratch memory is (rows, width), packed. So the segments of the
- * owners, which are rows in rank order, lie one behind the other as
- * reduce_scatterv wants them, and a tile need not end where a segment ends. In
- * which order the tiles of one panel are computed does not matter: its
- * reduce-scatter begins behind the last. There are PANELS panels of scratch: the
- * product waits when all others are under way.
+ * owners, which are rows in rank order, lie one behind the other, as
+ * reduce_scatterv needs them. A tile need not end where a segment ends. The
+ * tiles of a panel may be computed in any order, because its reduce-scatter
+ * begins after the last. There is scratch memory for PANELS panels: the product
+ * waits while all others are under way.
  *
- * Where panels are too short for their link, several are sent as one, and where
- * nothing can be hidden all of them (worthwhile.h). They are computed in the same tiles. On
- * one node, where nothing is hidden either, panels are wide (grid.h), and there is
- * scratch for one.
+ * Where panels are too short for their link, several are sent as one. Where
+ * nothing can be overlapped (worthwhile.h), all are sent as one. The tiles are
+ * the same. On one node nothing is overlapped either: panels are wide (grid.h),
+ * and there is scratch memory for one.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -31,24 +31,24 @@ struct panel {
     struct shunt_request *request; /* its reduce-scatter; NULL: none */
     size_t col, cols;
     float *product; /* (rows, cols) */
-    float *sum;     /* (our rows, cols); may be out */
+    float *sum;     /* (rows of this rank, cols); may be `out` */
 };
 
-/* One is computed, the others are under way. With two, a rank that is late by a
- * tile or two would hold up the others. */
+/* Panels in scratch memory: one is computed, the others are under way. With two
+ * panels, a rank that is late by a tile or two would hold up the others. */
 enum { PANELS = 4 };
 
 struct state {
     struct shunt_gemm_reduce_scatter_args args;
     struct shunti_fused_out out;
-    size_t *counts;   /* (nranks) rows of each owner */
-    size_t *elements; /* (nranks) of a segment of the panel at hand */
+    size_t *counts;   /* (nranks) rows of each rank's segment */
+    size_t *elements; /* (nranks) elements of each segment of a panel */
     struct shunti_cut computed, sent;
-    bool
-        trusts; /* not asked: out is not written before the sum has ended well */
-    size_t panels;              /* that there are: 1 if nothing is hidden */
-    struct panel panel[PANELS]; /* number i is panel[i % panels] */
-    size_t next;                /* panels of which the sum has been begun */
+    bool trusts; /* the terms were not gathered: `out` is not written before the
+                 * sum has succeeded */
+    size_t panels;              /* panels in use: 1 if nothing is overlapped */
+    struct panel panel[PANELS]; /* panel number i is panel[i % panels] */
+    size_t next;                /* panels whose sum has been started */
     void *scratch[2 * PANELS];
 };
 
@@ -85,7 +85,7 @@ static bool check(struct state *s, struct shunti_terms *terms)
     return true;
 }
 
-/* A panel's sum is the result as it is, where it belongs. */
+/* True if a panel's sum is the result itself, and can be written to `out`. */
 static bool sums_in_place(const struct state *s)
 {
     return shunti_epilogue_is_none(&s->out) && s->sent.parts == 1 &&
@@ -162,7 +162,7 @@ static bool prepare(struct shunt_request *request, const void *args,
 
 /* --- panels ---------------------------------------------------------------- */
 
-/* Look after the sum of a panel; true: it is over. */
+/* Advance the sum of a panel. Returns true when it is over. */
 static bool advance(struct shunt_request *request, struct panel *panel,
                     bool wait)
 {
@@ -178,7 +178,7 @@ static bool advance(struct shunt_request *request, struct panel *panel,
     return true;
 }
 
-/* Look after the oldest sum that is under way; all others advance with it. */
+/* Advance the oldest sum that is under way. All others advance with it. */
 static void progress(struct shunt_request *request)
 {
     struct state *s = state_of(request);
@@ -193,7 +193,7 @@ static void progress(struct shunt_request *request)
     }
 }
 
-/* Columns from `col` on of the product, into the panel. */
+/* Compute columns from `col` on of the product, into the panel. */
 static void compute_columns(struct shunt_request *request, struct panel *panel,
                             size_t col, size_t cols)
 {

@@ -4,21 +4,22 @@
 
 #include "src/base/scratch.h"
 
-/* Steps of tiles and panels are multiples of these, which the blocks of matrix
- * products divide. */
+/* The rows and columns of tiles and panels are multiples of these units, which
+ * fit the register blocks of matrix products. */
 #define ROW_UNIT 16
 #define COL_UNIT 64
-/* Bytes of a part for the rank that gets most, at least: below that the time of
- * a message is not that of its bytes. */
+/* Least bytes of a part, for the rank that receives most. In smaller parts, the
+ * time of a message is not that of its bytes. */
 #define PART_BYTES ((size_t)32 << 10)
-/* Rows of a chunk, at least: a product of fewer rows wastes the time in which
- * its other matrix is read. */
+/* Least rows of a chunk: a product of fewer rows takes as long as reading its
+ * other matrix. */
 #define CHUNK_ROWS 64
-/* Bytes of a panel of one node, at most. Its sum takes as many, if there is one rank. */
+/* Most bytes of a panel on one node. Its sum takes as many bytes if there is
+ * one rank. */
 #define NODE_PANEL_BYTES (SHUNTI_SCRATCH_KEPT / 2)
-/* So few rows are multiplied in one go. (LIBXSMM on two ranks, 960 columns by 480:
- * 16 rows of each took 46 us less, where a gather of them takes 100 us at 10
- * Gbit/s.) */
+/* At most so many rows are multiplied at once. (LIBXSMM on two ranks, 960
+ * columns by 480: one product of all rows took 46 us less than one of each
+ * rank's 16 rows. Gathering them takes 100 us at 10 Gbit/s.) */
 #define FEW_ROWS 32
 
 static size_t least(size_t a, size_t b)
@@ -26,7 +27,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Into parts of about the same length, at most `most` of them. */
+/* Cut `length` into at most `most` parts of about the same length, a multiple
+ * of `unit`. */
 static struct shunti_cut cut(size_t length, size_t most, size_t unit)
 {
     struct shunti_cut c = {.length = length};
@@ -39,7 +41,7 @@ static struct shunti_cut cut(size_t length, size_t most, size_t unit)
     return c;
 }
 
-/* How many parts may be made of so many units and bytes. At least 1. */
+/* Into how many parts `units` and `bytes` may be cut. At least 1. */
 static size_t parts(size_t units, size_t bytes)
 {
     size_t most = least(SHUNTI_PARTS_MAX, least(units, bytes / PART_BYTES));
@@ -47,7 +49,7 @@ static size_t parts(size_t units, size_t bytes)
     return most ? most : 1;
 }
 
-/* The panels of a node's product of so many rows. */
+/* The panels of a product of `rows` rows on one node. */
 static struct shunti_cut panels_of_node(size_t cols, size_t rows)
 {
     const size_t fit = NODE_PANEL_BYTES / sizeof(float) / rows;

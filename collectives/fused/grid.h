@@ -3,8 +3,8 @@
  * How a product is cut: into tiles for the caller's function, and into the
  * panels or chunks that are sent.
  *
- * All of it is a function of shapes, counts and nodes that every rank knows, so
- * it is the same on all ranks, and in every run: never of measurements.
+ * The grid depends only on shapes, counts and nodes, which every rank knows,
+ * and never on measurements. So it is the same on all ranks, and in every run.
  */
 #ifndef SHUNTI_FUSED_GRID_H
 #define SHUNTI_FUSED_GRID_H
@@ -13,11 +13,11 @@
 #include <stddef.h>
 
 enum {
-    /* Parts that are sent. More would hide nothing that matters: what is exposed
-     * is about one part (docs/fused.md). */
+    /* Most panels or chunks that are sent. More would gain nothing: the time
+     * that is not overlapped is about that of one part (docs/fused.md). */
     SHUNTI_PARTS_MAX = 32,
-    /* A tile is at most as large: small enough that the library is called often,
-     * large enough that the product does not notice. */
+    /* The largest tile: small enough that the library is called often, large
+     * enough that the product is not slower. */
     SHUNTI_TILE_ROWS = 512,
     SHUNTI_TILE_COLS = 1024,
 };
@@ -37,15 +37,18 @@ static inline size_t shunti_part(const struct shunti_cut *cut, size_t i)
     return rest < cut->step ? rest : cut->step;
 }
 
-/* The panels of columns of GEMM + reduce-scatter, of `rows` rows; most_rows: of any
- * rank's segment. On one node, where nothing is hidden, they are as wide as the memory
- * allows that scratch keeps: pages of more would be cleared in each call, and a narrow
- * product is slower. */
+/* The panels of columns of GEMM + reduce-scatter, for a product of `rows` rows.
+ * `most_rows` is the largest segment of a rank. On one node, where no
+ * communication is overlapped, panels are wide, because a narrow product is
+ * slower. They are at most so wide that scratch memory is kept between calls
+ * (src/base/scratch.h): other memory would be cleared by the kernel in each
+ * call. */
 struct shunti_cut shunti_cut_panels(size_t cols, size_t rows, size_t most_rows,
                                     int nodes);
 
-/* Into how many chunks each rank's rows are cut in all-gather + GEMM. Chunk i of
- * n rows are the rows shunti_chunk_begin(n, i, chunks) .. (n, i + 1, chunks). */
+/* The number of chunks of each rank's rows in all-gather + GEMM. Of n rows,
+ * chunk i are the rows from shunti_chunk_begin(n, i, chunks) to
+ * shunti_chunk_begin(n, i + 1, chunks) - 1. */
 size_t shunti_chunks(size_t most_rows, size_t row_bytes);
 
 static inline size_t shunti_chunk_begin(size_t rows, size_t i, size_t chunks)
@@ -54,17 +57,18 @@ static inline size_t shunti_chunk_begin(size_t rows, size_t i, size_t chunks)
     return rows / chunks * i + rows % chunks * i / chunks;
 }
 
-/* The same, of which `together` parts are one. */
+/* The same length in larger parts, each of which is `together` parts of
+ * `cut`. */
 struct shunti_cut shunti_cut_together(const struct shunti_cut *cut,
                                       size_t together);
 
-/* Are the tiles of all-gather + GEMM those of all `rows` together, so that the
- * product waits for all of them, and not of each rank's rows by themselves? Where
- * few rows are multiplied, most of the time is that of reading the other matrix;
- * and on one node there is nothing to wait for that could be hidden. */
+/* True if all-gather + GEMM has tiles of all `rows` together, instead of each
+ * rank's rows by themselves. Then the product waits for all rows. This is
+ * better for few rows, since most time is then spent reading the other matrix.
+ * It is also better on one node, where no waiting can be overlapped. */
 bool shunti_tiles_together(size_t rows, int nodes);
 
-/* Rows and columns of tiles. */
+/* The rows, and the columns, of a product cut into tiles. */
 struct shunti_cut shunti_cut_tile_rows(size_t rows);
 struct shunti_cut shunti_cut_tile_cols(size_t cols);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Purposes (src/base/kind.h) of the fused calls: their numbers. Those of moe/ are
+/* The numbers of the fused calls' purposes (src/base/kind.h). Those of moe/ are
  * below 16. */
 #ifndef SHUNTI_FUSED_KINDS_H
 #define SHUNTI_FUSED_KINDS_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What ranks agree on before a fused call; see terms.h. */
+/* Gathering and checking of terms; see terms.h. */
 #include "collectives/fused/terms.h"
 
 #include <inttypes.h>
@@ -111,7 +111,7 @@ bool shunti_terms_read(struct shunti_terms *terms, const void *from, void *to,
     memset(to, 0, known);
     if (!from)
         return shunti_terms_refuse(terms, SHUNT_ERR_INVALID, "args is NULL");
-    memcpy(&size, from, sizeof(size)); /* its first field */
+    memcpy(&size, from, sizeof(size)); /* the first field */
     if (size < known)
         return shunti_terms_refuse(terms, SHUNT_ERR_INVALID,
                                    "args->size is %zu: set it to the sizeof of "

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What all ranks say before a fused call: one all-gather of what each was called
- * with, also if that is wrong. So each knows at once of all, before anything is
- * computed or written. Small calls say it only once they have found that they
- * disagree (composed.h).
+ * Terms: what all ranks must agree on in a fused call. One all-gather before
+ * the call collects every rank's terms, or that its arguments are wrong. So
+ * each rank knows of a bad call before anything is computed or written. Small
+ * calls do this only after they have found a disagreement (composed.h).
  */
 #ifndef SHUNTI_FUSED_TERMS_H
 #define SHUNTI_FUSED_TERMS_H
@@ -20,7 +20,8 @@
 
 struct shunt_comm;
 
-/* What must be the same on every rank. What a call does not have is 0. */
+/* Values that must be the same on every rank. A value that a call does not have
+ * is 0. */
 enum shunti_term {
     SHUNTI_TERM_ROWS,
     SHUNTI_TERM_COLS,
@@ -35,16 +36,18 @@ struct shunti_terms {
     uint64_t term[SHUNTI_TERMS];
 };
 
-/* This rank's call is wrong, which all ranks will learn: the first reason
- * stays. False, so that a check is `return shunti_terms_refuse(...)`. */
+/* Record that this rank's call is wrong. The first reason is kept; the
+ * gathering of terms sends it to all ranks. Returns false, so that a check is
+ * `return shunti_terms_refuse(...)`. */
 bool shunti_terms_refuse(struct shunti_terms *terms, enum shunt_status status,
                          const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /*
- * Tell, and hear. Every rank returns the same or an error of its own: its own
- * refusal, SHUNT_ERR_REMOTE for another rank's, SHUNT_ERR_MISMATCH. The texts
- * begin with the purpose's name.
+ * Gather the terms of all ranks and compare them. Errors: this rank's own
+ * refusal; SHUNT_ERR_REMOTE for a refusal of another rank; SHUNT_ERR_MISMATCH
+ * if the terms differ; errors of the all-gather. The texts begin with the
+ * purpose's name.
  */
 enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
                                      enum shunti_purpose_fused purpose,
@@ -54,22 +57,23 @@ enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
 uint64_t shunti_terms_digest(const struct shunti_terms *terms,
                              enum shunti_purpose_fused purpose);
 
-/* --- checks that both calls make; false: refused --------------------------- */
+/* --- checks of both calls; they return false after a refusal -------------- */
 
-/* The caller's struct, of `size` bytes as it says, is copied to `to`, of which
- * this version knows the first `known` bytes. */
+/* Copy the caller's struct to `to`. Its first field is its size; this version
+ * knows the first `known` bytes, and later ones must be 0. */
 bool shunti_terms_read(struct shunti_terms *terms, const void *from, void *to,
                        size_t known);
 
-/* rows[r] = counts[r], or an even share, for each rank. *most: the largest. */
+/* Fill in rows[r], for each rank: counts[r], or, if counts is NULL, an even
+ * share of `total`. *most is the largest. */
 bool shunti_terms_rows(struct shunti_terms *terms, int nranks, size_t total,
                        const size_t *counts, size_t *rows, size_t *most);
 
-/* Where results go. */
+/* Where this rank's result goes. */
 struct shunti_fused_out {
     void *at;
     size_t rows, cols;
-    size_t ld; /* 0: becomes cols */
+    size_t ld; /* elements from row to row; 0 becomes cols */
     enum shunt_dtype dtype;
     struct shunt_epilogue epilogue;
 };

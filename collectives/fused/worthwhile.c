@@ -5,15 +5,16 @@
 #include "src/base/log.h"
 #include "src/comm.h"
 
-/* The bytes that are sent together take at least so many times as long as a
- * small message, which is about what a message costs. */
+/* Parts that are sent together take at least this many times the latency of a
+ * small message, which is about the cost of a message. */
 #define LATENCIES 4
-/* And so many times as long on a link that is not SLOW: there the processor's own
- * work for the bytes takes about as long as the link, so less is hidden. */
+/* On a link that is not SLOW, this many times longer still: there the
+ * processor's own work for the bytes takes about as long as the link, so less
+ * is overlapped. */
 #define FAST 8
-/* Above, what asking costs is nothing beside the call. */
+/* For more bytes, the cost of gathering the terms is negligible. */
 #define TRUSTS_MAX ((size_t)1 << 20)
-/* Seconds for a byte of a slow link, 4 Gbit/s: its bytes take ten times as long
+/* Seconds per byte of a slow link, 4 Gbit/s: its bytes take ten times as long
  * as two copies of them. */
 #define SLOW 2e-9
 
@@ -28,7 +29,7 @@ bool shunti_fused_streams(const struct shunt_comm *comm)
     return comm->nodes > 1 && comm->links.across.byte > SLOW;
 }
 
-/* The time of what a node sends to the others. */
+/* The time to send a node's share of `bytes` to the other nodes. */
 static double seconds_of(const struct shunt_comm *comm, size_t bytes)
 {
     const double nodes = comm->nodes;
@@ -36,7 +37,7 @@ static double seconds_of(const struct shunt_comm *comm, size_t bytes)
     return (double)bytes * (nodes - 1) / nodes * comm->links.across.byte;
 }
 
-/* The least that a part should take. */
+/* The least time that a part should take. */
 static double least_of(const struct shunt_comm *comm)
 {
     return LATENCIES * comm->links.across.latency * comm->links.crowd *
@@ -80,7 +81,8 @@ size_t shunti_parts_together(struct shunt_comm *comm,
         return 1;
     if (comm->tune.fused == SHUNTI_FUSED_OFF)
         tell(comm, purpose, "as SHUNT_FUSED says");
-    /* Panels of one node are as large as scratch keeps (grid.h). */
+    /* On one node, panels are as large as scratch memory that is kept
+     * (grid.h). */
     if (comm->nodes == 1 && purpose == SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER)
         return 1;
     if (shunti_fused_waits(comm))
