@@ -3,15 +3,15 @@
  * All-gather of large blocks in two levels. As in allgather_two_level.c, every
  * block is sent once to each other node, to the rail peer of its rank there.
  * But nothing is packed: a block arrives in the result of the rail peer, and
- * the local peers copy it from there to their own result.
+ * the local peers copy it from there to their own results.
  *
- *     to rail peer:   our block
- *     to local peer:  our block, as the package; and, late, the blocks of the
- *                     ranks whose rail peer we are: in our result, or packed in
- *                     the order of the ranks if the local peer cannot read that
+ *     to rail peer:   this rank's block
+ *     to local peer:  this rank's block, as the package; and, late, the blocks
+ *                     of the ranks whose rail peer this rank is: in its result,
+ *                     or packed in rank order if that is not readable
  *
- * All ranks have the same result, so a local peer knows where in it a block
- * is. A rank with other displacements offers a copy without gaps.
+ * All ranks have the same result, so a local peer knows where in it a block is.
+ * A rank whose displacements leave gaps offers a copy without gaps.
  */
 #include "collectives/allgather.h"
 #include "collectives/two_level.h"
@@ -23,23 +23,24 @@
 #include "src/wire/failure.h"
 #include "src/wire/nodes.h"
 
-/* An ack counts them (two_level.h). */
+/* An ack can count so many parts (two_level.h). */
 #define PARTS_MAX 255
 
 struct state {
     const void *send;
-    size_t largest;         /* bytes of a block */
+    size_t largest;         /* bytes of the largest block */
     unsigned char *result;  /* all blocks in order, without gaps */
-    bool gaps;              /* the caller's has some: then it is `scratch` */
+    bool gaps;              /* in the caller's result: use `scratch` */
     unsigned char *scratch; /* or NULL */
-    unsigned char *packed;  /* for local peers that cannot read it; or NULL */
+    unsigned char *packed;  /* the forwarded blocks, for local peers that cannot
+                             * read `result`; or NULL */
     struct block {
         unsigned char *recv;
-        size_t bytes, at; /* at: in `result` */
+        size_t bytes, at; /* at: offset in `result` */
         struct cursor {
             size_t part;
             int rank;
-        } cursor; /* what we take next of those that this rank passes on */
+        } cursor; /* what to copy next of the blocks that this rank forwards */
     } blocks[];   /* (nranks) */
 };
 
@@ -49,8 +50,8 @@ bool shunti_allgather_in_place_suits(const struct shunt_comm *comm,
     return total / (size_t)comm->nranks >= comm->tune.in_place;
 }
 
-/* The next rank, from `r` on, whose block `c` passes on to its node; nranks:
- * there is none. */
+/* The next rank, from `r` on, whose block rank `c` forwards to its node; nranks
+ * if there is none. */
 static int next_brought(const struct shunt_comm *comm, const struct state *s,
                         int c, int r)
 {
@@ -74,7 +75,7 @@ static size_t brought_bytes(const struct shunt_comm *comm,
     return bytes;
 }
 
-/* --- what local peers get ------------------------------------------------- */
+/* --- blocks for local peers ----------------------------------------------- */
 
 static void *scratch(struct shunt_request *request, size_t bytes)
 {
@@ -87,7 +88,7 @@ static void *scratch(struct shunt_request *request, size_t bytes)
     return memory;
 }
 
-/* Offers what we pass on, which has not arrived yet. */
+/* Offer the blocks that this rank forwards, which have not arrived yet. */
 static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
     struct shunt_comm *comm = request->comm;
@@ -117,7 +118,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-/* How many parts of each block that we pass on have arrived. */
+/* How many parts of every block that this rank forwards have arrived. */
 static size_t parts(const struct shunti_two_level *x)
 {
     const struct state *s = x->own;
@@ -134,14 +135,15 @@ static size_t parts(const struct shunti_two_level *x)
             continue;
         if (in->source.way == SHUNTI_WAY_ZCOPY)
             n = z ? shunti_zcopy_arrived_parts(z) : 0;
-        if (n > in->bytes / x->part) /* it cannot be */
+        if (n > in->bytes / x->part) /* a wrong count of the peer */
             n = 0;
         least = n < least ? n : least;
     }
     return s->scratch ? 0 : least;
 }
 
-/* What we pass on has arrived in the caller's result. */
+/* All blocks that this rank forwards have arrived in the caller's result: copy
+ * them to `scratch` and `packed`, where these are used. */
 static void ready(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;
@@ -161,7 +163,7 @@ static void ready(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-/* Part by part: of each block one. */
+/* Copy part by part: one part of each block, then the next part of each. */
 static bool take_parts(struct shunt_request *request,
                        struct shunti_two_level *x, int peer, size_t parts)
 {
@@ -222,7 +224,8 @@ static const struct shunti_two_level_hooks hooks = {
     .finish = finish,
 };
 
-/* Local peers take only parts of what they are offered. */
+/* A local peer copies only some blocks of the whole result that it is
+ * offered. */
 static size_t sent(const struct shunt_request *request, int peer)
 {
     const struct shunt_comm *comm = request->comm;
@@ -267,7 +270,7 @@ static const struct shunti_class allgatherv_class = {
 
 /* --- the call ------------------------------------------------------------- */
 
-/* Where blocks are. */
+/* Fill in where each block is. */
 static void place_blocks(struct state *s, const struct shunt_comm *comm,
                          const struct shunti_allgather *a)
 {
@@ -298,7 +301,7 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
         const bool local = peer_state->phase == SHUNTI_PHASE_SECOND;
         const int k = local ? SHUNTI_PACKAGE : SHUNTI_BLOCK;
 
-        if (local) /* as it is if it is packed */
+        if (local) /* the size if it is packed */
             peer_state->in[SHUNTI_BLOCK].bytes = brought_bytes(comm, s, peer);
         if (local ||
             shunti_rail(comm, comm->rank, comm->peers[peer].node) == peer) {

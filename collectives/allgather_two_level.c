@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All-gather in two levels: every block is sent once to each other node, to the
- * rail peer of its rank there (src/wire/nodes.h). The rail peer forwards it to its
- * local peers together with its own block. A flat exchange would send it once
- * to each rank of the other node.
+ * All-gather in two levels. Every block is sent once to each other node: to the
+ * rail peer of its rank there (src/wire/nodes.h). The rail peer forwards it to
+ * its local peers, together with its own block. A flat exchange would send the
+ * block to each rank of the other node.
  *
- *     package to rail peer:   our block, if it is our rail peer
- *     package to local peer:  our own block, then those of the ranks whose rail
- *                             peer we are, in the order of the ranks
+ *     package to rail peer:   this rank's block, if the peer is the rail peer
+ *                             of this rank
+ *     package to local peer:  this rank's own block, then those of the ranks
+ *                             whose rail peer this rank is, in rank order
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 
 struct state {
     const void *send;
-    unsigned char *package; /* for our local peers, the same for all of them */
+    unsigned char *package; /* the same for all local peers */
     size_t package_bytes;
     struct block {
         unsigned char *recv;
@@ -31,8 +32,8 @@ struct state {
     } blocks[]; /* (nranks) */
 };
 
-/* Does `c` receive the block of `r` for its node? (Its own block is first in
- * its package.) */
+/* Does `c` receive the block of `r` for its node? (The block of `c` itself is
+ * always first in its package.) */
 static bool brings(const struct shunt_comm *comm, int c, int r)
 {
     return c != r && shunti_rail(comm, r, comm->peers[c].node) == c;
@@ -46,7 +47,7 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
     const struct state *s = x->own;
 
     if (comm->peers[peer].node != comm->node)
-        return true; /* it was received in place */
+        return true; /* it was received where it belongs */
     if (s->blocks[peer].bytes)
         shunti_copy_payload(s->blocks[peer].recv, at, s->blocks[peer].bytes);
     at += s->blocks[peer].bytes;
@@ -138,8 +139,9 @@ static const struct shunti_class allgatherv_class = {
     .cleanup = shunti_two_level_cleanup,
 };
 
-/* Fills in where blocks are, and which of them are exchanged with rail
- * peers. Packages that local peers send have room in x->owned, behind ours. */
+/* Fill in where blocks are, and which of them are exchanged with rail peers.
+ * The packages that local peers send have room in x->owned, behind this rank's
+ * package. */
 static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
                  const struct shunti_allgather *a)
 {
@@ -186,7 +188,7 @@ shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
                            struct shunt_request **request)
 {
     const bool local = comm->local_size > 1;
-    /* Each block is in the package of one rank of our node. */
+    /* Each block is in the package of exactly one rank of this node. */
     const size_t bytes = local ? shunti_blocks_total(comm, &a->blocks) : 0;
     void *memory = local ? shunti_scratch_get(bytes) : NULL;
     struct shunti_two_level *x;

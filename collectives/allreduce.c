@@ -40,9 +40,9 @@ static const struct shunti_class direct_class = {
     .cleanup = shunti_reduce_exchange_cleanup,
 };
 
-/* In place, a vector that peers read from our memory must not be overwritten
- * before they have read it, so the result is made elsewhere. A vector that is
- * inline in control messages has been sent by then. */
+/* In place, a vector that peers read from this rank's memory must not be
+ * overwritten before they have read it. So the result is made elsewhere. A
+ * vector that is inline in control messages has been sent by then. */
 static bool needs_copy(const struct shunt_comm *comm,
                        const struct shunti_allreduce *a)
 {

@@ -12,14 +12,14 @@
  * A streamed result needs no stages: its chunks follow the input's as they are
  * ready.
  *
- * There is no separate ack for inputs: receiving p's finished segment implies
- * that p has read ours. For the same reason the algorithm works in place: the
+ * There is no separate ack for inputs: p's finished segment implies that p has
+ * read this rank's input. For the same reason the algorithm works in place: the
  * input of segment p is overwritten only by p's result.
  *
- * If a rank disagrees there are no results, and every rank knows it, because
- * every rank gets a control message from every other one. The ranks still send
- * and receive everything that was announced, so that no rank waits in vain. A
- * rank that cannot read another's input reports that to all ranks, instead of
+ * If a rank disagrees, there are no results. Every rank knows so, because every
+ * rank gets a control message from every other one. The ranks still send and
+ * receive everything that was announced, so that no rank waits in vain. A rank
+ * that cannot read another's input reports that to all ranks, instead of
  * sending its segment.
  */
 #include <string.h>
@@ -35,8 +35,9 @@
 #include "src/op/payload_protocol.h"
 #include "src/op/stream.h"
 
-/* Stages of the ack, as bits. FAILED: a raw read failed, so the sender has no
- * result for its segment. UNREAD: the sender could not read our result. */
+/* Stages of the ack, as bits. FAILED: a raw read failed, so the sender of the
+ * ack has no result for its segment. UNREAD: the sender of the ack could not
+ * read this rank's result. */
 enum { READY = 0x01, TAKEN = 0x02, FAILED = 0x10, UNREAD = 0x20 };
 
 /* Segments start at multiples of a cache line. */
@@ -44,9 +45,9 @@ enum { READY = 0x01, TAKEN = 0x02, FAILED = 0x10, UNREAD = 0x20 };
 
 struct segment_peer {
     bool met, in_done, out_done;
-    bool bad;           /* it made another call: nothing is sent or received */
-    unsigned said;      /* stages that we have acked to it */
-    uint8_t result_way; /* protocol of our result for it */
+    bool bad;           /* the peer made another call: ignore it */
+    unsigned said;      /* stages that this rank has acked to the peer */
+    uint8_t result_way; /* protocol of this rank's result for the peer */
     struct shunti_stream input_tx, result_tx;
     struct shunti_source input, result;
 };
@@ -58,7 +59,7 @@ struct segments {
     uint64_t ticket;
     int posted, unmet, open;
     bool any_bad;
-    bool ready; /* our segment is finished, or discarded after an error */
+    bool ready; /* this rank's segment is finished, or discarded */
     struct shunti_reduction reduction;
     struct segment_peer peers[]; /* (nranks), then the reduction's arrays */
 };
@@ -68,7 +69,7 @@ static struct segments *state_of(const struct shunt_request *request)
     return (struct segments *)(void *)(uintptr_t)request->state;
 }
 
-/* Bytes of segment r, and its offset. */
+/* Returns the bytes of segment r, and its offset in *offset. */
 static size_t segment(const struct segments *s, int nranks, int r,
                       size_t *offset)
 {
@@ -86,10 +87,10 @@ static size_t segment(const struct segments *s, int nranks, int r,
     return end - begin;
 }
 
-/* --- notes ---------------------------------------------------------------- */
+/* --- control messages ----------------------------------------------------- */
 
-/* Choose the protocol for `bytes` at `data`, and fill in where they are. A
- * stream's chunks are reserved. */
+/* Choose the protocol for `bytes` at `data`, and fill in `where`. If it is a
+ * stream, its chunks are reserved. */
 static uint8_t locate(struct shunt_request *request, int peer, const void *data,
                       size_t bytes, uint64_t *where, struct shunti_stream *tx)
 {
@@ -181,10 +182,10 @@ static bool meet(struct shunt_request *request, struct segments *s, int peer)
     return true;
 }
 
-/* --- our segment ---------------------------------------------------------- */
+/* --- this rank's segment -------------------------------------------------- */
 
-/* There will be no result: drain the streams that we would have used. True when
- * that is done. */
+/* There will be no result: drain the streams of the input. Returns true when
+ * all are drained. */
 static bool discard(struct shunt_request *request, struct segments *s,
                     bool *moved)
 {
@@ -219,7 +220,7 @@ static void tell_failure(struct shunt_request *request, struct segments *s)
             say(request, s, r, FAILED);
 }
 
-/* The error of a rank whose own reads succeeded. */
+/* Record the error of a rank whose own reads succeeded. */
 static void hear_failure(struct shunt_request *request, int peer,
                          const char *what)
 {
@@ -234,7 +235,8 @@ static bool is_pulled(uint8_t way)
     return way == SHUNTI_WAY_WINDOW || way == SHUNTI_WAY_READ;
 }
 
-/* All control messages have arrived, and ours have been sent. */
+/* Reduce this rank's segment. All control messages have arrived, and this
+ * rank's have been sent. */
 static bool reduce(struct shunt_request *request, struct segments *s)
 {
     const struct shunt_comm *comm = request->comm;
@@ -246,7 +248,8 @@ static bool reduce(struct shunt_request *request, struct segments *s)
         moved |= s->reduction.failed;
     } else {
         ready = discard(request, s, &moved);
-        /* A peer that hears of the failure may free its input: read no more. */
+        /* A peer that sees the failure may free its input, so report it only
+         * when no read is under way. */
         if (ready && s->reduction.failed)
             tell_failure(request, s);
     }
@@ -264,7 +267,8 @@ static bool reduce(struct shunt_request *request, struct segments *s)
 
 /* --- all ranks' segments -------------------------------------------------- */
 
-/* Stream the ready part of our result. True when all of it has been sent. */
+/* Stream the part of this rank's result that is ready. Returns true when all of
+ * it has been sent. */
 static bool send_result(struct shunt_request *request, struct segments *s,
                         int peer)
 {
@@ -276,7 +280,7 @@ static bool send_result(struct shunt_request *request, struct segments *s,
 
     if (s->reduction.failed)
         return shunti_stream_skip(request, peer, tx);
-    /* Only full chunks before the end. */
+    /* Before the end, only full chunks. */
     tx->bytes = s->ready || bytes < whole ? bytes : whole;
     (void)segment(s, request->comm->nranks, request->comm->rank, &at);
     if (tx->done < tx->bytes)
@@ -319,7 +323,7 @@ static bool receive(struct shunt_request *request, struct segments *s, int peer)
     const unsigned stages = shunti_acked_stage(request, peer);
     size_t before = p->result.done, at;
 
-    /* In the ring, its result follows its input. */
+    /* In the ring, the peer's result follows its input. */
     if (p->input.done < p->input.bytes)
         return false;
     if (is_pulled(p->result.way) && !(stages & (READY | FAILED)))
@@ -395,7 +399,8 @@ static bool awaits(const struct shunt_request *request, int peer)
     return !(p->in_done && p->out_done);
 }
 
-/* The peer's segment of our input, and our segment of the result. */
+/* The peer's segment of this rank's input, and this rank's segment of the
+ * result. */
 static size_t sent(const struct shunt_request *request, int peer)
 {
     const struct segments *s = state_of(request);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * All-reduce in two levels. The vector is cut into as many segments as the
- * smallest node has ranks. The ranks with local index l of all nodes are *lane*
- * l, and make segment l:
+ * smallest node has ranks. The ranks with local index l, one of each node, form
+ * *lane* l, and reduce segment l:
  *
- *     package to local peer:     its lane's segment of our input
- *     package to rail peer:      our node's partial of our segment (tree.h), if
- *                                it is in our lane
- *     late block to local peer:  our segment of the result
+ *     package to local peer:     this rank's input of the peer's segment
+ *     package to rail peer:      the node's partial of this rank's segment
+ *                                (tree.h), if the peer is in the same lane
+ *     late block to local peer:  this rank's segment of the result
  *
  * So a rank in a lane sends the partial of its segment once to each other node.
  *
- * For small vectors fewer phases are better: every rank gets the whole vector
- * of every local peer, and from its rail peer on each other node that node's
- * partial of the whole vector.
+ * For small vectors fewer phases are better. Every rank gets the whole vector
+ * of every local peer. From its rail peer on each other node it gets that
+ * node's partial of the whole vector.
  */
 #include <string.h>
 
@@ -33,10 +33,10 @@
 struct state {
     struct shunti_allreduce call;
     bool whole;            /* the variant for small vectors */
-    int lanes;             /* segments */
-    size_t at, bytes;      /* our segment; 0 bytes if we are in no lane */
-    void *partial;         /* of it */
-    const void **operands; /* (nranks), for one sum */
+    int lanes;             /* number of segments */
+    size_t at, bytes;      /* this rank's segment; 0 bytes: in no lane */
+    void *partial;         /* this node's partial of that segment */
+    const void **operands; /* (nranks), the inputs of one sum */
 };
 
 static struct state *state_of(const struct shunt_request *request)
@@ -44,7 +44,7 @@ static struct state *state_of(const struct shunt_request *request)
     return shunti_two_level_of(request)->own;
 }
 
-/* The segment that a rank with this local index reduces. */
+/* The segment of the rank with local index `local` of any node. */
 static size_t segment(const struct state *s, int local, size_t *offset)
 {
     const size_t lanes = (size_t)s->lanes, l = (size_t)local;
@@ -61,8 +61,7 @@ static size_t segment(const struct state *s, int local, size_t *offset)
     return (end < s->call.bytes ? end : s->call.bytes) - begin;
 }
 
-/* Does `peer`, on another node, get the partial of `from`'s node from
- * `from`? */
+/* Does `from` send its node's partial to `peer`, a rank of another node? */
 static bool gets(const struct shunt_comm *comm, const struct state *s, int from,
                  int peer)
 {
@@ -72,7 +71,7 @@ static bool gets(const struct shunt_comm *comm, const struct state *s, int from,
            comm->peers[peer].local < s->lanes;
 }
 
-/* Bytes of the partial of our segment. */
+/* Bytes of the partial of this rank's segment. */
 static size_t partial_bytes(const struct state *s)
 {
     return s->bytes / shunt_dtype_size(s->call.dtype) *
@@ -112,8 +111,8 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-/* The rank that sends us the partial of `node`. Call it only if we are in a
- * lane. */
+/* The rank that sends this rank the partial of `node`. Call it only if this
+ * rank is in a lane. */
 static int bringer(const struct shunt_comm *comm, const struct state *s,
                    int node)
 {
@@ -139,15 +138,16 @@ static void join(struct shunt_request *request, struct shunti_two_level *x)
                 s->call.op, comm->nranks);
 }
 
-/* In place, the result overwrites input that local peers may still be reading,
- * so it is written last. */
+/* In place, the result overwrites input that local peers may still be reading.
+ * So it is written in finish(), when all have read it. */
 static const struct shunti_two_level_hooks whole_hooks = {
     .turn = turn,
     .finish = join,
 };
 
-/* In place: no other rank reads our segment of our input, and receiving a local
- * peer's result implies that it has read our input of its segment. */
+/* In place, the result can be written early. No other rank reads this rank's
+ * segment of its own input. A local peer's result implies that the peer has
+ * read this rank's input of the peer's segment. */
 static const struct shunti_two_level_hooks lane_hooks = {
     .turn = turn,
     .ready = join,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All-to-all: the exchange itself. In place, the input is copied first: a block
- * cannot be overwritten before its receiver has read it, and the receiver may
- * be waiting for us in the same way.
+ * All-to-all: the choice of an algorithm, and the flat one, which is just an
+ * exchange. In place, the input is copied first. A block cannot be overwritten
+ * before its receiver has read it, and that receiver may be waiting for this
+ * rank in the same way.
  */
 #include "collectives/alltoall.h"
 #include "collectives/coll_call.h"
@@ -49,7 +50,7 @@ static const struct shunti_class alltoallv_class = {
     .cleanup = shunti_exchange_cleanup,
 };
 
-/* send_end: bytes from send to the end of its last block. */
+/* *send_end: bytes from `send` to the end of the last block in it. */
 static enum shunt_status check(const struct shunti_coll *call,
                                const struct shunti_alltoall *a,
                                size_t *send_end)
@@ -98,7 +99,7 @@ static void fill(struct shunti_exchange *x, int nranks,
     }
 }
 
-/* In place: send a copy of the present contents of recv. */
+/* In place: send a copy of what is in recv now. */
 static enum shunt_status copy_away(const struct shunti_coll *call,
                                    struct shunti_alltoall *a, size_t bytes)
 {

@@ -5,14 +5,14 @@
  *
  * Every rank d has a *relay* in each other node n: the rank of n whose local
  * index is that of d modulo the ranks of n. A rank with a small block for d
- * gives it to the relay in its own node, which sends all of them in one
- * message. So between two nodes there is one message for each destination, not
- * one for each pair.
+ * gives it to the relay in its own node. The relay sends the blocks of all its
+ * local peers for d in one message. So between two nodes there is one message
+ * for each destination, not one for each pair of ranks.
  *
  * A block of more than `limit` bytes is sent directly from its source to its
  * destination, at once: one more message costs less than copying the block
- * twice. Both ends know its size, and so how it is sent; no other rank needs
- * to.
+ * twice. Source and destination both know its size, and so how it is sent. No
+ * other rank needs to know.
  *
  *     package to local peer c:  entries for c itself and for every rank whose
  *                               relay c is (nodes ascending, then local index)
@@ -21,8 +21,8 @@
  *
  * The entries are followed by the blocks that are in the package, in the same
  * order. An entry says how many bytes its source has for its destination, and
- * how many it expects from it. So both ends of a pair notice if they disagree,
- * and no other rank does.
+ * how many it expects from that destination. So source and destination notice
+ * if they disagree, and no other rank does.
  */
 #include <stdint.h>
 #include <string.h>
@@ -52,12 +52,12 @@ struct pair {
 
 struct state {
     size_t limit; /* larger blocks are sent directly */
-    void *input;  /* copy of the caller's input, or NULL; freed at the end */
-    void *owned;  /* packages of the second phase, or NULL; the same */
-    /* In each local peer's package: the first entry, and its block, that have
-     * not been forwarded yet. */
+    void *input;  /* copy of the caller's input, freed at the end; or NULL */
+    void *owned;  /* packages of the second phase, freed at the end; or NULL */
+    /* For each local peer: the first entry in its package that has not been
+     * forwarded yet, and the block of that entry. */
     const unsigned char **entry;  /* (nranks) */
-    const unsigned char **cursor; /* (nranks) the block */
+    const unsigned char **cursor; /* (nranks) */
     struct pair pairs[];          /* (nranks) */
 };
 
@@ -71,8 +71,9 @@ static int relay(const struct shunt_comm *comm, int dest, int node)
     return shunti_rail(comm, dest, node);
 }
 
-/* Is the block sent directly? Inside a node, blocks of more than
- * SHUNTI_WINDOW_MIN bytes are. */
+/* Is a block of `bytes` sent directly? Between nodes, blocks of more than
+ * s->limit bytes are; inside a node, blocks of more than SHUNTI_WINDOW_MIN
+ * bytes. */
 static bool is_direct(const struct shunt_comm *comm, const struct state *s,
                       int peer, size_t bytes)
 {
@@ -83,9 +84,9 @@ static bool is_direct(const struct shunt_comm *comm, const struct state *s,
 
 /* --- packages ------------------------------------------------------------- */
 
-/* Iterates over the ranks whose relay rank `c` of our node is, `c` itself
- * first; -1: there are no more. `at` keeps the position between calls and
- * starts as {0}. */
+/* Iterates over `c`, a rank of this node, and then over the ranks whose relay
+ * `c` is. next_dest() returns -1 at the end. `at` keeps the position between
+ * calls and starts as {0}. */
 struct place {
     bool begun;
     int node, local;
@@ -110,8 +111,8 @@ static int next_dest(const struct shunt_comm *comm, int c, struct place *at)
     return -1;
 }
 
-/* Write our block for `peer` to `to` if it is sent in a package. Returns its
- * bytes; NULL: only measure it. */
+/* Write this rank's block for `peer` to `to`, if it is sent in a package.
+ * Returns the bytes of the block. With `to` NULL it only measures. */
 static size_t put_small(const struct shunt_comm *comm, const struct state *s,
                         int peer, unsigned char *to)
 {
@@ -124,8 +125,8 @@ static size_t put_small(const struct shunt_comm *comm, const struct state *s,
     return p->send_bytes;
 }
 
-/* Write the package for local peer `c` to `to`; NULL: only measure it.
- * *payload: the caller's bytes in it. */
+/* Write the package for local peer `c` to `to`, and return its bytes. With `to`
+ * NULL it only measures. *payload: bytes of the caller's data in it. */
 static size_t pack_for_local(const struct shunt_comm *comm,
                              const struct state *s, int c, unsigned char *to,
                              size_t *payload)
@@ -149,9 +150,9 @@ static size_t pack_for_local(const struct shunt_comm *comm,
     return head + blocks;
 }
 
-/* The entry of rank `i` of our node for `dest` of another one, which is the
- * next one in i's package. Its block, if the package has it, is written to
- * `to`; *bytes: its size. */
+/* Return the entry of local rank `i` for `dest`, a rank of another node. It is
+ * the next one in the package of `i`. If the package contains the block of that
+ * entry, copy the block to `to`, and set *bytes to its size. */
 static struct entry take_small(const struct shunt_comm *comm, struct state *s,
                                int i, int dest, unsigned char *to,
                                size_t *bytes)
@@ -171,8 +172,8 @@ static struct entry take_small(const struct shunt_comm *comm, struct state *s,
     return e;
 }
 
-/* Write the package for rail peer `dest`, from the packages of our local peers
- * and our own blocks. Returns its bytes. */
+/* Write the package for rail peer `dest`, from this rank's blocks and its local
+ * peers' packages. Returns the bytes of the package. */
 static size_t pack_for_rail(const struct shunt_comm *comm, struct state *s,
                             int dest, unsigned char *to, size_t *payload)
 {
@@ -191,11 +192,11 @@ static size_t pack_for_rail(const struct shunt_comm *comm, struct state *s,
     return head + blocks;
 }
 
-/* --- what has come -------------------------------------------------------- */
+/* --- packages that have arrived ------------------------------------------- */
 
-/* Compare the entry of `from` with our own counts. If they disagree, record the
- * error and drop the block of that direction. True: its block for us is as we
- * expect. */
+/* Compare the entry of `from` with this rank's own counts. If they disagree,
+ * record the error and drop the block of that direction. Returns true if the
+ * block of `from` is as this rank expects. */
 static bool judge(struct shunt_request *request, int from, struct entry e)
 {
     const struct pair *p = &state_of(request)->pairs[from];
@@ -219,7 +220,8 @@ static bool judge(struct shunt_request *request, int from, struct entry e)
     return e.bytes == p->recv_bytes;
 }
 
-/* Take the small block of `from` for us, at `at`. Returns its bytes. */
+/* Copy the small block of `from` for this rank, which is at `at`. Returns its
+ * bytes. */
 static size_t deliver(struct shunt_request *request, int from, struct entry e,
                       const unsigned char *at)
 {
@@ -236,7 +238,8 @@ static size_t deliver(struct shunt_request *request, int from, struct entry e,
 }
 
 /* Is the package as long as its entries say? The first entry of a local peer's
- * package is for us, and has the limit of our own node. */
+ * package is for this rank itself, and has the limit of blocks inside a
+ * node. */
 static bool is_whole(const struct state *s, const struct shunti_incoming *in,
                      size_t entries, bool from_local)
 {
@@ -258,7 +261,7 @@ static bool is_whole(const struct state *s, const struct shunti_incoming *in,
     return !left;
 }
 
-/* The number of ranks whose relay we are, and 1 for ourselves. */
+/* The number of ranks whose relay this rank is, and 1 for itself. */
 static size_t entries_for_us(const struct shunt_comm *comm)
 {
     struct place place = {0};
@@ -326,7 +329,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 15) & ~(size_t)15;
 }
 
-/* Memory for packages, which is freed with the operation. */
+/* Allocate memory for packages. It is freed with the operation. */
 static unsigned char *make_room(struct shunt_request *request, void **owned,
                                 size_t bytes)
 {
@@ -369,7 +372,7 @@ static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
     }
 }
 
-/* The first phase: to our local peers. */
+/* The first phase: make the packages for local peers. */
 static void pack_first(struct shunt_request *request,
                        struct shunti_two_level *x)
 {
@@ -417,8 +420,8 @@ static size_t bound_second(const struct shunt_request *request,
     return total;
 }
 
-/* The second phase: to our rail peers, in the order of our local peers'
- * packages. */
+/* The second phase: make the packages for rail peers, in the order in which
+ * their entries are in the local peers' packages. */
 static void pack_second(struct shunt_request *request,
                         struct shunti_two_level *x)
 {
@@ -515,8 +518,8 @@ static void add_block(struct shunt_request *request, const struct state *s,
 }
 
 /* Add the directly sent blocks in an order that uses all links: node after
- * node, and in each node a different rank than our local peers choose at the
- * same time, so that no rank is the target of all. */
+ * node. In each node, this rank chooses another rank than its local peers do at
+ * the same time, so that no rank is the target of all. */
 static void add_large(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What ranks say of their arguments; see argument_check.h. */
+/* Gathering the ranks' arguments; see argument_check.h. */
 #include "collectives/argument_check.h"
 
 #include <stdlib.h>
@@ -40,12 +40,13 @@ enum shunt_status shunti_argument_checks_gather(struct shunt_comm *comm,
 
     *all = calloc((size_t)comm->nranks, bytes);
     if (!*all) {
-        /* The others are told in place of the all-gather. */
+        /* Refuse in place of the all-gather, so that the other ranks learn of
+         * it. */
         shunti_comm_enter(comm);
         st = shunti_request_refuse(
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
             SHUNT_ERR_MEMORY, "%s: no memory", call);
-        comm->above.disagreed = !comm->failure.status; /* as they find */
+        comm->above.disagreed = !comm->failure.status; /* as others find */
         shunti_comm_leave(comm);
         return st;
     }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Barrier: an exchange of empty blocks. Every rank sends a control message to
- * every other one; a rank that has received all of them knows that all ranks
- * have come. Between nodes it runs in two levels: a control message from a rail
- * peer implies that all local peers of that rank have come.
+ * every other one. A rank that has received all of them knows that all ranks
+ * have entered the barrier. Between nodes it runs in two levels: a control
+ * message from a rail peer implies that all local peers of that rank have
+ * entered.
  *
- * With more ranks than cores on one host it is a star (star.h): there the
+ * With more ranks than cores on one host it is a star (star.h). There, the many
  * control messages of an exchange cost more than the detour through rank 0.
  * Rank 0 also leaves first, and in most programs it is the root of the next
- * call: ranks that left before it would only wait for it to get a core.
+ * call. Ranks that left before rank 0 would only wait for it to get a core.
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Broadcast: where all memory is mapped, a star (star.h). Otherwise an exchange
- * in which only the root has a block, the same for every peer; the others copy
- * it from there concurrently. The other pairs still exchange empty control
- * messages: without them, ranks that disagree about the root would wait for
- * each other.
+ * in which only the root has a block, the same for every peer. The other ranks
+ * copy it from the root concurrently. The other pairs still exchange empty
+ * control messages: without them, ranks that disagree about the root would wait
+ * for each other.
  *
- * Between nodes it runs in two levels: the root sends its block to its rail
- * peers, one on each node, and they and the root forward it to their local
- * peers.
+ * Between nodes it runs in two levels. The root sends its block to its rail
+ * peers, one on each other node. The root and these rail peers forward it to
+ * their local peers.
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"
@@ -105,8 +105,8 @@ static const struct shunti_class two_level_class = {
 
 static const struct shunti_two_level_hooks hooks = {0};
 
-/* Does `from` send the block to `to`? The root sends it to its rail peers, and
- * they and the root send it to their local peers. */
+/* Does `from` send the block to `to`? The root sends it to its rail peers. The
+ * root and its rail peers send it to their local peers. */
 static bool gives(const struct shunt_comm *comm, int root, int from, int to)
 {
     const int node = comm->peers[from].node;

@@ -160,11 +160,12 @@ check_large_blocks(const struct shunti_coll *call, const char *name,
     return SHUNT_OK;
 }
 
-/* If no count or displacement has more, all ends are far within the address space. */
+/* If every count and displacement has at most so many bits, all blocks end far
+ * within the address space. */
 #define SMALL_BITS 40
 
-/* The end of the last block, in elements; *all: the bits of all counts and
- * displacements. */
+/* The end of the last block, in elements. *all: the bitwise or of all counts
+ * and displacements. */
 static size_t find_end(const struct shunti_blocks *blocks, int nranks,
                        size_t *all)
 {

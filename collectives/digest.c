@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that trust all ranks' arguments; see digest.h. */
+/* Disagreement about digests; see digest.h. */
 #include "collectives/digest.h"
 
 #include "src/comm.h"

@@ -77,7 +77,7 @@ enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
     return SHUNT_OK;
 }
 
-/* --- our blocks ----------------------------------------------------------- */
+/* --- this rank's blocks --------------------------------------------------- */
 
 static void out_done(struct shunti_exchange *x, int peer)
 {
@@ -85,7 +85,7 @@ static void out_done(struct shunti_exchange *x, int peer)
     x->out_open--;
 }
 
-/* The peer does not want our block. */
+/* The peer does not want this rank's block. */
 static void drop(struct shunti_exchange *x, int peer)
 {
     struct shunti_exchange_peer *p = &x->peers[peer];
@@ -106,8 +106,8 @@ static bool zcopy(const struct shunt_request *request,
            shunti_zcopy_suits(request->comm, peer, bytes);
 }
 
-/* Send our control message if one of the blocks goes by zero copy. False: the
- * communicator has failed. */
+/* Send this rank's control message, if one of the two blocks is sent by zero
+ * copy. Returns false if the communicator has failed. */
 SHUNTI_NOINLINE static bool offer_zcopy(struct shunt_request *request,
                                         struct shunti_exchange *x, int peer,
                                         enum shunti_way *way)
@@ -143,7 +143,8 @@ SHUNTI_NOINLINE static bool offer_zcopy(struct shunt_request *request,
     return true;
 }
 
-/* Both control messages have been sent: find where the peer wants our block. */
+/* Both control messages have been sent: find where the peer wants this rank's
+ * block. */
 SHUNTI_NOINLINE static void aim(struct shunt_request *request,
                                 struct shunti_exchange *x, int peer)
 {
@@ -237,7 +238,7 @@ bool shunti_exchange_send(struct shunt_request *request,
         case SHUNTI_OUT_SKIP:
             done = shunti_stream_skip(request, peer, &p->tx);
             break;
-        case SHUNTI_OUT_ACK: /* it follows the peer's own message */
+        case SHUNTI_OUT_ACK: /* its ack follows its own message */
             done = p->in != SHUNTI_IN_NOTE && shunti_acked(request, peer);
             break;
         case SHUNTI_OUT_ZCOPY:
@@ -256,7 +257,7 @@ bool shunti_exchange_send(struct shunt_request *request,
     return moved;
 }
 
-/* --- the peers' ----------------------------------------------------------- */
+/* --- the peers' blocks ---------------------------------------------------- */
 
 static void in_done(struct shunti_exchange *x, int peer)
 {
@@ -289,8 +290,8 @@ bool shunti_agree_sent(struct shunt_request *request, int peer,
     return false;
 }
 
-/* Do both ranks agree? A direction that disagrees is dropped. True: the peer's
- * block for us can be taken. */
+/* Do both ranks agree? A direction that disagrees is dropped. Returns true if
+ * the peer's block for this rank can be copied. */
 static bool agree(struct shunt_request *request, struct shunti_exchange *x,
                   int peer, const struct shunti_note *note)
 {
@@ -310,7 +311,7 @@ static bool agree(struct shunt_request *request, struct shunti_exchange *x,
     }
     if (p->bad)
         shunti_digest_disagrees(request, note->signature);
-    /* Of another digest both ranks find that both directions disagree. */
+    /* If the digests differ, both ranks find that both directions disagree. */
     return note->bytes == p->recv_bytes && !(p->bad && request->digest);
 }
 
@@ -354,13 +355,13 @@ void shunti_exchange_taken(struct shunt_request *request,
 static bool pull(struct shunt_request *request, struct shunti_exchange_peer *p,
                  int peer)
 {
-    /* Our own control message says where the peer puts it. */
+    /* The peer puts the block where this rank's control message said. */
     if (p->source.way == SHUNTI_WAY_ZCOPY)
         return p->zcopy && shunti_zcopy_arrived(p->zcopy);
     return shunti_source_pull(request, peer, &p->source, p->recv);
 }
 
-/* Take all that has arrived. */
+/* Copy all that has arrived. */
 static bool receive(struct shunt_request *request, struct shunti_exchange *x)
 {
     const int peers = request->comm->nranks - 1;
@@ -385,8 +386,8 @@ static bool receive(struct shunt_request *request, struct shunti_exchange *x)
 
 /* --- an operation that is an exchange ------------------------------------- */
 
-/* Called after the control messages have been sent, since the peers wait for
- * those. */
+/* Copy this rank's own block. Called after the control messages have been sent,
+ * since the peers wait for those. */
 static bool copy_own(struct shunt_request *request, struct shunti_exchange *x)
 {
     struct shunti_exchange_peer *own = &x->peers[request->comm->rank];
@@ -404,8 +405,8 @@ shunti_exchange_step(struct shunt_request *request)
     const int peers = request->comm->nranks - 1;
     bool moved;
 
-    /* No peer wakes us for work that we can already do: continue until there is
-     * none. */
+    /* No peer wakes this rank for work that it can already do: continue until
+     * there is none. */
     do {
         moved = x->posted < peers && shunti_exchange_post(request, x);
         if (x->out_open)

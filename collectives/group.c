@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Communicators made from a communicator: split and dup (shrink: src/comm/shrink.c).
+ * Communicators made from a communicator: split and dup (shrink:
+ * src/comm/shrink.c).
  *
- * The lowest rank of each new group makes an id, and the ids are gathered
- * through the old communicator. Then the group's init runs as that of any other
- * communicator. The ranks agree twice through the old one: when all have been
- * admitted by the root of their init, so that no rank waits there for one that
- * will not come; and when the init is over. So whatever fails on a rank, the call
- * fails on all ranks of its group, the old communicator is as before, and the call
- * may be made again.
+ * The lowest rank of each new group makes an id. The ids are gathered through
+ * the old communicator. Then the group's init runs like that of any other
+ * communicator. The ranks agree twice through the old communicator. First, when
+ * the root of each init has admitted all ranks of its group, so that no rank
+ * waits in the init for one that will not arrive. Second, when the init is
+ * over. So if anything fails on one rank, the call fails on all ranks of its
+ * group. The old communicator is unchanged, and the call may be made again.
  *
- * Meanwhile each rank watches the old communicator: a member that is lost ends the
- * init at once. In that case, and if a member does not answer in time, the old
- * communicator fails as well: the rank is missing there too, and so every rank
- * learns which one it was, by its number there.
+ * During the init, each rank watches the old communicator: the loss of a member
+ * ends the init at once. If a member is lost, or does not answer in time, the
+ * old communicator fails as well, because that rank is missing there too. So
+ * every rank learns which rank it was, by its number in the old communicator.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,13 +43,13 @@ struct ticket {
     struct shunt_id id;
 };
 
-/* Why a rank has failed. */
+/* The text of a rank's error. */
 struct reason {
     char text[252];
 };
 
-/* This rank's place among the ranks of its colour, their number, and the lowest
- * of them. */
+/* Find this rank's place among the ranks of its colour, the number of these
+ * ranks, and the lowest of them (`first`). */
 static void place_in_group(const struct ticket *all, int nranks, int rank,
                            int *first, int *place, int *size)
 {
@@ -70,17 +71,17 @@ static void place_in_group(const struct ticket *all, int nranks, int rank,
 
 /* A group that is being made into a communicator. */
 struct group {
-    struct shunt_comm *comm; /* the old one */
+    struct shunt_comm *comm; /* the old communicator */
     const char *call;
-    int *names;        /* (size) old ranks, in their new order */
-    int size, place;   /* size 0: this rank makes none */
-    int root;          /* old rank whose process runs the root of its init */
-    int32_t *statuses; /* (ranks of the old one), when all agree */
-    struct reason *reasons; /* the same */
+    int *names;        /* (size) old ranks, in the order of their new ranks */
+    int size, place;   /* size 0: this rank makes no communicator */
+    int root;          /* the old rank that runs the root of the init */
+    int32_t *statuses; /* (old nranks); filled when the ranks agree */
+    struct reason *reasons; /* (old nranks); filled when the ranks agree */
 };
 
-/* The old ranks of `rank`'s colour, ordered by key, then by rank; NULL: no
- * memory. */
+/* The old ranks of `rank`'s colour, ordered by key, then by rank. NULL: memory
+ * ran out. */
 static int *order_group(const struct ticket *all, int nranks, int rank)
 {
     int *names = calloc((size_t)nranks, sizeof(*names));
@@ -96,7 +97,7 @@ static int *order_group(const struct ticket *all, int nranks, int rank)
     return names;
 }
 
-/* If a member is lost, the old communicator fails. */
+/* Fail the old communicator if a member is lost. */
 static void look_for_members(const struct group *group)
 {
     struct shunt_comm *comm = group->comm;
@@ -139,7 +140,7 @@ static bool doomed(void *arg, char *why, size_t size)
 }
 
 /* All-gather as a part of another call. Late errors of earlier calls are held
- * back: they would end this call on this rank alone. */
+ * back, because they would end this call on this rank alone. */
 static enum shunt_status gather(struct shunt_comm *comm, const void *mine,
                                 void *all, size_t bytes)
 {
@@ -151,14 +152,15 @@ static enum shunt_status gather(struct shunt_comm *comm, const void *mine,
     return st;
 }
 
-/* Is it what happened to a rank itself, and not what it noticed of another? */
+/* Did the error happen on the rank itself? False: the rank noticed it of
+ * another one. */
 static bool is_own(enum shunt_status st)
 {
     return st && st != SHUNT_ERR_REMOTE && st != SHUNT_ERR_PEER &&
            st != SHUNT_ERR_TIMEOUT;
 }
 
-/* The first member whose error explains most; -1: all are well. */
+/* The first member whose error explains most; -1: no member has failed. */
 static int find_reason(const struct group *group)
 {
     int first = -1;
@@ -185,13 +187,14 @@ static bool any_failed(const struct group *group)
 }
 
 /*
- * All ranks of the old communicator say how it went: `mine`, for which
- * shunti_error_last() has the text. Returns SHUNT_OK if that is what all ranks of
- * this group say; else `mine`, or SHUNT_ERR_REMOTE with a text that names a rank.
+ * Agree with all ranks of the old communicator. This rank contributes the
+ * status `mine`, for which shunti_error_last() has the text. Returns SHUNT_OK
+ * if all ranks of this group contribute SHUNT_OK. Otherwise returns `mine`, or
+ * SHUNT_ERR_REMOTE with a text that names a rank.
  *
- * First the statuses alone are gathered: they travel inside of control messages, so
- * that no read or copy can fail on one rank only. Where one has failed, all gather
- * the texts.
+ * At first, only the statuses are gathered: they are inside of control
+ * messages, so no read or copy can fail on one rank only. If any rank has
+ * failed, all ranks then gather the texts.
  */
 static enum shunt_status agree(void *arg, enum shunt_status mine)
 {
@@ -219,8 +222,9 @@ static enum shunt_status agree(void *arg, enum shunt_status mine)
     return st;
 }
 
-/* The init has failed because these members, which were there when it began, did
- * not answer in it. They are silent in the old communicator, too, which fails. */
+/* The init has failed because the members in `parent`, which were present when
+ * it began, did not answer in it. They do not answer in the old communicator
+ * either, so it fails. */
 static enum shunt_status blame(struct group *group, enum shunt_status st,
                                const struct shunti_parent *parent)
 {
@@ -229,8 +233,9 @@ static enum shunt_status blame(struct group *group, enum shunt_status st,
 
     shunti_comm_enter(comm);
     if (!shunti_comm_failed(comm)) {
-        /* The root may be the one whose link has failed: what it says is not this
-         * rank's report. What it says of its own rank is, which has no link to it. */
+        /* The text may be the root's report, not this rank's, because the
+         * failed link may be the root's. But if the root blames its own rank,
+         * this rank is the reporter: the root has no link to itself. */
         const bool mine = parent->nmissed || parent->blamed[0] == parent->root;
         char text[400];
 
@@ -246,7 +251,7 @@ static enum shunt_status blame(struct group *group, enum shunt_status st,
     return failed ? failed : st;
 }
 
-/* Includes the first agreement. */
+/* Create the group's communicator. Includes the first agreement. */
 static enum shunt_status make_group(struct group *group,
                                     const struct shunt_id *id,
                                     struct shunt_comm **out)
@@ -269,8 +274,9 @@ static enum shunt_status make_group(struct group *group,
     return st;
 }
 
-/* The communicator of this rank's colour, or none. Every rank takes part in every
- * all-gather, even after an error, unless the old communicator has failed. */
+/* Create the communicator of this rank's colour, or none. Every rank takes part
+ * in every all-gather, even after an error, unless the old communicator has
+ * failed. */
 static enum shunt_status make(struct group *group, struct ticket *all,
                               struct ticket *mine, enum shunt_status st,
                               struct shunt_comm **made)
@@ -302,7 +308,7 @@ static enum shunt_status make(struct group *group, struct ticket *all,
     return agree(group, st);
 }
 
-/* Say what the error of the call is; shunti_error_last() says why. */
+/* Record the error of the call. shunti_error_last() has the reason. */
 static enum shunt_status fail(struct group *group, enum shunt_status st)
 {
     enum shunt_status failed;
@@ -334,8 +340,8 @@ static enum shunt_status split(struct shunt_comm *comm, int colour, int key,
     group.statuses = calloc((size_t)comm->nranks, sizeof(*group.statuses));
     group.reasons = calloc((size_t)comm->nranks, sizeof(*group.reasons));
     if (!all || !group.statuses || !group.reasons) {
-        /* This takes the place of the first all-gather, after which all ranks
-         * give up. */
+        /* The refusal takes the place of the first all-gather, after which all
+         * ranks give up. */
         shunti_comm_enter(comm);
         st = shunti_request_refuse(
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Taking payload from a peer; see payload_source.h. */
+/* Copying payload from a peer; see payload_source.h. */
 #include "collectives/payload_source.h"
 
 #include "src/base/error.h"
@@ -37,7 +37,7 @@ bool shunti_source_open(struct shunt_request *request, int peer,
     case SHUNTI_WAY_STREAM:
         source->stream =
             (struct shunti_stream){.start = where[0], .bytes = bytes};
-        /* Chunks before that are taken already. */
+        /* The chunks before rx_tail have been taken already. */
         if (where[0] >= request->comm->peers[peer].rx_tail)
             return true;
         break;
@@ -55,8 +55,8 @@ bool shunti_source_open(struct shunt_request *request, int peer,
     return false;
 }
 
-/* What the transport says now of a read that ended earlier may be about another
- * one. */
+/* Record the error of a read. If the read ended earlier, the transport's text
+ * may by now be about another read, so it is not used. */
 static void read_failed(struct shunt_request *request, int peer,
                         const struct shunti_source *source,
                         enum shunt_status status)
@@ -75,8 +75,9 @@ static void read_failed(struct shunt_request *request, int peer,
                              shunti_request_name(request), peer, why);
 }
 
-/* Go on reading the next `bytes` of a READ source. True: they are there, or
- * cannot be read, which sets `failed`; then nothing more is. */
+/* Continue to read the next `bytes` of a READ source. Returns true when they
+ * are there, or cannot be read. In the second case it sets `failed`, and
+ * nothing more is read. */
 static bool read_raw(struct shunt_request *request, int peer,
                      struct shunti_source *source, void *dst, size_t bytes)
 {
@@ -131,7 +132,8 @@ bool shunti_source_copy(struct shunt_request *request, struct shunti_copy *copy,
     return true;
 }
 
-/* Copy the next `bytes` of a source that is no stream. True: they are there. */
+/* Copy the next `bytes` of a source that is not a stream. Returns true when
+ * they are there. */
 static bool move(struct shunt_request *request, int peer,
                  struct shunti_source *source, void *dst, size_t bytes)
 {

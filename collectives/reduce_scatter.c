@@ -3,10 +3,10 @@
  * Reduce-scatter: the choice of an algorithm, and the flat one: an exchange
  * whose blocks are reduced instead of stored.
  *
- * In place, the result is made in scratch memory and copied to the front of the
- * buffer after all peers have taken their blocks. Nothing else in the buffer
- * changes, as in MPI. Rank 0's own block is at the front, and no other rank reads
- * it: there the result is made at once.
+ * In place, the result is made in scratch memory, and copied to the front of
+ * the buffer after all peers have read their blocks. Nothing else in the buffer
+ * changes, as in MPI. Rank 0 needs no scratch memory: its own block is at the
+ * front, and no other rank reads it.
  */
 #include "collectives/reduce_scatter.h"
 #include "collectives/kinds.h"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Reduce-scatter in two levels: a node's contributions to a rank of another
- * node are reduced inside the node and sent to it as one partial (tree.h).
+ * node are reduced inside the node and sent to that rank as one partial
+ * (tree.h).
  *
- *     package to local peer c:  our blocks for c and for every rank of another
- *                               node whose rail peer c is, in the order of
- *                               the ranks
- *     package to rail peer d:   our node's partial for d, if we are its rail
- *                               peer
+ *     package to local peer c:  this rank's blocks for c, and for every rank of
+ *                               another node whose rail peer c is, by rank
+ *     package to rail peer d:   this node's partial for d, if this rank is the
+ *                               rail peer of d
  */
 #include <string.h>
 
@@ -28,8 +28,9 @@ struct state {
     unsigned char *recv;
     enum shunt_dtype dtype;
     enum shunt_op op;
-    void *partials;        /* our node's for us, then for rail peers */
-    const void **operands; /* (nranks), for one sum */
+    void *partials;        /* this node's partials: first for this rank, then
+                            * for rail peers */
+    const void **operands; /* (nranks), the inputs of one sum */
     struct block {
         size_t at, bytes; /* in send */
     } blocks[];           /* (nranks) */
@@ -40,7 +41,7 @@ static struct state *state_of(const struct shunt_request *request)
     return shunti_two_level_of(request)->own;
 }
 
-/* Does `c`, of our node, reduce our node's blocks for `r`? */
+/* Does `c`, a rank of this node, reduce this node's blocks for `r`? */
 static bool adds(const struct shunt_comm *comm, int c, int r)
 {
     return shunti_rail(comm, r, comm->node) == c;
@@ -59,7 +60,7 @@ static size_t aligned(size_t bytes)
 
 /* --- inside the node ------------------------------------------------------ */
 
-/* The offset of the block for `r` in a package for us. */
+/* The offset of the block for `r` in a package for this rank. */
 static size_t offset_for(const struct shunt_comm *comm, const struct state *s,
                          int r)
 {
@@ -71,7 +72,7 @@ static size_t offset_for(const struct shunt_comm *comm, const struct state *s,
     return at;
 }
 
-/* Make our node's partial for `r`, with its ranks in order. */
+/* Make this node's partial for `r`, adding in rank order. */
 static void add_up(struct shunt_request *request,
                    const struct shunti_two_level *x, int r, void *to)
 {
@@ -179,8 +180,8 @@ static const struct shunti_class reduce_scatterv_class = {
 
 /* --- the call ------------------------------------------------------------- */
 
-/* The sizes of what we receive: our local peers' packages, and our rail peers'
- * partials. */
+/* Set the sizes of what this rank receives: packages of local peers, and
+ * partials of rail peers. */
 static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
 {
     const struct state *s = x->own;
@@ -197,7 +198,7 @@ static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
     }
 }
 
-/* Make the packages for our local peers. */
+/* Make the packages for local peers. */
 static void pack(struct shunt_request *request, struct shunti_two_level *x)
 {
     struct shunt_comm *comm = request->comm;

@@ -12,13 +12,13 @@
 #include "src/op/note.h"
 #include "src/wire/failure.h"
 
-/* Bytes of each source that are read raw at a time: small enough to be in the
- * second-level cache still when they are reduced. */
+/* Bytes that are read raw from each source at a time: few enough to be still in
+ * the second-level cache when they are reduced. */
 #define READ_PIECE ((size_t)128 << 10)
 
 /* --- one pass ------------------------------------------------------------- */
 
-/* Choose the bytes of a step, and get memory for raw reads. */
+/* Choose the bytes of a step, and allocate memory for raw reads. */
 static bool begin(struct shunt_request *request, struct shunti_reduction *r)
 {
     const struct shunt_comm *comm = request->comm;
@@ -47,9 +47,9 @@ static bool begin(struct shunt_request *request, struct shunti_reduction *r)
     return true;
 }
 
-/* Pointers to the next `len` bytes of every source; false: some are not there
- * yet. Streams are checked first: if a stream has not delivered its bytes yet,
- * raw reads would lie in scratch until then, and leave the cache. */
+/* Find pointers to the next `len` bytes of every source. Returns false if some
+ * have not arrived. Streams are checked first: while a stream lacks its bytes,
+ * raw reads would lie in scratch memory and leave the cache. */
 static bool point(struct shunt_request *request, struct shunti_reduction *r,
                   size_t len)
 {
@@ -79,7 +79,8 @@ static bool point(struct shunt_request *request, struct shunti_reduction *r,
         if (r->sources[i]->way == SHUNTI_WAY_READ)
             scratch += r->piece;
     }
-    /* Also after a failure: `scratch` is not freed before all reads are over. */
+    /* Wait also after a failure: `scratch` is not freed before all reads are
+     * over. */
     return all;
 }
 
@@ -150,8 +151,8 @@ enum shunt_status shunti_reduce_exchange_create(
     return SHUNT_OK;
 }
 
-/* If a block is missing there is no result: take what the other ranks offer, so
- * that they can complete, and discard it. */
+/* A block is missing, so there is no result. Read what the other ranks offer,
+ * so that they can complete, and discard it. */
 static bool discard(struct shunt_request *request, struct shunti_exchange *x)
 {
     bool moved = false;
@@ -180,8 +181,8 @@ static bool any_bad(const struct shunt_request *request,
     return false;
 }
 
-/* All control messages have arrived, and ours have been sent (the result may
- * overwrite the blocks that are inline in them). */
+/* Reduce the blocks. All control messages have arrived. This rank's have been
+ * sent, so the result may overwrite blocks that are inline in them. */
 static bool reduce(struct shunt_request *request,
                    struct shunti_reduce_exchange *s)
 {

@@ -2,18 +2,18 @@
 /*
  * The choice between algorithms; see select.h.
  *
- * On one node every algorithm is flat, or a star (star.h). Between nodes it is
- * the one with the least cost by the table below. Messages and bytes cost what
- * the link figures (src/comm/link.h) say, in the form of LogGP (Alexandrov and
- * others, 1995): a message of b bytes takes latency + gap + b * byte, and each
- * further one gap + b * byte more. A rank receives as many messages as it
- * sends, and ranks that share a CPU handle theirs one after the other. The
- * ranks of a node share one link to other nodes. What is received inside a node
- * in two levels is copied twice.
+ * On one node every algorithm is flat, or a star (star.h). Between nodes, the
+ * algorithm with the least cost by the table below is chosen. The link figures
+ * (src/comm/link.h) give the cost of messages and bytes, in the form of LogGP
+ * (Alexandrov and others, 1995). A message of b bytes takes latency + gap + b *
+ * byte. Each further message adds gap + b * byte. A rank receives as many
+ * messages as it sends. Ranks that share a CPU handle their messages one after
+ * the other. The ranks of a node share one link to other nodes. In two levels,
+ * bytes received inside a node are copied twice.
  *
  * The protocol of a block (inline, window, raw read, stream) is the sender's
- * choice alone and stated in its control message: src/op/note.h, SHUNT_EAGER and
- * SHUNT_READ_MIN.
+ * choice alone, and is stated in its control message: src/op/note.h,
+ * SHUNT_EAGER and SHUNT_READ_MIN.
  */
 #include "collectives/select.h"
 #include "collectives/kinds.h"
@@ -43,7 +43,7 @@ struct work {
 };
 
 /* P ranks, N nodes, G ranks of the largest node, S bytes; far: ranks of other
- * nodes, and their share of the bytes. */
+ * nodes (P - G). */
 #define WORK(name) \
     static struct work name(double P, double N, double G, double far, double S)
 
@@ -147,7 +147,7 @@ static double cost(const struct row *row, const struct shape *s, size_t bytes)
            w.bytes_across * across->byte;
 }
 
-/* --- what the user wants -------------------------------------------------- */
+/* --- the user's choice ---------------------------------------------------- */
 
 enum match { NOT, FAMILY, EXACTLY };
 
@@ -157,7 +157,7 @@ static bool word_is(const char *at, size_t len, const char *word)
 }
 
 /* Does an entry of SHUNT_ALGORITHM ("two_level", "allgather=flat") match this
- * row? A family's name is a prefix of its members' names: "flat" of
+ * row? The name of a family is a prefix of its members' names: "flat" matches
  * "flat_direct". */
 static enum match matches(const char *entry, size_t len, const struct row *row)
 {
@@ -174,7 +174,8 @@ static enum match matches(const char *entry, size_t len, const struct row *row)
                                                                     : NOT;
 }
 
-/* "auto", or "allgather=auto" of this kind: no entry before it counts. */
+/* Is the entry "auto", or "KIND=auto" for this kind? Then entries before it are
+ * ignored. */
 static bool is_auto(const char *entry, size_t len, unsigned kind)
 {
     const char *sign = memchr(entry, '=', len);
@@ -265,7 +266,7 @@ static enum shunti_algorithm flat_allreduce(const struct shunt_comm *comm,
                : SHUNTI_ALLREDUCE_SEGMENTS;
 }
 
-/* Blocks of this size are not sent through relays: two levels would only add
+/* Are blocks of this size sent without relays? Then two levels would only add
  * messages. */
 static bool all_straight(const struct shunt_comm *comm, const struct row *row,
                          size_t bytes)
@@ -334,10 +335,10 @@ enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
     return choose(comm, &shape, kind, bytes)->algorithm;
 }
 
-/* The most that shunti_select_carry() lets a block have, where copies cost nothing. */
+/* The upper limit of shunti_select_carry(). */
 static size_t most_carried(const struct shunt_comm *comm)
 {
-    const size_t entry = 16; /* of alltoall_two_level.c */
+    const size_t entry = 16; /* bytes of an entry of alltoall_two_level.c */
     const size_t room =
         comm->control.layout.eager / (size_t)shape_of(comm).most;
 
@@ -348,13 +349,13 @@ static size_t most_carried(const struct shunt_comm *comm)
 
 /*
  * A block that is sent directly costs one more message between nodes. A block
- * that goes through a relay is copied twice more inside the node, and meanwhile
- * the link is idle. So it goes through a relay if the copies take less time
+ * that is sent through a relay is copied twice more inside the node, and
+ * meanwhile the link is idle. So a relay is used if the copies take less time
  * than the message, and if the link is not the bottleneck. Measured on links of
- * 1 and 10 Gbit/s, the link is the bottleneck if it needs the time of some
- * messages (MESSAGES_A_BLOCK) for a block's bytes (docs/lessons.md). A
- * block of more than CARRY_LEAST_MOST bytes is carried only if a node's blocks
- * for a rank fit into a control message, as more would have to be streamed.
+ * 1 and 10 Gbit/s, the link is the bottleneck if a block's bytes take longer on
+ * it than MESSAGES_A_BLOCK messages (docs/lessons.md). A block of more than
+ * CARRY_LEAST_MOST bytes uses a relay only if a node's blocks for one rank fit
+ * into a control message, because more would have to be streamed.
  */
 size_t shunti_select_carry(const struct shunt_comm *comm)
 {
@@ -369,7 +370,7 @@ size_t shunti_select_carry(const struct shunt_comm *comm)
     return bytes < 1024 ? 1024 : bytes > (double)most ? most : (size_t)bytes;
 }
 
-/* --- telling -------------------------------------------------------------- */
+/* --- printing ------------------------------------------------------------- */
 
 static void print_link(FILE *out, const char *name,
                        const struct shunti_link *link)
@@ -388,7 +389,7 @@ static void print_size(FILE *out, size_t bytes)
         fprintf(out, "%zu", bytes);
 }
 
-/* "flat up to 4k, two_level": by powers of two. */
+/* Print "flat up to 4k, two_level": the choice for each power of two. */
 static void print_kind(FILE *out, const struct shunt_comm *comm,
                        const struct shape *shape, unsigned kind)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One rank and all others; see star.h. */
+/* A star: one root and its leaves; see star.h. */
 #include "collectives/star.h"
 
 #include "collectives/exchange.h"
@@ -9,11 +9,11 @@
 #include "src/op/note.h"
 #include "src/op/payload_protocol.h"
 
-/* A leaf looks so many times for the message of the root of a small block
- * before it sends its own. Fewer than it looks before it sleeps. */
+/* For a small block, a leaf looks this many times for the root's message before
+ * it sends its own. Fewer times than it looks before it sleeps. */
 #define LOOKS 32
 
-/* --- the root: an exchange in which the others have no blocks ------------- */
+/* --- the root: an exchange in which the leaves have no blocks ------------- */
 
 static struct shunti_exchange *exchange_of(const struct shunt_request *request)
 {
@@ -25,8 +25,8 @@ static bool settled(const struct shunt_request *request)
     return !exchange_of(request)->out_open;
 }
 
-/* A rank made another or a bad call: tell all ranks, in place of the message
- * that says that all have come. */
+/* A rank made another call, or a bad one. Send an alarm to all ranks, in place
+ * of the message that completes the barrier. */
 SHUNTI_NOINLINE static void raise_alarm(struct shunt_request *request,
                                         struct shunti_exchange *x)
 {
@@ -106,15 +106,16 @@ static enum shunt_status root(struct shunt_comm *comm, uint32_t signature,
 
 /* --- the root of a small broadcast ---------------------------------------- */
 
-/* The block is in the root's messages, so nothing else is to be done for a leaf
- * when its message has been sent. A root that broadcasts without pause does
- * little more than write messages: what is left out here is half of the time. */
+/* The block is in the root's messages, so a leaf needs nothing more once its
+ * message has been sent. A root that broadcasts without pause does little more
+ * than write messages. Skipping the rest of an exchange saves half of its
+ * time. */
 struct small_root {
     const void *block;
     size_t bytes;
     uint64_t ticket;
     int posted; /* messages sent, in the order of shunti_nth_out() */
-    int met;    /* the leaves' that have come, in that of shunti_nth_in() */
+    int met;    /* leaves' answers, in the order of shunti_nth_in() */
 };
 
 static struct small_root *small_root_of(const struct shunt_request *request)
@@ -140,8 +141,8 @@ static bool small_post(struct shunt_request *request, struct small_root *root)
     return true;
 }
 
-/* The leaf's answer is an ack if it has the block, and otherwise its control
- * message. */
+/* A leaf answers with an ack if it has the block, and with its control message
+ * otherwise. */
 static bool small_answered(struct shunt_request *request,
                            const struct small_root *root, int peer)
 {
@@ -157,8 +158,9 @@ static bool small_answered(struct shunt_request *request,
     return note != NULL;
 }
 
-/* Look at the answers, in order, since the operation ends with the last. While
- * one lacks, its leaf may be in another call, and another rank may say so. */
+/* Look for the answers in order, since the operation ends with the last one.
+ * While an answer is missing, its leaf may be in another call, and another
+ * rank's message may say so. */
 static bool small_meet(struct shunt_request *request, struct small_root *root)
 {
     const struct shunt_comm *comm = request->comm;
@@ -178,8 +180,9 @@ small_step(struct shunt_request *request)
     struct small_root *root = small_root_of(request);
     const int peers = request->comm->nranks - 1;
 
-    /* Behind an older operation it cannot end, and to look for answers now would
-     * take the line of the acks from a leaf that is about to write them. */
+    /* If an older operation is active, this one cannot end yet. Looking for
+     * answers now would take the cache line of the acks from a leaf that is
+     * about to write them. */
     if (root->posted < peers && small_post(request, root) &&
         request->comm->operations.active != request)
         return SHUNT_IN_PROGRESS;
@@ -246,13 +249,13 @@ struct leaf {
     void *buffer;
     size_t bytes;
     int root;
-    int warned;   /* ranks below this one have our message, too */
-    int looks;    /* in vain, for the message of the root of a small block */
-    bool small;   /* the root has no other block for us but a small one */
-    bool gathers; /* a barrier: the root waits for all ranks, and so do we */
-    bool told;    /* our message to the root has been sent, or an ack */
+    int warned;   /* ranks below this one have this leaf's message, too */
+    int looks;    /* looks in vain for the root's small block */
+    bool small;   /* the block is small: the root sends it in its message */
+    bool gathers; /* a barrier: this rank waits for all ranks */
+    bool told;    /* a message or an ack was sent to the root */
     bool met;     /* the root's message has arrived */
-    bool done;    /* and its block, if it has one, has been taken */
+    bool done;    /* the root's block, if there is one, has been copied */
     struct shunti_source source;
 };
 
@@ -261,8 +264,8 @@ static struct leaf *leaf_of(const struct shunt_request *request)
     return (struct leaf *)(void *)(uintptr_t)request->state;
 }
 
-/* Our control message has no block, so it need not wait for its turn
- * (exchange.h). */
+/* Send this leaf's control message, which has no block, so it need not wait for
+ * its turn (exchange.h). */
 static bool tell(struct shunt_request *request, const struct leaf *leaf,
                  int peer)
 {
@@ -275,10 +278,11 @@ static bool tell(struct shunt_request *request, const struct leaf *leaf,
 }
 
 /*
- * Answer the root. A small block that has come as it should is only acked: eight
- * acks share a cache line, which a root that is ahead fetches once. So it is
- * waited for, a moment: then the root, or another rank, may be in another call,
- * and needs our message to notice.
+ * Answer the root. A small block that has arrived as expected is only acked.
+ * Eight acks share a cache line, which a root that is ahead fetches once. So
+ * the leaf waits a moment for the block. If it does not arrive, the root or
+ * another rank may be in another call, and needs the leaf's message to notice
+ * that.
  */
 static bool answer(struct shunt_request *request, struct leaf *leaf)
 {
@@ -293,7 +297,8 @@ static bool answer(struct shunt_request *request, struct leaf *leaf)
     return tell(request, leaf, leaf->root);
 }
 
-/* Something is wrong: other ranks may wait for our message. */
+/* Something is wrong: send this leaf's message to all ranks, which may wait for
+ * it. */
 SHUNTI_NOINLINE static bool warn(struct shunt_request *request,
                                  struct leaf *leaf)
 {
@@ -308,7 +313,7 @@ SHUNTI_NOINLINE static bool warn(struct shunt_request *request,
     return true;
 }
 
-/* The root's message has not arrived: has a rank made another call? */
+/* The root's message has not arrived: has another rank made another call? */
 static void look_at_others(struct shunt_request *request,
                            const struct leaf *leaf)
 {
@@ -330,8 +335,8 @@ static void meet(struct shunt_request *request, struct leaf *leaf)
     if (shunti_note_bad(request, leaf->root)) {
         leaf->done = true;
     } else if (!shunti_agree_received(request, leaf->root, note, leaf->bytes)) {
-        /* The root sees the same in our message, and does not wait for our
-         * ack. */
+        /* The root sees the disagreement in this leaf's message, and does not
+         * wait for its ack. */
         leaf->done = true;
     } else if (!shunti_source_open(request, leaf->root,
                                    (enum shunti_way)note->way, note->word,
@@ -363,8 +368,8 @@ SHUNTI_FLATTEN static enum shunt_status step(struct shunt_request *request)
         meet(request, leaf);
     if (!leaf->told)
         leaf->told = answer(request, leaf);
-    /* No peer wakes us for work that we can already do: continue until there is
-     * none. */
+    /* No peer wakes this rank for work that it can already do: continue until
+     * there is none. */
     if (leaf->met && !leaf->done) {
         do {
             before = leaf->source.done;
@@ -386,7 +391,7 @@ static bool awaits(const struct shunt_request *request, int peer)
 }
 
 /* A leaf gets no message from other leaves, so it does not know whether they
- * have come. */
+ * have entered. */
 static bool may_have_come(const struct shunt_request *request, int peer)
 {
     return peer != leaf_of(request)->root;

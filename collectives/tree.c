@@ -60,7 +60,7 @@ static enum shunt_op inner(enum shunt_op op)
     return op == SHUNT_AVG ? SHUNT_SUM : op;
 }
 
-/* One block of at most BLOCK halves. */
+/* Combine one block of at most BLOCK elements of f16 or bf16. */
 static void half_partial(unsigned char *dst, const void *const *srcs,
                          size_t done, int n, size_t count,
                          enum shunt_dtype dtype, enum shunt_op op)
@@ -123,7 +123,8 @@ void shunti_join(void *dst, const void *const *partials, int n, size_t count,
     }
 }
 
-/* The inputs of a node from `offset` on, by rank. Returns how many. */
+/* List the inputs of a node's ranks from `offset` on, in rank order. Returns
+ * how many there are. */
 static int of_node(const struct shunt_comm *comm, int node,
                    const void *const *srcs, size_t offset, const void **out)
 {
@@ -135,7 +136,7 @@ static int of_node(const struct shunt_comm *comm, int node,
     return n;
 }
 
-/* One block from element `done` on, of two or more nodes. */
+/* Combine one block, from element `done` on, of two or more nodes. */
 static void tree_block(const struct shunt_comm *comm, void *dst,
                        const void *const *srcs, const void **scratch,
                        size_t done, size_t len, enum shunt_dtype dtype,
@@ -158,7 +159,7 @@ static void tree_block(const struct shunt_comm *comm, void *dst,
     }
 }
 
-/* All but the usual case of a small call. */
+/* shunti_tree() but for the usual case of a small call. */
 SHUNTI_NOINLINE static void tree(const struct shunt_comm *comm, void *dst,
                                  const void *const *srcs, const void **scratch,
                                  size_t count, enum shunt_dtype dtype,

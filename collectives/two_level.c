@@ -104,7 +104,7 @@ void shunti_two_level_send_block(struct shunt_request *request, int peer,
     peer_state->out[SHUNTI_BLOCK].data = data;
     peer_state->out[SHUNTI_BLOCK].bytes = bytes;
     if (shunti_peer_state_zcopies(request, peer, SHUNTI_BLOCK, bytes))
-        peer_state->hears = true; /* it carries where the block goes */
+        peer_state->hears = true; /* it says where the block goes */
 }
 
 void shunti_two_level_recv_block(struct shunt_request *request, int peer,
@@ -116,7 +116,7 @@ void shunti_two_level_recv_block(struct shunt_request *request, int peer,
     peer_state->in[SHUNTI_BLOCK].to = to;
     peer_state->in[SHUNTI_BLOCK].bytes = bytes;
     if (shunti_peer_state_zcopies(request, peer, SHUNTI_BLOCK, bytes))
-        peer_state->tells = true; /* it carries where the block goes */
+        peer_state->tells = true; /* it says where the block goes */
 }
 
 static bool peer_is_open(const struct shunti_peer_state *peer_state)
@@ -141,7 +141,7 @@ static bool all_done(const struct shunt_request *request,
     return x->is_ready || x->alarmed;
 }
 
-/* Are the blocks of rail peers here, of which late blocks may be made? */
+/* Have the blocks of rail peers arrived, from which late blocks may be made? */
 static bool rail_blocks_here(const struct shunt_request *request,
                              const struct shunti_two_level *x)
 {
@@ -154,7 +154,8 @@ static bool rail_blocks_here(const struct shunt_request *request,
     return true;
 }
 
-/* A rank whose control message is not sent yet gets the ack with it. */
+/* If a peer's control message has not been sent yet, tell() sends this ack
+ * after it. */
 static void ack_ready(struct shunt_request *request, struct shunti_two_level *x)
 {
     for (int i = 0; i < x->nlegs; i++)
@@ -180,7 +181,7 @@ static void advance(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-/* More parts of late blocks are ready: tell the local peers. */
+/* More parts of late blocks are ready: ack them to the local peers. */
 static void count_parts(struct shunt_request *request,
                         struct shunti_two_level *x)
 {
@@ -225,7 +226,8 @@ bool shunti_two_level_awaits(const struct shunt_request *request, int peer)
     return peer_is_open(&shunti_two_level_of(request)->peer_states[peer]);
 }
 
-/* A rank without a peer sends nothing, so it is not waited for. */
+/* True also for a rank that sends this one no message, since nobody waits for
+ * it. */
 bool shunti_two_level_heard(const struct shunt_request *request, int peer)
 {
     const struct shunti_peer_state *peer_state =
@@ -234,16 +236,16 @@ bool shunti_two_level_heard(const struct shunt_request *request, int peer)
     return peer_state->met || !peer_state->hears;
 }
 
-/* A rank that lacks a package of the first phase, or what its late blocks are
- * made of, can send its local peers nothing of the second phase, nor of later
- * calls. A rank that is alone on its node has no local peers to hold up, and
- * may take a package much later. */
+/* A rank that lacks a package of the first phase, or input of its late blocks,
+ * can send its local peers nothing of the second phase or of later calls. A
+ * rank that is alone on its node has no local peers to hold up, and may receive
+ * a package much later. */
 static bool alone_on_node(const struct shunt_comm *comm, int rank)
 {
     return shunti_node_size(comm, comm->peers[rank].node) == 1;
 }
 
-/* As far as we have to do it. */
+/* Has this rank done its part of sending the payload? */
 static bool is_sent(const struct shunti_outgoing *out)
 {
     return out->done || shunti_is_pulled(out->way);

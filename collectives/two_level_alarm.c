@@ -6,8 +6,8 @@
 #include "collectives/two_level_peer.h"
 #include "src/comm.h"
 
-/* After an alarm no late block is taken or made. Late blocks of ours that are
- * ready, or parts of which are, stay until they are answered: a peer may be
+/* After an alarm, no late block is made or copied. But this rank's late blocks
+ * that are ready, in whole or in part, stay until they are acked. A peer may be
  * reading them, and another rank, whose call succeeds, may need them. */
 static void forget_late(const struct shunt_request *request,
                         struct shunti_two_level *x)
@@ -24,8 +24,8 @@ static void forget_late(const struct shunt_request *request,
     }
 }
 
-/* A read that fails is known to the reader alone, which then names itself as
- * both the culprit and the reporter. */
+/* Is the alarm about a failed read? Only the reader knows of that, so it names
+ * itself as both the culprit and the reporter. */
 static bool is_read_failure(const struct shunti_blame *blame)
 {
     return blame->rank == blame->reporter;

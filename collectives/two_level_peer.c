@@ -103,9 +103,10 @@ void shunti_peer_state_close(struct shunti_peer_state *peer_state)
     peer_state->taken = peer_state->closed = true;
 }
 
-/* A rank that is neither a local peer nor a rail peer may send no control
- * message if we want nothing from it: neither a block, nor a place for ours.
- * Then its message is looked for, but not awaited. */
+/* Update whether a message of `peer` is expected. A rank that is neither a
+ * local peer nor a rail peer may send no control message if this rank needs
+ * nothing of it: neither a block, nor a place for this rank's block. Then its
+ * message is looked for, but not awaited. */
 static void expect_less(struct shunt_request *request, int peer)
 {
     struct shunti_peer_state *peer_state =

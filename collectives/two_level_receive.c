@@ -9,7 +9,7 @@
 #include "src/op/blame.h"
 #include "src/wire/failure.h"
 
-/* All ranks' control messages of a call must agree. */
+/* Check that this note agrees with this rank's call. If not, raise an alarm. */
 static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
                    int peer, const struct shunti_note *note)
 {
@@ -33,8 +33,9 @@ static bool agrees(struct shunt_request *request, struct shunti_two_level *x,
     return false;
 }
 
-/* Is the package as long as the call says, which both ranks know? If not, the
- * peer's memory is damaged, or it runs another version of the library. */
+/* Is the package as long as expected? Both ranks know the length. If it
+ * differs, the peer's memory is damaged, or it runs another version of the
+ * library. */
 static bool is_package(struct shunt_request *request,
                        const struct shunti_two_level *x, int peer,
                        uint64_t bytes)
@@ -54,7 +55,7 @@ static bool is_package(struct shunt_request *request,
     return false;
 }
 
-/* Find the payloads that the control message offers. */
+/* Open the payloads that the control message offers. */
 static void open_payloads(struct shunt_request *request,
                           struct shunti_two_level *x, int peer,
                           const struct shunti_note *note)
@@ -103,8 +104,8 @@ static bool meet(struct shunt_request *request, struct shunti_two_level *x,
 
     if (peer_state->met)
         return false;
-    /* A rank that has nothing to send us may still have to say that its call is
-     * another one. */
+    /* A peer that has nothing to send to this rank may still send a note to say
+     * that it made another call. */
     if (!peer_state->hears && !shunti_note_bad(request, peer))
         return false;
     note = shunti_note_arrived(request, peer);
@@ -121,7 +122,8 @@ static bool meet(struct shunt_request *request, struct shunti_two_level *x,
     return true;
 }
 
-/* A zero-copy payload is put where our own control message said. */
+/* Copy what has arrived. A zero-copy payload is put where this rank's control
+ * message said. */
 static bool pull(struct shunt_request *request, int peer,
                  struct shunti_incoming *in, const struct shunti_zcopy *z)
 {
@@ -130,7 +132,7 @@ static bool pull(struct shunt_request *request, int peer,
     return shunti_source_pull(request, peer, &in->source, in->to);
 }
 
-/* Take what has arrived of a package. True: it is complete. */
+/* Copy what has arrived of a package. Returns true when it is complete. */
 static bool take_package(struct shunt_request *request,
                          struct shunti_two_level *x, int peer)
 {
@@ -173,8 +175,8 @@ static bool take_late(struct shunt_request *request, struct shunti_two_level *x,
     return true;
 }
 
-/* Take what has arrived of a block, whose package is here. In the stream it
- * comes behind that. */
+/* Copy what has arrived of a block. Its package is complete: in the stream, the
+ * block follows it. */
 static bool take_block(struct shunt_request *request,
                        struct shunti_two_level *x, int peer)
 {
@@ -202,7 +204,7 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
         if (package->source.failed) {
             shunti_two_level_own_alarm(request, x, request->comm->rank);
             block->done = peer_state->taken =
-                true; /* but the peer still takes ours */
+                true; /* but the peer still reads this rank's payloads */
             shunti_peer_state_ack(request, peer_state, peer,
                                   SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD);
             return true;
@@ -222,13 +224,13 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
     }
     if (package->done && !block->done) {
         block->done = take_block(request, x, peer);
-        /* No late block can be made without it. */
+        /* A late block cannot be made without this one. */
         if (block->source.failed && x->late &&
             !shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK))
             shunti_two_level_own_alarm(request, x, request->comm->rank);
     }
-    /* The peer may free its memory once it hears that all is taken, also what
-     * is not wanted any more: no read of it is under way then. */
+    /* After this ack the peer may free its memory, also that of payloads that
+     * are no longer wanted. So send it only when no read is under way. */
     if (package->done && block->done &&
         shunti_peer_state_still(request, peer_state)) {
         peer_state->taken = true;

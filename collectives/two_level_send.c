@@ -16,7 +16,7 @@ static bool is_remote(const struct shunt_comm *comm, int peer)
     return comm->peers[peer].node != comm->node;
 }
 
-/* Payloads that go in a control message, behind its header. */
+/* Payloads that are sent in a control message, behind its header. */
 struct behind {
     struct shunt_transport_piece piece[SHUNT_TRANSPORT_PIECES];
     int count;
@@ -36,8 +36,8 @@ static void copy_behind(struct shunti_note *note, const struct behind *behind)
     }
 }
 
-/* Add to our control message where the peer's payloads are to be put. False:
- * the communicator has failed. */
+/* Add to this rank's control message where the peer's payloads are to be put.
+ * Returns false if the communicator has failed. */
 static bool name_places(struct shunt_request *request,
                         struct shunti_peer_state *peer_state, int peer,
                         struct shunti_note *note, size_t *behind)
@@ -64,7 +64,7 @@ static bool name_places(struct shunt_request *request,
     return true;
 }
 
-/* Bytes of a control message behind its header, without the names. */
+/* Bytes behind the header of a control message, without the zero-copy names. */
 static size_t inline_bytes(const struct shunti_two_level *x,
                            const struct shunti_peer_state *peer_state,
                            const struct shunti_note *note)
@@ -104,7 +104,8 @@ void shunti_peer_state_aim(struct shunt_request *request,
     }
 }
 
-/* Send a payload with the control message, or write there where it is. */
+/* Put a payload into the control message, or write its location there. Returns
+ * the protocol. */
 static uint8_t put_payload(struct shunt_request *request, int peer,
                            struct shunti_outgoing *out,
                            struct shunti_note *note, int k,
@@ -207,7 +208,7 @@ static void tell_alarm(struct shunt_request *request,
     shunti_peer_state_close(peer_state);
 }
 
-/* Send this rank what can be sent now: the control message or an alarm. */
+/* Send to `peer` what can be sent now: the control message, or an alarm. */
 static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
                     int peer)
 {
@@ -222,11 +223,11 @@ static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
     if (peer_state->told || (!peer_state->tells && !x->alarmed) ||
         (waits && !x->alarmed))
         return false;
-    /* An alarm ends both directions: the peer may free the memory that we read. */
+    /* After an alarm the peer may free the memory that this rank reads. */
     if (x->alarmed && !shunti_peer_state_still(request, peer_state))
         return false;
-    /* An alarm reserves no chunks. But it takes the place of a control message
-     * that would have, and later ones must not overtake it. */
+    /* An alarm reserves no chunks. But it replaces a control message that would
+     * have reserved some, and later messages must not overtake it. */
     if (peer_state->passed ? !shunti_note_room(request, peer)
                            : !shunti_turn(request, peer, x->ticket))
         return false;
@@ -241,7 +242,7 @@ static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
     return true;
 }
 
-/* Ranks with a peer come first: they wait for us. */
+/* Send to this operation's peers first: they wait for the messages. */
 bool shunti_two_level_post(struct shunt_request *request,
                            struct shunti_two_level *x)
 {
@@ -263,7 +264,8 @@ bool shunti_two_level_post(struct shunt_request *request,
     return moved;
 }
 
-/* Has the peer taken all that it wants of us? It answers after the package. */
+/* Has the peer copied all that it wants of this rank? The peer acks after the
+ * package. */
 static bool answered(struct shunt_request *request, int peer)
 {
     const unsigned stages = shunti_acked_stage(request, peer);
@@ -277,7 +279,7 @@ static bool answered(struct shunt_request *request, int peer)
 }
 
 /* Send by zero copy, once both control messages have been sent. A peer that
- * named a place waits for the put. */
+ * named a place waits for the put, even if the payload is dropped. */
 static bool put_straight(struct shunti_outgoing *out, struct shunti_zcopy *z)
 {
     const size_t before = z ? z->done : 0;
@@ -300,10 +302,10 @@ static bool send_payload(struct shunt_request *request, int peer,
         out->done = shunti_stream_skip(request, peer, &out->tx);
     } else {
         out->done = shunti_stream_send(request, peer, &out->tx, out->data);
-        /* It answered before the end: it does not want the rest. */
+        /* The peer acked before the end: it does not want the rest. */
         out->dropped = !out->done && answered(request, peer);
     }
-    /* A dropped payload may still have to wait for its turn. */
+    /* A dropped payload may still have to wait until its chunks are skipped. */
     return out->done || out->dropped != was_dropped || out->tx.done != before;
 }
 
