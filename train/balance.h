@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Balance in training: from the loads of each step it is predicted what comes, and
- * experts get copies, or move, so that all ranks have equally many rows
- * (places.h). Everything that travels for it (experts that move; after each update
- * the weights of copies; in backward the gradients of copies) is a request that is
- * waited for where it is needed: before the experts of that layer compute.
+ * Load balancing during training. Each step's loads predict the loads of the
+ * next step. Experts then get copies, or move to another rank, so that all
+ * ranks compute equally many rows (places.h). Three things travel for that:
+ * experts that move, weights of copies after each update, and gradients of
+ * copies in backward. Each transfer is a request. This rank waits for it only
+ * before the experts of that layer compute.
  *
- * A rank's experts have slots, in all arrays alike: first those whose home it is,
- * (M, own), then those of copies, (M, slots), or where each routing has copies of
- * its own (routings, slots). Moments have the first alone.
+ * "Home" is the rank that owns an expert's weights and moments. Every array of
+ * expert data has the same slots: first the experts whose home is this rank,
+ * (M, own), then the copies, (M, slots). With BALANCE_MICROBATCH each routing
+ * has copies of its own, (routings, slots). Moments have only the slots of the
+ * first kind.
  */
 #ifndef TRAIN_BALANCE_H
 #define TRAIN_BALANCE_H
@@ -26,15 +29,19 @@
 #include "train/places.h"
 #include "train/team.h"
 
-/* In a step. */
+/* What balance did in one step. "This rank" where a count is not the same on
+ * all. */
 struct balance_did {
-    double moved;            /* experts that got another home, */
-    double move_bytes;       /* their state, moments included */
-    double copies;           /* of experts, of all routings that had some */
-    double copy_bytes;       /* weights that went to copies, and gradients that
-                                came from them */
-    double sum_bytes;        /* the same of sums of gradients, of this rank's */
-    double seconds, planner; /* of this rank in its calls; in decisions */
+    double moved;            /* experts that moved to another home */
+    double move_bytes;       /* bytes of their weights and moments */
+    double copies;           /* copies of experts, over all layers or
+                                routings */
+    double copy_bytes;       /* bytes of weights sent to copies, and of
+                                gradients sent back */
+    double sum_bytes;        /* bytes of sums of leaves that this rank sent to
+                                homes */
+    double seconds, planner; /* of this rank: in transfers and their calls; in
+                                deciding */
 };
 
 struct balance {
@@ -43,69 +50,85 @@ struct balance {
     struct exchange *exchange;
     struct params *expert;
     size_t topk;                 /* K */
-    size_t layers, experts, own; /* M, E; of a layer, those whose home is here:
-                                    as many wherever experts move */
-    size_t routings;             /* the i-th is of layer i % M */
+    size_t layers, experts, own; /* M; E; experts of a layer whose home is this
+                                    rank, the same number however experts
+                                    move */
+    size_t routings;             /* routing i belongs to layer i % M */
 
-    struct places *now;  /* (routings) where copies are of each; else (M) */
+    struct places *now;  /* placement of each routing (BALANCE_MICROBATCH), else
+                            of each layer (M) */
     struct places next;  /* scratch */
     int *node;           /* (ranks) */
-    int32_t *seat;       /* (M, E): which it is of those that its home has */
-    int32_t *slot;       /* (routings, E); -1: not on this rank */
-    size_t *exchange_of; /* (M) the first layer that has the same shunt_moe, */
-    struct places *has;  /* (M) whose placement is this one */
+    int32_t *seat;       /* (M, E) index of an expert among those with the same
+                            home */
+    int32_t *slot;       /* (routings, E) see above; -1: not on this rank */
+    size_t *exchange_of; /* (M) first layer that uses the same shunt_moe */
+    struct places *has;  /* (M) the placement set in the shunt_moe of that first
+                            layer */
     bool *taken;         /* (slots) scratch */
-    int32_t *here;       /* (E) scratch: experts of this rank */
-    int32_t *from, *to;  /* (E) scratch: their slots */
+    int32_t *here;       /* (E) scratch: ids of experts on this rank */
+    int32_t *from, *to;  /* (E) scratch: slots of experts before and after a
+                            move */
 
-    bool counting;     /* plans are of a step's batch */
-    double *rows;      /* (M, ranks, E) of this step, by source */
-    double *predicted; /* the same, of the next one */
-    size_t steps;      /* that the prediction is of; 0: it is none */
+    bool counting;     /* whether plans are made for a step's batch, so that
+                          their loads count */
+    double *rows;      /* (M, ranks, E) rows of this step, by source */
+    double *predicted; /* (M, ranks, E) rows expected in the next step */
+    size_t steps;      /* steps that `predicted` is based on; 0: no prediction
+                          yet */
     int64_t *counts;   /* (E) scratch */
     int64_t *loads;    /* (ranks, E) scratch */
-    double *own_rows;  /* (M) that this rank's experts got */
-    double *all_rows;  /* (ranks, M + 3) what all told */
+    double *own_rows;  /* (M) rows that this rank's experts got, and 3 more
+                          numbers for all_rows */
+    double *all_rows;  /* (ranks, M + 3) own_rows of every rank */
 
-    /* (M), (routings), (M) under way; NULL: nothing is */
+    /* Requests under way, NULL if none: moves (M), weights to copies
+     * (routings), gradients to homes (M). */
     struct shunt_request **moving, **refreshing, **reducing;
     struct balance_did did;
-    float *saved; /* see balance_state.h */
+    float *saved; /* buffer of balance_save() and balance_load() */
 };
 
-/* The exchange has hooks of it then (exchange_shunt.h), and `expert` room for
- * copies behind its own. c->how BALANCE_OFF: all calls do nothing, but `slot` is
- * there. All is borrowed. 0, or -1 with train_error_text(). */
+/* Also installs hooks in the exchange (exchange_shunt.h), and adds room for
+ * copies to `expert`, behind its own experts. With BALANCE_OFF all later calls
+ * do nothing, but `slot` is filled in. All arguments are borrowed. 0, or -1
+ * with train_error_text(). */
 int balance_create(struct balance *b, const struct balance_config *c,
                    struct team *team, struct exchange *exchange,
                    struct params *expert, const struct model_config *model,
                    size_t routings);
 void balance_destroy(struct balance *b);
 
-/* All that follows is collective: 0, or -1 with train_error_text(). */
+/* The calls below are collective and return 0, or -1 with train_error_text(),
+ * unless they say otherwise. */
 
-/* A step begins: what is planned from now on counts. */
+/* Begin a step: count the loads of all plans made from now on. */
 void balance_begin(struct balance *b);
-/* What was planned so far does not, after all. */
+/* Reset the loads counted so far; counting goes on. */
 void balance_forget(struct balance *b);
-/* Is this rank where an expert is, and not one of its copies? Local. */
+/* Is this rank the home of an expert? False for a copy. Local. */
 bool balance_is_home(const struct balance *b, size_t routing, int32_t expert);
-/* Leaf by leaf: the sums of a layer's routing before are added, */
+/* For gradients that are summed leaf by leaf (leaves.h). Wait until the sums of
+ * the layer's previous routing are added at the experts' homes. */
 int balance_sums_are_home(struct balance *b, size_t layer);
-/* and those of the next one are made, (experts here): those of copies go home. */
+/* Start to send the sums of this routing's copies to the homes. sums (experts
+ * on this rank): where the sums of each expert are. */
 int balance_bring_sums(struct balance *b, size_t routing, float *const *sums);
-/* The step's gradients are made: those of copies come home. */
+/* End of backward: the gradients of copies are added at the homes. Blocks. */
 int balance_gradients(struct balance *b);
-/* The weights are updated: decide, if it is time, and start what follows. */
+/* After the update of the weights: decide on a new placement if one is due, and
+ * start the moves and the transfers of weights to copies. */
 int balance_update(struct balance *b, size_t step);
-/* Of the step, what the report shows. experts_s: this rank's computing them. */
+/* Fill in what the report shows of this step. experts_s: seconds that this rank
+ * spent in computing experts. */
 int balance_measure(struct balance *b, double experts_s,
                     struct step_metrics *m);
-/* Wait for all that is under way: afterwards homes have their state. */
+/* Wait for all moves and transfers of weights, so that each home has its
+ * experts' state. */
 int balance_settle(struct balance *b);
 
-/* Another placement of a layer, before a step. The caller brings the state of
- * homes, of all layers, and then copies get theirs. */
+/* Set another placement of a layer, between steps. The caller then fills in the
+ * state of all homes, and balance_restore() sends the weights to the copies. */
 int balance_place(struct balance *b, size_t layer, const struct places *next);
 int balance_restore(struct balance *b);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What balance.h knows, as pieces of a checkpoint. Whole numbers and f64 are in the
- * vectors' f32 as their bits. */
+/* The state of balance.h as pieces of a checkpoint. Integers and f64 are stored
+ * in the f32 vectors bit by bit. */
 #ifndef TRAIN_BALANCE_STATE_H
 #define TRAIN_BALANCE_STATE_H
 
@@ -9,13 +9,16 @@
 
 enum { BALANCE_PIECES = 5 };
 
-/* Of each rank so many; rank 0 has it all. `to` points into b->saved, until the
- * next call. 0, or -1 with train_error_text(). Nothing with balance off. */
+/* Writes BALANCE_PIECES pieces to `to`; on ranks other than 0 all are empty,
+ * since the state is the same everywhere. With balance off *count is 0. `to`
+ * points into b->saved, which stays valid until the next call. 0, or -1 with
+ * train_error_text(). */
 int balance_save(struct balance *b, struct piece *to, size_t *count);
 
-/* Places experts, and predicts, as in the checkpoint: of as many ranks, else what
- * is known of the loads alone; of a run without balance nothing. The state of homes
- * is read after that, and balance_restore() called then. Collective. 0, or -1 with
+/* Sets the placement and the prediction of the checkpoint. With another number
+ * of ranks only the prediction is taken over. Nothing is done with balance off,
+ * or for a checkpoint without balance. The caller then reads the state of the
+ * homes and calls balance_restore(). Collective. 0, or -1 with
  * train_error_text(). */
 int balance_load(struct balance *b, struct team *team,
                  struct checkpoint *checkpoint);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a model is compared with: simpler models of the same bytes. */
+/* Simpler models of the same bytes, to compare the model with. */
 #ifndef TRAIN_BARS_H
 #define TRAIN_BARS_H
 
@@ -7,21 +7,21 @@
 
 enum { BAR_BIGRAMS, BAR_XZ, BARS };
 
-/* Nats a byte on the windows of each kind of held-out text; NaN: there are
- * none, or it was not measured. */
+/* Nats a byte on the windows of each kind of held-out text. NaN: no windows, or
+ * not measured. */
 struct bars {
     double loss[BARS][HELD];
 };
 
-/* "bigrams", "xz -9e" */
+/* The name of a bar: "bigrams", "xz -9e". */
 const char *bar_name(int bar);
 
-/* windows (HELD): how many of each kind the model is validated on, of T
- * bytes. */
+/* Measures all bars. windows (HELD): the number of windows of T bytes of each
+ * kind, as in validations of the model. */
 void bars_measure(const struct data *data, const size_t *windows, size_t T,
                   struct bars *bars);
 
-/* The bits of a loss in nats. */
+/* Nats as bits. */
 double bits_of(double nats);
 
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A monotonic clock, others, and adding up what is measured with them. In a
- * timeline of the library (SHUNT_TRACE) what is added is a span on the track
- * `program`. */
+/* Clocks, and sums of measured times. Measured times are also spans on the
+ * track `program` of the library's timeline (SHUNT_TRACE). */
 #ifndef TRAIN_CLOCK_H
 #define TRAIN_CLOCK_H
 
@@ -25,7 +24,7 @@ static inline double clock_now(void)
     return clock_of(CLOCK_MONOTONIC);
 }
 
-/* Returns at that time on the clock, without using the CPU. */
+/* Sleeps until that time on the monotonic clock. */
 static inline void clock_sleep_until(double time)
 {
     const struct timespec t = {(time_t)time,
@@ -35,8 +34,8 @@ static inline void clock_sleep_until(double time)
         ;
 }
 
-/* Seconds on the clock, and of CPU time of this thread: a reading of both, or a
- * sum of what lay between two. */
+/* Wall-clock seconds, and CPU seconds of this thread: either a reading of both
+ * clocks, or a sum of differences. */
 struct spent {
     double time, cpu;
 };
@@ -54,8 +53,9 @@ static inline void clock_add_between(struct spent *sum,
     sum->cpu += until->cpu - since->cpu;
 }
 
-/* Add what was spent since `*since` to `*sum`, and start anew. `name` of what was
- * done meanwhile; of "a->b.c" that is "c". */
+/* Adds the time since `*since` to `*sum`, and sets `*since` to now. The span in
+ * the timeline is named `name`, without all before its last dot: "c" for
+ * "a->b.c". */
 static inline void clock_add_as(const char *name, struct spent *sum,
                                 struct spent *since)
 {
@@ -67,7 +67,7 @@ static inline void clock_add_as(const char *name, struct spent *sum,
     *since = now;
 }
 
-/* The name is that of the sum. */
+/* The span has the name of the sum. */
 #define clock_add(sum, since) clock_add_as(#sum, sum, since)
 
 #endif

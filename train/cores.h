@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How many cores the ranks have to compute on. */
+/* The number of cores that the ranks have. */
 #ifndef TRAIN_CORES_H
 #define TRAIN_CORES_H
 
@@ -7,8 +7,8 @@
 
 #include "train/team.h"
 
-/* CPUs that ranks may use, of each machine one for each of its ranks at most.
- * Ranks that run under one kernel are on one machine, also if they are on
+/* Counts the CPUs that ranks may use, on each machine at most one for each of
+ * its ranks. Ranks under one kernel are on one machine, even if they are on
  * different nodes of the job. Collective. 0, or -1 with train_error_text(). */
 int cores_count(struct team *team, size_t *cores);
 

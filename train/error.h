@@ -3,14 +3,15 @@
 #ifndef TRAIN_ERROR_H
 #define TRAIN_ERROR_H
 
-/* Keep a text; always returns -1, so that callers can `return
+/* Sets the error text. Always returns -1, so that callers can `return
  * train_error(..)`. */
 __attribute__((format(printf, 1, 2))) int train_error(const char *format, ...);
 
 /* The text of this thread's last train_error(). Never NULL. */
 const char *train_error_text(void);
 
-/* For the one case that cannot be handled: prints an error and aborts. */
+/* Prints an error and aborts. Only for running out of memory where no caller
+ * can handle an error. */
 _Noreturn void train_out_of_memory(void);
 
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The interface by which the model sends rows to experts and gets results back,
- * in f32. A routing, of which there is one for each layer of each micro-batch,
- * has a number. exchange_shunt.c is the implementation for training,
- * exchange_mpi.c the one that it is compared with; the unit tests have one
- * without ranks, to check layers and model separately.
+ * The interface through which the model sends rows to experts and gets results
+ * back, in f32. Each layer of each micro-batch has one routing, which has a
+ * number. Implementations: exchange_shunt.c for training, exchange_mpi.c to
+ * compare with, and one without ranks in the unit tests, to check layers and
+ * model separately.
  */
 #ifndef TRAIN_EXCHANGE_H
 #define TRAIN_EXCHANGE_H
@@ -13,30 +13,37 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the implementations need to know, beside the model's shape. */
+/* What implementations need to know beside the model's shape. */
 struct exchange_config {
-    int bf16;               /* rows travel as bf16, else as f32 */
-    int fp8;                /* dispatched rows travel as fp8 with scales */
-    double capacity_factor; /* 0: dropless */
+    int bf16;               /* rows are sent as bf16, else as f32 */
+    int fp8;                /* dispatched rows are sent as fp8 with scales */
+    double capacity_factor; /* limit of an expert's rows, as a multiple of the
+                               mean; 0: none, no row is dropped */
     int drop_by_weight;
-    size_t
-        max_rows; /* of a rank at once: a routing with more has waves; 0: any */
-    bool in_order;     /* these waves are (shunt/moe_waves.h) */
-    int tree_ranks;    /* experts are summed as if on this many ranks, */
-    int tree_nodes;    /* and these on this many nodes; 0: the real ones */
-    size_t max_tokens; /* of one rank */
-    /* 1 or more; each has at most its part of max_tokens, unless it is alone */
+    /* most rows that a rank's experts have at once; a routing with more
+     * rows has waves. 0: any number */
+    size_t max_rows;
+    bool in_order;     /* waves are in order (shunt/moe_waves.h) */
+    int tree_ranks;    /* sums over experts are made as if on this many ranks */
+    int tree_nodes;    /* and as if these were on this many nodes; 0: the real
+                          ones */
+    size_t max_tokens; /* most tokens of one rank */
+    /* 1 or more. A micro-batch has at most max_tokens / micro_batches tokens,
+     * except if it is the only one of a call. */
     size_t micro_batches;
-    bool overlap; /* no: a started call is waited for at once */
+    bool overlap; /* false: each call is waited for as soon as it is started */
     bool apart;   /* each layer has a placement of its own */
-    /* (M) layers whose routings of a micro-batch take turns: a plan of one is
-     * released before the next one's is made, and all have one memory. NULL: none */
+    /* (M) whether a layer takes turns with others: a plan of one is released
+     * before the next one's is made, and all of them use the same memory. NULL:
+     * no layer does. */
     const bool *turns;
-    size_t leaf_rows; /* rows of copies are cut between so many; 0: anywhere */
+    size_t leaf_rows; /* the rows of an expert are cut between copies only at
+                         multiples of this; 0: anywhere */
 };
 
 /* The rows that this rank's experts get in one routing, expert-major: row i of
- * expert j is offset[j] + i. Of a routing in several waves, those of one. */
+ * expert j is row offset[j] + i. If the routing has several waves, the rows of
+ * one wave. */
 struct exchange_rows {
     size_t experts;        /* of this rank */
     const int32_t *expert; /* (experts) their ids, ascending */
@@ -44,48 +51,53 @@ struct exchange_rows {
     const size_t *offset;  /* (experts + 1) first row of each */
     size_t total;          /* offset[experts] */
 
-    /* (total, D): the exchange's own, valid until the routing is planned again.
-     * drows may be out, which is not needed once dout is there. */
+    /* (total, D) each. The exchange owns these buffers; they are valid until
+     * the routing is planned again. drows may be the same memory as out, since
+     * out is not needed once dout has arrived. */
     float *rows;  /* experts' input, written by dispatch */
     float *out;   /* experts' output, read by combine and combine_backward */
     float *dout;  /* gradient of out, written by combine_backward */
     float *drows; /* gradient of rows, read by dispatch_backward */
-    int waves;    /* of the routing, the same on all ranks; at most 1: one */
-    int wave;     /* whose rows these are */
-    size_t most;  /* rows of the largest one: of each of these buffers */
+    int waves;    /* waves of the routing, the same on all ranks; 0 or 1: a
+                     single one */
+    int wave;     /* the wave that these rows belong to */
+    size_t most;  /* rows of the largest wave, so the size of each of these
+                     buffers */
 };
 
-/* Where rows of a wave may land that come ahead: in forward no gradients are there;
- * in backward out is not needed once dout is. */
+/* The buffer that receives the rows of the next wave early. Forward has no
+ * gradients, so dout is free; in backward out is free once dout has arrived. */
 enum exchange_spare { EXCHANGE_INTO_DOUT, EXCHANGE_INTO_OUT };
 
 struct exchange;
 
-/* All calls but wait are collective. They return 0, or -1 with
+/* Calls are collective, except wait() and release(). They return 0, or -1 with
  * train_error_text().
  *
- * A _start call returns at once, and wait() ends it. What it reads and writes is
- * its own until then. Of a routing one such call is under way at a time, beside what
- * comes ahead. */
+ * A _start call returns at once, and wait() completes it. Until then the caller
+ * must leave alone what the call reads and writes. A routing has at most one
+ * such call under way, beside an ahead(). */
 struct exchange_ops {
-    /* Zeroed memory for rows that are dispatched from; lives as long as the
+    /* Zeroed memory for rows that are dispatched from. It lives as long as the
      * exchange. NULL: train_error_text(). */
     float *(*memory)(struct exchange *x, size_t floats);
-    /* choice (tokens, K), weight (tokens, K): copied.
-     * again  what was released is planned once more, with the same choices: rows go
-     *        where they went */
+    /* Plan a routing. choice (tokens, K) and weight (tokens, K) are copied.
+     * again  the routing was planned and released before, with the same
+     *        choices: its rows go to the same ranks */
     int (*plan)(struct exchange *x, size_t routing, const int32_t *choice,
                 const float *weight, size_t tokens, bool again,
                 struct exchange_rows *rows);
-    /* The calls of a routing that has several waves are about one of them, the rows
-     * of its tokens; after plan, about the last, and after plan again about the first,
-     * with which forward ends. Arrays of tokens are those of the whole routing all the
-     * same.
+    /* A routing may have several waves. Then each call is about one of them,
+     * the current wave, and about its tokens' rows only. After plan() this is
+     * the last wave; after plan() with `again` it is the first, the one that
+     * forward ends with. Arrays of tokens are always those of the whole
+     * routing.
      *
-     * ahead: the rows of another wave set out, beside the other calls; they land where
-     * nothing is needed any more, in dout, or in out. advance: they are here, and the
-     * calls are about that wave. What is in rows of the wave before is lost, but for
-     * what a call that is under way reads: its out, or its drows. */
+     * ahead() starts the dispatch of another wave beside the other calls. Its
+     * rows arrive in a buffer that is not needed any more: dout or out.
+     * advance() waits for them and makes that wave the current one. The buffers
+     * of the wave before are lost then, except the one that a call under way
+     * still reads: its out, or its drows. */
     int (*ahead)(struct exchange *x, size_t routing, int wave,
                  const float *from, enum exchange_spare into);
     int (*advance)(struct exchange *x, size_t routing,
@@ -102,16 +114,15 @@ struct exchange_ops {
     int (*dispatch_backward_start)(struct exchange *x, size_t routing,
                                    float *dx);
     int (*wait)(struct exchange *x, size_t routing);
-    /* The routing is no longer needed. Not a collective, cannot fail. */
+    /* The routing's plan is no longer needed. Not collective, cannot fail. */
     void (*release)(struct exchange *x, size_t routing);
-    /* From now on calls are waited for at once, or not: exchange_config.overlap.
-     * None is under way. */
+    /* Set exchange_config.overlap. No call may be under way. */
     void (*set_overlap)(struct exchange *x, bool overlap);
-    /* The end of the exchange. Before the communicator's; cannot fail. */
+    /* Destroy the exchange, before the communicator. Cannot fail. */
     void (*destroy)(struct exchange *x);
 };
 
-/* The exchanges of rows. */
+/* The four exchanges of rows. */
 enum exchange_call {
     EXCHANGE_DISPATCH,
     EXCHANGE_COMBINE,
@@ -120,14 +131,15 @@ enum exchange_call {
     EXCHANGES,
 };
 
-/* What was sent from this rank, and dropped, since the caller cleared it. */
+/* What this rank sent and dropped since the caller last cleared it. */
 struct exchange_traffic {
-    size_t rows;    /* to other nodes in dispatches; as many come back */
-    size_t plain;   /* what they would be at one row for each assignment */
+    size_t rows;    /* rows that dispatch sent to other nodes; as many return */
+    size_t plain;   /* the same if each assignment sent a row of its own */
     size_t dropped; /* assignments beyond the capacity */
-    size_t waves;   /* of routings, beyond the first of each */
-    size_t by_mpi;  /* rows that MPI carried to any rank, in all four calls */
-    /* this rank spent in the calls of each exchange: to start it, and to wait */
+    size_t waves;   /* waves of routings, not counting the first of each */
+    size_t by_mpi;  /* rows that MPI sent to any rank, in all four exchanges */
+    /* Time that this rank spent in each exchange: starting it and waiting for
+     * it. */
     double seconds[EXCHANGES];
 };
 
@@ -137,15 +149,15 @@ struct exchange {
     struct exchange_traffic traffic;
 };
 
-/* NULL is allowed. */
+/* Does nothing for NULL. */
 static inline void exchange_destroy(struct exchange *x)
 {
     if (x)
         x->ops->destroy(x);
 }
 
-/* The experts of a rank, [*first, *first + *count): expert e is on rank
- * e * ranks / experts, which is the library's own placement. */
+/* The experts whose home is `rank`, [*first, *first + *count): expert e is on
+ * rank e * ranks / experts. This is also the library's default placement. */
 static inline void exchange_experts(size_t experts, int rank, int ranks,
                                     size_t *first, size_t *count)
 {

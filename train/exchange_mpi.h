@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The exchange that training is compared with: rows by MPI_Alltoallv. */
+/* An exchange of rows by MPI_Alltoallv, to compare training with. */
 #ifndef TRAIN_EXCHANGE_MPI_H
 #define TRAIN_EXCHANGE_MPI_H
 
@@ -7,8 +7,8 @@
 #include "train/layout.h"
 #include "train/team.h"
 
-/* Collective. team->mpi is what carries the rows. fp8, a capacity and overlap
- * are not for it. 0, or -1 with train_error_text(). */
+/* team->mpi sends the rows. fp8, a capacity and overlap are not supported.
+ * Collective. 0, or -1 with train_error_text(). */
 int exchange_mpi_create(struct team *team, const struct model_config *model,
                         const struct exchange_config *config,
                         struct exchange **exchange);

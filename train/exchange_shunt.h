@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The exchange for training: libshunt's plan, dispatch and combine. */
+/* The exchange for training, by libshunt's plan, dispatch and combine. */
 #ifndef TRAIN_EXCHANGE_SHUNT_H
 #define TRAIN_EXCHANGE_SHUNT_H
 
@@ -14,29 +14,31 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
                           const struct exchange_config *config,
                           struct exchange **exchange);
 
-/* Called in the exchange's own calls, with a routing's number; 0, or -1 with
- * train_error_text(). */
+/* Callbacks of the exchange's calls. `routing` is the routing's number. They
+ * return 0, or -1 with train_error_text(). */
 struct exchange_hooks {
-    /* It is about to be planned, or once more. */
+    /* Before a routing is planned; again: it was planned and released
+     * before. */
     int (*planning)(void *arg, size_t routing, const int32_t *choice,
                     size_t tokens, bool again);
-    /* It was planned, but not once more. */
+    /* After a routing was planned for the first time (not `again`). */
     int (*planned)(void *arg, size_t routing,
                    const struct shunt_moe_plan *plan);
-    /* What the call sent is here: before the end of wait(). */
+    /* In wait() or advance(), when the result of `call` has arrived, before
+     * they return. */
     int (*arrived)(void *arg, size_t routing, enum exchange_call call);
     void *arg;
 };
-/* Returns those before. */
+/* Replaces the hooks; returns the previous ones. */
 struct exchange_hooks exchange_shunt_hook(struct exchange *exchange,
                                           const struct exchange_hooks *hooks);
-/* That of the l-th layer with experts: of all, or of those that take turns, or of it
- * alone. */
+/* The shunt_moe of the l-th layer with experts. All layers have one, or the
+ * layers that take turns do, or each layer has its own. */
 struct shunt_moe *exchange_shunt_moe(const struct exchange *exchange, size_t l);
-/* That of a routing, until its release. */
+/* The plan of a routing, until it is released. */
 struct shunt_moe_plan *exchange_shunt_plan(const struct exchange *exchange,
                                            size_t routing);
-/* The wave of it that calls are about. */
+/* The plan of the routing's current wave. */
 struct shunt_moe_plan *exchange_shunt_wave(const struct exchange *exchange,
                                            size_t routing);
 
