@@ -4,7 +4,7 @@
  * arrays. The letters, here and in all shapes of this folder:
  *
  *     B  sequences on this rank           D  width of the model
- *     T  positions of a sequence          H  attention heads, KV of keys, values
+ *     T  positions of a sequence          H  attention heads, KV of k and v
  *     R  rows, B * T                      W  width of a head, mostly D / H
  *     V  vocabulary: the 256 bytes        E  experts (all ranks)
  *     L  layers                           K  experts that a token chooses
@@ -12,10 +12,11 @@
  *     G  shares of the batch on this      N  rows of one expert
  *        rank
  *
- * Gradients of inputs are written (SET) or added (ADD) as each function says;
- * gradients of parameters are always added, share by share: rows g R/G to
- * (g+1) R/G of the batch go to the g-th gradient vector, so that sums do not
- * depend on how shares are spread over ranks.
+ * In the comments "=" writes a result, "+=" adds to it, and "[+]=" does what
+ * `beta` says. Gradients of inputs are written or added as each function says.
+ * Gradients of parameters are always added, share by share: rows g R/G to (g+1)
+ * R/G of the batch go to the g-th gradient vector. So sums do not depend on
+ * which ranks have which shares.
  */
 #ifndef TRAIN_LAYERS_H
 #define TRAIN_LAYERS_H
@@ -28,7 +29,7 @@
 
 enum { VOCABULARY = 256 };
 
-/* A parameter's gradient: that of share g stands at data + g * stride. */
+/* A parameter's gradients: that of share g is at data + g * stride. */
 struct grad {
     float *data;
     size_t stride;
@@ -45,7 +46,8 @@ void linear(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,
 void linear_backward(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,
                      const float *dy, const float *x, const float *w,
                      enum shunti_gemm_beta beta, float *dx, struct grad dw);
-/* Its two halves: dx, which the layer before waits for, and dw. */
+/* The two halves of linear_backward(): dx, which the layer before waits for,
+ * and dw. */
 void linear_backward_input(struct shunti_gemm *gemm, size_t R, size_t n,
                            size_t m, const float *dy, const float *w,
                            enum shunti_gemm_beta beta, float *dx);
@@ -84,27 +86,27 @@ void rope_destroy(struct rope *rope);
 
 struct attention_shape {
     size_t B, T;
-    size_t H;  /* heads of q, and */
-    size_t KV; /* of k and v, which H / KV in a row share */
+    size_t H;  /* heads of q */
+    size_t KV; /* heads of k and v; H / KV consecutive heads of q share one */
     size_t W;
 };
 
-/* Of a row of q | k | v. */
+/* Elements of a row of q | k | v. */
 static inline size_t attention_width(const struct attention_shape *a)
 {
     return (a->H + 2 * a->KV) * a->W;
 }
 
-/* Floats of `work` for the two functions below. */
+/* Floats of `work` in the two functions below. */
 size_t attention_work(size_t W);
 
-/* qkv (R, (H + 2 KV) W) = q | k | v: in place q and k rotated, and q times
- * log2(e) / sqrt(W)
- * -> lse (B, H, T): log2(sum(2^(q k))) of each query; y (R, H W) */
+/* qkv (R, (H + 2 KV) W) = q | k | v -> lse (B, H, T): log2(sum(2^(q k))) of
+ * each query; y (R, H W). q and k are rotated in place, and q is multiplied by
+ * log2(e) / sqrt(W). */
 void attention(struct shunti_gemm *gemm, const struct rope *rope,
                const struct attention_shape *a, float *qkv, float *lse,
                float *y, float *work);
-/* dy (R, H W), and what attention() made -> dqkv (R, (H + 2 KV) W) = */
+/* dy (R, H W), and the results of attention() -> dqkv (R, (H + 2 KV) W) = */
 void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
                         const struct attention_shape *a, const float *dy,
                         const float *qkv, const float *lse, const float *y,
@@ -112,14 +114,14 @@ void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
 
 /* --- router.c ------------------------------------------------------------- */
 
-/* to->logits (R, width), the router's product -> what R tokens get, and lse. 0,
- * or -1 with train_error_text(). */
+/* to->logits (R, width), the product with the router's matrix -> the other
+ * fields of `to`, for R tokens. 0, or -1 with train_error_text(). */
 int router(const struct router_config *c, const struct gate_input *in,
            const struct routed *to);
-/* dweight (R, K), and what router() made, from the same input
- * -> dlogits (R, width) = ; probs may be overwritten
- * slope: of gate_loss(), for these tokens
- * scale: d(loss)/d(sum over rows), 1 / (rows of the whole batch) */
+/* dweight (R, K), and the results of router() from the same input -> dlogits
+ * (R, width) = . probs may be overwritten.
+ * slope  from gate_loss(), for these tokens
+ * scale  d(loss)/d(sum over rows), 1 / (rows of the whole batch) */
 void router_backward(const struct router_config *c, const struct gate_input *in,
                      const struct routed *of, const float *dweight,
                      const float *slope, float scale, float *dlogits);
@@ -133,18 +135,19 @@ void feed_forward(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
                   const float *x, const float *gate_up, const float *down,
                   float *hidden, float *act, enum shunti_gemm_beta beta,
                   float *y);
-/* Its first half: x -> hidden, act. The rest is linear(). */
+/* The first half of feed_forward(): x -> hidden, act. The rest is linear(). */
 void feed_forward_hidden(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
                          const float *x, const float *gate_up, float *hidden,
                          float *act);
-/* One of several that share D and F, and its rows; letters as above. */
+/* One of several experts that share D and F, with its rows. Letters as
+ * above. */
 struct expert {
     size_t N;
     const float *x, *gate_up, *down;
     float *hidden, *act, *y;
 };
-/* feed_forward() of each, with the same bits: y =
- * items (count): scratch */
+/* feed_forward() of each expert, with the same bits: y = items (count):
+ * scratch */
 void feed_forward_grouped(struct shunti_gemm *gemm, size_t count, size_t D,
                           size_t F, const struct expert *experts,
                           struct shunti_gemm_item *items);
@@ -156,9 +159,10 @@ void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,
                            const float *hidden, const float *act, float *dact,
                            float *dhidden, enum shunti_gemm_beta beta,
                            float *dx, struct grad dgate_up, struct grad ddown);
-/* Its parts, in an order in which they can be made. First dy (N, D), hidden
- * -> dhidden (N, 2 F); dact (N, F): scratch. Then the input's gradient, which is
- * linear_backward_input() of dhidden and gate_up, and the parameters': */
+/* The parts of feed_forward_backward(), in a possible order. First the hidden
+ * rows: dy (N, D), hidden -> dhidden (N, 2 F); dact (N, F): scratch. Then the
+ * input's gradient, by linear_backward_input() of dhidden and gate_up. Then the
+ * parameters' gradients. */
 void feed_forward_backward_hidden(struct shunti_gemm *gemm, size_t N, size_t D,
                                   size_t F, const float *dy, const float *down,
                                   const float *hidden, float *dact,
@@ -170,9 +174,10 @@ void feed_forward_backward_weights(struct shunti_gemm *gemm, size_t N, size_t D,
 
 /* --- loss.c --------------------------------------------------------------- */
 
-/* logits (R, V), in place, target (R) -> p (R, V): softmax; loss (R): -log p */
+/* logits (R, V), target (R) -> p (R, V), the softmax, in the place of the
+ * logits; loss (R) = -log p(target) */
 void cross_entropy(size_t R, float *logits, const uint8_t *target, float *loss);
-/* p (R, V) -> dlogits in place: (p - one-hot(target)) * scale */
+/* p (R, V) -> dlogits, in the place of p: (p - one-hot(target)) * scale */
 void cross_entropy_backward(size_t R, float *p, const uint8_t *target,
                             float scale);
 

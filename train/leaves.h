@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Gradients of experts leaf by leaf: the sum over an expert's rows as a tree
- * (shunt/moe_gradients.h), which has the same bits whatever copies of the expert
- * there are. What copies have of it goes home. Rows may come in pieces: a leaf is then
- * made of several.
+ * Gradients of experts, leaf by leaf. A leaf is leaf_rows consecutive rows of
+ * an expert. The sum over all rows of an expert is a tree of leaves
+ * (shunt/moe_gradients.h). So it has the same bits whatever copies of the
+ * expert there are. Copies send their sums to the expert's home. Rows may come
+ * in pieces; a leaf may consist of several pieces.
  */
 #ifndef TRAIN_LEAVES_H
 #define TRAIN_LEAVES_H
@@ -16,29 +17,32 @@
 #include "train/model.h"
 
 struct leaves {
-    struct exchange *exchange; /* exchange_shunt.h's */
+    struct exchange *exchange; /* from exchange_shunt_create() */
     struct balance *balance;
     size_t layers;
-    float **memory;            /* (M) sums under way of a layer's experts, */
-    size_t *room;              /* (M) for so many */
-    float **sums;              /* (E) scratch: where those of an expert are */
-    struct leaves_waves waves; /* of a layer that is in several */
+    float **memory;            /* (M) memory for a layer's sums */
+    size_t *room;              /* (M) number of sums that it has room for */
+    float **sums;              /* (E) scratch: where the sums of each expert
+                                  are */
+    struct leaves_waves waves; /* for a layer whose rows come in several
+                                  waves */
 
-    /* The layer under way, whose plan has `rows`, and its wave's. */
+    /* Of the layer under way: the rows of its plan, and those of the current
+     * wave. */
     struct shunt_moe_rows rows, wave;
-    /* Of a plan in one wave: */
-    size_t used; /* sums that stay of the experts before */
+    /* Of a plan with one wave: */
+    size_t used; /* sums of the experts before that stay in memory */
     struct shunt_moe_tree tree;
-    struct shunt_moe_leaf leaf; /* the one in the making, */
-    size_t missing;             /* which so many rows are missing from */
+    struct shunt_moe_leaf leaf; /* the leaf that is being summed */
+    size_t missing;             /* rows that it still misses */
 };
 
-/* 0, or -1 with train_error_text(). All is borrowed. */
+/* All arguments are borrowed. 0, or -1 with train_error_text(). */
 int leaves_create(struct leaves *x, struct exchange *exchange,
                   struct balance *balance, size_t layers, size_t experts);
 void leaves_destroy(struct leaves *x);
 
-/* For model.gradients: leaves of so many rows, which are those of the exchange. */
+/* The functions for model.gradients. leaf_rows: as the exchange has them. */
 struct model_gradients leaves_gradients(struct leaves *x, size_t leaf_rows);
 
 #endif

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Leaves of gradients whose rows come in waves (shunt/moe_waves.h). The rows of an
- * expert are in order by source, then by token. A wave has of each source those that
- * follow what it gave before: so it begins and ends within a leaf for each source. Rows
- * of such a leaf are kept in their places until the last one of it is here. And leaves
- * are made in any order: each sum is added to its partner of the tree
- * (shunt/moe_gradients.h) when both are there. So all leaves and sums are those of one
- * wave. Waves in order (in_order) are a case of that, in which a wave has rows of few
- * sources: so few leaves are kept, but few ranks send.
+ * Leaves of gradients (leaves.h) of a layer whose rows come in waves
+ * (shunt/moe_waves.h). The rows of an expert are ordered by source, then by
+ * token. A wave continues the rows of each source where the wave before ended.
+ * So a leaf may be incomplete in a wave, once for each source. Such rows are
+ * kept until the leaf's last row has arrived. Leaves are then completed in any
+ * order. Each sum is added to its partner in the tree (shunt/moe_gradients.h)
+ * as soon as both are there. So all leaves and sums have the bits that one wave
+ * would give.
  *
- * Memory, while a layer's waves are computed: of each of this rank's experts for each
- * source that is not through up to two leaves of leaf_rows rows (memory_open_row()),
- * half of that in the mean; and the sums that have no partner yet, up to
- * 2 log2(leaves) + 1 for each source (in order: log2(leaves) + 1 in all). The rows are
- * counted as activations.
+ * Waves may also be in order (in_order): then a wave has rows of few sources.
+ * Fewer leaves are kept that way, but fewer ranks send at a time.
+ *
+ * Memory while a layer's waves are computed: for each local expert and each
+ * source that still has rows, up to two leaves of leaf_rows rows
+ * (memory_open_row()), on average half of that. And sums without a partner, up
+ * to 2 log2(leaves) + 1 for each source (in order: log2(leaves) + 1 in all).
+ * The kept rows are counted as activations.
  */
 #ifndef TRAIN_LEAVES_WAVES_H
 #define TRAIN_LEAVES_WAVES_H
@@ -23,46 +26,48 @@
 #include <shunt/moe.h>
 
 struct leaves_waves {
-    struct model *model; /* which counts the kept rows */
-    size_t experts;      /* of this rank; 0: there are no waves */
+    struct model *model; /* counts the kept rows */
+    size_t experts;      /* experts of this rank; 0: no waves */
     size_t ranks;
     size_t leaf_rows, D, F;
-    size_t floats;               /* of a sum */
+    size_t floats;               /* floats of a sum */
     struct leaves_of_expert *of; /* (experts) */
-    uint64_t *next; /* (ranks, experts) the next row of each source, in all */
-    const size_t *came; /* (ranks, experts) those of the wave under way */
+    uint64_t *next; /* (ranks, experts) the next row of each source, as a number
+                       of the expert's rows */
+    const size_t *came; /* (ranks, experts) rows of the current wave */
     struct leaves_memory {
-        float *free[64]; /* some that are not used any more */
+        float *free[64]; /* memory to be used again */
         size_t count;
     } rows, sums;
-    size_t bytes; /* of rows, that are counted */
+    size_t bytes; /* bytes of rows that have been counted */
 };
 
-/* Are waves to be in order? If in another order leaves that are not complete would have
- * more rows in the mean than a wave. experts: of all ranks. */
+/* Should waves be in order? Yes if, in another order, incomplete leaves would
+ * have more rows on average than a wave. experts: of all ranks. */
 bool leaves_waves_in_order(size_t ranks, size_t experts, size_t leaf_rows,
                            size_t max_rows);
-/* For how many rows there is memory at a time, at most, on a rank whose experts have
- * `rows` rows together; a leaf has memory for all of its rows. */
+/* The most rows that there is memory for at a time, on a rank whose experts
+ * have `rows` rows together. A kept leaf has memory for all of its rows. */
 size_t leaves_waves_rows(size_t ranks, size_t experts, size_t leaf_rows,
                          size_t max_rows, size_t rows);
 
-/* Before the first wave of a plan for so many ranks; leaf_rows as in model_gradients.
- * 0, or -1 with train_error_text(). */
+/* Called before the first wave of a plan. ranks: those of the plan. leaf_rows
+ * is that of model_gradients. 0, or -1 with train_error_text(). */
 int leaves_waves_begin(struct leaves_waves *x, struct model *m,
                        const struct shunt_moe_rows *plan, size_t ranks);
-/* The next wave, also the first. */
+/* Called before each wave, also the first. */
 void leaves_waves_next(struct leaves_waves *x,
                        const struct shunt_moe_rows *wave);
-/* Rows of it, of which backward has made all but the weights' gradients: a part of
- * an expert. act, and m->dhidden: of the piece that it is of. 0, or -1 with
- * train_error_text(). */
+/* Adds rows of the current wave: a part of an expert, for which backward has
+ * computed all but the gradients of weights. act, and m->dhidden, belong to the
+ * piece that the part is in. 0, or -1 with train_error_text(). */
 int leaves_waves_add(struct leaves_waves *x, struct model *m,
                      const struct expert_rows *rows,
                      const struct expert_part *part, const float *act);
-/* After the last one: the sum of a local expert; NULL: it has no rows. */
+/* After the last wave: the gradient of local expert e; NULL if it has no
+ * rows. */
 const float *leaves_waves_sum(const struct leaves_waves *x, size_t e);
-/* After the last one, or whenever. */
+/* Frees everything. May be called at any time. */
 void leaves_waves_end(struct leaves_waves *x);
 
 #endif

@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How long a run is: its steps, and the validations in between. */
+/* The length of a run: its number of steps, and the validations in between. */
 #ifndef TRAIN_LENGTH_H
 #define TRAIN_LENGTH_H
 
 #include <stddef.h>
 
 enum {
-    STEPS_UNASKED = 400, /* of a run with neither --steps nor --minutes */
-    STEPS_LEAST = 40,    /* of a run by --minutes: it should learn something */
-    PROBE = 8,           /* steps after which such a run's number is fixed */
-    PROBE_SKIP = 3,      /* the first of them also make matrix products'
-                            kernels */
+    STEPS_UNASKED = 400, /* steps of a run with neither --steps nor --minutes */
+    STEPS_LEAST = 40,    /* fewest steps of a run with --minutes, so that it
+                            learns something */
+    PROBE = 8,           /* steps after which the length of a run with --minutes
+                            is fixed */
+    PROBE_SKIP = 3,      /* of these, steps whose time does not count: they also
+                            generate kernels of matrix products */
 };
 
-/* The number of validations of a run of `steps` steps, with the last one.
- * every: steps between them, 0: ten or fewer in a run. */
+/* The number of validations of a run of `steps` steps, the one at its end
+ * included. every: steps between them; 0: at most ten in a run. */
 size_t length_evals(size_t steps, size_t every);
 
-/* How many of them are due after `done` steps. */
+/* How many of these validations are due after `done` steps. */
 size_t length_evals_due(size_t steps, size_t every, size_t done);
 
 /*
- * The number of steps, those done included, of a run that has `seconds` left.
+ * How many steps a run can have, those done included, if `seconds` are left.
  *
- * step_s        seconds a step
+ * step_s        seconds of a step
  * eval_batches  batches of a validation
- * sample        bytes of the sample, in batches
+ * sample        time of the sample, in batches
  */
 size_t length_in_time(double seconds, double step_s, size_t done,
                       double eval_batches, double sample, size_t every);
