@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the parts of the model call of one another: model.c, the layers in their
- * order; model_experts.c, the experts of a layer; model_held.c, what is given back
- * between forward and backward, and how it returns.
- * All return 0, or -1 with train_error_text().
+ * Functions that the parts of the model share. model.c: the layers in their
+ * order; model_experts.c: the experts of a layer; model_held.c: activations
+ * that are not kept, and how backward gets them. All functions with a status
+ * return 0, or -1 with train_error_text().
  */
 #ifndef TRAIN_MODEL_INNER_H
 #define TRAIN_MODEL_INNER_H
@@ -16,57 +16,60 @@ static inline enum memory_tier model_tier(const struct model *m, size_t l,
     return (enum memory_tier)m->memory.tier[l][module];
 }
 
-/* Of an expert's rows, those of a piece. */
+/* Some rows of an expert, in a piece that is computed at once. */
 struct expert_part {
-    size_t e;   /* of this rank's experts */
-    size_t row; /* of the routing's */
+    size_t e;   /* index among this rank's experts */
+    size_t row; /* first row, as a row of the routing */
     size_t N;
-    size_t at; /* of the piece */
+    size_t at; /* first row, as a row of the piece */
 };
 
 /* --- model_experts.c ------------------------------------------------------------ */
 
-/* The experts of layer l, whose rows are under way, and their results on the way
- * home. */
+/* Compute the experts of layer l, whose rows are under way, and start to send
+ * the results back. */
 int model_experts_forward(struct model *m, struct micro_batch *b, size_t l);
-/* Their output again. */
+/* Compute their output again. */
 int model_experts_again(struct model *m, struct micro_batch *b, size_t l);
-/* The experts' part of dh on its way home, and the experts' own gradients; dout is
- * under way. Nothing to do in a layer without experts. */
+/* Backward of the experts, whose dout is under way: adds to the experts'
+ * gradients, and starts to send their part of dh. Does nothing for a layer
+ * without experts. */
 int model_experts_backward(struct model *m, struct micro_batch *b, size_t l);
 
 /* --- model_held.c ---------------------------------------------------------------- */
 
-/* Counts bytes that are about to be allocated. Within a budget, hidden rows of
- * other layers give way. */
+/* Counts bytes that are about to be allocated. If that exceeds the budget,
+ * hidden rows of other layers are dropped. */
 int model_take(struct model *m, const struct expert_rows *for_rows,
                size_t bytes);
 void model_give(struct model *m, size_t bytes);
-/* Hidden rows of experts: memory that is counted. */
+/* Allocate and free hidden rows of experts, which are counted. */
 int model_take_rows(struct model *m, const struct expert_rows *for_rows,
                     size_t rows, size_t width, float **to);
 void model_give_rows(struct model *m, float **rows, size_t bytes);
-/* What a layer's experts have of them. */
+/* Frees the hidden rows of a layer's experts. */
 void model_give_experts(struct model *m, struct expert_rows *r);
 
-/* A plan was made; and it is no longer needed. */
+/* Called when a plan was made, and when it is no longer needed. */
 int model_planned(struct model *m, struct micro_batch *b, size_t l);
 void model_unplan(struct model *m, struct micro_batch *b, size_t l);
 
-/* Forward. A layer is complete, and rows of the next one's input will be written:
- * what is offloaded starts, and that of the layer before has ended. */
+/* In forward. model_leave(): the layer is complete, so start to offload its
+ * fields. model_before_output(): the next layer's input will be written, so
+ * wait until the fields of layer l - 1 are offloaded. */
 int model_leave(struct model *m, struct micro_batch *b, size_t l);
 int model_before_output(struct model *m, struct micro_batch *b, size_t l);
-/* Rows of experts that are offloaded start, and have ended. */
+/* Start to offload the experts' rows, and wait until that is done. */
 int model_experts_out(struct model *m, struct micro_batch *b, size_t l);
 int model_experts_left(struct model *m, struct micro_batch *b, size_t l);
-/* Backward. What was offloaded starts to come back, and is there. */
+/* In backward. Start to copy back the offloaded fields of a layer, and wait for
+ * them. */
 int model_fetch(struct model *m, struct micro_batch *b, size_t l);
 int model_fetched(struct model *m, struct micro_batch *b, size_t l);
-/* Rows of experts come back: hidden rows, and what the plan has. */
+/* Copy back the experts' hidden rows, and the rows of the plan. */
 int model_hidden_back(struct model *m, struct micro_batch *b, size_t l);
 int model_rows_back(struct model *m, struct micro_batch *b, size_t l);
-/* Is all of a layer kept? */
+/* Is every module of a layer kept? */
 bool model_is_kept(const struct model *m, size_t l);
 
 #endif
