@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Activations elsewhere: in a file, or in other memory. A copy engine
- * (shunt/engine.h), as the library has one, copies them there and back while this
- * rank computes; where it has none, the caller copies.
+ * Activations that are stored elsewhere, in a file or in other memory. A copy
+ * engine (shunt/engine.h) copies them there and back while this rank computes.
+ * Without an engine the caller copies.
  */
 #ifndef TRAIN_OFFLOAD_H
 #define TRAIN_OFFLOAD_H
@@ -13,8 +13,8 @@
 
 struct offload;
 
-/* What is elsewhere, and the latest copy of it; all 0: nothing. It stays where it
- * is until then. */
+/* A stored piece, and its latest copy; all 0: none. It must not move while a
+ * copy is under way. */
 struct offloaded {
     size_t at, bytes;
     void *to;
@@ -23,29 +23,32 @@ struct offloaded {
     bool under_way;
 };
 
-/* where: a folder, for a file that has no name there; NULL: memory. Copies by the
- * engine that SHUNT_ENGINE names, or `dma`; with "off", or without a CPU to spare
- * (of `ranks` ranks of this host), by the caller.
- * 0, or -1 with train_error_text(). */
+/* where: a folder, in which a file without a name is made; NULL: memory. The
+ * engine is the one that SHUNT_ENGINE names, or `dma`. The caller copies if
+ * SHUNT_ENGINE is "off", or if the engine does not work here, as without a CPU
+ * to spare; ranks: those of this host. 0, or -1 with train_error_text(). */
 int offload_create(const char *where, int ranks, struct offload **offload);
-/* Waits for what is under way. NULL is allowed. */
+/* Waits for copies under way. NULL is allowed. */
 void offload_destroy(struct offload *o);
 
-/* Who copies, in words. */
+/* Says in words whether an engine or the caller copies. */
 const char *offload_describe(const struct offload *o);
 
-/* Starts to copy `bytes` of `from` to a place of their own; `from` must not change
- * until offload_wait(). 0, or -1 with train_error_text(). */
+/* Starts to store `bytes` of `from`, which must not change until
+ * offload_wait(). 0, or -1 with train_error_text(). */
 int offload_out(struct offload *o, const void *from, size_t bytes,
                 struct offloaded *what);
-/* Starts to copy it back. Waits first until it is there. */
+/* Starts to copy it back to `to`. Waits first for the copy that is under way.
+ * 0, or -1 with train_error_text(). */
 int offload_in(struct offload *o, void *to, struct offloaded *what);
-/* Of the latest copy, if there is one. */
+/* Waits for the latest copy, if there is one. 0, or -1 with
+ * train_error_text(). */
 int offload_wait(struct offload *o, struct offloaded *what);
-/* Everything is forgotten, and its room used again. Waits for what is under way. */
+/* Forgets all stored pieces, so that their room can be used again. Waits for
+ * copies under way. 0, or -1 with train_error_text(). */
 int offload_reset(struct offload *o);
 
-/* Bytes copied, there and back, by the engine, and by the caller. */
+/* Bytes copied so far, in both directions: by the engine; by the caller. */
 size_t offload_by_engine(const struct offload *o);
 size_t offload_by_caller(const struct offload *o);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* AdamW, the clipping of gradients by their global norm, and the learning
- * rate. */
+/* AdamW, clipping of the gradient by its global norm, and the learning rate. */
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 
@@ -8,24 +7,26 @@
 #include "train/layout.h"
 
 struct optimizer_config {
-    float lr;      /* at its highest */
-    float lr_end;  /* at the last step, as a part of lr */
+    float lr;      /* the highest rate */
+    float lr_end;  /* the rate of the last step, as a part of lr */
     size_t warmup; /* steps */
     float beta1, beta2, eps;
     float decay;
     float clip; /* largest norm of the gradient; 0: no clipping */
 };
 
-/* The rate of a step, 1 .. steps: a straight line up, half a cosine down. */
+/* The learning rate of a step, 1 .. steps. It rises linearly, then falls as
+ * half a cosine. */
 double optimizer_rate(const struct optimizer_config *c, size_t step,
                       size_t steps);
 
-/* The constants of a step for the kernel. norm: of the whole gradient. */
+/* The constants that the kernel needs in a step. norm: of the whole
+ * gradient. */
 struct shunti_adamw optimizer_step(const struct optimizer_config *c,
                                    size_t step, size_t steps, double norm);
 
-/* Updates [begin, end) of the dense vector. grad, m and v begin at `begin`, w
- * at 0. Tensors without decay are not decayed. */
+/* Updates elements [begin, end) of the dense vector. grad, m and v start at
+ * element `begin`, w at element 0. Tensors without decay are not decayed. */
 void optimizer_dense(const struct layout *layout,
                      const struct shunti_adamw *step, size_t begin, size_t end,
                      const float *grad, float *w, float *m, float *v);

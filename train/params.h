@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A vector of parameters that all ranks of a team have. Each rank adds up the
- * gradient of its shares of the batch, gets its slice of the sum over all of them
- * (reduction.h), and updates that slice; the slices are gathered again. So moments
- * are kept once, not once a rank (Rajbhandari et al.: "ZeRO", 2020, stage 1).
+ * gradient of its shares of the batch, and gets one slice of the sum over all
+ * shares (reduction.h). It updates that slice; then the slices are gathered on
+ * all ranks. So moments are kept once and not once per rank (Rajbhandari et
+ * al.: "ZeRO", 2020, stage 1).
  */
 #ifndef TRAIN_PARAMS_H
 #define TRAIN_PARAMS_H
@@ -16,40 +17,45 @@
 
 struct params {
     struct team *team;
-    size_t length, shares;      /* shares: of the batch, on each rank */
-    size_t unit;                /* slices have whole ones of so many elements */
-    bool alone;                 /* one rank, one share: slice_grad is grad */
-    float *w;                   /* (length) a window, as the next */
+    size_t length, shares;      /* elements; shares of the batch on each rank */
+    size_t unit;                /* slices are cut at multiples of this many
+                                   elements */
+    bool alone;                 /* one rank and one share, so slice_grad is
+                                   grad */
+    float *w;                   /* (length) in a window, as grad */
     float *grad;                /* (shares, length) */
-    size_t *begin;              /* (ranks + 1) slices, in whole chunks */
+    size_t *begin;              /* (ranks + 1) where each rank's slice begins */
     float *slice_grad, *m, *v;  /* this rank's slice */
     struct reduction reduction; /* of grad into slice_grad */
 };
 
-/* nodes: as reduction.h has it. A team of one rank needs no communicator. Nothing
- * is made for a length of 0, and what follows does nothing then. Collective in the
- * team. 0, or -1 with train_error_text(). */
+/* nodes: as in reduction.h. A team of one rank needs no communicator. With
+ * length 0 nothing is allocated, and the calls below do nothing. Collective in
+ * the team. 0, or -1 with train_error_text(). */
 int params_create(struct params *p, struct team *team, size_t length,
                   size_t shares, size_t nodes, size_t unit);
 void params_destroy(struct params *p);
-/* Room for so many more elements of w and grad behind the vector, which are no
- * part of it; only where the team is one rank that has one share. 0, or -1 with
+/* Adds room for `more` elements of w and grad behind the vector; they are not
+ * part of it. Only for a team of one rank with one share. 0, or -1 with
  * train_error_text(). */
 int params_grow(struct params *p, size_t more);
 
-/* Elements of a rank's slice, and units. */
+/* The number of elements, and of units, in a rank's slice. */
 size_t params_slice(const struct params *p, int rank);
 size_t params_units(const struct params *p, int rank);
 
-void params_clear(struct params *p); /* the gradient */
-/* Elements [first, last) of the gradient are complete: begin to add them. */
+void params_clear(struct params *p); /* sets the gradient to 0 */
+/* Elements [first, last) of the gradient are complete: start to add them. 0, or
+ * -1 with train_error_text(). */
 int params_complete(struct params *p, size_t first, size_t last);
-/* The slice of the sum, and after its update all slices, on every rank. */
+/* params_sum() completes the sum of this rank's slice. params_gather() sends
+ * the updated slices to all ranks. Collective. 0, or -1 with
+ * train_error_text(). */
 int params_sum(struct params *p);
 int params_gather(struct params *p);
 
-/* The sum of squares of each unit of this rank's slice of the gradient; how many
- * there are. */
+/* The sum of squares of each unit in this rank's slice of the gradient. Returns
+ * the number of units. */
 size_t params_norms(const struct params *p, double *norms);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options that go together, under one name. */
+/* Named sets of options. */
 #ifndef TRAIN_PRESETS_H
 #define TRAIN_PRESETS_H
 
@@ -9,10 +9,11 @@ struct preset {
     const char *name;
     const char *what;
     struct {
-        const char *name, *value; /* of an option; NULL ends */
+        const char *name, *value; /* an option and its value; the last name is
+                                     NULL */
     } option[PRESET_OPTIONS];
 };
 
-extern const struct preset presets[]; /* ends with a name that is NULL */
+extern const struct preset presets[]; /* the last one's name is NULL */
 
 #endif

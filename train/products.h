@@ -5,7 +5,7 @@
 
 #include "src/kernels/gemm/gemm.h"
 
-/* backend: as of shunti_gemm_create(). Returns 0, or -1 with
+/* backend: as in shunti_gemm_create(). Returns 0, or -1 with
  * train_error_text(). A product that runs out of memory ends the program. */
 int products_create(const char *backend, enum shunti_gemm_compute compute,
                     struct shunti_gemm **gemm);
