@@ -3,12 +3,15 @@
  * The communicator: its parts, and which file owns each.
  *
  * A part is a struct, declared in the header of the file that writes it. The
- * comment there says which other files write to it, and what (tests/layers holds
- * them to it). Besides, init.c gives parts their first values, inherited.c empties
- * them in a child of fork(), and registry.c makes what is left of a destroyed
- * communicator. All files may read all parts. One thread at a time touches a communicator (turns.h). What
- * other threads may touch meanwhile is atomic, or has a lock of its own in
- * parked.c or registry.c.
+ * comment of the struct names the other files that write to the part, and what
+ * they write; tests/layers checks this. Three files are exempt: init.c sets the
+ * first values, inherited.c empties the parts in a child of fork(), and
+ * registry.c makes the structure that remains of a destroyed communicator. All
+ * files may read all parts.
+ *
+ * One thread at a time touches a communicator (turns.h). Fields that other
+ * threads touch meanwhile are atomic, or have a lock of their own in parked.c
+ * or registry.c.
  */
 #ifndef SHUNTI_COMM_H
 #define SHUNTI_COMM_H
@@ -46,40 +49,49 @@
 
 struct shunti_registration;
 
-/* What layers above src/ keep in a communicator. src/ only reads it. */
+/* State that the layers above src/ keep in a communicator. src/ only reads
+ * it. */
 struct shunti_above {
-    uint64_t tickets; /* collectives created: collectives/exchange.h */
-    uint32_t purpose; /* of operations that are created now, as registered by
-                         shunti_purpose_register(); 0: none */
-    bool streams;     /* they send nothing by zero copy: request.h */
-    uint64_t digest;  /* of those: request.h */
-    /* In an operation with a digest ranks disagree, which every rank has found:
-     * about a call of one purpose, or what they call. collectives/digest.h */
+    /* number of collectives created: collectives/exchange.h */
+    uint64_t tickets;
+    /* The purpose of operations created now, as registered by
+     * shunti_purpose_register(); 0: none. */
+    uint32_t purpose;
+    /* operations created now send nothing by zero copy: request.h */
+    bool streams;
+    uint64_t digest; /* the digest of operations created now: request.h */
+    /* Set if every rank found, in an operation with a digest, that ranks
+     * disagree. disagreed: about the arguments of one call. strayed: about
+     * which call they make. See collectives/digest.h. */
     bool disagreed, strayed;
-    uint8_t
-        told_unfused; /* what collectives/fused/worthwhile.c has said: a bit for each call */
-    /* Not NULL: the other ranks wait in a call that this rank has not made yet,
-     * and must make next (moe/plan/moe_call.c). Called when this rank makes another
-     * call: it sets this to NULL, and ends the pending call for the others. */
+    /* messages that collectives/fused/worthwhile.c has logged: a bit for each
+     * call */
+    uint8_t told_unfused;
+    /* If not NULL: the other ranks wait in a call that this rank has not made
+     * yet, and must make next (moe/plan/moe_call.c). The function is called
+     * when this rank makes another call. It sets this pointer to NULL, and ends
+     * the pending call for the others. */
     void (*pending)(struct shunt_comm *comm);
-    void *state;                           /* moe/plan/exchanges.h */
-    void (*free)(struct shunt_comm *comm); /* frees it, with the communicator */
+    void *state; /* of moe/plan/exchanges.h */
+    /* frees `state`, with the communicator */
+    void (*free)(struct shunt_comm *comm);
 };
 
 struct shunt_comm {
-    /* The ranks. Made by init.c and init_nodes.c; nothing of it changes after
-     * init but what peer.h says. */
+    /* The ranks. init.c and init_nodes.c set these fields. After init only the
+     * fields of a peer that peer.h names still change. */
     int rank, nranks;
     int nodes, node, local_rank, local_size;
     struct shunti_peer *peers; /* (nranks) */
     bool all_mapped;           /* every rank maps all others */
-    bool oversubscribed;       /* more ranks here than CPUs */
-    bool polls_first;          /* a wait begins without a look at the clock:
-                                  neither of these is in the way, nor a
-                                  timeline; init.c */
-    bool uses_scratch;         /* it has put some: scratch.c */
+    bool oversubscribed;       /* this host has more ranks than CPUs */
+    /* A wait begins with polls that do not read the clock: all_mapped, not
+     * oversubscribed, and no timeline is recorded; init.c */
+    bool polls_first;
+    /* this communicator has put memory into the scratch: scratch.c */
+    bool uses_scratch;
 
-    /* What every small call touches: keep it together, and short. */
+    /* Parts that every small call touches: keep them together, and short. */
     struct shunti_operations operations;
     struct shunti_requests requests;
     struct shunti_calls calls;
@@ -87,13 +99,14 @@ struct shunt_comm {
     struct shunti_parked parked;
     struct shunti_deferred deferred;
     struct shunti_zcopies zcopies;
-    struct shunti_progress_thread thread; /* its first field */
+    /* small calls use only its first field */
+    struct shunti_progress_thread thread;
     struct shunti_control control;
     struct shunti_tunables tune;
-    struct shunt_comm_stats stats; /* each file counts what it does */
-    struct shunti_failure failure; /* but for its text */
+    struct shunt_comm_stats stats; /* each file counts its own work */
+    struct shunti_failure failure; /* small calls do not use its text */
 
-    /* What waits and large calls need. */
+    /* Parts that waits and large calls use. */
     struct shunti_contexts contexts;
     struct shunti_waiting waiting;
     struct shunti_help help;
@@ -103,24 +116,29 @@ struct shunt_comm {
     struct shunti_registration
         *registrations; /* registration.c; newest first */
     struct shunti_node_map node_map;
-    struct shunti_links links; /* of several nodes: rank 0's on every rank */
+    /* with several nodes: rank 0's figures, on every rank */
+    struct shunti_links links;
     struct shunti_engine_use engine;
     struct shunti_engine_worthwhile worthwhile;
 
-    /* What is read when it is made or ends, or a user asks. */
+    /* Parts that are used only when the communicator is made or ends, or when a
+     * user asks. */
     struct shunti_loss_own loss;
     struct shunti_configured configured;
-    unsigned char secret[32];           /* of the bootstrap: init.c */
+    /* the secret of the bootstrap: init.c */
+    unsigned char secret[32];
     struct shunti_inherited inherited;  /* inherited.c */
     struct shunt_comm *next_registered; /* registry.c, under its lock */
-    struct shunti_error error;          /* of the last call: shunti_fail() */
-    /* For the refusal of a call for which there is no memory; NULL while one is
-     * under way: request.c. */
+    /* the error of the last call: shunti_fail() */
+    struct shunti_error error;
+    /* A request kept for refusing a call when memory has run out. NULL while
+     * such a refusal is under way: request.c. */
     struct shunt_request *reserve;
 };
 
-/* The peers in the order rank + 1, rank + 2, ..., so that the ranks do not all
- * begin with the same one: peer number i, from 0, and the number of a peer. */
+/* Order the peers as rank + 1, rank + 2, ..., so that the ranks do not all
+ * begin with the same one. The first function returns peer number i, from 0.
+ * The second one returns the number of `peer`. */
 static inline int shunti_nth_peer(const struct shunt_comm *comm, int i)
 {
     return (comm->rank + 1 + i) % comm->nranks;

@@ -2,12 +2,12 @@
 /*
  * Arguments in the memory of a device, which the host cannot access.
  *
- * They are told by the CUDA driver, if the program has loaded it: nothing is
- * loaded for this. Memory that the driver moves between device and host
- * ("managed") counts as the host's.
+ * The CUDA driver recognizes such memory. The library asks the driver only if
+ * the program has loaded it, and never loads it. Memory that the driver moves
+ * between device and host ("managed") counts as the host's.
  *
- * Calls that accept such memory have the copy engine of the process bring it to
- * the host, and take results back. All others refuse it.
+ * Calls that accept device memory copy it to the host, and results back, by the
+ * copy engine of the process. All other calls refuse it.
  */
 #ifndef SHUNTI_DEVICE_H
 #define SHUNTI_DEVICE_H
@@ -23,48 +23,51 @@
 
 struct shunt_comm;
 
-/* Look whether the program has loaded the driver: when a communicator is made,
- * and in calls of exchanges (10 ns). */
+/* Look whether the program has loaded the driver. Called when a communicator is
+ * made, and in calls of exchanges. Costs 10 ns. */
 void shunti_device_look(void);
 
-/* Is it memory of a device? Costs nothing where the latest look found no driver.
- */
+/* Is this the memory of a device? Costs nothing if the latest look found no
+ * driver. */
 bool shunti_is_device(const void *memory);
 
-/* Why this process cannot copy from and to devices, as the end of a sentence;
- * NULL: it can. */
+/* The reason why this process cannot copy from and to devices, as the end of a
+ * sentence; NULL: it can. */
 const char *shunti_device_unable(const struct shunt_comm *comm);
 
-/* Memory of the host that the engine copies from and to. Errors: the text is in
- * `why`. */
+/* Allocate memory of the host that the engine copies from and to. Errors: the
+ * text is in `why`. */
 enum shunt_status shunti_device_host_alloc(struct shunt_comm *comm,
                                            size_t bytes, void **memory,
                                            char *why, size_t why_len);
 void shunti_device_host_free(struct shunt_comm *comm, void *memory);
 
-/* Memory of the device that the engine copies by. */
+/* Allocate memory of the device that the engine uses. */
 enum shunt_status shunti_device_alloc(struct shunt_comm *comm, size_t bytes,
                                       void **memory, char *why, size_t why_len);
 void shunti_device_free(struct shunt_comm *comm, void *memory);
 
 /* --- memory of other ranks of this host --------------------------------------- */
 
-/* Where a rank's memory of a device is: plain bytes, which it shows the others. */
+/* The place of a rank's device memory. A rank sends it to the other ranks as
+ * plain bytes. */
 struct shunti_device_place {
-    uint64_t process[2]; /* whose it is: in that process `address` is enough */
+    uint64_t process[2]; /* the owner; in that process `address` suffices */
     uint64_t address, bytes;
     unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES];
 };
 
-/* Can this process open memory of others, and they its own? */
+/* Can this process open the device memory of other processes, and they its
+ * own? */
 bool shunti_device_shares(const struct shunt_comm *comm);
-/* Fill in the place of `bytes` at `memory`, of shunti_device_alloc(). */
+/* Fill in the place of `bytes` at `memory`, which shunti_device_alloc()
+ * returned. */
 enum shunt_status shunti_device_share(struct shunt_comm *comm,
                                       const void *memory, size_t bytes,
                                       struct shunti_device_place *place,
                                       char *why, size_t why_len);
-/* That memory, here. Closed with shunti_device_close(), before its owner frees
- * it. */
+/* Open the memory at `place` in this process. Close it with
+ * shunti_device_close() before its owner frees it. */
 enum shunt_status shunti_device_open(struct shunt_comm *comm,
                                      const struct shunti_device_place *place,
                                      void **memory, char *why, size_t why_len);
@@ -73,34 +76,39 @@ void shunti_device_close(struct shunt_comm *comm,
 
 /* --- copies ------------------------------------------------------------------- */
 
-/* A copy between devices, or between one and the host; zeroed before it begins,
- * and it must live until it is over. */
+/* A copy between two devices, or between a device and the host. Zeroed before
+ * it begins. It must live until it has ended. */
 struct shunti_device_copy {
-    uint64_t done; /* atomic: 1, by the engine */
+    uint64_t done; /* atomic; the engine sets it to 1 */
     bool begun;
-    /* It is one of a step's: the communicator is ours, and may sleep until it has
-     * ended. Otherwise it is not, and nothing wakes it. */
+    /* True if a step started this copy. The step holds the communicator, which
+     * may sleep until the copy ends. If false, nobody holds the communicator,
+     * and the end of the copy wakes nobody. */
     bool inside;
     bool between_devices; /* for the statistics */
-    uint64_t since_ns;    /* when the engine was first asked for it */
+    uint64_t since_ns;    /* when the copy was first submitted */
     void *to;
     const void *from;
-    size_t bytes;                        /* of a row */
-    const struct shunti_copy_rows *rows; /* NULL: one; else they live as long */
+    size_t bytes; /* of a row */
+    /* NULL: one row; else they live as long as the copy */
+    const struct shunti_copy_rows *rows;
 };
 
-/* Begin it. SHUNT_IN_PROGRESS: the engine has no room; call again. Both end in
- * bounded time: if the engine takes three quarters of the time of a call
- * (SHUNT_TIMEOUT), so that this rank speaks before others name it, it is given up
- * for good, and the status is SHUNT_ERR_TIMEOUT. */
+/* Begin `copy`. SHUNT_IN_PROGRESS: the engine has no room; call again.
+ * Beginning and testing end in bounded time. If the copy has not ended after
+ * three quarters of the timeout of a call (SHUNT_TIMEOUT), the engine is given
+ * up for good, and the status is SHUNT_ERR_TIMEOUT. So this rank reports the
+ * error before other ranks blame this rank. */
 enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
                                            struct shunti_device_copy *copy,
                                            char *why, size_t why_len);
-/* Add a copy that has begun to the statistics. A copy that is `inside` does so by
- * itself; of another one its caller does it, within the communicator. */
+/* Add a copy that has begun to the statistics. A copy that is `inside` is
+ * counted when it begins. Any other copy is counted by its caller, in a call on
+ * the communicator. */
 void shunti_device_count(struct shunt_comm *comm,
                          const struct shunti_device_copy *copy);
-/* SHUNT_IN_PROGRESS: it is under way. Any other status is its end. */
+/* Test a copy. SHUNT_IN_PROGRESS: the copy is under way. Any other status: it
+ * has ended. */
 enum shunt_status shunti_device_copy_test(struct shunt_comm *comm,
                                           struct shunti_device_copy *copy,
                                           char *why, size_t why_len);

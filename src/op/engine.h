@@ -2,13 +2,13 @@
 /*
  * Copies by the copy engine of this process (SHUNT_ENGINE; shunt/engine.h).
  *
- * The first communicator opens the engine, and it is closed with the last. A
- * copy that is under way belongs to a request. A request that ends before its
- * copies have, as after a failure, waits for the engine, since its caller gets
- * the memory back.
+ * The first communicator opens the engine, and the last one closes it. A copy
+ * that is under way belongs to a request. A request may end before its copies,
+ * as after a failure. Then it waits for the engine, because its caller gets the
+ * memory back.
  *
- * Where the engine says that it is of no use, and after it has failed, the
- * library goes on without it.
+ * The library copies without the engine if the engine reports that it is of no
+ * use here, and after the engine has failed.
  */
 #ifndef SHUNTI_ENGINE_H
 #define SHUNTI_ENGINE_H
@@ -29,20 +29,21 @@ struct shunti_copy_rows {
     size_t rows;
     const uint32_t *from, *to; /* (rows) */
     size_t stride;             /* bytes */
-    size_t whole;              /* bytes of all copies that belong together */
+    /* bytes of all copies that belong together, with this one */
+    size_t whole;
 };
 
-/* Of a request: are its copies the engine's? */
+/* Which one makes the copies of a request: the engine, or the caller? */
 enum shunti_use {
-    SHUNTI_USE_OPEN, /* none has been asked for */
+    SHUNTI_USE_OPEN, /* not decided: no copy has been asked for */
     SHUNTI_USE_ENGINE,
     SHUNTI_USE_CALLER,
 };
 
-/* A copy; zeroed before it is started. It must live until it is done, or until
+/* A copy. Zeroed before it is started. It must live until it is done, or until
  * its request ends. */
 struct shunti_copy {
-    uint64_t done; /* atomic: 1, by the engine */
+    uint64_t done; /* atomic; the engine sets it to 1 */
     bool started;
     void *to;
     const void *from;
@@ -56,70 +57,79 @@ struct shunti_copy {
  * writes `lends`. */
 struct shunti_engine_use {
     const struct shunt_engine *engine; /* NULL: none */
-    bool failed;                       /* it has, and gets no more copies */
-    bool
-        learns; /* it is used only where it is worthwhile: engine_worthwhile.h */
-    bool lends; /* a caller waits, and may copy what is not begun; call.c */
-    struct shunt_engine_ctx *ctx; /* that of the process */
-    /* the least size of a copy for which it is used */
+    /* the engine has failed, and gets no more copies */
+    bool failed;
+    /* the engine is used only where it is worthwhile: engine_worthwhile.h */
+    bool learns;
+    /* a caller waits, and may itself make copies that the engine has not begun;
+     * call.c */
+    bool lends;
+    /* the engine's context, shared by the process */
+    struct shunt_engine_ctx *ctx;
+    /* the engine makes copies of at least this size, in bytes */
     size_t min;
-    /* our descriptor that the engine writes to; -1: none */
+    /* descriptor of this communicator that the engine writes to; -1: none */
     int wake_fd;
-    /* generation of the process when it was opened: engine.c */
+    /* generation of the process when `engine` was opened: engine.c */
     unsigned generation;
 };
 
-/* Open the engine that SHUNT_ENGINE names, if it is set, for `comm`: fills in
- * comm->engine. OK without an engine, and a warning: it is of no use here. */
+/* Open the engine that SHUNT_ENGINE names, if it is set, and fill in
+ * comm->engine. If the engine is of no use here: a warning, and SHUNT_OK
+ * without an engine. */
 enum shunt_status shunti_engine_open(struct shunt_comm *comm);
-/* The ranks of this host are known: may the engine be used among them? The first
- * communicator of the process decides. */
+/* Called when the ranks of this host are known. Decides whether the engine may
+ * be used among them. The first communicator of the process decides for all
+ * later ones. */
 struct shunti_place;
 void shunti_engine_settle(struct shunt_comm *comm,
                           const struct shunti_place *places, size_t count,
                           size_t own);
-/* Close it for `comm`. No request of `comm` has copies under way. */
+/* Close the engine for `comm`, which has no copies under way. */
 void shunti_engine_close(struct shunt_comm *comm);
 
-/* Is there one, opened by this process and not by the parent of a fork()? */
+/* Does `comm` have an engine that this process opened, and not the parent of a
+ * fork()? */
 bool shunti_engine_is_ours(const struct shunt_comm *comm);
 
-/* Is a copy of `bytes` for this request to be done by the engine? Only if the
- * caller can do something else meanwhile, and where it is worthwhile (engine_worthwhile.h). */
+/* Shall the engine make a copy of `bytes` for this request? Only if the caller
+ * can do something else meanwhile, and if the engine is worthwhile
+ * (engine_worthwhile.h). */
 bool shunti_copy_suits(struct shunt_request *request, size_t bytes);
 
-/* May this request be the engine's, and does that take lists of rows? */
+/* May the engine copy for this request, and does it accept lists of rows? */
 bool shunti_copy_scatters(const struct shunt_request *request);
 
-/* Start a copy. False: the engine does not take it, and the caller copies
+/* Start a copy. False: the engine does not accept it, and the caller must copy
  * itself. */
 bool shunti_copy_start(struct shunt_request *request, struct shunti_copy *copy,
                        void *to, const void *from, size_t bytes);
 
 /*
- * Start a copy of rows of `bytes`; `rows` and its lists must live as long as the
- * copy. SHUNT_IN_PROGRESS: the engine has no room now. Others of this request
- * are under way, and the caller may try again when one of them is done. Any
- * other error: the caller copies itself.
+ * Start a copy of rows of `bytes` each. `rows` and its lists must live as long
+ * as the copy. SHUNT_IN_PROGRESS: the engine has no room now; other copies of
+ * this request are under way, and the caller may try again when one of them is
+ * done. Any other error: the caller must copy itself.
  */
 enum shunt_status shunti_copy_rows_start(struct shunt_request *request,
                                          struct shunti_copy *copy, void *to,
                                          const void *from, size_t bytes,
                                          const struct shunti_copy_rows *rows);
 
-/* The same by the caller's thread. */
+/* Copy the rows on the caller's thread, without the engine. */
 void shunti_copy_rows_here(void *to, const void *from, size_t bytes,
                            const struct shunti_copy_rows *rows);
 
-/* Is the copy done? True once for each copy that was started. */
+/* Is the copy done? Returns true once for each copy that was started. */
 bool shunti_copy_test(struct shunt_request *request, struct shunti_copy *copy);
 
-/* If the caller waits, and may lend a hand: make a copy that the engine has not
- * begun here. True: it is done, once, as shunti_copy_test(). */
+/* If a caller waits (`lends`) and the engine has not begun the copy: make the
+ * copy on this thread. True: the copy is done; shunti_copy_test() must not
+ * follow. */
 bool shunti_copy_take_back(struct shunt_request *request,
                            struct shunti_copy *copy);
 
-/* The request ends: wait for its copies under way. */
+/* Wait for the copies of a request that ends. */
 void shunti_copies_end(struct shunt_request *request);
 
 #endif
