@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Notices: who is told of the end of a request, and how. A request that has one
- * advances also while its caller is outside of the library: on the progress
- * thread, or on the helper, whatever SHUNT_PROGRESS says. And so does all else that
- * the caller has left under way, as in a wait: a rank that awaits a notice may be
- * what another one waits for in another communicator.
+ * Notices: a callback or a descriptor that is signalled when a request ends.
+ *
+ * A request with a notice advances also while its caller is outside of the
+ * library: on the progress thread, or on the helper, whatever SHUNT_PROGRESS
+ * says. Everything else that the caller has left under way advances as well, as
+ * in a wait. Otherwise ranks could wait for a rank that awaits a notice, in
+ * another communicator.
  */
 #ifndef SHUNTI_NOTICE_H
 #define SHUNTI_NOTICE_H
@@ -14,19 +16,20 @@
 #include <shunt/request.h>
 
 struct shunti_notice {
-    void (*done)(void *arg); /* NULL: nobody */
+    void (*done)(void *arg); /* NULL: none */
     void *arg;
     int fd; /* an eventfd, pipe or socket, which may block; < 0: none */
 };
 
-/* How many notices are awaited in this process. */
+/* The number of notices that are awaited in this process. */
 extern atomic_uint shunti_notices;
 
-/* Call the function, and write to the descriptor. */
+/* Call the notice's function, and write to its descriptor. */
 void shunti_notice_tell(const struct shunti_notice *notice);
 
-/* The request is done, which is the last that is done with it, by whoever holds
- * its communicator: tell, and free the notice. */
+/* Give the notice of a request that has ended, and free the notice. The holder
+ * of the communicator calls this as the last thing that it does with the
+ * request. */
 void shunti_notice_give(struct shunt_request *request);
 
 #endif

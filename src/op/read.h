@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reading a peer's plain memory, by its transport, in pieces, which may end
- * after the call that begins them.
+ * Reading a peer's plain memory, by its transport, in pieces. A piece may end
+ * after the call that begins it.
  *
- * A read belongs to a request. A read that is under way when its request ends,
- * as after a failure, is ended first, since the caller gets the memory back.
+ * A read belongs to a request. If the request ends before the read, as after a
+ * failure, the read is ended first, because the caller gets the memory back.
  */
 #ifndef SHUNTI_READ_H
 #define SHUNTI_READ_H
@@ -17,8 +17,8 @@
 
 struct shunt_request;
 
-/* Zeroed before the first call. It must live until shunti_read_run() returns
- * that it has ended, or until its request ends. */
+/* A read. Zeroed before the first call. It must live until shunti_read_run()
+ * returns a status other than SHUNT_IN_PROGRESS, or until its request ends. */
 struct shunti_read {
     size_t done;    /* bytes read; set to 0 to read another block */
     uint32_t piece; /* bytes under way; 0: none */
@@ -31,19 +31,20 @@ struct shunti_read {
 
 /*
  * Continue to read the `bytes` at the peer's `address` into `to`. SHUNT_OK: all
- * are read, also in further calls. SHUNT_IN_PROGRESS: call again. Otherwise an
- * error, which the caller handles; the content of `to` is then unspecified.
+ * are read; further calls return SHUNT_OK, too. SHUNT_IN_PROGRESS: call again.
+ * Any other status is an error, which the caller handles; the content of `to`
+ * is then unspecified.
  *
- * whole  bytes of the block that these are a part of; for pair_costs.h
+ * whole  bytes of the block that these bytes are a part of; for pair_costs.h
  */
 enum shunt_status shunti_read_run(struct shunt_request *request, int peer,
                                   struct shunti_read *read, uint64_t address,
                                   void *to, size_t bytes, size_t whole);
 
-/* Read no more of it. True: nothing is under way any more. */
+/* Begin no more pieces of `read`. True: no piece is under way any more. */
 bool shunti_read_stop(struct shunt_request *request, struct shunti_read *read);
 
-/* The request ends because the communicator does: end its reads. */
+/* End the reads of a request that ends because the communicator has failed. */
 void shunti_reads_end(struct shunt_request *request);
 
 #endif

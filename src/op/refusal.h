@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A call with bad arguments, as the other ranks see it. */
+/* Refusals: how the other ranks learn that a rank made a call with bad
+ * arguments. */
 #ifndef SHUNTI_REFUSAL_H
 #define SHUNTI_REFUSAL_H
 
@@ -10,9 +11,10 @@
 struct shunt_comm;
 
 /*
- * This rank's call was wrong: tell every peer, with the number that the
- * operation would have had. So their calls fail, with a text that names this
- * rank, instead of waiting. Returns `status`, and sets its text from `format`.
+ * Send every peer a refusal in the place of this rank's call, which was bad.
+ * The refusal has the number that the operation would have had. So the peers'
+ * calls fail, with a text that names this rank, instead of waiting. Returns
+ * `status`, and sets its text from `format`.
  */
 enum shunt_status
 shunti_request_refuse(struct shunt_comm *comm, uint32_t signature,

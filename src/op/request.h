@@ -2,12 +2,13 @@
 /*
  * Requests inside the library: an operation under way.
  *
- * An operation is a small state machine. Its class's step() does what can be
- * done now and returns SHUNT_IN_PROGRESS, or SHUNT_OK when all is done; it
- * never blocks. The operations of a communicator are numbered by `seq`, which
- * is the same on every rank because all ranks make the same calls in the same
- * order; notes (note.h) carry it. Up to SHUNTI_DEPTH operations have slots at a
- * peer at once; a later one waits inside its step() until a slot is free.
+ * An operation is a small state machine. The step() of its class does what can
+ * be done now, and never blocks. It returns SHUNT_IN_PROGRESS, or SHUNT_OK when
+ * everything is done. The operations of a communicator are numbered by `seq`.
+ * The number is the same on every rank, because all ranks make the same calls
+ * in the same order; notes (note.h) carry it. Up to SHUNTI_DEPTH operations
+ * have slots at a peer at once; a later one waits inside its step() until a
+ * slot is free.
  *
  * Errors. An error of one operation (a bad count, a peer that called with bad
  * arguments) is recorded by shunti_request_error(), and the operation continues
@@ -33,68 +34,78 @@ struct shunti_copy;
 struct shunti_notice;
 
 /*
- * What a class of operations does.
+ * The functions of a class of operations.
  *
- * A class with run() is of requests that are made of others
- * (shunti_request_compose()): they have no number, no peer hears of them, and
- * only a test or a wait of the request itself advances them. So their caller's
- * own work, such as a product, is done by the thread that asked for it, and in
- * no other call. They need no step().
+ * A class with run() is for requests that are composed of other requests
+ * (shunti_request_compose()). Such a request has no number, no peer knows of
+ * it, and only a test or a wait of the request itself advances it. So the
+ * caller's own work, such as a product, is done by the thread that asked for
+ * it, and in no other call. Such a class needs no step().
  */
 struct shunti_class {
-    /* The first fields are those that every call reads. */
+    /* Every call reads the first fields. */
     /* Advance; SHUNT_IN_PROGRESS, SHUNT_OK, or an error of this operation. */
     enum shunt_status (*step)(struct shunt_request *request);
-    /* Does the caller have all results, and every peer all that it needs from
-     * this rank? Then a blocking call returns. The rest, which is to check that
-     * the peers agree, is done in later calls, so a root need not wait for all
-     * ranks. An error in it is returned later: shunti_request_late(). NULL:
-     * never before the end. */
+    /* Does the caller have all results, and every peer everything that it needs
+     * from this rank? Then a blocking call returns. The rest, a check that the
+     * peers agree, is done in later calls, so a root need not wait for all
+     * ranks. A later call returns an error of that check:
+     * shunti_request_late(). NULL: never before the end. */
     bool (*settled)(const struct shunt_request *request);
-    /* Has it sent all that peers need of it, and is what it awaits so little
-     * that it lies in the kernel's buffers until the caller is back? Then
-     * nobody gains if it is stepped meanwhile. NULL: never. */
+    /* Has the request sent everything that peers need, and is the data that it
+     * awaits small enough to wait in the kernel's buffers until the caller is
+     * back? Then nobody gains if the request is stepped meanwhile. NULL:
+     * never. */
     bool (*pauses)(const struct shunt_request *request);
     /* Release what the state owns; called once, also after a failure. NULL:
      * nothing. */
     void (*cleanup)(struct shunt_request *request);
-    /* Test the requests that it is made of, or wait for them; the communicator
-     * is not held. Returns what step() does, and records errors as it does. */
+    /* Test the requests that this request is composed of, or wait for them; the
+     * communicator is not held. Returns what step() does, and records errors as
+     * it does. */
     enum shunt_status (*run)(struct shunt_request *request, bool wait);
-    /* All that it takes from peers is in notes, so in our own control window:
-     * it stays valid even if the sender fails afterwards. */
+    /* Everything that the request receives is in notes, so in this rank's
+     * control window. It stays valid even if the sender fails afterwards. */
     bool from_notes;
-    /* Its notes alone are no reason to connect ranks: shunt_transport_put.rare. */
+    /* The notes of this class are no reason to connect ranks:
+     * shunt_transport_put.rare. */
     bool rare;
-    bool reserved;    /* it takes the communicator's reserve: request.c */
+    bool reserved;    /* may use the communicator's reserve: request.c */
     const char *name; /* "alltoallv": for errors and traces */
-    /* Does it still need something from `peer`? Decides which ranks a timeout
-     * may name, and whether the loss of a peer concerns this operation. */
+    /* Does the request still need something from `peer`? Decides which ranks a
+     * timeout may name, and whether the loss of a peer concerns this
+     * operation. */
     bool (*awaits)(const struct shunt_request *request, int peer);
-    /* Has `peer` shown that it is in this call? A timeout names first the ranks
-     * that have not: the others may be waiting for them. NULL: not known. */
+    /* Has `peer` shown that it is in this call? A timeout first names the ranks
+     * that have not, because the others may be waiting for them. NULL: not
+     * known. */
     bool (*heard)(const struct shunt_request *request, int peer);
-    /* Another rank waits for the same ranks, and knows which of them have not
-     * come: if all answer the probe, that rank names them. */
+    /* In this class another rank waits for the same ranks, and knows which of
+     * them are missing. If all awaited ranks answer the probe, that rank
+     * reports the missing ones. */
     bool follows;
-    /* Do later calls of peers wait for what this one still has to send? NULL:
-     * never. See `in_turn`. */
+    /* Do later calls of peers wait for data that this request still has to
+     * send? NULL: never. See `in_turn`. */
     bool (*owes)(const struct shunt_request *request);
     /* For traces. sent() and sent_in_all() are also called after cleanup(). */
     const char *algorithm; /* "flat"; NULL: there is but one */
-    /* Bytes of payload that go from us to `peer`. NULL: see sent_in_all. */
+    /* Bytes of payload that this rank sends to `peer`. NULL: see
+     * sent_in_all. */
     size_t (*sent)(const struct shunt_request *request, int peer);
-    /* To all peers together, if the share of each is not known. NULL: none. */
+    /* Bytes of payload that this rank sends to all peers together, if the share
+     * of each is not known. NULL: none. */
     size_t (*sent_in_all)(const struct shunt_request *request);
 };
 
-/* What a timeline knows of a request that is under way: trace_request.c. */
+/* The data that a timeline keeps for a request that is under way:
+ * trace_request.c. */
 struct shunti_traced {
     uint64_t began_ns;
-    uint64_t in_ns;     /* its caller is in a call for it since; 0: is not */
-    uint64_t inside_ns; /* and was so for that long before */
-    /* (nranks) bits 1 << enum shunti_way by which payload of ours went to each
-     * rank */
+    /* the start of the call on this request that the caller is in; 0: none */
+    uint64_t in_ns;
+    uint64_t inside_ns; /* time that earlier calls on this request took */
+    /* (nranks) Bits 1 << enum shunti_way: the protocols by which this rank's
+     * payload was sent to each rank. */
     uint8_t ways[];
 };
 
@@ -102,92 +113,100 @@ struct shunt_request {
     const struct shunti_class *class;
     struct shunt_comm *comm;
     uint64_t seq;
-    uint32_t signature;       /* must agree across ranks; SHUNTI_SIGNATURE */
+    uint32_t signature;       /* SHUNTI_SIGNATURE; must agree across ranks */
     enum shunt_status status; /* SHUNT_IN_PROGRESS until finished */
     enum shunt_status error;  /* first error recorded, else SHUNT_OK */
-    bool second_hand;         /* `error` is second-hand: it only says that a
-                                 peer refuses or has failed, and a better one
-                                 replaces it */
-    bool detached;            /* no caller waits for it: freed when finished */
-    bool trailing;            /* detached because it was settled */
-    bool promised;            /* detached, and peers rely on it: destroying the
+    /* `error` only says that a peer refuses or has failed; a better error
+     * replaces it */
+    bool second_hand;
+    bool detached; /* no caller waits for it: freed when finished */
+    bool trailing; /* detached because it was settled */
+    bool promised; /* detached, and peers rely on it: destroying the
                                  communicator waits for its end */
-    bool stepping;            /* guards against steps within steps */
-    bool streams;             /* it sends nothing by zero copy, whose transfer
-                                 begins when this rank has looked for the
-                                 peer's note, and which no receiver holds up;
-                                 the same on all ranks */
-    uint64_t digest;          /* mixed into what its notes say is expected, so
-                                 that calls with another one disagree: a digest
-                                 of what must agree beside sizes; 0: none */
-    bool in_turn;             /* its notes go out after those of the calls
-                                 before it: collectives/exchange.h */
-    bool listed;              /* in requests.newest: it may outlive its call */
-    struct shunti_traced *traced; /* until it has ended; NULL: no trace */
+    bool stepping; /* guards against steps within steps */
+    /* The request sends nothing by zero copy. (A zero-copy transfer begins only
+     * when this rank has looked for the peer's note. A stream does not, and no
+     * receiver holds it up.) The same on all ranks. */
+    bool streams;
+    /* A digest of arguments, besides sizes, that must agree across ranks. It is
+     * mixed into the `expects` of the notes, so that calls with different
+     * digests disagree. 0: none. */
+    uint64_t digest;
+    /* its notes are sent after those of the calls before it:
+     * collectives/exchange.h */
+    bool in_turn;
+    bool listed; /* in requests.newest: it may outlive its call */
+    struct shunti_traced *traced; /* NULL after the end, and without a trace */
     bool on_trial;                /* engine_worthwhile.h */
     uint8_t engine;               /* enum shunti_use */
-    /* the text of its error, for shunt_last_error() when it is collected; NULL:
-     * none, or no memory for it */
+    /* The text of the error, for shunt_last_error() when the request is
+     * collected. NULL: none, or no memory for it. */
     char *error_text;
     uint64_t begun_ns;
-    struct shunti_copy *copies; /* under way in the copy engine: engine.h */
-    struct shunti_read *reads;  /* under way: read.h */
-    struct shunti_notice
-        *notice;                /* notice.h; NULL: nobody is told of its end */
-    size_t capacity;            /* bytes of `state` */
-    struct shunt_request *next; /* in the list of active ones, by seq */
-    struct shunt_request *newer, *older; /* in that of `listed`, by creation */
+    /* copies under way in the copy engine: engine.h */
+    struct shunti_copy *copies;
+    struct shunti_read *reads;    /* reads under way: read.h */
+    struct shunti_notice *notice; /* notice.h; NULL: none */
+    size_t capacity;              /* bytes of `state` */
+    struct shunt_request *next;   /* in the list of active ones, by seq */
+    /* in the list of `listed` ones, by creation */
+    struct shunt_request *newer, *older;
     _Alignas(16) unsigned char state[];
 };
 
-/* Part of a communicator: its requests beyond those under way. request.c writes it;
- * operations.c frees what is in it; notify.c and notice.c count `notices`. */
+/* Part of a communicator: its requests other than those under way. request.c
+ * writes it; operations.c frees what is in it; notify.c and notice.c count
+ * `notices`. */
 struct shunti_requests {
-    struct shunt_request *spare;  /* finished ones, to be used again */
+    struct shunt_request *spare;  /* finished requests, for reuse */
     size_t spare_state;           /* bytes of their `state` */
-    struct shunt_request *newest; /* of those that are `listed` */
-    unsigned notices;             /* of those under way; notice.c counts them */
+    struct shunt_request *newest; /* the newest of those that are `listed` */
+    /* number of notices of requests under way; notice.c counts them */
+    unsigned notices;
 };
 
-/* What the caller called: the purpose's name, or that of the class. */
+/* The name of the call that the user made: that of the purpose, or else that of
+ * the class. */
 const char *shunti_request_name(const struct shunt_request *request);
 
-/* shunti_request_refuse(), which refusal.c sets, to break the cycle request.c ->
- * refusal.c -> request.c. */
+/* A pointer to shunti_request_refuse(). refusal.c sets it, to break the cycle
+ * request.c -> refusal.c -> request.c. */
 extern enum shunt_status (*shunti_request_refuse_for)(struct shunt_comm *comm,
                                                       uint32_t signature,
                                                       enum shunt_status status,
                                                       const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Get the memory for a refusal, which is there when there is none left. */
+/* Allocate the reserve: a request for a refusal when there is no memory
+ * left. */
 bool shunti_request_reserve(struct shunt_comm *comm);
 
 /*
- * A new operation, numbered and not yet active; its state is zeroed.
+ * Create an operation. It has a number, and is not active yet; its state is
+ * zeroed.
  *
  * state_bytes  of `state`; what a class needs.
  *
- * Errors: the communicator's failure; SHUNT_ERR_MEMORY. Then a refusal has taken
- * the operation's place, and the other ranks get an error that names this one. If
- * the operation is one of several of a call (above.purpose), or a refusal for the
- * same reason is still under way, the communicator has failed: the ranks would
- * disagree.
+ * Errors: the communicator's failure; SHUNT_ERR_MEMORY. If memory runs out, a
+ * refusal takes the operation's place, and the other ranks get an error that
+ * names this rank. In two cases the communicator fails instead, because the
+ * ranks would disagree: the operation is one of several of a call
+ * (above.purpose), or a refusal for the same reason is still under way.
  */
 enum shunt_status shunti_request_create(struct shunt_comm *comm,
                                         const struct shunti_class *class,
                                         uint32_t signature, size_t state_bytes,
                                         struct shunt_request **request);
 
-/* The same error for memory that the operation needs beside its state: in the place
- * of shunti_request_create(). */
+/* Return the error of shunti_request_create() for memory that the operation
+ * needs beside its state. Called in the place of shunti_request_create(). */
 enum shunt_status shunti_request_no_memory(struct shunt_comm *comm,
                                            const struct shunti_class *class,
                                            uint32_t signature, size_t bytes);
 
 /*
- * A new request that is made of others: its class has run(). The caller may
- * return it at once, or drop it. Its state is zeroed.
+ * Create a request that is composed of others: its class has run(). The caller
+ * may return it at once, or drop it. Its state is zeroed.
  *
  * Errors: SHUNT_ERR_MEMORY, which concerns no other rank yet.
  */
@@ -195,10 +214,11 @@ enum shunt_status shunti_request_compose(struct shunt_comm *comm,
                                          const struct shunti_class *class,
                                          size_t state_bytes,
                                          struct shunt_request **request);
-/* It is over without having been returned to a caller. */
+/* Free a composed request that was not returned to a caller. */
 void shunti_request_drop(struct shunt_request *request);
 
-/* Payload of ours goes to `peer` by `way` (enum shunti_way): for traces. */
+/* Record for traces that this rank sends payload to `peer` by `way` (enum
+ * shunti_way). */
 static inline void shunti_request_way(struct shunt_request *request, int peer,
                                       unsigned way)
 {
@@ -206,7 +226,7 @@ static inline void shunti_request_way(struct shunt_request *request, int peer,
         request->traced->ways[peer] |= (uint8_t)(1u << way);
 }
 
-/* Record an error of this operation; printf-like text. The first one recorded
+/* Record an error of this operation; printf-like text. The first error recorded
  * stays, unless it was second-hand. Returns the operation's error. */
 enum shunt_status shunti_request_error(struct shunt_request *request,
                                        enum shunt_status status,
@@ -215,15 +235,16 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
 
 /* --- for operations.c and call.c, which end requests ---------------------- */
 
-/* The request may outlive its call, and the communicator: keep it in a list. */
+/* Put a request into the list of `listed` ones. The request may outlive its
+ * call, and the communicator. */
 void shunti_request_list(struct shunt_request *request);
-/* Its error has been returned, or there was none. */
+/* Free a request. Its error has been returned, or there was none. */
 void shunti_request_free(struct shunt_request *request);
-/* It failed: keep the error text until the request is collected; of a trailing
- * one, until the next call. */
+/* Keep the error text of a failed request until the request is collected. If
+ * the request trails, keep the text until the next call. */
 void shunti_request_keep_text(struct shunt_request *request);
 void shunti_request_drop_text(struct shunt_request *request);
-/* The text of its error, until it is freed. */
+/* The text of the request's error; valid until the request is freed. */
 const char *shunti_request_text(const struct shunt_request *request);
 void shunti_request_drop_traced(struct shunt_request *request);
 

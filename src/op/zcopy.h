@@ -2,22 +2,23 @@
 /*
  * Zero copy to ranks whose memory is not mapped.
  *
- * The receiver says in its own note where a large block is to go. The sender
- * has the transport put it there from its own memory, and raises a word in the
- * receiver's control window. Only the transport copies on the way (UCX over
- * TCP: once, where the block arrives); a stream copies twice more (stream.h).
- * In return the sender must have the receiver's note before it can send. The
- * notes of a pair cross, so that costs half a round trip.
+ * The receiver's note says where a large block is to be put. The sender lets
+ * the transport put the block there, straight from the sender's memory, and
+ * raises a word in the receiver's control window. Only the transport copies on
+ * the way (UCX over TCP: once, where the block arrives); a stream copies twice
+ * more (stream.h). In return the sender must have the receiver's note before it
+ * can send. The notes of a pair cross, so that costs half a round trip.
  *
- * Both sides know from the size alone which blocks go this way
+ * Both sides decide from the size alone which blocks are sent by zero copy
  * (shunti_zcopy_suits()). The receiver registers the memory for this one
- * operation, and sends the key in its note. It does so also if the memory is in
- * a window, since after a failed call nothing may be written there.
+ * operation, and sends the key in its note. The receiver does so also if the
+ * memory is in a window, because nothing may be written there after a failed
+ * call.
  *
- * The rule that keeps memory safe: a receiver that has sent a key, and has not
- * heard that the peer will put nothing there, does not end its operation before
- * the block has arrived. If the communicator fails that cannot be kept, and the
- * transport ends access to the memory (transport.h).
+ * The rule that keeps memory safe: a receiver that has sent a key does not end
+ * its operation before the block has arrived, unless the peer has said that it
+ * will put nothing there. If the communicator fails, the rule cannot be kept;
+ * then the transport ends access to the memory (transport.h).
  */
 #ifndef SHUNTI_ZCOPY_H
 #define SHUNTI_ZCOPY_H
@@ -31,12 +32,12 @@ struct shunt_request;
 struct shunt_transport_reg;
 struct shunt_transport_remote;
 
-/* Bytes that the place of a block, with its key, takes at most in a note. */
+/* The most bytes that the place of a block, with its key, takes in a note. */
 #define SHUNTI_ZCOPY_NAME 288
 
-/* A block of one operation that is sent to one peer, and one that is received
- * from it: at most one each. `which` is their index among the operation's
- * payloads. */
+/* A block of one operation that is sent to one peer, and a block that is
+ * received from it: at most one each. `which` is their index among the
+ * operation's payloads. */
 struct shunti_zcopy {
     /* in the communicator's list of open ones, or of spare ones */
     struct shunti_zcopy *next;
@@ -51,9 +52,10 @@ struct shunti_zcopy {
     /* the registration of `data`; NULL: none */
     struct shunt_transport_reg *from;
     size_t bytes, done;
-    /* The peer is told of each part of so many bytes; 0: of the end alone. */
+    /* Each part of so many bytes is signalled to the peer; 0: only the end
+     * is. */
     size_t part;
-    /* NULL: the peer's place for it is not known yet */
+    /* the peer's place for the block; NULL: not known yet */
     struct shunt_transport_remote *remote;
     /* number of puts that still need `data` */
     unsigned pending;
@@ -61,7 +63,7 @@ struct shunti_zcopy {
 
 #define SHUNTI_ZCOPY_PAYLOADS 2
 
-/* A remote that was imported for one operation, which the peer has perhaps not
+/* A remote that was imported for one operation, which the peer may not have
  * completed yet. */
 struct shunti_spent_remote {
     struct shunti_spent_remote *next;
@@ -80,33 +82,35 @@ struct shunti_zcopies {
  * peer gets the same answer about this rank. */
 bool shunti_zcopy_suits(const struct shunt_comm *comm, int peer, size_t bytes);
 
-/* Ended with the request. NULL: no memory; the communicator has failed. */
+/* Create a zero-copy block, which ends with the request. NULL: no memory; the
+ * communicator has failed. */
 struct shunti_zcopy *shunti_zcopy_create(struct shunt_request *request,
                                          int peer, int which);
 
-/* The block to receive is to go to `to`. Registers that memory, writes its
- * place for the peer to `at`, and returns the length of that, a multiple of 8;
- * 0: the communicator has failed. */
+/* Receive the block into `to`. Registers that memory, and writes its place for
+ * the peer to `at`. Returns the length of the place, a multiple of 8; 0: the
+ * communicator has failed. */
 size_t shunti_zcopy_name(struct shunti_zcopy *z, void *to, size_t bytes,
                          unsigned char *at);
 /* Has the block arrived? */
 bool shunti_zcopy_arrived(const struct shunti_zcopy *z);
-/* How many parts of it have, before it has arrived as a whole. */
+/* The number of parts that have arrived, as long as the whole block has not. */
 size_t shunti_zcopy_arrived_parts(const struct shunti_zcopy *z);
 
-/* The block to send. *name points to the place in the peer's note, and is moved
- * behind it. False: the peer expects another size, and nothing is to be put
- * there; or the place cannot be used, and the communicator has failed. */
+/* Prepare to send the block. *name points to the place in the peer's note, and
+ * is moved behind it. False: the peer expects another size, and nothing may be
+ * put there; or the place cannot be used, and the communicator has failed. */
 bool shunti_zcopy_aim(struct shunti_zcopy *z, const void *data, size_t bytes,
                       const unsigned char **name);
-/* Continue to send; only after shunti_zcopy_aim(). True: all of it has been
+/* Continue to send; only after shunti_zcopy_aim(). True: everything has been
  * sent, and `data` is not needed any more. */
 bool shunti_zcopy_send(struct shunti_zcopy *z);
 
-/* The request ends. `over`: because the communicator does. Then a transfer may
- * be under way; it is ended, if need be by breaking the connection. */
+/* End the zero-copy blocks of a request that ends. over: the communicator has
+ * failed, so a transfer may be under way. It is ended, if need be by breaking
+ * the connection. */
 void shunti_zcopy_end(struct shunt_request *request, bool over);
-/* Free all of it, with the communicator. */
+/* Free all zero-copy blocks, when the communicator is destroyed. */
 void shunti_zcopies_finish(struct shunt_comm *comm);
 
 #endif
