@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Agreement: every rank gives its status, and all learn of any failure. */
+/* Agreement: every rank gives its status, and every rank learns of any
+ * failure. */
 #ifndef SHUNTI_AGREE_H
 #define SHUNTI_AGREE_H
 
@@ -9,7 +10,7 @@
 
 struct shunt_comm;
 
-/* The kinds of calls that are agreements (src/base/kind.h). */
+/* The kinds of calls that use an agreement (src/base/kind.h). */
 enum {
     SHUNTI_KIND_MEM_ALLOC = 10,
     SHUNTI_KIND_MEM_FREE,
@@ -18,26 +19,28 @@ enum {
 };
 
 /*
- * Collective and blocking; also a barrier.
+ * Agree on the status. Collective and blocking; also a barrier.
  *
  * kind  what is agreed on (SHUNTI_KIND_...), for the error text.
  * mine  this rank's status.
  *
- * Returns SHUNT_OK if every rank gave that; `mine` if it is an error; otherwise
- * SHUNT_ERR_REMOTE with a text that names the rank.
+ * Returns SHUNT_OK if every rank gave SHUNT_OK, and `mine` if that is an error.
+ * Otherwise returns SHUNT_ERR_REMOTE, with a text that names the rank that
+ * failed.
  */
 enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
                                enum shunt_status mine);
 
 /*
- * That all are here, by notes to the ranks of this node and then to rail peers: those of
- * other nodes say by theirs that all of their node are. So ranks that are neither need no
- * connection.
+ * A barrier by rails. Each rank sends notes first to the ranks of its node, and
+ * then to its rail peers. The note to a rail peer says that all ranks of the
+ * sender's node are in the call. So ranks that are neither local peers nor rail
+ * peers need no connection.
  */
 enum shunt_status shunti_agree_by_rails(struct shunt_comm *comm, unsigned kind);
 
 /*
- * The same as shunti_agree(), and each rank also learns a number from every other.
+ * Do the same as shunti_agree(), and get a number from every other rank.
  *
  * said  (nranks), zeroed; said[own rank] is the number of this rank. The entry
  *       of a rank that failed or made another call stays 0. The same on all

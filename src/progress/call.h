@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How the calls of the interface run an operation. A blocking call is a start
- * and a wait.
+ * How the calls of the interface run an operation. A blocking call starts the
+ * operation and waits for it.
  */
 #ifndef SHUNTI_CALL_H
 #define SHUNTI_CALL_H
@@ -13,28 +13,28 @@
 struct shunt_comm;
 struct shunt_request;
 
-/* Part of a communicator: what one call leaves for the next ones. call.c writes
- * it; request.c sets `late`, which group.c holds back while it makes a communicator,
- * and comm.c `finish_called`. */
+/* Part of a communicator: state that one call leaves for the next ones. call.c
+ * writes it. request.c sets `late`, which group.c holds back while it makes a
+ * communicator. comm.c sets `finish_called`. */
 struct shunti_calls {
     /* The error of an operation that ended after its call had returned. The
      * next call returns it. */
     struct {
         enum shunt_status status;
-        /* Set by collectives/group.c around the collectives that a call is made
-         * of: they do not return it. */
+        /* Set by collectives/group.c around the collectives that a call is
+         * composed of: these do not return the late error. */
         bool held;
         char *text; /* its text; NULL: none */
     } late;
     /* shunt_comm_finish() was called; no operation may follow */
     bool finish_called;
-    /* number of shunt_test() calls; one in TESTS_PER_LOOK looks at the
+    /* number of shunt_test() calls; one call in TESTS_PER_LOOK looks at the
      * transports */
     unsigned tests;
 };
 
-/* Begin the operation. Then give the request to the caller (out != NULL), or
- * wait. */
+/* Begin the operation. Then return the request to the caller in *out, or wait
+ * if `out` is NULL. */
 enum shunt_status shunti_request_launch(struct shunt_request *request,
                                         struct shunt_request **out);
 
@@ -42,19 +42,21 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
  * blocking call. */
 enum shunt_status shunti_request_wait(struct shunt_request *request);
 
-/* Free a finished request, and return its status, without waiting. For
- * operations that are made of others: they deal with what both have left under
- * way when they are waited for themselves. */
+/* Free a finished request, and return its status, without waiting. For requests
+ * that are composed of others: their own wait deals with everything that the
+ * parts have left under way. */
 enum shunt_status shunti_request_collect(struct shunt_request *request);
-/* Free a finished request whose status no call returns: the error text stays. */
+/* Free a finished request whose status no call returns. The error text of the
+ * communicator stays as it is. */
 void shunti_request_discard(struct shunt_request *request);
 
 /*
- * What a collective, a test or a wait returns if it ended with `status` itself.
- * If that is SHUNT_OK: the error of an earlier operation, which ended after its
- * call had returned, if there is one. Other calls do not return such an error,
- * since the ranks would then disagree about what follows. Nor do collectives
- * that are a part of another call (above.purpose, calls.late.held).
+ * The status to return from a collective, a test or a wait that itself ended
+ * with `status`. If `status` is SHUNT_OK, this is the late error, if there is
+ * one: the error of an earlier operation that ended after its call had
+ * returned. Other calls do not return a late error, because the ranks would
+ * then disagree about what follows. Nor do collectives that are a part of
+ * another call (above.purpose, calls.late.held).
  */
 enum shunt_status shunti_request_late(struct shunt_comm *comm,
                                       enum shunt_status status);

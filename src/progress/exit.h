@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A program ends by exit(), or returns from main(), without having destroyed its
- * communicators: the other ranks are told, so that their errors say that it was
- * neither killed nor crashed.
+ * A program may end by exit(), or by a return from main(), without having
+ * destroyed its communicators. Then it notifies the other ranks, so that their
+ * errors say that it was neither killed nor crashed.
  *
- * A word in the control windows of its peers says so. It is left by a function
- * that exit() calls; a signal, a crash and _exit() leave none.
+ * The notification is a word in the control windows of the peers. A function
+ * that exit() calls writes it; after a signal, a crash or _exit() there is
+ * none.
  */
 #ifndef SHUNTI_EXIT_H
 #define SHUNTI_EXIT_H
 
 struct shunt_comm;
 
-/* From now on exit() is noticed. Any thread. */
+/* Install the function that exit() calls. Any thread may call this. */
 void shunti_exit_watch(void);
 
-/* With which status `rank` exited; -1: it did not, as far as is known. */
+/* The status with which `rank` exited; -1: it has not exited, as far as is
+ * known. */
 int shunti_exit_of(const struct shunt_comm *comm, int rank);
 
 #endif

@@ -3,21 +3,21 @@
  * The helper: one thread of the process that steps started calls while their
  * callers compute (SHUNT_PROGRESS=auto), or wait for a notice (notice.h).
  *
- * A call that leaves operations under way parks its communicator
- * (parked.h). Whoever holds it may step it, so the helper is one more holder,
- * and the next call takes the communicator back from it as from any other. A
- * communicator that is never parked with a started operation never hears of
- * the helper, and the thread exists only between the first such call and the
- * end of the last such communicator.
+ * A call that leaves operations under way parks its communicator (parked.h).
+ * The holder of a parked communicator may step it. The helper is one more
+ * possible holder, and the next call takes the communicator back from it as
+ * from any other. A communicator that is never parked with a started operation
+ * does not use the helper. The thread exists only between the first call that
+ * needs it and the end of the last communicator that uses it.
  *
  * A handover costs two context switches. A caller that waits at once after
- * `_start` must not pay for them, so the helper holds a communicator only if
- * its caller has been away for the communicator's patience. Patience doubles
- * when the caller came back sooner than that, or soon after the helper took
- * over, and is short again after an absence that was worth it: so a loop of
- * starts and waits wakes the helper every 20 ms.
+ * `_start` must not pay for them. So the helper holds a communicator only if
+ * its caller has been away for the communicator's patience. Patience doubles if
+ * the caller came back sooner than that, or soon after the helper took over. It
+ * is short again after an absence that was worth a handover. So a loop of
+ * starts and waits wakes the helper only every 20 ms.
  *
- * The helper never spins: with nothing to do it sleeps in poll(), without a
+ * The helper never spins. With nothing to do it sleeps in poll(), without a
  * limit if no communicator has anything under way.
  */
 #ifndef SHUNTI_HELPER_H
@@ -32,48 +32,55 @@
 struct pollfd;
 struct shunt_comm;
 
-/* Part of a communicator: what the helper may do for it. helper.c writes it;
- * init.c writes `may`, call.c `started`, and parked.c `stamp` and `recalled`. */
+/* Part of a communicator: its use of the helper. helper.c writes it; init.c
+ * writes `may`, call.c `started`, and parked.c `stamp` and `recalled`. */
 struct shunti_help {
-    bool may;      /* the settings allow it, and it may be of use */
-    bool started;  /* `may`, and there was a call with a request of its own */
-    bool attached; /* the helper knows it; of the callers */
-    bool was_long; /* their last absence */
-    uint64_t left_ns; /* when it began */
-    /* Callers change it when they leave something under way, and while they
-     * step it in a wait elsewhere: as long as it changes they are not away. */
+    bool may;     /* the settings allow the helper, and it may be of use */
+    bool started; /* `may`, and a call has returned a request to its caller */
+    /* the communicator is in the helper's list; used by callers */
+    bool attached;
+    bool was_long;    /* the last absence of the caller was long */
+    uint64_t left_ns; /* when that absence began */
+    /* A caller changes the stamp when it leaves something under way, and while
+     * it steps the communicator in a wait elsewhere. A caller is not away as
+     * long as the stamp changes. */
     _Atomic unsigned stamp;
-    atomic_bool urgent; /* the last absence was long: be there soon */
-    /* its owner waits elsewhere, and will step it along */
+    /* the last absence was long: look at this communicator soon */
+    atomic_bool urgent;
+    /* the owner waits elsewhere, and will itself step the communicator */
     atomic_bool recalled;
-    atomic_int cpu; /* on which its caller left, or < 0 */
-    /* Of the helper. */
-    bool mine;               /* held by it */
-    bool watched;            /* its stamp has been `seen` since seen_ns */
-    unsigned seen, done;     /* stamps; `done`: nothing to do since that one */
-    uint64_t seen_ns;        /* when `seen` was new */
-    uint64_t held_ns;        /* since when it is held */
+    atomic_int cpu; /* CPU on which the caller left, or < 0 */
+    /* Used only by the helper. */
+    bool mine;    /* the helper holds the communicator */
+    bool watched; /* the stamp has been `seen` since seen_ns */
+    /* stamps; `done`: there was nothing to do at that stamp */
+    unsigned seen, done;
+    uint64_t seen_ns; /* when `seen` was new */
+    /* when the helper began to hold the communicator */
+    uint64_t held_ns;
     uint64_t patience_ns;    /* 0: the shortest */
     struct shunt_comm *next; /* in the helper's list */
 };
 
-/* After it was parked: the helper steps it if its caller stays away. If
- * there is no thread and none can be made, its callers do without. */
+/* Ask the helper to step `comm`, which was parked, if its caller stays away. If
+ * there is no thread and none can be made, callers step it in calls only. */
 void shunti_help_ask(struct shunt_comm *comm);
 
-/* A request on it has a notice, which the caller may wait for outside of the
- * library. Errors: SHUNT_ERR_SYSTEM, no thread can be made. */
+/* Make sure that the helper steps `comm`, because a request has a notice, for
+ * which the caller may wait outside of the library. Errors: SHUNT_ERR_SYSTEM,
+ * no thread can be made. */
 enum shunt_status shunti_help_notices(struct shunt_comm *comm);
 
-/* Its caller is back, if help.attached. */
+/* Record that the caller is back. Called if help.attached. */
 void shunti_help_back(struct shunt_comm *comm);
 
-/* Before the communicator is destroyed. The thread ends with the last one. */
+/* Remove `comm` from the helper, before `comm` is destroyed. The thread ends
+ * with the last communicator. */
 void shunti_help_forget(struct shunt_comm *comm);
 
-/* How the helper sleeps and steps: poll() on `fds` for at most `ns`, and on
- * those held. wait.c sets it; it is not called directly since wait.c calls what
- * calls the helper. */
+/* poll() on `fds` for at most `ns`, and on the transports of the communicators
+ * that are held, while stepping these. wait.c sets this pointer, to break the
+ * cycle wait.c -> helper.c -> wait.c. */
 extern int (*shunti_help_poll)(struct shunt_comm *held, struct pollfd *fds,
                                unsigned long n, uint64_t ns);
 

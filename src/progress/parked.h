@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a thread does for its other communicators while it waits on one.
+ * Parked communicators: what a thread does for its other communicators while it
+ * waits on one.
  *
- * A thread owns the communicators that it made, or in which it made the latest
+ * A thread owns the communicators that it made, or on which it made the latest
  * call. Only one thread at a time may touch a communicator. The caller may
  * change that thread between two calls: the first call by another thread takes
- * the communicator over. Calls by the owner only compare the address of the
+ * the communicator over. A call by the owner only compares the address of the
  * owner.
  *
  * A communicator is parked if it has operations under way while its thread is
  * outside of it: the thread computes, or is in a call on another communicator.
- * A thread that waits on one communicator also steps those that it has parked,
- * since their peers may need that before they reach the call that this thread
- * waits in. A call that ends with operations under way puts its communicator
- * parked. From then on a thread must *hold* the communicator to touch it: either
- * the owner, while it waits elsewhere, or the next call, which takes it back.
- * If a holder sleeps, that call wakes it. Communicators without operations, or
- * with none but trailing ones, are never parked. Those with a progress thread are
- * not parked either, since that thread steps them. If the caller stays away,
- * the helper thread (helper.h) may hold what is parked; an owner that waits
- * elsewhere recalls it.
+ * A call that ends with operations under way parks its communicator. From then
+ * on a thread must *hold* the communicator to touch it. The holder is either
+ * the owner, while it waits elsewhere, or the next call, which takes the
+ * communicator back. If a holder sleeps, that call wakes it.
  *
- * Visits: a waiting thread also looks now and then at everything that it owns,
- * for liveness probes (probe.h), which need an answer even where no operation
- * is under way. Nothing wakes it for that; it sleeps no longer than until the
- * next visit.
+ * A thread that waits on one communicator also steps those that it has parked,
+ * because their peers may need that before they reach the call that this thread
+ * waits in.
+ *
+ * Never parked are communicators without operations, or with trailing ones
+ * only, and those with a progress thread, which steps them. If the caller stays
+ * away, the helper thread (helper.h) may hold a parked communicator; an owner
+ * that waits elsewhere recalls it.
+ *
+ * Visits: a waiting thread also looks now and then at all communicators that it
+ * owns, to answer liveness probes (probe.h). Probes need an answer even where
+ * no operation is under way. Nothing wakes the thread for that; it sleeps no
+ * longer than until the next visit.
  */
 #ifndef SHUNTI_PARKED_H
 #define SHUNTI_PARKED_H
@@ -50,22 +54,25 @@ enum { SHUNTI_HELD = 1, SHUNTI_WANTED = 2 };
  * `next_held`.
  */
 struct shunti_parked {
-    /* the owner, if its calls may begin without taking anything; NULL: the
+    /* The owner's thread, if its calls need no enter() (turns.c). NULL: the
      * communicator is parked, or has a progress thread, or there is a
-     * timeline */
+     * timeline. */
     const void *home;
-    /* it is parked; written only by the thread whose call it is */
+    /* the communicator is parked; written only by the thread whose call it
+     * is */
     atomic_bool put;
-    /* puts are under way that need our progress: shunti_note_unsent() */
+    /* puts are under way that need this rank's progress:
+     * shunti_note_unsent() */
     bool unsent;
-    /* SHUNTI_HELD, by its owner in a wait elsewhere, or by a call; and SHUNTI_WANTED
-     * for each call that waits for the holder to release it. One word, since the
-     * communicator may be gone when it has been released. */
+    /* SHUNTI_HELD: held by its owner in a wait elsewhere, by the helper, or by
+     * a call. Each call that waits for the holder to release the communicator
+     * adds SHUNTI_WANTED. This is one word, because the communicator may be
+     * destroyed as soon as it has been released. */
     _Atomic unsigned hold;
-    bool ever;         /* it has been parked at least once */
-    const void *owner; /* the thread; NULL: being made, or destroyed */
-    uint64_t number;   /* of that thread; no number is used twice */
-    /* of the caller before its call, in a timeline: turns.c */
+    bool ever;         /* the communicator has been parked at least once */
+    const void *owner; /* the owner's thread; NULL: being made, or destroyed */
+    uint64_t number;   /* number of that thread; no number is used twice */
+    /* the caller's track before its call, in a timeline: turns.c */
     enum shunti_track track;
     struct shunt_comm *next;      /* in the owner's shelf (parked.c) */
     struct shunt_comm *next_held; /* in the holder's list (parked.c) */
@@ -86,42 +93,46 @@ static inline const void *shunti_this_thread(void)
 #endif
 }
 
-/* This thread owns a communicator that was just made. */
+/* Make this thread the owner of a communicator that was just made. */
 void shunti_parked_own(struct shunt_comm *comm);
 
-/* At the beginning of a call on a communicator that another thread owns. */
+/* Take over a communicator that another thread owns, at the beginning of a
+ * call. */
 void shunti_parked_take_over(struct shunt_comm *comm);
 
-/* At the end of a call that leaves operations under way. */
+/* Park the communicator, at the end of a call that leaves operations under
+ * way. */
 void shunti_park(struct shunt_comm *comm);
 
-/* At the beginning of a call on a communicator that is parked. */
+/* Take back a parked communicator, at the beginning of a call. */
 void shunti_parked_take(struct shunt_comm *comm);
 
-/* Before the communicator is destroyed. */
+/* Forget the communicator, before it is destroyed. */
 void shunti_parked_forget(struct shunt_comm *comm);
 
-/* Hold one that is parked, or may be. False: it is not, or another holds it. A
- * holder lets go of it soon after it is wanted. */
+/* Hold a communicator that may be parked. False: it is not, or another thread
+ * holds it. A holder must release it soon after it is wanted:
+ * shunti_parked_yield(). */
 bool shunti_parked_try_hold(struct shunt_comm *comm);
 void shunti_parked_yield(struct shunt_comm *comm);
-/* Does a call wait for its holder to release it? */
+/* Does a call wait for the holder to release `comm`? */
 bool shunti_parked_is_wanted(const struct shunt_comm *comm);
 
-/* Hold those communicators of this thread that are parked and have something to
- * do, and return them, linked by parked.next_held; NULL: there are none. No
- * other thread touches them until the release. */
+/* Hold the communicators of this thread that are parked and have something to
+ * do. Returns them, linked by parked.next_held; NULL: there are none. No other
+ * thread touches them until the release. */
 struct shunt_comm *shunti_parked_hold(void);
 void shunti_parked_release(struct shunt_comm *held);
 
-/* Call f() for each of those that are parked, which it does not hold: a communicator
- * without a progress thread. */
+/* Call f() for each parked communicator of this thread, without holding it.
+ * These have no progress thread. */
 void shunti_parked_each(void (*f)(struct shunt_comm *comm));
 
-/* If a visit is due, visit all communicators that this thread owns, except
+/*
+ * If a visit is due, visit all communicators that this thread owns, except
  * those that have failed, and `but`: the one whose call the thread is in, or
- * NULL. visit() returns after how many ns it is to be called again. Returns
- * when the next visit is due; UINT64_MAX: there is nothing to visit.
+ * NULL. visit() returns in how many ns it is to be called again. Returns when
+ * the next visit is due; UINT64_MAX: there is nothing to visit.
  *
  * verdict  (probe.h) of the call that the thread is in, for visit().
  */
@@ -130,7 +141,7 @@ uint64_t shunti_parked_visit(struct shunt_comm *but, uint64_t now_ns,
                              uint64_t (*visit)(struct shunt_comm *comm,
                                                uint64_t verdict));
 
-/* The same, whether it is due or not; in no call. */
+/* Visit all of them now, due or not. For a thread that is in no call. */
 void shunti_parked_visit_now(uint64_t (*visit)(struct shunt_comm *comm,
                                                uint64_t verdict));
 

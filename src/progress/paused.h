@@ -7,7 +7,8 @@
 
 struct shunt_comm;
 
-/* Does anybody gain if the communicator is stepped while its caller is away? */
+/* Is it of use to step the communicator while its caller is away? False if all
+ * that is under way pauses or trails. */
 bool shunti_wants_steps(const struct shunt_comm *comm);
 
 #endif

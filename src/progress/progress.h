@@ -15,19 +15,22 @@ struct shunt_comm;
  * turns.c takes turns with it. A thread that touches the communicator holds the
  * lock. */
 struct shunti_progress_thread {
-    bool exists; /* if not, calls use nothing below */
-    bool asleep; /* it sleeps on the transports, and has released the lock */
+    bool exists; /* false: calls use nothing below */
+    /* the thread sleeps on the transports, and has released the lock */
+    bool asleep;
     bool stop;
-    _Atomic int callers; /* threads inside the library, or about to be */
+    /* number of threads inside the library, or about to enter it */
+    _Atomic int callers;
     pthread_mutex_t lock;
-    /* the thread waits here while there are callers, or nothing is under way */
+    /* the thread waits here while there are callers, or while nothing is under
+     * way */
     pthread_cond_t idle;
     pthread_cond_t awake; /* a caller waits here until `asleep` is false */
     pthread_t id;
-    bool made; /* it may still wait for its start */
+    bool made; /* the thread was made; it may still wait for its start */
 };
 
-/* Make the thread, which waits until it is started. */
+/* Make the thread. It waits until it is started. */
 enum shunt_status shunti_progress_thread_make(struct shunt_comm *comm);
 /* Start the thread, if one was made. Cannot fail. */
 void shunti_progress_thread_start(struct shunt_comm *comm);

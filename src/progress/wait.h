@@ -2,15 +2,15 @@
 /*
  * Waiting: what a rank does while it has nothing to do.
  *
- * It polls for a moment, because an answer is often only a cache miss away.
- * Then it yields its CPU: with more ranks than CPUs the peer that it waits for
- * may need it, and more polling would cost a scheduler tick. Then it sleeps in
+ * The rank polls for a moment, because an answer is often only a cache miss
+ * away. Then it yields its CPU: with more ranks than CPUs the awaited peer may
+ * need the CPU, and more polling would cost a scheduler tick. Then it sleeps in
  * one poll() on the descriptors of all transports until a peer wakes it.
  * Meanwhile it checks for lost peers, aborts and timeouts.
  *
  * If the user has configured an idle(), it is called before each yield and
- * sleep, and whenever the clock is read. No descriptor tells when idle() has
- * something to do, so sleeps are short then.
+ * sleep, and whenever the clock is read. No descriptor becomes ready when
+ * idle() has something to do, so sleeps are short then.
  */
 #ifndef SHUNTI_WAIT_H
 #define SHUNTI_WAIT_H
@@ -22,9 +22,10 @@ struct pollfd;
 struct shunt_comm;
 struct shunt_request;
 
-/* Of a communicator: how its waits go. init.c writes it. */
+/* Part of a communicator: settings of its waits. init.c writes it. */
 struct shunti_waiting {
-    unsigned spin_ns;       /* polling, before a yield and a sleep */
+    /* how long a wait polls before it yields and sleeps */
+    unsigned spin_ns;
     int wake_fd;            /* eventfd: ends a sleep, from any thread */
     int (*idle)(void *arg); /* the user's; NULL: none */
     void *idle_arg;
@@ -34,46 +35,48 @@ struct shunti_waiting {
 struct shunti_waiter {
     uint64_t began_ns; /* 0: the clock has not been read yet */
     unsigned rounds;
-    unsigned naps;          /* since idle() did something */
-    unsigned awake;         /* rounds without a nap since it did */
-    uint64_t idle_until_ns; /* no naps until then: it may have more to do */
-    bool idle; /* a caller's own wait: call the configured idle() */
+    unsigned naps; /* number of naps since idle() did something */
+    /* rounds without a nap since idle() did something */
+    unsigned awake;
+    /* no naps until then, because idle() may have more to do */
+    uint64_t idle_until_ns;
+    bool idle; /* this is a caller's own wait: call the configured idle() */
 };
 
-/* Nothing could be done just now: poll, yield or sleep once. Called in a loop
- * until the wait is over; may fail the communicator. */
+/* Poll, yield or sleep once, because nothing could be done just now. Called in
+ * a loop until the wait is over. May fail the communicator. */
 void shunti_waiter_pause(struct shunt_comm *comm, struct shunti_waiter *waiter);
 
 /* Add the time of this wait to the statistics. */
 void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter);
 
-/* For callers that test and never wait: progress the transports, and check for
- * lost peers and timeouts. */
+/* Progress the transports, and check for lost peers and timeouts. For callers
+ * that test and never wait. */
 void shunti_look_around(struct shunt_comm *comm);
 
-/* The same for a call that sets something up elsewhere, and that the loss of a rank of
- * `comm` would end. */
+/* Do the same in a call that sets something up elsewhere. The loss of a rank of
+ * `comm` would end that call. */
 void shunti_look_in(struct shunt_comm *comm);
 
 /* Step this thread's other communicators that have operations under way. */
 void shunti_step_others(void);
 
-/* poll(), at most `ms` >= 0, that meanwhile steps this thread's communicators
- * with operations under way and answers liveness probes on all of them. For
+/* poll() for at most `ms` >= 0. Meanwhile steps this thread's communicators
+ * with operations under way, and answers liveness probes on all of them. For
  * waits outside of a call on a communicator, as in init. */
 int shunti_poll(struct pollfd *fds, unsigned long n, int ms);
 
 /* Sleep until a transport has an event, at most `ms`, and let all transports
- * progress. Nothing else: for init, whose end other ranks may await. */
+ * progress. Nothing else is done: for init, whose end other ranks may await. */
 void shunti_transports_nap(struct shunt_comm *comm, int ms);
 
-/* The same for shrink, which waits for other ranks. They may wait for this one in
- * another communicator, and must give up there. */
+/* Do the same for shrink, which waits for other ranks. These may wait for this
+ * rank in another communicator, and must give up there. */
 void shunti_transports_nap_for_peers(struct shunt_comm *comm, int ms);
 
-/* For loops that read the clock often, last at *looked_ns: for how many ns has
- * this process probably been stopped since? That time does not count towards
- * the timeouts of peers. Sets *looked_ns. */
+/* For loops that read the clock often, last at *looked_ns. Returns for how many
+ * ns this process has probably been stopped since then. That time does not
+ * count towards the timeouts of peers. Sets *looked_ns to now. */
 uint64_t shunti_stopped_ns(uint64_t *looked_ns);
 
 #endif
