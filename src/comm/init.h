@@ -13,35 +13,35 @@ struct shunti_layout;
 struct shunti_parent; /* bootstrap.h */
 struct shunti_tunables;
 
-/* Of a communicator: how it was configured, for those that are made from it.
- * init.c writes it. */
+/* Part of a communicator: its configuration, for the communicators that are
+ * made from it. init.c writes it. */
 struct shunti_configured {
     double init_timeout; /* seconds */
-    double call_timeout; /* as given: 0 is that of init */
+    double call_timeout; /* as the user gave it; 0: the same as init_timeout */
     int progress_thread; /* 1: yes, -1: no, 0: the helper (helper.h) */
     char name[32];
-    /* "": as the environment says */
+    /* "": the choice of the environment */
     char transports[SHUNTI_TRANSPORT_LIST_MAX];
     char node[64];
 };
 
-/* A communicator of one rank, or of the ranks that meet at `id`. parent: of one
- * that is made from another, else NULL. */
+/* Make a communicator of one rank, or of the ranks that join with `id`. parent:
+ * of a communicator that is made from another one, else NULL. */
 enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
                                    int rank,
                                    const struct shunt_comm_config *config,
                                    struct shunti_parent *parent,
                                    struct shunt_comm **comm);
 
-/* The control window's layout for so many ranks. */
+/* Compute the layout of a control window for so many ranks. */
 void shunti_layout_compute(struct shunti_layout *layout, int nranks,
                            bool all_mapped, const struct shunti_tunables *tune);
 
-/* The options of a communicator that is made from `comm`. */
+/* Set the options of a communicator that is made from `comm`. */
 void shunti_comm_inherit(const struct shunt_comm *comm,
                          struct shunt_comm_config *config);
 
-/* Free one that no caller has been given yet. */
+/* Free a communicator that no caller has received yet. */
 void shunti_comm_free(struct shunt_comm *comm);
 
 #endif

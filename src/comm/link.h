@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Links: what a message costs, inside a node and between nodes.
+ * Links: the cost of a message, inside a node and between nodes.
  *
- * Measured in the init of a communicator of several nodes, by rank 0 with one
- * local peer and with one rank of another node, with the same writes to control
- * windows that notes and streams use. The last round of the init sends the
- * result to all ranks, because what decides between algorithms must be the same
- * everywhere. It takes a few milliseconds. A process remembers what it has
- * measured, for other communicators of the same shape.
+ * It is measured in the init of a communicator of several nodes. Rank 0
+ * measures with one local peer and with one rank of another node, by the same
+ * writes to control windows that notes and streams use. The last round of the
+ * init sends the result to all ranks, because the choice between algorithms
+ * must be the same everywhere. The measurement takes a few milliseconds. A
+ * process remembers it for other communicators of the same shape.
  */
 #ifndef SHUNTI_LINK_H
 #define SHUNTI_LINK_H
@@ -16,20 +16,21 @@
 
 struct shunti_init;
 
-/* Seconds. */
+/* The cost of a message, in seconds. */
 struct shunti_link {
     double latency; /* of a small message */
-    double gap;     /* for each further message of many: to handle it */
+    double gap;     /* for each further message of many: the work for it */
     double byte;    /* for each byte of a large one */
 };
 
-/* Part of a communicator: what link.c has measured; init_nodes.c writes `crowd`. */
+/* Part of a communicator: the measured costs. link.c writes it; init_nodes.c
+ * writes `crowd`. */
 struct shunti_links {
     struct shunti_link inside, across;
     double crowd; /* ranks for each CPU of rank 0's host; 1 or more */
 };
 
-/* Called on every rank, when control windows can be written to. *links is
+/* Called on every rank, as soon as control windows can be written to. *links is
  * filled in on rank 0. Returns at once on ranks that the measurement does not
  * need. */
 enum shunt_status shunti_links_measure(struct shunti_init *init,

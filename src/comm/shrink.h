@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The parts of shunt_comm_shrink() and what they share. shrink.c describes the
+ * The files of shunt_comm_shrink(), and what they share. shrink.c describes the
  * protocol, and proves it.
  *
  *     shrink.c          the call; making the communicator of a decision
@@ -27,8 +27,8 @@ struct shunti_shrink {
     struct shunti_loss *mine;    /* comm->loss.record */
     struct shunti_loss **theirs; /* (nranks) records as last read */
     uint64_t *settled;           /* a set: the ranks that were lost before */
-    uint64_t began_ns;           /* this call */
-    uint64_t attempt_ns;         /* this attempt */
+    uint64_t began_ns;           /* when this call began */
+    uint64_t attempt_ns;         /* when this attempt began */
     uint64_t looked_ns;          /* when the clock was last read */
     enum shunt_status status; /* why this rank gives up; the text is set, too */
 };
@@ -52,7 +52,7 @@ static inline bool shunti_shrink_member(const struct shunti_shrink *s, int rank)
     return shunti_shrink_has(s, s->mine, SHUNTI_MEMBERS, rank);
 }
 
-/* The record of any rank, also ours. */
+/* The record of any rank, this rank included. */
 static inline const struct shunti_loss *
 shunti_shrink_record(const struct shunti_shrink *s, int rank)
 {
@@ -66,19 +66,20 @@ static inline double shunti_shrink_elapsed(uint64_t ns)
 
 /* --- shrink_records.c ----------------------------------------------------- */
 
-/* Make comm->loss.record, if need be, and room for the peers' records; false:
- * no memory. shunti_shrink_free_records() follows in any case. */
+/* Make comm->loss.record, if there is none, and room for the records of the
+ * peers. False: no memory. The caller calls shunti_shrink_free_records() in any
+ * case. */
 bool shunti_shrink_make_records(struct shunti_shrink *s);
 void shunti_shrink_free_records(struct shunti_shrink *s);
 
-/* Empty a set of our record. */
+/* Empty a set of this rank's record. */
 void shunti_shrink_clear(const struct shunti_shrink *s, int which);
 
 /* Wait a short time for news. If this process was stopped meanwhile, that time
  * does not count towards timeouts. */
 void shunti_shrink_nap(struct shunti_shrink *s);
 
-/* This rank gives up: set s->status and the error's text. The first call
+/* Give up on this rank: set s->status and the error's text. The first call
  * wins. */
 void shunti_shrink_give_up(struct shunti_shrink *s, enum shunt_status status,
                            const char *format, ...)
@@ -97,15 +98,15 @@ void shunti_shrink_next_attempt(struct shunti_shrink *s, uint32_t attempt);
 
 /* --- shrink_decide.c ------------------------------------------------------ */
 
-/* Wait until this rank is bound to a decision. False: it gives up. */
+/* Wait until this rank is bound to a decision. False: this rank gives up. */
 bool shunti_shrink_await_decision(struct shunti_shrink *s);
 
 /*
- * The numbers of the members in the old communicator, ascending; to be freed.
+ * The numbers of the members in the old communicator, ascending; the caller
+ * frees them. NULL: no memory, with its text in shunti_error_last().
  *
- * size, place  out: how many they are, and which of them this rank is.
- *
- * NULL: no memory, with its text in shunti_error_last().
+ * size, place  out: the number of members, and the index of this rank among
+ *              them.
  */
 int *shunti_shrink_member_names(const struct shunti_shrink *s, int *size,
                                 int *place);
