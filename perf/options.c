@@ -294,7 +294,7 @@ static const struct cli_row rows[] = {
              "launcher, on one or several hosts, with the same options; or")},
     {"ranks", 0, "N", CLI_WHOLE,
      "start N ranks here, by shunt-run or, for --peer mpi, by mpirun",
-     AT(ranks), .least = 1, .most = 4096},
+     AT(ranks), .least = 1, .most = 4096, .first = true},
     {"repeat-births", 0, "N", CLI_WHOLE,
      "with --ranks: start the ranks N times, one run after the other, and end "
      "with the least, the median and the most over the runs",
@@ -312,8 +312,8 @@ static const struct cli_row rows[] = {
 
     {HEADING("Sizes (of all that a rank sends or receives, whichever is more, "
              "as in nccl-tests; with k, m or g):")},
-    {"begin", 'b', "SIZE", CLI_SIZE, "the smallest", AT(begin)},
-    {"end", 'e', "SIZE", CLI_SIZE, "the largest", AT(end)},
+    {"begin", 'b', "SIZE", CLI_SIZE, "the smallest", AT(begin), .first = true},
+    {"end", 'e', "SIZE", CLI_SIZE, "the largest", AT(end), .first = true},
     {"factor", 'f', "F", CLI_REAL, "from one to the next", AT(factor),
      .least = 1.01, .most = 1e9},
     {"dtype", 0, "TYPE", CLI_CHOICE,
@@ -334,7 +334,7 @@ static const struct cli_row rows[] = {
      "GPU, "
      "with SHUNT_ENGINE=cuda; --peer memcpy is then a cuMemcpyAsync() of each "
      "row, and one of all bytes",
-     AT(mem), .names = mems, .quiet = true},
+     AT(mem), .names = mems, .quiet = true, .first = true},
     {"algorithm", 0, "NAME", CLI_TEXT,
      "of Shunt's collectives between nodes: flat, two_level, or what else "
      "SHUNT_ALGORITHM may be (auto)",
@@ -342,18 +342,19 @@ static const struct cli_row rows[] = {
 
     {HEADING("Tokens:")},
     {"tokens", 0, "N[,N...]", CLI_LIST, "of a rank; a row for each",
-     CLI_LIST_AT(struct perf_options, tokens, ntokens), .most = 1 << 30},
+     CLI_LIST_AT(struct perf_options, tokens, ntokens), .most = 1 << 30,
+     .first = true},
     {"hidden", 0, "N", CLI_WHOLE, "elements of a token", AT(hidden), .least = 1,
-     .most = 1 << 24},
+     .most = 1 << 24, .first = true},
     {"inner", 0, "N", CLI_WHOLE,
      "a rank's share of the width between the two products: gemm-rs is "
      "(tokens, inner) by (inner, hidden), ag-gemm (tokens, hidden) by (hidden, "
      "inner); of moe-layer and moe-parts that of an expert",
      AT(inner), .least = 1, .most = 1 << 24},
     {"experts", 0, "N", CLI_WHOLE, "of all ranks", AT(experts), .least = 1,
-     .most = 1 << 20},
+     .most = 1 << 20, .first = true},
     {"topk", 0, "N", CLI_WHOLE, "experts of a token", AT(topk), .least = 1,
-     .most = 1 << 16},
+     .most = 1 << 16, .first = true},
     {"wire", 0, "WIRE", CLI_CHOICE, "what dispatched rows travel as", AT(wire),
      .names = wires},
     {"mode", 0, "MODE", CLI_CALL,
@@ -465,7 +466,7 @@ static const struct cli_row rows[] = {
      "mpi|memcpy|none|link|verbs (none). link: plain TCP streams of the bytes "
      "that must travel between the hosts; mpi,link for both; verbs, for put: "
      "libibverbs with nothing around it",
-     .take = take_peers},
+     .take = take_peers, .first = true},
     {"only-peer", 0, NULL, CLI_FLAG, "the peer alone, without Shunt",
      AT(only_peer)},
     {"overlap", 0, "TESTS", CLI_WHOLE,
@@ -494,7 +495,7 @@ static const struct cli_row rows[] = {
      "appended to it, and the table is printed as well. shunt-perf-report "
      "makes a page of them",
      AT(json_file), .optional = true,
-     .with = offsetof(struct perf_options, json)},
+     .with = offsetof(struct perf_options, json), .first = true},
     {"csv", 0, "FILE", CLI_TEXT,
      "the same fields as a line of commas, with a line of their names first",
      AT(csv_file), .optional = true,
@@ -534,6 +535,8 @@ static const struct perf_options defaults = {
 static const struct cli_program program = {
     .name = "shunt-perf",
     .usage = perf_usage,
+    .brief_usage = perf_brief_usage,
+    .brief_end = perf_brief_end,
     .rows = rows,
     .nrows = sizeof(rows) / sizeof(rows[0]),
     .defaults = &defaults,

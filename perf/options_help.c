@@ -64,6 +64,32 @@ const char perf_usage[] =
     "by\n"
     "the same ranks, each with a table of its own.\n";
 
+const char perf_brief_usage[] =
+    "Usage: shunt-perf OPERATION[,OPERATION...] [OPTION...]\n"
+    "Time operations of Shunt, check their results, and compare them with the\n"
+    "same operations by MPI or with a plain copy, in the same run.\n"
+    "\n"
+    "Operations:\n"
+    "  barrier, broadcast, allgather, allgatherv, reduce_scatter,\n"
+    "  reduce_scatterv, allreduce, alltoall, alltoallv\n"
+    "  dispatch, combine, moe (both, with the plan), backward (their "
+    "gradients)\n"
+    "  moe-layer, moe-parts, moe-step, moe-move, moe-refresh, moe-reduce,\n"
+    "  gemm-rs, ag-gemm, copy, put: see --help all\n";
+
+const char perf_brief_end[] =
+    "Times are medians of the slowest rank; ratio is the peer's time over "
+    "ours,\n"
+    "so above 1 Shunt is faster.\n"
+    "\n"
+    "Examples:\n"
+    "  shunt-perf alltoallv --ranks 2 --peer mpi\n"
+    "  shunt-perf moe --ranks 2 --peer mpi --tokens 128,1024,4096\n"
+    "  shunt-perf dispatch --ranks 2 --peer memcpy\n"
+    "  mpirun -n 4 shunt-perf allgather --peer mpi\n"
+    "  mpirun -n 8 --host a:2,b:2,c:2,d:2 shunt-perf moe --peer mpi,link \\\n"
+    "      --tokens 2048 --json=moe.json\n";
+
 const char perf_about[] =
     "Times are those of the slowest rank in each sample: median and 99th\n"
     "percentile over the samples. Before each sample all ranks meet at a "

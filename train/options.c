@@ -40,7 +40,7 @@ static const struct cli_row rows[] = {
      "train on this text; may be given several times, and other arguments are "
      "taken as files too. Without it: this project's own sources and "
      "documents",
-     .take = take_file},
+     .take = take_file, .first = true},
     {"root", 0, "FOLDER", CLI_TEXT,
      "where the project's own text is (default: where it was built)", AT(root)},
 
@@ -63,9 +63,10 @@ static const struct cli_row rows[] = {
     {"seq", 0, "N", CLI_WHOLE, "positions of a sequence", AT(model.seq),
      .least = 2, .most = LARGEST, .mark = SETTING},
     {"experts", 0, "N", CLI_WHOLE, "experts of each layer", AT(model.experts),
-     .least = 1, .most = LARGEST, .mark = SHAPE},
+     .least = 1, .most = LARGEST, .mark = SHAPE, .first = true},
     {"topk", 0, "N", CLI_WHOLE, "experts that each token goes to",
-     AT(model.topk), .least = 1, .most = LARGEST, .mark = SETTING},
+     AT(model.topk), .least = 1, .most = LARGEST, .mark = SETTING,
+     .first = true},
     {"expert-hidden", 0, "N", CLI_WHOLE, "hidden width of an expert",
      AT(model.expert_hidden), .least = 1, .most = LARGEST, .mark = SHAPE},
     {"shared-expert", 0, "N", CLI_WHOLE,
@@ -137,15 +138,15 @@ static const struct cli_row rows[] = {
     {.kind = CLI_HEADING, .help = "Training"},
     {"steps", 0, "N", CLI_WHOLE,
      "steps to train (default: 400, or those of the checkpoint)", AT(steps),
-     .least = 1, .most = LARGEST},
+     .least = 1, .most = LARGEST, .first = true},
     {"minutes", 0, "X", CLI_REAL,
      "in place of --steps: as many as fit into X minutes, which is decided "
      "once after 8 of them",
-     AT(minutes), .quiet = true},
+     AT(minutes), .quiet = true, .first = true},
     {"batch", 0, "N", CLI_WHOLE,
      "sequences of a step, over all ranks (default: 8, or what is above that "
      "and a multiple of the ranks)",
-     AT(batch), .least = 1, .most = LARGEST, .mark = SETTING},
+     AT(batch), .least = 1, .most = LARGEST, .mark = SETTING, .first = true},
     {"lr", 0, "X", CLI_REAL, "highest learning rate", AT(optimizer.lr),
      .mark = SETTING},
     {"lr-end", 0, "X", CLI_REAL,
@@ -338,24 +339,24 @@ static const struct cli_row rows[] = {
     {"checkpoint", 0, "FOLDER", CLI_TEXT,
      "write checkpoints here, one job at a time; a folder that has one already "
      "is refused without --resume",
-     AT(checkpoint)},
+     AT(checkpoint), .first = true},
     {"checkpoint-every", 0, "N", CLI_WHOLE,
      "steps between checkpoints; there is one at the end in any case",
      AT(checkpoint_every), .least = 1, .most = LARGEST},
     {"resume", 0, NULL, CLI_FLAG,
      "go on from the checkpoint in --checkpoint, if there is one, with its "
      "settings: others that are given are refused",
-     AT(resume)},
+     AT(resume), .first = true},
     {"accept-changes", 0, NULL, CLI_FLAG,
      "go on also with settings, or a text, that are not the checkpoint's",
      AT(accept)},
     {"generate", 0, NULL, CLI_FLAG,
      "no training: --sample bytes after --prompt, from the model in "
      "--checkpoint",
-     AT(generate)},
+     AT(generate), .first = true},
     {"log", 0, "FILE", CLI_TEXT, "write metrics as lines of JSON", AT(log)},
     {"report", 0, "FILE", CLI_TEXT,
-     "write a report with plots, as one HTML file", AT(report)},
+     "write a report with plots, as one HTML file", AT(report), .first = true},
     {"eval-every", 0, "N", CLI_WHOLE,
      "steps between validations (default: ten or fewer in a run)",
      AT(eval_every), .least = 1, .most = LARGEST},
@@ -445,6 +446,19 @@ static const struct cli_program program = {
     .nrows = sizeof(rows) / sizeof(rows[0]),
     .defaults = &defaults,
     .more = more_help,
+    .brief_usage =
+        "Usage: shunt-train [OPTION...] [FILE...]\n"
+        "       shunt-run -n RANKS shunt-train [OPTION...] [FILE...]\n"
+        "\n"
+        "Trains a small mixture-of-experts language model over bytes, on the "
+        "text\n"
+        "of FILEs or on this project's own.\n",
+    .brief_end =
+        "Examples\n"
+        "  shunt-run -n 4 --live shunt-train --report report.html\n"
+        "  shunt-run -n 4 shunt-train book.txt --steps 2000 --checkpoint ckpt\n"
+        "  shunt-run -n 4 shunt-train book.txt --checkpoint ckpt --resume\n"
+        "  shunt-train --checkpoint ckpt --generate --prompt 'It was'\n",
     .end =
         "Examples\n"
         "  Four ranks on this host, on this project's own text:\n"
@@ -553,7 +567,7 @@ enum options_result options_parse(int argc, char **argv, struct options *o)
     if (result == CLI_EXIT)
         return OPTIONS_EXIT;
     train_error("%s%s", line.why,
-                result == CLI_LOST ? "" : "; --help lists all options");
+                result == CLI_LOST ? "" : "; --help all lists all options");
     return OPTIONS_BAD;
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Completion of Shunt's programs in bash. The words are those of the program's own
-# --help.
+# --help all.
 
 # Print the options in the help $1, one a line.
 _shunt_options()
@@ -60,7 +60,7 @@ _shunt()
     [[ $current != = ]] || current=
     [[ ${COMP_WORDS[before]} != = ]] || ((before--))
     COMPREPLY=()
-    help=$("${1/#\~/$HOME}" --help 2>/dev/null)
+    help=$("${1/#\~/$HOME}" --help all 2>/dev/null)
     if [[ ${COMP_WORDS[before]} == -* ]]; then
         words=$(_shunt_values "$help" "${COMP_WORDS[before]}")
     fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does a man page say what the program's --help says, in the same order?
+"""Does a man page say what the program's --help all says, in the same order?
 
 man.py PAGE PROGRAM
 """
@@ -33,7 +33,7 @@ def said(page):
 
 
 def main(page, program):
-    text = subprocess.run([program, "--help"], check=True, encoding="utf-8",
+    text = subprocess.run([program, "--help", "all"], check=True, encoding="utf-8",
                           stdout=subprocess.PIPE).stdout
     wanted = words(re.sub("^usage:", "", text, flags=re.IGNORECASE))
     with open(page, encoding="utf-8") as file:

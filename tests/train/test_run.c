@@ -943,13 +943,23 @@ Test(train_run, a_loss_that_is_no_number_stops_the_run)
     fails(JOB(2, "--steps=40", "--lr=1e30", "--clip=0"), 1, "not a number");
 }
 
+/* Those to begin with, or all of them. */
 Test(train_run, help_lists_the_options)
 {
-    struct harness_job j = {.program = program, .args = {"--help"}, .ranks = 1};
-    struct harness *h = harness_start(&j);
+    for (int all = 0; all < 2; all++) {
+        struct harness_job j = {
+            .program = program,
+            .args = {"--help", all ? "all" : NULL},
+            .ranks = 1,
+        };
+        struct harness *h = harness_start(&j);
+        const char *out;
 
-    cr_assert(harness_wait(h), "%s", harness_story(h));
-    cr_assert(contains(harness_rank(h, 0)->out, "--capacity-factor"));
-    cr_assert(contains(harness_rank(h, 0)->out, "Examples"));
-    harness_finish(h);
+        cr_assert(harness_wait(h), "%s", harness_story(h));
+        out = harness_rank(h, 0)->out;
+        cr_assert_eq((bool)contains(out, "--capacity-factor"), all == 1);
+        cr_assert(contains(out, "--checkpoint"));
+        cr_assert(contains(out, "Examples"));
+        harness_finish(h);
+    }
 }

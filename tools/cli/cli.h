@@ -8,8 +8,8 @@
  *
  * Numbers are decimal, also with a leading 0, or hexadecimal after 0x.
  *
- * Every program takes -h, --help, -V and --version besides its rows. Errors are
- * texts that say what is allowed.
+ * Every program takes -h, --help, --help all, -V and --version besides its rows.
+ * Errors are texts that say what is allowed.
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -63,6 +63,7 @@ struct cli_row {
     size_t with;
     bool optional; /* the argument may be missing (NULL, 0): --json[=FILE] */
     bool quiet;    /* `help` says what the choices and the default are */
+    bool first;    /* one to begin with: see brief_usage */
     int mark;      /* the program's own */
 
     /* CLI_CALL: false after cli_wrong(). */
@@ -95,6 +96,10 @@ struct cli_program {
     bool runs_command;    /* options end at the first operand */
     void (*more)(FILE *to, int column); /* --help after the rows, or NULL */
     const char *end;                    /* its last lines, or NULL */
+    /* For a program with many options: --help shows these two in place of `usage` and
+     * `end`, and between them the rows that are `first`; --help all shows everything.
+     * NULL: so does --help. */
+    const char *brief_usage, *brief_end;
 };
 
 /* CLI_EXIT: --help or --version has been printed. CLI_LOST: not all of it could
@@ -153,8 +158,10 @@ const char *cli_name_of(const struct cli_name *names, int value);
 
 /* --help: the usage, a line or more for each row, what else there is. Behind
  * the help of a row stand its choices and its default, unless it is quiet or
- * the default is outside of the row's range. */
-void cli_help(const struct cli_program *program, FILE *to);
+ * the default is outside of the row's range.
+ *
+ * all  false: only what brief_usage says, if there is one. */
+void cli_help(const struct cli_program *program, bool all, FILE *to);
 /* "  head    text", the text wrapped from `column` on. */
 void cli_print_item(FILE *to, int column, const char *head, const char *text);
 /* Words of `text` in lines of 79 columns; all but the first are indented. */

@@ -113,10 +113,8 @@ static void print_row(const struct cli_program *program,
     cli_print_item(to, column, head, text);
 }
 
-void cli_help(const struct cli_program *program, FILE *to)
+static void print_all(const struct cli_program *program, FILE *to, int column)
 {
-    int column = column_of(program);
-
     fputs(program->usage, to);
     if (program->nrows && program->rows[0].kind != CLI_HEADING)
         putc('\n', to);
@@ -129,10 +127,38 @@ void cli_help(const struct cli_program *program, FILE *to)
             print_row(program, row, to, column);
         }
     }
-    cli_print_item(to, column, "-h, --help", "this text");
+}
+
+/* The options to begin with, and how many there are. */
+static void print_first(const struct cli_program *program, FILE *to, int column)
+{
+    int options = 0;
+
+    for (int i = 0; i < program->nrows; i++)
+        options += program->rows[i].kind != CLI_HEADING;
+    fprintf(to, "%s\nOptions to begin with, of %d (--help all lists them):\n",
+            program->brief_usage, options);
+    for (int i = 0; i < program->nrows; i++)
+        if (program->rows[i].first)
+            print_row(program, &program->rows[i], to, column);
+}
+
+void cli_help(const struct cli_program *program, bool all, FILE *to)
+{
+    const bool brief = !all && program->brief_usage;
+    const char *end = brief ? program->brief_end : program->end;
+    int column = column_of(program);
+
+    if (brief)
+        print_first(program, to, column);
+    else
+        print_all(program, to, column);
+    cli_print_item(to, column, "-h, --help",
+                   program->brief_usage ? "this text; --help all: all options"
+                                        : "this text");
     cli_print_item(to, column, "-V, --version", "the version");
-    if (program->more)
+    if (program->more && !brief)
         program->more(to, column);
-    if (program->end)
-        fprintf(to, "\n%s", program->end);
+    if (end)
+        fprintf(to, "\n%s", end);
 }

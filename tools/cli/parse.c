@@ -155,7 +155,8 @@ enum cli_result cli_parse(const struct cli_program *program, void *object,
             return CLI_BAD;
         }
         if (result == 'h' || result == HELP) {
-            cli_help(program, stdout);
+            cli_help(program, optind < argc && !strcmp(argv[optind], "all"),
+                     stdout);
             return printed(line);
         }
         if (result == 'V' || result == VERSION) {

@@ -298,7 +298,7 @@ Test(cli, help_is_aligned)
     size_t length;
     FILE *to = open_memstream(&text, &length);
 
-    cli_help(&program, to);
+    cli_help(&program, false, to);
     fclose(to);
     cr_assert_str_eq(text, help);
     free(text);
@@ -313,6 +313,50 @@ Test(cli, help_is_aligned)
                            "        the first.\n"
                            "  head\n"
                            "    too long for the column\n");
+    free(text);
+}
+
+/* Of many options a beginner sees those to begin with. */
+Test(cli, brief_help)
+{
+    static const struct cli_row some[] = {
+        {.kind = CLI_HEADING, .help = "Numbers:"},
+        {"ranks", 'n', "N", CLI_WHOLE, "processes", AT(ranks), .least = 1,
+         .first = true},
+        {"seed", 0, "N", CLI_WHOLE, "of everything", AT(seed)},
+    };
+    static const struct cli_program many = {
+        .name = "many",
+        .usage = "Usage: many, at length\n",
+        .rows = some,
+        .nrows = 3,
+        .defaults = &defaults,
+        .end = "All examples\n",
+        .brief_usage = "Usage: many\n",
+        .brief_end = "Example\n",
+    };
+    char *text = NULL;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+
+    cli_help(&many, false, to);
+    fclose(to);
+    cr_assert_str_eq(text,
+                     "Usage: many\n\n"
+                     "Options to begin with, of 2 (--help all lists them):\n"
+                     "  -n, --ranks N  processes (3)\n"
+                     "  -h, --help     this text; --help all: all options\n"
+                     "  -V, --version  the version\n\nExample\n");
+    free(text);
+    to = open_memstream(&text, &length);
+    cli_help(&many, true, to);
+    fclose(to);
+    cr_assert_str_eq(text,
+                     "Usage: many, at length\n\nNumbers:\n"
+                     "  -n, --ranks N  processes (3)\n"
+                     "      --seed N   of everything (0)\n"
+                     "  -h, --help     this text; --help all: all options\n"
+                     "  -V, --version  the version\n\nAll examples\n");
     free(text);
 }
 
