@@ -3,10 +3,10 @@
  * @file
  * Windows: memory that other ranks can access, which saves copies.
  *
- * Every call of the library accepts any pointer to the host's memory. A pointer into
- * a window is faster: local peers copy straight from and to it. Windows are the
- * host's memory; what calls do with memory of a GPU is in moe.h. A child of fork()
- * shares them with its parent (comm.h).
+ * Every call of the library accepts any pointer to the host's memory. A pointer
+ * into a window is faster: local peers copy directly from it and to it. Windows
+ * are the host's memory; moe.h says which calls accept memory of a GPU. A child
+ * of fork() shares its parent's windows (comm.h).
  */
 #ifndef SHUNT_MEMORY_H
 #define SHUNT_MEMORY_H
@@ -38,13 +38,14 @@ shunt_mem_alloc(struct shunt_comm *comm, size_t bytes, void **ptr);
 /**
  * Free memory of shunt_mem_alloc().
  *
- * ptr  what the same call of shunt_mem_alloc() returned on each rank: NULL on a
- *      rank that asked for 0 bytes. NULL on all ranks frees nothing.
+ * ptr  the pointer that shunt_mem_alloc() returned on this rank, from the same
+ *      call on every rank: NULL on a rank that asked for 0 bytes. NULL on all
+ *      ranks frees nothing.
  *
- * Collective: every rank calls it, in the same order, for memory of the same
- * call of shunt_mem_alloc(); sizes and addresses may differ. Waits until this
- * rank's pending operations have completed and no peer can access the memory
- * any more.
+ * Collective: every rank calls it, in the same order; sizes and addresses may
+ * differ. Waits until this rank's pending operations have completed and no peer
+ * can access the memory any more.
+ *
  * Errors: SHUNT_ERR_INVALID on a rank whose ptr is not such memory,
  * SHUNT_ERR_REMOTE on the others; SHUNT_ERR_MISMATCH on every rank if the
  * pointers belong to different calls of shunt_mem_alloc(), or a rank passes
@@ -55,26 +56,28 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_mem_free(struct shunt_comm *comm, void *ptr);
 
 /**
- * Register memory of the caller's own that calls will often send from, so that
- * transports that put straight from it (large blocks to ranks whose memory is not
- * mapped) prepare it once: a NIC pins its pages. Memory of shunt_mem_alloc() is
- * registered already.
+ * Register memory of the caller's own that calls will often send from.
  *
- * ptr, bytes  stays allocated until it is deregistered; what it holds does not
- *             matter. May differ between ranks; may overlap what is registered.
+ * ptr, bytes  must stay allocated until it is deregistered; its contents do not
+ *             matter. May differ between ranks; may overlap registered memory.
  *
- * Local. Calls take memory that is not registered, too.
+ * Some transports put directly from the caller's memory (large blocks to ranks
+ * whose memory is not mapped). They prepare registered memory only once: a NIC
+ * pins its pages. Memory of shunt_mem_alloc() is registered already. Calls
+ * accept memory that is not registered, too.
  *
- * Errors: SHUNT_ERR_INVALID, NULL or 0 bytes; SHUNT_ERR_UNSUPPORTED, memory of a
- * GPU; SHUNT_ERR_MEMORY; or what the transport says, as when `ulimit -l` is too
- * low. Nothing is registered then.
+ * Local. Errors: SHUNT_ERR_INVALID, NULL or 0 bytes; SHUNT_ERR_UNSUPPORTED,
+ * memory of a GPU; SHUNT_ERR_MEMORY; or the transport's error, as when
+ * `ulimit -l` is too low. After an error nothing is registered.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_mem_register(struct shunt_comm *comm, void *ptr, size_t bytes);
 
 /**
- * Take back one shunt_mem_register(): the last one of this address. No unfinished
- * request uses the memory. Local; shunt_comm_destroy() does it, too.
+ * Undo one shunt_mem_register(): the last one of this address.
+ *
+ * No unfinished request may use the memory. Local; shunt_comm_destroy()
+ * deregisters the rest.
  *
  * Errors: SHUNT_ERR_INVALID, nothing that begins at `ptr` is registered.
  */
