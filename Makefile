@@ -7,6 +7,7 @@
 # A rank for each core, of four: more would only wait for one another.
 RANKS := $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n < 4 ? n : 4)))
 ARGS =
+SETTINGS = plain
 PREFIX = /usr/local
 INSTALL_BUILD = build-install
 INSTALL_OPTIONS =
@@ -20,12 +21,12 @@ RELEASE_OPTIONS = -Dtrain=enabled -Dtests=disabled -Dexamples=disabled \
 help:
 	@echo 'make train    train a small mixture-of-experts model on $(RANKS) ranks'
 	@echo '              (RANKS=N; ARGS="..." goes to shunt-train)'
-	@echo 'make test     run the tests, plainly and under the sanitizers'
+	@echo 'make test     build, and run the tests'
+	@echo '              (SETTINGS="plain asan tsan": also under the sanitizers)'
 	@echo 'make quick    build, and run in a minute what a change breaks first'
 	@echo 'make build    build everything into build/, to work on it: fast to link'
 	@echo 'make release  build the library and its programs into build-release/,'
 	@echo '              optimized as they are when they are installed'
-	@echo 'make check    run the tests plainly'
 	@echo 'make check-long'
 	@echo '              run them in all settings, with those that take long (an hour)'
 	@echo 'make check-sanitize'
@@ -98,17 +99,13 @@ build:
 
 test:
 	scripts/deps
-	scripts/test plain asan tsan
+	scripts/test $(SETTINGS)
 
 # Ranks as threads, units, the contract of two transports, random programs.
 quick: build
 	meson test -C build --no-rebuild --suite quick --print-errorlogs
 	SHUNT_TEST_BUILD=build tests/random/programs --configurations 10 \
 	    --per-world 5 --worlds shm,threads
-
-check:
-	scripts/deps
-	scripts/test plain
 
 check-long:
 	scripts/deps
@@ -216,7 +213,7 @@ clean:
 	    build-clang build-min build-mutants \
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
-.PHONY: help train build release quick test check check-long check-sanitize public-suites \
+.PHONY: help train build release quick test check-long check-sanitize public-suites \
         test-mpi4py mutants moe-stress test-bursts test-kills test-pairs test-rdma \
         test-slurm cross-arm64 stress perf docs \
         install uninstall format format-check clean
