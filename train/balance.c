@@ -18,13 +18,13 @@ static bool is_on(const struct balance *b)
     return b->c && b->c->how != BALANCE_OFF;
 }
 
-/* Has each routing copies of its own? */
+/* Does each routing have copies of its own? */
 static bool by_batch(const struct balance *b)
 {
     return b->c->how == BALANCE_MICROBATCH;
 }
 
-/* Which of b->now a routing has. */
+/* Index of a routing's placement in b->now. */
 static size_t row_of(const struct balance *b, size_t routing)
 {
     return by_batch(b) ? routing : routing % b->layers;
@@ -53,7 +53,8 @@ static size_t bytes(const struct balance *b)
 
 /* --- slots ------------------------------------------------------------------ */
 
-/* Experts that come take the seats of those that leave. */
+/* Give each expert that moves to a rank the seat of an expert that leaves
+ * it. */
 static void seat(struct balance *b, size_t layer, const struct places *next)
 {
     const int32_t *was = b->now[layer].home, *home = next->home;
@@ -71,7 +72,7 @@ static void seat(struct balance *b, size_t layer, const struct places *next)
     memcpy(seat, got, b->experts * sizeof(*got));
 }
 
-/* A row of b->slot. Copies that stay keep their slots. */
+/* Assign slots for a row of b->now. Copies that stay keep their slots. */
 static void assign(struct balance *b, size_t row)
 {
     const size_t E = b->experts, layer = row % b->layers;
@@ -86,7 +87,7 @@ static void assign(struct balance *b, size_t row)
         else if (!places_has_copy(now, e, b->team->rank))
             slot[e] = -1;
         else if (slot[e] < first)
-            slot[e] = -2; /* it needs one */
+            slot[e] = -2; /* a new copy, which needs a slot */
         else
             b->taken[slot[e] - first] = true;
     }
@@ -109,7 +110,7 @@ static void follow(struct balance *b, size_t layer, const struct places *next)
     assign(b, layer);
 }
 
-/* The slots of the experts that are here, in ascending order. */
+/* List the slots of the experts on this rank, in ascending order of experts. */
 static void list(const struct balance *b, size_t row, int32_t *slots)
 {
     const size_t n = places_of(&b->now[row], b->team->rank, b->here);
@@ -212,7 +213,8 @@ int balance_create(struct balance *b, const struct balance_config *c,
     return 0;
 }
 
-/* What is under way after an error: in memory that is about to go. */
+/* Wait for the requests that an error has left under way, since their memory
+ * will be freed. */
 static void abandon(struct shunt_request **requests, size_t count)
 {
     for (size_t i = 0; requests && i < count; i++)
@@ -283,9 +285,10 @@ static struct shunt_moe_state state(const struct shunt_moe_array *array,
     };
 }
 
-/* What is planned from now on, and travels between experts and copies, is by b->now:
- * the rows of copies by share, which is needed for sums leaf by leaf. Layers whose
- * plans take turns have one shunt_moe, whose placement may be another layer's. */
+/* Set the placement b->now[row] in the shunt_moe. All later plans and transfers
+ * use it. Gradients that are summed leaf by leaf need the rows of each copy, so
+ * that the shares are set, too. Layers that take turns have one shunt_moe,
+ * whose placement may be that of another layer. */
 static int place(struct balance *b, size_t row)
 {
     const struct places *now = &b->now[row];
@@ -306,7 +309,7 @@ static int place(struct balance *b, size_t row)
         "placing experts");
 }
 
-/* Weights go to the copies. */
+/* Start to send weights to the copies. */
 static int refresh(struct balance *b, size_t row)
 {
     const struct shunt_moe_array w = {b->expert->w, bytes(b), 0};
@@ -335,7 +338,7 @@ static int finish_refresh(struct balance *b, size_t row)
                   "bringing weights to copies of experts");
 }
 
-/* Gradients come from the copies of a layer. */
+/* Start to add the gradients of a layer's copies at the homes. */
 static int reduce(struct balance *b, size_t layer)
 {
     const struct shunt_moe_array g = {b->expert->grad, bytes(b), 0};
@@ -364,7 +367,8 @@ int balance_place(struct balance *b, size_t layer, const struct places *next)
     return place(b, layer);
 }
 
-/* Experts go where they are to be, and so will rows. */
+/* Change a layer's placement: start to move the experts, and send rows to their
+ * new homes from now on. */
 static int change(struct balance *b, size_t layer, const struct places *next)
 {
     const size_t moved = places_moved(&b->now[layer], next);
@@ -374,7 +378,7 @@ static int change(struct balance *b, size_t layer, const struct places *next)
     const struct shunt_moe_state from = state(arrays, 3, b->from);
     const struct shunt_moe_state to = state(arrays, 3, b->to);
     const double began = clock_now();
-    int st = moved ? place(b, layer) : 0; /* where they are before */
+    int st = moved ? place(b, layer) : 0; /* the placement before the move */
 
     list(b, layer, b->from);
     follow(b, layer, next);
@@ -428,7 +432,7 @@ static int planned(void *arg, size_t routing, const struct shunt_moe_plan *plan)
     return 0;
 }
 
-/* With microbatch: copies for a routing. */
+/* BALANCE_MICROBATCH: decide on the copies for a routing. */
 static int decide_batch(struct balance *b, size_t routing,
                         const int32_t *choice, size_t tokens)
 {
@@ -453,7 +457,7 @@ static int decide_batch(struct balance *b, size_t routing,
     return 0;
 }
 
-/* What is planned again goes where it went. */
+/* A routing that is planned again keeps its placement. */
 static int planning(void *arg, size_t routing, const int32_t *choice,
                     size_t tokens, bool again)
 {
@@ -467,7 +471,8 @@ static int planning(void *arg, size_t routing, const int32_t *choice,
     return decides ? refresh(b, routing) : 0;
 }
 
-/* The rows are here; the experts that compute on them must be, too. */
+/* The rows of a dispatch have arrived. Wait until the experts that compute with
+ * them have arrived, too. */
 static int arrived(void *arg, size_t routing, enum exchange_call call)
 {
     struct balance *b = arg;
@@ -533,7 +538,7 @@ int balance_gradients(struct balance *b)
     return 0;
 }
 
-/* The first batch is its own prediction. */
+/* With no prediction yet, the loads of this batch are the prediction. */
 static int predict(struct balance *b)
 {
     const double theta = b->steps ? b->c->theta : 0;
@@ -568,7 +573,8 @@ int balance_update(struct balance *b, size_t step)
         for (size_t l = 0; l < b->layers; l++)
             if (decide(b, l))
                 return -1;
-    /* What a home passes on to copies must have arrived there. */
+    /* Copies get weights from their home, so the weights must have arrived
+     * there. */
     for (size_t l = 0; l < b->layers; l++)
         if ((b->now[l].replicas && finish_move(b, l)) || refresh(b, l))
             return -1;
@@ -598,7 +604,7 @@ int balance_restore(struct balance *b)
 
 /* --- what it did ------------------------------------------------------------- */
 
-/* Rows of the fullest rank without --balance. */
+/* Rows of the fullest rank, as they would be without --balance. */
 static double fullest_at_home(const struct balance *b, size_t layer)
 {
     const double *rows = b->rows + layer * ranks(b) * b->experts;

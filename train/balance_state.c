@@ -9,7 +9,8 @@
 
 enum { SHAPE_STEPS, SHAPE_SLOTS, SHAPE };
 
-/* The vectors: of M layers, E experts, R ranks and so many slots. */
+/* Lengths of the vectors for M layers, E experts, `ranks` ranks and `slots`
+ * slots, in elements of f32. */
 struct vectors {
     size_t home, copies, share, rows; /* elements of f32 */
     size_t all;
@@ -29,7 +30,7 @@ static struct vectors vectors_of(const struct balance *b, size_t ranks,
     return v;
 }
 
-/* Pieces of the vectors in `at`. */
+/* Make pieces of the vectors, which are one behind the other in `at`. */
 static void list(const struct vectors *v, float *at, struct piece *to)
 {
     to[0] = (struct piece){"balance.shape", 0, SHAPE, at};
@@ -88,7 +89,8 @@ int balance_save(struct balance *b, struct piece *to, size_t *count)
     return 0;
 }
 
-/* Where experts were, of a run on as many ranks. */
+/* Restore the placements of a run on as many ranks as now. Copies are only
+ * restored if the number of slots is the same. */
 static int take_places(struct balance *b, size_t slots, const struct piece *of)
 {
     const size_t room = ranks(b) * slots;
@@ -115,8 +117,8 @@ static int take_places(struct balance *b, size_t slots, const struct piece *of)
     return 0;
 }
 
-/* The loads of so many ranks; of as many as there are now, else each has its even
- * part. */
+/* Restore the prediction of a run on `saved` ranks. If that is another number
+ * than now, each rank gets an equal part of an expert's load. */
 static void take_rows(struct balance *b, size_t saved, const struct piece *of)
 {
     const size_t E = b->experts, R = ranks(b);

@@ -15,8 +15,8 @@
 
 enum {
     BLOCK = 2048,
-    BLOCKS_IN = 10, /* one of this many blocks is held out, */
-    FILES_IN = 16,  /* and one of this many files, the first being */
+    BLOCKS_IN = 10, /* one of this many blocks is held out */
+    FILES_IN = 16,  /* one of this many files is held out, starting with: */
     FIRST_FILE = 8,
 };
 
@@ -33,8 +33,8 @@ static int append(struct text *text, const char *path)
             fclose(f);
         return train_error("cannot read %s: %s", path, strerror(error));
     }
-    /* Read in pieces: a size is not always known beforehand (a pipe), and a
-     * file may grow while it is read. */
+    /* Read in pieces: the size of a pipe is not known beforehand, and a file
+     * may grow while it is read. */
     size_t room = text->length + (size_t)st.st_size + 1;
     for (;;) {
         uint8_t *grown = realloc(text->bytes, room);
@@ -88,7 +88,7 @@ static int wanted(const char *name)
                    strcmp(dot, ".md") == 0);
 }
 
-/* A folder of its own that meson or ninja wrote: its text is not ours. */
+/* Did meson or ninja make this folder? It then has no text of this project. */
 static int is_build_folder(const char *path)
 {
     char file[4200];
@@ -122,7 +122,7 @@ static int walk(struct list *list, const char *folder, int depth)
     int st = 0;
 
     if (!dir)
-        return depth ? 0 /* gone, or closed to us: not our text */
+        return depth ? 0 /* removed or not readable: skipped */
                      : train_error("cannot read the folder %s: %s", folder,
                                    strerror(errno));
     while (st == 0 && (entry = readdir(dir))) {
@@ -175,7 +175,7 @@ uint64_t text_hash(const struct text *text)
 {
     uint64_t hash = shunti_fnv(SHUNTI_FNV, text->bytes, text->length);
 
-    /* The ends of files determine what is held out. */
+    /* The ends of files determine which text is held out. */
     for (size_t i = 0; i < text->files; i++)
         hash = shunti_fnv_step(hash, text->end[i]);
     return hash;
@@ -194,8 +194,8 @@ static void put(uint8_t *to, size_t *length, const uint8_t *from, size_t bytes)
     *length += bytes;
 }
 
-/* What is left of the text when whole files are held out: to data->train, to be
- * split further. */
+/* Move every sixteenth file to the held-out text, and the rest to data->train,
+ * which hold_blocks() splits further. */
 static void hold_files(const struct text *text, struct data *data)
 {
     struct held *held = &data->held[HELD_FILES];
@@ -232,7 +232,8 @@ static void hold_blocks(struct data *data)
 
 int data_split(const struct text *text, size_t T, struct data *data)
 {
-    /* Both parts must hold a sequence, the smaller one being a tenth. */
+    /* Both parts must have a sequence. The smaller one is a tenth of the
+     * text. */
     size_t needed = (T + 1 + BLOCK) * BLOCKS_IN;
 
     memset(data, 0, sizeof(*data));
@@ -244,7 +245,7 @@ int data_split(const struct text *text, size_t T, struct data *data)
         return train_error("out of memory");
     }
     hold_files(text, data);
-    /* Too little to be cut into windows is not held out. */
+    /* Files that are too short for a window are not held out. */
     struct held *files = &data->held[HELD_FILES];
     if (files->length <= T) {
         files->length = data->files = data->ntrain = 0;
@@ -292,7 +293,11 @@ const uint8_t *data_window(const struct held *held, size_t i, size_t count,
 
 const uint8_t *data_prompt(const struct data *data, size_t *length)
 {
-    enum { PROMPT = 120, LINE = 400 }; /* bytes; a line's beginning is within */
+    enum {
+        PROMPT = 120,
+        LINE = 400
+    }; /* bytes; the first line should end
+                                          within LINE */
     const struct held *held =
         &data->held[data->files ? HELD_FILES : HELD_BLOCKS];
     const uint8_t *at = held->bytes, *line = NULL;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Groups of ranks, split off one communicator. */
+/* Groups of ranks, made by splitting one communicator. */
 #include "train/groups.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Errors name ranks of the group: " among ranks 4, 6 (here 0, 1...)". */
+/* Name the ranks of a group for error texts: " among ranks 4, 6 (here 0,
+ * 1...)". */
 static void name_group(const struct team *all, size_t stride, struct team *team)
 {
     const size_t first = (size_t)all->rank - (size_t)team->rank * stride;
@@ -19,7 +20,7 @@ static void name_group(const struct team *all, size_t stride, struct team *team)
         snprintf(team->where + at, most - at, " (here 0, 1...)");
 }
 
-/* Ranks that are `stride` apart. */
+/* Make a group of all ranks with this `colour`, which are `stride` apart. */
 static int split(struct team *all, size_t colour, size_t stride,
                  const char *what, struct team *team)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sums of the copies' gradients; see kv_copies.h. */
+/* Sums of the gradients of copies; see kv_copies.h. */
 #include "train/kv_copies.h"
 
 #include "src/kernels/elementwise.h"
@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys and values stand at the end of each row of q | k | v. */
+/* Is this the matrix of q | k | v, and do k and v have copies? They are at the
+ * end of each row. */
 static bool has_copies(const struct tensor *t)
 {
     return t->blocks > 1 && t->copies[1] > 1;
@@ -19,7 +20,7 @@ static size_t of_row(const struct tensor *t)
     return t->width[1] + t->width[2];
 }
 
-/* Elements of keys and values before `at` in a shard. */
+/* Elements of keys and values before offset `at` in a shard. */
 static size_t before(const struct layout *l, size_t at)
 {
     size_t sum = 0;
@@ -36,7 +37,7 @@ static size_t before(const struct layout *l, size_t at)
     return sum;
 }
 
-/* In a vector of shards, one behind the other. */
+/* The same for a vector of shards, one behind the other. */
 static size_t before_in_all(const struct kv_copies *k, size_t at)
 {
     const size_t size = k->layout->shard_size;
@@ -83,14 +84,12 @@ void kv_copies_destroy(struct kv_copies *k)
     memset(k, 0, sizeof(*k));
 }
 
-/* A row of a copy of a head's keys, or of its values: where it is in this rank's
- * vector of shards, which copy it is of all, and where its shard's keys, or values,
- * of this row are in `parts`; copies in a shard, and a head's width. */
+/* A row of one copy of a head's keys or values. */
 struct run {
     size_t at, copy, row, in_shard, width;
 };
 
-/* Elements [a, b) of a run are in this rank's slice. */
+/* Called for the elements [a, b) of a run that are in this rank's slice. */
 typedef void visit(struct kv_copies *k, const struct run *run, size_t a,
                    size_t b);
 
@@ -109,7 +108,8 @@ static void visit_run(struct kv_copies *k, const struct run *run, visit *to)
            (last < end ? last : end) - run->at);
 }
 
-/* `shard`: of this rank's. row: where its elements are in a shard's. */
+/* Visit a row of shard number `shard` of this rank. It begins at `at` in the
+ * vector, and at `row` in the shard's part of `parts`. */
 static void visit_row(struct kv_copies *k, const struct tensor *t, size_t shard,
                       size_t at, size_t row, visit *to)
 {
@@ -150,7 +150,7 @@ static void visit_all(struct kv_copies *k, visit *to)
     }
 }
 
-/* The part that the n-th copy of all has. */
+/* Where `parts` has this row for the n-th of all copies. */
 static float *part_of(const struct kv_copies *k, const struct run *run,
                       size_t n)
 {
@@ -158,7 +158,7 @@ static float *part_of(const struct kv_copies *k, const struct run *run,
            n % run->in_shard * run->width;
 }
 
-/* From a run's element a on. */
+/* The gradient of a run, from its element `a` on. */
 static float *gradient_of(const struct kv_copies *k, const struct run *run,
                           size_t a)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The list of parameters, their places and initial values. */
+/* The list of parameters, with their offsets and initial values. */
 #include "train/layout.h"
 
 #include "train/error.h"
@@ -51,7 +51,7 @@ size_t model_kv_heads(const struct model_config *c)
 
 size_t model_head_width(const struct model_config *c)
 {
-    /* A model that could not be made, and is destroyed, has no heads. */
+    /* A model that failed to be created is destroyed with heads = 0. */
     if (!c->head_width)
         return c->heads ? c->dim / c->heads : 0;
     return c->head_width;
@@ -130,7 +130,7 @@ struct router_config model_router(const struct model_config *c)
                                   c->balance, c->zloss, c->gate};
 }
 
-/* Appends a tensor. layer < 0: of none. */
+/* Append a tensor to the dense vector. layer < 0: it belongs to no layer. */
 static size_t place(struct layout *l, int layer, const char *name, size_t count,
                     float std, float fill, bool decay)
 {
@@ -161,9 +161,10 @@ static size_t place_gain(struct layout *l, int layer, const char *name,
     return place(l, layer, name, n, 0, 1.0f, false);
 }
 
-/* A matrix of n rows that is cut into shards, if there are several: each of its
- * blocks of columns, of which all but the first may have copies of each `unit`, or
- * where there is one alone its rows. */
+/* Append a matrix of n rows, to the dense vector if there is one shard. If
+ * there are several, a shard has a part of the columns of each block. In all
+ * blocks but the first each `unit` columns may have copies. A matrix with a
+ * single block is cut by rows. */
 static size_t place_split(struct layout *l, int layer, const char *name,
                           size_t n, const size_t width[LAYOUT_BLOCKS],
                           size_t copies, size_t unit, float std)
@@ -202,8 +203,9 @@ int layout_create(const struct model_config *c, size_t shards,
     const size_t KV = model_kv_heads(c) * model_head_width(c);
     const size_t to_rows[LAYOUT_BLOCKS] = {D}, qkv[LAYOUT_BLOCKS] = {A, KV, KV};
     const size_t copies = model_kv_copies(c, shards), W = model_head_width(c);
-    /* A product keeps the size of what goes through it. What is added to the
-     * residual stream starts small, so that its sum over layers stays 1. */
+    /* A product keeps the scale of its input. Terms that are added to the
+     * residual stream start small, so that their sum over all layers has scale
+     * 1. */
     float std = 1.0f / sqrtf((float)D);
     float residual = 1.0f / sqrtf(2.0f * (float)c->layers);
 
@@ -291,7 +293,8 @@ size_t layout_column(const struct tensor *t, size_t shards, size_t shard,
         column -= t->width[block];
         before += t->width[block] * shards / t->copies[block];
     }
-    /* Blocks before it; of it what other shards have before. */
+    /* The column is in this block. Add the columns of the same block in earlier
+     * shards. */
     column += shard * t->width[block];
     copies = t->copies[block];
     return before + column / t->unit / copies * t->unit + column % t->unit;

@@ -38,7 +38,7 @@ void leaves_destroy(struct leaves *x)
     memset(x, 0, sizeof(*x));
 }
 
-/* Is all of an expert's sum made at its home? */
+/* Does this rank compute an expert's whole sum, and is it the expert's home? */
 static bool is_whole(const struct leaves *x, size_t routing,
                      const struct shunt_moe_rows *rows, size_t e)
 {
@@ -46,7 +46,8 @@ static bool is_whole(const struct leaves *x, size_t routing,
            balance_is_home(x->balance, routing, rows->expert[e]);
 }
 
-/* Memory for all sums that stay, and for those that an expert's need meanwhile. */
+/* Reserve memory for all sums that stay, and for the sums that an expert needs
+ * while its rows are added. */
 static int reserve(struct leaves *x, size_t routing,
                    const struct shunt_moe_rows *rows, size_t n)
 {
@@ -73,8 +74,9 @@ static int reserve(struct leaves *x, size_t routing,
                              most);
 }
 
-/* An expert's sums are made, from `at` on: they are its gradient, to which they are
- * added, or on their way to it. How many of them stay in memory. */
+/* All sums of an expert are made; they begin at `at`. At the expert's home a
+ * whole sum is added to its gradient. Other sums stay in memory to be sent.
+ * Returns how many stay. */
 static size_t take_sums(struct leaves *x, struct model *m,
                         struct micro_batch *b, size_t l, size_t e, float *at,
                         size_t sums)
@@ -102,7 +104,7 @@ static int begin(void *arg, struct model *m, struct micro_batch *b, size_t l)
     if (!at->wave) {
         memset(x->sums, 0, at->experts * sizeof(*x->sums));
         x->used = x->missing = 0;
-        /* Sums of micro-batches are added in their order. */
+        /* The sums of micro-batches are added in their order. */
         if (balance_sums_are_home(x->balance, layer))
             return -1;
     }
@@ -115,7 +117,7 @@ static int begin(void *arg, struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* The rows of the leaf before are all in it. */
+/* Begin the next leaf, since the one before is complete. */
 static void next_leaf(struct leaves *x, size_t n)
 {
     x->missing = 0;
@@ -125,7 +127,7 @@ static void next_leaf(struct leaves *x, size_t n)
     x->missing = x->leaf.rows;
 }
 
-/* Some rows of an expert, of a plan in one wave. */
+/* Add some rows of an expert, for a plan with one wave. */
 static int add_part(struct leaves *x, struct model *m, struct micro_batch *b,
                     size_t l, const struct expert_part *part, const float *act)
 {
@@ -170,7 +172,8 @@ static int add(void *arg, struct model *m, struct micro_batch *b, size_t l,
                : add_part(x, m, b, l, part, act);
 }
 
-/* After the rows of the last wave the sums are made. */
+/* After the last wave: add the sums to the gradients, and send those of
+ * copies. */
 static int end(void *arg, struct model *m, struct micro_batch *b, size_t l)
 {
     struct leaves *x = arg;
@@ -181,7 +184,7 @@ static int end(void *arg, struct model *m, struct micro_batch *b, size_t l)
     for (size_t e = 0; at->waves > 1 && e < at->experts; e++) {
         const float *sum = leaves_waves_sum(&x->waves, e);
 
-        if (sum) /* of all rows: there are no copies */
+        if (sum) /* it has all rows: with waves there are no copies */
             shunti_elementwise()->add(m->layout.expert_size, sum,
                                       gradient_of(m, b, l, x->rows.expert[e]));
     }

@@ -10,14 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A leaf of which some rows are here, each at its place in `rows`. */
+/* A leaf of which some rows have arrived. Each is at its place in `rows`. */
 struct leaves_open {
     uint64_t leaf;
     size_t held;
     float *rows;
 };
 
-/* The sum of a subtree: of 2^level leaves from `first` on, or of all that are left. */
+/* The sum of a subtree with 2^level leaves from `first` on, or fewer at the
+ * end. */
 struct leaves_sum {
     uint64_t first;
     unsigned level;
@@ -34,7 +35,9 @@ struct leaves_of_expert {
 bool leaves_waves_in_order(size_t ranks, size_t experts, size_t leaf_rows,
                            size_t max_rows)
 {
-    /* One for each source, and one that begins with it; half of each. */
+    /* For each expert: each source may have an incomplete leaf at its end, and
+     * all but the first one at their beginning. On average they are half
+     * full. */
     const size_t leaves = (2 * ranks - 1) * ((experts + ranks - 1) / ranks);
 
     return leaves * leaf_rows / 2 > max_rows;
@@ -47,7 +50,7 @@ size_t leaves_waves_rows(size_t ranks, size_t experts, size_t leaf_rows,
         leaves_waves_in_order(ranks, experts, leaf_rows, max_rows);
     const size_t local = (experts + ranks - 1) / ranks;
     const size_t most = local * (in_order ? 1 : 2 * ranks - 1) * leaf_rows;
-    /* There are no more leaves than that. */
+    /* There cannot be more leaves than these rows fill. */
     const size_t all = rows + local * (leaf_rows - 1);
 
     return all < most ? all : most;
@@ -66,7 +69,7 @@ static float *take(struct leaves_memory *memory, size_t floats)
     return p;
 }
 
-/* False: it is freed. */
+/* Keep the memory for later. False: it was freed instead. */
 static bool give(struct leaves_memory *memory, float *p)
 {
     if (memory->count == sizeof(memory->free) / sizeof(*memory->free)) {
@@ -88,7 +91,8 @@ static size_t leaf_bytes(const struct leaves_waves *x)
     return x->leaf_rows * memory_open_row(x->D, x->F) * sizeof(float);
 }
 
-/* For the rows of a leaf. of: the routing's rows, which do not give way to them. */
+/* Memory for the rows of a leaf. of: rows of the routing, which the budget must
+ * not drop for it. */
 static float *take_rows(struct leaves_waves *x, const struct expert_rows *of)
 {
     float *p;
@@ -113,7 +117,7 @@ static void give_rows(struct leaves_waves *x, float *p)
     x->bytes -= leaf_bytes(x);
 }
 
-/* One more element of a list. */
+/* Make room for one more element of a list. */
 static int reserve(void *list, size_t size, size_t used, size_t *most)
 {
     void *old, *more;
@@ -193,7 +197,8 @@ static uint64_t leaves_of(const struct leaves_waves *x,
     return (of->rows + x->leaf_rows - 1) / x->leaf_rows;
 }
 
-/* That of so many leaves from one on, and out of the list. NULL: it is not there. */
+/* Remove the sum of 2^level leaves from `first` on from the list, and return
+ * it. NULL: not there. */
 static float *take_sum(struct leaves_of_expert *of, uint64_t first,
                        unsigned level)
 {
@@ -206,7 +211,8 @@ static float *take_sum(struct leaves_of_expert *of, uint64_t first,
     return NULL;
 }
 
-/* The sum of a leaf: added up with those whose partner it is, then it waits. */
+/* Add the sum of a leaf to its partners in the tree, as far as they are there.
+ * The result stays in the list until its own partner is there. */
 static int add_sum(struct leaves_waves *x, struct leaves_of_expert *of,
                    uint64_t first, float *sum)
 {
@@ -220,8 +226,8 @@ static int add_sum(struct leaves_waves *x, struct leaves_of_expert *of,
 
         if (!right && first + width >= leaves) {
             if (!first)
-                break; /* it is all */
-            continue;  /* nothing is beside it: it passes up */
+                break; /* it is the sum of all leaves */
+            continue;  /* no partner: the same sum is one level higher */
         }
         partner = take_sum(of, right ? first - width : first + width, level);
         if (!partner)
@@ -262,7 +268,7 @@ static struct kept kept_in(const struct leaves_waves *x, float *memory)
     return k;
 }
 
-/* NULL: no memory. */
+/* Find an incomplete leaf, or begin it. NULL: train_error_text(). */
 static struct leaves_open *open_leaf(struct leaves_waves *x,
                                      const struct expert_rows *r,
                                      struct leaves_of_expert *of, uint64_t leaf)
@@ -283,7 +289,7 @@ static struct leaves_open *open_leaf(struct leaves_waves *x,
     return o->rows ? o : NULL;
 }
 
-/* Some of its rows, the first of which is its `at`-th. */
+/* Copy rows of a part to a leaf. Its first row is row `at` of the leaf. */
 static void keep(const struct leaves_waves *x, struct leaves_open *o,
                  const struct model *m, const struct expert_rows *r,
                  const struct expert_part *p, const float *act, size_t at)
@@ -299,7 +305,8 @@ static void keep(const struct leaves_waves *x, struct leaves_open *o,
     o->held += p->N;
 }
 
-/* Rows of one source, in one leaf, of which the first is the `at`-th of `rows`. */
+/* Add rows of one source that are in one leaf. The leaf has `rows` rows, and
+ * the first one added is row `at`. */
 static int add_to_leaf(struct leaves_waves *x, struct model *m,
                        const struct expert_rows *r, const struct expert_part *p,
                        const float *act, uint64_t leaf, size_t at, size_t rows)
@@ -334,7 +341,7 @@ static int add_to_leaf(struct leaves_waves *x, struct model *m,
     return add_sum(x, of, leaf, sum);
 }
 
-/* Rows of one source, of which the first is number `first` of the expert's. */
+/* Add rows of one source. The first one is row `first` of the expert. */
 static int add_rows(struct leaves_waves *x, struct model *m,
                     const struct expert_rows *r, struct expert_part rest,
                     const float *act, uint64_t first)
@@ -364,10 +371,10 @@ int leaves_waves_add(struct leaves_waves *x, struct model *m,
                      const struct expert_rows *r,
                      const struct expert_part *part, const float *act)
 {
-    /* The part begins and ends at these of the wave's rows of the expert. */
+    /* The part as a range of the expert's rows in this wave. */
     const size_t begin = part->row - r->at.offset[part->e];
     const size_t end = begin + part->N;
-    size_t before = 0; /* rows of the sources before */
+    size_t before = 0; /* rows of earlier sources */
 
     for (size_t s = 0; s < x->ranks && before < end; s++) {
         const size_t i = s * x->experts + part->e, n = x->came[i];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The number of steps is fixed once. The learning rate decreases towards the
- * last step, so if the number changed, the rate would depend on the load of the
- * machine, and no two runs would be the same.
+ * The number of steps is fixed once. The learning rate falls towards the last
+ * step. So if the number changed, the rate would depend on how busy the machine
+ * is, and no two runs would be the same.
  */
 #include "train/length.h"
 
@@ -24,7 +24,7 @@ size_t length_evals_due(size_t steps, size_t every, size_t done)
 {
     if (every)
         return done == steps ? length_evals(steps, every) : done / every;
-    /* A run whose length is not known yet has no validation behind it. */
+    /* A run whose length is not known yet has had no validation. */
     return steps ? done * length_evals(steps, every) / steps : 0;
 }
 
@@ -33,7 +33,8 @@ size_t length_in_time(double seconds, double step_s, size_t done,
 {
     double fit = seconds > 0 ? seconds / step_s : 0;
     double all = (double)done + fit;
-    /* As many validations as if they took no time: a few too many. */
+    /* The number of validations is that of a run without them: slightly too
+     * many. */
     size_t evals = all < 1e9 ? length_evals((size_t)all, every) : 1;
     double n = all - forward * ((double)evals * eval_batches + sample);
 

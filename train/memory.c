@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What --memory says, and what it makes of the bytes of a run. */
+/* Parsing --memory, and computing how many bytes a run holds. */
 #include "train/memory.h"
 
 #include "train/error.h"
@@ -28,14 +28,14 @@ const char *memory_tier_name(int tier)
 
 /* --- --memory ----------------------------------------------------------------- */
 
-/* The modules that a name is of: a bit for each. 0: none. */
+/* The modules that a name stands for, as bits. 0: no such name. */
 static unsigned modules_of(const char *name)
 {
     unsigned all = (1u << MEMORY_MODULES) - 1;
 
     if (strcmp(name, "layer") == 0)
         return all;
-    /* A whole expert: what is before its activation function and behind it. */
+    /* `expert` means both: before the activation function and behind it. */
     if (strcmp(name, "expert") == 0)
         return 1u << MEMORY_EXPERT | 1u << MEMORY_ACTIVATION;
     for (int m = 0; m < MEMORY_MODULES; m++)
@@ -44,7 +44,7 @@ static unsigned modules_of(const char *name)
     return 0;
 }
 
-/* "3:" or "0-3:" in front of *text, which is moved behind it. */
+/* Parse "3:" or "0-3:" in front of *text, and move *text behind it. */
 static int parse_layers(const char **text, size_t layers, size_t *first,
                         size_t *last)
 {
@@ -69,7 +69,7 @@ static int parse_layers(const char **text, size_t layers, size_t *first,
     return 0;
 }
 
-/* One "layers:module=tier". */
+/* Parse one "layers:module=tier". */
 static int parse_one(struct memory_plan *plan, const char *text, size_t layers)
 {
     const char *whole = text, *equals, *where;
@@ -157,7 +157,8 @@ bool memory_has(const struct memory_plan *plan, size_t layers,
     return false;
 }
 
-/* "norm of layers 0-1 3", if they have the tier. */
+/* "norm of layers 0-1 3": the layers in which a module has this tier; 0:
+ * none. */
 static size_t describe_module(const struct memory_plan *plan, size_t layers,
                               int module, int tier, char *to, size_t room)
 {
@@ -244,7 +245,7 @@ static bool in_waves(const struct memory_shape *s, size_t layer)
                    : s->max_rows && s->max_rows == rows_of(s, layer);
 }
 
-/* Of a row: the plan's buffers. */
+/* Bytes of a row in the plan's buffers. */
 static size_t plan_row(const struct memory_shape *s, size_t layer)
 {
     return memory_plan_row(s->c->dim, in_waves(s, layer)) * sizeof(float);
@@ -282,7 +283,7 @@ size_t memory_module_bytes(const struct memory_shape *s, size_t layer,
     }
 }
 
-/* What does not depend on the routing. */
+/* Bytes that do not depend on the routing. */
 static size_t fixed_bytes(const struct memory_shape *s,
                           const struct memory_plan *plan)
 {
@@ -298,7 +299,7 @@ static size_t fixed_bytes(const struct memory_shape *s,
     return sum;
 }
 
-/* Of waves but the first, the fullest; 0: there are none. */
+/* Rows of the largest wave but the first; 0: there is one wave. */
 static size_t rows_of_others(const struct memory_shape *s, size_t layer)
 {
     return s->others && model_has_experts(s->c, layer) ? s->others[layer] : 0;
@@ -320,8 +321,9 @@ static size_t piece_rows(size_t limit, size_t rows)
                : rows;
 }
 
-/* Hidden rows while so many rows are computed. Behind the activation function they
- * are where their gradients will be, if they are not to be kept. */
+/* Bytes of hidden rows while `rows` rows are computed. The output of the
+ * activation function is in the memory for its gradient if it will not be
+ * kept. */
 static size_t making(const struct memory_shape *s, const unsigned char *tier,
                      size_t limit, size_t rows)
 {
@@ -342,9 +344,9 @@ static void top(struct held *h, size_t more)
 }
 
 /*
- * A walk through forward and backward, as model.c and model_experts.c hold rows.
- * With several micro-batches each may have what a lone one has, but for memory
- * that is given back before the next one computes.
+ * Walk through forward and backward, and count rows as model.c and
+ * model_experts.c do. With several micro-batches each may hold as much as a
+ * single one, except memory that is freed before the next one computes.
  */
 size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
 {
@@ -363,7 +365,7 @@ size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
         const size_t stays =
             !drops * (t[MEMORY_EXPERT] == MEMORY_KEEP) * hidden +
             !above * (t[MEMORY_ACTIVATION] == MEMORY_KEEP) * act;
-        /* until the micro-batch goes on */
+        /* held until the micro-batch continues */
         const size_t lingers =
             !above * ((t[MEMORY_EXPERT] == MEMORY_OFFLOAD) * hidden +
                       (t[MEMORY_ACTIVATION] == MEMORY_OFFLOAD) * act);
@@ -407,7 +409,7 @@ size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
                         (t[MEMORY_ACTIVATION] == MEMORY_OFFLOAD) * act + open);
         }
         h.now -= M * (has_hidden * hidden + has_act * act);
-        /* The other waves come again. */
+        /* The other waves are dispatched and computed again. */
         top(&h, making(s, t, limit, others) + open);
         if (t[MEMORY_ROWS] != MEMORY_KEEP)
             h.now -= M * most * plan_row(s, l);

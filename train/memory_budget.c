@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A budget of bytes: what is dropped is chosen by the time that it takes to
- * compute it again. That is estimated by what a core does in a second, roughly;
- * only how the times of two modules compare matters.
+ * A budget of bytes. The modules to recompute are chosen by the time that this
+ * takes. The time is a rough estimate, from operations and bytes a second of a
+ * core. Only the ratio between two modules matters.
  */
 #include "train/error.h"
 #include "train/leaves_waves.h"
@@ -14,9 +14,10 @@
 
 #define PRODUCTS_A_SECOND 100e9 /* operations */
 #define BYTES_A_SECOND 8e9      /* of loops over elements */
-#define SENT_A_SECOND 1e9       /* bytes of rows, there and back */
+#define SENT_A_SECOND 1e9       /* bytes of rows, sent there and back */
 
-/* Rows of experts are as the router decides: room for so many times the mean. */
+/* The router decides how many rows experts get: leave room for this many times
+ * the mean. */
 #define HEADROOM 1.25
 
 static double seconds_of(const struct memory_shape *s, size_t layer,
@@ -45,12 +46,12 @@ static double seconds_of(const struct memory_shape *s, size_t layer,
     case MEMORY_EXPERT:
         flops = 4 * D * (n * F + R * S);
         break;
-    case MEMORY_ROWS: /* with the output, which its gradient needs */
+    case MEMORY_ROWS: /* with the output, which combine's gradient needs */
         flops = 2 * n * F * D;
         sent = n * D * (double)sizeof(float);
         break;
     case MEMORY_ACTIVATION:
-        moved *= 3; /* exponentials, too */
+        moved *= 3; /* also exponentials */
         break;
     default:
         break;
@@ -59,7 +60,7 @@ static double seconds_of(const struct memory_shape *s, size_t layer,
            sent / SENT_A_SECOND;
 }
 
-/* What may be dropped: tensors of (layer, module), and which they are. */
+/* The candidates for recomputing: a tensor for each layer and module. */
 struct candidates {
     struct memory_tensor tensor[MEMORY_LAYERS * MEMORY_MODULES];
     struct {
@@ -97,8 +98,9 @@ static struct memory_plan with(const struct memory_plan *plan,
     return p;
 }
 
-/* The choice counts scratch memory as if all of it were there at once, and the
- * peak is a bit less or more: so its budget is adapted a few times. */
+/* memory_choose() counts all scratch memory as if it were in use at once. The
+ * real peak is slightly lower or higher. So the budget for the choice is
+ * adapted a few times. */
 static int choose(const struct memory_shape *s, struct memory_plan *plan,
                   struct candidates *all)
 {
@@ -118,7 +120,7 @@ static int choose(const struct memory_shape *s, struct memory_plan *plan,
             budget, least);
     memset(all->drop, 0, sizeof(all->drop));
     kept = memory_choose_bytes(all->tensor, all->count, all->drop);
-    /* What is not for choice. */
+    /* The bytes that there is no choice about. */
     const size_t rest = peak > kept ? peak - kept : 0;
     size_t room = budget > rest ? budget - rest : 0;
     for (int i = 0; i < 64; i++) {

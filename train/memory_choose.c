@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A depth-first search of all choices, cut where it cannot get better; and a
- * greedy one. */
+/* An exact search, depth first with pruning, and a greedy one. */
 #include "train/memory_choose.h"
 
 #include <string.h>
@@ -26,12 +25,12 @@ struct search {
     const struct memory_tensor *t;
     size_t count, budget;
     bool drop[MEMORY_EXACT], best[MEMORY_EXACT];
-    double least; /* seconds of the best; below 0: there is none yet */
+    double least; /* seconds of the best choice; below 0: none yet */
 };
 
-/* Tensors before the i-th are decided: they cost `cost`, and `bytes` without
- * scratch, of which each group has what is there. Kept bytes and scratch only
- * grow from here. */
+/* The tensors before i are decided. They cost `cost` seconds. `bytes` are kept,
+ * and `scratch` is the scratch memory of each group. Both can only grow from
+ * here. */
 static void search_from(struct search *s, size_t i, double cost, size_t bytes,
                         const size_t *scratch)
 {
@@ -59,7 +58,7 @@ static void search_from(struct search *s, size_t i, double cost, size_t bytes,
 
 /* --- greedy --------------------------------------------------------------- */
 
-/* Of each group the largest and second largest tensor that is dropped. */
+/* The largest and second largest dropped tensor of each group. */
 struct largest {
     size_t first[MEMORY_GROUPS], second[MEMORY_GROUPS];
 };
@@ -81,9 +80,10 @@ static struct largest largest_of(const struct memory_tensor *t, size_t count,
     return l;
 }
 
-/* Drops one tensor more, or all that are left of a group, since the first that
- * goes to scratch memory alone saves nothing: what costs the least seconds for
- * each byte that it saves. False: nothing saves any more. */
+/* Drop what costs the least seconds for each byte that it saves: one more
+ * tensor, or all remaining ones of a group. The latter because the first
+ * dropped tensor of a group saves nothing by itself. False: nothing saves any
+ * more. */
 static bool drop_more(const struct memory_tensor *t, size_t count, bool *drop)
 {
     const struct largest l = largest_of(t, count, drop);
@@ -119,7 +119,7 @@ static bool drop_more(const struct memory_tensor *t, size_t count, bool *drop)
     return least >= 0;
 }
 
-/* Keeps again what there is room for, the dearest first. */
+/* Keep tensors again that there is room for, the most expensive first. */
 static void keep_again(const struct memory_tensor *t, size_t count,
                        size_t budget, bool *drop)
 {

@@ -29,13 +29,13 @@ static struct grad share_of(const struct model *m, size_t offset)
     return g;
 }
 
-/* A matrix that may be cut into shards: this rank's first one, */
+/* This rank's first shard of a matrix that may be cut into shards. */
 static const float *split(const struct model *m, size_t offset)
 {
     return (m->layout.shard_size ? m->shard : m->dense) + offset;
 }
 
-/* and the gradient of its s-th. */
+/* The gradient of the same matrix in shard s of this rank. */
 static struct grad split_share(const struct model *m, size_t s, size_t offset)
 {
     struct grad g = m->shard_grad;
@@ -64,7 +64,7 @@ size_t model_expert_at(const struct model *m, const struct micro_batch *b,
            m->layout.expert_size;
 }
 
-/* Its part of a vector of the batch's positions. */
+/* The part of a micro-batch in a vector of the batch's positions. */
 static const uint8_t *of(const uint8_t *batch, const struct micro_batch *b)
 {
     return batch ? batch + b->first : NULL;
@@ -72,8 +72,7 @@ static const uint8_t *of(const uint8_t *batch, const struct micro_batch *b)
 
 /* --- forward, in steps between which rows travel -------------------------- */
 
-/* What the router of layer l is given for rows [first, first + R) of a
- * micro-batch, */
+/* The input of layer l's router for rows [first, first + R). */
 static struct gate_input gate_input(const struct model *m,
                                     const struct micro_batch *b, size_t l,
                                     size_t first, size_t R, size_t T,
@@ -102,7 +101,7 @@ static struct gate_input gate_input(const struct model *m,
     };
 }
 
-/* and what it makes of them. */
+/* The arrays for the router's results, from row `first` on. */
 static struct routed routed(const struct router_config *c,
                             const struct activations *a, size_t first)
 {
@@ -119,14 +118,14 @@ static struct routed routed(const struct router_config *c,
     };
 }
 
-/* Is a module of a layer to be computed: in forward, or again? */
+/* Is a module computed now? Always in forward; `again`: if recomputed. */
 static bool makes(const struct model *m, size_t l, enum memory_module module,
                   bool again)
 {
     return !again || model_tier(m, l, module) == MEMORY_RECOMPUTE;
 }
 
-/* h2 -> choice, weight, and what they give to the statistics, once */
+/* h2 -> choice and weight. Not `again`: also adds to the statistics. */
 static int choose(struct model *m, struct micro_batch *b, size_t l, size_t T,
                   bool again)
 {
@@ -148,8 +147,9 @@ static int choose(struct model *m, struct micro_batch *b, size_t l, size_t T,
     return router(&c, &in, &to);
 }
 
-/* h2 on its way to the experts. Again: as the tier of rows says, and of waves the
- * first, where backward begins. What was sent, and dropped, is counted once. */
+/* Plan a routing, and start to send h2 to the experts. `again`: in backward;
+ * rows are only sent if they are recomputed, and with waves the first one,
+ * where backward begins. The traffic is counted only once. */
 static int send(struct model *m, struct micro_batch *b, size_t l, bool again)
 {
     const struct exchange_ops *x = m->exchange->ops;
@@ -188,7 +188,7 @@ static int route(struct model *m, struct micro_batch *b, size_t l, size_t T,
     return 0;
 }
 
-/* A shard's. */
+/* The shape of attention in one shard. */
 static struct attention_shape
 attention_of(const struct model *m, const struct micro_batch *b, size_t T)
 {
@@ -203,8 +203,7 @@ attention_of(const struct model *m, const struct micro_batch *b, size_t T)
     };
 }
 
-/* x1 -> x2, and h2 on its way to the experts, if there are any. Again: what is
- * recomputed of that, from the rest. */
+/* x1 -> x2, and start to send h2 to experts. `again`: what is recomputed. */
 static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T,
                   bool again)
 {
@@ -243,8 +242,8 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T,
         return -1;
     t = clock_read();
 
-    /* While rows are being sent: the shared expert, which needs no others. Its
-     * last product is left for the way home. */
+    /* While rows are sent, compute the shared expert, which needs no rows of
+     * other ranks. Its last product is left for the time when rows return. */
     if (S && makes(m, l, MEMORY_EXPERT, again) &&
         tensor_gather(&m->tensor, m->gemm, &b->group, D, 2 * SS, a->h2,
                       a->h2_all, split(m, at->shared_gate_up), stride, false,
@@ -257,14 +256,14 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T,
     return 0;
 }
 
-/* Of the layer after l, or of what follows the last one. */
+/* The input of the layer after l, or of the head. */
 static float *input_after(const struct model *m, const struct micro_batch *b,
                           size_t l)
 {
     return l + 1 < m->c.layers ? b->rows.act[l + 1].x1 : b->rows.x_out;
 }
 
-/* The experts, where there are any; y = x2 + what every token goes through */
+/* The experts, if there are any; y = x2 + shared expert or feed-forward. */
 static int compute_layer(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct activations *a = &b->rows.act[l];
@@ -320,7 +319,7 @@ static void end_forward(struct model *m, struct micro_batch *b,
 
 /* --- backward, likewise ---------------------------------------------------- */
 
-/* Where the parameters of layer l begin; of L, those of what follows. */
+/* Offset of the parameters of layer l; l = layers: of those behind the last. */
 static size_t parameters(const struct model *m, size_t l)
 {
     return l < m->c.layers ? m->layout.layer[l].norm1 : m->layout.norm;
@@ -331,7 +330,7 @@ static int complete(const struct model *m, size_t first, size_t last)
     return m->complete ? m->complete(m->complete_arg, first, last) : 0;
 }
 
-/* The gradients of layer l. */
+/* Report that the gradients of layer l are complete. */
 static int complete_layer(const struct model *m, size_t l)
 {
     const struct layer_layout *at = m->layout.layer;
@@ -344,9 +343,9 @@ static int complete_layer(const struct model *m, size_t l)
     return complete(m, parameters(m, l), parameters(m, l + 1));
 }
 
-/* What nobody waits for of layer l, or of what follows the last one, so that it
- * can be made while rows of the layer before travel: gradients of matrices. With
- * those of the last micro-batch its gradients are complete. */
+/* Gradients of matrices of layer l, or of the head if l = layers. Nothing waits
+ * for them, so they are computed while rows of the layer before are sent. After
+ * the last micro-batch the layer's gradients are complete. */
 static int left_weights(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct layout *at = &m->layout;
@@ -372,7 +371,7 @@ static int left_weights(struct model *m, struct micro_batch *b, size_t l)
     return last ? complete_layer(m, l) : 0;
 }
 
-/* dx = gradient of what the last layer wrote */
+/* dx = gradient of the last layer's output */
 static void begin_backward(struct model *m, struct micro_batch *b,
                            const uint8_t *targets, float scale)
 {
@@ -390,7 +389,7 @@ static void begin_backward(struct model *m, struct micro_batch *b,
     clock_add(&m->times.head, &t);
 }
 
-/* All of the shared expert but what is added to dh. */
+/* Backward of the shared expert, except what it adds to dh. */
 static int shared_backward(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct layer_layout *at = &m->layout.layer[l];
@@ -418,7 +417,7 @@ static int shared_backward(struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* What backward needs of layer l and has not been kept. */
+/* Restore the activations of layer l that were not kept for backward. */
 static int restore(struct model *m, struct micro_batch *b, size_t l, size_t T)
 {
     if (model_is_kept(m, l))
@@ -453,9 +452,10 @@ static int send_gradient(struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* dx on its way to the experts; what is not kept of the layer is made meanwhile,
- * if dx does not need it. It may be where the layer after has what its weights'
- * gradients need, so these are first. */
+/* Start to send dx to the experts, and meanwhile restore what is not kept of
+ * the layer. If the experts' rows are not kept, restore first. Restoring may
+ * overwrite what the gradients of the next layer's matrices need, so these are
+ * computed before it. */
 static int begin_layer_backward(struct model *m, struct micro_batch *b,
                                 size_t l, size_t T)
 {
@@ -478,7 +478,7 @@ static int begin_layer_backward(struct model *m, struct micro_batch *b,
     return 0;
 }
 
-/* dh += what the router gives */
+/* dh += gradient through the router */
 static void route_backward(struct model *m, struct micro_batch *b, size_t l,
                            size_t T, const struct aux_slopes *aux, float scale)
 {
@@ -505,7 +505,7 @@ static void route_backward(struct model *m, struct micro_batch *b, size_t l,
                     m->dense + at, SHUNTI_GEMM_ADD, r->dh, share_of(m, at));
 }
 
-/* dh of a layer: what came from its experts is there. */
+/* Complete dh of a layer; the experts' part has arrived. */
 static int end_layer_backward(struct model *m, struct micro_batch *b, size_t l,
                               size_t T, const struct aux_slopes *aux,
                               float scale)
@@ -551,7 +551,7 @@ static int attend_backward(struct model *m, struct micro_batch *b, size_t l,
         return -1;
 
     t = clock_read();
-    /* dx is the gradient of what follows, and of the residual beside it */
+    /* dx has the gradient of the layer's output and of the residual. */
     rmsnorm_backward(R, D, r->dh, a->x2, m->dense + at->norm2, a->inv2, r->dx,
                      share_of(m, at->norm2));
     if (tensor_gather(&m->tensor, m->gemm, &b->group, D, AS, r->dx, r->dproj,
@@ -586,7 +586,7 @@ static int end_backward(struct model *m, struct micro_batch *b,
 
 /* --- the whole ------------------------------------------------------------ */
 
-/* Ranks of a group may have different B, too. */
+/* Cut the batch into micro-batches. Ranks of a group may have different B. */
 static int cut(struct model *m, size_t B, size_t T, size_t micro_batches)
 {
     const size_t ranks = tensor_ranks(&m->tensor);
@@ -614,10 +614,10 @@ static int cut(struct model *m, size_t B, size_t T, size_t micro_batches)
 }
 
 /*
- * Each step ends with rows that were sent on their way, and the next step of the
- * same micro-batch begins by waiting for them. So the steps of the other
- * micro-batches stand between the two. Gradients are added in the order of the
- * micro-batches, as if each were made alone after the other.
+ * Each function below ends by starting to send rows. The next one for the same
+ * micro-batch begins by waiting for them. Between the two the other
+ * micro-batches are computed. Gradients are added in the order of the
+ * micro-batches, as if each were computed alone.
  */
 
 int model_forward(struct model *m, size_t B, size_t T, size_t micro_batches,

@@ -2,17 +2,19 @@
 /*
  * The experts of a layer, forward and backward.
  *
- * The rows of a layer may come in waves (exchange.h). While one is computed, the rows
- * of the next one come and the results of the one before leave. All that takes no
- * more than the four buffers of the largest wave: in forward a wave has two of them
- * and the next one the two that are for gradients; in backward the next one's rows
- * land where this one's output was, once its gradient is there.
+ * The rows of a layer may come in waves (exchange.h). While a wave is computed,
+ * the rows of the next one arrive, and the results of the one before are sent.
+ * This needs no more than the four buffers of the largest wave. In forward a
+ * wave uses two of them, and the next one the two for gradients. In backward
+ * the next wave's rows arrive in the place of this wave's output, once the
+ * output's gradient has arrived.
  *
- * Where their hidden rows are not kept, and are more than the limit (memory.h),
- * they are computed in pieces: as many whole experts as fit, or a part of one. A
- * part begins at a multiple of STEP rows of its expert, or of its leaf
- * (model_gradients), which is where products that sum over rows begin a block
- * (src/kernels/gemm/gemm.h), so that all bits are those of all rows at once.
+ * Experts may have more rows than the limit (memory.h), whose hidden rows are
+ * not kept. They are then computed in pieces: as many whole experts as fit, or
+ * a part of one. A part begins at a multiple of STEP rows of its expert, or of
+ * its leaf (model_gradients). There, products that sum over rows begin a new
+ * block (src/kernels/gemm/gemm.h). So all bits are those of computing all rows
+ * at once.
  */
 #include "src/kernels/elementwise.h"
 #include "train/clock.h"
@@ -22,15 +24,15 @@
 
 #include <stdlib.h>
 
-/* Where the next piece begins. */
+/* Where the next piece begins: row `done` of expert `e`. */
 struct cursor {
     size_t e, done;
 };
 
 enum { STEP = MEMORY_PIECE };
 
-/* The most rows behind an expert's first `done` ones, at most `room`, after which it
- * may be cut. */
+/* The most rows, at most `room`, that can be taken behind an expert's first
+ * `done` rows, so that the expert may be cut after them. */
 static size_t up_to_a_cut(size_t done, size_t room, size_t leaf_rows)
 {
     const size_t leaf = leaf_rows ? (done + room) / leaf_rows * leaf_rows : 0;
@@ -57,14 +59,15 @@ static size_t next_piece(const struct model *m, const struct exchange_rows *at,
         used += take;
         c->done += take;
         if (take < rest)
-            break; /* it is full */
+            break; /* the piece is full */
         c->e++;
         c->done = 0;
     }
     return n;
 }
 
-/* Rows of a piece: all, if they need not be cut. limit: as memory_limit(). */
+/* Rows of a piece; all rows if they need not be cut. limit: from
+ * memory_limit(). */
 static size_t piece_rows(const struct model *m, const struct expert_rows *r,
                          size_t limit)
 {
@@ -83,7 +86,7 @@ static size_t piece_rows(const struct model *m, const struct expert_rows *r,
     return rows < r->at.total ? rows : r->at.total;
 }
 
-/* Of backward. */
+/* The limit in backward. */
 static size_t limit_of(const struct model *m, const struct micro_batch *b)
 {
     return memory_limit(&m->memory, b->R * m->c.topk);
@@ -95,7 +98,7 @@ static const float *weights_of(const struct model *m,
     return m->expert + model_expert_at(m, b, l, b->experts[l].at.expert[e]);
 }
 
-/* Experts may be asked to take some time, since `began`. */
+/* Sleep until the experts have taken the time that --row-time asks for. */
 static void take_time(const struct model *m, const struct expert_rows *r,
                       const struct spent *began)
 {
@@ -103,7 +106,7 @@ static void take_time(const struct model *m, const struct expert_rows *r,
         clock_sleep_until(began->time + m->row_s * (double)r->at.total);
 }
 
-/* Room for gradients of `rows` rows; grows by a quarter more than asked for, since
+/* Make room for the gradients of `rows` rows, and a quarter more, since
  * routings differ from step to step. */
 static int room(struct model *m, size_t rows)
 {
@@ -127,7 +130,7 @@ static int room(struct model *m, size_t rows)
 
 /* --- forward --------------------------------------------------------------------- */
 
-/* Rows -> hidden, act, out, of some. */
+/* rows -> hidden, act, out, for some parts */
 static void compute(struct model *m, const struct micro_batch *b, size_t l,
                     const struct expert_part *parts, size_t n, float *hidden,
                     float *act)
@@ -152,7 +155,7 @@ static void compute(struct model *m, const struct micro_batch *b, size_t l,
     feed_forward_grouped(m->gemm, n, D, F, m->experts, m->items);
 }
 
-/* All experts, as one piece: rows where they are. */
+/* List all experts as one piece. Rows have the same index in the piece. */
 static size_t all_parts(const struct model *m, const struct expert_rows *r)
 {
     for (size_t e = 0; e < r->at.experts; e++)
@@ -161,13 +164,13 @@ static size_t all_parts(const struct model *m, const struct expert_rows *r)
     return r->at.experts;
 }
 
-/* Is act where its gradient will be, since it is not to be kept? */
+/* Is act in the memory for its gradient, since it will not be kept? */
 static bool act_is_apart(const struct model *m, size_t l)
 {
     return model_tier(m, l, MEMORY_ACTIVATION) == MEMORY_RECOMPUTE;
 }
 
-/* Rows -> out, and nothing else. */
+/* rows -> out in pieces; hidden and act are not kept */
 static int compute_in_pieces(struct model *m, struct micro_batch *b, size_t l,
                              size_t limit)
 {
@@ -192,7 +195,7 @@ static int compute_in_pieces(struct model *m, struct micro_batch *b, size_t l,
     return 0;
 }
 
-/* Rows -> hidden, act, out. */
+/* rows -> hidden, act, out */
 static int compute_at_once(struct model *m, struct micro_batch *b, size_t l)
 {
     struct expert_rows *r = &b->experts[l];
@@ -228,7 +231,7 @@ int model_experts_again(struct model *m, struct micro_batch *b, size_t l)
     return compute_rows(m, b, l, limit_of(m, b));
 }
 
-/* The rows of another wave set out. */
+/* Start to dispatch another wave. */
 static int send_ahead(struct model *m, struct micro_batch *b, size_t l,
                       int wave, enum exchange_spare into)
 {
@@ -236,8 +239,9 @@ static int send_ahead(struct model *m, struct micro_batch *b, size_t l,
                                    b->rows.act[l].h2, into);
 }
 
-/* Those rows are here. Of the wave before, which the experts have computed, only what
- * travels is still needed. */
+/* Wait for the rows of the next wave, and make it the current one. The experts
+ * have computed the wave before; only what is still being sent of it is
+ * needed. */
 static int advance(struct model *m, struct micro_batch *b, size_t l)
 {
     struct expert_rows *r = &b->experts[l];
@@ -247,7 +251,7 @@ static int advance(struct model *m, struct micro_batch *b, size_t l)
                                      &r->at);
 }
 
-/* What is not kept of hidden rows that have been used. */
+/* Free the hidden rows that will not be kept. */
 static void drop_hidden(struct model *m, struct expert_rows *r, size_t l)
 {
     const size_t act = r->held * m->c.expert_hidden * sizeof(float);
@@ -268,7 +272,8 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
     const size_t at_once =
         memory_forward_limit(&m->memory, l, b->R * m->c.topk);
     struct spent t = clock_read();
-    bool dropped = false; /* in any wave; the last one's stays dropped */
+    bool dropped = false; /* any wave was over the limit; r->dropped is that of
+                             the current wave */
 
     if (x->wait(m->exchange, routing))
         return -1;
@@ -283,7 +288,7 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
         if (compute_rows(m, b, l, at_once))
             return -1;
         clock_add(&m->times.experts, &t);
-        /* The results of the wave before. */
+        /* Wait until the results of the wave before have arrived. */
         if ((!first && x->wait(m->exchange, routing)) ||
             x->combine_start(m->exchange, routing, b->rows.dtmp))
             return -1;
@@ -300,7 +305,8 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
 
 /* --- backward --------------------------------------------------------------------- */
 
-/* hidden -> dhidden, drows, of some; hidden and gradients begin at `at`. */
+/* hidden -> dhidden, drows, for one part; it begins at `at` in hidden and
+ * gradients */
 static void gradients_of_rows(struct model *m, const struct micro_batch *b,
                               size_t l, const struct expert_part *p,
                               const float *hidden)
@@ -330,7 +336,7 @@ static int gradients_of_weights(struct model *m, struct micro_batch *b,
     return 0;
 }
 
-/* Before the first part, and after the last, when all ranks do. */
+/* Called before the first part, and after the last one, by all ranks. */
 static int begin_gradients(struct model *m, struct micro_batch *b, size_t l)
 {
     return m->gradients.begin ? m->gradients.begin(m->gradients.arg, m, b, l)
@@ -342,7 +348,7 @@ static int end_gradients(struct model *m, struct micro_batch *b, size_t l)
     return m->gradients.end ? m->gradients.end(m->gradients.arg, m, b, l) : 0;
 }
 
-/* rows -> hidden again, of one. */
+/* Recompute hidden of one part from its rows. */
 static void hidden_again(struct model *m, const struct micro_batch *b, size_t l,
                          const struct expert_part *p, float *hidden)
 {
@@ -354,7 +360,8 @@ static void hidden_again(struct model *m, const struct micro_batch *b, size_t l,
            hidden + p->at * 2 * F);
 }
 
-/* hidden -> act again, where d(act) was, which has been used. */
+/* Recompute act from hidden. It takes the place of d(act), which is not needed
+ * any more. */
 static float *act_again(struct model *m, const struct expert_part *p,
                         const float *hidden)
 {
@@ -390,7 +397,8 @@ static int backward_in_pieces(struct model *m, struct micro_batch *b, size_t l,
     return st;
 }
 
-/* What a lone piece needs for its gradients: hidden rows, and memory for these. */
+/* Prepare backward of all rows at once: get hidden rows, and memory for
+ * gradients. */
 static int prepare(struct model *m, struct micro_batch *b, size_t l)
 {
     struct expert_rows *r = &b->experts[l];
@@ -408,7 +416,7 @@ static int prepare(struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* Gradients of weights from all rows at once, whose hidden rows are there. */
+/* Gradients of weights from all rows at once. The hidden rows are there. */
 static int gradients_at_once(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct expert_rows *r = &b->experts[l];
@@ -424,8 +432,8 @@ static int gradients_at_once(struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* From dout of a wave, which is under way: its part of dh, on its way, and of the
- * experts' gradients. */
+/* Backward of one wave, whose dout is under way: start to send its part of dh,
+ * and add to the experts' gradients. */
 static int compute_backward(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct exchange_ops *x = m->exchange->ops;
@@ -460,10 +468,11 @@ static int compute_backward(struct model *m, struct micro_batch *b, size_t l)
 }
 
 /*
- * Forward has ended with the first wave: its rows, and what the experts made of them,
- * are still there. Those of the others have lost their memory to it, so they come and
- * are computed again: from the first to the last, since leaves of gradients count each
- * source's rows on from wave to wave (leaves_waves.h).
+ * Forward has ended with the first wave: its rows and the experts' output are
+ * still there. The other waves have lost their memory. So they are dispatched
+ * and computed again, from the second to the last. Leaves of gradients need
+ * this order, since they count each source's rows from wave to wave
+ * (leaves_waves.h).
  */
 int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
 {
@@ -483,12 +492,13 @@ int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
         t = clock_read();
         if (advance(m, b, l))
             return -1;
-        b->experts[l].dropped = true; /* nothing of it is kept, or offloaded */
+        b->experts[l].dropped = true; /* nothing of this wave is kept or
+                                         offloaded */
         clock_add(&m->times.exchange, &t);
         if (model_experts_again(m, b, l))
             return -1;
         clock_add(&m->times.experts, &t);
-        /* The gradients of the wave before have arrived. */
+        /* Wait until the gradients of the wave before have arrived. */
         if (x->wait(m->exchange, routing) ||
             x->combine_backward_start(m->exchange, routing, b->rows.dx,
                                       b->rows.dweight))

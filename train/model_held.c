@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is held between forward and backward, by the tiers of memory.h.
+ * What a model holds between forward and backward, by the tiers of memory.h.
  *
- * Offloaded rows of a layer are in one of two slots (rows.h). Forward copies them
- * out while the next layer computes in the other slot, and waits before the one
- * after that writes. Backward fetches the layer before while it computes one.
+ * The offloaded fields of a layer are in one of two slots (rows.h). Forward
+ * copies them out while the next layer computes in the other slot, and waits
+ * before the layer after that writes to the slot. Backward copies those of
+ * layer l - 1 back while it computes layer l.
  */
 #include "train/error.h"
 #include "train/model_inner.h"
 
 #include <stdlib.h>
 
-/* Of expert_rows.stored. */
+/* Indices of expert_rows.stored. */
 enum { STORED_HIDDEN, STORED_ACT, STORED_ROWS, STORED_OUT };
 
 bool model_is_kept(const struct model *m, size_t l)
@@ -24,7 +25,8 @@ bool model_is_kept(const struct model *m, size_t l)
 
 /* --- counted memory ------------------------------------------------------------ */
 
-/* Hidden rows that are kept, but not those that are being computed. */
+/* Drop hidden rows of some other layer or micro-batch. False: there are
+ * none. */
 static bool give_way(struct model *m, const struct expert_rows *for_rows)
 {
     for (size_t l = 0; l < m->c.layers; l++)
@@ -107,7 +109,7 @@ int model_planned(struct model *m, struct micro_batch *b, size_t l)
 {
     struct expert_rows *r = &b->experts[l];
 
-    /* Its buffers are there already, but nothing has been written to them. */
+    /* The buffers are allocated already, but not used until now. */
     const size_t rows = r->at.waves > 1 ? r->at.most : r->at.total;
     const size_t bytes =
         rows * memory_plan_row(m->c.dim, r->at.waves > 1) * sizeof(float);
@@ -126,13 +128,13 @@ void model_unplan(struct model *m, struct micro_batch *b, size_t l)
 
 /* --- a layer's fields ------------------------------------------------------------ */
 
-/* The i-th of the fields of a layer that are offloaded. */
+/* The i-th of a layer's fields that are offloaded. */
 static struct offloaded *stored(struct micro_batch *b, size_t l, size_t i)
 {
     return &b->stored[l * ROWS_FIELDS + i];
 }
 
-/* All fields of a layer that are offloaded. */
+/* List all fields of a layer that are offloaded. */
 static size_t offloaded_parts(const struct model *m, struct micro_batch *b,
                               size_t l, struct rows_part *parts)
 {
@@ -195,7 +197,7 @@ int model_fetched(struct model *m, struct micro_batch *b, size_t l)
 
 /* --- rows of experts --------------------------------------------------------------- */
 
-/* Starts to copy out what is of a tier. */
+/* Start to offload an array of rows. */
 static int out(struct model *m, const float *from, size_t floats,
                struct offloaded *to)
 {
@@ -242,7 +244,7 @@ int model_experts_left(struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* Copied back at once. */
+/* Copy back, and wait for it. */
 static int in(struct model *m, float *to, struct offloaded *from)
 {
     return offload_in(m->offload, to, from) || offload_wait(m->offload, from)

@@ -92,13 +92,14 @@ size_t places_of(const struct places *p, int rank, int32_t *experts)
 
 /* --- decisions ---------------------------------------------------------------- */
 
-/* What the functions of balance.h say. */
+/* Turn a status of <shunt/balance.h> into 0 or -1. */
 static int check(enum shunt_status status, const char *what)
 {
     return status ? train_error("%s: %s", what, shunt_last_error(NULL)) : 0;
 }
 
-/* The rows of the ranks, if all are at home: to p->on_rank. Their mean. */
+/* Compute the rows of each rank if all rows go to homes, as p->on_rank. Returns
+ * their mean. */
 static double add_ranks(const struct places *p)
 {
     double all = 0;
@@ -122,8 +123,8 @@ static int migrate(const struct balance_config *c, const struct places *now,
                  "where experts should be");
 }
 
-/* The price of a copy is given in rows alone: it pays if the greatest load falls
- * by more than `hot` of the mean. */
+/* Give hot experts copies. A copy's price is given in rows: it pays if the
+ * largest load falls by more than `hot` times the mean. */
 static int replicate(const struct balance_config *c, const double *rows,
                      double mean, struct places *next)
 {
@@ -150,7 +151,7 @@ static int replicate(const struct balance_config *c, const double *rows,
     return 0;
 }
 
-/* All at home. */
+/* Keep the homes, without copies. */
 static void stay(struct places *next, const struct places *now)
 {
     places_copy(next, now);
