@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Causal self-attention with rotary positions (Su et al., 2021), by tiles of
- * keys and queries, so that no array of (T, T) is ever there: FlashAttention (Dao
- * et al., 2022; in this order of loops Dao, 2023, "FlashAttention-2").
+ * Causal self-attention with rotary positions (Su et al., 2021). It works on
+ * tiles of keys and queries, so that there is never an array of (T, T):
+ * FlashAttention (Dao et al., 2022; with this order of loops Dao, 2023,
+ * "FlashAttention-2").
  *
- * Forward has for each of at most QUERIES queries the greatest score and the sum of the
- * exponentials so far, and what their values add up to. Scores of KEYS more keys
- * that are greater correct what was added before. At the end the log-sum-exp of
- * each query is kept, from which backward makes probabilities of any tile by
- * themselves. Their gradient needs sum(p dp) of each query, which is sum(y dy).
+ * Forward handles up to QUERIES queries at a time. For each query it has the
+ * largest score so far, the sum of the exponentials so far, and the sum of the
+ * values they weigh. Then it adds KEYS more keys. If one of these has a larger
+ * score, the sums are rescaled. At the end the log-sum-exp of each query is
+ * kept. From it, backward can compute the probabilities of any tile alone.
+ * Their gradient needs sum(p dp) of each query, which equals sum(y dy).
  *
- * A tile stands with its keys as rows: (KEYS, QUERIES). So a query is a column,
- * maxima and sums of 16 of them need no sum across a vector, and of the products
- * only the one over keys has its first matrix transposed; q and dy are
- * transposed once for all keys. Scores are in units of ln 2, by the factor of q:
- * exp2() takes fewer steps than exp(). Tiles above the diagonal are left out, and on it
- * what is above it in strips of STRIP keys.
+ * A tile has keys as rows: (KEYS, QUERIES). So a query is a column, and maxima
+ * and sums of 16 queries need no sum across a vector. Of the products, only the
+ * one over keys has a transposed first matrix. q and dy are transposed once for
+ * all keys. Scores are in units of ln 2, by a factor of q, because exp2() takes
+ * fewer steps than exp(). Tiles above the diagonal are skipped. In tiles on the
+ * diagonal, strips of STRIP keys skip what is above it.
  *
- * Query heads may share keys and values (Ainslie et al., 2023, "GQA"): these are
- * read by each of the heads, and not repeated.
+ * Several heads of q may share keys and values (Ainslie et al., 2023, "GQA").
+ * Each of these heads reads them; they are not repeated.
  */
 #include "train/layers.h"
 
@@ -29,9 +31,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* KEYS is a multiple of QUERIES, so that each query sees a tile's first key. Up to LONG
- * positions a tile has half as many queries, which wastes less above the diagonal; with
- * more positions, longer products over queries are worth more. */
+/* KEYS is a multiple of QUERIES, so that each query sees the first key of each
+ * tile. Up to LONG positions a tile has half as many queries, which wastes less
+ * above the diagonal. With more positions, longer products over queries gain
+ * more. */
 enum { QUERIES = 128, KEYS = 256, STRIP = 32, LONG = 512 };
 
 #define LOG2_E 1.44269504f
@@ -63,7 +66,7 @@ void rope_destroy(struct rope *rope)
     rope->cosine = rope->sine = NULL;
 }
 
-/* Rotates q and k of every row; sign -1 rotates them back. */
+/* Rotates q and k of every row. sign -1 rotates back. */
 static void turn(const struct rope *rope, const struct attention_shape *a,
                  float sign, float scale_q, float scale_k, float *qkv)
 {
@@ -80,11 +83,11 @@ static void turn(const struct rope *rope, const struct attention_shape *a,
 
 size_t attention_work(size_t W)
 {
-    /* q and dy, transposed; p and dp; four numbers of each query */
+    /* q and dy, transposed; p and dp; four numbers for each query */
     return (2 * W + 2 * KEYS + 4) * QUERIES;
 }
 
-/* Queries [i, i + m) of a head, and as columns of a tile n. */
+/* Queries [i, i + m) of a head; n: columns of their tile. */
 struct queries {
     size_t i, m, n;
 };
@@ -101,7 +104,7 @@ static struct queries queries_from(size_t i, size_t T)
     return (struct queries){i, m, (m + 15) / 16 * 16};
 }
 
-/* x (m, W) -> t (W, n), whose last columns are zeros */
+/* x (m, W) -> t (W, n); columns of t behind m are zeros */
 static void turn_in(const struct queries *of, size_t W, const float *x,
                     size_t ld, float *t)
 {
@@ -110,7 +113,7 @@ static void turn_in(const struct queries *of, size_t W, const float *x,
     shunti_elementwise()->transpose(of->m, W, x, ld, t, of->n);
 }
 
-/* Of a tile's keys [j, end) those that are seen by the same queries: how many, and
+/* The keys from j on, up to `end`, that the same queries see: their number, and
  * the first of these queries. */
 static size_t piece(const struct queries *of, size_t j, size_t end,
                     size_t *query)
@@ -121,7 +124,7 @@ static size_t piece(const struct queries *of, size_t j, size_t end,
     return end - j < most ? end - j : most;
 }
 
-/* s (keys, n) = x t, from keys [j, end) of x: scores, or dp */
+/* s (keys, n) = x t, for keys [j, end) of x. s: scores, or dp */
 static void score(struct shunti_gemm *gemm, const struct queries *of, size_t j,
                   size_t end, size_t W, const float *x, size_t ld,
                   const float *t, float *s)
@@ -135,7 +138,7 @@ static void score(struct shunti_gemm *gemm, const struct queries *of, size_t j,
     }
 }
 
-/* y (m, W) += s^T x, from keys [j, end) of x; key 0 is the first. */
+/* y (m, W) += s^T x, for keys [j, end) of x. The call with key 0 sets y. */
 static void gather(struct shunti_gemm *gemm, const struct queries *of, size_t j,
                    size_t end, size_t W, const float *s, const float *x,
                    size_t ld, float *y, size_t ldy)
@@ -149,8 +152,8 @@ static void gather(struct shunti_gemm *gemm, const struct queries *of, size_t j,
     }
 }
 
-/* dx += s y, to keys [j, end) of dx. The queries that first see a key are those of
- * its own tile: `first` of its heads sets it. */
+/* dx += s y, for keys [j, end) of dx. The queries of a key's own tile are the
+ * first that see it: then the first of its heads sets dx. */
 static void scatter(struct shunti_gemm *gemm, const struct queries *of,
                     size_t j, size_t end, size_t W, const float *s,
                     const float *y, size_t ldy, bool first, float *dx,
@@ -166,7 +169,7 @@ static void scatter(struct shunti_gemm *gemm, const struct queries *of,
     }
 }
 
-/* Where a sequence's head stands. */
+/* The arrays of one head of one sequence. */
 struct head {
     const float *q, *k, *v; /* rows of ld */
     size_t ld, D;
@@ -251,7 +254,7 @@ static void attend_backward(struct shunti_gemm *gemm,
     }
 }
 
-/* Of head h of sequence b: the elements of q, of k and of v. */
+/* Offsets of q, k and v of head h of sequence b. */
 static void places(const struct attention_shape *a, size_t b, size_t h,
                    size_t at[3])
 {
@@ -301,6 +304,6 @@ void attention_backward(struct shunti_gemm *gemm, const struct rope *rope,
                             lse + (b * a->H + h) * T, h % (a->H / a->KV) == 0,
                             dqkv + at[0], dqkv + at[1], dqkv + at[2], work);
         }
-    /* What dq was made of has no scale, and what dk was made of has all of it. */
+    /* dq lacks the scale of q. dk has a factor LOG2_E too much. */
     turn(rope, a, -1.0f, 1.0f / sqrtf((float)a->W), 1.0f / LOG2_E, dqkv);
 }

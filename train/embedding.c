@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From bytes to rows. */
+/* From bytes to rows, and back. */
 #include "train/layers.h"
 
 #include "src/kernels/elementwise.h"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rows by MPI, as programs do it today, written to be fast: a row for each
- * assignment, packed by expert and so by destination; MPI_Alltoall of counts,
- * MPI_Alltoallv of rows; what arrives, by source and expert, is put in
- * expert-major order block by block, and back after the experts. At home a
- * token's rows are added in the order of shunt_moe_combine(), by the same
- * kernels: so the losses have the same bits.
+ * An exchange of rows by MPI, as programs do it today, written to be fast. Each
+ * assignment has a row. Rows are packed by expert, and so by destination.
+ * MPI_Alltoall exchanges the counts, MPI_Alltoallv the rows. They arrive
+ * ordered by source and expert, and are copied block by block to expert-major
+ * order, and back after the experts. A token's rows are added in the order of
+ * shunt_moe_combine(), by the same kernels. So the losses have the same bits.
  *
- * All calls block. The gradient of a weight is a product of dy with a row that
- * combine has brought home, so only rows travel in backward, too.
+ * All calls block. The gradient of a weight is the product of dy with a row
+ * that combine has received. So backward sends nothing but rows, too.
  */
 #include "train/exchange_mpi.h"
 
@@ -21,49 +21,55 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 3 }; /* rows, out and later drows, dout */
+enum { BUFFERS = 3 }; /* rows; out, and later drows; dout */
 
 struct routing {
     size_t tokens;
     int32_t *choice; /* (tokens, K) */
     float *weight;   /* (tokens, K) */
-    int *slot;       /* (tokens, K) each token's slots, in the order of sums */
-    int *packed;     /* (tokens, K) the row that each assignment has */
-    int *send_table; /* (ranks, most) rows for each expert, by rank */
-    int *recv_table; /* (ranks, most) from each rank, for each expert here */
-    int *counts;     /* (4, ranks) sent, where from; received, where to */
+    int *slot;       /* (tokens, K) slots of each token, in the order in which
+                        rows are added */
+    int *packed;     /* (tokens, K) index of each assignment's row in `here` */
+    int *send_table; /* (ranks, most) rows sent to each expert, by rank */
+    int *recv_table; /* (ranks, most) rows from each rank, by expert of this
+                        rank */
+    int *counts;     /* (4, ranks) rows sent, their offsets; rows received,
+                        their offsets */
     size_t *count, *offset; /* (own experts), (own experts + 1) */
     size_t total;           /* rows of this rank's experts */
-    void *home;             /* (tokens K, D) what combine brought, packed */
-    size_t room;            /* rows that these have room for: */
+    void *home;             /* (tokens K, D) rows that combine received,
+                               packed */
+    size_t room;            /* rows that the buffers have room for */
     float *buffer[BUFFERS]; /* (total, D) */
 };
 
 struct mpi_exchange {
     struct exchange base;
     struct team *team;
-    const struct shunti_rows *kernels; /* of rows as they travel */
-    size_t D, E, K, bytes;             /* bytes: of a row that travels */
+    const struct shunti_rows *kernels; /* for rows as they are sent */
+    size_t D, E, K, bytes;             /* bytes: of a row as it is sent */
     bool bf16;
     size_t routings;
     struct routing *routing;
     size_t *first;   /* (ranks + 1) first expert of each rank */
     size_t most;     /* experts of the rank that has most */
     int32_t *own;    /* ids of this rank's experts */
-    uint32_t *group; /* (E) the group of the order of sums, */
-    uint32_t *node;  /* (E) and its node */
+    uint32_t *group; /* (E) the expert's group in the order of sums */
+    uint32_t *node;  /* (E) the node of that group */
     bool *far;       /* (ranks) is it on another node? */
     int *next;       /* (E) scratch */
     size_t *at;      /* (ranks) scratch */
     size_t max_tokens;
 
-    char *here;                     /* (max_tokens K, D) packed */
-    char *back;                     /* (max_tokens K, D) packed */
-    char *there;                    /* by source and expert */
+    char *here;                     /* (max_tokens K, D) packed rows to send */
+    char *back;                     /* (max_tokens K, D) packed rows received by
+                                       dispatch_backward */
+    char *there;                    /* rows of this rank's experts, by source
+                                       and expert */
     size_t there_room;              /* rows */
     uint16_t *tokens;               /* bf16: (max_tokens, D) */
     struct shunti_rows_term *terms; /* (K) */
-    void **memory;                  /* handed out */
+    void **memory;                  /* memory that memory() returned */
     size_t nmemory;
 };
 
@@ -88,8 +94,8 @@ static float *memory(struct exchange *x, size_t floats)
 
 /* --- the plan ------------------------------------------------------------- */
 
-/* Room for the rows of this rank's experts, whose number differs from step to
- * step. */
+/* Make room for the rows of this rank's experts. Their number changes from step
+ * to step. */
 static int reserve(struct mpi_exchange *s, struct routing *r)
 {
     if (r->total > s->there_room) {
@@ -113,7 +119,8 @@ static int reserve(struct mpi_exchange *s, struct routing *r)
                : train_error("out of memory for %zu rows", r->total);
 }
 
-/* Slots of each token by ascending expert: by group and node, then, too. */
+/* Order each token's slots by ascending expert, and so also by group and
+ * node. */
 static void order_slots(const struct mpi_exchange *s, struct routing *r)
 {
     for (size_t t = 0; t < r->tokens; t++) {
@@ -129,7 +136,7 @@ static void order_slots(const struct mpi_exchange *s, struct routing *r)
     }
 }
 
-/* Which row each assignment has: experts in order, and within one tokens. */
+/* Compute the row of each assignment: by expert, then by token. */
 static void pack_order(struct mpi_exchange *s, struct routing *r)
 {
     int *sent = r->counts, *from = sent + s->team->size;
@@ -152,7 +159,7 @@ static void pack_order(struct mpi_exchange *s, struct routing *r)
         r->packed[i] = next[r->choice[i]]++;
 }
 
-/* Where rows arrive, and where they belong. */
+/* Compute where rows arrive, and the offsets in expert-major order. */
 static int arrivals(struct mpi_exchange *s, struct routing *r)
 {
     int *received = r->counts + 2 * s->team->size;
@@ -186,7 +193,7 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
     struct mpi_exchange *s = self(x);
     struct routing *r = &s->routing[routing];
 
-    (void)again; /* all of it is done again */
+    (void)again; /* everything is computed again */
     r->tokens = tokens;
     memcpy(r->choice, choice, tokens * s->K * sizeof(*choice));
     memcpy(r->weight, weight, tokens * s->K * sizeof(*weight));
@@ -230,7 +237,8 @@ static void count_sent(struct mpi_exchange *s, const int *counts)
     }
 }
 
-/* `here` to the experts, in expert-major order in `major` (total, D). */
+/* Send the rows in `here` to the experts, to `major` (total, D) in expert-major
+ * order. */
 static void send_there(struct mpi_exchange *s, struct routing *r, float *major)
 {
     const int ranks = s->team->size, *c = r->counts;
@@ -257,7 +265,8 @@ static void send_there(struct mpi_exchange *s, struct routing *r, float *major)
         }
 }
 
-/* Rows of `major` home, packed as `here` is, to `packed`. */
+/* Send the rows in `major` back to their tokens, to `packed`, in the order of
+ * `here`. */
 static void send_home(struct mpi_exchange *s, struct routing *r,
                       const float *major, void *packed)
 {
@@ -284,7 +293,7 @@ static void send_home(struct mpi_exchange *s, struct routing *r,
                             c + 3 * ranks, packed, c, c + ranks);
 }
 
-/* The tokens' rows as they travel. */
+/* The tokens' rows in the format in which they are sent. */
 static const char *tokens_out(struct mpi_exchange *s, const struct routing *r,
                               const float *rows)
 {
@@ -392,7 +401,7 @@ static int wait_for(struct exchange *x, size_t routing)
     return 0;
 }
 
-/* All calls wait. */
+/* Does nothing, since all calls block. */
 static void set_overlap(struct exchange *x, bool overlap)
 {
     (void)x;

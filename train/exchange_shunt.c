@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One shunt_moe for all routings, or, where layers have placements of their own, one
- * for each layer's. But layers that take turns have one, whose placement changes from
- * plan to plan: what a plan leaves when it is released, the next one's memory, is kept
- * by each shunt_moe. One plan for each active routing.
+ * The exchange by libshunt. All routings use one shunt_moe, unless layers have
+ * placements of their own; then each layer has one. Layers that take turns
+ * share one all the same: they change its placement from plan to plan. The
+ * reason is that a shunt_moe keeps the memory of a released plan for its next
+ * plan. Each active routing has one plan.
  *
  * With f32 rows the experts compute in the library's own buffers. With bf16
- * rows these buffers have the rows that are sent, and the model computes in f32
+ * rows these buffers hold the rows that are sent, and the model computes in f32
  * copies of them.
  */
 #include "train/exchange_shunt.h"
@@ -18,11 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 4 }; /* rows, out, dout, drows: enum shunt_moe_buffer */
+enum { BUFFERS = 4 }; /* for rows, out, dout, drows: enum shunt_moe_buffer */
 
-/* A wave of a routing, and where its rows are: plays[SHUNT_MOE_OUT] is the buffer of
- * the library that has the experts' output. It has the rows' gradients later, unless
- * rows of another wave land there. */
+/* A wave of a routing, and where its rows are. plays[i] is the library's buffer
+ * that serves as buffer i: plays[SHUNT_MOE_OUT] has the experts' output. The
+ * rows' gradients use the same one later, unless rows of another wave arrive
+ * there. */
 struct wave {
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
@@ -35,12 +37,12 @@ struct under_way {
     struct shunt_request *request;
     enum exchange_call call;
     struct wave wave;
-    enum shunt_moe_buffer
-        arrives; /* its rows are what these are, unless in `to` */
-    float *to;   /* of tokens; NULL: in a buffer of rows */
+    /* the buffer that receives the result, unless it is `to` */
+    enum shunt_moe_buffer arrives;
+    float *to; /* array of tokens that receives the result; NULL: a buffer */
 };
 
-/* bf16: the copies, with room for `rows` rows. */
+/* f32 copies of bf16 rows, for up to `rows` rows. */
 struct copies {
     float *f32[BUFFERS];
     size_t rows;
@@ -49,11 +51,13 @@ struct copies {
 struct routing {
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
-    struct wave wave;             /* which the calls are about */
-    struct under_way call, ahead; /* at a time, and beside it */
-    uint16_t *tokens;      /* bf16: (tokens, D), what tokens send or get */
-    struct copies *copies; /* those that take turns have the same */
-    bool out_there; /* bf16: the library's buffer has what the experts wrote */
+    struct wave wave;             /* the current wave */
+    struct under_way call, ahead; /* a call, and an ahead() beside it */
+    uint16_t *tokens;      /* bf16: (tokens, D) the tokens' rows, as sent or
+                              received */
+    struct copies *copies; /* shared by routings that take turns */
+    bool out_there;        /* bf16: the library's buffer has the experts' output
+                              already */
 };
 
 struct shunt_exchange {
@@ -63,15 +67,15 @@ struct shunt_exchange {
     size_t moes;
     size_t D, K, routings;
     size_t max_rows;
-    bool in_order; /* waves */
+    bool in_order; /* of waves */
     int bf16;
     bool overlap;
     struct routing *routing;
-    struct copies *copies; /* (routings), not all of which are used */
+    struct copies *copies; /* (routings), some of which may be unused */
     struct exchange_hooks hooks;
 };
 
-/* For errors. */
+/* Names for error texts. */
 static const char *const names[EXCHANGES] = {
     [EXCHANGE_DISPATCH] = "dispatch",
     [EXCHANGE_COMBINE] = "combine",
@@ -98,7 +102,7 @@ static float *memory(struct exchange *x, size_t floats)
     return p;
 }
 
-/* The library's, of what the rows are to the experts. */
+/* The library's buffer that serves as buffer `which` of a wave. */
 static void *buffer(const struct wave *w, enum shunt_moe_buffer which)
 {
     return shunt_moe_buffer(w->plan, w->plays[which]);
@@ -129,12 +133,12 @@ static struct wave wave_of(const struct routing *r, int number)
     };
 
     shunt_moe_plan_rows(w.plan, &w.rows, sizeof(w.rows));
-    if (shunt_moe_plan_wave(r->plan, 1)) /* there are several */
+    if (shunt_moe_plan_wave(r->plan, 1)) /* there are several waves */
         w.plays[SHUNT_MOE_DROWS] = SHUNT_MOE_DROWS;
     return w;
 }
 
-/* Calls are about this wave. */
+/* Make `w` the current wave. */
 static void enter(struct shunt_exchange *s, struct routing *r,
                   const struct wave *w, struct exchange_rows *rows)
 {
@@ -198,20 +202,21 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
     return 0;
 }
 
-/* Of an array of `width` numbers for each token: those of the wave's tokens. */
+/* Offset of the wave's tokens in an array of `width` numbers for each token. */
 static size_t first(const struct wave *w, size_t width)
 {
     return w->rows.first_token * width;
 }
 
-/* Those of its tokens as bf16, and as the caller has them. */
+/* The bf16 rows of the wave's tokens. */
 static uint16_t *tokens_of(const struct shunt_exchange *s,
                            const struct routing *r, const struct wave *w)
 {
     return r->tokens + first(w, s->D);
 }
 
-/* The tokens' rows for the library: the same, or as bf16. */
+/* The tokens' rows in the library's format: converted to bf16, or as they
+ * are. */
 static const void *tokens_out(struct shunt_exchange *s, const struct routing *r,
                               const struct wave *w, const float *rows)
 {
@@ -222,7 +227,7 @@ static const void *tokens_out(struct shunt_exchange *s, const struct routing *r,
     return tokens_of(s, r, w);
 }
 
-/* Between the library's bf16 buffer and our f32 copy of it. */
+/* Convert rows from the f32 copy to the library's bf16 buffer, and back. */
 static void rows_out(struct shunt_exchange *s, const struct routing *r,
                      enum shunt_moe_buffer which)
 {
@@ -245,7 +250,7 @@ static void rows_in(struct shunt_exchange *s, const struct routing *r,
                                         r->copies->f32[w->plays[u->arrives]]);
 }
 
-/* A call was started at the time `began`: remember where its result arrives. */
+/* A call was started at time `began`. Remember where its result will arrive. */
 static int started(struct shunt_exchange *s, struct under_way *u,
                    const struct wave *w, double began, enum shunt_status status,
                    enum exchange_call call, enum shunt_moe_buffer arrives,
@@ -339,7 +344,7 @@ static int combine_backward_start(struct exchange *x, size_t routing,
     const void *tokens = tokens_out(s, r, w, dy);
     double began;
 
-    /* There was no combine of a wave, or a plan, that was made again. */
+    /* There was no combine: this wave, or this plan, was made again. */
     if (!r->out_there)
         rows_out(s, r, SHUNT_MOE_OUT);
     began = clock_now();
@@ -478,7 +483,8 @@ static const struct exchange_ops ops = {
     .destroy = destroy,
 };
 
-/* A call of each micro-batch may be under way, and a lone one has all tokens. */
+/* Each micro-batch may have a call under way, so that each has its own part of
+ * `tokens`. A single micro-batch uses all of it. */
 static void share_tokens(struct shunt_exchange *s,
                          const struct exchange_config *config, size_t layers,
                          uint16_t *tokens)
@@ -489,7 +495,8 @@ static void share_tokens(struct shunt_exchange *s,
         s->routing[i].tokens = tokens + i / layers * each;
 }
 
-/* The first of the layers that a layer takes turns with; itself, if with none. */
+/* The first layer that this layer takes turns with; itself, if there is
+ * none. */
 static size_t first_in_turn(const struct exchange_config *config, size_t layer)
 {
     size_t first = layer;
@@ -499,7 +506,8 @@ static size_t first_in_turn(const struct exchange_config *config, size_t layer)
     return first;
 }
 
-/* What each routing shares with others. 0, or -1 with train_error_text(). */
+/* Set what each routing shares with others. 0, or -1 with
+ * train_error_text(). */
 static int set_up(struct shunt_exchange *s,
                   const struct exchange_config *config,
                   struct shunt_moe_config *c, size_t layers)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of gates, and what each of them goes with. */
+/* The table of gates, and which options each of them allows. */
 #include "train/gate.h"
 
 #include "train/error.h"

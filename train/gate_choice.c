@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The experts of a token by their scores, and what their scores weigh. */
+/* Choosing a token's experts by their scores, and turning scores into
+ * weights. */
 #include "train/gate.h"
 
 #include "src/kernels/best.h"
@@ -54,7 +55,7 @@ void gate_weigh(const struct router_config *c, const float *scores,
 {
     float sum = 0;
 
-    if (choice[0] < 0) { /* the token goes nowhere */
+    if (choice[0] < 0) { /* the token has no expert */
         memset(weight, 0, c->topk * sizeof(*weight));
         return;
     }

@@ -48,7 +48,7 @@ static void backward(const struct router_config *c, const struct gate_input *in,
 
         for (size_t e = 0; e < E; e++)
             d[e] = balance * slope[e];
-        /* A second that was not taken stays in the sum. */
+        /* A second expert that was not taken still counts in the sum. */
         gate_best(c, in, p, NULL, best);
         gate_weigh(c, p, best, weight);
         dw[0] = dweight[2 * r];

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The balancing loss of some tokens, from sums over them.
+ * The balancing loss of some tokens, from sums over them. With all gates but
+ * `noisy`:
  *
- *     E sum_e f_e P_e    (Fedus, Zoph, Shazeer: "Switch Transformers", 2021); f_e:
- *         the part of what is counted that went to e, a constant of the gradient;
- *         P_e: mean over the tokens. GShard's (2020) is this divided by E^2, and
- *         DeepSeek's (2405.04434, 2412.19437) this itself;
- *     CV(importance)^2 + CV(load)^2    (Shazeer et al., 2017), where both have a
- *         gradient: gate_noisy.c.
+ *     E sum_e f_e P_e    (Fedus, Zoph, Shazeer: "Switch Transformers", 2021)
+ *
+ * f_e is the part of the counted assignments that went to e, and constant for
+ * the gradient. P_e is the mean over the tokens. GShard (2020) uses this loss
+ * divided by E^2, DeepSeek (2405.04434, 2412.19437) uses it as it is. With
+ * `noisy`:
+ *
+ *     CV(importance)^2 + CV(load)^2    (Shazeer et al., 2017)
+ *
+ * There both terms have a gradient; see gate_noisy.c.
  */
 #include "train/gate.h"
 
@@ -16,8 +21,8 @@ size_t gate_slopes(const struct router_config *c)
     return gate_counts_weights(c) ? 2 * c->experts : c->experts;
 }
 
-/* Squared coefficient of variation of E sums, and its derivatives times
- * `rows`. */
+/* The squared coefficient of variation of E sums. slope: its derivatives by the
+ * sums, times `rows`. */
 static double variation(size_t E, double rows, const double *sum, float *slope)
 {
     double mean = 0, variance = 0;

@@ -26,7 +26,7 @@ static double softplus(double x)
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-/* Of noise: at least so large that its reciprocal is a number. */
+/* The width of the noise, large enough to divide by. */
 static double width_of(double q)
 {
     const double width = softplus(q);
@@ -39,7 +39,7 @@ static double logistic(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* H of a row, and its noise z (E); */
+/* Compute H of a row, and its noise z (E). */
 static void add_noise(const struct gate_input *in, size_t row, size_t E,
                       const float *logits, float *h, float *noise)
 {
@@ -54,8 +54,8 @@ static void add_noise(const struct gate_input *in, size_t row, size_t E,
     }
 }
 
-/* and the experts whose H are its thresholds: [0] for those that are not
- * chosen, [1] for the others; -1: there is none. */
+/* The experts whose H are the thresholds t_e: [0] for an expert that is not
+ * chosen, [1] for a chosen one; -1: none. */
 static void thresholds(size_t E, size_t K, const float *h,
                        const int32_t *choice, int32_t at[2])
 {
@@ -109,7 +109,7 @@ static int forward(const struct router_config *c, const struct gate_input *in,
     return 0;
 }
 
-/* dh, dl and dq of what P of a row gives. */
+/* Add to dh, dl and dq what comes from P of a row. */
 static void load_backward(const struct router_config *c, const float *l,
                           const float *h, const int32_t *choice,
                           const float *slope, float balance, float *dh,

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* P of scores s, in place. */
+/* Turn scores s into P, in place. */
 static void divide(size_t E, float *s)
 {
     const float sum = shunti_elementwise()->sum(E, s);
@@ -20,7 +20,7 @@ static void divide(size_t E, float *s)
         s[e] /= sum;
 }
 
-/* Are the chosen experts those of largest s? */
+/* Are the chosen experts the ones with the largest s? */
 static bool counts_choice(const struct router_config *c,
                           const struct gate_input *in)
 {

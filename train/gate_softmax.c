@@ -57,5 +57,6 @@ const struct gate gate_switch = {
     .backward = backward,
     .columns = 1,
     .topk = 1,
-    .renormalise = 0, /* the weight of one would be 1, without a gradient */
+    .renormalise = 0, /* renormalised, a single weight would be 1 and have no
+                         gradient */
 };

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The norm of the gradient; see norm.h. A rank's parts are those of its slice of
- * the dense vector, of shards, and of its experts, in this order. */
+/* The norm of the gradient; see norm.h. The parts of a rank are those of its
+ * slice of the dense vector, of its slice of shards, and of its experts, in
+ * this order. */
 #include "train/norm.h"
 
 #include <math.h>
 
-/* A rank's place among those that have its shard. */
+/* The rank's index among the ranks with the same shard. */
 static int data_rank(const struct trainer *t, int rank)
 {
     return rank / (int)t->groups.tp;
 }
 
-/* Of the ranks with the experts of rank e of their group, in all layers: the first
- * unit that the c-th of them has. */
+/* The first unit of experts of the c-th rank that has the experts of rank e in
+ * its group; counted over all layers. */
 static size_t first_unit(const struct trainer *t, int e, int c)
 {
     size_t first, experts;
@@ -37,7 +38,7 @@ size_t norm_parts(const struct trainer *t, int rank)
            first_unit(t, e, c);
 }
 
-/* Adds `count` parts of a rank's, behind its first `skip`. */
+/* Add `count` parts of a rank, after its first `skip`. */
 static void add_parts(const struct trainer *t, int rank, size_t skip,
                       size_t count, double *sum)
 {
@@ -49,7 +50,7 @@ static void add_parts(const struct trainer *t, int rank, size_t skip,
         *sum += part[i];
 }
 
-/* That of an expert of the l-th layer that has any. */
+/* Add the part of an expert of the l-th layer with experts. */
 static void add_expert(const struct trainer *t, size_t l, size_t expert,
                        double *sum)
 {
@@ -80,8 +81,8 @@ int gradient_norm(struct trainer *t, double *norm)
     if (team_gather_doubles(t->team, t->own_norms, n, t->norms, t->norm_counts))
         return -1;
 
-    /* Dense ones, shard by shard those of shards, then layer by layer all
-     * experts. */
+    /* The order: dense vector, then shard after shard, then all experts layer
+     * by layer. */
     for (int r = 0; r < ranks; r++)
         add_parts(t, r, 0, params_units(&t->dense, r), &sum);
     for (int s = 0; s < tp; s++)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The file is mapped, so that an engine, which copies memory, can write it: the
- * kernel brings it to the disk when it likes. It has its blocks before it is
- * written to, since a full disk would be a signal otherwise.
+ * The file is mapped, so that an engine, which copies memory, can write to it.
+ * The kernel writes it to the disk when it likes. Its blocks are allocated
+ * before they are written, since a full disk would cause a signal otherwise.
  */
 #include "train/offload.h"
 
@@ -23,7 +23,7 @@
 
 #define GROWS_BY ((size_t)16 << 20)
 #define LINE ((size_t)64)
-#define DEADLINE 60.0 /* seconds until a copy counts as lost */
+#define DEADLINE 60.0 /* seconds after which a copy counts as lost */
 
 struct offload {
     int file;
@@ -36,7 +36,7 @@ struct offload {
     size_t by_engine, by_caller;
 };
 
-/* The CPUs that this process may use. */
+/* Tell the engine which CPUs this process may use. */
 static enum shunt_status settle(struct offload *o, int ranks, char *why,
                                 size_t why_len)
 {
@@ -60,7 +60,8 @@ static enum shunt_status settle(struct offload *o, int ranks, char *why,
     return o->engine->settle(o->ctx, &node, why, why_len);
 }
 
-/* An engine that does not work here is no error: the caller can copy as well. */
+/* Open an engine. If none works here the caller copies, so that this is no
+ * error. */
 static void open_engine(struct offload *o, int ranks)
 {
     const struct shunt_engine_params params = {.host = shunti_transport_host()};
@@ -102,7 +103,7 @@ static int open_file(const char *where)
     file = open(where, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
         return file;
-    /* A file system without files that have no name. */
+    /* This file system has no unnamed temporary files. */
     snprintf(path, sizeof(path), "%s/shunt-train-XXXXXX", where);
     file = mkostemp(path, O_CLOEXEC);
     if (file >= 0)
@@ -136,7 +137,7 @@ void offload_destroy(struct offload *o)
     if (!o)
         return;
     if (o->engine)
-        o->engine->close(o->ctx); /* waits */
+        o->engine->close(o->ctx); /* waits for its copies */
     if (o->base)
         munmap(o->base, o->room);
     close(o->file);
@@ -173,8 +174,7 @@ static int lost(struct offload *o)
                        o->engine->name, DEADLINE);
 }
 
-/* What the engine does while this thread has nothing else to do: soon, or it
- * sleeps. */
+/* Let the engine work while this thread waits: yield at first, then sleep. */
 static void pause_for(struct offload *o, unsigned round)
 {
     const struct timespec while_it_copies = {0, 50000};
@@ -238,14 +238,14 @@ int offload_wait(struct offload *o, struct offloaded *what)
     return 0;
 }
 
-/* Until the engine has nothing of ours. */
+/* Wait until the engine has no copies left. */
 static int settle_all(struct offload *o)
 {
     const double began = clock_now();
 
     for (unsigned round = 0; o->engine && o->engine->poll(o->ctx); round++) {
         if (o->engine->failed && o->engine->failed(o->ctx))
-            break; /* it does not access anything any more */
+            break; /* it accesses no memory any more */
         if (clock_now() - began > DEADLINE)
             return lost(o);
         pause_for(o, round);
@@ -258,8 +258,8 @@ static int grow(struct offload *o, size_t room)
     int error;
     void *base;
 
-    /* The mapping may move. Copies that a failed engine has left would be made
-     * again by offload_wait(), to where it was. */
+    /* The mapping may move. After a failure of the engine offload_wait() would
+     * repeat copies to the old address. */
     if (settle_all(o))
         return -1;
     if (o->engine && o->engine->failed && o->engine->failed(o->ctx))

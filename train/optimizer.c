@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * AdamW (Loshchilov, Hutter, 2019), warm-up, and half a cosine (Loshchilov,
- * Hutter, 2017).
+ * AdamW (Loshchilov, Hutter, 2019), with a linear warm-up, then half a cosine
+ * (Loshchilov, Hutter, 2017).
  */
 #include "train/optimizer.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The peak of all ranks. */
+/* The peak speed of all ranks together. */
 #include "train/peak.h"
 
 #include "src/kernels/gemm/gemm_bf16.h"
@@ -14,17 +14,17 @@
 #include <unistd.h>
 
 /*
- * What a core can do, and not what else ran on it meanwhile, is the best of
- * some windows of 65 us. The first of them come in one burst of 20 ms, in which
- * a core that was idle reaches its clock. Others come in short bursts over the
- * next 100 ms: a neighbour on the same physical core, or a hypervisor, can take
- * a part of it away for longer than one burst. All ranks begin each burst
- * together.
+ * The peak of a core is the best of several windows of 65 us, so that other
+ * work on the core does not count. The first windows are one burst of 20 ms, in
+ * which an idle core reaches its full clock. The others are short bursts over
+ * the next 100 ms, because a neighbour on the same physical core, or a
+ * hypervisor, can take a part of the core for longer than one burst. All ranks
+ * begin each burst together.
  */
 enum {
-    ROUNDS = 1 << 15, /* of a window */
-    FIRST = 300,      /* windows of the first burst, */
-    WINDOWS = 60,     /* and of each of the others */
+    ROUNDS = 1 << 15, /* rounds of a window */
+    FIRST = 300,      /* windows of the first burst */
+    WINDOWS = 60,     /* windows of each later burst */
     BURSTS = 6,
     PAUSE_MS = 16,
 };
@@ -66,7 +66,8 @@ static int peak_of_core(const struct team *team,
     return 0;
 }
 
-/* CPUs that this rank may use; if that is one, it has it to itself. */
+/* CPUs that this rank may use. If it is bound to a single CPU, that is its own,
+ * and all CPUs of the host count. */
 static long usable_cpus(void)
 {
     cpu_set_t set;
@@ -91,7 +92,7 @@ int peak_measure(struct team *team, const struct shunti_bf16_tile *tile,
         before += shunt_comm_node(comm, r) == own;
     int st = peak_of_core(team, tile, &peak);
     if (before >= cores && cores > 0)
-        peak = 0; /* it takes turns with another rank */
+        peak = 0; /* it shares a core with another rank */
     if (st == 0)
         st = team_gather(team, &peak, all, sizeof(peak));
     *flops = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The sum of the shares' gradients by MPI, with the bits that libshunt's has:
- * MPI_Reduce_scatter promises no order, so slices are exchanged and added here.
- * Where that is the order asked for, a rank's shares are added before they
- * travel, and those of a node's ranks before they leave the node.
+ * The sum of the shares' gradients by MPI, with the same bits as by libshunt.
+ * MPI_Reduce_scatter promises no order. So slices are exchanged and added here.
+ * If the wanted order allows it, a rank adds its shares before it sends them,
+ * and the ranks of a node add theirs before they send to other nodes.
  */
 #include "train/reduction.h"
 
@@ -20,7 +20,9 @@ static size_t length_of(const struct reduction *r, size_t rank)
     return r->begin[rank + 1] - r->begin[rank];
 }
 
-/* Vectors of `from` that have this rank's slice: one of each rank, or share. */
+/* Exchange slices of `from`: this rank gets its slice of one vector of each
+ * rank. They are stored in r->work at every `every`-th place, from place
+ * `first` on. */
 static int exchange_slices(struct reduction *r, const float *from, size_t every,
                            size_t first, int *counts)
 {
@@ -46,8 +48,9 @@ static int exchange_slices(struct reduction *r, const float *from, size_t every,
     return 0;
 }
 
-/* Among the ranks of each node first: each gets, of its node's sum, the slices
- * of the ranks in its place on every node, and then these exchange them. */
+/* Add within each node first. A rank gets the node's sum for the slices of all
+ * ranks with the same index on their nodes. Then these ranks exchange the
+ * slices. */
 static int by_nodes(struct reduction *r, size_t nodes, int *counts)
 {
     const size_t ranks = (size_t)r->team->size, me = (size_t)r->team->rank;

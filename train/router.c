@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The router of a layer: its gate (gate.h), and the z-loss, which is the same
- * with every gate:
+ * The router of a layer: its gate (gate.h), and the z-loss, which all gates
+ * have:
  *
  *     zloss * mean(lse^2)    (Zoph et al.: "ST-MoE", 2022)
  *
- * with means over all rows of the batch.
+ * The mean is over all rows of the batch.
  *
- * Rows are worked through in blocks: all that is made of a block's logits is made
- * before those of the next one are looked at, so that they are read from memory
- * once, and nothing of E columns is needed for all rows but what backward needs.
+ * Rows are handled in blocks. All that follows from a block's logits is
+ * computed before the next block. So logits are read from memory once, and only
+ * the arrays that backward needs have E columns for all rows.
  */
 #include "train/layers.h"
 
@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-/* The rows from `first` on, at most GATE_ROWS of them. */
+/* The block that begins at row `first`: at most GATE_ROWS rows. */
 static struct gate_input block_of(const struct gate_input *in, size_t first)
 {
     struct gate_input block = *in;
@@ -62,7 +62,8 @@ int router(const struct router_config *c, const struct gate_input *in,
     return 0;
 }
 
-/* d(lse)/d(logit) = softmax, which is P where the logits are not kept. */
+/* Add the gradient of the z-loss. d(lse)/d(logit) = softmax, which is P if the
+ * logits are not kept. */
 static void add_zloss(const struct router_config *c,
                       const struct gate_input *in, const struct routed *of,
                       float zloss, float *dlogits)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory of rows. What there is stands in two lists, of a layer's fields and of
- * the others; each field has one vector of 4-byte elements for each row. A layer
- * whose tier does not keep a field has it in scratch memory, which it shares.
+ * Memory of rows. Two tables list the fields: those of a layer, and the others.
+ * Each field has one vector of 4-byte elements for each row. If a layer's tier
+ * does not keep a field, the field is in scratch memory that the layer shares
+ * with others.
  */
 #include "train/rows.h"
 
@@ -15,13 +16,14 @@
 
 enum { FIELDS = ROWS_FIELDS, ELEMENT = 4 };
 
-/* The modules of the fields that are no layer's. */
+/* The modules of fields that belong to no layer. */
 enum { HEAD = MEMORY_MODULES, GRADIENTS };
 
 struct field {
-    size_t at;    /* of the pointer in its struct */
+    size_t at;    /* offset of the pointer in its struct */
     size_t width; /* elements of a row */
-    bool sent;    /* rows are dispatched from it: the exchange's memory */
+    bool sent;    /* rows are dispatched from it, so it is memory of the
+                     exchange */
     int module;   /* enum memory_module, or HEAD, or GRADIENTS */
 };
 
@@ -34,7 +36,8 @@ static size_t fields_of_layer(const struct model_config *c, size_t layer,
     const struct router_config r = model_router(c);
     const size_t logits = moe && gate_keeps_logits(&r) ? gate_width(&r) : 0;
     const size_t counted = gate_counts_apart(&r) ? K : 0;
-    const size_t all = P > 1 ? P * D : 0; /* else another field's */
+    const size_t all = P > 1 ? P * D : 0; /* else it is another field's
+                                             memory */
     const struct field fields[] = {
         {offsetof(struct activations, x1), D, false, MEMORY_INPUT},
         {offsetof(struct activations, inv1), 1, false, MEMORY_NORM},
@@ -118,7 +121,7 @@ static void *allocate(size_t bytes)
     return p ? memset(p, 0, whole) : NULL;
 }
 
-/* The memory of a field, for R rows. NULL: train_error_text(). */
+/* Allocate memory of a field for R rows. NULL: train_error_text(). */
 static void *allocate_field(size_t R, size_t width, bool sent,
                             struct exchange *exchange)
 {
@@ -140,7 +143,7 @@ static bool is_kept(const struct memory_plan *plan, size_t layer, int module)
     return plan->tier[layer][module] == MEMORY_KEEP;
 }
 
-/* How many slots a module has, and the one of a layer that has one. */
+/* How many slots a module has; and which of them a layer uses. */
 static size_t slots(const struct memory_plan *plan, size_t layers, int module)
 {
     size_t shared = 0;
@@ -163,7 +166,7 @@ static size_t slot_of(const struct memory_plan *plan, size_t layers,
     return before % slots(plan, layers, module);
 }
 
-/* The i-th field of a slot: as wide as in any layer that has it there, */
+/* The i-th field in scratch memory, as wide as its widest layer needs it. */
 static struct field scratch_field(const struct model_config *c, size_t P,
                                   const struct memory_plan *plan, size_t i)
 {
@@ -177,7 +180,7 @@ static struct field scratch_field(const struct model_config *c, size_t P,
         f[i].width = f[i].width > all.width ? f[i].width : all.width;
         all = f[i];
     }
-    return all; /* width 0: no layer */
+    return all; /* width 0: no layer needs it */
 }
 
 static int create_scratch(const struct model_config *c, size_t R, size_t P,
@@ -265,7 +268,7 @@ size_t rows_parts(const struct model_config *c, size_t layer, size_t P,
 
 /* --- all of it --------------------------------------------------------------- */
 
-/* A layer's; 0, or -1 with train_error_text(). */
+/* Allocate the fields of a layer. 0, or -1 with train_error_text(). */
 static int create_layer(const struct model_config *c, size_t l, size_t R,
                         size_t P, const struct memory_plan *plan,
                         struct exchange *exchange, struct memory_count *count,

@@ -21,7 +21,7 @@ double *stats_layer(const struct model_config *c, double *stats, size_t layer)
     return stats + 1 + layer * layer_size(c);
 }
 
-/* Adds a row of a layer's. */
+/* Add one row to a layer's statistics. */
 static void add_row(const struct model *m, const struct router_config *c,
                     const struct activations *a, size_t row, double *to)
 {

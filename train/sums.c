@@ -9,9 +9,9 @@ size_t sums_record(const struct trainer *t)
     return t->sequences * stats_size(&t->o->model) + 1;
 }
 
-/* Where sequence b of a rank stands in the batch. A piece is consecutive
- * sequences of the batch, of which each rank has its part: so what is in it
- * does not depend on the ranks. */
+/* The place in the batch of sequence b of a rank. A piece consists of
+ * consecutive sequences of the batch, and each rank has a part of it. So the
+ * content of a piece does not depend on the number of ranks. */
 static size_t place_of(const struct trainer *t, size_t pieces, int rank,
                        size_t b)
 {
@@ -55,7 +55,8 @@ int sums_gather(struct trainer *t, size_t pieces, size_t first, size_t count,
     const size_t size = stats_size(&t->o->model), own = count * size;
     double *record = t->own_record + first * size;
 
-    /* Where the next sequence's would stand. */
+    /* The signal is sent behind the statistics, in the place of the next
+     * sequence's. */
     record[own] = asked_to_stop;
     if (team_gather(t->team, record, t->records, (own + 1) * sizeof(double)))
         return -1;
@@ -79,13 +80,13 @@ double sums_add(const struct trainer *t, size_t at, size_t from, size_t to)
     return sum;
 }
 
-/* Element `at` of a layer's statistics, likewise. */
+/* Index of element `at` of a layer's statistics within a sequence's. */
 static size_t index_of(const struct trainer *t, size_t layer, size_t at)
 {
     return (size_t)(stats_layer(&t->o->model, t->stats, layer) - t->stats) + at;
 }
 
-/* The balancing loss of a layer, the l-th with experts, and its slopes. */
+/* Compute the balancing loss of the l-th layer with experts, and its slopes. */
 static double judge_balance(struct trainer *t, size_t layer)
 {
     const struct model_config *c = &t->o->model;
@@ -111,7 +112,7 @@ static double judge_balance(struct trainer *t, size_t layer)
     return loss / (double)scopes;
 }
 
-/* Assignments of the batch to an expert of a layer; */
+/* Assignments of the batch to an expert of a layer. */
 static double assigned_to(const struct trainer *t, size_t layer, size_t expert)
 {
     const size_t at = stats_at(&t->o->model, STATS_ASSIGNED) + expert;
@@ -119,7 +120,7 @@ static double assigned_to(const struct trainer *t, size_t layer, size_t expert)
     return sums_add(t, index_of(t, layer, at), 0, t->o->batch);
 }
 
-/* and their mean over its experts. */
+/* The mean of these over the experts of the layer. */
 static double assigned_mean(const struct trainer *t, size_t layer)
 {
     const size_t E = t->o->model.experts;
@@ -130,8 +131,8 @@ static double assigned_mean(const struct trainer *t, size_t layer)
     return all / (double)E;
 }
 
-/* Rows of the fullest rank over the mean, in a layer, if experts are where they
- * are without --balance. */
+/* Rows of the fullest rank over the mean, in a layer, as they would be without
+ * --balance. */
 static double judge_ranks(const struct trainer *t, size_t layer)
 {
     const struct model_config *c = &t->o->model;
@@ -148,7 +149,8 @@ static double judge_ranks(const struct trainer *t, size_t layer)
     return all > 0 ? most * (double)ranks / all : 1;
 }
 
-/* Count each expert of a layer. Returns the fullest over the mean. */
+/* Add up the rows of each expert of a layer. Returns the fullest expert over
+ * the mean. */
 static double judge_loads(struct trainer *t, size_t layer)
 {
     const size_t E = t->o->model.experts;
@@ -202,5 +204,6 @@ void sums_judge(struct trainer *t, struct step_metrics *m)
         m->imbalance += judge_loads(t, l) / (double)M;
         m->rank_imbalance_off += judge_ranks(t, l) / (double)M;
     }
-    m->rank_imbalance = m->rank_imbalance_off; /* unless balance changes it */
+    m->rank_imbalance = m->rank_imbalance_off; /* unless balance changes it
+                                                  later */
 }

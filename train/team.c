@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The program's collectives, on libshunt's. */
+/* The program's collectives, by libshunt or MPI. */
 #include "train/team.h"
 
 #include "src/kernels/elementwise.h"
@@ -41,7 +41,8 @@ bool team_is_far(const struct team *team, int rank)
            shunt_comm_node(team->comm, team->rank);
 }
 
-/* Everybody's elements of `bytes` each, by rank. own NULL: in their places. */
+/* Gather each rank's elements of `bytes` bytes, by rank. own NULL: they are in
+ * their place. */
 static int gather_by_mpi(struct team *team, size_t bytes, const void *own,
                          void *all, const size_t *counts)
 {
@@ -66,7 +67,7 @@ static int gather_by_mpi(struct team *team, size_t bytes, const void *own,
     return 0;
 }
 
-/* The same by what the team has. */
+/* The same by MPI or libshunt, timed. */
 static int gather(struct team *team, enum shunt_dtype dtype, const void *own,
                   void *all, const size_t *counts, const char *what,
                   const char *span)
@@ -87,7 +88,8 @@ static int gather(struct team *team, enum shunt_dtype dtype, const void *own,
     return st;
 }
 
-/* Counts for all ranks. Freed by the caller. */
+/* The counts of all ranks: from `begin`, or `alike` for each. Freed by the
+ * caller. */
 static size_t *counts_of(const struct team *team, const size_t *begin,
                          size_t alike)
 {
@@ -121,7 +123,7 @@ int team_gather(struct team *team, const void *own, void *all, size_t bytes)
 int team_gather_doubles(struct team *team, const double *own, size_t count,
                         double *all, const size_t *counts)
 {
-    (void)count; /* counts has it, too */
+    (void)count; /* counts has the same number */
     return gather(team, SHUNT_F64, own, all, counts, "gathering norms",
                   "norms");
 }

@@ -35,15 +35,15 @@ static void product(struct shunti_gemm *gemm, size_t rows, size_t n, size_t m,
         linear(gemm, rows, n, m, x, w, beta, y);
 }
 
-/* A product of the fused calls, tile by tile. */
+/* A product of a fused call, computed tile by tile. */
 struct tiles {
     struct shunti_gemm *gemm;
-    size_t n;       /* elements that are summed */
-    size_t w_row;   /* between rows of w */
+    size_t n;       /* elements of a row of x, over which the product sums */
+    size_t w_row;   /* floats between two rows of w */
     const float *x; /* (rows, n) */
-    const float *w; /* (n, cols), or (cols, n) if it is transposed */
+    const float *w; /* (n, cols), or (cols, n) if transposed */
     bool transposed;
-    struct spent spent; /* in tiles */
+    struct spent spent; /* time in tiles */
 };
 
 static void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
@@ -64,7 +64,7 @@ static void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
     clock_add_between(&p->spent, &began, &now);
 }
 
-/* What a fused call took since `start`, but for its tiles. */
+/* Add the time of a fused call since `start`, without its tiles. */
 static void add_but_tiles(struct tensor_group *t, const struct spent *start,
                           const struct tiles *p)
 {
@@ -167,7 +167,7 @@ int tensor_scatter(struct tensor_group *t, struct shunti_gemm *gemm,
         product(gemm, rows->own, n, m, x, w, transposed, beta, y);
         return 0;
     }
-    /* As the ranks of a group would add it. */
+    /* Add in the order of the ranks of a group. */
     for (size_t s = 0; s < t->own; s++) {
         product(gemm, rows->own, n, m, x + s * rows->own * n, w + s * stride,
                 transposed, SHUNTI_GEMM_SET, s ? t->part : t->sum);
