@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* All bars, on all kinds of held-out text. */
+/* All bars, for all kinds of held-out text. */
 #include "train/bars.h"
 
 #include "train/bigram.h"

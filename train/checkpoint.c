@@ -44,7 +44,7 @@ static int write_pieces(const struct options *o, const char *file,
     return new_file_commit(&f);
 }
 
-/* Of all ranks' records, `count` of each rank. */
+/* Write the manifest from the records of all ranks, `count` of each rank. */
 static int write_manifest(const struct options *o,
                           const struct checkpoint_info *info,
                           struct record *records, size_t count, int ranks)
@@ -85,7 +85,8 @@ static int write_manifest(const struct options *o,
     return st;
 }
 
-/* Is this the name of a data file? *temporary: of one that is not complete. */
+/* Is this the name of a data file? *temporary: it is one that is not
+ * complete. */
 static bool is_data_file(const char *name, bool *temporary)
 {
     size_t length = strlen(name);
@@ -94,9 +95,9 @@ static bool is_data_file(const char *name, bool *temporary)
     return strncmp(name, "step-", 5) == 0 && strstr(name, ".rank-");
 }
 
-/* Choose the prefix of a new checkpoint's data files. No existing file has it:
- * a repeated run may write a checkpoint of the same step again, and the files
- * of the complete one must stay until the new one is complete. */
+/* Choose the prefix of the new checkpoint's data files. It must not be in use:
+ * a repeated run may write a checkpoint of the same step, and the old files
+ * must stay until the new ones are complete. */
 static int choose_prefix(const struct options *o, size_t step, char *prefix,
                          size_t room)
 {
@@ -152,7 +153,8 @@ int checkpoint_folder(struct team *team, const char *folder)
     return team_agree(team, st == 0, "checkpoint");
 }
 
-/* A folder to write to, and the data files' names, by rank 0 for all. */
+/* Rank 0 makes the folder and chooses the names of data files, for all
+ * ranks. */
 static int begin_writing(struct team *team, const struct options *o,
                          size_t step, char *prefix, size_t room)
 {
@@ -163,7 +165,7 @@ static int begin_writing(struct team *team, const struct options *o,
     snprintf(path, sizeof(path), "%s/" MANIFEST, o->checkpoint);
     if (team->rank == 0) {
         st = make_folder(o->checkpoint);
-        /* new_file_open() would write through a link, into the old one. */
+        /* new_file_open() would write through a link, to the old file. */
         if (st == 0 && !is_plain_file(path))
             st = train_error("%s is not a regular file; a checkpoint cannot "
                              "take its place",
@@ -194,7 +196,7 @@ int checkpoint_write(struct team *team, const struct options *o,
         st = team_agree(team, write_pieces(o, file, pieces, count, own) == 0,
                         "checkpoint");
     }
-    /* The same number of pieces on every rank: see trainer.c. */
+    /* All ranks have the same number of pieces: see trainer_state.c. */
     if (st == 0)
         st = team_gather(team, own, all, count * sizeof(*own));
     if (st == 0) {
@@ -216,8 +218,8 @@ struct checkpoint {
     struct manifest manifest;
 };
 
-/* Data files without a manifest are the remains of a checkpoint. Training from
- * scratch would replace them at the end, so the user has to ask for it. */
+/* Data files without a manifest are the rest of a checkpoint. A new run would
+ * replace them at its end, so that is refused. */
 static int no_data_files(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -267,9 +269,9 @@ int checkpoint_open(struct team *team, const char *folder,
     char path[4200], *text = NULL;
     int missing = 0, st = c ? 0 : train_error("out of memory");
     size_t bytes = 0;
-    uint64_t length = 0; /* with '\0'; 0: none */
+    uint64_t length = 0; /* with '\0'; 0: no checkpoint */
 
-    /* Rank 0 reads it for all, so that all use the same one. */
+    /* Rank 0 reads it and sends it, so that all ranks use the same one. */
     snprintf(path, sizeof(path), "%s/" MANIFEST, folder);
     if (st == 0 && team->rank == 0) {
         text = read_text(path, &bytes, &missing);
@@ -355,9 +357,9 @@ void checkpoint_close(struct checkpoint *c)
     free(c);
 }
 
-/* Read the part of a record that overlaps `p`, if any. All of the record is
- * read, since its checksum covers all of it. Every byte of every file is in a
- * record that some rank reads, so damage anywhere is noticed. */
+/* Read the part of a record that overlaps `p`, if any. The whole record is
+ * read, for its checksum. Every byte of every file is in a record that some
+ * rank reads, so that damage anywhere is noticed. */
 static int read_record(const struct checkpoint *c, const struct record *r,
                        const struct piece *p, size_t *filled)
 {

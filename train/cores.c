@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct place {
-    char machine[40]; /* of a kernel since it was started; "": not known */
+    char machine[40]; /* boot id of the kernel; "": not known */
     cpu_set_t may;    /* CPUs that the rank may use */
 };
 
@@ -23,12 +23,12 @@ static void find_place(struct place *place)
         place->machine[0] = '\0';
     if (f)
         fclose(f);
-    /* Of a machine of more CPUs than the set has, it fails. */
+    /* This fails on a machine with more CPUs than a cpu_set_t has. */
     if (sched_getaffinity(0, sizeof(place->may), &place->may))
         CPU_ZERO(&place->may);
 }
 
-/* Of the machine of rank `first`, the first one there; 0: `first` is not. */
+/* Cores of a machine, if `first` is the first rank on it; else 0. */
 static size_t cores_there(const struct place *all, int first, int ranks)
 {
     cpu_set_t may = all[first].may;

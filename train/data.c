@@ -296,8 +296,7 @@ const uint8_t *data_prompt(const struct data *data, size_t *length)
     enum {
         PROMPT = 120,
         LINE = 400
-    }; /* bytes; the first line should end
-                                          within LINE */
+    }; /* bytes; the first line should end within LINE */
     const struct held *held =
         &data->held[data->files ? HELD_FILES : HELD_BLOCKS];
     const uint8_t *at = held->bytes, *line = NULL;

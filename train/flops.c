@@ -15,7 +15,7 @@ double model_flops(const struct model_config *c)
 
     for (size_t l = 0; l < c->layers; l++) {
         products += D * (Q + A); /* q, k, v and the output */
-        products += 2 * T * A;   /* scores, and values by them */
+        products += 2 * T * A;   /* scores; probabilities times values */
         products += 3 * D * (double)model_common_hidden(c, l);
         if (model_has_experts(c, l))
             products += 3 * D * F * K + D * (double)gate_width(&router);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two bytes of the file are locked, whether it has them or not: OWNER for as long as
- * the job runs, and NAME while the file's text is written or read, so that nobody
- * reads the name of a job before. The locks are of the open file (F_OFD_SETLK), not
- * of the process: no other close() releases them, and NFS carries them.
+ * Two bytes of the file are locked; the file need not be that long. OWNER is
+ * locked as long as the job runs. NAME is locked while the file's text is
+ * written or read, so that the text is never that of an earlier job. The locks
+ * belong to the open file (F_OFD_SETLK), not to the process: closing another
+ * descriptor does not release them, and they work over NFS.
  */
 #include "train/folder_lock.h"
 
@@ -32,8 +33,8 @@ static bool is_busy(int error)
     return error == EAGAIN || error == EACCES;
 }
 
-/* The lock is held for some system calls. A process that was stopped meanwhile does not
- * hold up others for longer than this. */
+/* Lock NAME, which others hold for a few system calls only. Give up after two
+ * seconds, in case that a process was stopped meanwhile. */
 static int lock_name(int fd)
 {
     int error = set_lock(fd, F_WRLCK, NAME);
@@ -55,7 +56,7 @@ static int write_name(int fd)
     return ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n ? -1 : 0;
 }
 
-/* The job that has the lock. */
+/* Refuse with the name of the job that has the lock. */
 static int refuse(const char *path, int fd, bool named)
 {
     char text[320] = "";
@@ -102,7 +103,8 @@ void folder_lock_release(int fd)
 {
     if (fd < 0)
         return;
-    if (ftruncate(fd, 0) == 0) /* else the name of a job that has ended stays */
+    if (ftruncate(fd, 0) == 0) /* otherwise the file keeps the name of the ended
+                                  job */
         fsync(fd);
     close(fd);
 }

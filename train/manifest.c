@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* checkpoint.json: printed, parsed, and its checksum. */
+/* Printing and parsing checkpoint.json, and its checksum. */
 #include "train/manifest.h"
 
 #include "train/error.h"
@@ -18,7 +18,7 @@ uint64_t checksum(const void *data, size_t bytes)
     const unsigned char *from = data;
     uint64_t h = 0xcbf29ce484222325u ^ bytes;
 
-    /* Each round is a bijection of h, and of the word. */
+    /* Each round is a bijection, both of h and of the word. */
     for (size_t at = 0; at < bytes; at += 8) {
         uint64_t word = 0;
         memcpy(&word, from + at, bytes - at < 8 ? bytes - at : 8);
@@ -30,14 +30,14 @@ uint64_t checksum(const void *data, size_t bytes)
 
 /* --- the checksum --------------------------------------------------------- */
 
-/* How the file ends: the sum of the `body` bytes before it. */
+/* Print the end of the file: the checksum of the `body` bytes before it. */
 static int print_end(char *to, size_t room, const char *text, size_t body)
 {
     return snprintf(to, room, ",\n\t\"checksum\":\t\"%016" PRIx64 "\"\n}\n",
                     checksum(text, body));
 }
 
-/* Puts the checksum into an object that cJSON printed. */
+/* Add the checksum to an object that cJSON printed. */
 static char *seal(const char *json)
 {
     char end[64], *text = NULL;
@@ -51,7 +51,7 @@ static char *seal(const char *json)
 static bool is_sealed(const char *text, size_t length)
 {
     char end[64];
-    /* The end is as long whatever the sum is. */
+    /* The end has the same length for every checksum. */
     size_t tail = (size_t)print_end(end, sizeof(end), text, 0);
 
     if (length < tail)
@@ -188,7 +188,7 @@ static int parse_file(const cJSON *json, struct data_file *f)
     return strchr(f->name, '/') ? bad_manifest("a file's name") : 0;
 }
 
-/* A record within one of the files. */
+/* Parse a record, and check that it is within one of the files. */
 static int parse_record(const cJSON *json, const struct manifest *m,
                         struct record *r)
 {
@@ -217,7 +217,8 @@ static int parse_setting(const cJSON *json, struct setting *s)
     return 0;
 }
 
-/* The array or object called `name`: its length, and zeroed memory for it. */
+/* Find the array or object `name`, and allocate zeroed memory for its
+ * elements. */
 static const cJSON *get_array(const cJSON *json, const char *name, size_t size,
                               void **memory)
 {
@@ -292,7 +293,8 @@ int manifest_parse(struct manifest *m, const char *where, const char *text,
     int st = -1;
 
     memset(m, 0, sizeof(*m));
-    /* Format 1 had no checksum: it is named as what it is. */
+    /* Format 1 had no checksum. It is refused as an old format, not as
+     * damaged. */
     if (!older && !is_sealed(text, length))
         train_error("%s is damaged: its checksum is wrong", where);
     else if (!json)

@@ -50,7 +50,7 @@ struct memory_plan {
     int host_ranks; /* ranks on this host, which share its CPUs */
     char
         where[MEMORY_WHERE]; /* folder of the file to offload to; "": offload to
-                           memory */
+                                memory */
 };
 
 const char *memory_module_name(int module);
@@ -147,8 +147,8 @@ struct memory_shape {
     size_t micro;         /* number of micro-batches */
     size_t ranks;         /* ranks that share the experts */
     const size_t *rows;   /* (L) rows of this rank's experts in a micro-batch;
-                           with waves, those of the first wave. NULL: the mean,
-                           R K / micro */
+                             with waves, those of the first wave. NULL: the
+                             mean, R K / micro */
     const size_t *others; /* (L) rows of the largest of the other waves */
     const bool *waves;    /* (L) has the layer several waves? */
     const size_t *open;   /* (L) most rows that are kept for incomplete leaves.

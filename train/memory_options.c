@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The options of memory.h, once it is known how many layers there are. */
+/* Parses the options of memory.h, once the number of layers is known. */
 #include "train/error.h"
 #include "train/options.h"
 

@@ -116,7 +116,7 @@ static void write_line(FILE *f, const struct step_metrics *s)
     fputs("}\n", f);
 }
 
-/* A line of the log; false if it is none. */
+/* Parse a line of the log; false if it is not one. */
 static bool read_line(const char *line, struct step_metrics *s)
 {
     cJSON *json = cJSON_Parse(line);
@@ -161,8 +161,8 @@ int metrics_open(struct metrics *m, const char *path, size_t resume_step)
         metrics_close(m);
         return -1;
     }
-    /* The kept lines are written to a new file that replaces the old one, so
-     * that steps that will be repeated are not in it twice. */
+    /* Write the kept lines to a new file that replaces the old one. So a step
+     * that is repeated is not in it twice. */
     struct new_file f;
     int st = new_file_open(&f, path);
     if (st == 0) {
@@ -191,14 +191,14 @@ int metrics_add(struct metrics *m, const struct step_metrics *s)
     return keep(m, s);
 }
 
-/* What an older log does not have is no number. */
+/* A field that an older log does not have is NaN. */
 static void add(double *sum, double value, size_t n)
 {
     if (isfinite(value))
         *sum += value / (double)n;
 }
 
-/* Of the steps that know it. */
+/* The mean over those steps that know it. */
 static double mean_hidden(const struct metrics *m, size_t first, int what)
 {
     double sum = 0, n = 0;

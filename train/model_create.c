@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A model's memory; what it does is model.c. */
+/* Creating and destroying a model; its computations are in model.c. */
 #include "train/error.h"
 #include "train/model_inner.h"
 
@@ -93,7 +93,7 @@ static void destroy_micro(const struct model *m, struct micro_batch *b)
 void model_destroy(struct model *m)
 {
     offload_destroy(
-        m->offload); /* which may still copy from and to all of it */
+        m->offload); /* an engine may still copy from and to its memory */
     for (size_t i = 0; m->micro && i < m->max_micro; i++)
         destroy_micro(m, &m->micro[i]);
     free(m->micro);

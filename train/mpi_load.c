@@ -12,8 +12,8 @@
 
 #include "train/train_config.h"
 
-/* In our folder if just built, else where it was installed to, or where its
- * installation was moved to, of which our folder is a part. */
+/* Find the module: in the folder of this program, for a build; where it was
+ * installed; or relative to this program, if the installation was moved. */
 static void find(char *path, size_t room)
 {
     char self[PATH_MAX];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The module of --comm mpi: MPI's calls as mpi_calls.h has them. */
+/* The module of --comm mpi: the functions of mpi_calls.h, by MPI. */
 #include "train/mpi_calls.h"
 
 #include <mpi.h>
@@ -13,8 +13,8 @@ static MPI_Comm group[MPI_GROUPS] = {MPI_COMM_NULL, MPI_COMM_NULL,
                                      MPI_COMM_NULL};
 static char version[MPI_MAX_LIBRARY_VERSION_STRING];
 
-/* An element is one MPI type, so that counts are of elements. A run has few
- * sizes: of a row, a float, a double, a record. */
+/* One MPI type for each size of an element, so that counts are of elements. A
+ * run has few sizes: those of a row, a float, a double, a record. */
 enum { TYPES = 16 };
 static struct {
     size_t bytes;
@@ -37,8 +37,8 @@ static MPI_Datatype type_of(size_t bytes)
     return types[i].type;
 }
 
-/* A launcher that is not MPI's starts ranks that are each alone in MPI. NULL: it is
- * MPI's. */
+/* An error text if the ranks were not started by MPI's launcher, so that each
+ * is alone in MPI. NULL: they were. */
 static const char *started_by_another(void)
 {
     static char text[200];
@@ -68,7 +68,7 @@ static const char *begin(struct shunt_comm **comm)
         return wrong;
     group[MPI_ALL] = MPI_COMM_WORLD;
     MPI_Get_library_version(version, &length);
-    /* What follows is how it was built. */
+    /* Cut off the rest of the text, which says how it was built. */
     version[strcspn(version, ",\n")] = '\0';
     return shunt_comm_create_mpi(MPI_COMM_WORLD, NULL, comm) == SHUNT_OK
                ? NULL

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The command line of shunt-train, as a table; and which of its options a
+ * The command line of shunt-train as a table, and which of its options a
  * checkpoint keeps.
  */
 #include "train/options.h"
@@ -16,11 +16,12 @@
 #include "tools/cli/cli.h"
 #include "train/workload/random.h"
 
-/* What a checkpoint keeps: the options that decide what a run computes, and of
- * these the ones on which the length of its vectors depends. */
+/* What an option is to a checkpoint. SETTING: it decides what a run computes,
+ * and is kept. SHAPE: the length of the checkpoint's vectors also depends on
+ * it. */
 enum role { OTHER, SETTING, SHAPE };
 
-/* Sizes are multiplied with one another later on. */
+/* Sizes are multiplied with one another later. */
 #define LARGEST (1 << 30)
 _Static_assert((int)MOST_ROUTINGS <= (int)MEMORY_LAYERS,
                "a tier for each layer");
@@ -30,7 +31,8 @@ static bool take_file(void *object, const char *path, struct cli_line *line);
 static bool take_preset(void *object, const char *name, struct cli_line *line);
 static bool take_memory(void *object, const char *text, struct cli_line *line);
 
-/* The first is of none: whatever is best in this build, on this CPU. */
+/* `best` has no backend of its own: it is the best in this build on this
+ * CPU. */
 static const struct cli_name gemm_names[] = {
     {"best", 0}, {"xsmm", 1}, {"blas", 2}, {"naive", 3}, {NULL, 0}};
 
@@ -511,8 +513,8 @@ static bool no_preset(const char *name, struct cli_line *line)
     return cli_wrong(line, "no preset \"%s\"; there are %s", name, all);
 }
 
-/* The preset's options count as given, but those that the user gave stay: so
- * its place on the command line does not matter. */
+/* Apply a preset. Its options count as given, but those that the user gave
+ * stay. So its place on the command line does not matter. */
 static bool take_preset(void *object, const char *name, struct cli_line *line)
 {
     struct options *o = object;
@@ -604,7 +606,8 @@ enum options_adopted options_adopt(struct options *o, const struct setting *s,
         return ADOPT_SAME;
     if (o->given & cli_bit(&program, s->name))
         return row->mark == SHAPE ? ADOPT_OTHER_SHAPE : ADOPT_OTHER;
-    /* Also 0, where that is what the checkpoint has: nodes that are uneven. */
+    /* The value may be 0, which an option does not allow, as for nodes of
+     * different sizes. */
     struct cli_row any = *row;
     any.least = 0;
     return cli_read(&any, o, s->value, &line) ? ADOPT_SAME : ADOPT_UNKNOWN;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Do the options go together, and with the ranks? And what follows from them where
- * they are not given. */
+/* Checks whether options go together, and with the ranks. Sets those that
+ * follow from others if they are not given. */
 #include "train/error.h"
 #include "train/gate.h"
 #include "train/options.h"
@@ -36,7 +36,7 @@ static int check_groups(struct options *o, size_t ranks)
     return 0;
 }
 
-/* Options of the router that are not given are as its gate needs them. */
+/* Set the router's options that are not given to what its gate needs. */
 static void adapt_gate(struct options *o)
 {
     struct router_config c = model_router(&o->model);
@@ -46,9 +46,10 @@ static void adapt_gate(struct options *o)
     o->model.renormalise = c.renormalise;
 }
 
-/* Where experts have copies the library shares out each wave by itself. Which tokens
- * are in a wave follows from where copies are, and so would the gradients' bits. Without
- * leaves they have no such promise: each copy has one sum for the step. */
+/* With copies of experts the library assigns the rows of each wave to copies.
+ * So the tokens of a wave depend on where the copies are, and with them the
+ * bits of gradients that are summed over leaves. Without leaves there is no
+ * promise about bits: each copy has one sum for the step. */
 static int check_waves(const struct options *o, bool copies)
 {
     if (o->max_rows && copies && o->balance.leaf_rows)

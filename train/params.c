@@ -18,7 +18,7 @@ static float *zeroed(size_t floats)
     return calloc(floats ? floats : 1, sizeof(float));
 }
 
-/* Of the vector and of its gradient. */
+/* Allocate the vector and its gradient. */
 static int allocate_whole(struct params *p)
 {
     void *w = NULL, *grad = NULL;
@@ -36,7 +36,7 @@ static int allocate_whole(struct params *p)
     return w && grad ? 0 : train_error("out of memory");
 }
 
-/* Units are fixed, so that norms do not depend on the ranks. */
+/* Units do not depend on the number of ranks, so that norms do not, either. */
 static int allocate(struct params *p)
 {
     const size_t ranks = (size_t)p->team->size, n = p->length;
@@ -106,7 +106,7 @@ void params_destroy(struct params *p)
     if (p->alone) {
         free(p->w);
         free(p->grad);
-    } else { /* windows are the communicator's */
+    } else { /* the windows belong to the communicator */
         free(p->slice_grad);
         reduction_destroy(&p->reduction);
     }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The presets: three sizes, two ways to balance experts, and published models,
- * each with a twin for CPUs. A model's shape is that of its paper or its
- * published configuration, but for what this loop does not have: bytes are the
- * vocabulary, latent attention is plain heads, and q and k have no norms. A twin
- * has the same ratios: of hidden widths, and of all heads together, to the width,
- * of heads to those of keys and values, of experts to those of a token, of groups;
- * and the same gate and losses.
+ * each with a twin for CPUs. The shape of a model is that of its paper or its
+ * published configuration, with three exceptions: bytes are the vocabulary,
+ * latent attention is plain heads, and q and k have no norms. A twin has the
+ * same gate and losses, and the same ratios: hidden widths to the width, width
+ * of all heads to the width, heads of q to heads of k and v, experts to experts
+ * of a token, and groups.
  */
 #include "train/presets.h"
 
 #include <stddef.h>
 
-/* Sigmoid, the best 4 of 8 groups by their two best experts, a bias, and next
- * to no loss, of each sequence. */
+/* Sigmoid; the best 4 of 8 groups, by their two best experts; a bias; and a
+ * loss of each sequence with a very small weight. */
 #define DEEPSEEK_GATE                                                        \
     {"gate", "sigmoid"}, {"choose", "limited"}, {"expert-groups", "8"},      \
         {"open-groups", "4"}, {"group-score", "2"}, {"weight-scale", "2.5"}, \
@@ -22,22 +22,22 @@
     {                                                                        \
         "zloss", "0"                                                         \
     }
-/* Without groups and bias; its loss is of the batch of some ranks, here of each
- * micro-batch, and has DeepSeek's weight. */
+/* Without groups and bias. Its loss is over the batch of some ranks, here over
+ * each micro-batch, and has DeepSeek's weight. */
 #define PANGU_GATE                                                        \
     {"gate", "sigmoid"}, {"weight-scale", "2.5"}, {"renormalise", "yes"}, \
         {"balance-loss", "1e-4"}, {"balance-over", "micro-batch"},        \
     {                                                                     \
         "zloss", "0"                                                      \
     }
-/* A loss of the whole batch (2501.11873). */
+/* The loss is over the whole batch (2501.11873). */
 #define QWEN_GATE                                                          \
     {"gate", "softmax"}, {"renormalise", "yes"}, {"balance-loss", "1e-3"}, \
         {"balance-over", "batch"},                                         \
     {                                                                      \
         "zloss", "0"                                                       \
     }
-/* The weight of its published configuration. */
+/* The weight of the loss is that of its published configuration. */
 #define MIXTRAL_GATE                                                       \
     {"gate", "softmax"}, {"renormalise", "yes"}, {"balance-loss", "0.02"}, \
         {"balance-over", "micro-batch"},                                   \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The library's errors in the words of the options. */
+/* Creates matrix products; errors name the options. */
 #include "train/products.h"
 
 #include "train/error.h"

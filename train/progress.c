@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lines of progress. */
+/* Printing the lines of progress. */
 #include "train/progress.h"
 
 #include "train/clock.h"
@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 /* Is stdout the terminal of this session? mpirun gives ranks a pseudo terminal
- * of another session and passes on what they write, mixed with what others
- * write and with a tag in front: a line cannot be redrawn there. */
+ * of another session. It passes on their output, mixed with that of other ranks
+ * and with a tag in front. A line cannot be redrawn there. */
 static bool has_terminal(void)
 {
     const char *term = getenv("TERM");
@@ -26,7 +26,7 @@ void progress_start(struct progress *p, size_t print_every)
     memset(p, 0, sizeof(*p));
     p->live = has_terminal();
     p->every = print_every;
-    /* Written by fflush() alone, so that lines are whole on a terminal, too. */
+    /* Only fflush() writes, so that lines are whole, also on a terminal. */
     setvbuf(stdout, NULL, _IOFBF, 65536);
 }
 
@@ -40,13 +40,14 @@ static void time_left(char *to, size_t room, double seconds)
         snprintf(to, room, "%d:%02d left", s / 60, s % 60);
 }
 
-/* The parts of a line. What is equal in two runs comes first, then times. */
+/* The parts of a line. Those that are equal in two runs come first, then
+ * times. */
 enum { STEP, LOSS, IMBALANCE, DROPPED, SPEED, GFLOPS, WAIT, LEFT, PARTS };
 
 static void make_parts(const struct progress *p, const struct step_metrics *m,
                        size_t steps, char part[PARTS][40])
 {
-    /* Columns are aligned only where lines stand below one another. */
+    /* Columns are aligned only if lines stay below one another. */
     int wide = p->live ? 0 : 6, narrow = p->live ? 0 : 5;
     char of[24] = "", left[32] = "";
 

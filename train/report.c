@@ -2,9 +2,10 @@
 /*
  * The report: figures, plots (inline SVG), the settings, and the sample.
  *
- * It is written here and not by tools/report/pages.py, so that --report needs no
- * Python where shunt-train runs, and a run that took hours cannot fail at its
- * end for the lack of it. The style sheet is the same: tools/report/style.css.
+ * It is written here and not by tools/report/pages.py, so that --report needs
+ * no Python where shunt-train runs. A run of hours must not fail at its end
+ * because Python is missing. The style sheet is the same:
+ * tools/report/style.css.
  */
 #include "train/report.h"
 
@@ -23,8 +24,8 @@ enum { WIDTH = 720, HEIGHT = 260, LEFT = 46, BELOW = 24, TOP = 10, MOST = 240 };
 
 /* --- text ----------------------------------------------------------------- */
 
-/* Text that a browser shows as it is; bytes that are no printable ASCII are
- * shown as \xNN, since a sample of bytes may be no UTF-8. */
+/* Write text so that a browser shows it as it is. All but printable ASCII is
+ * written as \xNN, since a sample of bytes may not be valid UTF-8. */
 static void escape(FILE *f, const uint8_t *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -78,7 +79,7 @@ static double py(const struct plot *p, double y)
     return TOP + (1 - part) * (HEIGHT - TOP - BELOW);
 }
 
-/* A round distance between about five marks. */
+/* A round distance, for about five marks. */
 static double tick(double range)
 {
     double unit = pow(10, floor(log10(range / 5)));
@@ -104,8 +105,8 @@ static void axes(const struct plot *p, bool x_marks)
                 px(p, x), HEIGHT - 6, x);
 }
 
-/* Steps are put together so that no plot has more points than it has room
- * for. */
+/* Steps are averaged in buckets, so that a plot does not have more points than
+ * it can show. */
 static size_t bucket(const struct metrics *m)
 {
     return (m->count + MOST - 1) / MOST;
@@ -140,7 +141,7 @@ static void plot_loss(FILE *f, const struct report *r)
         p.y1 = fmax(p.y1, l);
     }
     for (int kind = 0; kind < HELD; kind++)
-        p.y0 = fmin(p.y0, r->val[kind]); /* which passes over a NaN */
+        p.y0 = fmin(p.y0, r->val[kind]); /* fmin() ignores a NaN */
     p.y0 = floor(p.y0 * 2) / 2;
     p.y1 = ceil(p.y1 * 2) / 2;
     if (p.y1 <= p.y0)
@@ -177,7 +178,8 @@ static void plot_loss(FILE *f, const struct report *r)
 
 static void plot_times(FILE *f, const struct report *r)
 {
-    /* Waiting is a part of both kinds of communication; it is shown apart. */
+    /* Waiting is a part of both kinds of communication. It is a line of its
+     * own. */
     static const size_t parts[] = {
         offsetof(struct step_metrics, compute_s),
         offsetof(struct step_metrics, exchange_s),
@@ -228,7 +230,7 @@ static bool knows_hidden(const struct metrics *m)
     return false;
 }
 
-/* The mean of the steps of a bucket that know it. */
+/* The mean over those steps of a bucket that know it. */
 static double hidden_of(const struct metrics *m, size_t from, int what)
 {
     double sum = 0, n = 0;
@@ -348,7 +350,7 @@ static void plot_experts(FILE *f, const struct report *r)
 
 /* --- the page ------------------------------------------------------------- */
 
-/* A row for the model and for each bar, a column for each kind of text. */
+/* A row for the model and each bar, and a column for each kind of text. */
 static void losses(FILE *f, const struct report *r)
 {
     fputs("<table><tr><td>bits (nats) a byte", f);

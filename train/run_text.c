@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a run prints before its first step and after its last. */
+/* The lines that a run prints before its first step and after its last. */
 #include "train/run.h"
 
 #include <math.h>
@@ -20,7 +20,8 @@ size_t run_parameters(const struct run *run, size_t experts)
            model_moe_layers(&run->o.model) * experts * l->expert_size;
 }
 
-/* How rank 0 reaches the others: of its own node, and of others. */
+/* Print which transports rank 0 uses, to ranks of its own node and of
+ * others. */
 static void introduce_ranks(struct run *run)
 {
     const struct shunt_comm *comm = run->team.comm;
@@ -57,7 +58,7 @@ static void introduce_text(struct run *run)
             d->held[HELD_BLOCKS].length);
 }
 
-/* "unseen files 2.5012, unseen blocks 2.4876 nats a byte" */
+/* Losses as text: "unseen files 2.5012, unseen blocks 2.4876 nats a byte" */
 const char *run_each_kind(const double *nats, char *to, size_t room)
 {
     size_t at = 0;
@@ -73,7 +74,7 @@ const char *run_each_kind(const double *nats, char *to, size_t room)
     return to;
 }
 
-/* What the peak is one of. */
+/* The kind of operations that the peak is for. */
 const char *run_peak_name(const struct run *run)
 {
     return shunti_gemm_tile(run->trainer.gemm) ? "bf16 dot products"
@@ -92,7 +93,7 @@ const char *run_groups(const struct run *run, char *to, size_t room)
     return to;
 }
 
-/* What switches stand for, and what is not kept for backward. */
+/* Print what switches stand for, and what is not kept for backward. */
 static void introduce_memory(struct run *run)
 {
     const struct model *m = &run->trainer.model;
@@ -222,7 +223,8 @@ static void conclude_hidden(struct run *run, const struct metrics_means *m)
             text, AT_ONCE_FIRST, AT_ONCE_LAST);
 }
 
-/* What was sent, and what of it the steps had to wait for: means of a step. */
+/* Print what was sent, and how much of that the steps had to wait for: means of
+ * a step. */
 static void conclude_traffic(struct run *run)
 {
     struct metrics_means m = metrics_means(&run->metrics);
@@ -291,7 +293,8 @@ static void conclude_speed(struct run *run)
     }
 }
 
-/* What balance made of the ranks' rows, and for what: means of a step. */
+/* Print what balance did to the ranks' rows, and at what cost: means of a
+ * step. */
 static void conclude_balance(struct run *run)
 {
     struct metrics_means m = metrics_means(&run->metrics);
@@ -370,8 +373,8 @@ void run_show_sample(struct run *run)
     free(text);
 }
 
-/* The model and the bars beside each other, in bits, which is how compressors
- * are measured. */
+/* Print the losses of the model and of the bars beside each other. They are in
+ * bits, as is usual for compressors. */
 static void conclude_losses(struct run *run)
 {
     char line[160];
@@ -402,7 +405,7 @@ static void conclude_losses(struct run *run)
     }
 }
 
-/* Say what a run that xz is ahead of was for. */
+/* If xz is better, explain that the run was short. */
 static void conclude_length(struct run *run)
 {
     const struct options *o = &run->o;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sampling: the whole context is computed again for each byte. That is more
- * work than keeping keys and values, and a lot less program.
+ * Sampling. For each byte the whole context is computed again. That is more
+ * work than to keep keys and values, but a lot less code.
  */
 #include "train/sample.h"
 
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Contexts are padded to a multiple of this, so that not every byte needs new
- * matrix shapes. Attention is causal, so the padding does not matter. */
+/* Contexts are padded to a multiple of this, so that few shapes of products are
+ * needed. Attention is causal, so that the padding does not matter. */
 enum { STEP = 32 };
 
 static uint8_t pick(const float *logits, double temperature, double uniform)
@@ -38,7 +38,8 @@ static uint8_t pick(const float *logits, double temperature, double uniform)
     return (uint8_t)top;
 }
 
-/* Fills `context` with the end of the text; returns how many bytes count. */
+/* Fill `context` with the end of the text. Returns how many of its bytes are
+ * text. */
 static size_t last_bytes(const uint8_t *text, size_t length, size_t seq,
                          uint8_t *context, size_t *filled)
 {
@@ -51,7 +52,7 @@ static size_t last_bytes(const uint8_t *text, size_t length, size_t seq,
     return n;
 }
 
-/* Which signal asked a rank to stop? asked: (ranks) room. */
+/* Exchange the signals that asked ranks to stop. asked: room for (ranks). */
 static int ask_all(struct trainer *t, int own, uint8_t *asked, int *any)
 {
     const uint8_t mine = (uint8_t)own;
@@ -84,7 +85,7 @@ int sample_text(struct trainer *t, const uint8_t *prompt, size_t prompt_bytes,
     if (length)
         memcpy(all, prompt, length);
     else
-        all[length++] = '\n'; /* something must come before the first byte */
+        all[length++] = '\n'; /* the first byte needs something before it */
     sample->prompt = length;
     for (size_t i = 0; i < count && st == 0; i++) {
         size_t rows, n = last_bytes(all, length, seq, context, &rows);

@@ -24,7 +24,7 @@ const char *switches_name(int i)
     return switches[i].name;
 }
 
-/* Its options count as given, as those of a preset. */
+/* Turn on a switch. Its options count as given, like those of a preset. */
 static bool turn_on(const struct cli_program *program, struct options *o,
                     const struct train_switch *s, char *stood_for,
                     struct cli_line *line)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-train: trains a small mixture-of-experts language model, its experts
- * spread over ranks. Top to bottom: join the other ranks, get the text, set up
- * or resume, step after step, validate, sample, report.
+ * shunt-train: trains a small mixture-of-experts language model whose experts
+ * are spread over ranks. From top to bottom: join the other ranks, read the
+ * text, set up or resume, make steps and validations, sample, report.
  */
 #include "src/kernels/elementwise.h"
 #include "src/kernels/gemm/gemm.h"
@@ -36,7 +36,7 @@
 
 enum {
     EXIT_USAGE = 2,
-    EXIT_SIGNAL = 128, /* and its number */
+    EXIT_SIGNAL = 128, /* EXIT_SIGNAL + the signal's number */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -46,8 +46,8 @@ static void on_signal(int signo)
     interrupted = signo;
 }
 
-/* Training stops after a step, a sample after a byte. --generate has nothing to
- * save, and ends. */
+/* On a signal training stops after the step, and a sample after a byte.
+ * --generate has nothing to save, so that the signal ends it. */
 static void catch_signals(const struct options *o)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -106,8 +106,8 @@ static int read_text_here(struct run *run)
     return 0;
 }
 
-/* Rank 0 reads, so that all ranks have the same text even while files are
- * edited. */
+/* Rank 0 reads the text and sends it, so that all ranks have the same, even if
+ * files are edited meanwhile. */
 static int share_text(struct run *run)
 {
     struct text *text = &run->text;
@@ -142,8 +142,8 @@ static int share_text(struct run *run)
 
 /* --- beginning ------------------------------------------------------------ */
 
-/* Every rank must have been given the same options; the library compares those
- * of the exchange, this is for the rest. */
+/* Check that all ranks were given the same options. The library compares those
+ * of the exchange; this compares the others. */
 static int compare_options(struct run *run)
 {
     uint64_t own = options_hash(&run->o);
@@ -173,8 +173,8 @@ add_change(struct run *run, const char *format, ...)
     va_end(args);
 }
 
-/* Called before anything is set up: the run gets the settings of the
- * checkpoint. All settings that differ are refused at once. */
+/* Take over the settings of the checkpoint, before anything is set up. All
+ * settings that differ are refused in one error. */
 static int open_checkpoint(struct run *run)
 {
     struct options *o = &run->o;
@@ -192,14 +192,16 @@ static int open_checkpoint(struct run *run)
                          o->checkpoint);
         return 0;
     }
-    o->accept |= o->generate; /* nothing is trained: changes are printed */
+    o->accept |= o->generate; /* nothing is trained, so changes are only
+                                 printed */
     if (checkpoint_settings(run->checkpoint, o, run->changes,
                             sizeof(run->changes), &fits))
         return -1;
     if (o->resume && o->steps && run->resumed.steps &&
         o->steps != run->resumed.steps)
         add_change(run, "--steps %zu, not %zu", run->resumed.steps, o->steps);
-    /* Each rank drops what exceeds its own part of the capacity. */
+    /* Each rank drops what exceeds its own part of the capacity, so that the
+     * number of ranks matters. */
     if (o->resume && o->capacity_factor > 0 &&
         run->resumed.ranks != (size_t)run->team.size)
         add_change(run, "%zu ranks, not %d", run->resumed.ranks,
@@ -217,8 +219,8 @@ static int open_checkpoint(struct run *run)
     return 0;
 }
 
-/* A new run would remove another run's checkpoint when it writes its first
- * one. */
+/* Refuse a folder with a checkpoint: a new run would remove it when it writes
+ * its first one. */
 static int refuse_to_replace(struct run *run)
 {
     struct checkpoint_info found;
@@ -249,8 +251,8 @@ static int resume(struct run *run)
 
 /* --- the length of the run ------------------------------------------------ */
 
-/* What was asked for; else what the checkpoint says. 0: --minutes decide, when
- * it is known how long a step takes. */
+/* Set the number of steps: --steps, or that of the checkpoint. 0: --minutes
+ * decides once the time of a step is known. */
 static void choose_length(struct run *run)
 {
     const struct options *o = &run->o;
@@ -268,7 +270,7 @@ static void choose_length(struct run *run)
         length_evals_due(run->info.steps, o->eval_every, run->info.step);
 }
 
-/* Is it time to validate? The same on every rank. */
+/* Is a validation due? The answer is the same on every rank. */
 static bool is_time_to_validate(struct run *run)
 {
     size_t due =
@@ -279,8 +281,8 @@ static bool is_time_to_validate(struct run *run)
     return now;
 }
 
-/* Fixes the number of steps by rank 0's clock, for all. `done`: since the run,
- * or its resumption, began. */
+/* Fix the number of steps of a run with --minutes, by rank 0's clock. done:
+ * steps since the run began or was resumed. */
 static int fix_length(struct run *run, size_t done)
 {
     uint64_t steps = 0;
@@ -340,22 +342,22 @@ static int save(struct run *run)
     return 0;
 }
 
-/* Returns the signal that interrupted it, or 0. */
+/* Make all steps. Returns the signal that interrupted them, or 0; or -1. */
 static int train(struct run *run)
 {
     struct trainer *t = &run->trainer;
     size_t first = run->info.step + 1;
 
     if (run->info.steps && first > run->info.steps) {
-        /* Resumed after its end: validate all the same. */
+        /* Resumed after the last step: only validate. */
         struct step_metrics m = {.step = run->info.step};
         return validate(run, &m);
     }
     for (size_t step = first; !run->info.steps || step <= run->info.steps;
          step++) {
         struct step_metrics m;
-        /* Without a number of steps yet, the rate is that of an endless run:
-         * it rises, or stays where it is. */
+        /* As long as the number of steps is not known, the rate is that of an
+         * endless run: it rises, or is constant. */
         size_t steps = run->info.steps ? run->info.steps : SIZE_MAX / 2;
 
         if (trainer_step(t, step, steps, interrupted, &m))
@@ -374,7 +376,7 @@ static int train(struct run *run)
         int logged = first_rank(run) ? metrics_add(&run->metrics, &m) : 0;
         if (logged)
             return -1;
-        /* What each expert got is reported since the last validation but
+        /* The report shows the loads of experts since the last validation but
          * one. */
         if (eval && !last)
             memset(t->expert_rows, 0,
@@ -434,7 +436,7 @@ static int report(struct run *run)
     return 0;
 }
 
-/* The sample after the run. */
+/* Write the sample after the last step. */
 static int write_sample(struct run *run)
 {
     const struct options *o = &run->o;
@@ -447,7 +449,7 @@ static int write_sample(struct run *run)
                        &interrupted, &run->sample);
 }
 
-/* From here on no other job writes to the folder, nor begins to. */
+/* Lock the folder: from now on no other job can write to it. */
 static int lock_folder(struct run *run)
 {
     const char *folder = run->o.checkpoint;
@@ -463,8 +465,8 @@ static int lock_folder(struct run *run)
     return team_agree(&run->team, lock != FOLDER_LOCK_REFUSED, "checkpoint");
 }
 
-/* The text, a checkpoint or none, and options that go with them and with the
- * ranks. */
+/* Set up the text, the checkpoint if there is one, and the options. Check that
+ * these go together, and with the ranks. */
 static int settle_options(struct run *run)
 {
     struct options *o = &run->o;
@@ -476,22 +478,22 @@ static int settle_options(struct run *run)
                     o->resume ? "resume" : "generate");
     if (team_agree(&run->team, good, "options") || compare_options(run))
         return -1;
-    if (!o->generate && share_text(run)) /* of which a checkpoint knows the
-                                            hash */
+    if (!o->generate && share_text(run)) /* its hash is compared with that of
+                                            the checkpoint */
         return -1;
     if (o->checkpoint && !o->generate && lock_folder(run))
         return -1;
     if (o->checkpoint && (o->resume || o->generate ? open_checkpoint(run)
                                                    : refuse_to_replace(run)))
         return -1;
-    if (o->generate) { /* on any number of ranks, with no more memory than
+    if (o->generate) { /* any number of ranks will do; use no more memory than
                           needed */
         o->batch = o->shares = ranks;
         o->micro_batches = o->expert_copies = 1;
         o->balance.how = BALANCE_OFF;
         o->nodes = 0;
     }
-    /* Agreed on, not just returned: no rank leaves while others are joining. */
+    /* All ranks agree, so that none exits while others are joining. */
     good = options_check(o, ranks, team_nodes(&run->team)) == 0;
     if (team_agree(&run->team, good, "options"))
         return -1;
@@ -500,7 +502,7 @@ static int settle_options(struct run *run)
                : 0;
 }
 
-/* Generates, and does nothing else: no text is needed. */
+/* --generate: write a sample, without a text or training. */
 static int generate(struct run *run)
 {
     if (trainer_create(&run->trainer, &run->o, &run->team, &run->data) ||
@@ -518,8 +520,8 @@ static int generate(struct run *run)
     return 0;
 }
 
-/* The log, and a place for the report: an error is told before the first step,
- * not after the last. */
+/* Open the log, and try to write the report, so that an error is found before
+ * the first step. */
 static int open_output(struct run *run)
 {
     const struct options *o = &run->o;
@@ -533,8 +535,8 @@ static int open_output(struct run *run)
     return metrics_open(&run->metrics, o->log, run->info.step);
 }
 
-/* Everything from the init of the communicator to its end. 0, the signal that
- * interrupted it, or -1 with train_error_text(). */
+/* Everything between creating the communicator and destroying it. Returns 0,
+ * the signal that interrupted the run, or -1 with train_error_text(). */
 static int run_all(struct run *run)
 {
     for (int kind = 0; kind < HELD; kind++)
@@ -607,8 +609,9 @@ static int join(struct run *run)
     return 0;
 }
 
-/* Rows of experts are freed and allocated in each step (model_held.c): their pages
- * stay, so that the kernel need not clear them again. These are malloc's largest. */
+/* Rows of experts are freed and allocated in each step (model_held.c). Keep
+ * their pages, so that the kernel need not clear them again. These are the
+ * largest values of malloc. */
 static void keep_pages(void)
 {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
@@ -656,7 +659,7 @@ int main(int argc, char **argv)
         status = EXIT_SIGNAL + done;
     }
     checkpoint_close(run.checkpoint);
-    /* First what may still be under way, after an error, in that memory. */
+    /* First end the calls that an error has left under way in that memory. */
     shunt_comm_destroy(run.team.comm);
     trainer_destroy(&run.trainer);
     folder_lock_release(run.lock);
@@ -666,7 +669,7 @@ int main(int argc, char **argv)
     free(run.sample.bytes);
     options_free(&run.o);
     if (run.team.mpi && done < 0)
-        run.team.mpi->abort(status); /* others may wait in one of its calls */
+        run.team.mpi->abort(status); /* other ranks may wait in a call of MPI */
     else if (run.team.mpi)
         run.team.mpi->end();
     return status;

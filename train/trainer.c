@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The step: batch, forward, the batch's sums, backward, gradients, update. */
+/* A step: batch, forward, sums of the batch, backward, gradients, update. */
 #include "train/trainer.h"
 
 #include "src/kernels/elementwise.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Counters of a step, summed over ranks. */
+/* Counters of a step, to be exchanged between ranks. */
 enum {
     WIRE_BYTES,
     WIRE_ROWS,
@@ -47,7 +47,7 @@ static void *zeroed(size_t count, size_t size, bool *bad)
     return p;
 }
 
-/* Sequences of this rank's in a part of the batch. */
+/* Sequences of this rank in one of the --accumulate parts of the batch. */
 static size_t part_size(const struct trainer *t)
 {
     return t->sequences / t->o->accumulate;
@@ -59,7 +59,7 @@ static int allocate(struct trainer *t)
     const struct router_config router = model_router(c);
     size_t M = model_moe_layers(c), ME = M * c->experts;
     size_t ranks = (size_t)t->team->size;
-    size_t group = t->groups.tp * t->shares; /* a group's shares */
+    size_t group = t->groups.tp * t->shares; /* shares of the whole group */
     bool bad = false;
 
     if (params_create(&t->dense, t->team, t->model.layout.dense, t->shares,
@@ -102,13 +102,13 @@ static int allocate(struct trainer *t)
     return bad ? train_error("out of memory") : 0;
 }
 
-/* The model's: a part of a gradient is complete. */
+/* A model.complete: starts to add a part of the gradient. */
 static int add_part(void *arg, size_t first, size_t last)
 {
     return params_complete(arg, first, last);
 }
 
-/* An expert of this rank, in the i-th layer with experts. */
+/* The weights of one of this rank's experts, in the i-th layer with experts. */
 static float *expert_at(const struct trainer *t, size_t i, size_t local)
 {
     return t->expert.w +
@@ -130,7 +130,8 @@ static void init_weights(struct trainer *t)
                                t->model.first_expert + e, expert_at(t, i, e));
 }
 
-/* What the model keeps, of which each rank has as much. */
+/* Decide what the model keeps for backward. All ranks have equally many rows,
+ * so they decide alike. */
 static int memory_plan(const struct trainer *t,
                        const struct tensor_group *tensor,
                        struct memory_plan *plan)
@@ -155,7 +156,7 @@ static int memory_plan(const struct trainer *t,
     return plan->budget ? memory_fit(&shape, plan) : 0;
 }
 
-/* The model's part in tensor parallelism. */
+/* How this rank takes part in tensor parallelism. */
 static struct tensor_group tensor_group(struct trainer *t)
 {
     const size_t tp = t->groups.tp;
@@ -254,7 +255,7 @@ int trainer_create(struct trainer *t, const struct options *o,
 
 void trainer_destroy(struct trainer *t)
 {
-    /* First what may still be under way, after an error. */
+    /* First end the calls that an error has left under way. */
     groups_destroy(&t->groups);
     model_destroy(&t->model);
     exchange_destroy(t->exchange);
@@ -301,17 +302,17 @@ static struct shunt_comm_stats counters(const struct shunt_comm *comm)
 {
     struct shunt_comm_stats stats = {0};
 
-    /* It cannot fail: the arguments are valid. */
+    /* cannot fail: the arguments are valid */
     return !comm || shunt_comm_get_stats(comm, &stats, sizeof(stats))
                ? (struct shunt_comm_stats){0}
                : stats;
 }
 
-/* Counters at the beginning of a step, of all communicators. */
+/* Counters of all communicators at the beginning of a step. */
 struct before {
     double bytes_remote, waited, flops;
-    struct spent here; /* on the clock, and of this thread */
-    double cpu;        /* of all threads of this process */
+    struct spent here; /* wall clock, and CPU time of this thread */
+    double cpu;        /* CPU time of all threads of this process */
 };
 
 static struct before count_all(const struct trainer *t)
@@ -332,7 +333,7 @@ static struct before count_all(const struct trainer *t)
     return now;
 }
 
-/* Assignments of `sequences` sequences, in all layers. */
+/* Assignments of `sequences` sequences, over all layers. */
 static double assignments(const struct trainer *t, size_t sequences)
 {
     const struct model_config *c = &t->o->model;
@@ -340,8 +341,9 @@ static double assignments(const struct trainer *t, size_t sequences)
     return (double)sequences * (double)(c->seq * c->topk * model_moe_layers(c));
 }
 
-/* Spent in this step, since `before`, outside of calls that send and receive; in
- * fused ones, on what they compute. */
+/* The time of this step, since `before`, that was not spent in calls that send
+ * and receive. Of fused products, the time of the products counts as
+ * computing. */
 static struct spent computing(const struct trainer *t,
                               const struct before *before)
 {
@@ -422,9 +424,9 @@ static int add_counts(struct trainer *t, const struct before *before,
     return 0;
 }
 
-/* Is this one of the steps that wait for everything at once? With --overlap=no
- * all do, by MPI, too, and a lone rank has nothing to wait for: nothing is to
- * be hidden. */
+/* Does this step wait for each transfer at once? Not if there is nothing to
+ * hide: with --overlap=no all steps do, as with MPI; and a single rank has no
+ * transfers. */
 static bool waits_at_once(const struct trainer *t)
 {
     return t->o->overlap && !t->team->mpi && t->team->size > 1 &&
@@ -437,7 +439,8 @@ static void set_overlap(struct trainer *t, bool overlap)
     t->complete = overlap && !t->team->mpi ? add_part : NULL;
 }
 
-/* What the step took against what it would have taken at once. */
+/* Compare the step with those that waited at once: which part of each transfer
+ * was hidden? */
 static void judge_hidden(struct trainer *t, bool at_once,
                          struct step_metrics *m)
 {
@@ -454,7 +457,7 @@ static void judge_hidden(struct trainer *t, bool at_once,
     t->at_once += at_once;
 }
 
-/* A slice whose tensors are matrices, all of which decay. */
+/* Update a slice in which all tensors are matrices, so that all decay. */
 static void update_matrices(struct params *p, const struct shunti_adamw *a)
 {
     if (p->length)
@@ -463,7 +466,8 @@ static void update_matrices(struct params *p, const struct shunti_adamw *a)
                                     p->w + p->begin[p->team->rank], p->m, p->v);
 }
 
-/* Sums of gradients, the weights' update, and all of them on every rank. */
+/* Complete the sums of gradients, update the weights, and send them to all
+ * ranks. */
 static int update(struct trainer *t, size_t step, size_t steps,
                   struct step_metrics *m)
 {
@@ -501,7 +505,8 @@ static int forward(struct trainer *t, size_t part)
                          t->own_record + first * stats_size(&t->o->model));
 }
 
-/* Adds to the gradients. Those of the last part complete them. */
+/* Backward of one part: adds to the gradients, which are complete after the
+ * last part. */
 static int backward(struct trainer *t, size_t part)
 {
     const size_t T = t->o->model.seq, first = part * part_size(t);
@@ -513,8 +518,9 @@ static int backward(struct trainer *t, size_t part)
                           1.0f / (float)(t->o->batch * T));
 }
 
-/* The slopes of a balancing loss of the whole batch are known when all of it
- * went forward: once more than its parts would need to. */
+/* The balancing loss of the whole batch needs statistics of all parts. So all
+ * parts go forward once before the first goes backward: one more forward pass
+ * than they would need. */
 static int look_ahead(struct trainer *t, int asked_to_stop,
                       struct step_metrics *m)
 {
@@ -526,7 +532,8 @@ static int look_ahead(struct trainer *t, int asked_to_stop,
     }
     t->model.forward_only = false;
     t->model.activations.dropped = 0;
-    t->exchange->traffic.dropped = 0; /* they will be counted again */
+    t->exchange->traffic.dropped = 0; /* the next forward pass counts these
+                                         again */
     t->exchange->traffic.waves = 0;
     balance_forget(&t->balance);
     if (sums_gather(t, sums_pieces(t->o), 0, t->sequences, asked_to_stop))
@@ -535,7 +542,7 @@ static int look_ahead(struct trainer *t, int asked_to_stop,
     return 0;
 }
 
-/* Losses and gradients of the batch, part by part. */
+/* Losses and gradients of the whole batch, part by part. */
 static int forward_and_backward(struct trainer *t, int asked_to_stop,
                                 struct step_metrics *m)
 {
@@ -601,7 +608,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     if (update(t, step, steps, m) || add_counts(t, &before, m) ||
         balance_measure(&t->balance, t->model.times.experts.time, m))
         return -1;
-    /* Nobody would wait for what is under way. */
+    /* No later step would wait for these transfers. */
     if ((step == steps || t->stop) && balance_settle(&t->balance))
         return -1;
     judge_hidden(t, at_once, m);
@@ -643,8 +650,8 @@ static int validate(struct trainer *t, int kind, double *loss)
     double sum = 0;
 
     for (size_t at = 0; at < n; at += all) {
-        /* The last batch is not full. It is not filled up, either: a fuller
-         * expert would drop what belongs to the text. */
+        /* The last batch may be smaller. It is not padded, since padding would
+         * use up capacity that belongs to the text. */
         size_t rest = n - at < all ? n - at : all;
         size_t B = rest > place ? rest - place : 0;
         B = B < most ? B : most;

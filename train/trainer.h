@@ -55,7 +55,7 @@ struct trainer {
     struct kv_copies kv_copies;
 
     struct params expert;   /* (M, local experts, expert_size) on the ranks of
-                   groups.copies */
+                               groups.copies */
     struct balance balance; /* where experts are */
     struct leaves leaves;   /* sums of the experts' gradients */
     float *router_bias;     /* (M, E) */

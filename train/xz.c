@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * liblzma with the settings of `xz -9e`, flushed after each part of its input:
- * how many bytes the part added to its output is what it costs.
+ * liblzma with the settings of `xz -9e`, flushed after each part of its input.
+ * A part costs as many bytes as it adds to the output.
  */
 #include "train/xz.h"
 
@@ -12,10 +12,12 @@
 
 #include <lzma.h>
 
-enum { MOST = 16 << 20 }; /* bytes of training text: a dozen seconds */
+enum {
+    MOST = 16 << 20
+}; /* bytes of training text, which takes a dozen seconds */
 
-/* Encodes `bytes` up to a point where all of them could be decoded. False when
- * it failed. */
+/* Encode `bytes` bytes. With LZMA_SYNC_FLUSH all input so far can be decoded
+ * from the output. False: it failed. */
 static bool feed(lzma_stream *xz, const uint8_t *from, size_t bytes,
                  lzma_action until)
 {
@@ -32,7 +34,7 @@ static bool feed(lzma_stream *xz, const uint8_t *from, size_t bytes,
     return st == LZMA_STREAM_END || (until == LZMA_RUN && st == LZMA_OK);
 }
 
-/* What a kind's windows cost, in bytes. */
+/* The cost of a kind's windows, in bytes. */
 static bool cost(lzma_stream *xz, const struct held *held, size_t windows,
                  size_t T, double *bytes)
 {
@@ -66,7 +68,8 @@ void xz_loss(const struct data *data, const size_t *windows, size_t T,
         all += windows[kind] * T;
     }
     bool good = !lzma_lzma_preset(&options, 9 | LZMA_PRESET_EXTREME);
-    /* A dictionary beyond the text only takes memory, ten times as much. */
+    /* A dictionary larger than the text gains nothing, and takes ten times its
+     * size in memory. */
     if (all < options.dict_size)
         options.dict_size =
             all < LZMA_DICT_SIZE_MIN ? LZMA_DICT_SIZE_MIN : (uint32_t)all;
