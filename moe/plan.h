@@ -29,146 +29,151 @@ struct shunti_device_windows;
 struct shunti_rows;
 struct shunti_slot;
 
-/* Rows of a rank's buffer. */
+/* Most rows that a rank's buffer may have. */
 #define SHUNTI_ROWS_MAX (UINT32_MAX / 2)
 
 #define SHUNTI_BUFFERS 4 /* enum shunt_moe_buffer */
 
-/* Places in an exchange, a multiple of 64. */
+/* Most places of an exchange; a multiple of 64. */
 #define SHUNTI_PLANS_MAX 256
 
-/* Of an exchange of a message between each pair of ranks. */
+/* Buffers for an exchange of one message between each pair of ranks. */
 struct shunti_messages {
-    size_t *bytes;           /* (2 * nranks) to each rank, and from each */
+    size_t *bytes;           /* (2 * nranks) to each rank, then from each */
     unsigned char *out, *in; /* packed, in the order of ranks */
     size_t bytes_max, out_max, in_max;
 };
 
-/* The caller has a handle (handle.h) of it, and so of a plan. */
+/* An exchange. Callers have a handle (handle.h) to it, and to each plan. */
 struct shunt_moe {
     struct shunt_comm *comm;
-    struct shunti_slot *slot; /* of its communicator's: exchanges.h */
+    struct shunti_slot *slot; /* its slot in the communicator: exchanges.h */
     int rank, nranks;
     struct shunt_moe_config config; /* without the arrays */
-    size_t element;                 /* bytes of one */
+    size_t element;                 /* bytes of an element */
     size_t row_bytes;
     const struct shunti_rows *rows;     /* kernels of the dtype */
-    struct shunti_placement *placement; /* of the next plan */
+    struct shunti_placement *placement; /* for the next plan */
     int nodes;
-    int *node;                   /* (nranks) */
-    int *local;                  /* (nranks) index in the node */
+    int *node;                   /* (nranks) node of each rank */
+    int *local;                  /* (nranks) index of each rank in its node */
     struct shunti_routes routes; /* the same on all ranks */
     uint64_t serial;           /* names the exchange; the same on every rank */
-    uint64_t placed;           /* names its placement, likewise */
-    uint64_t plans_made;       /* the same when all have agreed on one more */
+    uint64_t placed;           /* names its placement; the same on every rank */
+    uint64_t plans_made;       /* number of the last plan that all agreed on */
     struct shunti_plan *plans; /* (config.plans_in_flight) */
-    struct shunti_plan *spare; /* the next plan's memory, before it has a
-                                  place */
-    unsigned char *records;    /* (nranks) of plan_create()'s exchange */
+    /* The next plan is made in this memory, until it gets a place. */
+    struct shunti_plan *spare;
+    unsigned char *records; /* (nranks) gathered by plan_create(): records.h */
     size_t record_bytes, records_max;
-    uint32_t
-        *columns; /* (nranks) what of them is this rank's: received_counts.h */
+    /* (nranks) What each source has for this rank: received_counts.h. */
+    uint32_t *columns;
     size_t columns_max;
     struct shunti_messages messages; /* in plan_create() */
     struct shunti_order order;       /* of experts, for this rank's tokens */
-    /* Of the plan that is being made: */
-    int32_t *expert; /* its routing without what is dropped, if any is */
-    uint32_t *key;   /* its assignments, to be sorted (layout.h) */
+    /* The following fields belong to the plan that is being made. */
+    int32_t *expert; /* its routing without the dropped assignments, if any */
+    uint32_t *key;   /* keys by which its assignments are sorted (layout.h) */
     size_t expert_max, key_max;
-    uint32_t *scratch; /* (2 * nranks, and the stride of `key`) */
-    size_t *copy_rows; /* (copies of experts) scratch */
-    size_t *base;      /* (experts of the placement) first row of ours for each;
-                          behind it */
+    uint32_t *scratch; /* (2 * nranks + the stride of `key`) */
+    size_t *copy_rows; /* (copies of experts) scratch; then `base` */
+    size_t *base;      /* (experts of the placement) first row of this rank for
+                          each expert; in the same block as copy_rows */
     struct shunti_split split;
-    size_t pages_most; /* bytes of pages of all places: pages.h */
-    size_t
-        expert_most; /* assignments that a rank has for one expert, at most */
+    size_t pages_most; /* peak bytes of pages in all places: pages.h */
+    /* The most assignments that any rank has for one expert. */
+    size_t expert_most;
     struct shunti_degrees degrees;
     size_t users;   /* unfinished requests */
-    bool destroyed; /* freed when the last of them is over */
+    bool destroyed; /* the last unfinished request frees the exchange */
 };
 
 /*
- * A place for a plan. Places are taken by all ranks alike, and keep their
- * windows; plans come and go in them, and exchanges, too (exchanges.h).
+ * A place for a plan: windows, and entries for handles. All ranks choose the
+ * same place for a plan. A place keeps its windows when its plan is destroyed,
+ * and when its exchange is destroyed (exchanges.h).
  */
 struct shunti_place {
-    uint32_t entry;               /* of handles */
-    size_t users;                 /* unfinished requests */
-    struct shunti_window *window; /* the four buffers, and scratch for each */
-    size_t buffer_rows;           /* that each can hold; alike on all ranks */
-    size_t buffer_bytes;          /* of these rows; alike on all ranks */
-    size_t buffer_stride;         /* the same, in pages of this host's kernel */
-    uint64_t borrowed[SHUNTI_BUFFERS]; /* parts of each scratch that requests
-                                          use (shunti_cut_bits()) */
-    const struct shunti_plan *borrower[SHUNTI_BUFFERS]; /* which plan's: waves
-                                                           share a place */
-    struct shunti_device_windows
-        *device_windows; /* in the memory of a device: device_window.h;
-                                          NULL: none was used */
+    uint32_t entry; /* of its plan's handle */
+    size_t users;   /* unfinished requests */
+    /* The four buffers, then a scratch for each. */
+    struct shunti_window *window;
+    size_t buffer_rows;   /* capacity of a buffer; same on all ranks */
+    size_t buffer_bytes;  /* of these rows; same on all ranks */
+    size_t buffer_stride; /* buffer_bytes in whole pages of this host */
+    /* For the scratch of each buffer: the parts of a plan that requests use it
+     * for (shunti_cut_bits()), and that plan, since waves share a place. */
+    uint64_t borrowed[SHUNTI_BUFFERS];
+    const struct shunti_plan *borrower[SHUNTI_BUFFERS];
+    /* Windows in the memory of a device (device_window.h); NULL: never used. */
+    struct shunti_device_windows *device_windows;
     struct shunti_rail_window {
         struct shunti_window *window;
-        /* On all ranks: bytes for signals, which are never used for anything else
-         * (rails.h), and behind them for what travels; and what of both the plan
-         * uses, or its waves so far. */
+        /* Sizes of its two areas, the same on all ranks. The first area holds
+         * signals and never anything else (rails.h). Rows and results are in
+         * the second. `_used`: what the plan, or its waves so far, need. */
         size_t signals, bytes;
         size_t signals_used, used;
-        size_t touched;     /* of `bytes`, that may have pages: pages.h */
-    } rail[SHUNTI_TOWARDS]; /* rails.h; of the direction that it is made for */
-    size_t touched[2 * SHUNTI_BUFFERS]; /* bytes of each buffer, and of the
-                                           scratch for it, that may have pages */
-    unsigned idle;  /* plans that were made since it had one */
-    uint32_t *wave; /* (nwaves) entries of handles of waves */
+        size_t touched;     /* bytes of the second area that may have pages:
+                               pages.h */
+    } rail[SHUNTI_TOWARDS]; /* by the direction that it was made for: rails.h */
+    /* Bytes of each buffer, then of each scratch, that may have pages. */
+    size_t touched[2 * SHUNTI_BUFFERS];
+    unsigned idle;  /* plans made in other places since this one had a plan */
+    uint32_t *wave; /* (nwaves) entries of the handles of waves */
     size_t nwaves, wave_max;
 };
 
 struct shunti_plan {
     struct shunt_moe *moe;
-    struct shunti_place place; /* of moe->plans: taken and left with the slot */
-    struct shunti_place *at; /* whose windows it uses: its own, or those of the
-                                  plan that it is a wave of */
-    uint32_t entry;          /* of handles */
+    /* Only in moe->plans: the exchange takes its places from its slot, and
+     * returns them there. */
+    struct shunti_place place;
+    struct shunti_place *at; /* its windows: `place`, or the whole plan's place
+                                if this plan is a wave */
+    uint32_t entry;          /* of its handle */
     const struct shunt_moe_plan *handle; /* NULL: released, or never made */
-    uint64_t serial; /* among the moe's plans; the same on every rank */
-    struct shunti_placement *placement; /* held until the next plan here */
+    uint64_t serial; /* its number in the exchange; the same on every rank */
+    struct shunti_placement *placement; /* held until the next plan is made in
+                                           this memory */
 
     size_t tokens;
     struct shunti_term *terms; /* by token */
     size_t terms_max;
-    size_t *first; /* (tokens + 1) */
+    size_t *first; /* (tokens + 1) index in `terms` of each token's first */
     size_t first_max;
 
     size_t *count, *offset, *source_count, *source_tokens; /* as published */
-    size_t *padded;     /* (nranks) rows of each (source, expert), if
-                                     config.pad_to_capacity */
-    bool *idle;         /* (nranks) it has no tokens */
-    size_t local_max;   /* experts that count.. have room for */
+    size_t *padded;     /* (nranks) with config.pad_to_capacity: rows of each
+                           expert that a source takes */
+    bool *idle;         /* (nranks) true: the rank has no tokens */
+    size_t local_max;   /* experts for which count, offset.. have room */
     size_t *rank_total; /* (nranks) rows of each rank's buffers */
-    size_t *rank_rows;  /* (nranks) the same without padding and gaps; known if
-                           max_rows is given */
+    size_t *rank_rows;  /* (nranks) the same without padding and gaps; valid
+                           only if max_rows is given */
     size_t total, kept, dropped;
     size_t network_rows_plain; /* struct shunt_moe_rows */
-    size_t rows_lent;          /* of total, how many are others' */
+    size_t rows_lent;          /* rows of `total` that come from other ranks */
     struct shunti_loads loads;
-    struct shunt_moe_range
-        *range; /* (copies) with shares, else (experts of this
-                                      rank) */
+    /* (copies) with shares, otherwise (experts of this rank). */
+    struct shunt_moe_range *range;
     size_t range_max;
     struct shunti_parts parts;
     struct shunti_degree_of degree;
     struct shunti_direction direction[SHUNTI_TOWARDS];
 
-    double capacity; /* the factor */
-    size_t max_rows; /* 0: any number */
+    double capacity; /* the capacity factor */
+    size_t max_rows; /* 0: no limit */
     bool in_order;   /* waves are ranges of the global order of rows */
     struct shunti_waves waves;
-    struct shunti_plan *whole; /* of a wave: what it is one of; else NULL */
-    int wave;                  /* its number */
-    size_t first_token;        /* of its tokens, in the whole */
-    size_t left;               /* tokens of this rank behind it */
+    struct shunti_plan *whole; /* the plan that this wave is a part of; NULL:
+                                  this plan is no wave */
+    int wave;                  /* number of the wave in `whole` */
+    size_t first_token;        /* number of its first token in `whole` */
+    size_t left;               /* tokens of this rank in later waves */
 };
 
-/* The object that serves it. */
+/* The direction object that serves calls `toward`. */
 static inline struct shunti_direction *
 shunti_plan_direction(const struct shunti_plan *plan, enum shunti_toward toward)
 {
@@ -180,8 +185,8 @@ shunti_plan_direction(const struct shunti_plan *plan, enum shunti_toward toward)
     return (struct shunti_direction *)(uintptr_t)direction;
 }
 
-/* The routes that it was made with; its calls take as many operations as all
- * calls of the exchange. */
+/* The routes of the plan. `operations` is that of the exchange: a plan's call
+ * takes as many operations as any call of the exchange. */
 static inline struct shunti_routes
 shunti_plan_routes(const struct shunti_plan *plan)
 {
@@ -192,15 +197,19 @@ shunti_plan_routes(const struct shunti_plan *plan)
     };
 }
 
-/* --- config.c ---------------------------------------------------------------- */
+/* --- lifetime.c ----------------------------------------------------------- */
 
-/* The exchange of a handle, or NULL: then *status is what to return, and the
- * other ranks know if the handle leads to a communicator. purpose: the call
- * that was made. */
+/*
+ * Find the exchange of a handle, for the call `purpose`.
+ *
+ * NULL: there is none, and *status is what the call must return. If the handle
+ * still leads to a communicator, the call was refused there, so the other ranks
+ * know.
+ */
 struct shunt_moe *shunti_moe_of(struct shunt_moe *handle,
                                 enum shunti_purpose purpose,
                                 enum shunt_status *status);
-/* The same for a call that is one operation, of this signature and name. */
+/* The same for a call that is one operation with this signature and name. */
 struct shunt_moe *shunti_moe_called(struct shunt_moe *handle,
                                     uint32_t signature, const char *name,
                                     enum shunt_status *status);
@@ -217,9 +226,9 @@ static inline unsigned char *shunti_plan_buffer(const struct shunti_plan *plan,
 }
 
 /*
- * A window for rows that are in none, in the place of the buffer `which`. The
- * caller never gets a pointer to it, so the contents of the buffer stay the
- * caller's. Its pages are taken when it is first used.
+ * The scratch of the buffer `which`: window memory for rows that the caller
+ * keeps outside of any window. Callers never get a pointer to it, so using it
+ * leaves the buffer's contents alone. It gets pages at its first use.
  */
 static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,
                                                  enum shunt_moe_buffer which)
@@ -229,8 +238,8 @@ static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,
     return buffer ? buffer + SHUNTI_BUFFERS * plan->at->buffer_stride : NULL;
 }
 
-/* A plan's handle becomes invalid, with those of its waves. The communicator is
- * ours. */
+/* Make the handles of a plan and of its waves invalid. The caller holds the
+ * communicator. */
 void shunti_plan_release(struct shunti_plan *plan);
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Routes: the ways in which rows travel to the experts and home.
+ * Routes: how rows travel to the experts and home.
  *
- * A route is a struct of operations; route.c has the table of them. An exchange
- * has one for each direction, chosen from its configuration and from which
- * ranks map each other's memory, so the same on all ranks. All routes give the
- * same bits, in each pair.
+ * A route is a struct of operations; route.c has the table of routes. An
+ * exchange has one route for each direction. The choice depends on the
+ * configuration and on which ranks map each other's memory, so it is the same
+ * on all ranks. Every pair of routes gives the same bits.
  *
  * To add one: an enum shunt_moe_mode, a file route_<name>.c, a row in route.c.
  */
@@ -19,30 +19,37 @@
 struct shunti_push;
 struct shunti_pull;
 
+/* Most bytes that a route may tell each rank: struct shunti_route, `told`. */
 #define SHUNTI_TOLD_MAX 32
 
 struct shunti_route {
     const char *name; /* as in SHUNT_MOE_MODE */
 
-    /* NULL: the exchange can use it; else why it cannot, as the middle of a
-     * sentence. */
+    /* NULL if the exchange can use the route. Otherwise the reason, worded as
+     * the middle of a sentence. */
     const char *(*unsuited)(const struct shunt_moe *moe);
 
-    /* Fill in direction->mode, network and bytes_sent from the records. Local.
-     * asked: the mode of the configuration. A route whose combine_bytes depend
-     * on more than the records leaves them to plan(). */
+    /*
+     * Fill in direction->mode, network and bytes_sent from the records. Local.
+     *
+     * asked  the mode in the configuration.
+     *
+     * If combine_bytes depend on more than the records, plan() sets them.
+     */
     void (*traffic)(struct shunti_direction *direction,
                     enum shunt_moe_mode asked);
 
     /*
-     * What a rank has to know of the windows of others (remote_offsets.h): each tells
-     * each other one `told` bytes, at most SHUNTI_TOLD_MAX, in whole words of
-     * eight. Local. NULL: nothing.
+     * Offsets that a rank needs in the windows of other ranks
+     * (remote_offsets.h). Each rank sends `told` bytes to each other rank: at
+     * most SHUNTI_TOLD_MAX, a multiple of 8. Local. NULL: the route needs none.
      *
-     * measure  find what this rank tells; after traffic(). False: no memory.
-     * tell     what `teller` tells `hearer`. The teller is this rank, or any if
-     *          records have counts.
-     * hear     what `teller` tells this rank; false: it is impossible.
+     * measure  find the offsets in this rank's own window; after traffic().
+     *          False: no memory.
+     * tell     write the bytes that `teller` sends to `hearer`. `teller` is
+     *          this rank; or any rank, if records have counts.
+     * hear     read the bytes that `teller` sent to this rank. False: they
+     *          cannot be right.
      */
     size_t told;
     bool (*measure)(struct shunti_direction *direction);
@@ -51,11 +58,11 @@ struct shunti_route {
     bool (*hear)(struct shunti_direction *direction, int teller,
                  const void *from);
 
-    /* What the calls that it serves need beside the plan's layout: windows,
-     * lists, direction->state. Collective, after hear(). NULL: nothing. */
+    /* Make what calls need beside the plan's layout: windows, lists and
+     * direction->state. Collective; after hear(). NULL: nothing is needed. */
     enum shunt_status (*plan)(struct shunti_direction *direction);
-    /* Free direction->state; how many bytes its lists have. NULL if there never is
-     * any. */
+    /* finish: free direction->state. bytes: the size of its lists. NULL if the
+     * route never has a state. */
     void (*finish)(void *state);
     size_t (*bytes)(const void *state);
 
@@ -69,17 +76,17 @@ struct shunti_route {
                                  struct shunti_direction *direction,
                                  const struct shunti_pull *what,
                                  struct shunt_request **request);
-    /* Refuse a call in the place of as many operations as the other ranks make
-     * of it. The communicator is ours. */
+    /* Refuse this call. Other ranks turn the call into `operations` operations,
+     * so refuse that many. The caller holds the communicator. */
     enum shunt_status (*refuse)(const struct shunti_moe_call *call,
                                 struct shunt_comm *comm, uint32_t signature,
                                 enum shunt_status status, const char *text);
 
-    int operations; /* that it makes of a call */
+    int operations; /* into which the route turns a call */
     bool by_node;   /* records count tokens and rows by node as well */
 };
 
-/* A call of a plan, by the route of its direction. */
+/* Start a call of a plan on the route of its direction. */
 static inline enum shunt_status
 shunti_route_dispatch(const struct shunti_moe_call *call,
                       struct shunti_plan *plan, const struct shunti_push *what,
@@ -102,20 +109,20 @@ shunti_route_combine(const struct shunti_moe_call *call,
     return direction->route->combine(call, direction, what, request);
 }
 
-/* Do the records of an exchange with these routes count by node as well? */
+/* True if records also count by node: one of these routes needs it. */
 static inline bool shunti_routes_by_node(const struct shunti_routes *routes)
 {
     return routes->of[SHUNTI_TO_EXPERTS]->by_node ||
            routes->of[SHUNTI_HOME]->by_node;
 }
 
-/* Does any route implement this mode? AUTO counts. */
+/* True if a route implements `mode`. AUTO counts as implemented. */
 bool shunti_route_has(int mode);
 
-/* What SHUNT_MOE_MODE says, by direction. */
+/* The mode that SHUNT_MOE_MODE asks for in each direction. */
 void shunti_route_of_environment(enum shunt_moe_mode mode[SHUNTI_TOWARDS]);
 
-/* The mode that the configuration asks for in a direction; AUTO: any. */
+/* The mode that the configuration asks for in a direction; AUTO: any mode. */
 static inline enum shunt_moe_mode shunti_mode_asked(const struct shunt_moe *moe,
                                                     enum shunti_toward toward)
 {
@@ -123,11 +130,11 @@ static inline enum shunt_moe_mode shunti_mode_asked(const struct shunt_moe *moe,
 }
 
 /*
- * The routes of an exchange of this configuration, the same with every placement,
- * and whether sums come home in pieces with this one.
+ * Choose the routes of an exchange with this configuration. They are the same
+ * for every placement; only routes->pieces depends on `placement`.
  *
- * Errors: SHUNT_ERR_UNSUPPORTED, a mode does not suit these ranks; `why` says
- * which, and the reason.
+ * Errors: SHUNT_ERR_UNSUPPORTED, these ranks cannot use a mode; `why` names the
+ * mode and the reason.
  */
 enum shunt_status shunti_routes_choose(const struct shunt_moe *moe,
                                        const struct shunti_placement *placement,

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where rows from the GPUs of local peers land: memory of a device beside the
- * window of a plan's place.
+ * Device windows: memory of a GPU into which local peers write rows. Each
+ * belongs to the place of a plan.
  *
- * Whoever is called with rows in a device's memory makes its device window, and shows
- * in the window where that is. A local peer whose tokens are in a device's memory,
- * too, opens it once, and its engine writes rows there. The device window is the
- * library's and not the caller's: the caller's memory may be freed at any time,
- * and memory that is freed while another process has it open is nothing that the
- * CUDA driver defines.
+ * A rank that is called with rows in a device's memory makes its device window,
+ * and publishes the window's address in the host window of the place. A local
+ * peer whose tokens are also in a device's memory opens the device window once.
+ * Then the peer's copy engine writes rows there.
  *
- * So a device window lives as long as the window of its place: until a larger one takes
- * its place, which all ranks do together, or until the communicator goes.
+ * A device window is the library's memory, not the caller's. The caller may
+ * free its memory at any time, and CUDA does not define what happens when
+ * memory is freed while another process has it open.
+ *
+ * A device window lives as long as the window of its place: until all ranks
+ * replace that window by a larger one, or until the communicator is destroyed.
  */
 #ifndef SHUNTI_MOE_DEVICE_WINDOW_H
 #define SHUNTI_MOE_DEVICE_WINDOW_H
@@ -25,30 +27,32 @@ struct shunt_comm;
 struct shunti_place;
 struct shunti_plan;
 
-/* Bytes at the end of the window of a place where a rank shows its device windows. */
+/* Bytes at the end of a place's window in which a rank publishes its device
+ * windows. */
 size_t shunti_device_window_room(const struct shunt_comm *comm);
 
-/* Ours for the rows of a plan that go to `which` (ROWS, or DOUT), made at its first
- * use. NULL: there is none; why was logged. */
+/* This rank's device window for the rows of a plan that go to `which` (ROWS or
+ * DOUT). The first use makes it. NULL: there is none; the reason was logged. */
 unsigned char *shunti_device_window_own(struct shunti_plan *plan,
                                         enum shunt_moe_buffer which);
-/* That of `rank`, which has shown it; NULL: it cannot be reached from here, and
- * `rank` sees it when it hears of us next. */
+/* The device window of `rank`, which has published it. NULL: this rank cannot
+ * open it. `rank` finds that out when it receives the next ack of this rank. */
 unsigned char *shunti_device_window_of(struct shunti_plan *plan, int rank,
                                        enum shunt_moe_buffer which);
-/* Does `rank` reach ours? Known once it has acked the first call in which it
- * could have. */
+/* False if `rank` cannot open this rank's device window. Valid once `rank` has
+ * acked the first call in which it could have used the window. */
 bool shunti_device_window_is_reached(const struct shunti_plan *plan, int rank,
                                      enum shunt_moe_buffer which);
 
-/* Close what is open of others, and then free what is ours; the others have
- * closed it: all ranks do so together. */
+/* Close the device windows of other ranks; then free this rank's own. All ranks
+ * call both together, so nobody has a window open when it is freed. */
 void shunti_device_windows_close(struct shunt_comm *comm,
                                  struct shunti_place *at);
 void shunti_device_windows_free(struct shunt_comm *comm,
                                 struct shunti_place *at);
-/* The same with the communicator, which each rank destroys by itself: the end of
- * their use is waited for, in bounded time. All of ours are closed already. */
+/* Free this rank's device windows when it destroys the communicator, which each
+ * rank does by itself. Waits for a bounded time until no peer uses them. This
+ * rank has closed those of its peers already. */
 void shunti_device_windows_leave(struct shunt_comm *comm,
                                  struct shunti_place *at);
 

@@ -16,7 +16,7 @@
 struct shunti_plan;
 struct shunti_route;
 
-/* Where the rows of a call go. */
+/* The direction of a call. */
 enum shunti_toward {
     SHUNTI_TO_EXPERTS, /* dispatch, and the gradient of combine */
     SHUNTI_HOME,       /* combine, and the gradient of dispatch */
@@ -26,32 +26,32 @@ enum shunti_toward {
 /* The routes of an exchange, or of a plan of it, by direction. */
 struct shunti_routes {
     const struct shunti_route *of[SHUNTI_TOWARDS];
-    bool
-        pieces; /* results come home by rails, of a token in several pieces from
-                    a node, perhaps (pieces.h): by lists of their own */
-    int operations; /* that each call of the exchange takes: the most that one of
-                       them makes */
+    /* Results come home by rails, and those of a token may come in several pieces
+     * from a node: pieces.h. */
+    bool pieces;
+    /* Operations in each call of the exchange: the most of any route. */
+    int operations;
 };
 
 /*
- * One direction of a plan. If both have the same mode, and the same lists, the first
- * object serves both, and the other is not used.
+ * One direction of a plan. If both directions have the same mode and the same
+ * lists, the first object serves both, and the second is not used.
  */
 struct shunti_direction {
     struct shunti_plan *plan;
     bool serves[SHUNTI_TOWARDS];
-    bool pieces;              /* struct shunti_routes; only of SHUNTI_HOME */
+    bool pieces;              /* as in struct shunti_routes; SHUNTI_HOME only */
     enum shunt_moe_mode mode; /* how rows travel: never AUTO */
-    size_t bytes_sent;        /* that this rank copies to others per dispatch */
+    size_t bytes_sent;        /* by this rank to others in a dispatch */
     struct {
         size_t rows, dispatch_bytes, combine_rows, combine_bytes;
-    } network; /* to other nodes, and from them: struct shunt_moe_rows */
+    } network; /* between nodes: struct shunt_moe_rows */
     struct shunti_lists lists;
-    const struct shunti_route *route; /* whose `state` it is; NULL: none yet */
-    void *state; /* the route's own; kept for later plans */
+    const struct shunti_route *route; /* NULL: none yet */
+    void *state; /* belongs to `route`; kept for later plans */
 };
 
-/* Is the object used? */
+/* True if the object serves any direction. */
 static inline bool
 shunti_direction_serves(const struct shunti_direction *direction)
 {

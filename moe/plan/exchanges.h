@@ -2,16 +2,17 @@
 /*
  * What a communicator keeps of its exchanges.
  *
- * Each exchange has a slot of the communicator's, the same on every rank. To
- * destroy an exchange is local, but windows are made and freed by all ranks
- * together: so they stay in the slot, without their pages, and the next
- * exchange there takes them over, or frees them if they are too small. A slot
- * is taken by shunt_moe_create(), whose all-gather tells which slots are free
- * on every rank; the lowest is taken. So there are never more windows than the
- * most exchanges that existed at once needed.
+ * Each exchange takes a slot of its communicator, the same one on every rank.
+ * Destroying an exchange is local, but all ranks make and free windows
+ * together. So the windows stay in the slot, without their pages. The next
+ * exchange in the slot uses them, or replaces them if they are too small.
  *
- * The entries of handles (handle.h) belong to the slot, too: an old handle
- * leads to the communicator as long as that exists.
+ * shunt_moe_create() takes the slot. Its all-gather says which slots are free
+ * on every rank, and the lowest of those is taken. So there are never more
+ * windows than were needed by the exchanges that existed at one time.
+ *
+ * The entries of handles (handle.h) also belong to the slot, so an old handle
+ * leads to the communicator for as long as the communicator exists.
  */
 #ifndef SHUNTI_EXCHANGES_H
 #define SHUNTI_EXCHANGES_H
@@ -30,43 +31,46 @@ struct shunti_pending {
     uint32_t signature;
 };
 
-/* The communicator's, if comm->above.pending says that there is one. It has an
- * exchange. */
+/* The pending call of a communicator. Valid if comm->above.pending is set. The
+ * communicator has had an exchange. */
 struct shunti_pending *shunti_pending_of(struct shunt_comm *comm);
 
-/* Of one communicator at once; a multiple of 64. */
+/* Most exchanges of a communicator at once; a multiple of 64. */
 #define SHUNTI_EXCHANGES_MAX 1024
 #define SHUNTI_EXCHANGES_WORDS (SHUNTI_EXCHANGES_MAX / 64)
 
 struct shunti_slot {
     struct shunt_comm *comm;
-    struct shunt_moe *moe; /* NULL: free here. Destroyed ones stay as long as
-                              they have unfinished requests */
-    uint32_t handle;       /* the exchange's entry */
-    struct shunti_routes routes; /* of the exchange, or the last one */
-    struct shunti_place *places; /* (nplaces) while no exchange has them */
+    struct shunt_moe *moe; /* NULL: free on this rank. A destroyed exchange
+                              stays here until its last request has ended */
+    uint32_t handle;       /* entry of the exchange's handle */
+    struct shunti_routes routes; /* of the exchange, or of the last one */
+    /* (nplaces) Valid while no exchange has them. */
+    struct shunti_place *places;
     size_t nplaces;
 };
 
-/* A slot for an exchange with so many plans, in no communicator's table yet.
- * NULL: no memory. */
+/* Make a slot for an exchange with so many plans. It is in no table yet. NULL:
+ * no memory. */
 struct shunti_slot *shunti_slot_new(struct shunt_comm *comm, size_t plans);
 void shunti_slot_free(struct shunti_slot *slot);
 
-/* Memory of the communicator that shunti_slot_take() needs: after the
- * all-gather it would be too late to have none. False: there is none. */
+/* Get the memory that shunti_slot_take() needs. Called before the all-gather,
+ * since a rank must not fail after it. False: no memory. */
 bool shunti_slots_prepare(struct shunt_comm *comm);
 /* Wait for the lists (lists.h) of exchanges that have been destroyed. */
 void shunti_slots_settle(struct shunt_comm *comm);
-/* Bit by bit the slots that are free on this rank. */
+/* Set the bits of the slots that are free on this rank. */
 void shunti_slots_free_here(const struct shunt_comm *comm,
                             uint64_t free[SHUNTI_EXCHANGES_WORDS]);
 
-/* `moe` takes the lowest free slot, with its places. `fresh` becomes that slot,
- * or part of it. False: none is free, and nothing has changed. */
+/* Give `moe` the lowest free slot and its places. If the slot is new, `fresh`
+ * becomes the slot. Otherwise the slot takes the places that it lacks from
+ * `fresh`. False: no slot is free, and nothing has changed. */
 bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
                       const uint64_t free[SHUNTI_EXCHANGES_WORDS]);
-/* It leaves the slot, with its places, whose memory is given back. */
+/* Take `moe` out of its slot, which keeps the places. Their pages are given
+ * back. */
 void shunti_slot_leave(struct shunt_moe *moe);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Kinds and purposes of the calls on an exchange (src/base/kind.h): their numbers.
+ * Numbers of kinds and purposes of the calls on an exchange (src/base/kind.h).
  */
 #ifndef SHUNTI_MOE_KINDS_H
 #define SHUNTI_MOE_KINDS_H
@@ -13,15 +13,15 @@ enum shunti_kind_moe {
     SHUNTI_KIND_MOE_COMBINE,
     SHUNTI_KIND_MOE_COMBINE_BACKWARD,
     SHUNTI_KIND_MOE_DISPATCH_BACKWARD,
-    /* Of experts' state (state_call.h). */
+    /* Calls on experts' state (state_call.h). */
     SHUNTI_KIND_MOE_REFRESH,
     SHUNTI_KIND_MOE_REDUCE,
     SHUNTI_KIND_MOE_MOVE,
     SHUNTI_KIND_MOE_GRADIENTS,
 };
 
-/* The argument (src/op/note.h) of the first four: the number of an exchange, of a
- * plan of it, and 1 + the part that is called; 0: all of them. */
+/* The argument (src/op/note.h) of the first four kinds: the number of the
+ * exchange, the number of its plan, and 1 + the part. 0 means all parts. */
 #define SHUNTI_PLAN_NAME(exchange, plan, part)                        \
     ((uint64_t)(exchange) << 36 | ((uint64_t)(plan)&0xfffffff) << 8 | \
      (uint64_t)(part))

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a plan tells other ranks beside its counts: which rows go where.
+ * Lists: which rows go where, as far as counts do not say it.
  *
- * The lists travel by an alltoallv that shunt_moe_plan_create() starts and does
- * not wait for: they are long, and no rank reads them before the first dispatch
- * or combine, which does not end before they are there. The plan's place stays
- * in use until then, so a plan may be destroyed early.
+ * Ranks exchange lists by an alltoallv that shunt_moe_plan_create() starts and
+ * does not wait for. Lists are long, and no rank reads them before the first
+ * dispatch or combine. That call does not end before the lists have arrived.
+ * The plan's place stays in use until then, so a plan may be destroyed early.
  */
 #ifndef SHUNTI_LISTS_H
 #define SHUNTI_LISTS_H
@@ -18,11 +18,12 @@
 struct shunt_moe;
 struct shunti_direction;
 
-/* Of one direction of a plan. */
+/* The lists of one direction of a plan. */
 struct shunti_lists {
     struct shunt_request *request; /* NULL: none under way */
-    struct shunti_class class;     /* of the request: `inner` and then ours */
-    const struct shunti_class *inner;
+    /* Class of the request: does what `inner` does, then checks the lists. */
+    struct shunti_class class;
+    const struct shunti_class *inner; /* of the alltoallv */
     struct shunti_direction *direction;
     bool (*good)(const struct shunti_direction *direction);
     void *out;
@@ -30,11 +31,13 @@ struct shunti_lists {
 };
 
 /*
- * Start to exchange lists, in bytes. The plan of `direction` is where it stays.
+ * Start to exchange lists, in bytes. The plan of `direction` must be at its
+ * final address.
  *
- * out   malloc()ed, with the counts, which are in the same block; taken over.
- * good  does what has come agree with the counts? If not, the communicator
- *       fails: the other ranks have the plan, and would wait for us in it.
+ * out   one malloc()ed block with the lists and the counts. The callee frees
+ *       it.
+ * good  do the received lists agree with the counts? If not, the communicator
+ *       fails: the other ranks have the plan, and would wait for this rank.
  */
 enum shunt_status
 shunti_lists_start(struct shunti_direction *direction, void *out,
@@ -43,16 +46,16 @@ shunti_lists_start(struct shunti_direction *direction, void *out,
                    const size_t *recv_counts,
                    bool (*good)(const struct shunti_direction *direction));
 
-/* Wait for those of plans that have been destroyed: before free places are
- * counted, so that early destruction leaves none in use. All ranks do so in the
- * same calls. The communicator is ours. */
+/* Wait for the lists of plans that have been destroyed. Called before free
+ * places are counted, so that an early destruction leaves no place in use. All
+ * ranks do so in the same calls. The caller holds the communicator. */
 void shunti_lists_settle(struct shunt_moe *moe);
 
-/* Do lists that are under way need something of `peer`? */
+/* True if lists under way still need something from `peer`. */
 bool shunti_lists_await(const struct shunti_lists *lists, int peer);
 
-/* The lists of a plan cannot be made here, for want of memory: it is too late
- * for a refusal, so the communicator fails. */
+/* This rank has no memory to make the lists of a plan. A refusal would be too
+ * late, so the communicator fails. */
 enum shunt_status shunti_lists_no_memory(const struct shunt_moe *moe);
 
 #endif

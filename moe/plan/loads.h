@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How many rows a plan has for each expert, as shunt_moe_loads() tells it.
+ * The rows that a plan has for each expert, as shunt_moe_loads() reports them.
  *
- * If records have counts (records.h), or there are shares (split.h), every rank has
- * those of all ranks, and the plan keeps a copy. Else the ranks that hold an expert tell its rows to all
- * others with the starts (remote_offsets.h), so the sums are known, but not by source.
+ * If records have counts (records.h), or if there are shares (split.h), every
+ * rank knows the counts of all ranks, and the plan keeps a copy. Otherwise the
+ * ranks that hold an expert send the sum of its rows to all others with the
+ * starts (remote_offsets.h). Then sums are known, but not the rows by source.
  */
 #ifndef SHUNTI_LOADS_H
 #define SHUNTI_LOADS_H
@@ -21,13 +22,13 @@ struct shunti_loads {
     bool by_source;
 };
 
-/* Memory for them. False: there is none. */
+/* Get memory for the loads. False: no memory. */
 bool shunti_loads_prepare(struct shunti_plan *plan);
 
-/* Keep the counts of the records; without counts, begin with 0. */
+/* Copy the counts of the records. If records have none, start with 0. */
 void shunti_loads_keep(struct shunti_plan *plan);
 
-/* A rank has so many rows for `expert`. Nothing is done if they are known by
+/* Add the rows that a rank has for `expert`. Does nothing if rows are known by
  * source. */
 void shunti_loads_add(struct shunti_plan *plan, int32_t expert, uint32_t rows);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What dispatch, combine and their gradients begin with: the plan of a handle,
- * checks of arguments, refusals, the control message that names the plan.
+ * The beginning of dispatch, combine and their gradients: find the plan of a
+ * handle, check arguments, refuse calls, compose the note that names the plan.
  */
 #ifndef SHUNTI_MOE_CALL_H
 #define SHUNTI_MOE_CALL_H
@@ -19,26 +19,28 @@ struct shunti_moe_call {
     unsigned kind; /* SHUNTI_KIND_MOE_... */
 };
 
-/* The plan of a handle, or NULL: then *status is what to return, and the other
- * ranks know if the handle leads to a communicator. */
+/* Find the plan of a handle. NULL: there is none, and *status is what the call
+ * must return. If the handle still leads to a communicator, the call was
+ * refused there, so the other ranks know. */
 struct shunti_plan *shunti_moe_call_plan(const struct shunti_moe_call *call,
                                          const struct shunt_moe_plan *handle,
                                          enum shunt_status *status);
 
-/* This rank's arguments are wrong: tell the others, and return `status`. */
+/* Refuse the call, so that the other ranks know that this rank's arguments are
+ * wrong. Returns `status`. */
 enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
                                          struct shunti_plan *plan,
                                          enum shunt_status status,
                                          const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The plan is going to be destroyed: what it owes the others ends. The
- * communicator is ours. */
+/* The plan is about to be destroyed. Refuse a call on it that is pending
+ * (exchanges.h). The caller holds the communicator. */
 void shunti_moe_call_plan_ends(const struct shunti_plan *plan);
 
-/* The two kinds of arguments: a rows buffer that is written and tokens that
- * are read, or the other way round. The other ranks do not hear of too few
- * rows: they wait until the call is made again. */
+/* Check the arguments of a call. check_rows: rows are written and tokens read.
+ * check_tokens: rows are read and tokens written. If `rows` is too small, the
+ * other ranks are not told: they wait until the call is made again. */
 enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
                                              struct shunti_plan *plan,
                                              const char *rows_name, void *rows,
@@ -51,7 +53,7 @@ shunti_moe_call_check_tokens(const struct shunti_moe_call *call,
                              const void *rows, const char *tokens_name,
                              void *tokens);
 
-/* An argument and its memory. NULL and no bytes overlap nothing. */
+/* An argument and its memory. NULL or 0 bytes overlap nothing. */
 struct shunti_span {
     const char *name;
     const void *at;
@@ -66,17 +68,18 @@ struct shunti_span shunti_tokens_span(const struct shunti_plan *plan,
 bool shunti_spans_overlap(const struct shunti_span *a,
                           const struct shunti_span *b);
 
-/* Refused if they overlap. may_be_same: unless they begin together. */
+/* Refuse the call if `a` and `b` overlap. may_be_same: they may begin at the
+ * same address. */
 enum shunt_status shunti_moe_call_check_apart(
     const struct shunti_moe_call *call, struct shunti_plan *plan,
     const struct shunti_span *a, const struct shunti_span *b, bool may_be_same);
 
-/* A _start call without a place for its request. */
+/* Refuse a `_start` call whose `request` is NULL. */
 enum shunt_status
 shunti_moe_call_no_request(const struct shunti_moe_call *call,
                            const struct shunt_moe_plan *handle);
 
-/* Where its rows go. */
+/* The direction of a call. */
 static inline enum shunti_toward
 shunti_moe_call_toward(const struct shunti_moe_call *call)
 {
@@ -87,31 +90,34 @@ shunti_moe_call_toward(const struct shunti_moe_call *call)
 }
 
 /*
+ * Skip operations, so that the call takes as many as any call of the exchange.
+ *
  * All calls of an exchange take the same number of operations, in either
- * direction and with plans of any placement: ranks that make different calls get
- * an error, and are together again in the next one. So a call whose route makes
- * fewer operations than another one of the exchange passes over the rest first. Right before the call's own
- * operation; a refusal does so itself. The communicator is ours.
+ * direction and with any placement. So after ranks have made different calls
+ * and got an error, they agree again on the number of the next operation. A
+ * call whose route makes fewer operations skips the rest right before its own.
+ * A refusal calls this function itself. The caller holds the communicator.
  */
 enum shunt_status shunti_moe_call_align(const struct shunti_moe_call *call,
                                         struct shunt_comm *comm,
                                         const struct shunti_routes *routes);
 
-/* refuse() of a route that makes one operation of a call. */
+/* refuse() of a route that turns a call into one operation. */
 enum shunt_status shunti_moe_call_refuse_one(const struct shunti_moe_call *call,
                                              struct shunt_comm *comm,
                                              uint32_t signature,
                                              enum shunt_status status,
                                              const char *text);
 
-/* What it moves of the plan: a part, or all of them (NULL). Refused if there is
- * no such part, or if other parts have to come before it is called again. */
+/* Set *cut to the part that the call moves, or to all parts if `part` is NULL.
+ * Refuses the call if there is no such part, or if other parts must be called
+ * before this one is called again. */
 enum shunt_status shunti_moe_call_cut(const struct shunti_moe_call *call,
                                       struct shunti_plan *plan, const int *part,
                                       struct shunti_cut *cut);
 
-/* The request of a call is made; it is over, and `plan` may go. The
- * communicator is ours. */
+/* begin: the request of a call has been made. end: the request is over, and
+ * `plan` may be freed. The caller holds the communicator. */
 void shunti_moe_call_begin(const struct shunti_moe_call *call,
                            struct shunti_plan *plan, struct shunti_cut cut,
                            unsigned borrow);
@@ -119,24 +125,23 @@ void shunti_moe_call_end(const struct shunti_moe_call *call,
                          struct shunti_plan *plan, struct shunti_cut cut,
                          unsigned borrowed, enum shunt_status status);
 
-/* What its inner exchanges are for. */
+/* The purpose of the operations that the call is made of. */
 enum shunti_purpose shunti_moe_call_purpose(const struct shunti_moe_call *call);
 
-/* What notes and refusals of a call carry to be told from other calls: kind
- * and dtype; the plan is in the notes. */
+/* The signature in the notes and refusals of a call: kind and dtype. The plan
+ * is not in it, but in the notes. */
 uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
                                    const struct shunti_plan *plan);
 
-/* A note of a call: composed, with its plan's name. */
+/* Compose a note of the call, which names its plan. */
 struct shunti_note *shunti_moe_call_note(struct shunt_request *request,
                                          int peer,
                                          const struct shunti_plan *plan,
                                          struct shunti_cut cut);
 /*
- * Is the note of `peer`, which is here, of the same call on the same part of
- * the same plan of the same exchange? If not, an error is recorded, nothing can
- * be expected of that peer, not even an answer, and *blame says whose fault it
- * is.
+ * True if the note of `peer`, which has arrived, is of the same call, part,
+ * plan and exchange. If not, an error is recorded and *blame says who is at
+ * fault. Then nothing may be expected of the peer, not even an ack.
  */
 bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
                             const struct shunti_plan *plan,
@@ -144,19 +149,19 @@ bool shunti_moe_call_agrees(struct shunt_request *request, int peer,
                             const struct shunti_note *note,
                             struct shunti_blame *blame);
 
-/* Memory of ours as the others name it: a window and an offset in it. */
+/* Memory of a rank as its peers name it: a window, and an offset in it. */
 struct shunti_remote {
     uint64_t window;
     uint64_t offset;
 };
 
-#define SHUNTI_NOWHERE UINT64_MAX /* the window of no memory at all */
+#define SHUNTI_NOWHERE UINT64_MAX /* instead of a window: no memory */
 
-/* False: it is in no window. */
+/* Find the remote address of `bytes` at `ptr`. False: no window has them. */
 bool shunti_remote_of(const struct shunt_comm *comm, const void *ptr,
                       size_t bytes, struct shunti_remote *spot);
 
-/* A peer's spot as a pointer to so many bytes; NULL: there is no such
+/* A pointer to `bytes` at a peer's remote address. NULL: there is no such
  * memory. */
 unsigned char *shunti_remote_map(const struct shunt_comm *comm, int peer,
                                  const struct shunti_remote *spot,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pages of windows. They are memory of a memfd, so of the usual size: a part of a
- * larger one among them can be given back, too. */
+/* The page size of windows. Windows are memory of a memfd, so their pages have
+ * the kernel's usual size. Where the kernel merges pages into larger ones, a
+ * part of one can still be given back. */
 #ifndef SHUNTI_PAGE_BYTES_H
 #define SHUNTI_PAGE_BYTES_H
 
 #include <stddef.h>
 
-/* Bytes up to the end of their last page. Parts of a window that begin at a multiple
- * share no page. */
+/* Round `bytes` up to whole pages. Areas that begin at such multiples share no
+ * page. */
 size_t shunti_in_pages(size_t bytes);
 
 #endif

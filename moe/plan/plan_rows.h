@@ -8,12 +8,13 @@
 
 #include "moe/plan.h"
 
-/* Bytes of a row as dispatch sends it where memory is not mapped. */
+/* Bytes of a row on the wire: as dispatch sends it to memory that is not
+ * mapped. */
 size_t shunti_wire_bytes(const struct shunt_moe *moe);
 
-/* Zero the rows of `rows` (total) that no token comes to. */
+/* Zero those rows of `rows` (total) that no token fills. */
 void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows);
-/* List them, unless `rows` is NULL. Returns how many there are. */
+/* List these rows, unless `rows` is NULL. Returns their number. */
 size_t shunti_plan_list_gaps(const struct shunti_plan *plan, uint32_t *rows);
 
 #endif

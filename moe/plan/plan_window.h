@@ -11,11 +11,11 @@ struct shunt_comm;
 struct shunti_window;
 
 /*
- * A window in the place of *window, which is freed. Collective.
+ * Free *window, and make a new one in its place. Collective.
  *
- * what  it is for, in errors.
+ * what  what the window is for, in error texts.
  *
- * On an error *window is NULL.
+ * After an error *window is NULL.
  */
 enum shunt_status shunti_plan_window(struct shunt_comm *comm, size_t bytes,
                                      const char *what,

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What shunt_moe_plan_create() gathers: a record of each rank on every rank.
+ * Records: shunt_moe_plan_create() gathers a record of each rank on every rank.
  *
- * A record says whether the call is in order there, which places for plans are
- * free, and how many assignments the rank has for each expert. Then every rank
- * knows the layout of every other, after one exchange.
+ * A record says whether the rank's call is valid, which places for plans are
+ * free there, and how many assignments the rank has for each expert. So after
+ * one exchange every rank knows the layout of every other rank.
  *
- * But all ranks' counts are ranks * (experts + ranks) numbers, which each rank
- * receives and reads. So from SHUNT_MOE_RECORDS on a record is gathered without
- * its counts. Then each rank gets its column of them (received_counts.h), and the ranks
- * that it sends to tell it where its rows begin there (remote_offsets.h): two more
- * exchanges, of as many numbers as there are experts and ranks.
+ * The counts of all ranks are ranks * (experts + ranks) numbers, which each
+ * rank must receive and read. Above SHUNT_MOE_RECORDS bytes, records are
+ * gathered without counts. Then each rank gets its column of the counts
+ * (received_counts.h). The ranks that it sends to tell it where its rows begin
+ * there (remote_offsets.h). These are two more exchanges, of only as many
+ * numbers as there are experts and ranks.
  */
 #ifndef SHUNTI_RECORDS_H
 #define SHUNTI_RECORDS_H
@@ -21,65 +22,66 @@
 
 #include "moe/plan.h"
 
-/* Bytes of a record; without its counts, if all are 0. pieces: are these counted
- * (struct shunti_routes)? */
+/* Bytes of a record. With all arguments 0: bytes of a record without counts.
+ * pieces: the record counts pieces (struct shunti_routes). */
 size_t shunti_record_bytes(int experts, int ranks, int nodes, bool pieces);
 
-/* Memory for all ranks' records. False: there is none. */
+/* Get memory for all ranks' records. False: no memory. */
 bool shunti_records_prepare(struct shunt_moe *moe);
 
-/* Are they gathered with their counts? The same on all ranks. */
+/* True if records are gathered with their counts; the same on all ranks. */
 bool shunti_records_have_counts(const struct shunt_moe *moe);
 
 /*
- * This rank's record: check the call, read the routing into it and moe->key,
- * drop what exceeds the capacity, and fill in the counts of moe->spare, which
- * has its memory already.
+ * Make this rank's record. Check the call, read the routing into the record and
+ * moe->key, and drop what exceeds the capacity. Also fill in the counts of
+ * moe->spare, whose memory must be there already.
  *
- * Errors: what is wrong with the call; `why` says it.
+ * Errors: those of the call; `why` says what is wrong.
  */
 enum shunt_status shunti_records_read(struct shunt_moe *moe,
                                       const int32_t *expert,
                                       const float *weight, size_t tokens,
                                       char *why, size_t len);
 
-/* Gather all records. Every rank joins, with the status of its own call, and
- * gets an error if any rank's call failed or if the records do not agree. */
+/* Gather all records. Every rank joins, with the status of its own call. Every
+ * rank gets an error if any rank's call failed, or if records do not agree. */
 enum shunt_status shunti_records_gather(struct shunt_moe *moe,
                                         enum shunt_status status,
                                         const char *why);
 
-/* The number of a plan that all ranks have agreed on. */
+/* The number of a new plan, on which all ranks agree. */
 uint64_t shunti_records_number(struct shunt_moe *moe);
 /* Is place i for a plan free on every rank? */
 bool shunti_records_free(const struct shunt_moe *moe, int i);
 
-/* Tokens of the rank that has most. */
+/* The most tokens of any rank. */
 size_t shunti_records_most_tokens(const struct shunt_moe *moe);
-/* A rank's tokens, and the rows that each expert takes of them, if padded. */
+/* tokens: the tokens of a rank. padded: the rows that each expert takes of them
+ * with pad_to_capacity; otherwise 0. */
 size_t shunti_records_tokens(const struct shunt_moe *moe, int rank);
 size_t shunti_records_padded(const struct shunt_moe *moe, int rank);
-/* Has any rank tokens behind the wave that these are of? */
+/* True if any rank has tokens left after the wave of these records. */
 bool shunti_records_left(const struct shunt_moe *moe);
-/* Has each token of every rank an expert on each node? Only if a route counts by
- * node. */
+/* True if every rank's tokens each have an expert on every other node. Only if
+ * a route counts by node. */
 bool shunti_records_everywhere(const struct shunt_moe *moe);
 
 /* The counts of a rank's record. */
 struct shunti_record_view {
     const uint32_t *expert; /* (experts) assignments */
     const uint32_t *rank;   /* (ranks) distinct tokens for each */
-    const uint32_t *node;   /* (nodes) likewise; 0 unless the route asks */
-    const uint32_t
-        *node_rows;         /* (nodes) assignments to its experts; likewise */
-    const uint32_t *pieces; /* (nodes) pieces.h; NULL unless they come home by
-                               themselves (struct shunti_routes) */
+    /* (nodes) Distinct tokens for each; 0 unless a route counts by node. */
+    const uint32_t *node;
+    /* (nodes) Assignments to the node's experts; 0 likewise. */
+    const uint32_t *node_rows;
+    const uint32_t *pieces; /* (nodes) pieces.h; NULL unless routes.pieces */
 };
 
-/* Of another rank only if shunti_records_have_counts(). */
+/* The counts of a rank. Of another rank only if records have counts. */
 struct shunti_record_view shunti_record(const struct shunt_moe *moe, int rank);
 
-/* Assignments of ours to other ranks of our node, and to other nodes. */
+/* This rank's assignments to other ranks of its node, and to other nodes. */
 struct shunti_sent {
     size_t near, far;
 };

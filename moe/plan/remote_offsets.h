@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where the rows of this rank begin on the ranks that they go to, how many rows
- * each rank gets, and what the routes have to know of other ranks' windows.
+ * Remote offsets: where this rank's rows begin on the ranks that they go to.
+ * With them come the rows that each rank gets, and what routes need to know of
+ * other ranks' windows.
  *
- * If records have counts, a rank finds all that by itself. Else each rank lays
- * out its own buffer by its column, and tells every source its part of it.
+ * If records have counts, a rank computes all that by itself. Otherwise each
+ * rank lays out its own buffer by its column, and sends every source its
+ * offsets.
  */
 #ifndef SHUNTI_REMOTE_OFFSETS_H
 #define SHUNTI_REMOTE_OFFSETS_H
@@ -14,18 +16,20 @@
 #include "moe/layout/layout.h"
 #include "moe/plan.h"
 
-/* Bytes that a rank with so many experts tells each source: what the routes tell,
- * and for each expert its first row and all its rows (loads.h). */
+/* Bytes that a rank with `local` experts sends to each source. They are `told`
+ * bytes of the routes, and for each expert the source's first row and the rows
+ * of all sources (loads.h). */
 size_t shunti_start_bytes(size_t local, size_t told);
 
-/* Memory to find them. False: there is none. */
+/* Get memory to find the offsets. False: no memory. */
 bool shunti_remote_offsets_prepare(struct shunt_moe *moe);
 
 /*
- * Fill in plan->rank_total, moe->base, and what the plan's directions hear; after
- * traffic(). Collective; all ranks get the same errors.
+ * Fill in plan->rank_total, plan->rank_rows, moe->base, and the remote offsets
+ * of the plan's directions (hear() of the route). After traffic(). Collective;
+ * all ranks get the same errors.
  *
- * recv  what this rank receives: shunti_layout_recv().
+ * recv  the layout of this rank's own buffer: shunti_layout_recv().
  */
 enum shunt_status
 shunti_remote_offsets_find(struct shunti_plan *plan,
