@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Arrays of counts: on many ranks a plan goes through those of all ranks, a
- * million of them on 1024 ranks with as many experts. Several at once, so that
- * compilers use vectors.
+ * Arrays of counts. A plan reads the counts of all ranks: a million of them on
+ * 1024 ranks with as many experts. So these loops handle several counts at
+ * once, in a form that compilers turn into vector code.
  */
 #ifndef SHUNTI_COUNTS_H
 #define SHUNTI_COUNTS_H
@@ -33,7 +33,7 @@ static inline size_t shunti_counts_sum(const uint32_t *count, size_t n)
     return sum;
 }
 
-/* Is any of them above `most`? */
+/* True if any count is above `most`. */
 static inline bool shunti_counts_exceed(const uint32_t *count, size_t n,
                                         size_t most)
 {

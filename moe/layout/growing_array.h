@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Arrays that grow and never shrink: plans use theirs again and again. */
+/* Arrays that grow and never shrink, because plans use them again and again. */
 #ifndef SHUNTI_GROWING_ARRAY_H
 #define SHUNTI_GROWING_ARRAY_H
 
@@ -9,11 +9,11 @@
 /*
  * Make room for `need` elements of `size` bytes.
  *
- * array  address of the pointer to the array, which may be NULL; what is in it
- *        stays.
- * have   elements it has room for.
+ * array  address of the pointer to the array, which may be NULL. The elements
+ *        stay.
+ * have   elements for which the array has room.
  *
- * false: no memory; nothing has changed.
+ * False: no memory; nothing has changed.
  */
 bool shunti_grow(void *array, size_t *have, size_t need, size_t size);
 

@@ -2,11 +2,12 @@
 /*
  * The layout of rows: pure functions of the counts and the routing.
  *
- * On a rank: its experts ascending; of an expert the source ranks ascending;
- * of a source its assignments by token, then by top-k slot. Each expert begins
- * at a multiple of the alignment. So whoever knows all counts knows the final
- * place of each row; a rank that knows those of its own experts knows the
- * places in its buffer. The layout does not depend on timing.
+ * A rank's buffer is sorted by expert (ascending), then by source rank
+ * (ascending). The rows of a source are sorted by token, then by top-k slot.
+ * Each expert begins at a multiple of the alignment. So a rank that knows all
+ * counts knows the final slot of every row. A rank that knows the counts of its
+ * own experts knows the slots in its buffer. The layout does not depend on
+ * timing.
  */
 #ifndef SHUNTI_LAYOUT_H
 #define SHUNTI_LAYOUT_H
@@ -19,22 +20,23 @@
 #include "moe/layout/placement.h"
 #include "moe/layout/sort.h"
 
-/* All that there is to know of a routing. */
+/* All counts that a layout depends on. */
 struct shunti_counts {
     const uint32_t *const *rows; /* [source] -> (experts) assignments kept */
-    const size_t *padded;        /* [source] rows each expert takes instead,
-                                     or NULL: as many as there are */
+    const size_t *padded;        /* [source] rows that each expert takes of it
+                                    when padded; NULL: no padding */
 };
 
-/* What one rank knows at least: how many rows each source has for its experts. */
+/* The counts of one rank's buffer: rows of each source for the rank's
+ * experts. */
 struct shunti_received_counts {
-    const uint32_t *count; /* [source * stride + i] for its i-th expert; those
-                              of sources that use another copy do not count */
+    const uint32_t *count; /* [source * stride + i] for the rank's i-th expert;
+                              ignored if the source uses another copy */
     size_t stride;
     const size_t *padded; /* as in struct shunti_counts */
 };
 
-/* What one rank receives. Arrays are the caller's. */
+/* What one rank receives. The caller owns the arrays. */
 struct shunti_layout_recv {
     size_t *count;        /* (local) rows, padding included */
     size_t *offset;       /* (local + 1) */
@@ -45,8 +47,8 @@ struct shunti_layout_recv {
 size_t shunti_layout_align(size_t rows, size_t align);
 
 /*
- * Where the rows of `source` begin on each rank that it sends to, and how many
- * rows each rank's buffer has. Reads each count once.
+ * Find where the rows of `source` begin on each rank that it sends to, and how
+ * many rows each rank's buffer has. Reads each count once.
  *
  * total    (ranks) out: rows of each rank's buffer.
  * base     (experts) out: first row of `source` for each expert.
@@ -57,24 +59,24 @@ void shunti_layout_bases(const struct shunti_placement *placement,
                          int source, size_t *total, size_t *base,
                          size_t *scratch);
 
-/* The rows of each rank, without padding and gaps. counts: [source] -> (experts)
- * assignments kept. */
+/* Count the rows of each rank, without padding and gaps. counts: [source] ->
+ * (experts) assignments kept. */
 void shunti_layout_rows(const struct shunti_placement *placement,
                         const uint32_t *const *counts, size_t *rank_rows);
 
-/* What `rank` receives. Returns the rows of its buffer. */
+/* Lay out the buffer of `rank`. Returns the rows of that buffer. */
 size_t shunti_layout_recv(const struct shunti_placement *placement,
                           const struct shunti_received_counts *columns,
                           size_t align, int rank,
                           const struct shunti_layout_recv *recv);
 
 /*
- * Where the rows of each source begin in the buffer of `rank`: what
- * shunti_layout_bases() tells the source of this rank.
+ * Find where the rows of each source begin in the buffer of `rank`. For one
+ * source, shunti_layout_bases() finds the same.
  *
  * recv   from shunti_layout_recv().
- * start  [source * stride + i] out: first row for the i-th expert; of a source
- *        that uses another copy, where its rows would be.
+ * start  [source * stride + i] out: the source's first row for the i-th expert.
+ *        If the source uses another copy: where its rows would begin.
  */
 void shunti_layout_starts(const struct shunti_placement *placement,
                           const size_t *padded, int rank,
@@ -82,34 +84,35 @@ void shunti_layout_starts(const struct shunti_placement *placement,
                           uint32_t *start, size_t stride);
 
 /*
- * One assignment that is sent. Those of a token lie together, in the order of
- * the reduction tree.
+ * A term: one assignment that is sent. The terms of a token lie together, in
+ * the order of the reduction tree.
  */
 struct shunti_term {
     uint32_t row; /* in the buffer of `rank` */
     int32_t rank;
     float weight;
     uint16_t slot; /* of top-k */
-    uint8_t op;    /* enum shunti_rows_op: where it stands in the tree */
+    uint8_t op;    /* enum shunti_rows_op: how the tree adds it to the terms
+                      before it */
     uint8_t unused;
 };
 
-/* A key of no assignment: none, dropped, or padding. */
+/* The key of an entry without an assignment: none, dropped, or padding. */
 #define SHUNTI_NO_KEY UINT32_MAX
 
-/* What a rank says of its routing. Arrays are the caller's. */
+/* What shunti_layout_read() finds. The caller owns the arrays. */
 struct shunti_layout_read {
     uint32_t *key;    /* (tokens, shunti_sort_stride(topk)) positions and slots;
-                         room for shunti_sort_room() */
+                         with room for shunti_sort_room() */
     uint32_t *expert; /* (experts) assignments of each */
-    uint32_t *rank;   /* (ranks) tokens with any row there */
-    uint32_t *node;   /* (nodes) likewise, if nodes are asked for; zeroed */
+    uint32_t *rank;   /* (ranks) tokens that have any row there */
+    uint32_t *node;   /* (nodes) the same, if `node` is given; zeroed before */
 };
 
 /*
  * Read a routing once.
  *
- * order    of the source rank; keeps counts while it is read.
+ * order    order of the source rank; its `rows` are used as scratch.
  * expert   (tokens, topk) ids; -1: none or dropped.
  * node     (ranks) node of each rank, as in the tree of the order; NULL:
  *          out->node is not wanted.
@@ -123,21 +126,21 @@ size_t shunti_layout_read(struct shunti_order *order, const int32_t *expert,
                           uint32_t *scratch,
                           const struct shunti_layout_read *out);
 
-/* What is wrong with entry `at` of a routing. */
+/* Describe the id at index `at` of a routing, which is out of range. */
 void shunti_layout_bad_id(const int32_t *expert, size_t at, int topk,
                           int experts, char *why, size_t len);
 
 /*
- * The terms of `tokens` tokens. Time is linear in the assignments, but for a
- * factor log(topk / 8).
+ * Make the terms of `tokens` tokens. Time is linear in the assignments, times
+ * log(topk / 8).
  *
- * order    of the source rank, whose tokens these are.
+ * order    order of the source rank, whose tokens these are.
  * key      from shunti_layout_read(); sorted here.
  * weight   (tokens, topk), or NULL: all 1.
- * base     (experts) first row of ours for each expert.
+ * base     (experts) the source rank's first row for each expert.
  * scratch  (shunti_sort_stride(topk))
  * terms    (tokens * topk) out.
- * first    (tokens + 1) out: where the terms of a token begin.
+ * first    (tokens + 1) out: index of a token's first term.
  */
 void shunti_layout_terms(struct shunti_order *order, uint32_t *key,
                          const float *weight, size_t tokens, int topk,

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Pieces: what a node sends home of a token's rows.
+ * Pieces: the sums that a node sends home for a token.
  *
- * A node adds up those rows of a token that it has, and sends their sum. But if a
- * copy elsewhere did the work of an expert, whose row has its place in the tree at
- * the home (SHUNT_MOE_ORDER_HOMES), the rows that one node has need not be
- * neighbours in the tree. (Likewise where `tree_ranks` groups experts of several
- * nodes.) So only so many of them are added up as stand in the tree as one term: a
- * piece. The source adds up the pieces of all nodes in the order of the tree.
+ * A node adds up the rows that it has of a token, and sends their sum.
+ * Sometimes these rows are not neighbours in the reduction tree. One cause is
+ * SHUNT_MOE_ORDER_HOMES: a row stands in the tree at its expert's home, also if
+ * a copy on another node computed it. Another cause is `tree_ranks`, which can
+ * group experts of several nodes. Then a node adds up only rows that form one
+ * term in the tree: a piece. The source adds up the pieces of all nodes in the
+ * order of the tree.
  *
  * A piece is
  *
- *   - all terms of a node in the tree, or whole ranks of it from the first on;
+ *   - the first ranks of a node in the tree, each with all its terms;
  *   - or the first terms of a rank in the tree, at least one;
- *   - or a single term,
+ *   - or a single term.
  *
- * all of which are computed on one node, and as many as there are. Without such
+ * All terms of a piece are computed on one node, and a piece is as long as
+ * possible. Without the two causes above, a node has one piece of a token.
  * copies this is all that a node has of a token.
  */
 #ifndef SHUNTI_PIECES_H
@@ -27,20 +29,22 @@
 #include "moe/layout/layout.h"
 
 /*
- * The end of the piece that begins with `term`.
+ * Find the end of the piece that begins with term[0].
  *
- * term   [0, n): this one and those behind it of the same token.
- * first  is it the token's first?
- * node   (ranks)
+ * term   (n) the rest of a token's terms.
+ * first  true if term[0] is the token's first term.
+ * node   (ranks) node of each rank.
+ *
+ * Returns the number of terms in the piece.
  */
 size_t shunti_piece_end(const struct shunti_term *term, size_t n, bool first,
                         const int *node);
 
 /*
- * How many pieces each node has of `tokens` tokens.
+ * Count the pieces that each node has of `tokens` tokens.
  *
- * terms, first  as of shunti_layout_terms(); rows do not matter.
- * pieces        (nodes) out; added to.
+ * terms, first  from shunti_layout_terms(); rows are not used.
+ * pieces        (nodes) in/out; the counts are added.
  */
 void shunti_pieces_count(const struct shunti_term *terms, const size_t *first,
                          size_t tokens, const int *node, uint32_t *pieces);

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The layout of rail windows: pure functions of what a rank sends to other nodes
- * and of what it passes on as a relay, as layout.h is for rows.
+ * The layout of rail windows: a pure function of what a rank sends to other
+ * nodes and of what it relays. (layout.h does the same for rows.)
  *
- * A token's row for node n goes from its rank to that rank's rail peer there,
- * the relay. Each rank's rail window has, behind all signals, these parts in
- * this order; all sources that a rank is the relay of, and all other nodes,
- * have a place of their own in each:
+ * A token's row for node n goes from its rank to that rank's rail peer on n,
+ * the relay. Behind all signals, the rail window of each rank has these areas
+ * in this order. In each area, every source for which the rank is the relay, or
+ * every other node, has a part of its own:
  *
  *     rows landing   by source: rows to pass on
- *     sums landing   by node: what our tokens' rows add up to there
+ *     sums landing   by node: sums for this rank's tokens
  *     dots landing   by node: products for the gradient of the weights
- *     rows staging   by node: rows of ours
+ *     rows staging   by node: rows of this rank
  *     sums staging   by source
  *     dots staging   by source
  *
- * Places are made for all that a plan will send, so a sender needs no
- * permission. Those of sums have room for the most that so many rows and terms
- * can need, since only the two ends know which tokens have one term. The places
- * of a rank's own window follow from its own traffic, in time linear in nodes
- * and sources. A place in a peer's window is the peer's to know: it tells
- * (struct shunti_rail_told).
+ * Each part has room for all that a plan will send, so a sender needs no
+ * permission. Parts for sums have room for the most that so many rows and terms
+ * can need, because only the two ends know which tokens have one term. A rank
+ * computes the offsets in its own window from its own traffic, in time linear
+ * in nodes and sources. Offsets in a peer's window are sent by the peer (struct
+ * shunti_rail_told).
  */
 #ifndef SHUNTI_RAIL_LAYOUT_H
 #define SHUNTI_RAIL_LAYOUT_H
@@ -29,13 +29,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Which ranks are where. */
+/* Which ranks are on which nodes. */
 struct shunti_rail_map {
     int ranks, nodes;
     const int *node;  /* (ranks) */
     const int *local; /* (ranks) index in the node */
-    const int *first; /* (nodes + 1) a node's ranks are list[first[n]].. */
-    const int *list;  /* (ranks) by node and local index */
+    /* (nodes + 1) list[first[n]] is the first rank of node n. */
+    const int *first;
+    const int *list; /* (ranks) ordered by node and local index */
 };
 
 static inline int shunti_rail_node_size(const struct shunti_rail_map *map,
@@ -52,7 +53,7 @@ static inline int shunti_rail_peer(const struct shunti_rail_map *map, int rank,
                      map->local[rank] % shunti_rail_node_size(map, node)];
 }
 
-/* Is `rank` the relay of `source` on its node? */
+/* True if `rank` is the relay of `source` on the node of `rank`. */
 static inline bool shunti_rail_serves(const struct shunti_rail_map *map,
                                       int rank, int source)
 {
@@ -61,8 +62,9 @@ static inline bool shunti_rail_serves(const struct shunti_rail_map *map,
 }
 
 /*
- * The sources that `relay` serves, node by node and within a node by local
- * index: every size-th rank, beginning with its own index.
+ * Iterates over the sources that `relay` serves, by node, then by local index.
+ * On each node they are every size-th rank, beginning with the relay's own
+ * local index; `size` is the number of ranks on the relay's node.
  */
 struct shunti_rail_sources {
     const struct shunti_rail_map *map;
@@ -74,27 +76,28 @@ shunti_rail_sources_of(const struct shunti_rail_map *map, int relay);
 /* The next one; false: no more. */
 bool shunti_rail_next(struct shunti_rail_sources *sources, int *source);
 
-/* What a plan sends between nodes, as far as it concerns one rank. */
+/* What a plan sends between nodes: the part that concerns one rank. */
 struct shunti_rail_traffic {
     const struct shunti_rail_map *map;
     int rank;
-    int parts;                /* that calls may move by themselves */
-    const uint32_t *rows;     /* (nodes) rows from the rank to each node */
-    const uint32_t *terms;    /* (nodes) experts' rows they make there */
+    int parts;            /* that calls may move by themselves */
+    const uint32_t *rows; /* (nodes) rows from the rank to each node */
+    /* (nodes) Experts' rows that come of them there. */
+    const uint32_t *terms;
     const uint32_t *rows_in;  /* (ranks) rows from each source that the rank
-                                 serves to its node */
-    const uint32_t *terms_in; /* (ranks) likewise */
-    size_t row_bytes;         /* room for a row on its way out */
-    size_t result_bytes;      /* an expert's row on its way back, by itself */
-    size_t sum_bytes;         /* a sum of several on its way back */
-    size_t dot_bytes;         /* a product on its way back */
+                                 serves, for the rank's node */
+    const uint32_t *terms_in; /* (ranks) experts' rows that come of them */
+    size_t row_bytes;         /* room for a row on its way to the experts */
+    size_t result_bytes;      /* a single expert's row on its way home */
+    size_t sum_bytes;         /* a sum of several on its way home */
+    size_t dot_bytes;         /* a product on its way home */
 };
 
 /*
- * What comes back of a token that has `terms` experts' rows on a node: one such
- * row as it is, the sum of several, or nothing at all (in ALLGATHER a token may
- * have none there). Both ends know how many there are, so these lie without
- * gaps, in the order of tokens.
+ * Bytes that come home for a token with `terms` experts' rows on a node. One
+ * row comes as it is, several as their sum. With none, nothing comes (in
+ * ALLGATHER a token may have none on a node). Both ends know the number of
+ * terms. So results lie without gaps, in the order of tokens.
  */
 static inline size_t shunti_rail_sum_bytes(size_t terms, size_t result_bytes,
                                            size_t sum_bytes)
@@ -102,55 +105,58 @@ static inline size_t shunti_rail_sum_bytes(size_t terms, size_t result_bytes,
     return terms > 1 ? sum_bytes : terms * result_bytes;
 }
 
-/* Places of what a rank sends to a node. `staging`, `sums` and `dots` are in
- * its own window, `landing` is in the relay's. */
+/* Offsets for the rows that a rank sends to a node. `staging`, `sums` and
+ * `dots` are in the rank's own window, `landing` is in the relay's. */
 struct shunti_rail_out {
     size_t staging, landing, sums, dots;
 };
 
-/* Places of what a relay gets from a source. `sums` and `dots` are in the
- * source's window, the others in the relay's. */
+/* Offsets for the rows that a relay receives from a source. `sums` and `dots`
+ * are in the source's window, the others in the relay's. */
 struct shunti_rail_in {
     size_t landing, sums_staging, dots_staging, sums, dots;
 };
 
 /*
- * The places in the rank's own window. Returns the bytes of it.
+ * Find the offsets in the rank's own window. Returns the bytes of the window.
  *
- * out  (nodes) places of what it sends; that of its own node is left alone.
- * in   (ranks) places by source; those that it is no relay of are left alone.
+ * out  (nodes) by receiving node; the entry of the rank's own node is not set.
+ * in   (ranks) by source; only sources that the rank serves are set.
  */
 size_t shunti_rail_places(const struct shunti_rail_traffic *traffic,
                           struct shunti_rail_out *out,
                           struct shunti_rail_in *in);
 
-/* What a rank tells another one of its window. */
+/* What a rank tells a peer about its window. */
 struct shunti_rail_told {
-    uint64_t window;     /* bytes of it */
-    uint64_t landing;    /* of the other's rows, if this is their relay */
-    uint64_t sums, dots; /* from the other's node, if the other is the relay */
+    uint64_t window; /* bytes of the window */
+    /* Offset for the peer's rows, if this rank relays them. */
+    uint64_t landing;
+    uint64_t sums, dots; /* offsets for results from the peer's node, if the
+                            peer is the relay there */
 };
 
-/* What the rank of `traffic`, with these places, tells `peer`. */
+/* Offsets in this rank's window that `peer` needs. This rank sends them. */
 struct shunti_rail_told
 shunti_rail_tell(const struct shunti_rail_traffic *traffic, size_t window,
                  const struct shunti_rail_out *out,
                  const struct shunti_rail_in *in, int peer);
 
-/* The rank of `traffic` fills in the places in `peer`'s window. False: they
- * are not inside it. */
+/* Store the offsets in the window of `peer`, which it has sent. False: they are
+ * not inside that window. */
 bool shunti_rail_hear(const struct shunti_rail_traffic *traffic, int peer,
                       const struct shunti_rail_told *told,
                       struct shunti_rail_out *out, struct shunti_rail_in *in);
 
-/* Where signal number `index` is, of those of a plan: for each part the signals
- * of rows by source, then two for each node. */
+/* Offset of signal number `index` of a plan. For each part of the plan there
+ * are signals for rows, by source, and then two signals for each node. */
 size_t shunti_rail_signal_place(size_t index);
 
 /* Bytes of the signals of a plan. */
 size_t shunti_rail_signals(const struct shunti_rail_traffic *traffic);
 
-/* A row's place on a rank of the relay's node, as its source lists it. */
+/* How a source lists one row for the relay: the row's slot on a rank of the
+ * relay's node. */
 struct shunti_rail_entry {
     uint32_t row; /* in that rank's buffer */
     float weight;
@@ -159,9 +165,9 @@ struct shunti_rail_entry {
     uint8_t unused;
 };
 
-/* Bytes of a list: how many rows come before each inner bound of parts; 16 bits
- * for each row (how many entries it has), padded to 32; then the entries of all
- * rows. */
+/* Bytes of a list. It has the number of rows before each inner bound of parts,
+ * in 32 bits. Then come 16 bits for each row: its number of entries. After
+ * padding to 32 bits come the entries of all rows. */
 static inline size_t shunti_rail_list_bytes(int parts, size_t rows,
                                             size_t terms)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sorting many short lists of 32-bit keys, without a branch that depends on
- * them: the experts of each token.
+ * Sort many short lists of 32-bit keys: the experts of each token. No branch
+ * depends on the keys.
  */
 #ifndef SHUNTI_SORT_H
 #define SHUNTI_SORT_H
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Keys of a run; the stride of a list is a multiple. */
+/* Keys of a run. The stride of a list is a multiple of it. */
 #define SHUNTI_SORT_RUN 8
 
 static inline size_t shunti_sort_stride(size_t most)
@@ -17,8 +17,8 @@ static inline size_t shunti_sort_stride(size_t most)
     return (most + SHUNTI_SORT_RUN - 1) / SHUNTI_SORT_RUN * SHUNTI_SORT_RUN;
 }
 
-/* Keys that an array of `lists` lists must have room for; sorting moves them
- * four runs at once. */
+/* Keys for which an array of `lists` lists must have room. Sorting handles four
+ * runs at once, so it may touch keys behind the last list. */
 static inline size_t shunti_sort_room(size_t lists, size_t stride)
 {
     return lists * stride + 3 * SHUNTI_SORT_RUN;

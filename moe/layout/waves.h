@@ -2,25 +2,28 @@
 /*
  * A plan in waves: no rank gets more than max_rows rows at once.
  *
- * If a rank would get more, the tokens of all ranks are cut into waves, each of
- * which is a plan of its own, on the same buffers. A token is in one wave with
- * all its experts, so no sum is cut.
+ * If a rank would get more, the tokens of all ranks are divided into waves.
+ * Each wave is a plan of its own, on the same buffers. A token is in one wave
+ * with all its experts, so no sum is divided.
  *
- * All ranks know from the counts whether waves are needed. Then each rank takes
- * as many of its tokens into the next wave as its shares of the other ranks'
- * max_rows hold; its record (records.h) says how many it has left, and the last
- * wave is that after which no rank has any. A rank's share of another one's rows
- * is in proportion to what it has for it, so that ranks with more rows do not need
- * more waves.
+ * All ranks know from the counts whether waves are needed. For each wave, a
+ * rank then takes as many of its tokens as its shares of the other ranks'
+ * max_rows hold. A rank's share of another rank's rows is in proportion to the
+ * rows that it has left for that rank. So ranks with more rows need no more
+ * waves. A rank's record (records.h) says how many tokens it has left. After
+ * the last wave no rank has any.
  *
- * Where copies share an expert's rows (shares.h) each wave shares out its own. Which
- * copy takes a row is not known before a wave has been counted, only which part of
- * them each takes. So a row counts on each rank with that part, in units of 1/UNIT,
- * and each such copy leaves room for a leaf, to which its part is rounded.
- * In order (plan->in_order) a wave has the next tokens of all ranks one after the
- * other: of each source all, then of one a part, of the rest none. All ranks know
- * what each source has left for each rank, so they agree on which these are; where
- * the part ends says only how many rows the wave has.
+ * If copies share an expert's rows (shares.h), each wave shares out its own
+ * rows. Before a wave is counted, nobody knows which copy takes a row; only the
+ * part that each copy takes is known. So a row counts on each rank with that
+ * part, in units of 1/UNIT. Each copy that takes only a part also reserves room
+ * for a leaf, because its part is rounded to leaves.
+ *
+ * In order (plan->in_order), a wave has the next tokens of the ranks one after
+ * the other: all that the first sources have left, a part of the next source's
+ * tokens, and nothing of the rest. All ranks know what each source has left for
+ * each rank, so they agree on these sources. The rows of the finished wave say
+ * where the part ends.
  */
 #ifndef SHUNTI_WAVES_H
 #define SHUNTI_WAVES_H
@@ -33,52 +36,57 @@ struct shunt_moe;
 struct shunti_plan;
 
 struct shunti_waves {
-    bool cut;  /* the plan has waves; else it is its only one itself */
-    int count; /* with padding even a plan that is cut may have a single one: it
-                  pads less than the whole */
-    struct shunti_plan **plan; /* (made) with their memory; the first `count`
-                                  are waves, if it is cut */
+    bool cut;  /* the plan has waves; false: the plan is its own only wave */
+    int count; /* of waves. A plan that is cut may have only one: a wave may
+                  need less padding than the whole plan */
+    struct shunti_plan **plan; /* (made) plans for waves, with their memory; if
+                                  the plan is cut, the first `count` are used */
     size_t made, plan_max;
-    /* In units: */
-    uint64_t *mine, *rest; /* (nranks) rows that are in no wave yet, for each
-                              rank: ours, and those of all ranks */
-    uint64_t *share;       /* (nranks) rows of ours that fit into a wave */
-    uint64_t *taken;       /* (nranks) rows of ours in the wave */
-    uint32_t *of_expert;   /* (experts) rows of ours in the wave */
-    uint32_t *part;        /* (copies) with shares: of an expert's rows */
+    /* The next four arrays are in units of 1/UNIT. */
+    uint64_t *mine, *rest; /* (nranks) rows for each rank that are in no wave
+                              yet: of this rank, and of all ranks */
+    uint64_t *share;       /* (nranks) this rank's rows that fit into a wave */
+    uint64_t *taken;       /* (nranks) this rank's rows in the wave */
+    uint32_t *of_expert;   /* (experts) this rank's rows in the wave */
+    uint32_t *part;        /* (copies) with shares: part of the expert's rows */
     size_t part_max;
-    uint32_t
-        *left; /* (nranks, nranks) in order: rows of each source that are in no
-                       wave yet, for each rank */
+    /* (nranks, nranks) In order: rows of each source for each rank that are in
+     * no wave yet. */
+    uint32_t *left;
 };
 
-/* The least max_rows: of each rank's tokens at least one fits into a wave. */
+/* The least max_rows: at least one token of each rank fits into a wave. */
 size_t shunti_waves_least(const struct shunt_moe *moe);
 
-/* Memory to cut a plan into waves. False: there is none. */
+/* Get memory to cut a plan into waves. False: no memory. */
 bool shunti_waves_prepare(struct shunti_plan *plan);
-/* Memory for one more wave: its plan, which is not in use yet. NULL: none. */
+/* Get memory for one more wave. Returns its plan, not in use yet. NULL: no
+ * memory. */
 struct shunti_plan *shunti_waves_next(struct shunti_plan *whole);
 
-/* Does any rank get more than max_rows? After shunti_remote_offsets_find(). */
+/* True if any rank gets more than max_rows. After
+ * shunti_remote_offsets_find(). */
 bool shunti_waves_needed(const struct shunti_plan *plan);
-/* In order, before the first wave: what a source has. count: (experts) its
- * assignments in the whole plan. */
+/* In order, before the first wave: store what a source has. count: (experts)
+ * its assignments in the whole plan. */
 void shunti_waves_source(struct shunti_plan *whole, int source,
                          const uint32_t *count);
-/* Before the first wave. count: (experts) our assignments in the whole plan. */
+/* Begin, before the first wave. count: (experts) this rank's assignments in the
+ * whole plan. */
 void shunti_waves_begin(struct shunti_plan *whole, const uint32_t *count);
-/* How many of our tokens go into the next wave: the first of those whose experts
- * these are; at least one, if there is any. */
+/* Choose how many of this rank's tokens go into the next wave. expert: (tokens,
+ * topk) of the tokens that are in no wave yet; the first ones are taken. Takes
+ * at least one if there is any; but in order it may take none. */
 size_t shunti_waves_take(struct shunti_plan *whole, const int32_t *expert,
                          size_t tokens);
-/* It has been laid out, and is the last one that was. */
+/* Append `wave`, whose layout is complete, to the plan. */
 void shunti_waves_add(struct shunti_plan *whole,
                       const struct shunti_plan *wave);
-/* With shares: what the whole plan has is what its waves have together. */
+/* With shares, after the last wave: set the counts and ranges of the whole plan
+ * to what its waves have together. */
 void shunti_waves_end(struct shunti_plan *whole);
 
-/* The plan of a wave; the plan itself, if it is its only one. */
+/* The plan of a wave: the plan itself if it is not cut. */
 struct shunti_plan *shunti_wave_of(const struct shunti_plan *plan, int wave);
 
 #endif
