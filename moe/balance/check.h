@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the functions of balance.h refuse, and how they say it. */
+/* Checks of the arguments of balance.h, with their error texts. */
 #ifndef SHUNTI_BALANCE_CHECK_H
 #define SHUNTI_BALANCE_CHECK_H
 
@@ -8,24 +8,24 @@
 
 #include <shunt/status.h>
 
-/* `call` is the function's name, in errors. */
+/* In all of them `call` is the name of the public function, for error texts. */
 
-/* Ranks and experts are 1 or more. */
+/* Check that ranks and experts are 1 or more. */
 enum shunt_status shunti_balance_sizes(const char *call, int ranks,
                                        int experts);
 
-/* Each of n loads is finite and not negative. */
+/* Check that each of n loads is finite and not negative. */
 enum shunt_status shunti_balance_loads(const char *call, const double *loads,
                                        size_t n);
 
-/* Each entry of a placement, unless it is NULL, is a rank. */
+/* Check that each entry of a placement is a rank. NULL is good. */
 enum shunt_status shunti_balance_placement(const char *call,
                                            const int32_t *placement, int ranks,
                                            int experts);
 
 enum shunt_status shunti_balance_no_memory(const char *call);
 
-/* The rank of expert e. */
+/* The rank of expert e; without a placement the default one. */
 static inline int shunti_balance_home(const int32_t *placement, int ranks,
                                       int experts, int e)
 {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rows of a push (push.h) whose tokens, or whose places, are in the memory of a
- * device.
+ * Device rows: a push (push.h) whose tokens, or whose row buffer, are in the
+ * memory of a device.
  *
- * From tokens of ours in a device's memory to a local peer whose rows are in one,
- * too, our engine copies them straight into the peer's device window (device_window.h), and
- * from there its engine into its rows: nothing goes through the host. For peers
- * whose rows are the host's, the tokens are copied to the host first, and rows
- * from such peers come to our window and are copied to the device last. Each rank
- * says in its control message what it has (the flags below), so both ends of each
- * pair know.
+ * If this rank's tokens and a local peer's rows are both in devices, nothing
+ * goes through the host. This rank's engine copies the rows into the peer's
+ * device window (device_window.h), and the peer's engine copies them from there
+ * into its rows. For peers with rows on the host, the tokens are copied to the
+ * host first. Rows from peers with tokens on the host arrive in this rank's
+ * window, and are copied to the device last. Each rank's note says what it has
+ * (the flags below), so both ends of each pair know.
  *
- * Only of copies: what is weighted or rounded on its way needs the host.
+ * Only for calls that copy rows: weights and rounding need the host.
  */
 #ifndef SHUNTI_MOE_DEVICE_ROWS_H
 #define SHUNTI_MOE_DEVICE_ROWS_H
@@ -21,10 +21,10 @@
 
 #include "moe/plan.h"
 
-/* What of a push is memory of a device. */
+/* Which arguments of a push are memory of a device. */
 enum { SHUNTI_DEVICE_TOKENS = 1, SHUNTI_DEVICE_ROWS = 2 };
 
-/* What a rank tells the others. */
+/* Flags in a rank's note to the others. */
 enum {
     SHUNTI_DEVICE_SENDS = 1,    /* its tokens are in the memory of a device */
     SHUNTI_DEVICE_RECEIVES = 2, /* it has a device window */
@@ -32,11 +32,13 @@ enum {
 
 struct shunti_device_rows;
 
-/* Can the calls of this plan and direction move rows so? */
+/* True if calls of this plan may move rows like that. */
 bool shunti_device_rows_may(const struct shunti_plan *plan);
 
 /*
- * device  what of `tokens` (tokens, hidden) and `rows` (total, hidden) is.
+ * device  which of `tokens` (tokens, hidden) and `rows` (total, hidden) are
+ *         memory of a device.
+ *
  * NULL: no memory; `why` says which.
  */
 struct shunti_device_rows *
@@ -47,29 +49,29 @@ shunti_device_rows_create(struct shunti_plan *plan, struct shunti_cut cut,
 /* Waits for copies that are under way, in bounded time. NULL is allowed. */
 void shunti_device_rows_destroy(struct shunti_device_rows *d);
 
-/* For the control message. */
+/* The flags for this rank's note. */
 unsigned shunti_device_rows_flags(const struct shunti_device_rows *d);
-/* `rank` is in the call, with these flags. True: the engine moves our rows for it;
- * false: the caller does. */
+/* The note of `rank` has arrived, with these flags. True: the engine moves this
+ * rank's rows for it. False: the caller must move them. */
 bool shunti_device_rows_meet(struct shunti_device_rows *d, int rank,
                              unsigned flags);
-/* The same of our own rows. */
+/* The same for the rows that this rank sends to itself. */
 bool shunti_device_rows_meet_self(struct shunti_device_rows *d);
 
-/* Begin and end what can be. True: something has ended. *status: an error, whose
- * text is in `why`; nothing more is moved then. */
+/* Begin and end copies as far as possible. True: a copy has ended. *status: an
+ * error, whose text is in `why`; nothing more is moved then. */
 bool shunti_device_rows_step(struct shunti_device_rows *d,
                              enum shunt_status *status, char *why,
                              size_t why_len);
-/* The tokens on the host, the first of the cut at the pointer; NULL: not there yet,
- * or nobody needs them. */
+/* The tokens on the host; the pointer is to the first one of the cut. NULL: not
+ * there yet, or not needed there. */
 const void *shunti_device_rows_host(const struct shunti_device_rows *d);
-/* Is all written that the engine moves to `rank`? */
+/* True if the engine has written all that it moves to `rank`. */
 bool shunti_device_rows_sent(const struct shunti_device_rows *d, int rank);
 
 /*
- * All ranks have written their rows, those of the host to `window` (total,
- * hidden): bring them to the device. SHUNT_IN_PROGRESS: call again.
+ * All ranks have written their rows; `window` (total, hidden) has those that
+ * came by the host. Copy these to the device. SHUNT_IN_PROGRESS: call again.
  */
 enum shunt_status shunti_device_rows_finish(struct shunti_device_rows *d,
                                             const unsigned char *window,

@@ -131,8 +131,8 @@ void shunti_layout_bad_id(const int32_t *expert, size_t at, int topk,
                           int experts, char *why, size_t len);
 
 /*
- * Make the terms of `tokens` tokens. Time is linear in the assignments, times
- * log(topk / 8).
+ * Make the terms of `tokens` tokens. Time is linear in the assignments, apart
+ * from a factor log(topk / 8).
  *
  * order    order of the source rank, whose tokens these are.
  * key      from shunti_layout_read(); sorted here.

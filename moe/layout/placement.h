@@ -30,7 +30,7 @@ struct shunti_placement {
     int experts;
     uint32_t *copy; /* (ranks, experts) the copy of expert e that source s uses,
                        as an index in `local`; (experts) without copies */
-    /* (ranks + 1) where the experts of a rank begin in `local` */
+    /* (ranks + 1) Index in `local` of each rank's first expert. */
     size_t *first;
     int32_t *local; /* (first[ranks]) experts of each rank, ascending */
     int32_t *owner; /* (first[ranks]) rank of each entry of `local` */

@@ -3,8 +3,8 @@
  * Shares: how copies divide the rows of an expert (shunt_moe_set_shares()).
  *
  * A placement with shares has an expert for each copy (placement.h). Number v
- * is a copy of expert[v]. The copies of expert e are first[e] to first[e + 1] -
- * 1, by rank. So a rank's experts have the same order, and the same indices in
+ * is a copy of expert[v]. The copies of expert e have the numbers from first[e]
+ * on, up to first[e + 1] (excluded), by rank. So a rank's experts have the same order, and the same indices in
  * `local`, as in the real placement.
  *
  * In a plan, the rows of an expert have one order: by source rank, then in the

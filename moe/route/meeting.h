@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How ranks find each other in a dispatch or combine, in both directions: each
- * tells its peers where its memory is, and hears the same of them.
+ * A meeting: in a dispatch or combine, in either direction, each rank sends its
+ * peers a note that says where its memory is, and receives theirs.
  *
- * In two levels a rank exchanges control messages with its local peers and its
- * rail peers only. It tells the rail peers once it has heard all local peers.
- * So each rank hears, in one hop, of every rank of the communicator: a bad call
- * of a local peer goes to the rail peers as an alarm in place of the message,
- * and nothing else is exchanged with other nodes then.
+ * In two levels a rank exchanges notes with its local peers and its rail peers
+ * only. It sends to rail peers once the notes of all local peers have arrived.
+ * So in one hop each rank learns of a bad call of any rank. If a local peer
+ * makes a bad call, rail peers get an alarm instead of the note. Then nothing
+ * else is exchanged with other nodes.
  */
 #ifndef SHUNTI_MEETING_H
 #define SHUNTI_MEETING_H
@@ -20,53 +20,58 @@
 
 struct shunti_met {
     bool direct; /* its memory is mapped, and rows are written or read there;
-                    else rows go through rail peers */
-    bool told, heard;
-    bool stranger; /* it hears of us only if our call fails */
-    bool answered; /* its ack has come, or none will */
+                    otherwise rows go through rail peers */
+    bool told, heard; /* this rank's note was sent; the peer's has arrived */
+    bool stranger; /* gets a note only if a call fails: shunti_meeting_skip() */
+    bool answered; /* its ack has arrived, or none will */
 };
 
 struct shunti_meeting {
     const struct shunti_moe_call *call;
     struct shunti_plan *plan;
     struct shunti_cut cut;
-    struct shunti_remote rows, out; /* our memory, as peers are told */
-    bool local_heard;               /* all local peers have been heard */
-    bool alarmed;                   /* one of them made another or a bad call */
-    struct shunti_blame blame;      /* which */
-    struct shunti_met *met;         /* (nranks) */
+    struct shunti_remote rows, out; /* this rank's memory, for its notes */
+    bool local_heard;               /* notes of all local peers have arrived */
+    /* A local peer made another or a bad call. */
+    bool alarmed;
+    struct shunti_blame blame; /* which peer, and what is wrong */
+    struct shunti_met *met;    /* (nranks) */
 };
 
-/* met: (nranks) zeroed. two_level: ranks of other nodes are not `direct`. This
- * rank has met itself. */
+/* Begin. met: (nranks) zeroed. two_level: ranks of other nodes are not
+ * `direct`. This rank's own entry is complete at once. */
 void shunti_meeting_init(struct shunti_meeting *meeting, struct shunti_met *met,
                          bool two_level);
 
-/* Tell `rank`, unless it has been told, there is no room for the message, or it
- * is not its turn. */
+/* Send this rank's note to `rank`, unless it was sent, the peer has no room for
+ * it, or it is too early for a rail peer. */
 void shunti_meeting_tell(struct shunt_request *request,
                          struct shunti_meeting *meeting, int rank);
 
 enum shunti_heard {
-    SHUNTI_HEARD_NOTHING, /* new */
-    SHUNTI_HEARD_CALL,    /* of the same call */
-    SHUNTI_HEARD_BAD,     /* of another or a bad call: an error is recorded */
+    SHUNTI_HEARD_NOTHING, /* no new note */
+    SHUNTI_HEARD_CALL,    /* a note of the same call */
+    SHUNTI_HEARD_BAD,     /* a note of another or a bad call; an error is
+                             recorded */
 };
 
-/* What has come from `rank` since; *note is its message. */
+/* Look for the note of `rank`. *note is the note that has arrived. */
 enum shunti_heard shunti_meeting_hear(struct shunt_request *request,
                                       struct shunti_meeting *meeting, int rank,
                                       const struct shunti_note **note);
 
 /*
- * A rank of another node with which this one exchanges no rows needs no message.
- * But if the other direction of the exchange has a route of more operations, it
- * may be in a call of that one, which waits for a message of every rank. So it
- * gets one if any peer turns out to make another call.
+ * Exchange no notes with `rank`, which is on another node and exchanges no rows
+ * with this rank.
+ *
+ * But the exchange's other direction may have a route with more operations.
+ * Then `rank` may be in a call of that direction, which waits for a note of
+ * every rank. So `rank` gets a note after all if any peer turns out to make
+ * another call.
  */
 void shunti_meeting_skip(struct shunti_meeting *meeting, int rank);
 
-/* Have all local peers been heard? */
+/* True if the notes of all `direct` peers have arrived. */
 bool shunti_meeting_locals_heard(const struct shunti_meeting *meeting);
 
 #endif

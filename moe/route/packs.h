@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a plan whose rows travel by the route FLAT knows beside its layout: how
- * much goes to each rank, and into which rows it is to be copied there. Only
- * rows to the experts need the latter.
+ * Packs: what a plan on the route FLAT knows beside its layout. It knows how
+ * much goes to each rank, and into which rows the receiver copies it. The
+ * latter is needed only on the way to the experts.
  */
 #ifndef SHUNTI_PACKS_H
 #define SHUNTI_PACKS_H
@@ -13,33 +13,34 @@
 
 #include "moe/plan.h"
 
-/* One row of ours, as its source lists it. */
+/* One row, as its source lists it for the receiver. */
 struct shunti_pack_entry {
-    uint32_t row; /* the top bit: the first of another token */
+    uint32_t row; /* SHUNTI_PACK_NEW is set in the first row of each token */
     float weight;
 };
 
 #define SHUNTI_PACK_NEW ((uint32_t)1 << 31)
 
-/* With one rank, before a bound of parts (parts.h). */
+/* Counts for one other rank, before a bound of parts (parts.h). */
 struct shunti_pack_bound {
-    size_t send_rows;   /* rows of ours there: what combine returns */
-    size_t send_tokens; /* distinct tokens of ours there */
-    size_t recv_rows;   /* rows of theirs here */
-    size_t recv_tokens; /* distinct tokens of theirs here */
+    size_t send_rows;   /* this rank's rows there: combine brings them home */
+    size_t send_tokens; /* this rank's distinct tokens there */
+    size_t recv_rows;   /* the other rank's rows here */
+    size_t recv_tokens; /* the other rank's distinct tokens here */
 };
 
 /* What a direction of the route FLAT keeps: its `state`. */
 struct shunti_packs {
     struct shunti_pack_bound *bound; /* (parts + 1, nranks) */
-    uint32_t *home; /* (terms) place of a term's row in what its rank returns of
-                       its part */
-    struct shunti_pack_entry *place; /* (rows that are received) by source; only
-                                        to the experts */
+    /* (terms) Position of a term's row among the rows of its part that its rank
+     * sends home. */
+    uint32_t *home;
+    /* (rows received) The lists, by source; only to the experts. */
+    struct shunti_pack_entry *place;
     size_t bound_max, home_max, place_max;
 };
 
-/* Of all ranks at a bound. */
+/* (nranks) The counts for all ranks at a bound. */
 static inline const struct shunti_pack_bound *
 shunti_packs_at(const struct shunti_plan *plan,
                 const struct shunti_packs *packs, int bound)
@@ -56,8 +57,8 @@ static inline size_t shunti_packs_sum(const size_t *counts, int n)
     return sum;
 }
 
-/* Is term `i` of token `t` the first that goes to its rank? The token travels
- * there once. */
+/* True if term `i` is the first of token `t` that goes to its rank. The token
+ * travels there once. */
 static inline bool shunti_packs_first(const struct shunti_plan *plan, size_t t,
                                       size_t i)
 {

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tokens' rows to the experts, written straight to their final places: the
+ * A push writes tokens' rows straight to their final slots at the experts: the
  * common part of dispatch and of the gradient of combine.
  *
- * Each rank tells every other where its row buffer is, which also permits
- * writing to it from then on. A rank that has been told writes its rows there
- * and acks. The call ends when this rank has written to all, and all have
- * written to it.
+ * Each rank sends all others a note that says where its row buffer is, and so
+ * permits them to write there. A rank that receives the note writes its rows
+ * there and acks. A call ends when this rank has written to all others, and all
+ * others have written to it.
  *
- * Tokens are taken in order, and each is written to all its places while it is
- * in the cache. Peers that come late are served separately until they have
- * caught up.
+ * Tokens are written in order, each to all its slots while it is in the cache.
+ * Peers that arrive late are served separately until they have caught up.
  */
 #ifndef SHUNTI_PUSH_H
 #define SHUNTI_PUSH_H
@@ -18,47 +17,48 @@
 #include "moe/plan.h"
 #include "moe/plan/moe_call.h"
 
-/* Bytes of tokens between two looks at which peers are ready: their rows stay
- * in the second level cache for a peer that comes right after. */
+/* Bytes of tokens between two looks for peers that are ready. The tokens are
+ * still in the second-level cache for a peer that becomes ready right after. */
 #define SHUNTI_PUSH_CHUNK ((size_t)256 << 10)
 
 struct shunti_push {
     struct shunti_cut cut;
     const void *src;               /* (tokens, hidden) */
     void *dst;                     /* (total, hidden) */
-    enum shunt_moe_buffer landing; /* whose scratch peers' rows go to if dst is
-                                      no window */
+    enum shunt_moe_buffer landing; /* peers write to the scratch of this buffer
+                                      if dst is in no window */
     bool fp8;                      /* rows are rounded through e4m3 */
     bool weighted;                 /* rows are multiplied by their weights */
-    /* Products of src with rows of `out` there, for the weights' gradient. A rank
-     * without tokens wants none, and offers its `out` to those that do. */
-    bool offers;     /* others get products with our `out`; so if dweight */
-    const void *out; /* (total, hidden), if `offers`; may be dst: each row is
-                        read by its writer, before */
+    /* For the gradient of the weights: products of src with the rows of `out`
+     * at the destination. A rank without tokens wants no products, and offers
+     * its `out` to the ranks that want some. */
+    bool offers;     /* others may read this rank's `out`; true with dweight */
+    const void *out; /* (total, hidden), if `offers`; may be dst, since a row's
+                        writer reads the old row first */
     float *dweight;  /* (tokens, topk), or NULL: not wanted */
-    /* What of src and dst is memory of a device (device_rows.h). Then this call
-     * is of copies only, and in one level. */
+    /* Which of src and dst are memory of a device (device_rows.h). If any is,
+     * the call only copies rows, and is not in two levels. */
     unsigned device;
 };
 
-/* two_level: rows for other nodes go through rails (rails_rows.h). */
+/* Start a push. two_level: rows for other nodes go by rails (rails_rows.h). */
 enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
                                     struct shunti_direction *direction,
                                     const struct shunti_push *what,
                                     bool two_level,
                                     struct shunt_request **request);
 
-/* Which ranks that are known in a call want dweight, and which do not offer their
- * `out` for it: one of each, or -1. */
+/* Among the ranks whose notes have arrived: one that wants dweight, and one
+ * that does not offer its `out` for it. -1: there is none. */
 struct shunti_offers {
     int wanting, silent;
 };
 
-/* Before any other rank is known. */
+/* The state before the note of any other rank has arrived. */
 struct shunti_offers shunti_offers_of(const struct shunti_plan *plan,
                                       bool wants, bool offers);
-/* `rank` offers or not. False: a rank that wants dweight cannot have it, which is an
- * error of the request. */
+/* The note of `rank` says whether it offers its `out`. False: some rank wants
+ * dweight and cannot have it; the error is recorded in the request. */
 bool shunti_offers_hear(struct shunti_offers *offers,
                         struct shunt_request *request,
                         const struct shunti_moe_call *call,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A push (push.h) under way: what push_start.c makes, and push.c steps. */
+/* State of a push (push.h): made by push_start.c, stepped by push.c. */
 #ifndef SHUNTI_PUSH_STATE_H
 #define SHUNTI_PUSH_STATE_H
 
@@ -15,12 +15,13 @@ struct shunti_device_rows;
 struct shunti_rail_rows;
 struct shunti_row_copies;
 
-/* In the place of the window of `out`: this rank does not offer it. Its offset then
+/* Instead of the window of `out`: this rank does not offer it. The offset then
  * has the flags of device_rows.h. */
 #define SHUNTI_NOT_OFFERED (SHUNTI_NOWHERE - 1)
 
 struct shunti_push_peer {
-    bool served;   /* we have written all rows for it; across: passed on */
+    bool served;   /* all rows for it are written. If the peer is on another
+                      node: all rows from it are passed on */
     size_t cursor; /* the next token to write there */
     unsigned char *rows;
     const unsigned char *out;
@@ -30,22 +31,22 @@ struct shunti_pushing {
     struct shunti_meeting meeting;
     struct shunti_plan *plan;
     struct shunti_direction *direction;
-    size_t bytes; /* to others, for traces */
+    size_t bytes; /* sent to others, for traces */
     struct shunti_push what;
-    size_t end;          /* of the tokens to write */
+    size_t end;          /* behind the last token to write */
     unsigned char *land; /* where peers write */
-    unsigned borrowed;
-    bool stream;
-    bool broken; /* a peer is missing: weights are not known */
+    unsigned borrowed;   /* scratches in use: 1 << which */
+    bool stream;         /* rows are written past the caches */
+    bool broken;         /* a peer is missing, so products cannot be computed */
     struct shunti_offers offers;
     unsigned char *scratch;            /* a row */
-    size_t chunk;                      /* tokens */
+    size_t chunk;                      /* tokens in a chunk */
     struct shunti_rail_rows *across;   /* rows between nodes, or NULL */
-    bool begun;                        /* `copies` has been decided */
+    bool begun;                        /* `copies` is set, or stays NULL */
     struct shunti_row_copies *copies;  /* NULL: this thread writes the rows */
-    struct shunti_device_rows *device; /* NULL: none are a device's */
-    size_t src_first;                  /* the token that src begins with */
-    bool failed; /* a device: not all of our rows have been written */
+    struct shunti_device_rows *device; /* NULL: src and dst are on the host */
+    size_t src_first;                  /* number of the token at src */
+    bool failed; /* a device failed: some rows of this rank are not written */
     struct shunti_push_peer peers[];
 };
 
@@ -55,10 +56,10 @@ shunti_pushing_of(const struct shunt_request *request)
     return (struct shunti_pushing *)(void *)(uintptr_t)request->state;
 }
 
-/* By call, and by whether rows go through rails. */
+/* [is it combine_backward][do rows go by rails] */
 extern const struct shunti_class shunti_push_classes[2][2];
 
-/* Free the memory of a call that has ended, or never began. */
+/* Free the memory of a push that has ended, or that was never started. */
 void shunti_push_drop(struct shunti_pushing *push);
 
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which experts' state goes from which rank to which: pure functions of the
- * placement and the nodes.
+ * Expert traffic: which experts' state each rank sends to which rank. A pure
+ * function of the placement and the nodes.
  *
- * Copies: an expert goes from its home once to each other node with a copy, to
- * the rail peer of its home there (src/wire/nodes.h), the *relay*, and from the relay
- * to the copies of its node. On its own node the home is the relay. So what
- * passes between nodes is one expert for each (expert, other node with a copy),
- * however many copies there are. Gradients go the same ways back.
+ * Copies: an expert goes from its home once to each other node with a copy. It
+ * goes to the home's rail peer there (src/wire/nodes.h), the *relay*, and from
+ * the relay to the copies on its node. On its own node the home is the relay.
+ * So an expert passes between nodes once for each other node with a copy,
+ * however many copies there are. Gradients go the same way back.
  *
  * Moves: an expert goes from its old home to its new one.
  */
@@ -21,17 +21,17 @@
 struct shunt_comm;
 struct shunti_placement;
 
-/* What goes from one rank to each other, and comes from each. */
+/* The experts that this rank sends to, and receives from, each peer. */
 struct shunti_expert_traffic {
-    /* By rank, then ascending. The part of rank r is from first[r] on, up to
-     * first[r + 1]. */
+    /* By peer, then ascending. The experts of peer r are those from
+     * expert[first[r]] on, up to expert[first[r + 1]] (excluded). */
     struct shunti_traffic_experts {
         size_t *first;   /* (nranks + 1) */
         int32_t *expert; /* (first[nranks]) */
     } out, in;
 };
 
-/* Of this rank of `comm`; false: no memory. */
+/* Find the traffic of the calling rank of `comm`. False: no memory. */
 bool shunti_expert_traffic_of_copies(struct shunti_expert_traffic *traffic,
                                      const struct shunt_comm *comm,
                                      const struct shunti_placement *placement);
@@ -39,7 +39,7 @@ bool shunti_expert_traffic_of_moves(struct shunti_expert_traffic *traffic,
                                     const struct shunt_comm *comm,
                                     const struct shunti_placement *from,
                                     const struct shunti_placement *to);
-/* Accepts zeroed ones. */
+/* `traffic` may be zeroed. */
 void shunti_expert_traffic_finish(struct shunti_expert_traffic *traffic);
 
 static inline size_t
@@ -48,8 +48,8 @@ shunti_traffic_count(const struct shunti_traffic_experts *experts, int rank)
     return experts->first[rank + 1] - experts->first[rank];
 }
 
-/* Where `expert` is in the part of `rank`, counted from its begin; SIZE_MAX: it
- * is not. */
+/* The index of `expert` among the experts of `rank`. SIZE_MAX: it is not
+ * one. */
 size_t shunti_traffic_find(const struct shunti_traffic_experts *experts,
                            int rank, int32_t expert);
 

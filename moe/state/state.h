@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The state of this rank's experts as the caller gives it (shunt/moe_experts.h):
- * checked, copied, and packed to travel. An expert's packed state is its part of
- * each array, one behind the other.
+ * The state of this rank's experts as the caller gives it
+ * (shunt/moe_experts.h): checked, copied, and packed to travel. The packed
+ * state of an expert has its parts of all arrays, one behind the other.
  */
 #ifndef SHUNTI_STATE_H
 #define SHUNTI_STATE_H
@@ -23,11 +23,11 @@ struct shunti_state {
 };
 
 /*
- * Check and copy.
+ * Check the caller's description of a state, and copy it.
  *
- * name     of the argument, for `why`.
- * homes    true: only experts whose home is here have a slot.
- * element  what bytes, stride and addresses must be multiples of.
+ * name     name of the argument, for `why`.
+ * homes    true: only experts whose home is this rank have a slot.
+ * element  bytes, strides and addresses must be multiples of it.
  *
  * Errors: SHUNT_ERR_INVALID, SHUNT_ERR_UNSUPPORTED or SHUNT_ERR_MEMORY; `why` says
  * what is wrong.
@@ -38,7 +38,7 @@ enum shunt_status shunti_state_init(struct shunti_state *state,
                                     const struct shunti_placement *placement,
                                     int rank, bool homes, size_t element,
                                     char *why, size_t len);
-/* Accepts a zeroed one. */
+/* `state` may be zeroed. */
 void shunti_state_finish(struct shunti_state *state);
 
 /* The expert's part of array `i`. It is on this rank. */
@@ -62,14 +62,13 @@ void shunti_state_pack(const struct shunti_state *state, int32_t expert,
 void shunti_state_unpack(const struct shunti_state *state, int32_t expert,
                          const unsigned char *from);
 
-/* Where experts lie, if their packed states are in memory in this order, one behind
- * the other; else, or if there are none, NULL. */
+/* The packed states of these experts, if memory has them already, in this order
+ * and one behind the other. NULL: it has not, or there are no experts. */
 const unsigned char *shunti_state_in_one_piece(const struct shunti_state *state,
                                                const int32_t *experts,
                                                size_t count);
 
-/* A hash of what must be the same on all ranks, with `hash` mixed in
- * (src/base/fnv.h). */
+/* Mix what must be the same on all ranks into `hash` (src/base/fnv.h). */
 uint64_t shunti_state_digest(const struct shunti_state *state, uint64_t hash);
 
 #endif

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The frame around the calls on experts' state: refresh, reduce and move. Each is
- * one operation in two levels (collectives/two_level.h), whose control messages
- * carry a digest of what must agree. So every rank learns of every bad call
- * before anything is written.
+ * The frame of the calls on experts' state: refresh, reduce and move. Each call
+ * is one operation in two levels (collectives/two_level.h). Its notes carry a
+ * digest of what must agree. So every rank learns of every bad call before
+ * anything is written.
  *
- * What travels is packed, but for a refresh on one node, and for gradients that lie
- * in one piece already. Outgoing state is packed in the call, or, where a relay
- * passes it on, when it has arrived; what comes is unpacked when all of it is
- * here, in finish(). So after an error nothing has been written but copies, by a
- * refresh on one node.
+ * What travels is packed. Exceptions are a refresh on one node, and gradients
+ * that lie in memory as packed. Outgoing state is packed when the call starts;
+ * a relay packs what it passes on when that has arrived. Incoming state is
+ * unpacked in finish(), when all of it has arrived. So after an error nothing
+ * has been written, except copies by a refresh on one node.
  */
 #ifndef SHUNTI_STATE_CALL_H
 #define SHUNTI_STATE_CALL_H
@@ -22,14 +22,14 @@
 #include "moe/state/expert_traffic.h"
 #include "moe/state/state.h"
 
-/* What an operation has: x->own. */
+/* What an operation keeps: x->own. */
 struct shunti_state_own {
     struct shunti_state state;
     struct shunti_expert_traffic traffic;
     unsigned char *out, *in; /* packed experts, in the order of the traffic */
-    void *more;              /* the call's own memory: free() */
+    void *more;              /* memory of the particular call: free() */
     size_t more_bytes;
-    struct shunti_state to;             /* of a move */
+    struct shunti_state to;             /* of a move: the new state */
     struct shunti_placement *placement; /* held */
     enum shunt_dtype dtype;             /* of a reduction */
 };
@@ -40,11 +40,11 @@ struct shunti_state_call {
     const struct shunti_class *class;
     const struct shunti_two_level_hooks *hooks;
     bool locals_first;
-    /* The operation exists: fill in what goes over its traffic. */
+    /* The operation exists: fill in what it sends and receives. */
     void (*begin)(struct shunt_request *request, struct shunti_two_level *x);
 };
 
-/* An attempt: prepare, then launch; both on the communicator of `moe`. */
+/* A call before its operation exists: prepare it, then launch it. */
 struct shunti_state_attempt {
     const struct shunti_state_call *call;
     struct shunt_moe *moe;
@@ -56,39 +56,39 @@ struct shunti_state_attempt {
     char why[192];
 };
 
-/* Begin: the exchange of a handle. False: return attempt->status. */
+/* Begin with the exchange of a handle. False: return attempt->status. */
 bool shunti_state_attempt(struct shunti_state_attempt *attempt,
                           const struct shunti_state_call *call,
                           struct shunt_moe *moe, bool start,
                           struct shunt_request **request);
 
-/* The same, of an exchange. */
+/* Begin with an exchange. */
 void shunti_state_attempt_of(struct shunti_state_attempt *attempt,
                              const struct shunti_state_call *call,
                              struct shunt_moe *moe, bool start,
                              struct shunt_request **request);
 
-/* For copies: state, traffic and the placement; attempt->status says what is wrong.
- * element: as for shunti_state_init(). */
+/* For copies: fill in state, traffic and placement. attempt->status says what
+ * is wrong. element: as for shunti_state_init(). */
 void shunti_state_attempt_copies(struct shunti_state_attempt *attempt,
                                  const struct shunt_moe_state *state,
                                  size_t element);
 
-/* attempt->own has state and traffic, or attempt->status says what is wrong: get
- * memory and go, or refuse. `out_each`, `in_each`: bytes of a packed expert.
- * Frees what it does not use. */
+/* Launch the operation. If attempt->status is an error, refuse the call
+ * instead. `out_each`, `in_each`: bytes of a packed expert, for which memory is
+ * allocated. Frees what it does not use. */
 enum shunt_status shunti_state_launch(struct shunti_state_attempt *attempt,
                                       size_t out_each, size_t in_each);
-/* The same without traffic: so many of each go out, and come in. */
+/* The same without traffic: `out` experts are sent, and `in` received. */
 enum shunt_status shunti_state_launch_some(struct shunti_state_attempt *attempt,
                                            size_t out, size_t out_each,
                                            size_t in, size_t in_each);
 
-/* The own part of an operation, and what its class needs. */
+/* The x->own of an operation; and what every class here calls to clean up. */
 struct shunti_state_own *shunti_state_own(const struct shunt_request *request);
 void shunti_state_cleanup(struct shunt_request *request);
 
-/* sends: the bytes of payload to a peer, as .sent of the class. */
+/* sends: the `.sent` of the class: the bytes of payload to a peer. */
 #define SHUNTI_STATE_CLASS(text, sends)                                        \
     {                                                                          \
         .name = text, .algorithm = "two_level", .step = shunti_two_level_step, \
