@@ -11,7 +11,7 @@
 #include "src/trace/trace.h"
 #include "src/trace/track.h"
 
-/* In a timeline, what was sent is counted no more often than that. */
+/* Least time between two entries of the bytes sent in a timeline. */
 #define COUNT_NS 1000000u
 
 enum shunt_status shunti_context_register(struct shunti_context *context,
@@ -45,7 +45,8 @@ static bool is_far(const struct shunt_comm *comm,
     return false;
 }
 
-/* So many bytes this rank has sent to other nodes. */
+/* Add an entry to the timeline: the bytes that this rank has sent to other
+ * nodes. */
 static void count_sent(struct shunt_comm *comm)
 {
     const uint64_t now = shunti_now_ns();
@@ -59,8 +60,9 @@ static void count_sent(struct shunt_comm *comm)
                          (double)comm->contexts.counted);
 }
 
-/* A look at a transport that brings nothing, and has nothing to send, belongs to
- * whatever the thread does: mostly it waits. */
+/* Progress of one transport, on the track of the wire if it sends or receives.
+ * A call that finds no event and has nothing to send is counted as part of what
+ * the thread does anyway, which is mostly waiting. */
 SHUNTI_NOINLINE static unsigned progress_tracked(struct shunt_comm *comm,
                                                  const struct shunti_context *c)
 {
@@ -118,6 +120,6 @@ void shunti_wake_self(struct shunt_comm *comm)
     int saved = errno;
     ssize_t put = write(comm->waiting.wake_fd, &one, sizeof(one));
 
-    (void)put; /* full: it is readable already */
+    (void)put; /* EAGAIN: the counter is full, so the descriptor is readable */
     errno = saved;
 }

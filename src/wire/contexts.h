@@ -20,30 +20,33 @@ struct shunti_segment;
 struct shunti_context {
     const struct shunt_transport *transport;
     struct shunt_transport_ctx *ctx;
-    struct shunt_transport_reg *control_reg; /* of our control window */
-    /* of the peers that it reaches: outbox.h; NULL: none */
+    struct shunt_transport_reg *control_reg; /* of this rank's control window */
+    /* the outboxes of the peers that it reaches (outbox.h); NULL: none */
     unsigned char *outboxes;
     size_t outbox_bytes;
     struct shunt_transport_reg *outbox_reg; /* NULL: not registered */
 };
 
 /* Part of a communicator: its open transports. init_connect.c opens them.
- * contexts.c counts, as does window_alloc.c where it drives one of them itself.
- * wire.c sets `full`, and wait.c clears it. */
+ * contexts.c writes the counters, and so does window_alloc.c, which drives some
+ * transports itself. wire.c sets `full`, and wait.c clears it. */
 struct shunti_contexts {
     struct shunti_context *all; /* (count) */
     size_t count;
     uint64_t events; /* number of events that their progress() has reported */
     uint64_t looks;  /* number of calls of shunti_transports_progress() */
-    /* one had no room for a put or get, which is to be tried again soon */
+    /* a transport had no room for a put or get, which must be tried again
+     * soon */
     bool full;
-    uint64_t counted, counted_ns; /* in a timeline: bytes sent, and when */
+    uint64_t counted, counted_ns; /* last entry in the timeline: bytes sent, and
+                                     its time */
 };
 
 /* Call the progress() of all transports. */
 void shunti_transports_progress(struct shunt_comm *comm);
 
-/* Has every put left this rank, so that none needs its progress any more? */
+/* Has every put left this rank, so that no transport needs further progress
+ * calls? */
 bool shunti_all_sent(const struct shunt_comm *comm);
 
 /* Record in parked.unsent whether something is left to send. If so, this rank

@@ -23,7 +23,8 @@
 #include "src/wire/loss.h"
 #include "src/wire/wire.h"
 
-/* The status after damage, as after an impossible offer. */
+/* The status if the control window is damaged; the same as after an impossible
+ * offer. */
 #define DAMAGED SHUNT_ERR_MISMATCH
 
 /*
@@ -32,7 +33,7 @@
  * stays.
  */
 #define ABORT_MARK ((uint64_t)0xa5)
-/* The mark if the rank named is not lost: it lives, and did not make its call. */
+/* The mark if the named rank is alive, but did not make its call. */
 #define ALIVE_MARK ((uint64_t)0xa6)
 
 static uint64_t pack_abort(enum shunt_status status, int lost, int reporter)
@@ -67,7 +68,7 @@ void (*shunti_fail_settle)(struct shunt_comm *comm, enum shunt_status status,
                            int reporter, int named);
 void (*shunti_fail_trace)(struct shunt_comm *comm);
 
-/* This thread settles a failure, of this or of another communicator. */
+/* True while this thread settles a failure, of any communicator. */
 static _Thread_local bool settling;
 
 enum shunt_status shunt_comm_async_status(const struct shunt_comm *comm)
@@ -103,7 +104,7 @@ static void set_abort(const struct shunt_comm *comm, unsigned char *control,
                                 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* Mapped peers only. May be called from any thread. */
+/* Write the abort word of every mapped peer. Any thread may call this. */
 static void tell_mapped(struct shunt_comm *comm, uint64_t word)
 {
     int r;
@@ -145,7 +146,7 @@ void shunti_comm_add_lost(struct shunt_comm *comm, int rank)
         comm->failure.lost[comm->failure.nlost++] = rank;
 }
 
-/* May the failure be that of a link, so that ranks disagree on who is lost? */
+/* May only a link have failed? Then ranks may disagree on who is lost. */
 static bool is_to_settle(const struct shunt_comm *comm,
                          enum shunt_status status, int lost)
 {
@@ -153,8 +154,9 @@ static bool is_to_settle(const struct shunt_comm *comm,
            lost >= 0 && !comm->all_mapped && !settling;
 }
 
-/* Publish the first report: this rank misses the ranks of comm->failure.lost. And
- * end the communicator for the others, so that they settle, too. */
+/* Publish the first report: the ranks of comm->failure.lost did not answer this
+ * rank. Then end the communicator for the other ranks, so that they settle,
+ * too. */
 static void report(struct shunt_comm *comm, uint64_t word)
 {
     if (!comm->loss.record)
@@ -171,7 +173,7 @@ static void report(struct shunt_comm *comm, uint64_t word)
     tell_others(comm, word);
 }
 
-/* Settle who is lost. Returns one of them. */
+/* Settle who is lost. Returns one of the lost ranks. */
 static int settle(struct shunt_comm *comm, enum shunt_status status,
                   int reporter, const int *told, size_t count)
 {
@@ -184,8 +186,8 @@ static int settle(struct shunt_comm *comm, enum shunt_status status,
     return comm->failure.nlost ? comm->failure.lost[0] : told[0];
 }
 
-/* The failure is complete. First the loss record with all lost ranks is sent;
- * the abort word names only one. */
+/* Record the complete failure, and notify the peers. The loss record is sent
+ * first, with all lost ranks, since the abort word names only one. */
 static enum shunt_status end_with(struct shunt_comm *comm,
                                   enum shunt_status status, int culprit,
                                   uint64_t word)
@@ -202,7 +204,8 @@ static enum shunt_status end_with(struct shunt_comm *comm,
     return status;
 }
 
-/* Append to the text which ranks are lost that this rank has not missed. */
+/* Append to the error text the lost ranks that are not in `missed`, the ranks
+ * that did not answer this rank. */
 static void name_others(struct shunt_comm *comm, const uint64_t *missed)
 {
     const size_t size = sizeof(comm->failure.text);
@@ -231,7 +234,7 @@ enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
     if (comm->failure.status)
         return (enum shunt_status)comm->failure.status;
     if (comm->failure.settling)
-        return status; /* one failure is enough */
+        return status; /* this failure is already being settled */
     snprintf(comm->failure.text, sizeof(comm->failure.text), "%s", text);
     if (!is_to_settle(comm, status, lost))
         reporter = comm->rank;
@@ -276,7 +279,7 @@ enum shunt_status shunti_comm_fail_alive(struct shunt_comm *comm, int culprit,
     return end_with(comm, SHUNT_ERR_TIMEOUT, culprit, word);
 }
 
-/* Rank `reporter` has waited for a rank that lives. */
+/* Write the error text: rank `reporter` waited for a rank that is alive. */
 static void tell_alive(struct shunt_comm *comm, const struct end *end)
 {
     char whom[32] = "this rank, which";
@@ -301,7 +304,8 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
     int lost, reporter;
 
     if (settling)
-        return SHUNT_OK; /* of this communicator: in its next call */
+        return SHUNT_OK; /* the next call on this communicator reads the word
+                            again */
     if (!unpack_abort(comm, word, &end))
         return shunti_comm_fail(
             comm, DAMAGED, comm->rank,
@@ -316,7 +320,7 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
         return end_with(comm, status, lost, word);
     }
     if (is_to_settle(comm, status, lost)) {
-        /* The rank that told us may not reach all ranks. */
+        /* The rank that wrote the abort word may not reach all ranks. */
         report(comm, word);
         lost = settle(comm, status, reporter, &lost, 1);
     } else if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT) {
@@ -348,9 +352,10 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
                  "rank %d ended the communicator because of rank %d: %s (its "
                  "shunt_last_error says more)",
                  reporter, lost, shunt_strerror(status));
-    /* The rank that told us may not have told all ranks yet, and this one may
-     * exit before it does. Then a rank that sees this one gone would report it
-     * as lost. So this passes it on. */
+    /* Pass the failure on to all ranks. The rank that wrote the abort word may
+     * not have written those of all ranks yet, and this rank may exit before it
+     * does. A rank that then sees this rank gone would report this rank as
+     * lost. */
     return end_with(comm, status, lost, word);
 }
 

@@ -55,7 +55,7 @@ void shunti_loss_add(const struct shunt_comm *comm, struct shunti_loss *loss,
     shunti_loss_set(comm, loss, which)[rank / 64] |= UINT64_C(1) << rank % 64;
 }
 
-/* By words, over all but the sum itself. */
+/* The checksum of a record, word by word, over all fields but `sum` itself. */
 static uint64_t sum_of(const struct shunti_loss *loss, size_t bytes)
 {
     const uint64_t *word = (const uint64_t *)(const void *)loss;
@@ -73,7 +73,7 @@ static size_t slot_at(const struct shunt_comm *comm, int rank)
            (size_t)rank * comm->control.layout.loss_stride;
 }
 
-/* Write to a mapped window. The version goes last. */
+/* Write a record to a mapped window. The version is written last. */
 static void store(unsigned char *slot, const struct shunti_loss *loss,
                   size_t bytes)
 {

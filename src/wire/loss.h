@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loss records: how ranks talk once operations no longer work.
+ * Loss records: how ranks exchange state after operations have failed.
  *
  * Each rank has one record, with the ranks that it counts as lost and its stage
  * in shunt_comm_shrink(). Every control window has a slot for the record of
  * each rank. A rank writes its whole record to every peer, by stores if the
  * peer's window is mapped and by the transport's put otherwise. A record
- * carries a checksum: a reader ignores a record that is only partly written,
- * and keeps the one that it read before.
+ * carries a checksum. A reader ignores a record that is only partly written,
+ * and keeps the record that it read before.
  *
  * A record stays readable after its rank has left or died.
  */
@@ -27,55 +27,58 @@ struct shunti_loss_image;
 enum shunti_shrink_stage {
     SHUNTI_SHRINK_NONE = 0,  /* not in the call */
     SHUNTI_SHRINK_WAITING,   /* waits for a decision */
-    SHUNTI_SHRINK_NO_QUORUM, /* as the leader: too few are left */
-    SHUNTI_SHRINK_BOUND, /* has accepted a decision, makes its communicator */
-    SHUNTI_SHRINK_MADE,  /* has made the communicator, not returned it */
+    SHUNTI_SHRINK_NO_QUORUM, /* is the leader, and too few ranks are left */
+    SHUNTI_SHRINK_BOUND, /* has accepted a decision, makes the communicator */
+    SHUNTI_SHRINK_MADE,  /* has made the communicator, but not returned it */
     SHUNTI_SHRINK_RETURNED, /* has returned the communicator */
 };
 
 /* Sets of ranks in a record. */
 enum {
     SHUNTI_LOST,    /* counted as lost, for any reason */
-    SHUNTI_FENCED,  /* of these: cannot return a communicator (shrink.c) */
+    SHUNTI_FENCED,  /* of the lost ranks: those that cannot return a
+                       communicator (shrink.c) */
     SHUNTI_MEMBERS, /* from BOUND on: members of the new communicator */
-    SHUNTI_FAILED,  /* this rank has missed them itself: settle.h */
-    SHUNTI_GOOD,    /* they have answered this rank: settle.h */
+    SHUNTI_FAILED,  /* did not answer this rank: settle.h */
+    SHUNTI_GOOD,    /* answered this rank: settle.h */
     SHUNTI_CLOSED,  /* this rank's connection to them has ended: settle.h */
-    SHUNTI_HEARD,   /* their reports have arrived here: settle.h */
+    SHUNTI_HEARD,   /* their reports have arrived at this rank: settle.h */
     SHUNTI_SETS
 };
 
-/* How far a rank's report has come; in its loss record. */
+/* State of a rank's report; a field of its loss record. */
 enum shunti_report {
     SHUNTI_REPORT_NONE,
-    SHUNTI_REPORT_BEGUN,   /* `failed` holds what the rank knew at first */
-    SHUNTI_REPORT_FINAL,   /* it has asked every rank; late answers are added */
-    SHUNTI_REPORT_DECIDED, /* it has decided who is lost, and is not lost */
+    SHUNTI_REPORT_BEGUN,   /* SHUNTI_FAILED holds what the rank knew at first */
+    SHUNTI_REPORT_FINAL,   /* it has probed every rank; late answers are still
+                              added */
+    SHUNTI_REPORT_DECIDED, /* it has decided which ranks are lost; it is not */
 };
 
 struct shunti_loss {
     uint64_t version; /* atomic in a slot, and written last; 0: none yet */
-    uint64_t sum;     /* of `version`, and of all that follows */
+    uint64_t sum;     /* checksum of `version` and of all that follows `sum` */
     uint32_t attempt; /* number of the decision that `stage` refers to */
     uint32_t stage;
     int32_t leader;     /* the rank that decided, from BOUND on */
     uint32_t report;    /* enum shunti_report: settle.h */
-    struct shunt_id id; /* of the leader's decision */
+    struct shunt_id id; /* id of the new communicator, from the leader's
+                           decision */
     uint64_t set[];     /* SHUNTI_SETS, of shunti_loss_words() each */
 };
 
 /* Part of a communicator: this rank's record. loss.c writes it; failure.c and
- * settle.c when the communicator fails, and shrink*.c after that. */
+ * settle.c write it when the communicator fails, and shrink*.c after that. */
 struct shunti_loss_own {
-    struct shunti_loss *record;       /* NULL: nothing was said yet */
+    struct shunti_loss *record;       /* NULL: nothing was recorded yet */
     struct shunti_loss_image *images; /* the published copies, which puts may
-                                         be reading */
+                                         still read */
 };
 
 /* Bytes of a record, a multiple of 64. */
 size_t shunti_loss_bytes(int nranks);
 
-/* A new record, not published; NULL without memory. */
+/* A new record, not yet published. NULL if memory runs out. */
 struct shunti_loss *shunti_loss_new(int nranks);
 
 uint64_t *shunti_loss_set(const struct shunt_comm *comm,
@@ -85,26 +88,29 @@ bool shunti_loss_has(const struct shunt_comm *comm,
 void shunti_loss_add(const struct shunt_comm *comm, struct shunti_loss *loss,
                      int which, int rank);
 
-/* Write our record to every peer, and wake the peers. False: no memory, nothing
- * was written. */
+/* Write this rank's record to every peer, and wake the peers. False: memory ran
+ * out, and nothing was written. */
 bool shunti_loss_publish(struct shunt_comm *comm);
 
-/* Copy the latest record of `rank` to `into`, if it is newer. True if so. */
+/* Copy the latest record of `rank` to `into` if it is newer than `into`. True
+ * if it was. */
 bool shunti_loss_read(const struct shunt_comm *comm, int rank,
                       struct shunti_loss *into);
 
-/* Add comm->failure.lost to our record, and publish it. */
+/* Add comm->failure.lost to this rank's record, and publish the record. */
 void shunti_loss_tell(struct shunt_comm *comm);
 
 /* Add to comm->failure.lost the ranks that the peers' records count as lost. */
 void shunti_loss_merge(struct shunt_comm *comm);
 
-/* "rank 2", "ranks 2, 5", of comm->failure.lost; truncated to `size`. */
+/* Write the ranks of comm->failure.lost as text: "rank 2", "ranks 2, 5".
+ * Truncated to `size`. */
 void shunti_loss_names(const struct shunt_comm *comm, char *text, size_t size);
-/* " (all of node 1)" if all ranks of a node are lost, otherwise "". */
+/* Write " (all of node 1)" if all ranks of a node are lost, otherwise "". */
 void shunti_loss_nodes(const struct shunt_comm *comm, char *text, size_t size);
 
-/* Free our record and its published copies. The transports must be closed. */
+/* Free this rank's record and its published copies. The transports must be
+ * closed. */
 void shunti_loss_finish(struct shunt_comm *comm);
 
 #endif

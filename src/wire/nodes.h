@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Nodes and rails: which ranks share memory, and which talk across nodes.
+ * Nodes and rails: which ranks share memory, and which exchange data between
+ * nodes.
  *
- * A node is a set of ranks, ordered by locality: local index 0, 1, ... Rank (n,
- * l) talks to node m through its *rail peer* there: the rank with local index
- * l, or, if m has fewer ranks, l modulo their number. So the traffic between
- * two nodes is spread over their ranks, and with nodes of equal size it never
- * leaves its rail.
+ * A node is a set of ranks, ordered by locality: local index 0, 1, ... The rank
+ * with local index l on node n talks to node m through its *rail peer* there.
+ * That is the rank of m with local index l or, if m has fewer ranks, l modulo
+ * the number of ranks of m. So the traffic between two nodes is spread over
+ * their ranks. With nodes of equal size it never leaves its rail.
  *
- * All of it is the same on every rank, and fixed at init.
+ * The tables are the same on every rank, and fixed at init.
  */
 #ifndef SHUNTI_NODES_H
 #define SHUNTI_NODES_H
@@ -36,21 +37,23 @@ int shunti_node_size(const struct shunt_comm *comm, int node);
 const int *shunti_node_ranks(const struct shunt_comm *comm, int node);
 /* The rail peer of `rank` on `node`; `rank` itself on its own node. */
 int shunti_rail(const struct shunt_comm *comm, int rank, int node);
-/* Is `peer`, of another node, a rail peer of `rank`, or the other way round? */
+/* Is `peer`, a rank of another node, a rail peer of `rank`, or `rank` one of
+ * `peer`? */
 bool shunti_is_rail_peer(const struct shunt_comm *comm, int rank, int peer);
 
 /* Does each rank map the memory of all others of its node? */
 bool shunti_nodes_mapped(const struct shunt_comm *comm);
 
-/* Where the other ranks are, as seen from the rank that makes the id. */
+/* How far away the other ranks are, as seen from the rank that makes the id. */
 enum shunti_reach {
     SHUNTI_REACH_HOSTS,    /* anywhere */
     SHUNTI_REACH_LOOPBACK, /* behind the same loopback device */
-    SHUNTI_REACH_USER,     /* the same, and they run as the same user */
+    SHUNTI_REACH_USER,     /* as SHUNTI_REACH_LOOPBACK, and they run as the same
+                              user */
 };
 
-/* How far this rank has to reach to connect to these `count` ranks. A mapped
- * peer is a process of this host and user. */
+/* The farthest of these `count` ranks, which this rank has to connect to. A
+ * mapped peer is a process of this host and user. */
 enum shunti_reach shunti_reach_of(const struct shunt_comm *comm,
                                   const int *ranks, int count);
 

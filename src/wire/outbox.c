@@ -14,7 +14,8 @@ static bool has_outbox(const struct shunt_comm *comm, int peer,
     return comm->peers[peer].context == context && !comm->peers[peer].control;
 }
 
-/* Puts work without: a transport that cannot register them says so in the log. */
+/* Register the outboxes. A failure is only logged, because puts work without a
+ * registration. */
 static void register_outboxes(struct shunti_context *context)
 {
     const struct shunt_transport_memory memory = {

@@ -15,14 +15,15 @@ struct shunt_comm;
 struct shunti_context;
 struct shunt_transport_reg;
 
-/* Create each peer's outbox. After the endpoints and the layout are known. */
+/* Create each peer's outbox. Call this when the endpoints and the layout are
+ * known. */
 enum shunt_status shunti_outboxes_create(struct shunt_comm *comm);
-/* Free them. After the transports are closed: after a failure puts may still be
- * under way, and are sent from there. */
+/* Free the outboxes. The transports must be closed, because puts that are still
+ * under way after a failure read from the outboxes. */
 void shunti_outboxes_free(struct shunt_comm *comm);
 
-/* The registration of memory in an outbox; NULL: it is not in one, or the
- * outboxes are not registered. */
+/* The registration of memory in an outbox. NULL if the memory is in no outbox,
+ * or the outboxes are not registered. */
 struct shunt_transport_reg *
 shunti_outbox_reg(const struct shunti_context *context, const void *memory);
 

@@ -7,22 +7,22 @@
 
 enum {
     SMALLEST = 8192,
-    /* One chunk in so many is timed: reading a clock twice takes 1 or 2 % of
-     * the copy of a chunk. */
+    /* One of this many chunks is timed, because reading a clock twice takes 1
+     * or 2 % of the copy of a chunk. */
     CHUNKS_PER_TIMING = 4,
-    /* Blocks of the smallest class before the first trial, when new memory has
-     * been touched, and in a trial. Fewer of the larger classes tell as
-     * much. */
+    /* For the smallest class: blocks before the first trial, so that new memory
+     * has been touched; and blocks in a trial. Larger classes need fewer. */
     FIRST = 24,
     TRIES = 4,
-    /* Blocks before the next trial in any case; and before a trial because the
-     * cost of the protocol in use has changed, as it does when ranks move to
-     * other CPUs. The latter doubles when such a trial changed nothing. */
+    /* Blocks before the next trial in any case; and blocks before a trial
+     * because the cost of the protocol in use has changed, as it does when
+     * ranks move to other CPUs. The latter number doubles each time such a
+     * trial changes nothing. */
     AGAIN = 1000,
     CHANGED_FIRST = 16,
     CHANGED_LAST = 512,
-    /* After so many blocks sent without one received, the traffic goes one way
-     * only. */
+    /* After this many blocks sent without one received, the traffic is
+     * one-way. */
     FRESH = 64,
 };
 #define CHANGED 1.5f
@@ -46,7 +46,8 @@ static int class_of(size_t bytes)
 }
 
 /* A rank that was interrupted measures too much, perhaps a hundred times, and
- * never too little. So a cost falls at once, and rises in small steps. */
+ * never too little. So a lower measurement replaces the cost at once, and a
+ * higher one raises the cost in small steps. */
 static void learn(float *cost, size_t bytes, uint64_t ns)
 {
     const float seen = (float)ns * 65536 / (float)bytes;
@@ -57,7 +58,7 @@ static void learn(float *cost, size_t bytes, uint64_t ns)
         *cost += (seen < *cost * 2 ? seen - *cost : *cost) / 8;
 }
 
-/* So many blocks of a class: fewer of a larger class tell as much. */
+/* The number of blocks for a class. Larger classes need fewer. */
 static int times(int of_smallest, int class)
 {
     int n = of_smallest >> class / 2;
@@ -69,7 +70,7 @@ bool shunti_pair_costs_learn(const struct shunt_comm *comm, int peer)
 {
     const struct shunti_peer *p = &comm->peers[peer];
 
-    /* Chunks that are smaller than any class tell nothing. */
+    /* Chunks smaller than the smallest class are not worth measuring. */
     return comm->tune.read_min == SIZE_MAX &&
            comm->control.layout.chunk >= SMALLEST && p->control &&
            p->caps & SHUNT_TRANSPORT_GET;
@@ -177,7 +178,8 @@ bool shunti_pair_costs_in_trial(const struct shunt_comm *comm, int peer,
     return (w->tries | w->their_tries) >> class & 1;
 }
 
-/* What is known of the protocol that is tried now is old, and is forgotten. */
+/* Begin a trial. Forget the cost of the protocol that is tried now, which is
+ * out of date. */
 static void begin_trial(struct shunti_pair_costs *w, int class)
 {
     const unsigned bit = 1u << class;
@@ -191,7 +193,8 @@ static void begin_trial(struct shunti_pair_costs *w, int class)
     w->taken[class] = 0;
 }
 
-/* Larger classes of which nothing is known yet get the same choice. */
+/* Set the choice for a class, and for larger classes without a choice so
+ * far. */
 static void want(struct shunti_pair_costs *w, int class, bool read)
 {
     do {
@@ -271,7 +274,7 @@ bool shunti_pair_costs_read(struct shunt_comm *comm, int peer, size_t bytes)
     return (wants ^ tries) >> class & 1;
 }
 
-/* Does the protocol in use cost something else than when it was chosen? */
+/* Has the cost of the protocol in use changed since the protocol was chosen? */
 static bool changed(const struct shunti_pair_costs *w, int class, float cost)
 {
     return w->taken[class] >= w->hold_off[class] &&

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What it costs a pair of ranks to move memory that is in no window: through
- * the ring of chunks (stream.h), or read by the kernel.
+ * The cost of moving memory that is in no window between two ranks: through the
+ * ring of chunks (stream.h), or by a read of the kernel.
  *
- * Where both ranks share a cache, two copies through it take less than one by
- * the kernel. Where they do not, every line of the ring crosses between the
- * caches twice, and the kernel's copy, which crosses once, is several times
- * faster. Neither the processor's topology (made up in a virtual machine, which
- * may also be moved) nor the number of ranks tells which. So each pair learns
- * it in use.
+ * If both ranks share a cache, two copies through it are cheaper than one by
+ * the kernel. If they do not, every line of the ring crosses between the caches
+ * twice. The kernel's copy crosses once, and is several times faster. Neither
+ * the processor's topology nor the number of ranks tells which case it is: a
+ * virtual machine makes its topology up, and may be moved. So each pair of
+ * ranks measures the costs in use.
  *
- * The receiver times its copies out of the ring and the kernel's reads; the
- * sender times its copies into the ring. They tell each other by a word
- * (SHUNTI_WORD_WAYS) what those cost, which size classes they want to read, and
- * for which they try the other protocol at the moment: now and then, and as
- * soon as the protocol in use costs something else than when it was chosen.
- * What both ends spend is compared.
+ * The receiver times its copies out of the ring and the kernel's reads. The
+ * sender times its copies into the ring. Each sends the other one word
+ * (SHUNTI_WORD_WAYS) with its costs, the size classes that it wants to read,
+ * and those for which it tries the other protocol at the moment. It does so now
+ * and then, and as soon as the cost of the protocol in use has changed since
+ * the choice. The costs of both ends are added, and the sums compared.
  *
- * Where both send to each other, both directions use the same protocol;
+ * If both ranks send to each other, both directions use the same protocol;
  * otherwise the ring would stand still while one of the ranks is in the kernel.
- * Blocks are read only if both want that, and both try together.
+ * Blocks are read only if both ranks want that, and both ranks try together.
  *
- * If SHUNT_READ_MIN is set it is the limit, and nothing is learnt.
+ * If SHUNT_READ_MIN is set it is the limit, and nothing is measured.
  */
 #ifndef SHUNTI_PAIR_COSTS_H
 #define SHUNTI_PAIR_COSTS_H
@@ -38,58 +38,63 @@ struct shunt_comm;
 
 /* Part of a peer. A cost is in ns for 64 KiB; 0: not known. */
 struct shunti_pair_costs {
-    /* of our copies into the peer's ring, and out of ours */
+    /* of this rank's copies into the peer's ring, and out of its own ring */
     float into, out;
-    float told;                      /* `into` as the peer was told it */
+    float told;                      /* the value of `into` that was last sent
+                                        to the peer */
     float read[SHUNTI_WAYS_CLASSES]; /* of reads by the kernel */
-    /* of the protocol that was chosen, when it was */
+    /* cost of the protocol in use, at the time of its choice */
     float chosen[SHUNTI_WAYS_CLASSES];
-    /* blocks since then, or in the trial */
+    /* blocks since the choice, or since the trial began */
     uint16_t taken[SHUNTI_WAYS_CLASSES];
-    /* so many of them before a change of cost counts */
+    /* blocks that must pass before a change of cost counts */
     uint16_t hold_off[SHUNTI_WAYS_CLASSES];
-    uint16_t wants;       /* classes that we want to read */
-    uint16_t tries;       /* classes for which we try the other protocol */
+    uint16_t wants;       /* classes that this rank wants to read */
+    uint16_t tries;       /* classes for which this rank tries the other
+                             protocol */
     uint16_t came;        /* classes whose last block was read, */
-    uint16_t before;      /* and those where it was when the trial began */
+    uint16_t before;      /* and those whose last block was read when the trial
+                             began */
     uint16_t their_tries; /* the peer's `tries` as last seen */
-    /* Blocks that may still be sent before our own wish, for the blocks that we
-     * receive, no longer matters. */
+    /* Blocks that this rank may still send before its own `wants`, which is for
+     * blocks that it receives, no longer counts. */
     uint8_t fresh[SHUNTI_WAYS_CLASSES];
-    /* chunks until the next one that is timed */
+    /* chunks until the next one whose copy is timed */
     uint8_t into_chunks, out_chunks;
 };
 
-/* Can the peer's memory be read, and is the choice left to us? */
+/* Can the kernel read the peer's memory, and does the user leave the choice to
+ * the library? */
 bool shunti_pair_costs_learn(const struct shunt_comm *comm, int peer);
 
-/* Is a block of `bytes` to be read by `peer`? Called once for each block
+/* Shall `peer` read a block of `bytes`? Call this once for each block that is
  * sent. */
 bool shunti_pair_costs_read(struct shunt_comm *comm, int peer, size_t bytes);
 
-/* The least size of a class; and the cost of 64 KiB from `peer` through the
- * ring, both ends together, in ns. For reports. */
+/* For reports: the least size of a class; and the cost of 64 KiB from `peer`
+ * through the ring, both ends together, in ns. */
 size_t shunti_pair_costs_class_bytes(int class);
 float shunti_pair_costs_ring_cost(const struct shunt_comm *comm, int peer);
-/* Is the other protocol being tried for a class, as far as we know? What it
- * costs is then not known. For reports. */
+/* For reports: is the other protocol being tried for a class, as far as this
+ * rank knows? If so, the cost of that protocol is not known. */
 bool shunti_pair_costs_in_trial(const struct shunt_comm *comm, int peer,
                                 int class);
 
-/* Is the next copy into the ring of `peer`, or out of ours, to be timed? */
+/* Shall the next copy into the ring of `peer`, or out of this rank's ring, be
+ * timed? */
 bool shunti_pair_costs_time_into(struct shunt_comm *comm, int peer);
 bool shunti_pair_costs_time_out(struct shunt_comm *comm, int peer);
 
-/* That copy took `ns` for `bytes`. */
+/* Record that the timed copy took `ns` for `bytes`. */
 void shunti_pair_costs_into(struct shunt_comm *comm, int peer, size_t bytes,
                             uint64_t ns);
 void shunti_pair_costs_out(struct shunt_comm *comm, int peer, size_t bytes,
                            uint64_t ns);
-/* The kernel read `bytes` of a block of `whole` bytes. */
+/* Record that the kernel read `bytes` of a block of `whole` bytes in `ns`. */
 void shunti_pair_costs_was_read(struct shunt_comm *comm, int peer, size_t whole,
                                 size_t bytes, uint64_t ns);
 
-/* A block from `peer` has been received completely. */
+/* Record that a block from `peer` has been received completely. */
 void shunti_pair_costs_came(struct shunt_comm *comm, int peer, size_t bytes,
                             bool read);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a communicator knows of each of its ranks. */
+/* The state that a communicator keeps for each of its ranks. */
 #ifndef SHUNTI_PEER_H
 #define SHUNTI_PEER_H
 
@@ -14,42 +14,44 @@ struct shunti_context;
 
 /*
  * init_connect.c, init_control.c and init_nodes.c fill in the connection, the
- * control window and the node; they do not change after init. The file named
- * with each of the others writes it.
+ * control window and the node; these do not change after init. Each other field
+ * names the file that writes it.
  */
 struct shunti_peer {
     const struct shunt_transport *transport; /* NULL for this rank itself */
     struct shunti_context *context;
     struct shunt_transport_ep *ep;
     unsigned caps;
-    unsigned char *control; /* its control window; NULL: it is not mapped */
+    unsigned char *control; /* the peer's control window; NULL: not mapped */
     struct shunt_transport_remote *control_remote;
-    /* If it is not mapped: copies of the notes and chunks that were put there;
-     * a part of context->outboxes. */
+    /* If the peer is not mapped: copies of the notes and chunks put to its
+     * control window; a part of context->outboxes. */
     unsigned char *outbox;
     /* note.c: operations completed, */
     uint64_t completed; /* by the peer, as far as is known here */
-    /* by us, as the peer knows for certain; only if not mapped */
+    /* by this rank, as the peer knows for certain; only if not mapped */
     uint64_t told;
-    uint64_t looked; /* by us, when we last checked whether to tell it */
+    uint64_t looked; /* by this rank, when it last checked whether to report to
+                        the peer */
     /* stream.c: chunk numbers, */
     uint64_t tx_reserved, tx_head; /* offered to the peer, sent to it */
     uint64_t rx_tail;              /* received from it, */
     uint64_t rx_told;              /* as the peer knows */
-    uint64_t tx_consumed;          /* received by the peer, as we last saw */
+    uint64_t tx_consumed;          /* received by the peer, as last read here */
     uint64_t messages;             /* sent: shunt_peer_stats */
     uint64_t bytes_put;            /* by wire.c: shunt_peer_stats */
-    /* collectives/exchange.c: the ticket of the operation whose note goes out
+    /* collectives/exchange.c: the ticket of the operation whose note is sent
      * next. */
     uint64_t turn;
-    /* probe.c: numbers of the latest probes: ours that the peer got, and the
-     * peer's that we answered. */
+    /* probe.c: number of the latest probe of this rank that the peer received,
+     * and of the peer's latest probe that this rank answered. */
     uint64_t probed, replied;
-    bool lost; /* its transport reported that it is gone */
-    /* wire.c: it had no room in this round of shunti_control_retry() */
+    bool lost; /* its transport reported that the peer is gone */
+    /* wire.c: the transport had no room in this round of
+     * shunti_control_retry() */
     bool full;
     int node, local; /* number of its node, index within it */
-    /* how memory that is in no window is moved: pair_costs.c */
+    /* how memory outside of windows is moved: pair_costs.c */
     struct shunti_pair_costs costs;
     char how[48]; /* "shm (map, cma)" */
 };

@@ -30,7 +30,7 @@ SHUNTI_NOINLINE void shunti_reclaim(struct shunt_comm *comm, int peer,
             return;
         }
         if (comm->deferred.first)
-            /* peers may still have to hear of the failure */
+            /* puts that notify peers of the failure may still wait for room */
             shunti_control_retry(comm);
         poll(NULL, 0, 1);
         shunti_transports_progress(comm);

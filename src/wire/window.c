@@ -41,7 +41,7 @@ enum shunt_status shunti_windows_reserve(struct shunt_comm *comm)
     return SHUNT_OK;
 }
 
-/* At the end: ids ascend. */
+/* Append a window. The table stays sorted, since ids ascend. */
 void shunti_window_list(struct shunt_comm *comm, struct shunti_window *window)
 {
     comm->windows.all[comm->windows.count++] = window;

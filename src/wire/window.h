@@ -2,13 +2,13 @@
 /*
  * Windows: memory of every rank that its peers can map, or put to.
  *
- * A window has a number, a size of its own on each rank, and, for each peer
- * whose transport can map, a pointer to the peer's part.
+ * A window has a number. Each rank's part of it has a size of its own. For each
+ * peer whose transport can map, a window has a pointer to the peer's part.
  *
  * The number is that of the operation which made the window. It is the same on
- * all ranks, whatever failed before on some of them, and is never used again.
- * So using the number of a freed window is an error, and never finds another
- * window.
+ * all ranks, even if earlier calls failed on some of them, and is never used
+ * again. So using the number of a freed window is an error, and never finds
+ * another window.
  */
 #ifndef SHUNTI_WINDOW_H
 #define SHUNTI_WINDOW_H
@@ -27,7 +27,7 @@ struct shunt_transport_remote;
 struct shunti_window_peer {
     size_t bytes; /* size of the peer's part */
     struct shunt_transport_remote *remote;
-    /* the peer's part, mapped here; NULL: it cannot be */
+    /* the peer's part, mapped by this rank; NULL: not mapped */
     unsigned char *map;
 };
 
@@ -40,7 +40,7 @@ struct shunti_window {
     size_t bytes;
     struct shunti_segment *segment;
     struct shunt_transport_reg **reg; /* (ncontexts) */
-    /* (nranks); for this rank itself `map` is its own part */
+    /* (nranks); this rank's own entry has `map` = `addr` */
     struct shunti_window_peer *peers;
 };
 
@@ -55,8 +55,8 @@ struct shunti_windows {
 enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
                                        struct shunti_window **window);
 /*
- * Collective and blocking. window: NULL on a rank that has 0 bytes of the
- * window that the others free, or on all ranks (nothing is freed).
+ * Collective and blocking. window: NULL on a rank with 0 bytes of the window
+ * that the others free. If it is NULL on all ranks, nothing is freed.
  *
  * If any rank refuses, or passes another window, no rank frees anything.
  */
@@ -80,8 +80,8 @@ void shunti_window_unlist(struct shunt_comm *comm,
 /* Free all windows, with the communicator. Local. */
 void shunti_windows_destroy(struct shunt_comm *comm);
 
-/* Can this rank address every peer's windows by pointer? (Not with put-only
- * transports.) The same answer on every rank. */
+/* Can this rank address every peer's windows by pointer? False with put-only
+ * transports. The answer is the same on every rank. */
 bool shunti_comm_all_mapped(const struct shunt_comm *comm);
 
 #endif

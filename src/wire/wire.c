@@ -22,7 +22,7 @@ struct shunti_deferred_put {
     struct shunt_transport_put put;
 };
 
-/* On the track that the way to this peer belongs to. */
+/* Switch the timeline to the track of transfers with this peer. */
 static enum shunti_track begin_move(const struct shunt_comm *comm, int peer)
 {
     if (!shunti_tracked())
@@ -32,8 +32,10 @@ static enum shunti_track begin_move(const struct shunt_comm *comm, int peer)
                                    : SHUNTI_TRACK_WIRE);
 }
 
-/* An earlier put was refused, and this one not made. A peer that has given up takes its
- * memory back, and says why before: then its word counts, and ours must go on. */
+/* The peer refused an earlier put, so the transport has not made this one. A
+ * peer that has failed withdraws its memory, but writes the abort word first.
+ * If this rank finds that word, the peer's reason counts, and the put is made
+ * after all. */
 SHUNTI_NOINLINE static enum shunt_status
 put_after_refusal(struct shunt_comm *comm, struct shunti_peer *p,
                   const struct shunt_transport_put *put, enum shunt_status st)
@@ -56,8 +58,9 @@ bool shunti_put(struct shunt_comm *comm, int peer,
         return false;
     }
     if (st == SHUNT_ERR_PEER)
-        p->lost = true; /* a wait for the peer finds out in wait.c */
-    else if (st)        /* memory is what this rank lacks */
+        p->lost = true; /* wait.c reports the loss when an operation waits for
+                           the peer */
+    else if (st)        /* only memory is a failure of this rank itself */
         shunti_comm_fail(comm, st, st == SHUNT_ERR_MEMORY ? comm->rank : peer,
                          "put to rank %d: %s", peer,
                          p->transport->error(p->context->ctx));
@@ -77,7 +80,7 @@ enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
     return st;
 }
 
-/* A put to a peer that is gone fails, and the error says why. */
+/* An empty put to a peer that is gone fails, and the error text says why. */
 const char *shunti_why_lost(const struct shunt_comm *comm, int peer)
 {
     const struct shunt_transport_put nothing = {.bytes = 0};
@@ -183,8 +186,9 @@ SHUNTI_NOINLINE void shunti_control_retry(struct shunt_comm *comm)
 
     for (d = comm->deferred.first; d; d = d->next)
         comm->peers[d->peer].full = false;
-    /* In order for each peer. A peer that takes nothing must not delay the puts
-     * for others: it may be cut off, and they wait to hear that. */
+    /* Puts to one peer stay in order. A peer without room must not delay the
+     * puts for others: it may be cut off, and the others must be notified of
+     * that. */
     while ((d = *at)) {
         struct shunti_peer *p = &comm->peers[d->peer];
 

@@ -22,9 +22,9 @@ struct shunti_deferred {
     struct shunti_deferred_put *first, **tail;
 };
 
-/* Put. False: the transport has no room now; try again. If the peer is lost
- * that is recorded (`lost`), and an operation that waits for the peer finds
- * out. Other errors end the communicator. */
+/* Put. False: the transport has no room now; try again. If the peer is lost,
+ * this sets peers[peer].lost, and an operation that waits for the peer fails
+ * later. Other errors end the communicator. */
 bool shunti_put(struct shunt_comm *comm, int peer,
                 const struct shunt_transport_put *put);
 
@@ -34,8 +34,8 @@ bool shunti_put(struct shunt_comm *comm, int peer,
 enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
                              const struct shunt_transport_get *get);
 
-/* Why a peer was lost that is gone: in the words of its transport, until that is
- * called again. NULL: it does not say. */
+/* Why a lost peer was lost, in the words of its transport, valid until the next
+ * call of that transport. NULL: no reason is known. */
 const char *shunti_why_lost(const struct shunt_comm *comm, int peer);
 
 /* Write `bytes` at `offset` of the peer's control window, then raise the word
@@ -44,23 +44,24 @@ const char *shunti_why_lost(const struct shunt_comm *comm, int peer);
 void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
                         const void *local, size_t bytes, size_t signal_offset,
                         uint64_t value);
-/* The same for `bytes` at `local` and the SHUNT_TRANSPORT_PIECES of `tail`,
- * which follow them in the window. These may change when this returns: what
- * cannot be sent yet is copied behind `local`, which has room for it. */
+/* The same for `bytes` at `local`, followed in the window by the
+ * SHUNT_TRANSPORT_PIECES of `tail`. The pieces may change when this returns.
+ * Those that cannot be sent yet are copied behind `local`, which must have room
+ * for them. */
 void shunti_control_put_tail(struct shunt_comm *comm, int peer, size_t offset,
                              void *local, size_t bytes,
                              const struct shunt_transport_piece *tail,
                              size_t signal_offset, uint64_t value);
 
-/* As shunti_control_put(), of what alone is no reason to connect two ranks that have
- * nothing else to say to each other: shunt_transport_put.rare. */
+/* As shunti_control_put(), for data that is no reason to connect two ranks
+ * which exchange nothing else: shunt_transport_put.rare. */
 void shunti_control_tell(struct shunt_comm *comm, int peer, size_t offset,
                          const void *local, size_t bytes, size_t signal_offset,
                          uint64_t value);
 
-/* Try the puts again that the transport had no room for. */
+/* Try again the puts for which a transport had no room. */
 void shunti_control_retry(struct shunt_comm *comm);
-/* Drop the puts that did not go out. At the end of the communicator. */
+/* Drop the puts that were not sent. Called at the end of the communicator. */
 void shunti_control_forget(struct shunt_comm *comm);
 
 #endif
