@@ -76,7 +76,7 @@ void shunti_auth_digest(const void *data, size_t len,
     sha256_digest(&ctx, SHUNTI_KEY_BYTES, out);
 }
 
-/* Where a filter denies the system call, the device may be there. */
+/* Read /dev/urandom, if a filter denies the system call. */
 static bool read_device(unsigned char *bytes, size_t len)
 {
     int fd = shunti_fd_lift(open("/dev/urandom", O_RDONLY | O_CLOEXEC)), error;
@@ -84,7 +84,8 @@ static bool read_device(unsigned char *bytes, size_t len)
 
     if (fd < 0)
         return false;
-    all = read(fd, bytes, len) == (ssize_t)len; /* less only beyond 256 bytes */
+    all = read(fd, bytes, len) == (ssize_t)len; /* read() returns less only
+                                                   beyond 256 bytes */
     error = errno;
     close(fd);
     errno = error;

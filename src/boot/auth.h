@@ -3,10 +3,10 @@
  * Mutual challenge-response authentication with a shared secret: a proof is an
  * HMAC-SHA256 over fresh nonces of both sides. The secret is never sent.
  *
- * The proof also covers the side that proves, so that it cannot be reflected;
- * both nonces, so that it cannot be replayed; and the rank's claims about
- * itself. Rank 0 of a launcher's job also proves that it is of the same start as
- * the root.
+ * A proof covers the side that proves, so that it cannot be reflected. It
+ * covers both nonces, so that it cannot be replayed. It also covers the rank's
+ * claims about itself. Rank 0 of a launcher's job also proves that it was
+ * started together with the root.
  */
 #ifndef SHUNTI_AUTH_H
 #define SHUNTI_AUTH_H
@@ -30,9 +30,9 @@ struct shunti_auth_transcript {
     int32_t nranks;
     uint32_t timeout_ms;
     uint32_t waited_ms;
-    uint32_t pid; /* of the rank, and a name of its host, for errors */
+    uint32_t pid; /* of the rank; `host` names its host in errors */
     char host[SHUNTI_HOST_BYTES];
-    /* Random bytes of the root, from rank 0 of a launcher's job. */
+    /* Random bytes of the root, which rank 0 of a launcher's job sends back. */
     unsigned char start[SHUNTI_START_BYTES];
 };
 
@@ -41,19 +41,19 @@ void shunti_auth_prove(const unsigned char secret[SHUNTI_KEY_BYTES],
                        const struct shunti_auth_transcript *transcript,
                        unsigned char proof[SHUNTI_KEY_BYTES]);
 
-/* A key for another purpose: the HMAC of the label, a zero, and the salt. */
+/* Derive a key for another use: the HMAC of the label, a zero, and the salt. */
 void shunti_auth_derive(const unsigned char secret[SHUNTI_KEY_BYTES],
                         const char *label, const void *salt, size_t salt_len,
                         unsigned char out[SHUNTI_KEY_BYTES]);
 
-/* Compares in a time that does not depend on the contents. */
+/* Compare in a time that does not depend on the contents. */
 bool shunti_auth_equal(const void *a, const void *b, size_t len);
 
 /* SHA-256. */
 void shunti_auth_digest(const void *data, size_t len,
                         unsigned char out[SHUNTI_KEY_BYTES]);
 
-/* Random bytes from the kernel; false: it has none. */
+/* Random bytes from the kernel. False: the kernel has none. */
 bool shunti_auth_random(void *out, size_t len);
 
 #endif

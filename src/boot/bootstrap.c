@@ -22,11 +22,11 @@
 
 #define NO_TYPE 0 /* no message has this type */
 #define NAP_SECONDS 0.002
-#define GRACE_SECONDS 1.0 /* for the root's ERROR to arrive */
+#define GRACE_SECONDS 1.0 /* time for the root's ERROR to arrive */
 
 /* --- frames --------------------------------------------------------------- */
 
-/* The process of the root is stuck or unreachable. */
+/* Error: the process of the root is stuck or unreachable. */
 static enum shunt_status root_timed_out(struct shunti_bootstrap *bs,
                                         const char *doing)
 {
@@ -45,7 +45,7 @@ static enum shunt_status root_timed_out(struct shunti_bootstrap *bs,
 static enum shunt_status io_failed(struct shunti_bootstrap *bs,
                                    enum shunti_io io, const char *doing)
 {
-    if (io == SHUNTI_IO_CANCELLED) /* the caller tells the root */
+    if (io == SHUNTI_IO_CANCELLED) /* the caller notifies the root */
         return shunti_parent_error(bs->parent);
     bs->failed = true;
     if (io == SHUNTI_IO_TIMEOUT)
@@ -61,8 +61,8 @@ static bool is_error(int32_t status)
     return status <= SHUNT_ERR_INVALID && status >= SHUNT_ERR_BUSY;
 }
 
-/* Receive the header of the next frame, which must be of `type`. If it is
- * ERROR, receive that, and return the error. */
+/* Receive the header of the next frame, which must be of `type`. If it is an
+ * ERROR frame, receive all of it, and return its error. */
 static enum shunt_status expect(struct shunti_bootstrap *bs, uint32_t type,
                                 double deadline, const char *doing,
                                 uint64_t *bytes)
@@ -95,7 +95,7 @@ static enum shunt_status expect(struct shunti_bootstrap *bs, uint32_t type,
     for (size_t at = strlen(text) + 1; at + 4 <= header.bytes; at += 4)
         shunti_parent_told(bs->parent, (int32_t)shunti_wire_get32(
                                            (const unsigned char *)text + at));
-    /* The process of the root lacks something: name its rank. */
+    /* The process of the root lacks a resource. Name its rank. */
     if (bs->parent && (header.status == SHUNT_ERR_MEMORY ||
                        header.status == SHUNT_ERR_SYSTEM))
         return shunti_fail(NULL, (enum shunt_status)header.status,
@@ -148,7 +148,7 @@ static enum shunt_status wait_for_all(struct shunti_bootstrap *bs,
 
 /* --- joining and leaving -------------------------------------------------- */
 
-/* For a rank without memory, which has to tell the others. */
+/* Used if malloc() fails: the rank must still connect to notify the others. */
 static _Thread_local struct shunti_bootstrap reserve;
 static _Thread_local bool reserve_used;
 
@@ -182,8 +182,9 @@ enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
     return shunti_bootstrap_join_from(NULL, id, nranks, rank, timeout, out);
 }
 
-/* Joining has failed on this rank or on another one. Did the root, in this process,
- * lack something? Then that is the reason, which it may have been unable to tell. */
+/* Called when joining has failed on this or another rank. If a root of this
+ * process lacked a resource, return that error instead. The root may have been
+ * unable to send it. */
 static enum shunt_status in_own_words(const struct shunti_id_parts *parts,
                                       enum shunt_status status)
 {
@@ -197,14 +198,15 @@ static enum shunt_status in_own_words(const struct shunti_id_parts *parts,
     return shunti_fail(NULL, st, "%s", why);
 }
 
-/* What a rank without descriptors does in a thread that can open some. */
+/* A rank without descriptors joins in a thread that can open some. These are
+ * the arguments of that thread. */
 struct telling {
     const struct shunt_id *id;
     int nranks, rank;
     double timeout;
     const char *text;
-    struct shunti_parent *parent; /* of the calling thread alone */
-    struct shunti_parent there;   /* of the other thread */
+    struct shunti_parent *parent; /* used only by the calling thread */
+    struct shunti_parent there;   /* used by the other thread */
     atomic_bool cancelled;
 };
 
@@ -240,9 +242,10 @@ static void watch_parent(void *arg)
 }
 
 /*
- * This rank lacks a descriptor for the connection to the root, as
- * shunti_error_last() says. The others would wait for it: join in a thread with a
- * table of descriptors of its own, and say there why this rank leaves.
+ * This rank has no descriptor for the connection to the root, as
+ * shunti_error_last() says. The other ranks would wait for this rank. So join
+ * in a thread with its own table of descriptors, and send there the reason why
+ * this rank leaves.
  */
 static void tell_without_descriptors(const struct shunti_bootstrap *bs,
                                      const struct shunt_id *id, double deadline)
@@ -294,9 +297,10 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
     bs->name = sane ? shunti_rank_name(parent, rank) : rank;
     bs->nranks = nranks;
     bs->timeout = timeout;
-    /* With an invalid rank or nranks join all the same, so that the other ranks
-     * are told; but do not wait long. The parent's ranks wait for this one with
-     * the same timeout: they hear from it before. */
+    /* Join even if rank or nranks are invalid, so that the other ranks are
+     * notified, but wait only briefly. If the parent agrees on the result, wait
+     * half the timeout: the parent's ranks wait for this one for the whole
+     * timeout. */
     deadline = start + (sane || timeout < 5 ? timeout : 5);
     if (parent && parent->agree)
         deadline = start + timeout / 2;
@@ -311,7 +315,8 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
     if (parent && parent->agree) {
         const enum shunt_status agreed = shunti_parent_agree(parent, st);
 
-        if (agreed && !st) { /* in peace: the root then ends at once */
+        if (agreed && !st) { /* no failure here: send BYE, so that the root ends
+                                at once */
             shunti_bootstrap_leave(bs);
             return in_own_words(&parts, agreed);
         }
@@ -441,8 +446,8 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
     io = shunti_io_send(bs->fd, header, sizeof(header), deadline, bs->parent);
     if (!io)
         io = shunti_io_send(bs->fd, mine, len, deadline, bs->parent);
-    /* If the root has closed the connection, it may have sent an ERROR before:
-     * read that. */
+    /* If the root has closed the connection, it may have sent an ERROR before.
+     * Read it. */
     if (io == SHUNTI_IO_TIMEOUT || io == SHUNTI_IO_CANCELLED)
         return io_failed(bs, io, doing);
     st = expect(bs, SHUNTI_WIRE_ALL, deadline, doing, &bytes);

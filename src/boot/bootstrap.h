@@ -4,23 +4,22 @@
  * exchange a few blobs, before there is a transport.
  *
  * The topology is a star. The process that made the id runs the root, a thread
- * with one listening socket. Each rank connects to it, also the ranks of that
- * process. Both sides prove that they know the id's secret (auth.h). The root
- * gathers a blob from each rank and sends all of them to every rank; it does
- * not look into them. The root ends when all ranks have left, or after a
- * failure once all ranks have been told. An id serves one communicator.
+ * with one listening socket. Each rank connects to the root, also the ranks of
+ * that process. Both sides prove that they know the id's secret (auth.h). The
+ * root gathers a blob from each rank and sends all blobs to every rank, without
+ * reading them. The root ends when all ranks have left. After a failure it ends
+ * when all ranks have been notified. An id serves one communicator.
  *
- * The ranks of a launcher's job have no id that was handed on. They derive it
- * from the name of the job, which a second job may have. So such a root holds
- * its address for some seconds after all ranks have joined, and turns away who
- * comes then; and its rank 0 is the one of its own process.
+ * The ranks of a launcher's job receive no id. They derive it from the name of
+ * the job, and a second job may have the same name. So the root of a launcher's
+ * job holds its address for some seconds after all ranks have joined, and
+ * refuses later ranks. Its rank 0 is always the rank of its own process.
  *
- * A process without the secret cannot join. What is exchanged afterwards is not
- * encrypted: it is addresses, not data.
+ * A process without the secret cannot join. The blobs are not encrypted: they
+ * hold addresses, not data.
  *
  * Every error is sent to every rank with a text that names the rank at fault.
- * The texts are in shunti_error_last(). All waits sleep, and all are
- * bounded.
+ * The texts are in shunti_error_last(). All waits sleep, and all are bounded.
  */
 #ifndef SHUNTI_BOOTSTRAP_H
 #define SHUNTI_BOOTSTRAP_H
@@ -39,58 +38,61 @@ struct pollfd;
 struct shunti_bootstrap;
 struct shunti_id_parts;
 
-/* The bootstrap waits by this function. It is poll(), unless init.c has set
- * another one, which also does what the thread owes its other communicators. */
+/* All waits of the bootstrap call this function. It is poll(), unless init.c
+ * has set another one, which also makes progress on the thread's other
+ * communicators. */
 extern int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
                                     int ms);
 
 /*
- * What the init of a communicator gets from the parent that it is made from
- * (split, dup, shrink): the parent notices that a rank will not join, and
- * errors name ranks by their numbers in the parent.
+ * The parent of a new communicator (split, dup, shrink), as its init uses it.
+ * The parent notices that a rank will not join, and errors name ranks by their
+ * numbers in the parent.
  */
 struct shunti_parent {
-    /* (nranks) Number of each new rank in the parent; NULL: the same.
+    /* (nranks) Number of each new rank in the parent; NULL: the same numbers.
      * Borrowed. */
     const int *names;
     int root; /* number in the parent of the rank whose process runs the root */
-    /* Called now and then during waits. True cancels the init, and `why` says
-     * which rank will not join. NULL: none. */
+    /* Called now and then during waits. Returns true to cancel the init, and
+     * writes to `why` which rank will not join. NULL: never cancelled. */
     bool (*cancelled)(void *arg, char *why, size_t size);
     void *arg;
-    char why[256]; /* the text of `cancelled` */
-    /* Called once by each rank, when the root has admitted it or something
-     * before has failed (`mine`): returns the same on all ranks, SHUNT_OK only
-     * if the root has admitted all of them. So no rank waits at the root for
-     * one that will not come. NULL: the ranks have no such means. */
+    char why[256]; /* the text that `cancelled` wrote */
+    /* Called once by each rank, when the root has admitted this rank, or when
+     * something failed before (`mine`). Returns the same status on all ranks:
+     * SHUNT_OK only if the root has admitted all of them. So no rank waits at
+     * the root for a rank that will not join. NULL: the ranks cannot agree. */
     enum shunt_status (*agree)(void *arg, enum shunt_status mine);
-    bool agreed; /* it has been called */
-    bool joined; /* and all ranks have been admitted */
-    /* out: parent's numbers of the ranks that did not answer in time: first those that
-     * this rank has missed, then those of which the root has told it; the caller frees
-     * them. */
+    bool agreed; /* `agree` has been called */
+    bool joined; /* `agree` has returned SHUNT_OK */
+    /* out: the ranks that did not answer in time, by their numbers in the
+     * parent. First `nmissed` that this rank waited for, then those that the
+     * root reported. The caller frees the array. */
     int *blamed;
     size_t nblamed, nmissed;
 };
 
-/* The number of `rank` in errors: that in `parent`, if it is not NULL. */
+/* The number of `rank` in errors: its number in `parent`, or `rank` if that is
+ * NULL. */
 static inline int shunti_rank_name(const struct shunti_parent *parent, int rank)
 {
     return parent && parent->names ? parent->names[rank] : rank;
 }
 
-/* Is this init cancelled? `parent->why` then says why. NULL: no. */
+/* Is this init cancelled? If so, `parent->why` holds the reason. `parent` may
+ * be NULL: false. */
 bool shunti_parent_cancelled(struct shunti_parent *parent);
 
-/* Fail with `parent->why`. */
+/* Return the error whose text is `parent->why`. */
 enum shunt_status shunti_parent_error(const struct shunti_parent *parent);
 
 /* Call `parent->agree`. */
 enum shunt_status shunti_parent_agree(struct shunti_parent *parent,
                                       enum shunt_status mine);
 
-/* Add a rank, by its number in the parent, to those that did not answer: this rank has
- * missed it, or the root says so. */
+/* Add a rank, by its number in the parent, to `blamed`: this rank did not get
+ * an answer from it (blame), or the root reported it (told). */
 void shunti_parent_blame(struct shunti_parent *parent, int name);
 void shunti_parent_told(struct shunti_parent *parent, int name);
 
@@ -105,26 +107,26 @@ struct shunti_blobs {
     void *storage; /* internal */
 };
 
-/* Free the contents; NULL or a zeroed struct is fine. */
+/* Free the contents. `blobs` may be NULL or zeroed. */
 void shunti_blobs_finish(struct shunti_blobs *blobs);
 
 /*
  * Run the root of `id` in this process, in a thread of its own, which ends by
- * itself. Rank 0 calls this once for an id of shunti_launch_find(), and joins
- * by the same id, which now says that it is of this process.
- * shunt_id_create() does it for its own ids.
+ * itself. Rank 0 calls this once for an id of shunti_launch_find(). It then
+ * joins by the same id, which now has the flag SHUNTI_ID_START.
+ * shunt_id_create() calls this for its own ids.
  *
  * Errors: SHUNT_ERR_MISMATCH, rank 0 of another job with the same name runs a
- * root; it, or its ranks, are told; SHUNT_ERR_SYSTEM.
+ * root; that rank 0, or its ranks, are notified. SHUNT_ERR_SYSTEM.
  */
 enum shunt_status shunti_bootstrap_serve(struct shunt_id *id, int nranks);
 
 /*
- * Join. Returns when every rank has joined, or with an error on each rank that
- * tried to.
+ * Join. Returns when every rank has joined. If any rank fails, it returns an
+ * error on each rank that tried to join.
  *
- * timeout  seconds, > 0; also bounds each later call. The root may detect an
- *          error after the same time; it then arrives up to a second later.
+ * timeout  seconds, > 0; also bounds each later call. If the root detects an
+ *          error after the same time, it arrives here up to a second later.
  * bs       out; to be passed to shunti_bootstrap_leave().
  *
  * Errors: SHUNT_ERR_INVALID, malformed id, ranks out of range;
@@ -144,14 +146,15 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
                                              double timeout,
                                              struct shunti_bootstrap **bs);
 
-/* As shunt_id_create(), for `nranks` ranks that errors call `names`. Opens no
- * port unless one is needed to reach them. */
+/* As shunt_id_create(), for `nranks` ranks, which errors call by `names`. Opens
+ * a port only if a rank needs one to connect. */
 enum shunt_status shunti_id_create_named(const int *names, int nranks,
                                          enum shunti_reach reach,
                                          struct shunt_id *id);
 
-/* Has the root sent something while no call is under way, or does it within
- * `seconds`? Then it is an error, which is returned; later calls fail as well. */
+/* Has the root sent a message although no call is under way, or does one arrive
+ * within `seconds`? Such a message is an error, which this returns. Later calls
+ * fail as well. */
 enum shunt_status shunti_bootstrap_check(struct shunti_bootstrap *bs,
                                          double seconds);
 
@@ -172,27 +175,30 @@ enum shunt_status shunti_bootstrap_allgather(struct shunti_bootstrap *bs,
 bool shunti_bootstrap_failed(const struct shunti_bootstrap *bs);
 
 /*
- * This rank cannot go on. The pending or next call of every other rank fails
- * with SHUNT_ERR_REMOTE and "rank R: <text>". Only leave() may follow.
+ * Report that this rank cannot continue. The pending or next call of every
+ * other rank fails with SHUNT_ERR_REMOTE and "rank R: <text>". Only leave() may
+ * follow.
  */
 void shunti_bootstrap_abort(struct shunti_bootstrap *bs, const char *text);
 
 /*
- * The root is on another host than `parts` says, which is this one: tell the text
- * of shunti_error_last() to `ranks` ranks that look for it here, for a few seconds.
- * The thread's last error is the same after it.
+ * Listen at the address of `parts` for a few seconds, and send the text of
+ * shunti_error_last() to `ranks` ranks that connect. Used if `parts` names this
+ * host, but the root is on another host. The thread's last error is the same
+ * afterwards.
  */
 void shunti_bootstrap_tell(const struct shunti_id_parts *parts, int ranks);
 
-/* Send a goodbye and free; NULL is fine. Local; does not wait. */
+/* Send BYE and free `bs`, which may be NULL. Local; does not wait. */
 void shunti_bootstrap_leave(struct shunti_bootstrap *bs);
 
 /*
- * After a failed init: if this process runs a root, wait until the root has
- * told the connected ranks of the failure, at most for `seconds`, as the
- * process may be about to exit. Meanwhile this thread answers on its other
- * communicators. Returns at once if it runs none, or if the parent (NULL: none)
- * has failed, since then the ranks learn of that.
+ * After a failed init: if this process runs a root, wait at most `seconds`
+ * until the root has notified the connected ranks of the failure, because the
+ * process may be about to exit. Meanwhile this thread makes progress on its
+ * other communicators. Returns at once if this process runs no root. Also
+ * returns at once if the parent (NULL: none) has failed, because the ranks then
+ * learn of that.
  */
 void shunti_bootstrap_settle(double seconds, struct shunti_parent *parent);
 

@@ -24,11 +24,12 @@
 #define UNAUTHENTICATED_MAX 256
 #define UNAUTHENTICATED_SHARE 4 /* at most 1/4 of RLIMIT_NOFILE */
 #define ACCEPTS_PER_ROUND 64
-#define ACCEPT_FAILS_SECONDS 1.0 /* so long, then give up */
+#define ACCEPT_FAILS_SECONDS 1.0 /* fail the init after this time */
 #define ACCEPT_RETRY_SECONDS 0.1 /* between two attempts */
 #define TELL_EACH_SECONDS 0.5    /* to tell one rank of a failure */
 
-/* Leaves descriptors to the process, whose transports need them. */
+/* A limit that leaves descriptors to the process, whose transports need
+ * them. */
 size_t shunti_root_unauthenticated_max(void)
 {
     struct rlimit limit;
@@ -39,7 +40,8 @@ size_t shunti_root_unauthenticated_max(void)
     return (size_t)limit.rlim_cur / UNAUTHENTICATED_SHARE + 1;
 }
 
-/* Of those that were accepted before `before`. */
+/* Drop the oldest unauthenticated connection that was accepted before
+ * `before`. */
 static void drop_oldest_unauthenticated(struct shunti_root *root, double before)
 {
     struct shunti_conn *oldest = NULL;
@@ -58,7 +60,7 @@ static void drop_oldest_unauthenticated(struct shunti_root *root, double before)
                            "too many connections wait; it was the oldest");
 }
 
-/* The table and the array for poll(2) grow together. */
+/* The table and the array for poll(2) grow to the same size. */
 bool shunti_root_make_room(struct shunti_root *root)
 {
     size_t room = root->room ? root->room * 2 : 64;
@@ -95,9 +97,10 @@ static void name_peer(struct shunti_conn *c,
     }
 }
 
-/* The init has failed: the next rank to be told needs the descriptor of one that has
- * been. Close those, also if the rank has not read it yet, and limit the time of the
- * others. False: there are none. */
+/* The init has failed, and descriptors are short. Each rank that is still to be
+ * notified needs the descriptor of another. So close the connections whose
+ * error was sent, even if the rank has not read it yet, and shorten the
+ * deadline of the others. False: there is no connection. */
 static bool hurry_connections(struct shunti_root *root, double now)
 {
     bool any = false;
@@ -115,9 +118,9 @@ static bool hurry_connections(struct shunti_root *root, double now)
     return any;
 }
 
-/* Out of descriptors or memory: drop unauthenticated peers, and retry a little
- * later. If that does not help within ACCEPT_FAILS_SECONDS, nothing will, and
- * the init fails. Then ranks are told of it one after the other. */
+/* accept() lacks descriptors or memory. Drop unauthenticated peers, and retry a
+ * little later. After ACCEPT_FAILS_SECONDS the init fails, and ranks are
+ * notified one after the other. */
 static void cannot_accept(struct shunti_root *root, int error)
 {
     struct pollfd p = {.fd = root->listen_fd, .events = POLLIN};
@@ -134,12 +137,13 @@ static void cannot_accept(struct shunti_root *root, int error)
     root->accept_after = now + ACCEPT_RETRY_SECONDS;
     if (root->failure && hurry_connections(root, now))
         return;
-    /* A rank needs a moment for its proof. */
+    /* Keep the newest connections: a rank needs a moment to send its proof. */
     drop_oldest_unauthenticated(root, now - ACCEPT_RETRY_SECONDS);
     if (!root->accept_fails_since)
         root->accept_fails_since = now;
     else if (root->failure) {
-        /* Nobody can be told: so no rank is to wait for it. */
+        /* No rank can be notified. Close the socket, so that no rank waits for
+         * an answer. */
         shunti_root_close_listener(root);
     } else if (now - root->accept_fails_since > ACCEPT_FAILS_SECONDS) {
         shunti_root_fail(
@@ -152,7 +156,7 @@ static void cannot_accept(struct shunti_root *root, int error)
     }
 }
 
-/* accept4(), or accept() where a filter of an older container denies that. */
+/* accept4(), or accept() if a filter of an older container denies that. */
 static int accept_closed(int listen_fd, struct sockaddr *addr, socklen_t *len)
 {
     int fd = shunti_fd_lift(
@@ -169,7 +173,7 @@ static int accept_closed(int listen_fd, struct sockaddr *addr, socklen_t *len)
     return fd;
 }
 
-/* False: no connection is pending, or there are no resources for it. */
+/* Accept one connection. False: none is pending, or resources are short. */
 static bool accept_one(struct shunti_root *root)
 {
     struct sockaddr_storage addr = {0};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One connection of the root: messages out, bytes in, and its end.
+ * One connection of the root: its queue of messages, its input, and its end.
  *
- * A message may go to many connections, each of which holds a reference.
- * Sockets do not block: what a socket does not take stays queued.
+ * A message may be queued on many connections, each of which holds a reference.
+ * Sockets do not block: bytes that a socket does not accept stay queued.
  */
 #include "src/boot/bootstrap_root.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Counts, over all roots of this process, their threads and the connections
- * that are to be told something. shunti_bootstrap_settle() waits for the
- * latter. Lists those that listen, and keeps why the latest one failed: without
- * descriptors it cannot even tell the rank of its own process.
+ * that a message is still to be sent to. shunti_bootstrap_settle() waits for
+ * those connections. The file also lists the roots that listen, and keeps the
+ * error of the root that failed last: without descriptors a root cannot send it
+ * even to the rank of its own process.
  */
 #include "src/boot/bootstrap_root.h"
 
@@ -20,7 +21,8 @@
 
 #define NAP_SECONDS 0.002
 
-/* Both are sums over all roots of this process, under `lock`, as the list is. */
+/* Protects all that follows. The counters are sums over all roots of this
+ * process. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t conns; /* see shunti_root_count_conns() */
 static size_t roots; /* threads that run */
@@ -100,8 +102,8 @@ bool shunti_root_is_running(void)
     return any;
 }
 
-/* The threads of roots are the parent's; the child only has descriptors that
- * would keep their addresses. */
+/* A child of fork() has no threads of roots, but has copies of their sockets,
+ * which would keep the addresses in use. */
 static void forked(void)
 {
     for (; listening; listening = listening->next)
@@ -136,7 +138,8 @@ void shunti_root_close_listener(struct shunti_root *root)
     if (*at)
         *at = root->next;
     if (root->listen_fd >= 0) {
-        /* A child of fork() may not have closed its own copy yet. */
+        /* shutdown() also acts on the copy of a child of fork() that has not
+         * closed it yet. */
         shutdown(root->listen_fd, SHUT_RDWR);
         close(root->listen_fd);
     }
@@ -151,7 +154,7 @@ void shunti_root_hold(struct shunti_root *root)
     pthread_mutex_unlock(&lock);
 }
 
-/* The root's thread wakes up, and closes the socket. */
+/* shutdown() wakes the root's thread, which closes the socket. */
 void shunti_root_release_held(void)
 {
     pthread_mutex_lock(&lock);

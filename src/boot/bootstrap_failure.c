@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The failure of an init: the first one is final. Every member is told, with
- * the numbers of the ranks that did not join or send in time.
+ * The failure of an init. Only the first failure counts. It is sent to every
+ * member, with the numbers of the ranks that did not join or send in time.
  */
 #include "src/boot/bootstrap_root.h"
 
@@ -16,10 +16,10 @@ int shunti_root_rank_name(const struct shunti_root *root, int rank)
     return rank >= 0 && rank < root->nnames ? root->names[rank] : rank;
 }
 
-/* Most ranks that an ERROR frame lists. */
+/* An ERROR frame lists at most this many ranks. */
 #define BLAMED_MAX 100
 
-/* The connection may be that of a rank of this process, which then calls
+/* The rank at the other end may belong to this process. It then calls
  * shunti_bootstrap_settle() and exits. So count one connection more, until the
  * event loop counts again. */
 void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
@@ -29,7 +29,8 @@ void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
     if (c->fd < 0)
         return;
     if (!shunti_conn_send(c, root->failure_frame)) {
-        shunti_conn_close(c); /* no room in its queue: it sees end of file */
+        shunti_conn_close(
+            c); /* no room in its queue: the rank sees end of file */
         return;
     }
     shunti_conn_leave(c);

@@ -25,7 +25,8 @@ static void on_hello(const struct shunti_root *root, struct shunti_conn *c)
     struct shunti_reply *challenge;
 
     shunti_wire_get_hello(c->in, &c->transcript);
-    /* Not a frame: after its hello a rank expects exactly these bytes. */
+    /* The challenge is not a frame: after its hello a rank expects exactly
+     * these bytes. */
     challenge = malloc(sizeof(*challenge) + SHUNTI_WIRE_CHALLENGE_BYTES);
     if (!challenge ||
         !shunti_auth_random(c->transcript.root_nonce, SHUNTI_NONCE_BYTES)) {
@@ -46,7 +47,7 @@ static void on_hello(const struct shunti_root *root, struct shunti_conn *c)
     c->in_used = 0;
 }
 
-/* Send the reason only. The peer stays unauthenticated, and keeps its
+/* Send only the reason. The peer stays unauthenticated, and keeps its
  * deadline. */
 static void send_refusal(struct shunti_conn *c, enum shunti_wire_refusal why)
 {
@@ -62,9 +63,9 @@ static void send_refusal(struct shunti_conn *c, enum shunti_wire_refusal why)
     shunti_reply_release(refused);
 }
 
-/* May this be a rank of our job that was given another SHUNT_SECRET? Not if
- * that rank has joined, or all have, nor if the id was handed on, as it then
- * holds the secret. */
+/* May this be a rank of this job that has another SHUNT_SECRET? False if that
+ * rank has joined, or all ranks have. Also false if the id was handed on, since
+ * that id holds the secret. */
 static bool is_plausible_rank(const struct shunti_root *root,
                               const struct shunti_auth_transcript *transcript)
 {
@@ -77,10 +78,10 @@ static bool is_plausible_rank(const struct shunti_root *root,
 }
 
 /*
- * The peer may be a rank of our job with another SHUNT_SECRET, or anything
- * else. Its claims prove nothing, unless the kernel says that it is a process
- * of our user, which could do worse to us anyway. Then the init fails for all
- * ranks.
+ * The proof is wrong. The peer may be a rank of this job with another
+ * SHUNT_SECRET, or any other program. Its claims count only if the kernel says
+ * that it is a process of this user, because such a process could do worse harm
+ * anyway. In that case the init fails for all ranks.
  */
 static void on_wrong_proof(struct shunti_root *root, struct shunti_conn *c,
                            enum shunti_peer_user user)
@@ -109,8 +110,8 @@ static void on_proof(struct shunti_root *root, struct shunti_conn *c)
                       expected);
     c->in_used = 0;
     authenticated = shunti_auth_equal(expected, c->in, sizeof(expected));
-    /* For TCP within this host this takes milliseconds: ask only if it
-     * matters. */
+    /* For TCP within this host the question takes milliseconds. Ask only if the
+     * answer matters. */
     user = shunti_peer_user(
         c->fd,
         authenticated ? public : is_plausible_rank(root, &c->transcript));
@@ -131,7 +132,7 @@ static void on_proof(struct shunti_root *root, struct shunti_conn *c)
                          "runs as: %s (is getsockopt denied, by a filter of "
                          "seccomp?)",
                          strerror(errno));
-        shunti_root_admit(root, c); /* which tells it */
+        shunti_root_admit(root, c); /* sends the failure */
     } else if (authenticated) {
         shunti_root_admit(root, c);
     } else {

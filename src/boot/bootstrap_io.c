@@ -42,7 +42,8 @@ int shunti_wire_poll_ms(double deadline)
 int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
                              int ms) = poll;
 
-/* The descriptors of communicators are not in the table of such a thread. */
+/* Wait, without progress on communicators if this thread has its own table of
+ * descriptors, since theirs are not in it. */
 static int poll_here(struct pollfd *fds, unsigned long n, int ms)
 {
     return shunti_own_table_is_here() ? poll(fds, n, ms)
@@ -54,7 +55,8 @@ enum shunti_io shunti_io_wait(int fd, short events, double deadline,
 {
     const double soon = shunti_wire_now() + SHUNTI_WIRE_STOPPED_SECONDS;
 
-    /* If this process was stopped, what it waits for may be about to arrive. */
+    /* Wait at least a moment: this process may have been stopped, and the
+     * message may be about to arrive. */
     if (deadline < soon)
         deadline = soon;
     for (;;) {
@@ -131,7 +133,7 @@ enum shunti_io shunti_io_receive(int fd, void *data, size_t len,
 
 void shunti_io_sleep(double seconds)
 {
-    poll_here(NULL, 0, (int)(seconds * 1e3)); /* may end early */
+    poll_here(NULL, 0, (int)(seconds * 1e3)); /* may return early */
 }
 
 /* A TCP connection to a port of the kernel's ephemeral range can connect to
@@ -181,9 +183,9 @@ int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
     return fd;
 }
 
-/* The name of a job's unix socket is not secret, and the first process to bind
- * it gets it. Asking the kernel first means that a silent process of another
- * user does not cost us the time limit of a handshake. */
+/* Asks the kernel before the handshake. The name of a job's unix socket is
+ * public, and the first process to bind it owns it. A process of another user
+ * that never answers would otherwise cost the time limit of a handshake. */
 bool shunti_io_is_other_user(int fd, char *why, size_t why_len)
 {
     uid_t uid;

@@ -20,8 +20,8 @@ enum shunti_io {
     SHUNTI_IO_CANCELLED
 };
 
-/* Wait for `events` of poll(2). SHUNTI_IO_OK: ready, or broken, which the next
- * call on the socket finds out. */
+/* Wait for `events` of poll(2). SHUNTI_IO_OK: the socket is ready, or broken;
+ * the next call on it returns the error. */
 enum shunti_io shunti_io_wait(int fd, short events, double deadline,
                               struct shunti_parent *parent);
 
@@ -34,12 +34,12 @@ enum shunti_io shunti_io_receive(int fd, void *data, size_t len,
 /* Sleep for `seconds`, or less. */
 void shunti_io_sleep(double seconds);
 
-/* A connected socket, or -1 and errno. */
+/* Return a connected socket, or -1 and errno. */
 int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
                       struct shunti_parent *parent);
 
-/* Is a process of another user at the other end of unix socket `fd`? `why` then
- * says which user. */
+/* Is a process of another user at the other end of unix socket `fd`? If so,
+ * `why` names that user. */
 bool shunti_io_is_other_user(int fd, char *why, size_t why_len);
 
 #endif

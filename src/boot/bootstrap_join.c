@@ -25,9 +25,9 @@
 #define BACKOFF_MIN 0.005
 #define BACKOFF_MAX 0.2
 #define PATIENCE_MIN 0.5 /* for a connection to one of several addresses */
-#define PATIENCE_MAX 4.0 /* then no address is slow to answer */
+#define PATIENCE_MAX 4.0 /* the longest; no address is slower to answer */
 #define HANDSHAKE_MIN 1.5
-#define SPARE_SECONDS 0.8     /* before that, rank 0 tries to listen */
+#define SPARE_SECONDS 0.8     /* before that, rank 0 still tries to listen */
 #define NOT_SHUNT_SECONDS 2.0 /* another program has the port */
 #define WHY 192               /* bytes of a reason */
 
@@ -36,9 +36,10 @@ enum outcome {
     RETRY,         /* may work later */
     FATAL,         /* will never work */
     NO_DESCRIPTOR, /* this process is out of them, or of memory: as FATAL */
-    NOT_SHUNT,     /* another program: FATAL if it stays, or without
+    NOT_SHUNT,     /* another program listens: FATAL if it stays, or without
                       SHUNTI_ID_RETRY */
-    OTHER_JOB,     /* meets there: FATAL without SHUNTI_ID_RETRY */
+    OTHER_JOB,     /* the ranks of another job meet there: FATAL without
+                      SHUNTI_ID_RETRY */
     NOT_LISTENING, /* FATAL without SHUNTI_ID_RETRY */
 };
 
@@ -50,15 +51,15 @@ static const char *refusal(int32_t reason)
                  "id, or another SHUNT_SECRET?)";
 }
 
-/* How this rank joins, and the addresses that it tries. */
+/* The state of joining, with the addresses that this rank tries. */
 struct attempt {
     const struct shunti_id_parts *parts;
     struct shunti_bootstrap *bs;
     double start, deadline;
     int order[1 + SHUNTI_ID_MORE], count; /* of its addresses */
     double patience; /* seconds to connect to one of several */
-    /* Seconds to wait for the root's challenge: what listens there may be
-     * another program, which says nothing. */
+    /* Seconds to wait for the root's challenge. The program that listens there
+     * may not be a root, and may never send anything. */
     double handshake;
     char why[WHY];
 };
@@ -84,7 +85,7 @@ static void introduce(const struct attempt *a, double now,
 }
 
 /* Connect to the first address of `parts` within `patience` seconds, and prove
- * the secret. If it fails, `why` (WHY bytes) says why. */
+ * the secret. On failure `why` (WHY bytes) holds the reason. */
 static enum outcome try_join(const struct attempt *a,
                              const struct shunti_id_parts *parts,
                              double patience, char *why)
@@ -148,7 +149,8 @@ static enum outcome try_join(const struct attempt *a,
     user = shunti_peer_user(fd, parts->flags & SHUNTI_ID_PUBLIC);
     if (user == SHUNTI_USER_HIDDEN && parts->flags & SHUNTI_ID_START)
         user =
-            SHUNTI_USER_OURS; /* the root is in this process, and tells all */
+            SHUNTI_USER_OURS; /* the root is in this process, and notifies the
+                                 others */
     if (user == SHUNTI_USER_HIDDEN)
         snprintf(why, WHY,
                  "the kernel does not say which user listens there: %s (is "
@@ -203,7 +205,7 @@ static enum outcome try_join(const struct attempt *a,
     a->bs->fd = fd;
     if (user != SHUNTI_USER_HIDDEN)
         return JOINED;
-    /* The other ranks would wait for this one. */
+    /* Without this the other ranks would wait for this rank. */
     shunti_bootstrap_abort(a->bs, why);
     a->bs->fd = -1;
     result = FATAL;
@@ -218,8 +220,9 @@ out:
     return result;
 }
 
-/* The addresses at which rank 0 reaches its own root if that listens on all: it
- * may not reach the one that the others look for. False: `parts` has them. */
+/* Rank 0's own addresses of its root. If the root listens on all addresses,
+ * rank 0 may not reach the one that other ranks use, so it tries loopback and
+ * the address itself. False: use the addresses of `parts`. */
 static bool own_places(const struct shunti_id_parts *parts,
                        struct shunti_id_parts *own)
 {
@@ -233,7 +236,8 @@ static bool own_places(const struct shunti_id_parts *parts,
     own->scope = 0;
     memset(own->address, 0, sizeof(own->address));
     memcpy(own->address, loopback, sizeof(loopback));
-    own->nmore = 2; /* and, if there is no loopback, the address itself */
+    own->nmore = 2; /* the second is the address itself, for hosts without
+                       loopback */
     own->more[0] = (struct shunti_id_place){.kind = SHUNTI_ID_IPV6};
     own->more[0].address[15] = 1;
     own->more[1] = (struct shunti_id_place){.kind = parts->kind};
@@ -241,7 +245,8 @@ static bool own_places(const struct shunti_id_parts *parts,
     return true;
 }
 
-/* Rank 0 may say at another port that it cannot listen at that of the id. */
+/* Try the spare port. If rank 0 cannot listen at the port of the id, it sends
+ * its error there. */
 static bool try_spare(const struct attempt *a)
 {
     struct shunti_id_parts spare = *a->parts;
@@ -256,7 +261,7 @@ static bool try_spare(const struct attempt *a)
     return joined;
 }
 
-/* The second address of the id, if it has one. */
+/* Set `other` to the second address of the id. False: the id has none. */
 static bool other_place(const struct shunti_id_parts *parts,
                         struct shunti_id_parts *other)
 {
@@ -267,7 +272,7 @@ static bool other_place(const struct shunti_id_parts *parts,
     return true;
 }
 
-/* Outcomes by what they say about the root: the first one says most. */
+/* The rank of an outcome: the first in `order` says most about the root. */
 static int weight(enum outcome outcome)
 {
     static const enum outcome order[] = {
@@ -280,9 +285,10 @@ static int weight(enum outcome outcome)
 }
 
 /*
- * Try each address of the id once. A connection that is not answered costs
- * `patience`, which later rounds double: it may be to another host, as that to
- * an address of a container bridge. Returns what says most about the root.
+ * Try each address of the id once. A connection that is not answered takes
+ * `patience`, because the address may lead to another host, as that of a
+ * container bridge does. Later rounds double `patience`. Returns the outcome
+ * that says most about the root.
  */
 static enum outcome try_each(struct attempt *a)
 {
@@ -380,7 +386,8 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
             return shunti_parent_error(bs->parent);
         if (outcome == FATAL || outcome == NO_DESCRIPTOR)
             break;
-        /* One of several addresses may be the root's, and slow to answer. */
+        /* Continue if one of several addresses may be the root's, and slow to
+         * answer. */
         if (outcome != RETRY && !retry &&
             (a.count == 1 || a.patience > PATIENCE_MAX))
             break;

@@ -19,7 +19,7 @@ struct shunti_bootstrap {
     int rank;
     int nranks;
     struct shunti_parent *parent; /* or NULL */
-    int name;                     /* of this rank, in errors */
+    int name;                     /* number of this rank in errors */
     double timeout;
     bool failed;
     char where[64]; /* the root's address */
@@ -27,10 +27,10 @@ struct shunti_bootstrap {
 };
 
 /*
- * Connect to the root and authenticate. Retries until `deadline`, unless it
- * cannot succeed.
+ * Connect to the root and authenticate. Retries until `deadline`, unless no
+ * retry can succeed.
  *
- * start  when this rank began to join, which it tells the root.
+ * start  when this rank began to join; sent to the root.
  */
 enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
                                            struct shunti_bootstrap *bs,
@@ -40,9 +40,9 @@ enum shunt_status shunti_bootstrap_connect(const struct shunti_id_parts *parts,
 bool shunti_bootstrap_try(const struct shunti_id_parts *parts,
                           struct shunti_bootstrap *bs, double deadline);
 
-/* The root has admitted this rank, and must now say why it should not have: is
- * the next message an error of SHUNT_ERR_MISMATCH, which shunti_error_last()
- * then has? (bootstrap.c) */
+/* Used if the root has admitted this rank although it should not have. True if
+ * the next message is an error SHUNT_ERR_MISMATCH, whose text is then in
+ * shunti_error_last(). (bootstrap.c) */
 bool shunti_bootstrap_wait_for_error(struct shunti_bootstrap *bs,
                                      double deadline);
 

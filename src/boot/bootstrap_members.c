@@ -2,9 +2,9 @@
 /*
  * The root's members: authenticated peers with a rank.
  *
- * Checks what a peer claims against the other members, tells all members when
- * the last one has joined, gathers a blob from each and sends all of them to
- * each, and finds out at a deadline which ranks are missing.
+ * Checks the claims of a peer against the other members, notifies all members
+ * when the last one has joined, gathers a blob from each member and sends all
+ * blobs to each, and finds the missing ranks at a deadline.
  */
 #include "src/base/limits.h"
 #include "src/boot/bootstrap_root.h"
@@ -41,7 +41,7 @@ static void print_process(const struct shunti_auth_transcript *transcript,
              (unsigned long)transcript->pid, host);
 }
 
-/* Two processes claim one rank. `first` is NULL if it is this one. */
+/* Print that two processes claim one rank. `first` is NULL for this process. */
 static void print_taken(const struct shunti_root *root,
                         const struct shunti_auth_transcript *first,
                         const struct shunti_auth_transcript *second, char *text,
@@ -64,7 +64,8 @@ static void print_taken(const struct shunti_root *root,
             : "");
 }
 
-/* Rank 0 of a launcher's job runs the root, and has its start. */
+/* Is this rank 0 of another job? The rank 0 of this job runs the root, and has
+ * its start. */
 static bool is_other_start(const struct shunti_root *root,
                            const struct shunti_auth_transcript *transcript)
 {
@@ -79,7 +80,7 @@ static bool is_taken(const struct shunti_root *root,
            transcript->rank < root->nranks && root->members[transcript->rank];
 }
 
-/* Is the claim of an authenticated peer wrong? `text` then says why. */
+/* Is the claim of an authenticated peer wrong? If so, `text` says why. */
 static bool is_wrong_claim(const struct shunti_root *root,
                            const struct shunti_auth_transcript *transcript,
                            char *text, size_t len)
@@ -113,7 +114,8 @@ static bool is_wrong_claim(const struct shunti_root *root,
     return true;
 }
 
-/* If the claim is wrong, the init fails for all ranks, unless it is over. */
+/* True if the peer may join. A wrong claim fails the init for all ranks, unless
+ * the init is complete: then only the peer is refused. */
 static bool has_place(struct shunti_root *root, struct shunti_conn *c)
 {
     char text[400];
@@ -127,7 +129,7 @@ static bool has_place(struct shunti_root *root, struct shunti_conn *c)
         shunti_root_fail(root, SHUNT_ERR_MISMATCH, "%s", text);
         if (is_taken(root, &c->transcript) ||
             is_other_start(root, &c->transcript))
-            root->expected *= 2; /* the ranks of another job may come, too */
+            root->expected *= 2; /* the ranks of another job may connect, too */
     }
     if (root->failure)
         shunti_root_tell(root, c);
@@ -168,7 +170,7 @@ void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c)
 {
     double now = shunti_wire_now();
     double timeout = c->transcript.timeout_ms * 1e-3;
-    /* The rank has been trying for a while. Its timeout began then. */
+    /* The rank's timeout began when it began to join. */
     double until = now + timeout - c->transcript.waited_ms * 1e-3;
     struct shunti_reply *welcome =
         shunti_reply_new(SHUNTI_WIRE_WELCOME, 0, SHUNTI_WIRE_PROOF_BYTES);
@@ -282,10 +284,10 @@ static void on_frame(struct shunti_root *root, struct shunti_conn *c)
         b->data = c->body;
         b->len = bytes;
         c->body = NULL;
-        /* A rank that has not sent may itself wait, in its transports, for
-         * another rank to connect. It then times out, and knows which rank to
-         * blame. So the root gives it a little longer than that, but less than
-         * the timeout of the ranks in this gather. */
+        /* A rank that has not sent yet may wait, in its transports, for another
+         * rank to connect. It times out later, and knows which rank to blame.
+         * So the root's deadline is a little longer than that timeout, but
+         * shorter than the timeout of the ranks in this gather. */
         if (!root->gathered++)
             root->deadline =
                 shunti_wire_now() + root->member_timeout + GATHER_GRACE_SECONDS;
@@ -293,7 +295,7 @@ static void on_frame(struct shunti_root *root, struct shunti_conn *c)
             finish_gather(root);
         return;
     case SHUNTI_WIRE_ABORT:
-        c->stage = SHUNTI_CONN_LEAVING; /* it need not be told */
+        c->stage = SHUNTI_CONN_LEAVING; /* this rank is not notified */
         shunti_root_fail(root, SHUNT_ERR_REMOTE, "rank %d: %.*s",
                          shunti_root_rank_name(root, c->rank), (int)bytes,
                          c->body ? (const char *)c->body : "");
@@ -341,8 +343,8 @@ void shunti_root_member_lost(struct shunti_root *root, struct shunti_conn *c)
         rank);
 }
 
-/* Prepare for the body of the header that has arrived. False: the header is not
- * valid, or there is no memory, and the init has failed. */
+/* Prepare for the body of the frame whose header has arrived. False: the header
+ * is invalid, or memory ran out, and the init has failed. */
 static bool start_body(struct shunti_root *root, struct shunti_conn *c)
 {
     size_t limit = 0;
@@ -420,7 +422,7 @@ void shunti_root_read_member(struct shunti_root *root, struct shunti_conn *c)
 
 /* --- deadlines ------------------------------------------------------------ */
 
-/* "2, 5 and 7 more": the ranks for which `is` returns true. */
+/* Print the ranks for which `is` returns true: "2, 5 and 7 more". */
 static void list_ranks(const struct shunti_root *root,
                        bool (*is)(const struct shunti_root *, int), char *text,
                        size_t len)
@@ -455,7 +457,8 @@ static bool has_not_sent(const struct shunti_root *root, int rank)
     return !root->blobs[rank].here;
 }
 
-/* A service may forward to this host; more likely it is a mistake. */
+/* Is the id's address not one of this host? A service may forward to this host,
+ * but it is more likely a mistake. */
 static bool is_elsewhere(const struct shunti_root *root)
 {
     return root->parts.kind != SHUNTI_ID_LOCAL &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the init of a communicator gets from the parent that it is made from. */
+/* The parent of a new communicator, as its init uses it: see bootstrap.h. */
 #include "src/boot/bootstrap.h"
 
 #include <stdlib.h>

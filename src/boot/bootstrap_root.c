@@ -5,14 +5,14 @@
  *
  * Unauthenticated peers are bounded in number (the oldest is dropped for a new
  * one) and in time, from connect to close. Each is read a few bytes at a time
- * into a fixed buffer. So whatever such a peer sends, or does not send, costs
- * one entry of the table for ten seconds. A rank that was dropped in a flood of
- * connections connects again by itself.
+ * into a fixed buffer. So the most that such a peer costs is one entry of the
+ * table for ten seconds. A rank that was dropped in a flood of connections
+ * connects again by itself.
  *
- * The first failure is final. The root tells it to every member and, for a
+ * Only the first failure counts. The root sends it to every member and, for a
  * while, to ranks that connect late; then the thread ends. The thread also ends
- * when every member has left (and nothing holds the address), when no rank came
- * in time, or when nothing happened for a long time.
+ * when every member has left (and the root no longer holds the address), when
+ * no rank connected in time, or when nothing happened for a long time.
  */
 #include "src/boot/bootstrap_root.h"
 
@@ -29,10 +29,10 @@
 #include "src/boot/bootstrap.h"
 #include "transports/common/descriptor.h"
 
-/* shunti_bootstrap_settle() waits this long for late ranks to be told. */
+/* shunti_bootstrap_settle() waits this long for late ranks to be notified. */
 #define LATECOMER_SECONDS 1.5
 
-/* Discard what arrives on a leaving connection, until the other side closes. */
+/* Discard the input of a leaving connection, until the other side closes. */
 static void drain(struct shunti_conn *c)
 {
     char waste[4096];
@@ -67,7 +67,8 @@ static void remove_closed(struct shunti_root *root)
             root->conns[kept++] = c;
     }
     if (root->failure && kept < root->nconns)
-        root->accept_after = 0; /* the next one gets its descriptor */
+        root->accept_after =
+            0; /* the next connection gets the freed descriptor */
     root->nconns = kept;
 }
 
@@ -81,8 +82,8 @@ static size_t open_conns(const struct shunti_root *root)
     return n;
 }
 
-/* May ranks connect that were not sent the failure? A root without descriptors has
- * read no hello, and does not know how many ranks to expect. */
+/* May a rank connect that the failure was not sent to? A root without
+ * descriptors has read no hello, and does not know how many ranks to expect. */
 static bool expects_more(const struct shunti_root *root)
 {
     return root->listen_fd >= 0 &&
@@ -93,22 +94,22 @@ static bool expects_more(const struct shunti_root *root)
 static bool is_over(const struct shunti_root *root, double now)
 {
     if (root->failure) {
-        /* While we listen, late ranks are told of the failure. */
+        /* Late ranks are notified of the failure while the root listens. */
         bool more = expects_more(root) && now < root->deadline;
 
         return !more && (!open_conns(root) || now >= root->deadline);
     }
     if (!root->nranks || open_conns(root))
         return false;
-    /* Members leave before the last one has joined only if they have agreed that
-     * it will not (shunti_parent.agree). */
+    /* A member leaves before the last one has joined only if all members have
+     * agreed that not all will join (shunti_parent.agree). */
     return root->joined == root->nranks ? root->listen_fd < 0
                                         : root->nnames && root->left;
 }
 
-/* The process should not exit before this time, because ranks that are about to
- * connect would not find the root; 0: it may exit. After a timeout the ranks
- * that are missing are not waited for. */
+/* Time before which the process should not exit, because ranks that are about
+ * to connect would not find the root. 0: it may exit. After a timeout the
+ * process does not wait for the missing ranks. */
 static double latecomers_until(const struct shunti_root *root)
 {
     return root->failure && root->failure != SHUNT_ERR_TIMEOUT && !root->held &&
@@ -167,7 +168,7 @@ static void flush_all(struct shunti_root *root)
             !(c->nout || (c->stage == SHUNTI_CONN_LEAVING && !c->shut)) ||
             shunti_conn_flush(c))
             continue;
-        /* It may have said why, before it ended. */
+        /* The member may have sent the reason before it ended. */
         if (c->stage == SHUNTI_CONN_MEMBER)
             shunti_root_read_member(root, c);
         if (c->stage == SHUNTI_CONN_MEMBER && c->fd >= 0)
@@ -203,8 +204,9 @@ static void count_conns(struct shunti_root *root)
         root, open_conns(root) + (latecomers_until(root) > shunti_wire_now()));
 }
 
-/* Ranks of this process read the failure here, and may then end the process. So the
- * caller has counted the connections that the failure is still to be sent to. */
+/* Make the failure visible to the ranks of this process, which may then end the
+ * process. The caller must first count the connections that the failure is
+ * still to be sent to. */
 static void keep_failure_once(struct shunti_root *root)
 {
     if (root->failure && !root->failure_kept)
@@ -232,11 +234,13 @@ static void *root_main(void *arg)
             if (root->conns[i]->fd >= 0 && root->polls[i + 1].revents)
                 serve_conn(root, root->conns[i]);
         if (root->polls[0].revents & POLLHUP)
-            shunti_root_close_listener(root); /* released */
+            shunti_root_close_listener(root); /* shunti_root_release_held() was
+                                                 called */
         else if (root->listen_fd >= 0 && root->polls[0].revents)
             shunti_root_accept(root);
-        /* Before anything is sent: who gets it may want to end this process,
-         * and must find counted those who are still to be told. */
+        /* Count before anything is sent. A rank that receives the failure may
+         * end this process, and must first wait for the connections that are
+         * still to be notified. */
         count_conns(root);
         keep_failure_once(root);
         flush_all(root);
@@ -286,7 +290,7 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     root->timeout = timeout;
     root->deadline = shunti_wire_now() + timeout;
     shunti_id_describe(parts, root->where, sizeof(root->where));
-    /* None yet: an earlier root may have failed at this address. */
+    /* Clear the failure of an earlier root at this address. */
     shunti_root_keep_failure(root);
 
     if (failure) {
@@ -295,13 +299,15 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
         shunti_root_count_conns(root, 1); /* for shunti_bootstrap_settle() */
     }
 
-    /* Block all signals in the new thread: they are the program's. */
+    /* Block all signals in the new thread: they are for the program's own
+     * threads. */
     sigfillset(&all);
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     shunti_root_count(1);
-    /* Without it no rank could be told of a lack of descriptors. */
+    /* Without a spare descriptor, no rank could be notified of a lack of
+     * descriptors. */
     rc = root->spare_fd < 0 ? spare_error
                             : pthread_create(&thread, &attr, root_main, root);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

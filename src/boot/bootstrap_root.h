@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The parts of the root (bootstrap_root.c) and what they share: its state, its
- * connections, and what each part offers to the others. Calls go in this order:
+ * connections, and the functions of each part. A part calls only parts below
+ * it:
  *
  *     bootstrap_root.c       the thread and its event loop
  *     bootstrap_accept.c     accepts connections, bounds unauthenticated ones
  *     bootstrap_handshake.c  authenticates a peer
  *     bootstrap_members.c    ranks that were admitted: gathers, deadlines
- *     bootstrap_failure.c    the failure of all, and telling it
+ *     bootstrap_failure.c    the failure of the init, and its ERROR frames
  *     bootstrap_conn.c       buffers and sockets of one connection
  *     bootstrap_count.c      counts the connections of all roots of the process
  *
@@ -28,7 +29,7 @@
 #include "src/boot/bootstrap_wire.h"
 #include "src/boot/id.h"
 
-#define SHUNTI_ROOT_LINGER_SECONDS 10.0 /* to tell latecomers of a failure */
+#define SHUNTI_ROOT_LINGER_SECONDS 10.0 /* to notify late ranks of a failure */
 #define SHUNTI_ROOT_HOLD_SECONDS 10.0   /* see shunti_root_hold() */
 #define SHUNTI_CONN_OUTBOX 4            /* READY, ALL, ERROR and one to spare */
 
@@ -54,8 +55,8 @@ struct shunti_conn {
     bool authenticated; /* it has proved that it knows the secret */
     double accepted_at;
     double deadline; /* while unauthenticated or SHUNTI_CONN_LEAVING */
-    int rank;        /* of a member, else -1 */
-    char from[64];   /* its address, for the log */
+    int rank;        /* of a member; otherwise -1 */
+    char from[64];   /* the peer's address, for the log */
     struct shunti_auth_transcript transcript;
 
     unsigned char in[SHUNTI_WIRE_HELLO_BYTES]; /* hello, proof, or header */
@@ -68,7 +69,7 @@ struct shunti_conn {
     struct shunti_reply *out[SHUNTI_CONN_OUTBOX];
     unsigned nout;
     size_t out_sent; /* of out[0] */
-    bool shut;       /* our direction is shut down */
+    bool shut;       /* this side has shut down its direction */
 };
 
 struct shunti_root_blob {
@@ -78,15 +79,16 @@ struct shunti_root_blob {
 };
 
 struct shunti_root {
-    int listen_fd; /* -1: nobody else may come */
+    int listen_fd; /* -1: no further rank can join */
     struct shunti_id_parts parts;
     char where[64];
-    double timeout;             /* of this process's SHUNT_TIMEOUT */
+    double timeout;             /* SHUNT_TIMEOUT of this process */
     size_t unauthenticated_max; /* connections kept at a time */
     double accept_after;        /* do not accept before this time */
-    double accept_fails_since;  /* for lack of descriptors; 0: it works */
-    /* Open on nothing. Closed when descriptors run out, so that ranks can be
-     * accepted one at a time and told so. Or -1. */
+    double accept_fails_since;  /* accept() fails since then, for lack of
+                                   descriptors; 0: it works */
+    /* A spare, unused descriptor, or -1. Closed when descriptors run out, so
+     * that ranks can be accepted one at a time and notified of the failure. */
     int spare_fd;
 
     struct shunti_conn **conns;
@@ -108,39 +110,43 @@ struct shunti_root {
     double failed_at;
     char text[512];
     struct shunti_reply *failure_frame; /* ERROR, for every rank */
-    bool failure_kept;                  /* by shunti_root_keep_failure() */
-    int told;                           /* ranks that were sent it */
-    int expected; /* ranks that may come: the largest nranks of a hello */
+    bool failure_kept;                  /* shunti_root_keep_failure() has been
+                                           called */
+    int told;                           /* number of ranks that failure_frame
+                                           was sent to */
+    int expected; /* ranks that may connect: the largest nranks of a hello */
     bool held;    /* all ranks have joined, and the address is held */
-    bool warned;  /* of a second job */
-    struct shunti_root *next; /* that listens, in bootstrap_count.c */
-    size_t counted; /* connections, as shunti_root_count_conns() last said */
+    bool warned;  /* the log has a warning of a second job */
+    struct shunti_root *next; /* list of listening roots: bootstrap_count.c */
+    size_t counted; /* the number last passed to shunti_root_count_conns() */
 };
 
 /* --- bootstrap_conn.c ----------------------------------------------------- */
 
-/* A frame with room for `bytes` after its header, with one reference; NULL: no
- * memory. */
+/* A frame with room for `bytes` after its header, with one reference. NULL:
+ * memory ran out. */
 struct shunti_reply *shunti_reply_new(uint32_t type, int32_t status,
                                       size_t bytes);
 
-/* Drops a reference; NULL is fine. */
+/* Drop a reference. `reply` may be NULL. */
 void shunti_reply_release(struct shunti_reply *reply);
 
-/* Send what the socket takes; false: the other side is gone. */
+/* Send as much as the socket accepts. False: the other side is gone. */
 bool shunti_conn_flush(struct shunti_conn *c);
 
-/* Queue a message; takes a reference of its own. False: NULL, or no room. */
+/* Queue a message, and take a reference. False: `reply` is NULL, or the queue
+ * is full. */
 bool shunti_conn_send(struct shunti_conn *c, struct shunti_reply *reply);
 
-/* As recv(2) into a part of `buffer`; 0: nothing now, -1: gone. */
+/* As recv(2) into a part of `buffer`. 0: nothing has arrived; -1: the other
+ * side is gone. */
 ssize_t shunti_conn_receive(struct shunti_conn *c, void *buffer, size_t len);
 
-/* Close the socket and drop what is queued. The entry stays in the table until
+/* Close the socket and drop queued messages. The entry stays in the table until
  * the event loop removes it. */
 void shunti_conn_close(struct shunti_conn *c);
 
-/* Send what is queued, then wait for the other side to close. */
+/* Send the queued messages, then wait for the other side to close. */
 void shunti_conn_leave(struct shunti_conn *c);
 
 /* Has this connection not proved the secret yet? */
@@ -154,35 +160,37 @@ void shunti_root_release_spare(struct shunti_root *root);
 
 /* --- bootstrap_count.c ---------------------------------------------------- */
 
-/* Keep why this root has failed; of several roots that of the latest. */
+/* Keep this root's failure. Only that of the root that called last is kept. */
 void shunti_root_keep_failure(const struct shunti_root *root);
 
-/* The status of the root of this process that was at `where` and failed last, with
- * its text; SHUNT_OK: there was none. */
+/* The status and text of the root of this process that was at `where`, if it
+ * was the last one to call shunti_root_keep_failure(). SHUNT_OK: none
+ * failed. */
 enum shunt_status shunti_root_failed_here(const char *where, char *text,
                                           size_t size);
 
-/* This root has `now` connections that shunti_bootstrap_settle() waits for. */
+/* Count `now` connections of this root; shunti_bootstrap_settle() waits for
+ * them. */
 void shunti_root_count_conns(struct shunti_root *root, size_t now);
 
-/* One more root (1) or one less (-1). */
+/* Count one more root (1) or one less (-1). */
 void shunti_root_count(int by);
 
-/* `root` listens. A child of fork() closes its socket. */
+/* Add `root` to the listening roots. A child of fork() closes their sockets. */
 void shunti_root_listens(struct shunti_root *root);
 
-/* Stop listening; nothing happens if it has stopped. */
+/* Stop listening. May be called again. */
 void shunti_root_close_listener(struct shunti_root *root);
 
 /*
- * All ranks have joined. A root of a launcher's job goes on listening for
- * SHUNTI_ROOT_HOLD_SECONDS, so that ranks of a second job with the same name,
- * which the same ranks of this job may be, find out: they are turned away.
+ * Called when all ranks have joined. The root of a launcher's job keeps
+ * listening for SHUNTI_ROOT_HOLD_SECONDS. So ranks of a second job with the
+ * same name are refused with an error, instead of waiting for a root.
  */
 void shunti_root_hold(struct shunti_root *root);
 
-/* Another root of this process may need the address: no root holds it any
- * more. */
+/* Stop all roots of this process from holding an address, because another root
+ * may need it. */
 void shunti_root_release_held(void);
 
 /* --- bootstrap_failure.c -------------------------------------------------- */
@@ -190,16 +198,16 @@ void shunti_root_release_held(void);
 /* The number of `rank` in errors. */
 int shunti_root_rank_name(const struct shunti_root *root, int rank);
 
-/* Get the memory for telling all ranks of a failure, as there may be none left
- * then; false: there is none. */
+/* Allocate the memory for notifying all ranks of a failure in advance, as
+ * memory may run out. False: there is none. */
 bool shunti_root_reserve_failure(struct shunti_root *root);
 
-/* Tell one connection of the failure, and end it. */
+/* Send the failure to one connection, and end the connection. */
 void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c);
 
-/* Record a failure and tell every member, unless there was one before. `is`
- * selects the ranks that did not join or send in time, which the ERROR frame
- * lists; NULL: that is not the cause. */
+/* Record a failure and notify every member. Does nothing if the root has failed
+ * before. `is` selects the ranks that did not join or send in time, which the
+ * ERROR frame lists; NULL: that is not the cause. */
 void shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
                           bool (*is)(const struct shunti_root *, int),
                           const char *format, ...)
@@ -208,13 +216,13 @@ void shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
 #define shunti_root_fail(root, status, ...) \
     shunti_root_fail_for(root, status, NULL, __VA_ARGS__)
 
-/* Turn away a peer of another job, whom the root's own does not concern. */
+/* Refuse a peer of another job. The init of this root is not affected. */
 void shunti_root_turn_away(struct shunti_root *root, struct shunti_conn *c,
                            const char *text);
 
 /* --- bootstrap_members.c -------------------------------------------------- */
 
-/* Admit an authenticated peer as a member, or tell it of the failure. */
+/* Admit an authenticated peer as a member, or send it the failure. */
 void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c);
 
 /* Read and handle what a member has sent. */
@@ -234,8 +242,8 @@ void shunti_root_on_deadline(struct shunti_root *root);
 
 /* --- bootstrap_handshake.c ------------------------------------------------ */
 
-/* Read what an unauthenticated peer has sent. Admits it if its proof is
- * right. */
+/* Read the next message of an unauthenticated peer. Admits the peer if its
+ * proof is right. */
 void shunti_root_handshake(struct shunti_root *root, struct shunti_conn *c);
 
 /* Drop an unauthenticated peer, and log why. */
@@ -246,7 +254,7 @@ void shunti_root_refuse(struct shunti_conn *c, const char *why);
 /* Limit of unauthenticated connections for this process. */
 size_t shunti_root_unauthenticated_max(void);
 
-/* Room in the table for one more connection; false: no memory. */
+/* Make room in the table for one more connection. False: memory ran out. */
 bool shunti_root_make_room(struct shunti_root *root);
 
 /* Accept some of the pending connections. */

@@ -18,14 +18,14 @@
 #include "src/boot/bootstrap_root.h"
 #include "transports/common/descriptor.h"
 
-/* How long to retry when the address is in use. Long if an earlier root of this
- * process may have it, which is still telling late ranks of a failure.
- * Otherwise only long enough for a process that is about to exit. */
+/* How long to retry if the address is in use. Long if an earlier root of this
+ * process may still hold it to notify late ranks of a failure. Otherwise only
+ * long enough for a process that is about to exit. */
 #define BIND_SECONDS 1.0
 #define BIND_AFTER_ROOT_SECONDS 15.0
-#define ANSWER_SECONDS 2.0 /* of another root */
+#define ANSWER_SECONDS 2.0 /* of another root to answer */
 #define NAP_SECONDS 0.002
-#define TELL_SECONDS 3.0 /* to tell the others that there is no root */
+#define TELL_SECONDS 3.0 /* to notify the others that there is no root */
 
 /* Does a process of another user listen at the address of `parts`? */
 static bool is_other_user_at(const struct shunti_id_parts *parts, char *why,
@@ -41,8 +41,9 @@ static bool is_other_user_at(const struct shunti_id_parts *parts, char *why,
     return taken;
 }
 
-/* A socket of the family of `addr`; *addr: where to bind it. With SHUNTI_ID_ANY
- * it is one of both IPv6 and IPv4, if this system has IPv6. */
+/* A socket of the family of `addr`, and in *addr the address to bind. With
+ * SHUNTI_ID_ANY the socket accepts both IPv6 and IPv4, if this system has
+ * IPv6. */
 static int make_socket(const struct shunti_id_parts *parts,
                        struct sockaddr_storage *addr, socklen_t *len)
 {
@@ -67,8 +68,8 @@ static int make_socket(const struct shunti_id_parts *parts,
 }
 
 /*
- * Does the rank 0 of another job with the same name run a root there? It is
- * told of this one, and `why` is what it answers.
+ * Does rank 0 of another job with the same name run a root at this address?
+ * Joining notifies that root of this job. `why` is its answer.
  */
 static bool is_other_root_at(const struct shunti_id_parts *parts, int nranks,
                              char *why, size_t why_len)
@@ -90,12 +91,12 @@ static bool is_other_root_at(const struct shunti_id_parts *parts, int nranks,
 }
 
 /*
- * Listen at the addresses of `parts`. A port that the kernel chose is stored
- * there.
+ * Listen at the addresses of `parts`. A port that the kernel chose is stored in
+ * `parts`.
  *
- * An address in use is retried until `deadline`, unless a process of another
- * user has it, or (with EEXIST) the root of another job for `nranks` ranks,
- * which `why` then says.
+ * An address in use is retried until `deadline`. The retries end early if a
+ * process of another user has the address, or (with EEXIST) the root of another
+ * job for `nranks` ranks. `why` then says so.
  *
  * Returns the socket, or -1 and errno.
  */
@@ -193,8 +194,8 @@ static enum shunt_status serve(struct shunti_id_parts *parts,
     return SHUNT_OK;
 }
 
-/* Run a root that tells `text` to the others, at one of the places where they look for
- * it. False: it cannot listen there. */
+/* Run a root that sends `text` to the other ranks, at one of the addresses
+ * where they look for the root. False: it cannot listen there. */
 static bool tell_at(struct shunti_id_parts *place, int nranks, const char *text)
 {
     char why[400];
@@ -211,7 +212,8 @@ struct refusal {
     const char *text;
 };
 
-/* At the root's own address, if that is free, or else at the further ones. */
+/* Use the root's own address if it is free. Otherwise use the unix socket and
+ * the spare port. */
 static void tell_somewhere(void *arg)
 {
     const struct refusal *refusal = arg;
@@ -235,9 +237,9 @@ static void nap(void *arg)
     shunti_io_sleep(NAP_SECONDS);
 }
 
-/* This process cannot listen, as shunti_error_last() says: tell the other
- * ranks, so that they do not look for it until their timeout. It may lack
- * descriptors. */
+/* This process cannot listen, as shunti_error_last() says. Notify the other
+ * ranks, so that they do not look for a root until their timeout. The thread
+ * has its own table of descriptors, since this process may have none left. */
 static void tell_the_others(const struct shunti_id_parts *parts, int nranks)
 {
     char text[512];
@@ -286,7 +288,7 @@ enum shunt_status shunti_bootstrap_serve(struct shunt_id *id, int nranks)
     return st;
 }
 
-/* The address of a new id, by where its ranks are. */
+/* Choose the address of a new id by the location of its ranks. */
 static enum shunt_status choose_address(enum shunti_reach reach, bool later,
                                         struct shunti_id_parts *parts)
 {
@@ -318,8 +320,8 @@ enum shunt_status shunti_id_create_named(const int *names, int nranks,
         return no_random_numbers();
     st = serve(&parts, 0, names, nranks);
     if (st && names && parts.port) {
-        /* SHUNT_PORT is in use: other ranks of this host may be making
-         * communicators at the same time. */
+        /* SHUNT_PORT is in use, since other ranks of this host may be making
+         * communicators at the same time. Let the kernel choose a port. */
         parts.port = 0;
         st = serve(&parts, 0, names, nranks);
     }

@@ -42,11 +42,11 @@
 #define SHUNTI_WIRE_TEXT_MAX ((size_t)1024)
 #define SHUNTI_WIRE_SALT_BYTES ((size_t)32)
 
-/* Limit of a handshake on either side, in seconds. */
+/* Time limit of a handshake on either side, in seconds. */
 #define SHUNTI_WIRE_HANDSHAKE_SECONDS 10.0
 
 /* If poll(2) returns this much later than its timeout, this process was stopped
- * meanwhile. Deadlines of others are then extended by that time. */
+ * meanwhile. Deadlines for other processes are then extended by the delay. */
 #define SHUNTI_WIRE_STOPPED_SECONDS 0.25
 
 enum shunti_wire_type {
@@ -67,8 +67,8 @@ enum shunti_wire_refusal {
 
 struct shunti_wire_header {
     uint32_t type;
-    int32_t status; /* of ERROR and REFUSED */
-    uint64_t bytes; /* that follow */
+    int32_t status; /* only of ERROR and REFUSED */
+    uint64_t bytes; /* bytes that follow the header */
 };
 
 static inline void shunti_wire_put32(unsigned char *out, uint32_t value)
@@ -117,8 +117,8 @@ shunti_wire_get_header(const unsigned char *in)
     };
 }
 
-/* The hello holds the rank's part of the transcript. Its magic is checked
- * separately. */
+/* Read or write a hello, the rank's part of the transcript. The magic is
+ * checked separately. */
 static inline void
 shunti_wire_put_hello(unsigned char *out,
                       const struct shunti_auth_transcript *transcript)
@@ -157,12 +157,13 @@ int shunti_wire_poll_ms(double deadline);
 /*
  * Run the root (bootstrap_root.c) on a listening socket.
  *
- * listen_fd  the root's from now on; closed if this fails.
+ * listen_fd  owned by the root from now on; closed if this fails.
  * parts      of the id; copied.
- * names      (nranks) what errors call the ranks; copied.
+ * names      (nranks) numbers of the ranks in errors; copied.
  * nranks     0: errors use the ranks' own numbers.
- * failure    the init has failed, and the root tells that to the ranks that
- *            come, at most `nranks`, for some seconds; NULL: it has not.
+ * failure    NULL, or the text of a failure before the start. The root then
+ *            only sends the text to ranks that connect, at most `nranks`, for
+ *            some seconds.
  *
  * Returns 0 or an errno.
  */

@@ -16,7 +16,7 @@ bool shunti_hostlist_first(const char *list, char *host, size_t len)
         const char *part = list;
         size_t bytes = strcspn(list, ",[");
 
-        if (*list == '[') { /* the first number in brackets */
+        if (*list == '[') { /* take the first number in brackets */
             const char *end = strchr(list, ']');
 
             part = list + 1;
@@ -37,8 +37,8 @@ bool shunti_hostlist_first(const char *list, char *host, size_t len)
     return n > 0;
 }
 
-/* Do the first `digits` of `host` stand for one of the numbers in brackets? A
- * number is as wide as the first of its range, or wider. */
+/* Are the first `digits` of `host` one of the numbers in brackets? A number has
+ * at least as many digits as the first of its range. */
 static bool is_in_brackets(const char *range, const char *host, size_t digits)
 {
     char number[24];
@@ -65,7 +65,8 @@ static bool is_in_brackets(const char *range, const char *host, size_t digits)
     return false;
 }
 
-/* `pattern` ends with the string or at a comma. */
+/* Does `host` match one pattern? `pattern` ends with the string or at a
+ * comma. */
 static bool matches(const char *pattern, const char *host)
 {
     const char *end;

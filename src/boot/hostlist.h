@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The first host; false: the list is empty or malformed, or `len` too short. */
+/* Copy the first host. False: the list is empty or malformed, or `len` too
+ * short. */
 bool shunti_hostlist_first(const char *list, char *host, size_t len);
 
 /* Is `host` in the list? */

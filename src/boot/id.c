@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ids: packing, unpacking, and the address of a host that has a name. Which
- * addresses an id advertises: id_address.c.
+ * Ids: packing, unpacking, socket addresses, and the lookup of host names.
+ * id_address.c chooses the addresses that an id advertises.
  */
 #include "src/boot/id.h"
 
@@ -46,7 +46,7 @@ static const char magic[8] = "shuntid";
 
 _Static_assert(sizeof(struct shunt_id) == 128, "the layout is of 128 bytes");
 
-/* Where the addresses end. */
+/* The offset at which the addresses end. */
 static size_t addresses_end(const struct shunti_id_parts *parts)
 {
     return parts->flags & SHUNTI_ID_START ? AT_START : AT_DIGEST;
@@ -58,16 +58,16 @@ static size_t address_bytes(enum shunti_id_kind kind)
     return kind == SHUNTI_ID_IPV6 ? 16 : 4;
 }
 
-/* Bytes that the first address takes: that of the second kind, if the first is
- * a unix socket. */
+/* Bytes of the first address. If the first kind is a unix socket, the address
+ * is that of the second kind. */
 static size_t first_bytes(const struct shunti_id_parts *parts)
 {
     return address_bytes(parts->other == SHUNTI_ID_IPV6 ? parts->other
                                                         : parts->kind);
 }
 
-/* The first address, then each further one that there is room for, behind its
- * kind. The rest stays 0. */
+/* Pack the first address, then each further one that there is room for,
+ * preceded by its kind. The rest stays 0. */
 static void pack_addresses(const struct shunti_id_parts *parts,
                            unsigned char *at, const unsigned char *end)
 {
@@ -238,7 +238,7 @@ bool shunti_id_set_sockaddr(struct shunti_id_parts *parts,
     }
     if (addr->ss_family == AF_INET6) {
         const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
-        /* As a socket of both families has the other end of an IPv4 one. */
+        /* A socket for both families gives IPv4 peers such an address. */
         const bool v4 = IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
 
         parts->kind = v4 ? SHUNTI_ID_IPV4 : SHUNTI_ID_IPV6;
@@ -317,7 +317,7 @@ uint16_t shunti_id_spare_port(const struct shunti_id_parts *parts)
 
 /* --- names of hosts -------------------------------------------------------- */
 
-/* What getaddrinfo() takes and returns. */
+/* Arguments and results of getaddrinfo(). */
 struct look_up {
     const char *host;
     struct addrinfo hints, *list;
@@ -338,8 +338,8 @@ static void nap(void *arg)
     shunti_io_sleep(NAP_SECONDS);
 }
 
-/* Does the process lack the few descriptors that a look-up takes? Its error may not
- * say so. */
+/* Does the process lack the few descriptors that a look-up opens? The error of
+ * getaddrinfo() may not say so. */
 static bool lacks_descriptors(void)
 {
     int fds[LOOK_UP_DESCRIPTORS], n = 0, error;
@@ -370,7 +370,8 @@ enum shunt_status shunti_id_resolve(const char *host, uint16_t port,
     }
     look.host = host;
     look_up(&look);
-    /* The rank has to find the root to say that it lacks them. */
+    /* Look the name up in a thread with its own descriptors: the rank must find
+     * the root to report that it lacks them. */
     if (look.rc && lacks_descriptors())
         shunti_own_table_run(look_up, nap, &look);
     if (look.rc)

@@ -44,20 +44,21 @@
 enum shunti_id_kind {
     SHUNTI_ID_IPV4 = 4,
     SHUNTI_ID_IPV6 = 6,
-    /* An abstract unix socket, named after the tag: one host, one user. */
+    /* An abstract unix socket, named after the tag; for one host and one
+     * user. */
     SHUNTI_ID_LOCAL = 1,
 };
 
 enum shunti_id_flag {
-    /* The root may not be up yet: retry. (For ids from the environment. The
-     * root of an id of shunt_id_create() runs already.) */
+    /* Retry, because the root may not be up yet. (For ids from the environment.
+     * The root of an id of shunt_id_create() runs already.) */
     SHUNTI_ID_RETRY = 1u << 0,
     /* The root listens on all addresses, as names may resolve differently on
      * different hosts. */
     SHUNTI_ID_ANY = 1u << 1,
     /* The secret is derived from data that any process of this host can read.
-     * So also check with the kernel, where it can tell, that a process is of
-     * our user. */
+     * So also check, if the kernel can say, that a process belongs to this
+     * user. */
     SHUNTI_ID_PUBLIC = 1u << 2,
     /* This process runs the root, and the id has its start. */
     SHUNTI_ID_START = 1u << 3,
@@ -69,15 +70,15 @@ struct shunti_id_place {
     unsigned char address[16];
 };
 
-#define SHUNTI_ID_MORE 8 /* as many of IPv4 as there is room for */
+#define SHUNTI_ID_MORE 8 /* as many IPv4 addresses as there is room for */
 #define SHUNTI_SECRET_BYTES 32
 #define SHUNTI_TAG_BYTES 16
 
 struct shunti_id_parts {
     enum shunti_id_kind kind;
-    /* A second address to try, where a root listens whose rank 0 was told
-     * something else about the job: 0, or another kind. One of the two kinds is
-     * SHUNTI_ID_LOCAL. Our root never listens there. */
+    /* The kind of a second address to try, or 0. A root may listen there if its
+     * rank 0 got other facts about the job from the launcher. One of the two
+     * kinds is SHUNTI_ID_LOCAL. This job's root never listens there. */
     enum shunti_id_kind other;
     unsigned flags;
     uint16_t port;
@@ -86,39 +87,41 @@ struct shunti_id_parts {
     unsigned char secret[SHUNTI_SECRET_BYTES];
     unsigned char tag[SHUNTI_TAG_BYTES];
     unsigned char start[SHUNTI_START_BYTES];
-    /* Nobody knows which address of a host another one reaches: an id of
-     * shunt_id_create() has several. */
+    /* Further addresses, because no host knows which of its addresses another
+     * host reaches. An id of shunt_id_create() has several. */
     struct shunti_id_place more[SHUNTI_ID_MORE];
     int nmore;
 };
 
 void shunti_id_pack(const struct shunti_id_parts *parts, struct shunt_id *id);
-/* SHUNT_ERR_INVALID, with a text, if it is not an id. */
+/* Unpack an id. SHUNT_ERR_INVALID, with a text, if it is not a valid id. */
 enum shunt_status shunti_id_unpack(const struct shunt_id *id,
                                    struct shunti_id_parts *parts);
 
 /* The address to connect to, or to bind (`listening`). */
 void shunti_id_sockaddr(const struct shunti_id_parts *parts, bool listening,
                         struct sockaddr_storage *addr, socklen_t *len);
-/* Copy family, address, port and scope; false: an unsupported family. */
+/* Copy family, address, port and scope. False: the family is not supported. */
 bool shunti_id_set_sockaddr(struct shunti_id_parts *parts,
                             const struct sockaddr_storage *addr);
-/* "10.0.0.1:4321", "[::1]:4321" or "unix:@shunt-0a1b2c3d", for messages. */
+/* Print the address for messages: "10.0.0.1:4321", "[::1]:4321" or
+ * "unix:@shunt-0a1b2c3d". */
 void shunti_id_describe(const struct shunti_id_parts *parts, char *text,
                         size_t len);
 
-/* The same of all addresses: "10.0.0.1:4321, 10.1.0.1:4321". */
+/* Print all addresses: "10.0.0.1:4321, 10.1.0.1:4321". */
 void shunti_id_describe_all(const struct shunti_id_parts *parts, char *text,
                             size_t len);
-/* *one: `parts` with its i-th address alone; false: it has no more. */
+/* Set *one to `parts` with only its i-th address. False: it has fewer. */
 bool shunti_id_nth(const struct shunti_id_parts *parts, int i,
                    struct shunti_id_parts *one);
 
 /*
- * Choose the addresses that ids made here advertise: SHUNT_HOST (an address,
- * host name or interface) if set; else every routable address of the interfaces
- * that are up, best first (IPv4 before IPv6), else 127.0.0.1. Port SHUNT_PORT or
- * 0. Several addresses: SHUNTI_ID_ANY.
+ * Choose the addresses that ids made here advertise. SHUNT_HOST (an address,
+ * host name or interface) if set; otherwise every routable address of the
+ * interfaces that are up, best first (IPv4 before IPv6); otherwise 127.0.0.1.
+ * The port is SHUNT_PORT or 0. If there are several addresses, sets
+ * SHUNTI_ID_ANY.
  *
  * later  the id is for a communicator made from another one. SHUNT_HOST may
  *        then be an address of rank 0's host, and is ignored unless it is one
@@ -126,21 +129,21 @@ bool shunti_id_nth(const struct shunti_id_parts *parts, int i,
  */
 enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
                                            bool later);
-/* The addresses of the interface `name` of this host; false: it has none, or
+/* Get the addresses of interface `name` of this host. False: it has none, or
  * does not exist. */
 bool shunti_id_interface(const char *name, struct shunti_id_parts *parts);
 /*
- * The order in which this host tries the addresses of `parts`, for
- * shunti_id_nth(): those in a network of its own first, and those that it has
- * itself last, since they are most likely those of a bridge which every host
- * has. Returns their number.
+ * The order in which this host tries the addresses of `parts`, as arguments of
+ * shunti_id_nth(). Addresses in a network of this host are first. Addresses
+ * that this host has itself are last, since they most likely belong to a bridge
+ * which every host has. Returns the number of addresses.
  */
 int shunti_id_order(const struct shunti_id_parts *parts,
                     int order[1 + SHUNTI_ID_MORE]);
 /* Is the first address one of this host? */
 bool shunti_id_is_of_this_host(const struct shunti_id_parts *parts);
-/* The port at which rank 0 of a launcher's job tells the others, at the same
- * addresses, that it cannot listen at that of the id. */
+/* The spare port. If rank 0 of a launcher's job cannot listen at the port of
+ * the id, it sends that error to the others here, at the same addresses. */
 uint16_t shunti_id_spare_port(const struct shunti_id_parts *parts);
 /* Resolve a host name or address for TCP: "a", "10.0.0.1", "::1", "[::1]",
  * "fe80::1%eth0". */

@@ -3,7 +3,7 @@
  * The addresses of this host: which ones an id advertises, and in which order a
  * rank tries those of another host.
  *
- * No host knows which of its addresses another one reaches: 172.17.0.1 is that
+ * No host knows which of its addresses another host reaches: 172.17.0.1 is that
  * of a container bridge on every host that has one. So an id has several
  * addresses, and the root listens at all of them.
  */
@@ -33,8 +33,8 @@ static const struct sockaddr_in6 *in6(const struct sockaddr *addr)
 
 /* --- of an id that is made here ------------------------------------------- */
 
-/* How useful an address is to other hosts: 0, not at all; BEST_RATE is best.
- * A link that is up counts more than the address family. */
+/* How useful an address is to other hosts, from 0 (useless) to BEST_RATE. A
+ * link that is up counts more than the address family. */
 static int rate_address(const struct ifaddrs *ifa)
 {
     const int up = ifa->ifa_flags & IFF_RUNNING ? 3 : 0;
@@ -58,7 +58,7 @@ static int rate_address(const struct ifaddrs *ifa)
     return 0;
 }
 
-/* Add an address behind those that are there. */
+/* Append an address. */
 static void add_address(struct shunti_id_parts *parts, bool first,
                         const struct sockaddr *addr)
 {
@@ -80,8 +80,8 @@ static void add_address(struct shunti_id_parts *parts, bool first,
 }
 
 /* The addresses of `interface`, or of all interfaces (NULL), best first. The
- * loopback device counts only if there is no other. False: none; errno is not 0
- * if the interfaces cannot be listed. */
+ * loopback device counts only if there is no other. False: there are none.
+ * errno is then not 0 if the interfaces cannot be listed. */
 static bool find_addresses(const char *interface, struct shunti_id_parts *parts)
 {
     struct ifaddrs *list;

@@ -33,7 +33,7 @@ static void warn_of_public_secret(const struct shunti_launch *launch,
                 where, launch->how);
 }
 
-/* A single rank: an address that no other process looks for. */
+/* The address of a single rank, which no other process looks for. */
 static enum shunt_status choose_private_place(struct shunti_id_parts *parts)
 {
     parts->kind = SHUNTI_ID_LOCAL;

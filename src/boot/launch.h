@@ -46,7 +46,7 @@ struct shunti_launch {
  * it once per communicator, before anything that can fail on one rank only. A
  * single rank also gets an id to serve and join.
  *
- * SHUNT_ERR_INVALID names the variable and its value;
+ * SHUNT_ERR_INVALID: the text names the variable and its value.
  * SHUNT_ERR_UNSUPPORTED: several hosts, and no address of rank 0.
  */
 enum shunt_status shunti_launch_find(struct shunti_launch *launch);

@@ -33,7 +33,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct text *t,
     va_end(args);
 }
 
-/* The variables of a launcher's row that are set; false: none is. */
+/* Add the variables of a launcher's row that are set. False: none is set. */
 static bool add_variables(struct text *t, const struct shunti_launcher *l)
 {
     bool named = false;
@@ -49,13 +49,14 @@ static bool add_variables(struct text *t, const struct shunti_launcher *l)
 }
 
 /*
- * Hydra sets no variable that identifies the job. But each of its processes is
- * started by the host's Hydra proxy, which was told on its command line where
- * mpiexec listens: no other job has that address, and all hosts of this one do.
+ * Hydra sets no variable that identifies the job. But the host's Hydra proxy
+ * starts each of its processes. The proxy's command line has the address where
+ * mpiexec listens. All hosts of this job have that address, and no other job
+ * has it.
  *
  * Other process managers have no such option. Each of their processes is the
- * leader of a session, or a descendant of one, whose parent identifies the job
- * on this host.
+ * leader of a session, or a descendant of one. The parent of that leader
+ * identifies the job on this host.
  */
 static void add_manager(struct text *t, bool named)
 {
@@ -70,10 +71,10 @@ static void add_manager(struct text *t, bool named)
 
 /*
  * The job's identity: the same text on all ranks of the job. It does not
- * contain the number of ranks, so that a rank with a wrong number meets the
- * others and is told. If another launcher has started exactly these ranks (a
- * script has set RANK=$SLURM_PROCID, or srun speaks MPICH's protocol), then its
- * job is this job.
+ * contain the number of ranks, so that a rank with a wrong number finds the
+ * others and gets an error. If another launcher has started exactly these ranks
+ * (a script has set RANK=$SLURM_PROCID, or srun speaks MPICH's protocol), then
+ * its job is this job.
  */
 static void identify(const struct shunti_launcher *l, char *bytes, size_t len)
 {
@@ -104,7 +105,7 @@ void shunti_launch_derive_secret(const struct shunti_launcher *l,
     shunti_auth_derive(key, "shunt launch", salt, strlen(salt), parts->secret);
     explicit_bzero(key, sizeof(key));
     /* The tag does not depend on SHUNT_SECRET, so that ranks with different
-     * secrets meet and are told. */
+     * secrets find each other and get an error. */
     shunti_auth_derive(key, "shunt launch tag", salt, strlen(salt), tag);
     memcpy(parts->tag, tag, sizeof(parts->tag));
     if (!given)

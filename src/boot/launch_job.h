@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The identity of a launcher's job, and what is derived from it: the secret and
- * the tag of the id by which its ranks meet.
+ * The identity of a launcher's job, and the secret and tag of its id, which are
+ * derived from the identity.
  */
 #ifndef SHUNTI_LAUNCH_JOB_H
 #define SHUNTI_LAUNCH_JOB_H

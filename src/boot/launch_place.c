@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where the ranks of a launcher's job meet; see launch_place.h. */
+/* The address where the ranks of a launcher's job meet; see launch_place.h. */
 #include "src/boot/launch_place.h"
 
 #include <stdbool.h>
@@ -21,12 +21,12 @@ static uint16_t derived_port(const unsigned char *tag)
 }
 
 /*
- * The host of rank 0, by Slurm; false: it does not say.
+ * Find the host of rank 0 from Slurm's variables. False: they do not name it.
  *
- * A step has a list of its own. If it has several components, rank 0 is on the
- * first host of the first one, but the list is sorted. mpirun starts its ranks
- * on the hosts of the whole job, from the first one on; a step is there where it
- * starts its daemons.
+ * A step has a list of its own. If the step has several components, rank 0 is
+ * on the first host of the first component, but the list is sorted by name.
+ * mpirun starts its ranks on the hosts of the whole job, from the first one on;
+ * with mpirun a step is what starts its daemons.
  */
 static bool slurm_host(bool by_srun, char *host, size_t len)
 {
@@ -34,7 +34,7 @@ static bool slurm_host(bool by_srun, char *host, size_t len)
     const char *job = shunti_launch_get("SLURM_JOB_NODELIST");
     const char *component = shunti_launch_get("SLURM_JOB_NODELIST_HET_GROUP_0");
 
-    if (!component) /* as it was called before */
+    if (!component) /* the name in older releases of Slurm */
         component = shunti_launch_get("SLURM_JOB_NODELIST_PACK_GROUP_0");
     if (!by_srun && component)
         job = component;
@@ -46,21 +46,24 @@ static bool slurm_host(bool by_srun, char *host, size_t len)
     return step && shunti_hostlist_first(step, host, len);
 }
 
-/* Does the first host of the step know that rank 0 is elsewhere? */
+/* Does this rank, as rank 0 or on the first host of the step, see that rank 0
+ * is not on that host? */
 static bool rank_0_is_elsewhere(int rank)
 {
     const char *node = shunti_launch_get("SLURM_NODEID");
     const char *tasks =
-        shunti_launch_get("SLURM_GTIDS"); /* "0,1": of the host */
+        shunti_launch_get("SLURM_GTIDS"); /* "0,1": the ranks on this host */
     const bool first = node && !strcmp(node, "0");
 
     if (shunti_launch_get("SLURM_HET_SIZE"))
-        return false; /* each component counts its hosts from 0 */
+        return false; /* SLURM_NODEID is unusable: each component counts its
+                         hosts from 0 */
     return rank == 0 ? node && !first : first && tasks && atoi(tasks) != 0;
 }
 
-/* How many ranks of the step look for rank 0 on this host, its first one, from other
- * hosts. 0 if another rank of this host tells them. */
+/* The number of ranks on other hosts that look for rank 0 on this host, the
+ * step's first, and that this rank notifies. 0 if another rank of this host
+ * notifies them. */
 static int to_be_told(int rank, int nranks)
 {
     const char *tasks = shunti_launch_get("SLURM_GTIDS");
@@ -70,12 +73,13 @@ static int to_be_told(int rank, int nranks)
         return 0;
     for (; *tasks; tasks++)
         here += *tasks == ',';
-    return nranks - here - 1; /* rank 0 knows it itself */
+    return nranks - here - 1; /* rank 0 notices it itself */
 }
 
-/* SHUNT_HOST, MASTER_ADDR, or Slurm's host of rank 0; NULL: none of them is set. An
- * interface in SHUNT_HOST is for later communicators: other hosts cannot find rank 0
- * by its name. *slurm: it is Slurm's. */
+/* The host where the ranks meet: SHUNT_HOST, MASTER_ADDR, or Slurm's host of
+ * rank 0. NULL: none is set. *slurm: it is Slurm's host. An interface in
+ * SHUNT_HOST does not count, because other hosts cannot find rank 0 by it. It
+ * is for later communicators. */
 static const char *meeting_host(const struct shunti_launcher *l, char *buffer,
                                 size_t len, bool *slurm)
 {
@@ -95,9 +99,10 @@ static const char *meeting_host(const struct shunti_launcher *l, char *buffer,
     return host;
 }
 
-/* Slurm sorts its list of hosts, and does not say where rank 0 is if the user
- * ordered them otherwise. Only rank 0 and the ranks of the first host know; one of
- * those tells the ranks of other hosts. mpirun ends the job if rank 0 fails. */
+/* Check that rank 0 is on the host that Slurm lists first. Slurm sorts its list
+ * of hosts, even if the user ordered them otherwise. Only rank 0 and the ranks
+ * of the first host can notice. One of the latter notifies the ranks of other
+ * hosts. mpirun ends the job if rank 0 fails. */
 static enum shunt_status check_slurm_host(const struct shunti_launcher *l,
                                           int rank, int nranks,
                                           const char *host,
@@ -147,10 +152,11 @@ static enum shunt_status meeting_port(const struct shunti_launcher *l,
 }
 
 /*
- * Ranks that were started with another number of ranks, by mistake, believe
- * that the job spans several hosts, and look for rank 0 at MASTER_ADDR instead
- * of at the unix socket, or the reverse. So a rank that finds no root also
- * tries the other address. Then both meet, and are told what is wrong.
+ * Add a second address. Ranks that were started with a wrong number of ranks
+ * may believe that the job spans several hosts. They look for rank 0 at
+ * MASTER_ADDR instead of at the unix socket, or the reverse. So a rank that
+ * finds no root also tries the other address. It finds the root there, and gets
+ * an error.
  */
 static void add_second_place(const struct shunti_launcher *l,
                              struct shunti_id_parts *parts)
@@ -163,7 +169,7 @@ static void add_second_place(const struct shunti_launcher *l,
         parts->other = SHUNTI_ID_LOCAL;
         return;
     }
-    /* Only an address that needs no name service. */
+    /* Use only an address that needs no name service. */
     if (!shunti_launcher_is_torchrun(l) || !host ||
         (strcmp(host, "localhost") &&
          strspn(host, "0123456789.") != strlen(host)) ||

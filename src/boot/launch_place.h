@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where the ranks of a launcher's job meet: the address of rank 0's root.
+ * The address of rank 0's root, where the ranks of a launcher's job meet.
  */
 #ifndef SHUNTI_LAUNCH_PLACE_H
 #define SHUNTI_LAUNCH_PLACE_H
@@ -10,7 +10,8 @@
 struct shunti_id_parts;
 struct shunti_launcher;
 
-/* Set the address, and SHUNTI_ID_RETRY and SHUNTI_ID_ANY. The tag is set. */
+/* Set the address, SHUNTI_ID_RETRY and SHUNTI_ID_ANY. The tag must be set
+ * before. */
 enum shunt_status shunti_launch_place(const struct shunti_launcher *l, int rank,
                                       int nranks,
                                       struct shunti_id_parts *parts);

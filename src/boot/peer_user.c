@@ -13,15 +13,15 @@
 #include "transports/common/descriptor.h"
 
 #define TEXT 48
-#define TIME_WAIT 6 /* which has no owner any more */
+#define TIME_WAIT 6 /* a socket in this state has no owner */
 
 static enum shunti_peer_user compare(unsigned long uid)
 {
     return uid == geteuid() ? SHUNTI_USER_OURS : SHUNTI_USER_OTHER;
 }
 
-/* "0100007F:1F90", as in /proc/net/tcp; false: no such family. *v6: it is in
- * the table of that. */
+/* Print an address as in /proc/net/tcp: "0100007F:1F90". *v6: it is in the
+ * table tcp6. False: no such family. */
 static bool print_address(const struct sockaddr_storage *addr, char *text,
                           bool *v6)
 {
@@ -48,8 +48,8 @@ static bool print_address(const struct sockaddr_storage *addr, char *text,
     return true;
 }
 
-/* Is this the address of no socket of ours, whatever port? To ask the kernel
- * for one there is cheap. */
+/* Does this address belong to another host? bind() to any port of it is a cheap
+ * way to ask. */
 static bool is_elsewhere(struct sockaddr_storage addr)
 {
     bool v6 = addr.ss_family == AF_INET6;
@@ -71,7 +71,7 @@ static bool is_elsewhere(struct sockaddr_storage addr)
     return elsewhere;
 }
 
-/* The owner of the socket with these addresses. */
+/* Find the owner of the socket with these addresses. */
 static enum shunti_peer_user look_up(const char *table, const char *local,
                                      const char *remote)
 {
@@ -94,8 +94,8 @@ static enum shunti_peer_user look_up(const char *table, const char *local,
     return user;
 }
 
-/* Has the other end closed or reset the connection? Then the table calls it
- * root's, or has no line of it any more. */
+/* Has the other end closed or reset the connection? Its line in the table is
+ * then gone, or names root as the owner. */
 static bool is_closed(int fd)
 {
     struct tcp_info info = {0};
@@ -142,8 +142,9 @@ enum shunti_peer_user shunti_peer_user(int fd, bool tcp)
         !print_address(&ours, remote, &same) || same != v6)
         return SHUNTI_USER_UNKNOWN;
     user =
-        is_elsewhere(theirs) /* which is quicker by far than the table */
+        is_elsewhere(theirs) /* much faster than a search of the table */
             ? SHUNTI_USER_UNKNOWN
             : look_up(v6 ? "/proc/net/tcp6" : "/proc/net/tcp", local, remote);
-    return is_closed(fd) ? SHUNTI_USER_GONE : user; /* in this order */
+    /* check this after the table was read */
+    return is_closed(fd) ? SHUNTI_USER_GONE : user;
 }

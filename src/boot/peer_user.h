@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which user is at the other end of a connected socket, as the kernel knows it.
+ * Which user is at the other end of a connected socket, according to the
+ * kernel.
  *
- * Of a unix socket it always does. Of a TCP connection it does if both ends are
- * on this host (and in this network namespace): /proc/net/tcp has a line for
- * each of them.
+ * For a unix socket the kernel always knows. For a TCP connection it knows if
+ * both ends are on this host (and in this network namespace): /proc/net/tcp has
+ * a line for each of them.
  */
 #ifndef SHUNTI_PEER_USER_H
 #define SHUNTI_PEER_USER_H
@@ -18,14 +19,15 @@ enum shunti_peer_user {
     SHUNTI_USER_OURS,    /* the effective user of this process */
     SHUNTI_USER_OTHER,
     SHUNTI_USER_GONE,   /* the TCP connection is closed */
-    SHUNTI_USER_HIDDEN, /* the kernel does not tell: errno says why */
+    SHUNTI_USER_HIDDEN, /* the kernel refuses to say; errno says why */
 };
 
-/* The effective user at the other end of a unix socket (the one that called
- * listen(), if we have connected); false: it is not a unix socket. */
+/* The effective user at the other end of a unix socket. If this process has
+ * connected, that is the user that called listen(). False: not a unix
+ * socket. */
 bool shunti_peer_uid(int fd, uid_t *uid);
 
-/* `tcp`: look at TCP connections, too. */
+/* The user at the other end. `tcp`: answer for TCP connections, too. */
 enum shunti_peer_user shunti_peer_user(int fd, bool tcp);
 
 #endif
