@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The clock of this host, by which waits are timed. */
+/* The clock of this host, which times waits. */
 #ifndef SHUNTI_CLOCK_H
 #define SHUNTI_CLOCK_H
 
@@ -14,11 +14,10 @@ static inline uint64_t shunti_now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Stands for no limit: 30 years, which still fit into 64 bits as
- * nanoseconds. */
+/* "No limit": 30 years, which still fit into 64 bits as nanoseconds. */
 #define SHUNTI_NEVER_SECONDS 1e9
 
-/* Seconds, of which there may be infinitely many, in nanoseconds. */
+/* Convert seconds, which may be infinite, to nanoseconds. */
 static inline uint64_t shunti_ns(double seconds)
 {
     if (!(seconds > 0))

@@ -21,7 +21,7 @@ static bool same(char a, char b)
 
 unsigned shunti_distance(const char *a, const char *b)
 {
-    unsigned rows[3][SHUNTI_NAME_MAX + 1]; /* of three prefixes of a */
+    unsigned rows[3][SHUNTI_NAME_MAX + 1]; /* rows of three prefixes of `a` */
     size_t la = strlen(a), lb = strlen(b);
 
     if (la > SHUNTI_NAME_MAX || lb > SHUNTI_NAME_MAX)

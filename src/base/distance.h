@@ -6,10 +6,10 @@
 #ifndef SHUNTI_DISTANCE_H
 #define SHUNTI_DISTANCE_H
 
-enum { SHUNTI_NAME_MAX = 64 }; /* a longer name is like no other one */
+enum { SHUNTI_NAME_MAX = 64 }; /* a longer name is similar to no other */
 
-/* How many letters must be changed, added, left out, or swapped with their
- * neighbour to turn one name into the other, in either case. */
+/* The number of letters to change, add, remove, or swap with their neighbour to
+ * turn one name into the other. Ignores case. */
 unsigned shunti_distance(const char *a, const char *b);
 
 #endif

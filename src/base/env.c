@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The table of environment variables, and how their values are read. Folders
- * above this one declare the variables that they use, before main().
+ * above this one declare the variables that they use before main() runs.
  */
 #include "src/base/env.h"
 
@@ -19,8 +19,8 @@
 #include "src/base/log.h"
 #include "src/kernels/cpu.h"
 
-/* Those of this folder and of all of the library. Keep them in the order in
- * which a user would look for things. */
+/* The variables of this folder and of the whole library. Keep them in the order
+ * in which a user would look for them. */
 static const struct shunti_env_row rows[] = {
     /* Messages and traces. */
     {"SHUNT_LOG", SHUNTI_ENV_LEVELS, "warn", NULL,
@@ -124,8 +124,8 @@ static const struct shunti_env_row rows[] = {
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]), DECLARED_MAX = 80 };
 
-/* Of other folders and of plugins. Written under the lock, and counted when they
- * are whole. */
+/* Variables of other folders and of plugins. A row is written under the lock,
+ * and counted when it is complete. */
 static struct shunti_env_row declared[DECLARED_MAX];
 static atomic_size_t declared_count;
 static pthread_mutex_t declare_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -176,7 +176,8 @@ void shunti_env_declare_all(const struct shunti_env_row *from, size_t count)
     }
 }
 
-/* Those of kernels/, which is below this folder and does not call it. */
+/* Declare the variables of kernels/, which is below this folder and cannot call
+ * it. */
 __attribute__((constructor)) static void declare_kernels(void)
 {
     shunti_env_declare_all(shunti_cpu_env, SHUNTI_CPU_ENV);
@@ -219,14 +220,14 @@ bool shunti_parse_size(const char *text, size_t *bytes)
         end++;
     if (tolower((unsigned char)*end) == 'b')
         end++;
-    /* The largest value is taken: it stands for "auto". */
+    /* SIZE_MAX is reserved: it stands for "auto". */
     if (*end || value >= SIZE_MAX >> shift)
         return false;
     *bytes = (size_t)value << shift;
     return true;
 }
 
-/* Digits and a point. strtod() would depend on the program's locale. */
+/* Read digits and a point. strtod() would depend on the program's locale. */
 static bool parse_number(const char *text, double *value)
 {
     double scale = 1;
@@ -249,7 +250,7 @@ static bool parse_number(const char *text, double *value)
     return digits && isfinite(*value);
 }
 
-/* A number, or "inf", which stands for 30 years (clock.h). */
+/* Read a number, or "inf", which stands for 30 years (clock.h). */
 static bool parse_seconds(const char *text, double *value)
 {
     if (!strcasecmp(text, "inf")) {
@@ -291,7 +292,7 @@ static bool among(const char *choices, const char *text, size_t n)
     return false;
 }
 
-/* One word, or two. */
+/* Does `text` consist of one or two of the choices? */
 static bool are_among(const char *choices, const char *text)
 {
     const size_t n = strcspn(text, ",");
@@ -352,7 +353,7 @@ const char *shunti_env_takes(const struct shunti_env_row *row)
     return "";
 }
 
-/* The text that counts: that of the environment if it is valid, else the
+/* The text in use: that of the environment if it is valid, otherwise the
  * default. */
 static const char *value_of(const char *name, enum shunti_env_type type)
 {
@@ -367,7 +368,7 @@ static const char *value_of(const char *name, enum shunti_env_type type)
         return row->fallback;
     if (shunti_env_valid(row, text))
         return text;
-    return row->fallback; /* shunti_env_report() says so */
+    return row->fallback; /* shunti_env_report() warns of the invalid value */
 }
 
 const char *shunti_env_string(const char *name)

@@ -61,7 +61,8 @@ enum shunt_status shunti_fail(struct shunti_error *error,
                               enum shunt_status status, const char *format, ...)
 {
     int saved = errno;
-    char text[sizeof(thread_text)]; /* the arguments may be in the buffer */
+    char text[sizeof(thread_text)]; /* a copy, since the arguments may point
+                                       into the buffer */
     va_list args;
 
     va_start(args, format);
@@ -76,7 +77,7 @@ enum shunt_status shunti_fail(struct shunti_error *error,
 
 void shunti_fail_again(struct shunti_error *error, const char *text)
 {
-    char copy[sizeof(thread_text)]; /* it may be in a buffer */
+    char copy[sizeof(thread_text)]; /* `text` may point into the buffer */
 
     snprintf(copy, sizeof(copy), "%s", text);
     keep(error, copy);

@@ -14,7 +14,8 @@
 
 #include <shunt/status.h>
 
-/* The last error text of an object, such as a communicator. Zeroed: none. */
+/* The last error text of an object, such as a communicator. Zeroed: no
+ * error. */
 struct shunti_error {
     char text[512];
 };
@@ -32,7 +33,7 @@ enum shunt_status shunti_fail(struct shunti_error *error,
                               enum shunt_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Is a number that came from another rank the status of an error? */
+/* Is a number that another rank sent the status of an error? */
 static inline bool shunti_is_error(int64_t status)
 {
     return status < 0 && status >= SHUNT_ERR_BUSY;
@@ -41,12 +42,12 @@ static inline bool shunti_is_error(int64_t status)
 /* Make an earlier text the last error text again. */
 void shunti_fail_again(struct shunti_error *error, const char *text);
 
-/* This thread's last error text; "no error" if there is none. Valid until the
- * thread's next error. */
+/* This thread's last error text, or "no error". Valid until the thread's next
+ * error. */
 const char *shunti_error_last(void);
 
-/* What to do about an errno that a limit of the system caused, as the end of an
- * error text: "; raise `ulimit -n`"; "" if there is nothing to say. */
+/* Advice, as the end of an error text, about an errno that a limit of the
+ * system caused: "; raise `ulimit -n`". "" if there is none. */
 const char *shunti_remedy(int error);
 
 #endif

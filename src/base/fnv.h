@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * FNV-1a (Fowler, Noll and Vo; draft-eastlake-fnv): a hash by which ranks compare
- * what they mean. It finds mistakes, not forgeries.
+ * FNV-1a (Fowler, Noll and Vo; draft-eastlake-fnv): a hash with which ranks
+ * compare their arguments. It detects mistakes, not forgeries.
  */
 #ifndef SHUNTI_FNV_H
 #define SHUNTI_FNV_H
@@ -9,17 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The hash of nothing: begin with it. */
+/* The hash of no bytes: start with it. */
 #define SHUNTI_FNV UINT64_C(0xcbf29ce484222325)
 
-/* A step: of a byte; of a whole word where speed counts more than how well the
- * bits mix. */
+/* One step. The value is a byte, or a whole word if speed is more important
+ * than how well the bits mix. */
 static inline uint64_t shunti_fnv_step(uint64_t hash, uint64_t value)
 {
     return (hash ^ value) * UINT64_C(0x100000001b3);
 }
 
-/* Of some bytes more. */
+/* Extend the hash by some bytes. */
 static inline uint64_t shunti_fnv(uint64_t hash, const void *data, size_t bytes)
 {
     const unsigned char *at = data;

@@ -10,19 +10,19 @@
 #include <stdbool.h>
 
 struct shunti_fork {
-    /* Held during the fork, so that no other thread is in the middle of what it
+    /* Held during the fork, so that no other thread is changing what the lock
      * protects. NULL: none. */
     pthread_mutex_t *lock;
-    /* Whoever holds this lock may take those that are not `outer`, and no other
-     * one. There is only one such lock. */
+    /* A thread that holds this lock may take locks that are not `outer`, and no
+     * other outer one. There is only one such lock. */
     bool outer;
     /* Called in the child, before fork() returns there. NULL: nothing. */
     void (*in_child)(void);
     struct shunti_fork *next;
 };
 
-/* From now on every fork() does this. Called by constructors of the library, so
- * by one thread; `fork` is static. */
+/* Apply `fork` to every fork() from now on. Constructors of the library call
+ * this, so only one thread does; `fork` is static. */
 void shunti_fork_watch(struct shunti_fork *fork);
 
 #endif

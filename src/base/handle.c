@@ -9,13 +9,13 @@
 #include "src/base/forks.h"
 
 /*
- * The bits of a handle: 1 (odd), the entry, the count. Entries are in chunks,
- * which are never moved, so a look-up takes no lock.
+ * The bits of a handle, from the lowest: 1 (odd), the entry, the count. Entries
+ * are in chunks, which are never moved, so a look-up takes no lock.
  *
- * A stale handle may lead a thread to an entry that a communicator of another
- * thread has by now. So every word is atomic. What is read there does no harm:
- * `valid` is another handle, and `since` is above the count of the stale one,
- * since this thread set it when it gave the entry back.
+ * A thread may use a stale handle whose entry now belongs to a communicator of
+ * another thread. So every word is atomic. The values that the thread reads are
+ * harmless. `valid` is another handle. `since` is above the count of the stale
+ * handle, because this thread set it when it gave the entry back.
  */
 #define ENTRY_BITS 20
 #define COUNT_SHIFT (1 + ENTRY_BITS)
@@ -37,8 +37,8 @@ struct entry {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *chunks[CHUNKS];
-static uint32_t used = 1; /* entries that exist; number 0 is none */
-static uint32_t spare;    /* the first free one, or 0 */
+static uint32_t used = 1; /* entries that exist; number 0 is not used */
+static uint32_t spare;    /* the first free entry, or 0 */
 
 #define LOAD(at) __atomic_load_n(&(at), __ATOMIC_ACQUIRE)
 #define STORE(at, value) __atomic_store_n(&(at), value, __ATOMIC_RELEASE)
@@ -50,7 +50,7 @@ static struct entry *entry_at(uint32_t number)
     return chunk ? &chunk[number % CHUNK] : NULL;
 }
 
-/* With the lock held. */
+/* Find a free entry. The caller holds the lock. */
 static uint32_t find_free(void)
 {
     uint32_t number = spare;
@@ -125,7 +125,8 @@ void shunti_handle_revoke(uint32_t number)
     STORE(entry_at(number)->valid, 0);
 }
 
-/* The entry of a handle, if that can be one of this kind; else NULL. */
+/* The entry of a handle, if the handle can be one of this kind; otherwise
+ * NULL. */
 static struct entry *entry_of(enum shunti_handle_kind kind, const void *handle)
 {
     uintptr_t bits = (uintptr_t)handle;

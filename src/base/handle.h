@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Handles: what a caller has instead of a pointer to an object, so that using
- * it after the object is gone is an error and not a crash.
+ * Handles: used by callers instead of pointers to objects, so that using a
+ * handle after its object is gone is an error and not a crash.
  *
  * A handle consists of the number of an entry in a table, one for the whole
- * process, and a count of the handles that this entry had before. An entry is
- * taken for long: its user issues one handle after another from it, and only
- * the last is valid. An old handle still leads to the owner of the entry, until
+ * process, and a count of the handles that this entry had before. A user keeps
+ * an entry for long, and issues one handle after another from it. Only the last
+ * handle is valid. An old handle still leads to the owner of the entry, until
  * the entry is given back. So a plan that has been destroyed still leads to its
- * communicator, whose other ranks must hear of the bad call.
+ * communicator, whose other ranks must be notified of the bad call.
  *
  * Handles are odd, so that none is mistaken for an address, and are never used
  * twice: the count has 43 bits.
@@ -22,28 +22,28 @@
 /* The kind of the object. A handle passed as another kind is not valid. */
 enum shunti_handle_kind { SHUNTI_HANDLE_MOE = 1, SHUNTI_HANDLE_PLAN };
 
-/* Take an entry. 0: no memory. Any thread may call this, and the functions
- * below; but only one thread at a time may work on the same entry. */
+/* Take an entry. 0: memory ran out. Any thread may call this, and the functions
+ * below, but only one thread at a time may work on the same entry. */
 uint32_t shunti_handle_take(enum shunti_handle_kind kind, void *owner);
-/* Give an entry back. None of its handles leads anywhere any more. 0 is
- * allowed. */
+/* Give an entry back. From now on its handles lead to no object and no owner. 0
+ * is allowed. */
 void shunti_handle_give_back(uint32_t entry);
 
-/* The entry, and with it all its handles, has another owner from now on. */
+/* Give the entry, and with it all its handles, a new owner. */
 void shunti_handle_pass(uint32_t entry, void *owner);
 
-/* A new handle of `object`; the one before becomes invalid. */
+/* Issue a new handle of `object`. The one before becomes invalid. */
 void *shunti_handle_issue(uint32_t entry, void *object);
-/* The last handle issued becomes invalid. */
+/* Make the last handle that was issued invalid. */
 void shunti_handle_revoke(uint32_t entry);
 
-/* The object of a valid handle, else NULL. */
+/* The object of a valid handle; otherwise NULL. */
 void *shunti_handle_object(enum shunti_handle_kind kind, const void *handle);
-/* Was it issued by a parent of this process? In a child of fork() no handle of the
- * parent is valid, but leads to its owner. */
+/* Was the handle issued by a parent of this process? In a child of fork() no
+ * handle of the parent is valid, but it leads to its owner. */
 bool shunti_handle_is_inherited(enum shunti_handle_kind kind,
                                 const void *handle);
-/* The owner of a handle, valid or not, whose entry is still taken; else
+/* The owner of a handle, valid or not, if its entry is still taken; otherwise
  * NULL. */
 void *shunti_handle_owner(enum shunti_handle_kind kind, const void *handle);
 

@@ -2,20 +2,20 @@
 /*
  * Attributes that decide what is inlined into the path of a small call.
  *
- * A small call on one host takes as long as its instructions, and two in five
- * of these only led from one small function to the next: saved registers,
+ * A small call on one host takes as long as its instructions. Two in five of
+ * these only led from one small function to the next: saved registers,
  * arguments by pointer, tests whose outcome the caller knew. Measured:
  * docs/lessons.md, "A small call is instructions".
  */
 #ifndef SHUNTI_INLINE_H
 #define SHUNTI_INLINE_H
 
-/* All that this function calls is inlined into it, as far as the optimizer sees
- * the callees. Only for the paths of small calls: each such function is
- * large. */
+/* Inline all that this function calls, as far as the optimizer sees the
+ * callees. Only for the paths of small calls, because each such function
+ * becomes large. */
 #define SHUNTI_FLATTEN __attribute__((flatten))
 
-/* Never inlined: what a small call seldom runs. */
+/* Never inline: for code that a small call seldom runs. */
 #define SHUNTI_NOINLINE __attribute__((noinline))
 
 #endif

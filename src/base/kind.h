@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Kinds of calls: how ranks tell each other what they call.
+ * Kinds of calls: the numbers by which ranks compare which call each of them
+ * makes.
  *
  * A kind belongs to the file that implements the call, which registers it; the
- * core has no list of them. Its number is sent in every note. So it must be the
- * same in every process of a job, and is never used for another kind.
+ * core has no list of kinds. Its number is sent in every note. So it must be
+ * the same in every process of a job, and is never used for another kind.
  */
 #ifndef SHUNTI_KIND_H
 #define SHUNTI_KIND_H
@@ -27,19 +28,20 @@ struct shunti_kind {
     uint8_t number;   /* 1 .. 255 */
     const char *name; /* "alltoallv": for errors and traces */
     enum shunti_detail detail;
-    bool typed;  /* its elements have a type, which traces show */
-    bool counts; /* its argument (note.h) is a digest of counts */
+    bool typed;  /* the call's elements have a type, which traces show */
+    bool counts; /* the call's argument (note.h) is a digest of counts */
     /* the count decides whether the call takes two levels */
     bool split_by_count;
-    /* Record the error of a call whose signature agrees with that of this rank
-     * and whose argument does not. NULL: the argument is a number of bytes, or
+    /* Record the error of a call whose signature agrees with that of this rank,
+     * but whose argument does not. NULL: the argument is a number of bytes, or
      * a digest if `counts`. */
     void (*mismatch)(struct shunt_request *request,
                      const struct shunti_blame *blame);
 };
 
 /*
- * Called from a constructor, which runs before any communicator exists:
+ * Register a kind. Called from a constructor, which runs before any
+ * communicator exists:
  *
  *     __attribute__((constructor)) static void register_kind(void)
  */
@@ -53,8 +55,9 @@ void shunti_kind_register(const struct shunti_kind *kind);
  */
 void shunti_purpose_register(unsigned number, const char *name);
 
-/* What a call is, in 32 bits, which each note carries: kind, dtype, reduction,
- * detail. If they disagree, the error text says in what. */
+/* The signature of a call, in 32 bits, which each note carries: kind, dtype,
+ * reduction, detail. If signatures disagree, the error text names the part that
+ * does. */
 #define SHUNTI_SIGNATURE(kind, dtype, op, root)                                \
     ((uint32_t)(kind) << 24 | (uint32_t)(dtype) << 20 | (uint32_t)(op) << 16 | \
      ((uint32_t)(root)&0xffff))
@@ -63,17 +66,19 @@ void shunti_purpose_register(unsigned number, const char *name);
  * (collectives/two_level.h). */
 #define SHUNTI_TWO_LEVEL 0x8000u
 
-/* The kind of a signature; one named "something else" if there is none. */
+/* The kind of a signature. If it is not registered, a kind named "something
+ * else". */
 const struct shunti_kind *shunti_kind_of(uint32_t signature);
 
-/* "alltoallv" and so on; "something else" for an unknown kind. */
+/* The name of a kind, such as "alltoallv". "something else" for an unknown
+ * kind. */
 const char *shunti_kind_name(unsigned kind);
 
 /* The purpose of a signature; 0: none. */
 unsigned shunti_purpose_of(uint32_t signature);
 
-/* "moe_plan_create" and so on, of a signature; NULL: the operation is not a
- * part of another call. */
+/* The name of a signature's purpose, such as "moe_plan_create". NULL: the
+ * operation is not a part of another call. */
 const char *shunti_purpose_name(uint32_t signature);
 
 #endif

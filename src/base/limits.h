@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Limits that several rooms know. */
+/* Limits that several folders of src/ use. */
 #ifndef SHUNTI_LIMITS_H
 #define SHUNTI_LIMITS_H
 

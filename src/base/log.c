@@ -58,7 +58,7 @@ static int level_of(const char *word, size_t len)
     return -1;
 }
 
-/* One "level" or "subsystem=level"; false: neither. */
+/* Parse one "level" or "subsystem=level". False: it is neither. */
 static bool parse_word(const char *word, size_t len, struct rule *rule)
 {
     const char *equals = memchr(word, '=', len);
@@ -90,8 +90,8 @@ bool shunti_log_understood(const char *text)
     return true;
 }
 
-/* Fill the rules from SHUNT_LOG. Words that are not valid are left out;
- * shunti_env_report() warns of them. */
+/* Fill the rules from SHUNT_LOG. Invalid words are ignored; shunti_env_report()
+ * warns of them. */
 static void read_rules(void)
 {
     const char *text = shunti_env_raw("SHUNT_LOG");
@@ -113,7 +113,7 @@ static void read_rules(void)
         text += len;
         text += *text == ',';
     }
-    /* A user who misspelled a level wants to see at least warnings. */
+    /* A user who misspelled a level expects at least warnings. */
     if (bad && base_level < SHUNTI_LOG_WARN)
         base_level = SHUNTI_LOG_WARN;
 
@@ -127,7 +127,7 @@ static void read_rules(void)
 
 static int level_for(const char *subsystem)
 {
-    for (size_t i = nrules; i-- > 0;) /* the last rule for a subsystem counts */
+    for (size_t i = nrules; i-- > 0;) /* the last rule for a subsystem wins */
         if (!strcmp(rules[i].subsystem, subsystem))
             return rules[i].level;
     return base_level;
@@ -166,8 +166,8 @@ bool shunti_expand_path(const char *pattern, int rank, char *path,
     return true;
 }
 
-/* Was the program's stderr closed? What is opened later gets its number, and
- * is another file of the program. */
+/* Was the program's stderr closed? A file that the program opens later may get
+ * its number. */
 static void look(void)
 {
     const int flags = fcntl(STDERR_FILENO, F_GETFL);
@@ -183,20 +183,21 @@ void shunti_log_look(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* When the library is loaded. */
+/* Runs when the library is loaded. */
 __attribute__((constructor)) static void look_first(void)
 {
     look();
 }
 
-/* stderr; -1: it is not the program's. */
+/* The descriptor of stderr. -1: descriptor 2 is not the program's stderr. */
 static int stderr_fd(void)
 {
     look();
     return no_stderr ? -1 : STDERR_FILENO;
 }
 
-/* A FIFO must have a reader already, and may lose messages if that is slow. */
+/* The reader of a FIFO must have opened it already. Messages may be lost if it
+ * is slow. */
 static bool is_fifo(const char *path)
 {
     struct stat st;
@@ -213,7 +214,7 @@ static void give_up_file(int error)
                 shunti_env_raw("SHUNT_LOG_FILE"), strerror(error));
 }
 
-/* The descriptor to write to: the file, or stderr if there is none. -1:
+/* The descriptor to write to: the log file, or stderr if there is none. -1:
  * neither. */
 static int log_target(void)
 {
@@ -226,7 +227,7 @@ static int log_target(void)
     if (log_fd >= 0 && (rank == log_fd_rank || !strstr(pattern, "%r")))
         return log_fd;
 
-    /* First message, or the rank has become known. */
+    /* This is the first message, or the rank has become known. */
     if (log_fd >= 0)
         close(log_fd);
     log_fd = -1;

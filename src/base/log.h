@@ -3,20 +3,22 @@
  * Logging: warnings, unless SHUNT_LOG asks for more or less.
  *
  * SHUNT_LOG is a level (off, error, warn, info, debug), and may set other
- * levels for some subsystems: "info,shm=debug,bootstrap=off". Lines go to
- * stderr, or to SHUNT_LOG_FILE, where %r stands for the rank and %p for the
- * process id. If stderr was closed when the library was loaded, or later when
- * it looked, nothing is written there any more: descriptor 2 may be another
- * file. Each line is one write(2), so that lines of several ranks do not
- * mix. errno is preserved. A message that is not wanted costs one load and a
- * branch.
+ * levels for some subsystems: "info,shm=debug,bootstrap=off". Lines are written
+ * to stderr, or to SHUNT_LOG_FILE, where %r stands for the rank and %p for the
+ * process id. The library checks stderr when it is loaded, and later. Once it
+ * finds stderr closed, it writes nothing there any more, because descriptor 2
+ * may be another file. Each line is one write(2), so that lines of several
+ * ranks do not mix. errno is preserved. A message that is not wanted costs one
+ * load and a branch.
  *
- * Levels. error: something failed, and no caller gets the error. warn: the
- * library continues, but not as it was asked to (what concerns the whole job,
- * one rank logs: shunti_launch_speaks()). info: what was decided and by which
- * part (a few lines for each communicator), each refused unauthenticated peer,
- * and what callers also get as an error, and may ignore. debug: for developers
- * of Shunt.
+ * Levels:
+ *   error  something failed, and no caller gets the error
+ *   warn   the library continues, but not as it was asked to; if that concerns
+ *          the whole job, one rank logs it: shunti_launch_speaks()
+ *   info   decisions, and which part made them (a few lines for each
+ *          communicator); each refused unauthenticated peer; errors that a
+ *          caller also gets, and may ignore
+ *   debug  for developers of Shunt
  */
 #ifndef SHUNTI_LOG_H
 #define SHUNTI_LOG_H
@@ -36,11 +38,10 @@ enum shunti_log_level { /* numbers as in enum shunt_transport_log */
  * message has read SHUNT_LOG. */
 extern atomic_int shunti_log_threshold;
 
-/* Is a message wanted? Exact; for messages that are expensive to put
- * together. */
+/* Is a message wanted? Exact; for messages that are expensive to format. */
 bool shunti_log_wanted(enum shunti_log_level level, const char *subsystem);
 
-/* Use the macros below. */
+/* Use the macros below instead. */
 void shunti_log_write(enum shunti_log_level level, const char *subsystem,
                       const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -80,7 +81,7 @@ int shunti_log_rank(void);
 bool shunti_expand_path(const char *pattern, int rank, char *path,
                         unsigned long len);
 
-/* Look at stderr: is it closed? */
+/* Check whether stderr is closed. */
 void shunti_log_look(void);
 
 /* For tests: read SHUNT_LOG and SHUNT_LOG_FILE again. Not thread safe. */

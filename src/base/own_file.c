@@ -50,7 +50,7 @@ bool shunti_own_file(const void *code, char path[PATH_MAX])
         name = NULL;
     if ((!name || name[0] != '/') && find_mapped(code, path))
         return true;
-    /* There is no /proc. */
+    /* Used if there is no /proc. */
     if (!name)
         name = (const char *)getauxval(AT_EXECFN);
     return name && name[0] == '/' && realpath(name, path);

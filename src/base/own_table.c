@@ -28,10 +28,11 @@ bool shunti_own_table_is_here(void)
     return is_here;
 }
 
-/* So many closed numbers are room enough, where the limit is larger. */
+/* If the limit is larger, this many closed numbers are enough. */
 #define ROOM 65536
 
-/* Linux before 5.9 has no close_range(); filters of containers deny unshare(). */
+/* Leave the process's table. Linux before 5.9 has no close_range(); filters of
+ * containers deny unshare(). */
 static bool leave_table(void)
 {
     long most;
@@ -68,7 +69,8 @@ bool shunti_own_table_run(void (*work)(void *arg), void (*meanwhile)(void *arg),
     pthread_t thread;
     int rc;
 
-    /* Block all signals in the new thread: they are the program's. */
+    /* Block all signals in the new thread: they are for the program's own
+     * threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(&thread, NULL, run, &job);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A thread with a table of descriptors of its own, which is empty but for 0 to 2.
+ * A thread with its own table of descriptors, which is empty except for 0 to 2.
  *
- * A process at its limit (`ulimit -n`) can open nothing, not even the socket by which
- * it would tell the other ranks so. The limit is one of the table, and each thread may
- * have its own table. So a thread with a new one can open sockets as before.
+ * A process at its limit (`ulimit -n`) can open nothing, not even the socket
+ * that would notify the other ranks. The limit holds for a table, and each
+ * thread may have its own table. So a thread with a new table can open sockets
+ * again.
  *
- * Such a thread must not touch a communicator: the descriptors of that are in the
+ * Such a thread must not touch a communicator, whose descriptors are in the
  * other table.
  */
 #ifndef SHUNTI_OWN_TABLE_H
@@ -15,17 +16,19 @@
 #include <stdbool.h>
 
 /*
- * Run work(arg) in such a thread, and wait for its end. Threads that work() starts
- * share the table, and may go on.
+ * Run work(arg) in such a thread, and wait for its end. Threads that work()
+ * starts share the table, and may continue.
  *
- * meanwhile  called by the calling thread, again and again until work() has ended.
+ * meanwhile  called by the calling thread, again and again until work() has
+ *            ended.
  *
- * False: there is no thread, or the system refuses the table; work() did not run.
+ * False: there is no thread, or the system refuses the table; work() did not
+ * run.
  */
 bool shunti_own_table_run(void (*work)(void *arg), void (*meanwhile)(void *arg),
                           void *arg);
 
-/* Is this the thread of such a work()? */
+/* Is the calling thread one that runs such a work()? */
 bool shunti_own_table_is_here(void);
 
 #endif

@@ -21,14 +21,14 @@ struct block {
 
 _Static_assert(sizeof(struct block) == LINE, "a line");
 
-/* Only large blocks are kept, whose copies take far longer than the lock. They
- * are freed after the lock is released. */
+/* Protects the variables below. Only large blocks are kept, whose copies take
+ * far longer than the lock. Blocks are freed after the lock is released. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct block *spare; /* the latest first */
-static size_t spare_bytes;  /* of them all */
-static size_t users;        /* communicators that have put one */
+static struct block *spare; /* spare blocks, the latest first */
+static size_t spare_bytes;  /* bytes of all spare blocks */
+static size_t users;        /* communicators that have returned a block */
 
-/* The smallest spare block that is large enough, and not more than four times
+/* Take the smallest spare block that is large enough, and at most four times
  * too large. */
 static struct block *take_spare(size_t bytes)
 {
@@ -48,8 +48,8 @@ static struct block *take_spare(size_t bytes)
     return block;
 }
 
-/* Remove and return all spare blocks but the latest ones that together have at
- * most `limit` bytes. */
+/* Keep the latest spare blocks that together have at most `limit` bytes. Remove
+ * and return the others. */
 static struct block *cut(size_t limit)
 {
     struct block **at = &spare, *rest;

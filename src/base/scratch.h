@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Scratch: memory in which operations build what they send on.
+ * Scratch: memory in which operations build the data that they send.
  *
- * Large blocks are kept from one operation to the next. malloc() gets them from
- * the kernel and gives them back each time, and clearing and mapping fresh
- * pages costs more than the copy into them: 60 % of the time of an all-gather
- * of 2 MiB in two levels, apart from the network.
+ * Large blocks are kept from one operation to the next. malloc() would get them
+ * from the kernel and return them each time. Clearing and mapping fresh pages
+ * costs more than the copy into them: 60 % of the time of an all-gather of 2
+ * MiB in two levels, without the network.
  *
- * The communicators of a process share the blocks that are kept. So many of
- * them keep no more than one does. The last one frees them.
+ * The communicators of a process share the blocks that are kept. So many
+ * communicators keep no more than one does. The last one frees the blocks.
  */
 #ifndef SHUNTI_SCRATCH_H
 #define SHUNTI_SCRATCH_H
@@ -20,17 +20,17 @@ struct shunt_comm;
 /* Bytes of spare blocks that a process keeps. */
 #define SHUNTI_SCRATCH_KEPT ((size_t)32 << 20)
 
-/* Any thread may call these, for communicators of its own. */
+/* Any thread may call these functions, for its own communicators. */
 
-/* `bytes` of memory, at least one, aligned to a cache line, with unspecified
- * content. NULL: there is none. */
+/* Get `bytes` of memory, at least one, aligned to a cache line, with
+ * unspecified content. NULL: memory ran out. */
 void *shunti_scratch_get(size_t bytes);
 
-/* The memory is not needed any more. NULL: does nothing. */
+/* Return the memory. NULL: does nothing. */
 void shunti_scratch_put(struct shunt_comm *comm, void *memory);
 
-/* The communicator needs no scratch any more, as far as is known. If no other
- * does, all blocks are freed. */
+/* Record that the communicator needs no scratch for now. If no other
+ * communicator does, all blocks are freed. */
 void shunti_scratch_leave(struct shunt_comm *comm);
 
 #endif

@@ -64,8 +64,8 @@ void shunti_segment_drop(void *arg)
 {
     struct shunti_segment *segment = arg;
 
-    /* Release: this thread's accesses come before the unmapping by another
-     * one. */
+    /* Release: this thread's accesses are ordered before the unmapping by
+     * another thread. */
     if (!segment ||
         atomic_fetch_sub_explicit(&segment->users, 1, memory_order_acq_rel) > 1)
         return;

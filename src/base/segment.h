@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Segments: shared anonymous memory (a memfd). Nothing of it is left when its
- * last user is gone, even if that was killed.
+ * Segments: shared anonymous memory (a memfd). The kernel frees it when its
+ * last user is gone, even if that user was killed.
  *
  * Transports may use a segment's memory after its owner is done with it (ranks
  * that are threads share mappings). So its users are counted: the owner, and
@@ -20,8 +20,8 @@ struct shunti_segment {
     atomic_int users;
 };
 
-/* The memory is zeroed, and takes up pages only as they are touched. NULL:
- * errno says why. */
+/* Create a segment. Its memory is zeroed, and uses pages only once they are
+ * touched. NULL: errno has the reason. */
 struct shunti_segment *shunti_segment_create(const char *name, size_t bytes);
 /* Add a user. */
 void shunti_segment_hold(struct shunti_segment *segment);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The version that this library was built as.
+ * The version of this library at its build.
  */
 #include <shunt/version.h>
 
