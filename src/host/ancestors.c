@@ -23,12 +23,13 @@ static long parent_of(long pid)
     snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
     if (!shunti_first_line(path, line, sizeof(line)))
         return 0;
-    /* "pid (command) state ppid": the command may hold anything. */
+    /* "pid (command) state ppid": the command may contain any character. */
     p = strrchr(line, ')');
     return p && sscanf(p + 1, " %*c %ld", &parent) == 1 ? parent : 0;
 }
 
-/* A file of a process, with a zero behind it; NULL: it cannot be read. */
+/* Read a file of a process, and append a zero. NULL: the file cannot be
+ * read. */
 static char *read_file(long pid, const char *name, size_t *len)
 {
     size_t room = (size_t)64 << 10;
@@ -60,7 +61,7 @@ static char *read_file(long pid, const char *name, size_t *len)
     return text;
 }
 
-/* Is NAME=<our value> one of the strings? */
+/* Is NAME=VALUE, with this process's value, one of the strings? */
 static bool has(const char *strings, size_t len, const char *name)
 {
     const char *value = getenv(name);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The processes that started this one, as /proc shows them: by them two jobs
- * of one launcher, and two launchers inside each other, are told apart. Where
- * /proc does not show them, there are none.
+ * The processes that started this one, as /proc shows them. They distinguish
+ * two jobs of one launcher, and two launchers inside each other. If /proc does
+ * not show them, there are none.
  */
 #ifndef SHUNTI_ANCESTORS_H
 #define SHUNTI_ANCESTORS_H
@@ -11,15 +11,16 @@
 #include <stddef.h>
 
 /*
- * How many ancestors in a row, from the parent on, were started with this
- * process's values of both variables. 0: the parent, or nobody that /proc
- * shows, gave them to this process.
+ * The number of ancestors in a row, from the parent on, that were started with
+ * this process's values of both variables. 0: either the parent set them for
+ * this process, or /proc shows no parent.
  */
 int shunti_ancestors_with(const char *name, const char *other);
 
 /*
- * The value of argument `option` of the nearest ancestor that has it and whose
- * program's name contains `program`. "--port", "proxy" -> "a:4711".
+ * Get the value of argument `option` of the nearest ancestor that has it and
+ * whose program's name contains `program`. "--port", "proxy" -> "a:4711".
+ * False: there is none.
  */
 bool shunti_ancestor_option(const char *program, const char *option,
                             char *value, size_t len);

@@ -47,14 +47,14 @@ static uint32_t quota_of_v1(const char *folder)
     return milli(strtoll(quota, NULL, 10), strtoll(period, NULL, 10));
 }
 
-/* The least of the group and of those above it, up to that of `mount`. */
+/* The least quota of the group and of the groups above it, up to `mount`. */
 static uint32_t least(const char *mount, const char *group,
                       uint32_t (*quota_of)(const char *))
 {
     char folder[NAME];
     uint32_t least = 0;
     size_t top = strlen(mount);
-    /* "/../.." is a group above the root that is visible here. */
+    /* "/../..": the group is above the root that is visible here. */
     int n = snprintf(folder, sizeof(folder), "%s%s", mount,
                      strstr(group, "/..") || !strcmp(group, "/") ? "" : group);
 

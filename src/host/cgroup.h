@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How much CPU time the control groups of this process leave to it.
+ * The CPU time that the control groups of this process allow it.
  */
 #ifndef SHUNTI_CGROUP_H
 #define SHUNTI_CGROUP_H
@@ -8,10 +8,10 @@
 #include <stdint.h>
 
 /*
- * The least quota of the group of this process and of those above it, in 1/1000
- * CPU; 0: none is set. A container often sees its own group as the root, but a
+ * The least quota of this process's group and of the groups above it, in 1/1000
+ * CPU; 0: none is set. A container often sees its own group as the root. But a
  * unit of systemd, a step of Slurm, or a container without a namespace of
- * groups, is below the root that is visible.
+ * groups is below the root that is visible.
  *
  * root  "", or a folder that has /proc and /sys, for tests.
  */

@@ -25,14 +25,14 @@ const char *shunti_launch_get(const char *name)
     return text && *text ? text : NULL;
 }
 
-/* Slurm's step numbers from here on are not steps of srun, but the batch script
- * or an interactive shell. */
+/* Step numbers of Slurm from here on are not steps of srun, but the batch
+ * script or an interactive shell. */
 #define SLURM_SPECIAL_STEPS 0xfffffff0ul
 
 /*
- * The batch script of sbatch also has SLURM_PROCID=0 and SLURM_NTASKS, and so
- * has any process that it starts without srun, which is not one of several
- * tasks. Only srun sets the step.
+ * Did srun start this process? The batch script of sbatch also has
+ * SLURM_PROCID=0 and SLURM_NTASKS. So has any process that the script starts
+ * without srun, which is not one of several tasks. Only srun sets the step.
  */
 static bool started_by_srun(void)
 {
@@ -163,13 +163,15 @@ static enum shunt_status read_rank(const struct shunti_launcher *l, int *rank,
 }
 
 /*
- * Two launchers of which one started the other both leave their variables, and
- * those of the inner one count: torchrun in a task of srun, or mpirun in a
- * shell that srun started. Which one is that? The variables of the outer one
- * were there when the inner one was started.
+ * Is launcher `l`, whose variables and those of `other` are set, the inner one
+ * of the two? If one launcher started the other, both leave their variables,
+ * and those of the inner one count: torchrun in a task of srun, or mpirun in a
+ * shell that srun started. The inner one started later: the variables of the
+ * outer one already existed then.
  *
- * Where the order cannot be seen, the variables of torchrun, which scripts also
- * set by hand, may be left over from another job.
+ * If the order is unknown, torchrun's variables count only if
+ * TORCHELASTIC_RUN_ID is set. Scripts also set the others by hand, and they may
+ * be left over from another job.
  */
 static bool is_inner(const struct shunti_launcher *l,
                      const struct shunti_launcher *other)
@@ -184,9 +186,9 @@ static bool is_inner(const struct shunti_launcher *l,
 }
 
 /*
- * Do the variables of another launcher say something else? A launcher of one
- * process may start one rank of several, so it contradicts nobody. RANK and
- * WORLD_SIZE are wrong also on the rank whose numbers happen to be these.
+ * Do the variables of another launcher contradict those of `l`? A launcher of
+ * one process may start one rank of several, so it contradicts none. RANK and
+ * WORLD_SIZE may be wrong even on the rank whose numbers happen to agree.
  */
 static bool contradicts(const struct shunti_launcher *l,
                         const struct shunti_launcher *other)

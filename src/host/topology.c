@@ -23,8 +23,10 @@
 #include "src/host/cgroup.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static hwloc_topology_t topology; /* NULL: hwloc failed; constant afterwards */
-static struct shunti_place machine; /* what is the same for all threads */
+static hwloc_topology_t topology; /* NULL: hwloc failed; never changes after it
+                                     is loaded */
+static struct shunti_place machine; /* the part of a place that is the same for
+                                       all threads */
 
 static uint64_t hash(const char *line)
 {
@@ -53,13 +55,14 @@ static uint32_t count_of(hwloc_obj_type_t type)
     return n > 0 ? (uint32_t)n : 0;
 }
 
-/* hwloc asks with larger and larger sets until the kernel answers; where a filter
- * of system calls forbids the question, it would ask for ever. */
+/* Is the question for the affinity denied? hwloc repeats it with larger and
+ * larger sets until the kernel answers. If a filter of system calls forbids it,
+ * hwloc would repeat it forever. */
 static bool affinity_is_denied(void)
 {
     cpu_set_t set;
 
-    /* EINVAL: there are more CPUs than that. */
+    /* EINVAL: the machine has more CPUs than the set. */
     return sched_getaffinity(0, sizeof(set), &set) && errno != EINVAL;
 }
 
@@ -82,8 +85,8 @@ static bool load_topology(void)
     return true;
 }
 
-/* hwloc has locks of its own, which a fork() meanwhile would leave held in the
- * child. */
+/* Held while hwloc loads. hwloc has locks of its own, and a fork() meanwhile
+ * would leave them held in the child. */
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
 static bool load(void)
@@ -229,7 +232,7 @@ int shunti_places_cpus(const struct shunti_place *places, size_t count)
     for (size_t p = 0; p < count; p++) {
         for (size_t i = 0; i < SHUNTI_CPUS_MAX / 64; i++)
             all[i] |= places[p].cpus[i];
-        /* The limits are taken to be one limit, of a group that all are in. */
+        /* All limits count as one limit, of a group that all ranks are in. */
         if (places[p].quota_milli > quota)
             quota = places[p].quota_milli;
     }
@@ -242,7 +245,7 @@ int shunti_places_cpus(const struct shunti_place *places, size_t count)
     return cpus > 0 ? cpus : 1;
 }
 
-/* --- what is left ----------------------------------------------------------------- */
+/* --- CPUs that are left --------------------------------------------------- */
 
 #define WORDS (SHUNTI_CPUS_MAX / 64)
 
@@ -277,7 +280,8 @@ static void without(uint64_t *words, const uint64_t *others)
         words[i] &= ~others[i];
 }
 
-/* If the place is within one core, all CPUs of that, else none. */
+/* If the place is within one core, add all CPUs of that core; otherwise
+ * none. */
 static void core_of(const struct shunti_place *place, uint64_t *words)
 {
     const int depth =
@@ -300,7 +304,7 @@ static void core_of(const struct shunti_place *place, uint64_t *words)
     hwloc_bitmap_free(set);
 }
 
-/* Leave those of the last-level cache with this index, if there are any. */
+/* Keep only CPUs of the last-level cache with this index, if there are any. */
 static void keep_near(uint64_t *words, int32_t cache)
 {
     const int depth = topology ? last_level_depth() : HWLOC_TYPE_DEPTH_UNKNOWN;

@@ -21,10 +21,10 @@ struct shunti_place {
     uint64_t boot;    /* hash of the kernel's boot id: same kernel */
     uint64_t network; /* number of the network namespace; 0: unknown */
     int32_t pid;
-    int32_t numa;      /* logical index, -1: spans several, or unknown */
-    int32_t cache;     /* last-level cache, likewise */
-    int32_t first_cpu; /* lowest allowed, -1: unknown */
-    /* on which the calling thread may run */
+    int32_t numa;      /* logical index; -1: spans several, or unknown */
+    int32_t cache;     /* last-level cache, in the same way */
+    int32_t first_cpu; /* lowest CPU allowed; -1: unknown */
+    /* CPUs on which the calling thread may run */
     uint64_t cpus[SHUNTI_CPUS_MAX / 64];
     uint32_t quota_milli;  /* cgroup limit in 1/1000 CPU; 0: none */
     uint32_t machine_cpus; /* totals of the machine */
@@ -37,18 +37,18 @@ struct shunti_place {
 
 /*
  * The calling thread's place. The machine is examined once per process; later
- * calls take microseconds. Thread safe; never fails: what is not known is 0 or
- * -1.
+ * calls take microseconds. Thread safe. Never fails: a value that is not known
+ * is 0 or -1.
  */
 void shunti_place_here(struct shunti_place *place);
 
 bool shunti_place_same_host(const struct shunti_place *a,
                             const struct shunti_place *b);
-/* The same host, and the same loopback device. */
+/* Are both on the same host, with the same loopback device? */
 bool shunti_place_same_loopback(const struct shunti_place *a,
                                 const struct shunti_place *b);
-/* <0, 0, >0: the order by NUMA node, cache, CPU. The caller breaks ties by
- * rank. */
+/* Compare two places by NUMA node, cache and CPU: <0, 0 or >0. The caller
+ * breaks ties by rank. */
 int shunti_place_compare(const struct shunti_place *a,
                          const struct shunti_place *b);
 /* Number of distinct CPUs that `count` places of one host may use together,
@@ -57,14 +57,15 @@ int shunti_place_compare(const struct shunti_place *a,
 int shunti_places_cpus(const struct shunti_place *places, size_t count);
 
 /*
- * Where a thread that helps the rank at places[own] may run without being in the
- * way of the `count` ranks of its host: the CPUs that they may use, but for cores
- * to which one of them is bound; of these, those of its own last-level cache, if
- * it is within one. If none is left, the other CPUs of the machine, and if there
- * are none either, its own.
+ * Choose CPUs, `where`, for a thread that helps the rank at places[own] without
+ * disturbing the `count` ranks of its host. These are the CPUs that the ranks
+ * may use, except cores to which one rank is bound. If none is left: other CPUs
+ * of the machine. If there are none either: those of the rank itself. Among
+ * these, CPUs of the rank's last-level cache are preferred if the rank is
+ * within one.
  *
- * Returns how many CPUs the ranks may use beyond one for each; it may be
- * negative.
+ * Returns the number of CPUs that the ranks may use beyond one for each; it may
+ * be negative.
  */
 int shunti_places_spare(const struct shunti_place *places, size_t count,
                         size_t own, uint64_t where[SHUNTI_CPUS_MAX / 64]);

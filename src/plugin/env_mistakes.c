@@ -30,7 +30,7 @@ static const char *const others[] = {
     "SHUNT_SCALING",
 };
 
-#define TESTS "SHUNT_TEST_" /* the prefix of those of tests */
+#define TESTS "SHUNT_TEST_" /* the prefix of variables of the tests */
 
 static bool is_other(const char *name)
 {
@@ -57,8 +57,8 @@ static const char *nearest(const char *name)
     return best;
 }
 
-/* Is it a variable of this plugin? A plugin that reaches other hosts is not loaded
- * to find out: any name with its prefix counts as its own. */
+/* Is `name` a variable of this plugin? A plugin that reaches other hosts is not
+ * loaded for the answer: any name with its prefix counts as its own. */
 static bool is_of(const char *plugin, const char *name)
 {
     char why[256];
@@ -72,7 +72,7 @@ static bool is_of(const char *plugin, const char *name)
     return shunti_env_row_of(name) != NULL;
 }
 
-/* Is it SHUNT_<PLUGIN> or SHUNT_<PLUGIN>_..., of a plugin that exists? The
+/* Is `name` SHUNT_<PLUGIN> or SHUNT_<PLUGIN>_..., of a plugin that exists? The
  * plugin's name may contain a '_'. */
 static bool is_plugins(const char *name)
 {
@@ -92,7 +92,7 @@ size_t shunti_env_mistakes(shunti_env_take *take, void *arg)
 {
     size_t count = 0;
 
-    if (getauxval(AT_SECURE)) /* setuid: none of them is read */
+    if (getauxval(AT_SECURE)) /* setuid: no variable is read */
         return 0;
     for (char **e = environ; e && *e; e++) {
         struct shunti_env_mistake m = {0};

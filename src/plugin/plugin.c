@@ -2,9 +2,9 @@
 /*
  * Loads plugins, transports and copy engines, and keeps them.
  *
- * A loaded plugin stays: its code may be running in some thread, and other code
- * holds pointers to its descriptor. A failure to load is not remembered, so
- * that a path corrected by setenv() works.
+ * A loaded plugin is never unloaded: some thread may run its code, and other
+ * code holds pointers to its descriptor. A failure to load is not remembered,
+ * so that a path corrected by setenv() works.
  */
 #include "src/plugin/plugin.h"
 
@@ -21,7 +21,7 @@
 #include "src/base/log.h"
 #include "src/plugin/plugin_files.h"
 
-/* A plugin is one or the other. */
+/* A plugin is either a transport or a copy engine. */
 struct loaded {
     struct loaded *next;
     const char *name;
@@ -30,9 +30,9 @@ struct loaded {
     char path[];
 };
 
-/* Recursive, since a plugin that is being loaded may fork. */
+/* Recursive, because a plugin may fork while it is being loaded. */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static struct loaded *loaded; /* under lock; entries are never freed */
+static struct loaded *loaded; /* protected by `lock`; entries are never freed */
 
 /* --- what the library offers to plugins ----------------------------------- */
 
@@ -133,7 +133,7 @@ static bool owns(const char *plugin, const char *name)
     return !name[6 + n] || name[6 + n] == '_';
 }
 
-/* A knob of `plugin` that cannot be its own, or NULL. */
+/* A knob whose name is not valid for `plugin`, or NULL. */
 static const char *foreign_knob(const char *plugin,
                                 const struct shunt_transport_knob *knob)
 {
@@ -143,7 +143,7 @@ static const char *foreign_knob(const char *plugin,
     return NULL;
 }
 
-/* Take its knobs into the table of variables. */
+/* Add the knobs of a plugin to the table of variables. */
 static void declare_knobs(const char *plugin,
                           const struct shunt_transport_knob *knob)
 {
@@ -161,7 +161,8 @@ static void declare_knobs(const char *plugin,
     }
 }
 
-/* Is this a transport of our ABI, with all operations? `why` says why not. */
+/* Is this a transport with the right ABI number and all operations? If not,
+ * `why` says why. */
 static bool check(const struct shunt_transport *t, const char *name,
                   const char *path, char *why, size_t why_len)
 {
@@ -230,7 +231,7 @@ static struct loaded *find_loaded(const char *name)
     return NULL;
 }
 
-/* Under lock. */
+/* The caller holds `lock`. */
 static struct loaded *load(const char *name, const char *path, char *why,
                            size_t why_len)
 {
@@ -322,7 +323,8 @@ bool shunti_transport_is_far(const char *name)
            shunti_plugin_file_is_far(path, NULL);
 }
 
-/* A recursive lock is not unlocked by the child, whose thread has another id. */
+/* Reinitialize the lock. The child cannot unlock it, since its thread has
+ * another id. */
 static void forked(void)
 {
     static const pthread_mutex_t fresh = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

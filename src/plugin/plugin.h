@@ -27,30 +27,32 @@
 
 #define SHUNTI_TRANSPORT_NAME_MAX 32
 #define SHUNTI_TRANSPORTS_MAX 16
-/* Of a list of them as the user gives it, with its end. */
+/* Bytes of a list of transports as the user gives it, with the final zero. */
 #define SHUNTI_TRANSPORT_LIST_MAX 512
 
 /* What the library offers to plugins; one per process. */
 const struct shunt_transport_host *shunti_transport_host(void);
 
-/* Answers peers of other communicators while a transport closes. A pointer set by
- * wait.c, to break the cycle plugin.c -> wait.c -> contexts.c -> plugin.c. */
+/* Makes progress on other communicators while a transport closes. A pointer set
+ * by wait.c, to break the cycle plugin.c -> wait.c -> contexts.c ->
+ * plugin.c. */
 extern void (*shunti_transport_meanwhile)(void);
 
 /*
- * A transport by name, loaded on first use. NULL: `why` says why not, and which
- * folders were searched. Thread safe.
+ * A transport by name, loaded on first use. NULL: `why` has the reason, and the
+ * folders that were searched. Thread safe.
  */
 const struct shunt_transport *shunti_transport_find(const char *name, char *why,
                                                     size_t why_len);
 
-/* A copy engine by name, loaded if need be: as shunti_transport_find(). */
+/* A copy engine by name, loaded on first use: as shunti_transport_find(). */
 const struct shunt_engine *shunti_engine_find(const char *name, char *why,
                                               size_t why_len);
 
-/* Is there a file of this transport? It is not loaded. Thread safe. */
+/* Does a file of this transport exist? Does not load it. Thread safe. */
 bool shunti_transport_is_there(const char *name);
-/* Does it reach other hosts (SHUNT_TRANSPORT_IS_FAR)? It is not loaded. */
+/* Does a transport reach other hosts (SHUNT_TRANSPORT_IS_FAR)? Does not load
+ * it. */
 bool shunti_transport_is_far(const char *name);
 
 /* A transport to try. */
@@ -58,7 +60,8 @@ struct shunti_candidate {
     char name[SHUNTI_TRANSPORT_NAME_MAX];
     const struct shunt_transport *transport;  /* NULL: far, not loaded yet */
     char options[128];                        /* "fault+shm": "shm" */
-    struct shunt_transport_estimate estimate; /* if it is loaded */
+    struct shunt_transport_estimate estimate; /* valid if the transport is
+                                                 loaded */
     bool far;    /* reaches other hosts: SHUNT_TRANSPORT_IS_FAR */
     bool wanted; /* the user has named it */
 };
@@ -77,36 +80,37 @@ struct shunti_candidates {
  *     "fault+shm"  fault, with the options "shm"
  *     "^rdma,ucx"  all but these
  *
- * Transports that are far are not loaded; whether they work is found out when
- * they are opened. They come last, unless the user gives the order.
+ * Transports that are far are not loaded; the attempt to open them shows
+ * whether they work. They are last, unless the user gives the order.
  *
  * SHUNT_ERR_INVALID: an unknown name (the text lists the known ones) or a
- * malformed list; SHUNT_ERR_UNSUPPORTED: no transport works, or one that was
+ * malformed list. SHUNT_ERR_UNSUPPORTED: no transport works, or one that was
  * named does not. The text is in shunti_error_last().
  */
 enum shunt_status shunti_transport_candidates(const char *spec,
                                               struct shunti_candidates *out);
 
-/* Load a candidate that is far. SHUNT_ERR_UNSUPPORTED: `why` says why not. */
+/* Load a candidate that is far. SHUNT_ERR_UNSUPPORTED: `why` has the reason. */
 enum shunt_status shunti_candidate_load(struct shunti_candidate *candidate,
                                         char *why, size_t why_len);
 
 /* A plugin file, for shunt-info; also if it cannot be loaded. */
 struct shunti_transport_entry {
     const struct shunt_engine
-        *engine; /* not NULL: a copy engine, no transport */
+        *engine; /* not NULL: the plugin is a copy engine and no transport */
     char name[SHUNTI_TRANSPORT_NAME_MAX];
     char *path;
     const struct shunt_transport *transport; /* NULL: could not be loaded */
-    bool usable;                             /* probe() said so */
+    bool usable;                             /* probe() succeeded */
     bool far;                                /* SHUNT_TRANSPORT_IS_FAR */
-    int score; /* also of one that is far and was not loaded */
+    int score; /* also valid if the transport is far and was not loaded */
     struct shunt_transport_estimate estimate;
-    char why[1024]; /* why not, or what probe() found; may be several lines */
+    char why[1024]; /* why it is not usable, or what probe() found; may be
+                       several lines */
 };
 
-/* Every plugin file, by falling score, then by name. NULL and count 0: none, or
- * no memory. */
+/* List every plugin file, by falling score, then by name. NULL and count 0:
+ * none, or memory ran out. */
 struct shunti_transport_entry *shunti_transport_list(size_t *count);
 void shunti_transport_list_destroy(struct shunti_transport_entry *list,
                                    size_t count);

@@ -26,7 +26,7 @@ static void list_names(char *text, size_t len)
     shunti_transport_list_destroy(list.item, list.count);
 }
 
-/* Add a candidate; NULL: an error. */
+/* Add a candidate. NULL: an error. */
 static struct shunti_candidate *add_candidate(struct shunti_candidates *out,
                                               const char *name,
                                               const char *options)
@@ -109,7 +109,8 @@ static bool is_listed(char *const *words, size_t count, const char *name)
     return false;
 }
 
-/* Excluding a transport that does not exist is an error: a spelling mistake. */
+/* Check the names that are excluded. A transport that does not exist is an
+ * error: a spelling mistake. */
 static enum shunt_status check_excluded(char *const *words, size_t nwords,
                                         const struct shunti_transport_entry *e,
                                         size_t count)

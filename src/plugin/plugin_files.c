@@ -52,8 +52,9 @@ static void add_named(struct shunti_plugin_folders *f)
     }
 }
 
-/* Those beside the object of this code: libshunt.so, or a program that links it
- * statically (shunt-info, tests), in the build tree or in PREFIX/bin. */
+/* Add the folders beside the object of this code: libshunt.so, or a program
+ * that links it statically (shunt-info, tests), in the build tree or in
+ * PREFIX/bin. */
 static void add_ours(struct shunti_plugin_folders *f)
 {
     char ours[PATH_MAX], *slash;
@@ -72,7 +73,8 @@ static void add_ours(struct shunti_plugin_folders *f)
     }
 }
 
-/* A folder of another use may have the same name, such as the sources'. */
+/* Does the folder contain plugins? An unrelated folder may have the same name,
+ * such as that of the sources. */
 static bool has_plugins(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -104,7 +106,7 @@ struct shunti_plugin_folders *shunti_plugin_find_folders(void)
     add_ours(f);
     for (size_t i = named; i < f->count && !any; i++)
         any = has_plugins(f->path[i]);
-    /* The file of this code was moved by itself, or cannot be found. */
+    /* Used if the file of this code was moved by itself, or cannot be found. */
     if (!any)
         add_folder(f, "%s", SHUNT_PLUGIN_DIR);
     return f;
@@ -146,8 +148,8 @@ bool shunti_plugin_locate(const char *name, char *path, size_t len, char *why,
     return found;
 }
 
-/* The mark, with its number: the text of the macro alone is in every plugin that
- * was built with -g3. */
+/* Find the mark with its score. The text of the macro alone is in every plugin
+ * that was built with -g3. */
 static bool find_mark(const char *bytes, size_t len, int *score)
 {
     const size_t mark_len = strlen(SHUNT_TRANSPORT_FAR_MARK);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The files of plugins: where they are, and what can be told of one without
- * loading it.
+ * The files of plugins: where they are, and facts about a plugin that can be
+ * read without loading it.
  */
 #ifndef SHUNTI_PLUGIN_FILES_H
 #define SHUNTI_PLUGIN_FILES_H
@@ -22,21 +22,21 @@ struct shunti_plugin_folders {
     size_t count;
 };
 
-/* The folders to search, in this order (plugin.h); to be freed. NULL: no
- * memory. */
+/* The folders to search, in this order (plugin.h). The caller frees the result.
+ * NULL: memory ran out. */
 struct shunti_plugin_folders *shunti_plugin_find_folders(void);
 
 /* Can this be the name of a plugin? */
 bool shunti_plugin_name_is_valid(const char *name);
 
-/* The file of `name` in the first folder that has one. False: `why` says which
- * folders were searched. */
+/* Find the file of `name` in the first folder that has one. False: `why` lists
+ * the folders that were searched. */
 bool shunti_plugin_locate(const char *name, char *path, size_t len, char *why,
                           size_t why_len);
 
-/* Does the file hold SHUNT_TRANSPORT_FAR_MARK and a score? Then `*score` is that
- * (NULL: not asked for). False if it cannot be read: the loader then says
- * why. */
+/* Does the file hold SHUNT_TRANSPORT_FAR_MARK and a score? If so, sets `*score`
+ * (NULL: not wanted). False if the file cannot be read; loading it then gives
+ * the reason. */
 bool shunti_plugin_file_is_far(const char *path, int *score);
 
 #endif

@@ -91,7 +91,8 @@ bool shunti_plugin_probe(const struct shunt_transport *t,
     return !st;
 }
 
-/* engines: ask engines, too, which may start the driver of a device. */
+/* Load and probe an entry. engines: also probe copy engines, which may start
+ * the driver of a device. */
 static void load_entry(struct shunti_transport_entry *e, bool engines)
 {
     char why[sizeof(e->why)];

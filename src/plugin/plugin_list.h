@@ -13,17 +13,17 @@
 struct shunti_plugin_list {
     struct shunti_transport_entry *item;
     size_t count;
-    int cut; /* errno, if the list is incomplete; else 0 */
+    int cut; /* errno if the list is incomplete; otherwise 0 */
 };
 
-/* Ask a transport whether it works here. False: `why` says why not. */
+/* Probe whether a transport works here. False: `why` has the reason. */
 bool shunti_plugin_probe(const struct shunt_transport *t,
                          struct shunt_transport_estimate *estimate, char *why,
                          size_t why_len);
 
-/* Every plugin file, by falling score; the caller frees the items by
- * shunti_transport_list_destroy(). Only if `far`, those that are far are loaded,
- * and copy engines are asked whether they work here. */
+/* List every plugin file, by falling score. The caller frees the items by
+ * shunti_transport_list_destroy(). Only if `far`: loads the plugins that are
+ * far, and probes copy engines. */
 struct shunti_plugin_list shunti_plugin_list(bool far);
 
 #endif

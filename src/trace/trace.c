@@ -2,11 +2,11 @@
 /*
  * The trace writer, and the flight recorder; see trace.h.
  *
- * Events are collected in a buffer for each rank. One pwrite(2) writes it out:
- * the events and a closing bracket, over the closing bracket before. So the
- * file is a complete JSON array at every moment, whatever kills the process.
+ * Events are collected in a buffer for each rank. One pwrite(2) writes the
+ * events and a closing bracket, over the previous closing bracket. So the file
+ * is a complete JSON array at every moment, even if the process is killed.
  *
- * The recorder keeps events in a ring of slots of one size, and turns them into
+ * The recorder keeps events in a ring of slots of one size. It turns them into
  * text only when they are written, by the same writer.
  *
  * The format: "Trace Event Format", Google, 2016, JSON array form.
@@ -51,7 +51,7 @@ struct event {
     char args[SHUNTI_TRACE_ARGS];
 };
 
-/* Names of threads that the recorder keeps; of more threads, the latest. */
+/* The recorder keeps the names of this many threads, the latest ones. */
 #define THREADS 64
 
 struct thread {
@@ -60,12 +60,12 @@ struct thread {
 };
 
 struct recorder {
-    /* not in the ring, where events would overwrite them */
+    /* names are not in the ring, where events would overwrite them */
     struct thread threads[THREADS];
-    /* number of threads that were named; the next slot is that % THREADS */
+    /* number of threads that were named; slot of the next: that % THREADS */
     size_t nthreads;
     size_t slots;  /* of ring */
-    uint64_t next; /* number of the next event; its slot is that % slots */
+    uint64_t next; /* number of the next event; its slot: that % slots */
     struct event ring[];
 };
 
@@ -75,9 +75,9 @@ struct writer {
     int nranks;
     struct recorder *recorder; /* NULL: none */
     int fd;                    /* -1: no file, or gave up */
-    bool stream; /* a FIFO or a terminal: the closing bracket comes last */
+    bool stream; /* a FIFO or a terminal: the closing bracket is written last */
     off_t offset;
-    off_t limit; /* bytes that the file may have */
+    off_t limit; /* largest size of the file */
     uint64_t written_ns;
     size_t used;
     char buffer[BUFFER_BYTES + TAIL_BYTES];
@@ -86,13 +86,13 @@ struct writer {
 atomic_int shunti_trace_state = -1;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct writer *writers; /* under lock */
+static struct writer *writers; /* protected by `lock` */
 
 bool shunti_trace_enabled_slow(void)
 {
     int state = atomic_load_explicit(&shunti_trace_state, memory_order_relaxed);
 
-    /* several threads may do this at once; all store the same */
+    /* several threads may do this at once; all store the same value */
     if (state < 0) {
         state = shunti_env_is_set("SHUNT_TRACE") ||
                 shunti_env_is_set("SHUNT_FLIGHT_RECORDER");
@@ -116,8 +116,8 @@ static struct writer *find(int rank)
     return NULL;
 }
 
-/* write(2) to a FIFO. A reader that has gone must not end the program, and one
- * that does not read must not hold it up. */
+/* write(2) to a FIFO. A reader that is gone must not end the program. A reader
+ * that does not read must not block it. */
 static ssize_t write_to_reader(int fd, const char *data, size_t bytes)
 {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -142,7 +142,7 @@ static ssize_t write_to_reader(int fd, const char *data, size_t bytes)
     return n;
 }
 
-/* At `at` bytes behind what the file has. */
+/* Write at `at` bytes behind the end of what the file has. */
 static ssize_t write_at(struct writer *w, const char *data, size_t bytes,
                         size_t at)
 {
@@ -150,7 +150,7 @@ static ssize_t write_at(struct writer *w, const char *data, size_t bytes,
                      : pwrite(w->fd, data, bytes, w->offset + (off_t)at);
 }
 
-/* End this file. What a failed write has left is cut off, so that the file is
+/* End this file. The rest of a failed write is cut off, so that the file is
  * complete. */
 static void stop(struct writer *w, const char *why)
 {
@@ -239,7 +239,7 @@ static void add(struct writer *w, const char *name, char phase, uint64_t t_ns,
                  thread, (unsigned long long)(t_ns / 1000),
                  (unsigned)(t_ns % 1000), more, args ? args : "{}");
     if (n < 0 || (size_t)n >= sizeof(text)) {
-        if (args) /* too long: write the event without them */
+        if (args) /* too long: write the event without arguments */
             add(w, name, phase, t_ns, thread, more, NULL);
         return;
     }
@@ -292,7 +292,7 @@ static void keep(struct recorder *recorder, const char *name, char phase,
     snprintf(e->args, sizeof(e->args), "%s", args);
 }
 
-/* Append an event to the file of a rank, if it has one. */
+/* Append an event to the file of a rank, if the rank has one. */
 static void record_in_file(struct writer *w, long thread, const char *name,
                            char phase, uint64_t t_ns, const char *more,
                            const char *args)
@@ -369,7 +369,7 @@ void shunti_trace_counter(int rank, const char *name, uint64_t t_ns,
 {
     char args[64];
 
-    /* JSON has no infinities; a counter of one is a bug elsewhere. */
+    /* JSON has no infinities. Drop the value: it is a bug elsewhere. */
     if (!(value - value == 0))
         return;
     snprintf(args, sizeof(args), "{\"value\":%.17g}", value);
@@ -389,7 +389,8 @@ void shunti_trace_thread(int rank, const char *name)
 
 /* --- tracks --------------------------------------------------------------- */
 
-/* Threads have the numbers of the kernel, which are smaller. */
+/* The number of a track's row. Threads have the kernel's numbers, which are
+ * smaller. */
 static long track_id(long thread, int track)
 {
     return 1000000000 + 8 * thread + track;
@@ -425,7 +426,8 @@ void shunti_trace_on_track(int rank, long thread, int track, const char *name,
 
 /* --- files ---------------------------------------------------------------- */
 
-/* Such as /dev/null: it has no neighbours. */
+/* Is this a device, such as /dev/null? A suffix for the rank would make no
+ * sense. */
 static bool is_device(const char *path)
 {
     struct stat st;
@@ -522,8 +524,8 @@ static struct recorder *new_recorder(void)
     return r;
 }
 
-/* Write all events that the recorder has, from the oldest on. A later failure
- * writes the file again, with the newer events. */
+/* Write all events of the recorder, from the oldest on. A later failure writes
+ * the file again, with the newer events. */
 static void dump(const struct writer *from)
 {
     const struct recorder *r = from->recorder;
@@ -567,9 +569,9 @@ void shunti_trace_failed(int rank, const char *why)
 
 /*
  * A forked child has the parent's buffers and files, at the offsets of the
- * fork. What it wrote would be in the middle of what the parent has written
- * since. So it traces nothing. It does not touch the lock, which another thread
- * may have held.
+ * fork. Its events would overwrite those that the parent has written since. So
+ * a child traces nothing. It does not touch the lock, which another thread may
+ * have held.
  */
 static bool forked;
 
@@ -655,7 +657,7 @@ void shunti_trace_reset(void)
     atomic_store_explicit(&shunti_trace_state, -1, memory_order_relaxed);
 }
 
-/* At exit, and before the library is unloaded. */
+/* Runs at exit, and before the library is unloaded. */
 __attribute__((destructor)) static void finish(void)
 {
     close_all();

@@ -10,11 +10,11 @@
 #include "src/base/forks.h"
 #include "src/trace/track.h"
 
-/* One line: of a kind of call, or of a thread. */
+/* One line, about a kind of call or about a thread. */
 struct line {
     struct line *next;
     int rank;
-    char kind[32]; /* "": of a thread */
+    char kind[32]; /* "": about a thread */
     uint64_t calls, bytes, inside_ns, under_way_ns;
     struct shunti_summary_thread thread;
 };
@@ -25,9 +25,9 @@ _Static_assert(SHUNTI_TRACKS ==
                "see trace_summary.h");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct line *lines; /* under lock; the newest last */
+static struct line *lines; /* protected by `lock`; the newest last */
 
-/* Without memory the line is missing. */
+/* Append a line. If memory runs out the line is missing. */
 static struct line *append(int rank, const char *kind)
 {
     struct line **at = &lines, *line = calloc(1, sizeof(*line));
@@ -77,7 +77,7 @@ void shunti_summary_add_thread(int rank, const struct shunti_summary_thread *t)
     pthread_mutex_unlock(&lock);
 }
 
-/* Microseconds, with a point whatever the locale. */
+/* Print microseconds, with a point in any locale. */
 #define US "%llu.%03u"
 #define AS_US(ns) (unsigned long long)((ns) / 1000), (unsigned)((ns) % 1000)
 

@@ -2,12 +2,12 @@
 /*
  * Where the time of a thread goes; see track.h.
  *
- * Time passes through three stages. A piece ends with the change to another
- * track. Short pieces are added up, by track, in `mixed`, until they are old or
- * a long piece follows. What leaves that stage continues the span that is
- * `open`, if it is on the same track, and only spans that cannot grow any more
- * are written. The stages follow each other in time without gaps, so the spans
- * on all tracks add up to the time that has passed.
+ * Time passes through three stages. A piece ends when the thread changes to
+ * another track. Short pieces are added up, by track, in `mixed`, until they
+ * are old or a long piece follows. Then they continue the span that is `open`,
+ * if it is on the same track. Only spans that cannot grow any more are written.
+ * The stages follow each other in time without gaps, so the spans on all tracks
+ * add up to the time that has passed.
  */
 #include "src/trace/track.h"
 
@@ -22,26 +22,26 @@
 #include "src/trace/trace.h"
 #include "src/trace/trace_summary.h"
 
-/* A piece that is so long has a span to itself. */
+/* A piece of at least this length has its own span. */
 #define LONG_NS 10000u
-/* Shorter ones are put together for so long. */
+/* Shorter pieces are put together for this time. */
 #define MIXED_NS 100000u
 
-/* Beside the tracks of the time of the thread. */
+/* Further tracks, which are not part of the thread's time. */
 enum { PROGRAM = SHUNTI_TRACKS, ENGINE, ALL };
 
 struct account {
     int rank;
     long thread;
     char name[16];
-    bool inside; /* a thread of the library */
+    bool inside; /* this is a thread of the library */
     uint64_t began_ns;
     enum shunti_track now;
-    uint64_t since_ns; /* the piece of `now` begins */
-    uint64_t mixed_ns; /* the first piece in `mixed` begins */
+    uint64_t since_ns; /* beginning of the piece on track `now` */
+    uint64_t mixed_ns; /* beginning of the first piece in `mixed` */
     uint64_t mixed[SHUNTI_TRACKS];
     enum shunti_track open;
-    uint64_t open_ns; /* the open span begins, and ends at mixed_ns */
+    uint64_t open_ns; /* beginning of the open span, which ends at mixed_ns */
     bool named[ALL];  /* the timeline has the name of this track */
     uint64_t engine_ns;
     struct shunti_summary_thread sum;
@@ -54,7 +54,8 @@ static const char *const names[ALL] = {
     [ENGINE] = "copy engine",
 };
 
-/* From the top: what the program says, what the thread does. */
+/* The order in the timeline, from the top: first the spans of the program, then
+ * the tracks of the thread. */
 static const int places[ALL] = {
     [PROGRAM] = 0,
     [SHUNTI_TRACK_COMPUTE] = 1,
@@ -71,7 +72,7 @@ static _Thread_local struct account *mine;
 static pthread_key_t key;
 static bool has_key;
 
-/* A thread ends that has not said so. */
+/* Runs if a thread ends without a call of shunti_track_end(). */
 static void thread_ends(void *account)
 {
     mine = account;
@@ -110,10 +111,10 @@ static void write_span(struct account *a, int track, const char *name,
                           args);
 }
 
-/* The open span ends where mixed begins. */
+/* Write the open span, which ends where `mixed` begins. */
 static void write_open(struct account *a)
 {
-    /* That a thread of the library waits for work is nothing to be seen. */
+    /* Waits of a thread of the library are not shown. */
     if (a->mixed_ns > a->open_ns &&
         !(a->inside && a->open == SHUNTI_TRACK_WAITS))
         write_span(a, (int)a->open, names[a->open], a->open_ns, a->mixed_ns,
@@ -121,7 +122,7 @@ static void write_open(struct account *a)
     a->open_ns = a->mixed_ns;
 }
 
-/* What follows the open span, on `track`. */
+/* Add `ns` on `track` behind the open span. */
 static void append(struct account *a, enum shunti_track track, uint64_t ns)
 {
     if (!ns)
@@ -144,7 +145,7 @@ static void put_together(struct account *a)
     memset(a->mixed, 0, sizeof(a->mixed));
 }
 
-/* The piece ends, and the next one begins. */
+/* End the current piece, and begin the next one. */
 static void end_piece(struct account *a, uint64_t now)
 {
     const uint64_t ns = now - a->since_ns;
@@ -247,7 +248,8 @@ void shunti_track_engine(uint64_t began_ns, size_t bytes)
 
     if (!a)
         return;
-    /* Copies that wait for each other are under way at the same time. */
+    /* Copies in a queue overlap in time. Begin this one where the one before
+     * ended. */
     if (began_ns < a->engine_ns)
         began_ns = a->engine_ns;
     a->engine_ns = now;

@@ -2,15 +2,15 @@
 /*
  * Where the time of a thread goes: a part of the timeline (trace.h).
  *
- * A thread is on one track at a time, so that its tracks add up to its time. It
- * begins on one when it has made a communicator or begins a call, and changes
- * over where the library begins and ends something of another kind; the time of
- * a change is read once, and belongs to both sides. What other threads do, and
- * the copy engine, has tracks of its own.
+ * A thread is on one track at a time, so that its tracks add up to its time.
+ * Its tracks begin when it has made a communicator or begins a call. It changes
+ * to another track where the library begins and ends work of another kind. The
+ * clock is read once for a change, so that no time is lost between tracks. Each
+ * other thread, and the copy engine, has tracks of its own.
  *
  * Changes may be a fraction of a microsecond apart, and events would then cost
- * more than what they show. So short pieces are put together, in the order of
- * the tracks, and the sum on each track stays exact.
+ * more than the work that they show. So short pieces are put together, in the
+ * order of the tracks, and the sum on each track stays exact.
  *
  * Without SHUNT_TRACE a change is a load and a branch.
  */
@@ -27,9 +27,9 @@
 
 enum shunti_track {
     SHUNTI_TRACK_NONE = -1, /* the thread has no tracks */
-    SHUNTI_TRACK_COMPUTE,   /* outside of the library; its callbacks, too */
+    SHUNTI_TRACK_COMPUTE,   /* outside of the library, and in its callbacks */
     SHUNTI_TRACK_COPIES,    /* payload is copied, added up, packed */
-    SHUNTI_TRACK_WIRE,      /* put to other nodes, or taken from them */
+    SHUNTI_TRACK_WIRE,      /* sending to other nodes, or receiving from them */
     SHUNTI_TRACK_WAITS,     /* polls, yields, sleeps */
     SHUNTI_TRACK_LIBRARY,   /* all else that the library does */
     SHUNTI_TRACKS,
@@ -45,19 +45,19 @@ static inline bool shunti_tracked(void)
         0);
 }
 
-/* The calling thread gets tracks, unless it has them; now it computes. `rank`
- * as in trace.h. */
+/* Give the calling thread tracks, unless it has them; it begins on COMPUTE.
+ * `rank` as in trace.h. */
 void shunti_track_begin(int rank);
-/* It is a thread of the library, which waits until it has something to do. */
+/* The same for a thread of the library, which begins on WAITS. */
 void shunti_track_begin_inside(int rank, const char *name);
 
-/* Change over to a track; returns the one before. Nothing happens on a thread
- * without tracks, or with SHUNTI_TRACK_NONE. */
+/* Change to a track. Returns the track before. Does nothing on a thread without
+ * tracks, or with SHUNTI_TRACK_NONE. */
 SHUNTI_NOINLINE enum shunti_track shunti_track_switch(enum shunti_track to);
-/* As if the latest change, from `back`, had not been made. */
+/* Undo the latest change, which was from track `back`. */
 void shunti_track_undo(enum shunti_track back);
 
-/* A wait begins, perhaps not for the first time; and is over. */
+/* A wait begins, or continues; and a wait ends. */
 void shunti_track_wait(void);
 void shunti_track_waited(void);
 
@@ -67,14 +67,14 @@ static inline void shunti_track_leave(const enum shunti_track *before)
         shunti_track_switch(*before);
 }
 
-/* Until the end of the block the thread is on this track. */
+/* Put the thread on this track until the end of the block. */
 #define SHUNTI_TRACK(track)                                              \
     const enum shunti_track track_before                                 \
         __attribute__((cleanup(shunti_track_leave), unused)) =           \
             shunti_tracked() ? shunti_track_switch(SHUNTI_TRACK_##track) \
                              : SHUNTI_TRACK_NONE
 
-/* shunti_copy() of payload. */
+/* shunti_copy() of payload, on the track of copies. */
 SHUNTI_NOINLINE void shunti_copy_tracked(void *to, const void *from,
                                          size_t bytes);
 
@@ -86,12 +86,14 @@ static inline void shunti_copy_payload(void *to, const void *from, size_t bytes)
         shunti_copy(to, from, bytes);
 }
 
-/* The copy engine has moved `bytes` since `began_ns`, for this thread. */
+/* Record that the copy engine has moved `bytes` since `began_ns` for this
+ * thread. */
 void shunti_track_engine(uint64_t began_ns, size_t bytes);
 
-/* Write what the calling thread has. */
+/* Write the spans of the calling thread so far. */
 void shunti_track_flush(void);
-/* The same, and its sums are those of all of its time: trace_summary.h. */
+/* The same, and add the sums of its whole time to the summary
+ * (trace_summary.h). */
 void shunti_track_end(void);
 
 #endif
