@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The k largest, by the instruction set that was chosen. */
+/* The k largest numbers, with the instruction set in use. */
 #include "src/kernels/best.h"
 
 const struct shunti_best_set *const shunti_best_sets[SHUNTI_ISA_COUNT] = {

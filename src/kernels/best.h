@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The k largest of numbers, as routers want them: of shunt/balance.h, and of
- * shunt-train's gates. All instruction sets choose the same.
+ * The k largest of some numbers, for routers: for shunt/balance.h, and for
+ * shunt-train's gates. All instruction sets choose the same numbers.
  */
 #ifndef SHUNTI_BEST_H
 #define SHUNTI_BEST_H
@@ -11,8 +11,9 @@
 
 #include "src/kernels/cpu.h"
 
-/* The best of what was offered, in descending order; of equal scores the one that
- * was offered first. n = 0: nothing was. The arrays are the caller's. */
+/* The best of all scores offered so far, in descending order; of equal scores
+ * the one that was offered first is first. n = 0: none was offered. The caller
+ * owns the arrays. */
 struct shunti_best {
     size_t k, n;
     float *score;    /* (k) */
@@ -20,8 +21,8 @@ struct shunti_best {
 };
 
 struct shunti_best_set {
-    /* Offers scores (n), with bias (n) added unless it is NULL, whose numbers
-     * are `first` and those that follow. A NaN counts as -infinity. */
+    /* Offer scores (n), with bias (n) added unless it is NULL. Their numbers
+     * are `first`, first + 1, ... A NaN counts as -infinity. */
     void (*offer)(struct shunti_best *best, size_t n, const float *scores,
                   const float *bias, int32_t first);
 };
@@ -29,10 +30,10 @@ struct shunti_best_set {
 extern const struct shunti_best_set shunti_best_plain, shunti_best_neon,
     shunti_best_avx2, shunti_best_avx512;
 
-/* By enum shunti_isa; NULL where a set is not this architecture's. */
+/* Indexed by enum shunti_isa; NULL for sets of another architecture. */
 extern const struct shunti_best_set *const shunti_best_sets[SHUNTI_ISA_COUNT];
 
-/* By the set that was chosen. */
+/* Offer scores with the instruction set in use. */
 static inline void shunti_best_offer(struct shunti_best *best, size_t n,
                                      const float *scores, const float *bias,
                                      int32_t first)

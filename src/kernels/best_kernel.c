@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * See best.h. What cannot be among the best is left out by vectors, and the rest
- * inserted one by one. There are two bounds: the k-th best so far, and, of many
- * numbers, the k-th largest of the maxima of sixteen parts of them, each part being
- * one lane: k numbers at least are as large. Of 256 numbers in random order that
- * leaves about 10 for k = 8, which would be 36 without it, and it is known before
- * the first one is inserted.
+ * The k best numbers; see best.h. Vectors discard the numbers that cannot be
+ * among the best, and the rest are inserted one by one. There are two bounds.
+ * One is the k-th best so far. The other is used if there are many numbers:
+ * split them into sixteen parts, one for each lane; the bound is the k-th
+ * largest of the maxima of the parts. At least k numbers are as large as this
+ * bound. Of 256 numbers in random order it leaves about 10 for k = 8, instead
+ * of 36, and it is known before the first number is inserted.
  */
 #include "src/kernels/best.h"
 
@@ -20,7 +21,7 @@ typedef int32_t choices __attribute__((vector_size(4 * LANES)));
 typedef int32_t half __attribute__((vector_size(2 * LANES)));
 typedef int32_t quarter __attribute__((vector_size(LANES)));
 
-/* Inlined, so no vector is ever passed on. */
+/* All such functions are inlined, so no vector is passed as an argument. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #define INLINE __attribute__((always_inline)) static inline
 
@@ -32,7 +33,7 @@ INLINE lanes load(const float *x)
     return v;
 }
 
-/* A bit for each lane of a comparison's result. */
+/* One bit for each lane of a comparison's result. */
 INLINE unsigned bits_of(const choices *result)
 {
     static const choices bit = {
@@ -76,8 +77,8 @@ INLINE lanes sums_of(const float *scores, const float *bias, size_t i)
     return bias ? load(scores + i) + load(bias + i) : load(scores + i);
 }
 
-/* No number below it is among the k best of n; k is at most LANES. -infinity if
- * there are fewer than k numbers. */
+/* A bound: no number below it is among the k best of n. k is at most LANES.
+ * -infinity if there are fewer than k numbers. */
 INLINE float bound(size_t k, size_t n, const float *scores, const float *bias)
 {
     lanes most = (lanes){0} - INFINITY;
@@ -107,7 +108,7 @@ static void offer(struct shunti_best *b, size_t n, const float *scores,
     const float least = many ? bound(b->k, n, scores, bias) : -INFINITY;
     size_t i = 0;
 
-    /* Without a bound anything is among the best until there are k. */
+    /* Without a bound, the first k numbers are all among the best. */
     for (; !(least > -INFINITY) && i < n && b->n < b->k; i++)
         offer_one(b, bias ? scores[i] + bias[i] : scores[i],
                   first + (int32_t)i);

@@ -95,8 +95,8 @@ static void copy_movsb(void *dst, const void *src, size_t bytes)
                      : "+D"(dst), "+S"(src), "+c"(bytes)
                      :
                      : "memory");
-    /* Its stores may be weakly ordered among themselves, but not with later
-     * stores: no fence is needed. */
+    /* Stores of `rep movsb` may be weakly ordered among themselves, but not
+     * with later stores: no fence is needed. */
 #else
     memcpy(dst, src, bytes);
 #endif

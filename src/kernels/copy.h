@@ -11,13 +11,13 @@
 
 #include <stddef.h>
 
-/* memcpy() that picks the kind of store by size. Complete on return: a later
- * release store orders it. */
+/* As memcpy(), but picks the kind of store by size. The copy is complete on
+ * return: a later release store orders it. */
 void shunti_copy(void *dst, const void *src, size_t bytes);
 
-/* Non-temporal stores for any size (for many rows that are large together).
- * shunti_copy_fence() must follow the last one, before a store that tells
- * another rank or thread of the data. */
+/* Copy by non-temporal stores, for any size (for many rows that are large
+ * together). Call shunti_copy_fence() after the last copy, and before a store
+ * that notifies another rank or thread of the data. */
 void shunti_copy_stream(void *dst, const void *src, size_t bytes);
 void shunti_copy_fence(void);
 

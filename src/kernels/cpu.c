@@ -2,8 +2,8 @@
 /*
  * Detection of the CPU, and the choice of an instruction set.
  *
- * The library and shunt-train have a copy of this each, since the library
- * exports none of its inside. So the setting is read here, from the
+ * The library and shunt-train each have a copy of this code, because the
+ * library exports none of its internals. So the setting is read here, from the
  * environment, and both obey it. The rows below are for the library's table of
  * variables.
  */
@@ -57,7 +57,7 @@ bool shunti_isa_runs(enum shunti_isa isa)
     case SHUNTI_ISA_PLAIN:
         return true;
     case SHUNTI_ISA_AVX2:
-        /* CPUs that have both have F16C. (clang cannot ask for that.) */
+        /* CPUs that have both also have F16C. (clang cannot test for that.) */
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     case SHUNTI_ISA_AVX512:
         return shunti_isa_runs(SHUNTI_ISA_AVX2) &&
@@ -85,8 +85,8 @@ enum shunti_isa shunti_isa_best(void)
     return best;
 }
 
-/* The best set that is not above the one of this name; the best one if there is
- * no such name, as "auto", or if it is another architecture's. */
+/* The best set that is not above the set `name`. The best set of all if there
+ * is no such name, as "auto", or if the name is of another architecture. */
 static enum shunti_isa at_most(const char *name)
 {
     if (!strcasecmp(name, "baseline")) /* of SHUNT_TRAIN_KERNELS */
@@ -128,7 +128,7 @@ unsigned shunti_cpu_detect(void)
     enum shunti_isa isa = choose();
     unsigned found = SHUNTI_CPU_KNOWN | (unsigned)isa | features(isa);
 
-    /* Threads that come here at the same time find the same. */
+    /* Threads that detect at the same time get the same result. */
     atomic_store_explicit(&shunti_cpu_found, found, memory_order_relaxed);
     return found;
 }

@@ -21,7 +21,7 @@
 
 #include "src/kernels/env_row.h"
 
-/* The variables that are read here: SHUNT_KERNELS, then its older name. */
+/* The variables read here: SHUNT_KERNELS, then its older name. */
 enum { SHUNTI_CPU_ENV = 2 };
 extern const struct shunti_env_row shunti_cpu_env[SHUNTI_CPU_ENV];
 
@@ -38,15 +38,15 @@ enum shunti_isa {
 /* "avx2" and so on. */
 const char *shunti_isa_name(enum shunti_isa isa);
 
-/* Can this CPU run it? True for the sets of this architecture up to the best
+/* Can this CPU run a set? True for the sets of this architecture up to the best
  * one, whatever SHUNT_KERNELS says. */
 bool shunti_isa_runs(enum shunti_isa isa);
 
 /* The best set that this CPU runs. */
 enum shunti_isa shunti_isa_best(void);
 
-/* What was found: bits, of which SHUNTI_CPU_KNOWN is always set, and the chosen
- * set in those of SHUNTI_CPU_ISA. */
+/* The result of the detection, as bits. SHUNTI_CPU_KNOWN is always set, and the
+ * bits of SHUNTI_CPU_ISA hold the chosen set. */
 enum {
     SHUNTI_CPU_ISA = 0xff,
     SHUNTI_CPU_KNOWN = 1 << 8,
@@ -70,13 +70,14 @@ static inline enum shunti_isa shunti_isa(void)
     return (enum shunti_isa)(shunti_cpu() & SHUNTI_CPU_ISA);
 }
 
-/* Has an instruction for products of bf16, and may use it. */
+/* Has this CPU an instruction for products of bf16, and may the kernels use
+ * it? */
 static inline bool shunti_cpu_has_bf16(void)
 {
     return shunti_cpu() & SHUNTI_CPU_BF16;
 }
 
-/* Runs `rep movsb` at full speed from and to any alignment. */
+/* Does this CPU run `rep movsb` at full speed from and to any alignment? */
 static inline bool shunti_cpu_has_fast_movsb(void)
 {
     return shunti_cpu() & SHUNTI_CPU_MOVSB;

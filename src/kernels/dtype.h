@@ -32,10 +32,10 @@ static inline size_t shunti_dtype_bytes(enum shunt_dtype dtype)
     return (unsigned)dtype < sizeof(sizes) ? sizes[dtype] : 0;
 }
 
-/* "bf16" and so on; total. */
+/* The name of a type, such as "bf16". Valid for any argument. */
 const char *shunti_dtype_name(enum shunt_dtype dtype);
 
-/* "sum" and so on; total. */
+/* The name of a reduction, such as "sum". Valid for any argument. */
 const char *shunti_op_name(enum shunt_op op);
 
 bool shunti_op_valid(enum shunt_op op);
@@ -67,7 +67,7 @@ static inline uint16_t shunti_f32_to_bf16(float value)
 {
     uint32_t bits = shunti_f32_bits(value);
     /* Adding just under half a unit, and one more if the kept part is odd,
-     * carries into the kept part exactly if the value must be rounded up. */
+     * carries into the kept part exactly when the value must be rounded up. */
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     /* A NaN's payload may be in the lower half alone: set the quiet bit. */
     uint32_t nan = bits >> 16 | 0x40;
@@ -103,8 +103,8 @@ static inline uint16_t shunti_f32_to_f16(float value)
     if (magnitude >= 0x477ff000) /* 65520 and more round to infinity */
         return (uint16_t)(sign | 0x7c00);
     if (magnitude < 0x38800000) { /* below 2^-14: subnormal */
-        /* In the sum with 0.5 the last bit kept is worth 2^-24, the unit of
-         * subnormals; the addition rounds to it. */
+        /* In the sum with 0.5 the last bit kept has the value 2^-24, the unit
+         * of subnormals. So the addition rounds to it. */
         float sum = shunti_f32_from_bits(magnitude) + 0.5f;
 
         return (uint16_t)(sign | (shunti_f32_bits(sum) - 0x3f000000));
@@ -146,7 +146,7 @@ static inline uint8_t shunti_f32_to_fp8(float value)
     if (magnitude >= 0x43e00000)
         return (uint8_t)(sign | 0x7e);
     if (magnitude < 0x3c800000) { /* below 2^-6: subnormal */
-        /* As in f16: next to 2^14 the last bit kept is worth 2^-9. */
+        /* As in f16: near 2^14 the last bit kept has the value 2^-9. */
         float sum = shunti_f32_from_bits(magnitude) + 0x1p14f;
 
         return (uint8_t)(sign | (shunti_f32_bits(sum) - 0x46800000));

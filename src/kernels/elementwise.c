@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Element-wise kernels by the instruction set that was chosen. */
+/* Element-wise kernels with the instruction set in use. */
 #include "src/kernels/elementwise.h"
 
 const struct shunti_elementwise

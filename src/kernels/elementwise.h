@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Element-wise kernels of training: everything in the model that is no matrix
- * product.
+ * Element-wise kernels of training: all operations of the model except matrix
+ * products.
  *
- * All instruction sets give the same bits: no contraction, sums in sixteen
- * fixed lanes, an exp() of our own. (A NaN stays a NaN; which of its bits
- * survive is not promised.)
+ * All instruction sets give the same bits: there is no contraction, sums are
+ * made in sixteen fixed lanes, and exp() is not that of libm. (A NaN stays a
+ * NaN; which of its bits survive is unspecified.)
  */
 #ifndef SHUNTI_ELEMENTWISE_H
 #define SHUNTI_ELEMENTWISE_H
@@ -20,7 +20,7 @@ struct shunti_adamw {
     float beta1, beta2;
     float correction1, correction2; /* 1 / (1 - beta^t) */
     float eps;
-    float decay; /* 0 for what is not to decay */
+    float decay; /* 0 for parameters without decay */
     float clip;  /* gradients are multiplied by this first */
 };
 
@@ -38,10 +38,11 @@ struct shunti_elementwise {
     /* Sum of squares, in f64. */
     double (*sum_squares)(size_t n, const float *x);
 
-    /* y (rows, n) = x / rms(x) * gain; inverse (rows) is kept for backward. */
+    /* y (rows, n) = x / rms(x) * gain. inverse (rows): 1 / rms(x), for the
+     * backward pass. */
     void (*rmsnorm)(size_t rows, size_t n, float eps, const float *x,
                     const float *gain, float *y, float *inverse);
-    /* dx (rows, n) += and dgain (n) += of the above. */
+    /* Gradients of rmsnorm: dx (rows, n) += and dgain (n) +=. */
     void (*rmsnorm_backward)(size_t rows, size_t n, const float *x,
                              const float *gain, const float *inverse,
                              const float *dy, float *dx, float *dgain);
@@ -49,20 +50,21 @@ struct shunti_elementwise {
     /* p (n): softmax of scale * p, in place.
      * Returns log(sum(exp(scale * p))). */
     float (*softmax)(size_t n, float scale, float *p);
-    /* That alone, with scale 1: log(sum(exp(x))). */
+    /* log(sum(exp(x))). */
     float (*log_sum_exp)(size_t n, const float *x);
-    /* dp (n): gradient of the above, in place, from p and d(loss)/dp. */
+    /* dp (n): gradient of softmax, in place, from p and d(loss)/dp. */
     void (*softmax_backward)(size_t n, float scale, const float *p, float *dp);
 
-    /* Of each column of scores some rows' part of its softmax, in place: s (rows,
-     * n) = 2^(s - top), which is kept as the greatest score so far, and sum adds
-     * them up. What was there before is thereby too large by 1 / factor: sum is
-     * corrected, all else is the caller's. top -INFINITY and sum 0: nothing was.
-     * Row r has the columns from first + r on, and 0 in those before. */
+    /* Some rows of the softmax of each column of scores, in place: s (rows, n)
+     * = 2^(s - top). top (n) becomes the greatest score so far, and the results
+     * are added to sum (n). factor (n) = 2^(old top - new top): earlier results
+     * must be multiplied by it. The function does that for sum, and the caller
+     * for all else. At the start top is -INFINITY and sum 0. Row r has the
+     * columns from first + r on; s is 0 in the columns before. */
     void (*softmax_tile)(size_t rows, size_t n, ptrdiff_t first, float *s,
                          float *top, float *sum, float *factor);
-    /* p (rows, n) from scores, again: 2^(p - lse), for p - lse up to
-     * 127; and dp = p * (dp - delta). */
+    /* p (rows, n) again from scores: 2^(p - lse), for p - lse up to 127; and dp
+     * = p * (dp - delta). */
     void (*softmax_tile_backward)(size_t rows, size_t n, ptrdiff_t first,
                                   const float *lse, const float *delta,
                                   float *p, float *dp);
@@ -82,9 +84,9 @@ struct shunti_elementwise {
     void (*swiglu_backward)(size_t rows, size_t n, const float *x,
                             const float *dy, float *dx);
 
-    /* x (heads, n): in each head rotate pairs (x[i], x[i + n/2]), i < n/2, by the
-     * angles whose cosines and sines are given, and multiply by `scale`. With a
-     * negative sign (-1) they turn back: the gradient. */
+    /* x (heads, n): in each head rotate the pairs (x[i], x[i + n/2]), i < n/2,
+     * by the angles with these cosines and sines, and multiply by `scale`. sign
+     * = -1 rotates in the other direction, for the gradient. */
     void (*rotate)(size_t heads, size_t n, const float *cosine,
                    const float *sine, float sign, float scale, float *x);
 
@@ -92,7 +94,7 @@ struct shunti_elementwise {
     void (*adamw)(size_t n, const struct shunti_adamw *step, const float *grad,
                   float *w, float *m, float *v);
 
-    /* bf16 (round to nearest even) and back. */
+    /* Convert to bf16 (round to nearest even), and back. */
     void (*to_bf16)(size_t n, const float *x, uint16_t *y);
     void (*from_bf16)(size_t n, const uint16_t *x, float *y);
     /* y (n) = x (n), rounded to bf16 and kept in f32. */
@@ -111,7 +113,7 @@ extern const struct shunti_elementwise shunti_elementwise_neon;
 extern const struct shunti_elementwise shunti_elementwise_avx2;
 extern const struct shunti_elementwise shunti_elementwise_avx512;
 
-/* By enum shunti_isa; NULL where a set is not this architecture's. */
+/* Indexed by enum shunti_isa; NULL for sets of another architecture. */
 extern const struct shunti_elementwise
     *const shunti_elementwise_sets[SHUNTI_ISA_COUNT];
 

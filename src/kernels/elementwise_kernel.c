@@ -15,12 +15,12 @@
 
 enum { LANES = 16 };
 
-/* One number of each lane. In an array gcc would write them to memory and read
- * them again for each of a loop's steps. */
+/* One number for each lane. With an array gcc would write the numbers to memory
+ * and read them again in each step of a loop. */
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef int32_t choices __attribute__((vector_size(4 * LANES)));
 
-/* Inlined, so no vector is ever passed on. */
+/* All such functions are inlined, so no vector is passed as an argument. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #define INLINE __attribute__((always_inline)) static inline
 
@@ -38,8 +38,7 @@ static inline float exp_(float x)
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
 
-    /* n = round(x / ln 2), by the addition that pushes all fraction bits
-     * out. */
+    /* n = round(x / ln 2): adding `magic` shifts all fraction bits out. */
     const float magic = 12582912.0f;
     float z = x * 1.44269504f + magic;
     float n = z - magic;
@@ -54,7 +53,7 @@ static inline float exp_(float x)
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
 
-    /* times 2^n: n stands in the low bits of z */
+    /* multiply by 2^n: n is in the low bits of z */
     uint32_t bits;
     memcpy(&bits, &z, sizeof(bits));
     bits = (bits - 0x4b400000u + 127u) << 23;
@@ -219,7 +218,7 @@ static void rmsnorm_backward(size_t rows, size_t n, const float *restrict x,
 
 /* -- softmax --------------------------------------------------------------- */
 
-/* The greatest scale * p. */
+/* The maximum of scale * p. */
 INLINE float greatest(size_t n, float scale, const float *p)
 {
     float s[LANES], top = p[0] * scale;
@@ -288,8 +287,9 @@ static void sigmoid(size_t n, const float *x, float *y)
 
 /* -- attention -------------------------------------------------------------- */
 
-/* 2^x for x up to 127: fewer steps than exp_(). Cephes' exp2f(), 2 ulp, its polynomial
- * by halves (Estrin), which wait less for one another. */
+/* 2^x for x up to 127, in fewer steps than exp_(). Cephes' exp2f(), 2 ulp. The
+ * polynomial is evaluated by halves (Estrin), which depend less on one
+ * another. */
 static inline float exp2_(float x)
 {
     x = x < -126.0f ? -126.0f : x;
@@ -329,7 +329,7 @@ static void softmax_tile(size_t rows, size_t n, ptrdiff_t first,
 {
     const int32_t columns = (int32_t)n;
 
-    /* What was the greatest is in `factor` meanwhile. */
+    /* `factor` first holds the old value of `top`. */
     memcpy(factor, top, n * sizeof(float));
     for (size_t r = 0; r < rows; r++) {
         const int32_t from = (int32_t)(first + (ptrdiff_t)r);

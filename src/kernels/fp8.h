@@ -23,7 +23,7 @@
 /* Bytes of a packed row of n elements. */
 size_t shunti_fp8_bytes(size_t n);
 
-/* row: n elements of SHUNT_F32 or SHUNT_BF16. */
+/* Pack and unpack. row: n elements of SHUNT_F32 or SHUNT_BF16. */
 void shunti_fp8_pack(enum shunt_dtype dtype, void *packed, const void *row,
                      size_t n);
 void shunti_fp8_unpack(enum shunt_dtype dtype, void *row, const void *packed,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Multiply-adds of f32 that wait for nothing: what a core can compute at most,
- * to hold the speed of a program against.
+ * Multiply-adds of f32 without dependencies: the most that a core can compute,
+ * as a reference for the speed of a program.
  */
 #ifndef SHUNTI_PEAK_H
 #define SHUNTI_PEAK_H
@@ -11,9 +11,9 @@
 #include "src/kernels/cpu.h"
 
 struct shunti_peak_set {
-    /* Does `rounds` times some multiply-adds and returns how many operations
-     * these were. *sink is about 1 before and after, and keeps the compiler
-     * from leaving them out. */
+    /* Do `rounds` times some multiply-adds, and return the number of
+     * operations. *sink is about 1 before and after; it keeps the compiler from
+     * removing them. */
     double (*run)(size_t rounds, float *sink);
 };
 
@@ -22,7 +22,7 @@ extern const struct shunti_peak_set shunti_peak_neon;
 extern const struct shunti_peak_set shunti_peak_avx2;
 extern const struct shunti_peak_set shunti_peak_avx512;
 
-/* By enum shunti_isa; NULL where a set is not this architecture's. */
+/* Indexed by enum shunti_isa; NULL for sets of another architecture. */
 extern const struct shunti_peak_set *const shunti_peak_sets[SHUNTI_ISA_COUNT];
 
 #endif

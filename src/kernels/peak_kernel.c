@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Multiply-adds, as many at once as hide the latency of one: two start in a
- * cycle and each takes four or five, so ten or more; and they must fit in the
- * register file. meson.build compiles this file once for each instruction set.
- * A multiply-add is one instruction here (-ffp-contract=fast): no result of it
- * is kept.
+ * Multiply-adds, as many at once as hide the latency of one. Two start in a
+ * cycle and each takes four or five, so ten or more are needed. They must also
+ * fit in the register file. meson.build compiles this file once for each
+ * instruction set. A multiply-add is one instruction here (-ffp-contract=fast),
+ * since no result is kept.
  */
 #include "src/kernels/peak.h"
 
@@ -22,7 +22,7 @@ static double run(size_t rounds, float *sink)
 {
     vec sum[SUMS], factor, term;
 
-    /* Values stay where they are: nothing overflows or becomes tiny. */
+    /* The values do not change: none overflows or becomes tiny. */
     for (size_t i = 0; i < LANES; i++) {
         factor[i] = 0.5f;
         term[i] = *sink;

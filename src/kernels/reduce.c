@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reductions by the instruction set that was chosen. */
+/* Reductions with the instruction set in use. */
 #include "src/kernels/reduce.h"
 
 #include <assert.h>

@@ -170,7 +170,8 @@ static void narrow_f16(unsigned char *restrict dst, const float *restrict wide,
     }
 }
 
-/* In blocks: widen() every source to f32, and narrow() the result. */
+/* Reduce block by block: widen() every source to f32, and narrow() the
+ * result. */
 static void reduce_half(unsigned char *dst, const void *const *srcs, int n,
                         size_t count, enum shunt_op op, int divisor,
                         void (*widen)(float *restrict, const unsigned char *,
@@ -186,7 +187,7 @@ static void reduce_half(unsigned char *dst, const void *const *srcs, int n,
         widen(sum, (const unsigned char *)srcs[0] + 2 * done, len);
         for (int k = 1; k < n; k++) {
             const void *const pair[] = {sum, next};
-            bool last = k == n - 1; /* it divides */
+            bool last = k == n - 1; /* only the last step divides */
 
             widen(next, (const unsigned char *)srcs[k] + 2 * done, len);
             reduce_f32((unsigned char *)sum, pair, 2, len,
@@ -225,7 +226,7 @@ static void run(void *dst, const void *const *srcs, int n, size_t count,
 {
     if (n > 1)
         reduce[dtype](dst, srcs, n, count, op, divisor);
-    else if (dst != srcs[0]) /* nothing to add, nothing to divide by */
+    else if (dst != srcs[0]) /* one source: no sum, and the divisor is 1 */
         memcpy(dst, srcs[0], count * shunt_dtype_size(dtype));
 }
 

@@ -21,7 +21,7 @@ COMBINE(ELEMENT a, ELEMENT b, enum shunt_op op)
         return (ELEMENT)((UNSIGNED)a + (UNSIGNED)b);
     case SHUNT_PROD:
         return (ELEMENT)((UNSIGNED)a * (UNSIGNED)b);
-    case SHUNT_MIN: /* a, if it is a NaN; b, if that is one */
+    case SHUNT_MIN: /* a if a is a NaN; b if b is one */
         return ((!IS_NAN(a)) & (!(a <= b))) ? b : a;
     default:
         return ((!IS_NAN(a)) & (!(a >= b))) ? b : a;
@@ -45,7 +45,8 @@ PASS(unsigned char *dst, const void *const *srcs, int n, size_t count,
             (const unsigned char *)srcs[n - 1] + done * sizeof(ELEMENT);
         unsigned char *out = dst + done * sizeof(ELEMENT);
 
-        /* All but the last source, if there are more than two. */
+        /* All sources between the first and the last, if there are more than
+         * two. */
         for (int k = 1; k < n - 1; k++) {
             const unsigned char *next =
                 (const unsigned char *)srcs[k] + done * sizeof(ELEMENT);
@@ -60,7 +61,8 @@ PASS(unsigned char *dst, const void *const *srcs, int n, size_t count,
             }
             first = (const unsigned char *)partial;
         }
-        /* The last source, in the loop that writes dst: dst may be a source. */
+        /* The last source is added in the loop that writes dst, because dst may
+         * be a source. */
         INDEPENDENT
         for (size_t i = 0; i < len; i++) {
             ELEMENT a, b;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Row kernels by the instruction set that was chosen. */
+/* Row kernels with the instruction set in use. */
 #include "src/kernels/rows.h"
 
 const struct shunti_rows_set *const shunti_rows_sets[SHUNTI_ISA_COUNT] = {

@@ -34,7 +34,7 @@
 #define LANES 4
 #define UNROLL 4
 #endif
-/* For loops over registers, which must be unrolled to be any use. */
+/* Unrolls a loop over registers, which is useless otherwise. */
 #define EACH(u, count) \
     _Pragma("GCC unroll 16") for (size_t u = 0; u < (count); u++)
 
@@ -53,8 +53,8 @@ INLINE size_t size_of(enum element type)
 }
 
 /*
- * LANES 16-bit numbers to the upper halves of words, and the lower halves back.
- * (gcc compiles __builtin_convertvector() of these through memory.)
+ * Widen LANES 16-bit numbers to the upper halves of words, and narrow the lower
+ * halves. (gcc compiles __builtin_convertvector() of these through memory.)
  */
 INLINE vu widen(const void *from)
 {
@@ -93,7 +93,7 @@ INLINE void narrow(void *to, vu v)
     w = _mm256_permute4x64_epi64(_mm256_packus_epi32(w, w), 0xd8);
     _mm_storeu_si128(to, _mm256_castsi256_si128(w));
 #elif LANES == 4 && defined(__SSE2__)
-    /* Sign-extended, the signed saturation of the packing changes nothing. */
+    /* After sign extension, the saturation of the packing changes nothing. */
     __m128i w = _mm_srai_epi32(_mm_slli_epi32((__m128i)v, 16), 16);
 
     _mm_storel_epi64(to, _mm_packs_epi32(w, w));
@@ -122,7 +122,7 @@ INLINE vf load(enum element type, const void *row, size_t i)
     }
 }
 
-/* The last n < LANES elements of a row; zeros behind them. */
+/* Load the last n < LANES elements of a row, followed by zeros. */
 INLINE vf load_part(enum element type, const void *row, size_t i, size_t n)
 {
     unsigned char part[LANES * 4] = {0};
@@ -173,11 +173,10 @@ INLINE void store_part(enum element type, void *row, size_t i, size_t n, vf v)
 /* -- sum ------------------------------------------------------------------- */
 
 /*
- * Columns i .. i + LANES * unroll; or i .. i + part, if part > 0 (unroll 1).
+ * Sum columns i .. i + LANES * unroll; or i .. i + part if part > 0 (unroll 1).
  *
- * The rows of a token lie far from each other, and the hardware's prefetcher
- * does not know where the next token's are: explicit prefetches halve the
- * time.
+ * The rows of a token are far from each other, and the hardware's prefetcher
+ * cannot predict the next token's rows. Explicit prefetches halve the time.
  */
 INLINE void sum_block(enum element type, enum element out,
                       const struct shunti_rows_term *terms, size_t nterms,
@@ -195,7 +194,8 @@ INLINE void sum_block(enum element type, enum element out,
 
 #define LOAD(of, row) \
     (part ? load_part(of, row, i, part) : load(of, row, i + u * LANES))
-/* A term's row to `to`: `how` is what becomes of weight * row. */
+/* For each register of a term's row: rank = how weight * row. `how` is the left
+ * operand and its operator, or empty. */
 #define TERM(term, how)                                             \
     do {                                                            \
         const void *row = (term).row;                               \
@@ -284,7 +284,7 @@ INLINE void scale(enum element type, void *dst, const void *src, float weight,
                    weight * load_part(type, src, i, n - i));
 }
 
-/* Element i goes to lane i % 64, which is part of register i % 64 / LANES. */
+/* Element i is added to lane i % 64, which is in register i % 64 / LANES. */
 INLINE float dot(enum element type, const void *a, const void *b,
                  const void *next, size_t n)
 {
@@ -303,16 +303,16 @@ INLINE float dot(enum element type, const void *a, const void *b,
     {
         size_t at = i + r * LANES;
 
-        /* Lanes past the end add 0, which changes nothing: a sum that began
-         * with +0 is never -0. */
+        /* Lanes past the end add 0, which changes nothing, because a sum that
+         * began with +0 is never -0. */
         if (at + LANES <= n)
             reg[r] += load(type, a, at) * load(type, b, at);
         else if (at < n)
             reg[r] +=
                 load_part(type, a, at, n - at) * load_part(type, b, at, n - at);
     }
-    /* No loop over the widths: one that is not unrolled keeps all registers in
-     * memory, for the whole function. */
+    /* This is no loop over the widths: a loop that is not unrolled would keep
+     * all registers in memory, for the whole function. */
     EACH(r, 32 / LANES) reg[r] += reg[r + 32 / LANES];
     EACH(r, 16 / LANES) reg[r] += reg[r + 16 / LANES];
 #if LANES <= 8
@@ -335,7 +335,7 @@ INLINE vf magnitude(vf v)
     return (vf)((vu)v & 0x7fffffff);
 }
 
-/* v rounded to the nearest e4m3 number, as shunti_f32_to_fp8() and back. */
+/* Round v to the nearest e4m3 number, as shunti_f32_to_fp8() and back. */
 INLINE vf through_e4m3(vf v)
 {
     const vf most = (vf){0} + SHUNTI_FP8_MAX;
@@ -352,7 +352,7 @@ INLINE vf through_e4m3(vf v)
     return (vf)(normal | sign);
 }
 
-/* The codes of shunti_f32_to_fp8(), a word each. */
+/* The codes of shunti_f32_to_fp8(), one in each word. */
 INLINE vu to_e4m3(vf v)
 {
     const vf most = (vf){0} + SHUNTI_FP8_MAX;
@@ -367,7 +367,7 @@ INLINE vu to_e4m3(vf v)
     return select_bits(v != v, (vu){0} + 0x7f, normal) | sign;
 }
 
-/* And shunti_fp8_to_f32(). */
+/* The numbers of the codes, as shunti_fp8_to_f32(). */
 INLINE vf from_e4m3(vu code)
 {
     vu sign = (code & 0x80) << 24, magnitude = code & 0x7f;
@@ -379,7 +379,7 @@ INLINE vf from_e4m3(vu code)
     return (vf)(normal | sign);
 }
 
-/* The scale of elements at .. end. */
+/* The scale of the elements from `at` to `end`. */
 INLINE float scale_of(enum element type, const void *src, size_t at, size_t end)
 {
     vf most = (vf){0} + SHUNTI_FP8_AMAX_MIN;

@@ -9,7 +9,7 @@
 #include "src/kernels/fp8.h"
 #include "src/kernels/rows.h"
 
-/* How an element type is read and written. */
+/* Functions that read and write an element type. */
 struct element {
     float (*get)(const void *row, size_t i);
     void (*set)(void *row, size_t i, float value);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cuts matrix products into the fixed blocks that a backend computes; gemm.h
- * says why. Incomplete blocks are completed with zeros in scratch memory. For
- * bf16 inputs are rounded here, unless there is a tile that does all of it.
+ * Splits matrix products into the fixed blocks that a backend computes; gemm.h
+ * says why. Incomplete blocks are filled with zeros in scratch memory. For bf16
+ * this file rounds the inputs, unless there is a tile that does everything.
  */
 #include "src/kernels/gemm/gemm.h"
 
@@ -18,22 +18,24 @@
 static const size_t heights[] = {256, 64, 16};
 enum { LOWEST = 16 };
 
-/* Rows that are rounded at once: a multiple of every block, and of
+/* Rows that are rounded in one step: a multiple of every block, and of
  * heights[0]. */
 enum { ROUNDED = 256 };
 
-/* Up to so many rows transposing B costs nt more than transposing A and C. */
+/* Up to this many rows, in nt, transposing B costs more than transposing A and
+ * C. */
 enum { FEW = 128 };
 
-/* Rows of B so far apart, in floats, have the same places in a first-level
- * cache, which holds only a few of them. Copies of them do not. */
+/* Rows of B that are a multiple of ALIAS floats apart share the same places in
+ * a first-level cache, which holds only a few of them. So they are copied, with
+ * SKEW more floats between rows. */
 enum { ALIAS = 1024, SKEW = 16 };
 
 struct shunti_gemm {
     const struct shunti_gemm_backend *backend;
     enum shunti_gemm_compute compute;
     const struct shunti_bf16_tile *tile; /* NULL: the backend multiplies */
-    struct shunti_bf16_scratch packed;   /* the tile's */
+    struct shunti_bf16_scratch packed;   /* scratch memory of the tile */
     double flops;
     void (*no_memory)(void);
 
@@ -195,8 +197,8 @@ static void nn(struct shunti_gemm *g, size_t m, size_t n, size_t k,
     copy_rows(rest, n, tc, n, c, ldc);
 }
 
-/* The first rows of a (block, n) matrix that is transposed: fill in or clear all
- * of it. */
+/* Transpose rows into the first columns of a (n, block) matrix. Clears the
+ * rest. */
 static void turn_in(size_t rows, size_t block, size_t n, const float *a,
                     size_t lda, float *to)
 {
@@ -205,7 +207,7 @@ static void turn_in(size_t rows, size_t block, size_t n, const float *a,
     shunti_elementwise()->transpose(rows, n, a, lda, to, block);
 }
 
-/* nt of few rows, of which A and C are transposed instead of all of B. */
+/* nt for few rows: transposes A and C, instead of all of B. */
 static void nt_few(struct shunti_gemm *g, size_t m, size_t n, size_t k,
                    const float *a, size_t lda, const float *b, size_t ldb,
                    enum shunti_gemm_beta beta, float *c, size_t ldc)
@@ -324,7 +326,7 @@ static void count(struct shunti_gemm *g, size_t m, size_t n, size_t k)
     g->flops += 2.0 * (double)m * (double)n * (double)k;
 }
 
-/* turned: B (n, k) is to be transposed. next: as that of a backend. */
+/* turned: B (n, k) must be transposed. next: as for a backend. */
 static void by_rows(struct shunti_gemm *g, bool turned, size_t m, size_t n,
                     size_t k, const float *a, size_t lda, const float *b,
                     size_t ldb, const float *next, enum shunti_gemm_beta beta,

@@ -43,23 +43,25 @@
 enum shunti_gemm_beta { SHUNTI_GEMM_SET = 0, SHUNTI_GEMM_ADD = 1 };
 enum shunti_gemm_compute { SHUNTI_GEMM_F32, SHUNTI_GEMM_BF16 };
 
-/* A library that multiplies: products of whole blocks. */
+/* A library that multiplies whole blocks. */
 struct shunti_gemm_backend {
     const char *name;
 
-    /* False if it cannot run here. Called once in each shunti_gemm_create(). */
+    /* False if the backend cannot run here. Called once in each
+     * shunti_gemm_create(). */
     bool (*usable)(void);
-    /* Products of nn with n columns have a multiple of so many rows. */
+    /* In products of nn with n columns, the number of rows must be a multiple
+     * of this. */
     size_t (*block)(size_t n);
     /* C (m, n) [+]= A (m, k) B (k, n). `next`, which may be NULL, is the B of
-     * the product that comes next, as large as this one, to be fetched into the
+     * the following product. It is as large as this B, and is fetched into the
      * cache meanwhile. */
     void (*nn)(size_t m, size_t n, size_t k, const float *a, size_t lda,
                const float *b, size_t ldb, const float *next,
                enum shunti_gemm_beta beta, float *c, size_t ldc);
-    /* nt of nt_rows rows and at least nt_columns columns, fewer than twice as
-     * many, transposed: C' (n, nt_rows) [+]= B (n, k) A' (k, nt_rows), each
-     * element with the bits that nn gives it. NULL: there is none. */
+    /* A block of nt, transposed: C' (n, nt_rows) [+]= B (n, k) A' (k, nt_rows).
+     * n is at least nt_columns and less than twice that. Each element has the
+     * bits that nn gives. NULL: the backend has no such product. */
     size_t nt_rows, nt_columns;
     void (*nt)(size_t n, size_t k, const float *a, const float *b, size_t ldb,
                enum shunti_gemm_beta beta, float *c);
@@ -85,14 +87,14 @@ enum shunt_status shunti_gemm_create(const char *backend,
                                      enum shunti_gemm_compute compute,
                                      void (*no_memory)(void),
                                      struct shunti_gemm **gemm);
-/* NULL is fine. */
+/* `gemm` may be NULL. */
 void shunti_gemm_destroy(struct shunti_gemm *gemm);
 
-/* The name of the backend that NULL stands for, where it runs. */
+/* The name of the backend that NULL selects, if that runs here. */
 const char *shunti_gemm_default(void);
 
-/* The same by one backend, and for SHUNTI_GEMM_BF16 by a tile; without one
- * (NULL) by rounding. */
+/* As shunti_gemm_create(), for one given backend. For SHUNTI_GEMM_BF16 also
+ * with a given tile; if that is NULL, inputs are rounded. */
 struct shunti_bf16_tile;
 enum shunt_status
 shunti_gemm_create_f32(const struct shunti_gemm_backend *backend,
@@ -102,11 +104,12 @@ shunti_gemm_create_bf16(const struct shunti_gemm_backend *backend,
                         const struct shunti_bf16_tile *tile,
                         void (*no_memory)(void), struct shunti_gemm **gemm);
 
-/* What multiplies: a backend or a tile. */
+/* The name of the backend or tile that multiplies. */
 const char *shunti_gemm_name(const struct shunti_gemm *gemm);
-/* The tile whose instruction multiplies bf16; NULL: f32 does. */
+/* The tile that multiplies bf16. NULL: f32 products do. */
 const struct shunti_bf16_tile *shunti_gemm_tile(const struct shunti_gemm *gemm);
-/* All of that in words: "xsmm, of inputs rounded to bf16". */
+/* Describe the backend and the rounding in words: "xsmm, of inputs rounded to
+ * bf16". */
 void shunti_gemm_describe(const struct shunti_gemm *gemm, char *to,
                           size_t room);
 /* Floating-point operations done so far. */
@@ -123,23 +126,23 @@ void shunti_gemm_tn(struct shunti_gemm *gemm, size_t m, size_t n, size_t k,
                     const float *a, size_t lda, const float *b, size_t ldb,
                     enum shunti_gemm_beta beta, float *c, size_t ldc);
 
-/* One of several products. Of no rows only `m` is read. */
+/* One of several products. If m is 0, only `m` is read. */
 struct shunti_gemm_item {
     size_t m;
     const float *a, *b;
     float *c;
 };
 
-/* shunti_gemm_nn() of each, with the same bits: for many B of which each has few
- * rows, as experts have. The next B is fetched into the cache while one is
- * multiplied. No C overlaps an A or a B of any item, or another C. */
+/* shunti_gemm_nn() of each item, with the same bits. For many B with few rows
+ * each, as those of experts. The next B is fetched into the cache while one is
+ * multiplied. No C may overlap an A or a B of any item, or another C. */
 void shunti_gemm_grouped_nn(struct shunti_gemm *gemm,
                             const struct shunti_gemm_item *items, size_t count,
                             size_t n, size_t k, size_t lda, size_t ldb,
                             enum shunti_gemm_beta beta, size_t ldc);
 
 extern const struct shunti_gemm_backend
-    shunti_gemm_naive; /* reference; always there */
+    shunti_gemm_naive; /* the reference; always available */
 extern const struct shunti_gemm_backend shunti_gemm_blas;
 extern const struct shunti_gemm_backend shunti_gemm_xsmm;
 

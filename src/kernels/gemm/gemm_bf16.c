@@ -50,7 +50,7 @@ void shunti_bf16_tile_stand_in(const struct shunti_bf16_tile *tile)
 
 /* -- packing --------------------------------------------------------------- */
 
-/* By the tile's instruction, if it has one. */
+/* Convert with the tile's instruction, if it has one. */
 static void to_bf16(const struct shunti_bf16_tile *tile, size_t n,
                     const float *x, uint16_t *y)
 {
@@ -95,8 +95,8 @@ static size_t pairs_of(size_t k)
     return (k + 1) / 2;
 }
 
-/* Of a panel whose first column is j of n: how many there are, and with
- * zeros. */
+/* Columns of the panel whose first column is j of n: without the zeros that
+ * fill it up, and with them. */
 static size_t columns_of(size_t n, size_t j)
 {
     return n - j < SHUNTI_TILE_COLUMNS ? n - j : SHUNTI_TILE_COLUMNS;
@@ -108,7 +108,7 @@ static size_t width_of(size_t columns)
            SHUNTI_TILE_LANES;
 }
 
-/* The next row of k, of which an odd k lacks the last. */
+/* The second row of pair p, or NULL if an odd k ends before it. */
 static const float *second(const float *x, size_t ld, size_t p, size_t k)
 {
     return 2 * p + 1 < k ? x + (2 * p + 1) * ld : NULL;
@@ -173,8 +173,9 @@ static uint32_t *pack_b_turned(const struct shunti_bf16_tile *tile,
     return words;
 }
 
-/* From one panel of a to the next, in words: a line more than a panel has, so that
- * a pair of all panels does not fall into the same few sets of a cache. */
+/* Distance from one panel of a to the next, in words. It is one line more than
+ * a panel has, so that the same pair of all panels does not use the same few
+ * sets of a cache. */
 static size_t a_stride(size_t pairs)
 {
     return pairs * SHUNTI_TILE_ROWS + SHUNTI_TILE_LANES;
@@ -203,7 +204,8 @@ static uint32_t *pack_a_turned(const struct shunti_bf16_tile *tile,
 
 /* -- multiplying ----------------------------------------------------------- */
 
-/* A tile whose last vector is not full goes by way of one that is. */
+/* Multiply a tile. If its last vector is not full, the result is made in a full
+ * one and copied. */
 static void multiply(const struct shunti_bf16_tile *tile, size_t rows,
                      size_t columns, size_t pairs, const uint32_t *a,
                      size_t a_row, size_t a_pair, const uint32_t *b, bool add,
@@ -224,14 +226,16 @@ static void multiply(const struct shunti_bf16_tile *tile, size_t rows,
         memcpy(c + i * ldc, full + i * width, columns * sizeof(*c));
 }
 
-/* Rows that are packed next, of a (rows, m) and b (rows, n): a part of them is
- * fetched with each tile, so that they come while tiles are multiplied. */
+/* The rows of a (rows, m) and b (rows, n) that are packed next. A part of them
+ * is prefetched with each tile, so that they arrive while tiles are
+ * multiplied. */
 struct ahead {
     const float *a, *b;
     size_t lda, ldb;
-    size_t of_a, of_b; /* lines of a row */
-    size_t rows, line; /* left to fetch, and where in the first of them */
-    size_t each;       /* lines with each tile */
+    size_t of_a, of_b; /* cache lines of a row */
+    size_t rows,
+        line;    /* rows left to fetch, and the line in the first of them */
+    size_t each; /* lines to fetch with each tile */
 };
 
 static size_t lines_of(size_t n)
@@ -277,7 +281,7 @@ static size_t tiles_of(size_t m, size_t n)
            ((n + SHUNTI_TILE_COLUMNS - 1) / SHUNTI_TILE_COLUMNS);
 }
 
-/* C (m, n) [+]= rows a (m, k) times panels b; `later` is fetched meanwhile. */
+/* C (m, n) [+]= rows a (m, k) times panels b. `later` is fetched meanwhile. */
 static void by_rows(const struct shunti_bf16_tile *tile,
                     struct shunti_bf16_scratch *s, size_t m, size_t n, size_t k,
                     const float *a, size_t lda, const uint32_t *b, bool add,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Matrix products of bf16 for CPUs that have an instruction for them; gemm.h
- * says what is computed. gemm_bf16.c rounds and packs, for a tile to multiply:
- * the only part that is written for an instruction set.
+ * defines the result. gemm_bf16.c rounds and packs the inputs. A tile
+ * multiplies them, which is the only part that is written for an instruction
+ * set.
  *
  * LIBXSMM has such kernels as well. It writes them as machine code, which runs
  * only on a CPU with the instruction: tests on other CPUs could not run it.
@@ -23,15 +24,15 @@ enum {
     SHUNTI_TILE_COLUMNS = SHUNTI_TILE_VECTORS * SHUNTI_TILE_LANES,
 };
 
-/* A word is a pair of bf16: that of an even index in the lower half, the next
- * one in the upper half. */
+/* The product of packed inputs. A word is a pair of bf16, with that of an even
+ * index in the lower half and the next one in the upper half. */
 struct shunti_bf16_tile {
     const char *name;
 
     /*
      * C (rows, vectors * SHUNTI_TILE_LANES) [+]= the product of `pairs` pairs:
      *
-     *     a        the word of a row and a pair stands at
+     *     a        the word of a row and a pair is at
      *              row * a_row + pair * a_pair
      *     b        (pairs, vectors * SHUNTI_TILE_LANES) words, aligned to 64
      *              bytes
@@ -44,21 +45,21 @@ struct shunti_bf16_tile {
                      const uint32_t *a, size_t a_row, size_t a_pair,
                      const uint32_t *b, bool add, float *c, size_t ldc);
 
-    /* As those of elementwise.h, by an instruction that rounds: inputs that
-     * are denormal count as zero, as they do in the product. NULL: there is no
-     * such instruction. */
+    /* As those of elementwise.h, by an instruction that rounds. Denormal inputs
+     * count as zero, as they do in the product. NULL: there is no such
+     * instruction. */
     void (*to_bf16)(size_t n, const float *x, uint16_t *y);
     void (*pair_bf16)(size_t n, const float *x, const float *y,
                       uint32_t *pairs);
 
-    /* As the peaks of peak.h, by the same instruction. */
+    /* As the peaks of peak.h, with the same instruction. */
     double (*peak)(size_t rounds, float *sink);
 };
 
-/* The tile for this CPU; NULL if it has no instruction for products of bf16, or
- * may not use it (cpu.h). */
+/* The tile for this CPU. NULL if the CPU has no instruction for products of
+ * bf16, or the kernels may not use it (cpu.h). */
 const struct shunti_bf16_tile *shunti_bf16_tile(void);
-/* Tests: in place of the CPU's. NULL: none. */
+/* For tests: use this tile instead of the CPU's. NULL: none. */
 void shunti_bf16_tile_stand_in(const struct shunti_bf16_tile *tile);
 
 #ifdef SHUNTI_HAVE_BF16_TILE
@@ -78,8 +79,8 @@ struct shunti_bf16_scratch {
 
 void shunti_bf16_scratch_free(struct shunti_bf16_scratch *scratch);
 
-/* As shunti_gemm_nn(); turned: as shunti_gemm_nt(), and `next` is NULL. Else `next`
- * is as that of a backend. */
+/* As shunti_gemm_nn(). turned: as shunti_gemm_nt(), and `next` is NULL.
+ * Otherwise `next` is as for a backend. */
 void shunti_bf16_by_rows(const struct shunti_bf16_tile *tile,
                          struct shunti_bf16_scratch *scratch, bool turned,
                          size_t m, size_t n, size_t k, const float *a,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The tile of gemm_bf16.h by VDPBF16PS (AVX512-BF16), which multiplies 32 pairs
- * of bf16 and adds them up in 16 sums of f32:
+ * The tile of gemm_bf16.h with VDPBF16PS (AVX512-BF16), which multiplies 32
+ * pairs of bf16 and adds them up in 16 sums of f32:
  *
  *     sum += a[1] * b[1];  sum += a[0] * b[0]
  *
- * by Intel's manual: each line is one multiply-add, rounded once and to the
- * nearest, whatever MXCSR says; denormal inputs count as zero, and so do
- * denormal sums. A tile holds 24 sums in registers: more than the instruction's
- * latency times its throughput, and for each pair of a row and four vectors of
- * columns it loads 10 times to multiply 24 times.
+ * According to Intel's manual each line is one multiply-add, rounded once and
+ * to the nearest, whatever MXCSR says. Denormal inputs count as zero, and so do
+ * denormal sums. A tile holds 24 sums in registers, which is more than the
+ * instruction's latency times its throughput. For each pair of a row and four
+ * vectors of columns it loads 10 times to multiply 24 times.
  *
- * The tests compile this source with SIMDe (TILE_SIMDE), which makes every
- * intrinsic of plain C, so that it runs on CPUs that lack the instruction.
+ * The tests compile this source with SIMDe (TILE_SIMDE), which implements every
+ * intrinsic in plain C, so that it runs on CPUs that lack the instruction.
  */
 #include "src/kernels/gemm/gemm_bf16.h"
 
@@ -35,17 +35,18 @@ static inline __m512bh load(const uint32_t *words)
     return (__m512bh)_mm512_loadu_si512(words);
 }
 
-/* In all lanes. */
+/* Copy a word to all lanes. */
 static inline __m512bh spread(const uint32_t *word)
 {
     int both;
 
-    memcpy(&both, word, sizeof(both)); /* they were written one by one */
+    memcpy(&both, word,
+           sizeof(both)); /* the two halves were written separately */
     return (__m512bh)_mm512_set1_epi32(both);
 }
 
-/* For loops over registers: they are unrolled early enough for the sums to be
- * registers from the first to the last, and not an array on the stack. */
+/* For loops over registers. They must be unrolled early, so that the sums are
+ * in registers all the time, and not in an array on the stack. */
 #ifdef __clang__
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #else
@@ -111,9 +112,9 @@ static void multiply(size_t rows, size_t vectors, size_t pairs,
     }
 }
 
-#ifndef TILE_SIMDE /* which lacks the intrinsic that rounds */
+#ifndef TILE_SIMDE /* SIMDe lacks the intrinsic that rounds */
 
-/* The lowest of the 16 lanes: all, but for the last `left` < 16. */
+/* A mask of the lowest `left` lanes, or of all 16 if left >= 16. */
 static inline __mmask16 lanes(size_t left)
 {
     return left < SHUNTI_TILE_LANES ? (__mmask16)((1u << left) - 1) : 0xffff;
@@ -136,7 +137,7 @@ static void to_bf16(size_t n, const float *x, uint16_t *y)
     }
 }
 
-/* 16 numbers of `low` and of `high`, a pair of each in turn. */
+/* Interleave the 16 numbers of `low` and of `high`. */
 static inline __m512i in_pairs(__m512 low, __m512 high)
 {
     static const uint16_t in_turn[2 * SHUNTI_TILE_LANES] = {
@@ -148,8 +149,8 @@ static inline __m512i in_pairs(__m512 low, __m512 high)
                                     (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
 
-/* Masks only where they are needed: with them Zen 5 reads what is not in a cache
- * at half the speed. */
+/* Use masks only where they are needed: with masks, Zen 5 reads memory outside
+ * of the caches at half the speed. */
 static void pair_bf16(size_t n, const float *x, const float *y, uint32_t *pairs)
 {
     size_t i = 0;
@@ -171,7 +172,7 @@ static void pair_bf16(size_t n, const float *x, const float *y, uint32_t *pairs)
 
 #endif
 
-/* As in peak_kernel.c: values stay where they are. */
+/* As in peak_kernel.c: the values do not change. */
 static double peak(size_t rounds, float *sink)
 {
     enum { SUMS = SHUNTI_TILE_ROWS * SHUNTI_TILE_VECTORS };

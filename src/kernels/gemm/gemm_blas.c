@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Matrix products by any CBLAS: the portable fallback. One call for each block
- * of rows, since a BLAS picks its kernel, and with it the order of sums, by the
- * number of rows it is given. Blocks are low, because all rows of a
- * block must be treated alike: OpenBLAS' kernels for Haswell and Zen sum the
- * last rows of 12 or more in another order than the first (the tests would
- * notice a BLAS that does so with 8). OpenBLAS is told not to start threads:
- * there is a rank for each core already.
+ * Matrix products with any CBLAS: the portable fallback. Each block of rows is
+ * one call, because a BLAS picks its kernel, and with it the order of sums, by
+ * the number of rows. Blocks are low, because all rows of a block must be
+ * treated alike. OpenBLAS' kernels for Haswell and Zen sum the last rows of 12
+ * or more in another order than the first. (The tests would detect a BLAS that
+ * does so with 8.) OpenBLAS is set to start no threads, because there is a rank
+ * for each core already.
  */
 #include "src/kernels/gemm/gemm.h"
 

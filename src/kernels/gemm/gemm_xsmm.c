@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Matrix products by LIBXSMM, which writes a kernel for each shape at run time
- * (Heinecke, Henry, Hutchinson, Pabst: "LIBXSMM", SC 2016), for the CPU it runs
- * on. It is column-major: our row-major C = A B is its C' = B' A', so that
- * its m is our n, and it vectorises over our columns.
+ * Matrix products with LIBXSMM, which writes a kernel for each shape at run
+ * time (Heinecke, Henry, Hutchinson, Pabst: "LIBXSMM", SC 2016), for the CPU it
+ * runs on. LIBXSMM is column-major: the row-major C = A B here is its C' = B'
+ * A'. So its m is this file's n, and it vectorises over the columns of this
+ * file.
  *
  * Kernels are looked up for each product: LIBXSMM keeps them in a table of its
  * own, which is safe to use from any thread once initialised.
@@ -15,12 +16,12 @@
 
 enum {
     BLOCK = 16,
-    VECTOR = 16, /* at most: of AVX-512 */
+    VECTOR = 16, /* floats in a vector, at most: AVX-512 */
     GROUP = 4 * VECTOR,
-    /* B is walked in panels of columns that stay in the second-level cache
-     * while all rows pass by. */
+    /* B is read in panels of columns that stay in the second-level cache for
+     * all rows. */
     PANEL_FLOATS = 64 * 1024,
-    COLUMNS = 64, /* of C at a time, in nt */
+    COLUMNS = 64, /* columns of C in one step of nt */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -48,15 +49,16 @@ static libxsmm_smmfunction kernel(size_t m, size_t n, size_t k, size_t lda,
 static bool usable(void)
 {
     pthread_once(&once, libxsmm_init);
-    /* It has no code generator for CPUs without AVX, nor for other families. */
+    /* LIBXSMM has no code generator for CPUs without AVX, nor for other
+     * families. */
     return kernel(16, BLOCK, 16, 16, 16, 16, 0, LIBXSMM_GEMM_FLAG_NONE) &&
            kernel(16, 16, 16, 16, 16, 16, 1, LIBXSMM_GEMM_FLAG_TRANS_B);
 }
 
 /*
- * The columns of the next kernel, of `n` that are left. In what is left over of
- * groups of 64, up to 16 columns, LIBXSMM adds several sums, each of a part of
- * k, in some rows of a block: where AVX-512 is, version 1.17. So it gets no
+ * The number of columns of the next kernel, of `n` that are left. If the
+ * remainder of groups of 64 has up to 16 columns, LIBXSMM 1.17 with AVX-512
+ * adds several partial sums over k in some rows of a block. So LIBXSMM gets no
  * such remainder.
  */
 static size_t panel(size_t n, size_t k)
@@ -72,15 +74,15 @@ static size_t panel(size_t n, size_t k)
     return n;
 }
 
-/* Of up to 16 columns some rows of a block are added up as those of a remainder
- * are: it depends on its height which. */
+/* The height of blocks. With up to 16 columns, LIBXSMM adds partial sums in
+ * some rows of a block, and the height decides in which. */
 static size_t block(size_t n)
 {
     return n > VECTOR ? 1 : BLOCK;
 }
 
-/* Panels of B are walked in strides of a row, often a page each, which no
- * hardware prefetcher follows: the last kernel of a panel fetches the next
+/* Panels of B are read in strides of a row, often a page each, which no
+ * hardware prefetcher follows. So the last kernel of a panel fetches the next
  * one. */
 static void nn(size_t m, size_t n, size_t k, const float *a, size_t lda,
                const float *b, size_t ldb, const float *next,
@@ -102,7 +104,7 @@ static void nn(size_t m, size_t n, size_t k, const float *a, size_t lda,
                         then ? LIBXSMM_GEMM_PREFETCH_AL2
                              : LIBXSMM_GEMM_PREFETCH_NONE);
         if ((whole > 0 && !f) || !last) {
-            /* no kernel for this shape: the same order, slowly */
+            /* no kernel for this shape: use the same order, slowly */
             shunti_gemm_naive.nn(m, w, k, a, lda, b + j, ldb, NULL, beta, c + j,
                                  ldc);
             continue;
@@ -114,8 +116,8 @@ static void nn(size_t m, size_t n, size_t k, const float *a, size_t lda,
     }
 }
 
-/* The rows of the block are the elements of a vector, and B is read as it is.
- * Of few columns LIBXSMM would add several sums, each of a part of k. */
+/* The rows of the block are the elements of a vector, and B is read without a
+ * copy. With few columns LIBXSMM would add several partial sums over k. */
 static void nt(size_t n, size_t k, const float *a, const float *b, size_t ldb,
                enum shunti_gemm_beta beta, float *c)
 {
