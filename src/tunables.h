@@ -28,10 +28,10 @@ struct shunti_tunables {
     size_t moe_records;
     /* alltoall: a block of at most so many bytes is sent through a relay */
     size_t carry;
-    /* allgather: blocks of at least so many bytes are used where they
-     * arrive, */
+    /* allgather in two levels packs nothing if the mean block has at least so
+     * many bytes: the ranks of a node copy blocks from where they arrive, */
     size_t in_place;
-    size_t part;             /* so many bytes at a time */
+    size_t part; /* in parts of so many bytes: allgather_in_place.c */
     enum shunti_fused fused; /* SHUNT_FUSED */
     char algorithm[128];     /* SHUNT_ALGORITHM, unparsed */
 };
