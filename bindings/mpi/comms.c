@@ -3,9 +3,9 @@
  * A Shunt communicator for each MPI communicator. It is made at the first call
  * that is to be served, and freed with MPI's communicator.
  *
- * Our state is an attribute of the MPI communicator. A duplicate does not
- * inherit it and gets its own; freeing the communicator calls drop(). What
- * still exists at MPI_Finalize() is found in a list.
+ * The state of the drop-in is an attribute of the MPI communicator. A duplicate
+ * does not inherit it and gets its own. Freeing the MPI communicator calls
+ * drop(). States that still exist at MPI_Finalize() are found in a list.
  *
  * No lock is held during collective calls: two threads may use two
  * communicators in a different order on each rank.
@@ -20,15 +20,16 @@
 
 /* Larger buffers are freed after the call. */
 #define ROOM_KEPT ((size_t)64 << 20)
-/* Communicators that a thread finds without a call of MPI. */
+/* Most communicators whose state a thread finds without a call of MPI. */
 #define CACHED 4
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunti_mpi_comm *all;     /* under lock */
-static int keyval = MPI_KEYVAL_INVALID; /* under lock, while it is made */
+static int keyval = MPI_KEYVAL_INVALID; /* created under lock */
 static atomic_bool over;                /* MPI_Finalize() was called */
 
-/* Counts freed communicators: MPI may reuse a handle for another
+/* How many communicators have been freed. A cached state is valid only while
+ * this is unchanged, because MPI may reuse a handle for another
  * communicator. */
 static _Atomic uint64_t gone;
 
@@ -79,8 +80,8 @@ void shunti_mpi_done(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
 
     tally->calls++;
     tally->bytes += bytes;
-    /* Read first: threads on different communicators would share a cache line
-     * that each of them writes. */
+    /* Read before writing. Threads on different communicators would otherwise
+     * all write the same cache line. */
     if (!atomic_load_explicit(&shunti_mpi_progress_due, memory_order_relaxed))
         atomic_store_explicit(&shunti_mpi_progress_due, true,
                               memory_order_relaxed);
@@ -158,7 +159,7 @@ static int drop(MPI_Comm comm, int key, void *attribute, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Make the key of our attributes. Local. */
+/* Create the key of the drop-in's attributes. Not collective. */
 static bool keyval_made(void)
 {
     bool made;
@@ -174,9 +175,9 @@ static bool keyval_made(void)
     return made;
 }
 
-/* --- finding them --------------------------------------------------------- */
+/* --- finding states ------------------------------------------------------- */
 
-/* The first call on `comm`. */
+/* Create the state at the first call on `comm`. */
 static struct shunti_mpi_comm *introduce(MPI_Comm comm)
 {
     struct shunti_mpi_comm *state;
@@ -245,8 +246,8 @@ static bool mpi_lives(void)
     return begun && !ended;
 }
 
-/* The agreed state. NULL: there is none, because of `*reason`, which is the
- * same on all ranks. */
+/* The agreed state of `comm`. NULL: there is none, because of `*reason`, which
+ * is the same on all ranks. */
 SHUNTI_MPI_NOINLINE static struct shunti_mpi_comm *
 find(MPI_Comm comm, enum shunti_mpi_reason *reason)
 {
@@ -260,7 +261,8 @@ find(MPI_Comm comm, enum shunti_mpi_reason *reason)
     *reason = SHUNTI_MPI_ARGUMENTS;
     if (comm == MPI_COMM_NULL)
         return NULL;
-    /* Our state may have been freed already, and a new one would never be. */
+    /* The state may have been freed already, and a new one would never be
+     * freed. */
     *reason = SHUNTI_MPI_DYING;
     if (comm == dying)
         return NULL;
@@ -325,7 +327,7 @@ int shunti_mpi_pass(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
 
 /* --- bad arguments -------------------------------------------------------- */
 
-/* Make a call that Shunt refuses, so that it tells the other ranks. */
+/* Make a call that Shunt refuses, which notifies the other ranks. */
 static void refuse(struct shunt_comm *comm, enum shunti_mpi_call call)
 {
     const enum shunt_dtype none = (enum shunt_dtype)0;
@@ -374,7 +376,7 @@ int shunti_mpi_refuse(struct shunti_mpi_comm *state, MPI_Comm comm,
                       enum shunti_mpi_call call)
 {
     /* If the size decides whether the call is served, this rank does not know
-     * whether the others are in Shunt, and cannot tell them. */
+     * whether the other ranks are in Shunt, and cannot notify them. */
     if (state->served[call].from == 0 && state->served[call].upto == SIZE_MAX) {
         if (!state->shunt)
             shunti_mpi_create(comm, state);
@@ -386,7 +388,8 @@ int shunti_mpi_refuse(struct shunti_mpi_comm *state, MPI_Comm comm,
 
 /* --- the end of a communicator -------------------------------------------- */
 
-/* The delete functions of the program's attributes may call us meanwhile. */
+/* Free or disconnect `comm`. Meanwhile the delete functions of the program's
+ * attributes may call the drop-in. */
 static int end(MPI_Comm *comm, int (*pmpi)(MPI_Comm *))
 {
     const MPI_Comm before = dying;

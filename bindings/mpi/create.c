@@ -2,12 +2,12 @@
 /*
  * How the ranks of an MPI communicator make their Shunt communicator.
  *
- * At the first call of any kind they agree on what the choice of served calls
- * depends on and a single rank does not know: the number of hosts, and
- * SHUNT_MPI, which launchers do not forward to other hosts by default. That
- * costs one small MPI_Allreduce(), between hosts an MPI_Allgather() as well,
- * but no socket and no thread. At the first call that is to be served, either
- * all of them make the Shunt communicator, or none does.
+ * At the first call of any kind, the ranks agree on what decides which calls
+ * are served, but a single rank does not know. This is the number of hosts, and
+ * SHUNT_MPI, which launchers do not forward to other hosts by default. The
+ * agreement costs one small MPI_Allreduce(), and between hosts an
+ * MPI_Allgather() as well, but no socket and no thread. At the first call that
+ * is to be served, either all ranks make the Shunt communicator, or none does.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -22,10 +22,11 @@
 #include "src/base/fnv.h"
 #include "transports/common/descriptor.h"
 
-/* Timeout of the init of a Shunt communicator, after all ranks have come. */
+/* Timeout of the init of a Shunt communicator, once all ranks have started
+ * it. */
 #define INIT_SECONDS 60.0
-/* A progress call of MPI without work takes less: 0.5 us measured, and 2.3 us
- * if it yields. A piece of a message takes twice as long. */
+/* A progress call of MPI without work takes less: measured 0.5 us, or 2.3 us if
+ * it yields the CPU. With a piece of a message it takes twice this limit. */
 #define MPI_IDLE_NS 4000
 
 /* --- agreeing ------------------------------------------------------------- */
@@ -33,13 +34,13 @@
 /* The values that the ranks reduce, each to its minimum. */
 enum {
     SAY_WELL,     /* 0: this rank has no memory for the state */
-    SAY_FILES,    /* 0: it has no file descriptors to spare */
+    SAY_FILES,    /* 0: this rank has no file descriptors to spare */
     SAY_MODE,     /* enum shunti_mpi_mode */
     SAY_NO_STATS, /* 0: SHUNT_MPI_STATS is set */
     SAY_ANY_WAY,  /* 0: SHUNT_TRANSPORTS is set */
-    SAY_HOST,     /* a hash of the host's name, */
-    SAY_NOT_HOST, /* and its complement: the hosts are equal on all ranks if the
-                     two minima are complements */
+    SAY_HOST,     /* hash of the host's name */
+    SAY_NOT_HOST, /* its complement: one host if the two minima are
+                   * complements */
     SAYS
 };
 
@@ -57,7 +58,7 @@ static uint64_t hash_host(void)
     return hash_text(hash_text(SHUNTI_FNV, name), getenv("SHUNT_NODE"));
 }
 
-/* Leave half of the file descriptors of the process to the program: a Shunt
+/* True if at most half of the process's file descriptors are in use. A Shunt
  * communicator needs about three for each rank. */
 static bool files_to_spare(void)
 {
@@ -78,7 +79,7 @@ static int compare_hashes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The number of hosts that the ranks are on; collective. */
+/* Count the hosts that the ranks are on. Collective. */
 static bool count_hosts(MPI_Comm comm, const struct shunti_mpi_comm *state,
                         uint64_t ours, int *hosts)
 {
@@ -133,7 +134,8 @@ bool shunti_mpi_agree(MPI_Comm comm, struct shunti_mpi_comm *state)
 
 /* --- making the Shunt communicator ---------------------------------------- */
 
-/* CPU time of this thread: Open MPI may yield the CPU meanwhile. */
+/* CPU time of this thread. Not the time of day, because Open MPI may yield the
+ * CPU. */
 static uint64_t busy_ns(void)
 {
     struct timespec now;
@@ -151,8 +153,8 @@ static void choose_probe(void)
 
     PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_ub, &found);
     tag_never = found ? *tag_ub : 32767;
-    /* For MPI_ANY_SOURCE, Open MPI searches all ranks; MPICH makes no progress
-     * if a rank probes for messages from itself. */
+    /* For MPI_ANY_SOURCE, Open MPI would search all ranks, so it probes for
+     * messages from this rank. MPICH makes no progress in that case. */
 #ifdef OPEN_MPI
     PMPI_Comm_rank(MPI_COMM_WORLD, &probed);
 #else
@@ -161,10 +163,10 @@ static void choose_probe(void)
 }
 
 /*
- * While a call waits in Shunt, MPI must make progress: other ranks may wait for
- * messages that this rank has started to send. No message has this tag. MPI
- * does not report whether it made progress, but if it did, the call takes
- * longer.
+ * Let MPI make progress while a call waits in Shunt. Other ranks may wait for
+ * messages that this rank has started to send. No message has the tag that is
+ * probed for. MPI does not report whether it made progress, but if it did, the
+ * probe takes longer. Returns whether it did.
  */
 static int let_mpi_progress(void *arg)
 {
@@ -183,7 +185,8 @@ static struct shunt_comm_config config_of_ours(void)
     config.name = "mpi";
     pthread_once(&probe_chosen, choose_probe);
     config.idle = let_mpi_progress;
-    /* MPI waits without a limit, so there is none unless the user sets one. */
+    /* MPI waits without a limit, so Shunt does, too, unless the user sets
+     * one. */
     if (!getenv("SHUNT_TIMEOUT")) {
         config.timeout = INIT_SECONDS;
         config.call_timeout = -1;
@@ -196,7 +199,7 @@ struct reason {
     char text[256];
 };
 
-/* No communicator could be made: show the reason of the first rank that has
+/* No communicator could be made: record the reason of the lowest rank that has
  * one. Collective over `comm`. */
 static void tell_why(MPI_Comm comm, const struct shunti_mpi_comm *state,
                      struct reason *reason)
@@ -229,11 +232,11 @@ static enum shunt_status share_id(MPI_Comm comm, int rank, struct shunt_id *id)
 }
 
 /*
- * Make the communicator. Collective; true: every rank has it. `transports` may
- * be NULL: any.
+ * Make the communicator. Collective; returns true if every rank has it.
+ * `transports` may be NULL: any.
  *
- * Its barrier tells whether all ranks have made it: a rank that failed has
- * left, so the barrier then fails on all others.
+ * A barrier on the new communicator shows whether all ranks have made it: a
+ * rank that failed has left, so the barrier fails on all others.
  */
 static bool try_to_make(MPI_Comm comm, struct shunti_mpi_comm *state,
                         const char *transports, struct reason *reason)
@@ -264,8 +267,8 @@ SHUNTI_MPI_NOINLINE void shunti_mpi_create(MPI_Comm comm,
 {
     struct reason reason = {""};
 
-    /* MPI allows ranks to come minutes apart: the timeout of the init starts
-     * when all have come. */
+    /* MPI allows ranks to make this call minutes apart. With this barrier the
+     * timeout of the init starts when all have made it. */
     PMPI_Barrier(comm);
     if ((state->shm_first && try_to_make(comm, state, "shm", &reason)) ||
         try_to_make(comm, state, NULL, &reason)) {

@@ -156,8 +156,8 @@ static const struct {
     {"MPIR_Dup_fn", "mpi-mpich.so", "MPICH"},
 };
 
-/* File names of MPIs that may be loaded outside the global scope, by a dlopen()
- * of something that needs them (mpi4py). */
+/* File names of MPI libraries that may be loaded outside the global scope, by a
+ * dlopen() of something that needs them (mpi4py). */
 static const char *const mpi_files[] = {"libmpi.so.40", "libmpich.so.12",
                                         "libmpi.so.12"};
 
@@ -165,7 +165,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool opened;                        /* under lock */
 static const struct shunti_mpi_part *part; /* under lock; NULL: none */
 
-/* The part's; without a part no call is served, so none is ever due. */
+/* The part's flag. Without a part no call is served, so progress is never
+ * due. */
 static atomic_bool never_due;
 static _Atomic(atomic_bool *) progress_due = &never_due;
 static atomic_uint progress_calls;
@@ -179,7 +180,7 @@ static void *symbol(const char *name)
 
     for (size_t i = 0; !found && i < sizeof(mpi_files) / sizeof(mpi_files[0]);
          i++) {
-        /* Make it global: the part needs it, too. */
+        /* Make its symbols global, because the part needs them, too. */
         void *file =
             dlopen(mpi_files[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
 
@@ -189,7 +190,7 @@ static void *symbol(const char *name)
     return found;
 }
 
-/* Warn once in a job: under the usual launchers only rank 0 prints. */
+/* Warn only once in a job: under the usual launchers only rank 0 prints. */
 static void complain(const char *what, const char *why)
 {
     static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",
@@ -205,8 +206,8 @@ static void complain(const char *what, const char *why)
             why);
 }
 
-/* Load a file from the folder of this library, or, if installed, from shunt/ in
- * it. */
+/* Load a file from the folder of this library, or from its subfolder shunt/,
+ * where it is installed. */
 static void *load(const char *file)
 {
     static const char *const folders[] = {"shunt/", ""};
@@ -266,8 +267,9 @@ static shunti_mpi_function *of_part(const char *entry)
     return NULL;
 }
 
-/* MPI's own function: by its profiling name (PMPI_Bcast, pmpi_bcast_). Some
- * Fortran functions have none; then it is the next definition after ours. */
+/* MPI's own function, found by its profiling name (PMPI_Bcast, pmpi_bcast_).
+ * Some Fortran functions have none. For these it is the next definition after
+ * the door's. */
 static shunti_mpi_function *of_mpi(const char *exported)
 {
     char profiling[64];
@@ -281,7 +283,7 @@ static shunti_mpi_function *of_mpi(const char *exported)
     return (shunti_mpi_function *)(uintptr_t)found;
 }
 
-/* There is no MPI to call. No MPI has an error of this number. */
+/* Called if there is no MPI. The return value is no error code of any MPI. */
 static word no_mpi(void)
 {
     fprintf(stderr, "shunt-mpi: an MPI function was called, but this process "
@@ -289,7 +291,7 @@ static word no_mpi(void)
     return (word)INT_MAX;
 }
 
-/* SHUNT_ERR_UNSUPPORTED. */
+/* Called if there is no part. Returns SHUNT_ERR_UNSUPPORTED. */
 static word no_create(void)
 {
     return (word)-9;
@@ -352,8 +354,8 @@ static inline bool progress_is_due(void)
         0);
 }
 
-/* While progress was due, a test of MPI returned `error`, and `*flag` is zero if
- * it found nothing. Has it to be repeated, after `*times` repetitions? */
+/* Has a test to be repeated? It was made while progress was due and returned
+ * `error`; *flag is zero if it found nothing. *times counts the repetitions. */
 static bool has_to_repeat(int error, const int *flag, unsigned *times)
 {
     atomic_bool *due =
@@ -362,11 +364,12 @@ static bool has_to_repeat(int error, const int *flag, unsigned *times)
     if (error)
         return false;
     if (*flag) {
-        /* More may have arrived than what this test was about. */
+        /* MPI may have received more than what this test was about. */
         atomic_store_explicit(due, true, memory_order_relaxed);
         return false;
     }
-    /* Before the repetitions: calls that are served meanwhile set it again. */
+    /* Clear the flag before the repetitions: calls that are served meanwhile
+     * set it again. */
     if (!*times)
         atomic_store_explicit(due, false, memory_order_relaxed);
     return (*times)++ <
@@ -408,8 +411,8 @@ static bool has_to_repeat(int error, const int *flag, unsigned *times)
 #define PASS_MANGLED(mangled, name, n) PASS(mangled, n)
 #define PASS_FORTRAN(name, NAME, n) MANGLED(PASS_MANGLED, name, NAME, n)
 
-/* The test itself, and apart from it its repetition: so that a test costs no
- * stack frame where no progress is due. */
+/* Defines a test, and its repetition as a function of its own, so that a test
+ * needs no stack frame if no progress is due. */
 #define TEST(name, n, flag)                                                \
     __attribute__((noinline)) static word name##_again(PARAMETERS_##n)     \
     {                                                                      \
@@ -432,8 +435,9 @@ static bool has_to_repeat(int error, const int *flag, unsigned *times)
             ARGUMENTS_##n);                                                \
     }
 
-/* A repeated error would call the program's error handler again. So an error
- * code is always asked for. */
+/* The same for Fortran. A repeated error would call the program's error handler
+ * again, so the test must return an error code even if the program passes no
+ * place for it. */
 #define TEST_MANGLED(mangled, name, n, flag, error)                            \
     __attribute__((noinline)) static void mangled##again(PARAMETERS_##n)       \
     {                                                                          \

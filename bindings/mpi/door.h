@@ -21,14 +21,14 @@ typedef void shunti_mpi_function(void);
 /* What a part exports, by the name SHUNTI_MPI_PART. */
 struct shunti_mpi_part {
     unsigned abi; /* SHUNTI_MPI_ABI */
-    /* Set by each served call: MPI has made no progress in it. */
+    /* Set after each served call, during which MPI made no progress. */
     atomic_bool *progress_due;
-    /* Calls of MPI until it has handled the messages that had arrived. */
+    /* How many progress calls handle all messages that have arrived at MPI. */
     unsigned progress_calls;
     struct shunti_mpi_entry {
         const char *name; /* "MPI_Bcast"; "mpi_bcast" for all its manglings */
         shunti_mpi_function *call;
-    } entries[64]; /* until a name is NULL */
+    } entries[64]; /* a NULL name ends the list */
 };
 
 #define SHUNTI_MPI_PART "shunti_mpi_part"

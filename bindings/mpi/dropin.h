@@ -12,8 +12,9 @@
  * (pack.c).
  *
  *     entry.c       the functions that the door calls
- *     moves.c       calls with one piece a rank; moves_v.c, those with arrays of
- *                   counts; reductions.c, reductions
+ *     moves.c       calls with one piece for each rank
+ *     moves_v.c     calls with arrays of counts
+ *     reductions.c  reductions
  *     fortran.c     the same for Fortran
  *     comms.c       the state of each MPI communicator
  *     create.c      making its Shunt communicator
@@ -57,14 +58,14 @@ enum shunti_mpi_call {
 enum shunti_mpi_reason {
     SHUNTI_MPI_OFF,       /* SHUNT_MPI=off */
     SHUNTI_MPI_FASTER,    /* MPI is faster, by the table */
-    SHUNTI_MPI_JOINS,     /* not worth a communicator of its own */
-    SHUNTI_MPI_ALONE,     /* a communicator of one rank */
-    SHUNTI_MPI_INTER,     /* an intercommunicator */
-    SHUNTI_MPI_OPERATOR,  /* the program's own, or not supported */
-    SHUNTI_MPI_TYPE,      /* not a type that we reduce */
+    SHUNTI_MPI_JOINS,     /* not worth creating a Shunt communicator */
+    SHUNTI_MPI_ALONE,     /* the communicator has one rank */
+    SHUNTI_MPI_INTER,     /* it is an intercommunicator */
+    SHUNTI_MPI_OPERATOR,  /* an operator of the program, or one not supported */
+    SHUNTI_MPI_TYPE,      /* not a type that Shunt reduces */
     SHUNTI_MPI_NO_COMM,   /* no Shunt communicator could be made */
     SHUNTI_MPI_ARGUMENTS, /* bad arguments: MPI reports the error */
-    SHUNTI_MPI_DYING,     /* while the communicator is freed */
+    SHUNTI_MPI_DYING,     /* the communicator is being freed */
     SHUNTI_MPI_TIME,      /* before MPI_Init() or after MPI_Finalize() */
     SHUNTI_MPI_REASONS
 };
@@ -72,8 +73,8 @@ enum shunti_mpi_reason {
 /* Returned in place of an MPI error code: not served, call MPI. */
 #define SHUNTI_MPI_PASS INT_MIN
 
-/* FLATTEN inlines all that a function calls into it; NOINLINE keeps rare paths
- * out of it. As the core does (src/base/inline.h). */
+/* FLATTEN inlines everything that a function calls. NOINLINE keeps rare paths
+ * out of it. As in the core (src/base/inline.h). */
 #define SHUNTI_MPI_FLATTEN __attribute__((flatten))
 #define SHUNTI_MPI_NOINLINE __attribute__((noinline))
 
@@ -81,7 +82,7 @@ enum shunti_mpi_reason {
 
 struct shunti_mpi_tally {
     uint64_t calls;
-    uint64_t bytes; /* that this rank sent */
+    uint64_t bytes; /* sent by this rank */
 };
 
 struct shunti_mpi_tallies {
@@ -94,12 +95,12 @@ bool shunti_mpi_stats_wanted(void);
 /* Count a passed call of a communicator that has no state. */
 void shunti_mpi_stats_passed(enum shunti_mpi_call call,
                              enum shunti_mpi_reason reason);
-/* Add the counts of a communicator that is freed. */
+/* Add the counts of a communicator that is being freed. */
 void shunti_mpi_stats_add(const struct shunti_mpi_tallies *tallies);
-/* Every rank of MPI_COMM_WORLD uses the drop-in. wanted: one of them wants
- * statistics. */
+/* Record that every rank of MPI_COMM_WORLD uses the drop-in. `wanted`: at least
+ * one of them wants statistics. */
 void shunti_mpi_stats_agreed(bool wanted);
-/* Why there was no Shunt communicator; the last text is shown. */
+/* Record why no Shunt communicator could be made. The last text is shown. */
 void shunti_mpi_stats_why(const char *text);
 /* Print the statistics if they are wanted; collective over MPI_COMM_WORLD if
  * all ranks use the drop-in. */
@@ -124,9 +125,9 @@ struct shunti_mpi_range {
 
 struct shunti_mpi_comm;
 
-/* Fill in what is served on a communicator whose ranks are on `nodes` nodes. */
+/* Fill in state->served for a communicator whose ranks are on `nodes` nodes. */
 void shunti_mpi_ask_table(struct shunti_mpi_comm *state, int nodes);
-/* The reason why a call is not in `served`. */
+/* The reason why a call of this size is not in `served`. */
 enum shunti_mpi_reason shunti_mpi_why_not(const struct shunti_mpi_comm *state,
                                           enum shunti_mpi_call call);
 /* Serve no call, for this reason. */
@@ -148,23 +149,26 @@ struct shunti_mpi_type;
 struct shunti_mpi_comm {
     struct shunt_comm *shunt; /* NULL: not made yet, or never */
     int size, rank, nodes;
-    bool never;     /* serves no call at all */
-    bool shm_first; /* its ranks are on one host, by their host names */
+    bool never;     /* no call is ever served */
+    bool shm_first; /* all its ranks are on one host, by their host names: try
+                     * shared memory first */
     struct shunti_mpi_range served[SHUNTI_MPI_CALLS];
     enum shunti_mpi_mode mode;
     enum shunti_mpi_reason reason; /* for calls that are not in `served` */
-    size_t *numbers;               /* (4, size) for counts and displacements */
-    const struct shunti_mpi_type **types; /* (2, size) or NULL: alltoallw's */
-    struct shunti_mpi_room send, recv;    /* packed */
+    size_t *numbers;               /* (4, size) counts and displacements of the
+                                    * call under way */
+    const struct shunti_mpi_type **types; /* (2, size) types of MPI_Alltoallw();
+                                           * NULL: not allocated */
+    struct shunti_mpi_room send, recv;    /* packed data */
     struct shunti_mpi_tallies tallies;
-    struct shunti_mpi_comm *next, **link; /* in the list of all */
+    struct shunti_mpi_comm *next, **link; /* in the list of all communicators */
 };
 
 /*
- * The state of `comm`, on which its ranks have agreed. The first call for a
- * `comm` is collective over it and uses PMPI. NULL: no call on it is ever
- * served, and this one has been counted as passed on. No other MPI call may be
- * made before.
+ * The state of `comm`, agreed between its ranks. The first call for a `comm` is
+ * collective over it and uses PMPI. NULL: no call on `comm` is ever served, and
+ * this call has been counted as passed on. Call it before any other MPI
+ * function.
  */
 struct shunti_mpi_comm *shunti_mpi_state(MPI_Comm comm,
                                          enum shunti_mpi_call call);
@@ -178,12 +182,12 @@ bool shunti_mpi_take(struct shunti_mpi_comm *state, MPI_Comm comm,
                      enum shunti_mpi_call call, size_t bytes);
 
 /* This rank's arguments are bad, and shunti_mpi_take() has not been called.
- * Tell the other ranks, if they may be waiting for us. Returns
+ * Notifies the other ranks if they may be waiting for this rank. Returns
  * SHUNTI_MPI_PASS. */
 int shunti_mpi_refuse(struct shunti_mpi_comm *state, MPI_Comm comm,
                       enum shunti_mpi_call call);
-/* shunti_mpi_take() was true, so the other ranks are in Shunt, but this rank
- * cannot continue: tell them. */
+/* Leave a call for which shunti_mpi_take() was true. The other ranks are in
+ * Shunt, but this rank cannot continue: it notifies them. */
 void shunti_mpi_withdraw(struct shunti_mpi_comm *state,
                          enum shunti_mpi_call call);
 /* Count a call as passed on, for a reason that is the same on every rank.
@@ -197,20 +201,20 @@ bool shunti_mpi_types_room(struct shunti_mpi_comm *state);
 char *shunti_mpi_make_room(struct shunti_mpi_room *room, size_t bytes);
 /* Set by each served call, cleared by the door: see door.c. */
 extern atomic_bool shunti_mpi_progress_due;
-/* After the call: count it, free large buffers, and note that MPI has made no
- * progress. */
+/* Finish a served call: count it, free large buffers, and note that MPI has
+ * made no progress. */
 void shunti_mpi_done(struct shunti_mpi_comm *state, enum shunti_mpi_call call,
                      size_t bytes);
 
-/* MPI_Comm_free(), MPI_Comm_disconnect(), MPI_Finalize(). */
+/* The drop-in's versions of these three MPI functions. */
 int shunti_mpi_comm_free(MPI_Comm *comm);
 int shunti_mpi_comm_disconnect(MPI_Comm *comm);
 int shunti_mpi_finalize(void);
 
 /* --- making a Shunt communicator (create.c) --- */
 
-/* Collective over `comm`, at the first call on it. `state` is NULL if there is
- * no memory for it. False: the ranks have not agreed. */
+/* Agree on the state. Collective over `comm`, at the first call on it. `state`
+ * is NULL if memory ran out. Returns false if the ranks have not agreed. */
 bool shunti_mpi_agree(MPI_Comm comm, struct shunti_mpi_comm *state);
 /* Make the Shunt communicator. Collective over `comm`. Afterwards every rank
  * has it, or no call is ever served. */
@@ -223,17 +227,17 @@ struct shunti_mpi_type {
     MPI_Aint extent;        /* from one element to the next */
     bool straight;          /* contiguous: elements are `size` bytes in order,
                                 without holes */
-    enum shunt_dtype dtype; /* as operand of a reduction; 0: none */
+    enum shunt_dtype dtype; /* type as operand of a reduction; 0: none */
 };
 
-/* The properties of `type`, valid until the type is freed. NULL: it is not a
- * type, or not committed. */
+/* The properties of `type`, valid until the type is freed. NULL: `type` is not
+ * a type, or not committed. */
 const struct shunti_mpi_type *shunti_mpi_type(MPI_Datatype type);
 
-/* shunti_mpi_type() for `count` elements in MPI_Bcast() and MPI_Alltoallw(). There
- * MPICH accepts any handle for no elements, also MPI_DATATYPE_NULL. If this rank
- * refused it, MPICH would wait for the other ranks, which are in Shunt. Open MPI
- * reports an error. */
+/* shunti_mpi_type() for `count` elements in MPI_Bcast() and MPI_Alltoallw(). If
+ * count is 0, MPICH accepts any handle there, even MPI_DATATYPE_NULL. If this
+ * rank refused such a call, MPICH would wait for the other ranks, which are in
+ * Shunt. Open MPI reports an error. */
 static inline const struct shunti_mpi_type *
 shunti_mpi_type_if_used(MPI_Datatype type, long long count)
 {
@@ -248,10 +252,10 @@ shunti_mpi_type_if_used(MPI_Datatype type, long long count)
     return shunti_mpi_type(type);
 }
 
-/* The reduction that `op` is; 0: not supported. */
+/* The Shunt reduction for `op`; 0: not supported. */
 enum shunt_op shunti_mpi_op(MPI_Op op);
 
-/* Free what types use; called before MPI is finalized. */
+/* Free what shunti_mpi_type() has allocated. Called before MPI is finalized. */
 void shunti_mpi_types_finish(void);
 
 /* --- packing (pack.c) --- */
@@ -261,7 +265,7 @@ void shunti_mpi_types_finish(void);
 int shunti_mpi_pack_bytes(const void *from, size_t count, MPI_Datatype type,
                           const struct shunti_mpi_type *facts, char *to,
                           MPI_Comm comm);
-/* Unpack them again. */
+/* The reverse of shunti_mpi_pack_bytes(). */
 int shunti_mpi_unpack_bytes(const char *from, void *to, size_t count,
                             MPI_Datatype type,
                             const struct shunti_mpi_type *facts, MPI_Comm comm);
@@ -272,8 +276,9 @@ int shunti_mpi_unpack_bytes(const char *from, void *to, size_t count,
  * of `comm` has been called with it; MPI_SUCCESS for SHUNT_OK. */
 int shunti_mpi_error(MPI_Comm comm, const struct shunti_mpi_comm *state,
                      enum shunt_status status);
-/* This rank's arguments have an error of this class, which MPI might not find.
- * Tells the other ranks and calls the error handler. Returns the error. */
+/* Report an error of this class in this rank's arguments, which MPI might not
+ * find. Notifies the other ranks, calls the error handler, and returns the
+ * error. */
 int shunti_mpi_mistake(struct shunti_mpi_comm *state, MPI_Comm comm,
                        enum shunti_mpi_call call, int class);
 
@@ -289,7 +294,8 @@ static inline bool shunti_mpi_aliased(const void *send, const void *recv)
 #endif
 }
 
-/* There is no memory for a copy: tell the other ranks, and return the error. */
+/* Report that there is no memory for a copy: notify the other ranks, and return
+ * the error. */
 int shunti_mpi_no_memory(struct shunti_mpi_comm *state, MPI_Comm comm,
                          enum shunti_mpi_call call);
 
@@ -366,10 +372,10 @@ int shunti_mpi_reduce_scatter_block_c(const void *sendbuf, void *recvbuf,
 
 /* --- lists of counts and displacements (moves.c, moves_v.c, reductions.c) - */
 
-/* An array of int, or of the type that calls with large counts have. */
+/* An array of int, or of MPI_Count or MPI_Aint (calls with large counts). */
 struct shunti_mpi_list {
     const void *at;
-    bool wide; /* MPI_Count or MPI_Aint */
+    bool wide; /* true: MPI_Count or MPI_Aint */
 };
 
 static inline long long shunti_mpi_item(struct shunti_mpi_list list, int i)

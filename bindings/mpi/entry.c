@@ -11,8 +11,10 @@
         (name), (shunti_mpi_function *)(uintptr_t)(function) \
     }
 
-/* A call of Open MPI handles up to 31 messages from each rank. UCX, under MPICH,
- * handles one in the first call, and one more in each call that found as many. */
+/* How many progress calls handle all messages that have arrived. One call of
+ * Open MPI handles up to 31 messages from each rank. UCX, under MPICH, handles
+ * one message in the first call, and one more in each call after a call that
+ * found its full number. */
 #ifdef OPEN_MPI
 #define PROGRESS_CALLS 2
 #else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Environment variables of the drop-in; env.c says what they mean.
+ * Names of the drop-in's environment variables; env.c says what they mean.
  */
 #ifndef SHUNTI_MPI_ENV_H
 #define SHUNTI_MPI_ENV_H

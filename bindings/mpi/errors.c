@@ -14,7 +14,7 @@ static const struct {
     int class;
 } classes[] = {
     {SHUNT_ERR_INVALID, MPI_ERR_ARG},
-    /* The only disagreement that MPI has a class for: a rank sends more than
+    /* MPI has a class for only one kind of disagreement: a rank sends more than
      * another one receives. */
     {SHUNT_ERR_MISMATCH, MPI_ERR_TRUNCATE},
     {SHUNT_ERR_REMOTE, MPI_ERR_OTHER},
@@ -46,7 +46,7 @@ static void tell_before_the_end(MPI_Comm comm, const char *text)
         PMPI_Errhandler_free(&handler);
 }
 
-/* Does MPI return the text that we set? MPICH does not for codes of its own
+/* Does MPI return the text that was set? MPICH does not for codes of its own
  * classes. */
 static bool text_kept(int code, const char *text)
 {
@@ -57,9 +57,9 @@ static bool text_kept(int code, const char *text)
            !strcmp(kept, text);
 }
 
-/* One code for each status, since MPI has a limited number of codes. Its text
- * is that of the last failure with this status. If no code can be made, the
- * class is used. */
+/* Get the error code for a status. There is one code for each status, since MPI
+ * has a limited number of codes. Its text is that of the last failure with this
+ * status. If no code can be made, the class is used. */
 static int code_of(MPI_Comm comm, enum shunt_status status, const char *story)
 {
     char text[MPI_MAX_ERROR_STRING];

@@ -8,7 +8,7 @@
 
 #include "bindings/mpi/dropin.h"
 
-/* The last argument is optional in mpi_f08. */
+/* Return the error code. Its argument is optional in mpi_f08. */
 static void answer(MPI_Fint *ierror, int rc)
 {
     if (ierror)
@@ -143,7 +143,8 @@ static void types_in_c(MPI_Datatype *to, const MPI_Fint *types, int count)
         to[i] = PMPI_Type_f2c(types[i]);
 }
 
-/* The other ranks may be in Shunt, and are told there. */
+/* Report that memory ran out. The other ranks may be in Shunt, and are notified
+ * there. */
 static int no_memory_for_types(MPI_Comm comm)
 {
     const enum shunti_mpi_call call = SHUNTI_MPI_ALLTOALLW;

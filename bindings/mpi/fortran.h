@@ -5,8 +5,8 @@
  * mpif.h, mpi and mpi_f08, whose handles are one integer each.
  *
  * They are needed for Open MPI, whose Fortran library calls PMPI. MPICH's
- * Fortran library calls the C functions, which we intercept already, except for
- * those of mpi_f08 without a buffer argument.
+ * Fortran library calls the C functions, which the door intercepts already,
+ * except for those of mpi_f08 without a buffer argument.
  */
 #ifndef SHUNTI_MPI_FORTRAN_H
 #define SHUNTI_MPI_FORTRAN_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The calls that move one piece of the same size for each rank, as bytes of any
- * type, and MPI_Barrier(), which moves nothing. (Pieces of different sizes:
- * moves_v.c.)
+ * type, and MPI_Barrier(), which moves nothing. (Pieces of different sizes are
+ * in moves_v.c.)
  *
  * Contiguous data is used in place. Other data is packed into a buffer of the
  * communicator before the call, and unpacked from another one after it; holes
@@ -12,7 +12,7 @@
 
 /* --- receiving ------------------------------------------------------------ */
 
-/* Where Shunt receives `times` pieces `p`. */
+/* Where Shunt receives `times` pieces like `p`: in place, or in state->recv. */
 static void *landing(const struct shunti_mpi_piece *p, int times,
                      struct shunti_mpi_comm *state, MPI_Comm comm,
                      enum shunti_mpi_call call, int *rc)
@@ -29,7 +29,8 @@ static void *landing(const struct shunti_mpi_piece *p, int times,
     return room;
 }
 
-/* Unpack the received data to the program's buffer, if need be. */
+/* Unpack the received data to the program's buffer, if it was not received in
+ * place. */
 static int landed(const struct shunti_mpi_piece *p, int times,
                   const struct shunti_mpi_comm *state, MPI_Comm comm)
 {
@@ -98,7 +99,8 @@ SHUNTI_MPI_FLATTEN int shunti_mpi_bcast(void *buffer, int count,
 
 /* --- MPI_Allgather(), MPI_Alltoall() -------------------------------------- */
 
-/* Check both pieces, in place only the receiving one. False: one is bad. */
+/* Check both pieces; in place, only the receiving one. Returns false if one is
+ * bad. */
 static bool pieces_good(struct shunti_mpi_piece *send,
                         struct shunti_mpi_piece *recv, bool in_place)
 {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The calls that move a block of another size for each rank, as bytes of any
- * type.
+ * The calls that move a block of a different size for each rank, as bytes of
+ * any type.
  *
- * In MPI, a side of a call is a buffer, counts, displacements (in elements; for
- * MPI_Alltoallw() in bytes) and types. For Shunt it is blocks of bytes.
+ * In MPI, each side of a call is a buffer with counts, displacements (in
+ * elements; in bytes for MPI_Alltoallw()) and types. For Shunt, each side is
+ * blocks of bytes.
  */
 #include "bindings/mpi/pieces.h"
 
@@ -14,17 +15,18 @@
 struct side {
     const void *buf;
     struct shunti_mpi_list counts, displs;
-    MPI_Datatype type;         /* of all blocks, or */
-    const MPI_Datatype *types; /* (size): one for each, displs in bytes */
+    MPI_Datatype type;         /* the type of all blocks */
+    const MPI_Datatype *types; /* (size) the type of each block, if not NULL;
+                                * then displs are in bytes */
 };
 
 /* The same side for Shunt, in bytes. */
 struct blocks {
     char *at;
     size_t *counts, *displs;             /* (size) */
-    const struct shunti_mpi_type *facts; /* of all, or */
-    const struct shunti_mpi_type **each; /* (size) */
-    size_t bytes;                        /* of all of them */
+    const struct shunti_mpi_type *facts; /* properties of `type` */
+    const struct shunti_mpi_type **each; /* (size) properties of `types` */
+    size_t bytes;                        /* sum over all blocks */
     bool straight;
 };
 
@@ -39,7 +41,7 @@ static const struct shunti_mpi_type *facts_at(const struct blocks *blocks,
     return blocks->each ? blocks->each[i] : blocks->facts;
 }
 
-/* Bytes from the side's buffer to block i. */
+/* Bytes from the start of the side's buffer to block i. */
 static MPI_Aint offset_of(const struct side *side, const struct blocks *blocks,
                           int i)
 {
@@ -48,9 +50,9 @@ static MPI_Aint offset_of(const struct side *side, const struct blocks *blocks,
     return blocks->each ? displ : displ * blocks->facts->extent;
 }
 
-/* Compute the bytes of each block. False: a count is negative. This is most of
- * the cost of a small call here, so it is compiled for constant `wide` and
- * `each`. */
+/* Compute the bytes of each block. Returns false if a count is negative. In a
+ * small call most of the drop-in's time is spent here, so it is compiled for
+ * constant `wide` and `each`. */
 static inline __attribute__((always_inline)) bool
 look_at_counts(const struct side *side, struct blocks *blocks, int size,
                bool wide, bool each)
@@ -72,8 +74,8 @@ look_at_counts(const struct side *side, struct blocks *blocks, int size,
     return negative >= 0;
 }
 
-/* Look up the types and compute the bytes of all blocks. False: an argument is
- * bad. */
+/* Look up the types and compute the bytes of all blocks. Returns false if an
+ * argument is bad. */
 static bool look(const struct side *side, struct blocks *blocks, int size)
 {
     if (!side->counts.at || !side->displs.at || (blocks->each && !side->types))
@@ -97,8 +99,8 @@ static bool look(const struct side *side, struct blocks *blocks, int size)
                           blocks->each != NULL);
 }
 
-/* Compute the bytes from the side's buffer to each block, 0 if it is empty.
- * Returns the lowest of them and of `lowest`. Compiled for constants, as
+/* Compute the offset of each block in the side's buffer, 0 for an empty block.
+ * Returns the lowest of these and of `lowest`. Compiled for constants, as
  * above. */
 static inline __attribute__((always_inline)) MPI_Aint
 look_at_displs(const struct side *side, struct blocks *blocks, int size,
@@ -117,8 +119,9 @@ look_at_displs(const struct side *side, struct blocks *blocks, int size,
     return lowest;
 }
 
-/* Compute the displacements of blocks used in place. MPI's may be negative, or
- * relative to address 0 (MPI_BOTTOM); ours start at the lowest block. */
+/* Compute the displacements of blocks that are used in place. MPI's may be
+ * negative, or relative to address 0 (MPI_BOTTOM). Shunt's start at the lowest
+ * block. */
 static void lay(const struct side *side, struct blocks *blocks, int size)
 {
     MPI_Aint lowest = side->buf ? 0 : PTRDIFF_MAX;
@@ -137,7 +140,7 @@ static void lay(const struct side *side, struct blocks *blocks, int size)
             blocks->displs[i] -= (size_t)lowest;
 }
 
-/* Lay the blocks out one after another in a buffer. */
+/* Place the blocks one after another in a buffer of the state. */
 static bool lay_in_room(struct blocks *blocks, struct shunti_mpi_room *room,
                         int size)
 {
@@ -151,7 +154,7 @@ static bool lay_in_room(struct blocks *blocks, struct shunti_mpi_room *room,
     return blocks->at != NULL;
 }
 
-/* Pack all blocks into the buffer, or unpack them from it. */
+/* Pack all blocks into that buffer, or unpack them from it. */
 SHUNTI_MPI_NOINLINE static int convert(const struct side *side,
                                        const struct blocks *blocks, int size,
                                        bool pack, MPI_Comm comm)
@@ -175,8 +178,8 @@ SHUNTI_MPI_NOINLINE static int convert(const struct side *side,
     return rc;
 }
 
-/* Prepare what is sent: in place, or packed. *rc: an error, of which the other
- * ranks have been told. */
+/* Prepare the blocks that are sent: in place, or packed. *rc: MPI_SUCCESS, or
+ * an error of which the other ranks have been notified. */
 static void gather_up(struct shunti_mpi_comm *state, const struct side *side,
                       struct blocks *blocks, MPI_Comm comm,
                       enum shunti_mpi_call call, int *rc)
@@ -193,7 +196,7 @@ static void gather_up(struct shunti_mpi_comm *state, const struct side *side,
     }
 }
 
-/* Prepare a place for what is received. */
+/* Prepare memory for the blocks that are received. */
 static void open_up(struct shunti_mpi_comm *state, const struct side *side,
                     struct blocks *blocks, MPI_Comm comm,
                     enum shunti_mpi_call call, int *rc)
@@ -276,8 +279,8 @@ shunti_mpi_allgatherv(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
 
 /* --- MPI_Alltoallv(), MPI_Alltoallw() ------------------------------------- */
 
-/* The send buffer for Shunt, or SHUNT_IN_PLACE if the call is in place and the
- * data is contiguous; Shunt copies the input then. */
+/* The send buffer for Shunt. It is SHUNT_IN_PLACE if the call is in place and
+ * the data is contiguous: then Shunt copies the input. */
 static const void *sent(struct shunti_mpi_comm *state, const struct side *send,
                         const struct side *recv, struct blocks *out,
                         struct blocks *in, MPI_Comm comm,

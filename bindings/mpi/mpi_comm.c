@@ -22,15 +22,15 @@ struct made {
 #elif defined(MPICH_VERSION)
 #define BUILT_FOR "MPICH"
 #else
-#define BUILT_FOR "MPI" /* any */
+#define BUILT_FOR "MPI" /* any MPI */
 #endif
 
-#define VERSION_MAX 8192 /* of MPICH; that of Open MPI is shorter */
+#define VERSION_MAX 8192 /* for MPICH; the text of Open MPI is shorter */
 
 /*
- * Is the MPI of this process the one that this library was built for? Others
- * have other handles and constants, at which they end the process. The version
- * is a text in all of them, and may be asked for at any time.
+ * Is the MPI of this process the one that this library was built for? Another
+ * MPI has other handles and constants, and would end the process. The version
+ * text exists in all of them, and may be read at any time.
  */
 static bool is_our_mpi(void)
 {
@@ -98,7 +98,8 @@ enum shunt_status shunt_comm_create_mpi(MPI_Comm mpi,
         made.status = shunt_id_create(&made.id);
     if (PMPI_Bcast(&made, (int)sizeof(made), MPI_BYTE, 0, mpi) != MPI_SUCCESS)
         return SHUNT_ERR_SYSTEM;
-    /* On rank 0 it is its own failure; on the others that of a remote rank. */
+    /* On rank 0 this is its own failure; on the others, a failure of a remote
+     * rank. */
     if (made.status != SHUNT_OK)
         return rank == 0 ? (enum shunt_status)made.status : SHUNT_ERR_REMOTE;
 

@@ -2,10 +2,11 @@
 /*
  * Packing and unpacking of data that is not contiguous.
  *
- * MPI_Pack() does it. In both MPIs it packs just the bytes of the elements in
- * order (which we check: the position must be as expected). It counts in ints,
- * so large data is packed in pieces of several elements, and elements beyond
- * the range of an int are sent as a message from this rank to itself.
+ * MPI_Pack() does the work. In both MPIs it packs just the bytes of the
+ * elements in order. (This file checks that the position is as expected.)
+ * MPI_Pack() counts in ints. So large data is packed in pieces of several
+ * elements, and an element larger than INT_MAX bytes is sent as a message from
+ * this rank to itself.
  */
 #include <pthread.h>
 
@@ -21,7 +22,7 @@ struct elements {
     MPI_Datatype type;
     const struct shunti_mpi_type *facts;
     char *bytes;
-    bool pack; /* else: unpack */
+    bool pack; /* false: unpack */
 };
 
 static int not_as_expected(MPI_Comm comm)
@@ -44,9 +45,9 @@ static int convert(const struct elements *e, MPI_Comm comm)
     return rc;
 }
 
-/* MPI_BOTTOM is a valid address, but MPICH reports an error for it here. So the
- * same data is described from another address, by a type with the opposite
- * displacement. */
+/* Convert data at MPI_BOTTOM, which is a valid address. MPICH reports an error
+ * for it here, so the same data is described from another address, by a type
+ * with the opposite displacement. */
 static int convert_bottom(const struct elements *e, MPI_Comm comm)
 {
     static char somewhere;
@@ -74,7 +75,8 @@ static int convert_bottom(const struct elements *e, MPI_Comm comm)
 
 /* --- huge elements -------------------------------------------------------- */
 
-/* A type of `bytes` bytes, of any number. The caller frees it. */
+/* Create a type of `bytes` bytes, which may exceed INT_MAX. The caller frees
+ * it. */
 static int type_of_bytes(size_t bytes, MPI_Datatype *type)
 {
     const size_t unit = 1 << 20;
@@ -90,8 +92,8 @@ static int type_of_bytes(size_t bytes, MPI_Datatype *type)
     return rc != MPI_SUCCESS ? rc : PMPI_Type_commit(type);
 }
 
-/* Convert one element by a message to ourselves, on a communicator that has no
- * other messages. */
+/* Convert one element by a message of this rank to itself, on a communicator
+ * that has no other messages. */
 static int convert_huge(const struct elements *e)
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;

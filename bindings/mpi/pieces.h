@@ -16,7 +16,8 @@ struct shunti_mpi_piece {
     const struct shunti_mpi_type *facts;
 };
 
-/* Look up the properties of its type. False: it is a bad argument. */
+/* Look up the properties of the piece's type. Returns false if the type or the
+ * count is bad. */
 bool shunti_mpi_piece_good(struct shunti_mpi_piece *p);
 
 static inline size_t shunti_mpi_piece_bytes(const struct shunti_mpi_piece *p)
@@ -24,7 +25,7 @@ static inline size_t shunti_mpi_piece_bytes(const struct shunti_mpi_piece *p)
     return (size_t)p->count * p->facts->size;
 }
 
-/* The address of its element `n`. */
+/* The address of element `n` of the piece. */
 static inline const void *shunti_mpi_element(const struct shunti_mpi_piece *p,
                                              long long n)
 {
@@ -38,17 +39,18 @@ static inline void *shunti_mpi_writable(const void *at)
     return (void *)(uintptr_t)at;
 }
 
-/* What Shunt sends: `count` elements from element `first` on, in place or
- * packed into state->send. *rc: MPI_SUCCESS, or an error of which the other
- * ranks have been told. */
+/* The bytes that Shunt sends: `count` elements from element `first` on, in
+ * place or packed into state->send. *rc: MPI_SUCCESS, or an error of which the
+ * other ranks have been notified. */
 const void *shunti_mpi_piece_packed(const struct shunti_mpi_piece *p,
                                     long long first, long long count,
                                     struct shunti_mpi_comm *state,
                                     MPI_Comm comm, enum shunti_mpi_call call,
                                     int *rc);
 
-/* Check that this rank sends itself as much as it receives from itself, and
- * that the two are not the same memory (`own`). MPI_SUCCESS, or the error. */
+/* Check that this rank sends itself as many bytes as it receives from itself,
+ * and that they are not the same memory. `own` is where it receives its own
+ * piece. Returns MPI_SUCCESS, or the error. */
 int shunti_mpi_pieces_compare(struct shunti_mpi_comm *state,
                               const struct shunti_mpi_piece *send,
                               const struct shunti_mpi_piece *recv,

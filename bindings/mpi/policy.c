@@ -31,12 +31,13 @@
 #define MORE_THAN(bytes) FROM((bytes) + 1)
 
 /*
- * Bytes are those of the vector (MPI_Bcast, MPI_Allreduce), of all blocks that
- * a rank receives (MPI_Alltoall, MPI_Allgather, MPI_Allgatherv) or of all that
- * it sends (MPI_Reduce_scatter, _block).
+ * The sizes in the table are bytes: of the vector (MPI_Bcast, MPI_Allreduce),
+ * of all blocks that a rank receives (MPI_Alltoall, MPI_Allgather,
+ * MPI_Allgatherv), or of all that a rank sends (MPI_Reduce_scatter,
+ * MPI_Reduce_scatter_block).
  *
- * "Several nodes" have two ranks or more each on average: then the messages of
- * a node's ranks are combined. With one rank a node there is nothing to
+ * "Several nodes" have two or more ranks each, on average. Then the messages of
+ * a node's ranks are combined. With one rank on each node there is nothing to
  * combine, and a message of MPI is cheaper.
  */
 static const struct {

@@ -16,8 +16,8 @@ struct reduction {
     enum shunt_op op;
 };
 
-/* MPI_SUCCESS: `r` is filled in, and the call may be served; or
- * SHUNTI_MPI_PASS. */
+/* Check what all reductions have in common. Returns MPI_SUCCESS if `r` is
+ * filled in and the call may be served, or SHUNTI_MPI_PASS. */
 static int begin(struct reduction *r, enum shunti_mpi_call call,
                  MPI_Datatype type, MPI_Op op, const void *recvbuf,
                  MPI_Comm comm)
@@ -119,7 +119,7 @@ SHUNTI_MPI_FLATTEN int shunti_mpi_reduce_scatter_block(const void *sendbuf,
 
 /* --- MPI_Reduce_scatter() ------------------------------------------------- */
 
-/* Copy all counts into the state's numbers. False: a count is bad. */
+/* Copy all counts to state->numbers. Returns false if a count is bad. */
 static bool take_counts(struct shunti_mpi_comm *state,
                         struct shunti_mpi_list counts, size_t *sum)
 {

@@ -4,9 +4,9 @@
  * was passed on, and why, so that a drop-in that serves nothing is noticed.
  *
  * The figures are sums over all ranks if all ranks are known to use the
- * drop-in: they have agreed on a communicator of all of them, at some call.
- * Otherwise they are rank 0's own, because a rank that was started without the
- * drop-in would not take part in the reduction.
+ * drop-in. This is known once they have agreed on the state of a communicator
+ * of all ranks. Otherwise the figures are rank 0's own, because a rank without
+ * the drop-in would not take part in the reduction.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -137,7 +137,8 @@ static void print(const struct shunti_mpi_tallies *t, int ranks, int of)
         fprintf(stderr, "  no Shunt communicator: %s\n", why);
 }
 
-/* The reason printed for a missing communicator is rank 0's. */
+/* Print the statistics. If a communicator is missing, the reason printed is
+ * rank 0's. */
 void shunti_mpi_stats_print(void)
 {
     const bool all = atomic_load_explicit(&agreed, memory_order_acquire);

@@ -13,7 +13,7 @@
 
 #include "bindings/mpi/dropin.h"
 
-#define SLOTS 256 /* for MPI's predefined types: some 70 */
+#define SLOTS 256 /* MPI's predefined types are about 70 */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int keyval = MPI_KEYVAL_INVALID; /* under lock */
@@ -126,16 +126,16 @@ static bool measure(MPI_Datatype type, struct shunti_mpi_type *facts)
 
 static void describe(MPI_Datatype type, struct shunti_mpi_type *facts);
 
-/* Are `count` blocks of `length` elements adjacent? */
+/* Are the `count` blocks of `length` elements of this vector type adjacent? */
 static bool vector_straight(const int *integers)
 {
     return integers[0] <= 1 || integers[1] == integers[2];
 }
 
 /*
- * For a type without holes: are its parts in ascending order as well? A type
- * may fill its extent and still put the second half first. Some constructors
- * are known not to; types made by others are packed.
+ * Of a type without holes: are its parts in ascending order as well? A type may
+ * fill its extent and still put the second half first. A few constructors never
+ * do that. Types made by any other constructor are packed.
  */
 static bool in_order(MPI_Datatype type, int combiner, int nintegers,
                      int naddresses, int ntypes, struct shunti_mpi_type *facts)
@@ -180,7 +180,8 @@ static void describe(MPI_Datatype type, struct shunti_mpi_type *facts)
     case MPI_COMBINER_F90_INTEGER:
         break;
     case MPI_COMBINER_DUP:
-        /* Called for its dtype even if the type is not straight. */
+        /* Called even if the type is not straight, because it also finds the
+         * dtype. */
         facts->straight &=
             in_order(type, combiner, nintegers, naddresses, ntypes, facts);
         break;
@@ -192,7 +193,7 @@ static void describe(MPI_Datatype type, struct shunti_mpi_type *facts)
     }
 }
 
-/* --- finding them --------------------------------------------------------- */
+/* --- finding types -------------------------------------------------------- */
 
 static unsigned slot_of(MPI_Datatype type)
 {
@@ -246,8 +247,8 @@ static int drop(MPI_Datatype type, int key, void *attribute, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Called under the lock. Make the communicator that is used to query types, so
- * that the program's error handler is not called. */
+/* Create the communicator that is used to query types, so that the program's
+ * error handler is not called. Called under the lock. */
 static bool quiet_made(void)
 {
     if (quiet == MPI_COMM_NULL &&
@@ -269,7 +270,7 @@ static bool committed(MPI_Datatype type)
                      quiet) == MPI_SUCCESS;
 }
 
-/* Called under the lock. The properties of a type of the program. */
+/* The properties of a type of the program. Called under the lock. */
 SHUNTI_MPI_NOINLINE static const struct shunti_mpi_type *
 own_facts(MPI_Datatype type)
 {
