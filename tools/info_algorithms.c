@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The table of algorithms of the communicator of the ranks that were started.
+ * shunt-info --algorithms: the table of algorithms for the ranks that were
+ * started.
  */
 #include "tools/info_algorithms.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What shunt-info says of the communicator of the ranks that a launcher started.
+ * shunt-info: run a function on the communicator of the ranks that a launcher
+ * started.
  */
 #ifndef SHUNT_INFO_COMM_H
 #define SHUNT_INFO_COMM_H
@@ -8,9 +9,9 @@
 #include <shunt/comm.h>
 
 /*
- * Makes the communicator; calls `collect` on all ranks, then `print` on rank 0,
- * with `data`. `collect` may be NULL. An error is told on stderr, and nothing
- * printed. Returns the exit status. Collective.
+ * Create the communicator, call `collect` on all ranks, then call `print` on
+ * rank 0. `data` is passed to both; `collect` may be NULL. After an error
+ * nothing is printed but a line on stderr. Returns the exit status. Collective.
  */
 int info_comm_run(enum shunt_status (*collect)(struct shunt_comm *comm,
                                                void *data),

@@ -18,7 +18,7 @@
 #define NET "/sys/class/net"
 #define RDMA "/sys/class/infiniband"
 
-/* The first line of a file, without its newline. */
+/* Read the first line of a file, without its newline. */
 static bool read_line(const char *path, char *text, size_t size)
 {
     const bool good = shunti_first_line(path, text, (int)size);
@@ -69,7 +69,8 @@ static void for_entries(const char *folder, struct list *list,
 
 /* --- RDMA ----------------------------------------------------------------- */
 
-/* "4: ACTIVE", "100 Gb/sec (4X EDR)", "InfiniBand". */
+/* Add a port. Its files contain "4: ACTIVE", "100 Gb/sec (4X EDR)" and
+ * "InfiniBand". */
 static void find_port(struct list *list, const char *device, int port)
 {
     char path[512], line[128], name[64];
@@ -140,7 +141,8 @@ static void find_interface(struct list *list, const char *name)
         d->mtu = atoi(line);
 }
 
-/* The `*length` bytes of the address; 0: not of a kind that we show. */
+/* Returns the `*length` bytes of the address. *length 0: an address of a kind
+ * that is not shown. */
 static const unsigned char *address_of(const struct sockaddr *a, int *length)
 {
     const void *p = a;

@@ -15,8 +15,8 @@ struct info_device {
     char state[32];      /* "up", "down", "ACTIVE" */
     double mbps;         /* megabits a second, one way; 0: not known */
     int mtu;             /* bytes; 0: not known */
-    char addresses[512]; /* "10.0.0.1/24, fe80::1/64"; for an RDMA device its
-                            port's type */
+    char addresses[512]; /* "10.0.0.1/24, fe80::1/64"; for an RDMA device, the
+                          * type of its port */
 };
 
 /* All devices except loopback: RDMA devices first, with an entry for each port,
@@ -24,7 +24,7 @@ struct info_device {
 struct info_device *info_devices(size_t *count);
 
 void info_network_print(const struct info_device *devices, size_t count);
-/* Print them as a JSON array. `text` prints a JSON string. */
+/* Print the devices as a JSON array. `text` prints a JSON string. */
 void info_network_json(const struct info_device *devices, size_t count,
                        void (*text)(const char *));
 

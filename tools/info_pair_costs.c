@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The protocol for memory outside windows between rank 0 and the other ranks of
- * its host. The pairs learn it as in a program: by sending blocks to each
- * other.
+ * shunt-info --ways: the protocol for memory outside windows, between rank 0
+ * and the other ranks of its host. As in a program, each pair learns it by
+ * sending blocks to each other.
  */
 #include "tools/info_pair_costs.h"
 
@@ -18,9 +18,8 @@
 
 /* Only the first ranks are measured, since each one takes a while. */
 #define MOST_PEERS 7
-/* The number of blocks of each size after which both protocols have been
- * tried; and the most that are sent beyond it, to end a trial that has just
- * begun again. */
+/* After BLOCKS blocks of a size, both protocols have been tried. Up to
+ * MORE_BLOCKS more are sent to end a trial that has just begun again. */
 #define BLOCKS 40
 #define MORE_BLOCKS 40
 
@@ -31,8 +30,8 @@ static size_t block_bytes(int class)
     return shunti_pair_costs_class_bytes(class) / 2 * 3;
 }
 
-/* Is one of the two trying the other protocol? What it knew of that one is
- * forgotten until then. All ranks call this. */
+/* Is one of the two ranks trying the other protocol? Until the trial ends, it
+ * has no cost for that protocol. All ranks call this. */
 static enum shunt_status in_trial(struct shunt_comm *comm, int peer, int class,
                                   bool *any)
 {
@@ -48,8 +47,8 @@ static enum shunt_status in_trial(struct shunt_comm *comm, int peer, int class,
     return st;
 }
 
-/* Exchange blocks of each class between rank 0 and `peer`, and nothing with the
- * others. */
+/* Exchange blocks of each class between rank 0 and `peer`. The other ranks take
+ * part in the calls without data. */
 static enum shunt_status send_blocks(struct shunt_comm *comm, int peer,
                                      unsigned char *memory, size_t *counts)
 {

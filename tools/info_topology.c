@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The topology as text. Each rank reports where it runs and by which transport
+ * shunt-info --topology. Each rank reports where it runs and by which transport
  * it reaches the others. Pairs of ranks that are alike (same node or not, same
- * transport) form a class, and one pair of each class measures the one-way time
- * of a few bytes and the rate of some megabytes. It does so through the
- * library, so the figures are what a program gets.
+ * transport) form a class. One pair of each class measures the one-way time of
+ * a few bytes, and the rate of some megabytes. The pair uses the library, so
+ * the figures are what a program gets.
  */
 #include "tools/info_topology.h"
 
@@ -21,12 +21,12 @@
 #include "tools/info_comm.h"
 
 enum {
-    CLASSES = 8,    /* of pairs; there are two or three */
-    PINGS = 12,     /* times */
+    CLASSES = 8,    /* most classes of pairs; there are two or three */
+    PINGS = 12,     /* measurements, of which the best counts */
     PING = 4,       /* round trips of one measurement */
-    BULK = 4 << 20, /* bytes */
+    BULK = 4 << 20, /* bytes of a large transfer */
     PROBE = 64 << 10,
-    BULKS = 3, /* of each */
+    BULKS = 3, /* measured transfers of each size */
 };
 #define BULK_SECONDS 0.2 /* seconds for the large transfers of a pair */
 
@@ -40,13 +40,13 @@ struct class
 /* What each rank reports. */
 struct record {
     struct shunti_place place;
-    struct class classes[CLASSES]; /* of its pairs with higher ranks */
+    struct class classes[CLASSES]; /* classes of its pairs with higher ranks */
 };
 
 struct measured {
     double latency; /* seconds, one way */
     double rate;    /* bytes a second */
-    uint64_t bytes; /* of the transfer that was measured */
+    uint64_t bytes; /* bytes of the measured transfer */
 };
 
 struct view {
@@ -55,7 +55,7 @@ struct view {
     struct record *records; /* (ranks) */
     struct class classes[CLASSES];
     struct measured measured[CLASSES];
-    int count; /* classes */
+    int count; /* number of classes */
 };
 
 static double now(void)
@@ -87,7 +87,7 @@ static void clear_classes(struct class *classes)
         classes[i].b = -1;
 }
 
-/* Pairs of one node first, and then in rank order. */
+/* Order classes: pairs of one node first, then by rank. */
 static int by_nearness(const void *left, const void *right)
 {
     const struct class *a = left, *b = right;
@@ -151,7 +151,7 @@ static enum shunt_status ping(struct shunt_comm *pair, double *seconds)
 }
 
 /* Send `bytes` to the second rank, and wait for its reply that they have
- * arrived. */
+ * arrived. Takes the best of several times. */
 static enum shunt_status send(struct shunt_comm *pair, void *memory,
                               size_t bytes, double *seconds)
 {
@@ -170,7 +170,8 @@ static enum shunt_status send(struct shunt_comm *pair, void *memory,
     return st;
 }
 
-/* Both ranks of the pair call it; the times are the first one's. */
+/* Measure one pair. Both of its ranks call this; the times are those of the
+ * first rank. */
 static enum shunt_status measure(struct shunt_comm *pair, struct measured *m)
 {
     double round = 0, best = 0;
@@ -261,7 +262,7 @@ static void print_nodes(const struct view *v)
         printf("\n  node %d, %s: %d rank%s\n", n,
                v->records[rank[0]].place.host, size, size == 1 ? "" : "s");
         for (int l = 0, end; l < size; l = end) {
-            /* Consecutive ranks that are at the same place. */
+            /* Print consecutive ranks at the same place together. */
             for (end = l + 1; end < size && rank[end] == rank[end - 1] + 1 &&
                               same_place(&v->records[rank[end]].place,
                                          &v->records[rank[l]].place);
@@ -273,7 +274,7 @@ static void print_nodes(const struct view *v)
     }
 }
 
-/* The rail peers: a column for each node, as many as fit. */
+/* Print the rail peers: a column for each node, as many as fit. */
 static void print_rails(const struct view *v)
 {
     int nodes = v->comm->nodes, rails = 0, shown = nodes < 8 ? nodes : 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-info --topology: what the communicator of the ranks that were started
- * finds: nodes, places, rails, and the speed of each class of pairs.
+ * shunt-info --topology: what the ranks that were started find: nodes, places
+ * (NUMA nodes and CPUs), rails, and the speed of each class of pairs.
  */
 #ifndef SHUNT_INFO_TOPOLOGY_H
 #define SHUNT_INFO_TOPOLOGY_H

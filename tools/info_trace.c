@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The sums of a timeline, as tables: the events named "summary" of a file of
- * SHUNT_TRACE (src/trace/trace_summary.c), each on a line of its own.
+ * shunt-info --trace: print tables of a timeline's sums. These are the events
+ * named "summary" in a file of SHUNT_TRACE (src/trace/trace_summary.c). Each
+ * event is a line of the file.
  */
 #include "tools/info_trace.h"
 
@@ -14,12 +15,12 @@
 
 enum kind { THREAD, CALL, NEITHER };
 
-/* A line of the tables. */
+/* A row of one of the tables. */
 struct sum {
     enum kind kind;
     int rank;
     char name[40];
-    double us[6]; /* of a thread: in all, then each track */
+    double us[6]; /* for a thread: total time, then the time of each track */
     double calls, bytes, inside_us, under_way_us, hidden;
 };
 
@@ -64,7 +65,7 @@ static void print_call(const struct sum *s)
            100 * s->hidden);
 }
 
-/* Print all of a kind; returns how many there are. */
+/* Print all sums of a kind. Returns how many there are. */
 static size_t print_all(FILE *f, enum kind kind, const char *head)
 {
     char *line = NULL;
@@ -103,7 +104,7 @@ int info_trace(const char *path)
     count += print_all(f, CALL,
                        "\nrank  call                      calls      MB sent "
                        "under way ms    inside ms  hidden\n");
-    if (ferror(f)) { /* as a folder does */
+    if (ferror(f)) { /* true also if `path` is a folder */
         fprintf(stderr, "shunt-info: cannot read '%s': %s\n", path,
                 strerror(errno));
         fclose(f);

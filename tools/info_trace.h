@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* shunt-info --trace FILE: the sums of a timeline, as tables. */
+/* shunt-info --trace FILE: tables of the sums in a timeline. */
 #ifndef SHUNT_INFO_TRACE_H
 #define SHUNT_INFO_TRACE_H
 

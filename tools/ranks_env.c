@@ -45,7 +45,7 @@ static int hold_port(int family, int port)
     return fd;
 }
 
-/* Hold both ports. False: errno says why the first that fails does. */
+/* Bind both ports. Returns false, with errno of the first that fails. */
 static bool hold_ports(struct ranks_env *env, int family)
 {
     for (int i = 0; i < 2; i++) {
@@ -65,14 +65,14 @@ static bool hold_ports(struct ranks_env *env, int family)
 }
 
 /*
- * Reserve MASTER_PORT for the program's own use, and the port after it, where
- * ranks of Shunt meet if they need a port (shunt_comm_create_env()). The
- * sockets stay open and bound, but do not listen: a server that binds with
- * SO_REUSEADDR, as all do, gets the port; other launchers, which bind without
+ * Reserve MASTER_PORT for the program's own use, and the next port, by which
+ * Shunt's ranks find each other if they need a port (shunt_comm_create_env()).
+ * The sockets stay open and bound, but do not listen. A server that binds with
+ * SO_REUSEADDR, as all do, gets the port. Other launchers, which bind without
  * it, do not. Ports of the ephemeral range are not used.
  *
  * A machine may have no IPv4. If it has no loopback address at all, nothing is
- * reserved: ranks of one host can do without a port.
+ * reserved: ranks of one host do not need a port.
  */
 static bool reserve_ports(struct ranks_env *env)
 {

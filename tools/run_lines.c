@@ -23,8 +23,8 @@ static void pass(const struct run_stream *s, const char *text, size_t length)
     run_sink_put(s->to, line, (size_t)n + length);
 }
 
-/* The length of the first line, which ends with \n or \r\n, or with \r if it
- * will be redrawn. */
+/* The length of the first complete line. A line ends with \n or \r\n, or with
+ * \r if it will be redrawn. 0: no line is complete. */
 static size_t line_end(const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++) {

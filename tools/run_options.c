@@ -94,7 +94,8 @@ static const struct cli_program program = {
         "  shunt-run -n 8 --env SHUNT_LOG=info --timeout 60 ./my-program\n",
 };
 
-/* "-np 4", as other launchers have it, is to getopt "-n p". */
+/* Parse the command line. Other launchers have "-np 4", which getopt reads as
+ * "-n p". */
 static enum cli_result parse(struct run_options *options, int argc, char **argv,
                              struct cli_line *line)
 {

@@ -19,8 +19,8 @@ struct run_sink run_out = {.fd = STDOUT_FILENO};
 struct run_sink run_err = {.fd = STDERR_FILENO};
 
 /*
- * O_NONBLOCK is a flag of the open file, which we share with the shell, and
- * with --raw with the ranks. So pipes and terminals are opened again.
+ * O_NONBLOCK is a flag of the open file, which the shell shares with shunt-run,
+ * and, with --raw, with the ranks. So pipes and terminals are opened again.
  */
 static void init(struct run_sink *sink, int fd)
 {
@@ -35,7 +35,7 @@ static void init(struct run_sink *sink, int fd)
         return;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     sink->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (sink->fd < 0) { /* it may not be opened */
+    if (sink->fd < 0) { /* opening it again is not permitted */
         sink->fd = fd;
         sink->careful = true;
     }
@@ -61,8 +61,8 @@ static void lose(struct run_sink *sink, int error)
     sink->length = 0;
 }
 
-/* The next piece to write: complete lines, up to the size that a pipe writes
- * atomically, since others may write to it, too. */
+/* The next piece to write: complete lines, as many as a pipe writes atomically,
+ * since other processes may write to the same pipe. */
 static size_t next_piece(const struct run_sink *sink)
 {
     size_t length = sink->length < PIPE_BUF ? sink->length : PIPE_BUF;

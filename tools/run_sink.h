@@ -14,9 +14,9 @@
 struct run_sink {
     int fd;       /* to write to */
     bool socket;  /* a socket: written with send() */
-    bool careful; /* blocking: call poll() before each piece */
-    bool lost;    /* it cannot be written; the rest is dropped */
-    int error;    /* why; 0: its reader has closed it */
+    bool careful; /* it may block: call poll() before each piece */
+    bool lost;    /* writing has failed; the rest is dropped */
+    int error;    /* the errno of that; 0: the reader has closed it */
     bool terminal;
     char *queue;
     size_t length, room;
@@ -25,12 +25,12 @@ struct run_sink {
 /* stdout and stderr; call run_sinks_init() first. */
 extern struct run_sink run_out, run_err;
 
-/* Initialise both. Descriptors 0, 1 and 2 that are closed are opened as
- * /dev/null, so that no pipe of ours gets their numbers. */
+/* Initialise both. If descriptor 0, 1 or 2 is closed, open /dev/null there, so
+ * that no pipe of shunt-run gets its number. */
 void run_sinks_init(void);
 
-/* Write `data`, or queue it. The queue is not bounded: a caller that passes
- * output on calls run_sink_waits() before it reads more. */
+/* Write `data`, or queue it. The queue is not bounded: callers that pass on the
+ * ranks' output check run_sink_waits() before they read more. */
 void run_sink_put(struct run_sink *sink, const char *data, size_t length);
 
 /* Write as much of the queue as possible; returns whether that was anything. */

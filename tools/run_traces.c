@@ -34,7 +34,7 @@ static bool later(const struct timespec *a, const struct timespec *b)
                                   : a->tv_nsec >= b->tv_nsec;
 }
 
-/* Is there "text" at this place of the file? */
+/* Does the file contain `text` at offset `at`? */
 static bool has(int fd, off_t at, const char *text)
 {
     char got[8];
@@ -44,7 +44,8 @@ static bool has(int fd, off_t at, const char *text)
            memcmp(got, text, n) == 0;
 }
 
-/* Open a rank's file at its events; -1: it is not a file of this job. */
+/* Open a rank's file. *bytes: the size of its events. Returns -1 if it is not a
+ * file of this job. */
 static int open_piece(const char *path, const struct timespec *since,
                       off_t *bytes)
 {
@@ -63,8 +64,8 @@ static int open_piece(const char *path, const struct timespec *since,
     return -1;
 }
 
-/* Open the merged file. What is there already stays what it is: a link is
- * followed, and a device or a FIFO is written to. */
+/* Open the merged file. A link is followed, and a device or a FIFO is written
+ * to: what exists is not replaced. */
 static int open_merged(const char *name)
 {
     struct stat st;
@@ -73,11 +74,12 @@ static int open_merged(const char *name)
         0666);
 
     if (fd < 0 && errno == ENXIO && !stat(name, &st) && S_ISFIFO(st.st_mode))
-        errno = EPIPE; /* nobody has it open to read */
+        errno = EPIPE; /* no process has it open to read */
     return fd;
 }
 
-/* Write all; false: errno says why not. The reader of a pipe has READER_TIME. */
+/* Write all of `data`. Returns false with errno. A reader of a pipe may take up
+ * to READER_TIME for each piece. */
 static bool write_all(int to, const char *data, size_t bytes)
 {
     while (bytes) {
@@ -111,7 +113,7 @@ static bool copy(int to, int from, off_t at, off_t bytes)
         if (n < 0 && errno == EINTR)
             continue;
         if (n == 0)
-            errno = EIO; /* it has become shorter */
+            errno = EIO; /* the file has become shorter */
         if (n <= 0 || !write_all(to, buffer, (size_t)n))
             return false;
         at += n;
@@ -125,8 +127,8 @@ static void piece_path(char *path, size_t size, const char *name, int rank)
     snprintf(path, size, "%s.%d", name, rank);
 }
 
-/* Append the file of a rank; `before` stands in front of its events. *opened: it
- * has one. */
+/* Append `before` and the events of a rank's file. *opened: there is such a
+ * file. */
 static bool append(int out, const char *before, const char *path,
                    const struct timespec *since, bool *opened)
 {
@@ -178,8 +180,9 @@ static void complain(const char *name, int error)
             name);
 }
 
-/* The ranks' files are removed only after all of the merged file is written. If
- * it cannot be, a regular file is left empty, not half. */
+/* Merge the files of one name. The ranks' files are removed only after the
+ * whole merged file has been written. If that fails, a regular file is left
+ * empty, not half written. */
 static void merge(const char *name, int ranks, const struct timespec *since)
 {
     char path[PATH_MAX];
@@ -223,7 +226,7 @@ void run_traces_merge(int ranks, const struct timespec *since)
     for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
         const char *name = getenv(variables[i]);
 
-        /* A name with a percent sign gives each rank a file of its own. */
+        /* If the name has a percent sign, each rank has a file of its own. */
         if (name && *name && !strchr(name, '%') && ranks > 1 &&
             strlen(name) + 16 < PATH_MAX)
             merge(name, ranks, since);

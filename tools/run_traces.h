@@ -7,11 +7,11 @@
 #include <time.h>
 
 /*
- * Called when all ranks have ended: merge what each of them wrote for
- * SHUNT_TRACE, and for SHUNT_FLIGHT_RECORDER, into one file with the name that
- * the user gave, and remove the ranks' files. Names that contain the rank or
- * the process, a job of one rank, and files from before `since` are left as
- * they are.
+ * Merge the files that the ranks wrote for SHUNT_TRACE, and those for
+ * SHUNT_FLIGHT_RECORDER, into one file with the name that the user gave. Then
+ * remove the ranks' files. Call it when all ranks have ended. Nothing is done
+ * for names that contain the rank or the process, for a job of one rank, and
+ * for files from before `since`.
  */
 void run_traces_merge(int ranks, const struct timespec *since);
 

@@ -45,11 +45,11 @@ struct facts {
     size_t ndevices;
     struct shunti_candidates chosen;
     char chosen_error[1024]; /* why SHUNT_TRANSPORTS is invalid */
-    size_t mistakes;         /* in SHUNT_ variables */
+    size_t mistakes;         /* number of mistakes in SHUNT_ variables */
 };
 
-/* Transports to other hosts are opened only when needed, but some of them are
- * known not to work already. */
+/* Remove from f->chosen the transports between hosts that do not work here.
+ * They are opened only when needed, so their loading does not show it. */
 static void check_far(struct facts *f)
 {
     size_t kept = 0;
@@ -76,7 +76,8 @@ static void count(void *arg, const struct shunti_env_mistake *m)
     ++*(size_t *)arg;
 }
 
-/* An entry of SHUNT_ALGORITHM that names no algorithm, and its length. */
+/* The first entry of SHUNT_ALGORITHM that names no algorithm, and its length;
+ * NULL: none. */
 static const char *unknown_algorithm(size_t *len)
 {
     const char *text = shunti_env_string("SHUNT_ALGORITHM");
@@ -104,7 +105,7 @@ static void find(struct facts *f)
     f->mistakes += unknown_algorithm(&len) != NULL;
 }
 
-/* "0-3,8": the CPUs of a place. */
+/* List the CPUs of a place, as "0-3,8". */
 static void list_cpus(const struct shunti_place *place, char *text, size_t len)
 {
     size_t used = 0;
@@ -213,14 +214,15 @@ static void print_transport(const struct shunti_transport_entry *e)
     printf("%16s%s\n", "", e->path);
 }
 
-/* Does it wrap another transport, for tests? It is used only when named. */
+/* Does this transport wrap another one, for tests? Then it is used only when
+ * named. */
 static bool is_wrapper(const struct shunti_transport_entry *e)
 {
     return e->transport && e->transport->score < 0;
 }
 
-/* The number of an engine in the list that SHUNT_ENGINE is, from 1; 0: it is not
- * named. */
+/* The position of an engine in SHUNT_ENGINE, from 1 on; 0: it is not named
+ * there. */
 static int engine_number(const char *name)
 {
     const char *at = shunti_env_string("SHUNT_ENGINE");
@@ -256,7 +258,8 @@ static void print_engine(const struct shunti_transport_entry *e, int number,
     *used = *used || use;
 }
 
-/* In the order in which they are probed; those that are not come last. */
+/* Print the engines in the order in which they are probed, and then those that
+ * are not probed. */
 static void print_engines(const struct facts *f)
 {
     const char *names = shunti_env_string("SHUNT_ENGINE");
@@ -276,7 +279,7 @@ static void print_engines(const struct facts *f)
                "");
 }
 
-/* brief: print only a summary of each wrapper. */
+/* `brief`: print only a summary of each wrapper. */
 static void print_transports(const struct facts *f, bool brief)
 {
     printf("\nTransports\n");
@@ -593,7 +596,7 @@ static const struct cli_program program = {
         ".name'\n",
 };
 
-/* What is wrong with these options together, or NULL. */
+/* Why these options cannot be used together; NULL: they can. */
 static const char *contradiction(const struct options *o)
 {
     const int of_all_ranks = o->topology + o->algorithms + o->ways;

@@ -3,13 +3,14 @@
  * shunt-run: start a program as N ranks on this host.
  *
  * Each rank is a process in its own process group, with the environment
- * variables of torchrun, which shunt_comm_create_env() reads. Two guarantees
- * determine the design.
+ * variables of torchrun, which shunt_comm_create_env() reads. The design
+ * follows from two guarantees.
  *
  * No process is left behind. If a rank fails, the others get some seconds to
- * notice by themselves and print what they saw, then SIGTERM, then SIGKILL.
- * Ranks die with the launcher (PR_SET_PDEATHSIG). Processes that a rank left
- * running are adopted by the launcher (child subreaper) and killed at the end.
+ * notice by themselves and print what they saw, then SIGTERM, then SIGKILL. If
+ * the launcher dies, the kernel kills the ranks (PR_SET_PDEATHSIG). Processes
+ * that a rank left running are adopted by the launcher (child subreaper) and
+ * killed at the end.
  *
  * Lines are not mixed. Output goes through one pipe for each rank and stream,
  * and is written line by line with the rank in front. With --live, rank 0 has
@@ -54,7 +55,7 @@ struct rank {
 /* The state of the job's end. */
 enum phase {
     RUNNING,
-    FAILING, /* a rank failed: the others may still print */
+    FAILING, /* a rank failed: the others may still print errors */
     ASKED,   /* SIGTERM, or the user's own signal, was sent */
     KILLED,  /* SIGKILL was sent */
 };
@@ -63,13 +64,13 @@ static struct run_options options;
 static struct rank *ranks;
 static struct run_stream *streams; /* two for each rank */
 static int running;
-static int status; /* of the first rank to fail */
+static int status; /* exit status of the first rank that failed */
 static enum phase phase;
-static double phase_ends; /* when the next phase starts */
+static double phase_ends; /* when to enter the next phase */
 static double job_ends;
 static int signal_fd = -1;
 static bool output_lost;
-static bool leaving; /* ranks that end now were ended by us: not reported */
+static bool leaving; /* shunt-run ends the ranks: report nothing */
 static struct ranks_env ranks_env;
 
 static double now(void)
@@ -80,12 +81,13 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* --- the ranks' end ------------------------------------------------------- */
+/* --- ending the ranks ----------------------------------------------------- */
 
 static void signal_ranks(int signo)
 {
-    /* Ranks that have ended are skipped: their pid may have been reused. What
-     * they left running is our child, see kill_leftovers(). */
+    /* Ranks that have ended are skipped, because their pid may have been
+     * reused. Processes that they left running are children of shunt-run: see
+     * kill_leftovers(). */
     for (int i = 0; i < options.ranks; i++)
         if (ranks[i].running)
             kill(-ranks[i].pid, signo);
@@ -172,9 +174,9 @@ static void report(int rank, int wstatus)
 }
 
 /*
- * Reap the ranks that have ended. If there are several, the cause is more
- * likely the one that was killed by a signal than those that report its loss.
- * Returns whether we still have children.
+ * Reap the ranks that have ended. If several have failed, the likely cause is
+ * one that was killed by a signal. The others only report its loss. Returns
+ * whether there are still children.
  */
 static bool reap(void)
 {
@@ -241,7 +243,8 @@ static void handle_signals(void)
     }
 }
 
-/* Direct children, ranks or adopted. */
+/* Kill all direct children, ranks or adopted. Returns whether there were
+ * any. */
 static bool kill_children(void)
 {
     bool found = false;
@@ -280,9 +283,9 @@ static bool kill_children(void)
 }
 
 /*
- * Kill all processes that the ranks left behind. When a child is killed, we may
- * adopt its children, hence the loop. It is bounded: a process that cannot be
- * killed (stuck in the kernel) is left.
+ * Kill all processes that the ranks left behind. When a child is killed, its
+ * own children are adopted, hence the loop. It is bounded: a process that
+ * cannot be killed (stuck in the kernel) is left.
  */
 static void kill_leftovers(void)
 {
@@ -300,9 +303,9 @@ static void kill_leftovers(void)
 
 /* --- output --------------------------------------------------------------- */
 
-/* If the reader of our output has closed it, end as after SIGPIPE, which we
- * ignore so that the job ends in order. If it cannot be written, as on a full
- * disk, the job has failed. */
+/* If the reader of the output has closed it, end the job with the status of
+ * SIGPIPE. (The signal is ignored, so that the job ends in order.) If the
+ * output cannot be written, as on a full disk, the job has failed. */
 static void check_readers(void)
 {
     const struct run_sink *lost = run_out.lost ? &run_out : &run_err;
@@ -321,8 +324,8 @@ static void check_readers(void)
     enter(ASKED, KILL_AFTER);
 }
 
-/* Descriptors to poll() besides the ranks' streams: signals, and our own
- * output. */
+/* Descriptors to poll() besides the ranks' streams: the signals, and
+ * shunt-run's own output. */
 enum { OWN_FDS = 3 };
 
 static void own_fds(struct pollfd polls[OWN_FDS])
@@ -336,7 +339,7 @@ static void own_fds(struct pollfd polls[OWN_FDS])
                             .events = POLLOUT};
 }
 
-/* Handle them after poll(). Returns whether output was written. */
+/* Handle these descriptors after poll(). Returns whether output was written. */
 static bool serve_own_fds(const struct pollfd polls[OWN_FDS])
 {
     bool moved = run_sink_flush(&run_out);
@@ -349,7 +352,7 @@ static bool serve_own_fds(const struct pollfd polls[OWN_FDS])
     return moved;
 }
 
-/* --- the ranks' start ----------------------------------------------------- */
+/* --- starting the ranks --------------------------------------------------- */
 
 /* Called in the new process: set the rank's environment variables. */
 static void set_environment(int rank)
@@ -365,7 +368,7 @@ static void set_environment(int rank)
     }
 }
 
-/* Bind this process to the rank-th of the cores that we may use. */
+/* Bind this process to the rank-th of the cores that it may use. */
 static void bind_core(int rank)
 {
     cpu_set_t all;
@@ -395,10 +398,11 @@ static void become_rank(int rank, const int out[2], int error_fd,
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher)
-        _exit(EXIT_LAUNCH); /* it died before prctl() */
+        _exit(EXIT_LAUNCH); /* the launcher died before prctl() */
 
-    /* Its own process group is in the background of the terminal: reading from
-     * it would stop the process, and under `stty tostop` writing would, too. */
+    /* The rank's process group is in the background of the terminal. Reading
+     * from the terminal would stop the process, and so would writing, under
+     * `stty tostop`. */
     if (rank > 0 || isatty(STDIN_FILENO)) {
         int null = open("/dev/null", O_RDONLY);
 
@@ -426,8 +430,8 @@ static void become_rank(int rank, const int out[2], int error_fd,
     _exit(failure == ENOENT ? EXIT_NOT_FOUND : EXIT_LAUNCH);
 }
 
-/* Make the rank's pipes: the read ends go to its streams, the write ends to
- * `out`. */
+/* Create the rank's pipes. The read ends are stored in its streams, the write
+ * ends in `out`. */
 static bool open_streams(int rank, int out[2])
 {
     bool live = options.output == OUTPUT_LIVE;
@@ -454,7 +458,7 @@ static bool open_streams(int rank, int out[2])
     return true;
 }
 
-/* If the command cannot be run, prints why and returns false. */
+/* Start a rank. If the command cannot be run, prints why and returns false. */
 static bool start_rank(int rank)
 {
     pid_t launcher = getpid();
@@ -482,18 +486,18 @@ static bool start_rank(int rank)
         close(error_fds[0]);
         return false;
     }
-    setpgid(pid, pid); /* the child does it, too: either may be first */
+    setpgid(pid, pid); /* the child does this, too: either may be first */
     ranks[rank].pid = pid;
     ranks[rank].running = true;
     running++;
 
-    /* exec closes the pipe. */
+    /* A successful exec closes the pipe, and read() returns 0. */
     do
         n = read(error_fds[0], &failure, sizeof(failure));
     while (n < 0 && errno == EINTR);
     close(error_fds[0]);
     if (n == sizeof(failure)) {
-        /* It has printed why it ends: nothing is left to report. */
+        /* The child has failed before exec: there is no rank to report. */
         waitpid(pid, NULL, 0);
         ranks[rank].running = false;
         running--;
@@ -505,10 +509,10 @@ static bool start_rank(int rank)
 }
 
 /*
- * The signals that we handle. A signal that was ignored when we were started
- * (by nohup, or by a script that runs us in the background) is left out, and
- * stays ignored for us and for the ranks: Linux queues blocked signals even if
- * they are ignored, so the signalfd would deliver it.
+ * The signals that shunt-run handles. A signal that was already ignored at the
+ * start (by nohup, or by a script that runs shunt-run in the background) is
+ * left out. It stays ignored for shunt-run and for the ranks: Linux queues
+ * blocked signals even if they are ignored, so the signalfd would deliver it.
  */
 static void choose_signals(sigset_t *set)
 {
@@ -542,8 +546,8 @@ static bool start_ranks(void)
     choose_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
-    /* If it is ignored, the kernel reaps the ranks before we see their
-     * status. */
+    /* If SIGCHLD were ignored, the kernel would discard the ranks' exit
+     * statuses. */
     signal(SIGCHLD, SIG_DFL);
     signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signal_fd < 0) {
@@ -563,14 +567,14 @@ static bool start_ranks(void)
     return true;
 }
 
-/* --- the middle ----------------------------------------------------------- */
+/* --- running -------------------------------------------------------------- */
 
 static void run_until_all_ended(void)
 {
     size_t count = 2 * (size_t)options.ranks;
     struct pollfd *polls = calloc(OWN_FDS + count, sizeof(*polls));
     struct pollfd few[OWN_FDS];
-    struct pollfd *own = polls ? polls : few; /* no output then, but no hang */
+    struct pollfd *own = polls ? polls : few; /* NULL: no output */
 
     while (running > 0 && !(phase == KILLED && now() >= phase_ends)) {
         int wait = phase == KILLED ? 100 : next_deadline();
@@ -585,7 +589,7 @@ static void run_until_all_ended(void)
                 .events = POLLIN};
         }
         poll(own, (nfds_t)(OWN_FDS + taken), wait);
-        /* Output first: what a rank printed before it died comes before our
+        /* Output first: what a rank printed before it died must precede the
          * report of its death. */
         for (size_t i = 0; i < taken; i++)
             if (polls[OWN_FDS + i].fd >= 0 && polls[OWN_FDS + i].revents)
@@ -595,8 +599,8 @@ static void run_until_all_ended(void)
     free(polls);
 }
 
-/* Pass on what is left in the pipes, which other processes may still hold open.
- * Returns whether all of it has been written. */
+/* Write what is left in the pipes, which other processes may still hold open.
+ * Returns whether everything has been written. */
 static bool drain(void)
 {
     for (int i = 0; i < 2 * options.ranks; i++) {
@@ -613,10 +617,10 @@ static bool drain(void)
 }
 
 /*
- * When all ranks have ended: wait until our output has been read. The reader
- * may be slow, or may not read at all. If the job was told to end, or failed,
- * its deadlines apply here as well; in the last phase, wait only while the
- * reader makes progress.
+ * Wait until the output has been read, when all ranks have ended. The reader
+ * may be slow, or may not read at all. If the job was ended, or failed, its
+ * deadlines apply here as well. In the last phase, wait only while the reader
+ * makes progress.
  */
 static void wait_for_readers(void)
 {
@@ -643,7 +647,8 @@ int main(int argc, char **argv)
     early = run_options_parse(&options, argc, argv);
     if (early >= 0)
         return early;
-    /* Also for a start that fails, whose messages may not be read. */
+    /* The timeout also applies to a start that fails, whose messages may not be
+     * read. */
     job_ends = now() + options.timeout;
     if (start_ranks())
         run_until_all_ended();

@@ -47,7 +47,7 @@ void cli_print_item(FILE *to, int column, const char *head, const char *text)
     cli_wrap(to, text, column);
 }
 
-/* "-b, --begin SIZE", or "    --json[=FILE]". */
+/* The option as --help prints it: "-b, --begin SIZE", or "    --json[=FILE]". */
 static void head_of(const struct cli_row *row, char *to, size_t room)
 {
     char letter[5] = "    ";
@@ -76,8 +76,8 @@ static int column_of(const struct cli_program *program)
     return (int)longest + 4;
 }
 
-/* Is the default one that a user could type? One that is not stands for
- * something that the help tells. */
+/* Could a user type this default? If not, it stands for something that the help
+ * explains, and is not shown. */
 static bool shows_default(const struct cli_program *program,
                           const struct cli_row *row, char *value, size_t room)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Walks a command line by getopt_long(), and says what is wrong with it.
+ * Parse a command line by getopt_long(), and explain what is wrong with it.
  */
 #include "tools/cli/cli.h"
 
@@ -13,7 +13,7 @@
 
 #include "src/base/distance.h"
 
-/* What getopt_long() returns for row i is FIRST + i, above any letter. */
+/* For row i, getopt_long() returns FIRST + i, above any letter. */
 enum { ROWS_MAX = 128, FIRST = 256, HELP = FIRST + ROWS_MAX, VERSION };
 
 struct tables {
@@ -28,7 +28,7 @@ static void make_tables(const struct cli_program *program, struct tables *t)
 
     if (program->runs_command)
         *letter++ = '+';
-    *letter++ = ':'; /* errors are ours to tell */
+    *letter++ = ':'; /* explain() reports errors */
     for (int i = 0; i < program->nrows; i++) {
         const struct cli_row *row = &program->rows[i];
 
@@ -51,7 +51,7 @@ static void make_tables(const struct cli_program *program, struct tables *t)
     strcpy(letter, "hV");
 }
 
-/* The row of what getopt_long() returned, or NULL. */
+/* The row for a return value of getopt_long(); NULL: none. */
 static const struct cli_row *row_at(const struct cli_program *program,
                                     int option)
 {
@@ -64,7 +64,8 @@ static const struct cli_row *row_at(const struct cli_program *program,
     return NULL;
 }
 
-/* `text`: "--stepz=3". It begins several names, or none. */
+/* Report an unknown long option, `text` = "--stepz=3". It may be the beginning
+ * of several names, or of none. */
 static void unknown_name(const struct tables *t, const char *text,
                          struct cli_line *line)
 {
@@ -96,7 +97,8 @@ static void unknown_name(const struct tables *t, const char *text,
         cli_wrong(line, "unknown option --%s", name);
 }
 
-/* After '?' or ':'; optopt is the option, 0 for a long one that is unknown. */
+/* Report what is wrong after '?' or ':'. optopt is the option, or 0 for a long
+ * one that is unknown. */
 static void explain(const struct cli_program *program, const struct tables *t,
                     int result, char **argv, struct cli_line *line)
 {
@@ -129,7 +131,7 @@ static bool take(const struct cli_program *program, const struct cli_row *row,
     return cli_read(row, object, optarg, line);
 }
 
-/* After --help or --version. */
+/* The result after --help or --version. */
 static enum cli_result printed(struct cli_line *line)
 {
     const char *why = cli_lost(stdout);
@@ -148,7 +150,7 @@ enum cli_result cli_parse(const struct cli_program *program, void *object,
     assert(program->nrows <= ROWS_MAX);
     make_tables(program, &t);
     *line = (struct cli_line){0};
-    optind = 0; /* glibc: from the start, also a second time */
+    optind = 0; /* glibc: parse from the start, even the second time */
     while ((result = getopt_long(argc, argv, t.letters, t.names, NULL)) != -1) {
         if (result == '?' || result == ':') {
             explain(program, &t, result, argv, line);

@@ -30,7 +30,8 @@ bool cli_wrong(struct cli_line *line, const char *format, ...)
     return false;
 }
 
-/* " from 1 to 10" or ", 1 or more", or nothing for all that 64 bits hold. */
+/* Returns " from 1 to 10" or ", 1 or more"; "" if any 64-bit number is
+ * allowed. */
 static const char *range(double least, double most, char *to, size_t room)
 {
     if (least <= -0x1p63)
@@ -68,7 +69,8 @@ bool cli_real(struct cli_line *line, const char *what, const char *text,
     return real(line, what, text, false, least, most, value);
 }
 
-/* Also 0x10, and 1e6 as far as a double is exact; 010 is ten. */
+/* Read decimal, hexadecimal (0x10), or floating point (1e6) as far as a double
+ * is exact. 010 is ten. */
 static bool read_integer(const char *text, uint64_t *value)
 {
     bool hex = text[0] == '0' && (text[1] | 0x20) == 'x';
@@ -87,7 +89,8 @@ static bool read_integer(const char *text, uint64_t *value)
     return true;
 }
 
-/* With a unit or without. Sums of a few sizes do not overflow. */
+/* Read a size with or without a unit. Its limit is such that the sum of a few
+ * sizes does not overflow. */
 static bool read_size(const char *text, uint64_t *value)
 {
     size_t length = strlen(text);
@@ -356,7 +359,7 @@ void cli_print(const struct cli_row *row, const void *object, char *to,
     }
 }
 
-/* Of each value and the zero behind it. */
+/* Each value is hashed with the zero at its end. */
 uint64_t cli_digest(const struct cli_program *program, const void *object,
                     int without)
 {
@@ -371,7 +374,7 @@ uint64_t cli_digest(const struct cli_program *program, const void *object,
             continue;
         cli_print(row, object, value, sizeof(value));
         digest = shunti_fnv(digest, value, strlen(value) + 1);
-        /* A flag beside an argument that may be missing. */
+        /* An optional argument also has a flag. */
         if (row->optional)
             digest = shunti_fnv(digest,
                                 (const unsigned char *)object + row->with, 1);

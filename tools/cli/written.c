@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Has what was printed been written? */
+/* Checks that what was printed has been written. */
 #include "tools/cli/cli.h"
 
 #include <errno.h>
