@@ -164,8 +164,8 @@ SHUNT_API int shunt_moe_tree_next(struct shunt_moe_tree *tree,
  *            added. The same on every rank.
  *
  * The counts of the plan say how much each rank sends, so no message says it.
- * The bytes sent are, over all copies away from the home, shunt_moe_tree_sums()
- * shunt_moe_tree_sums(). A rank needs as much memory as it sends and receives.
+ * Each copy away from the home sends shunt_moe_tree_sums() sums of an expert. A
+ * rank needs as much memory as it sends and receives.
  *
  * Collective, as the calls of moe_experts.h are, with their errors; and
  * SHUNT_ERR_INVALID, no plan, or a whole plan where a wave is needed or the

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file
- * Communicators from MPI (library libshunt-mpi-comm, pkg-config
- * shunt-mpi-comm; libshunt itself needs no MPI).
+ * Communicators from MPI.
+ *
+ * The function is in a library of its own, libshunt-mpi-comm (pkg-config
+ * shunt-mpi-comm). libshunt itself needs no MPI.
  */
 #ifndef SHUNT_MPI_H
 #define SHUNT_MPI_H
@@ -23,8 +25,9 @@ extern "C" {
  * comm    out; the caller destroys it. It may outlive `mpi`.
  *
  * Collective over `mpi`. Errors: as shunt_comm_create(); SHUNT_ERR_INVALID for
- * MPI_COMM_NULL or an intercommunicator; SHUNT_ERR_UNSUPPORTED, which a line on
- * stderr explains, in a program of another MPI than the library was built for.
+ * MPI_COMM_NULL or an intercommunicator; SHUNT_ERR_UNSUPPORTED if the program
+ * uses another MPI than the library was built for, which a line on stderr
+ * explains.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_comm_create_mpi(MPI_Comm mpi, const struct shunt_comm_config *config,

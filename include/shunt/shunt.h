@@ -2,7 +2,8 @@
 /**
  * @file
  * Shunt: collective communication for Mixture-of-Experts models.
- * Includes all but mpi.h, fused_cblas.h; engine.h, transport.h (for plugins).
+ * Includes all headers except mpi.h and fused_cblas.h, and transport.h and
+ * engine.h, which are for plugins.
  */
 #ifndef SHUNT_SHUNT_H
 #define SHUNT_SHUNT_H

@@ -2,6 +2,9 @@
 /**
  * @file
  * Status codes, and the texts of errors.
+ *
+ *     if (status != SHUNT_OK)
+ *         puts(shunt_last_error(comm));
  */
 #ifndef SHUNT_STATUS_H
 #define SHUNT_STATUS_H
@@ -27,9 +30,9 @@ enum shunt_status {
     SHUNT_OK = 0,
     /** Not finished: test or wait again. Never returned by a blocking call. */
     SHUNT_IN_PROGRESS = 1,
-    /** A bad argument on this rank. The other ranks are told; nothing else was
-     * sent. Also: a child of fork() uses what its parent made, of which no other
-     * rank is told (comm.h). */
+    /** A bad argument on this rank. The other ranks get SHUNT_ERR_REMOTE;
+     * nothing else was sent. Also: a child of fork() uses an object that its
+     * parent made; no other rank is informed of that (comm.h). */
     SHUNT_ERR_INVALID = -1,
     /** Arguments that must agree across ranks differ; the text names rank and
      * argument. */
@@ -42,8 +45,8 @@ enum shunt_status {
     SHUNT_ERR_SYSTEM = -5,
     /** A rank is lost. The communicator is dead: destroy or shrink it. */
     SHUNT_ERR_PEER = -6,
-    /** A rank did not come within SHUNT_TIMEOUT seconds. The communicator is
-     * dead. */
+    /** A rank did not join the call within SHUNT_TIMEOUT seconds. The
+     * communicator is dead. */
     SHUNT_ERR_TIMEOUT = -7,
     /** shunt_comm_abort() was called on some rank. */
     SHUNT_ERR_ABORTED = -8,
@@ -57,15 +60,17 @@ enum shunt_status {
 
 struct shunt_comm;
 
-/** A short English text for any integer; never NULL. Static storage. */
+/** Return a short English text for any integer; never NULL. Static storage. */
 SHUNT_API const char *shunt_strerror(enum shunt_status status);
 
 /**
- * The text of the last failed call: what failed, on which rank, and what to do.
+ * Return the text of the last failed call: what failed, on which rank, and what
+ * to do.
  *
- * comm    that communicator's last failure, also of a call with an exchange, a
- *         plan or a request of it; NULL: the last failure on this thread, of
- *         any communicator or of a call without one (create, bad handle).
+ * comm    the communicator whose last failure is wanted, also that of a call
+ *         with its exchanges, plans or requests; NULL: the last failure on this
+ *         thread, of any communicator or of a call without one (create, bad
+ *         handle).
  *
  * The test or wait that returns a request's failure also sets its text, even if
  * another request has failed since; shunt_wait_all() sets that of the status

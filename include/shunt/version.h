@@ -29,15 +29,16 @@ extern "C" {
      SHUNT_VERSION_PATCH)
 
 /**
- * The version of the library at run time, as SHUNT_VERSION_NUMBER. If the
- * program's headers are later than that, the library may lack functions that
- * the program needs; until 1.0, different minor versions are incompatible.
+ * Return the version of the library at run time, as SHUNT_VERSION_NUMBER. If
+ * the program's headers are later, the library may lack functions that the
+ * program needs. Until 1.0, different minor versions are incompatible.
  *
  * Needs no communicator; thread safe; never fails.
  */
 SHUNT_API int shunt_version(void);
 
-/** shunt_version() as text, "major.minor.patch". Never NULL. Static storage. */
+/** Return shunt_version() as text, "major.minor.patch". Never NULL. Static
+ * storage. */
 SHUNT_API const char *shunt_version_text(void);
 
 #ifdef __cplusplus
