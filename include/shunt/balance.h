@@ -3,23 +3,33 @@
  * @file
  * Balance: where experts should be, decided from their loads.
  *
- * Routers are not uniform: the rank of a hot expert is the step time of all.
- * These functions decide which experts get copies, which move, and how the rows
- * of one batch are shared by copies. They move nothing: a placement goes to
- * shunt_moe_set_placement() or shunt_moe_set_shares(), and moe_experts.h moves the parameters.
+ * A step takes as long as the fullest rank, and routers do not spread tokens
+ * evenly. The functions decide which experts get copies, which move, and how
+ * copies share the rows of one batch. These calls choose copies for one batch,
+ * before it is planned again:
+ *
+ *     status = shunt_moe_loads_by_source(plan, rows);
+ *     status = shunt_balance_batch(rows, ranks, experts, NULL, NULL, slots, 64,
+ *                                  replicas, share, &nreplicas, NULL);
+ *     status = shunt_moe_set_shares(moe, NULL, replicas, nreplicas, share);
+ *
+ * These functions move nothing. Pass a placement to shunt_moe_set_placement()
+ * or shunt_moe_set_shares(); moe_experts.h moves the parameters.
  *
  * They are pure functions: no communicator, no state, no random numbers.
- * Integers and doubles are used in a stated order, so equal arguments give equal
- * results on every rank. So ranks agree if they decide from the same loads, and
- * nothing needs to be sent but those.
+ * Integers and doubles are used in a stated order, so equal arguments give
+ * equal results on every rank. So ranks agree if they decide from the same
+ * loads, and only the loads need to be sent.
  *
  * A load is a number of rows of an expert, in a batch or predicted, or anything
- * in proportion to it: finite and not negative, else SHUNT_ERR_INVALID, which
- * names the entry. Placements are as in shunt_moe_config: (experts) rank of
- * each; NULL: e * ranks / experts. Ties go to the lower number (expert, rank,
- * group). Outputs must not overlap inputs unless it says so, and are undefined
- * after an error. Errors, of all of them: SHUNT_ERR_INVALID, naming the argument
- * or the entry; SHUNT_ERR_MEMORY. Any thread may call them at any time.
+ * in proportion to it. It is finite and not negative; otherwise
+ * SHUNT_ERR_INVALID names the entry. Placements are as in shunt_moe_config:
+ * (experts) rank of each; NULL: e * ranks / experts. Ties go to the lower
+ * number (expert, rank, group). Outputs must not overlap inputs unless the
+ * function says so, and are undefined after an error.
+ *
+ * Errors of all functions: SHUNT_ERR_INVALID, naming the argument or the entry;
+ * SHUNT_ERR_MEMORY. Any thread may call them at any time.
  */
 #ifndef SHUNT_BALANCE_H
 #define SHUNT_BALANCE_H
@@ -40,7 +50,8 @@ extern "C" {
  * Predict loads by their exponential moving average: p = theta p + (1 - theta)
  * load. FasterMoE (2022) and its followers use theta = 0.9.
  *
- * predicted  (n) in and out; theta 0 makes it the loads, as for the first batch.
+ * predicted  (n) in and out; theta 0 makes it the loads, as for the first
+ *            batch.
  * loads      (n) of the last batch
  * theta      0 .. 1
  */
@@ -48,36 +59,38 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_balance_predict(double *predicted, const double *loads, size_t n,
                       double theta);
 
-/** Largest of n loads over their mean: the factor by which a step of equal ranks
- * is longer than it need be. 1 if all are 0, or n is. */
+/** Return the largest of n loads over their mean: the factor by which the load
+ * makes a step of equal ranks longer. 1 if all loads are 0, or n is 0. */
 SHUNT_API double shunt_balance_imbalance(const double *loads, size_t n);
 
-/** Coefficient of variation of n loads: standard deviation (of the whole
- * population) over mean. 0 if all are 0, or n is. */
+/** Return the coefficient of variation of n loads: standard deviation (of the
+ * whole population) over mean. 0 if all loads are 0, or n is 0. */
 SHUNT_API double shunt_balance_variation(const double *loads, size_t n);
 
-/* --- copies of hot experts -------------------------------------------------- */
+/* --- copies of hot experts ------------------------------------------------ */
 
-/** What a copy on every rank costs and saves, in one step. */
+/** The costs and savings of a copy on every rank, in one step. */
 struct shunt_balance_price {
     double row_s;        /* seconds that a rank's experts take for one row,
                             forward and backward together */
     double expert_bytes; /* parameters of one expert */
     double bytes_per_s;  /* of a rank's link, > 0 */
     double row_bytes;    /* bytes that one row puts on the link of its expert's
-                            rank, in all exchanges of a step; 0: what copies save
-                            there is not counted */
+                            rank, in all exchanges of a step; 0: do not count
+                            the bytes that copies save */
 };
 
 /**
- * Experts that should be on every rank ("shadowed"), so that each rank computes
- * its own rows for them: the policy of FasterMoE (He et al., PPoPP 2022), with
- * two corrections: the load that receivers add to themselves counts, and so does
- * the way home of the gradients.
+ * Choose experts that should be on every rank ("shadowed"), so that each rank
+ * computes its own rows for them.
  *
- * With b[r][e] the rows that rank r sends to expert e, a rank's load is all rows
- * of its experts that are not hot, and its own rows of those that are. While it
- * pays, the hottest expert of the rank with the greatest load becomes hot:
+ * This is the policy of FasterMoE (He et al., PPoPP 2022), with two
+ * corrections. It counts the load that the receivers of a copy add to
+ * themselves, and the bytes of the gradients that they send back.
+ *
+ * With b[r][e] the rows that rank r sends to expert e, a rank's load is all
+ * rows of its experts that are not hot, and its own rows of those that are. The
+ * hottest expert of the rank with the greatest load becomes hot, as long as
  *
  *     row_s * (greatest load now - then) + rows of other ranks * row_bytes /
  *         bytes_per_s  >  2 * expert_bytes / bytes_per_s
@@ -93,16 +106,8 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_balance_hot(
     const struct shunt_balance_price *price, int32_t *hot, int *nhot);
 
 /**
- * Experts with copies and where all of them should be, for equal loads of all
- * ranks: EPLB (DeepSeek-AI, 2025, github.com/deepseek-ai/EPLB).
- *
- * If `groups` is a multiple of `nodes`: groups of experts go to nodes, so that
- * the nodes' loads are as equal as can be; each node makes copies of its experts,
- * each time of the one with the greatest load for each copy, until its ranks'
- * slots are full; the copies, each with its share of the load, go to the node's
- * ranks. Else all is done as for one group and one node. What goes to nodes or
- * ranks goes in descending order of load, each time to the least loaded one with
- * room; if they take one each, in the order of numbers.
+ * Choose experts that get copies, and ranks for all copies, for equal loads of
+ * all ranks. Algorithm: EPLB (DeepSeek-AI, 2025, github.com/deepseek-ai/EPLB).
  *
  * loads    (experts)
  * groups   divides experts; group g is experts g * experts / groups and on
@@ -111,6 +116,17 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_balance_hot(
  * expert   out, (ranks, slots) the expert in each slot. One rank may get two
  *          copies of an expert.
  *
+ * If `groups` is a multiple of `nodes`, it has three steps. Groups of experts
+ * are assigned to nodes, so that the nodes' loads are as equal as possible.
+ * Each node makes copies of its experts, each time of the one with the greatest
+ * load for each copy, until its ranks' slots are full. The copies, each with
+ * its share of the load, are assigned to the node's ranks. Otherwise all is
+ * done as for one group and one node.
+ *
+ * Groups and copies are assigned in descending order of load, each to the least
+ * loaded node or rank with room. If each node or rank takes only one, they are
+ * assigned in the order of numbers.
+ *
  * O(experts * (copies - experts) / nodes), and a sort.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
@@ -118,24 +134,26 @@ shunt_balance_eplb(const double *loads, int experts, int groups, int nodes,
                    int ranks, int slots, int32_t *expert);
 
 /**
- * Slots, as of shunt_balance_eplb(), as a placement and replicas for
- * shunt_moe_set_placement(). An expert stays at home if a copy of it is there,
- * else the lowest rank with one is its new home; two copies on a rank are one.
+ * Convert slots, as shunt_balance_eplb() returns them, to a placement and
+ * replicas for shunt_moe_set_placement().
  *
  * expert       (ranks, slots); each expert is in some slot
  * placement    the present one
  * home         out, (experts); may be `placement`
  * replicas     out, (ranks * slots - experts) entries; by expert, then rank
  * nreplicas    out, how many it has
+ *
+ * An expert keeps its home if a copy of it is there. Otherwise the lowest rank
+ * with a copy is its new home. Two copies on a rank count as one.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_balance_place(const int32_t *expert, int experts, int ranks, int slots,
                     const int32_t *placement, int32_t *home,
                     struct shunt_moe_replica *replicas, size_t *nreplicas);
 
-/* --- migration ---------------------------------------------------------------- */
+/* --- migration ------------------------------------------------------------ */
 
-/** What shunt_balance_migrate() found. */
+/** The result of shunt_balance_migrate(). */
 struct shunt_balance_migration {
     double before; /* coefficient of variation of the ranks' loads */
     double after;  /* the same, with the new placement */
@@ -144,15 +162,18 @@ struct shunt_balance_migration {
 };
 
 /**
- * Experts that should move: in descending order of load each goes to the least
- * loaded rank that has a free slot (the longest first; Graham 1969), where each
- * rank has as many slots as it has experts now. It pays if the coefficient of
- * variation falls by `least`; 0.08 serves well. One expert that dominates limits
- * what moving can do: give that copies.
+ * Choose experts that should move.
  *
  * loads    (experts), best predicted ones
+ * least    the coefficient of variation must fall by this much, or no expert
+ *          moves; 0.08 is a good value
  * moved    out, (experts) the new placement; the present one if it does not pay
  * result   out
+ *
+ * In descending order of load, each expert is assigned to the least loaded rank
+ * that has a free slot (the longest first; Graham 1969). Each rank has as many
+ * slots as it has experts now. If one expert dominates, moving does not help
+ * much: give that expert copies.
  *
  * O(experts * (log experts + log ranks)).
  */
@@ -161,33 +182,36 @@ shunt_balance_migrate(const double *loads, int ranks, int experts,
                       const int32_t *placement, double least, int32_t *moved,
                       struct shunt_balance_migration *result);
 
-/* --- one batch ------------------------------------------------------------------ */
+/* --- one batch ------------------------------------------------------------ */
 
 /**
- * Copies for one batch, whose routing is known, such that all ranks get as many
- * rows as is possible with `slots` copies beside each rank's own experts: what
- * shunt_moe_set_shares() takes.
- *
- * While a rank has more rows than the mean, rounded up: the one with most gives
- * leaves (leaf_rows of the exchange) of one expert, that with most left there, to
- * the rank with fewest rows that has a copy of it or a free slot, on its node if
- * there is a choice; as many as bring the one nearest down or the other up to that
- * mean, or all. If that would not lower the greatest load, the next expert is
- * tried. So loads differ from the mean by less than a leaf where slots suffice:
- * max / mean is at most 1.02 if a rank has 50 leaves or more.
+ * Choose copies for one batch, whose routing is known, and shares for
+ * shunt_moe_set_shares(), so that the rows of all ranks are as equal as
+ * possible with `slots` copies beside each rank's own experts.
  *
  * rows       (ranks, experts) rows that each rank sends to each expert; not
  *            negative, and their sum is less than 2^63
  * node       (ranks) node of each; NULL: each rank is one
  * slots      free slots of each rank, 0 or more
- * leaf_rows  1 .. 2^32 - 1
+ * leaf_rows  1 .. 2^32 - 1; that of the exchange
  * replicas   out, (ranks * slots) entries; by expert, then rank
  * share      out, (experts + ranks * slots) entries: rows of each expert at its
- *            place, then those of each replica. Exactly these come to them in a
- *            plan of this batch
+ *            place, then those of each replica. In a plan of this batch they
+ *            get exactly these rows
  * nreplicas  out, how many replicas there are; of `share`, experts + *nreplicas
  *            entries are written
  * result     out, (ranks) rows of each rank then; NULL: not wanted
+ *
+ * The target is the mean number of rows of a rank, rounded up. As long as a
+ * rank has more, the rank with most rows gives leaves of one expert away: of
+ * the one with most leaves left there. The receiver is the rank with fewest
+ * rows that has a copy of the expert or a free slot; of equal ones, one on the
+ * same node. It gets as many leaves as bring one of the two ranks nearest to
+ * the target, or all. If that would not lower the greatest load, the next
+ * expert is tried.
+ *
+ * So loads differ from the mean by less than a leaf where slots suffice: max /
+ * mean is at most 1.02 if a rank has 50 leaves or more.
  *
  * O(ranks * experts + (experts + ranks) * (experts / ranks + ranks)).
  */
@@ -197,38 +221,49 @@ shunt_balance_batch(const int64_t *rows, int ranks, int experts,
                     size_t leaf_rows, struct shunt_moe_replica *replicas,
                     int64_t *share, size_t *nreplicas, int64_t *result);
 
-/** What copies for a batch are to reach, and what they cost. */
+/** The goal of copies for a batch, and their price. */
 struct shunt_balance_goal {
     double
-        within; /* 1 or more: a rank may have so many times the mean of rows */
+        within; /* 1 or more: a rank may have `within` times the mean of rows */
     double row_s; /* seconds that a rank's experts take for one row, forward and
                       backward together */
-    double
-        copy_s; /* seconds for which one copy occupies its expert's rank, or its
-                      own, in one step: parameters there, gradients back; 0: copies
-                      have no price, and row_s is not used */
+    double copy_s; /* seconds for which one copy occupies its expert's rank, or
+                      its own rank, in one step: it receives parameters and
+                      sends gradients; 0: copies have no price, and row_s is not
+                      used */
 };
 
 /**
- * shunt_balance_batch() with as few copies as it finds for a bound, or none if they
- * cost more than they save. Loads that keep to the bound get none.
+ * shunt_balance_batch() with as few copies as it finds for a bound, or none if
+ * they cost more than they save. Loads within the bound get no copies.
  *
- * Copies are made as there, in several ways: a rank with more than the bound,
- * within * mean, gives rows down to the mean or down to the bound, to ranks that
- * take them up to the bound; and the same with half of what `within` permits, and
- * with the mean itself. Of those that keep to the bound the one with fewest copies
- * is taken, of these the one with the smallest greatest load; if none does, the one
- * with the smallest greatest load.
+ * goal  NULL: shunt_balance_batch(). All other arguments as in that function.
  *
- * With a price they are compared with others, which leave a half, a quarter, an
- * eighth of what is above the bound, and with none; and that is taken for which
+ * Copies are made as in that function, but with two limits in the place of the
+ * mean. A rank with more rows than the upper limit gives rows away, down to the
+ * lower limit. Other ranks take them up to the upper limit. With the bound
+ * within * mean, four pairs of limits are tried:
+ *
+ *   - lower the mean, upper the bound;
+ *   - both the bound;
+ *   - both halfway between the mean and the bound;
+ *   - both the mean.
+ *
+ * Of the results within the bound, the one with fewest copies is taken; of
+ * equal ones, the one with the smallest greatest load. If no result is within
+ * the bound, the one with the smallest greatest load is taken.
+ *
+ * If copies have a price, four more are tried: three that leave a half, a
+ * quarter and an eighth of the rows above the bound, and no copies. Of all
+ * eight results the one with the least
  *
  *     row_s * greatest load + copy_s * copies of the busiest rank
  *
- * is least, also if its loads are above the bound. A rank's copies are those of its
- * experts, or those on it, whichever are more: a link carries both at a time.
+ * is taken, even if its loads are above the bound. The copies of a rank are
+ * those of its experts, or those on it, whichever are more: a link carries both
+ * at a time.
  *
- * goal  NULL: shunt_balance_batch(). All else is as there. Up to 9 times its time.
+ * Takes up to 9 times as long as shunt_balance_batch().
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_balance_batch_goal(
     const int64_t *rows, int ranks, int experts, const int32_t *placement,
@@ -236,21 +271,23 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_balance_batch_goal(
     const struct shunt_balance_goal *goal, struct shunt_moe_replica *replicas,
     int64_t *share, size_t *nreplicas, int64_t *result);
 
-/* --- routers that keep loads even ---------------------------------------------- */
+/* --- routers that keep loads even ----------------------------------------- */
 
 /**
- * Top-k within the best groups of experts: DeepSeek-V2 (2405.04434, best_of 1)
- * and V3 (2412.19437, best_of 2). A token's rows then go to few nodes, if a group
- * is on one, and are sent there once each.
- *
- * A group's score is the sum of its best_of largest scores. Of each token the
- * `chosen` groups with the largest are open, and it takes the k experts with the
- * largest scores in them. A NaN counts as -infinity.
+ * Choose the top k experts of each token within its best groups of experts.
  *
  * scores     (tokens, experts), with a bias for balance added, if there is one
- * groups     divides experts; chosen 1 .. groups; best_of 1 .. experts / groups;
- *            k 1 .. chosen * experts / groups
+ * groups     divides experts; chosen 1 .. groups; best_of 1 .. experts /
+ *            groups; k 1 .. chosen * experts / groups
  * topk_idx   out, (tokens, k), in descending order of scores
+ *
+ * As in DeepSeek-V2 (2405.04434, best_of 1) and V3 (2412.19437, best_of 2). If
+ * a group is on one node, the rows of a token are for few nodes, and are sent
+ * to each of them once.
+ *
+ * A group's score is the sum of its best_of largest scores. For each token the
+ * `chosen` groups with the largest scores are open. The token takes the k
+ * experts with the largest scores in these groups. A NaN counts as -infinity.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_balance_topk_limited(const float *scores, size_t tokens, int experts,
@@ -258,13 +295,14 @@ shunt_balance_topk_limited(const float *scores, size_t tokens, int experts,
                            int32_t *topk_idx);
 
 /**
- * Top-k / groups in each group of experts: MoGE (Pangu Pro MoE, 2505.21411). If
- * a group is on one rank, all ranks get equally many rows of any batch.
+ * Choose the top k / groups experts of each token in each group of experts.
  *
  * groups     divides experts and k
  * topk_idx   out, (tokens, k): group by group, each in descending order
  *
- * scores, NaN as of shunt_balance_topk_limited().
+ * As in MoGE (Pangu Pro MoE, 2505.21411). If a group is on one rank, all ranks
+ * get equally many rows of any batch. `scores`, and a NaN in it, are as in
+ * shunt_balance_topk_limited().
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_balance_topk_grouped(const float *scores, size_t tokens, int experts,

@@ -1,36 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file
- * Collectives.
+ * Collectives: calls in which all ranks of a communicator exchange data.
+ *
+ *     status = shunt_allreduce(comm, SHUNT_IN_PLACE, x, n, SHUNT_F32,
+ *                              SHUNT_SUM);
  *
  * Each collective has a blocking form and a `_start` form, which returns a
- * request (request.h) at once. Every rank of the communicator makes the same
- * calls in the same order, with the same dtype, operation, root and (where one
- * count is given) count. A rank that can tell that another rank's arguments
- * disagree returns SHUNT_ERR_MISMATCH, with a text that names that rank and the
- * argument. Counts and displacements are in elements; that of an empty block is
- * not read. Pointers need no alignment and may be NULL if the count is zero;
- * windows (memory.h) are faster than other memory. Send and receive buffers
- * must not overlap, except with SHUNT_IN_PLACE, nor may received blocks.
- * Neither is checked. Sent blocks may overlap.
+ * request (request.h) at once.
  *
- * A rank that calls with a bad argument gets SHUNT_ERR_INVALID, and the other
- * ranks get SHUNT_ERR_REMOTE with a text that names it; the communicator stays
- * usable. The same holds for a rank that has no memory to begin the call
- * (SHUNT_ERR_MEMORY); one that runs out of it later, where it passes on blocks
- * between nodes, ends the communicator. If a rank is lost, every survivor gets
- * SHUNT_ERR_PEER (or SHUNT_ERR_TIMEOUT), the contents of receive buffers are
- * unspecified, and the communicator is dead.
+ * Agreement. Every rank of the communicator makes the same calls in the same
+ * order, with the same dtype, operation, root and (where one count is given)
+ * count. If a rank can see that another rank's arguments disagree, it returns
+ * SHUNT_ERR_MISMATCH, with a text that names that rank and the argument.
+ *
+ * Buffers. Counts and displacements are in elements; the displacement of an
+ * empty block is not read. Pointers need no alignment, and may be NULL if the
+ * count is zero. Windows (memory.h) are faster than other memory. Send and
+ * receive buffers must not overlap, except with SHUNT_IN_PLACE. Received blocks
+ * must not overlap each other; sent blocks may. The library checks neither.
+ *
+ * Errors. A rank that calls with a bad argument gets SHUNT_ERR_INVALID, and the
+ * other ranks get SHUNT_ERR_REMOTE with a text that names it; the communicator
+ * stays usable. The same holds for a rank that has no memory to begin the call
+ * (SHUNT_ERR_MEMORY). A rank that runs out of memory later, where it passes on
+ * blocks between nodes, ends the communicator. If a rank is lost, every
+ * survivor gets SHUNT_ERR_PEER (or SHUNT_ERR_TIMEOUT), the contents of receive
+ * buffers are unspecified, and the communicator is dead.
  *
  * Reductions combine the ranks of each node in rank order, and then the nodes
  * in node order, for every size and algorithm. So results have the same bits on
- * every rank and in every run. A sum starts with its first term, not with +0: a
- * sum of zeros that are all -0 is -0. f16 and bf16 are accumulated in f32 and
- * rounded once, to the nearest, ties to even. min and max of a NaN and a number
- * are the NaN; of -0 and +0, the one that comes first in this order. avg
- * divides the sum by the number of ranks (integers: towards zero). Integer
- * overflow wraps around, also in the sum of avg. The bits of a NaN are
- * unspecified.
+ * every rank and in every run.
+ *
+ *   - A sum starts with its first term, not with +0: a sum of zeros that are
+ *     all -0 is -0.
+ *   - f16 and bf16 are accumulated in f32 and rounded once, to the nearest,
+ *     ties to even.
+ *   - min and max of a NaN and a number are the NaN; of -0 and +0, the first
+ *     one in this order. The bits of a NaN are unspecified.
+ *   - avg divides the sum by the number of ranks (integers: towards zero).
+ *   - Integer overflow wraps around, also in the sum of avg.
  *
  * Between nodes, most collectives run in two levels. docs/collectives.md says
  * which algorithm runs when, and how to force one.
@@ -74,10 +83,11 @@ enum shunt_op {
     SHUNT_PROD,
 };
 
-/** Bytes of an element; 0 if `dtype` is not a valid value. */
+/** Return the bytes of an element; 0 if `dtype` is not a valid value. */
 SHUNT_API size_t shunt_dtype_size(enum shunt_dtype dtype);
 
-/** Passed as the send buffer: this rank's input is in the receive buffer. */
+/** Pass this as the send buffer if this rank's input is in the receive
+ * buffer. */
 #define SHUNT_IN_PLACE ((const void *)-1)
 
 /**
@@ -100,14 +110,16 @@ shunt_barrier_start(struct shunt_comm *comm, struct shunt_request **request);
  * buffer  (count); read at the root, written elsewhere.
  * root    the same on every rank.
  *
- * On one host the call returns as soon as this rank's part is done: the buffer
- * has been received, or at the root, may be reused. It does not wait for the
- * other ranks, so the root may run some calls ahead of them. If a rank refused
- * the call or made another one, the root's next collective, test, wait or
- * shunt_comm_finish() that learns of it returns the error; that call itself has
- * taken place all the same. Ranks other than the root that have received the
- * root's block, in the size that they expect, may not learn of it. (A process
- * that may be ahead ends with shunt_comm_finish(), which waits.)
+ * On one host the call returns as soon as this rank's part is done. Then the
+ * buffer has been received, or may be reused at the root. The call does not
+ * wait for the other ranks, so the root may run some calls ahead of them. A
+ * process that may be ahead ends with shunt_comm_finish(), which waits.
+ *
+ * So the root may return before another rank refuses the call, or makes another
+ * one. Then a later call of the root returns the error: the next collective,
+ * test, wait or shunt_comm_finish() that notices it. That later call has been
+ * carried out all the same. Other ranks that have received the root's block, in
+ * the size that they expect, may not notice the error.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_broadcast(struct shunt_comm *comm, void *buffer, size_t count,

@@ -2,43 +2,51 @@
 /**
  * @file
  * Matrix products fused with a collective: GEMM + reduce-scatter, and
- * all-gather + GEMM. While one part of the product is computed, another part of
- * the data is on its way.
+ * all-gather + GEMM. While one part of the product is computed, other data are
+ * on their way.
  *
- * The product is the caller's: any BLAS, any types of the inputs, transposed or
- * not. The library calls a function of the caller for each **tile**, a block of
- * rows and columns of this rank's product, which it writes in f32:
+ *     struct shunt_gemm_reduce_scatter_args args = {
+ *         .size = sizeof(args), .rows = m, .cols = n, .tile = tile,
+ *         .arg = &product, .out = out, .dtype = SHUNT_F32};
+ *
+ *     status = shunt_gemm_reduce_scatter(comm, &args);
+ *
+ * The caller computes the product: with any BLAS, any types of the inputs,
+ * transposed or not. The library calls a function of the caller for each
+ * **tile**, a block of rows and columns of this rank's product in f32:
  *
  *     void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
  *               float *out, size_t ld);
  *
- * It overwrites out (rows, cols), with `ld` floats from one row to the next: the
- * rows row .. row + rows - 1 and the columns col .. col + cols - 1 of the
- * product. rows and cols are at least 1. The tiles cover the product once. What
- * they are follows from the shapes, the counts, the ranks and their nodes alone: a
- * function that gives the same bits for the same tile gives the same result in
- * every run.
- * shunt/fused_cblas.h has such functions for cblas_sgemm().
+ * The function overwrites out (rows, cols), with `ld` floats from one row to
+ * the next: the rows row .. row + rows - 1 and the columns col .. col + cols -
+ * 1 of the product. rows and cols are at least 1. shunt/fused_cblas.h has such
+ * functions for cblas_sgemm().
  *
- * The function runs in the thread of the caller: in the call itself, or in
- * shunt_test() and shunt_wait() of its request, and in no other call. It may
- * use threads of its own. It may not call the library on this communicator, and
- * cannot fail.
+ * Tiles. The tiles cover the product once. They depend on the shapes, the
+ * counts, the ranks and their nodes alone. So if the function gives the same
+ * bits for the same tile, the result is the same in every run.
  *
- * Both calls are collective; the rules of coll.h apply: every rank makes the
- * same calls in the same order, a bad argument is SHUNT_ERR_INVALID here and
- * SHUNT_ERR_REMOTE on the other ranks, and arguments that must be the same and
- * are not are SHUNT_ERR_MISMATCH, with a text that names the rank and the
- * argument. Nothing is written then, the tile function is not called, but perhaps
- * by a small blocking shunt_gemm_reduce_scatter(), and the communicator stays
- * usable; also after SHUNT_ERR_MEMORY, unless a rank runs out of it when others
- * have gone on. If a rank is lost, every survivor gets
- * SHUNT_ERR_PEER (or SHUNT_ERR_TIMEOUT). A rank is not in the library while its
- * tile function computes: one tile must not take as long as SHUNT_TIMEOUT.
+ * Thread. The function runs in the thread of the caller: in the call itself, or
+ * in shunt_test() and shunt_wait() of its request, and in no other call. It may
+ * use threads of its own. It must not call the library on this communicator,
+ * and cannot fail. This rank is not in the library while the function computes:
+ * one tile must not take as long as SHUNT_TIMEOUT.
  *
- * Between `_start` and the end of the request the caller changes neither the
- * inputs nor what `arg` and `bias` lead to, and uses no memory that is written.
- * The structs themselves and `counts` are copied.
+ * Errors. Both calls are collective; the rules of coll.h apply: every rank
+ * makes the same calls in the same order. A bad argument is SHUNT_ERR_INVALID
+ * here and SHUNT_ERR_REMOTE on the other ranks. Arguments that must be the same
+ * and are not are SHUNT_ERR_MISMATCH, with a text that names the rank and the
+ * argument. In these cases nothing is written, and the communicator stays
+ * usable. The tile function is not called (a small blocking
+ * shunt_gemm_reduce_scatter() may have called it). The same holds for
+ * SHUNT_ERR_MEMORY, unless a rank runs out of memory when others have begun a
+ * later step. If a rank is lost, every survivor gets SHUNT_ERR_PEER (or
+ * SHUNT_ERR_TIMEOUT).
+ *
+ * Buffers. Between `_start` and the end of the request the caller must not
+ * change the inputs, nor the data that `arg` and `bias` point to, nor use
+ * memory that is written. The structs themselves and `counts` are copied.
  */
 #ifndef SHUNT_FUSED_H
 #define SHUNT_FUSED_H
@@ -56,7 +64,7 @@ extern "C" {
 struct shunt_comm;
 
 /**
- * What happens to an element of the product, or of its sum over the ranks,
+ * The last step for an element of the product, or of its sum over the ranks,
  * before it is written:
  *
  *     t = alpha * sum
@@ -64,19 +72,19 @@ struct shunt_comm;
  *     t = t + bias[column]    if there is a bias
  *     out = t, rounded once to the type of out (to the nearest, ties to even)
  *
- * in f32, each step rounded. Ranks may have different ones.
+ * in f32, each step rounded. Ranks may have different epilogues.
  */
 struct shunt_epilogue {
-    float alpha;       /* of the sum */
-    float beta;        /* of what was in out */
+    float alpha;       /* factor of the sum */
+    float beta;        /* factor of the previous contents of out */
     const float *bias; /* (cols), or NULL */
 };
 
-/** Arguments of shunt_gemm_reduce_scatter(). What is not set is 0. */
+/** Arguments of shunt_gemm_reduce_scatter(). Fields that are not set are 0. */
 struct shunt_gemm_reduce_scatter_args {
     size_t size;          /* sizeof(struct shunt_gemm_reduce_scatter_args) */
     size_t rows;          /* of the product; the same on every rank */
-    size_t cols;          /* likewise */
+    size_t cols;          /* of the product; the same on every rank */
     const size_t *counts; /* (nranks), the same on every rank: rows of the
                              result that each rank gets, in rank order; their
                              sum is `rows`. NULL: as even as possible, one more
@@ -92,7 +100,7 @@ struct shunt_gemm_reduce_scatter_args {
     int reserved;           /* 0 */
 };
 
-/** Arguments of shunt_allgather_gemm(). What is not set is 0. */
+/** Arguments of shunt_allgather_gemm(). Fields that are not set are 0. */
 struct shunt_allgather_gemm_args {
     size_t size; /* sizeof(struct shunt_allgather_gemm_args) */
     size_t rows; /* of the gathered input and of the product; the same on every
@@ -103,13 +111,13 @@ struct shunt_allgather_gemm_args {
                              NULL: as even as possible, as above */
     size_t row_bytes;     /* of a row of the input; the same on every rank */
     const void *shard; /* (this rank's rows, row_bytes), apart from `gathered`;
-                          or SHUNT_IN_PLACE: it is there already */
-    void *gathered; /* (rows, row_bytes), packed: which tile() reads. All of it
-                       is there at the end. A window is faster (memory.h) */
+                          or SHUNT_IN_PLACE: it is in `gathered` already */
+    void *gathered; /* (rows, row_bytes), packed: the input that tile() reads.
+                       Complete at the end. A window is faster (memory.h) */
     void (*tile)(void *arg, size_t row, size_t rows, size_t col, size_t cols,
                  float *out, size_t ld); /* computes a tile: see above. May read
-                            of `gathered` the rows of its tile alone: others may
-                            not have arrived */
+                            only the rows of its tile in `gathered`: other rows
+                            may not have arrived */
     void *arg;                           /* passed to tile() */
     const struct shunt_epilogue *epilogue; /* NULL: alpha 1, no more */
     void *out; /* (rows, cols); apart from the inputs. If it is f32 and there is
@@ -128,15 +136,16 @@ struct shunt_allgather_gemm_args {
  * bits, fused or not (SHUNT_FUSED), by every transport and algorithm.
  *
  * Algorithm: the product is computed in panels of columns. While one panel is
- * computed the reduce-scatters of those before are under way; after each tile
- * they advance. docs/fused.md says what a panel is, and what can be gained.
+ * computed, the reduce-scatters of earlier panels are under way; they advance
+ * after each tile. docs/fused.md says what a panel is, and what can be gained.
  *
- * Memory: four panels, of rows * width floats each, and this rank's rows of four
- * panels; a panel has 1/32 of the columns, or more. Where nothing can be hidden,
- * as on one node, there is one panel, of all columns.
+ * Memory: four panels, of rows * width floats each, and this rank's rows of
+ * four panels; a panel has 1/32 of the columns, or more. Where nothing can be
+ * hidden, as on one node, there is one panel: all columns, or, of a product of
+ * more than 16 MiB on one node, 16 MiB at a time.
  *
- * Errors: as above. SHUNT_ERR_MEMORY: there is not as much; on the other ranks
- * SHUNT_ERR_REMOTE.
+ * Errors: as above. SHUNT_ERR_MEMORY: there is no memory for the panels; on the
+ * other ranks SHUNT_ERR_REMOTE.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_gemm_reduce_scatter(struct shunt_comm *comm,
@@ -145,9 +154,9 @@ shunt_gemm_reduce_scatter(struct shunt_comm *comm,
 /**
  * shunt_gemm_reduce_scatter() that returns with the last panels still under
  * way; `*request` finishes it. Unlike the collectives of coll.h, the call waits
- * until every rank has made it. All tiles are computed in it, and it waits for
- * the sums of all but the last panels. The epilogue of these is computed in
- * shunt_test() and shunt_wait().
+ * until every rank has made it. The call computes all tiles, and waits for the
+ * sums of all but the last panels. shunt_test() and shunt_wait() compute the
+ * epilogue of the last panels.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_gemm_reduce_scatter_start(
     struct shunt_comm *comm, const struct shunt_gemm_reduce_scatter_args *args,
@@ -156,14 +165,14 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_gemm_reduce_scatter_start(
 /**
  * out = epilogue(product of the rows of all ranks).
  *
- * Algorithm: each rank's rows are cut into chunks, and the all-gathers of all
- * chunks are started at once. Tiles of this rank's own rows are computed first,
- * then those of the first chunk of rank - 1, rank - 2, ..., then of the second
- * chunk, as they arrive. On one node, and of up to 32 rows, the tiles are of all
- * rows together, when all have arrived.
+ * Algorithm: each rank's rows are divided into chunks, and the all-gathers of
+ * all chunks are started at once. Tiles of this rank's own rows are computed
+ * first, then those of the first chunk of rank - 1, rank - 2, ..., then of the
+ * second chunk, as they arrive. On one node, and with up to 32 rows, the tiles
+ * contain rows of all ranks, and are computed when all rows have arrived.
  *
- * Errors: as above. SHUNT_ERR_MEMORY: there is no memory for a tile (if there is
- * an epilogue or out is bf16); on the other ranks SHUNT_ERR_REMOTE.
+ * Errors: as above. SHUNT_ERR_MEMORY: there is no memory for a tile (if there
+ * is an epilogue or out is bf16); on the other ranks SHUNT_ERR_REMOTE.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_allgather_gemm(struct shunt_comm *comm,
@@ -171,8 +180,8 @@ shunt_allgather_gemm(struct shunt_comm *comm,
 
 /**
  * shunt_allgather_gemm() that returns when the all-gathers have been started;
- * `*request` finishes it. It, too, waits until every rank has made the call. No
- * tile is computed in it: shunt_test() of the request computes one, if its rows
+ * `*request` finishes it. This call, too, waits until every rank has made it.
+ * It computes no tile: shunt_test() of the request computes one, if its rows
  * have arrived, and shunt_wait() the rest.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status

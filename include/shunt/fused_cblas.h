@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * @file
- * Tiles of a product A B of f32 matrices by cblas_sgemm(), for the fused calls
- * (fused.h). Include the header of your BLAS first:
+ * Tiles of a product of f32 matrices by cblas_sgemm(), for the fused calls
+ * (fused.h).
+ *
+ * Include the header of your BLAS first:
  *
  *     #include <cblas.h>
  *     #include <shunt/fused_cblas.h>
@@ -15,15 +17,15 @@
  *
  * For shunt_allgather_gemm() `a` is `gathered`, and row_bytes is k floats.
  *
- * All of it is inline: libshunt needs no BLAS.
+ * Everything here is inline: libshunt needs no BLAS.
  */
 #ifndef SHUNT_FUSED_CBLAS_H
 #define SHUNT_FUSED_CBLAS_H
 
 #include <stddef.h>
 
-/** C (rows, cols) = op(A) op(B), row-major. k, lda and ldb are those of
- * cblas_sgemm(), whose integers must hold them. */
+/** The product C (rows, cols) = op(A) op(B), row-major. k, lda and ldb are
+ * passed to cblas_sgemm(), so they must fit in its integers. */
 struct shunt_cblas_product {
     size_t k;        /* columns of op(A), rows of op(B) */
     const float *a;  /* (rows, k); transposed: (k, rows) */
@@ -34,7 +36,8 @@ struct shunt_cblas_product {
     int transpose_b; /* not 0: op(B) is its transpose */
 };
 
-/** For `tile`, with a struct shunt_cblas_product as `arg`. */
+/** Compute a tile: a function for `tile`, with a struct shunt_cblas_product as
+ * `arg`. */
 static inline void shunt_cblas_tile(void *arg, size_t row, size_t rows,
                                     size_t col, size_t cols, float *out,
                                     size_t ld)
