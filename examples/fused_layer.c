@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A tensor-parallel layer: y = relu(x W1) W2, with the columns of W1 and the rows
- * of W2 split over the ranks, and the tokens of x and y as well.
+ * A tensor-parallel layer: y = relu(x W1) W2. The columns of W1 and the rows of
+ * W2 are split over the ranks, and so are the tokens of x and y.
  *
  *     cc fused_layer.c $(pkg-config --cflags --libs shunt) -o fused_layer
  *     shunt-run -n 4 ./fused_layer
  *
- * h = relu(gathered x, times our columns of W1): shunt_allgather_gemm().
- * y = our tokens of the sum over ranks of h times our rows of W2:
- * shunt_gemm_reduce_scatter(). With a BLAS, shunt/fused_cblas.h has the tiles.
+ * shunt_allgather_gemm() gathers x and computes h = relu(x W1) for this rank's
+ * columns of W1. shunt_gemm_reduce_scatter() multiplies h by this rank's rows
+ * of W2 and adds the results of all ranks; each rank gets its tokens of y.
+ * shunt/fused_cblas.h has the tiles for a BLAS.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <shunt/shunt.h>
 
-enum { TOKENS = 100, HIDDEN = 96, INNER = 64 }; /* of a rank, but for HIDDEN */
+enum { TOKENS = 100, HIDDEN = 96, INNER = 64 }; /* per rank, except HIDDEN */
 
 static void check(enum shunt_status st, const struct shunt_comm *comm)
 {
@@ -25,7 +26,8 @@ static void check(enum shunt_status st, const struct shunt_comm *comm)
     exit(1);
 }
 
-/* C (rows, cols) = A (rows, k) B (k, cols); packed but for C. */
+/* C (rows, cols) = A (rows, k) B (k, cols). A and B are packed; C has `ld`
+ * floats a row. */
 struct product {
     const float *a, *b;
     size_t k, cols;
@@ -62,7 +64,7 @@ static float w2_of(size_t j, size_t i)
     return (float)((int)((j + 5 * i) % 3) - 1);
 }
 
-/* An element of y by the definition. */
+/* One element of y, by its definition. */
 static float expected(size_t token, size_t col, size_t width)
 {
     float y = 0;
@@ -99,7 +101,7 @@ int main(void)
             w1[i * INNER + j] = w1_of(i, rank * INNER + j);
             w2[j * HIDDEN + i] = w2_of(rank * INNER + j, i);
         }
-    /* Rows that arrive in a window are copied once. */
+    /* With the gathered rows in a window, each is copied only once. */
     check(shunt_mem_alloc(comm, ranks * sizeof(x), &all), comm);
 
     struct product up = {all, w1, HIDDEN, INNER};

@@ -57,7 +57,7 @@ int main(void)
     config.weights = SHUNT_MOE_APPLY_WEIGHTS;
     CHECK(shunt_moe_create(comm, &config, &moe));
 
-    /* In place of a router: the experts of each token, and their weights. */
+    /* Instead of a router: the experts of each token, and their weights. */
     for (int t = 0; t < TOKENS; t++) {
         for (int k = 0; k < TOPK; k++) {
             idx[t][k] = (t * (rank + 3) + 5 * k) % EXPERTS;
@@ -67,7 +67,7 @@ int main(void)
             x[t][h] = (float)(rank + t + h);
     }
 
-    /* Forward: the plan knows every count before a buffer is needed. */
+    /* Forward: the plan knows all counts before any buffer is needed. */
     CHECK(shunt_moe_plan_create(moe, *idx, *weight, TOKENS, &plan));
     struct shunt_moe_rows in;
     shunt_moe_plan_rows(plan, &in, sizeof(in));

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A mixture-of-experts layer whose exchanges hide behind computing: its tokens
- * are cut into parts, and a shared expert, which all tokens pass through on
- * their own rank, fills what is left.
+ * A mixture-of-experts layer whose exchanges hide behind computing. Its tokens
+ * are cut into parts, so that one part is computed while others are sent. A
+ * shared expert, which all tokens pass through on their own rank, is computed
+ * meanwhile, too.
  *
  *     cc moe_overlap.c $(pkg-config --cflags --libs shunt) -o moe_overlap
  *     shunt-run -n 4 ./moe_overlap
  *
- * The number of parts is the exchange's choice: it tries some, is told the time
- * of each layer, and stays with the best. Between hosts rows
- * travel while this program computes.
+ * The exchange chooses the number of parts: it tries some, gets the time of
+ * each layer from shunt_moe_plan_took(), and keeps the best. Between hosts rows
+ * are sent while this program computes.
  *
- * Expert e multiplies by e + 1, the shared one by 1/2: easy to check.
+ * Expert e multiplies by e + 1, the shared one by 1/2, so that the result is
+ * easy to check.
  */
 
 #include <math.h>
@@ -44,7 +46,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The rows of a part, expert by expert: some ranges for each. */
+/* The experts on the rows of one part. Each expert has some ranges of rows. */
 static void experts(const struct shunt_moe_rows *all,
                     const struct shunt_moe_part_rows *part, const float *in,
                     float *out)
@@ -77,7 +79,7 @@ static void forward(struct shunt_moe_plan *plan, const float *x, float *y)
     for (int p = 0; p < rows.parts; p++)
         CHECK(shunt_moe_dispatch_part_start(plan, p, x, in, rows.total,
                                             &there[p]));
-    shared_expert(x, bias); /* while the first part travels */
+    shared_expert(x, bias); /* while the first part is sent */
     for (int p = 0; p < rows.parts; p++) {
         CHECK(shunt_wait(&there[p]));
         CHECK(shunt_moe_part_rows(plan, p, &part, sizeof(part)));
@@ -87,8 +89,8 @@ static void forward(struct shunt_moe_plan *plan, const float *x, float *y)
     CHECK(shunt_wait_all(home, (size_t)rows.parts));
 }
 
-/* dx = dy / 2 + sum of weight * expert(dy), the last part first: what was
- * combined last is in the caches. */
+/* dx = dy / 2 + sum of weight * expert(dy). The last part is first, since it
+ * was combined last and is still in the caches. */
 static void backward(struct shunt_moe_plan *plan, const float *dy, float *dx)
 {
     struct shunt_request *there[SHUNT_MOE_PARTS_MAX];
@@ -139,7 +141,7 @@ int main(void)
     config.weights = SHUNT_MOE_APPLY_WEIGHTS;
     CHECK(shunt_moe_create(comm, &config, &moe));
 
-    /* In place of a router: the experts of each token, and their weights. */
+    /* Instead of a router: the experts of each token, and their weights. */
     for (int t = 0; t < TOKENS; t++) {
         for (int k = 0; k < TOPK; k++) {
             idx[t][k] = (t * (rank + 3) + 5 * k) % EXPERTS;
@@ -154,13 +156,13 @@ int main(void)
 
         CHECK(shunt_moe_plan_create_parts(moe, *idx, *weight, TOKENS,
                                           SHUNT_MOE_PARTS_AUTO, &plan));
-        begin = now(); /* a plan brings all ranks together */
+        begin = now(); /* after the plan, for which all ranks wait */
         forward(plan, *x, *y);
         backward(plan, *x, *dx);
         CHECK(shunt_moe_plan_took(plan, now() - begin));
         shunt_moe_plan_destroy(plan);
 
-        /* The same bits in any number of parts. */
+        /* The bits are the same with any number of parts. */
         if (layer == 0) {
             memcpy(first_y, y, sizeof(y));
             memcpy(first_dx, dx, sizeof(dx));

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A mixture-of-experts layer inside an MPI program. MPI starts the program and
- * does what it did before; Shunt sends tokens to their experts and back, on a
- * communicator made from MPI's.
+ * does what it did before. Shunt sends tokens to their experts and back, on a
+ * communicator that is made from MPI's.
  *
  *     mpicc mpi_moe_layer.c -o mpi_moe_layer -lm
  *         $(pkg-config --cflags --libs shunt shunt-mpi-comm)   [on one line]
  *     mpirun -n 4 ./mpi_moe_layer
  *
- * Each expert is a small network of two layers; a router takes the best TOPK of
- * EXPERTS for each token. The result is compared with the same layer computed
- * on this rank alone, with all experts.
+ * Each expert is a small network of two layers. A router chooses the best TOPK
+ * of EXPERTS for each token. The result is compared with the same layer,
+ * computed on this rank alone with all experts.
  */
 
 #include <math.h>
@@ -43,8 +43,8 @@ static int rank, ranks;
         }                                                                   \
     } while (0)
 
-/* Numbers between -1 and 1 that every rank can compute, in place of trained
- * parameters and of tokens that were read. */
+/* Numbers between -1 and 1 that every rank can compute. They stand for trained
+ * parameters and for tokens that were read. */
 static float number(unsigned a, unsigned b, unsigned c)
 {
     unsigned x =
@@ -126,7 +126,7 @@ static void layer(struct shunt_moe *moe, const struct expert *mine,
 {
     struct shunt_moe_plan *plan;
 
-    /* The plan knows every count before a buffer is needed. */
+    /* The plan knows all counts before any buffer is needed. */
     CHECK(shunt_moe_plan_create(moe, *idx, *weight, tokens, &plan));
     struct shunt_moe_rows in;
     shunt_moe_plan_rows(plan, &in, sizeof(in));
@@ -176,7 +176,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    /* The same processes, the same ranks; MPI is used during this call only. */
+    /* Shunt's ranks are MPI's ranks. MPI is used only during this call. */
     CHECK(shunt_comm_create_mpi(MPI_COMM_WORLD, NULL, &comm));
 
     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;

@@ -9,13 +9,14 @@
  *     shunt-run -n 2 ./train_tiny 500 book.txt
  *
  * Each rank has a share of every batch (data parallel) and a share of the
- * experts (expert parallel); all else is on every rank. Three places call the
- * library: the MoE layer, the sum of gradients, and the reading of the text.
+ * experts (expert parallel). All else is on every rank. The library is called
+ * in three places: in the MoE layer, for the sum of gradients, and for reading
+ * the text.
  *
- * Why the bits do not depend on the ranks: a batch is four slices, which ranks
- * take in turn. The exchange adds up a token's experts in one order
- * (tree_ranks). An expert's rows come in the order of the slices, and so its
- * gradient is added up. All other gradients are added slice by slice.
+ * The bits do not depend on the number of ranks. A batch has four slices, which
+ * ranks take in turn. The exchange adds up a token's experts in one order
+ * (tree_ranks). An expert's rows are in the order of the slices, and so is the
+ * sum of its gradient. All other gradients are added slice by slice.
  */
 #include <math.h>
 #include <stdint.h>
@@ -38,9 +39,9 @@ enum {
     K = 2,              /* experts of a token */
     L = 2,              /* layers */
     N = 2 * T,          /* tokens of a slice: two sequences */
-    SLICES = 4,         /* of a batch */
+    SLICES = 4,         /* slices of a batch */
     BATCH = SLICES * N, /* tokens of a batch */
-    LEAST = 16 * BATCH, /* bytes of a text */
+    LEAST = 16 * BATCH, /* fewest bytes of a text */
 };
 
 static struct shunt_comm *comm;
@@ -66,7 +67,7 @@ struct dense {
     float position[T][D]; /* embedding of a place in the sequence */
     struct {
         float qkv[D][3 * D]; /* queries, keys, values */
-        float proj[D][D];    /* attention's result */
+        float proj[D][D];    /* matrix after attention */
         float router[D][E];
     } layer[L];
 };
@@ -81,15 +82,15 @@ enum {
     EXPERT = sizeof(struct expert) / sizeof(float),
 };
 
-/* Parameters, gradients, and AdamW's moments. A rank touches only its own
- * experts; pages that nobody touches take no memory. */
+/* Parameters, gradients, and AdamW's moments. A rank uses only its own experts
+ * here; pages that are never used take no memory. */
 static struct dense dense, dense_grad, dense_m, dense_v;
 static struct expert expert[L][E], expert_grad[L][E], expert_m[L][E],
     expert_v[L][E];
 static struct slice {
     struct dense grad;
     float loss;
-} slice[SLICES]; /* what each slice of the batch gives */
+} slice[SLICES]; /* the gradient and the loss of each slice of the batch */
 
 /* A random number in [0, 1) that depends on the arguments alone: splitmix64. */
 static float uniform(uint64_t stream, uint64_t index)
@@ -101,7 +102,7 @@ static float uniform(uint64_t stream, uint64_t index)
     return (float)((z ^ (z >> 31)) >> 40) * 0x1p-24f;
 }
 
-/* n parameters: random numbers with mean 0. */
+/* Sets n parameters to random numbers with mean 0. */
 static void fill(float *p, size_t n, float deviation, uint64_t stream)
 {
     for (size_t i = 0; i < n; i++)
@@ -110,7 +111,8 @@ static void fill(float *p, size_t n, float deviation, uint64_t stream)
 
 /* -- matrices, norm, softmax ---------------------------------------------- */
 
-/* <a, b> in 8 sums, since a compiler may not reorder one. 8 divides n. */
+/* <a, b> as 8 sums, because a compiler may not change the order of a single
+ * one. n must be a multiple of 8. */
 static float dot(const float *a, const float *b, int n)
 {
     float s[8] = {0};
@@ -161,7 +163,7 @@ static void norm(float (*y)[D], float (*x)[D])
     }
 }
 
-/* dx (N, D) += its gradient. */
+/* dx (N, D) += gradient of norm() */
 static void norm_backward(float (*dx)[D], float (*dy)[D], float (*x)[D])
 {
     for (int t = 0; t < N; t++) {
@@ -184,29 +186,30 @@ static void softmax(float *p, int n)
         p[i] /= sum;
 }
 
-/* Results of the forward pass that the backward pass needs, of each layer. */
+/* Results of forward that backward needs, for each layer. */
 static struct kept {
-    float x[N][D];               /* what the layer gets */
+    float x[N][D];               /* the layer's input */
     float xn[N][D];              /* norm(x) */
     float qkv[N][3 * D];         /* queries, keys, values */
-    float p[N][H][T];            /* how much each token counts for each */
+    float p[N][H][T];            /* weight of each token for each other */
     float mix[N][D];             /* values, mixed by p */
     float mid[N][D];             /* x + mix proj */
-    float midn[N][D];            /* norm(mid): what the experts get */
+    float midn[N][D];            /* norm(mid): the experts' input */
     int32_t idx[N][K];           /* the experts of a token */
-    float weight[N][K];          /* how much each of them counts */
-    float inside[BATCH * K][F];  /* of the rows of this rank's experts */
+    float weight[N][K];          /* the weights of these */
+    float inside[BATCH * K][F];  /* first half of the experts' rows on this
+                                    rank */
     struct shunt_moe_plan *plan; /* the routing of all ranks */
-    struct shunt_moe_rows in; /* how many rows each expert of this rank gets */
-    float *rows, *out;        /* these, and what the experts made of them */
+    struct shunt_moe_rows in;    /* rows of each expert on this rank */
+    float *rows, *out;           /* input and output of these rows */
 } kept[L];
-static float last[N][D], lastn[N][D]; /* what the last layer gives; its norm */
+static float last[N][D], lastn[N][D]; /* output of the last layer; its norm */
 static float probability[N][V];       /* of the next byte */
 
 /* -- attention ------------------------------------------------------------ */
 
-/* mid = x + mix(norm(x) qkv) proj. The mix of token t is the mean of the values
- * of its sequence up to t, weighted by p, in each head. */
+/* mid = x + mix(norm(x) qkv) proj. In each head, the mix of token t is the mean
+ * of the values of its sequence up to t, weighted by p. */
 static void attention_forward(int l)
 {
     struct kept *a = &kept[l];
@@ -228,7 +231,7 @@ static void attention_forward(int l)
     add(*a->mid, 1, *a->x, N * D);
 }
 
-/* dx comes with the gradient of mid and leaves with that of x. */
+/* dx: on entry the gradient of mid, on return that of x. */
 static void attention_backward(int l, float (*dx)[D], struct dense *grad)
 {
     static float dmix[N][D], dqkv[N][3 * D], dxn[N][D];
@@ -261,7 +264,8 @@ static void attention_backward(int l, float (*dx)[D], struct dense *grad)
 
 /* -- experts: here rows travel -------------------------------------------- */
 
-/* The router: the K experts with the largest logits, and their softmax. */
+/* The router chooses the K experts with the largest logits. Their weights are
+ * the softmax of these. */
 static void router_forward(int l)
 {
     static float logits[N][E];
@@ -284,7 +288,7 @@ static void router_forward(int l)
     }
 }
 
-/* dmid += gradients through the weights, and, in dmidn, through the experts. */
+/* dmid += gradients through the weights and, from dmidn, through the experts */
 static void router_backward(int l, float (*dmid)[D], float (*dmidn)[D],
                             float (*dweight)[K], struct dense *grad)
 {
@@ -306,7 +310,7 @@ static void router_backward(int l, float (*dmid)[D], float (*dmidn)[D],
     norm_backward(dmid, dmidn, a->mid);
 }
 
-/* Rows of one expert: inside = max(in w1, 0), out = inside^2 w2. */
+/* For the rows of one expert: inside = max(in w1, 0), out = inside^2 w2. */
 static void expert_forward(const struct expert *w, const float *in,
                            float (*inside)[F], float *out, size_t rows)
 {
@@ -339,8 +343,8 @@ static void expert_backward(const struct expert *w, struct expert *grad,
 }
 
 /* next = mid + experts(norm(mid)). A plan knows where each row goes. dispatch
- * brings the rows of this rank's experts from all ranks, expert by expert;
- * combine returns what these made of them, weighted and added to mid. */
+ * gets the rows of this rank's experts from all ranks, expert by expert.
+ * combine returns the experts' output, weighted and added to mid. */
 static void moe_forward(int l, float (*next)[D])
 {
     struct kept *a = &kept[l];
@@ -360,9 +364,9 @@ static void moe_forward(int l, float (*next)[D])
     CHECK(shunt_moe_combine(a->plan, a->out, a->mid, next));
 }
 
-/* dx comes with the gradient of next and leaves with that of mid: the journeys
- * of moe_forward() backwards. An expert gets the rows of all ranks, so its
- * gradient is whole. */
+/* dx: on entry the gradient of next, on return that of mid. The rows take the
+ * ways of moe_forward() backwards. An expert gets the rows of all ranks, so its
+ * gradient is complete. */
 static void moe_backward(int l, float (*dx)[D], struct dense *grad)
 {
     static float dmidn[N][D], dweight[N][K];
@@ -387,7 +391,8 @@ static void moe_backward(int l, float (*dx)[D], struct dense *grad)
 
 /* -- the model ------------------------------------------------------------ */
 
-/* The loss of each byte after one of `in`: their part of the batch's mean. */
+/* The loss of the bytes that follow those of `in`: their part of the mean over
+ * the batch. */
 static float forward(const unsigned char *in, const unsigned char *want)
 {
     float loss = 0;
@@ -437,10 +442,10 @@ static void backward(const unsigned char *in, const unsigned char *want,
 
 /* -- the text ------------------------------------------------------------- */
 
-static unsigned char text[1 << 24]; /* what is read of it */
+static unsigned char text[1 << 24]; /* the text, or its first bytes */
 static size_t length, train_length; /* the last eighth is for the test */
 
-/* Rank 0 reads the file, and the others get it from rank 0. */
+/* Rank 0 reads the file, and sends it to the other ranks. */
 static void read_text(const char *path)
 {
     FILE *file = rank == 0 ? fopen(path, "rb") : NULL;
@@ -460,7 +465,7 @@ static void read_text(const char *path)
     train_length = length / 8 * 7;
 }
 
-/* Slice s of a step: sequences from random places of the text. */
+/* Slice s of a step: sequences from random places in the text. */
 static void draw(int step, int s, unsigned char *in, unsigned char *want)
 {
     for (int t = 0; t < N; t += T) {
@@ -474,7 +479,7 @@ static void draw(int step, int s, unsigned char *in, unsigned char *want)
 
 /* -- the step ------------------------------------------------------------- */
 
-/* AdamW (1711.05101) on n parameters; steps begin with 1. */
+/* AdamW (1711.05101) for n parameters. The first step is 1. */
 static void adamw(void *param, void *grad, void *mean, void *square, size_t n,
                   float rate, int step)
 {
@@ -495,9 +500,10 @@ static float train_step(int step, int steps)
 {
     static unsigned char in[N], want[N];
     float left = (float)(steps - step + 1) / (float)steps, loss = 0;
-    float rate = 8e-3f * fminf((float)step / 10, left); /* begin, end gently */
+    float rate = 8e-3f * fminf((float)step / 10, left); /* rises, then falls */
 
-    /* In a turn each rank takes a slice; then all have what each slice gave. */
+    /* In each turn each rank computes one slice. Then all ranks get the results
+     * of all these slices. */
     for (int turn = 0; turn < SLICES; turn += ranks) {
         struct slice *mine = &slice[turn + rank];
 
@@ -512,7 +518,7 @@ static float train_step(int step, int steps)
         loss += slice[s].loss;
     }
 
-    /* All ranks update the dense parameters, and each its experts. */
+    /* All ranks update the dense parameters, and each rank its experts. */
     adamw(&dense, &dense_grad, &dense_m, &dense_v, DENSE, rate, step);
     for (int l = 0; l < L; l++)
         adamw(&expert[l][here], &expert_grad[l][here], &expert_m[l][here],
@@ -520,8 +526,9 @@ static float train_step(int step, int steps)
     return loss;
 }
 
-/* The loss on the text that is kept for it, and the entropy of its bytes: no
- * model that looks at no earlier byte is below that. In nats a byte. */
+/* The loss on the text that was kept for the test, and the entropy of that
+ * text's bytes. No model without context can have a lower loss than this
+ * entropy. In nats a byte. */
 static void test(float *loss, float *entropy)
 {
     const size_t batches = (length - train_length - 1) / BATCH;
@@ -571,7 +578,7 @@ int main(int argc, char **argv)
     config.topk = K;
     config.max_tokens = N;
     config.weights = SHUNT_MOE_APPLY_WEIGHTS;
-    config.tree_ranks = E; /* add as E ranks of one node do */
+    config.tree_ranks = E; /* sum as if on E ranks of one node */
     config.tree_nodes = 1;
     CHECK(shunt_moe_create(comm, &config, &moe));
 
@@ -595,6 +602,6 @@ int main(int argc, char **argv)
         printf("on text not seen  loss %.6f; without context at least %.6f\n",
                loss, entropy);
     CHECK(shunt_comm_finish(comm));
-    shunt_comm_destroy(comm); /* and the exchange with it */
+    shunt_comm_destroy(comm); /* destroys the exchange, too */
     return 0;
 }

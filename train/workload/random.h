@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Random numbers that are a function of (seed, name, index): no state, hence
- * the same on any number of ranks, and nothing to save in a checkpoint.
+ * Random numbers that are a function of (seed, name, index). They have no
+ * state: so they are the same on any number of ranks, and a checkpoint need not
+ * save them.
  */
 #ifndef WORKLOAD_RANDOM_H
 #define WORKLOAD_RANDOM_H
@@ -12,9 +13,9 @@
 uint64_t random_key(uint64_t seed, const char *name);
 /* The index-th number of a stream, uniform over 64 bits. */
 uint64_t random_bits(uint64_t key, uint64_t index);
-/* Uniform in [0, 1). */
+/* A number uniform in [0, 1). */
 double random_uniform(uint64_t key, uint64_t index);
-/* Normal, mean 0, deviation 1 (Box, Muller, 1958). */
+/* A normal number with mean 0 and deviation 1 (Box, Muller, 1958). */
 double random_normal(uint64_t key, uint64_t index);
 
 #endif

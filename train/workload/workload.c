@@ -6,11 +6,12 @@
 
 #include <stdbool.h>
 
-/* Of four tokens one does not choose from the hot set; hot spots stay for three
- * steps; of four steps the last has a burst. */
+/* HOT_OF: of so many tokens, all but one choose from the hot set. STAYS: steps
+ * of a hot spot that moves. BURST: of so many steps the last one has a
+ * burst. */
 enum { HOT_OF = 4, STAYS = 3, BURST = 4 };
 
-/* Experts first, first + stride, ..., modulo E. */
+/* The experts first, first + stride, ..., modulo E; `count` of them. */
 struct set {
     size_t first, stride, count;
 };
@@ -23,8 +24,8 @@ static bool is_taken(const int32_t *choice, size_t n, size_t e)
     return false;
 }
 
-/* K different ones, each K with the same probability (Floyd's algorithm: Bentley
- * and Floyd, CACM 30(9), 1987). */
+/* Choose K different experts; all choices of K are equally probable (Floyd's
+ * algorithm: Bentley and Floyd, CACM 30(9), 1987). */
 static void choose_from(const struct workload *w, size_t token,
                         const struct set *s, size_t E, size_t K,
                         int32_t *choice)
