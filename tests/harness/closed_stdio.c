@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Descriptors 0 to 2 that are closed; see closed_stdio.h. */
+/* Closing descriptors 0 to 2; see closed_stdio.h. */
 #include "tests/harness/closed_stdio.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ int closed_stdio_open(int set)
     return 0;
 }
 
-/* The name of a descriptor's file, from the kernel. */
+/* The kernel's name of a descriptor's file. */
 static void name(int fd, char *target, size_t size)
 {
     char path[32];

@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A rank program that closes its descriptors 0 to 2 and goes on printing to them:
- * nothing of the library may have these numbers.
+ * For a rank program that closes its descriptors 0 to 2 and goes on printing to
+ * them. The library must not own these numbers then, or the text would go to
+ * its files.
  *
- * A set is a bit for each descriptor, 1 to CLOSED_STDIO_ALL.
+ * A set has a bit for each of the three descriptors: 1 to CLOSED_STDIO_ALL.
  */
 #ifndef SHUNT_TEST_CLOSED_STDIO_H
 #define SHUNT_TEST_CLOSED_STDIO_H
 
 #define CLOSED_STDIO_ALL 7
 
-/* Output of the test itself goes to duplicates from now on. 0, or 1 as of CHECK. */
+/* From now on the test's own output goes to duplicates. 0, or 1 as CHECK
+ * returns. */
 int closed_stdio_keep(void);
 
 void closed_stdio_close(int set);
-/* Give them back what they were. */
+/* Opens them again, as they were. 0, or 1 as CHECK returns. */
 int closed_stdio_open(int set);
 
-/* Print to all of the set. That must be EBADF: nothing has these numbers. 0, or 1
- * as of CHECK, which names what came before. */
+/* Prints to each descriptor of the set. This must fail with EBADF, because
+ * nothing owns the number. `after`: what the test did before, for the error
+ * text. 0, or 1 as CHECK returns. */
 int closed_stdio_print(int set, const char *after);
 
 #endif

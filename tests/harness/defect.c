@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A program with one mistake of each kind, to see that the sanitizers look: a
- * run under them that finds nothing is worth something only if it can find.
+ * A program with one mistake of each kind. It checks that the sanitizers find
+ * mistakes. Only then does a run without findings mean something.
  */
 
 #include <limits.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 static void *volatile kept;
-static volatile int shared; /* no substitute for an atomic: that is the race */
+static volatile int shared; /* not atomic: that is the race */
 
 static void *increment(void *unused)
 {
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
         volatile char *text = malloc(8);
 
         if (text)
-            text[argc + 6] = 'x'; /* [8]: beyond the compiler's sight */
+            text[argc + 6] = 'x'; /* [8], which the compiler cannot see */
         free((void *)text);
         return 0;
     }

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static atomic_long left; /* the how-manieth next fails; 0 or less: none */
+static atomic_long left; /* calls until one fails; 0 or less: none fails */
 static _Atomic(const char *) failed;
 
 void failing_calls_nth(long n)
@@ -36,7 +36,8 @@ static bool fails(const char *name, int error)
     return true;
 }
 
-/* A function that returns `type`; and `bad`, with `error`, if it is the one. */
+/* Defines a function that returns `type`. It returns `bad`, with `error`, if it
+ * is the call that fails. */
 #define CALL(type, name, error, bad, parameters, arguments) \
     type name parameters;                                   \
     type name parameters                                    \

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is behind ours: the sanitizer's, or the C library's. */
+/* The functions that these call: of the sanitizer, or of the C library. */
 #if defined(__SANITIZE_ADDRESS__)
 #define BEHIND(name) __interceptor_##name
 #else
@@ -25,15 +25,16 @@ void *__libc_memalign(size_t alignment, size_t bytes);
 #define ALIGNED_BEHIND __libc_memalign
 #endif
 
-/* A sanitizer allocates before it can be asked what a program may access. */
+/* A sanitizer allocates memory before it can check accesses. */
 #define EARLY __attribute__((no_sanitize("address"), no_sanitize("undefined")))
 
-static _Thread_local long left; /* the how-manieth next fails; 0: none */
-static _Thread_local bool each; /* fails */
+static _Thread_local long left; /* allocations until one fails; 0: none fails */
+static _Thread_local bool each; /* every allocation fails */
 static _Thread_local bool failed;
-static _Atomic long left_of_all; /* likewise, of all threads */
+static _Atomic long left_of_all; /* the same for all threads together */
 static _Atomic bool one_failed;
-static _Atomic bool of_library; /* left_of_all counts only its allocations */
+static _Atomic bool of_library; /* left_of_all counts only allocations of the
+                                   library */
 
 EARLY static bool is_library(void *caller)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Starts rank programs, reads what they write, waits for them with a deadline.
- * Pidfds and pipes in one poll(); nothing here sleeps on hope.
+ * Starts rank programs, reads their output, and waits for them with a deadline.
+ * All waiting is one poll() on pidfds and pipes; nothing sleeps for a fixed
+ * time.
  */
 
 #include "tests/harness/harness.h"
@@ -21,14 +22,15 @@
 
 #include "tools/ranks_env.h"
 
-#define STORY_OUTPUT 6000 /* bytes of each failed rank's output to show */
+#define STORY_OUTPUT \
+    6000 /* bytes of each failed rank's output that harness_story() shows */
 
 extern char **environ;
 
 struct process {
     struct harness_rank seen;
     int pid_fd;
-    int fds[2]; /* reading ends of stdout and stderr, or -1 */
+    int fds[2]; /* reading ends of stdout and stderr; -1: closed */
 };
 
 struct harness {
@@ -38,11 +40,12 @@ struct harness {
     double deadline;
     bool timed_out;
     struct ranks_env ranks_env;
-    char failure[512]; /* of our own, before or while starting */
+    char failure[512]; /* an error of the harness itself, before or while
+                          starting */
     char *story;
 };
 
-/* How much longer things may take here: sanitizers are slow. */
+/* Factor of all timeouts: sanitizers are slow. */
 static double slowness(void)
 {
     const char *text = getenv("SHUNT_TEST_SLOWNESS");
@@ -70,7 +73,7 @@ static double now(void)
 
 /* -- starting -------------------------------------------------------------- */
 
-/* A copy of `environ` that may be changed: entries are not owned. */
+/* A copy of `environ` to be changed. The strings belong to others. */
 struct variables {
     const char **list;
     size_t count;
@@ -122,8 +125,8 @@ static bool find_program(const char *program, char *path, size_t size)
 }
 
 /*
- * In the child, of a process that may have threads: nothing but what is safe
- * after fork.
+ * Run in the child of a process that may have threads. Only functions that are
+ * safe after fork() are called.
  */
 static void become(const char *path, const char **args, const char **env,
                    const int out[2], pid_t parent)
@@ -140,7 +143,7 @@ static void become(const char *path, const char **args, const char **env,
     dup2(out[1], STDERR_FILENO);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    /* They end a program also when the tests run under nohup. */
+    /* These signals must end the program even if the tests run under nohup. */
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
         signal(ends[i], SIG_DFL);
     execve(path, (char **)args, (char **)env);
@@ -266,7 +269,7 @@ struct harness *harness_start(const struct harness_job *job)
 
 /* -- waiting --------------------------------------------------------------- */
 
-/* Append all there is to read. Closes the pipe at its end. */
+/* Append all output that there is. Close the pipe at its end. */
 static void take(int *fd, char **text, size_t *bytes)
 {
     char part[4096];
@@ -300,7 +303,8 @@ static void take_end(struct harness *h, struct process *p)
 {
     int status;
 
-    /* Its children first: while it is a zombie, the group is surely its. */
+    /* Kill its children first. As long as the rank is a zombie, nobody else can
+     * have its process group. */
     kill(-p->seen.pid, SIGKILL);
     if (waitpid(p->seen.pid, &status, 0) != p->seen.pid)
         return;
@@ -324,7 +328,8 @@ static int running(const struct harness *h)
     return n;
 }
 
-/* Wait for something to happen and take it. False at the deadline. */
+/* Wait for output or the end of a rank, and record it. False at the
+ * deadline. */
 static bool advance(struct harness *h)
 {
     struct pollfd *polls = calloc(3 * (size_t)h->count, sizeof(*polls));
@@ -349,7 +354,8 @@ static bool advance(struct harness *h)
             take_end(h, &h->processes[i]);
     }
     free(polls);
-    /* Who asks late sees what happened in time. */
+    /* Ranks that ended in time count, even if this is called after the
+     * deadline. */
     if (left <= 0 && running(h) > 0)
         h->timed_out = true;
     return !h->timed_out;
@@ -440,7 +446,7 @@ const struct harness_rank *harness_rank(const struct harness *h, int rank)
 
 /* -- telling --------------------------------------------------------------- */
 
-/* The end of a text, from the beginning of a line. */
+/* The end of a text, starting with a whole line. */
 static const char *tail(const char *text, size_t bytes)
 {
     const char *at = text;

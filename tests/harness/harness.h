@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Runs rank programs from a test, bounded in time.
+ * Runs rank programs from a test, with a time limit.
  *
- * Criterion forks a process per test, and a fork of that which asserts hangs
- * the runner; so ranks are programs of their own (rank_main.h), started here,
- * each in a process group that is killed at the deadline and when the test's
- * process dies. What a rank wrote and how it ended is collected by rank.
+ * Criterion forks a process for each test. If a fork of that process asserts,
+ * the runner hangs. So ranks are programs of their own (rank_main.h). They are
+ * started here, each in a process group of its own. The group is killed at the
+ * deadline, and when the test's process dies. The output and the exit status of
+ * each rank are collected.
  *
  * The usual test is one line:
  *
@@ -33,39 +34,41 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Seconds, where a job says none. Deadlines are longer by SHUNT_TEST_SLOWNESS,
- * which builds with sanitizers set. */
+/* Seconds, if a job sets no timeout. Timeouts are multiplied by
+ * SHUNT_TEST_SLOWNESS, which builds with sanitizers set. */
 #define HARNESS_TIMEOUT 30.0
 
-/* Room for a list of cases (rank_main.h, --together). */
+/* Most arguments, enough for a list of cases (rank_main.h, --together). */
 #define HARNESS_ARGS 256
 
-/* Is this such a build? Where settings exercise the same code, one will do. */
+/* Is this a build with sanitizers? Such a build may test one of several
+ * settings that run the same code. */
 bool harness_sanitized(void);
 
-/* Does `make check-long` run this, and with it what takes long and differs little from
- * what runs always? */
+/* Is this run of `make check-long`? It adds tests that take long and differ
+ * little from those that always run. */
 bool harness_long(void);
 
 struct harness_job {
     const char *program; /* in the tests' build folder, or a path with / */
-    const char *args[HARNESS_ARGS]; /* NULL ends */
-    const char *env[24];            /* "NAME=value"; NULL ends; "NAME" unsets */
-    int ranks;                      /* processes; 0: 1 */
-    int threads;      /* > 0: one process, `--threads N` in front of args,
-                            * and `ranks` must be 0 or 1 */
+    const char *args[HARNESS_ARGS]; /* ends with NULL */
+    const char *env[24];            /* "NAME=value" sets, "NAME" unsets; ends
+                                       with NULL */
+    int ranks;                      /* number of processes; 0: 1 */
+    int threads;      /* > 0: one process, which gets `--threads N` before args;
+                         `ranks` must be 0 or 1 */
     double timeout_s; /* 0: HARNESS_TIMEOUT */
-    bool no_launch;   /* leave out RANK, WORLD_SIZE, ... */
+    bool no_launch;   /* do not set RANK, WORLD_SIZE, ... */
 };
 
-/* How one rank ended, and what it wrote. */
+/* How one rank ended, and its output. */
 struct harness_rank {
     pid_t pid;
     bool running;
-    int exit_code;  /* -1 while running, or when a signal killed it */
-    int signal;     /* that killed it, or 0 */
+    int exit_code;  /* -1 while it runs, or if a signal killed it */
+    int signal;     /* the signal that killed it, or 0 */
     double ended_s; /* when it ended, in seconds since the start */
-    char *out;      /* text, ends with '\0' */
+    char *out;      /* text of stdout, ends with '\0' */
     char *err;
     size_t out_bytes;
     size_t err_bytes;
@@ -73,34 +76,35 @@ struct harness_rank {
 
 struct harness;
 
-/* Never NULL: what went wrong shows in harness_story() and harness_ok(). */
+/* Starts a job. Never returns NULL: an error shows in harness_story() and
+ * harness_ok(). */
 struct harness *harness_start(const struct harness_job *job);
 
 /*
- * Wait until `rank` has written `line` (a whole line) to stdout. False when it
- * ended, or the deadline passed, before that.
+ * Waits until `rank` has written `line` to stdout, as a whole line. False if
+ * the rank ended, or the deadline passed, before that.
  */
 bool harness_await(struct harness *h, int rank, const char *line);
 
-/* Wait until `rank` has ended. False when the deadline passed before. */
+/* Waits until `rank` has ended. False if the deadline passed before. */
 bool harness_await_end(struct harness *h, int rank);
 
-/* From now the job has `seconds` (times SHUNT_TEST_SLOWNESS) to its end. */
+/* Sets a new deadline, `seconds` (times SHUNT_TEST_SLOWNESS) from now. */
 void harness_allow(struct harness *h, double seconds);
 
-/* Send a signal to one rank's process group. */
+/* Sends a signal to one rank's process group. */
 void harness_signal(struct harness *h, int rank, int signo);
 
 /*
- * Wait for all ranks; at the deadline kill them. True when each of them ended
- * by itself with status 0.
+ * Waits for all ranks, and kills them at the deadline. True if each of them
+ * ended by itself with status 0.
  */
 bool harness_wait(struct harness *h);
 
-/* True when every rank has ended by itself with status 0. */
+/* True if every rank has ended by itself with status 0. */
 bool harness_ok(const struct harness *h);
 
-/* True when the deadline came before the end. */
+/* True if the deadline passed before all ranks had ended. */
 bool harness_timed_out(const struct harness *h);
 
 /* Seconds since the start. */
@@ -108,19 +112,20 @@ double harness_clock(const struct harness *h);
 
 const struct harness_rank *harness_rank(const struct harness *h, int rank);
 
-/* How every rank ended, and what the failed ones wrote. Owned by `h`. */
+/* Describes how every rank ended, and what failed ranks wrote. The text belongs
+ * to `h`. */
 const char *harness_story(struct harness *h);
 
-/* Kill what still runs and free everything; NULL is allowed. */
+/* Kills ranks that still run, and frees everything. NULL is allowed. */
 void harness_finish(struct harness *h);
 
 /*
- * Everything at once, for a Criterion test: run the job, and fail the test with
- * the story unless every rank succeeded.
+ * For a Criterion test: runs a job, and fails the test with harness_story()
+ * unless every rank succeeded.
  */
 void harness_check(const struct harness_job *job);
 
-/* harness_check() of one case of a rank program, as `ranks` processes. */
+/* harness_check() of one case of a rank program, with `ranks` processes. */
 void harness_case(const char *program, const char *name, int ranks);
 
 #endif

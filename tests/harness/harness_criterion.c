@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The harness's one-line forms, which fail a Criterion test. */
+/* Short forms of the harness that fail a Criterion test. */
 
 #include <criterion/criterion.h>
 
@@ -10,7 +10,7 @@ void harness_check(const struct harness_job *job)
     struct harness *h = harness_start(job);
 
     if (!harness_wait(h)) {
-        /* Criterion copies the text; the ranks are already gone. */
+        /* Criterion copies the text. The ranks have ended already. */
         cr_assert_fail("%s %s, %d ranks:\n%s", job->program,
                        job->args[0] ? job->args[0] : "",
                        job->threads > 0 ? job->threads : job->ranks,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The main function of rank programs, and ranks as threads. */
+/* The main function of rank programs, and running ranks as threads. */
 
 #include "tests/harness/rank_main.h"
 
@@ -25,7 +25,7 @@ int rank_self(void)
     return this_rank;
 }
 
-/* Where cases are told in TAP, what they say is a comment. */
+/* With TAP, other output must be a comment. */
 static const char *say_prefix = "";
 
 void rank_say(const char *format, ...)
@@ -85,8 +85,9 @@ int rank_check_refused(const struct rank *self, enum shunt_status st,
 
 enum { NODE_NAME = 32 };
 
-/* The leak sanitizer stops all threads before it looks, and crashes in a child of
- * fork(), which has not those of its parent. So children are not looked at. */
+/* The leak sanitizer stops all threads before it checks. It crashes in a child
+ * of fork(), which does not have its parent's threads. So children are not
+ * checked. */
 static bool is_child;
 
 int __lsan_is_turned_off(void); /* the sanitizer calls it, if it is there */
@@ -106,7 +107,7 @@ __attribute__((constructor)) static void watch_forks(void)
     pthread_atfork(NULL, NULL, forked);
 }
 
-/* What SHUNT_TEST_NODES says of a rank: "node1". False: nothing. */
+/* The node of a rank in SHUNT_TEST_NODES, as "node1". False: it has none. */
 static bool node_of(int rank, char *name)
 {
     const char *at = getenv("SHUNT_TEST_NODES");
@@ -121,8 +122,8 @@ static bool node_of(int rank, char *name)
     return true;
 }
 
-/* Is each rank reached as SHUNT_TEST_WITHIN, _ACROSS and _LONE say? A test
- * of several nodes that has only one is no test, either. */
+/* Do ranks use the transports that SHUNT_TEST_WITHIN, _ACROSS and _LONE name? A
+ * test of several nodes must also have several nodes. */
 static int check_links(const struct shunt_comm *comm)
 {
     const char *want[2] = {getenv("SHUNT_TEST_WITHIN"),
@@ -147,7 +148,7 @@ static int check_links(const struct shunt_comm *comm)
 
 /* -- one case ---------------------------------------------------------------- */
 
-/* Run a case on a communicator that stands, and end that in good order. */
+/* Run a case on a communicator, then finish and destroy the communicator. */
 static int run_with(const struct rank_case *c, struct rank *self)
 {
     int failed;
@@ -157,7 +158,7 @@ static int run_with(const struct rank_case *c, struct rank *self)
     if (!failed)
         failed = c->run(self);
     if (self->comm && failed) {
-        /* The others must not wait for us until their time is out. */
+        /* The other ranks must not wait for this one until their timeout. */
         shunt_comm_abort(self->comm);
     } else if (self->comm && !c->breaks_comm) {
         enum shunt_status st = shunt_comm_finish(self->comm);
@@ -180,7 +181,7 @@ static int number(const char *name, int otherwise)
     return text ? atoi(text) : otherwise;
 }
 
-/* The communicator of all processes, and who this one is in it. */
+/* Create the communicator of all processes, and get this rank's number. */
 static int join_world(struct rank *self)
 {
     enum shunt_status st = shunt_comm_create_env(NULL, &self->comm);
@@ -225,7 +226,7 @@ static const struct rank_case *find(const struct rank_case *cases,
     return NULL;
 }
 
-/* The end of the case that begins at argv[at]. */
+/* The end of the arguments of the case that begins at argv[at]. */
 static int end_of_case(int argc, char **argv, int at)
 {
     while (at < argc && strcmp(argv[at], "+") != 0)
@@ -233,8 +234,8 @@ static int end_of_case(int argc, char **argv, int at)
     return at;
 }
 
-/* Run one of them on a duplicate of `world`, which a failure ends as well: the
- * other ranks must not wait in the next case. */
+/* Run a case on a duplicate of `world`. If it fails, abort `world`, too, so
+ * that the other ranks do not wait in the next case. */
 static int run_on_duplicate(const struct rank_case *c, const struct rank *world,
                             int argc, char **argv)
 {
@@ -322,7 +323,7 @@ static void *run_member(void *arg)
     return NULL;
 }
 
-/* How much longer things may take here: sanitizers are slow. */
+/* Factor of all timeouts: sanitizers are slow. */
 static double slowness(void)
 {
     const char *text = getenv("SHUNT_TEST_SLOWNESS");
@@ -330,7 +331,7 @@ static double slowness(void)
     return text && atof(text) > 1 ? atof(text) : 1;
 }
 
-/* Wait until no rank runs; at the deadline end the process. */
+/* Wait until no rank runs any more. At the deadline end the process. */
 static void watch(struct rank_group *g, double timeout_s)
 {
     struct timespec until;
@@ -427,7 +428,7 @@ static bool fits(const struct rank_case *c, int n)
            (c->max_ranks == 0 || n <= c->max_ranks);
 }
 
-/* Every case in turn, told in TAP. */
+/* Run every case in turn, and print TAP. */
 static int run_all(const struct rank_case *cases, int n)
 {
     int count = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A rank program: a table of named cases, each of which is what one rank does.
+ * A rank program is a table of named cases. A case is what one rank does.
  *
  *     static int sum_of_ranks(const struct rank *self)
  *     {
@@ -24,35 +24,34 @@
  *
  * The same program runs in three ways:
  *
- *     prog CASE [ARG...]                one rank, a process of its own; which
- *                                       one the environment says (harness.h and
- *                                       shunt-run set it)
+ *     prog CASE [ARG...]                one rank, as a process. Its number is in
+ *                                       the environment (set by harness.h and
+ *                                       shunt-run).
  *     prog --together CASE [ARG...] + CASE [ARG...] ...
- *                                       likewise, but one process runs the cases
- *                                       one after the other, each on a duplicate
- *                                       of one communicator, up to the first
- *                                       that fails. After the case n (from 0) it
- *                                       prints "passed n". Not for cases with
- *                                       no_comm or breaks_comm.
+ *                                       one rank, too. It runs several cases one
+ *                                       after the other, each on a duplicate of
+ *                                       one communicator, up to the first that
+ *                                       fails. After case n (from 0) it prints
+ *                                       "passed n". Cases with no_comm or
+ *                                       breaks_comm cannot be run like this.
  *     prog --threads N [CASE [ARG...]]  N ranks that are threads of this process
- *                                       and meet through inproc, or
- *                                       SHUNT_TRANSPORTS; without CASE
- *                                       all cases, told in TAP. This is what
- *                                       the thread sanitizer runs.
- *     prog --list                       the cases' names
+ *                                       and communicate by inproc, or by
+ *                                       SHUNT_TRANSPORTS. Without CASE it runs
+ *                                       all cases and prints TAP. The thread
+ *                                       sanitizer runs this way.
+ *     prog --list                       the names of the cases
  *
- * Variables of the environment say where ranks are, in all ways of
- * running:
+ * Environment variables describe where ranks are, in all three ways:
  *
- *     SHUNT_TEST_NODES=0,0,1    ranks 0 and 1 on one virtual node, rank 2 on
- *                               another; which share no memory
- *     SHUNT_TEST_WITHIN=TEXT    shunt_comm_transport() of each rank of the own
- *     SHUNT_TEST_ACROSS=TEXT    node, and of other nodes, must begin like this,
- *                               before the case begins: "ucx (put)"
- *     SHUNT_TEST_LONE=3,TEXT    from and to rank 3 it is TEXT across nodes
+ *     SHUNT_TEST_NODES=0,0,1    ranks 0 and 1 are on one virtual node, rank 2
+ *                               is on another. Nodes share no memory.
+ *     SHUNT_TEST_WITHIN=TEXT    shunt_comm_transport() of each rank on the same
+ *     SHUNT_TEST_ACROSS=TEXT    node, and on other nodes, must begin with TEXT,
+ *                               as "ucx (put)". Checked before the case.
+ *     SHUNT_TEST_LONE=3,TEXT    between rank 3 and other nodes it must be TEXT
  *
- * A case returns 0 for success. A failed CHECK says where, on which rank, and
- * returns 1 from the function it is in.
+ * A case returns 0 for success. A failed CHECK prints where, and on which rank,
+ * and returns 1 from its function.
  */
 
 #ifndef SHUNT_RANK_MAIN_H
@@ -63,62 +62,66 @@
 
 #include <shunt/comm.h>
 
-/* What a case is told. */
+/* What a case gets. */
 struct rank {
-    struct shunt_comm *comm; /* NULL for a case that asked for none */
+    struct shunt_comm *comm; /* NULL for a case with no_comm */
     int rank;
     int size;
     bool threads; /* ranks are threads of this process */
-    int argc;     /* what followed the case's name */
+    int argc;     /* the arguments behind the case's name */
     char **argv;
-    /* With threads: the id that they share (if wanted), and options that name
-     * inproc; for cases that make their own communicators. NULL in processes,
-     * which have shunt_comm_create_env(). */
+    /* With threads: the id that all ranks share (if the case wants it), and
+     * options that name inproc, for cases that make their own communicators.
+     * NULL with processes, which use shunt_comm_create_env(). */
     const struct shunt_id *id;
     const struct shunt_comm_config *config;
-    /* The ranks of a process, for rank_main.c alone. */
+    /* The ranks of this process; used by rank_main.c only. */
     struct rank_group *group;
 };
 
 struct rank_case {
     const char *name;
     int (*run)(const struct rank *self);
-    bool no_comm;     /* wants no communicator made for it */
-    bool wants_id;    /* with no_comm and threads: wants `id` nevertheless */
-    bool breaks_comm; /* ends with a dead communicator: no finish */
-    bool no_threads;  /* for processes alone */
-    int min_ranks;    /* 0: any; --threads skips the case below */
+    bool no_comm;     /* do not make a communicator for it */
+    bool wants_id;    /* with no_comm and threads: it needs `id` all the same */
+    bool breaks_comm; /* its communicator is dead at the end: do not call
+                         finish */
+    bool no_threads;  /* for processes only */
+    int min_ranks;    /* 0: any; with fewer --threads skips the case */
     int max_ranks;    /* 0: any */
-    double timeout_s; /* with threads; 0: 60 */
+    double timeout_s; /* with threads: seconds; 0: 60 */
 };
 
-/* `cases` ends with a NULL name. Returns the exit status. */
+/* Runs the program's command line. `cases` ends with a NULL name. Returns the
+ * exit status. */
 int rank_main(int argc, char **argv, const struct rank_case *cases);
 
 /*
- * Run `run` on `n` threads, each a rank with a communicator through inproc. If
- * they are not all back after `timeout_s` (0: 60), says so and ends the process
- * with status 99. Returns the number of ranks that failed.
+ * Runs `run` on `n` threads. Each is a rank with a communicator through inproc.
+ * If they have not all returned after `timeout_s` (0: 60), prints that and ends
+ * the process with status 99. Returns the number of ranks that failed.
  */
 int rank_threads_run(int n, int (*run)(const struct rank *self),
                      double timeout_s);
 
-/* This thread's rank, for messages; -1 outside of a case. */
+/* The rank of this thread, for messages; -1 outside of a case. */
 int rank_self(void);
 
-/* Print a line and flush it: a state for harness_await(). */
+/* Prints a line and flushes it, so that harness_await() can wait for it. */
 __attribute__((format(printf, 1, 2))) void rank_say(const char *format, ...);
 
-/* What CHECK prints. Returns 1. */
+/* Prints the message of a failed CHECK. Returns 1. */
 __attribute__((format(printf, 4, 5))) int rank_fail(const char *file, int line,
                                                     const char *what,
                                                     const char *format, ...);
 
-/* Text of a failed call: the status' own and the communicator's story. */
+/* The text of a failed call: that of its status, and the communicator's last
+ * error. */
 const char *rank_why(const struct shunt_comm *comm, enum shunt_status status);
 
-/* `st` is that of a call which rank 1 made wrongly: `want`, and a text with `mine`, on
- * rank 1; on the others an error that names it. 0, or 1 as of CHECK. */
+/* Checks the status of a call that rank 1 made wrongly. On rank 1 it must be
+ * `want`, and the error text must have `mine` in it. On other ranks it must be
+ * an error whose text names rank 1. 0, or 1 as CHECK returns. */
 int rank_check_refused(const struct rank *self, enum shunt_status st,
                        enum shunt_status want, const char *mine);
 
@@ -129,7 +132,8 @@ int rank_check_refused(const struct rank *self, enum shunt_status st,
             return rank_fail(__FILE__, __LINE__, #condition, __VA_ARGS__); \
     } while (0)
 
-/* The call must return `want`; `comm` (or NULL) has the story. */
+/* The call must return `want`; the error text of `comm` (or NULL) is printed if
+ * not. */
 #define CHECK_STATUS(comm, call, want)                                        \
     do {                                                                      \
         enum shunt_status check_status_ = (call);                             \
@@ -142,7 +146,8 @@ int rank_check_refused(const struct rank *self, enum shunt_status st,
 /* The call must return SHUNT_OK. */
 #define CHECK_OK(comm, call) CHECK_STATUS((comm), (call), SHUNT_OK)
 
-/* The call returns 0 when it is content, as cases and their helpers do. */
+/* The call must return 0, as cases and their helpers do; else its value is
+ * returned. */
 #define CHECK_RUN(call)          \
     do {                         \
         int check_run_ = (call); \

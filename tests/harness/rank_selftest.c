@@ -24,7 +24,7 @@ static int last_rank_fails(const struct rank *self)
     return 0;
 }
 
-/* The others are in a collective when one gives up. */
+/* One rank fails while the others are in a collective. */
 static int fails_inside(const struct rank *self)
 {
     CHECK(self->rank != 0, "rank 0 gives up");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The harness itself: a test that it wrongly calls good is worth nothing. */
+/* Tests of the harness itself. It must not call a failed test good. */
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 TestSuite(harness, .timeout = 30);
 
-/* `script` as `ranks` processes. */
+/* Run a script as `ranks` processes. */
 static struct harness *shell(const char *script, int ranks, double timeout_s)
 {
     return harness_start(&(struct harness_job){
@@ -87,14 +87,14 @@ Test(harness, asked_after_the_deadline)
 
 Test(harness, children_of_ranks_die_too)
 {
-    /* The rank ends well; what it left holds no pipe, but must go. */
+    /* The rank ends well. Its child has no pipe open, but must be killed. */
     struct harness *h =
         shell("sleep 1000 >/dev/null 2>&1 & echo $!; exit 0", 1, 20);
     int child = 0;
 
     cr_assert(harness_wait(h), "%s", harness_story(h));
     cr_assert_eq(sscanf(harness_rank(h, 0)->out, "%d", &child), 1);
-    /* Killed, if not yet collected by whoever inherited it. */
+    /* The child is dead if its new parent has not collected it yet, too. */
     for (int i = 0; i < 1000 && kill(child, 0) == 0; i++) {
         char path[64];
         char state = '?';

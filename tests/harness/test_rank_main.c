@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* rank_main: a failure on any rank, in any of its two ways, shows. */
+/* Tests of rank_main: a failure of any rank is reported, with processes and
+ * with threads. */
 
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
@@ -76,7 +77,7 @@ Test(rank_main, wrong_status)
     harness_finish(h);
 }
 
-/* Who gives up ends the others' waits too, long before their timeout. */
+/* A rank that fails ends the waits of the others long before their timeout. */
 Test(rank_main, failure_ends_the_others)
 {
     struct harness *processes = run("fails_inside", 3, 0, 25);
@@ -156,7 +157,7 @@ Test(rank_main, no_case_for_others)
     harness_finish(h);
 }
 
-/* A failed case is counted, and those behind it run. */
+/* A failed case is counted, and the cases after it run. */
 Test(rank_main, new_world_after_a_failure, .init = cr_redirect_stdout)
 {
     static const char *const cases[] = {"succeeds", "wrong_status", "succeeds",

@@ -27,7 +27,7 @@ void tap_line(struct tap *tap, const char *name, const char *setting,
                harness_ok(ended) ? NULL : harness_story(ended));
 }
 
-/* Has every rank passed the n-th case of its list? */
+/* Has every rank passed case n of its list? */
 static bool all_passed(struct harness *h, int ranks, int n)
 {
     char line[32];
@@ -39,8 +39,9 @@ static bool all_passed(struct harness *h, int ranks, int n)
     return true;
 }
 
-/* Run cases from `first` up to the first that fails, in one world. The last one
- * is told when the world has ended. Returns the case after those that ran. */
+/* Run cases from `first` on in one world, up to the first that fails. The line
+ * of the last case is printed when the world has ended. Returns the index
+ * behind the last case that ran. */
 static int run_world(struct tap *tap, const struct together *t, int first)
 {
     const double case_s = t->job.timeout_s > 0 ? t->job.timeout_s : 60;

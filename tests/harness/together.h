@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Runs cases of a rank program in one world (rank_main.h, --together), and
- * prints a line of TAP for each.
+ * Runs several cases of a rank program in one world (rank_main.h, --together),
+ * and prints a line of TAP for each.
  *
- * A world costs its processes, their transports and their topology; a duplicate
- * of a communicator costs a hundredth of that. When a case fails, the world is
- * killed, and the cases behind it get a new one.
+ * Starting a world takes processes, transports and a topology. A duplicate of a
+ * communicator takes a hundredth of that time. If a case fails the world is
+ * killed, and the remaining cases get a new one.
  */
 
 #ifndef SHUNT_TEST_TOGETHER_H
@@ -14,13 +14,14 @@
 #include "tests/harness/harness.h"
 
 struct together {
-    const char *setting;    /* is said of each case */
-    struct harness_job job; /* program, ranks, env; for each case timeout_s */
+    const char *setting;    /* printed with the name of each case */
+    struct harness_job job; /* program, ranks and env; timeout_s is for each
+                               case */
     const char *const *cases;
     int count; /* at most HARNESS_ARGS / 2 */
 };
 
-/* Lines of TAP so far, and how many of them say "not ok". */
+/* Counts the lines of TAP, and those of them with "not ok". */
 struct tap {
     int number;
     int failed;
@@ -28,11 +29,11 @@ struct tap {
 
 void together_run(struct tap *tap, const struct together *t);
 
-/* Print the line of a case that ran in a world of its own, which has ended. */
+/* Prints the line of a case that had a world of its own, which has ended. */
 void tap_line(struct tap *tap, const char *name, const char *setting,
               struct harness *ended);
 
-/* Print the plan. Returns the exit status. */
+/* Prints the TAP plan. Returns the exit status. */
 int tap_end(const struct tap *tap);
 
 #endif
