@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The texts of calls that do not agree; see blame.h. */
+/* The error texts of calls that do not agree; see blame.h. */
 #include "src/op/blame.h"
 
 #include <stdio.h>

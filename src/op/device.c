@@ -20,25 +20,25 @@
 
 #define DRIVER "libcuda.so.1"
 
-/* Of the CUDA driver API, by its documentation. */
+/* Numbers of the CUDA driver API, from its documentation. */
 enum { MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 };
 
 typedef int pointer_attribute(void *value, int attribute, uint64_t pointer);
 
 /* cuPointerGetAttribute(); NULL: no driver was found. */
 static _Atomic(pointer_attribute *) attribute_of;
-/* How many libraries had been loaded by the latest look. */
+/* How many libraries had been loaded at the latest look. */
 static _Atomic unsigned long long loaded;
 
 static int count_loaded(struct dl_phdr_info *info, size_t size, void *count)
 {
     (void)size;
     *(unsigned long long *)count = info->dlpi_adds;
-    return 1; /* it is the same in all entries */
+    return 1; /* the count is the same in all entries */
 }
 
-/* The loader has a lock of its own, which a fork() meanwhile would leave held in the
- * child. */
+/* Held around calls of the loader, which has a lock of its own. A fork()
+ * meanwhile would leave that lock held in the child. */
 static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
 
 __attribute__((constructor)) static void watch_forks(void)
@@ -61,8 +61,9 @@ static void look(void)
     driver = dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD);
     entry = driver ? dlsym(driver, "cuPointerGetAttribute") : NULL;
     memcpy(&function, &entry, sizeof(function));
-    /* The driver stays loaded from now on. Another thread may have found it that
-     * we came too early for. */
+    /* The driver stays loaded from now on. Store only a function that was
+     * found: another thread may have found the driver after this one had looked
+     * for it in vain. */
     if (function)
         atomic_store_explicit(&attribute_of, function, memory_order_release);
 }
@@ -83,7 +84,7 @@ bool shunti_is_device(const void *memory)
     const uint64_t at = (uint64_t)(uintptr_t)memory;
     unsigned type = 0, managed = 0;
 
-    /* An error is what it says of memory that it does not know. */
+    /* The driver returns an error for memory that it does not know. */
     if (!ask || !memory || ask(&type, MEMORY_TYPE, at) || type != TYPE_DEVICE)
         return false;
     return ask(&managed, IS_MANAGED, at) || !managed;
@@ -150,7 +151,8 @@ void shunti_device_free(struct shunt_comm *comm, void *memory)
 
 /* --- memory of other ranks of this host --------------------------------------- */
 
-/* Numbers of processes come again, also in another container at once. */
+/* The name of this process: its number and a random number. The number alone is
+ * not unique: it is used again, and may be in use in another container. */
 static void name_process(uint64_t name[2])
 {
     static _Atomic uint64_t random;
@@ -226,7 +228,8 @@ static enum shunt_status failed(const struct shunt_comm *comm, char *why,
     return SHUNT_ERR_SYSTEM;
 }
 
-/* A copy is not over: has it had its time? */
+/* A copy has not ended: SHUNT_IN_PROGRESS, or an error if it has used up its
+ * time. */
 static enum shunt_status give_it_time(struct shunt_comm *comm,
                                       const struct shunti_device_copy *copy,
                                       char *why, size_t why_len)
@@ -238,7 +241,7 @@ static enum shunt_status give_it_time(struct shunt_comm *comm,
         return SHUNT_IN_PROGRESS;
     comm->engine.engine->give_up(comm->engine.ctx, seconds);
     if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
-        return SHUNT_OK; /* just now */
+        return SHUNT_OK; /* it has just ended */
     (void)failed(comm, why, why_len);
     return SHUNT_ERR_TIMEOUT;
 }
@@ -302,7 +305,8 @@ enum shunt_status shunti_device_copy_test(struct shunt_comm *comm,
     if (!shunti_engine_is_ours(comm))
         return failed(comm, why, why_len);
     comm->engine.engine->poll(comm->engine.ctx);
-    /* In this order: what has no signal after a failure never gets one. */
+    /* Look for the failure before the signal: a copy without a signal after a
+     * failure never gets one. */
     lost = failure_of(comm) != NULL;
     if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
         return SHUNT_OK;

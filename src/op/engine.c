@@ -3,13 +3,13 @@
  * The copy engine of this process; see engine.h.
  *
  * The engine writes to an eventfd when a copy has ended. It may do so a little
- * after the signal, when the communicator of the copy is gone. So it gets its
- * own descriptor for each communicator, which is closed when nothing is under
- * way.
+ * after the signal, when the communicator of the copy is already gone. So the
+ * engine gets a descriptor of its own for each communicator, which is closed
+ * when no copy is under way.
  *
- * A child of fork() has no engine: the engine's thread, or its hold of a
+ * A child of fork() has no engine: the engine's thread, or its access to a
  * device, stayed with the parent. Communicators that the child inherits do not
- * use theirs.
+ * use the engine.
  */
 #include "src/op/engine.h"
 
@@ -40,11 +40,12 @@
 #include "src/trace/trace.h"
 #include "src/trace/track.h"
 
-/* Where all CPUs are busy a copy of the engine begins after its thread was
- * woken, which took twice as long as copying 512 KiB, and an eighth of 4 MiB. */
+/* If all CPUs are busy, a copy begins only when the engine's thread has been
+ * woken. The wake-up took twice as long as copying 512 KiB, and an eighth of
+ * the time of 4 MiB. */
 #define DEFAULT_MIN ((size_t)4 << 20)
 
-/* From here on rows bypass the caches, as in moe/route/push.c. */
+/* From this size on rows bypass the caches, as in moe/route/push.c. */
 #define STREAM_MIN ((size_t)16 << 20)
 
 /* A descriptor that the engine may still write to. */
@@ -53,13 +54,14 @@ struct stale {
     int fd;
 };
 
-/* Of the process; protected by the lock. */
+/* The engine of the process. All of these are protected by the lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct shunt_engine *engine;
 static struct shunt_engine_ctx *ctx;
 static size_t users;
 static struct stale *stale;
-/* It has been told of the node; which has no use for it. */
+/* settled: the engine knows the node. declined: it is of no use on this
+ * node. */
 static bool settled, declined;
 /* number of forks from the first process to this one */
 static unsigned generation;
@@ -93,7 +95,8 @@ static void close_stale(void)
     }
 }
 
-/* One rank says so: mostly it is the same on all. */
+/* Warn that the engine is not used. Only one rank logs this, because the reason
+ * is mostly the same on all ranks. */
 static void go_without(const struct shunt_comm *comm, const char *name,
                        const char *why)
 {
@@ -104,8 +107,9 @@ static void go_without(const struct shunt_comm *comm, const char *name,
     snprintf(said, sizeof(said), "%s", name);
 }
 
-/* One rank alone has nothing to gain from an engine of the host's memory, and does
- * not know the other ranks of its node, whose CPUs that would take. */
+/* Is the engine of use for `comm`? A communicator of one rank gains nothing
+ * from an engine of the host's memory. Besides, it does not know the other
+ * ranks of its node, whose CPUs the engine would use. */
 static bool is_for(const struct shunt_comm *comm)
 {
     return comm->nranks > 1 || engine->memory;
@@ -131,7 +135,8 @@ static enum shunt_status open_one(const struct shunt_comm *comm,
     return st;
 }
 
-/* The first that is of use here. OK and no context: none is. */
+/* Open the first engine that is of use here. SHUNT_OK and no context: none
+ * is. */
 static enum shunt_status open_engine(const struct shunt_comm *comm,
                                      const char *names)
 {
@@ -152,7 +157,7 @@ static enum shunt_status open_engine(const struct shunt_comm *comm,
               : SHUNT_OK;
 }
 
-/* A communicator becomes a user. */
+/* Make `comm` a user of the engine. */
 static enum shunt_status join(struct shunt_comm *comm)
 {
     const size_t min = shunti_env_size("SHUNT_ENGINE_MIN");
@@ -190,7 +195,7 @@ static void close_unused(void)
     log_counters();
     engine->close(ctx);
     ctx = NULL;
-    settled = false; /* the next one is not */
+    settled = false; /* the next engine does not know the node */
     close_stale();
 }
 
@@ -212,7 +217,8 @@ enum shunt_status shunti_engine_open(struct shunt_comm *comm)
     return st;
 }
 
-/* If there is no memory for the list, the descriptor stays open. */
+/* Close the descriptor when no copy is under way. If there is no memory for the
+ * list, the descriptor stays open. */
 static void keep_until_idle(int fd)
 {
     struct stale *s = malloc(sizeof(*s));
@@ -369,7 +375,8 @@ enum shunt_status shunti_copy_rows_start(struct shunt_request *request,
     copy->bytes = bytes;
     copy->rows = rows;
     st = start(request, copy);
-    /* Nothing would tell when there is room. */
+    /* The end of a copy shows that there is room. Without a copy under way
+     * nothing would show it. */
     return st == SHUNT_IN_PROGRESS && !request->copies ? SHUNT_ERR_BUSY : st;
 }
 
@@ -392,8 +399,8 @@ void shunti_copy_rows_here(void *to, const void *from, size_t bytes,
         shunti_copy_fence();
 }
 
-/* The engine does not make the copy, or has failed in the midst of it: it is
- * made here, from its beginning. */
+/* Make a copy here, from its beginning, because the engine does not make it, or
+ * has failed in the middle of it. */
 static void copy_instead(struct shunt_comm *comm, struct shunti_copy *copy)
 {
     comm->stats.bytes_engine -= bytes_of(copy);
@@ -459,13 +466,13 @@ bool shunti_copy_scatters(const struct shunt_request *request)
 {
     const struct shunt_engine *e = request->comm->engine.engine;
 
-    /* What is for devices' memory would refuse each. */
+    /* An engine for devices' memory would refuse each such copy. */
     return e && request->listed && e->caps & SHUNT_ENGINE_SCATTERS &&
            !e->memory;
 }
 
 /* The copies end without any peer's help, so this wait is bounded. In a child
- * of fork() they are the parent's. */
+ * of fork() the copies are the parent's, and are not waited for. */
 SHUNTI_NOINLINE void shunti_copies_end(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;

@@ -12,17 +12,18 @@
 #include "src/op/request.h"
 #include "src/trace/trace.h"
 
-/* Calls of a kind until it is tried again. */
+/* The number of calls of a kind after which its trials are repeated. */
 #define AGAIN 500
-/* The engine takes a CPU, or a part of one: it must be clearly cheaper, and may
- * stay as long as it is not dearer. */
+/* To be turned on, the engine must be clearly cheaper, because it takes a CPU,
+ * or a part of one. It stays on as long as it is not more expensive. */
 #define CLEARLY 0.95f
-/* What computing and copying may take of all CPUs, against one after the other. */
+/* The most CPU time that computing and copying may take with the engine,
+ * relative to the time without it. */
 #define MOST_CPU 1.05f
-/* So often in a row it must be more. */
+/* The engine is turned off if it exceeds MOST_CPU so often in a row. */
 #define DEAR 2
 
-/* --- what is known ---------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------- */
 
 static struct shunti_worthwhile *find(struct shunti_engine_worthwhile *all,
                                       const struct shunti_class *class,
@@ -99,7 +100,7 @@ static void conclude(struct shunt_comm *comm, struct shunti_worthwhile *p)
     else if (p->expensive < DEAR)
         p->expensive++;
     if (cheaper && p->expensive && !is_expensive(p)) {
-        p->tried = 0; /* once more */
+        p->tried = 0; /* one more series of trials */
         return;
     }
     p->use = cheaper && !is_expensive(p);
@@ -120,7 +121,8 @@ static uint64_t cpu_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* What the engine has used and copied so far. */
+/* The CPU time that the engine has used, and the bytes that it has copied, so
+ * far. */
 static void spent(const struct shunt_comm *comm, uint64_t *ns, uint64_t *bytes)
 {
     const struct shunti_engine_use *use = &comm->engine;
@@ -130,7 +132,8 @@ static void spent(const struct shunt_comm *comm, uint64_t *ns, uint64_t *bytes)
         use->engine->spent(use->ctx, ns, bytes);
 }
 
-/* What it used since the latest trial began, for this communicator. */
+/* The CPU time that the engine has used for this communicator since the latest
+ * trial began. */
 static double spent_for(const struct shunt_comm *comm)
 {
     const struct shunti_engine_worthwhile *all = &comm->worthwhile;
@@ -143,7 +146,8 @@ static double spent_for(const struct shunt_comm *comm)
     return own < bytes ? (double)ns * (double)own / (double)bytes : (double)ns;
 }
 
-/* The trial that is over. One of the trials 2 i and 2 i + 1 is with the engine. */
+/* Enter the trial that is over. One of the trials 2 i and 2 i + 1 uses the
+ * engine. */
 static void settle(struct shunt_comm *comm)
 {
     struct shunti_engine_worthwhile *all = &comm->worthwhile;
@@ -160,8 +164,9 @@ static void settle(struct shunt_comm *comm)
         conclude(comm, p);
 }
 
-/* With and without the engine in the order of Thue and Morse, which favours
- * neither if a program repeats a few calls, or becomes faster. */
+/* Does the next trial use the engine? The order is that of Thue and Morse. It
+ * favours neither choice if a program repeats a few calls, or becomes
+ * faster. */
 static bool by_engine(const struct shunti_worthwhile *p)
 {
     return !__builtin_parity(p->tried);
@@ -222,8 +227,8 @@ SHUNTI_NOINLINE void shunti_worthwhile_return(struct shunt_request *request)
         cpu_ns() - comm->worthwhile.trial.left_cpu_ns;
 }
 
-/* Of a call whose caller was never away, or in which another one was made, the
- * time says nothing. */
+/* The time of a call is dropped if it says nothing: the caller was never away,
+ * or another call was made meanwhile. */
 SHUNTI_NOINLINE void shunti_worthwhile_end(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;

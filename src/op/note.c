@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Notes and acks; see note.h. The latency of every small call is made here. */
+/* Notes and acks; see note.h. The latency of every small call depends on this
+ * file. */
 #include "src/op/note.h"
 
 #include <stdio.h>
@@ -11,8 +12,9 @@
 #include "src/wire/failure.h"
 #include "src/wire/wire.h"
 
-/* Payload of so many bytes is sent from where it is, if it can. Less is in a
- * cache by then, and another piece costs more than the copy. */
+/* Payload of at least so many bytes is sent from where it is, if the transport
+ * can. Smaller payload is in a cache by then, and a further piece costs more
+ * than the copy. */
 #define TAIL_MIN 2048
 
 _Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
@@ -21,7 +23,7 @@ static void prefetch_for_write(const void *at)
 {
 #if defined(__x86_64__)
     /* With the baseline's instructions the builtin would only prefetch for
-     * reading. On CPUs without prefetchw it does nothing. */
+     * reading. On CPUs without prefetchw the instruction does nothing. */
     __asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));
 #else
     __builtin_prefetch(at, 1);
@@ -55,7 +57,7 @@ static size_t inbox_offset(const struct shunt_comm *comm, int writer,
            (size_t)(seq % SHUNTI_DEPTH) * l->slot_bytes;
 }
 
-/* The same for this operation. */
+/* The offset of the slot for `writer`'s note of this operation. */
 static size_t slot_offset(const struct shunt_request *request, int writer)
 {
     return inbox_offset(request->comm, writer, request->seq);
@@ -67,7 +69,7 @@ static void learn(uint64_t *known, uint64_t completed)
         *known = completed;
 }
 
-/* The last credit of a peer whose memory is not mapped. */
+/* The last credit that a peer whose memory is not mapped has sent. */
 static uint64_t credit_of(const struct shunt_comm *comm, int peer)
 {
     return load_word(comm->control.base + comm->control.layout.words +
@@ -75,8 +77,9 @@ static uint64_t credit_of(const struct shunt_comm *comm, int peer)
                      SHUNTI_WORD_CREDIT * 64);
 }
 
-/* shunti_note_room() for a peer whose memory is not mapped: check its credit,
- * and whether it still needs the note that we wrote to the slot last. */
+/* shunti_note_room() for a peer whose memory is not mapped. Checks the peer's
+ * credit, and whether the peer still needs the note that this rank wrote to the
+ * slot last. */
 static bool put_room(const struct shunt_request *request, int peer)
 {
     struct shunt_comm *comm = request->comm;
@@ -96,8 +99,9 @@ bool shunti_note_room(struct shunt_request *request, int peer)
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
 
-    /* Our own note of the slot's previous operation may not have gone out yet,
-     * even if the peer has completed that one without it (all ranks refuse). */
+    /* This rank's note of the slot's previous operation may not have been sent
+     * yet, even if the peer has completed that operation without it (all ranks
+     * refuse). */
     if (request->seq > comm->operations.completed + SHUNTI_DEPTH)
         return false;
     if (request->seq <= p->completed + SHUNTI_DEPTH)
@@ -120,11 +124,11 @@ static bool wrote_since(const struct shunt_comm *comm, int peer, uint64_t seq)
     return false;
 }
 
-/* Does the peer need a credit? Checked every SHUNTI_DEPTH / 4 operations after
- * the last credit; if a check found no new note of the peer's, again
- * SHUNTI_DEPTH operations later, before the peer can run out of slots, or when
- * we are about to wait. (Where an operation ends without the peer's note, as
- * all ranks refuse, the note may come after the check.) */
+/* Does the peer need a credit? This is checked from SHUNTI_DEPTH / 4 operations
+ * after the last credit on. If a check found no new note of the peer, the next
+ * check is SHUNTI_DEPTH operations later, before the peer can run out of slots,
+ * or when this rank is about to wait. (If an operation ends without the peer's
+ * note, because all ranks refuse, the note may arrive after the check.) */
 static bool needs_credit(const struct shunt_comm *comm, int peer, bool waits)
 {
     struct shunti_peer *p = &comm->peers[peer];
@@ -201,8 +205,8 @@ struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)
 
 /*
  * Prefetch the cache line that the next operation writes first. The peer read
- * it last, and getting it back is a large part of a small note's cost; now that
- * overlaps with the wait for the answer. (Prefetching more lines than the
+ * that line last. Getting it back is a large part of a small note's cost, and
+ * now overlaps with the wait for the answer. (Prefetching more lines than the
  * header's made notes of two and more lines slower.)
  */
 static void claim_next(const struct shunt_request *request,
@@ -301,7 +305,7 @@ static const struct shunti_note *slot_note(const struct shunt_request *request,
     return (const struct shunti_note *)(const void *)slot;
 }
 
-/* Stands for a note that will not come. */
+/* Stands for a note that will not arrive. */
 static const struct shunti_note absent = {.way = SHUNTI_WAY_NONE};
 
 bool shunti_notes_may_lack(const struct shunt_comm *comm)
@@ -318,9 +322,9 @@ void shunti_note_learn_completed(struct shunt_comm *comm)
             (void)shunti_peer_completed(comm, r, 0);
 }
 
-/* The note of `peer`; &absent: there will be none; NULL: not there yet. The
- * slot is read again after the peer's count (acquire): a note that was written
- * before the count is then visible. */
+/* The note of `peer`; &absent: there will be none; NULL: it has not arrived
+ * yet. The slot is read again after the peer's count of completed operations
+ * (acquire). Then a note that was written before the count is visible. */
 static const struct shunti_note *find_note(const struct shunt_request *request,
                                            int peer)
 {
@@ -345,7 +349,7 @@ static bool is_rank(const struct shunt_request *request, int rank)
     return rank >= 0 && rank < request->comm->nranks;
 }
 
-/* Are the ranks and the status in a bad note such? */
+/* Are the ranks and the status in a bad note possible values? */
 static bool is_sane(const struct shunt_request *request,
                     const struct shunti_note *note)
 {
@@ -399,8 +403,8 @@ SHUNTI_NOINLINE static void record_bad(struct shunt_request *request, int peer,
     shunti_blame_record(request, &blame);
 }
 
-/* The note of `peer` will not come. Another rank's note may say why: prefer its
- * error. */
+/* Record that the note of `peer` will not arrive. Another rank's note may say
+ * why: prefer its error. */
 SHUNTI_NOINLINE static void record_absent(struct shunt_request *request,
                                           int peer)
 {
@@ -454,7 +458,7 @@ const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
     struct shunti_peer *p = &request->comm->peers[peer];
 
     if (note == &absent) {
-        /* A rank that ends the communicator ends its operations, too, but
+        /* A rank that ends the communicator also ends its operations, but
          * writes the abort word first. */
         if (shunti_comm_failed(request->comm))
             return NULL;
@@ -485,9 +489,11 @@ const void *shunti_note_inline(const struct shunti_note *note)
                                            : (const void *)(note + 1);
 }
 
-#define ACK_BITS 16 /* of a word of acks; the number of the operation follows */
+/* low bits of an ack word: the answer; the number of the operation is above
+ * them */
+#define ACK_BITS 16
 
-/* What shunti_ack() and shunti_ack_failed() say. */
+/* The answers of shunti_ack() and shunti_ack_failed(). */
 enum { ACK_TAKEN, ACK_REFUSED, ACK_FAILED };
 
 static void put_ack(struct shunt_request *request, int peer, unsigned answer)
@@ -509,13 +515,14 @@ static void put_ack(struct shunt_request *request, int peer, unsigned answer)
 }
 
 /*
- * The ack of `peer` to this operation's note; negative: none yet; `passed`: it
- * has been overwritten.
+ * The ack of `peer` to this operation's note. Negative: none yet. `passed`: the
+ * ack has been overwritten.
  *
  * The slot's word may already hold the ack to the operation SHUNTI_DEPTH later,
- * if that began before we read the word. We sent that operation's note only
- * once the peer had completed this one, so the peer had acked everything. (A
- * refusal is lost then; the peer itself has reported it.)
+ * if that operation began before this rank read the word. This rank sent the
+ * note of that operation only after the peer had completed this one, so the
+ * peer had acked everything. (A refusal is lost then; the peer itself has
+ * reported it.)
  */
 static int get_ack(const struct shunt_request *request, int peer, int passed)
 {

@@ -21,7 +21,7 @@
 
 atomic_uint shunti_notices;
 
-/* All that were awaited are the parent's to give. */
+/* Notices that were awaited at the fork() are for the parent to give. */
 static void forked(void)
 {
     atomic_store(&shunti_notices, 0);
@@ -34,12 +34,13 @@ __attribute__((constructor)) static void watch_forks(void)
     shunti_fork_watch(&fork);
 }
 
-/* Notices are written one at a time, so that what poll() said holds when write()
- * is called. */
+/* Notices are written one at a time, so that the result of poll() still holds
+ * when write() is called. */
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
-/* Write to a descriptor that may be a blocking one, without blocking. O_NONBLOCK
- * is not set: it would hold for all who share the file. 0, or an errno. */
+/* Write to a descriptor, which may be a blocking one, without blocking.
+ * O_NONBLOCK is not set, because it would hold for all who share the file.
+ * Returns 0, or an errno. */
 static int write_now(int fd)
 {
     static const uint64_t one = 1;
@@ -50,7 +51,7 @@ static int write_now(int fd)
         return n < 0 ? errno : 0;
     if (poll(&p, 1, 0) < 0)
         return errno;
-    if (p.revents & POLLERR) /* a pipe that nobody reads: no signal */
+    if (p.revents & POLLERR) /* a pipe without a reader: avoid the signal */
         return EPIPE;
     if (!(p.revents & (POLLOUT | POLLNVAL)))
         return EAGAIN;

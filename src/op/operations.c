@@ -20,10 +20,10 @@
 #include "src/wire/wire.h"
 
 /* Publish which operations this rank has completed, so that peers can use their
- * note slots again. A peer that waits for one has sent us notes of the next
- * SHUNTI_DEPTH operations, so we can complete these without it: it is woken once
- * in half as many. Credits are sent twice as often, well before it runs out of
- * slots. */
+ * note slots again. A peer that waits for a slot has sent this rank notes of
+ * the next SHUNTI_DEPTH operations. So this rank can complete these without the
+ * peer, which it wakes once in half as many. Credits are sent twice as often,
+ * well before the peer runs out of slots. */
 static void publish_completed(struct shunt_comm *comm)
 {
     uint64_t old = comm->operations.completed;
@@ -64,8 +64,8 @@ static void unlink_active(struct shunt_request *request)
         comm->operations.tail = at;
 }
 
-/* After this nothing touches the caller's memory any more. `over`: the
- * communicator has failed or is being destroyed. */
+/* End everything that touches the caller's memory. over: the communicator has
+ * failed or is being destroyed. */
 static void give_memory_back(struct shunt_request *request, bool over)
 {
     if (request->comm->zcopies.open)
@@ -110,8 +110,8 @@ static void advance(struct shunt_request *request)
     if (request->stepping)
         return;
     /* Before a step only a failure that is known here counts, not the abort
-     * word: the rank that wrote it may have finished this operation, and then
-     * we can, too. */
+     * word. The rank that wrote the abort word may have finished this
+     * operation, and then this rank can finish it, too. */
     st = request->comm->failure.status ? shunti_comm_failed(request->comm)
                                        : SHUNT_OK;
     if (!st) {
@@ -119,10 +119,10 @@ static void advance(struct shunt_request *request)
         st = request->class->step(request);
         request->stepping = false;
     }
-    /* A rank that gives up writes our abort word before its call returns and
-     * its caller uses the memory for something else. So what this step has read
-     * from that memory is valid only if the abort word is still unset
-     * afterwards. */
+    /* A rank that gives up writes this rank's abort word before its call
+     * returns and its caller uses the memory for something else. So the data
+     * that this step has read from that memory is valid only if the abort word
+     * is still unset afterwards. */
     if (st == SHUNT_IN_PROGRESS || !request->class->from_notes) {
         enum shunt_status over;
 
@@ -147,8 +147,8 @@ void shunti_progress(struct shunt_comm *comm)
         shunti_control_retry(comm);
     for (; request; request = next) {
         next = request->next;
-        /* No call waits for it, and it can be published only after those before
-         * it. */
+        /* No call waits for a trailing operation, and its end can be published
+         * only after the end of those before it. */
         if (request->trailing && request != comm->operations.active) {
             if (!comm->operations.untrailed)
                 break;
@@ -192,7 +192,8 @@ void shunti_requests_drop(struct shunt_comm *comm)
     }
     for (request = comm->requests.newest; request; request = request->older)
         if (request->class->run && request->status == SHUNT_IN_PROGRESS) {
-            request->status = SHUNT_ERR_INVALID; /* the communicator's end */
+            /* the communicator has ended */
+            request->status = SHUNT_ERR_INVALID;
             if (request->class->cleanup)
                 request->class->cleanup(request);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* By which protocol payload goes to a peer; see payload_protocol.h. */
+/* The choice of the protocol for a payload; see payload_protocol.h. */
 #include "src/op/payload_protocol.h"
 
 #include <string.h>

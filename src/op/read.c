@@ -10,8 +10,8 @@
 #include "src/wire/reclaim.h"
 #include "src/wire/wire.h"
 
-/* So large that few calls are needed, and so small that one call of the kernel
- * does not hold a rank for long. */
+/* Bytes of a piece: so large that few calls are needed, and so small that one
+ * call of the kernel does not hold a rank for long. */
 #define PIECE ((size_t)4 << 20)
 
 static enum shunt_status begin(struct shunt_request *request, int peer,
@@ -55,7 +55,7 @@ static void unlist(struct shunt_request *request,
         *at = read->next;
 }
 
-/* The piece has ended, well or not. */
+/* Finish a piece that has ended, with or without an error. */
 static void end(struct shunt_request *request, struct shunti_read *read,
                 size_t whole)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A call with bad arguments, as the other ranks see it: an operation that sends
- * every peer a refusal instead of its note.
+ * Refusals: an operation that sends every peer a refusal in the place of its
+ * note; see refusal.h.
  */
 #include "src/op/refusal.h"
 

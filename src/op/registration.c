@@ -12,10 +12,10 @@
 #include "src/wire/window.h"
 
 struct shunti_registration {
-    struct shunti_registration *next; /* the newest first */
+    struct shunti_registration *next; /* the newest is first */
     unsigned char *addr;
     size_t bytes;
-    /* (ncontexts) NULL: not registered with that one */
+    /* (ncontexts) NULL: not registered with that transport */
     struct shunt_transport_reg *reg[];
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests: created, kept while their caller may ask for them, freed; see
- * request.h. */
+/* Creating, keeping and freeing requests; see request.h. A request is kept
+ * while its caller may ask for it. */
 #include "src/op/request.h"
 
 #include <stdarg.h>
@@ -47,7 +47,8 @@ static struct shunt_request *take_spare(struct shunt_comm *comm,
     return request;
 }
 
-/* Less than that of any other request, which is how it is recognized. */
+/* Bytes of the reserve's state. This is less than that of any other request; so
+ * the reserve is recognized by its capacity. */
 #define RESERVE_STATE 64
 
 bool shunti_request_reserve(struct shunt_comm *comm)
@@ -148,7 +149,7 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     request->reads = NULL;
     request->notice = NULL;
     request->next = NULL;
-    /* Hides a size of more than a few stores from the compiler: for a known one
+    /* Hide a size of more than a few stores from the compiler. For a known size
      * it emits "rep stos", whose start-up takes longer than all of libc's
      * memset(). */
     if (!__builtin_constant_p(state_bytes) || state_bytes > 64)
@@ -228,8 +229,8 @@ SHUNTI_NOINLINE void shunti_request_drop_traced(struct shunt_request *request)
     request->traced = NULL;
 }
 
-/* Its call has returned: the next call returns the error. Of several errors the
- * first one stays. */
+/* Keep the error of a request whose call has returned, for the next call to
+ * return. Of several errors the first one stays. */
 static void keep_for_next(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;
@@ -243,7 +244,8 @@ static void keep_for_next(struct shunt_request *request)
     request->error_text = NULL;
 }
 
-/* Has the communicator's failure ended it? Then its text is that of the failure. */
+/* Did the failure of the communicator end the request? Then its text is that of
+ * the failure. */
 static bool is_by_failure(const struct shunt_request *request)
 {
     const int failure = request->comm->failure.status;
@@ -251,8 +253,8 @@ static bool is_by_failure(const struct shunt_request *request)
     return failure && (int)request->status == failure;
 }
 
-/* The communicator's last error may be another operation's by the time this
- * request is collected, so it keeps its own. */
+/* By the time that this request is collected, the communicator's last error may
+ * be that of another operation. So the request keeps its own text. */
 SHUNTI_NOINLINE void shunti_request_keep_text(struct shunt_request *request)
 {
     if (request->trailing && !request->comm->failure.status)
@@ -289,7 +291,7 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
     request->second_hand = false;
     free(request->error_text);
     request->error_text = strdup(text);
-    /* Not yet the text of a call: another one may be about to fail. */
+    /* This is not the text of a call yet: another call may be about to fail. */
     shunti_debug("error", "%s: %s", shunt_strerror(status), text);
     return status;
 }

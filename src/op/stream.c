@@ -28,7 +28,7 @@ static uint64_t own_word(const struct shunt_comm *comm, int peer, int which)
                            __ATOMIC_ACQUIRE);
 }
 
-/* Raise one of the words that this rank has in the peer's control window. */
+/* Raise one of this rank's words in the peer's control window. */
 static void raise_word(struct shunt_comm *comm, int peer, int which,
                        uint64_t value)
 {
@@ -47,8 +47,9 @@ static void raise_word(struct shunt_comm *comm, int peer, int which,
     }
 }
 
-/* A message for each chunk would be many. A peer that is not mapped is told
- * once for half a ring, long before it could run out of room. */
+/* Send the peer the number of consumed chunks. A message for each chunk would
+ * be too many. A peer that is not mapped gets one for half a ring, long before
+ * it could run out of room. */
 static void tell_consumed(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
@@ -75,8 +76,8 @@ static bool ring_has_room(struct shunt_comm *comm, int peer, uint64_t k)
     return k < p->tx_consumed + comm->control.layout.chunks;
 }
 
-/* Copy into the peer's ring. Each store first has to fetch a line that the
- * peer's cache had last, so this is timed (pair_costs.h). */
+/* Copy into the peer's ring. Each store first has to fetch a cache line that
+ * the peer's cache had last, so this is timed (pair_costs.h). */
 SHUNTI_NOINLINE static void copy_in(struct shunt_comm *comm, int peer,
                                     unsigned char *to,
                                     const unsigned char *from, size_t bytes)
@@ -99,8 +100,8 @@ SHUNTI_NOINLINE static void copy_out(void *to, const void *from, size_t bytes)
     memcpy(to, from, bytes);
 }
 
-/* Load every line of a chunk into our cache, and time that. What the caller
- * does with the data afterwards is not part of the stream's cost. */
+/* Load every cache line of a chunk into this rank's cache, and time that. The
+ * caller's own use of the data is not part of the stream's cost. */
 SHUNTI_NOINLINE static void fetch(struct shunt_comm *comm, int peer,
                                   const unsigned char *chunk, size_t bytes)
 {
@@ -128,7 +129,7 @@ bool shunti_stream_send(struct shunt_request *request, int peer,
         size_t len = min_size(chunk, stream->bytes - stream->done);
         const unsigned char *from = (const unsigned char *)data + stream->done;
 
-        if (p->tx_head != k) /* it is the turn of an earlier operation */
+        if (p->tx_head != k) /* an earlier operation is next */
             return false;
         if (!ring_has_room(comm, peer, k))
             return false;
@@ -168,9 +169,9 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
     if (stream->done == stream->bytes)
         return NULL;
     if (p->rx_tail != k) {
-        /* Chunks before ours are those of an earlier operation, which will take
-         * them; or nobody takes them, because this rank's call of that number
-         * was refused. */
+        /* The chunks before these belong to an earlier operation, which will
+         * take them. Or nobody takes them, because this rank's call of that
+         * number was refused. */
         if (p->rx_tail > k || comm->operations.active != request)
             return NULL;
         p->rx_tail = k;

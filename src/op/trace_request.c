@@ -16,10 +16,10 @@
 #include "src/trace/track.h"
 #include "src/wire/failure.h"
 
-/* Bytes of the arguments for the protocols. */
+/* Bytes of the text about protocols. */
 #define WAYS_TEXT 112
 
-/* Append "seq":7,"algorithm":"flat",...: what the request is, without
+/* Append "seq":7,"algorithm":"flat",...: a description of the request, without
  * braces. */
 static size_t describe(const struct shunt_request *request, char *args,
                        size_t size)
@@ -45,7 +45,7 @@ static size_t describe(const struct shunt_request *request, char *args,
     return n;
 }
 
-/* Append ,"bytes":24,"to":{"1":8,"2":16}: what is sent to other ranks. With
+/* Append ,"bytes":24,"to":{"1":8,"2":16}: the bytes sent to other ranks. With
  * many ranks only some of them are listed. */
 static size_t describe_bytes(const struct shunt_request *request, char *args,
                              size_t size, uint64_t *bytes_sent)
@@ -69,9 +69,9 @@ static size_t describe_bytes(const struct shunt_request *request, char *args,
                             (unsigned long long)sum, peers);
 }
 
-/* Append ,"ways":{"window":[1,2],"read":[3]}: which protocols were used, with
- * which ranks. Each protocol has its share of the room, in which one rank
- * fits. */
+/* Append ,"ways":{"window":[1,2],"read":[3]}: the protocols that were used, and
+ * with which ranks. The room is shared equally among the protocols; each has
+ * room for at least one rank. */
 static size_t describe_ways(const struct shunt_request *request, char *args,
                             size_t size)
 {
@@ -114,7 +114,7 @@ void shunti_trace_request_begin(struct shunt_request *request)
     const uint64_t now = shunti_now_ns();
 
     request->begun_ns = now;
-    /* Without memory the event does not have what is in it. */
+    /* Without memory the event lacks the fields that need it. */
     request->traced =
         calloc(1, sizeof(*request->traced) + (size_t)request->comm->nranks);
     if (request->traced)
@@ -134,9 +134,9 @@ void shunti_trace_request_out(const struct shunt_request *request)
     t->in_ns = 0;
 }
 
-/* Append ,"inside_us":5.001,"hidden":0.667: how long the caller was in calls for
- * it, and which part of the time that it was under way the caller was not. Adds
- * it to the sums. */
+/* Append ,"inside_us":5.001,"hidden":0.667: how long the caller was in calls
+ * for the request, and for which fraction of the request's time it was not.
+ * Adds both to the sums. */
 static size_t describe_hidden(const struct shunt_request *request, uint64_t now,
                               uint64_t bytes, char *args, size_t size)
 {
@@ -190,7 +190,7 @@ static void list_awaited(const struct shunt_request *request, char *text,
             n += (size_t)snprintf(text + n, size - n, "%s%d", n ? "," : "", r);
 }
 
-/* The communicator has failed, with comm->failure.text: record that, and the
+/* Record that the communicator has failed, with comm->failure.text, and the
  * operations under way with the ranks that they await. */
 static void trace_failure(struct shunt_comm *comm)
 {

@@ -14,18 +14,18 @@
 #include "src/wire/reclaim.h"
 #include "src/wire/wire.h"
 
-/* A block is sent in pieces. The next piece follows when few puts of the ones
- * before are pending: a put cannot be taken back when the communicator fails,
- * and on the same connection everything else waits behind it. */
+/* Bytes of a piece of a block. The next piece follows when few puts of earlier
+ * pieces are pending. A put cannot be taken back when the communicator fails,
+ * and all other messages on the same connection wait behind it. */
 #define PIECE ((size_t)1 << 20)
 #define PENDING_MAX 8
-/* Bits of the operation's number in a word that counts parts. */
+/* Bits for the operation's number in a word that counts parts. */
 #define SEQ_BITS 40
-/* Not the channel of the notes: their signals would wait for those of the
- * blocks. */
+/* The channel of blocks. It is not that of the notes, whose signals would wait
+ * for the signals of the blocks. */
 #define CHANNEL (SHUNT_TRANSPORT_BULK + 1)
 
-/* The place for a block, in a note; the key follows. */
+/* The place of a block, in a note; the key follows. */
 struct name {
     uint64_t bytes;
     uint64_t key_bytes;
@@ -79,10 +79,10 @@ struct shunti_zcopy *shunti_zcopy_create(struct shunt_request *request,
     return z;
 }
 
-/* --- what comes ----------------------------------------------------------- */
+/* --- receiving ----------------------------------------------------------- */
 
-/* Offset in a control window of the word that says that the block of `writer`
- * has arrived. */
+/* Offset in a control window of the arrival word, which says that the block of
+ * `writer` has arrived. */
 static size_t word_at(const struct shunti_zcopy *z, int writer)
 {
     const struct shunti_layout *l = &z->request->comm->control.layout;
@@ -140,8 +140,8 @@ static uint64_t arrival_word(const struct shunti_zcopy *z)
                            __ATOMIC_ACQUIRE);
 }
 
-/* The word when `parts` have arrived, but not the block. It is no operation's
- * number. */
+/* The value of the arrival word when `parts` parts have arrived, but not the
+ * whole block. It differs from every operation's number. */
 static uint64_t word_of_parts(const struct shunti_zcopy *z, uint64_t parts)
 {
     return ~(uint64_t)0 << 63 | parts << SEQ_BITS |
@@ -161,7 +161,7 @@ size_t shunti_zcopy_arrived_parts(const struct shunti_zcopy *z)
     return word == word_of_parts(z, parts) ? (size_t)parts : 0;
 }
 
-/* --- what goes ------------------------------------------------------------ */
+/* --- sending ------------------------------------------------------------- */
 
 static bool bad_name(const struct shunti_zcopy *z)
 {
@@ -210,7 +210,7 @@ bool shunti_zcopy_aim(struct shunti_zcopy *z, const void *data, size_t bytes,
     release_spent(comm, z->peer, p->completed);
     st = p->transport->import(p->ep, key, (size_t)name.key_bytes, &z->remote);
     if (st == SHUNT_ERR_PEER) {
-        p->lost = true; /* a wait for the peer finds out in wait.c */
+        p->lost = true; /* a wait for the peer will notice it in wait.c */
         return true;
     }
     if (st) {
@@ -222,7 +222,7 @@ bool shunti_zcopy_aim(struct shunti_zcopy *z, const void *data, size_t bytes,
     return true;
 }
 
-/* The word when `bytes` more have arrived. */
+/* The value of the arrival word when `bytes` more have arrived. */
 static uint64_t progress(const struct shunti_zcopy *z, size_t bytes)
 {
     return z->part ? word_of_parts(z, (z->done + bytes) / z->part) : 0;
@@ -264,8 +264,8 @@ bool shunti_zcopy_send(struct shunti_zcopy *z)
 
 /* --- the end -------------------------------------------------------------- */
 
-/* Releasing the remote now would lose queued puts (transport.h). So keep it
- * until the peer has completed the operation; if there is no memory for that,
+/* Keep the remote until the peer has completed the operation, because a release
+ * now would lose queued puts (transport.h). Without memory for that, keep it
  * until the endpoint is closed. */
 static void spend(struct shunti_zcopy *z)
 {
