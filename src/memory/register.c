@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Registering memory of the caller, and ending that; see registration.h. */
+/* Registering and deregistering memory of the caller; see registration.h. */
 #include <stdbool.h>
 #include <stdint.h>
 

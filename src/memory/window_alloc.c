@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Windows are made and freed by all ranks together; see window.h.
+ * Making and freeing windows, by all ranks together; see window.h.
  *
- * Making one takes two rounds. First every rank registers its part with each
- * open transport, and sends the key to each peer, which imports it. Then all
- * agree that this worked, or all give the window up.
+ * Making a window takes two rounds. First every rank registers its part with
+ * each open transport, and sends the key to each peer, which imports it. Then
+ * all ranks agree that this worked, or all give the window up.
  */
 #include "src/wire/window.h"
 
@@ -24,7 +24,7 @@
 #include "src/wire/contexts.h"
 #include "src/wire/failure.h"
 
-/* What a rank tells a peer about its part. */
+/* The message from a rank to a peer about the rank's part of the window. */
 struct offer {
     uint64_t bytes;
     uint64_t id;
@@ -62,7 +62,7 @@ static void post_key(struct shunt_request *request, int peer)
     shunti_note_send(request, peer, note, sizeof(*offer));
 }
 
-/* Is it an offer for this window? If not, the request gets an error. */
+/* Is the note an offer for this window? If not, the request gets an error. */
 static bool is_sane(struct shunt_request *request, int peer,
                     const struct shunti_note *note)
 {
@@ -92,7 +92,8 @@ static bool is_sane(struct shunt_request *request, int peer,
     return false;
 }
 
-/* Import what a peer offers. SHUNT_IN_PROGRESS: the transport is not ready. */
+/* Import the part that a peer offers. SHUNT_IN_PROGRESS: the transport is not
+ * ready. */
 static enum shunt_status take_key(struct shunt_request *request, int peer,
                                   const struct shunti_note *note)
 {
@@ -275,7 +276,7 @@ static enum shunt_status exchange_keys(struct shunt_comm *comm,
     return shunti_request_launch(request, NULL);
 }
 
-/* Has no rank any memory in it? */
+/* Is the window empty on all ranks? */
 static bool is_nothing(const struct shunt_comm *comm,
                        const struct shunti_window *window)
 {
@@ -318,9 +319,11 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
 /* --- freeing a window ----------------------------------------------------- */
 
 /*
- * Do all ranks mean the same window, and has every rank that passed NULL no
- * part of it? said[]: the window of each rank, 0: none. The answer is the same
- * on all ranks, because said[] is. *window: the one that all mean, or NULL.
+ * Do all ranks free the same window, and does every rank that passed NULL have
+ * no part of it? The answer is the same on all ranks, because said[] is.
+ *
+ * said     the window of each rank, 0: none
+ * *window  the window that all ranks free, or NULL
  */
 static enum shunt_status judge(struct shunt_comm *comm, const uint64_t *said,
                                struct shunti_window **window)
@@ -402,7 +405,7 @@ enum shunt_status shunt_mem_alloc(struct shunt_comm *comm, size_t bytes,
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "mem_alloc: comm is NULL");
     shunti_comm_enter(comm);
     if (!ptr) {
-        /* Two operations, as on the ranks that pass a pointer. */
+        /* Create two operations, as the ranks do that pass a pointer. */
         st = shunti_request_refuse(
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, 0),
             SHUNT_ERR_INVALID, "mem_alloc: ptr is NULL");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Agreement; see agree.h. Each rank sends one note to every other, or by rails. */
+/* Agreement; see agree.h. Each rank sends one note to every other rank; by
+ * rails, only to local peers and rail peers. */
 #include "src/progress/agree.h"
 
 #include <string.h>
@@ -26,12 +27,13 @@ __attribute__((constructor)) static void register_kinds(void)
 
 struct agreement {
     int mine;
-    int posted;   /* notes sent so far, to the first of `peers` */
-    int heard;    /* notes received, from the same */
+    int posted;   /* number of notes sent, to the first of `peers` */
+    int heard;    /* number of notes received, from the first of `peers` */
     int bad_rank; /* the first rank found that failed, and its status */
     int bad;
     uint64_t *said; /* (nranks), the caller's; NULL: no numbers */
-    int local;      /* peers that are sent to before the others are */
+    /* number of `peers` that get their notes before the others do */
+    int local;
     int count;
     int peers[]; /* (count) */
 };
@@ -89,7 +91,7 @@ static void hear(struct shunt_request *request, int most)
     }
 }
 
-/* Have all of the first peers been sent to, and been heard of? */
+/* Have notes been sent to, and received from, the first `peers` peers? */
 static bool is_through(struct shunt_request *request, int peers)
 {
     post(request, peers);
@@ -115,8 +117,8 @@ static enum shunt_status step(struct shunt_request *request)
     return SHUNT_OK;
 }
 
-/* Peers are sent to and read in their order. A peer whose note has arrived before its
- * turn may have completed the operation, and exited. */
+/* Notes are sent and read in the order of `peers`. A peer whose note has
+ * arrived before its turn may have completed the operation, and exited. */
 static bool awaits(const struct shunt_request *request, int peer)
 {
     const struct agreement *state = state_of(request);
@@ -139,7 +141,7 @@ static const struct shunti_class agree_class = {
     .rare = true,
 };
 
-/* by_rails: first the ranks of this node, then rail peers only. */
+/* by_rails: first the ranks of this node, then only rail peers. */
 static enum shunt_status agree(struct shunt_comm *comm, unsigned kind,
                                enum shunt_status mine, uint64_t *said,
                                bool by_rails)
@@ -154,7 +156,7 @@ static enum shunt_status agree(struct shunt_comm *comm, unsigned kind,
         sizeof(*state) + others * sizeof(state->peers[0]), &request);
     if (st)
         return st;
-    if (mine) /* the text of it is the last one so far */
+    if (mine) /* the text of that error is still the last one */
         request->error_text = strdup(comm->error.text);
     state = state_of(request);
     state->mine = (int)mine;

@@ -23,8 +23,8 @@
 #include "src/wire/contexts.h"
 #include "src/wire/failure.h"
 
-/* This many operations may trail without a look at them: half of those that can
- * be under way. */
+/* So many operations may trail without a look at their notes: half of those
+ * that can be under way. */
 #define TRAIL (SHUNTI_DEPTH / 2)
 /* shunt_test() looks at the transports in one of so many calls. */
 #define TESTS_PER_LOOK 32
@@ -44,7 +44,7 @@ SHUNTI_NOINLINE static enum shunt_status tell_late(struct shunt_comm *comm)
     return st;
 }
 
-/* Set the error text of the caller to that of the request, which is being
+/* Set the communicator's error text to that of the request, which is being
  * freed. */
 SHUNTI_NOINLINE static void tell_error(struct shunt_request *request)
 {
@@ -53,10 +53,10 @@ SHUNTI_NOINLINE static void tell_error(struct shunt_request *request)
 }
 
 /*
- * Other ranks may still be in this call, because their notes of an older
- * operation must go out before the notes of this one, and they need something
- * from us for the older one. So the wait for this operation also completes
- * those.
+ * Must this wait also complete older operations? Other ranks may still be in
+ * this call, because their notes of an older operation must be sent before the
+ * notes of this one. For the older operation they may still need something from
+ * this rank.
  */
 static bool holds_up(const struct shunt_comm *comm,
                      const struct shunt_request *request)
@@ -74,10 +74,10 @@ static bool holds_up(const struct shunt_comm *comm,
 }
 
 /*
- * What other ranks still need from us is sent before a call returns, since the
- * caller may compute for long before its next call. But the wait is bounded: if
- * something keeps it from going out, the next call notices, with a timeout of
- * its own.
+ * Is there still something to send that other ranks need? It is sent before a
+ * call returns, because the caller may compute for long before its next call.
+ * But this wait is bounded. If something prevents the sending, the next call
+ * notices that, with a timeout of its own.
  */
 SHUNTI_NOINLINE static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
 {
@@ -118,16 +118,16 @@ enum shunt_status shunti_request_late(struct shunt_comm *comm,
 }
 
 /*
- * Return to the caller, with the operation still under way. Its peers' notes are
- * looked at by the next call that waits, and by one of some that return like
- * this: to fetch several of their lines from the peers' caches at once takes as
- * long as one.
+ * Return to the caller, with the operation still under way. Its peers' notes
+ * are looked at later: by the next call that waits, or by a call that returns
+ * like this one when TRAIL operations trail. Fetching several cache lines at
+ * once from the peers' caches takes as long as fetching one.
  */
 SHUNTI_NOINLINE static enum shunt_status trail(struct shunt_request *request)
 {
     request->detached = request->trailing = true;
     request->comm->operations.untrailed--;
-    if (request->notice) /* for its caller this is the end */
+    if (request->notice) /* for the caller the operation has ended */
         shunti_notice_give(request);
     return SHUNT_OK;
 }
@@ -139,7 +139,7 @@ SHUNTI_NOINLINE static bool settled(const struct shunt_request *request)
            request->class->settled(request);
 }
 
-/* Notice errors of trailing operations now. A peer that has reached this call
+/* Look for errors of trailing operations now. A peer that has reached this call
  * sent its notes of the earlier one before. A peer that sent none, because it
  * made another call, is recognized by its count of operations, which is read
  * only when something is wrong. */
@@ -209,12 +209,13 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
     request->comm->help.started = request->comm->help.may;
     if (request->traced)
         shunti_trace_request_out(request);
-    /* It may have ended here, while what we sent to others is not out yet. */
+    /* The operation may have ended here, while messages to other ranks have not
+     * been sent yet. */
     shunti_note_unsent(request->comm);
     return SHUNT_OK;
 }
 
-/* Test, or wait for, a request that is made of others. */
+/* Test, or wait for, a request that is composed of others. */
 SHUNTI_NOINLINE static enum shunt_status run(struct shunt_request **request,
                                              bool wait)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Telling the other ranks that this program exits; see exit.h. */
+/* Notifying the other ranks that this program exits; see exit.h. */
 #include "src/progress/exit.h"
 
 #include <poll.h>
@@ -13,11 +13,11 @@
 #include "src/wire/contexts.h"
 #include "src/wire/wire.h"
 
-/* To send it to ranks whose memory is not mapped. */
+/* The longest time for sending the word to ranks whose memory is not mapped. */
 #define LIMIT_NS 100000000u
 
 static pid_t watched; /* the process; a child of fork() has no ranks */
-static uint64_t said; /* 1 + the status */
+static uint64_t said; /* the word that is sent: 1 + the status */
 
 static size_t word_at(const struct shunt_comm *comm, int writer)
 {
@@ -36,7 +36,8 @@ int shunti_exit_of(const struct shunt_comm *comm, int rank)
     return word && word <= 256 ? (int)word - 1 : -1;
 }
 
-/* A visit, as to answer a probe: this thread may touch the communicator. */
+/* Send the word to all peers. This is a visit (parked.h), so this thread may
+ * touch the communicator. */
 static uint64_t tell(struct shunt_comm *comm, uint64_t verdict)
 {
     const uint64_t until = shunti_now_ns() + LIMIT_NS;

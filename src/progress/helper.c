@@ -2,14 +2,16 @@
 /*
  * The helper thread; see helper.h.
  *
- * The thread and its end are under `life`, the list of communicators is under
- * `lock`. The thread itself takes only `lock`, and not while it sleeps or
- * steps. What it steps it holds as parked.h says, so no lock is needed for that.
+ * `life` protects the thread and its end; `lock` protects the list of
+ * communicators. The thread itself takes only `lock`, and not while it sleeps
+ * or steps. It holds the communicators that it steps, by the rules of parked.h,
+ * so no lock is needed for that.
  *
- * A fork stops the thread before and starts it again in the parent: so no lock
- * is taken and no communicator held by a thread that the child does not have.
- * The child forgets the parent's communicators, which it must not step. If the thread
- * itself forks, in a callback of shunt_notify(), it goes on in the parent.
+ * A fork stops the thread before, and starts it again in the parent. So no lock
+ * is taken, and no communicator held, by a thread that the child does not have.
+ * The child removes the parent's communicators from the list, because it must
+ * not step them. If the thread itself forks, in a callback of shunt_notify(),
+ * it continues in the parent.
  */
 #include "src/progress/helper.h"
 
@@ -35,24 +37,26 @@
 #include "src/trace/track.h"
 #include "transports/common/descriptor.h"
 
-/* For how long a caller is away before the helper takes over: about ten times
- * what a handover costs, and the most that is lost at the beginning of an
- * absence. */
+/* The bounds of a communicator's patience. The least is about ten times the
+ * cost of a handover. It is also the most time that is lost at the beginning of
+ * an absence. */
 #define MIN_PATIENCE_NS 100000u
 #define MAX_PATIENCE_NS 20000000u
-/* An absence, or a hold, that was so long was worth its handover. */
+/* An absence, or a hold, of at least this time was worth its handover. */
 #define LONG_NS (10 * MIN_PATIENCE_NS)
-/* See ask_for_short_slices(); the shortest that there is. */
+/* The shortest slice that there is; see ask_for_short_slices(). */
 #define SLICE_NS 100000u
-/* After a round of work it rests so many times as long, but not longer than
- * that: more arrives meanwhile for the next round, in buffers of the kernel. */
+/* After a round of work the helper rests RESTS times as long, but at most
+ * LONGEST_REST_NS. Meanwhile more data for the next round arrives in buffers of
+ * the kernel. */
 #define RESTS 10
 #define LONGEST_REST_NS 1000000u
-/* After so many rests in which nothing came it waits for an event. */
+/* After so many rests without news the helper sleeps until an event. */
 #define VAIN_RESTS 2
-/* Descriptors that it watches in a rest. */
+/* The most descriptors that the helper watches in a rest. */
 #define MAX_FDS 64
-/* The owner waits elsewhere, and holds it itself: look again after that. */
+/* The owner waits elsewhere, and holds the communicator itself: look again
+ * after this time. */
 #define ELSEWHERE_NS 10000000u
 
 int (*shunti_help_poll)(struct shunt_comm *held, struct pollfd *fds,
@@ -64,12 +68,13 @@ static struct shunt_comm *first; /* under `lock` */
 static bool stop;                /* under `lock` */
 static struct {
     bool running, watches_forks, unable;
-    int rank; /* for its messages */
+    int rank; /* for log messages */
     pthread_t id;
-    /* Eventfd: ends its sleep. Open as long as a call may ring. */
+    /* An eventfd that ends the helper's sleep. It is open as long as a call may
+     * ring. */
     int bell;
 } helper = {.bell = -1}; /* under `life` */
-/* When the helper looks by itself. */
+/* When the helper will look by itself. */
 enum { SOON, LATER, NEVER };
 static atomic_int next_look; /* one of these */
 
@@ -80,7 +85,7 @@ static void ring(void)
     static const uint64_t one = 1;
     ssize_t put = write(helper.bell, &one, sizeof(one));
 
-    (void)put; /* full: it is readable already */
+    (void)put; /* if it is full, it is readable already */
 }
 
 /* --- the thread ------------------------------------------------------------ */
@@ -95,10 +100,11 @@ static void be_patient(struct shunt_comm *comm)
 
 /*
  * Continue on the CPU that the caller computes on. The kernel moves the helper
- * away when a rest ends and a CPU is idle. If none is, it takes the time from its
- * own caller: from another rank's it would delay two ranks, one by the lost time
- * and one by waiting for that rank. What wakes it when something comes may move
- * it to where the network's work is done, idle or not, and it would stay there.
+ * away when a rest ends and a CPU is idle. If no CPU is idle, the helper takes
+ * time from its own caller. If it took time from another rank, two ranks would
+ * be delayed: one by the lost time, and one by waiting for that rank. An event
+ * that wakes the helper may move it to the CPU that does the network's work,
+ * idle or not, and the helper would stay there.
  */
 static void follow_caller(int cpu)
 {
@@ -113,7 +119,7 @@ static void follow_caller(int cpu)
         sched_setaffinity(0, sizeof(all), &all);
 }
 
-/* Hold it if its caller is away. Returns when to look again, in ns. */
+/* Hold `comm` if its caller is away. Returns when to look again, in ns. */
 static uint64_t look_at(struct shunt_comm *comm, uint64_t now,
                         struct shunt_comm **held)
 {
@@ -173,7 +179,7 @@ static uint64_t look_around(uint64_t now, struct shunt_comm **held)
     return pause;
 }
 
-/* Its caller came back, or nothing is left to do. */
+/* Release `comm`: its caller came back, or (done) nothing is left to do. */
 static void hand_over(struct shunt_comm *comm, uint64_t now, bool done)
 {
     if (now - comm->help.held_ns >= LONG_NS)
@@ -191,7 +197,8 @@ static bool is_wanted(const struct shunt_comm *comm)
     return shunti_parked_is_wanted(comm) || atomic_load(&comm->help.recalled);
 }
 
-/* Let go of those that are wanted back or done; of all, if `all`. */
+/* Release the communicators that are wanted back or done; all of them, if
+ * `all`. */
 static void let_go(struct shunt_comm **held, uint64_t now, bool all)
 {
     struct shunt_comm **at = held;
@@ -209,9 +216,10 @@ static void let_go(struct shunt_comm **held, uint64_t now, bool all)
     }
 }
 
-/* What arrives while every CPU computes is small work, but the link idles until
- * it is done. A thread that asks for short slices runs soon after it wakes up,
- * and gets no more time than others (Linux 6.12; older kernels ignore it). */
+/* Messages that arrive while every CPU computes need little work, but the link
+ * is idle until that work is done. A thread that asks for short slices runs
+ * soon after it wakes up, and gets no more time than others (Linux 6.12; older
+ * kernels ignore it). */
 static void ask_for_short_slices(void)
 {
     struct {
@@ -226,7 +234,8 @@ static void ask_for_short_slices(void)
     syscall(SYS_sched_setattr, 0, &how, 0);
 }
 
-/* Changes when something came from a peer, or an operation ended. */
+/* A number that changes when a message has arrived from a peer, or an operation
+ * has ended. */
 static uint64_t news_of(const struct shunt_comm *held)
 {
     uint64_t news = 0;
@@ -236,11 +245,12 @@ static uint64_t news_of(const struct shunt_comm *held)
     return news;
 }
 
-/* A round for each packet would cost several times the CPU time of few rounds,
- * while the caller computes. What wants a communicator back ends the rest. */
+/* Rest, so that several packets are handled in one round: a round for each
+ * would cost several times the CPU time, while the caller computes. A rest ends
+ * when a communicator is wanted back. */
 static void rest(const struct shunt_comm *held, struct pollfd *bell)
 {
-    static uint64_t worked_ns; /* by this thread, until its last rest */
+    static uint64_t worked_ns; /* CPU time of this thread until its last rest */
     struct pollfd fds[MAX_FDS];
     struct timespec time;
     uint64_t now, ns;
@@ -263,10 +273,11 @@ static void rest(const struct shunt_comm *held, struct pollfd *bell)
         bell->revents = fds[0].revents;
 }
 
-/* One round on those held, which sleeps only after some rests in vain. */
+/* Do one round on the communicators that are held. It sleeps only after some
+ * rests without news. */
 static void work(struct shunt_comm *held, struct pollfd *bell, uint64_t pause)
 {
-    static unsigned vain; /* this thread's */
+    static unsigned vain; /* used only by this thread */
     const uint64_t before = news_of(held);
     const bool sleeps = !held || vain >= VAIN_RESTS;
 
@@ -294,7 +305,8 @@ static void *help(void *arg)
     for (;;) {
         uint64_t pause, token;
 
-        /* Before the look: a call whose stamp it does not see rings. */
+        /* Set this before the look: then a call whose stamp the look misses
+         * rings. */
         atomic_store(&next_look, NEVER);
         pthread_mutex_lock(&lock);
         if (stop)
@@ -317,9 +329,9 @@ static void *help(void *arg)
     return NULL;
 }
 
-/* --- its life -------------------------------------------------------------- */
+/* --- start and end -------------------------------------------------------------- */
 
-/* Signals are for the program's own threads. */
+/* Block all signals in the thread: they are for the program's own threads. */
 static int create_thread(void)
 {
     sigset_t all, before;
@@ -382,8 +394,9 @@ static void end(void)
     atomic_store(&next_look, SOON);
 }
 
-/* The helper itself may fork, in a callback of shunt_notify(). It cannot end then. It
- * holds no lock there, and another thread may wait for its end with `life` held. */
+/* The helper itself may fork, in a callback of shunt_notify(). Then it cannot
+ * end. It holds no lock there, and another thread may hold `life` while it
+ * waits for the helper's end. */
 static void before_fork(void)
 {
     if (is_helper)
@@ -418,7 +431,7 @@ static void after_fork_in_child(void)
     lock = free_lock;
 }
 
-/* A program may exit without destroying what it made. */
+/* End the thread if a program exits without destroying its communicators. */
 __attribute__((destructor)) static void at_exit(void)
 {
     if (pthread_mutex_trylock(&life))

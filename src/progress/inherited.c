@@ -12,12 +12,13 @@
 #include "src/op/request.h"
 #include "src/wire/window.h"
 
-/* Its caller gets an error. Nothing else in the child looks at it: its notice is the
- * parent's to give, and what is in engines and transports is the parent's to end. */
+/* End a request with an error, which its caller gets. Nothing else in the child
+ * looks at the request. Its notice is the parent's to give, and its transfers
+ * in engines and transports are the parent's to end. */
 static void disown_request(struct shunt_request *request)
 {
     request->status = request->error = SHUNT_ERR_INVALID;
-    request->error_text = NULL; /* that of the communicator is better */
+    request->error_text = NULL; /* the text of the communicator is better */
     request->on_trial = false;
 }
 
@@ -46,7 +47,8 @@ void shunti_comm_disown(struct shunt_comm *comm)
     snprintf(comm->failure.text, sizeof(comm->failure.text),
              "the communicator was %s", SHUNTI_INHERITED);
     disown_requests(comm);
-    /* Nothing is left to be stepped or sent, and no thread of it exists. */
+    /* The child has nothing to step or to send, and no thread of the
+     * communicator. */
     comm->thread.exists = comm->thread.made = false;
     comm->parked.owner = comm->parked.home = NULL;
     comm->parked.unsent = comm->parked.ever = false;

@@ -17,7 +17,8 @@
 
 /* The probe begins at most this long before the timeout. */
 #define NOTICE_NS 1000000000u
-/* So many more timeouts at most for the verdict of a rank that answers. */
+/* The most further timeouts that this rank waits for the verdict of a rank that
+ * answers. */
 #define PATIENCE 3
 
 static uint64_t timeout_ns(const struct shunt_comm *comm)
@@ -32,9 +33,9 @@ uint64_t shunti_liveness_notice_ns(const struct shunt_comm *comm)
     return part < NOTICE_NS ? part : NOTICE_NS;
 }
 
-/* A question or an answer is no sign of progress, nor is the wake-up that comes
- * with it, perhaps later: ranks that all wait would keep each other waiting for
- * ever by asking. */
+/* A probe or a reply is no sign of progress. Nor is the wake-up that is sent
+ * with it, which may arrive later. Otherwise ranks that all wait would keep
+ * each other waiting for ever by probing. */
 void shunti_liveness_note_events(struct shunt_comm *comm)
 {
     const bool rung = shunti_probe_poll(comm);
@@ -54,10 +55,13 @@ void shunti_liveness_note_events(struct shunt_comm *comm)
 }
 
 /*
- * How likely an awaited peer is the cause of a timeout, the likeliest last: it
- * has only not finished; it has not been heard of in this call, and is on
- * another node, where it may wait for a local peer of its own; the same on our
- * node; it does not answer the probe.
+ * How likely an awaited peer is the cause of a timeout; the likeliest is last.
+ *
+ * UNFINISHED     it has only not finished
+ * UNHEARD_AFAR   no message of this call from it; it is on another node,
+ *                where it may itself wait for a local peer
+ * UNHEARD_LOCAL  no message of this call from it; it is on this node
+ * SILENT         it does not answer the probe
  */
 enum { NOT_AWAITED, UNFINISHED, UNHEARD_AFAR, UNHEARD_LOCAL, SILENT };
 
@@ -86,9 +90,11 @@ static int likeliest(const struct shunt_request *request)
     return most;
 }
 
-/* The likeliest peers of the oldest operation, as "2, 5". Returns the first.
+/*
+ * Write the numbers of the likeliest peers of the oldest operation to `text`,
+ * as "2, 5". Returns the first of them.
  *
- * lost  they count as lost.
+ * lost  count them as lost.
  */
 static int name_missing(const struct shunt_request *request, bool lost,
                         char *text, size_t size)
@@ -112,7 +118,7 @@ static int name_missing(const struct shunt_request *request, bool lost,
     return first;
 }
 
-/* All that are awaited answer, so none is lost. But they do not come. */
+/* Fail because the awaited ranks are alive, but do not make this call. */
 static void fail_by_order(struct shunt_comm *comm)
 {
     const struct shunt_request *request = comm->operations.active;
@@ -133,10 +139,11 @@ static void fail_by_order(struct shunt_comm *comm)
 }
 
 /*
- * A rank that is needed is gone. If another one had crashed before, it went because of
- * that: who notices a crash gives up, and its connections end. Then the crash is
- * named, even if what that rank had to give is here. (The word of the rank that gave
- * up may be lost with its connection.)
+ * Fail because a rank that is needed is gone. If another rank had crashed
+ * before, the needed rank is gone because of that: a rank that notices a crash
+ * gives up, and its connections end. Then the error names the crashed rank,
+ * even if everything that it had to send is here. (The message of the rank that
+ * gave up may be lost with its connection.)
  */
 static void fail_by_loss(struct shunt_comm *comm,
                          const struct shunt_request *request, int needed)
@@ -197,7 +204,7 @@ static void fail_by_timeout(struct shunt_comm *comm)
                      first < 0 ? "?" : missing, nodes, comm->liveness.timeout);
 }
 
-/* Give the probe's answers their time, from now on. */
+/* From now on the probe's answers get their time. */
 static void give_notice(struct shunt_comm *comm, uint64_t now)
 {
     comm->liveness.last_event_ns =
@@ -205,10 +212,11 @@ static void give_notice(struct shunt_comm *comm, uint64_t now)
 }
 
 /*
- * Have ranks that this one awaits a verdict to come, by what they answered? A verdict
- * that comes later than this rank's own timeout, were it to begin now, does not count:
- * it is that of a call with a longer one. Their replies came after the probe, and are
- * taken as of now, so that a verdict that is due just now counts.
+ * Do the replies of awaited ranks carry a verdict that is still in the future?
+ * A verdict does not count if it is later than this rank's own timeout, were
+ * that to begin now: it is that of a call with a longer timeout. The replies
+ * arrived after the probe, and are treated as if they had arrived now, so that
+ * a verdict that is due just now counts.
  */
 static bool learn_decision(struct shunt_comm *comm, uint64_t now)
 {
@@ -228,8 +236,9 @@ static bool learn_decision(struct shunt_comm *comm, uint64_t now)
     return latest > 0;
 }
 
-/* All answer. Wait once more, or twice: the missing rank may be known to one of
- * them. And for as long as one of them has a verdict to come, but not for ever. */
+/* All ranks answer. Wait once more, or twice: one of them may know the missing
+ * rank. If one of them has a verdict in the future, wait for it, too, but not
+ * for ever. */
 static bool may_extend(struct shunt_comm *comm, uint64_t now)
 {
     const int patience = learn_decision(comm, now) ? PATIENCE : 0;
@@ -238,12 +247,13 @@ static bool may_extend(struct shunt_comm *comm, uint64_t now)
            comm->operations.active->class->follows + patience;
 }
 
-/* Timed out: blame the ranks that did not answer the probe. If all answered,
- * some peer is itself blocked on the real culprit and will report it. */
+/* Handle a timeout: blame the ranks that did not answer the probe. If all
+ * answered, some peer is itself waiting for the real culprit, and will report
+ * it. */
 static void judge(struct shunt_comm *comm, uint64_t now)
 {
     if (shunti_comm_failed(comm))
-        return; /* another rank was first, and names the culprit */
+        return; /* another rank failed first, and names the culprit */
     if (shunti_probe_more(comm->operations.active)) {
         give_notice(comm, now);
     } else if (likeliest(comm->operations.active) != SILENT &&
@@ -261,7 +271,7 @@ uint64_t shunti_liveness_check_time(struct shunt_comm *comm, uint64_t now)
     const uint64_t due = comm->liveness.last_event_ns + timeout_ns(comm);
     const uint64_t notice = shunti_liveness_notice_ns(comm);
 
-    /* Then the caller has a limit of its own. */
+    /* In these cases the caller has a limit of its own. */
     if (!comm->operations.active || comm->failure.status)
         return now + notice / 4;
     if (comm->probe.seq != comm->operations.active->seq) {
@@ -280,7 +290,8 @@ uint64_t shunti_liveness_check_time(struct shunt_comm *comm, uint64_t now)
     return comm->liveness.last_event_ns + timeout_ns(comm);
 }
 
-/* Gone, and neither left in order nor exited. */
+/* Has `rank`, which is gone, crashed? It has if it neither left in order nor
+ * exited. */
 static bool has_crashed(const struct shunt_comm *comm, int rank)
 {
     const struct shunti_peer *p = &comm->peers[rank];
@@ -288,7 +299,7 @@ static bool has_crashed(const struct shunt_comm *comm, int rank)
     return !p->transport->left(p->ep) && shunti_exit_of(comm, rank) < 0;
 }
 
-/* Mark the peers that are gone. Is one newly so? */
+/* Mark the peers that are gone. True if a peer is newly marked. */
 static bool mark_losses(struct shunt_comm *comm)
 {
     bool news = false;
@@ -307,10 +318,10 @@ static bool mark_losses(struct shunt_comm *comm)
     return news;
 }
 
-/* Fail for a rank that is gone and needed. left: of those that left in order, or
- * exited, or of the others. A rank that had completed an operation is not needed in it
- * any more: its data is here, although it may not have been used yet, as in a
- * sum that lacks another rank's part. */
+/* Fail if a rank is needed that is gone. left: look at ranks that left in order
+ * or exited; false: at crashed ones. A rank that has completed an operation is
+ * not needed in it any more: its data is here. The data may not have been used
+ * yet, as in a sum that lacks another rank's part. */
 static bool fail_if_needed(struct shunt_comm *comm, bool left)
 {
     const struct shunt_request *request;
@@ -336,8 +347,8 @@ static bool fail_if_needed(struct shunt_comm *comm, bool left)
 
 void shunti_liveness_look(struct shunt_comm *comm)
 {
-    /* What a lost peer sent before counts: step once after the transport
-     * reported the loss, and only then decide. */
+    /* Messages that a lost peer sent before count. So step once after the
+     * transport reported the loss, and only then decide. */
     if (mark_losses(comm))
         shunti_progress(comm);
     /* A rank that left or exited may have done so because of one that crashed. */

@@ -30,7 +30,8 @@ static const char *why_unfit(int fd)
     if ((flags & O_ACCMODE) == O_RDONLY || flags & O_PATH)
         return "it is read-only: give the end that is written to, or an "
                "eventfd";
-    /* An epoll or a timer can be opened for writing, and not be written to. */
+    /* An epoll or a timer can be opened for writing, but cannot be written
+     * to. */
     if (poll(&p, 1, 0) > 0 && p.revents & POLLOUT)
         return NULL;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -40,7 +41,8 @@ static const char *why_unfit(int fd)
     return NULL;
 }
 
-/* A bad argument. The text is that of the communicator, too, if there is one. */
+/* Return the error of a bad argument. If there is a request, its communicator
+ * gets the text, too. */
 __attribute__((format(printf, 2, 3))) static enum shunt_status
 refuse(struct shunt_request *request, const char *format, ...)
 {
@@ -58,8 +60,8 @@ refuse(struct shunt_request *request, const char *format, ...)
     return SHUNT_ERR_INVALID;
 }
 
-/* The notice of a request that is under way, empty if it is new. Its time begins
- * now, as with a wait. */
+/* The notice of a request that is under way; a new one is empty. The request's
+ * timeout begins now, as in a wait. */
 static enum shunt_status notice_of(struct shunt_request *request,
                                    const char *call,
                                    struct shunti_notice **notice)

@@ -3,18 +3,18 @@
  * Parked communicators; see parked.h.
  *
  * All communicators are in shelves, lists with a lock each. The shelf is found
- * by the address of the thread that owns the communicator. A thread that is
- * started after another one has ended may get the address of that one, and with
- * it the communicators it left, perhaps those of another rank. It may hold what
- * is parked there, as any thread may. For visits the number of the thread must
+ * by the address of the thread that owns the communicator. A new thread may get
+ * the address of a thread that has ended. With the address it gets the
+ * communicators of that thread, perhaps those of another rank. It may hold the
+ * parked ones, as any thread may. For visits the number of the thread must
  * agree, too; no number is used twice.
  *
  * A call by a thread that is not the owner begins by taking the communicator
- * over, under the lock of the owner's shelf. So while the owner has this lock,
- * it may touch all that is in its shelf: no other thread is in a call there,
- * and a call that the owner itself is in is waiting. The owner may also hold
- * what is parked for longer, without the lock; then a call waits for the
- * release.
+ * over, under the lock of the owner's shelf. So an owner that has this lock may
+ * touch everything in its shelf. No other thread is in a call on these
+ * communicators, and a call of the owner itself is waiting. The owner may also
+ * hold parked communicators for longer, without the lock. A call then waits for
+ * the release.
  */
 #include "src/progress/parked.h"
 
@@ -60,7 +60,7 @@ static _Thread_local struct {
     const struct shunt_comm *alone;
 } visits;
 
-/* Calls that wait for a holder's release. */
+/* For calls that wait until a holder releases its communicator. */
 static pthread_mutex_t release_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 
@@ -91,9 +91,9 @@ static uint64_t this_number(void)
     return visits.number;
 }
 
-/* In a child of fork(). What is under way is the parent's: a step of the child's
- * would take what comes for it, into the child's copy of its memory. So nobody
- * owns anything, and nothing is parked. */
+/* In a child of fork(). The operations under way are the parent's. A step of
+ * the child would take the messages for them, into the child's copy of the
+ * memory. So in the child nobody owns a communicator, and none is parked. */
 static void forked(void)
 {
     static const struct shelf empty = SHELF;
@@ -139,7 +139,7 @@ void shunti_parked_own(struct shunt_comm *comm)
 SHUNTI_NOINLINE void shunti_parked_take_over(struct shunt_comm *comm)
 {
     if (!comm->parked.owner)
-        return; /* it has been destroyed */
+        return; /* the communicator has been destroyed */
     unshelve(comm);
     shunti_parked_own(comm);
 }
@@ -167,13 +167,14 @@ SHUNTI_NOINLINE void shunti_park(struct shunt_comm *comm)
     }
     atomic_store_explicit(&comm->parked.put, true, memory_order_relaxed);
     comm->parked.home = NULL;
-    /* Pairs with shunti_parked_try_hold(): the next holder sees what we wrote. */
+    /* Pairs with shunti_parked_try_hold(): the next holder sees what this
+     * thread wrote. */
     atomic_fetch_and_explicit(&comm->parked.hold, ~(unsigned)SHUNTI_HELD,
                               memory_order_release);
 }
 
-/* The holder releases it soon: it looks whether it is wanted, and the token of
- * shunti_wake_self() ends its sleep. */
+/* Wait until the holder releases `comm`. That is soon: the holder checks
+ * whether it is wanted, and the token of shunti_wake_self() ends its sleep. */
 static void await_release(struct shunt_comm *comm)
 {
     pthread_mutex_lock(&release_lock);
@@ -204,8 +205,8 @@ void shunti_parked_forget(struct shunt_comm *comm)
     comm->parked.ever = false;
 }
 
-/* A communicator that has failed needs steps until what it tells its peers is
- * sent. */
+/* Does `comm` need steps? If it has failed, it needs them until its messages to
+ * peers are sent. */
 static bool needs_steps(const struct shunt_comm *comm)
 {
     return comm->deferred.first || comm->parked.unsent ||
@@ -214,7 +215,8 @@ static bool needs_steps(const struct shunt_comm *comm)
 
 void shunti_parked_yield(struct shunt_comm *comm)
 {
-    /* From here on another thread may have it, and may destroy it. */
+    /* From here on another thread may hold the communicator, and may destroy
+     * it. */
     if (atomic_fetch_and(&comm->parked.hold, ~(unsigned)SHUNTI_HELD) <
         SHUNTI_WANTED)
         return;
@@ -223,7 +225,8 @@ void shunti_parked_yield(struct shunt_comm *comm)
     pthread_mutex_unlock(&release_lock);
 }
 
-/* The helper holds it. Calls of other threads release it soon anyway. */
+/* Ask the helper to release `comm`, if the helper holds it. A call of another
+ * thread that holds it releases it soon anyway. */
 static void recall(struct shunt_comm *comm)
 {
     if (comm->help.attached && !atomic_exchange(&comm->help.recalled, true))
@@ -267,7 +270,8 @@ void shunti_parked_release(struct shunt_comm *held)
 
         held =
             comm->parked
-                .next_held; /* after shunti_parked_yield() it is not ours any more */
+                /* after shunti_parked_yield() the communicator may be gone */
+                .next_held;
         shunti_parked_yield(comm);
     }
 }
@@ -284,9 +288,8 @@ void shunti_parked_each(void (*f)(struct shunt_comm *comm))
     pthread_mutex_unlock(&shelf->lock);
 }
 
-/* Keep the progress thread, or the helper, out. If it is at work on the
- * communicator, or sleeps on it, this returns false: then that thread answers
- * probes itself. */
+/* Keep the progress thread, or the helper, out. False: that thread is at work
+ * on the communicator, or sleeps on it. Then it answers probes itself. */
 static bool lock_out_thread(struct shunt_comm *comm)
 {
     if (!comm->thread.exists)
@@ -323,8 +326,8 @@ uint64_t shunti_parked_visit(struct shunt_comm *but, uint64_t now_ns,
     if (now_ns < visits.next_ns && (!visits.alone || visits.alone == but))
         return visits.alone ? UINT64_MAX : visits.next_ns;
     pthread_mutex_lock(&shelf->lock);
-    /* We are in a call on it. Its owner has our address, but perhaps the number
-     * of a thread that has ended. */
+    /* This thread is in a call on `but`. The owner of `but` has this thread's
+     * address, but perhaps the number of a thread that has ended. */
     if (but && but->parked.owner == self)
         but->parked.number = this_number();
     for (struct shunt_comm *c = shelf->first; c; c = c->parked.next) {

@@ -9,7 +9,8 @@ bool shunti_wants_steps(const struct shunt_comm *comm)
 {
     const struct shunt_request *r = comm->operations.active;
 
-    /* One that failed needs steps until what it tells its peers is sent. */
+    /* A communicator that failed needs steps until its messages to peers are
+     * sent. */
     if (comm->deferred.first || comm->parked.unsent)
         return true;
     if (comm->requests.notices)

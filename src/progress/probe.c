@@ -2,10 +2,10 @@
 /*
  * Liveness probe; see probe.h.
  *
- * A probe is a number, written to a word of ours in the peer's control window.
- * The reply is the same number in a word of the peer's in our control window.
- * Polling one word per rank would be too slow, so every probe also changes one
- * word that all ranks share, the doorbell.
+ * A probe is a number that this rank writes to its word in the peer's control
+ * window. The reply is the same number in the peer's word in this rank's
+ * control window. Polling one word for each rank would be too slow. So every
+ * probe also changes one word that all ranks share, the doorbell.
  */
 #include "src/progress/probe.h"
 
@@ -17,8 +17,9 @@
 #include "src/wire/wire.h"
 
 /*
- * A reply: the number of the probe (32 bits), in how many ms the rank has its verdict
- * (31 bits), and whether it waits in a call on another communicator.
+ * The bits of a reply: the number of the probe (32 bits); the ms until the
+ * rank's verdict (31 bits); and whether the rank waits in a call on another
+ * communicator.
  */
 #define NUMBER UINT32_MAX
 #define VERDICT_SHIFT 32
@@ -51,7 +52,7 @@ static void send_probe(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
     size_t at = word_offset(comm, comm->rank, SHUNTI_WORD_PROBE);
-    /* A value that no rank has written before. */
+    /* A value that no rank has written to the doorbell before. */
     uint64_t doorbell =
         (uint64_t)(comm->rank + 1) << 32 | (comm->probe.number & UINT32_MAX);
 
@@ -82,7 +83,7 @@ uint64_t shunti_probe_decision_ns(const struct shunt_comm *comm)
     return since + shunti_ns(comm->liveness.timeout);
 }
 
-/* The verdict as it stands in a reply. */
+/* The verdict in the form that a reply has. */
 static uint64_t decision_word(const struct shunt_comm *comm)
 {
     const uint64_t now = shunti_now_ns();
@@ -171,7 +172,7 @@ uint64_t shunti_probe_decision_of(const struct shunt_comm *comm, int peer)
     return (reply_of(comm, peer) >> VERDICT_SHIFT & VERDICT_MAX) * NS_PER_MS;
 }
 
-/* Has our latest probe got replies that were not counted yet? */
+/* Has this rank's latest probe got replies that were not counted yet? */
 static bool count_replies(struct shunt_comm *comm)
 {
     int answered = 0;

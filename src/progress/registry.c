@@ -44,8 +44,8 @@ bool shunti_registry_remove(struct shunt_comm *comm)
     return found;
 }
 
-/* The first of the peers, zeroed: that of a communicator of one rank. Takes no
- * new memory, since there may be none. */
+/* Shrink the peers to one zeroed entry, as in a communicator of one rank. Takes
+ * no new memory, because there may be none. */
 static struct shunti_peer *keep_one(struct shunti_peer *peers)
 {
     struct shunti_peer *one = realloc(peers, sizeof(*one));
@@ -55,8 +55,8 @@ static struct shunti_peer *keep_one(struct shunti_peer *peers)
     return one;
 }
 
-/* Every call looks for a failure first, and finds one. Whatever else it looks
- * at is that of a communicator of one rank. */
+/* Every call looks for a failure first, and finds one. Everything else that a
+ * call looks at has the values of a communicator of one rank. */
 static void keep_structure(struct shunt_comm *comm)
 {
     struct shunt_request *requests = comm->requests.newest;
@@ -84,7 +84,7 @@ static void keep_structure(struct shunt_comm *comm)
 static void free_structure(struct shunt_comm *comm)
 {
     shunti_requests_free(comm);
-    /* of a mem_alloc() after the communicator was destroyed */
+    /* from a mem_alloc() after the communicator was destroyed */
     free(comm->windows.all);
     free(comm->peers);
     free(comm);

@@ -3,20 +3,20 @@
  * A caller and the progress thread take turns; see turns.h.
  *
  * The progress thread steps operations while the caller computes. A lock
- * decides which of the two uses the communicator. While a caller is inside the
- * library, or no operation is under way and nothing is left to send, the thread
- * waits on a condition.
+ * decides which of the two uses the communicator. The thread waits on a
+ * condition while a caller is inside the library, and while nothing is under
+ * way and nothing is left to send.
  *
- * Only one of them sleeps on the transports' descriptors. These are
+ * Only one of the two sleeps on the transports' descriptors. These are
  * edge-triggered, and one flag tells peers whether this rank must be woken: two
  * sleepers would take each other's wake-ups. So a caller that is about to sleep
- * first wakes the thread, if that sleeps there, and waits until it no longer
- * does. A caller that returns while the thread still sleeps there wakes it,
- * since the caller may have taken the thread's wake-up.
+ * first wakes the thread, if the thread sleeps there, and waits until it no
+ * longer does. A caller that returns while the thread still sleeps there wakes
+ * it, because the caller may have taken the thread's wake-up.
  *
  * A communicator without a progress thread is used only by the caller. It is
- * parked (parked.h) if a call leaves operations under way, and then the
- * helper (helper.h) may step it until the next call.
+ * parked (parked.h) if a call leaves operations under way. Then the helper
+ * (helper.h) may step it until the next call.
  */
 #include "src/progress/turns.h"
 
@@ -32,7 +32,7 @@
 #include "src/trace/track.h"
 #include "src/wire/contexts.h"
 
-/* From now on the caller is the only one that touches it. */
+/* Make the caller the only one that touches the communicator. */
 static void get(struct shunt_comm *comm)
 {
     if (!comm->thread.exists) {
@@ -54,7 +54,7 @@ static void get(struct shunt_comm *comm)
         shunti_parked_take_over(comm);
 }
 
-/* In a timeline all calls come here: none begins at home. */
+/* In a timeline all calls are entered here, because parked.home is not set. */
 SHUNTI_NOINLINE static void enter_tracked(struct shunt_comm *comm)
 {
     enum shunti_track before;
@@ -83,7 +83,7 @@ void shunti_comm_enter(struct shunt_comm *comm)
         enter(comm);
 }
 
-/* From the moment that it is parked, the helper may be using it. */
+/* Park `comm`. From then on the helper may be using it. */
 SHUNTI_NOINLINE static void park(struct shunt_comm *comm)
 {
     const bool ask =
@@ -95,14 +95,14 @@ SHUNTI_NOINLINE static void park(struct shunt_comm *comm)
         shunti_help_ask(comm);
 }
 
-/* Must it be stepped while its caller is elsewhere? No peer needs what trails:
- * request.h, settled(). */
+/* Must `comm` be stepped while its caller is elsewhere? Trailing operations do
+ * not count, because no peer needs them: settled() in request.h. */
 static bool has_work(const struct shunt_comm *comm)
 {
     return comm->operations.untrailed || comm->parked.unsent;
 }
 
-/* Not from home. */
+/* Leave a communicator whose parked.home is NULL. */
 SHUNTI_NOINLINE static void leave(struct shunt_comm *comm)
 {
     const enum shunti_track before = comm->parked.track;

@@ -26,18 +26,19 @@
 #include "src/wire/failure.h"
 #include "src/wire/wire.h"
 
-/* A rank with a CPU of its own polls this many rounds between two readings of
- * the clock. */
+/* The number of rounds that a rank with a CPU of its own polls between two
+ * readings of the clock. */
 #define POLLS_PER_LOOK 64
 /* Yields before sleeping, if ranks share CPUs. Each yield lets every other
  * runnable rank of this CPU run. */
 #define YIELDS 64
-/* Descriptors in one poll(). A communicator has one for each transport, and its
- * wake_fd. */
+/* The most descriptors in one poll(). A communicator has one for each
+ * transport, and its wake_fd. */
 #define MAX_FDS 256
 /* Longest sleep if something has to be tried again. */
 #define RETRY_NAP_MS 1
-/* A loop of short naps that takes so long was stopped meanwhile. */
+/* If a loop of short naps takes so long for one round, the process was stopped
+ * meanwhile. */
 #define STOPPED_NS 250000000u
 /* Longest sleep: an event without a wake-up is noticed by then. */
 #define NAP_MS 500
@@ -46,9 +47,9 @@
  * one another. */
 #define FIRST_IDLE_NAP_NS 50000u
 #define LAST_IDLE_NAP_NS 2000000u
-/* No naps for so long after idle() did something, */
+/* No naps for this long after idle() did something, */
 #define IDLE_AWAKE_NS 200000u
-/* except one in so many rounds, because a nap checks for lost peers. */
+/* except in one of so many rounds, because a nap checks for lost peers. */
 #define AWAKE_PER_NAP 256
 /* Yields between two calls of idle(). */
 #define YIELDS_PER_IDLE 16
@@ -58,7 +59,7 @@ static void relax(void)
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    __asm__ volatile("isb"); /* `yield` takes no time on most of them */
+    __asm__ volatile("isb"); /* on most of these CPUs `yield` takes no time */
 #endif
 }
 
@@ -83,7 +84,8 @@ void shunti_step_others(void)
     shunti_parked_release(held);
 }
 
-/* The verdict of a call that sets something up, which has a timeout of its own. */
+/* The verdict of a call that sets something up: that call has a timeout of its
+ * own, which begins now. */
 #define IN_ITS_TIME UINT64_MAX
 
 /* Answer probes on `comm` from a call elsewhere.
@@ -102,7 +104,7 @@ static void answer_from_elsewhere(struct shunt_comm *comm, uint64_t verdict)
 }
 
 /* Answer probes on a communicator that may have nothing under way. Returns in
- * how many ns to do it again: several times within the notice of a probe. */
+ * how many ns to do so again: several times within the notice of a probe. */
 static uint64_t answer_there(struct shunt_comm *comm, uint64_t verdict)
 {
     const uint64_t pause = shunti_liveness_notice_ns(comm) / 4;
@@ -118,8 +120,9 @@ static uint64_t answer_there(struct shunt_comm *comm, uint64_t verdict)
     return comm->parked.unsent ? RETRY_NAP_MS * 1000000u : pause;
 }
 
-/* The same on all communicators of this thread except `but`. Returns when to do
- * it again.
+/*
+ * Answer probes on all communicators of this thread except `but`. Returns when
+ * to do so again.
  *
  * verdict  of the call that this thread is in.
  */
@@ -129,8 +132,8 @@ static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns,
     return shunti_parked_visit(but, now_ns, verdict, answer_there);
 }
 
-/* An operation that no caller has waited for yet has no start time: its timeout
- * counts from here. */
+/* Check the timeout of the oldest operation. If no caller has waited for it
+ * yet, it has no start time, and its timeout counts from here. */
 static void check_time(struct shunt_comm *comm, uint64_t now)
 {
     if (!comm->operations.active || comm->failure.status)
@@ -142,7 +145,7 @@ static void check_time(struct shunt_comm *comm, uint64_t now)
     shunti_liveness_check_time(comm, now);
 }
 
-/* verdict: of the call that looks. */
+/* Look around. verdict: of the call that looks. */
 static void look(struct shunt_comm *comm, uint64_t verdict)
 {
     uint64_t now = shunti_now_ns();
@@ -192,7 +195,7 @@ static bool call_idle(const struct shunt_comm *comm,
            ++waiter->awake % AWAKE_PER_NAP;
 }
 
-/* How long to sleep if the next check is due at `deadline_ns`. */
+/* The time to sleep, in ns, if the next check is due at `deadline_ns`. */
 static uint64_t nap_ns(const struct shunt_comm *comm,
                        struct shunti_waiter *waiter, uint64_t deadline_ns)
 {
@@ -221,8 +224,9 @@ static uint64_t nap_ns(const struct shunt_comm *comm,
 struct watch {
     struct pollfd fds[MAX_FDS];
     nfds_t n;
-    bool soon; /* only a short sleep: there was no room for all descriptors, or
-                  something has to be tried again that no event announces */
+    /* Sleep only for a short time: there was no room for all descriptors, or
+     * something has to be tried again that no event announces. */
+    bool soon;
 };
 
 static void watch_fd(struct watch *watch, int fd)
@@ -236,7 +240,8 @@ static void watch_fd(struct watch *watch, int fd)
     watch->fds[watch->n++].events = POLLIN;
 }
 
-/* Arm its transports. False: one has an event already. */
+/* Arm the transports of `comm`, and watch their descriptors. False: one has an
+ * event already. */
 static bool watch_comm(struct watch *watch, struct shunt_comm *comm)
 {
     for (size_t i = 0; i < comm->contexts.count; i++) {
@@ -264,10 +269,11 @@ static void disarm(struct shunt_comm *comm)
         comm->contexts.all[i].transport->disarm(comm->contexts.all[i].ctx);
 }
 
-/* Events from before arm() send no wake-up, so check once more; also for
- * losses, which an earlier progress may have noticed. A step that progresses
- * the transports may consume the event of an operation that was stepped before
- * it. True: nothing was left to do, but perhaps soon (watch->soon). */
+/* Look once more before a sleep. Events from before arm() send no wake-up, and
+ * an earlier progress may have noticed a loss. A step that progresses the
+ * transports may consume the event of an operation that was stepped before it.
+ * True: nothing was left to do; but perhaps there soon will be
+ * (watch->soon). */
 static bool is_idle(struct watch *watch, struct shunt_comm *comm)
 {
     const struct shunt_request *oldest = comm->operations.active;
@@ -287,7 +293,7 @@ static bool is_idle(struct watch *watch, struct shunt_comm *comm)
            comm->contexts.events == events;
 }
 
-/* The same for all that are held. */
+/* Look once more on all communicators that are held. */
 static bool are_idle(struct watch *watch, struct shunt_comm *held)
 {
     for (; held; held = held->parked.next_held)
@@ -315,7 +321,7 @@ static void take_token(const struct watch *watch, const struct shunt_comm *comm)
     (void)got;
 }
 
-/* After a sleep, or if there is something to do instead. */
+/* Handle the events, after a sleep, or if there is something to do instead. */
 static void get_up(const struct watch *watch, struct shunt_comm *comm)
 {
     disarm(comm);
@@ -326,8 +332,8 @@ static void get_up(const struct watch *watch, struct shunt_comm *comm)
     shunti_liveness_look(comm);
 }
 
-/* If something came from a peer on a communicator that is held, the peer may be
- * busy there: that counts as news here. */
+/* A peer may be busy on a communicator that is held. So a message that arrived
+ * there counts as news on `comm`, too. */
 static void share_news(struct shunt_comm *comm, const struct shunt_comm *held)
 {
     for (; held; held = held->parked.next_held) {
@@ -393,7 +399,8 @@ static void sleep_a_little(struct shunt_comm *comm,
     shunti_parked_release(held);
 }
 
-/* poll() on `fds`, at most `ns`, that also steps those that are held. */
+/* poll() on `fds` for at most `ns`. Also steps the communicators that are
+ * held. */
 static int poll_with(struct shunt_comm *held, struct pollfd *fds,
                      unsigned long n, uint64_t ns)
 {
@@ -433,7 +440,8 @@ static int poll_as_helper(struct shunt_comm *held, struct pollfd *fds,
     if (held) {
         const int ready = poll_with(held, fds, n, ns < most ? ns : most);
 
-        /* Who awaits a notice waits as in a call: not without a limit. */
+        /* A caller that awaits a notice waits as in a call: not without a
+         * limit. */
         for (; held; held = held->parked.next_held)
             if (held->requests.notices)
                 check_time(held, shunti_now_ns());
@@ -448,7 +456,8 @@ __attribute__((constructor)) static void be_the_helpers(void)
     shunti_help_poll = poll_as_helper;
 }
 
-/* A transport closes, which may take as long as the notice of a probe. */
+/* Answer probes while a transport closes. That may take as long as the notice
+ * of a probe. */
 static void answer_meanwhile(void)
 {
     answer_elsewhere(NULL, shunti_now_ns(), IN_ITS_TIME);
@@ -459,13 +468,14 @@ __attribute__((constructor)) static void answer_while_closing(void)
     shunti_transport_meanwhile = answer_meanwhile;
 }
 
-/* From `now` to `until`, rounded up. */
+/* The ms from `now` to `until`, rounded up. */
 static int ms_until(uint64_t now, uint64_t until)
 {
     return now < until ? (int)((until - now + 999999) / 1000000) : 0;
 }
 
-/* shunti_poll() on the descriptors of `armed`; NULL: of no communicator. */
+/* shunti_poll(), where `fds` are the descriptors of `armed`; NULL: of no
+ * communicator. */
 static int poll_meanwhile(struct shunt_comm *armed, struct pollfd *fds,
                           unsigned long n, int ms, uint64_t verdict)
 {
@@ -504,7 +514,7 @@ uint64_t shunti_stopped_ns(uint64_t *looked_ns)
     return passed > STOPPED_NS ? passed : 0;
 }
 
-/* verdict: of the call, as it is told in other communicators. */
+/* verdict: of this call, for replies on other communicators. */
 static void nap(struct shunt_comm *comm, int ms, uint64_t verdict)
 {
     struct watch watch = {.n = 0};
