@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A communicator that was made: what it can be asked, and its end. */
+/* Queries of a communicator, and its end. */
 #include "src/comm.h"
 
 #include <stdint.h>
@@ -102,7 +102,8 @@ const char *shunt_comm_transport(const struct shunt_comm *comm, int rank)
     return rank == comm->rank ? "self" : comm->peers[rank].how;
 }
 
-/* Queries of what a progress thread may be writing take their turn, too. */
+/* Enter for a query. A progress thread may be writing the data, so queries take
+ * their turn, too. */
 static struct shunt_comm *enter(const struct shunt_comm *comm)
 {
     struct shunt_comm *entered = (struct shunt_comm *)(uintptr_t)comm;
@@ -213,7 +214,7 @@ static bool has_promised(const struct shunt_comm *comm)
     return r != NULL;
 }
 
-/* Complete the operations that no caller waits for but peers rely on: the call
+/* Complete the operations that no caller waits for but peers rely on. The call
  * that began them has returned as if they were done. Timeouts and losses end
  * this wait as any other. */
 static void keep_promises(struct shunt_comm *comm)
@@ -226,9 +227,9 @@ static void keep_promises(struct shunt_comm *comm)
     }
 }
 
-/* Send what is still under way to peers whose memory is not mapped, before the
- * transports are closed: they may need it after this rank is gone. Bounded;
- * best effort. */
+/* Send the puts that are still under way to peers whose memory is not mapped,
+ * before the transports are closed. The peers may need them after this rank is
+ * gone. Bounded; best effort. */
 static void flush_puts(struct shunt_comm *comm, double seconds)
 {
     uint64_t end = shunti_now_ns() + shunti_ns(seconds);
@@ -249,9 +250,10 @@ static void flush_puts(struct shunt_comm *comm, double seconds)
     }
 }
 
-/* A peer that still waits must hear of the failure before it sees this rank
- * leave; otherwise it would report this rank as lost. What a device has still to
- * send ends with the transport. Bounded, since some peers may be gone. */
+/* Send the failure to the peers. A peer that still waits must learn of the
+ * failure before it sees this rank leave. Otherwise it would report this rank
+ * as lost. Data that a device has still to send ends with the transport.
+ * Bounded, because some peers may be gone. */
 static void flush_failure(struct shunt_comm *comm, double seconds)
 {
     uint64_t end = shunti_now_ns() + shunti_ns(seconds);
@@ -313,8 +315,8 @@ static void close_contexts(struct shunt_comm *comm)
     free(comm->contexts.all);
 }
 
-/* Free all but the structure, its peers, and the requests that the caller has
- * not collected. */
+/* Free everything but the structure, its peers, and the requests that the
+ * caller has not collected. */
 static void tear_down(struct shunt_comm *comm)
 {
     shunti_help_forget(comm);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* shunt_comm_create() and its variants: get an id, or use a launcher, and then
+/* shunt_comm_create() and its variants: get an id, or use a launcher. Then
  * init. */
 #include <stddef.h>
 

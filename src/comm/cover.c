@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The smallest set of lost ranks; see cover.h.
+ * The search for the smallest set of lost ranks; see cover.h.
  *
- * Each connected part of the graph is searched by itself: either a rank with
- * the most failed links is lost, or all ranks to which these links lead are.
+ * Each connected part of the graph is searched by itself. In each step there
+ * are two choices. Either the rank with the most failed links is lost, or all
+ * ranks at the other ends of these links are.
  */
 #include "src/comm/cover.h"
 
@@ -69,8 +70,8 @@ static bool either(int n, const uint64_t *rows, int a, int b)
     return has(rows + (size_t)a * w, b) || has(rows + (size_t)b * w, a);
 }
 
-/* Does one of them say that their link has failed? doubted: although an answer has come
- * over it since. */
+/* Does the report of one of the two ranks say that their link has failed?
+ * doubted: also if an answer has arrived over the link since. */
 static bool is_claimed(const struct shunti_reports *reports, int a, int b,
                        bool doubted)
 {
@@ -79,7 +80,8 @@ static bool is_claimed(const struct shunti_reports *reports, int a, int b,
             (doubted || !either(reports->n, reports->good, a, b)));
 }
 
-/* Has `rank` asked `other`, which did not answer, and which is among `named`? */
+/* Has `rank` probed `other` without getting an answer, and is `other` among
+ * `named`? */
 static bool misses(const struct shunti_reports *reports, const uint64_t *named,
                    int rank, int other)
 {
@@ -92,7 +94,8 @@ static bool has_left(const struct shunti_reports *reports, int a, int b)
     return has(reports->left, a) || has(reports->left, b);
 }
 
-/* Add the links that a report calls failed; edges: or NULL. True if there are any. */
+/* Add to `edges`, if it is not NULL, the links that a report calls failed. True
+ * if there are any. */
 static bool add_claims(const struct shunti_reports *reports, bool doubted,
                        uint64_t *edges)
 {
@@ -112,8 +115,9 @@ static bool add_claims(const struct shunti_reports *reports, bool doubted,
     return any;
 }
 
-/* Ranks that have answered any rank, or that report to any rank: the report of a host that
- * hears nothing may arrive at some of the others only, which must not differ on it. */
+/* Find the ranks that have answered any rank, or that report to any rank. The
+ * report of a host that receives nothing may arrive at only some of the other
+ * ranks. Yet all ranks must agree on whether it reports. */
 static void find_heard(const struct shunti_reports *reports, uint64_t *heard)
 {
     const int n = reports->n, w = words(n);
@@ -125,8 +129,8 @@ static void find_heard(const struct shunti_reports *reports, uint64_t *heard)
             add(heard, r);
 }
 
-/* Add to `named` the ranks that witnesses have missed: `rank`, and those to which its
- * link works. */
+/* Add to `named` the ranks that witnesses have missed. The witnesses are
+ * `rank`, and the ranks to which its link works. */
 static void add_missed(const struct shunti_reports *reports, int rank,
                        uint64_t *named)
 {
@@ -138,10 +142,13 @@ static void add_missed(const struct shunti_reports *reports, int rank,
             named[i] |= reports->failed[(size_t)r * (size_t)w + (size_t)i];
 }
 
-/* Add the links over which one rank has missed the other one. True if there are any.
+/*
+ * Add the links over which one rank has missed the other. True if there are
+ * any.
  *
- * heard  ranks that have answered or report. all: others count as well.
- * named  room for one row.
+ * heard  ranks that have answered or report
+ * all    other ranks count as well
+ * named  room for one row
  */
 static bool add_missing(const struct shunti_reports *reports, bool all,
                         const uint64_t *heard, uint64_t *named, uint64_t *edges)
@@ -167,9 +174,10 @@ static bool add_missing(const struct shunti_reports *reports, bool all,
     return any;
 }
 
-/* It has answered a rank that had missed it, or it has stopped in the midst of its report.
- * (One whose report has not come at all may be well: the link from it to this rank may be
- * the one that has failed.) */
+/* Find the ranks of which it is doubtful that they are well. Such a rank has
+ * answered a rank that had missed it, or its report stopped in the middle. (A
+ * rank whose report has not arrived at all may be well: the link from it to
+ * this rank may be the one that has failed.) */
 static void find_doubts(struct shunti_reports *reports)
 {
     const int n = reports->n;
@@ -224,15 +232,16 @@ bool shunti_decides_first(int n, const uint64_t *edges, int a, int b)
 
 /* --- the search ----------------------------------------------------------- */
 
-/* One connected part, whose ranks are numbered from 0 in their order. */
+/* A connected part of the graph. Its ranks are numbered from 0, in their
+ * order. */
 struct part {
     int n, w;
     uint64_t *edges;     /* (n rows) */
-    uint64_t *votes;     /* (n) for sparing it */
+    uint64_t *votes;     /* (n) votes for sparing each rank */
     uint64_t *best;      /* one row: the smallest set so far */
     int best_size;       /* n + 1: none so far */
-    uint64_t best_votes; /* of its ranks together */
-    uint64_t steps;      /* that may still be taken */
+    uint64_t best_votes; /* votes of all ranks in `best` */
+    uint64_t steps;      /* steps that may still be taken */
     uint64_t *rows;      /* room for two rows for each depth */
 };
 
@@ -246,7 +255,8 @@ static int degree(const struct part *part, const uint64_t *left, int v)
     return count;
 }
 
-/* Keep the set if it is smaller than the best one, or comes before it. */
+/* Keep the set if it is smaller than the best one, or comes before the best one
+ * in the order of cover.h. */
 static void keep_better(struct part *part, const uint64_t *set, int size,
                         uint64_t votes)
 {
@@ -258,7 +268,7 @@ static void keep_better(struct part *part, const uint64_t *set, int size,
     if (size == part->best_size && votes == part->best_votes) {
         while (i < part->w && set[i] == part->best[i])
             i++;
-        /* The lowest rank in which they differ: in which set is it? */
+        /* Which of the two sets has the lowest rank in which they differ? */
         if (i == part->w ||
             has(set, i * 64 + __builtin_ctzll(set[i] ^ part->best[i])))
             return;
@@ -268,9 +278,11 @@ static void keep_better(struct part *part, const uint64_t *set, int size,
     part->best_votes = votes;
 }
 
-/* The vertex of `left` with the most edges in it, or -1: there are no edges.
+/*
+ * The vertex of `left` with the most edges inside `left`, or -1: there are no
+ * edges.
  *
- * fewest  out: at least so many more vertices must be lost.
+ * fewest  out: the least number of further vertices that must be lost.
  */
 static int busiest(const struct part *part, const uint64_t *left, int *fewest)
 {
@@ -289,8 +301,8 @@ static int busiest(const struct part *part, const uint64_t *left, int *fewest)
     return at;
 }
 
-/* `depth` decisions have led to this: `left` is not decided yet, `set` is
- * lost. Both are at the rows of this depth. */
+/* Search on after `depth` decisions. The ranks in `left` are not decided yet;
+ * those in `set` are lost. Both are in the rows of this depth. */
 static void search(struct part *part, int depth, int size, uint64_t votes)
 {
     uint64_t *left = part->rows + (size_t)depth * 2 * (size_t)part->w;
@@ -331,7 +343,7 @@ static void search(struct part *part, int depth, int size, uint64_t votes)
 
 /* --- parts ---------------------------------------------------------------- */
 
-/* The ranks that are connected to `first`, ascending. */
+/* Find the ranks that are connected to `first`, ascending. */
 static int find_part(int n, const uint64_t *edges, int first, int *ranks,
                      uint64_t *seen)
 {
@@ -357,7 +369,8 @@ static int find_part(int n, const uint64_t *edges, int first, int *ranks,
     return count;
 }
 
-/* Votes for sparing a rank: its good links, and then that nothing lets doubt it. */
+/* The votes for sparing a rank: first its number of good links, then one more
+ * if there is no doubt that it is well. */
 static uint64_t count_votes(int n, const uint64_t *good, const uint32_t *doubts,
                             int rank)
 {
@@ -368,7 +381,7 @@ static uint64_t count_votes(int n, const uint64_t *good, const uint32_t *doubts,
     return count << 32 | !(doubts && doubts[rank]);
 }
 
-/* Search the part of these ranks, and add its best set to `lost`. */
+/* Search the part that has these ranks, and add its best set to `lost`. */
 static bool cover_part(int n, const uint64_t *edges, const uint64_t *good,
                        const uint32_t *doubts, const int *ranks, int count,
                        uint64_t *steps, uint64_t *lost)

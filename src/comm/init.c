@@ -2,16 +2,18 @@
 /*
  * Making a communicator, in rounds of the bootstrap's all-gather:
  *
- *   1  who and where: place, node name, transports (init_introduce.c)
+ *   1  places, node names and transports of all ranks (init_introduce.c)
  *   2  the addresses of transports; then each pair connects
- *   3  who reached whom and how (both init_connect.c): from it follow the nodes
- *   4  the keys of the control windows, which each rank imports (init_control.c)
+ *   3  which rank reached which, and how (both init_connect.c): this decides
+ *      the nodes
+ *   4  the keys of the control windows, which each rank imports
+ *      (init_control.c)
  *   5  all is well
  *
  * and then a barrier, the first operation of the new communicator.
  *
- * Every round carries each rank's status, so that one rank's failure is an
- * error on all, with a text that names it.
+ * Every round carries each rank's status. So the failure of one rank is an
+ * error on all ranks, with a text that names that rank.
  */
 #include "src/comm/init.h"
 #include "src/base/limits.h"
@@ -43,19 +45,19 @@
 #include "src/wire/nodes.h"
 #include "transports/common/descriptor.h"
 
-/* The other ranks hear of this rank's failure before its process, which may run
- * the root, ends. */
+/* The time in which the other ranks learn of this rank's failure, before its
+ * process, which may run the root, ends. */
 #define SETTLE_SECONDS 2.0
 
-/* Communicators that this thread has already get on while it waits. */
+/* While this thread waits for the bootstrap, it steps the communicators that it
+ * already has. */
 __attribute__((constructor)) static void wait_for_bootstrap(void)
 {
     shunti_bootstrap_poll = shunti_poll;
 }
 
-/* Between ranks that map each other the payload is copied by a CPU. Where the
- * ranks have no CPUs to spare, the helper would only take the time from the
- * computation. */
+/* Between ranks that map each other a CPU copies the payload. If the ranks have
+ * no CPUs to spare, the helper would only take time from the computation. */
 static enum shunt_status make_progress_thread(struct shunti_init *init)
 {
     struct shunt_comm *comm = init->comm;
@@ -111,7 +113,7 @@ static enum shunt_status meet(struct shunti_init *init,
         st = shunti_init_control(init);
     else
         return st;
-    /* Behind the last round nothing fails on one rank alone. */
+    /* After the last round nothing may fail on one rank alone. */
     if (!st)
         st = make_progress_thread(init);
     st = shunti_init_gather(init, &head, sizeof(head), st, &all);
@@ -188,8 +190,8 @@ static struct shunt_comm *comm_new(int nranks, int rank)
     return comm;
 }
 
-/* This rank's arguments are wrong, or it lacks what it needs: the others must
- * not wait for it. */
+/* Fail on all ranks, because this rank's arguments are wrong, or it lacks what
+ * it needs. The others must not wait for it. */
 static enum shunt_status refuse(struct shunti_parent *parent,
                                 const struct shunt_id *id, int nranks, int rank,
                                 enum shunt_status status)
@@ -205,9 +207,9 @@ static enum shunt_status refuse(struct shunti_parent *parent,
     snprintf(text, sizeof(text), "%.250s", shunti_error_last());
     if (!id)
         return status;
-    /* Ranks out of range are judged, told to the others and described by
-     * this; with good ones it joins, and we can say why we leave, unless what
-     * we lack is needed for that as well. */
+    /* A rank out of range: the bootstrap checks it, notifies the others and
+     * describes the error. A rank in range joins, and can then send the reason
+     * why it leaves, unless the join itself needs what this rank lacks. */
     if (!shunti_bootstrap_join_from(parent, id, nranks, rank, timeout,
                                     &bootstrap)) {
         shunti_bootstrap_abort(bootstrap, text);
@@ -220,9 +222,10 @@ static enum shunt_status refuse(struct shunti_parent *parent,
 }
 
 /*
- * The last round, which is the new communicator's own, has failed. Returns the
- * status of the whole, with a text that names ranks as the parent does. Those
- * that are silent in it are so in the parent, too.
+ * Handle a failure of the last round, which is the new communicator's own.
+ * Returns the status of the whole init, with a text that names ranks as the
+ * parent does. Ranks that are silent in the new communicator are silent in the
+ * parent, too.
  */
 static enum shunt_status tell_disagreement(struct shunti_init *init,
                                            enum shunt_status status)
@@ -231,8 +234,8 @@ static enum shunt_status tell_disagreement(struct shunti_init *init,
     char names[128] = "";
     size_t len = 0;
 
-    /* An error of another rank, such as no memory, is not one of this rank: say
-     * whose. */
+    /* An error of another rank, such as no memory, is not an error of this
+     * rank: name the other rank. */
     if (comm->failure.status && !comm->failure.nlost &&
         comm->failure.culprit >= 0 && comm->failure.culprit != comm->rank)
         return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %s",
@@ -255,7 +258,7 @@ static enum shunt_status tell_disagreement(struct shunti_init *init,
         status == SHUNT_ERR_TIMEOUT ? "did not answer" : "went away");
 }
 
-/* Infinity is a figure to reckon with. */
+/* Replace infinity by a finite number of seconds. */
 static double limited(double seconds)
 {
     return seconds < SHUNTI_NEVER_SECONDS ? seconds : SHUNTI_NEVER_SECONDS;
@@ -330,7 +333,8 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
     if (!st) {
         set_waiting(init.comm);
         /* The process of the root may exit as soon as its rank returns from
-         * here. It must not before every rank has received the last round. */
+         * here. It must not return before every rank has received the last
+         * round. */
         st = shunti_agree_by_rails(init.comm, SHUNTI_KIND_CREATE);
         if (st)
             st = tell_disagreement(&init, st);
@@ -358,7 +362,8 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
     free(init.places);
     if (st)
         shunti_comm_free(init.comm);
-    /* With a parent all ranks agree there once more, before a process ends. */
+    /* With a parent all ranks agree there once more, before any process
+     * ends. */
     if (st && !(parent && parent->agree))
         shunti_bootstrap_settle(SETTLE_SECONDS, parent);
     if (!st)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rounds 2 and 3 of the making of a communicator: the ranks tell each other the
- * addresses of their transports, each pair connects by the first transport (in
- * rank 0's order) that both have and that reaches, and all compare what they
+ * Rounds 2 and 3 of the making of a communicator. The ranks exchange the
+ * addresses of their transports. Each pair connects by the first transport, in
+ * rank 0's order, that both have and that reaches. Then all compare what they
  * reached.
  *
- * Transports that stay on a host come first. Only if they leave a pair apart
- * are the rounds repeated with the next transport: what reaches other hosts
- * opens ports and loads large libraries. A transport that reached no rank is
- * closed again.
+ * Transports that stay on a host are tried first. The rounds are repeated with
+ * the next transport only if these leave a pair apart, because a transport to
+ * other hosts opens ports and loads large libraries. A transport that reached
+ * no rank is closed again.
  */
 #include "src/comm/init_rounds.h"
 
@@ -20,10 +20,11 @@
 #include "src/base/log.h"
 
 #define NOT_REACHED 0xff
-/* The root tells all ranks of a failure at the same time. */
+/* The root sends a failure to all ranks at the same time; wait so long for
+ * it. */
 #define TOLD_SECONDS 0.1
 
-/* Of a transport; or why the sender does not have it. */
+/* The address of a transport; or the reason why the sender does not have it. */
 struct address {
     char transport[32];
     uint64_t len; /* 0: not available */
@@ -33,21 +34,22 @@ struct address {
     };
 };
 
-/* Some transports in a row of rank 0's list, which are tried together. */
+/* A range of rank 0's list of transports, which are tried together. */
 struct stage {
     uint32_t begin, end;
 };
 
-/* How far the connection to a peer has come. */
+/* The state of the connection to a peer. */
 struct shunti_connecting {
-    uint32_t next; /* in rank 0's list */
+    uint32_t next; /* next transport to try, in rank 0's list */
     bool done;
-    /* The first that maps a peer on another node, for want of a better one. */
+    /* The first transport that maps a peer on another node. It is used if no
+     * better one reaches the peer. */
     struct shunti_context *last_resort;
     struct shunt_transport_ep *last_ep;
 };
 
-/* Our context of the transport `name`, or -1. */
+/* This rank's context of the transport `name`, or -1. */
 static int context_by_name(const struct shunt_comm *comm, const char *name)
 {
     size_t i;
@@ -69,7 +71,7 @@ static struct shunti_candidate *candidate_by_name(struct shunti_init *init,
     return NULL;
 }
 
-/* Is there no other candidate that reaches other hosts? */
+/* Is this the only candidate that reaches other hosts? */
 static bool only_far(const struct shunti_init *init,
                      const struct shunti_candidate *candidate)
 {
@@ -89,7 +91,7 @@ static int unreached(const struct shunti_init *init)
     return n;
 }
 
-/* Is another one behind it that reaches other hosts? */
+/* Does the list have a later candidate that reaches other hosts? */
 static bool has_successor(const struct shunti_init *init,
                           const struct shunti_candidate *candidate)
 {
@@ -102,8 +104,8 @@ static bool has_successor(const struct shunti_init *init,
     return false;
 }
 
-/* Can ranks do without it, since it does not work here? Not if a setting of the
- * user's is wrong (SHUNT_ERR_INVALID). */
+/* Can ranks do without this transport, which does not work here? Not if a
+ * setting of the user is wrong (SHUNT_ERR_INVALID). */
 static bool is_dispensable(const struct shunti_init *init,
                            const struct shunti_candidate *candidate,
                            enum shunt_status st)
@@ -115,9 +117,10 @@ static bool is_dispensable(const struct shunti_init *init,
 }
 
 /*
- * Open a transport and get its address, if it is installed. One that reaches
- * other hosts may not work here, if it was not asked for, or with another one
- * behind it, as where hosts have different NICs: `a` says why.
+ * Open a transport, if it is installed, and get its address. A transport to
+ * other hosts need not work here if the user did not ask for it, or if a later
+ * one reaches other hosts, too. (Hosts may have different NICs.) Then `a` says
+ * why it does not work.
  */
 static enum shunt_status open_context(struct shunti_init *init,
                                       const char *name, struct address *a)
@@ -193,7 +196,8 @@ static void describe_link(struct shunti_peer *p)
              p->caps & SHUNT_TRANSPORT_GET ? ", read" : "");
 }
 
-/* Why a pair cannot use a transport, for when no other reaches either. */
+/* Record why a pair cannot use a transport, for the case that no other
+ * transport reaches either. */
 static void note_lack(struct shunti_init *init, const char *name, int rank,
                       const struct address *a)
 {
@@ -203,8 +207,8 @@ static void note_lack(struct shunti_init *init, const char *name, int rank,
                  shunti_init_name(init, rank), a->why);
 }
 
-/* The remedy where a network of a host does not reach the others, by the transport
- * `name`. */
+/* The remedy, for the transport `name`, if a network of a host does not reach
+ * the other hosts. */
 static const char *network_remedy(const char *name)
 {
     if (strstr(name, "ucx"))
@@ -226,12 +230,12 @@ static void take_link(struct shunti_peer *p, struct shunti_context *context,
 }
 
 /*
- * Try a little further to reach `peer`: SHUNT_ERR_UNSUPPORTED, not by a
- * transport of this stage.
+ * Continue to connect to `peer`. SHUNT_ERR_UNSUPPORTED: no transport of this
+ * stage reaches it.
  *
- * Nodes do not share memory, also those that are on one host because their
- * ranks were given different names: a transport that maps such a peer is only
- * used if no other one reaches it, and then only puts.
+ * Nodes do not share memory, not even nodes that are on one host because their
+ * ranks were given different names. So a transport that maps such a peer is
+ * used only if no other one reaches it, and then only for puts.
  */
 static enum shunt_status connect_peer(struct shunti_init *init, int peer,
                                       struct stage stage,
@@ -332,7 +336,7 @@ static enum shunt_status connect_stage(struct shunti_init *init,
     }
 }
 
-/* After the last stage. */
+/* Use the last resorts, after the last stage. */
 static void take_last_resorts(struct shunti_init *init)
 {
     int r;
@@ -349,8 +353,8 @@ static void take_last_resorts(struct shunti_init *init)
     }
 }
 
-/* After the last stage: SHUNT_OK if every rank is reached; else the error names
- * one that is not. */
+/* After the last stage: SHUNT_OK if every rank is reached. Otherwise the error
+ * names a rank that is not. */
 static enum shunt_status check_reached(struct shunti_init *init)
 {
     const struct shunt_comm *comm = init->comm;
@@ -367,8 +371,8 @@ static enum shunt_status check_reached(struct shunti_init *init)
     return SHUNT_OK;
 }
 
-/* The same, but a peer that has failed is not reached either: then the root tells
- * why. */
+/* check_reached(), but a peer may be out of reach because it has failed: then
+ * return the reason that the root has. */
 static enum shunt_status why_not_reached(struct shunti_init *init)
 {
     enum shunt_status st = check_reached(init), told = SHUNT_OK;
@@ -378,8 +382,8 @@ static enum shunt_status why_not_reached(struct shunti_init *init)
     return told ? told : st;
 }
 
-/* Rank 0's transports from `begin` on: the near ones up to the next that is
- * far, or that one alone. */
+/* The stage that begins at `begin` in rank 0's list: the near transports up to
+ * the next far one, or that far one alone. */
 static struct stage stage_at(const struct shunti_init *init, uint32_t begin)
 {
     const struct shunti_introduction *first = shunti_introduction_of(init, 0);
@@ -414,8 +418,9 @@ static enum shunt_status try_stage(struct shunti_init *init, struct stage stage)
             take_last_resorts(init);
             st = why_not_reached(init);
         }
-        /* The peers that wait for this rank reach the next round much later. So
-         * an error that is not a peer's silence is sent to them at once. */
+        /* Peers that wait for this rank reach the next round much later. So an
+         * error is sent to them at once, unless it is only the silence of a
+         * peer. */
         if (st && st != SHUNT_ERR_PEER && st != SHUNT_ERR_TIMEOUT)
             shunti_bootstrap_abort(init->bootstrap, shunti_error_last());
     }
@@ -442,7 +447,8 @@ static void keep_mutual_caps(struct shunt_comm *comm,
     }
 }
 
-/* The caps of every pair, NOT_REACHED where a stage left them apart. */
+/* Exchange the caps of every pair; NOT_REACHED for a pair that the stages left
+ * apart. */
 static enum shunt_status compare_reach(struct shunti_init *init,
                                        enum shunt_status status,
                                        struct shunti_blobs *reach)
@@ -484,8 +490,8 @@ static bool all_reached(const struct shunt_comm *comm,
     return true;
 }
 
-/* Close the transports that reached no peer: they are of no use, cost time in
- * every wait, and need not be there for others to connect to. */
+/* Close the transports that reached no peer. They are of no use, cost time in
+ * every wait, and need not accept connections of others. */
 static void close_idle_contexts(struct shunt_comm *comm)
 {
     size_t i, kept = 0;
@@ -535,8 +541,8 @@ enum shunt_status shunti_init_connect(struct shunti_init *init,
         shunti_blobs_finish(reach);
         stage = stage_at(init, stage.end);
         st = try_stage(init, stage);
-        /* The others may wait for our connections and not for a message: to
-         * leave tells them. */
+        /* The other ranks may wait for this rank's connections, and not for a
+         * message. They notice that this rank leaves. */
         if (st == SHUNT_ERR_MEMORY)
             return st;
         st = compare_reach(init, st, reach);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Round 4 of the making of a communicator: the control windows. Each rank
- * registers its own with every transport and imports its peers'. Between nodes
- * a round follows that measures what messages cost.
+ * registers its own window with every transport, and imports those of its
+ * peers. With several nodes, one more round measures the cost of messages.
  */
 #include "src/comm/init_rounds.h"
 
@@ -20,9 +20,10 @@
 #include "src/wire/loss.h"
 #include "src/wire/outbox.h"
 
-/* Not this machine's page: each rank computes the layout of all others' windows, so it
- * is the same on machines with pages of other sizes. Areas begin at multiples of it, so
- * that none shares a page with the next one, but where pages are larger. */
+/* Alignment of areas. This is not the page size of this machine: each rank
+ * computes the layout of all windows, so the layout must be the same on
+ * machines with other page sizes. Areas begin at multiples of it, so that no
+ * two share a page, except where pages are larger. */
 #define AREA_ALIGN 4096u
 
 struct key {
@@ -180,8 +181,8 @@ enum shunt_status shunti_init_control(struct shunti_init *init)
     return st;
 }
 
-/* The measurement ended with `status`. If a put of it has failed, on this rank or on
- * another one, that is the error. */
+/* The status of the measurement, which ended with `status`. If one of its puts
+ * has failed, on this rank or on another one, the status is that failure. */
 static enum shunt_status why_not_measured(const struct shunti_init *init,
                                           enum shunt_status status)
 {
@@ -197,7 +198,7 @@ static enum shunt_status why_not_measured(const struct shunti_init *init,
     return shunti_comm_tell(init->comm, failed);
 }
 
-/* Rank 0's figures for all. */
+/* Send rank 0's figures to all ranks. */
 enum shunt_status shunti_init_links(struct shunti_init *init)
 {
     struct shunt_comm *comm = init->comm;
@@ -209,7 +210,8 @@ enum shunt_status shunti_init_links(struct shunti_init *init)
     enum shunt_status st =
         why_not_measured(init, shunti_links_measure(init, &mine.links));
 
-    /* The peers that wait for this rank's messages do not come to the round. */
+    /* The peers that wait for this rank's messages would not reach the
+     * round. */
     if (st && st != SHUNT_ERR_PEER && st != SHUNT_ERR_TIMEOUT)
         shunti_bootstrap_abort(init->bootstrap, shunti_error_last());
     mine.links.crowd = comm->links.crowd;

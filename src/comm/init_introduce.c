@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The first round: each rank says where it runs, which transports it has, and
- * how it would tune. Rank 0's tunables hold on all ranks.
+ * Round 1: each rank sends where it runs, which transports it has, and which
+ * tunables it would choose. The tunables of rank 0 hold on all ranks.
  */
 #include "src/comm/init_rounds.h"
 
@@ -27,9 +27,9 @@ static size_t clamp(size_t value, size_t low, size_t high)
 }
 
 /*
- * Where a message costs more than to copy what it carries: as much as one
- * segment of UCX's TCP takes (transports/ucx), while all inboxes of a rank
- * together stay small.
+ * The eager size for peers that are not mapped. There a message costs more than
+ * copying its payload. So it is as much as one segment of UCX's TCP takes
+ * (transports/ucx), while all inboxes of a rank together stay small.
  */
 static size_t eager_far(const struct shunti_tunables *tune, size_t nranks)
 {
@@ -48,9 +48,9 @@ static enum shunti_fused fused_wanted(void)
 }
 
 /*
- * Measured: docs/lessons.md. Every pair has an inbox and a ring. The deeper
- * a ring and the larger its chunks the better for two ranks; but the rings of
- * all pairs together should stay in the last-level cache.
+ * Choose the tunables. Measured: docs/lessons.md. Every pair has an inbox and a
+ * ring. A deeper ring with larger chunks is better for two ranks, but the rings
+ * of all pairs together should stay in the last-level cache.
  */
 static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
 {
@@ -66,12 +66,13 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     tune->chunks = clamp(size_or("SHUNT_CHUNKS", ring / tune->chunk), 2, 4096);
     tune->read_min = size_or("SHUNT_READ_MIN", SIZE_MAX);
     tune->zcopy_min = size_or("SHUNT_ZCOPY_MIN", 64 << 10);
-    if (tune->zcopy_min < 64) /* what a note's body holds is not named */
+    /* a block that fits into a note's body needs no place */
+    if (tune->zcopy_min < 64)
         tune->zcopy_min = 64;
-    /* With its header one segment of UCX's TCP (transports/ucx). */
+    /* With its header, a chunk is one segment of UCX's TCP (transports/ucx). */
     tune->moe_chunk = clamp(size_or("SHUNT_MOE_CHUNK", 60 << 10), 1, 1 << 28);
-    /* From about here on two more exchanges take less time than reading all
-     * records: docs/scaling.md. */
+    /* From about this size on, two more exchanges take less time than reading
+     * all records: docs/scaling.md. */
     tune->moe_records = size_or("SHUNT_MOE_RECORDS", 1 << 20);
     tune->allreduce_direct = size_or("SHUNT_ALLREDUCE_DIRECT",
                                      clamp((512 << 10) / pairs, 0, 64 << 10));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which ranks make up a node, and how crowded its CPUs are.
+ * Finding out which ranks make up a node, and how crowded its CPUs are.
  *
  * A node is a set of ranks that map each other's memory, directly or through
- * another rank of it. Ranks with the same node name are one node even if they
- * map nothing; ranks with different names are on different nodes.
+ * another rank of the set. Ranks with the same node name are one node even if
+ * they map nothing. Ranks with different names are on different nodes.
  */
 #include "src/comm/init_rounds.h"
 
@@ -20,7 +20,8 @@ static int root_of(const int *parent, int r)
     return r;
 }
 
-/* Same node: mapped, and not told otherwise; or told so by name. */
+/* Are ranks `i` and `j` on one node? They are if `i` maps `j` and their names
+ * do not differ, or if both have the same node name. */
 static bool on_one_node(const struct shunti_init *init,
                         const struct shunti_blobs *reach, int i, int j)
 {
@@ -65,7 +66,8 @@ static void number_nodes(struct shunti_init *init, const int *parent)
         comm->local_size += comm->peers[r].node == comm->node;
 }
 
-/* Ranks of `rank`'s host for each CPU that they may use. */
+/* The number of ranks of `rank`'s host for each CPU that they may use; 1 or
+ * more. */
 static double crowd_of(const struct shunti_init *init, int rank,
                        struct shunti_place *here)
 {
@@ -79,9 +81,9 @@ static double crowd_of(const struct shunti_init *init, int rank,
     return cpus > 0 && (int)count > cpus ? (double)count / cpus : 1;
 }
 
-/* Are there more ranks on this host than CPUs for them? Then spinning would
- * hurt. The figure for rank 0's host is the same on all ranks, since algorithms
- * depend on it. */
+/* Find out whether there are more ranks on this host than CPUs for them; then
+ * spinning would hurt. The figure for rank 0's host is the same on all ranks,
+ * because algorithms depend on it. */
 static enum shunt_status find_oversubscription(struct shunti_init *init)
 {
     struct shunt_comm *comm = init->comm;

@@ -8,7 +8,7 @@
 #include "src/progress/wait.h"
 #include "src/trace/trace.h"
 
-/* Between two looks at a connection that no descriptor announces. */
+/* Time between two looks at a connection that no descriptor announces. */
 #define CONNECT_NAP_MS 2
 
 int shunti_init_name(const struct shunti_init *init, int rank)
@@ -28,7 +28,8 @@ enum shunt_status shunti_init_gather(struct shunti_init *init,
     if (status)
         snprintf(mine->text, sizeof(mine->text), "%.500s", shunti_error_last());
     if (status && shunti_bootstrap_failed(init->bootstrap))
-        return status; /* that is why, and its text says so already */
+        /* the bootstrap has failed, and the text already says so */
+        return status;
     st = shunti_bootstrap_allgather(init->bootstrap, mine, len, all);
     if (st)
         return st;

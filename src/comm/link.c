@@ -2,10 +2,10 @@
 /*
  * Measuring links; see link.h.
  *
- * For each pair a word of the control window counts messages. Rank 0 raises the
- * peer's, and with some of them asks for an answer: the peer raises the word of
- * rank 0 to the same number. To measure bytes, rank 0 first writes to the ring
- * of streams, which is not in use yet.
+ * For each pair a word of the control window counts messages. Rank 0 raises its
+ * word at the peer, and asks for an answer to some of these messages. For an
+ * answer the peer raises its word at rank 0 to the same number. To measure
+ * bytes, rank 0 first writes to the ring of streams, which is not in use yet.
  */
 #include "src/comm/link.h"
 
@@ -31,8 +31,8 @@
 #define ANSWER (UINT64_C(1) << 62)
 #define DONE (UINT64_C(1) << 63)
 
-/* How many single messages, bursts of BURST messages, and bulk transfers are
- * timed; the best of each counts. */
+/* The numbers of single messages, of bursts of BURST messages, and of bulk
+ * transfers that are timed; the best of each counts. */
 enum { PINGS = 12, BURSTS = 3, BURST = 24, BULKS = 4 };
 #define BULK_BYTES ((size_t)128 << 10)
 
@@ -41,11 +41,11 @@ enum { PINGS = 12, BURSTS = 3, BURST = 24, BULKS = 4 };
 #define NOTE_SECONDS 2e-7
 #define LEAST_BYTE_SECONDS 5e-11
 
-/* A nap follows one look in so many; a yield follows the others. */
+/* After one look in so many the rank naps; after the others it yields. */
 #define LOOKS 64
 
-/* Inside a node, if rank 0 has no local peer to measure with: what shared
- * memory commonly takes. */
+/* The usual cost of shared memory, used inside a node if rank 0 has no local
+ * peer to measure with. */
 static const struct shunti_link usual_inside = {1e-6, 2e-7, 1.5e-10};
 
 struct pair {
@@ -79,7 +79,8 @@ static void raise_word(struct pair *pair, uint64_t value)
     p->transport->wake(p->ep);
 }
 
-/* A put has failed here, or on a rank that says so; or another rank ends the init. */
+/* Pause once. Returns an error if a put has failed, here or on a rank that says
+ * so, or if another rank ends the init. */
 static enum shunt_status pause_a_little(struct shunti_init *init,
                                         uint64_t *deadline_ns)
 {
@@ -88,8 +89,8 @@ static enum shunt_status pause_a_little(struct shunti_init *init,
     return st ? st : shunti_init_pause(init, deadline_ns);
 }
 
-/* Wait until the peer's word differs from what we saw last; *value is the new
- * one. */
+/* Wait until the peer's word differs from its last value (pair->seen); *value
+ * is the new one. */
 static enum shunt_status await(struct pair *pair, uint64_t *value)
 {
     struct shunt_comm *comm = pair->comm;
@@ -199,8 +200,8 @@ static enum shunt_status best_of(struct pair *pair, int times, int messages,
     return st;
 }
 
-/* Where memory is mapped the bytes have arrived when they are written: no
- * answer is needed. */
+/* The best time of a copy to mapped memory. The bytes have arrived when they
+ * are written, so no answer is needed. */
 static double best_copy(struct pair *pair, size_t bytes)
 {
     double best = 0;
@@ -239,8 +240,8 @@ static enum shunt_status measure(struct pair *pair, struct shunti_link *link)
         st = best_of(pair, BULKS, 1, bytes, &bulk);
     if (st)
         return st;
-    /* A note is more work than a raised word, and noise must not make a cost
-     * zero. */
+    /* Add NOTE_SECONDS, because a note is more work than a raised word. Noise
+     * must not make a cost zero. */
     link->latency = there_and_back / 2;
     link->gap =
         NOTE_SECONDS + at_least((burst - there_and_back) / (BURST - 1), 0);
@@ -249,7 +250,7 @@ static enum shunt_status measure(struct pair *pair, struct shunti_link *link)
     return SHUNT_OK;
 }
 
-/* --- what has been measured before ---------------------------------------- */
+/* --- earlier measurements ---------------------------------------- */
 
 #define REMEMBERED 16
 
@@ -299,8 +300,8 @@ static int rail_peer_of_first(const struct shunt_comm *comm)
     return shunti_node_ranks(comm, 1)[0];
 }
 
-/* What was sent may need this rank's progress to go out, and no call may come
- * for a while. */
+/* Wait until everything is sent. It may need this rank's progress, and the next
+ * call may be much later. */
 static enum shunt_status see_off(struct shunti_init *init, uint64_t deadline_ns)
 {
     struct shunt_comm *comm = init->comm;
@@ -317,7 +318,7 @@ static enum shunt_status see_off(struct shunti_init *init, uint64_t deadline_ns)
     return st;
 }
 
-/* On rank 0: measure with both. */
+/* Measure with both peers; on rank 0. */
 static enum shunt_status conduct(struct pair *local_peer,
                                  struct pair *rail_peer,
                                  struct shunti_links *links)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Settling who is lost; see settle.h. */
+/* Settling which ranks are lost; see settle.h. */
 #include "src/comm/settle.h"
 
 #include <stdlib.h>
@@ -26,7 +26,8 @@ struct settle {
     uint64_t *edges;          /* (nranks rows) */
     int reporter, named;
     uint64_t until_ns, looked_ns;
-    bool news; /* there are answers and reports that are not published */
+    /* there are answers or reports that this rank has not published */
+    bool news;
 };
 
 static size_t row_words(const struct settle *s)
@@ -74,8 +75,8 @@ static bool is_gone(const struct settle *s, int rank)
     return rank != s->comm->rank && (!p->ep || !p->transport->alive(p->ep));
 }
 
-/* Has a rank destroyed its communicator, or exited? Then its links say nothing any
- * more. */
+/* Has `rank` destroyed its communicator, or exited? Then the state of its links
+ * says nothing any more. */
 static bool has_left(const struct settle *s, int rank)
 {
     return is_gone(s, rank) && s->comm->peers[rank].ep &&
@@ -112,7 +113,7 @@ static void read_reports(struct settle *s)
         add(row(s, s->reports.failed, s->reporter), s->named);
 }
 
-/* Their processes have ended, or the connections to them have. */
+/* Add the ranks whose processes have ended, or whose connections have. */
 static void add_closed(const struct settle *s)
 {
     for (int r = 0; r < s->comm->nranks; r++) {
@@ -123,10 +124,10 @@ static void add_closed(const struct settle *s)
     }
 }
 
-/* Ranks that another rank has missed, and that did not answer this one either, are
- * a part of this rank's own report. So all ranks decide on the same links. But if the
- * rank that missed them does not answer either, its own link may have failed, and they
- * may only be busy. */
+/* Add to this rank's own report the ranks that the reporter has missed, and
+ * that did not answer this rank either. So all ranks decide on the same links.
+ * If the reporter does not answer either, its own link may have failed, and the
+ * ranks that it missed may only be busy; then nothing is added. */
 static void confirm(const struct settle *s)
 {
     const struct shunti_failure *failure = &s->comm->failure;
@@ -158,7 +159,8 @@ static void publish_news(struct settle *s)
 
 /* --- steps ---------------------------------------------------------------- */
 
-/* Step all but this communicator's operations. False: the time is over. */
+/* Step everything but this communicator's operations. False: the time is
+ * over. */
 static bool pump(struct settle *s)
 {
     shunti_transports_nap(s->comm, NAP_MS);
@@ -169,8 +171,8 @@ static bool pump(struct settle *s)
     return shunti_now_ns() < s->until_ns;
 }
 
-/* Does this decision explain each link that this rank has missed, and that no answer has
- * come over since? */
+/* Does this decision explain each link that this rank has missed? A link over
+ * which an answer has arrived since does not count. */
 static bool explains(const struct settle *s, const uint64_t *lost)
 {
     const int rank = s->comm->rank;
@@ -203,8 +205,8 @@ static const uint64_t *read_decision(const struct settle *s, int rank)
                : NULL;
 }
 
-/* The first decision that spares this rank, and explains what it has missed; false: there
- * is none. */
+/* Take the first decision that spares this rank and explains the links that it
+ * has missed. False: there is none. */
 static bool follow(struct settle *s)
 {
     int first = -1;
@@ -233,7 +235,7 @@ static bool all_have_answered(const struct settle *s)
     return true;
 }
 
-/* Have all ranks reported that have answered anyone, or begun to report? */
+/* Have all ranks reported that have answered any rank, or begun to report? */
 static bool all_have_reported(const struct settle *s)
 {
     for (int r = 0; r < s->comm->nranks; r++) {
@@ -251,7 +253,8 @@ static bool all_have_reported(const struct settle *s)
 
 /* --- the decision --------------------------------------------------------- */
 
-/* A decision counts this rank as lost: take it, if it comes before that of this rank. */
+/* If a decision counts this rank as lost, and comes before the decision of this
+ * rank, take it. True if so. */
 static bool is_given_up(const struct settle *s)
 {
     const int rank = s->comm->rank;
@@ -268,7 +271,7 @@ static bool is_given_up(const struct settle *s)
     return false;
 }
 
-/* The ranks that explain the failed links. */
+/* Choose the ranks that explain the failed links. */
 static void choose(struct settle *s)
 {
     if (!shunti_reports_edges(&s->reports, s->edges) ||
@@ -278,8 +281,9 @@ static void choose(struct settle *s)
                row_words(s) * sizeof(*s->lost)); /* no memory */
 }
 
-/* Is a rank about to decide whose decision comes before this rank's? For a rank that would
- * count itself as lost, that of each other one does. */
+/* Is another rank about to decide, whose decision comes before this rank's? If
+ * this rank would count itself as lost, the decision of any other rank comes
+ * before its own. */
 static bool lets_decide(const struct settle *s)
 {
     const int rank = s->comm->rank;
@@ -294,7 +298,8 @@ static bool lets_decide(const struct settle *s)
     return false;
 }
 
-/* until_ns: for how long to wait for the decision of another rank, at least. */
+/* Decide. until_ns: wait at least until then for the decision of another
+ * rank. */
 static enum shunti_report decide(struct settle *s, uint64_t wait_ns,
                                  uint64_t until_ns)
 {
@@ -320,8 +325,8 @@ static enum shunti_report decide(struct settle *s, uint64_t wait_ns,
     return SHUNTI_REPORT_FINAL;
 }
 
-/* All links that have failed were those of ranks that have left. One of them is lost: the
- * one that was missed, or the one that missed it. */
+/* Which rank is lost if all failed links are those of ranks that have left? It
+ * is the rank that was missed, or the rank that missed it. */
 static int find_left(const struct settle *s)
 {
     return s->reporter >= 0 && !has_left(s, s->named) &&
@@ -330,8 +335,8 @@ static int find_left(const struct settle *s)
                : s->named;
 }
 
-/* The ranks of the decision in the place of comm->failure.lost, which stays if
- * the decision names nobody. */
+/* Put the ranks of the decision into comm->failure.lost, which stays as it is
+ * if the decision names no rank. */
 static void take_decision(const struct settle *s)
 {
     struct shunti_failure *failure = &s->comm->failure;
@@ -361,7 +366,7 @@ static enum shunti_report settle(struct settle *s, uint64_t wait_ns)
     add_closed(s);
     confirm(s);
     publish(s);
-    /* A rank that misses others reports only when its time is over. */
+    /* A rank that misses other ranks reports only when its own time is over. */
     s->until_ns = limit + wait_ns;
     while (pump(s) && !all_have_reported(s) && !followed) {
         publish_news(s);
@@ -370,7 +375,7 @@ static enum shunti_report settle(struct settle *s, uint64_t wait_ns)
     publish_news(s);
     if (followed || follow(s))
         return SHUNTI_REPORT_DECIDED;
-    /* Another rank may await a report of which this one has not heard. */
+    /* Another rank may await a report that has not arrived at this rank. */
     return decide(s, wait_ns, limit + 2 * wait_ns);
 }
 
@@ -383,9 +388,10 @@ static bool make_record(struct shunt_comm *comm)
     return comm->loss.record != NULL;
 }
 
-/* A rank that is only silent has the time that a probe has. A connection that
- * ended says most by itself; but a rank that waits in another communicator answers
- * with its next visit (parked.h), of which there are two in half of that time. */
+/* The time for the answer of a rank, in ns. A rank that is only silent has as
+ * much time as in a probe. If a connection has ended, that mostly suffices by
+ * itself. But a rank that waits in another communicator answers with its next
+ * visit (parked.h), of which there are two in half of the probe's time. */
 static uint64_t time_to_answer(const struct shunt_comm *comm,
                                enum shunt_status status)
 {
@@ -409,7 +415,8 @@ static void settle_failure(struct shunt_comm *comm, enum shunt_status status,
         add_closed(&s);
         report = settle(&s, time_to_answer(comm, status));
         take_decision(&s);
-        comm->loss.record->report = report; /* published with the lost ranks */
+        /* published together with the lost ranks */
+        comm->loss.record->report = report;
     } else if (named >= 0) {
         shunti_comm_add_lost(comm, named); /* no memory */
     }

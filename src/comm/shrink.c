@@ -3,9 +3,9 @@
  * shunt_comm_shrink(): the survivors of a failed communicator agree on the
  * members of a new one, and make it.
  *
- * Operations no longer work, so ranks talk by loss records (loss.h), which also
- * reach peers that are not mapped. The record of a rank holds its stage; `a`
- * numbers the attempts:
+ * Operations no longer work, so ranks communicate by loss records (loss.h),
+ * which also reach peers that are not mapped. The record of a rank holds its
+ * stage; `a` is the number of the attempt:
  *
  *     WAITING(a)   it waits for decision a
  *     BOUND(a)     it has accepted decision a: the leader and the members
@@ -13,43 +13,46 @@
  *     RETURNED(a)  it has returned that communicator to its caller
  *
  * The lowest rank that is not lost is the leader. It decides as soon as every
- * rank that is not lost is WAITING; a rank that is late by more than twice the
+ * rank that is not lost is WAITING. A rank that is late by more than twice the
  * timeout counts as lost. The members accept the decision (BOUND), make the
  * communicator as any other is made, and wait until every member has MADE it.
  * Then they return it.
  *
- * A second loss. If a member sees that another member is lost while the
- * communicator is being made, it gives up this attempt and is WAITING for the
- * next one. The other members follow when they read a record of a later
- * attempt. If the leader is lost, the next rank leads. A member may also be
- * lost after all have MADE the communicator; then the survivors must not differ
- * in whether they return it. So a member returns only if every member that it
- * does not count as lost has MADE the communicator and counts the same members
- * as lost, and if these are none. If they are some, all go on to the next
- * attempt. A member that reads RETURNED returns as well: the first one to
- * return has read MADE of all.
+ * A second loss. A member may see that another member is lost while the
+ * communicator is being made. Then it gives up this attempt and is WAITING for
+ * the next one. The other members follow when they read a record of a later
+ * attempt. If the leader is lost, the next rank leads.
+ *
+ * A member may also be lost after all have MADE the communicator. Then either
+ * all survivors must return it, or none. So a member returns only under three
+ * conditions. Every member that it does not count as lost has MADE the
+ * communicator. These members count the same members as lost. And no member is
+ * lost. If some are lost, all survivors begin the next attempt. A member that
+ * reads RETURNED returns as well: the first member to return has read MADE of
+ * all.
  *
  * Never two communicators. A rank is bound to one decision at a time. It leaves
- * a decision only when no member can have returned by it: because this rank has
- * not published MADE, or because another member will not. So two groups that
+ * a decision only when no member can have returned by it: this rank has not
+ * published MADE, or another member will not publish it. So two groups that
  * both return have no rank in common. The leader decides only with a quorum:
  *
  *     more than half of the ranks that are not fenced, or exactly half of them
- *     including the lowest one,
+ *     including the lowest one.
  *
- * where a rank is fenced if a member has made sure, or knows, that it cannot
- * return another communicator:
+ * A rank is fenced if a member has made sure, or knows, that the rank cannot
+ * return another communicator. There are three cases:
  *
- *   - its control window is mapped, and the kernel has closed its socket: it
- *     died, or left in order. All that it published is in our window, and holds
- *     no decision that excludes us;
- *   - it left in order over a network, which arrives after all that it
- *     published;
- *   - its control window is mapped, and our record there counts it as lost. It
- *     looks for such records after it has published BOUND; we look for its
- *     BOUND after we have written our record. Both use full memory fences, so
- *     one of us sees the other, and a rank that finds itself counted as lost
- *     gives up. This case covers processes that were stopped.
+ *   - Its control window is mapped, and the kernel has closed its socket: the
+ *     rank died, or left in order. All that it published is in the member's
+ *     window, and holds no decision that excludes the member.
+ *   - The rank left in order over a network. The notice of that arrives after
+ *     everything that the rank published.
+ *   - Its control window is mapped, and the member's record there counts it as
+ *     lost. The rank looks for such records after it has published BOUND. The
+ *     member looks for the rank's BOUND after it has written its record. Both
+ *     use full memory fences, so one of the two sees the other, and a rank that
+ *     finds itself counted as lost gives up. This case covers processes that
+ *     were stopped.
  *
  * Proof that there are never two: let M and N be disjoint groups that returned,
  * and L(M), L(N) the ranks that are not fenced for them. No member of N is
@@ -57,12 +60,13 @@
  * |M| >= |N|, and likewise |N| >= |M|. So |M| = |N|, both have exactly half,
  * and L(M) = L(N) = M and N together; its lowest rank is in only one of them.
  *
- * Limit: nobody can prove that a rank on another host is dead if no rank that
- * maps its memory survives. A cut link looks the same, whether the connection
- * is closed or silent. Then a group of less than half gives up: SHUNT_ERR_PEER.
+ * Limit: if no rank survives that maps the memory of a rank on another host,
+ * nothing can prove that the rank is dead. A cut link looks the same, whether
+ * the connection is closed or silent. Then a group of less than half gives up:
+ * SHUNT_ERR_PEER.
  *
- * A rank that goes on to the next attempt has left the communicator of the
- * attempt before. A member whose link was cut could not know that, and may have
+ * A rank that begins the next attempt has left the communicator of the attempt
+ * before. A member whose link was cut could not know that, and may have
  * returned that communicator. So a rank that leaves publishes RETURNED there,
  * without members. This keeps the other member from shrinking it.
  */
@@ -77,12 +81,13 @@
 #include "src/progress/turns.h"
 #include "src/wire/failure.h"
 
-/* Another rank may notice a loss this much earlier than we do. */
+/* Another rank may notice a loss this much earlier than this rank does. */
 #define LOSS_DELAY_SECONDS 1.0
 
 /* --- making the communicator ---------------------------------------------- */
 
-/* A member that will not join, as it is lost or in a later attempt; or -1. */
+/* A member that will not join, because it is lost or in a later attempt; or
+ * -1. */
 static int missing_member(const struct shunti_shrink *s)
 {
     for (int r = 0; r < s->comm->nranks; r++)
@@ -137,8 +142,9 @@ static enum shunt_status create(struct shunti_shrink *s,
     return st;
 }
 
-/* Destroy a communicator that is not returned. Its record there is RETURNED, so
- * that no member that has returned it can shrink it (see above). */
+/* Destroy a communicator that is not returned. This rank's record there is
+ * RETURNED, so that no member that has returned the communicator can shrink it
+ * (see above). */
 static void discard(struct shunt_comm *made)
 {
     if (!made)
@@ -154,8 +160,8 @@ static void discard(struct shunt_comm *made)
     shunt_comm_destroy(made);
 }
 
-/* Have all members that are not lost MADE it, and do they count the same
- * members as lost? */
+/* Have all members that are not lost MADE the communicator, and do they count
+ * the same members as lost? */
 static bool members_agree(const struct shunti_shrink *s)
 {
     for (int r = 0; r < s->comm->nranks; r++) {
@@ -185,8 +191,8 @@ static bool any_returned(const struct shunti_shrink *s)
     return false;
 }
 
-/* We have MADE it: wait until we may return it. False: go on to the next
- * attempt, or give up. */
+/* This rank has MADE the communicator: wait until it may return it. False:
+ * begin the next attempt, or give up. */
 static bool await_members(struct shunti_shrink *s)
 {
     shunti_shrink_set_stage(s, SHUNTI_SHRINK_MADE);
@@ -196,7 +202,8 @@ static bool await_members(struct shunti_shrink *s)
         int missing = missing_member(s);
 
         if (any_returned(s)) {
-            /* With us as a member. A record that counts us as lost is older. */
+            /* The communicator has this rank as a member. A record that counts
+             * this rank as lost is older. */
             s->status = SHUNT_OK;
             return true;
         }
@@ -223,8 +230,8 @@ static enum shunt_status finish(struct shunti_shrink *s,
                                 struct shunt_comm **out)
 {
     shunti_shrink_set_stage(s, SHUNTI_SHRINK_RETURNED);
-    /* The same list on every member: a member that has returned and left is not
-     * in it. */
+    /* The list is the same on every member: a member that has returned and left
+     * is not in it. */
     s->comm->failure.nlost = 0;
     for (int r = 0; r < s->comm->nranks; r++)
         if (!shunti_shrink_member(s, r))
@@ -233,8 +240,8 @@ static enum shunt_status finish(struct shunti_shrink *s,
     return SHUNT_OK;
 }
 
-/* Making the communicator has failed: was the reason a loss? The root of the
- * new communicator may know of it before we do. */
+/* Making the communicator has failed. Was the reason a loss? The root of the
+ * new communicator may know of it before this rank does. */
 static bool await_loss(struct shunti_shrink *s)
 {
     uint64_t start = shunti_now_ns();
@@ -277,7 +284,7 @@ static enum shunt_status shrink(struct shunti_shrink *s,
             break;
         shunti_shrink_next_attempt(s, s->mine->attempt + 1);
     }
-    /* Ranks that are bound to the same decision must not wait for us. */
+    /* Ranks that are bound to the same decision must not wait for this rank. */
     if (s->mine->stage != SHUNTI_SHRINK_NO_QUORUM) {
         s->mine->attempt++;
         s->mine->leader = -1;
@@ -325,7 +332,7 @@ enum shunt_status shunt_comm_shrink(struct shunt_comm *comm,
         return shunti_fail(comm ? &comm->error : NULL, SHUNT_ERR_INVALID,
                            "comm_shrink: %s is NULL", comm ? "out" : "comm");
     *out = NULL;
-    if (!comm->control.base) /* it has been destroyed */
+    if (!comm->control.base) /* the communicator has been destroyed */
         return shunti_comm_check(comm);
     shunti_comm_enter(comm);
     st = refuse(comm);

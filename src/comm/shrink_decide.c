@@ -15,10 +15,11 @@
 #include "src/wire/nodes.h"
 
 /*
- * A rank waits for so many timeouts for a leader that is not in the call, and for one
- * that is. The second one may not know that it leads: it still waits for a lower rank
- * that is not in the call, which others have seen go, and may have come later than they
- * did. Less than SHUNTI_SHRINK_TIMEOUTS.
+ * A rank waits for so many timeouts for a leader that is not in the call
+ * (AWAY), and for one that is (THERE). The second leader may not know that it
+ * leads: it may still wait for a lower rank that is not in the call. Others may
+ * have seen that rank leave, and the leader may have begun the call later than
+ * they did. Less than SHUNTI_SHRINK_TIMEOUTS.
  */
 #define LEADER_AWAY 4
 #define LEADER_THERE 6
@@ -48,10 +49,10 @@ static int lowest_not_lost(const struct shunti_shrink *s)
 
     while (shunti_shrink_lost(s, r))
         r++;
-    return r; /* ends at ourselves at the latest */
+    return r; /* ends at this rank at the latest */
 }
 
-/* Does one of them count the other one as lost? */
+/* Does one of the two ranks count the other as lost? */
 static bool disagree(const struct shunti_shrink *s, int a, int b)
 {
     return shunti_shrink_has(s, shunti_shrink_record(s, a), SHUNTI_LOST, b) ||
@@ -65,8 +66,8 @@ static bool may_be_member(const struct shunti_shrink *s, int rank)
            (rank == s->comm->rank || !disagree(s, s->comm->rank, rank));
 }
 
-/* The members are all WAITING ranks but the fewest without which no member
- * counts another one as lost. False: no memory. */
+/* Choose the members: all WAITING ranks, except the smallest set without which
+ * no member counts another one as lost. False: no memory. */
 static bool choose_members(struct shunti_shrink *s)
 {
     const int n = s->comm->nranks;
@@ -119,7 +120,7 @@ static void no_quorum(struct shunti_shrink *s, int leader)
 {
     char names[128], nodes[64];
 
-    shunti_loss_merge(s->comm); /* so that all ranks name the same */
+    shunti_loss_merge(s->comm); /* so that all ranks name the same ranks */
     shunti_loss_names(s->comm, names, sizeof(names));
     shunti_loss_nodes(s->comm, nodes, sizeof(nodes));
     shunti_shrink_give_up(
@@ -158,7 +159,7 @@ static enum shunt_status make_id(struct shunti_shrink *s)
     return st;
 }
 
-/* The leader's part. False: keep waiting. */
+/* Decide, as the leader. False: keep waiting. */
 static bool decide(struct shunti_shrink *s)
 {
     struct shunt_comm *comm = s->comm;
@@ -173,7 +174,7 @@ static bool decide(struct shunti_shrink *s)
             continue;
         if (!late)
             return false;
-        shunti_comm_add_lost(comm, r); /* shunti_shrink_look() reads it */
+        shunti_comm_add_lost(comm, r); /* shunti_shrink_look() reads the list */
     }
     if (late && comm->failure.nlost && !shunti_shrink_look(s))
         return false;
@@ -195,7 +196,7 @@ static bool decide(struct shunti_shrink *s)
     return true;
 }
 
-/* A leader's decision that includes us, or NULL. */
+/* A leader's decision that includes this rank, or NULL. */
 static const struct shunti_loss *find_decision(struct shunti_shrink *s)
 {
     for (int r = 0; r < s->comm->nranks; r++) {
@@ -203,8 +204,9 @@ static const struct shunti_loss *find_decision(struct shunti_shrink *s)
 
         if (r == s->comm->rank || theirs->attempt < s->mine->attempt)
             continue;
-        /* A leader may have left since, so whether it is lost now does not matter.
-         * But a rank that was lost before does not lead this one. */
+        /* A leader may have left since its decision, so whether it is lost now
+         * does not matter. But a rank that was lost before this call does not
+         * lead it. */
         if (theirs->stage == SHUNTI_SHRINK_NO_QUORUM &&
             !(s->settled[r / 64] >> r % 64 & 1))
             no_quorum(s, r);
@@ -221,8 +223,8 @@ static bool is_in_call(const struct shunti_shrink *s, int rank)
     return shunti_shrink_record(s, rank)->stage != SHUNTI_SHRINK_NONE;
 }
 
-/* Count the leader as lost if it is late, and with it all lower ranks that are not in
- * the call, which would lead after it. */
+/* Count the leader as lost if it is late. Also count as lost the ranks between
+ * the leader and this rank that are not in the call: they would lead next. */
 static void check_leader(struct shunti_shrink *s)
 {
     struct shunt_comm *comm = s->comm;
@@ -232,7 +234,8 @@ static void check_leader(struct shunti_shrink *s)
     if (shunti_shrink_elapsed(s->attempt_ns) <=
         timeouts * comm->configured.init_timeout)
         return;
-    shunti_comm_add_lost(comm, leader); /* shunti_shrink_look() reads it */
+    /* shunti_shrink_look() reads the list */
+    shunti_comm_add_lost(comm, leader);
     for (int r = leader + 1; r < comm->rank; r++)
         if (!shunti_shrink_lost(s, r) && !is_in_call(s, r))
             shunti_comm_add_lost(comm, r);

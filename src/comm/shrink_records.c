@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a rank in shunt_comm_shrink() knows of the others: it reads their loss
- * records, finds out which ranks are lost and which are fenced, and publishes
- * its own.
+ * The knowledge of a rank in shunt_comm_shrink() about the others. It reads
+ * their loss records, finds out which ranks are lost and which are fenced, and
+ * publishes its own record.
  */
 #include "src/comm/shrink.h"
 
@@ -85,8 +85,8 @@ static void read_records(struct shunti_shrink *s)
             shunti_loss_read(s->comm, r, s->theirs[r]);
 }
 
-/* Has `rank` accepted a decision that excludes us, or returned its
- * communicator? */
+/* Has `rank` accepted a decision that excludes this rank, or returned the
+ * communicator of one? */
 static bool excludes_us(const struct shunti_shrink *s, int rank)
 {
     const struct shunti_loss *theirs = shunti_shrink_record(s, rank);
@@ -96,8 +96,8 @@ static bool excludes_us(const struct shunti_shrink *s, int rank)
            !shunti_shrink_has(s, theirs, SHUNTI_MEMBERS, s->comm->rank);
 }
 
-/* Do both ranks map each other's window? True only where every rank can know it
- * of both. */
+/* Do this rank and `rank` map each other's window? True only where every rank
+ * can know that of both. */
 static bool maps_both_ways(const struct shunti_shrink *s, int rank)
 {
     const struct shunti_peer *p = &s->comm->peers[rank];
@@ -106,8 +106,8 @@ static bool maps_both_ways(const struct shunti_shrink *s, int rank)
                                                   p->node == s->comm->node));
 }
 
-/* Is a lost rank fenced (shrink.c)? Our record that counts it as lost must have
- * been published. */
+/* Is a lost rank fenced (shrink.c)? The record of this rank that counts it as
+ * lost must have been published before. */
 static bool is_fenced(const struct shunti_shrink *s, int rank)
 {
     const struct shunti_peer *p = &s->comm->peers[rank];
@@ -119,8 +119,8 @@ static bool is_fenced(const struct shunti_shrink *s, int rank)
            (gone && p->transport->left(p->ep));
 }
 
-/* Find out which ranks are lost, and which are fenced. Publishes what is
- * new. */
+/* Find out which ranks are lost, and which are fenced. Publishes each
+ * change. */
 static void update_lost(struct shunti_shrink *s)
 {
     struct shunt_comm *comm = s->comm;
@@ -144,7 +144,7 @@ static void update_lost(struct shunti_shrink *s)
     }
     if (news) {
         if (!shunti_loss_publish(comm))
-            return; /* a rank that was not told is not fenced */
+            return; /* a rank that did not get the record is not fenced */
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         read_records(s);
     }
@@ -160,8 +160,8 @@ static void update_lost(struct shunti_shrink *s)
         shunti_loss_publish(comm);
 }
 
-/* The others go on without us. Report as lost the ranks that `rank` goes on
- * without, and not members that have returned and left. */
+/* The others continue without this rank. Report as lost the ranks that `rank`
+ * continues without, but not members that have returned and left. */
 static void copy_lost(struct shunti_shrink *s, int rank)
 {
     const struct shunti_loss *theirs = shunti_shrink_record(s, rank);
@@ -175,8 +175,8 @@ static void copy_lost(struct shunti_shrink *s, int rank)
             shunti_comm_add_lost(comm, r);
 }
 
-/* Give up if a peer counts us as lost, as it relies on that, or if the others
- * have gone on without us. */
+/* Give up if a peer counts this rank as lost, because the peer relies on that;
+ * or if the others continue without this rank. */
 static void check_reports(struct shunti_shrink *s)
 {
     const int rank = s->comm->rank;
@@ -208,7 +208,8 @@ bool shunti_shrink_look(struct shunti_shrink *s)
 
     shunti_transports_progress(comm);
     shunti_control_retry(comm);
-    shunti_probe_poll(comm); /* others may still settle who is lost */
+    /* other ranks may still settle which ranks are lost */
+    shunti_probe_poll(comm);
     read_records(s);
     update_lost(s);
     check_reports(s);
@@ -219,12 +220,13 @@ void shunti_shrink_set_stage(struct shunti_shrink *s,
                              enum shunti_shrink_stage stage)
 {
     s->mine->stage = stage;
-    /* No member returns before all have read that we are BOUND, and MADE. */
+    /* No member returns before all have read that this rank is BOUND, and
+     * MADE. */
     if (!shunti_loss_publish(s->comm) &&
         (stage == SHUNTI_SHRINK_BOUND || stage == SHUNTI_SHRINK_MADE))
         shunti_shrink_give_up(s, SHUNT_ERR_MEMORY,
                               "no memory to tell the others");
-    /* A rank that counts us as lost from now on has seen this stage. */
+    /* A rank that counts this rank as lost from now on has seen this stage. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
