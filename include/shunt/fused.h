@@ -141,8 +141,8 @@ struct shunt_allgather_gemm_args {
  *
  * Memory: four panels, of rows * width floats each, and this rank's rows of
  * four panels; a panel has 1/32 of the columns, or more. Where nothing can be
- * hidden, as on one node, there is one panel: all columns, or, of a product of
- * more than 16 MiB on one node, 16 MiB at a time.
+ * hidden, as on one node, there is memory for one panel: of all columns, or on
+ * one node of at most 16 MiB (or 64 columns).
  *
  * Errors: as above. SHUNT_ERR_MEMORY: there is no memory for the panels; on the
  * other ranks SHUNT_ERR_REMOTE.
@@ -168,7 +168,7 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_gemm_reduce_scatter_start(
  * Algorithm: each rank's rows are divided into chunks, and the all-gathers of
  * all chunks are started at once. Tiles of this rank's own rows are computed
  * first, then those of the first chunk of rank - 1, rank - 2, ..., then of the
- * second chunk, as they arrive. On one node, and with up to 32 rows, the tiles
+ * second chunk, as they arrive. On one node, or with up to 32 rows, the tiles
  * contain rows of all ranks, and are computed when all rows have arrived.
  *
  * Errors: as above. SHUNT_ERR_MEMORY: there is no memory for a tile (if there
