@@ -4,10 +4,10 @@
  *
  * A part is a struct, declared in the header of the file that writes it. The
  * comment of the struct names the other files that write to the part, and what
- * they write; tests/layers checks this. Three files are exempt: init.c sets the
- * first values, inherited.c empties the parts in a child of fork(), and
- * registry.c makes the structure that remains of a destroyed communicator. All
- * files may read all parts.
+ * they write; tests/layers checks this. Three files are exempt. init.c sets the
+ * first values. inherited.c empties the parts in a child of fork(). registry.c
+ * makes the structure that remains of a destroyed communicator. All files may
+ * read all parts.
  *
  * One thread at a time touches a communicator (turns.h). Fields that other
  * threads touch meanwhile are atomic, or have a lock of their own in parked.c

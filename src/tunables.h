@@ -12,7 +12,8 @@ enum shunti_fused { SHUNTI_FUSED_OFF, SHUNTI_FUSED_AUTO, SHUNTI_FUSED_ALWAYS };
 
 struct shunti_tunables {
     size_t eager, eager_far; /* bytes that travel in a note: shunti_eager() */
-    size_t chunk, chunks;    /* of a stream's ring: stream.h */
+    /* bytes of a chunk, and chunks in the ring of a stream: stream.h */
+    size_t chunk, chunks;
     /* Payload that is in no window is read, and not streamed, if it has at
      * least so many bytes. SIZE_MAX: learn the limit (pair_costs.h). */
     size_t read_min;

@@ -260,7 +260,8 @@ static void flush_failure(struct shunt_comm *comm, double seconds)
 
     if (!comm->peers || !comm->control.base || comm->calls.finish_called)
         return;
-    shunti_comm_failed(comm); /* another thread may have aborted */
+    /* another thread may have ended the communicator */
+    shunti_comm_failed(comm);
     while (comm->failure.status && !shunti_all_sent(comm) &&
            shunti_now_ns() < end) {
         if (comm->deferred.first)

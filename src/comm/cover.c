@@ -62,7 +62,7 @@ void shunti_reports_free(struct shunti_reports *reports)
     free(reports->doubts);
 }
 
-/* Is `b` in a's row, or `a` in b's? */
+/* Is `b` in the row of `a`, or `a` in the row of `b`? */
 static bool either(int n, const uint64_t *rows, int a, int b)
 {
     const size_t w = (size_t)words(n);

@@ -9,6 +9,7 @@
  *   4  the keys of the control windows, which each rank imports
  *      (init_control.c)
  *   5  all is well
+ *   6  with several nodes: the cost of messages (init_control.c, link.h)
  *
  * and then a barrier, the first operation of the new communicator.
  *
@@ -113,7 +114,8 @@ static enum shunt_status meet(struct shunti_init *init,
         st = shunti_init_control(init);
     else
         return st;
-    /* After the last round nothing may fail on one rank alone. */
+    /* The thread is made before this round: after it nothing may fail on one
+     * rank alone. */
     if (!st)
         st = make_progress_thread(init);
     st = shunti_init_gather(init, &head, sizeof(head), st, &all);

@@ -5,10 +5,10 @@
  * rank 0's order, that both have and that reaches. Then all compare what they
  * reached.
  *
- * Transports that stay on a host are tried first. The rounds are repeated with
- * the next transport only if these leave a pair apart, because a transport to
- * other hosts opens ports and loads large libraries. A transport that reached
- * no rank is closed again.
+ * Transports that stay on a host are tried first. A transport to other hosts
+ * opens ports and loads large libraries. So the rounds are repeated with the
+ * next transport only if a pair is still apart. A transport that reached no
+ * rank is closed again.
  */
 #include "src/comm/init_rounds.h"
 
@@ -24,7 +24,8 @@
  * it. */
 #define TOLD_SECONDS 0.1
 
-/* The address of a transport; or the reason why the sender does not have it. */
+/* The address of a transport; or the reason why the sender lacks the
+ * transport. */
 struct address {
     char transport[32];
     uint64_t len; /* 0: not available */

@@ -36,8 +36,8 @@
 enum { PINGS = 12, BURSTS = 3, BURST = 24, BULKS = 4 };
 #define BULK_BYTES ((size_t)128 << 10)
 
-/* The time to write a note and to read one (0.2 us for each of two ranks of a
- * node), and the least time of a byte: copied at 20 GB/s. */
+/* The time that a rank takes to write a note and to read one (0.2 us, measured
+ * with two ranks of a node). The least time of a byte: copied at 20 GB/s. */
 #define NOTE_SECONDS 2e-7
 #define LEAST_BYTE_SECONDS 5e-11
 

@@ -2,9 +2,9 @@
 /*
  * Links: the cost of a message, inside a node and between nodes.
  *
- * It is measured in the init of a communicator of several nodes. Rank 0
- * measures with one local peer and with one rank of another node, by the same
- * writes to control windows that notes and streams use. The last round of the
+ * The cost is measured in the init of a communicator of several nodes. Rank 0
+ * measures with one local peer and with one rank of another node. It uses the
+ * same writes to control windows as notes and streams. The last round of the
  * init sends the result to all ranks, because the choice between algorithms
  * must be the same everywhere. The measurement takes a few milliseconds. A
  * process remembers it for other communicators of the same shape.
@@ -20,7 +20,7 @@ struct shunti_init;
 struct shunti_link {
     double latency; /* of a small message */
     double gap;     /* for each further message of many: the work for it */
-    double byte;    /* for each byte of a large one */
+    double byte;    /* for each byte of a large message */
 };
 
 /* Part of a communicator: the measured costs. link.c writes it; init_nodes.c

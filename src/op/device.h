@@ -85,7 +85,7 @@ struct shunti_device_copy {
      * may sleep until the copy ends. If false, nobody holds the communicator,
      * and the end of the copy wakes nobody. */
     bool inside;
-    bool between_devices; /* for the statistics */
+    bool between_devices; /* both ends are in devices; for the statistics */
     uint64_t since_ns;    /* when the copy was first submitted */
     void *to;
     const void *from;
@@ -95,10 +95,10 @@ struct shunti_device_copy {
 };
 
 /* Begin `copy`. SHUNT_IN_PROGRESS: the engine has no room; call again.
- * Beginning and testing end in bounded time. If the copy has not ended after
- * three quarters of the timeout of a call (SHUNT_TIMEOUT), the engine is given
- * up for good, and the status is SHUNT_ERR_TIMEOUT. So this rank reports the
- * error before other ranks blame this rank. */
+ * Beginning and testing end in bounded time. A copy may take three quarters of
+ * the timeout of a call (SHUNT_TIMEOUT). After that the engine is given up for
+ * good, and the status is SHUNT_ERR_TIMEOUT. So this rank reports the error
+ * before other ranks blame this rank. */
 enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
                                            struct shunti_device_copy *copy,
                                            char *why, size_t why_len);

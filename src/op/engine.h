@@ -49,7 +49,8 @@ struct shunti_copy {
     const void *from;
     size_t bytes;                        /* of a row */
     const struct shunti_copy_rows *rows; /* NULL: one */
-    uint64_t begun_ns;                   /* in a timeline; else 0 */
+    /* when it was started, in a timeline; else 0 */
+    uint64_t begun_ns;
     struct shunti_copy *next; /* in the request's list of copies under way */
 };
 

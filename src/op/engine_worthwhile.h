@@ -8,9 +8,10 @@
  * does not decide this: the caller may compute in several threads, and its
  * peers may wait. So the library measures it in use, for each kind of call and
  * size class. Some calls use the engine, and some do not. The cost of a call is
- * the time from its start to the end of its wait, without the CPU time that the
- * caller's thread used in between for its own work. Time in which the engine's
- * thread ran in the caller's place is not such CPU time, so it counts.
+ * the time from its start to the end of its wait. The CPU time that the
+ * caller's thread used in between for its own work is subtracted. Time in which
+ * the engine's thread ran in the caller's place is not such CPU time, so it is
+ * part of the cost.
  *
  * A copy that costs the caller nothing may still be expensive. The engine's
  * thread may be woken for each of many small copies, or may take cache and

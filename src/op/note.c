@@ -126,9 +126,10 @@ static bool wrote_since(const struct shunt_comm *comm, int peer, uint64_t seq)
 
 /* Does the peer need a credit? This is checked from SHUNTI_DEPTH / 4 operations
  * after the last credit on. If a check found no new note of the peer, the next
- * check is SHUNTI_DEPTH operations later, before the peer can run out of slots,
- * or when this rank is about to wait. (If an operation ends without the peer's
- * note, because all ranks refuse, the note may arrive after the check.) */
+ * check is SHUNTI_DEPTH operations later, or when this rank is about to wait.
+ * By then the peer has not run out of slots. (If an operation ends without the
+ * peer's note, because all ranks refuse, the note may arrive after the
+ * check.) */
 static bool needs_credit(const struct shunt_comm *comm, int peer, bool waits)
 {
     struct shunti_peer *p = &comm->peers[peer];

@@ -4,9 +4,9 @@
  *
  * Each control window has an inbox of SHUNTI_DEPTH slots for every peer. The
  * note of operation `seq` is in slot seq % SHUNTI_DEPTH. A slot has a header of
- * one cache line, which includes up to SHUNTI_NOTE_BODY bytes of body, and room
- * for `eager` bytes behind the header. So a small message is one note and
- * nothing else. The header's seq word is written last (release) and read first
+ * one cache line, and room for `eager` bytes behind it. The header includes up
+ * to SHUNTI_NOTE_BODY bytes of body. So a small message is one note and nothing
+ * else. The header's seq word is written last (release) and read first
  * (acquire).
  *
  * A slot is free for operation seq once both its owner and its writer have
@@ -129,11 +129,11 @@ void shunti_note_send_far(struct shunt_request *request, int peer,
 /*
  * The note of this operation from `peer`, or NULL: it has not arrived yet.
  *
- * Three cases are recorded as errors of the request: a refusal, a signature
- * that disagrees, and a peer that has completed the operation without a note
- * for this rank, because it made another call (shunti_notes_may_lack()). After
- * an error the caller must check shunti_note_bad(), and expect nothing from
- * that peer.
+ * Three cases are recorded as errors of the request. The note is a refusal. Its
+ * signature disagrees. Or the peer made another call, and has completed the
+ * operation without a note for this rank (shunti_notes_may_lack()). After an
+ * error the caller must check shunti_note_bad(), and expect nothing from that
+ * peer.
  */
 const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
                                               int peer);

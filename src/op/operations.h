@@ -9,8 +9,8 @@
 struct shunt_comm;
 struct shunt_request;
 
-/* Part of a communicator: its operations. operations.c writes it; request.c
- * numbers a new operation and appends it, and call.c lets one trail. */
+/* Part of a communicator: its operations. operations.c writes it. request.c
+ * numbers a new operation and appends it. call.c counts one as trailing. */
 struct shunti_operations {
     struct shunt_request *active, **tail; /* under way, by seq */
     /* number of the next operation; the first operation has 1 */

@@ -52,10 +52,9 @@ struct shunti_class {
      * ranks. A later call returns an error of that check:
      * shunti_request_late(). NULL: never before the end. */
     bool (*settled)(const struct shunt_request *request);
-    /* Has the request sent everything that peers need, and is the data that it
-     * awaits small enough to wait in the kernel's buffers until the caller is
-     * back? Then nobody gains if the request is stepped meanwhile. NULL:
-     * never. */
+    /* Has the request sent everything that peers need? And do the kernel's
+     * buffers hold all data that it awaits, until the caller is back? Then
+     * nobody gains if the request is stepped meanwhile. NULL: never. */
     bool (*pauses)(const struct shunt_request *request);
     /* Release what the state owns; called once, also after a failure. NULL:
      * nothing. */
@@ -88,7 +87,7 @@ struct shunti_class {
      * send? NULL: never. See `in_turn`. */
     bool (*owes)(const struct shunt_request *request);
     /* For traces. sent() and sent_in_all() are also called after cleanup(). */
-    const char *algorithm; /* "flat"; NULL: there is but one */
+    const char *algorithm; /* "flat"; NULL: the class has only one */
     /* Bytes of payload that this rank sends to `peer`. NULL: see
      * sent_in_all. */
     size_t (*sent)(const struct shunt_request *request, int peer);
@@ -161,7 +160,8 @@ struct shunti_requests {
     struct shunt_request *spare;  /* finished requests, for reuse */
     size_t spare_state;           /* bytes of their `state` */
     struct shunt_request *newest; /* the newest of those that are `listed` */
-    /* number of notices of requests under way; notice.c counts them */
+    /* number of notices of requests under way; notify.c and notice.c count
+     * them */
     unsigned notices;
 };
 

@@ -222,7 +222,8 @@ bool shunti_zcopy_aim(struct shunti_zcopy *z, const void *data, size_t bytes,
     return true;
 }
 
-/* The value of the arrival word when `bytes` more have arrived. */
+/* The value of the arrival word when `bytes` more have arrived; 0: parts are
+ * not signalled. */
 static uint64_t progress(const struct shunti_zcopy *z, size_t bytes)
 {
     return z->part ? word_of_parts(z, (z->done + bytes) / z->part) : 0;

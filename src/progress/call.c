@@ -140,9 +140,9 @@ SHUNTI_NOINLINE static bool settled(const struct shunt_request *request)
 }
 
 /* Look for errors of trailing operations now. A peer that has reached this call
- * sent its notes of the earlier one before. A peer that sent none, because it
- * made another call, is recognized by its count of operations, which is read
- * only when something is wrong. */
+ * sent its notes of the earlier one before. A peer that made another call sent
+ * no note. Its count of completed operations shows that; the count is read only
+ * when something is wrong. */
 SHUNTI_NOINLINE static void hear_trailing(struct shunt_comm *comm)
 {
     shunti_progress(comm);

@@ -25,8 +25,8 @@ static bool may_drive(const struct shunt_comm *comm)
            !atomic_load_explicit(&comm->thread.callers, memory_order_acquire);
 }
 
-/* Sleep a little. After a failure waits do not sleep. The rest is then sent as
- * soon as possible, but without a busy loop. */
+/* Sleep a little, because waits do not sleep after a failure. So the remaining
+ * messages are sent as soon as possible, without a busy loop. */
 static void doze(struct shunt_comm *comm)
 {
     struct timespec until;

@@ -4,8 +4,8 @@
  *
  * The progress thread steps operations while the caller computes. A lock
  * decides which of the two uses the communicator. The thread waits on a
- * condition while a caller is inside the library, and while nothing is under
- * way and nothing is left to send.
+ * condition while a caller is inside the library. It also waits if nothing is
+ * under way and nothing is left to send.
  *
  * Only one of the two sleeps on the transports' descriptors. These are
  * edge-triggered, and one flag tells peers whether this rank must be woken: two
