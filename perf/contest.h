@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The sides that are measured, and their ranks and hosts.
+ * The sides that are compared, and their ranks and hosts.
  */
 #ifndef SHUNT_PERF_CONTEST_H
 #define SHUNT_PERF_CONTEST_H
@@ -12,14 +12,15 @@
 #include "perf/options.h"
 #include "perf/sample.h"
 
-/* The sides, in the order in which they take turns. PERF_WHOLE, with --mem device:
- * one copy by the GPU of as many bytes. */
+/* The sides, in the order in which they take turns: Shunt, the peer (--peer),
+ * plain streams (--peer link), and PERF_WHOLE, one copy of as many bytes by the
+ * GPU (--mem device). */
 enum perf_role { PERF_OURS, PERF_PEER, PERF_LINK, PERF_WHOLE, PERF_ROLES };
 
 struct perf_contest {
     const struct perf_options *options;
     const struct perf_group *group;
-    struct perf_link link;                        /* several hosts */
+    struct perf_link link;                        /* with several hosts */
     const struct perf_engine *engine[PERF_ROLES]; /* NULL: not measured */
     const struct perf_messenger *raw;             /* the peer of put, or NULL */
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the measurements of `shunt-perf copy` share: the memory in which they
- * copy, the shape of a copy, and the ways to do it.
+ * Shared by the measurements of `shunt-perf copy`: the memory that is copied,
+ * the shape of a copy, and the ways to copy.
  */
 #ifndef SHUNT_PERF_COPY_BENCH_H
 #define SHUNT_PERF_COPY_BENCH_H
@@ -15,13 +15,13 @@
 #include "perf/options.h"
 #include "perf/table.h"
 
-/* `rows` rows of `bytes` each, `from_stride` apart or by an index list, become
- * contiguous. */
+/* A copy of `rows` rows of `bytes` each to contiguous memory. The source rows
+ * are `from_stride` apart, or chosen by an index list. */
 struct perf_copy_shape {
     size_t rows, bytes;
     size_t from_stride;    /* bytes; unused with one row */
     const uint32_t *index; /* NULL: rows in order */
-    size_t from_bytes;     /* that the source takes */
+    size_t from_bytes;     /* bytes of the source */
 };
 
 static inline size_t perf_copy_bytes(const struct perf_copy_shape *shape)
@@ -29,35 +29,35 @@ static inline size_t perf_copy_bytes(const struct perf_copy_shape *shape)
     return shape->rows * shape->bytes;
 }
 
-/* The sides. */
+/* Which side copies. */
 enum perf_copy_way { PERF_BY_ENGINE, PERF_BY_MEMCPY, PERF_BY_STREAM };
 
 /*
- * Copies go from slot to slot of two rings, one of sources and one of
- * destinations. A cold copy takes the next slots, whichever side copies: the
- * two rings together are larger than the cache. A warm copy takes the same two
- * slots again, those of its side.
+ * Copies use one slot after the other of two rings, one of sources and one of
+ * destinations. A cold copy uses the next slots, whichever side copies: the two
+ * rings together are larger than the cache. A warm copy uses the same two slots
+ * again, those of its side.
  *
- * An engine of devices copies to a ring of the same size on its device, and the
- * rings of the host are memory of the engine's (shunt/engine.h).
+ * An engine of devices copies to a ring of the same size on its device. The
+ * rings of the host are then memory that the engine allocates (shunt/engine.h).
  */
 struct perf_copy_ring {
     unsigned char *from, *to;
-    unsigned char *there; /* where the engine copies to; `to`, or on a device */
+    unsigned char *there; /* the engine's destination: `to`, or on a device */
     size_t from_room, to_room;
     size_t least; /* bytes of both rings that a round of cold copies uses */
-    uint64_t key; /* of what the sources contain */
+    uint64_t key; /* stream that the sources contain (random.h) */
 
-    /* Of the shape at hand. */
-    size_t from_slot, to_slot; /* bytes from one to the next */
+    /* Slots for the current shape. */
+    size_t from_slot, to_slot; /* bytes from one slot to the next */
     size_t slots, next;
 };
 
 struct perf_copy_bench {
     const struct perf_options *o;
     const struct perf_group *g;
-    struct perf_group alone; /* this rank */
-    double wrong;            /* bytes so far */
+    struct perf_group alone; /* a group of only this rank */
+    double wrong;            /* wrong bytes so far */
     struct perf_copier copier;
     struct perf_copy_shape shape;
     struct perf_copy_ring ring;
@@ -69,43 +69,43 @@ struct perf_copy_side {
     enum perf_copy_way way;
 };
 
-/* Bytes of the last level of the cache. */
+/* Size of the last-level cache in bytes. */
 size_t perf_copy_cache(void);
 
-/* Allocate and fill the rings. Sources take at most `from`, destinations at most
- * `to` bytes. */
+/* Allocate and fill the rings. Sources take at most `from` bytes, destinations
+ * at most `to` bytes. */
 void perf_copy_ring_open(struct perf_copy_bench *bench, size_t from, size_t to);
 void perf_copy_ring_close(struct perf_copy_bench *bench);
-/* Cut the rings into slots of this shape. */
+/* Cut the rings into slots for this shape. */
 void perf_copy_shape_use(struct perf_copy_bench *bench,
                          const struct perf_copy_shape *shape);
 
 /* Start the next copy by the engine; perf_copier_wait() ends it. */
 bool perf_copy_start(struct perf_copy_bench *bench);
-/* One copy by this side; of a struct perf_copy_side. */
+/* Make one copy by a side, which is a struct perf_copy_side. */
 void perf_copy_run(void *side);
-/* Before a sample: wake the engine up, and warm up what is to be warm. */
+/* Prepare a sample: wake the engine, and warm the cache for a warm copy. */
 void perf_copy_prepare(void *side);
-/* Does the engine take copies of this shape? */
+/* Does the engine accept copies of this shape? */
 bool perf_copy_taken(struct perf_copy_bench *bench);
-/* Copy once onto poisoned memory; returns the number of wrong bytes, also of
- * those behind the destination. */
+/* Copy once onto poisoned memory. Returns the number of wrong bytes, including
+ * bytes behind the destination that were overwritten. */
 double perf_copy_try(struct perf_copy_side *side);
 
-/* Print a row, and let the other ranks know that there are more. */
+/* Print a row, and notify the other ranks that more rows follow. */
 void perf_copy_row(struct perf_copy_bench *bench, const struct perf_row *row);
 
-/* --- the measurements: one row each ----------------------------------------- */
+/* --- the measurements: one row each --------------------------------------- */
 
-/* The engine, memcpy() and non-temporal stores, in alternation. */
+/* The engine, memcpy() and non-temporal stores, in turn. */
 void perf_copy_shape_row(struct perf_copy_bench *bench, const char *op);
-/* A copy beside a computation; of contiguous shapes. */
+/* A copy of a contiguous shape beside a computation. */
 struct shunti_gemm;
 void perf_copy_beside_row(struct perf_copy_bench *bench,
                           struct shunti_gemm *gemm);
-/* From submit to signal, of an engine that is awake or asleep. */
+/* The time from submit to signal, of an engine that is awake or asleep. */
 void perf_copy_latency_row(struct perf_copy_bench *bench, bool asleep);
-/* The CPU time of an open engine that has nothing to do. */
+/* The CPU time of an idle engine. */
 void perf_copy_idle_row(struct perf_copy_bench *bench);
 
 #endif

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The kernel's counters of an interface, over rtnetlink.
+ * The kernel's byte counters of an interface, read by rtnetlink.
  *
- * With segmentation offload the interface's own counters see packets of up to
- * 64 KiB with one header each. A queueing discipline counts them as the frames
- * that they are cut into, with a header each, so its counter is preferred.
+ * With segmentation offload, the interface's own counters see packets of up to
+ * 64 KiB with one header each. A queueing discipline counts the frames into
+ * which these packets are cut, each with its header. So the counter of the
+ * queueing discipline is preferred.
  */
 #ifndef SHUNT_PERF_COUNTERS_H
 #define SHUNT_PERF_COUNTERS_H
@@ -14,13 +15,13 @@
 
 struct perf_counters {
     uint64_t sent;    /* bytes, from this host onto the link */
-    bool queue;       /* counted by the queueing discipline, else by the
+    bool queue;       /* true: counted by the queueing discipline; false: by the
                        * interface */
     char kind[16];    /* the discipline's name */
     uint64_t dropped; /* packets, counted by the discipline */
 };
 
-/* Returns NULL, or the error. */
+/* Read the counters of `interface`. Returns NULL, or an error text. */
 const char *perf_counters_read(const char *interface,
                                struct perf_counters *counters);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An engine makes the calls that are measured: Shunt, MPI, a plain copy, or
- * plain streams between hosts. All have the same interface, so that the code
- * around a call costs each of them the same.
+ * An engine makes the calls that are measured: by Shunt, by MPI, by a plain
+ * copy, or by plain streams between hosts. All engines have the same interface,
+ * so that the code around a call costs each of them the same.
  *
  * The MPI engine is a module that is loaded only if it is needed. It uses no
- * functions of the program, so its functions return texts instead of calling
- * perf_die().
+ * functions of the program. So functions of an engine return error texts
+ * instead of calling perf_die().
  */
 #ifndef SHUNT_PERF_ENGINE_H
 #define SHUNT_PERF_ENGINE_H
@@ -23,7 +23,7 @@
 #include "perf/perf.h"
 
 /* A collective call: described once, run many times. Counts and displacements
- * in elements. */
+ * are in elements. */
 struct perf_call {
     enum perf_op op;
     enum shunt_dtype dtype;
@@ -33,15 +33,15 @@ struct perf_call {
     const void *send;
     void *recv;
     bool in_place; /* the input is in `recv`; `send` is not used */
-    size_t count;  /* of a block, the argument of the call */
-    /* (ranks); only of allgatherv (recv), reduce_scatterv (send) and
-     * alltoallv */
+    size_t count;  /* elements of a block: the argument of the call */
+    /* (ranks); only for allgatherv (recv), reduce_scatterv (send) and alltoallv
+     * (both) */
     const size_t *send_counts, *send_displs;
     const size_t *recv_counts, *recv_displs;
-    const uint64_t *traffic; /* (hosts, hosts) bytes; see traffic.h */
+    const uint64_t *traffic; /* (hosts, hosts) bytes between hosts: traffic.h */
 };
 
-/* The exchanges of a plan: to the experts, and back. */
+/* The exchanges of a plan: to the experts, and back from them. */
 enum perf_go {
     PERF_GO_DISPATCH,
     PERF_GO_COMBINE,
@@ -60,59 +60,61 @@ struct perf_exchange {
     enum shunt_moe_wire wire;
     struct perf_modes modes;
     enum shunt_moe_partials partials;
-    int parts;            /* of Shunt's plan */
+    int parts;            /* number of parts of Shunt's plan */
     const int32_t *index; /* (tokens, topk) */
     const float *weight;  /* (tokens, topk) */
     const void *x;        /* (tokens, hidden); backward: dy */
     void *y;              /* (tokens, hidden); backward: dx */
-    /* Expert-major, (total, hidden); NULL: the engine's own, moe_buffer(). */
+    /* Rows in expert-major order, (total, hidden). NULL: buffers of the engine,
+     * see moe_buffer(). */
     size_t total;
-    void *rows; /* dispatch writes it; combine_backward: dout */
-    void *out;  /* combine reads it; dispatch_backward: drows */
-    /* (tokens, topk) output of the backward exchanges; NULL: no gradients are
+    void *rows; /* written by dispatch; in combine_backward: dout */
+    void *out;  /* read by combine; in dispatch_backward: drows */
+    /* (tokens, topk) output of the backward exchanges. NULL: no gradients are
      * computed. */
     float *dweight;
-    bool device; /* all arrays of rows, and `dweight`, are a GPU's */
-    /* (hosts, hosts) bytes of dispatch and of combine; filled in when Shunt's
+    bool device; /* all arrays of rows, and `dweight`, are memory of a GPU */
+    /* (hosts, hosts) bytes of dispatch and of combine. Filled in once Shunt's
      * mode is known. */
     const uint64_t *there, *back;
 };
 
-/* Figures of a Shunt plan, for this rank. */
+/* What a Shunt plan sends from this rank to other nodes. */
 struct perf_sent {
     struct perf_modes modes;
-    uint64_t rows, rows_plain;  /* to other nodes in a dispatch */
-    uint64_t dispatch, combine; /* bytes of payload to other nodes */
+    uint64_t rows, rows_plain;  /* rows of a dispatch */
+    uint64_t dispatch, combine; /* bytes of payload */
 };
 
 struct perf_engine {
     const char *name;
-    bool delivers; /* results arrive, and can be checked */
+    bool delivers; /* results arrive and can be checked */
 
     /*
      * Called after a call, not timed: complete every rank's call. A call may
-     * return while the library still holds data that others wait for, and a
-     * rank that sleeps at the gate would never send it. NULL: calls leave
-     * nothing behind.
+     * return while the library still holds data that others wait for. A rank
+     * that then sleeps at the gate would never send them. NULL: a call leaves
+     * nothing to complete.
      */
     void (*settle)(void);
 
     /*
-     * Called when bytes are counted, never when time is: complete what a plan
-     * has started, so that it counts as the plan's. In timings it is a part of
-     * the first exchange. NULL: a plan leaves nothing.
+     * Called when bytes are counted, never when time is measured: complete what
+     * a plan has started, so that its bytes count as the plan's. In timings
+     * this is a part of the first exchange. NULL: a plan leaves nothing to
+     * complete.
      */
     void (*plan_settle)(void);
 
     /*
-     * Prepare a call. `*state` is the argument of call_run(), which makes the
-     * call once and blocks, and of call_close(). Returns NULL, or why this
-     * engine cannot.
+     * Prepare a call. `*state` is the argument of the next two: call_run()
+     * makes the call once and blocks. Returns NULL, or why this engine cannot
+     * make the call.
      */
     const char *(*call_open)(const struct perf_call *call, void **state);
     void (*call_run)(void *state);
     void (*call_close)(void *state);
-    /* The same call in two halves; call_test() lets it advance in between.
+    /* The same call in two halves. call_test() lets it advance in between.
      * NULL: not supported. */
     void (*call_start)(void *state);
     void (*call_test)(void *state);
@@ -121,33 +123,34 @@ struct perf_engine {
     /*
      * Prepare an exchange, once in a program. Then, for each step: make a plan
      * of the routing, dispatch, combine, release the plan. All exchanges may be
-     * repeated under one plan; a combine of the same rows comes before
-     * combine_backward.
+     * repeated under one plan. combine_backward must follow a combine of the
+     * same rows.
      */
     const char *(*moe_open)(const struct perf_exchange *exchange, void **state);
     void (*moe_plan)(void *state);
     void (*moe_go)(void *state, enum perf_go what);
     void (*moe_release)(void *state);
     void (*moe_close)(void *state);
-    /* An exchange in two halves, as a call. NULL: not supported. */
+    /* An exchange in two halves, like call_start() .. call_wait(). NULL: not
+     * supported. */
     void (*moe_start)(void *state, enum perf_go what);
     void (*moe_test)(void *state);
     void (*moe_wait)(void *state);
-    /* Under a plan: the buffers where rows are written and read; NULL if the
+    /* Under a plan: a buffer in which rows are written or read. NULL if the
      * engine delivers no rows. */
     void *(*moe_buffer)(void *state, enum shunt_moe_buffer which);
-    /* A remark for the table's head, or NULL. */
+    /* A remark to print above the table, or NULL. */
     const char *(*moe_note)(void *state);
 };
 
-/* Further functions of an engine that has its own processes. */
+/* Functions of an engine that starts its own processes. */
 struct perf_world {
     const char *version;
     const char *(*open)(int *rank, int *ranks);
     void (*close)(void);
     void (*abort)(int status);
     void (*allgather)(const void *mine, void *all, size_t bytes);
-    void (*progress)(void); /* make progress, without waiting */
+    void (*progress)(void); /* let messages advance, without waiting */
     const char *(*create_comm)(struct shunt_comm **comm);
 };
 
@@ -159,26 +162,27 @@ struct perf_module {
     struct perf_world *world;
 };
 
-/* Shunt, on `comm`. */
+/* Use this communicator for the engine of Shunt. */
 void perf_shunt_use(struct shunt_comm *comm);
 extern const struct perf_engine perf_engine_shunt;
 
-/* memcpy() by one core of the bytes that a rank receives (calls) or sends
- * (exchanges); of rows of a GPU, a cuMemcpyAsync() of each. */
+/* memcpy(), by one core, of the bytes that a rank receives (calls) or sends
+ * (exchanges). For rows of a GPU: one cuMemcpyAsync() for each row. */
 extern const struct perf_engine perf_engine_memcpy;
-/* One cuMemcpyAsync() of as many bytes as the rows that a rank sends: as fast as
- * the GPU copies. */
+/* One cuMemcpyAsync() of as many bytes as the rows that a rank sends: the rate
+ * of the GPU's copies. */
 extern const struct perf_engine perf_engine_whole;
 
-/* Called under a plan of that engine. */
+/* What the current plan of the Shunt engine `state` sends. */
 struct perf_sent perf_shunt_sent(void *state);
 
-/* The bytes between hosts by plain TCP streams over `net`; NULL: one host. */
+/* Plain TCP streams over `net` that send the bytes between hosts. NULL: there
+ * is one host. */
 struct perf_net;
 void perf_link_use(struct perf_net *net);
 extern const struct perf_engine perf_engine_link;
 
-/* Load the MPI module; if there is none, ends the program with a message. */
+/* Load the MPI module. If there is none, ends the program with a message. */
 const struct perf_module *perf_load_mpi(void);
 
 #endif

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The peer MPI. Its module is three files: the calls of the interface, which are
- * here, are in engine_mpi_coll.c and engine_mpi_moe.c, in the order of struct
- * perf_engine; engine_mpi.c has the processes and the module itself.
+ * The peer MPI. Its module is three files. The functions declared here are in
+ * engine_mpi_coll.c and engine_mpi_moe.c, in the order of struct perf_engine.
+ * engine_mpi.c has the processes and the module itself.
  */
 #ifndef SHUNT_PERF_ENGINE_MPI_H
 #define SHUNT_PERF_ENGINE_MPI_H
 
 #include "perf/engine.h"
 
-/* Ends all ranks if there is no memory. */
+/* malloc() that ends all ranks if memory runs out. */
 void *perf_mpi_alloc(size_t bytes);
 
 const char *perf_mpi_call_open(const struct perf_call *call, void **state);

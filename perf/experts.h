@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* shunt-perf moe-move, moe-refresh, moe-reduce: the state of experts travels. */
+/* shunt-perf moe-move, moe-refresh, moe-reduce: sending the state of
+ * experts. */
 #ifndef SHUNT_PERF_EXPERTS_H
 #define SHUNT_PERF_EXPERTS_H
 

@@ -7,7 +7,7 @@
 
 #include "perf/contest.h"
 
-/* A row for each number of tokens. */
+/* Print a row for each number of tokens. */
 void perf_fused(const struct perf_contest *contest);
 
 #endif

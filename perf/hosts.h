@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which ranks are on one host: those that see the same network interfaces. A
- * host has a link with kernel counters, which raw streams can fill. The
- * library's nodes (ranks that share memory) may be different.
+ * Which ranks are on one host. Ranks are on one host if they see the same
+ * network interfaces. A host has a link with kernel counters, which raw streams
+ * can fill. The library's nodes (ranks that share memory) may be different.
  */
 #ifndef SHUNT_PERF_HOSTS_H
 #define SHUNT_PERF_HOSTS_H
@@ -13,13 +13,13 @@ struct perf_group;
 
 struct perf_hosts {
     int n;     /* the number of hosts */
-    int mine;  /* this rank's */
-    int *of;   /* (ranks); numbered by their lowest rank */
-    int *size; /* (n) ranks of each */
+    int mine;  /* host of this rank */
+    int *of;   /* (ranks) host of each rank; numbered by their lowest rank */
+    int *size; /* (n) number of ranks on each host */
     int local; /* this rank's index on its host */
 };
 
-/* Collective. */
+/* Find the hosts. Collective. */
 void perf_hosts_find(const struct perf_group *group, struct perf_hosts *hosts);
 void perf_hosts_finish(struct perf_hosts *hosts);
 

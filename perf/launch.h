@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * --ranks: becoming a launcher's job.
+ * The option --ranks: start the ranks.
  */
 #ifndef SHUNT_PERF_LAUNCH_H
 #define SHUNT_PERF_LAUNCH_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Chains of layers: in which order a layer's computations and exchanges are
- * made, and the times of each.
+ * Chains of layers: the order of a layer's computations and exchanges, and the
+ * times of each.
  */
 #ifndef SHUNT_PERF_LAYER_CHAIN_H
 #define SHUNT_PERF_LAYER_CHAIN_H
@@ -13,45 +13,48 @@
 /* Microseconds, summed over layers. */
 struct layer_times {
     double op[LAYER_OPS];
-    double exchange[LAYER_EXCHANGES]; /* each alone */
-    /* Of those that are under way meanwhile: in their starts, in their waits. */
+    double exchange[LAYER_EXCHANGES]; /* each alone, waited for at once */
+    /* Exchanges that are under way meanwhile: time in their starts, and in
+     * their waits. */
     double started, waited[LAYER_EXCHANGES];
 };
 
-/* Layers one after the other. With two micro-batches one pass: a layer forward
- * of one and a layer backward of the other in each round. With one micro-batch
- * two passes: all layers forward, then all backward. */
+/* A pass runs one layer after the other. With two micro-batches there is one
+ * pass: each round is a layer forward of one micro-batch and a layer backward
+ * of the other. With one micro-batch there are two passes: all layers forward,
+ * then all backward. */
 struct layer_pass {
     struct schedule_cycle cycle;
     struct schedule_order order;
-    enum layer_op op[SCHEDULE_OPS]; /* of the cycle's operations */
-    int part[SCHEDULE_OPS];         /* of it, or LAYER_WHOLE */
+    enum layer_op op[SCHEDULE_OPS]; /* of each operation of the cycle */
+    int part[SCHEDULE_OPS];         /* its part, or LAYER_WHOLE */
 };
 struct layer_program {
     int passes, parts;
     struct layer_pass pass[2];
 };
 
-/* Without times. Of two micro-batches, or of one, whose experts and exchanges may
- * be in several parts. */
+/* Make the program, without times. With one micro-batch, experts and exchanges
+ * may be in several parts. */
 struct layer_program layer_program(int micro_batches, int parts);
 
-/* Take the times of `layers` layers, so that they are `compute` and
- * `communicate` microseconds of a layer in sum. */
+/* Set the times of operations and exchanges in proportion to `times`, which is
+ * over several layers. In sum they are `compute` and `communicate` microseconds
+ * for a layer. */
 void layer_program_times(struct layer_program *program,
                          const struct layer_times *times, double compute,
                          double communicate);
 
-/* Set the order: of `times` taken for the search. */
+/* Set the order. PERF_ORDER_SEARCH needs the times. */
 void layer_program_order(struct layer_program *program, enum perf_order order);
 
-/* What the simulator says for a layer of a chain. */
+/* The time of a layer in a chain, by the simulator. */
 double layer_program_time(const struct layer_program *program, int layers);
 
-/* "attn_f mlp_b ..." */
+/* The order as text: "attn_f mlp_b ..." */
 const char *layer_program_text(const struct layer_program *program);
 
-/* What a chain does of it all. */
+/* What a chain runs. */
 enum layer_mode {
     LAYER_OVERLAP,  /* exchanges are waited for where they are needed */
     LAYER_SERIAL,   /* exchanges are waited for at once */
@@ -59,7 +62,8 @@ enum layer_mode {
     LAYER_EXCHANGE, /* no computations */
 };
 
-/* Run a chain after layer_reset(), or without it where results do not matter. */
+/* Run a chain. Call layer_reset() before it if its results matter. Adds to
+ * *times. */
 void layer_chain(struct layer *layer, const struct layer_program *program,
                  int layers, enum layer_mode mode, struct layer_times *times);
 

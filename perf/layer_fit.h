@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Before a layer is measured: what its exchanges send, and widths of experts that
- * bring it to a ratio of exchange to computation.
+ * Preparations for measuring a layer: the bytes that its exchanges send, and
+ * the width of experts for which exchange and computation have a given ratio.
  */
 #ifndef SHUNT_PERF_LAYER_FIT_H
 #define SHUNT_PERF_LAYER_FIT_H
@@ -12,16 +12,18 @@
 
 #include "perf/layer.h"
 
-/* Trials of a width until the ratio is near enough. */
+/* Most trials of a width. */
 enum { LAYER_FIT_TRIALS = 5 };
 
-/* (hosts, hosts) bytes of so many dispatches and combines of `layer`, freed by the
- * caller; NULL if all ranks are on one host. Their traffic is in `tokens` then. */
+/* (hosts, hosts) bytes of `times` dispatches and combines of `layer`. The
+ * caller frees them. Also fills in tokens->traffic. Returns NULL if all ranks
+ * are on one host. */
 uint64_t *layer_fit_bytes(struct perf_bench *tokens, const struct layer *layer,
                           unsigned times);
 
-/* Of an expert's inner width, by the ratio that it had and the one that is asked
- * for: the next to try, in whole vectors. False: it is as it should be. */
+/* Set the inner width of experts to try next, from the measured ratio and the
+ * one asked for: a whole number of vectors. Returns false if the ratio is close
+ * enough. */
 bool layer_fit_inner(size_t *inner, double ratio, double asked);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How rows travel, as shunt-perf reads and prints it: "two-level", or, of
- * dispatch and of combine, "two-level,flat". */
+/* The modes of dispatch and combine (enum shunt_moe_mode), as shunt-perf reads
+ * and prints them: "two-level", or "two-level,flat" if they differ. */
 #ifndef PERF_MODES_H
 #define PERF_MODES_H
 
@@ -9,19 +9,20 @@
 
 #include <shunt/moe.h>
 
-/* As struct shunt_moe_config and struct shunt_moe_rows have them. */
+/* The modes as in struct shunt_moe_config and struct shunt_moe_rows: of
+ * dispatch (there) and of combine (back). */
 struct perf_modes {
     enum shunt_moe_mode there;
-    enum shunt_moe_mode back; /* AUTO: as `there` */
+    enum shunt_moe_mode back; /* AUTO: the same as `there` */
 };
 
-/* False: it names none. */
+/* Read modes from a text. Returns false if it is not valid. */
 bool perf_modes_read(const char *text, struct perf_modes *modes);
 
-/* Static. */
+/* The modes as text, in static memory. */
 const char *perf_modes_name(struct perf_modes modes);
 
-/* For messages. */
+/* The names of the modes, for messages. */
 #define PERF_MODES_ALL "auto|direct|flat|two-level|allgather"
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "perf/contest.h"
 
-/* Prints rows for each number of tokens. */
+/* Print rows for each number of tokens. */
 void perf_moe(const struct perf_contest *contest);
 
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A step of a layer with uneven loads, with balance and without: moe-step. */
+/* The subcommand moe-step: a step of a layer with uneven loads, with balance
+ * and without. */
 #ifndef SHUNT_PERF_MOE_STEP_H
 #define SHUNT_PERF_MOE_STEP_H
 
