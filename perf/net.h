@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plain TCP between the ranks of a run on several hosts: the gate, and the
- * streams that measure the raw rate of the links.
+ * Plain TCP between the ranks of a run on several hosts, for the gate and for
+ * the streams that measure the raw rate of the links.
  *
- * One connection joins each pair of hosts. On each host it belongs to the rank
- * whose index there is the other host's number, modulo its number of ranks.
+ * Each pair of hosts has one connection. On each of the two hosts it belongs to
+ * the rank whose index there is the number of the other host, modulo the number
+ * of ranks.
  */
 #ifndef SHUNT_PERF_NET_H
 #define SHUNT_PERF_NET_H
@@ -17,7 +18,7 @@ struct perf_group;
 struct perf_net;
 
 /*
- * Connect. Collective; only with several hosts.
+ * Connect the ranks. Collective; only with several hosts.
  *
  * interface  to the other hosts; NULL: found by address
  */
@@ -28,7 +29,8 @@ void perf_net_close(struct perf_net *net);
 /* The interface through which this rank reaches other hosts. */
 const char *perf_net_interface(const struct perf_net *net);
 
-/* Wait for all ranks. They sleep in it, so late ranks are not slowed down. */
+/* Wait for all ranks. Waiting ranks sleep, so they do not slow down late
+ * ones. */
 void perf_net_gate(const struct perf_net *net);
 
 /*
@@ -37,21 +39,22 @@ void perf_net_gate(const struct perf_net *net);
  */
 void perf_net_exchange(struct perf_net *net, const uint64_t *bytes);
 
-/* From now on an exchange wakes up for every piece of what arrives, not for every
- * packet: as little work for the processor as streams can be, for those beside a
- * computation. */
+/* If `rests`, an exchange wakes up only for whole pieces of the incoming bytes,
+ * instead of each packet. This takes the least processor time, for streams
+ * beside a computation. */
 void perf_net_rest(struct perf_net *net, bool rests);
 
-/* The measured figures of a link. */
+/* The measured properties of a link. */
 struct perf_link {
-    double rate;    /* bytes per microsecond that a host sends while it receives
-                       as much; the best over patterns and repeats */
+    double rate;    /* bytes per microsecond that a host can send while it
+                     * receives as many; the best over patterns and repeats */
     double latency; /* microseconds one way: half of a round trip of one byte,
-                       the median over rounds, then over host 0's links */
-    double pause;   /* microseconds until ranks leave the gate */
+                     * the median over rounds, then over host 0's links */
+    double pause;   /* microseconds from the first rank's arrival at a gate
+                     * until the last rank leaves it */
 };
 
-/* Collective; every rank gets the same. */
+/* Measure the links. Collective; every rank gets the same result. */
 struct perf_link perf_net_measure(struct perf_net *net);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The texts of --help all before and behind the options, and those of --help. */
+/* Texts of --help before the options and after them. */
 #ifndef SHUNT_PERF_OPTIONS_HELP_H
 #define SHUNT_PERF_OPTIONS_HELP_H
 

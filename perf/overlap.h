@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How much of a call overlaps with its caller's computation, as the OSU
- * benchmarks measure it: the time of start and wait alone, that of a
- * computation of the same length alone, and that of both, with the computation
- * between start and wait.
+ * How much of a call overlaps with its caller's computation, measured as in the
+ * OSU benchmarks. Three times are measured: start and wait alone, a computation
+ * of the same length alone, and both, with the computation between start and
+ * wait.
  */
 #ifndef SHUNT_PERF_OVERLAP_H
 #define SHUNT_PERF_OVERLAP_H
@@ -28,17 +28,17 @@ struct perf_overlap {
 };
 
 /*
- * Measure `nsides` sides in alternation; each computes for as long as its own
+ * Measure `nsides` sides in turn. Each side computes for as long as its own
  * call takes.
  *
- * tests  calls of test() during a computation, evenly
+ * tests  calls of test() during a computation, evenly distributed
  */
 void perf_overlap_measure(const struct perf_group *group,
                           const struct perf_plan *plan, int tests,
                           const struct perf_halves *sides, int nsides,
                           struct perf_overlap *result);
 
-/* The share of the call that the computation hid, from 0 to 1. */
+/* The share of the call's time that the computation hid, from 0 to 1. */
 double perf_overlap_share(const struct perf_overlap *overlap);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Shared by all files of shunt-perf: the operations, ending with a message, and
+ * Shared by all files of shunt-perf: the operations, ending with an error, and
  * the clock.
  */
 #ifndef SHUNT_PERF_PERF_H
@@ -14,14 +14,13 @@
 enum {
     PERF_EXIT_OK = 0,
     PERF_EXIT_WRONG = 1,  /* a result was wrong */
-    PERF_EXIT_USAGE = 2,  /* the command line */
-    PERF_EXIT_FAILED = 3, /* a call failed, or there is no memory */
+    PERF_EXIT_USAGE = 2,  /* a mistake in the command line */
+    PERF_EXIT_FAILED = 3, /* a call failed, or memory ran out */
 };
 
-/* The operations that can be measured. The first group are collective calls on
- * bytes, the second exchanges of tokens, the third experts that travel, the fourth
- * products fused with a collective; then copies by an engine, of one rank; the last
- * one is puts of a transport, between two. */
+/* The operations that can be measured, in groups: collective calls; exchanges
+ * of tokens; sending experts; products fused with a collective; copies by an
+ * engine, on one rank; and puts of a transport, between two ranks. */
 enum perf_op {
     PERF_BARRIER,
     PERF_BROADCAST,
@@ -55,7 +54,7 @@ enum perf_op {
     PERF_OPS,
 };
 
-/* The subcommand's name. */
+/* The name of its subcommand. */
 const char *perf_op_name(enum perf_op op);
 
 static inline int perf_op_reduces(enum perf_op op)
@@ -64,7 +63,7 @@ static inline int perf_op_reduces(enum perf_op op)
            op == PERF_ALLREDUCE;
 }
 
-/* Does each rank or pair have its own count? */
+/* Does the operation have a count for each rank or pair? */
 static inline int perf_op_has_counts(enum perf_op op)
 {
     return op == PERF_ALLTOALLV || op == PERF_ALLGATHERV ||
@@ -76,13 +75,13 @@ static inline int perf_op_is_moe(enum perf_op op)
     return op >= PERF_DISPATCH && op <= PERF_MOE_STEP;
 }
 
-/* Does it compute beside exchanges of tokens? */
+/* Does the operation compute beside exchanges of tokens? */
 static inline int perf_op_has_experts(enum perf_op op)
 {
     return op >= PERF_MOE_LAYER && op <= PERF_MOE_STEP;
 }
 
-/* Does the state of experts travel? */
+/* Does the operation send the state of experts? */
 static inline int perf_op_is_experts(enum perf_op op)
 {
     return op >= PERF_MOE_MOVE && op <= PERF_MOE_REDUCE;
@@ -93,15 +92,15 @@ static inline int perf_op_is_fused(enum perf_op op)
     return op == PERF_GEMM_RS || op == PERF_AG_GEMM;
 }
 
-/* Print an error, with this rank in front, and end the whole job. */
+/* Print an error, preceded by this rank, and end the whole job. */
 _Noreturn void perf_die(int status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* malloc() that ends the program if there is no memory. Zero bytes give a valid
- * pointer, so that NULL never means "empty". */
+/* malloc() that ends the program if memory runs out. For zero bytes it returns
+ * a valid pointer, so that NULL never means "empty". */
 void *perf_alloc(size_t bytes);
 
-/* Microseconds since some fixed point, the same for all processes. */
+/* Microseconds since a fixed time, the same for all processes of a host. */
 static inline double perf_now_us(void)
 {
     struct timespec t;

@@ -8,8 +8,9 @@
 #include "perf/contest.h"
 
 /*
- * Two rows for each size, between ranks 0 and 1, over the transport that joins
- * them: a ping-pong, and a stream. With --peer verbs beside the same by libibverbs.
+ * Measure puts between ranks 0 and 1, over the transport that joins them.
+ * Prints two rows for each size: a ping-pong, and a stream. With --peer verbs,
+ * the same is measured with libibverbs.
  */
 void perf_put(const struct perf_contest *contest);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Random numbers by counter: number i of a stream is a function of the stream's
- * key and i alone. Every rank can thus compute any part of any other rank's
- * data, which is what makes expected results independent of what was sent.
+ * Random numbers by counter: number i of a stream depends only on the stream's
+ * key and on i. So every rank can compute any part of any other rank's data.
+ * This makes expected results independent of what was sent.
  *
  * The function is the output step of SplitMix64 (Steele, Lea, Flood: Fast
  * splittable pseudorandom number generators, 2014).
@@ -32,7 +32,7 @@ static inline uint64_t perf_key(uint64_t seed, uint64_t a, uint64_t b,
     return perf_random(perf_random(perf_random(perf_mix(seed), a), b), c);
 }
 
-/* A number in [0, 1). */
+/* Number `i` of stream `key` as a number in [0, 1). */
 static inline double perf_uniform(uint64_t key, uint64_t i)
 {
     return (double)(perf_random(key, i) >> 11) * 0x1p-53;

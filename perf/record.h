@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A measured row as a list of named values, and the two forms in which it is
- * written for machines: JSON, one object a line, and CSV.
+ * A measured row as a list of named values, and its two machine-readable forms:
+ * JSON, with one object on each line, and CSV.
  */
 #ifndef SHUNT_PERF_RECORD_H
 #define SHUNT_PERF_RECORD_H
@@ -13,8 +13,8 @@
 #define PERF_MAX_FIELDS 160
 
 enum perf_field_kind {
-    PERF_FIELD_ABSENT, /* JSON has no such key, CSV an empty cell */
-    PERF_FIELD_NULL,   /* nothing was measured: null, an empty cell */
+    PERF_FIELD_ABSENT, /* no key in JSON, an empty cell in CSV */
+    PERF_FIELD_NULL,   /* not measured: null in JSON, an empty cell in CSV */
     PERF_FIELD_NUMBER,
     PERF_FIELD_TEXT,
 };
@@ -28,11 +28,11 @@ struct perf_field {
 
 /*
  * Every row of every operation has the same fields in the same order, so that a
- * CSV file may have rows of several runs. Fields that do not apply to a row are
- * absent.
+ * CSV file may contain rows of several runs. Fields that do not apply to a row
+ * are absent.
  */
 struct perf_record {
-    bool skip; /* fields that are added now do not apply to this row */
+    bool skip; /* while true, added fields are absent */
     int n;
     struct perf_field field[PERF_MAX_FIELDS];
 };
@@ -40,7 +40,7 @@ struct perf_record {
 /* Add a number; `known` is false if it was not measured. */
 void perf_record_number(struct perf_record *record, const char *key, bool known,
                         double value);
-/* Add text, which must live until the record is written; NULL: absent. */
+/* Add a text, which must live until the record is written. NULL: absent. */
 void perf_record_text(struct perf_record *record, const char *key,
                       const char *value);
 

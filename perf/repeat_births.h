@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * --repeat-births: the same run, with ranks that are started anew each time.
- * The placement of processes and their memory is decided when they start, so
- * figures can be stable within one run and differ in the next one.
+ * --repeat-births: repeat the run with new processes each time. The placement
+ * of processes and of their memory is decided when they start. So figures can
+ * be stable within one run and differ in the next one.
  */
 #ifndef SHUNT_PERF_REPEAT_BIRTHS_H
 #define SHUNT_PERF_REPEAT_BIRTHS_H
@@ -10,13 +10,13 @@
 #include "perf/table.h"
 
 /*
- * Run this program as often as the options say, one run after another, print a
- * summary of all runs, and exit. Returns in each of the runs, and if the option
- * is not given.
+ * Run this program as often as the options ask, one run after another, print a
+ * summary of all runs, and exit. Returns in each of these runs, and if the
+ * option is not given.
  */
 void perf_births(const struct perf_options *options);
 
-/* The number of this run, from 1; 0: it is the only one. */
+/* The number of this run, from 1 on; 0: the option is not given. */
 int perf_birth(void);
 
 /* Keep a row of this operation for the summary; called on rank 0. */

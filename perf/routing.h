@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Routings to measure with: the experts of each token of each rank.
+ * Routings for measurements: the experts of each token of each rank.
  */
 #ifndef SHUNT_PERF_ROUTING_H
 #define SHUNT_PERF_ROUTING_H
@@ -11,13 +11,13 @@
 
 enum perf_skew {
     PERF_SKEW_UNIFORM, /* all experts with the same weight */
-    PERF_SKEW_ZIPF,    /* the i-th most popular expert has weight 1 / i^arg */
-    PERF_SKEW_ZIPF_BY_ID,   /* expert i has this weight: popular ones share a
-                               rank, and a node */
-    PERF_SKEW_HOT,          /* a share `arg` of the tokens goes to one expert */
+    PERF_SKEW_ZIPF,    /* weight 1 / i^arg for the i-th most popular expert */
+    PERF_SKEW_ZIPF_BY_ID,   /* weight 1 / (i + 1)^arg for expert i: popular
+                             * experts share a rank, and a node */
+    PERF_SKEW_HOT,          /* one expert gets a share `arg` of the tokens */
     PERF_SKEW_NODE_LIMITED, /* a token's experts are in `arg` of the groups */
-    /* Those of workload.h, whose batch is the tokens of all ranks in order. Of
-     * W4 some tokens have no expert: -1. */
+    /* The workloads of workload.h. Their batch is the tokens of all ranks in
+     * order. In W4, some tokens have no expert: -1. */
     PERF_SKEW_W0,
     PERF_SKEW_W1,
     PERF_SKEW_W2,
@@ -33,7 +33,8 @@ static inline bool perf_skew_is_workload(enum perf_skew skew)
     return skew >= PERF_SKEW_W0;
 }
 
-/* One (token, slot) that a rank receives, in the order of its rows. */
+/* One (token, slot) that a rank receives. An array of them is in the order of
+ * its rows. */
 struct perf_arrival {
     int32_t source;
     int32_t token;
@@ -46,8 +47,8 @@ struct perf_routing {
     int experts;
     int topk;
     size_t tokens;  /* of each rank */
-    int32_t *index; /* (ranks, tokens, topk), distinct within a token; or -1 */
-    float *weight;  /* (ranks, tokens, topk), > 0, 1 in sum over a token */
+    int32_t *index; /* (ranks, tokens, topk), distinct in a token; -1: none */
+    float *weight;  /* (ranks, tokens, topk), > 0; the sum over a token is 1 */
 };
 
 struct perf_routing_config {
@@ -57,30 +58,30 @@ struct perf_routing_config {
     size_t tokens;
     enum perf_skew skew;
     double arg;
-    int groups; /* of ranks, contiguous: nodes; for PERF_SKEW_NODE_LIMITED */
+    int groups; /* of contiguous ranks, for PERF_SKEW_NODE_LIMITED */
     uint64_t seed;
-    size_t step; /* of W6 and W7, which change from step to step */
+    size_t step; /* for W6 and W7, which change from step to step */
 };
 
 /*
- * Make the routing of all ranks: a pure function of `config`.
+ * Make the routing of all ranks. It depends only on `config`.
  *
- * Returns NULL, or the error in `config`.
+ * Returns NULL, or what is wrong in `config`.
  */
 const char *perf_routing_init(struct perf_routing *routing,
                               const struct perf_routing_config *config);
 void perf_routing_finish(struct perf_routing *routing);
 
-/* The rank that has `expert`; -1: none, as of no expert. */
+/* The rank that has `expert`; -1 if expert < 0. */
 static inline int perf_expert_rank(const struct perf_routing *r, int expert)
 {
     return expert < 0 ? -1 : (int)((long)expert * r->ranks / r->experts);
 }
 
-/* The first expert of `rank`; that of rank `ranks` is the number of experts. */
+/* The first expert of `rank`; for rank = ranks: the number of experts. */
 int perf_first_expert(const struct perf_routing *r, int rank);
 
-/* This token's `topk` experts. */
+/* The `topk` experts of a token. */
 static inline const int32_t *perf_token_experts(const struct perf_routing *r,
                                                 int rank, size_t token)
 {
@@ -93,7 +94,7 @@ static inline const float *perf_token_weights(const struct perf_routing *r,
     return r->weight + ((size_t)rank * r->tokens + token) * (size_t)r->topk;
 }
 
-/* Its assignments: all but those to no expert. */
+/* The number of assignments: (token, slot) pairs that have an expert. */
 size_t perf_routing_assigned(const struct perf_routing *r);
 
 /* The number of rows that `rank` receives. */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How times are taken: alternating samples of some sides, and their
- * statistics.
+ * Measuring times: samples of some sides in turn, and their statistics.
  */
 #ifndef SHUNT_PERF_SAMPLE_H
 #define SHUNT_PERF_SAMPLE_H
@@ -18,16 +17,17 @@
 struct perf_side {
     void *state;
     int phases;
-    /* Each phase is timed separately, after all ranks have gathered. */
+    /* Each phase is timed separately. It begins when all ranks have arrived at
+     * the gate. */
     void (*phase[PERF_MAX_PHASES])(void *state);
-    /* The phases are independent: each may be timed in batches. */
+    /* the phases are independent: each may be timed in batches */
     bool apart;
     /* Called after each phase, not timed; or NULL. See engine.h. */
     void (*settle)(void);
     /* Called after phase 0, if it is a plan, when bytes are counted; or
      * NULL. */
     void (*plan_settle)(void);
-    /* Called before the last phase and after it, not timed; or NULL. */
+    /* Called before the last phase, not timed; or NULL. */
     void (*prepare)(void *state);
     /* Called at the end, timed as a part of phase 0; or NULL. */
     void (*release)(void *state);
@@ -36,21 +36,21 @@ struct perf_side {
 struct perf_plan {
     int warmup;
     int samples; /* 0: as many as `seconds` allow */
-    int batch;   /* 0: chosen by the length of a call */
+    int batch;   /* 0: chosen by the duration of a call */
     double seconds;
 };
 
-/* The times of one side, of the slowest rank. */
+/* The times of one side; each is that of the slowest rank. */
 struct perf_series {
     int phases;
     size_t samples;
-    int batch;      /* calls of one sample */
-    double *us;     /* (phases, samples) for one call; NULL: no such side */
-    double *cpu_us; /* likewise, CPU time of all ranks together */
+    int batch;      /* calls in one sample */
+    double *us;     /* (phases, samples) for one call */
+    double *cpu_us; /* the same for CPU time, summed over all ranks */
 };
 
 /*
- * Time `nsides` sides in alternation, A B B A A B B A ... (A B C C B A ...).
+ * Time `nsides` sides in turn, A B B A A B B A ... (A B C C B A ...).
  * Collective; every rank gets the same numbers.
  */
 void perf_measure(const struct perf_group *group, const struct perf_plan *plan,
@@ -63,20 +63,20 @@ struct perf_times {
     double p99;
     double least;
     double q1, q3; /* the first and third quartile */
-    double cpu;    /* CPU time of all ranks together, the median */
+    double cpu;    /* median CPU time, summed over all ranks */
 };
 
 /* The statistics of the sum of the phases first .. last. */
 struct perf_times perf_series_times(const struct perf_series *series, int first,
                                     int last);
 
-/* Of n > 0 values, without CPU times. Sorts `us`. */
+/* The statistics of n > 0 values, without CPU time. Sorts `us`. */
 struct perf_times perf_times_of(double *us, size_t n);
 
 /* The middle value, or the mean of the two in the middle. Sorts `values`. */
 double perf_median(double *values, size_t n);
-/* The smallest value that is not below `share` of all (nearest rank). `values`
- * are sorted. */
+/* The smallest value that is not below `share` of all values (nearest rank).
+ * `sorted` is in ascending order. */
 double perf_quantile(const double *sorted, size_t n, double share);
 /* The geometric mean of n > 0 positive values. */
 double perf_geomean(const double *values, size_t n);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The settings and the environment of a run: for the table's head, and for each
- * machine-readable row.
+ * The settings and the environment of a run, for the head of the table, and for
+ * each machine-readable row.
  */
 #ifndef SHUNT_PERF_SETTINGS_H
 #define SHUNT_PERF_SETTINGS_H
@@ -11,13 +11,12 @@
 struct perf_settings {
     const struct perf_options *options;
     const struct perf_group *group;
-    const char *peer;      /* its version, or NULL */
-    const char *pinning;   /* in words */
-    const char *place;     /* of ranks 0 and 1; NULL: not on one host */
-    double pair;           /* see pair.h; < 0: unknown */
-    struct perf_link link; /* with several hosts */
-    const char *uncounted; /* why the kernel's counters are not read; NULL: they
-                              are */
+    const char *peer;      /* version of the peer, or NULL */
+    const char *pinning;   /* as text */
+    const char *place;     /* of ranks 0 and 1: pair.h; NULL: two hosts */
+    double pair;           /* microseconds: pair.h; < 0: unknown */
+    struct perf_link link; /* filled in with several hosts */
+    const char *uncounted; /* why the kernel's counters are not read, or NULL */
 };
 
 /* The processor's name; "unknown" if the kernel does not report it. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The bytes that must be sent between places (hosts, or nodes), computed from
- * the call or the routing and not from the library's counters.
+ * The bytes that must be sent between places (hosts, or nodes). They are
+ * computed from the call or the routing, not from the library's counters.
  *
  * A traffic is an array: bytes[a * places + b] from place a to place b, for a
  * != b.
@@ -16,32 +16,32 @@
 #include "perf/routing.h"
 
 /*
- * The minimum of a collective's payload: everything once to each place that
- * needs it, reductions combined within a place first.
+ * Compute the least payload of a collective. Everything is sent once to each
+ * place that needs it, and reductions are combined within a place first.
  *
  * matrix  (ranks, ranks) elements, for alltoallv and allgatherv; or NULL
  */
 void perf_traffic_call(const struct perf_call *call, const size_t *matrix,
                        const struct perf_places *places, uint64_t *bytes);
 
-/* How often a token is sent to a place. */
+/* How often a token is sent to a place, by the token's experts in it. */
 enum perf_rows_each {
-    PERF_EACH_ASSIGNMENT, /* once for every expert there */
-    PERF_EACH_RANK,       /* once for every rank there that has one of them */
-    PERF_EACH_PLACE,      /* once if there is an expert of it there */
-    PERF_EACH_LONE,       /* once if there is just one expert of it there */
-    PERF_EACH_SUM,        /* once if there are several */
-    PERF_EACH_TOKEN,      /* once, even if none is there */
+    PERF_EACH_ASSIGNMENT, /* once for every expert */
+    PERF_EACH_RANK,       /* once for every rank that has one of the experts */
+    PERF_EACH_PLACE,      /* once if there are any experts */
+    PERF_EACH_LONE,       /* once if there is exactly one expert */
+    PERF_EACH_SUM,        /* once if there are several experts */
+    PERF_EACH_TOKEN,      /* once, even if there is none */
 };
 
-/* Rows of a dispatch; those of a combine are the same in the other
+/* Count the rows of a dispatch. A combine has the same rows in the other
  * direction. */
 void perf_traffic_rows(const struct perf_routing *routing,
                        enum perf_rows_each each,
                        const struct perf_places *places, uint64_t *rows);
 
-/* Add so many rows of `row_bytes`, with `back` in the other direction. `bytes`
- * must not be `rows`. */
+/* Add the bytes of `rows`, each of `row_bytes`, to `bytes`; with `back`, in the
+ * other direction. `bytes` and `rows` must not be the same array. */
 void perf_traffic_add(const uint64_t *rows, int places, uint64_t row_bytes,
                       bool back, uint64_t *bytes);
 

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * In which order a rank computes while rows travel: a small simulator of one
- * layer after the other, and a search for the best order.
+ * The order of a rank's computations while rows are sent: a small simulator of
+ * consecutive layers, and a search for the best order.
  *
- * What a layer computes is a *cycle* of operations, run again and again, a round
- * for each layer: for two micro-batches of which one goes forward and one
- * backward, attention, experts and the gradients of both. Some of them end with
- * an exchange of rows on its way, some begin with the wait for one. The order
- * within a round is free: what stands before the operation whose result it needs
- * computes for the layer of the round before (`lag`).
+ * The computations of a layer are a *cycle* of operations, which is run again
+ * and again: one round for each layer. With two micro-batches, one forward and
+ * one backward, the operations are attention, experts, and the gradients of
+ * both. Some operations start an exchange of rows when they end. Some wait for
+ * an exchange before they begin. The order within a round is free. An operation
+ * that is placed before the one whose result it needs computes for the layer of
+ * the previous round (`lag`).
  *
- * The processor computes one operation at a time, in the order given. Exchanges
- * of one stream pass one after the other in the order in which they begin, as on
- * a link; they cost the processor nothing.
+ * The processor runs one operation at a time, in the given order. The exchanges
+ * of one stream run one after the other, in the order in which they are
+ * started, as on a link. They take no processor time.
  *
- * Source: algorithms for D/W split and forward/backward pairing, as in Qi et al.
- * (2023), Zero Bubble, and DualPipe (DeepSeek-V3, 2024), whose fixed order this
- * replaces by that of the measured times.
+ * Source: algorithms for D/W split and forward/backward pairing, as in Qi et
+ * al. (2023), Zero Bubble, and DualPipe (DeepSeek-V3, 2024). Their fixed order
+ * is replaced by the best order for the measured times.
  */
 #ifndef SCHEDULE_H
 #define SCHEDULE_H
@@ -24,35 +25,35 @@
 #include <stdbool.h>
 
 enum {
-    /* A search tries (n - 1)! orders, less what may not stand before what: 0.1 s
-     * for 9 without such. */
+    /* Most operations. A search tries (n - 1)! orders, less those that `behind`
+     * excludes: 0.1 s for 9 operations without exclusions. */
     SCHEDULE_OPS = 16,
-    SCHEDULE_EXCHANGES = 36, /* parts count as exchanges of their own */
+    SCHEDULE_EXCHANGES = 36, /* each part is an exchange of its own */
     SCHEDULE_STREAMS = 2,
     SCHEDULE_NONE = -1,
 };
 
-/* A computation. */
+/* An operation: a computation. */
 struct schedule_op {
     const char *name;
     double time;
-    int after; /* the operation whose result it needs, with or without an
-                   exchange between them: of the same layer, or with `of_last` of
-                   the layer before. NONE: of the same layer none, and of the
-                   one before only what exchanges bring */
+    int after; /* The operation whose result it needs, directly or through an
+                * exchange. It is of the same layer, or, with `of_last`, of the
+                * previous layer. NONE: it needs no operation of the same layer,
+                * and of the previous one only what exchanges deliver. */
     bool of_last;
-    int behind; /* the operation that must stand before it in an order that begins
-                   with operation 0, or NONE */
+    int behind; /* the operation that must precede it in an order that begins
+                 * with operation 0, or NONE */
     int waits;  /* the exchange that it waits for, or NONE */
-    int sends;  /* the first of the exchanges that begin when it ends */
-    int nsends; /* 0: none */
+    int sends;  /* the first of the exchanges that start when it ends */
+    int nsends; /* how many these are */
 };
 
 struct schedule_exchange {
     double time;
     int stream;
-    bool first; /* one is under way when the first round begins: what a layer
-                   before the first one would have sent */
+    bool first; /* true: under way when the first round begins, as if a layer
+                 * before the first one had started it */
 };
 
 struct schedule_cycle {
@@ -61,40 +62,41 @@ struct schedule_cycle {
     struct schedule_exchange exchange[SCHEDULE_EXCHANGES];
 };
 
-/* Of a round: op[i] is computed i-th, in round r for layer r - lag[i]; -1 is for
- * the next layer already. */
+/* The order of a round. op[i] is computed i-th; in round r it is computed for
+ * layer r - lag[i]. A lag of -1 is for the next layer already. */
 struct schedule_order {
     int ops;
     int op[SCHEDULE_OPS];
     int lag[SCHEDULE_OPS];
 };
 
-/* An order from operations: fills in the lags. `op` has each one once. */
+/* Make an order from `op`, which has each operation once. Computes the lags. */
 struct schedule_order schedule_order_of(const struct schedule_cycle *cycle,
                                         const int *op);
 
-/* The least and the greatest lag: of n layers, rounds `least` to n - 1 +
+/* The least and the greatest lag. For n layers, rounds `least` to n - 1 +
  * `greatest` are run. */
 void schedule_lags(const struct schedule_order *order, int *least,
                    int *greatest);
 
-/* The time of `layers` layers, to the end of the last exchange. */
+/* The time of `layers` layers, until the end of the last exchange. */
 double schedule_time(const struct schedule_cycle *cycle,
                      const struct schedule_order *order, int layers);
 
-/* The time that one more layer takes when many have been run. */
+/* The time that one more layer takes, when many have been run. */
 double schedule_period(const struct schedule_cycle *cycle,
                        const struct schedule_order *order);
 
-/* What the operations take without waiting. */
+/* The sum of the operations' times, without waits. */
 double schedule_compute(const struct schedule_cycle *cycle);
 
 /*
- * The order of the least period; of orders that are as good, the one that bears it
- * best if one operation or one exchange takes half as long again, whichever.
+ * Find the order with the least period. Of equally good orders, it chooses the
+ * one that suffers least when any one operation or exchange takes half as long
+ * again.
  *
- * Only the sequence counts, not where it begins: each order found begins with
- * operation 0.
+ * Only the cyclic sequence matters, not where it begins: each order found
+ * begins with operation 0.
  */
 struct schedule_order schedule_search(const struct schedule_cycle *cycle);
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Machines that schedules are carried out on, and the part of it that does not
- * depend on how the network is simulated: what each rank does next.
+ * Simulated machines on which schedules run, and the part of the simulation
+ * that does not depend on the network: what each rank does next.
  *
- * A rank is one thread. It copies at one rate in its own memory and at another
- * between its own and its neighbours'; posting a message and taking one cost it
- * time. Sends go out in the order of the schedule, as many at once as the
- * window allows; what has arrived is served in between, one by one.
+ * A rank is one thread. It copies at one rate in its own memory, and at another
+ * rate between its memory and that of the other ranks of its node. Posting a
+ * message and receiving one take time. Messages are sent in the order of the
+ * schedule, at most `window` at once. In between, the rank serves arrived
+ * messages one by one.
  */
 #ifndef SHUNT_SCALING_MACHINE_H
 #define SHUNT_SCALING_MACHINE_H
@@ -21,26 +22,26 @@
 extern "C" {
 #endif
 
-/* Seconds, bytes per second. */
+/* Times in seconds, rates in bytes per second. */
 struct scaling_machine {
     const char *name, *about;
-    double nic;         /* one direction of one network port */
-    bool nic_of_node;   /* one for all ranks of a node; else each has its own */
-    double latency;     /* between ports; of one rail, if there are rails */
+    double nic;         /* rate of one direction of one network port */
+    bool nic_of_node;   /* one port for all ranks of a node; else for each */
+    double latency;     /* between ports (of one rail, if there are rails) */
     double latency_far; /* between rails, over one more level of switches */
-    double taper;       /* n: between rails, all ranks of one have an n-th of
-                           their ports' sum; 0: all of it */
-    double post, take;  /* a message, at its sender and receiver */
-    double inside;      /* between ranks of a node */
+    double taper;       /* n: between rails, all ranks of one rail together have
+                         * 1/n of the sum of their ports; 0: all of it */
+    double post, take;  /* time of a message, for its sender and its receiver */
+    double inside;      /* rate between ranks of a node */
     double inside_latency, inside_message; /* the same there; both sides */
-    double copy;                           /* in a rank's own memory */
+    double copy;                           /* rate in a rank's own memory */
 };
 
-/* NULL: there is none of this name. */
+/* The machine of this name, or NULL. */
 const struct scaling_machine *scaling_machine_named(const char *name);
 const struct scaling_machine *scaling_machine_at(int i);
 
-/* The port of a rank, and how many there are. */
+/* The port of a rank, and the number of ports. */
 int scaling_port(const struct scaling_machine *machine,
                  const struct scaling_topology *topology, int rank);
 int scaling_ports(const struct scaling_machine *machine,
@@ -51,12 +52,12 @@ static inline bool scaling_has_rails(const struct scaling_machine *machine)
     return !machine->nic_of_node;
 }
 
-/* --- ranks -------------------------------------------------------------------- */
+/* --- ranks ---------------------------------------------------------------- */
 
 struct scaling_queue {
     struct scaling_task {
         int32_t op;
-        bool arrived; /* else it is to be begun */
+        bool arrived; /* true: it has arrived; false: it is to be started */
         double ready;
     } * task;
     size_t first, count, max;
@@ -64,22 +65,22 @@ struct scaling_queue {
 
 struct scaling_world;
 
-/* How the network is simulated. */
+/* A simulation of the network. */
 struct scaling_engine {
-    /* Operation `op` leaves its rank now; when it has arrived,
-     * scaling_arrived() is to be called. */
+    /* Operation `op` leaves its rank now. Call scaling_arrived() when it has
+     * arrived. */
     void (*send)(struct scaling_world *world, int32_t op);
-    /* `rank` waits, and has something to do from now on. */
+    /* `rank` is waiting, and has something to do from now on. */
     void (*wake)(struct scaling_world *world, int rank);
 };
 
 struct scaling_rank {
     struct scaling_queue sends, local;
     double free;     /* when it can do the next thing */
-    double inside;   /* when its memory can take more of its neighbours */
-    int32_t doing;   /* operation that it is at, until `free`; -1: none */
+    double inside;   /* when its memory is free for its node's ranks */
+    int32_t doing;   /* the operation that it does until `free`; -1: none */
     int in_flight;   /* messages on their way */
-    bool local_turn; /* what is served next, if there is both */
+    bool local_turn; /* which queue is served next, if both have entries */
     bool waits;
     size_t todo; /* operations and arrivals that are left */
 };
@@ -89,12 +90,12 @@ struct scaling_world {
     const struct scaling_machine *machine;
     const struct scaling_engine *engine;
     int window;
-    double tick; /* no rank sleeps for less; 0: exact */
+    double tick; /* least time that a rank sleeps; 0: exact */
     struct scaling_rank *ranks;
     uint32_t *count; /* (counters) */
-    size_t open;     /* ranks that have something left */
-    double end;      /* when the last was done */
-    void *own;       /* the engine's */
+    size_t open;     /* ranks that have something left to do */
+    double end;      /* when the last operation was done */
+    void *own;       /* state of the engine */
 };
 
 void scaling_world_init(struct scaling_world *world,
@@ -103,27 +104,28 @@ void scaling_world_init(struct scaling_world *world,
                         const struct scaling_engine *engine);
 void scaling_world_finish(struct scaling_world *world);
 
-/* What `rank` can do at `now`. Returns when it is to be called again;
+/* Let `rank` do what it can do at `now`. Returns when to call it again;
  * INFINITY: when it is woken. */
 double scaling_step(struct scaling_world *world, int rank, double now);
 
-/* Operation `op` has come to its peer. */
+/* Operation `op` has arrived at its peer. */
 void scaling_arrived(struct scaling_world *world, int32_t op, double now);
 
-/* --- engines: seconds until everybody is done -------------------------------------- */
+/* --- engines: they return the seconds until all ranks are done ------------ */
 
-/* Ports that serve messages one by one, in the order in which they come. */
+/* Ports that serve messages one by one, in the order of arrival. */
 double scaling_run_ports(const struct scaling_schedule *schedule,
                          const struct scaling_machine *machine, int window);
 
-/* SimGrid: flows that share ports and links fairly (max-min). precision: times
- * closer than that are one, in seconds. */
+/* SimGrid: flows that share ports and links fairly (max-min). precision:
+ * seconds; events closer than that are simultaneous. */
 double scaling_run_simgrid(const struct scaling_schedule *schedule,
                            const struct scaling_machine *machine, int window,
                            double precision);
 
-/* No schedule ends before: what the busiest port must carry, what all of a
- * rail must carry to or from others, and what the busiest rank must do. */
+/* Lower bounds of the time of any schedule: what the busiest port must carry,
+ * what the ranks of a rail must carry to or from other rails, and what the
+ * busiest rank must do. */
 struct scaling_bounds {
     double port, rails, rank;
 };

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Message schedules: what every rank of a job sends, copies and waits for when
- * it exchanges tokens, without exchanging any.
+ * Message schedules: what every rank of a job sends, copies and waits for in an
+ * exchange of tokens, without exchanging any.
  *
- * The library decides who sends what to whom by pure functions of the counts
- * and the routing. Here the same decisions are written down as a list of
- * operations, for any number of ranks at once, so that a simulator can carry
- * them out on machines that we do not have. Experts' places and the order of a
- * token's terms come from the library's own layout and placement; the order of
- * messages follows collectives/ and moe/. tests/perf/sim holds the sums against
+ * In the library, what a rank sends to another depends only on the counts and
+ * the routing. Here the same decisions are written down as a list of
+ * operations, for any number of ranks at once. So a simulator can run them on
+ * machines that are not available. The places of experts and the order of a
+ * token's terms come from the library's own layout and placement. The order of
+ * messages follows collectives/ and moe/. tests/perf/sim compares the sums with
  * what the library itself counts.
  */
 #ifndef SHUNT_SCALING_SCHEDULE_H
@@ -24,17 +24,18 @@ extern "C" {
 
 struct perf_routing;
 
-/* --- who is where ------------------------------------------------------------ */
+/* --- the topology --------------------------------------------------------- */
 
 struct scaling_topology {
     int ranks, nodes;
     int *node;  /* (ranks) */
-    int *local; /* (ranks) index in the node */
-    int *first; /* (nodes + 1) ranks of a node are first[n] .. first[n + 1] */
-    int *list;  /* (ranks) each its own number, as the library has them */
+    int *local; /* (ranks) index of each rank in its node */
+    int *first; /* (nodes + 1) node n: ranks first[n] .. first[n + 1] - 1 */
+    int *list;  /* (ranks) list[r] == r, in the form that the library uses */
 };
 
-/* sizes: (nodes) ranks of each; they are numbered node by node. */
+/* sizes: (nodes) number of ranks of each node. Ranks are numbered node by
+ * node. */
 void scaling_topology_init(struct scaling_topology *topology, int nodes,
                            const int *sizes);
 void scaling_topology_finish(struct scaling_topology *topology);
@@ -44,52 +45,54 @@ static inline int scaling_node_size(const struct scaling_topology *t, int node)
     return t->first[node + 1] - t->first[node];
 }
 
-/* The rail peer of `rank` on `node`; itself on its own. */
+/* The rail peer of `rank` on `node`; on its own node, the rank itself. */
 int scaling_rail(const struct scaling_topology *t, int rank, int node);
 
-/* --- operations ------------------------------------------------------------------ */
+/* --- operations ----------------------------------------------------------- */
 
-/* Bytes between a rank and another of its node. */
+/* Bytes copied between a rank and another rank of its node. */
 struct scaling_part {
     int32_t rank;
     uint32_t bytes;
 };
 
 /*
- * One thing that a rank does, with its one thread: copy `local` bytes of its
- * own, and its parts from or to other ranks of its node; then, if there is a
- * peer, send `bytes` to it. When these have arrived, the peer copies `unpack`
- * bytes. Then the operation is over: operation `then` may begin, and `counter`
- * has one more.
+ * One thing that a rank's one thread does. It copies `local` bytes of its own,
+ * and its parts from or to other ranks of its node. Then, if there is a peer,
+ * it sends `bytes` to the peer. When these have arrived, the peer copies
+ * `unpack` bytes. Then the operation is over: operation `then` may begin, and
+ * `counter` is increased by one.
  */
 struct scaling_op {
     uint64_t bytes; /* on the wire, headers included */
     uint32_t local, unpack;
     uint32_t part, nparts;
     int32_t rank;
-    int32_t peer;    /* -1: none */
-    int32_t then;    /* -1: none */
-    int32_t counter; /* -1: none */
-    bool waits;      /* for a counter or for another's `then` */
+    int32_t peer;    /* -1: no peer */
+    int32_t then;    /* -1: no operation */
+    int32_t counter; /* -1: no counter */
+    bool waits;      /* for a counter, or for another one's `then` */
 };
 
-/* Operations first .. first + nops may begin when `need` others are over. */
+/* Operations first .. first + nops - 1 may begin when `need` other operations
+ * are over. */
 struct scaling_counter {
     uint32_t need;
     int32_t first, nops;
 };
 
-/* What a rank sends to other nodes. */
+/* What one rank sends to other nodes. */
 struct scaling_traffic {
-    uint64_t payload; /* bytes that are the caller's */
+    uint64_t payload; /* bytes of the caller's data */
     uint64_t wire;    /* with headers, notes and acks */
     uint64_t messages;
-    uint64_t received; /* wire bytes */
+    uint64_t received; /* wire bytes that the rank receives */
 };
 
 struct scaling_schedule {
     const struct scaling_topology *topology;
-    struct scaling_op *ops; /* each rank's own are in the order it takes them */
+    struct scaling_op *ops; /* the operations of each rank are in the order in
+                             * which it does them */
     size_t nops, ops_max;
     struct scaling_part *parts;
     size_t nparts, parts_max;
@@ -102,54 +105,57 @@ void scaling_schedule_init(struct scaling_schedule *schedule,
                            const struct scaling_topology *topology);
 void scaling_schedule_finish(struct scaling_schedule *schedule);
 
-/* --- writing them: what the builders below are made of --------------------------- */
+/* --- writing schedules: functions for the builders below ------------------ */
 
-/* A new operation of `rank` that may begin at once; nothing but itself. */
+/* Add an operation of `rank` that may begin at once and does nothing yet. */
 struct scaling_op *scaling_add(struct scaling_schedule *schedule, int rank);
-/* It sends `payload` bytes and `header` more to `peer`. */
+/* Let it send `payload` bytes, and `header` more, to `peer`. */
 void scaling_send(struct scaling_schedule *schedule, struct scaling_op *op,
                   int peer, uint64_t payload, uint64_t header);
-/* It moves bytes from or to `rank` of its node; right after scaling_add(). */
+/* Let it move bytes from or to `rank` of its node. Call it right after
+ * scaling_add(). */
 void scaling_move(struct scaling_schedule *schedule, struct scaling_op *op,
                   int rank, uint64_t bytes);
 int32_t scaling_count_to(struct scaling_schedule *schedule, uint32_t need);
-/* All operations from `first` to the last written one wait for the counter. */
+/* Let all operations from `first` to the last one wait for the counter. */
 void scaling_start_by(struct scaling_schedule *schedule, int32_t counter,
                       size_t first);
 
-void *scaling_alloc(size_t bytes); /* zeroed; ends the program without memory */
+void *scaling_alloc(size_t bytes); /* zeroed; or ends the program */
 
-/* --- collectives (alltoall.c) ------------------------------------------------------ */
+/* --- collectives (alltoall.c) --------------------------------------------- */
 
-/* Bytes of a note, which every message of a collective begins with, and of an
- * answer. */
+/* Bytes of a note, with which every message of a collective begins, and of an
+ * ack. */
 enum { SCALING_NOTE = 64, SCALING_ACK = 8 };
 
-/* As SHUNT_CARRY: no block at all, or every one, goes through a carrier. */
+/* As SHUNT_CARRY: no block is sent through a relay, or every one is. */
 #define SCALING_FLAT 0
 #define SCALING_CARRY_ALL UINT64_MAX
 
 /*
  * All-to-all of blocks[source * ranks + destination] bytes.
  *
- * carry  SCALING_FLAT: one exchange of all pairs. Else in two levels, where
- *        blocks up to `carry` bytes travel with those of their neighbours.
- * zero_copy  blocks of the flat exchange go straight from the sender's buffer
- *        to the receiver's, as a rendezvous does; else through staging.
+ * carry      SCALING_FLAT: one exchange of all pairs. Otherwise in two levels:
+ *            blocks of up to `carry` bytes are sent through relays, together
+ *            with those of other ranks of the node.
+ * zero_copy  blocks of the flat exchange are sent straight from the sender's
+ *            buffer to the receiver's, as in a rendezvous; false: through
+ *            staging buffers.
  */
 void scaling_alltoallv(struct scaling_schedule *schedule,
                        const uint32_t *blocks, uint64_t carry, bool zero_copy);
 
-/* All-gather of `bytes` of each rank, in one exchange or in two levels. */
+/* All-gather of `bytes` from each rank, in one exchange or in two levels. */
 void scaling_allgather(struct scaling_schedule *schedule, uint32_t bytes,
                        bool two_level);
 
-/* --- exchanges of tokens (moe.c) ---------------------------------------------------- */
+/* --- exchanges of tokens (moe.c) ------------------------------------------ */
 
 enum scaling_mode {
-    SCALING_PLAIN,     /* one row for each assignment: counts, MPI_Alltoallv */
+    SCALING_PLAIN,     /* a row for each assignment: MPI_Alltoallv */
     SCALING_RANKS,     /* a token once to each rank, results one by one: FLAT */
-    SCALING_CARRIED,   /* as plain, but by the two-level all-to-all: 2DH */
+    SCALING_CARRIED,   /* the same by the two-level all-to-all: 2DH */
     SCALING_NODES,     /* a token once to each node: TWO_LEVEL */
     SCALING_ALLGATHER, /* every token to every node */
     SCALING_MODES,
@@ -161,8 +167,8 @@ struct scaling_moe {
     const struct perf_routing *routing;
     enum scaling_mode mode;
     size_t row_bytes;  /* of a row in memory */
-    size_t wire_bytes; /* of a row on its way to the experts */
-    size_t sum_bytes;  /* of a node's sum of several rows */
+    size_t wire_bytes; /* of a row that is sent to the experts */
+    size_t sum_bytes;  /* of one node's sum of several rows */
     size_t chunk;      /* as SHUNT_MOE_CHUNK */
 };
 
@@ -171,24 +177,26 @@ void scaling_dispatch(struct scaling_schedule *schedule,
 void scaling_combine(struct scaling_schedule *schedule,
                      const struct scaling_moe *moe);
 
-/* Blocks of the exchange of lists in plan_create(), bytes; free() it. */
+/* Bytes of the blocks in the exchange of lists in plan_create(). The caller
+ * frees them. */
 uint32_t *scaling_plan_lists(const struct scaling_topology *topology,
                              const struct scaling_moe *moe);
 /* Bytes of a rank's record there, with its counts or without. */
 uint32_t scaling_plan_record(const struct scaling_topology *topology,
                              const struct scaling_moe *moe, bool counts);
-/* Blocks of the exchanges that follow records without counts, bytes; free()
- * them. */
+/* Bytes of the blocks in the exchanges that follow records without counts. The
+ * caller frees them. */
 uint32_t *scaling_plan_columns(const struct scaling_topology *topology,
                                const struct scaling_moe *moe);
 uint32_t *scaling_plan_starts(const struct scaling_topology *topology,
                               const struct scaling_moe *moe);
 
-/* What the closed forms speak of: rows that leave their node, of all ranks. */
+/* Rows that leave their node, summed over all ranks, as the closed formulas
+ * give them. */
 struct scaling_rows {
     uint64_t tokens;
     uint64_t plain, ranks, nodes, allgather;
-    uint64_t alone; /* of `nodes`: the only expert of its token there */
+    uint64_t alone; /* of `nodes`: tokens with one expert on that node */
 };
 
 void scaling_count_rows(const struct scaling_topology *topology,
