@@ -19,7 +19,7 @@
 #define STREAM_INDEX 42
 #define LATENCY_BYTES 4096
 
-/* --- one row ---------------------------------------------------------------- */
+/* --- one row -------------------------------------------------------------- */
 
 void perf_copy_shape_row(struct perf_copy_bench *b, const char *op)
 {
@@ -77,7 +77,7 @@ void perf_copy_shape_row(struct perf_copy_bench *b, const char *op)
         perf_table_note("  the engine does not take such copies");
 }
 
-/* --- rows of rows ----------------------------------------------------------- */
+/* --- rows of rows --------------------------------------------------------- */
 
 /* `rows` of twice as many, each at most once, in any order. */
 static uint32_t *make_index(const struct perf_options *o, size_t rows)
@@ -119,7 +119,7 @@ static void measure_rows(struct perf_copy_bench *b, size_t size, size_t bytes)
     free(index);
 }
 
-/* --- all rows --------------------------------------------------------------- */
+/* --- all rows ------------------------------------------------------------- */
 
 static void use_contiguous(struct perf_copy_bench *b, size_t size)
 {
@@ -189,7 +189,7 @@ static void measure(struct perf_copy_bench *b, struct shunti_gemm *gemm)
     perf_copy_ring_close(b);
 }
 
-/* --- ranks ------------------------------------------------------------------ */
+/* --- ranks ---------------------------------------------------------------- */
 
 static void no_memory(void)
 {

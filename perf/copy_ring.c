@@ -31,7 +31,7 @@ static size_t round_up(size_t n)
     return n ? (n + LINE - 1) / LINE * LINE : LINE;
 }
 
-/* --- memory ----------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 /* By the kernel: what sysconf() has of the CPU is, in a virtual machine, the
  * size of another machine's cache. */
@@ -155,7 +155,7 @@ void perf_copy_shape_use(struct perf_copy_bench *b,
     r->next = 0;
 }
 
-/* --- copies ----------------------------------------------------------------- */
+/* --- copies --------------------------------------------------------------- */
 
 static size_t take_slot(struct perf_copy_bench *b, enum perf_copy_way way)
 {
@@ -280,7 +280,7 @@ bool perf_copy_taken(struct perf_copy_bench *b)
     return true;
 }
 
-/* --- checks ----------------------------------------------------------------- */
+/* --- checks --------------------------------------------------------------- */
 
 enum { PIECE = 4096 };
 

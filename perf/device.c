@@ -82,7 +82,7 @@ static void must(const char *call, int result)
                  result);
 }
 
-/* --- the device ------------------------------------------------------------- */
+/* --- the device ----------------------------------------------------------- */
 
 static void load(void)
 {
@@ -157,7 +157,7 @@ const char *perf_device_words(void)
     return text;
 }
 
-/* --- memory ----------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 void *perf_device_alloc(size_t bytes)
 {

@@ -278,7 +278,7 @@ const struct perf_engine perf_engine_memcpy = {
     .moe_note = moe_note,
 };
 
-/* --- as many bytes, at once ---------------------------------------------------- */
+/* --- as many bytes, at once ----------------------------------------------- */
 
 struct whole {
     size_t bytes;

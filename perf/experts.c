@@ -44,7 +44,7 @@ static void must(const struct experts *x, enum shunt_status st,
                  shunt_last_error(x->g->comm));
 }
 
-/* --- which experts travel ------------------------------------------------------- */
+/* --- which experts travel ------------------------------------------------- */
 
 /* Experts at home on a rank: in one piece, ascending. */
 static int first_of(const struct experts *x, int rank)
@@ -115,7 +115,7 @@ static size_t elements(const struct experts *x)
     return x->o->expert_bytes / sizeof(float);
 }
 
-/* --- calls -------------------------------------------------------------------------- */
+/* --- calls ---------------------------------------------------------------- */
 
 static struct shunt_moe_state describe(const struct experts *x,
                                        const int32_t *slot)
@@ -187,7 +187,7 @@ static void copy(void *state)
         to[i] += from[i];
 }
 
-/* --- check ------------------------------------------------------------------------- */
+/* --- check ---------------------------------------------------------------- */
 
 /* Sums of two are exact. */
 static float value(int expert, size_t i)
@@ -237,7 +237,7 @@ static double try_once(const struct experts *x, double *bytes)
     return wrong;
 }
 
-/* --- a row ------------------------------------------------------------------------- */
+/* --- a row ---------------------------------------------------------------- */
 
 /* An expert goes once to another node. */
 static struct perf_need need_of(const struct experts *x)

@@ -70,7 +70,7 @@ static void must(const struct bench *b, enum shunt_status st, const char *what)
                  shunt_last_error(b->g->comm));
 }
 
-/* --- inputs and results ----------------------------------------------------- */
+/* --- inputs and results --------------------------------------------------- */
 
 static float value(uint64_t key, size_t i)
 {
@@ -139,7 +139,7 @@ static double try_once(struct bench *b, void (*run)(void *), uint64_t round)
     return wrong;
 }
 
-/* --- the calls -------------------------------------------------------------- */
+/* --- the calls ------------------------------------------------------------ */
 
 static void multiply(void *arg, size_t row, size_t rows, size_t col,
                      size_t cols, float *out, size_t ld)
@@ -245,7 +245,7 @@ static void end_streams(void *state)
     perf_beside_end(((struct bench *)state)->beside);
 }
 
-/* --- one row ---------------------------------------------------------------- */
+/* --- one row -------------------------------------------------------------- */
 
 /* docs/fused.md: the least that any schedule of p ranks and q parts takes whose
  * link and processor are both busy from the first part to the last. */
@@ -357,7 +357,7 @@ static void measure(struct bench *b)
     perf_table_row(&row);
 }
 
-/* --- what travels beside, and what travels by MPI --------------------------- */
+/* --- what travels beside, and what travels by MPI ------------------------- */
 
 /* The collective of the layer. */
 static struct perf_call collective(const struct bench *b)
@@ -400,7 +400,7 @@ static void open_streams(struct bench *b, uint64_t **bytes)
     b->beside = perf_beside_open(b->g->net, *bytes);
 }
 
-/* --- memory ----------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 static float *take(const struct bench *b, size_t elements, bool window)
 {

@@ -27,7 +27,7 @@ static void no_memory(void)
     perf_die(PERF_EXIT_FAILED, "no memory for a product");
 }
 
-/* --- shapes and weights ----------------------------------------------------- */
+/* --- shapes and weights --------------------------------------------------- */
 
 static size_t width(double wanted)
 {
@@ -102,7 +102,7 @@ static void make_weights(struct layer *m)
     }
 }
 
-/* --- memory ----------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 /* What is sent from or received in. */
 static float *window(const struct layer *m, size_t floats)
@@ -310,7 +310,7 @@ void layer_reset(struct layer *m)
            T * (size_t)m->bench->o->topk * sizeof(float));
 }
 
-/* --- computations ----------------------------------------------------------- */
+/* --- computations --------------------------------------------------------- */
 
 static void copy(const struct layer *m, const float *from, float *to)
 {
@@ -509,7 +509,7 @@ void layer_compute(struct layer *m, enum layer_op op, int part, int l)
     }
 }
 
-/* --- exchanges -------------------------------------------------------------- */
+/* --- exchanges ------------------------------------------------------------ */
 
 static void start_whole(struct layer *m, enum layer_exchange exchange, int l,
                         struct shunt_request **request)

@@ -47,7 +47,7 @@ static bool is_forward(enum layer_op op)
     return op <= LAYER_MLP_F;
 }
 
-/* --- programs --------------------------------------------------------------- */
+/* --- programs ------------------------------------------------------------- */
 
 static bool has_parts(enum layer_op op)
 {
@@ -198,7 +198,7 @@ const char *layer_program_text(const struct layer_program *program)
     return text;
 }
 
-/* --- chains ----------------------------------------------------------------- */
+/* --- chains --------------------------------------------------------------- */
 
 struct chain {
     struct layer *layer;

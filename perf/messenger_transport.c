@@ -45,7 +45,7 @@ static const char *failed(struct own *own, const char *what)
     return own->text;
 }
 
-/* --- opening ------------------------------------------------------------------ */
+/* --- opening -------------------------------------------------------------- */
 
 static const char *open_context(struct own *own,
                                 const struct perf_messenger_params *p)
@@ -161,7 +161,7 @@ static void own_close(void *state)
     free(own);
 }
 
-/* --- messages ------------------------------------------------------------------ */
+/* --- messages ------------------------------------------------------------- */
 
 static const char *own_send(void *state, size_t offset, size_t bytes,
                             bool signal)

@@ -56,7 +56,7 @@ static const char *failed(struct raw *raw, const char *what, int error)
     return raw->text;
 }
 
-/* --- the device: as the transport rdma chooses it ----------------------------------- */
+/* --- the device: as the transport rdma chooses it ------------------------- */
 
 static const char *set_or(const char *name)
 {
@@ -148,7 +148,7 @@ static bool find_device(struct raw *raw)
     return raw->device != NULL;
 }
 
-/* --- the queue pair ------------------------------------------------------------------- */
+/* --- the queue pair ------------------------------------------------------- */
 
 static int create_qp(struct raw *raw)
 {
@@ -297,7 +297,7 @@ static void raw_close(void *state)
     free(raw);
 }
 
-/* --- messages --------------------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------- */
 
 static const char *poll(struct raw *raw)
 {

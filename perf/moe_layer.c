@@ -56,7 +56,7 @@ struct bench {
     float *y, *dx, *dw, *dweight;
 };
 
-/* --- streams beside the computation ----------------------------------------- */
+/* --- streams beside the computation --------------------------------------- */
 
 static void *stream(void *arg)
 {
@@ -99,7 +99,7 @@ static void find_bytes(struct bench *b)
         b->chain_bytes = perf_alloc(n * n * sizeof(*b->bytes));
 }
 
-/* --- chains ----------------------------------------------------------------- */
+/* --- chains --------------------------------------------------------------- */
 
 static void run_overlapped(void *state)
 {
@@ -164,7 +164,7 @@ static void find_beside(struct bench *b, struct perf_row_layer *layer)
         layer->beside.wait[i] = perf_sum(b->g, t->waited[i]) / n;
 }
 
-/* --- before the measurement ------------------------------------------------- */
+/* --- before the measurement ----------------------------------------------- */
 
 static double timed(const struct bench *b, void (*run)(void *))
 {
@@ -282,7 +282,7 @@ static void choose_order(struct bench *b)
     perf_table_note("order: %s", layer_program_text(&b->program));
 }
 
-/* --- check ------------------------------------------------------------------ */
+/* --- check ---------------------------------------------------------------- */
 
 static double differ(const float *a, const float *b, size_t n)
 {
@@ -338,7 +338,7 @@ static double check(struct bench *b)
     return wrong;
 }
 
-/* --- one row ---------------------------------------------------------------- */
+/* --- one row -------------------------------------------------------------- */
 
 static struct perf_times of_layer(struct perf_times t, int layers)
 {

@@ -49,7 +49,7 @@ static int parts_of(int cut)
     return cut == AUTO ? SHUNT_MOE_PARTS_AUTO : 1 << cut;
 }
 
-/* --- what is timed ---------------------------------------------------------- */
+/* --- what is timed -------------------------------------------------------- */
 
 static void wait_all(struct layer *m, enum layer_exchange exchange)
 {
@@ -139,7 +139,7 @@ static double timed_plan(const struct bench *b, int parts)
     return us;
 }
 
-/* --- before the measurement ------------------------------------------------- */
+/* --- before the measurement ----------------------------------------------- */
 
 static void open_layer(struct bench *b, size_t inner)
 {
@@ -195,7 +195,7 @@ static void learn(struct bench *b)
     }
 }
 
-/* --- check ------------------------------------------------------------------ */
+/* --- check ---------------------------------------------------------------- */
 
 /* Results of the definition, in one part; and the bits of these in all others. */
 static double check(struct bench *b)
@@ -220,7 +220,7 @@ static double check(struct bench *b)
     return wrong;
 }
 
-/* --- rows ------------------------------------------------------------------- */
+/* --- rows ----------------------------------------------------------------- */
 
 struct measured {
     double *us[CUTS][TIMES]; /* by sample */

@@ -37,7 +37,7 @@ static double timed(struct step *b, enum step_side side)
     return perf_now_us() - us;
 }
 
-/* --- check ------------------------------------------------------------------ */
+/* --- check ---------------------------------------------------------------- */
 
 /* y and dx are x times what the experts' parameters give in sum; a home's
  * gradient is the rows of all copies. */
@@ -76,7 +76,7 @@ static void check(struct step *b, enum step_side side)
     }
 }
 
-/* --- samples ---------------------------------------------------------------- */
+/* --- samples -------------------------------------------------------------- */
 
 struct measured {
     double *us[STEP_SIDES], *cpu[STEP_SIDES]; /* by sample */
@@ -269,7 +269,7 @@ static void measure(struct step *b)
     }
 }
 
-/* --- benches ---------------------------------------------------------------- */
+/* --- benches -------------------------------------------------------------- */
 
 static void open_exchanges(struct step *b)
 {

@@ -78,7 +78,7 @@ static void hear(struct side *s, int signals)
     must(s, s->how->await(s->state, s->heard));
 }
 
-/* --- what is measured ------------------------------------------------------------ */
+/* --- what is measured ----------------------------------------------------- */
 
 static void ping_pong(struct bench *b, struct side *s, size_t bytes,
                       int messages)
@@ -133,7 +133,7 @@ static const struct kind kinds[] = {
     {"put-stream", stream, MIN_STREAM, 1},
 };
 
-/* --- a row -------------------------------------------------------------------------- */
+/* --- a row ---------------------------------------------------------------- */
 
 /* Messages onto poisoned memory; the number of wrong bytes on this rank as soon as
  * the signal is there. */
@@ -242,7 +242,7 @@ static void measure(struct bench *b, const struct kind *kind, size_t bytes)
     perf_table_row(&row);
 }
 
-/* --- opening ------------------------------------------------------------------------- */
+/* --- opening -------------------------------------------------------------- */
 
 static void swap(void *arg, const void *mine, void *theirs, size_t bytes)
 {

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* --- choices --------------------------------------------------------------- */
+/* --- choices -------------------------------------------------------------- */
 
 static int is_among(size_t n, const int32_t *choice, int32_t e)
 {
@@ -86,7 +86,7 @@ static void choose_all(const struct router_config *c,
             choose_best(E, K, in->scratch + r * E, choice + r * K);
 }
 
-/* --- gates ----------------------------------------------------------------- */
+/* --- gates ---------------------------------------------------------------- */
 
 static void weigh_all(const struct router_config *c, size_t R,
                       const float *scores, const int32_t *choice, float *weight)

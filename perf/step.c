@@ -46,7 +46,7 @@ static void ended(struct step *s, enum step_phase phase)
     s->began = now;
 }
 
-/* --- balance ---------------------------------------------------------------- */
+/* --- balance -------------------------------------------------------------- */
 
 /* The rows of this batch, of all ranks. */
 static void gather(struct step *s)
@@ -121,7 +121,7 @@ static void balance(struct step *s)
     ended(s, STEP_PLACE);
 }
 
-/* --- what travels ----------------------------------------------------------- */
+/* --- what travels --------------------------------------------------------- */
 
 /* Parameters or gradients of the experts here. */
 struct state {
@@ -176,7 +176,7 @@ static void wait_for(const struct step *s, struct shunt_request **request)
         step_must(s, shunt_wait(request), "wait");
 }
 
-/* --- a step ----------------------------------------------------------------- */
+/* --- a step --------------------------------------------------------------- */
 
 static bool is_home(const struct step *s, int i)
 {

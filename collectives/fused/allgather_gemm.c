@@ -54,7 +54,7 @@ static struct state *state_of(struct shunt_request *request)
     return (struct state *)(void *)request->state;
 }
 
-/* --- before anything is gathered ------------------------------------------- */
+/* --- before anything is gathered ------------------------------------------ */
 
 static void cleanup(struct shunt_request *request)
 {
@@ -163,7 +163,7 @@ static bool prepare(struct shunt_request *request, const void *args,
     return get_memory(s, *trusts, terms);
 }
 
-/* --- rows that arrive ------------------------------------------------------ */
+/* --- rows that arrive ----------------------------------------------------- */
 
 /* Where this rank's rows are in `gathered`. */
 static unsigned char *own_place(const struct shunt_request *request)
@@ -223,7 +223,7 @@ static void begin(struct shunt_request *request)
     request->comm->above.streams = false;
 }
 
-/* --- tiles ----------------------------------------------------------------- */
+/* --- tiles ---------------------------------------------------------------- */
 
 /* The number of parts. Part 0 is this rank's own rows; then, for each chunk,
  * one part of each other rank. With s->whole, all rows are one part. */

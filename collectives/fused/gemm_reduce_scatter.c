@@ -57,7 +57,7 @@ static struct state *state_of(struct shunt_request *request)
     return (struct state *)(void *)request->state;
 }
 
-/* --- before anything is computed ------------------------------------------- */
+/* --- before anything is computed ------------------------------------------ */
 
 static void cleanup(struct shunt_request *request)
 {
@@ -160,7 +160,7 @@ static bool prepare(struct shunt_request *request, const void *args,
     return get_memory(s, terms);
 }
 
-/* --- panels ---------------------------------------------------------------- */
+/* --- panels --------------------------------------------------------------- */
 
 /* Advance the sum of a panel. Returns true when it is over. */
 static bool advance(struct shunt_request *request, struct panel *panel,

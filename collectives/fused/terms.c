@@ -44,7 +44,7 @@ bool shunti_terms_refuse(struct shunti_terms *terms, enum shunt_status status,
     return false;
 }
 
-/* --- the agreement --------------------------------------------------------- */
+/* --- the agreement -------------------------------------------------------- */
 
 static void print_term(char *text, size_t len, int term, uint64_t value)
 {
@@ -101,7 +101,7 @@ uint64_t shunti_terms_digest(const struct shunti_terms *terms,
     return digest ? digest : 1;
 }
 
-/* --- checks ---------------------------------------------------------------- */
+/* --- checks --------------------------------------------------------------- */
 
 bool shunti_terms_read(struct shunti_terms *terms, const void *from, void *to,
                        size_t known)

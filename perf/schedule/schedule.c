@@ -115,7 +115,7 @@ double schedule_compute(const struct schedule_cycle *c)
     return sum;
 }
 
-/* --- orders ---------------------------------------------------------------- */
+/* --- orders --------------------------------------------------------------- */
 
 /* An operation comes a round later than the one whose result it needs if it
  * stands before it. */

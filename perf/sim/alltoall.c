@@ -25,7 +25,7 @@ static uint32_t block(const struct build *b, int from, int to)
     return b->blocks[(size_t)from * (size_t)b->t->ranks + (size_t)to];
 }
 
-/* --- one exchange ------------------------------------------------------------- */
+/* --- one exchange --------------------------------------------------------- */
 
 static void exchange(const struct build *b, bool zero_copy)
 {
@@ -42,7 +42,7 @@ static void exchange(const struct build *b, bool zero_copy)
         }
 }
 
-/* --- two levels ---------------------------------------------------------------- */
+/* --- two levels ----------------------------------------------------------- */
 
 static bool is_rail_peer(const struct scaling_topology *t, int rank, int peer)
 {
@@ -219,7 +219,7 @@ void scaling_alltoallv(struct scaling_schedule *schedule,
         two_levels(&b);
 }
 
-/* --- all-gather ------------------------------------------------------------------- */
+/* --- all-gather ----------------------------------------------------------- */
 
 /* Rail peers first, then each node's ranks tell each other what they have. */
 static void gather_two_level(struct scaling_schedule *s, uint32_t bytes)

@@ -86,7 +86,7 @@ int scaling_ports(const struct scaling_machine *m,
     return m->nic_of_node ? t->nodes : t->ranks;
 }
 
-/* --- queues ------------------------------------------------------------------- */
+/* --- queues --------------------------------------------------------------- */
 
 static void push(struct scaling_queue *q, int32_t op, bool arrived,
                  double ready)
@@ -109,7 +109,7 @@ static bool is_empty(const struct scaling_queue *q)
     return q->first == q->count;
 }
 
-/* --- ranks -------------------------------------------------------------------- */
+/* --- ranks ---------------------------------------------------------------- */
 
 static const struct scaling_op *op_of(const struct scaling_world *w, int32_t op)
 {
@@ -339,7 +339,7 @@ double scaling_step(struct scaling_world *w, int rank, double now)
     return INFINITY;
 }
 
-/* --- bounds ------------------------------------------------------------------- */
+/* --- bounds --------------------------------------------------------------- */
 
 /* An operation's time on both sides. */
 static void add_work(const struct scaling_schedule *s,

@@ -196,7 +196,7 @@ static void parse(struct options *o, int argc, char **argv)
         wrong("--bytes", "more than a message may have");
 }
 
-/* --- schedules ---------------------------------------------------------------- */
+/* --- schedules ------------------------------------------------------------ */
 
 static bool has_routing(const char *operation)
 {

@@ -29,7 +29,7 @@ const char *scaling_mode_name(enum scaling_mode mode)
     return names[mode];
 }
 
-/* --- one source rank's tokens --------------------------------------------------- */
+/* --- one source rank's tokens --------------------------------------------- */
 
 struct reader {
     const struct scaling_topology *t;
@@ -122,7 +122,7 @@ static bool first_on_rank(const struct reader *x, size_t t, size_t i)
     return i == x->first[t] || x->terms[i - 1].rank != x->terms[i].rank;
 }
 
-/* --- rows ----------------------------------------------------------------------- */
+/* --- rows ----------------------------------------------------------------- */
 
 void scaling_count_rows(const struct scaling_topology *t,
                         const struct scaling_moe *moe,
@@ -152,7 +152,7 @@ void scaling_count_rows(const struct scaling_topology *t,
     reader_finish(&x);
 }
 
-/* --- packs ---------------------------------------------------------------------- */
+/* --- packs ---------------------------------------------------------------- */
 
 /* Rows that each rank has for each other, as bytes; if `once`, those of a token
  * for one rank are one. */
@@ -223,7 +223,7 @@ static void in_packs(struct scaling_schedule *s, const struct scaling_moe *moe,
     }
 }
 
-/* --- rails ---------------------------------------------------------------------- */
+/* --- rails ---------------------------------------------------------------- */
 
 /* Rows of one source for one node that travel together. */
 struct parcel {
@@ -531,7 +531,7 @@ static void rails_combine(struct scaling_schedule *s,
     reader_finish(&reader);
 }
 
-/* --- the exchanges -------------------------------------------------------------- */
+/* --- the exchanges -------------------------------------------------------- */
 
 static bool by_rails(const struct scaling_moe *moe)
 {
@@ -565,7 +565,7 @@ void scaling_combine(struct scaling_schedule *s, const struct scaling_moe *moe)
     free(blocks);
 }
 
-/* --- the plan ------------------------------------------------------------------- */
+/* --- the plan ------------------------------------------------------------- */
 
 uint32_t scaling_plan_record(const struct scaling_topology *t,
                              const struct scaling_moe *moe, bool counts)

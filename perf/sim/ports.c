@@ -29,7 +29,7 @@ struct ports {
     double *planned;   /* (ranks) its next step; INFINITY: none */
 };
 
-/* --- events ------------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------- */
 
 static bool before(const struct event *a, const struct event *b)
 {
@@ -70,7 +70,7 @@ static struct event take_first(struct ports *x)
     return first;
 }
 
-/* --- messages ----------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------- */
 
 static double serve(double *free_at, double now, double seconds)
 {

@@ -8,7 +8,7 @@
 
 #include "moe/layout/rail_layout.h"
 
-/* --- topology ------------------------------------------------------------------- */
+/* --- topology ------------------------------------------------------------- */
 
 void scaling_topology_init(struct scaling_topology *t, int nodes,
                            const int *sizes)
@@ -57,7 +57,7 @@ int scaling_rail(const struct scaling_topology *t, int rank, int node)
     return t->node[rank] == node ? rank : shunti_rail_peer(&map, rank, node);
 }
 
-/* --- schedule ------------------------------------------------------------------- */
+/* --- schedule ------------------------------------------------------------- */
 
 void scaling_schedule_init(struct scaling_schedule *s,
                            const struct scaling_topology *topology)
