@@ -371,8 +371,8 @@ enum shunt_status shunti_window_free(struct shunt_comm *comm,
             comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_FREE, 0, 0, 0),
             SHUNT_ERR_MEMORY, "mem_free: no memory; nothing is freed");
     said[comm->rank] = window ? window->id : 0;
-    /* After this no rank uses the memory any more, since all have made this
-     * call. */
+    /* After this agreement no rank uses the memory any more, because all ranks
+     * have made this call. */
     st = shunti_agree_numbers(comm, SHUNTI_KIND_MEM_FREE, SHUNT_OK, said);
     if (!st)
         st = judge(comm, said, &window);

@@ -5,8 +5,8 @@
  * A request with a notice advances also while its caller is outside of the
  * library: on the progress thread, or on the helper, whatever SHUNT_PROGRESS
  * says. Everything else that the caller has left under way advances as well, as
- * in a wait. A rank that awaits a notice may be the one that another rank waits
- * for in another communicator.
+ * in a wait. For another rank may wait, in another communicator, for the rank
+ * that awaits the notice.
  */
 #ifndef SHUNTI_NOTICE_H
 #define SHUNTI_NOTICE_H

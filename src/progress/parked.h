@@ -141,7 +141,8 @@ uint64_t shunti_parked_visit(struct shunt_comm *but, uint64_t now_ns,
                              uint64_t (*visit)(struct shunt_comm *comm,
                                                uint64_t verdict));
 
-/* Visit all of them now, due or not. For a thread that is in no call. */
+/* Visit all communicators that this thread owns now, whether a visit is due or
+ * not. For a thread that is in no call. */
 void shunti_parked_visit_now(uint64_t (*visit)(struct shunt_comm *comm,
                                                uint64_t verdict));
 
