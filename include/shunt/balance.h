@@ -88,8 +88,8 @@ struct shunt_balance_price {
  * corrections. It counts the load that the receivers of a copy add to
  * themselves, and the bytes of the gradients that they send back.
  *
- * With b[r][e] the rows that rank r sends to expert e, a rank's load is all
- * rows of its experts that are not hot, and its own rows of those that are. The
+ * b[r][e] are the rows that rank r sends to expert e. The load of a rank is all
+ * rows of its experts that are not hot, and its own rows of hot experts. The
  * hottest expert of the rank with the greatest load becomes hot, as long as
  *
  *     row_s * (greatest load now - then) + rows of other ranks * row_bytes /
@@ -118,10 +118,10 @@ SHUNT_API SHUNT_NODISCARD enum shunt_status shunt_balance_hot(
  *
  * If `groups` is a multiple of `nodes`, it has three steps. Groups of experts
  * are assigned to nodes, so that the nodes' loads are as equal as possible.
- * Each node makes copies of its experts, each time of the one with the greatest
- * load for each copy, until its ranks' slots are full. The copies, each with
- * its share of the load, are assigned to the node's ranks. Otherwise all is
- * done as for one group and one node.
+ * Each node makes copies of its experts until its ranks' slots are full, each
+ * time of the expert with the greatest load for each copy. The copies, each
+ * with its share of the load, are assigned to the node's ranks. Otherwise all
+ * is done as for one group and one node.
  *
  * Groups and copies are assigned in descending order of load, each to the least
  * loaded node or rank with room. If each node or rank takes only one, they are
@@ -185,13 +185,13 @@ shunt_balance_migrate(const double *loads, int ranks, int experts,
 /* --- one batch ------------------------------------------------------------ */
 
 /**
- * Choose copies for one batch, whose routing is known, and shares for
- * shunt_moe_set_shares(), so that the rows of all ranks are as equal as
- * possible with `slots` copies beside each rank's own experts.
+ * Choose copies for one batch, and shares for shunt_moe_set_shares(), so that
+ * the rows of all ranks are as equal as possible. The routing of the batch must
+ * be known. Each rank has room for `slots` copies beside its own experts.
  *
  * rows       (ranks, experts) rows that each rank sends to each expert; not
  *            negative, and their sum is less than 2^63
- * node       (ranks) node of each; NULL: each rank is one
+ * node       (ranks) node of each; NULL: each rank is a node of its own
  * slots      free slots of each rank, 0 or more
  * leaf_rows  1 .. 2^32 - 1; that of the exchange
  * replicas   out, (ranks * slots) entries; by expert, then rank

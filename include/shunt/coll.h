@@ -10,9 +10,10 @@
  * request (request.h) at once.
  *
  * Agreement. Every rank of the communicator makes the same calls in the same
- * order, with the same dtype, operation, root and (where one count is given)
- * count. If a rank can see that another rank's arguments disagree, it returns
- * SHUNT_ERR_MISMATCH, with a text that names that rank and the argument.
+ * order. The dtype, operation, root and (where one count is given) count must
+ * be the same. If a rank can see that another rank's arguments disagree, it
+ * returns SHUNT_ERR_MISMATCH, with a text that names that rank and the
+ * argument.
  *
  * Buffers. Counts and displacements are in elements; the displacement of an
  * empty block is not read. Pointers need no alignment, and may be NULL if the

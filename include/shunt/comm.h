@@ -145,8 +145,8 @@ shunt_comm_create_env(const struct shunt_comm_config *config,
  * key     orders the ranks of a colour; ties are ordered by rank in `comm`.
  *
  * Collective over `comm`, which is not changed. If the call fails on a rank,
- * the other ranks of that colour get SHUNT_ERR_REMOTE, with a text that names
- * the rank and says why. It may then be called again. (A rank that is lost, or
+ * the other ranks of that colour get SHUNT_ERR_REMOTE. The text names the rank
+ * and the reason. The call may then be made again. (A rank that is lost, or
  * silent for SHUNT_TIMEOUT, ends `comm` as in any other call.)
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
@@ -342,10 +342,10 @@ SHUNT_API const char *shunt_comm_transport(const struct shunt_comm *comm,
  * its stdin, stdout and stderr at any time, also before it makes a
  * communicator. While a communicator is being made or destroyed, and as long as
  * one uses UCX, the library occupies those that are closed: a write fails as
- * before, and a file that is opened gets another number. If a program closes
- * one while a communicator uses UCX, a later socket of UCX may get its number,
- * and text that is printed there ends the socket's connection: open /dev/null
- * in its place. If stderr was closed when the library was loaded, made a
+ * before, and a file that is opened gets another number. Do not close one while
+ * a communicator uses UCX, but open /dev/null in its place. A later socket of
+ * UCX might get its number, and text that is printed there would end the
+ * socket's connection. If stderr was closed when the library was loaded, made a
  * communicator or had a message, later messages are lost, unless SHUNT_LOG_FILE
  * is set.
  *

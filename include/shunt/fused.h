@@ -45,8 +45,9 @@
  * SHUNT_ERR_TIMEOUT).
  *
  * Buffers. Between `_start` and the end of the request the caller must not
- * change the inputs, nor the data that `arg` and `bias` point to, nor use
- * memory that is written. The structs themselves and `counts` are copied.
+ * change the inputs, or the data that `arg` and `bias` point to. The caller
+ * must not use memory that is written. The structs themselves and `counts` are
+ * copied.
  */
 #ifndef SHUNT_FUSED_H
 #define SHUNT_FUSED_H

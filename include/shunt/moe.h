@@ -6,6 +6,11 @@
  * One layer, forward; x and y are (tokens, hidden) in bf16, the default dtype:
  *
  *     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
+ *     struct shunt_moe *moe;
+ *     struct shunt_moe_plan *plan;
+ *     struct shunt_moe_rows in;
+ *     uint16_t *rows, *out;
+ *
  *     config.hidden = 1024;
  *     config.experts = 64;
  *     config.topk = 8;
@@ -18,19 +23,20 @@
  *     rows = shunt_moe_buffer(plan, SHUNT_MOE_ROWS);
  *     out = shunt_moe_buffer(plan, SHUNT_MOE_OUT);
  *     status = shunt_moe_dispatch(plan, x, rows, in.total);
- *     for (i = 0; i < in.local_experts; i++)
- *         expert(in.expert[i], rows + in.offset[i] * hidden, in.count[i],
- *                out + in.offset[i] * hidden);
+ *     for (int i = 0; i < in.local_experts; i++)
+ *         expert(in.expert[i], rows + in.offset[i] * config.hidden,
+ *                in.count[i], out + in.offset[i] * config.hidden);
  *     status = shunt_moe_combine(plan, out, NULL, y);
  *
- * These five fields have no default: hidden, experts, topk, max_tokens and
- * weights. The other fields may stay as they are. examples/moe_layer.c is a
- * whole program, with the declarations, the checks of `status` and the backward
- * pass.
+ * Five fields of the configuration must be set: hidden, experts, topk,
+ * max_tokens and weights. The others may stay as they are. examples/moe_layer.c
+ * is a whole program, with the communicator, the checks of `status` and the
+ * backward pass.
  *
- * Objects. A `struct shunt_moe` is an exchange: it owns what is expensive to
- * set up. A `struct shunt_moe_plan` is made once per routing, and serves
- * dispatch, combine and both backward passes any number of times:
+ * Objects. A `struct shunt_moe` is an exchange: it holds the configuration and
+ * the windows, which are expensive to set up. A `struct shunt_moe_plan` is made
+ * once per routing, and serves dispatch, combine and both backward passes any
+ * number of times:
  *
  *     plan     = routing of this rank's tokens + the counts of all ranks
  *     dispatch : x (tokens, hidden)      -> rows (total, hidden), expert-major
@@ -75,7 +81,7 @@ struct shunt_comm;
 struct shunt_moe;
 struct shunt_moe_plan;
 
-/** How combine uses the routing weights. There is no default. */
+/** How combine uses the routing weights. The caller must choose one. */
 enum shunt_moe_weights {
     SHUNT_MOE_APPLY_WEIGHTS = 1, /* y = sum of weight * out */
     SHUNT_MOE_PLAIN_SUM = 2,     /* y = sum of out: the experts applied them */
@@ -106,10 +112,10 @@ enum shunt_moe_wire {
  */
 enum shunt_moe_partials {
     SHUNT_MOE_PARTIALS_F32 = 0,   /* not rounded: the same bits as in DIRECT. A
-                                     sum is f32. If the node has only one row of
-                                     the token, it sends that row as it is, in
-                                     `dtype`, and the token's rank applies the
-                                     weight. Never more bytes than in FLAT */
+                                     sum is f32. A node with only one row of the
+                                     token sends that row as it is, in `dtype`;
+                                     the token's rank applies the weight. Never
+                                     more bytes than in FLAT */
     SHUNT_MOE_PARTIALS_DTYPE = 1, /* rounded to `dtype`: with bf16 half the
                                      bytes where a node adds up several rows.
                                      The error is at most 2^-8 of each row that

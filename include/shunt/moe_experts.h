@@ -15,8 +15,8 @@
  *     shunt_moe_replicas_refresh()   parameters of the homes, to their copies
  *
  * The *home* of an expert is its rank in `placement`. The three calls that send
- * state (reduce, move, refresh) also have a `_start` form, which returns a
- * request (request.h), so that the caller can compute meanwhile.
+ * state (reduce, move, refresh) also have a `_start` form. It returns a request
+ * (request.h), so that the caller can compute meanwhile.
  *
  * shunt_moe_replicas_reduce() changes the last bits of a gradient. Where these
  * must be the bits of a run without copies, use moe_gradients.h.

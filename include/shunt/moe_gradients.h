@@ -3,11 +3,11 @@
  * @file
  * Gradients of experts with the same bits, whatever copies the experts have.
  *
- * The gradient of an expert's parameters is a sum over its rows. If each copy
- * adds up its own rows, and the copies are reduced
- * (shunt_moe_replicas_reduce()), the sum has another order than on one rank
- * alone, and other last bits. Here the order is a *tree*, which follows from
- * the expert's rows alone:
+ * The gradient of an expert's parameters is a sum over its rows. With
+ * shunt_moe_replicas_reduce() each copy adds up its own rows, and then the
+ * copies are added. That is another order than on one rank alone, and gives
+ * other last bits. Here the order is a *tree*, which follows from the expert's
+ * rows alone:
  *
  *   - The rows of a plan have one global order (shunt_moe_set_shares()),
  *     divided into *leaves* of leaf_rows rows. The gradient of a leaf is the
@@ -118,9 +118,9 @@ struct shunt_moe_leaf {
  * n          floats of an expert's gradient, in all of its arrays together, one
  *            behind the other
  *
- * Errors: SHUNT_ERR_INVALID, an argument is NULL or 0, the range is
- * SHUNT_MOE_SCATTERED (there are copies without shares), or it is not inside
- * the expert's rows, or does not begin at a leaf.
+ * Errors: SHUNT_ERR_INVALID, an argument is NULL or 0; the range is
+ * SHUNT_MOE_SCATTERED (there are copies without shares); it is not inside the
+ * expert's rows; or it does not begin at a leaf.
  */
 SHUNT_API SHUNT_NODISCARD enum shunt_status
 shunt_moe_tree_begin(struct shunt_moe_tree *tree,

@@ -38,7 +38,8 @@
  * exchanges. Their requests may be waited for in any order. Rows are sent in
  * the order of the calls, so an earlier part arrives first.
  *
- * Rounds. Each part is called once before any part is called again
+ * Rounds. Each of the four calls (dispatch, combine and their gradients) is
+ * made once for each part before it is made again for any part
  * (SHUNT_ERR_INVALID). A call that fails does not count. The calls of moe.h
  * work on such a plan as well: they move all parts at once, and do not count in
  * a round. Destroying a plan within a round logs a warning (SHUNT_LOG).
@@ -98,11 +99,11 @@ shunt_moe_plan_create_parts(struct shunt_moe *moe, const int32_t *topk_idx,
  *          calls. Best start at a moment at which all ranks are together, and
  *          leave out work that does not depend on the parts.
  *
- * The exchange tries 1, 2, 4 and 8 parts in turn, four times each, and then
- * stays with the best: the least number of parts that takes at most 1 % longer
- * than the shortest. The time of a number of parts is in seconds for each token
- * of the rank that has most, on the slowest rank: the median of the last three
- * such times.
+ * The exchange tries 1, 2, 4 and 8 parts in turn, four times each. Then it
+ * stays with the fewest parts whose time is at most 1 % longer than the
+ * shortest. The time of a number of parts is the median of its last three
+ * times. A time is in seconds for each token of the rank that has most, on the
+ * slowest rank.
  *
  * Each size class has its own times and its own number of parts. A size class
  * has the plans whose rank with most tokens has from 2^n to 2^(n+1) - 1 tokens.

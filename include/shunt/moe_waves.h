@@ -38,10 +38,11 @@
  * out its own rows. Its global order, leaves and ranges are those of its own
  * tokens, and shunt_moe_gradients_reduce() is called for each wave. So each
  * wave is even, and y, dx and dweight keep their bits (SHUNT_MOE_ORDER_HOMES).
- * But the rows of the fullest rank decide which tokens are in a wave, so this
- * depends on the placement, and so does the order in which an expert's gradient
- * is added. The gradient has the bits of a run without copies only if the waves
- * have the same tokens. In a plan of one wave they always have.
+ * But the rows of the fullest rank decide which tokens are in a wave, and these
+ * rows depend on the placement. Other waves mean another order in which an
+ * expert's gradient is added. The gradient has the bits of a run without copies
+ * only if the waves have the same tokens. In a plan of one wave they always
+ * have.
  *
  * In order. With `in_order` such sums keep their bits, too. Each wave then has
  * a range of each expert's rows in the order of a plan of one wave: by source
@@ -64,9 +65,9 @@
  *
  * Costs of `in_order`: the caller keeps up to leaf_rows - 1 rows of each local
  * expert. The sums of all local experts exist at the same time, with
- * shunt_moe_tree_room() for each. And only few ranks send in a wave (those
- * whose tokens it has), so between hosts a wave is as fast as the links of
- * these ranks.
+ * shunt_moe_tree_room() for each. Only few ranks send in a wave: those whose
+ * tokens it has. So between hosts a wave is as fast as the links of these
+ * ranks.
  *
  * A caller that can add the sums of leaves in any order does not need
  * `in_order`. It keeps the incomplete leaves of each source: a wave has the
@@ -122,12 +123,12 @@ struct shunt_moe_plan_options {
  * are needed. If not, there is no further message. If so, each wave costs as
  * much as a plan (with shares, one more all-gather than a plan without).
  *
- * Size of a wave. Each rank has a quota of every rank's max_rows, in
- * proportion to the rows that it still has for that rank, and at least topk. It
- * takes its next tokens into the wave, in their order, as long as they fit in
- * its quotas. So on the fullest rank a wave leaves at most topk rows of
- * max_rows empty for each source rank, unless tokens for different full ranks
- * follow each other unevenly. With shares it leaves room for one more leaf of
+ * Size of a wave. Each rank has a quota of every rank's max_rows, in proportion
+ * to the rows that it still has for that rank, and at least topk. It takes its
+ * next tokens into the wave, in their order, as long as they fit in its quotas.
+ * So on the fullest rank a wave leaves at most topk rows of max_rows empty for
+ * each source rank. (It may leave more if tokens for different full ranks
+ * follow each other unevenly.) With shares it leaves room for one more leaf of
  * each copy, since a copy's part is rounded to leaves. With `in_order` a wave
  * takes the next tokens of the global order, up to the first that does not fit.
  * This needs a matrix of ranks * ranks counts of 4 bytes on each rank.

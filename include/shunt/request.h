@@ -8,8 +8,8 @@
  *     ... compute something else ...
  *     status = shunt_wait(&request);
  *
- * The collectives (coll.h) have a `_start` form, and so have dispatch, combine
- * and their gradients (moe.h) and the calls that send state of experts
+ * These calls have a `_start` form: the collectives (coll.h), dispatch, combine
+ * and their gradients (moe.h), and the calls that send state of experts
  * (moe_experts.h, moe_gradients.h). It returns at once; if it returns an error,
  * there is no request. The `_start` form of a fused product first waits for all
  * ranks (fused.h). The other collective calls (on communicators, memory,

@@ -30,9 +30,10 @@ enum shunt_status {
     SHUNT_OK = 0,
     /** Not finished: test or wait again. Never returned by a blocking call. */
     SHUNT_IN_PROGRESS = 1,
-    /** A bad argument on this rank. The other ranks get SHUNT_ERR_REMOTE;
-     * nothing else was sent. Also: a child of fork() uses an object that its
-     * parent made; no other rank is informed of that (comm.h). */
+    /** A bad argument on this rank. In a collective call the other ranks get
+     * SHUNT_ERR_REMOTE; nothing else was sent. Also: a child of fork() uses an
+     * object that its parent made; no other rank is informed of that
+     * (comm.h). */
     SHUNT_ERR_INVALID = -1,
     /** Arguments that must agree across ranks differ; the text names rank and
      * argument. */

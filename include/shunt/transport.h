@@ -42,9 +42,9 @@
  *
  * Sleeping. wait_fd() is a descriptor, the same one for the lifetime of the
  * context. After arm() returned OK the descriptor becomes readable when a
- * signal arrived, a peer called wake(), a peer was lost, or progress() has a
- * put or get of this rank to complete. It may also become readable for no
- * reason. This sequence loses no wake-up:
+ * signal arrived, a peer called wake(), or a peer was lost. It also becomes
+ * readable when progress() has a put or get of this rank to complete, and may
+ * become readable for no reason. This sequence loses no wake-up:
  *
  *     arm(); check the condition; poll(wait_fd); disarm(); progress();
  *
