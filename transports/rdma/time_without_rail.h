@@ -2,8 +2,9 @@
 /*
  * How long a peer may be without a rail, or *dark*: see rail.c.
  *
- * Its time is counted from one look to the next, and of a pause between them only the
- * beginning: a process that did not run could not see what its NIC has brought back.
+ * The time is counted from one check to the next. Of a longer pause between
+ * checks only the beginning counts: a process that did not run could not see
+ * that its NIC had repaired the connection.
  */
 #ifndef SHUNT_RDMA_TIME_WITHOUT_RAIL_H
 #define SHUNT_RDMA_TIME_WITHOUT_RAIL_H
@@ -15,11 +16,11 @@
 
 struct rdma_dark {
     bool is;
-    int64_t left;   /* in ms, until it is lost */
-    int64_t looked; /* in ms: when that was last counted */
+    int64_t left;   /* ms until the peer is lost */
+    int64_t looked; /* time of the last check, in ms */
 };
 
-/* Now, and it counts from `since`. */
+/* Begin to count at `now`. The time already counts from `since`. */
 static inline void rdma_dark_begin(struct rdma_dark *dark, int64_t now,
                                    int64_t since)
 {
@@ -27,8 +28,8 @@ static inline void rdma_dark_begin(struct rdma_dark *dark, int64_t now,
         .is = true, .left = RDMA_DARK_MS - (now - since), .looked = now};
 }
 
-/* waits: for the software of the other side, for which it has all its time again. True:
- * its time is over. */
+/* Count the time up to `now`. waits: the software of the other side must
+ * answer, for which it always has the full time. True: the time is over. */
 static inline bool rdma_dark_look(struct rdma_dark *dark, int64_t now,
                                   bool waits)
 {
