@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls of verbs that the kernel may keep for seconds, each on a thread.
+ * Calls of verbs that the kernel may delay for seconds, each on a thread.
  *
- * Connecting a queue pair of RoCE waits in the kernel until the peer's address is
- * resolved (ARP), up to a second. And Soft-RoCE destroys a queue pair when the network
- * has let go of its last packet: of a link that is down, which waits for an address,
- * that is after three seconds. Who would make these calls itself could not name a lost
- * peer, nor close, in time.
+ * Connecting a queue pair of RoCE waits in the kernel until the peer's address
+ * is resolved (ARP), up to a second. Soft-RoCE destroys a queue pair only when
+ * the network has released its last packet. On a link that is down, packets
+ * wait for an address, so that takes three seconds. If the caller's thread made
+ * these calls, it could not report a lost peer, nor close, in time.
  *
- * So a rail may have one such call under way (rdma_rail.task), and as long as it has,
- * its queue pair is the thread's, as is what rdma_qp_connect() reads of the rail. Threads
- * end when there is nothing to be done: a process that forks has none, as a rule. Where
- * none can be made, the call is made at once.
+ * So a rail may have one such call under way (rdma_rail.task). Meanwhile its
+ * queue pair belongs to the thread, as do the fields of the rail that
+ * rdma_qp_connect() reads. Threads end when there is nothing to do, so that a
+ * process that forks usually has none. If no thread can be made, the call is
+ * made at once.
  *
- * close() waits for them for a bounded time. What is then not destroyed is left to the
- * last of the threads, which destroys all else, too: a device cannot be closed before.
+ * close() waits for the calls for a bounded time. If queue pairs are then left,
+ * the last thread destroys them and all else, because a device cannot be closed
+ * before.
  */
 #include <errno.h>
 #include <signal.h>
@@ -26,7 +28,7 @@
 #include "transports/common/descriptor.h"
 #include "transports/rdma/rdma.h"
 
-/* At most: each may be kept. */
+/* The most threads; the kernel may delay each. */
 #define THREADS 32
 
 bool rdma_slow_open(struct shunt_transport_ctx *ctx)
@@ -69,7 +71,7 @@ static void make(struct rdma_rail *rail, enum rdma_task task)
         ibv_destroy_qp(rail->qp);
 }
 
-/* Under the lock. */
+/* Record that a rail's call has ended. The caller holds the lock. */
 static void end(struct rdma_slow *slow, struct rdma_rail *rail)
 {
     const uint64_t one = 1;
@@ -77,7 +79,7 @@ static void end(struct rdma_slow *slow, struct rdma_rail *rail)
 
     __atomic_store_n(&rail->task_ended, true, __ATOMIC_RELEASE);
     n = write(slow->bell, &one, sizeof(one));
-    (void)n; /* full: it is readable already */
+    (void)n; /* EAGAIN: the counter is full, so the descriptor is readable */
 }
 
 static struct rdma_rail *take(struct rdma_slow *slow)
@@ -125,7 +127,8 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Without the signals of the program, which are for its own threads. */
+/* Start a thread. It blocks all signals, which are for the program's own
+ * threads. */
 static bool start(struct shunt_transport_ctx *ctx)
 {
     pthread_attr_t attr;
@@ -179,7 +182,7 @@ bool rdma_slow_ended(const struct rdma_rail *rail)
 
 /* --- closing ------------------------------------------------------------------ */
 
-/* Its queue pair is destroyed, now or behind what is under way. */
+/* Destroy its queue pair, now or after the call that is under way. */
 static void bury(struct rdma_rail *rail)
 {
     struct rdma_slow *slow = &rail->ep->ctx->slow;

@@ -2,22 +2,25 @@
 /*
  * Connecting to a peer, and losing it.
  *
- * The tcp transport connects, and so proves that both sides know the secret. Rails are
- * made by the first put (start.c), but for a pair of which it is doubtful whether its
- * devices reach each other: it is connected when each side has received something of the
- * other over one rail, knows that its own has arrived, and knows that the other knows. If
- * no device reaches the other, both sides hear of it in the same way, and another
- * transport can be used.
+ * The tcp transport connects, and thereby proves that both sides know the
+ * secret. Usually the first put makes the rails (start.c). Rails are made at
+ * once if it is doubtful whether the devices of a pair reach each other. Such a
+ * pair is connected when, over one rail, each side has received a request of
+ * the other, knows that its own request has arrived, and knows that the other
+ * side knows this. If no device reaches the other, both sides get the same
+ * result, and another transport can be used.
  *
- * A peer is lost when its socket or process ends, or when its last rail has failed and
- * none comes back (rail.c). Then all queue pairs are put to the error state: no more
- * comes from the peer, and what is under way to it ends. What has arrived by then is
- * handled, and only then the peer is gone.
+ * A peer is lost when its socket or process ends, or when its last rail has
+ * failed and none is repaired in time (rail.c). Then all queue pairs are put
+ * into the error state: nothing more arrives from the peer, and requests to it
+ * end. Arrived requests are handled first, and only then the peer counts as
+ * gone.
  *
- * That a process has ended is a fact. That a peer has left, or that only the connection
- * to it broke, may come of another's death: whoever notices that gives up, takes back
- * memory to which others still write, and leaves. So those that died are gone first,
- * and the others some time later, in which a death is heard of, too.
+ * The end of a process is certain. But a peer that has left, or whose
+ * connection broke, may only have reacted to the death of another: a rank that
+ * notices a death gives up, withdraws memory to which others still write, and
+ * leaves. So peers that died are reported as gone first, and others some time
+ * later. A death is noticed within that time.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -34,7 +37,7 @@ struct address {
     uint32_t places;
     uint32_t mail_key_len, tcp_len;
     unsigned char mail_key[64];
-    /* the address of tcp follows */
+    /* the address of tcp is behind this */
 };
 
 static const char address_magic[8] = "shunrdm4";
@@ -82,7 +85,7 @@ static bool read_address(struct address *a, const void *blob, size_t len)
 
 /* --- losing a peer ----------------------------------------------------------- */
 
-/* No rail is left: the peer hears it. */
+/* Notify the peer that no rail is left. */
 static void tell_broken(struct shunt_transport_ep *ep)
 {
     const size_t mail = (size_t)ep->ctx->rank * sizeof(struct rdma_mail);
@@ -107,7 +110,7 @@ static bool is_broken_there(const struct shunt_transport_ep *ep)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Does tcp know that the peer is gone? Then also how. */
+/* Does tcp report the peer as gone? Sets `left` or `died`. */
 static bool is_gone_by_tcp(struct shunt_transport_ep *ep)
 {
     const struct shunt_transport *tcp = ep->ctx->tcp;
@@ -147,7 +150,7 @@ void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
     rdma_count_connecting(ep, false);
     ctx->breaking++;
     ctx->look = true;
-    /* A NIC may tell of it before the socket does. */
+    /* A NIC may report a loss before the socket does, so ask tcp first. */
     ctx->events += (unsigned)ctx->tcp->progress(ctx->tcp_ctx);
     if (!is_gone_by_tcp(ep)) {
         va_start(args, format);
@@ -198,7 +201,7 @@ void rdma_look(struct shunt_transport_ctx *ctx)
     }
 }
 
-/* Has all come that it sent? */
+/* Has everything been handled that the peer sent? */
 static bool is_drained(const struct shunt_transport_ep *ep, int64_t now)
 {
     for (int i = 0; i < ep->rails; i++)
@@ -225,7 +228,8 @@ void rdma_note_losses(struct shunt_transport_ctx *ctx)
 
         if (!ep || ep->gone || !ep->broken || !is_drained(ep, now))
             continue;
-        /* Some time after those that died, too: callers name the first. */
+        /* Report this peer some time after those that died: callers name the
+         * first one. */
         if (!ep->died && (dying || now < ep->broken_at + RDMA_HOLD_MS ||
                           now < ctx->death_at + RDMA_HOLD_MS))
             continue;
@@ -282,7 +286,7 @@ static struct shunt_transport_ep *create(struct shunt_transport_ctx *ctx,
 
 /* --- connecting -------------------------------------------------------------- */
 
-/* The connection of tcp, and the peer's mail there. */
+/* Connect by tcp, and import the peer's mail there. */
 static enum shunt_status connect_tcp(struct shunt_transport_ep *ep,
                                      const struct address *a,
                                      const unsigned char *tcp_address)
@@ -300,8 +304,8 @@ static enum shunt_status connect_tcp(struct shunt_transport_ep *ep,
     return status;
 }
 
-/* What is needed before the ranks can tell each other of their queue pairs; and these,
- * if it is doubtful whether they can be connected. */
+/* Prepare what the ranks need to exchange hellos. If it is doubtful whether the
+ * rails can be connected, make them. */
 static enum shunt_status prepare(struct shunt_transport_ep *ep,
                                  const struct address *a,
                                  const unsigned char *tcp_address)

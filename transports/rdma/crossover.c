@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * From which size on the memory of a put is registered for it, if it is not: where
- * that costs less than to copy the payload into the ring, and out of it. Both are
- * measured when the devices are opened, on pages that are there, each time others; of
- * some tries the fastest counts.
+ * The size from which on the memory of a put is registered, if it is not yet.
+ * From that size on, registering costs less than copying the payload into the
+ * ring, and out of it. Both are measured when the devices are opened, on pages
+ * that exist, on other pages each time. The fastest of some tries counts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static double now(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* Seconds; negative: it cannot be registered. */
+/* Seconds for registering. Negative: it failed. */
 static double time_registering(const struct rdma_nic *nic, void *addr,
                                size_t bytes)
 {
@@ -43,7 +43,7 @@ static double time_registering(const struct rdma_nic *nic, void *addr,
     return least;
 }
 
-/* Into the ring, and out of it. */
+/* Seconds for copying into the ring, and out of it. */
 static double time_copying(unsigned char *to, const unsigned char *from,
                            size_t bytes)
 {

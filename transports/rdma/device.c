@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which devices, ports and addresses are used: those that SHUNT_RDMA_DEVICE names, in
- * its order; or all that are active and on the same kind of network as the first,
- * the nearest first.
+ * Which devices, ports and addresses are used: those that SHUNT_RDMA_DEVICE
+ * names, in its order. Without it: all that are active and on the same kind of
+ * network as the first, the nearest first.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 #define MAX_DEVICES 64
 
-/* What is being looked for, and what was found. */
+/* The state of the search for ports, and its result. */
 struct search {
     const struct shunt_transport_host *host;
     const char *asked;
@@ -25,7 +25,7 @@ struct search {
     char used[512], unused[512];
 };
 
-/* A knob, if it is set to something. */
+/* The value of a knob, or NULL if it is not set. */
 static const char *knob(const struct shunt_transport_host *host,
                         const char *name)
 {
@@ -66,7 +66,7 @@ static bool is_link_local(const union ibv_gid *gid)
 
 bool rdma_on_one_network(const struct rdma_place *a, const struct rdma_place *b)
 {
-    /* Networks of IPv4 that RoCE devices are in are rarely smaller. */
+    /* IPv4 networks with RoCE devices are rarely smaller than this prefix. */
     const size_t prefix = is_ipv4(&a->gid) ? 15 : 8;
 
     return !memcmp(a->gid.raw, b->gid.raw, prefix);
@@ -87,7 +87,7 @@ void rdma_subnet_name(const struct rdma_place *place, char name[RDMA_SUBNET])
         name[0] = '\0';
 }
 
-/* How well a GID serves; 0: not at all. */
+/* How suitable a GID is; 0: not at all. */
 static int rank_of_gid(const struct ibv_gid_entry *entry, uint8_t layer)
 {
     if (layer != IBV_LINK_LAYER_ETHERNET)
@@ -97,7 +97,8 @@ static int rank_of_gid(const struct ibv_gid_entry *entry, uint8_t layer)
     return is_ipv4(&entry->gid) ? 3 : is_link_local(&entry->gid) ? 1 : 2;
 }
 
-/* The best GID of the port, or that of SHUNT_RDMA_GID_INDEX. False: none. */
+/* Find the best GID of the port, or that of SHUNT_RDMA_GID_INDEX. False:
+ * none. */
 static bool find_gid(const struct shunt_transport_host *host,
                      struct rdma_nic *nic, const struct ibv_port_attr *attr)
 {
@@ -129,7 +130,7 @@ static bool is_roce(const struct rdma_nic *nic)
     return nic->place.layer == IBV_LINK_LAYER_ETHERNET;
 }
 
-/* SHUNT_RDMA_SL. False: it is none. */
+/* Read SHUNT_RDMA_SL. False: it is not a service level. */
 static bool find_service(const struct shunt_transport_host *host,
                          struct rdma_nic *nic)
 {
@@ -141,9 +142,10 @@ static bool find_service(const struct shunt_transport_host *host,
     return !asked || (!*end && level < 16);
 }
 
-/* SHUNT_RDMA_IMMEDIATE. False: it is nothing that the device does. What connections of
- * InfiniBand and RoCE promise is needed: a receive request completes behind all that
- * was sent before it over the same one. */
+/* Read SHUNT_RDMA_IMMEDIATE. False: the device cannot do that. "behind"
+ * requires a guarantee of InfiniBand and RoCE connections: a receive request
+ * completes after all requests that were sent before it over the same
+ * connection. */
 static bool find_immediate(const struct shunt_transport_host *host,
                            struct rdma_nic *nic, char *why, size_t why_len)
 {
@@ -165,7 +167,7 @@ static bool find_immediate(const struct shunt_transport_host *host,
     return false;
 }
 
-/* A port as `why` of those that are used. */
+/* Describe a port in use, for `why`. */
 static void describe(char *text, size_t room, const struct rdma_nic *nic)
 {
     const char *name = nic->device->device->name;
@@ -225,7 +227,7 @@ bool rdma_port_look(const struct shunt_transport_host *host,
     return true;
 }
 
-/* A port that can be used is. */
+/* Add a port to the result if it can be used. */
 static void try_port(struct search *s, struct ibv_device *which, int port)
 {
     struct rdma_nic nic = {.port = (uint8_t)port};
@@ -284,7 +286,8 @@ static void try_device(struct search *s, struct ibv_device *which, int port)
 
 /* --- all --------------------------------------------------------------------- */
 
-/* SHUNT_RDMA_DEVICE: "mlx5_0", "mlx5_0:1", or several with commas between. */
+/* Try the ports of SHUNT_RDMA_DEVICE: "mlx5_0", "mlx5_0:1", or several with
+ * commas. */
 static void try_named(struct search *s, struct ibv_device *const *list,
                       int count)
 {
@@ -331,8 +334,9 @@ int rdma_nics_find(const struct shunt_transport_host *host,
     struct ibv_device **list;
     int count = 0;
 
-    /* Where the kernel does not copy pages of NICs at a fork, the library keeps
-     * them from the child. Too late (EINVAL), if others use the library. */
+    /* On kernels that do not copy pages of NICs at a fork, libibverbs keeps
+     * them from the child. It is too late (EINVAL) if others use libibverbs
+     * already. */
     (void)ibv_fork_init();
     list = ibv_get_device_list(&count);
     if (list && s.asked)

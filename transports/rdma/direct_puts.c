@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Direct puts: one request writes the payload straight to its place, and there is no
- * record. The immediate tells what a record would have told.
+ * Direct puts: one request writes the payload to its destination, and there is
+ * no record. The immediate has what a record would contain:
  *
- *     its turn       the lowest bits of the number that its record would have; at most
- *                    RDMA_DIRECTS records are under way then
- *     the signal     which of the *words* that both sides know. A record names a word
- *                    and its value in full; from the second on both sides know by how
- *                    much the value grows, and as long as it does, the number of the
- *                    word says all. Both learn from the same records in the same
- *                    order, the sender when it posts them, the receiver when they
- *                    take effect: so neither a rail that fails nor a report that is
- *                    late makes them differ.
- *     what has come  how many requests of this rail, from the first, in their lowest
- *                    bits. A record that has come, and all before it, is in effect.
+ *     its turn    the lowest bits of the number that its record would have; at
+ *                 most RDMA_DIRECTS records are under way then
+ *     the signal  one of the *words* that both sides know. A record names a
+ *                 word and its value in full. From the second record on both
+ *                 sides know by how much the value grows. As long as it grows by
+ *                 that, the number of the word is enough. Both sides learn from
+ *                 the same records in the same order: the sender when it posts
+ *                 them, the receiver when they take effect. So neither a failed
+ *                 rail nor a late report makes the two sides differ.
+ *     arrivals    how many requests of this rail have arrived, in their lowest
+ *                 bits. A record that has arrived, with all before it, is in
+ *                 effect.
  *
- * The payload is placed before earlier puts have taken effect, so it must not write to
- * the same bytes. It may have to be sent again, over another rail or the same one when
- * it is back, so it must be registered memory; and it is one request, so it must not
- * cross from one piece of a registration to the next. What cannot be direct goes through
- * the ring, or as a large put, and teaches its word.
+ * The payload is written before earlier puts have taken effect, so it must not
+ * write to the same bytes. It may have to be sent again, over another rail or
+ * over the repaired one, so it must be registered memory. It is one request, so
+ * it must not cross from one piece of a registration to the next. A put that
+ * cannot be direct uses the ring, or is a large put, and both sides learn its
+ * word.
  *
- * A direct put that the peer's NIC refused, as its memory has been taken back, is told to
- * be missing: its word grows, and no signal is raised.
+ * If the peer's NIC refused a direct put because its memory was withdrawn, the
+ * sender reports the put as missing: its word grows, and no signal is raised.
  */
 #include <string.h>
 
@@ -51,7 +53,8 @@ void rdma_word_learn(struct rdma_known *words, uint64_t region, uint64_t offset,
     };
 }
 
-/* Would the peer raise just this signal? Then `*number` says which word it is. */
+/* Would the peer raise exactly this signal for a known word? If so, `*number`
+ * is that word. */
 static bool is_known(const struct shunt_transport_ep *ep,
                      const struct shunt_transport_put *put, unsigned *number)
 {
@@ -75,8 +78,8 @@ static struct rdma_direct *place_of(struct shunt_transport_ep *ep,
     return &ep->directs[sequence % RDMA_DIRECTS];
 }
 
-/* What is kept of this put, or NULL. A request may be heard of, from its NIC or from
- * its rail, when its record has long been known to be in effect. */
+/* The state of this direct put, or NULL. Completions and reports of a request
+ * may come long after its record is known to be in effect. */
 static struct rdma_direct *find(struct shunt_transport_ep *ep,
                                 uint32_t sequence)
 {
@@ -85,7 +88,7 @@ static struct rdma_direct *find(struct shunt_transport_ep *ep,
     return direct->remote && direct->sequence == sequence ? direct : NULL;
 }
 
-/* Nothing needs the caller's memory any more. */
+/* Return the caller's memory, which no NIC needs any more. */
 static void give_back(struct shunt_transport_ep *ep, struct rdma_direct *direct)
 {
     rdma_reg_drop(direct->reg);
@@ -122,7 +125,8 @@ void rdma_direct_refused(struct shunt_transport_ep *ep, uint32_t sequence)
         direct->remote->refused = true;
 }
 
-/* With one rail what the NICs agree on must do, as of fragments (post.c). */
+/* With one rail the acknowledgement of the peer's NIC must do, as for fragments
+ * (post.c). */
 void rdma_direct_sent(struct shunt_transport_ep *ep, uint32_t sequence, bool ok)
 {
     struct rdma_direct *direct = find(ep, sequence);
@@ -161,8 +165,8 @@ void rdma_end_directs(struct shunt_transport_ep *ep, enum rdma_end how)
 
 /* --- putting ----------------------------------------------------------------- */
 
-/* A rail that can take it, or NULL: the nearest, or for what is not small the one
- * that has carried least. */
+/* A rail with room, or NULL. The nearest one; for larger payloads the one that
+ * has carried the fewest bytes. */
 static struct rdma_rail *find_rail(const struct shunt_transport_ep *ep,
                                    const struct shunt_transport_put *put)
 {
@@ -179,15 +183,15 @@ static struct rdma_rail *find_rail(const struct shunt_transport_ep *ep,
     return best;
 }
 
-/* Where the payload is in its registration. */
+/* Offset of the payload in its registration. */
 static size_t place_in(const struct shunt_transport_reg *reg, const void *local)
 {
     return (size_t)((const unsigned char *)local - reg->pieces.addr);
 }
 
-/* It may have to be sent again. With more than one rail it is read from the caller's
- * memory until the peer has told that it has come, which is too long for a caller that
- * waits for `pending`. */
+/* May NICs read the payload from the caller's memory? It may have to be sent
+ * again. With more than one rail NICs may read it until the peer has reported
+ * its arrival. That is too long for a caller that waits for `pending`. */
 static bool may_be_read(const struct shunt_transport_ep *ep,
                         const struct shunt_transport_put *put)
 {
@@ -198,8 +202,9 @@ static bool may_be_read(const struct shunt_transport_ep *ep,
                                          place_in(put->reg, put->local));
 }
 
-/* Memory that is registered for one operation may be taken back, and then a small put
- * is refused by the peer, where the NIC would end the connection. */
+/* May the NIC write to the remote memory? Memory registered for one operation
+ * may be withdrawn. Then the peer refuses a small put in the ring, but its NIC
+ * would end the connection. */
 static bool may_be_written(const struct shunt_transport_put *put)
 {
     const struct shunt_transport_remote *remote = put->remote;
@@ -210,8 +215,8 @@ static bool may_be_written(const struct shunt_transport_put *put)
            put->bytes <= rdma_piece_rest(remote->piece, put->offset);
 }
 
-/* Is there room for it among those under way? What was refused here is told by a record
- * first, since a direct put has no room for that. */
+/* Is there room for one more direct put? Refusals of this rank are reported by
+ * a record first, because a direct put has no room for them. */
 static bool has_turn(const struct shunt_transport_ep *ep)
 {
     return !ep->again_count && ep->refusals == ep->refusals_said &&
@@ -247,7 +252,7 @@ static uint32_t local_key_of(const struct rdma_rail *rail,
         ->lkey;
 }
 
-/* Of the peer's NIC, for this place in its memory. */
+/* The key of the peer's NIC for this offset in its memory. */
 static uint32_t key_of(const struct rdma_rail *rail,
                        const struct shunt_transport_remote *remote,
                        size_t offset)
@@ -256,7 +261,7 @@ static uint32_t key_of(const struct rdma_rail *rail,
                        rdma_piece_of(remote->piece, offset)];
 }
 
-/* Post it without data. */
+/* Post the request without data. */
 static enum shunt_status post_bare(struct rdma_rail *rail,
                                    const struct rdma_request *request)
 {

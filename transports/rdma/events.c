@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What devices tell of themselves. A port that is down costs its rails at once where
- * there are others; if it is a peer's last one, it is given some time to come back,
- * in which the NIC sends again what is lost. Then the peer is lost.
+ * Asynchronous events of devices. A port that is down breaks its rails at once
+ * if there are others. A peer's last rail gets some time to come up again, in
+ * which the NIC sends lost packets again. After that the peer is lost.
  */
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 /* --- rails of a NIC ---------------------------------------------------------- */
 
-/* The next rail of this NIC, or NULL. Begins with p = i = 0. */
+/* The next rail of this NIC, or NULL. Begin with p = i = 0. */
 static struct rdma_rail *next_rail(const struct rdma_nic *nic, int *p, int *i)
 {
     const struct shunt_transport_ctx *ctx = nic->ctx;
@@ -82,7 +82,7 @@ static void on_port(struct rdma_nic *nic, enum ibv_event_type type,
     }
 }
 
-/* Connections whose address is no longer there are of no use. */
+/* Break connections whose address no longer exists. */
 static void on_new_addresses(struct rdma_nic *nic)
 {
     struct ibv_port_attr port;
@@ -130,7 +130,8 @@ static void on_event(struct rdma_nic *nic, const struct ibv_async_event *event)
         break;
     case IBV_EVENT_GID_CHANGE:
     case IBV_EVENT_LID_CHANGE:
-    case IBV_EVENT_SM_CHANGE: /* another manager, which may give others */
+    case IBV_EVENT_SM_CHANGE: /* another subnet manager, which may assign other
+                                 addresses */
     case IBV_EVENT_CLIENT_REREGISTER:
         if (event->element.port_num == nic->port)
             on_new_addresses(nic);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Large puts: their fragments go over all rails, each over the one that has carried
- * least. The caller's memory is needed until they are complete; and if there is
- * another rail, over which they may have to be sent again, until the peer has told
- * that they have come.
+ * Large puts. Their fragments are spread over all rails: each uses the rail
+ * that has carried the fewest bytes. The caller's memory is needed until the
+ * fragments are complete. If there is another rail, over which they may have to
+ * be sent again, it is needed until the peer has reported their arrival.
  *
- * Memory of the peer's that its NIC does not let us write to any more (it has been
- * deregistered) is not tried again: its fragments are requests without data, which
- * say so, and the put is refused.
+ * If the peer's NIC refuses a write (the memory has been deregistered), no
+ * fragment is written again. The remaining fragments are requests without data,
+ * which say so, and the put is refused.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,10 +36,11 @@ void rdma_large_add(struct rdma_large *large)
 
 /* --- the end ----------------------------------------------------------------- */
 
-/* No NIC needs its memory any more. */
+/* Return the memory, which no NIC needs any more. */
 static void give_back(struct rdma_large *large)
 {
-    large->own.piece = large->from->piece; /* fragments end as before */
+    large->own.piece = large->from->piece; /* fragments still end at the same
+                                              places */
     large->from = &large->own;
     if (large->reg)
         rdma_reg_drop(large->reg);
@@ -88,7 +89,7 @@ void rdma_drop_larges(struct shunt_transport_ep *ep)
 
     ep->again_count = 0;
     while (ep->larges) {
-        ep->larges->sent = ep->larges->bytes; /* no more of it is */
+        ep->larges->sent = ep->larges->bytes; /* no more of it is sent */
         ep->larges = ep->larges->next;
     }
     ep->last_large = &ep->larges;
@@ -106,8 +107,8 @@ void rdma_end_larges(struct shunt_transport_ep *ep)
 
 /* --- fragments --------------------------------------------------------------- */
 
-/* Can this NIC read it? No: errno. Memory that is not registered is registered for each
- * NIC that a fragment goes over, once. */
+/* Can this NIC read the memory? If not, errno says why. Memory that is not
+ * registered is registered once for each NIC that sends a fragment. */
 static bool is_readable(struct rdma_large *large, struct rdma_nic *nic)
 {
     const unsigned bit = 1u << nic->index;
@@ -122,7 +123,7 @@ static bool is_readable(struct rdma_large *large, struct rdma_nic *nic)
         large->unreadable |= bit;
         large->error = errno;
     }
-    errno = large->error; /* also if it was refused before */
+    errno = large->error; /* also if an earlier registration failed */
     return large->from->mr[nic->index];
 }
 
@@ -155,7 +156,8 @@ struct rdma_rail *rdma_rail_for_fragment(struct rdma_large *large)
     return best;
 }
 
-/* From `offset` on, up to the end of a piece of either side. */
+/* Bytes of a fragment from `offset` on, up to the end of a piece of either
+ * side. */
 static size_t fragment_at(const struct rdma_large *large, size_t offset)
 {
     const size_t ends[] = {

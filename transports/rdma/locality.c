@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which NIC is near: by the processors that hwloc says are at its place. A device
- * that hwloc does not show as one of the topology's, like one in software, may still
- * have processors by the system.
+ * Which NICs are near, by the processors that hwloc gives for their place. A
+ * device that hwloc does not show in the topology, like one in software, may
+ * still have processors according to the system.
  */
 #include <errno.h>
 #include <hwloc.h>
@@ -12,7 +12,7 @@
 
 #include "transports/rdma/locality.h"
 
-/* False: not known. */
+/* Find the processors near a device. False: unknown. */
 static bool find_processors(hwloc_topology_t topology,
                             struct ibv_device *device, hwloc_cpuset_t its)
 {
@@ -26,7 +26,7 @@ static bool find_processors(hwloc_topology_t topology,
     return !hwloc_ibv_get_device_cpuset(topology, device, its);
 }
 
-/* From where this thread may run. */
+/* The distance from where this thread may run. */
 static int distance(hwloc_topology_t topology, hwloc_const_cpuset_t here,
                     struct ibv_device *device, hwloc_cpuset_t its)
 {
@@ -39,7 +39,8 @@ static int distance(hwloc_topology_t topology, hwloc_const_cpuset_t here,
         return 0;
     if (hwloc_bitmap_intersects(here, its))
         return 1;
-    /* The less they share, the higher in the tree is what has both. */
+    /* The fewer levels they share, the higher in the tree is the object that
+     * covers both. */
     both = hwloc_bitmap_dup(here);
     if (both && !hwloc_bitmap_or(both, both, its)) {
         around = hwloc_get_obj_covering_cpuset(topology, both);
@@ -58,7 +59,7 @@ void rdma_distances(struct ibv_device *const *devices, int count, int *far)
 
     for (int i = 0; i < count; i++)
         far[i] = 0;
-    /* Where the kernel denies this, hwloc would ask for ever. */
+    /* If the kernel denies this call, hwloc would repeat it forever. */
     if (sched_getaffinity(0, sizeof(set), &set) && errno != EINVAL)
         count = 0;
     if (count && here && its && !hwloc_topology_init(&topology)) {

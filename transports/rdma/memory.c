@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Registrations and remotes. A remote has the address and the key with which the
- * NIC writes there, and the number by which the owner looks up what it writes
- * itself (regions.h); and what tcp has, for puts without rails (rare_puts.c).
+ * Registrations and remotes. A remote has the address and the key with which
+ * the NIC writes to the memory. It has the number by which the owner finds the
+ * memory for records (regions.h). It also has the remote of tcp, for puts
+ * without rails (rare_puts.c).
  *
- * Payload may be placed in any order, also by PCI (relaxed ordering): no rank looks
- * at it before its completions have come.
+ * Payload may be placed in any order, also by PCI (relaxed ordering): no rank
+ * reads it before its completions have arrived.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ struct key {
     uint64_t brief : 1;
 };
 
-/* Behind it, for each NIC of the owner, the key of each piece, and the key of tcp. */
+/* Behind this: for each NIC of the owner the key of each piece, and then the
+ * key of tcp. */
 #define KEY_ROOM ((SHUNT_TRANSPORT_KEY_MAX - sizeof(struct key)) / 4)
 
 enum shunt_status rdma_fail_registration(struct shunt_transport_ctx *ctx,
@@ -57,7 +59,8 @@ static void tcp_is_done(void *reg)
     rdma_reg_drop(reg);
 }
 
-/* Rare puts to it come by tcp. `key`: of tcp. */
+/* Register memory with tcp, by which rare puts arrive. `key`: the key of
+ * tcp. */
 static enum shunt_status register_with_tcp(struct shunt_transport_ctx *ctx,
                                            struct shunt_transport_reg *reg,
                                            void *key, size_t *key_len)
@@ -82,7 +85,7 @@ static enum shunt_status register_with_tcp(struct shunt_transport_ctx *ctx,
     return SHUNT_OK;
 }
 
-/* The key of a registration. Its length. */
+/* Write the key of a registration. Returns its length. */
 static size_t write_key(const struct shunt_transport_ctx *ctx,
                         const struct shunt_transport_reg *reg,
                         const void *tcp_key, size_t tcp_len, void *blob)
@@ -113,7 +116,7 @@ enum shunt_status rdma_reg(struct shunt_transport_ctx *ctx,
                            struct shunt_transport_reg **out)
 {
     const size_t most = KEY_ROOM / (size_t)ctx->nic_count;
-    /* Behind those of one piece for each NIC. */
+    /* There is room for this behind the keys of one piece for each NIC. */
     unsigned char
         tcp_key[SHUNT_TRANSPORT_KEY_MAX - sizeof(struct key) - 4 * RDMA_RAILS];
     size_t tcp_len = sizeof(tcp_key);
@@ -164,8 +167,8 @@ void rdma_reg_give_back(struct shunt_transport_reg *reg)
         reg->region.memory.done = NULL;
 }
 
-/* The last reference ends the registration: no NIC accesses the memory then, and
- * it goes back to its owner. */
+/* The last reference ends the registration. No NIC accesses the memory then,
+ * and it is returned to its owner. */
 void rdma_reg_drop(struct shunt_transport_reg *reg)
 {
     if (!reg || --reg->region.refs > 0)
@@ -187,7 +190,7 @@ void rdma_dereg(struct shunt_transport_ctx *ctx,
     rdma_reg_drop(reg);
 }
 
-/* Read the key of a peer, of which `*nics` are used. False: it is malformed. */
+/* Read the key of a peer, for `*nics` NICs. False: it is malformed. */
 static bool read_key(struct key *key, const void *blob, size_t len,
                      size_t *count, size_t *nics)
 {
@@ -208,7 +211,7 @@ static bool read_key(struct key *key, const void *blob, size_t len,
            len == sizeof(*key) + 4 * *nics * *count;
 }
 
-/* The same with tcp, whose key is at the end. */
+/* Import the memory with tcp, whose key is at the end. */
 static enum shunt_status import_with_tcp(struct shunt_transport_ep *ep,
                                          const unsigned char *key, size_t len,
                                          struct shunt_transport_remote **tcp)

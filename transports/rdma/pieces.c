@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory that NICs register. A device may take less at once than there is: then it is
- * registered in pieces of equal size, the same for all NICs, and no request crosses
- * their bounds. What a device says of that (max_mr_size) may be more than what it can
- * do, so pieces are halved when it refuses one.
+ * Memory that NICs register. If a device cannot register all of it at once, it
+ * is registered in pieces of equal size, the same for all NICs, and no request
+ * crosses a boundary. The limit that a device claims (max_mr_size) may be more
+ * than it can do, so pieces are halved when it refuses one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 
 #include "transports/rdma/rdma.h"
 
-/* A piece may begin anywhere: devices take any address, whatever the page. This is
- * only a round number. */
+/* A piece may begin anywhere, because devices accept any address. This is only
+ * a round number. */
 #define UNIT ((size_t)4096)
 #define LEAST_PIECE (16 * UNIT)
 #define HALVED_MOST 8
@@ -23,7 +23,7 @@ static void cut(struct rdma_pieces *pieces, size_t piece)
     pieces->count = (pieces->bytes - 1) / pieces->piece + 1;
 }
 
-/* Of one NIC. */
+/* Deregister with one NIC. */
 static void drop(struct rdma_pieces *pieces, int nic)
 {
     struct ibv_mr **mr = pieces->mr[nic];
@@ -99,7 +99,7 @@ bool rdma_pieces_register(struct shunt_transport_ctx *ctx, struct rdma_nic *nic,
     cut(pieces, most == 1 ? bytes : ctx->piece);
     for (int halved = 0; pieces->count <= most; halved++) {
         if (add_to_all(ctx, nic, pieces, access)) {
-            if (halved) /* what it can do is known now */
+            if (halved) /* remember the size that worked */
                 ctx->piece = pieces->piece;
             return true;
         }

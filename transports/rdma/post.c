@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Requests: what is needed to post one, and what comes back when it is complete.
+ * Requests: how they are posted, and what happens when they complete.
  *
- * All requests ask for a completion, so the send queue, and our part of the
- * completion queue, are counted exactly. What a request was is remembered until the
- * peer has told that it has come: a completion here does not say that.
+ * All requests ask for a completion, so the use of the send queue, and of this
+ * side's part of the completion queue, is counted exactly. A request is
+ * remembered until the peer has reported its arrival; a completion here does
+ * not prove that.
  *
- * With SHUNT_RDMA_IMMEDIATE=behind, what is not small is written by a request without an
- * immediate, and another one behind it has the immediate and nothing else. That is right
- * where completions of a connection come in order (device.c): that of the immediate then
- * says that what was sent before it is there, too. Both take a place in the send queue,
- * and have one completion, or each its own if they fail.
+ * With SHUNT_RDMA_IMMEDIATE=behind, a payload that is not small is written by a
+ * request without an immediate, and a second request behind it has only the
+ * immediate. That is correct if completions of a connection are in order
+ * (device.c): that of the immediate then proves that earlier data has arrived.
+ * Both use a place in the send queue. They have one completion, or one each if
+ * they fail.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,8 +21,8 @@
 
 #include "transports/rdma/rdma.h"
 
-/* A request by its wr_id, which is never 0: the peer in the upper half, then the
- * life, the rail, and the place in its log. */
+/* The wr_id of a request, never 0: the peer in the upper half, then the life,
+ * the rail, and the index in its log. */
 static uint64_t id_of(const struct rdma_rail *rail, uint32_t slot)
 {
     return (uint64_t)(uint32_t)rail->ep->peer << 32 |
@@ -74,7 +76,7 @@ static uint32_t make_imm(const struct rdma_rail *rail,
 
 /* --- rails ------------------------------------------------------------------- */
 
-/* The nearest. */
+/* The nearest rail with room. */
 struct rdma_rail *rdma_rail_for_record(const struct shunt_transport_ep *ep)
 {
     for (int i = 0; i < ep->rails; i++)
@@ -83,8 +85,8 @@ struct rdma_rail *rdma_rail_for_record(const struct shunt_transport_ep *ep)
     return NULL;
 }
 
-/* A payload in a request of its own, and behind it the immediate. It takes part in the
- * completion of that, unless it fails. */
+/* Post the payload, and behind it a second request with the immediate. The
+ * payload has no completion of its own, unless it fails. */
 static int post_behind(struct rdma_rail *rail, const struct ibv_send_wr *both)
 {
     struct ibv_send_wr payload = *both, empty = *both;
@@ -169,7 +171,7 @@ enum shunt_status rdma_post(struct rdma_rail *rail,
 
 /* --- records ----------------------------------------------------------------- */
 
-/* A report goes with it. */
+/* Add a report to the record. */
 static void report_in(const struct rdma_rail *rail, struct rdma_record *record)
 {
     record->progress = (struct rdma_progress){.requests = rail->here.base,
@@ -185,10 +187,10 @@ static void reported(struct rdma_rail *rail)
     rail->ep->refusals_said = rail->ep->refusals;
 }
 
-/* Where a record goes. */
+/* The place of a record in the ring. */
 struct spot {
     uint32_t line, lap, lines;
-    uint32_t skipped; /* lines before it, at the end of the ring */
+    uint32_t skipped; /* lines skipped before it, at the end of the ring */
 };
 
 static bool find_remote(const struct shunt_transport_ep *ep,
@@ -219,9 +221,10 @@ bool rdma_has_room(const struct shunt_transport_ep *ep,
     return rdma_rail_for_record(ep) && find_remote(ep, record, false, &spot);
 }
 
-/* Of many that are under way one asks for a report: direct puts that answer tell what
- * has come over their own rail, and nothing of what has come over another one, or of large
- * puts that are in effect. */
+/* Shall this record ask for a report? If many are under way, one must ask:
+ * direct puts in the other direction report only arrivals over their own rail.
+ * They do not report arrivals over other rails, or large puts that are in
+ * effect. */
 static bool must_ask(const struct shunt_transport_ep *ep)
 {
     const uint32_t under_way = ep->sequence - ep->records_told;
@@ -230,7 +233,7 @@ static bool must_ask(const struct shunt_transport_ep *ep)
     return under_way >= RDMA_DIRECTS && !(ep->asked && asked < under_way);
 }
 
-/* Post what the mirror has at this place. */
+/* Post the record that the mirror has at this place. */
 static enum shunt_status post_from_mirror(struct rdma_rail *rail,
                                           const struct rdma_request *request,
                                           uint32_t bytes)
@@ -348,7 +351,7 @@ void rdma_post_probe(struct rdma_rail *rail)
     rail->probed = !post_report(rail);
 }
 
-/* The number behind the last request that has come. */
+/* 1 + the number of the last request that has arrived. */
 static uint32_t end_of(const struct rdma_come *come)
 {
     return come->base +
@@ -367,7 +370,7 @@ void rdma_want_report(struct shunt_transport_ep *ep)
         news = news || (rail->report && rail->stage == RDMA_REACHED);
     }
     for (int i = 0; i < ep->rails && !news; i++)
-        ep->rail[i].report = true; /* of records alone */
+        ep->rail[i].report = true; /* report only the records */
 }
 
 void rdma_post_reports(struct shunt_transport_ep *ep)
@@ -381,8 +384,8 @@ void rdma_post_reports(struct shunt_transport_ep *ep)
     }
 }
 
-/* Lines are free when the peer has no more use for them, nor a NIC for the
- * mirror. */
+/* Free lines that the peer does not need any more, and whose mirror no NIC
+ * reads any more. */
 static void free_lines(struct shunt_transport_ep *ep)
 {
     while (ep->records_freed != ep->records_told) {
@@ -396,7 +399,7 @@ static void free_lines(struct shunt_transport_ep *ep)
     }
 }
 
-/* Of what has come: is it in effect, too? */
+/* Count the records in effect among those that have arrived. */
 static void note_effects(struct shunt_transport_ep *ep)
 {
     while (ep->records_told != ep->sequence &&
@@ -413,7 +416,8 @@ static inline void request_told(struct rdma_rail *rail,
     ep->moved += request->kind != RDMA_REPORT;
     if (ep->broken)
         return;
-    /* What is known to be in effect may have made room for another. */
+    /* If the put is known to be in effect, another record may have its place
+     * already. */
     if ((request->kind == RDMA_RECORD || is_direct(request)) &&
         (int32_t)(request->record - ep->records_told) >= 0)
         target->came = target->alone;
@@ -427,8 +431,8 @@ static inline void request_told(struct rdma_rail *rail,
     rdma_large_look(request->large);
 }
 
-/* So many requests more have come. What is less than we know already has been
- * overtaken. */
+/* `requests` more requests have arrived. A smaller total than known is an
+ * outdated report. */
 static void on_come(struct rdma_rail *rail, uint32_t requests)
 {
     if (requests > rail->posted - rail->told_to)
@@ -452,8 +456,8 @@ void rdma_on_told(struct rdma_rail *rail, uint32_t number,
     free_lines(ep);
 }
 
-/* Bits say which number it is only if it is not overtaken: each request tells at least
- * what those before it did. */
+/* The bits identify the total only if this report is the newest: each request
+ * reports at least as much as those before it. */
 void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place)
 {
     const uint32_t came = place >> (RDMA_WORD_BITS + RDMA_TURN_BITS);
@@ -494,8 +498,8 @@ void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,
     if (!is_fragment(request) || !large)
         return;
     large->under_way--;
-    /* With one rail it must do that the NICs agree: if the peer's forgets what it has
-     * acknowledged, there is no other anyway. */
+    /* With one rail the acknowledgement of the NIC must do: if the peer's NIC
+     * forgets a request that it has acknowledged, the peer is lost anyway. */
     if (ok && ep->rails == 1) {
         large->untold -= !request->told;
         request->large = NULL;
@@ -503,9 +507,9 @@ void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,
     rdma_large_look(large);
 }
 
-/* The peer's NIC does not let us write there. If its owner has deregistered the memory
- * meanwhile, nothing is written there any more, and the put is refused as one that
- * comes through the ring is. */
+/* The peer's NIC refused a write. If the owner has deregistered the memory
+ * meanwhile, nothing more is written there, and the put is refused like a put
+ * through the ring. */
 static void on_refused(struct rdma_rail *rail,
                        const struct rdma_request *request)
 {
@@ -526,7 +530,7 @@ void rdma_on_sent(struct rdma_nic *nic, const struct ibv_wc *wc)
 
     if (rdma_bits(rail->life, 16) != (wc->wr_id >> 16 & 0xffff) ||
         request->sent)
-        return; /* of a queue pair that is no more */
+        return; /* of a queue pair that no longer exists */
     if (wc->status == IBV_WC_REM_ACCESS_ERR)
         on_refused(rail, request);
     rdma_request_sent(rail, request, wc->status == IBV_WC_SUCCESS);

@@ -2,13 +2,13 @@
 /*
  * Puts and flush.
  *
- * A payload goes through the ring if it is small, or if it would have to be
- * registered and that costs more than copying it. A larger one from memory that is
- * not registered is registered for this put: nothing is remembered of memory that
- * the caller may free or map anew.
+ * A payload uses the ring if it is small, or if it would have to be registered
+ * and that costs more than copying it. Larger unregistered memory is registered
+ * for this put. No registration is cached, because the caller may free the
+ * memory or map it anew.
  *
- * A large payload is placed before earlier puts have taken effect. So its fragments
- * wait for those that write to the same bytes.
+ * A large payload is written before earlier puts have taken effect. So its
+ * fragments wait for earlier puts that write to the same bytes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -68,12 +68,13 @@ static enum shunt_status put_large(struct shunt_transport_ep *ep,
     struct rdma_large *large;
     enum shunt_status status;
 
-    /* Not before we are told that an earlier one has been: see receive.c. */
+    /* Refuse only after the peer has reported a refusal, whose place in the
+     * order matters: see receive.c. */
     if (put->remote->refused && !ep->has_refused)
         return ask(ep);
     if (put->remote->refused)
         return transport_fail_refused(&ctx->error, ep->peer, SHUNT_ERR_INVALID);
-    /* Before it is registered, which costs more than to look. */
+    /* Check for room first: registering costs more. */
     if (ep->large_count >= MAX_LARGES || !rdma_has_room(ep, record))
         return SHUNT_IN_PROGRESS;
     large = calloc(1, sizeof(*large));
@@ -96,7 +97,7 @@ static enum shunt_status put_large(struct shunt_transport_ep *ep,
     }
     large->waits = rdma_overlaps(ep, put->remote->addr + put->offset,
                                  put->bytes, &large->after);
-    /* The caller waits for its memory until the peer has told. */
+    /* The caller's memory is needed until the peer has reported, so ask. */
     record->asks = large->waits || ep->rails > 1;
     record->fragments = rdma_large_fragments(large);
     status = rdma_post_record(ep, record, NULL, false, &large->place);
@@ -114,7 +115,7 @@ static enum shunt_status put_large(struct shunt_transport_ep *ep,
     return SHUNT_OK;
 }
 
-/* Are its bytes inside the peer's memory? */
+/* Are the bytes of the put inside the peer's memory? */
 static bool is_inside(const struct shunt_transport_put *put)
 {
     return (!put->bytes ||
@@ -140,7 +141,7 @@ static struct rdma_record describe(const struct shunt_transport_put *put)
     return record;
 }
 
-/* Through the ring, or as a large put. */
+/* Put through the ring, or as a large put. */
 static enum shunt_status put_record(struct shunt_transport_ep *ep,
                                     const struct shunt_transport_put *put)
 {
@@ -168,8 +169,9 @@ enum shunt_status rdma_put(struct shunt_transport_ep *ep,
 
     if (ep->gone)
         return lost(ep);
-    /* Who is gone first is told by progress(), not by a put that fails. A peer that
-     * has left takes it as those that were under way then. */
+    /* progress() decides which peer counts as gone first, and not a failed put.
+     * A put to a peer that has left is dropped, like those that were under way
+     * then. */
     if (ep->left) {
         ep->dropped = true;
         return SHUNT_OK;
@@ -190,7 +192,7 @@ enum shunt_status rdma_put(struct shunt_transport_ep *ep,
                                        : rdma_start_by_put(ep);
     if (!rdma_put_direct(ep, put, &status))
         status = put_record(ep, put);
-    if (status == SHUNT_ERR_PEER) /* it broke just now */
+    if (status == SHUNT_ERR_PEER) /* the rail broke just now */
         return SHUNT_IN_PROGRESS;
     if (status == SHUNT_IN_PROGRESS)
         ctx->full++;
@@ -219,7 +221,7 @@ enum shunt_status rdma_flush(struct shunt_transport_ep *ep)
     if (!ep->dropped && !ep->refusals_wait && !ep->by_tcp &&
         (int32_t)(ep->put_end - ep->records_told) <= 0)
         return SHUNT_OK;
-    /* A peer that has left tells nothing more. */
+    /* A peer that has left reports nothing more. */
     if (ep->gone || ep->left)
         return lost(ep);
     if (ep->broken || ep->by_tcp)

@@ -2,18 +2,18 @@
 /*
  * The queues of a NIC, which all peers share, and queue pairs.
  *
- * A peer has at most one rail over a NIC (start.c), and that at most `credits` requests
- * that are not complete, and so many receive requests; the credits of a rail are at most
- * ctx.credits. RDMA_SPARE receive requests more let those that have been used be posted
- * anew so many at once. So with P peers, of which connect() admits no more than there is
- * room for,
+ * A peer has at most one rail over a NIC (start.c). A rail has at most
+ * `credits` requests that are not complete, and as many receive requests, where
+ * `credits` is at most ctx.credits. RDMA_SPARE more receive requests allow used
+ * ones to be posted again in groups. connect() admits at most P peers. So with
+ * P peers,
  *
  *     receive requests  <=  P x ctx.credits + RDMA_SPARE
  *     completions       <=  P x ctx.credits of requests, and those of receive requests
  *
- * and queues of these depths cannot overrun. They are made for all P from the beginning,
- * so that a device which has less is refused then; receive requests are posted with the
- * rails that need them.
+ * and queues of these depths cannot overflow. They are made for all P peers at
+ * the beginning, so that a device with less room is refused then. Receive
+ * requests are posted with the rails that need them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,8 @@ static enum shunt_status refuse(const struct rdma_nic *nic, char *why,
     return SHUNT_ERR_UNSUPPORTED;
 }
 
-/* So many receive requests. How many of them were posted; if not all, errno says why. */
+/* Post `count` receive requests. Returns how many were posted; if not all,
+ * errno says why. */
 static unsigned post_receives(struct rdma_nic *nic, unsigned count)
 {
     struct ibv_recv_wr *wrs = nic->receives, *bad, *after;
@@ -145,7 +146,7 @@ void rdma_post_receives_again(struct rdma_nic *nic)
     const unsigned used = nic->used;
 
     nic->used = 0;
-    /* It has room: these have been taken out. */
+    /* The queue has room, since these requests were used. */
     if (post_receives(nic, used) != used && nic->ctx->host->log && !nic->dead)
         nic->ctx->host->log(SHUNT_TRANSPORT_ERROR, "rdma",
                             "%s: a receive request cannot be posted",

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The life of a rail. Its sides tell each other, by puts of tcp into the other's
- * mail, how far they have come:
+ * The life of a rail. Each side writes its stage into the mail of the other
+ * side, by puts of tcp:
  *
- *     hello     its queue pair, and what is needed to connect to it
- *     ready     connected to the other's
- *     reached   a request has come over it, and ours is there; puts go over it now
- *     fenced    the queue pair was put to the error state, and destroyed; which
- *               requests have come
+ *     hello    its queue pair, and the data for connecting to it
+ *     ready    connected to the other side's queue pair
+ *     reached  a request has arrived over it in both directions; puts use it
+ *     fenced   its queue pair was put into the error state, and destroyed; with
+ *              the requests that have arrived
  *
- * A side that hears "fenced" from the other breaks its own queue pair, if it has not:
- * by then its NIC has had time to tell why the rail failed, which a queue pair in the
- * error state does not tell any more. So both are fenced in the end, whichever has seen
- * the failure, and what one has sent and the other does not name can never come: it is
- * sent again over another rail. Then the next life begins, with new queue pairs, as soon
- * as the port can be used again.
+ * A side that reads "fenced" from the other breaks its own queue pair, if it
+ * has not yet. By then its NIC has had time to report why the rail failed,
+ * which a queue pair in the error state no longer does. So both sides are
+ * fenced in the end, whichever noticed the failure. A request that one side
+ * sent and the other does not list can never arrive: it is sent again over
+ * another rail. Then the next life begins, with new queue pairs, as soon as the
+ * port can be used again.
  *
- * Queue pairs are destroyed, not reset: a late packet of an earlier life finds none.
+ * Queue pairs are destroyed, not reset: a late packet of an earlier life finds
+ * none.
  *
- * A peer without a rail is *dark*. It is lost if its rails are not back in time. Only
- * time counts in which devices and the network could have brought one back: not while
- * the software of the other side, which may be computing, has to answer. And it is
- * lost if its last rail fails again and again, with nothing that comes through.
+ * A peer without a rail is *dark*. It is lost if its rails are not repaired in
+ * time. Only time counts in which devices and the network could have repaired
+ * one. Time does not count while the software of the other side, which may be
+ * computing, has to answer. The peer is also lost if its last rail fails again
+ * and again without any progress between.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -31,20 +34,20 @@
 
 #include "transports/rdma/rdma.h"
 
-/* A NIC gives up a request much earlier. */
+/* Time limit for the first request. A NIC gives up a request much earlier. */
 #define REACH_MS 10000
-/* How long a NIC may take to tell of what has arrived before the error state (and the
- * other side's, why), and at most for completions that it owes. */
+/* Time for a NIC to report what arrived before the error state (and for the
+ * other side's NIC, why); and the most for completions that are missing. */
 #define DRAIN_MS 5
 #define OWED_MS 100
-/* After which the kernel is taken to keep a call. */
+/* After this time a call counts as delayed by the kernel. */
 #define KEPT_MS 100
-/* Until the next try: after the first failure; at most; and at most if it has never
- * been reached. */
+/* Pause before the next try: after the first failure; the longest; and the
+ * longest if the rail has never been reached. */
 #define AGAIN_MS 50
 #define AGAIN_MOST_MS 1000
 #define NEVER_MOST_MS 30000
-/* How often a peer may be dark, with nothing between. */
+/* How often in a row a peer may be dark without progress between. */
 #define DARKS_MOST 4
 
 /* --- mail -------------------------------------------------------------------- */
@@ -79,14 +82,14 @@ static bool send_mail(struct rdma_rail *rail, const void *what, size_t offset,
 
     status = ep->ctx->tcp->put(ep->tcp, &put);
     if (status == SHUNT_ERR_INVALID)
-        ep->failed = status; /* of a rare put before it */
+        ep->failed = status; /* the failure of an earlier rare put */
     if (status)
         return false;
     rail->told = word;
     return true;
 }
 
-/* Tell the peer how far we have come. What cannot be sent now is sent later. */
+/* Send this side's stage to the peer. What cannot be sent now is sent later. */
 static void tell(struct rdma_rail *rail)
 {
     const uint64_t hello = rdma_word(rail->life, RDMA_HELLO);
@@ -132,8 +135,8 @@ void rdma_rail_stop(struct rdma_rail *rail)
         (void)ibv_modify_qp(rail->qp, &attr, IBV_QP_STATE);
 }
 
-/* The queue pair is destroyed. Completions that the device still has of it are found
- * before this returns. */
+/* Forget the queue pair, which is destroyed. Handles its last completions
+ * before the return. */
 static void forget_qp(struct rdma_rail *rail)
 {
     struct rdma_rail **p;
@@ -150,7 +153,7 @@ static void forget_qp(struct rdma_rail *rail)
             rdma_request_sent(rail, &rail->log[i], false);
 }
 
-/* One step of destroying it. True: it is destroyed. */
+/* Do one step of destroying its queue pair. True: it is destroyed. */
 static bool destroy_qp(struct rdma_rail *rail)
 {
     if (!rdma_slow_ended(rail))
@@ -189,7 +192,7 @@ bool rdma_rail_is_last(const struct rdma_rail *rail)
     return true;
 }
 
-/* May a rail of a peer that is being connected still be reached, for the first
+/* May a rail of a peer that is being connected still be reached for the first
  * time? */
 static bool has_hope(const struct shunt_transport_ep *ep)
 {
@@ -200,7 +203,7 @@ static bool has_hope(const struct shunt_transport_ep *ep)
     return false;
 }
 
-/* The last rail has failed, after it was reached. */
+/* The last rail has failed after it was reached: the peer is dark. */
 static void go_dark(struct rdma_rail *rail, const char *reason)
 {
     struct shunt_transport_ep *ep = rail->ep;
@@ -221,8 +224,8 @@ static void go_dark(struct rdma_rail *rail, const char *reason)
     ep->ctx->dark++;
 }
 
-/* Does it wait for the software of the other side? For draining, too, and for a thread
- * of ours, but not for what the kernel keeps. */
+/* Does the rail wait for the software of the other side? Draining, and a thread
+ * of this side, count as well, but not a call that the kernel delays. */
 static bool waits_for_peer(const struct rdma_rail *rail, int64_t now)
 {
     const uint64_t theirs = rdma_rail_theirs(rail);
@@ -278,8 +281,8 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
     struct shunt_transport_ep *ep = rail->ep;
     struct shunt_transport_ctx *ctx = ep->ctx;
     const bool reached = rail->stage == RDMA_REACHED;
-    /* If a rail was reached from here, the peer may be ready, and put, though it has not
-     * told so yet. */
+    /* If a rail was reached from here, the peer may be ready and may put, even
+     * if it has not said so yet. */
     const bool ready = ep->ready || ep->first_up != 0;
     char reason[160];
     va_list args;
@@ -307,7 +310,8 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
     tell(rail);
 }
 
-/* Nothing comes over it any more, when its queue pair is destroyed. */
+/* Fence the rail once its queue pair is destroyed: then nothing more arrives
+ * over it. */
 static void fence(struct rdma_rail *rail)
 {
     struct shunt_transport_ep *ep = rail->ep;
@@ -322,7 +326,7 @@ static void fence(struct rdma_rail *rail)
 
 /* --- living ------------------------------------------------------------------ */
 
-/* When to try again, after failures. */
+/* The pause before the next try, after failures. */
 static int64_t pause_of(const struct rdma_rail *rail)
 {
     const int64_t most = rail->was_up ? AGAIN_MOST_MS : NEVER_MOST_MS;
@@ -345,7 +349,7 @@ static void begin_life(struct rdma_rail *rail)
     rail->here = (struct rdma_come){.base = 0};
     for (uint32_t i = 0; i < rail->credits; i++)
         rail->log[i] = (struct rdma_request){.sent = true};
-    /* Of a dark peer the first time at once. */
+    /* The first try for a dark peer is immediate. */
     rail->try_at = rail->life > 1 && !(rail->ep->dark.is && rail->failures < 2)
                        ? rdma_now() + pause_of(rail)
                        : 0;
@@ -358,7 +362,7 @@ void rdma_rail_init(struct rdma_rail *rail)
     begin_life(rail);
 }
 
-/* With a queue pair, if the port can be used. */
+/* Create a queue pair and send the hello, if the port can be used. */
 static void say_hello(struct rdma_rail *rail, int64_t now)
 {
     struct shunt_transport_ep *ep = rail->ep;
@@ -395,7 +399,7 @@ static void say_hello(struct rdma_rail *rail, int64_t now)
     rail->stage = RDMA_HELLO;
 }
 
-/* One step of connecting it with the peer's. */
+/* Do one step of connecting to the peer's queue pair. */
 static void connect_qp(struct rdma_rail *rail)
 {
     const struct rdma_place *theirs = &rail->theirs.place;
@@ -403,8 +407,7 @@ static void connect_qp(struct rdma_rail *rail)
 
     if (rail->task == RDMA_NO_TASK) {
         rail->theirs = mail_of(rail)->hello;
-        /* Its subnet may have been given another prefix since it was paired with
-         * ours. */
+        /* Its subnet may have got another prefix since the NICs were paired. */
         if (!rdma_may_reach(&rail->ours.place, theirs)) {
             rdma_subnet_name(theirs, subnet);
             rdma_rail_break(rail, "the port there is in another subnet now: %s",
@@ -459,8 +462,8 @@ static void step_connecting(struct rdma_rail *rail, uint64_t theirs,
         rdma_post_probe(rail);
         rail->deadline = now + REACH_MS;
     }
-    /* The NIC there answers by itself. That its process sends something, too, may
-     * take as long as that does not call the library. */
+    /* The peer's NIC acknowledges by itself. The first request of its process
+     * may be late, as long as the process does not call the library. */
     if (rail->acked && rail->heard)
         reach(rail, now);
     else if (rail->probed && !rail->acked && now > rail->deadline)
@@ -473,7 +476,7 @@ void rdma_rail_step(struct rdma_rail *rail, int64_t now)
     const bool ended = theirs >= rdma_word(rail->life, RDMA_BROKEN);
 
     if (rail->stage == RDMA_NEW && ended) {
-        rail->come[rail->life % 2] = rail->here; /* nothing */
+        rail->come[rail->life % 2] = rail->here; /* nothing has arrived */
         rail->stage = RDMA_FENCED;
     } else if (rail->stage < RDMA_BROKEN && ended) {
         rdma_rail_break(rail, "the other side has lost it");

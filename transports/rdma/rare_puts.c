@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rare puts (shunt_transport_put.rare) to a peer with which there are no rails: they go
- * by tcp, straight to the peer's memory, which is registered there, too, if it is in one
- * piece and not brief.
+ * Rare puts (shunt_transport_put.rare) to a peer without rails. They are sent
+ * by tcp, straight to the peer's memory. That memory is also registered with
+ * tcp if it is one piece and not brief.
  *
- * A later put takes effect after them, though it goes over rails. By tcp, our hello (rail.c)
- * lies behind them, and without that the peer makes no rail. So none goes by tcp from the
- * moment on at which there are rails, reached or not.
+ * A later put over rails must take effect after them. The hello of this rank
+ * (rail.c) is sent by tcp behind them, and the peer makes no rail without it.
+ * So no rare put uses tcp once there are rails, reached or not.
  */
 #include "transports/rdma/rdma.h"
 
@@ -23,9 +23,10 @@ enum shunt_status rdma_put_rare(struct shunt_transport_ep *ep,
     by_tcp.remote = put->bytes ? put->remote->tcp : NULL;
     by_tcp.signal = put->signal ? put->signal->tcp : NULL;
     by_tcp.reg = NULL;
-    by_tcp.channel = 0; /* as mail, behind this */
+    by_tcp.channel = 0; /* the channel of the mail, which stays behind this */
     status = ctx->tcp->put(ep->tcp, &by_tcp);
-    if (status == SHUNT_ERR_PEER) { /* progress() tells who is gone first */
+    if (status == SHUNT_ERR_PEER) { /* progress() decides which peer counts as
+                                       gone first */
         ctx->look = true;
         return SHUNT_IN_PROGRESS;
     }

@@ -15,15 +15,15 @@
 
 #define SCORE 0 /* only if the user names it */
 #define BURST 16
-/* How long a transfer is waited for that ends because its connection does. */
+/* How long to wait for transfers that end with their connection. */
 #define END_MS 250
-/* And how long threads are waited for that destroy queue pairs, which may just not have
- * had a processor. */
+/* How long to wait for threads that destroy queue pairs. They may only lack a
+ * processor. */
 #define CLOSE_MS 500
 #define MEND_MS 100
 #define BREAK_MS 5
-/* Calls of progress() between looks at the clock: in which nothing came, and in which
- * something did, for which somebody may wait. */
+/* Calls of progress() between reads of the clock: calls in which nothing
+ * arrived, and calls in which something did, for which a caller may wait. */
 #define CLOCK_IDLE 4
 #define CLOCK_BUSY 16
 
@@ -83,7 +83,7 @@ static enum shunt_status open_tcp(struct shunt_transport_ctx *ctx,
         return SHUNT_ERR_UNSUPPORTED;
     }
     own.options = "";
-    own.asked_for = true; /* it would yield to this transport */
+    own.asked_for = true; /* tcp would otherwise yield to this transport */
     status = ctx->tcp->open(&own, &ctx->tcp_ctx, why, why_len);
     if (status)
         return status;
@@ -117,7 +117,7 @@ void rdma_close_rest(struct shunt_transport_ctx *ctx)
     free(ctx);
 }
 
-/* The pages of windows go back to their owners, who may be gone later. */
+/* Return the pages of windows to their owners, which may not exist later. */
 static void give_back_pages(struct shunt_transport_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->regs.count; i++)
@@ -131,11 +131,11 @@ static void rdma_close(struct shunt_transport_ctx *ctx)
 
     if (!ctx)
         return;
-    /* It says that this rank leaves. */
+    /* This notifies the peers that this rank leaves. */
     if (ctx->tcp_ctx)
         ctx->tcp->close(ctx->tcp_ctx);
-    ctx->tcp_ctx = NULL; /* and what was imported there is gone */
-    /* Then nothing is written by peers, and nothing read by the NIC. */
+    ctx->tcp_ctx = NULL; /* the remotes of tcp are freed as well */
+    /* After this no peer writes to this rank, and no NIC reads. */
     all = rdma_slow_bury_all(ctx, CLOSE_MS);
     for (int p = 0; ctx->eps && p < ctx->nranks; p++)
         if (ctx->eps[p])
@@ -230,7 +230,7 @@ static const char *rdma_error(const struct shunt_transport_ctx *ctx)
 
 /* --- progress and sleeping --------------------------------------------------- */
 
-/* What could not be posted is tried again. */
+/* Try again to post what could not be posted. */
 static void post_again(struct shunt_transport_ctx *ctx)
 {
     ctx->retry = false;
@@ -245,8 +245,8 @@ static void post_again(struct shunt_transport_ctx *ctx)
     }
 }
 
-/* At what is not a completion: if it is time, and as long as something is not as it
- * should be. */
+/* Check everything that is no completion: if it is time, and as long as a peer
+ * or rail is in an unusual state. */
 static void look_around(struct shunt_transport_ctx *ctx)
 {
     const int64_t now = rdma_now();
@@ -285,7 +285,7 @@ static int rdma_wait_fd(struct shunt_transport_ctx *ctx)
     return ctx->epoll;
 }
 
-/* Forget the events of completions that we found without them. */
+/* Discard events of completions that were found without them. */
 static void drain_channel(struct rdma_nic *nic)
 {
     struct ibv_cq *cq;
@@ -295,7 +295,7 @@ static void drain_channel(struct rdma_nic *nic)
         ibv_ack_cq_events(cq, 1);
 }
 
-/* False: something has completed. */
+/* Arm the NIC's events. False: something has completed. */
 static bool arm_nic(struct rdma_nic *nic)
 {
     if (nic->kept_count)
@@ -318,8 +318,8 @@ static bool one_is_down(const struct shunt_transport_ctx *ctx)
     return false;
 }
 
-/* A sleeper wakes up from time to time to look after rails that are not up, ports that
- * may not come back, and peers that are not gone yet. */
+/* Arm the timer: a sleeping rank wakes from time to time to check rails that
+ * are not up, ports that are down, and peers that are not gone yet. */
 static void arm_timer(const struct shunt_transport_ctx *ctx)
 {
     const long ms = ctx->breaking || ctx->dark ? BREAK_MS : MEND_MS;
@@ -332,7 +332,8 @@ static void arm_timer(const struct shunt_transport_ctx *ctx)
         timerfd_settime(ctx->timer, 0, &look, NULL);
 }
 
-/* Is there a rail that is to be fenced, and not a thread's, which wakes us up? */
+/* Is there a rail to fence for which no thread works? (A thread wakes this
+ * rank.) */
 static bool is_fencing(const struct shunt_transport_ctx *ctx)
 {
     for (int p = 0; ctx->fencing && p < ctx->nranks; p++)
@@ -377,9 +378,9 @@ static bool rdma_left(const struct shunt_transport_ep *ep)
     return ep->gone && ep->left;
 }
 
-/* Is there something that a peer would miss if we slept? What a NIC has not been
- * told to have arrived dies with this process; and what went over a rail that is
- * being fenced may have to be sent again. */
+/* Would a peer miss something if this rank slept or exited? Requests that the
+ * peer's NIC has not acknowledged are lost with this process. Requests of a
+ * rail that is being fenced may have to be sent again. */
 static bool is_busy(const struct shunt_transport_ep *ep)
 {
     if (ep->gone)

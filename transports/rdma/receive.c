@@ -2,10 +2,10 @@
 /*
  * Completions.
  *
- * An immediate that has come says that the data of its own request is there, and
- * nothing of any other. So a record is read only after its own immediate, and its
- * signal is raised when it is the first in the ring and the immediates of all its
- * fragments have come, in whatever order.
+ * An immediate proves that the data of its own request has arrived, and nothing
+ * about other requests. So a record is read only after its own immediate. Its
+ * signal is raised when it is the first in the ring and the immediates of all
+ * its fragments have arrived, in any order.
  */
 #include <arpa/inet.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 /* --- puts -------------------------------------------------------------------- */
 
-/* The registration of this number, if the bytes are inside. */
+/* The registration with this number, if the bytes are inside it. */
 static struct shunt_transport_reg *region_of(struct shunt_transport_ctx *ctx,
                                              uint64_t id, uint64_t offset,
                                              uint64_t bytes)
@@ -33,9 +33,9 @@ signal_region_of(struct shunt_transport_ctx *ctx, uint64_t id, uint64_t offset)
     return id && offset % 8 == 0 ? region_of(ctx, id, offset, 8) : NULL;
 }
 
-/* A put has no effect, and its sender is to hear of it. Refusals that nobody has been
- * told of count as one: a report has room for 8 bits, and behind a rail that failed more
- * puts may take their turn at once. */
+/* Refuse a put, and count it for the next report. Refusals since the last
+ * report count as one: a report has room for 8 bits, and after a rail has
+ * failed many puts may take their turn at once. */
 static void refuse(struct shunt_transport_ep *ep)
 {
     if (ep->refusals == ep->refusals_said)
@@ -81,8 +81,8 @@ static void take_direct_effect(struct shunt_transport_ep *ep,
 
 #define CAME_MISSING 0x80
 
-/* A direct put has come, or is missing, with this in its immediate. False: that cannot
- * be. */
+/* Note that a direct put has arrived, or is missing; `place` is from its
+ * immediate. False: impossible, so the memory is damaged. */
 static bool note_direct(struct shunt_transport_ep *ep, uint32_t place,
                         bool missing)
 {
@@ -96,7 +96,8 @@ static bool note_direct(struct shunt_transport_ep *ep, uint32_t place,
     return true;
 }
 
-/* Is it the turn of a direct put that has come? */
+/* Let the next put take effect if it is a direct put that has arrived. False:
+ * it is not. */
 static bool take_direct(struct shunt_transport_ep *ep)
 {
     uint8_t *came = &ep->came[ep->next_record % RDMA_DIRECTS];
@@ -130,14 +131,14 @@ static void record_at(const struct shunt_transport_ep *ep, uint32_t line,
     memcpy(record, line_at(ep, line), sizeof(*record));
 }
 
-/* A peer of another version, or damaged memory. */
+/* Give the peer up: it is of another version, or memory is damaged. */
 static void damaged(struct shunt_transport_ep *ep)
 {
     rdma_break(ep, "its ring is damaged at record %u", ep->next_record);
 }
 
-/* Is what begins at the head the rest of the ring, in which the next record has
- * no room? It is then at the beginning. */
+/* If the next record had no room in the rest of the ring, skip the rest: the
+ * record is at the beginning. */
 static bool skip_rest(struct shunt_transport_ep *ep)
 {
     struct rdma_record record;
@@ -153,7 +154,8 @@ static bool skip_rest(struct shunt_transport_ep *ep)
     return true;
 }
 
-/* Let the records that have come, with all their fragments, take effect. */
+/* Let puts take effect whose turn it is, and that have arrived with all
+ * fragments. */
 static void advance(struct shunt_transport_ep *ep)
 {
     while (!ep->gone) {
@@ -169,7 +171,7 @@ static void advance(struct shunt_transport_ep *ep)
         }
         record_at(ep, ep->head, &record);
         if (record.sequence - ep->next_record - 1 < RDMA_DIRECTS)
-            return; /* behind direct puts that have not come */
+            return; /* it is behind direct puts that have not arrived */
         if (record.fragments > line->fragments) {
             if (record.asks && !line->reported)
                 rdma_want_report(ep);
@@ -199,9 +201,9 @@ static void advance(struct shunt_transport_ep *ep)
     }
 }
 
-/* So many puts of ours have been refused, as of when this was sent, behind so many
- * records; what is less than we know already has been overtaken. A peer that takes
- * memory back may say why before: so its turn is behind these records. */
+/* The peer had refused `count` puts of this rank before its record `after`. A
+ * smaller count than known is outdated. A peer that withdraws memory sends the
+ * reason before. So the refusal takes effect after these records. */
 static void on_refusals(struct shunt_transport_ep *ep, uint8_t count,
                         uint32_t after)
 {
@@ -222,7 +224,7 @@ static void look_at_refusals(struct shunt_transport_ep *ep)
     ep->failed = SHUNT_ERR_INVALID;
 }
 
-/* A record has come; what it reports is true whether its turn has come or not. */
+/* A record has arrived. Its report is valid even if its turn has not come. */
 static void on_record(struct rdma_rail *rail, uint32_t number, uint32_t line)
 {
     struct shunt_transport_ep *ep = rail->ep;
@@ -250,8 +252,8 @@ static void on_report(struct rdma_rail *rail, uint32_t number, uint8_t refused)
     rail->heard = true;
 }
 
-/* The request of this number, in the lowest bits, has come. False: it has before, or
- * there can be none. */
+/* Note that the request with this number, of which `*number` has the lowest
+ * bits, has arrived. False: it had arrived before, or it cannot exist. */
 static bool note_number(struct rdma_rail *rail, uint32_t *number)
 {
     struct rdma_come *here = &rail->here;
@@ -286,7 +288,7 @@ static void on_imm(struct rdma_rail *rail, uint32_t imm)
     const unsigned lap_bits =
         kind == RDMA_REPORT ? RDMA_EXTRA_LAP_BITS : RDMA_LAP_BITS;
     const uint32_t lap = rdma_bits(imm >> RDMA_LINE_BITS, lap_bits);
-    const bool ahead = line < ep->head; /* in the next lap */
+    const bool ahead = line < ep->head; /* it is in the next lap */
     uint32_t number = imm >> (RDMA_LINE_BITS + RDMA_LAP_BITS);
     const uint32_t epoch =
         rdma_bits(number >> RDMA_NUMBER_BITS, RDMA_EPOCH_BITS);
@@ -356,10 +358,10 @@ int rdma_poll_nic(struct rdma_nic *nic)
         return 0;
     }
     for (int i = 0; i < count; i++) {
-        /* NULL: it has been destroyed. */
+        /* NULL: the queue pair was destroyed. */
         struct rdma_rail *rail = rdma_rail_by_qp(nic, wc[i].qp_num);
 
-        /* Before the peer is told of this one. */
+        /* Post them again before this one is reported to the peer. */
         if (!wc[i].wr_id && ++nic->used >= RDMA_SPARE)
             rdma_post_receives_again(nic);
         if (!rail)

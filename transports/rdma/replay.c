@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What was sent over a rail that failed.
+ * Requests of a rail that failed.
  *
- * When the peer has told what has come, it is certain of each request: nothing more
- * comes over that rail (rail.c). What has not come is sent again, before anything
- * else is, as soon as there is a rail; so its number is at most that of the credits of
- * all rails. A record is still in the mirror, and the memory of a fragment or of a direct
- * put is still lent, unless there is one rail and its NIC had acknowledged it: then the
- * peer hears that it is missing. What a report told is reported anew.
+ * When the peer has sent the numbers of the requests that have arrived, the
+ * fate of each request is certain: nothing more arrives over that rail
+ * (rail.c). The others are sent again, before anything else, as soon as there
+ * is a rail. So their number is at most the sum of the credits of all rails. A
+ * record is still in the mirror. The memory of a fragment or of a direct put is
+ * still available, unless there is only one rail and the NIC had acknowledged
+ * the request: then the peer is notified that it is missing. Lost reports are
+ * replaced by new ones.
  */
 #include <stdlib.h>
 
@@ -22,7 +24,7 @@ static bool has_come(const struct rdma_come *come, uint32_t number)
     return behind < RDMA_CREDITS && (come->beyond >> behind & 1);
 }
 
-/* Is it one whose memory the caller has back? */
+/* Has the memory of this request been returned to the caller? */
 static bool is_forgotten(struct shunt_transport_ep *ep,
                          const struct rdma_request *request)
 {
@@ -58,7 +60,7 @@ void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
                            "acknowledged: puts are refused",
                            ep->peer, rail->nic->name);
     for (int i = 0; i < ep->rails; i++)
-        ep->rail[i].report = true; /* in place of those that were lost */
+        ep->rail[i].report = true; /* in place of lost reports */
     ep->ctx->retry = true;
 }
 

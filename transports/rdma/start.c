@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The first put to a peer, which makes what costs memory: rings and rails.
+ * The first put to a peer, which makes the parts that need memory: rings and
+ * rails.
  *
- * A pair that never puts, or only what is rare (rare_puts.c), has a connection of tcp and
- * nothing else. The rank that puts first makes its rings and says hello (rail.c). Its
- * peer hears that by tcp, which wakes it if it sleeps, and does the same; both may begin
- * at once. Until the rails are decided, each reached from both sides or given up for now,
- * put() has no room. When all have failed, the peer is lost, and both sides are told why.
+ * A pair that never puts, or only rare puts (rare_puts.c), has only a
+ * connection of tcp. The rank that puts first makes its rings and sends a hello
+ * (rail.c). Its peer receives the hello by tcp, which wakes the peer if it
+ * sleeps, and does the same. Both may begin at once. A rail is decided when it
+ * is reached from both sides, or given up for now. Until all rails are decided,
+ * put() has no room. If all have failed, the peer is lost, and both sides get
+ * the reason.
  *
- * Ports that seem to be in different networks may not reach each other. A pair that has
- * no others starts in connect(), so that another transport may serve it.
+ * Ports that seem to be in different networks may not reach each other. A pair
+ * that has only such ports starts in connect(), so that another transport may
+ * serve it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,14 +23,14 @@
 
 #include "transports/rdma/rdma.h"
 
-/* How long other rails are waited for when one has been reached. */
+/* How long to wait for other rails after one has been reached. */
 #define OTHERS_MS 1000
 
 /* --- pairs ------------------------------------------------------------------- */
 
-/* NICs in the order of either rank, first those that are in one network. Both ranks
- * find the same ones. Between subnets of InfiniBand there is no way without its
- * manager. The number. */
+/* Pair NICs in the order of either rank, first those in one network. Both ranks
+ * find the same pairs. Subnets of InfiniBand reach each other only through
+ * their manager. Returns the number of pairs. */
 static int find_pairs(const struct rdma_place *low, int lows,
                       const struct rdma_place *high, int highs,
                       uint8_t pairs[RDMA_RAILS][2])
@@ -55,7 +59,7 @@ static const char *kind_of(const struct rdma_place *place)
     return place->layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand";
 }
 
-/* The first of theirs, and of ours. */
+/* The error that names the first subnet of each side. */
 static enum shunt_status fail_subnets(struct shunt_transport_ep *ep,
                                       const struct rdma_place *theirs,
                                       const struct rdma_place *ours)
@@ -158,7 +162,7 @@ static enum shunt_status create_rails(struct shunt_transport_ep *ep)
     return SHUNT_OK;
 }
 
-/* What of it was made before it failed is freed with the endpoint. */
+/* After a failure the endpoint frees what was made. */
 enum shunt_status rdma_start(struct shunt_transport_ep *ep)
 {
     enum shunt_status status = create_rings(ep);
@@ -170,7 +174,7 @@ enum shunt_status rdma_start(struct shunt_transport_ep *ep)
     return status;
 }
 
-/* It failed, for the reason that is the context's error. */
+/* Give the peer up because the start failed; the context has the error text. */
 static void give_up(struct shunt_transport_ep *ep, enum shunt_status status)
 {
     rdma_break(ep, "%s", ep->ctx->error.text);
@@ -192,7 +196,7 @@ enum shunt_status rdma_start_by_put(struct shunt_transport_ep *ep)
 
 /* --- deciding ---------------------------------------------------------------- */
 
-/* Has the last attempt to reach the peer over this rail ended, for now? */
+/* Has the latest attempt to reach the peer over this rail ended, for now? */
 static bool is_decided(const struct rdma_rail *rail)
 {
     if (rail->stage == RDMA_REACHED)
@@ -215,13 +219,14 @@ static bool has_connected(const struct shunt_transport_ep *ep, int64_t now)
 
 /* --- what it costs ----------------------------------------------------------- */
 
-/* What a completion, a receive request and a request take, by the usual formats. */
+/* Bytes of a completion, a receive request and a request in the usual
+ * formats. */
 #define COMPLETION ((size_t)64)
 #define RECEIVE ((size_t)32)
-#define REQUEST ((size_t)64) /* beside what is inlined */
+#define REQUEST ((size_t)64) /* without inlined bytes */
 
-/* Of a peer with any number of rails, and of each rail: its requests, as many receive
- * requests, the completions of both, and what we know of the requests. */
+/* Bytes of a peer with any number of rails; and bytes of each rail: its
+ * requests, as many receive requests, the completions of both, and the log. */
 #define PEER_BYTES                                                  \
     (sizeof(struct shunt_transport_ep) + sizeof(struct rdma_mail) + \
      RDMA_RECORDS * sizeof(struct rdma_target) +                    \
@@ -264,7 +269,7 @@ size_t rdma_bytes_of_a_peer(const struct shunt_transport_ctx *ctx)
     return most;
 }
 
-/* Which rails carry this peer. */
+/* Log which rails carry this peer. */
 static void log_rails(const struct shunt_transport_ep *ep)
 {
     const struct shunt_transport_host *host = ep->ctx->host;
@@ -282,7 +287,7 @@ static void log_rails(const struct shunt_transport_ep *ep)
               names);
 }
 
-/* What the peers cost that have been put to. */
+/* Log the memory of the peers with rails. */
 static void log_costs(const struct shunt_transport_ctx *ctx)
 {
     int pairs = 0;
@@ -303,7 +308,7 @@ static void log_costs(const struct shunt_transport_ctx *ctx)
 
 /* --- steps ------------------------------------------------------------------- */
 
-/* Its first rail is the first that it tells of. */
+/* Has the peer started? It sends mail for its first rail first. */
 static bool has_begun(const struct shunt_transport_ep *ep)
 {
     const uint64_t *word = &ep->ctx->mail[ep->peer].rail[0].word;
@@ -329,7 +334,7 @@ void rdma_start_step(struct shunt_transport_ep *ep, int64_t now)
         return;
     ep->ready = true;
     rdma_count_connecting(ep, false);
-    ep->ctx->events++; /* what found no room before has it now */
+    ep->ctx->events++; /* puts that found no room have it now */
     log_rails(ep);
     if (!ep->ctx->connecting)
         log_costs(ep->ctx);
