@@ -35,7 +35,7 @@ struct candidate {
     size_t at;
 };
 
-/* By expert; within it the larger weight, then the earlier, first. */
+/* Order by expert, then by weight (larger first), then by position. */
 static int compare(const void *left, const void *right)
 {
     const struct candidate *a = left, *b = right;

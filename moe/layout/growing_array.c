@@ -9,7 +9,7 @@ bool shunti_grow(void *array, size_t *have, size_t need, size_t size)
 {
     void *at, *bigger;
 
-    /* The caller's pointer is of some type: as bytes it may be read. */
+    /* The caller's pointer may have any type. Its bytes may be read. */
     memcpy(&at, array, sizeof(at));
     if (at && need <= *have)
         return true;

@@ -14,15 +14,15 @@ size_t shunti_layout_align(size_t rows, size_t align)
     return (rows + align - 1) / align * align;
 }
 
-/* Rows of all sources, by copy of an expert; and of those before `source`, by
- * expert. */
+/* Sum the rows of all sources, by copy of an expert; and the rows of sources
+ * before `source`, by expert. */
 static void sum_by_copy(const struct shunti_placement *p,
                         const struct shunti_counts *counts, int source,
                         size_t *before, size_t *rows)
 {
     const size_t experts = (size_t)p->experts;
 
-    /* Source by source, as the counts lie in memory. */
+    /* Go source by source, which is the order of the counts in memory. */
     memset(rows, 0, p->first[p->ranks] * sizeof(*rows));
     for (int s = 0; s < p->ranks; s++) {
         const uint32_t *copy = p->copy + (size_t)s * experts;
@@ -39,8 +39,8 @@ static void sum_by_copy(const struct shunti_placement *p,
     }
 }
 
-/* The same where each expert has one copy: both by expert, so that counts are
- * added as they lie. */
+/* The same if each expert has one copy. Both sums are by expert, so counts are
+ * added in the order of memory. */
 static void sum_by_expert(const struct shunti_placement *p,
                           const struct shunti_counts *counts, int source,
                           size_t *before, size_t *rows)
@@ -96,7 +96,7 @@ void shunti_layout_rows(const struct shunti_placement *p,
             rank_rows[shunti_placement_target(p, s, e)] += counts[s][e];
 }
 
-/* Does source `s` send its rows for the expert of this copy here? */
+/* True if source `s` sends its rows for `expert` to this copy. */
 static bool uses(const struct shunti_placement *p, size_t s, int32_t expert,
                  size_t copy)
 {
@@ -159,18 +159,18 @@ void shunti_layout_starts(const struct shunti_placement *p,
 
 /* --- the routing ------------------------------------------------------------------ */
 
-/* What loops over the slots of a token is compiled once more for the usual
- * number of them, as a constant: then nothing is left of the loop. */
+/* Functions that loop over a token's slots are compiled once more with the
+ * usual number of slots as a constant. The compiler then unrolls the loop. */
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
     USUAL = 8, /* top-k */
-    /* Tokens that are read at once: their ids and keys stay in the first-level
+    /* Tokens that are read at once: their ids and keys fit in the first-level
      * cache, and a byte can count them. */
     BLOCK = 128,
 };
 
-/* The first of n ids that is out of range, or n. */
+/* The index of the first of n ids that is out of range, or n. */
 static size_t find_bad(const int32_t *expert, size_t n, uint32_t experts)
 {
     size_t i = 0;
@@ -187,7 +187,7 @@ static size_t find_bad(const int32_t *expert, size_t n, uint32_t experts)
     return i;
 }
 
-/* The keys of some tokens, and their rows by expert. */
+/* Make the keys of some tokens, and count their rows by expert. */
 INLINE void make_keys(const struct shunti_order *order, const int32_t *expert,
                       size_t tokens, size_t k, uint32_t *key)
 {
@@ -208,17 +208,17 @@ INLINE void make_keys(const struct shunti_order *order, const int32_t *expert,
     }
 }
 
-/* What distinct tokens are counted by: ranks, or nodes. */
+/* Groups by which distinct tokens are counted: ranks or nodes. */
 struct groups {
     size_t n;
-    const uint64_t *bit; /* (experts) of its group (order.h) */
+    const uint64_t *bit; /* (experts) bit of the expert's group (order.h) */
     const int *of;       /* (ranks) group of each rank; NULL: the rank itself */
-    uint32_t *seen;      /* (n) last token of each, counted from 1: zeroed */
+    uint32_t *seen;      /* (n) last token of each, counted from 1; zeroed */
     uint32_t *count;     /* (n) out: tokens with any row there; zeroed */
 };
 
-/* Of few groups, those of a token are the bits of a word. The words are added
- * up byte by byte, eight groups at once. */
+/* Count by few groups. A token's groups are the bits of a word. Words are added
+ * up byte by byte, which counts eight groups at once. */
 INLINE void count_few(const struct groups *g, const int32_t *expert,
                       size_t tokens, size_t k)
 {
@@ -238,7 +238,7 @@ INLINE void count_few(const struct groups *g, const int32_t *expert,
         g->count[i] += lane[i / 8] >> i % 8 * 8 & 0xff;
 }
 
-/* before: tokens that have been counted. */
+/* Count by any number of groups. before: tokens that have been counted. */
 INLINE void count_many(const struct groups *g,
                        const struct shunti_order_expert *of,
                        const int32_t *expert, size_t tokens, size_t k,
@@ -254,8 +254,8 @@ INLINE void count_many(const struct groups *g,
             if (r >= 0) {
                 const int to = g->of ? g->of[r] : r;
 
-                /* Without a branch: whether two experts of a token share a
-                 * rank is as good as random. */
+                /* No branch here: whether two experts of a token share a rank
+                 * is as good as random. */
                 g->count[to] += g->seen[to] != now;
                 g->seen[to] = now;
             }
@@ -274,7 +274,8 @@ INLINE void count_groups(const struct groups *g,
         count_many(g, order->expert, expert, tokens, k, before);
 }
 
-/* nodes: n is 0 if they are not wanted. */
+/* Returns tokens * k, or the index of the first bad id. nodes->n is 0 if nodes
+ * are not wanted. */
 INLINE size_t read_tokens(const struct shunti_order *order,
                           const int32_t *expert, size_t tokens, size_t k,
                           const struct groups *ranks,
@@ -347,7 +348,7 @@ _Static_assert(sizeof(struct shunti_term) == 16 &&
                    offsetof(struct shunti_term, op) == 14,
                "a term is two words");
 
-/* In two stores. Little-endian, as all of the library's machines. */
+/* Write a term in two stores. All machines of the library are little-endian. */
 static inline void write_term(struct shunti_term *term, uint64_t place,
                               float weight, uint32_t slot, uint32_t op)
 {
@@ -369,7 +370,7 @@ INLINE size_t write_terms(struct shunti_order_place *place, const uint32_t *key,
     struct shunti_term *term = terms;
 
     for (size_t t = 0; t < tokens; t++, key += stride) {
-        uint32_t before = UINT32_MAX; /* no group begins behind it */
+        uint32_t before = UINT32_MAX; /* the first term begins no group */
 
         first[t] = (size_t)(term - terms);
 #pragma GCC unroll 8

@@ -7,8 +7,8 @@
 
 #include "moe/layout/shares.h"
 
-/* Where an expert stands in the tree, as a number to sort by: 20 bits each of
- * node, group and expert. */
+/* The position of an expert in the tree, as a number to sort by. It has 20 bits
+ * each for the node, the group and the expert. */
 static uint64_t key_of(const struct shunti_placement *p,
                        const struct shunti_tree *tree, int target, int expert)
 {
@@ -57,7 +57,7 @@ static uint64_t bit_of(int group, int groups)
                : 0;
 }
 
-/* Memory for all arrays, of which four have an entry -1. */
+/* Get memory for all arrays. Four of them have an entry -1. */
 static bool prepare(struct shunti_order *order)
 {
     const size_t n = (size_t)order->experts + 1;

@@ -4,8 +4,8 @@
 
 #include "src/kernels/rows.h"
 
-/* How many terms from `begin` on are of the same rank in the tree, and computed
- * on `node`. */
+/* The end of the terms from `begin` on that are of one rank in the tree, and
+ * computed on `node`. */
 static size_t same_rank(const struct shunti_term *term, size_t begin, size_t n,
                         const int *node_of, int node)
 {
@@ -28,7 +28,7 @@ size_t shunti_piece_end(const struct shunti_term *term, size_t n, bool first,
     end = same_rank(term, 0, n, node_of, node);
     if (!first && term->op == SHUNTI_ROWS_RANK)
         return end;
-    /* From the first rank of a node on, if that is whole: whole ranks. */
+    /* If the first rank is whole, whole ranks behind it belong to the piece. */
     while (end < n && term[end].op == SHUNTI_ROWS_RANK) {
         const size_t next = same_rank(term, end, n, node_of, node);
 

@@ -38,8 +38,8 @@ static enum shunt_status check(int ranks, int experts, const int32_t *home,
     return SHUNT_OK;
 }
 
-/* The rank among `owners`, in ascending order, whose copy `source` uses: one of
- * its node, if there is one, and each in turn. */
+/* The rank whose copy `source` uses: one of `owners` (ascending), on the
+ * source's node if there is any. Sources take them in turn. */
 static int copy_for(int source, const int *owners, int count, const int *node)
 {
     int near = 0, turn;
@@ -53,15 +53,15 @@ static int copy_for(int source, const int *owners, int count, const int *node)
     return source; /* not reached: an expert has an owner */
 }
 
-/* Where each expert has one copy. */
+/* Set `copy` if each expert has one copy. */
 static void choose_only(struct shunti_placement *p)
 {
     for (size_t i = 0; i < p->first[p->ranks]; i++)
         p->copy[p->local[i]] = (uint32_t)i;
 }
 
-/* The copy that every source uses: in ranks x copies steps. has: (experts,
- * ranks). index: (ranks) scratch, the next copy of each rank. owners: (ranks)
+/* Set `copy` for every source, in ranks x copies steps. has: (experts, ranks).
+ * index: (ranks) scratch, the next copy of each rank. owners: (ranks)
  * scratch. */
 static void choose(struct shunti_placement *p, const bool *has, const int *node,
                    size_t *index, int *owners)
@@ -201,7 +201,7 @@ struct shunti_placement *shunti_placement_hold(struct shunti_placement *p)
 
 void shunti_placement_drop(struct shunti_placement *p)
 {
-    /* All that other holders did with it comes before free(). */
+    /* acq_rel: what other holders did with it comes before free(). */
     if (!p ||
         atomic_fetch_sub_explicit(&p->holders, 1, memory_order_acq_rel) > 1)
         return;

@@ -2,7 +2,7 @@
 /* The layout of rail windows; see rail_layout.h. */
 #include "moe/layout/rail_layout.h"
 
-/* Places begin at cache lines, and each signal has one. */
+/* Areas begin at cache lines, and each signal has a line of its own. */
 #define LINE ((size_t)64)
 
 static size_t lines(size_t bytes)
@@ -21,13 +21,14 @@ size_t shunti_rail_signal_place(size_t index)
     return index * LINE;
 }
 
-/* Bytes of what travels from a source to a node, and back. */
+/* Bytes that travel from a source to a node, and back. */
 struct sizes {
     size_t rows, sums, dots;
 };
 
-/* If every row were a sum, or every term came by itself: whichever is less. A
- * sum takes no more than two terms by themselves. */
+/* A bound of the bytes of sums: the lesser of two. In the first, every row is a
+ * sum. In the second, every term comes by itself; a sum has two terms or more,
+ * and takes no more bytes than two of them. */
 static size_t most_of_sums(const struct shunti_rail_traffic *t, size_t rows,
                            size_t terms)
 {
@@ -47,7 +48,8 @@ static struct sizes sizes_of(const struct shunti_rail_traffic *t, size_t rows,
     };
 }
 
-/* Of what the rank sends to a node, and of what it gets from a source. */
+/* Sizes for what the rank sends to a node, and for what a source sends to
+ * it. */
 static struct sizes sizes_out(const struct shunti_rail_traffic *t, int node)
 {
     return sizes_of(t, t->rows[node], t->terms[node]);
@@ -93,7 +95,7 @@ bool shunti_rail_next(struct shunti_rail_sources *x, int *source)
     return false;
 }
 
-/* What the rank gets as a relay. */
+/* Sizes of all that the rank gets as a relay. */
 static struct sizes received(const struct shunti_rail_traffic *t)
 {
     struct shunti_rail_sources x = shunti_rail_sources_of(t->map, t->rank);
@@ -105,7 +107,7 @@ static struct sizes received(const struct shunti_rail_traffic *t)
     return sum;
 }
 
-/* What it sends to other nodes. */
+/* Sizes of all that the rank sends to other nodes. */
 static struct sizes sent(const struct shunti_rail_traffic *t)
 {
     struct sizes sum = {0};
@@ -116,7 +118,7 @@ static struct sizes sent(const struct shunti_rail_traffic *t)
     return sum;
 }
 
-/* Where the parts of a window begin. */
+/* Offsets of the areas of a window. */
 struct parts {
     size_t rows_landing, sums_landing, dots_landing;
     size_t rows_staging, sums_staging, dots_staging, end;
@@ -166,7 +168,7 @@ size_t shunti_rail_places(const struct shunti_rail_traffic *t,
 
 /* --- places in the windows of peers ----------------------------------------------- */
 
-/* Is `peer` the relay of the rank? */
+/* True if `peer` is a relay of the rank. */
 static bool relays(const struct shunti_rail_traffic *t, int peer)
 {
     return shunti_rail_serves(t->map, peer, t->rank);

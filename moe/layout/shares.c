@@ -12,16 +12,16 @@
 
 __extension__ typedef unsigned __int128 wide;
 
-/* --- the cuts ---------------------------------------------------------------- */
+/* --- ranges ------------------------------------------------------------------ */
 
-/* The row behind the part `share` of `sum` of all rows: the nearest between two
- * leaves. */
+/* The end of the first `share` / `sum` of all rows, rounded to the nearest end
+ * of a leaf. */
 static uint64_t cut(uint64_t all, uint64_t share, uint64_t sum, uint64_t leaf)
 {
     const wide ideal = (wide)all * share, whole = (wide)leaf * sum;
     const uint64_t row = (uint64_t)((2 * ideal + whole) / (2 * whole)) * leaf;
 
-    /* The last leaf may have fewer rows: no copy without a share takes it. */
+    /* The last leaf may be short. A copy without a share must not take it. */
     return share == sum || row > all ? all : row;
 }
 
@@ -40,7 +40,7 @@ void shunti_shares_cut(const struct shunti_placement *p, int expert,
         if (sum)
             to = cut(all, s->up_to[v], sum, leaf_rows);
         else if (p->owner[p->copy[v]] < p->home[v])
-            to = 0; /* before the home, which takes all */
+            to = 0; /* a copy before the home, which takes all rows */
         range[v] = (struct shunt_moe_range){at, to - at, all};
         at = to;
     }
@@ -103,7 +103,7 @@ static bool new_arrays(struct shunti_placement *p)
     return p->copy && p->first && p->local && p->owner && p->home;
 }
 
-/* Number the copies, each by its index in the real `local`. */
+/* Number the copies. copy[v] is the index of number v in the real `local`. */
 static void number(struct shunti_placement *p)
 {
     const struct shunti_placement *real = p->shares->real;
@@ -127,7 +127,7 @@ static void number(struct shunti_placement *p)
     }
 }
 
-/* The copy of `expert` on `rank`. It exists. */
+/* The copy of `expert` on `rank`, which must exist. */
 static size_t copy_on(const struct shunti_placement *p, int expert, int rank)
 {
     size_t low = p->shares->first[expert], high = p->shares->first[expert + 1];
@@ -235,7 +235,7 @@ shunti_shares_placement(const struct shunt_moe *moe,
         shunti_placement_drop(real);
         return p;
     }
-    shunti_placement_drop(
-        p); /* the shares are good, but there is none to share */
+    /* The shares are valid, but each expert has one copy. */
+    shunti_placement_drop(p);
     return real;
 }

@@ -2,10 +2,10 @@
 /*
  * Short sorted lists; see sort.h.
  *
- * Runs of eight keys go through a network of 19 comparators (Knuth, The Art of
- * Computer Programming, volume 3, 5.3.4), four runs at once, each in a lane of
- * the vectors that every processor has. Longer lists are merged from their
- * runs.
+ * Runs of eight keys are sorted by a network of 19 comparators (Knuth, The Art
+ * of Computer Programming, volume 3, 5.3.4). Four runs are sorted at once, each
+ * in one lane of vectors that every processor has. Longer lists are merged from
+ * their runs.
  */
 #include "moe/layout/sort.h"
 
@@ -14,7 +14,7 @@
 typedef uint32_t lanes __attribute__((vector_size(16)));
 typedef int32_t signed_lanes __attribute__((vector_size(16)));
 
-/* Signed comparison is what 128-bit vectors have everywhere. */
+/* Turns unsigned order into signed: all 128-bit vectors can compare that. */
 #define FLIP ((uint32_t)1 << 31)
 
 static inline void order(lanes *a, lanes *b)
@@ -26,7 +26,7 @@ static inline void order(lanes *a, lanes *b)
     *b ^= swap;
 }
 
-/* Four vectors as the rows of a matrix: exchange rows and columns. */
+/* Transpose the matrix whose rows are four vectors. */
 static inline void transpose(lanes *a, lanes *b, lanes *c, lanes *d)
 {
     lanes ab = __builtin_shufflevector(*a, *b, 0, 4, 1, 5);
@@ -54,7 +54,7 @@ static inline void store(uint32_t *at, lanes v)
     memcpy(at, &v, sizeof(v));
 }
 
-/* Four runs, one behind the other. */
+/* Sort four runs, one behind the other. */
 static void sort_runs(uint32_t *x)
 {
     lanes a = load(x), b = load(x + 8), c = load(x + 16), d = load(x + 24);
@@ -93,7 +93,7 @@ static void merge(const uint32_t *a, size_t na, const uint32_t *b, size_t nb,
     memcpy(to + na, b, nb * sizeof(*b));
 }
 
-/* A list of `n` keys out of sorted runs. */
+/* Merge the sorted runs of a list of `n` keys. */
 static void merge_runs(uint32_t *key, size_t n, uint32_t *scratch)
 {
     uint32_t *from = key, *to = scratch;

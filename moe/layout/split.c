@@ -70,7 +70,7 @@ static bool prepare(struct shunt_moe *moe, size_t assignments)
                        sizeof(*s->routing));
 }
 
-/* Returns the first id that is out of range, or n. */
+/* Count ids by expert. Returns the index of the first bad id, or n. */
 static size_t count(const int32_t *expert, size_t n, uint32_t experts,
                     uint32_t *counts)
 {
@@ -156,7 +156,8 @@ enum shunt_status shunti_split_gather(struct shunt_moe *moe,
 
 /* --- which rows go where ---------------------------------------------------------- */
 
-/* Rows of each expert, of all ranks and of those before this one. */
+/* Add up the rows of each expert: of all ranks, and of those before this
+ * one. */
 static void add_up(const struct shunt_moe *moe, size_t *all, size_t *before)
 {
     memset(all, 0, experts_of(moe) * sizeof(*all));
@@ -168,7 +169,7 @@ static void add_up(const struct shunt_moe *moe, size_t *all, size_t *before)
     }
 }
 
-/* Rows that the range shares with those from `first` to `end`. */
+/* The number of rows of `range` that are in first <= row < end. */
 static uint32_t common(const struct shunt_moe_range *range, uint64_t first,
                        uint64_t end)
 {
@@ -227,7 +228,7 @@ bool shunti_split_prepare(struct shunti_plan *plan)
                                     sizeof(*plan->range));
 }
 
-/* Do all sources use this copy? */
+/* True if all sources use this copy. */
 static bool has_all(const struct shunti_placement *p, size_t copy)
 {
     for (int s = 0; s < p->ranks; s++)

@@ -12,12 +12,12 @@
 
 /* --- how much fits ---------------------------------------------------------------- */
 
-/* Of a row: so many are shared out that 2^32 rows do not overflow. */
+/* Units of a row. 2^32 rows do not overflow 64 bits. */
 #define UNIT ((uint64_t)1 << 20)
 
 __extension__ typedef unsigned __int128 wide;
 
-/* Rows of a buffer of `rank` that may be lost to alignment, or that copies may
+/* Rows in the buffer of `rank` that may be lost to alignment, or because copies
  * take more than their parts. */
 static size_t gaps_of(const struct shunt_moe *moe, int rank)
 {
@@ -31,7 +31,7 @@ static size_t gaps_of(const struct shunt_moe *moe, int rank)
     return gaps;
 }
 
-/* How many (source, expert) have their rows on `rank`. */
+/* The number of pairs (source, expert) whose rows are on `rank`. */
 static size_t users_of(const struct shunt_moe *moe, int rank)
 {
     const struct shunti_placement *p = moe->placement;
@@ -44,8 +44,8 @@ static size_t users_of(const struct shunt_moe *moe, int rank)
     return users;
 }
 
-/* With padding each (source, expert) takes as many rows as the fullest, so that
- * is what must not exceed its share. */
+/* The number of shares of the buffer of `rank`. With padding, each (source,
+ * expert) takes as many rows as the fullest one, so each pair has a share. */
 static size_t shares_of(const struct shunt_moe *moe, int rank)
 {
     return moe->config.pad_to_capacity ? users_of(moe, rank)
@@ -113,7 +113,7 @@ bool shunti_waves_prepare(struct shunti_plan *plan)
     return false;
 }
 
-/* An entry of handles for the i-th wave in this place. 0: no memory. */
+/* The entry for the handle of the i-th wave in this place. 0: no memory. */
 static uint32_t entry_for(const struct shunt_moe *moe, struct shunti_place *at,
                           size_t i)
 {
@@ -153,7 +153,7 @@ struct shunti_plan *shunti_waves_next(struct shunti_plan *whole)
     return waves->plan[i];
 }
 
-/* --- the cut ---------------------------------------------------------------------- */
+/* --- the size of a wave ----------------------------------------------------------- */
 
 void shunti_waves_source(struct shunti_plan *whole, int source,
                          const uint32_t *count)
@@ -167,7 +167,7 @@ void shunti_waves_source(struct shunti_plan *whole, int source,
         left[shunti_placement_target(p, source, e)] += count[e];
 }
 
-/* Add `rows` of an expert to the ranks that take them; less: take them away. */
+/* Add `rows` of an expert to the ranks that take them. less: subtract them. */
 static void spread(const struct shunti_plan *whole, int expert, uint64_t rows,
                    bool less, uint64_t *of_rank)
 {
@@ -185,7 +185,8 @@ static void spread(const struct shunti_plan *whole, int expert, uint64_t rows,
         of_rank[p->owner[p->copy[v]]] += rows * whole->waves.part[v];
 }
 
-/* Likewise those of all ranks in the plan that was counted last. */
+/* Add or subtract the rows of all ranks, as they were counted last
+ * (split.h). */
 static void spread_all(const struct shunti_plan *whole, bool less,
                        uint64_t *of_rank)
 {
@@ -220,9 +221,9 @@ void shunti_waves_begin(struct shunti_plan *whole, const uint32_t *count)
 }
 
 /*
- * What of our rows for `rank` fits into a wave. One token always does; what is
- * left of the rank's buffer is shared in proportion, rounded down. All ranks know
- * the same `rest`, so their shares together are at most the buffer.
+ * How many of this rank's rows for `rank` fit into a wave. One token always
+ * fits. The rest of the buffer is shared in proportion, rounded down. All ranks
+ * know the same `rest`, so their shares together are at most the buffer.
  */
 static uint64_t share_of(const struct shunti_plan *whole, int rank)
 {
@@ -232,7 +233,7 @@ static uint64_t share_of(const struct shunti_plan *whole, int rank)
     const size_t least = (size_t)moe->config.topk;
 
     if (moe->config.pad_to_capacity)
-        return UINT64_MAX; /* it is by expert */
+        return UINT64_MAX; /* share_of_experts() is the limit */
     if (waves->rest[rank] <= (wide)room * UNIT)
         return UINT64_MAX;
     return least * UNIT +
@@ -240,8 +241,9 @@ static uint64_t share_of(const struct shunti_plan *whole, int rank)
                       waves->mine[rank] / waves->rest[rank]);
 }
 
-/* In order: what fits behind the ranks before us, which take all that they have,
- * or nothing does. There are no shares. */
+/* In order: find what fits behind the ranks before this one. If all that they
+ * have fits, they take it; otherwise nothing is left for this rank. There are
+ * no copies with shares. */
 static void share_in_order(const struct shunti_plan *whole)
 {
     const struct shunt_moe *moe = whole->moe;
@@ -261,7 +263,8 @@ static void share_in_order(const struct shunti_plan *whole)
     }
 }
 
-/* Of what a wave has, those sources that are first gave all that they had. */
+/* In order: subtract the wave's rows from what sources have left. The first
+ * sources gave all that they had. */
 static void leave_in_order(const struct shunti_plan *whole,
                            const struct shunti_plan *wave)
 {
@@ -280,7 +283,8 @@ static void leave_in_order(const struct shunti_plan *whole,
     }
 }
 
-/* The wave's ranges of each expert's rows, behind those of the wave before. */
+/* In order: set the wave's range of each expert's rows, behind the wave
+ * before. */
 static void find_ranges(const struct shunti_plan *whole,
                         const struct shunti_plan *wave)
 {
@@ -304,7 +308,7 @@ static void find_ranges(const struct shunti_plan *whole,
     }
 }
 
-/* Rows of ours that an expert may have in a wave. */
+/* The most rows that this rank may have for an expert in a wave. */
 static size_t share_of_experts(const struct shunti_plan *whole)
 {
     const struct shunt_moe *moe = whole->moe;
@@ -320,7 +324,7 @@ static size_t share_of_experts(const struct shunti_plan *whole)
     return share;
 }
 
-/* Take a token, or give it back. */
+/* Take a token into the wave, or give it back. */
 static void take(struct shunti_plan *whole, const int32_t *expert, bool back)
 {
     const int topk = whole->moe->config.topk;
@@ -333,7 +337,8 @@ static void take(struct shunti_plan *whole, const int32_t *expert, bool back)
         }
 }
 
-/* Does what was taken fit, with this token, the last one? most: rows of an expert. */
+/* True if all tokens that were taken fit; `expert` is of the last one. most:
+ * rows of an expert. */
 static bool fits(const struct shunti_plan *whole, const int32_t *expert,
                  size_t most)
 {
@@ -404,7 +409,8 @@ void shunti_waves_add(struct shunti_plan *whole, const struct shunti_plan *wave)
     waves->count++;
 }
 
-/* Cuts are rounded in each wave, so that a copy's rows may be others than in one. */
+/* Each wave rounds the ranges of copies to leaves. So the rows of a copy in all
+ * waves may differ from its rows in a plan without waves. */
 void shunti_waves_end(struct shunti_plan *whole)
 {
     const struct shunt_moe *moe = whole->moe;
