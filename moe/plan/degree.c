@@ -11,8 +11,8 @@
 #include "src/base/handle.h"
 #include "src/comm.h"
 
-/* More parts than need be cost CPU time: of degrees that take the same time
- * within this, the lowest is the best. */
+/* More parts cost more CPU time. So of the degrees whose times are equal within
+ * this factor, the lowest is the best. */
 #define AS_GOOD 1.01
 
 unsigned shunti_degree_class(size_t tokens)
@@ -48,7 +48,7 @@ bool shunti_degree_settled(const struct shunti_degree *degree)
     return true;
 }
 
-/* The median of all but the first. */
+/* The median of all times but the first. */
 double shunti_degree_time(const struct shunti_degree *degree, unsigned which)
 {
     const double *time = degree->time[which];
@@ -69,8 +69,8 @@ double shunti_degree_time(const struct shunti_degree *degree, unsigned which)
     return time[1];
 }
 
-/* Until all have been tried the one with the fewest samples; in turn, so that
- * what changes meanwhile concerns all alike. */
+/* Until all degrees are settled: the one with the fewest samples. So degrees
+ * take turns, and whatever changes meanwhile affects all of them alike. */
 unsigned shunti_degree_next(const struct shunti_degree *degree)
 {
     unsigned best = 0;
@@ -95,11 +95,11 @@ int shunti_degree_choose(const struct shunti_degrees *degrees, size_t tokens,
     of->tokens = tokens;
     of->class = shunti_degree_class(tokens);
     of->degree = tokens ? shunti_degree_next(&degrees->class[of->class]) : 0;
-    of->wanted = tokens > 0; /* nothing travels without */
+    of->wanted = tokens > 0; /* without tokens nothing travels */
     return shunti_degree_parts(of->degree);
 }
 
-/* --- what ranks tell -------------------------------------------------------------- */
+/* --- times of all ranks ----------------------------------------------------------- */
 
 void shunti_degrees_tell(struct shunti_degrees *degrees,
                          const struct shunti_time *time)
@@ -124,7 +124,7 @@ static struct shunti_time told_by(const void *told, size_t stride, int rank,
     return time;
 }
 
-/* The longest time of a plan; false: some rank has not told it. */
+/* Find the longest time of a plan. False: some rank has not reported one. */
 static bool find_longest(const void *told, size_t stride, int ranks,
                          struct shunti_time *of)
 {

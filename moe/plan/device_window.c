@@ -16,30 +16,30 @@
 
 enum { WHICH = 2 };
 
-/* At the end of a destroyed communicator's life; its peers may compute. */
+/* How long a communicator that ends waits for its peers, which may compute. */
 #define LEAVE_NS (UINT64_C(5) * 1000000000)
 
-/* The driver may map all of an allocation's pages for others, of 2 MiB each, with
- * whatever else is on them. */
+/* The driver maps whole pages of 2 MiB for other processes. So an allocation
+ * takes whole pages, and shares nothing else with them. */
 #define DEVICE_PAGE ((size_t)2 << 20)
 
 enum use {
     UNUSED,
-    USED,        /* it has it open */
-    UNREACHABLE, /* it cannot open it */
+    USED,        /* the rank has the device window open */
+    UNREACHABLE, /* the rank cannot open it */
 };
 
-/* What a rank shows of a device window, in its window. */
+/* What a rank publishes about a device window, in its host window. */
 struct shown {
-    struct shunti_device_place place; /* complete before anyone is told of it */
+    struct shunti_device_place place; /* complete before any peer is told */
     /* (nranks) enum use; each rank writes its own */
     _Atomic uint8_t use[];
 };
 
 struct device_window {
-    void *memory; /* ours */
-    bool refused; /* it was tried, and is not to be had */
-    void **open;  /* (nranks) those of others; NULL: not open */
+    void *memory; /* this rank's own */
+    bool refused; /* an attempt to make it has failed */
+    void **open;  /* (nranks) those of peers; NULL: not open */
 };
 
 struct shunti_device_windows {
@@ -51,7 +51,7 @@ static int number_of(enum shunt_moe_buffer which)
     return which == SHUNT_MOE_DOUT;
 }
 
-/* --- what is shown ------------------------------------------------------------ */
+/* --- what is published -------------------------------------------------------- */
 
 static size_t shown_bytes(const struct shunt_comm *comm)
 {
@@ -65,8 +65,8 @@ size_t shunti_device_window_room(const struct shunt_comm *comm)
     return shunti_in_pages(WHICH * shown_bytes(comm));
 }
 
-/* Behind all buffers, which are as large on each rank. NULL: its window is not
- * mapped, or has no such room. */
+/* Its place is behind all buffers, whose size is the same on each rank. NULL:
+ * the window of `rank` is not mapped, or has no such room. */
 static struct shown *shown_of(const struct shunt_comm *comm,
                               const struct shunti_place *at, int rank, int i)
 {
@@ -94,7 +94,7 @@ static void set_use(struct shown *shown, int rank, enum use use)
                           memory_order_release);
 }
 
-/* --- ours ----------------------------------------------------------------------- */
+/* --- this rank's own ------------------------------------------------------------ */
 
 static struct device_window *device_window_of(struct shunt_comm *comm,
                                               struct shunti_place *at, int i)
@@ -177,7 +177,7 @@ unsigned char *shunti_device_window_of(struct shunti_plan *plan, int rank,
         return NULL;
     if (device_window && device_window->open[rank])
         return device_window->open[rank];
-    /* Before it is open: the owner must not free it any more. */
+    /* Set this before opening, so that the owner does not free the memory. */
     set_use(shown, comm->rank, USED);
     if (device_window &&
         !shunti_device_open(comm, &shown->place, &device_window->open[rank],
@@ -236,7 +236,7 @@ static bool is_there(const struct shunt_comm *comm, int rank)
     return rank != comm->rank && !p->lost && p->transport->alive(p->ep);
 }
 
-/* A rank that still has it open, or -1. */
+/* A rank that still has a device window of this rank open, or -1. */
 static int user_of(const struct shunt_comm *comm, const struct shunti_place *at)
 {
     for (int i = 0; i < WHICH; i++) {
@@ -260,7 +260,7 @@ void shunti_device_windows_leave(struct shunt_comm *comm,
         return;
     while (shunti_engine_is_ours(comm) && (user = user_of(comm, at)) >= 0 &&
            shunti_now_ns() < end)
-        shunti_transports_nap(comm, 1); /* it also sees who is gone */
+        shunti_transports_nap(comm, 1); /* also notices lost peers */
     if (user >= 0) {
         shunti_warn("moe",
                     "rank %d has not destroyed this communicator, and uses "

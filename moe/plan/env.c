@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Environment variables of the mixture of experts. SHUNT_MOE_CHUNK and
- * SHUNT_MOE_RECORDS are tunables of rank 0 that hold for all ranks (src/comm/init_introduce.c).
+ * SHUNT_MOE_RECORDS are tunables of rank 0 that hold for all ranks
+ * (src/comm/init_introduce.c).
  */
 #include "src/base/env.h"
 

@@ -79,7 +79,8 @@ static void exchanges_free(struct shunt_comm *comm)
     for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++)
         if (all->slot[i] && all->slot[i]->moe)
             shunti_moe_free(all->slot[i]->moe);
-    /* What is open of others first: they may wait for it here, as we do. */
+    /* First close the windows of peers, which may wait for that as this rank
+     * does. */
     for_each_place(comm, all, shunti_device_windows_close);
     for_each_place(comm, all, shunti_device_windows_leave);
     for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++)
@@ -89,8 +90,8 @@ static void exchanges_free(struct shunt_comm *comm)
 
 bool shunti_slots_prepare(struct shunt_comm *comm)
 {
-    /* No rank takes a slot of a failed communicator, and nothing would free
-     * what a destroyed one gets now. */
+    /* On a failed communicator no rank takes a slot. On a destroyed one,
+     * nothing would free this memory. */
     if (comm->above.state || shunti_comm_failed(comm))
         return true;
     comm->above.state = calloc(1, sizeof(struct exchanges));
@@ -121,7 +122,8 @@ void shunti_slots_free_here(const struct shunt_comm *comm,
             free[i / 64] &= ~((uint64_t)1 << i % 64);
 }
 
-/* Places of `slot` and, if it has too few, further ones of `fresh`. */
+/* If `fresh` has more places than `slot`, move the further ones to `slot`. Free
+ * `fresh`. */
 static void join(struct shunti_slot *slot, struct shunti_slot *fresh)
 {
     if (fresh->nplaces > slot->nplaces) {
@@ -134,7 +136,7 @@ static void join(struct shunti_slot *slot, struct shunti_slot *fresh)
             places[i] = slot->places[i];
             slot->places[i] = swap;
         }
-        /* The further ones outlive `fresh`. */
+        /* The further places outlive `fresh`. */
         for (size_t i = slot->nplaces; i < nplaces; i++)
             shunti_handle_pass(places[i].entry, slot);
         fresh->places = slot->places;
@@ -181,7 +183,7 @@ void shunti_slot_leave(struct shunt_moe *moe)
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
         struct shunti_place *at = &slot->places[i];
 
-        /* What is behind the buffers tells of device windows, which stay. */
+        /* The area behind the buffers publishes device windows, which stay. */
         shunti_pages_drop(moe, &moe->plans[i].place);
         *at = moe->plans[i].place;
     }

@@ -8,7 +8,7 @@
 #include "src/op/blame.h"
 #include "src/op/request.h"
 
-/* "part 2", from 0; "all parts". */
+/* "part 2" (counted from 0), or "all parts". */
 static const char *name_part(uint64_t name, char *text, size_t len)
 {
     const unsigned part = name & 0xff;

@@ -69,7 +69,7 @@ bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which,
 {
     bool borrowed = false;
 
-    /* A progress thread gives it back. */
+    /* Hold the communicator: a progress thread may give the scratch back. */
     shunti_comm_enter(plan->moe->comm);
     for (int i = 0; i < SHUNTI_BUFFERS; i++)
         if (which >> i & 1 && plan->at->borrowed[i])

@@ -21,8 +21,8 @@ static struct shunti_lists *lists_of(const struct shunt_request *request)
 }
 
 /*
- * The exchange of lists is over, with `status`. The ranks have gone on, so that a
- * failure ends the communicator; `text` says what it was.
+ * The exchange of lists has ended with `status`. The other ranks have the plan
+ * already, so a failure ends the communicator. text: what has failed.
  */
 static enum shunt_status judge(struct shunti_lists *lists,
                                struct shunt_comm *comm,
@@ -52,7 +52,8 @@ static enum shunt_status step(struct shunt_request *request)
     return judge(lists, request->comm, st, text);
 }
 
-/* The end, also of a failed communicator; `lists` may go with the plan. */
+/* End the exchange, also on a failed communicator. The plan that contains
+ * `lists` may be freed here. */
 static void end(struct shunti_lists *lists, enum shunt_status status)
 {
     lists->request = NULL;
@@ -72,7 +73,7 @@ static void cleanup(struct shunt_request *request)
     end(lists, request->status);
 }
 
-/* It has begun, and may be over already. The communicator is ours. */
+/* The request has begun, and may be over. The caller holds the communicator. */
 static enum shunt_status watch(struct shunti_lists *lists,
                                struct shunt_request *request)
 {
@@ -139,7 +140,7 @@ static void settle(const struct shunti_lists *lists)
     if (!request)
         return;
     request->detached = request->promised = false;
-    /* An error of it has failed the communicator, too. */
+    /* An error of it has failed the communicator already. */
     (void)shunti_request_wait(request);
 }
 
@@ -153,7 +154,7 @@ static void settle_plan(struct shunti_plan *plan)
 
 void shunti_lists_settle(struct shunt_moe *moe)
 {
-    moe->users++; /* an exchange that has been destroyed goes with its last */
+    moe->users++; /* so that a destroyed exchange is freed at the end only */
     for (int i = 0; i < moe->config.plans_in_flight; i++)
         if (!moe->plans[i].handle)
             settle_plan(&moe->plans[i]);

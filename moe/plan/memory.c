@@ -12,7 +12,8 @@
 #include "src/comm.h"
 #include "src/progress/turns.h"
 
-/* Bytes of the pages of a window of ours that there are, as the kernel says. */
+/* Bytes of the pages that a window of this rank has, according to the
+ * kernel. */
 static size_t resident(const struct shunti_window *window)
 {
     struct stat file;
@@ -22,7 +23,7 @@ static size_t resident(const struct shunti_window *window)
     return (size_t)file.st_blocks * 512;
 }
 
-/* What a plan knows of its rows. */
+/* Bytes of what a plan knows about its rows. */
 static size_t lists_of(const struct shunti_plan *plan)
 {
     size_t bytes = plan->terms_max * sizeof(*plan->terms) +

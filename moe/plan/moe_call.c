@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What dispatch, combine and their gradients begin with; see moe_call.h. */
+/* The beginning of dispatch, combine and their gradients; see moe_call.h. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -23,8 +23,8 @@ uint32_t shunti_moe_call_signature(const struct shunti_moe_call *call,
     return SHUNTI_SIGNATURE(call->kind, plan->moe->config.dtype, 0, 0);
 }
 
-/* The same on all ranks, and another one for every plan of a communicator, and
- * for each of its parts. */
+/* The name of a plan, or of one part of it. It is the same on all ranks, and
+ * another one for every plan of a communicator and for every part. */
 static uint64_t plan_name(const struct shunti_plan *plan, struct shunti_cut cut)
 {
     return SHUNTI_PLAN_NAME(plan->moe->serial, plan->serial,
@@ -124,11 +124,11 @@ void shunti_moe_call_end(const struct shunti_moe_call *call,
     shunti_plan_unuse(plan, borrowed, cut);
 }
 
-/* --- operations of a call ----------------------------------------------------------- */
+/* --- operations of a call --------------------------------------------------------- */
 
-/* The state of a number that is passed over. */
+/* The state of an operation that is skipped. */
 struct passing {
-    int next; /* rank to tell */
+    int next; /* rank to which the next note goes */
 };
 
 static struct passing *passing_of(const struct shunt_request *request)
@@ -161,9 +161,9 @@ static bool pass_awaits(const struct shunt_request *request, int peer)
     return peer == passing_of(request)->next;
 }
 
-/* A number without an operation: it awaits nothing, and sends only a control
- * message of the call's kind, so that a rank which makes another call of that
- * number does not wait, and learns that the ranks disagree. */
+/* An operation that is skipped: it waits for nothing, and sends only a note of
+ * the call's kind. A rank that makes another call with this number then does
+ * not wait, but learns that the ranks disagree. */
 static const struct shunti_class pass_class = {
     .name = "number passed over",
     .step = pass_step,
@@ -209,7 +209,7 @@ enum shunt_status shunti_moe_call_refuse_one(const struct shunti_moe_call *call,
                                  text);
 }
 
-/* The communicator is ours. */
+/* The caller holds the communicator. */
 static enum shunt_status refuse_all(const struct shunti_moe_call *call,
                                     struct shunt_comm *comm,
                                     const struct shunti_routes *routes,
@@ -237,9 +237,10 @@ static enum shunt_status refuse(const struct shunti_moe_call *call,
 /* --- calls that must be made again ---------------------------------------------- */
 
 /*
- * The other ranks do not hear of a buffer that is too small: they wait until
- * the call is made again. If another one is made first, that one would be taken
- * for it, and all later ones for others: so it ends here with a refusal.
+ * The other ranks are not told of a buffer that is too small: they wait until
+ * the call is made again. If this rank made another call first, they would take
+ * it for the pending one, and all later calls for others. So the pending call
+ * ends here, with a refusal.
  */
 static void end_pending(struct shunt_comm *comm)
 {
@@ -262,8 +263,8 @@ static void owe(const struct shunti_moe_call *call,
 {
     struct shunt_comm *comm = plan->moe->comm;
 
-    if (comm->above
-            .pending) /* that one comes first, and nothing was sent of this */
+    /* The first pending call stays; nothing was sent of this one. */
+    if (comm->above.pending)
         return;
     shunti_comm_enter(comm);
     *shunti_pending_of(comm) =
@@ -273,7 +274,7 @@ static void owe(const struct shunti_moe_call *call,
     shunti_comm_leave(comm);
 }
 
-/* If it is this one, it has been made again. */
+/* This call is made. If it is the pending one, no call is pending any more. */
 static void made(const struct shunti_moe_call *call,
                  const struct shunti_plan *plan)
 {

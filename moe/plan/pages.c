@@ -18,7 +18,7 @@ enum {
 
 /* --- what is used ----------------------------------------------------------------- */
 
-/* Bytes of all pages that there may be. */
+/* Bytes of all pages that the buffers and scratches may have. */
 static size_t pages_of(const struct shunt_moe *moe)
 {
     size_t bytes = 0;
@@ -57,7 +57,7 @@ void shunti_pages_use_scratch(const struct shunti_plan *plan,
 
 /* --- what is given back ------------------------------------------------------------- */
 
-/* Does a NIC write to the pages that our windows have now? */
+/* True if a NIC may write to the present pages of windows, which must stay. */
 static bool are_pinned(const struct shunt_comm *comm)
 {
     for (int r = 0; r < comm->nranks; r++)
@@ -66,8 +66,9 @@ static bool are_pinned(const struct shunt_comm *comm)
     return false;
 }
 
-/* Of the part of a window that begins at `base`, of which `used` bytes may have
- * pages, keep `need`. Addresses and the descriptor stay. */
+/* Take the part of a window that begins at `base`, and keep `need` bytes of it.
+ * Give back its other pages. *used: bytes that may have pages. Addresses and
+ * the descriptor stay valid. */
 static void keep(const struct shunt_comm *comm,
                  const struct shunti_window *window, size_t base, size_t need,
                  size_t *used)
@@ -78,11 +79,11 @@ static void keep(const struct shunt_comm *comm,
     if (window && window->addr &&
         (are_pinned(comm) ||
          madvise(window->addr + base + need, *used - need, MADV_REMOVE)))
-        return; /* they are still there */
+        return; /* the pages are still there */
     *used = need;
 }
 
-/* Is it worth it? A twentieth more than is needed may stay. */
+/* True if it is worth a system call. A twentieth more than needed may stay. */
 static bool is_much(size_t used, size_t need)
 {
     return used > need + need / 20 + LEAST;

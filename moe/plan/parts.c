@@ -195,7 +195,7 @@ int shunti_parts_unfinished(const struct shunti_plan *plan)
 
 /* --- marks --------------------------------------------------------------------- */
 
-/* Words that a rank with so many experts is told. */
+/* Words of marks that each source sends to `rank`. */
 static size_t mark_words(const struct shunt_moe *moe, int rank, int count)
 {
     return (size_t)(count - 1) * (1 + local_of(moe, rank));
@@ -216,8 +216,8 @@ bool shunti_parts_prepare(struct shunti_plan *plan, int count)
                        sizeof(uint32_t));
 }
 
-/* What has gone to each rank up to a bound, for its message. rows: (experts) by
- * position; tokens: (ranks). */
+/* Write what goes to each rank before a bound into that rank's message. rows:
+ * (experts) by position. tokens: (ranks). */
 static void write_marks(const struct shunti_plan *plan, int bound,
                         const uint32_t *rows, const uint32_t *tokens)
 {
@@ -239,7 +239,8 @@ static void write_marks(const struct shunti_plan *plan, int bound,
     }
 }
 
-/* Go through our terms, which are in the order of their sorted keys. */
+/* Count the marks of this rank's terms, which are in the order of their sorted
+ * keys. */
 static void count_marks(const struct shunti_plan *plan)
 {
     const struct shunt_moe *moe = plan->moe;
@@ -268,7 +269,7 @@ static void count_marks(const struct shunti_plan *plan)
     }
 }
 
-/* Do the marks of a source rise, and end with its counts? */
+/* True if the marks of a source rise from bound to bound, up to its counts. */
 static bool are_possible(const struct shunti_plan *plan, int source)
 {
     const size_t local = local_here(plan);
@@ -285,7 +286,8 @@ static bool are_possible(const struct shunti_plan *plan, int source)
     return true;
 }
 
-/* The others have the plan, and would wait for us in it. */
+/* Fail the communicator: the other ranks have the plan, and would wait for this
+ * rank in it. */
 static enum shunt_status fail(struct shunt_comm *comm, int source)
 {
     enum shunt_status st;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the caller is told of a part; see parts.h. */
+/* The rows of a part, for shunt_moe_part_rows(); see parts.h. */
 #include <string.h>
 
 #include "moe/layout/growing_array.h"
@@ -9,8 +9,8 @@
 #include "src/base/error.h"
 #include "src/comm.h"
 
-/* Of each part: the first range of each expert, then the first rows of its
- * ranges, then their counts. */
+/* The answer for a part: the index of each expert's first range, then the first
+ * row of each range, then the number of its rows. */
 struct told {
     size_t *first_range, *offset, *count;
 };
@@ -26,7 +26,7 @@ static struct told told_of(const struct shunti_plan *plan, int part)
     return (struct told){at, at + local + 1, at + local + 1 + most};
 }
 
-/* Ranges that follow each other become one. */
+/* Make the answer for a part. Ranges without a gap between them become one. */
 static void tell(struct shunti_plan *plan, int part, size_t local)
 {
     struct shunti_ranges ranges =
@@ -51,7 +51,7 @@ static void tell(struct shunti_plan *plan, int part, size_t local)
         told.first_range[++expert] = n;
 }
 
-/* Of all parts, once. False: no memory. */
+/* Make the answers for all parts, once. False: no memory. */
 static bool tell_all(struct shunti_plan *plan, size_t local)
 {
     const size_t each = local + 1 + 2 * local * (size_t)plan->moe->nranks;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A plan's life: one routing, its counts everywhere, and the place of every
- * row. records.h, received_counts.h and remote_offsets.h have what ranks tell each other,
- * layout.h where rows go, route.h how they travel.
+ * A plan's life: the counts of one routing are sent to all ranks, and every row
+ * gets a slot. records.h, received_counts.h and remote_offsets.h have what
+ * ranks tell each other. layout.h finds where rows go, and route.h how they
+ * travel.
  */
 #include <math.h>
 #include <stdio.h>
@@ -33,8 +34,8 @@
 
 /* --- memory of a place --------------------------------------------------------- */
 
-/* Everything that a plan of `tokens` tokens will need on this rank, before
- * any peer hears of it. */
+/* Get all memory that a plan of `tokens` tokens will need on this rank, before
+ * any peer knows of the plan. */
 static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
 {
     struct shunt_moe *moe = plan->moe;
@@ -95,9 +96,9 @@ static size_t rows_lent(const struct shunti_plan *plan)
 }
 
 /*
- * Buffers that are large enough on every rank, or new ones on all: the
- * decision follows from what every rank knows. A quarter more than is needed,
- * and at least what an even routing brings.
+ * Make the buffers large enough. Either all ranks get new ones or none does,
+ * because the decision depends on what every rank knows. New buffers have room
+ * for a quarter more than is needed, and at least for an even routing.
  */
 static enum shunt_status fit_buffers(struct shunti_plan *plan,
                                      const size_t *total)
@@ -113,12 +114,12 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     shunti_device_windows_close(moe->comm, plan->at);
     shunti_pages_forget(plan->at);
     plan->at->buffer_rows = 0;
-    plan->at->buffer_bytes = 0; /* from which the next exchange knows them */
+    plan->at->buffer_bytes = 0; /* the next exchange finds its rows from it */
     plan->at->buffer_stride = 0;
     even = moe->config.max_tokens * (size_t)moe->config.topk;
     rows = most > even ? most : even;
     rows = rows + rows / 4 + 1;
-    /* No wave has more. */
+    /* No wave has more rows. */
     if (plan->max_rows && plan->max_rows < rows)
         rows = plan->max_rows;
     if (__builtin_mul_overflow(rows, moe->row_bytes, &bytes) ||
@@ -126,7 +127,7 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
         return shunti_fail(&moe->comm->error, SHUNT_ERR_MEMORY,
                            "moe_plan_create: %zu rows do not fit in memory",
                            rows);
-    /* Pages of one buffer hold nothing of another. */
+    /* Buffers share no page. */
     stride = shunti_in_pages(bytes);
     st = shunti_plan_window(
         moe->comm,
@@ -141,7 +142,7 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     return SHUNT_OK;
 }
 
-/* The routes of a plan, their modes and their traffic. */
+/* Set the routes of a plan, their modes and their traffic. */
 static void choose_directions(struct shunti_plan *plan)
 {
     const struct shunti_routes *routes = &plan->moe->routes;
@@ -169,7 +170,7 @@ static void choose_directions(struct shunti_plan *plan)
     }
 }
 
-/* Windows, lists and state, if there is something that it serves. */
+/* Make windows, lists and state of a direction, if it serves any call. */
 static enum shunt_status prepare_direction(struct shunti_direction *direction)
 {
     if (!shunti_direction_serves(direction))
@@ -178,7 +179,7 @@ static enum shunt_status prepare_direction(struct shunti_direction *direction)
                                   : SHUNT_OK;
 }
 
-/* What this rank receives. */
+/* Lay out what this rank receives. */
 static void lay_out_recv(struct shunti_plan *plan,
                          const struct shunti_layout_recv *recv)
 {
@@ -200,7 +201,7 @@ static void lay_out_recv(struct shunti_plan *plan,
     plan->rows_lent = rows_lent(plan);
 }
 
-/* From the records and columns: which rows go where. */
+/* Find which rows go where, from the records and columns. */
 static enum shunt_status lay_out(struct shunti_plan *plan)
 {
     struct shunt_moe *moe = plan->moe;
@@ -217,7 +218,8 @@ static enum shunt_status lay_out(struct shunti_plan *plan)
     return shunti_remote_offsets_find(plan, &recv);
 }
 
-/* What calls of the plan need: buffers for its rows, terms, windows and lists. */
+/* Make what calls of the plan need: terms, parts, buffers, windows and
+ * lists. */
 static enum shunt_status prepare_calls(struct shunti_plan *plan,
                                        const float *weight)
 {
@@ -236,7 +238,8 @@ static enum shunt_status prepare_calls(struct shunti_plan *plan,
     return st;
 }
 
-/* `to` becomes the plan that is being made; its memory is for the next one. */
+/* Move the plan that is being made to `to`. The next plan is made in the old
+ * memory of `to`. */
 static void take_over(struct shunti_plan *to)
 {
     struct shunti_plan *spare = to->moe->spare, old = *to;
@@ -248,7 +251,8 @@ static void take_over(struct shunti_plan *to)
     *spare = old;
 }
 
-/* The lowest place that is free everywhere gets the plan. */
+/* Move the plan to the lowest place that is free on every rank. NULL: none
+ * is. */
 static struct shunti_plan *take_place(struct shunt_moe *moe)
 {
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
@@ -266,7 +270,7 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
     return NULL;
 }
 
-/* What a call asks for, or one wave of it. */
+/* What a call asks for, or one wave of its plan. */
 struct asked {
     const int32_t *expert;
     const float *weight;
@@ -276,7 +280,7 @@ struct asked {
     size_t first_token, left;  /* of a wave */
 };
 
-/* Does the call make sense, beside its routing? */
+/* Check all of a call but its routing. */
 static enum shunt_status check(const struct shunt_moe *moe,
                                const struct asked *asked, char *why, size_t len)
 {
@@ -337,17 +341,18 @@ static enum shunt_status check(const struct shunt_moe *moe,
     return SHUNT_OK;
 }
 
-/* Of the capacity. */
+/* The capacity factor of a call. */
 static double factor_of(const struct shunt_moe *moe, const struct asked *asked)
 {
     return asked->options.capacity_factor ? *asked->options.capacity_factor
                                           : moe->config.capacity_factor;
 }
 
-enum { WIDE_IDS = 16 }; /* fewer are not told */
+enum { WIDE_IDS = 16 }; /* with fewer pairs nothing is logged */
 
-/* Ids of 64 bits, through a pointer without a type, are id, 0, id, 0 here, all of
- * which are ids. A routing may be like that, so it is only told. */
+/* Log a hint if ids seem to have 64 bits, given through an untyped pointer.
+ * Here they look like id, 0, id, 0, which are all valid ids. A routing may
+ * really be like that, so it is no error. */
 SHUNTI_NOINLINE static void look_for_wide_ids(const struct asked *asked,
                                               int topk)
 {
@@ -367,7 +372,7 @@ SHUNTI_NOINLINE static void look_for_wide_ids(const struct asked *asked,
                     "bits, copy them to int32_t first");
 }
 
-/* Our part: get memory, read the routing. */
+/* The part of this rank: get memory, and read the routing. */
 static enum shunt_status contribute(struct shunt_moe *moe,
                                     const struct asked *asked, char *why,
                                     size_t len)
@@ -393,8 +398,8 @@ static enum shunt_status contribute(struct shunt_moe *moe,
                                why, len);
 }
 
-/* What all ranks contribute, and the number of the plan. status: of our call
- * before; `why` says it. */
+/* Gather what all ranks contribute, and agree on the number of the plan.
+ * status, why: the error of this rank's call so far. */
 static enum shunt_status gather(struct shunt_moe *moe,
                                 const struct asked *asked,
                                 enum shunt_status status, char *why, size_t len,
@@ -410,8 +415,9 @@ static enum shunt_status gather(struct shunt_moe *moe,
     return status;
 }
 
-/* With shares: the counts of all ranks, and the routing by copies in the place of
- * that by experts. *st: of our own call, which the records tell. */
+/* With shares: gather the counts of all ranks, and replace the routing by
+ * experts with one by copies. *st: status of this rank's call, which the
+ * records send to the others. */
 static enum shunt_status split(struct shunt_moe *moe, struct asked *asked,
                                enum shunt_status *st, char *why, size_t len)
 {
@@ -435,7 +441,7 @@ static enum shunt_status split(struct shunt_moe *moe, struct asked *asked,
     return SHUNT_OK;
 }
 
-/* All ranks' records are here. */
+/* Choose the number of parts. All ranks' records have arrived. */
 static void choose_parts(struct shunti_plan *plan)
 {
     plan->degree = (struct shunti_degree_of){0};
@@ -445,14 +451,14 @@ static void choose_parts(struct shunti_plan *plan)
             &plan->degree);
 }
 
-/* The next wave, of the first of these tokens, which are in none yet. What is
- * left of them is asked for next. */
+/* Make the next wave, of the first tokens in *asked. These are in no wave yet.
+ * Then *asked has the rest. */
 static enum shunt_status make_wave(struct shunti_plan *whole,
                                    struct asked *asked)
 {
     struct shunt_moe *moe = whole->moe;
     const size_t k = (size_t)moe->config.topk;
-    const double all = 0; /* what exceeds the capacity is gone already */
+    const double all = 0; /* what exceeds the capacity was dropped before */
     struct asked one = *asked;
     struct shunti_plan *const spare = moe->spare;
     struct shunti_plan *wave;
@@ -470,7 +476,7 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
                  whole->waves.count);
         st = SHUNT_ERR_MEMORY;
     }
-    /* It has its place already. */
+    /* The wave is made where it stays. It needs no place. */
     moe->spare = wave ? wave : spare;
     gathered = split(moe, &one, &st, why, sizeof(why));
     if (!gathered)
@@ -495,7 +501,7 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
     return SHUNT_OK;
 }
 
-/* What all sources have for all ranks. */
+/* In order: find what all sources have left for all ranks. */
 static enum shunt_status find_left(struct shunti_plan *whole)
 {
     const struct shunt_moe *moe = whole->moe;
@@ -509,7 +515,7 @@ static enum shunt_status find_left(struct shunti_plan *whole)
                                  (size_t)moe->nranks, SHUNT_U32);
 }
 
-/* The records are those of the whole plan. */
+/* Make the waves of a plan. The records are those of the whole plan. */
 static enum shunt_status make_waves(struct shunti_plan *whole,
                                     const struct asked *asked)
 {
@@ -518,7 +524,7 @@ static enum shunt_status make_waves(struct shunti_plan *whole,
 
     rest.whole = whole;
     if (whole->dropped)
-        rest.expert = whole->moe->expert; /* without what is dropped */
+        rest.expert = whole->moe->expert; /* without the dropped assignments */
     if (whole->in_order) {
         st = find_left(whole);
         if (st)
@@ -545,7 +551,7 @@ static void issue_handles(struct shunti_plan *plan)
         plan->handle = shunti_handle_issue(plan->entry, plan);
 }
 
-/* status, why: what is wrong with the call so far. */
+/* Make a plan. status, why: what is wrong with the call so far. */
 static enum shunt_status make_plan(struct shunt_moe *moe,
                                    const struct asked *asked,
                                    enum shunt_status status, char *why,
@@ -590,7 +596,7 @@ static enum shunt_status make_plan(struct shunt_moe *moe,
     return SHUNT_OK;
 }
 
-/* The fields that the caller's struct has; the rest are defaults. */
+/* Read the fields that the caller's struct has. The rest are defaults. */
 static enum shunt_status read_options(struct shunt_moe_plan_options *o,
                                       const struct shunt_moe_plan_options *from,
                                       char *why, size_t len)

@@ -19,7 +19,7 @@ size_t shunti_wire_bytes(const struct shunt_moe *moe)
                : moe->row_bytes;
 }
 
-/* Rows of a buffer in which none comes; `gap` is called for each range. */
+/* Call `gap` for each range of rows that no token fills. */
 static void for_each_gap(const struct shunti_plan *plan,
                          void (*gap)(void *arg, size_t row, size_t count),
                          void *arg)
@@ -61,7 +61,7 @@ void shunti_plan_zero_gaps(const struct shunti_plan *plan, void *rows)
 {
     struct zeroing z = {rows, plan->moe->row_bytes};
 
-    if (rows) /* no rows at all, so no gaps; memset() takes no NULL */
+    if (rows) /* NULL: no rows, so no gaps; memset() takes no NULL */
         for_each_gap(plan, zero, &z);
 }
 
@@ -89,7 +89,7 @@ size_t shunti_plan_list_gaps(const struct shunti_plan *plan, uint32_t *rows)
 
 /* --- what the caller is told -------------------------------------------------------- */
 
-/* What the waves of a plan send. */
+/* Add up what the waves of a plan send. */
 static void add_up_traffic(const struct shunti_plan *plan,
                            struct shunt_moe_rows *rows)
 {

@@ -55,7 +55,7 @@ bool shunti_received_counts_prepare(struct shunt_moe *moe)
                                    0);
 }
 
-/* What the record of `source` says for `rank`. */
+/* Write the column of `rank`, from the record of `source`. */
 static void write(const struct shunt_moe *moe, int source,
                   const struct shunti_record_view *record, int rank,
                   struct shunti_column *column)
@@ -75,7 +75,7 @@ static void write(const struct shunt_moe *moe, int source,
     }
 }
 
-/* From every source, by an exchange. */
+/* Get the columns from every source, by an exchange. */
 static enum shunt_status exchange(struct shunt_moe *moe)
 {
     const struct shunti_record_view own = shunti_record(moe, moe->rank);

@@ -16,22 +16,23 @@
 #include "src/op/refusal.h"
 #include "src/progress/turns.h"
 
-/* `count` has an entry for each expert, rank and node, and once or twice again for
- * each node: struct shunti_record_view. It is empty if records have no counts. */
+/* `count` has an entry for each expert, rank and node, and one or two more for
+ * each node: struct shunti_record_view. It is empty if records have no
+ * counts. */
 struct record {
-    uint64_t exchange; /* these two must agree */
+    uint64_t exchange; /* these two must agree on all ranks */
     uint64_t placed;
-    uint64_t plans; /* before this one, as far as this rank knows */
+    uint64_t plans; /* made before this one, as far as this rank knows */
     int64_t status;
     uint64_t tokens;
-    uint64_t most;     /* assignments to one expert, before any is dropped */
-    uint64_t left;     /* tokens behind this wave */
-    uint64_t max_rows; /* these three must agree */
+    uint64_t most;     /* assignments to the fullest expert, before any drop */
+    uint64_t left;     /* tokens that are left for later waves */
+    uint64_t max_rows; /* these three must agree on all ranks */
     double capacity;
     uint64_t in_order;
     uint32_t everywhere; /* each token has an expert on every other node */
-    uint32_t parts;      /* that the rank plans in; 0: the best */
-    uint64_t free[SHUNTI_PLANS_MAX / 64]; /* places, bit by bit */
+    uint32_t parts;      /* number that the caller asks for; 0: AUTO */
+    uint64_t free[SHUNTI_PLANS_MAX / 64]; /* a bit for each place */
     union {
         char why[136];                             /* with a status */
         struct shunti_time told[SHUNTI_TIMES_MAX]; /* without */
@@ -55,7 +56,7 @@ static struct record *record_of(const struct shunt_moe *moe, int rank)
                                      (size_t)rank * moe->record_bytes);
 }
 
-/* Of one with its counts. */
+/* Bytes of a record that has its counts. */
 static size_t whole_bytes(const struct shunt_moe *moe)
 {
     return shunti_record_bytes(moe->placement->experts, moe->nranks, moe->nodes,
@@ -68,7 +69,8 @@ bool shunti_records_have_counts(const struct shunt_moe *moe)
            moe->comm->tune.moe_records;
 }
 
-/* One more than there are ranks: room for our counts if records have none. */
+/* There is room for one more record. If records have no counts, this rank keeps
+ * its own counts there. */
 bool shunti_records_prepare(struct shunt_moe *moe)
 {
     const size_t whole = whole_bytes(moe);
@@ -87,7 +89,8 @@ bool shunti_records_prepare(struct shunt_moe *moe)
     return moe->records != NULL;
 }
 
-/* The counts of a record. Where records have none, ours are behind them all. */
+/* The counts of a record. If records have none: this rank's counts, behind all
+ * records. */
 static uint32_t *counts_of(const struct shunt_moe *moe, int rank)
 {
     return shunti_records_have_counts(moe) ? record_of(moe, rank)->count
@@ -158,9 +161,9 @@ struct shunti_sent shunti_records_sent(const struct shunt_moe *moe)
     return sent;
 }
 
-/* --- our own ---------------------------------------------------------------------- */
+/* --- the own record --------------------------------------------------------------- */
 
-/* The places that neither a plan nor an unfinished request holds. */
+/* Find the places that neither a plan nor an unfinished request uses. */
 static bool find_free(const struct shunt_moe *moe, uint64_t *bits)
 {
     bool any = false;
@@ -174,7 +177,7 @@ static bool find_free(const struct shunt_moe *moe, uint64_t *bits)
     return any;
 }
 
-/* Read the routing into the record and moe->key; *n: how many assignments. */
+/* Read the routing into the record and moe->key. *n: number of assignments. */
 static enum shunt_status read_routing(struct shunt_moe *moe,
                                       const int32_t *expert, size_t tokens,
                                       size_t *n, char *why, size_t len)
@@ -208,7 +211,7 @@ static enum shunt_status read_routing(struct shunt_moe *moe,
     return SHUNT_OK;
 }
 
-/* Without what exceeds the capacity. */
+/* Drop what exceeds the capacity, and read the routing again. */
 static enum shunt_status drop(struct shunt_moe *moe, const int32_t *expert,
                               const float *weight, size_t tokens,
                               size_t capacity, size_t *n, char *why, size_t len)
@@ -235,8 +238,9 @@ static enum shunt_status drop(struct shunt_moe *moe, const int32_t *expert,
     return read_routing(moe, moe->expert, tokens, n, why, len);
 }
 
-/* What each node will send home of our tokens. The terms are those of the plan, but
- * for their rows, which are not known yet. */
+/* Count the pieces that each node will send home for this rank's tokens. The
+ * terms are those of the plan, except for their rows, which are not known
+ * yet. */
 static void count_pieces(struct shunt_moe *moe, const float *weight,
                          size_t tokens)
 {
@@ -251,7 +255,8 @@ static void count_pieces(struct shunt_moe *moe, const float *weight,
     shunti_pieces_count(plan->terms, plan->first, tokens, moe->node, pieces);
 }
 
-/* Then two levels save no bytes. */
+/* True if every token goes to every other node. Then two levels save no
+ * bytes. */
 static bool all_go_everywhere(const struct shunt_moe *moe, size_t tokens)
 {
     const struct shunti_record_view mine = shunti_record(moe, moe->rank);
@@ -317,9 +322,9 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
     return SHUNT_OK;
 }
 
-/* --- those of all ranks ------------------------------------------------------------ */
+/* --- the records of all ranks ------------------------------------------------------ */
 
-/* Do the counts of a record agree with each other? All that follows relies on
+/* True if the counts of a record agree with each other. All later steps rely on
  * them. */
 static bool are_counts_possible(const struct shunt_moe *moe,
                                 const struct record *r, size_t padded)
@@ -349,7 +354,8 @@ static bool are_counts_possible(const struct shunt_moe *moe,
     return kept <= r->tokens * (size_t)c->topk;
 }
 
-/* Columns are looked at by the ranks that get them. */
+/* True if a record can be right. Columns are checked by the ranks that get
+ * them. */
 static bool is_possible(const struct shunt_moe *moe, int rank)
 {
     const struct shunt_moe_config *c = &moe->config;
@@ -361,7 +367,7 @@ static bool is_possible(const struct shunt_moe *moe, int rank)
             are_counts_possible(moe, r, shunti_records_padded(moe, rank)));
 }
 
-/* As many as there are, or AUTO. */
+/* The number of parts as a text, or AUTO. */
 static const char *name_parts(uint32_t parts, char text[12])
 {
     if (!parts)
@@ -485,9 +491,9 @@ size_t shunti_records_most_tokens(const struct shunt_moe *moe)
     return most;
 }
 
-/* What each rank counted itself would differ for ever after a call that only
- * some ranks made for this exchange, or that failed on some only. So all ranks
- * go on from the highest count. */
+/* Ranks may have counted differently, after a call that only some of them made
+ * for this exchange, or that failed only on some. Their counts would differ for
+ * ever. So all ranks continue from the highest count. */
 uint64_t shunti_records_number(struct shunt_moe *moe)
 {
     for (int r = 0; r < moe->nranks; r++)

@@ -11,11 +11,11 @@
 #include "src/progress/turns.h"
 #include "src/wire/failure.h"
 
-/* What a rank tells a source. Behind it come what the directions tell, the first
- * row of the source for each expert of the rank, and how many rows of all
- * sources each has here. */
+/* The message of a rank to a source. Behind it come the bytes of the
+ * directions. Then come, for each expert of the rank, the source's first row,
+ * and then the rows of all sources. */
 struct start {
-    uint64_t total; /* rows of its buffer */
+    uint64_t total; /* rows of the rank's buffer */
     uint64_t bad;   /* 1 + the first rank whose column is impossible; 0: none */
     unsigned char more[];
 };
@@ -25,7 +25,7 @@ static size_t local_of(const struct shunt_moe *moe, int rank)
     return (size_t)shunti_placement_count(moe->placement, rank);
 }
 
-/* Does the direction tell anything? */
+/* True if the direction tells other ranks anything. */
 static bool tells(const struct shunti_direction *direction)
 {
     return direction->route->measure && shunti_direction_serves(direction);
@@ -42,7 +42,7 @@ static size_t told_bytes(const struct shunti_plan *plan)
     return bytes;
 }
 
-/* In whole words of eight. */
+/* A multiple of 8. */
 size_t shunti_start_bytes(size_t local, size_t told)
 {
     return sizeof(struct start) + told + 2 * local * sizeof(uint32_t);
@@ -72,7 +72,7 @@ bool shunti_remote_offsets_prepare(struct shunt_moe *moe)
 static void find_from_records(struct shunti_plan *plan)
 {
     struct shunt_moe *moe = plan->moe;
-    /* In room that no message needs. */
+    /* No message is sent, so the buffer for messages is free. */
     const uint32_t **rows = (const uint32_t **)(void *)moe->messages.out;
     const struct shunti_counts counts = {
         rows, moe->config.pad_to_capacity ? plan->padded : NULL};
@@ -94,7 +94,7 @@ static void find_from_records(struct shunti_plan *plan)
     }
 }
 
-/* --- from those that know --------------------------------------------------------- */
+/* --- from the ranks that receive the rows ------------------------------------------- */
 
 static void write_loads(const struct shunti_plan *plan,
                         const struct shunti_layout_recv *recv, uint32_t *load)
@@ -143,7 +143,8 @@ static void write_starts(const struct shunti_plan *plan,
         bytes / sizeof(uint32_t));
 }
 
-/* Others have the plan, and would wait for us in it. */
+/* Fail the communicator: other ranks have the plan, and would wait for this
+ * rank in it. */
 static enum shunt_status impossible(const struct shunt_moe *moe, int rank,
                                     const char *what)
 {
@@ -157,7 +158,7 @@ static enum shunt_status impossible(const struct shunt_moe *moe, int rank,
     return st;
 }
 
-/* Totals, and what other ranks have found wrong. */
+/* Read the totals, and whether any rank found an impossible column. */
 static enum shunt_status read_totals(const struct shunti_plan *plan)
 {
     const struct shunt_moe *moe = plan->moe;
@@ -182,7 +183,8 @@ static enum shunt_status read_totals(const struct shunti_plan *plan)
                        (int)(bad - 1));
 }
 
-/* What rank `r` says. False: our rows would not be in its buffer. */
+/* Read the message of rank `r`. False: this rank's rows would not be inside its
+ * buffer. */
 static bool read_start(struct shunti_plan *plan, int r,
                        const struct start *start)
 {
