@@ -120,8 +120,9 @@ static struct shunti_span products_span(const struct shunti_plan *plan,
                                     sizeof(*dweight)};
 }
 
-/* May others read `out` in a call that writes dout? dweight of a rank without tokens
- * is an empty array: its address does not tell whether others want theirs. */
+/* True if others may read `out` in a call that writes dout. The dweight of a
+ * rank without tokens is an empty array, so it does not say whether others want
+ * theirs. */
 static bool offers(const struct shunti_plan *plan, const void *out,
                    const void *dout, const float *dweight)
 {
@@ -134,8 +135,8 @@ static bool offers(const struct shunti_plan *plan, const void *out,
            (out && (out == dout || !shunti_spans_overlap(&results, &gradient)));
 }
 
-/* The gradient may take the place of the results: each row is read before it
- * is written. */
+/* Check the arguments of the gradient. It may be in the same memory as the
+ * results, since each row is read before it is written. */
 static enum shunt_status check_gradient(struct shunti_plan *plan,
                                         const void *dy, const void *out,
                                         const void *dout, const float *dweight)
@@ -147,7 +148,7 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
     const struct shunti_span input = shunti_tokens_span(plan, "dy", dy);
     enum shunt_status st;
 
-    if (!dweight || !plan->tokens) /* out is not read, or only if it may be */
+    if (!dweight || !plan->tokens) /* offers() says if others may read out */
         return SHUNT_OK;
     if (!out && plan->total)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
@@ -164,7 +165,7 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
     return st;
 }
 
-/* out: NULL, unless it is offered. */
+/* Stage the arguments of the gradient. out: NULL unless it is offered. */
 static enum shunt_status
 stage_gradient(struct shunti_plan *plan, struct shunti_cut cut, const void *dy,
                const void *out, void *dout, float *dweight,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Telling and hearing; see meeting.h. */
+/* Exchanging notes in a call; see meeting.h. */
 #include "moe/route/meeting.h"
 
 #include "moe/route.h"
@@ -30,7 +30,7 @@ void shunti_meeting_tell(struct shunt_request *request,
 
     if (met->told || !shunti_note_room(request, rank))
         return;
-    /* Rail peers hear of our node what we have heard. */
+    /* A rail peer learns from this note that no local peer's call is bad. */
     if (!met->direct && !meeting->local_heard)
         return;
     met->told = true;
@@ -54,7 +54,7 @@ void shunti_meeting_skip(struct shunti_meeting *meeting, int rank)
     met->stranger = true;
 }
 
-/* Strangers get their message in the next step. */
+/* Let strangers get a note, in the next step. */
 static void tell_strangers(struct shunti_meeting *meeting)
 {
     const struct shunt_moe *moe = meeting->plan->moe;

@@ -18,8 +18,8 @@ void shunti_packs_finish(void *state)
     free(packs);
 }
 
-/* Count rows and tokens by rank, up to each bound. How many distinct tokens go
- * to each rank in all is known. */
+/* Count the rows and tokens for each rank, up to each bound. The distinct
+ * tokens for each rank in the whole plan are known already. */
 static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
 {
     const struct shunt_moe *moe = plan->moe;
@@ -53,9 +53,9 @@ static void count(const struct shunti_plan *plan, struct shunti_packs *packs)
     }
 }
 
-/* The first row of ours that comes home of each expert, in what its rank
- * returns of a part, less the first one in its buffer. All arrays are by
- * position. */
+/* For each expert, find where its first row of a part is among the rows that
+ * its rank sends home, minus the slot of that row in the rank's buffer. All
+ * arrays are by position. */
 static void find_shift(const struct shunti_plan *plan, const uint32_t *rows,
                        const uint32_t *before, size_t *shift)
 {
@@ -79,7 +79,7 @@ static void find_shift(const struct shunti_plan *plan, const uint32_t *rows,
     }
 }
 
-/* Rows of some tokens, by position. */
+/* Count the rows of some tokens, by position. */
 static void count_rows(const struct shunti_plan *plan, size_t begin, size_t end,
                        uint32_t *rows)
 {
@@ -88,7 +88,7 @@ static void count_rows(const struct shunti_plan *plan, size_t begin, size_t end,
 
     memset(rows, 0, (size_t)plan->placement->experts * sizeof(*rows));
     for (size_t t = begin; t < end; t++) {
-        const uint32_t *key = moe->key + t * stride; /* as the terms */
+        const uint32_t *key = moe->key + t * stride; /* in the order of terms */
 
         for (size_t i = plan->first[t]; i < plan->first[t + 1]; i++)
             rows[*key++ >> SHUNTI_SLOT_BITS]++;
@@ -96,8 +96,9 @@ static void count_rows(const struct shunti_plan *plan, size_t begin, size_t end,
 }
 
 /*
- * What a rank returns to us of a part is ordered as it lies there: its experts
- * ascending, of each our rows. `home` says where in that the row of a term is.
+ * In one part, a peer sends this rank's rows back in the peer's own order: by
+ * expert (ascending), then by row. `home[i]` is the position of term i in that
+ * order.
  *
  * shift   (experts) scratch.
  * counts  (2 * experts) scratch.
@@ -117,7 +118,7 @@ static void find_home(const struct shunti_plan *plan,
         const size_t begin = shunti_parts_token(plan, b);
         const size_t end = shunti_parts_token(plan, b + 1);
 
-        /* All that there are, and have not been in earlier parts. */
+        /* The rows that were in no earlier part: those of the last part. */
         for (size_t e = 0; e < experts; e++) {
             const size_t position =
                 moe->order.expert[e].position >> SHUNTI_SLOT_BITS;
@@ -139,7 +140,8 @@ static void find_home(const struct shunti_plan *plan,
     }
 }
 
-/* Our terms by rank, the first of each token marked. */
+/* List this rank's terms by receiving rank, with the first of each token
+ * marked. */
 static void list(const struct shunti_plan *plan,
                  const struct shunti_packs *packs,
                  struct shunti_pack_entry *entries, size_t *next)
@@ -163,8 +165,8 @@ static void list(const struct shunti_plan *plan,
         }
 }
 
-/* Are the lists of others possible? Each token that comes has a first row, in
- * the same part, and all rows are in our buffer. */
+/* True if the lists of others can be right. In each part, each token that comes
+ * must begin with a first row, and all rows must be in this rank's buffer. */
 static bool lists_are_good(const struct shunti_direction *direction)
 {
     const struct shunti_plan *plan = direction->plan;
@@ -192,7 +194,7 @@ static bool lists_are_good(const struct shunti_direction *direction)
     return true;
 }
 
-/* Send the lists of rows to the ranks that they go to. next: (nranks) scratch,
+/* Send the lists to the ranks that receive the rows. next: (nranks) scratch,
  * which is freed. */
 static enum shunt_status exchange_lists(struct shunti_direction *direction,
                                         size_t *next)
@@ -233,8 +235,9 @@ enum shunt_status shunti_packs_plan(struct shunti_direction *direction)
     const struct shunt_moe *moe = plan->moe;
     const size_t n = (size_t)moe->nranks, terms = plan->first[plan->tokens];
     const size_t experts = (size_t)plan->placement->experts;
-    size_t *scratch = malloc((n + 2 * experts) *
-                             sizeof(*scratch)); /* and 2 * experts words */
+    /* For find_home(): `experts` numbers, then 2 * experts 32-bit words. For
+     * exchange_lists(): n numbers. */
+    size_t *scratch = malloc((n + 2 * experts) * sizeof(*scratch));
     struct shunti_packs *packs;
 
     if (!direction->state)
@@ -254,7 +257,7 @@ enum shunt_status shunti_packs_plan(struct shunti_direction *direction)
     if (direction->serves[SHUNTI_TO_EXPERTS])
         return exchange_lists(direction, scratch);
     free(scratch);
-    direction->lists.here = true; /* there are none */
+    direction->lists.here = true; /* no lists are needed */
     return SHUNT_OK;
 }
 

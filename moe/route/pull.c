@@ -21,11 +21,11 @@
 #include "src/wire/contexts.h"
 #include "src/wire/nodes.h"
 
-/* Work of one step, after which others have their turn. */
+/* Most bytes of work in one step. Then other requests have their turn. */
 #define STEP_BYTES ((size_t)256 << 20)
 
 struct peer {
-    bool bad; /* its call: it awaits no ack */
+    bool bad; /* its call is bad, so it awaits no ack */
     const unsigned char *rows;
 };
 
@@ -33,11 +33,11 @@ struct pull {
     struct shunti_meeting meeting;
     struct shunti_plan *plan;
     struct shunti_direction *direction;
-    size_t bytes; /* to others, for traces */
+    size_t bytes; /* that others read of this rank's rows, for traces */
     struct shunti_pull what;
     unsigned borrowed;
     bool broken;                     /* rows of a peer are missing */
-    bool acked;                      /* all peers, by us */
+    bool acked;                      /* this rank has acked all peers */
     size_t cursor, end;              /* the next token to add; the last + 1 */
     struct shunti_rows_term *terms;  /* (2, topk) of this token and the next */
     struct shunti_rail_sums *across; /* results between nodes, or NULL */
@@ -86,8 +86,8 @@ static void hear(struct shunt_request *request, int r)
 
 #define NOT_HERE SIZE_MAX
 
-/* The terms of a token, of which one stands for each piece (pieces.h) of another
- * node. NOT_HERE: one has not arrived. */
+/* Collect the terms of a token. A piece (pieces.h) of another node is one term.
+ * Returns their number. NOT_HERE: a piece has not arrived. */
 static size_t collect(const struct pull *pull, size_t t,
                       struct shunti_rows_term *terms)
 {
@@ -129,7 +129,7 @@ static size_t collect(const struct pull *pull, size_t t,
     return n;
 }
 
-/* Add up some tokens. False: there is no more to do now. */
+/* Add up some tokens. False: nothing more can be done now. */
 static bool add(struct pull *pull)
 {
     const struct shunti_plan *plan = pull->plan;
@@ -165,7 +165,7 @@ static bool add(struct pull *pull)
 
 /* --- the operation --------------------------------------------------------------- */
 
-/* Send and take results between nodes. True: there may be more right now. */
+/* Send and receive results between nodes. True: there may be more right now. */
 static bool move_across(struct shunt_request *request)
 {
     struct pull *pull = state_of(request);
@@ -183,7 +183,7 @@ static bool move_across(struct shunt_request *request)
     shunti_rail_sums_look(across, call);
     if (across->broken && !pull->broken) {
         pull->broken = true;
-        /* A control message may still say why. */
+        /* A note that says why may still arrive. */
         if (!request->error) {
             shunti_request_error(request, SHUNT_ERR_REMOTE,
                                  "%s: the call failed on a rank of another "
@@ -195,7 +195,8 @@ static bool move_across(struct shunt_request *request)
     return sent;
 }
 
-/* A local peer made a bad call, so nothing is exchanged with other nodes. */
+/* Give up all exchange with other nodes, because a local peer made a bad
+ * call. */
 static void give_up_across(struct pull *pull)
 {
     for (int r = 0; r < pull->plan->moe->nranks; r++) {
@@ -208,7 +209,8 @@ static void give_up_across(struct pull *pull)
     }
 }
 
-/* Tell and hear every peer: have all local peers been heard, and all others? */
+/* Send notes to all peers, and look for theirs. *all: all are sent and have
+ * arrived. Returns true if those of all local peers have arrived. */
 static bool look_at_peers(struct shunt_request *request, bool *all)
 {
     struct pull *pull = state_of(request);
@@ -233,7 +235,7 @@ static bool look_at_peers(struct shunt_request *request, bool *all)
     }
     if (local && !meeting->local_heard) {
         meeting->local_heard = true;
-        *all = false; /* other nodes have not been told */
+        *all = false; /* no note has gone to other nodes yet */
         return look_at_peers(request, all);
     }
     return local;
@@ -262,7 +264,7 @@ static enum shunt_status step(struct shunt_request *request)
         int r = (rank + i) % nranks;
         struct shunti_met *met = &pull->meeting.met[r];
 
-        /* A rank that sent us nothing awaits no ack. */
+        /* A rank of another node that sent no sums here awaits no ack. */
         if (!pull->acked && !pull->peers[r].bad &&
             (met->direct || shunti_rail_sends(pull->across->rails, r)))
             shunti_ack(request, r, SHUNT_OK);
@@ -279,7 +281,8 @@ static bool awaits(const struct shunt_request *request, int r)
     const struct pull *pull = state_of(request);
     const struct shunti_met *met = &pull->meeting.met[r];
 
-    /* Until all local peers are here, we do not wait for other nodes. */
+    /* Do not wait for other nodes until the notes of all local peers are
+     * here. */
     if (!met->direct && !pull->meeting.local_heard)
         return false;
     return !met->told || !met->heard || !met->answered ||
@@ -308,7 +311,7 @@ static void cleanup(struct shunt_request *request)
                         pull->borrowed, request->status);
 }
 
-/* What others read of our rows. */
+/* Bytes that others read of this rank's rows. */
 static size_t sent_in_all(const struct shunt_request *request)
 {
     return state_of(request)->bytes;
@@ -415,7 +418,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
             shunti_rail_line_up(&pull->across->rails->sums_line,
                                 &pull->across->turn, what->cut);
         shunti_moe_call_begin(call, plan, what->cut, begin.borrowed);
-        /* What others read of ours. */
+        /* Others read these bytes of this rank's rows. */
         comm->stats.bytes_mapped += pull->bytes;
         st = shunti_request_launch(request, out);
     }

@@ -23,12 +23,12 @@
 #include "src/wire/contexts.h"
 #include "src/wire/nodes.h"
 
-/* Work of one step, after which others have their turn. */
+/* Most bytes of work in one step. Then other requests have their turn. */
 #define STEP_BYTES ((size_t)256 << 20)
 
 /* --- control messages --------------------------------------------------------- */
 
-/* `r` will not take part in our call. */
+/* The note of `r` says that it will not take part in this call. */
 static void hear_bad(struct shunt_request *request, int r,
                      const struct shunti_note *note)
 {
@@ -38,8 +38,8 @@ static void hear_bad(struct shunt_request *request, int r,
     push->peers[r].served = true;
     if (push->copies)
         shunti_row_copies_drop(push->copies, r);
-    /* It may have put rows before it knew. Ack that we do not read them any
-     * more, for which it waits. */
+    /* `r` may have put rows before it knew that the call fails. It waits for
+     * this ack, which says that this rank no longer reads them. */
     if (note->way == SHUNTI_WAY_ALARM)
         shunti_ack(request, r, SHUNT_OK);
     if (push->across && !push->meeting.met[r].direct)
@@ -75,7 +75,7 @@ bool shunti_offers_hear(struct shunti_offers *offers,
     return false;
 }
 
-/* `r` has said where its rows go: they are the engine's from here on. */
+/* `r` has said where its rows go. From here on the engine writes them. */
 static void hand_over(struct shunti_pushing *push, int r)
 {
     struct shunti_push_peer *peer = &push->peers[r];
@@ -151,7 +151,7 @@ static void put_row(const struct shunti_pushing *push, unsigned char *dst,
         memcpy(dst, src, bytes);
 }
 
-/* The result that belongs to a term, if there is one. */
+/* The row of `out` that belongs to term `i`; NULL: there is none. */
 static const unsigned char *out_row(const struct shunti_pushing *push, size_t i)
 {
     const struct shunti_plan *plan = push->plan;
@@ -180,7 +180,7 @@ static void put_token(struct shunti_pushing *push, size_t t, size_t from)
 
         if (peer->cursor != from || !peer->rows)
             continue;
-        /* Before the row is written, which may be in its place. */
+        /* Read the row of `out` first: the new row may overwrite it. */
         if (dweight && !push->broken)
             dweight[t * (size_t)moe->config.topk + term->slot] =
                 rows->dot(src, peer->out + term->row * bytes,
@@ -209,7 +209,7 @@ static size_t put_chunk(struct shunti_pushing *push)
     SHUNTI_TRACK(COPIES);
 
     if (push->what.device & SHUNTI_DEVICE_TOKENS && !push->what.src)
-        return 0; /* not on the host yet, or needed there */
+        return 0; /* the tokens are not on the host yet, or not needed there */
 
     for (int r = 0; r < nranks; r++)
         if (push->meeting.met[r].heard && push->peers[r].cursor < from)
@@ -231,8 +231,8 @@ static size_t put_chunk(struct shunti_pushing *push)
 
 /* --- the operation ------------------------------------------------------------ */
 
-/* Has everything for this rank been written there? For a rank of another node:
- * has everything that it sent been passed on? */
+/* True if all rows for `r` have been written. If `r` is on another node: true
+ * if all rows that it sent have been passed on. */
 static bool is_served(const struct shunti_pushing *push, int r)
 {
     if (!push->meeting.met[r].heard)
@@ -246,8 +246,8 @@ static bool is_served(const struct shunti_pushing *push, int r)
            (!push->across || shunti_rail_rows_all_passed(push->across));
 }
 
-/* A local peer made a bad call, so nothing is exchanged with other nodes. A
- * relay that has rows of ours already may be reading them: the next call may
+/* Give up all exchange with other nodes, because a local peer made a bad call.
+ * A relay that has rows of this rank may still read them. So the next call may
  * use its landing only after its answer. */
 static void give_up_across(struct shunti_pushing *push)
 {
@@ -263,8 +263,8 @@ static void give_up_across(struct shunti_pushing *push)
     }
 }
 
-/* It acked or made a bad call, or it is a relay that has ended a call which we
- * have given up. */
+/* True if `r` has acked or made a bad call. Also true if `r` is a relay that
+ * has ended a call which this rank has given up. */
 static bool is_answered(struct shunt_request *request, int r)
 {
     const struct shunti_pushing *push = shunti_pushing_of(request);
@@ -274,7 +274,7 @@ static bool is_answered(struct shunt_request *request, int r)
             shunti_peer_completed(request->comm, r, request->seq));
 }
 
-/* Tell and hear every peer, and ack those that have been served. */
+/* Exchange notes with every peer, and ack the peers that have been served. */
 static void look_at_peers(struct shunt_request *request)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
@@ -312,7 +312,7 @@ static void look_at_peers(struct shunt_request *request)
     }
 }
 
-/* Rows from and to other nodes; true if any moved. */
+/* Move rows from and to other nodes. True if any moved. */
 static bool move_across(struct shunt_request *request)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
@@ -350,7 +350,7 @@ static void fail(struct shunt_request *request, enum shunt_status status,
         push->peers[r].cursor = push->end;
 }
 
-/* Rows from and to devices; true if any moved. */
+/* Move rows from and to devices. True if any moved. */
 static bool move_devices(struct shunt_request *request)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
@@ -368,7 +368,8 @@ static bool move_devices(struct shunt_request *request)
     return moved;
 }
 
-/* All rows are here: what goes to a device goes there now. False: not yet. */
+/* All rows have arrived: copy those for a device to it. False: it is not
+ * over. */
 static bool finish_devices(struct shunt_request *request)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
@@ -383,8 +384,8 @@ static bool finish_devices(struct shunt_request *request)
     return st != SHUNT_IN_PROGRESS;
 }
 
-/* Rows that are scaled or rounded on their way, or that are multiplied with
- * what lies at their destination, are no copies. */
+/* Let the engine write the rows, if they are only copied. Rows are not if they
+ * are scaled, rounded, or multiplied with what lies at their destination. */
 static void begin(struct shunt_request *request)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
@@ -423,7 +424,7 @@ static enum shunt_status step(struct shunt_request *request)
         }
         all += done;
     } while (done && all < STEP_BYTES);
-    if (done) { /* there is more to do: be stepped again at once */
+    if (done) { /* more to do: ask for another step at once */
         shunti_wake_self(request->comm);
         return SHUNT_IN_PROGRESS;
     }
@@ -450,7 +451,8 @@ static bool awaits(const struct shunt_request *request, int r)
     const struct shunti_pushing *push = shunti_pushing_of(request);
     const struct shunti_met *met = &push->meeting.met[r];
 
-    /* Until all local peers are here, we do not wait for other nodes. */
+    /* Do not wait for other nodes until the notes of all local peers are
+     * here. */
     if (!met->direct && !push->meeting.local_heard)
         return false;
     return !met->told || !push->peers[r].served || !met->answered ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a push begins (push.h): its memory, and its request. */
+/* The start of a push (push.h): its memory, and its request. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +12,8 @@
 #include "src/comm.h"
 #include "src/progress/turns.h"
 
-/* From this size on rows are written past the cache: they would be evicted
- * before they are read (copy.c has the figures). */
+/* From this size on, rows are written past the cache, because they would be
+ * evicted before they are read (src/kernels/copy.c has the figures). */
 #define STREAM_MIN ((size_t)16 << 20)
 
 static void count_bytes(struct shunt_comm *comm, struct shunti_pushing *push)
@@ -79,7 +79,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
     return SHUNT_OK;
 }
 
-/* Before the call is known to anyone. */
+/* Prepare for memory of devices, before any peer knows of the call. */
 static enum shunt_status prepare_devices(const struct shunti_moe_call *call,
                                          struct shunti_plan *plan,
                                          struct shunti_pushing *push)

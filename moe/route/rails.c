@@ -18,7 +18,7 @@ size_t shunti_rail_signal_at(const struct shunt_moe *moe,
     return shunti_rail_signal_place(number);
 }
 
-/* Of a signal, in the window. */
+/* Offset of a signal in the window. */
 static size_t signal_in_window(const struct shunti_rails *rails,
                                enum shunti_rail_signal which, int part,
                                int index)
@@ -87,8 +87,8 @@ uint64_t shunti_rail_call(const struct shunt_request *request)
     return request->seq << 1 | backward;
 }
 
-/* The call and the rows in one word. At most sixteen operations are under way,
- * so 32 bits of the call are enough. */
+/* A signal: the call and the rows in one word. At most sixteen operations are
+ * under way, so 32 bits of the call are enough. */
 static uint64_t signal_of(uint64_t call, uint32_t rows)
 {
     return call << 32 | rows;
@@ -142,7 +142,7 @@ bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
     return true;
 }
 
-/* --- with whom ---------------------------------------------------------------------- */
+/* --- partners ----------------------------------------------------------------------- */
 
 bool shunti_rail_sends(const struct shunti_rails *rails, int rank)
 {

@@ -67,9 +67,9 @@ size_t shunti_rail_rows_bytes(const struct shunti_rail_rows *rows)
     return all * rows->wire;
 }
 
-/* Where a row of a list lies, of those of the plan. Parts begin where they would if
- * each row took all of its room: so calls that make less of a row, as fp8 does, may
- * be under way with others. */
+/* Offset of row number `row` of the plan's list. A part begins where it would
+ * if each row took all of its room. So a call whose rows take less, as with
+ * fp8, may be under way at the same time as others. */
 static size_t place_of(const struct shunti_rail_rows *rows,
                        const struct shunti_rail_bound *bound, size_t row)
 {
@@ -164,7 +164,7 @@ static void pass_row(const struct shunti_rail_rows *rows,
         unsigned char *dst = rows->places[entry->local];
         const unsigned char *out = rows->outs[entry->local];
 
-        /* Before the row is written, which may be in its place. */
+        /* Read the row of `out` first: the new row may overwrite it. */
         if (dots)
             dots[i] = out ? moe->rows->dot(row, out + entry->row * bytes, NULL,
                                            hidden)
@@ -178,7 +178,7 @@ static void pass_row(const struct shunti_rail_rows *rows,
     }
 }
 
-/* The products of a source's rows. False: no room now. */
+/* Send the products of a source's rows. False: no room now. */
 static bool send_dots(const struct shunti_rail_rows *rows,
                       const struct shunti_rail_from *from, uint64_t call)
 {
@@ -194,8 +194,9 @@ static bool send_dots(const struct shunti_rail_rows *rows,
                            rows->broken ? SHUNTI_RAIL_BROKEN : 1);
 }
 
-/* A rank without tokens does not know by itself whether dweight is wanted: then
- * rows wait for the control message of their source. */
+/* True if this rank knows whether the source wants products. A rank without
+ * tokens does not know it by itself. Then rows wait for the note of their
+ * source. */
 static bool knows_wants(const struct shunti_rail_rows *rows,
                         const struct shunti_rail_passed *passed)
 {
@@ -208,7 +209,7 @@ static bool wants_dots(const struct shunti_rail_rows *rows,
     return rows->offers && (rows->plan->tokens || passed->wants);
 }
 
-/* Pass on at most a chunk of what has come from a source. */
+/* Pass on at most a chunk of what has arrived from a source. */
 static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
 {
     const struct shunti_rail_from *from = &rows->rails->from[index];
@@ -221,8 +222,8 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
         return false;
     here = shunti_rail_arrived(rows->rails, SHUNTI_RAIL_ROWS, rows->cut.from,
                                from->source, call, passed->end);
-    /* None, or fewer than before: the source has given up this call, which a
-     * control message tells us, and the rows are those of its next one. */
+    /* Nothing new. If there are fewer rows than before, they are of the
+     * source's next call: it has given up this one, and a note says so. */
     if (here <= passed->rows && passed->rows < passed->end)
         return false;
     if (here < passed->rows)
@@ -262,7 +263,8 @@ bool shunti_rail_rows_pass_on(struct shunti_rail_rows *rows, uint64_t call)
     return any;
 }
 
-/* Products come in the order of the list of terms. */
+/* Store the products of a node. They arrive in the order of the list's
+ * terms. */
 static void scatter_dots(const struct shunti_rail_rows *rows, int node)
 {
     const struct shunti_plan *plan = rows->plan;
@@ -303,7 +305,7 @@ void shunti_rail_rows_take_dots(struct shunti_rail_rows *rows, uint64_t call)
     }
 }
 
-/* --- how far ---------------------------------------------------------------------- */
+/* --- progress ---------------------------------------------------------------------- */
 
 bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source)
 {

@@ -77,7 +77,7 @@ static size_t collect(const struct shunti_rail_sums *sums,
     return n;
 }
 
-/* at: bytes of the sums before them. */
+/* Make the sums begin <= k < end. at: bytes of the sums before them. */
 static void add_up(struct shunti_rail_sums *sums,
                    const struct shunti_rail_from *from, size_t begin,
                    size_t end, size_t at)
@@ -107,8 +107,8 @@ static void add_up(struct shunti_rail_sums *sums,
     }
 }
 
-/* The end of the chunk that begins with the next sum to send: as many as fit,
- * and at least one. */
+/* The end of the chunk that begins with sum `begin`. A chunk has as many sums
+ * as fit, and at least one. */
 static size_t chunk_end(const struct shunti_rail_sums *sums,
                         const struct shunti_rail_from *from, size_t begin,
                         size_t last, size_t *bytes)
@@ -154,7 +154,7 @@ static bool send_chunk(struct shunti_rail_sums *sums, int index, uint64_t call,
     return true;
 }
 
-/* The lists are here: where the cut is in them. */
+/* The lists have arrived: find the cut in them. */
 static void begin(struct shunti_rail_sums *sums)
 {
     for (int i = 0; i < sums->rails->nfrom; i++) {
@@ -187,7 +187,7 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
         begin(sums);
     if (!shunti_rail_has_turn(sums->rails->sums_line, &sums->turn))
         return false;
-    /* Each rank begins after its own, so that not all send to one source. */
+    /* Each rank begins behind itself, so that not all send to one source. */
     while (first < nfrom && sums->rails->from[first].source < plan->moe->rank)
         first++;
     for (int i = 0; i < nfrom; i++)
@@ -214,7 +214,7 @@ void shunti_rail_sums_look(struct shunti_rail_sums *sums, uint64_t call)
             sums->broken = true;
             here = taken->end;
         }
-        /* Fewer than before are those of a later call: as in rails_rows.c. */
+        /* Fewer than before: sums of a later call, as in rails_rows.c. */
         if (here > taken->here)
             taken->here = here;
     }
@@ -233,8 +233,7 @@ const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
         taken->asked = sums->asks;
         if (to->token[taken->next] < t)
             taken->at += taken->bytes;
-        /* In ALLGATHER tokens without a term there, which have no sum, are passed
-         * over. */
+        /* In ALLGATHER, skip tokens without a term there: they have no sum. */
         while (to->token[taken->next] < t)
             taken->next++;
         taken->pieces = 0;
@@ -247,7 +246,7 @@ const unsigned char *shunti_rail_sums_next(struct shunti_rail_sums *sums,
                                : NULL;
 }
 
-/* --- how far ---------------------------------------------------------------------- */
+/* --- progress ---------------------------------------------------------------------- */
 
 bool shunti_rail_sums_miss(const struct shunti_rail_sums *sums, int rank)
 {

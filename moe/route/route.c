@@ -12,8 +12,7 @@ extern const struct shunti_route shunti_route_direct;
 extern const struct shunti_route shunti_route_flat;
 extern const struct shunti_route shunti_route_two_level;
 
-/* Each mode, by its name in the environment, its name in the configuration, and
- * its route. */
+/* The modes: name in the environment, name in the configuration, route. */
 static const struct mode {
     const char *name, *constant;
     enum shunt_moe_mode mode;
@@ -40,7 +39,7 @@ bool shunti_route_has(int mode)
     return mode_of(mode) != NULL;
 }
 
-/* The mode of the first `len` characters; AUTO: no name. */
+/* The mode whose name is the first `len` characters. AUTO: there is none. */
 static enum shunt_moe_mode mode_named(const char *name, size_t len)
 {
     for (int i = 0; i < MODES; i++)
@@ -62,8 +61,8 @@ void shunti_route_of_environment(enum shunt_moe_mode mode[SHUNTI_TOWARDS])
 
 /* --- the choice ------------------------------------------------------------------- */
 
-/* AUTO: two levels between nodes, else direct if all memory is mapped, else
- * flat, which always works. */
+/* AUTO: two levels between nodes. Otherwise direct, if all memory is mapped.
+ * Otherwise flat, which always works. */
 static const struct shunti_route *choose_for_all(const struct shunt_moe *moe)
 {
     if (moe->nodes > 1 && !shunti_route_two_level.unsuited(moe))
@@ -86,7 +85,7 @@ static enum shunt_status choose(const struct shunt_moe *moe,
         return SHUNT_OK;
     }
     *route = mode->route;
-    /* On one node nothing crosses from one to another. */
+    /* On one node, nothing travels between nodes. */
     if (*route == &shunti_route_two_level && moe->nodes == 1 &&
         !shunti_route_direct.unsuited(moe))
         *route = &shunti_route_direct;
@@ -99,8 +98,8 @@ static enum shunt_status choose(const struct shunt_moe *moe,
     return SHUNT_ERR_UNSUPPORTED;
 }
 
-/* Is each node's part of a sum on that node, as the tree of this placement has
- * it? */
+/* True if the tree of this placement has each node's part of a sum on that
+ * node. */
 static bool adds_up_by_node(const struct shunt_moe *moe,
                             const struct shunti_placement *placement)
 {

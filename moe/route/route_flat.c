@@ -3,10 +3,10 @@
  * FLAT: rows travel in packs, by alltoallv. It suits ranks that cannot write
  * into each other's windows.
  *
- * To the experts, a token's row goes once to each rank that has an expert of
+ * To the experts, a token's row goes once to each rank that has an expert for
  * it. A list that is sent with the plan says into which rows it is copied
- * there, and with which weights. Home, each row of an expert travels by itself,
- * and the token's rank adds them in the tree that all routes share.
+ * there, and with which weights. On the way home, each row of an expert travels
+ * by itself. The token's rank adds them in the tree that all routes share.
  *
  * The results have the same bits as those of DIRECT. Each side copies a row
  * once more.
@@ -34,20 +34,20 @@
 #include "src/trace/track.h"
 #include "src/wire/contexts.h"
 
-/* What a request does; a NULL half is left out. */
+/* The work of a request. It has a way out and a way back; NULL: not needed. */
 struct work {
     struct shunti_cut cut;
-    const void *out;  /* tokens' rows to send, (tokens, hidden) */
-    void *placed;     /* where they go, (total, hidden) */
-    bool fp8;         /* they travel as fp8 */
-    bool weighted;    /* they are multiplied by the weights when placed */
-    const void *back; /* rows to bring home, (total, hidden); NULL: zeros */
+    const void *out;  /* tokens to send, (tokens, hidden) */
+    void *placed;     /* where received rows go, (total, hidden) */
+    bool fp8;         /* tokens travel as fp8 */
+    bool weighted;    /* rows are multiplied by their weights when placed */
+    const void *back; /* rows to send home, (total, hidden); NULL: zeros */
     const void *bias; /* with sum */
-    void *sum;        /* their sums, (tokens, hidden) */
+    void *sum;        /* sums of the rows that came home, (tokens, hidden) */
     bool sum_weighted;
     const void *dy; /* with dweight, (tokens, hidden) */
-    float *dweight; /* their products with dy, (tokens, topk) */
-    bool offers;    /* `back` is there for those that want dweight (push.h) */
+    float *dweight; /* products of dy and these rows, (tokens, topk) */
+    bool offers;    /* `back` is there for ranks that want dweight (push.h) */
 };
 
 static const char *unsuited(const struct shunt_moe *moe)
@@ -81,29 +81,29 @@ static void traffic(struct shunti_direction *direction,
 /* --- the operation ------------------------------------------------------------- */
 
 /*
- * One alltoallv carries both: the pack for a rank has first the tokens for its
- * experts and then the rows that it gets back. Each call makes two operations,
- * the alltoallv and its own, so ranks that make different calls of FLAT are in
- * step again after the error.
+ * One alltoallv carries both ways. The pack for a rank begins with the tokens
+ * for its experts. Behind them are the rows that it gets back. Each call makes
+ * two operations, the alltoallv and its own. So ranks that make different calls
+ * of FLAT agree again on the number of the next operation after the error.
  */
 struct packed {
     const struct shunti_moe_call *call;
     const struct shunti_plan *plan;
     struct shunti_direction *direction;
     struct work what;
-    bool out, back; /* what the call has; see returns() */
+    bool out, back; /* the ways that the call has; see returns() */
     struct shunti_offers offers;
     struct shunt_request *inner; /* the alltoallv */
     unsigned char *send, *recv;
     size_t *bytes;       /* (2 * nranks) to each rank, and from each */
-    size_t *home;        /* (parts, nranks) in recv: where the rows are from
-                            which packs_of(packed)->home counts */
+    size_t *home;        /* (parts, nranks) offset in recv to which
+                            packs_of(packed)->home is relative */
     size_t *next;        /* (nranks) scratch */
     size_t *row;         /* (local experts) scratch */
     unsigned char *some; /* scratch: a row, or a token's terms */
-    char why[200];       /* a peer that called something else; "": none */
-    /* The inner operation does not say which plan it belongs to; the control
-     * message of this one does. */
+    char why[200];       /* what a peer called instead; "": all agree */
+    /* The inner operation does not say which plan it belongs to. The note of
+     * this operation does. */
     struct peer {
         bool told, heard;
     } peers[];
@@ -119,7 +119,7 @@ static const struct shunti_packs *packs_of(const struct packed *packed)
     return packed->direction->state;
 }
 
-/* With a rank, before the cut and at its end. */
+/* The counts with a rank, before the cut and at its end. */
 static const struct shunti_pack_bound *begin_of(const struct packed *packed,
                                                 int rank)
 {
@@ -136,9 +136,10 @@ static const struct shunti_pack_bound *end_of(const struct packed *packed,
            rank;
 }
 
-/* Does `rank` return the rows that it got? For dweight those with tokens do that if they
- * want it, as all of them do. One without tokens cannot know, and does it always:
- * so both sides of a pair know by the plan how much travels. */
+/* True if `rank` sends back the rows that it got. For dweight, a rank with
+ * tokens does so if it wants dweight, and then all of them want it. A rank
+ * without tokens cannot know, and always does so. So both ends of a pair know
+ * from the plan how much travels. */
 static bool returns(const struct packed *packed, int rank)
 {
     return packed->back ||
@@ -154,7 +155,7 @@ static size_t wire_bytes(const struct packed *packed)
                             : moe->row_bytes;
 }
 
-/* Each token once for each rank, at the beginning of the rank's pack. */
+/* Pack each token once for each rank, at the beginning of the rank's pack. */
 static void pack_tokens(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
@@ -228,8 +229,8 @@ static void place_tokens(const struct packed *packed)
     }
 }
 
-/* Rows of one source and part, in the order of the buffer. at: (local experts)
- * first row of the source. Returns where they end. */
+/* Pack the rows of one source and part, in the order of the buffer. at: (local
+ * experts) first row of the source. Returns where they end. */
 static unsigned char *pack_part(const struct packed *packed, int source,
                                 int part, const size_t *at, unsigned char *to)
 {
@@ -256,7 +257,7 @@ static unsigned char *pack_part(const struct packed *packed, int source,
     return to;
 }
 
-/* Each source's rows at the end of its pack, part by part. */
+/* Pack each source's rows at the end of its pack, part by part. */
 static void pack_rows(const struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
@@ -264,7 +265,7 @@ static void pack_rows(const struct packed *packed)
     const struct shunti_placement *p = plan->placement;
     const int32_t *expert = shunti_placement_local(p, moe->rank);
     size_t local = (size_t)shunti_placement_count(p, moe->rank);
-    size_t *at = packed->row; /* of the next source, by expert */
+    size_t *at = packed->row; /* first row of the next source, by expert */
     unsigned char *end = packed->send;
     SHUNTI_TRACK(COPIES);
 
@@ -287,7 +288,7 @@ static void pack_rows(const struct packed *packed)
     }
 }
 
-/* The row of one of our terms of a part, as it came home. */
+/* The row that came home for a term of this rank in a part. */
 static const unsigned char *returned(const struct packed *packed, int part,
                                      size_t term)
 {
@@ -346,7 +347,8 @@ static void multiply_rows(const struct packed *packed, int part)
                     returned(packed, part, i), NULL, moe->config.hidden);
 }
 
-/* Is the inner operation over? If it failed, so does this one. */
+/* True if the inner operation is over. If it failed, this operation fails,
+ * too. */
 static bool inner_is_over(struct shunt_request *request)
 {
     struct packed *packed = state_of(request);
@@ -449,8 +451,8 @@ static bool awaits(const struct shunt_request *request, int r)
 
 static void drop(struct packed *packed)
 {
-    /* It is unfinished only if the communicator has failed; then nothing is
-     * read or written any more. */
+    /* The inner operation is unfinished only if the communicator has failed.
+     * Then nothing is read or written any more. */
     if (packed->inner)
         packed->inner->detached = true;
     free(packed->send);
@@ -493,7 +495,7 @@ static const struct shunti_class classes[] = {
 
 /* --- starting --------------------------------------------------------------------- */
 
-/* Bytes to and from each rank. */
+/* Find the bytes to and from each rank. */
 static void measure(struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;
@@ -547,7 +549,8 @@ static bool allocate(struct packed *packed)
     return packed->send && packed->recv;
 }
 
-/* The inner operation comes before the call's own, on every rank. */
+/* Start the inner operation, which comes before the call's own on every
+ * rank. */
 static enum shunt_status start_inner(struct packed *packed)
 {
     const int n = packed->plan->moe->nranks;
@@ -562,7 +565,7 @@ static enum shunt_status start_inner(struct packed *packed)
     return st;
 }
 
-/* The communicator is ours. */
+/* Start the call's own operation. The caller holds the communicator. */
 static enum shunt_status start_itself(struct packed *begin,
                                       struct shunt_request **out)
 {
@@ -580,7 +583,7 @@ static enum shunt_status start_itself(struct packed *begin,
         return st;
     }
     memcpy(request->state, begin, sizeof(*begin));
-    request->in_turn = true; /* as what it is made of */
+    request->in_turn = true; /* like its inner operation */
     shunti_moe_call_begin(call, plan, begin->what.cut, 0);
     return shunti_request_launch(request, out);
 }
@@ -663,7 +666,7 @@ static enum shunt_status combine(const struct shunti_moe_call *call,
                  request);
 }
 
-/* Refuse the inner operation, too, which comes first. */
+/* Refuse both operations. The inner one comes first. */
 static enum shunt_status refuse(const struct shunti_moe_call *call,
                                 struct shunt_comm *comm, uint32_t signature,
                                 enum shunt_status status, const char *text)

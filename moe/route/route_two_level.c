@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * TWO_LEVEL: between nodes a row travels once for each node, by rails
- * (rails.h); within a node as in DIRECT. ALLGATHER is the same with every token
- * on the list of every node.
+ * (rails.h). Within a node it travels as in DIRECT. ALLGATHER is the same with
+ * every token on the list of every node.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -41,9 +41,10 @@ static struct shunti_rail_map map_of(const struct shunt_moe *moe)
     };
 }
 
-/* --- how much --------------------------------------------------------------------- */
+/* --- traffic ---------------------------------------------------------------------- */
 
-/* Rows that come from a source that we serve, or pieces that go back. */
+/* Rows that come from a source whose relay this rank is, or pieces that go
+ * back. */
 static uint32_t rows_from(const struct shunti_direction *direction, int source)
 {
     const struct shunt_moe *moe = direction->plan->moe;
@@ -73,7 +74,7 @@ static void traffic(struct shunti_direction *direction,
                         : mine.node[n];
     direction->network.rows = rows;
     direction->network.dispatch_bytes = rows * shunti_wire_bytes(moe);
-    /* Counted with the lists. */
+    /* Counted when the lists are made. */
     direction->network.combine_rows = direction->network.combine_bytes = 0;
     direction->bytes_sent =
         sent.near * moe->row_bytes + direction->network.dispatch_bytes;
@@ -135,8 +136,8 @@ static struct shunti_rails *rails_new(const struct shunt_moe *moe)
     return NULL;
 }
 
-/* Rows arrive in dtype and as fp8, which takes more bytes if they are very
- * short. */
+/* Room for a row. Rows arrive in dtype, or as fp8, which takes more bytes if
+ * rows are very short. */
 static size_t landing_bytes(const struct shunt_moe *moe)
 {
     size_t fp8 = moe->config.wire == SHUNT_MOE_WIRE_FP8
@@ -146,13 +147,14 @@ static size_t landing_bytes(const struct shunt_moe *moe)
     return fp8 > moe->row_bytes ? fp8 : moe->row_bytes;
 }
 
-/* Of a part of a window, of which `used` are needed. */
+/* The size of an area that has `bytes` and needs `used`. */
 static size_t grown(size_t bytes, size_t used)
 {
     return used <= bytes ? bytes : used + used / 4;
 }
 
-/* A multiple of the pages of any kernel: they may differ between ranks. */
+/* Round up to whole pages of any kernel: page sizes may differ between
+ * ranks. */
 static size_t in_any_pages(size_t bytes)
 {
     const size_t page = (size_t)64 << 10;
@@ -172,7 +174,7 @@ static enum shunt_status fit_window(struct shunti_rail_window *rail,
     if (signals == rail->signals && bytes == rail->bytes)
         return SHUNT_OK;
     rail->signals = rail->bytes = rail->touched = 0;
-    /* Its memory is zero, which is no signal. */
+    /* New memory is zero, which is no signal. */
     st = shunti_plan_window(comm, signals + bytes,
                             "window for rows between nodes", &rail->window);
     if (st)
@@ -182,10 +184,10 @@ static enum shunt_status fit_window(struct shunti_rail_window *rail,
     return SHUNT_OK;
 }
 
-/* --- places ----------------------------------------------------------------------- */
+/* --- offsets ---------------------------------------------------------------------- */
 
-/* Rows of a source's record that its relay on `node` passes on, or pieces that it
- * sends back. */
+/* From the source's record: rows that its relay on `node` passes on, or pieces
+ * that the relay sends back. */
 static uint32_t rows_of(const struct shunti_direction *direction, int source,
                         int node)
 {
@@ -199,8 +201,8 @@ static uint32_t rows_of(const struct shunti_direction *direction, int source,
                : record.node[node];
 }
 
-/* What `rank` sends to each node, and what it gets as a relay: of this rank from
- * its column, of another one from the records. */
+/* Find what `rank` sends to each node, and what it gets as a relay. For this
+ * rank the latter comes from its columns, for another rank from the records. */
 static void find_traffic(const struct shunti_direction *direction, int rank,
                          const struct shunti_rail_map *map,
                          struct shunti_rail_own *own)
@@ -244,7 +246,7 @@ static void find_traffic(const struct shunti_direction *direction, int rank,
     };
 }
 
-/* Places in our own window. False: no memory. */
+/* Find the offsets in this rank's own window. False: no memory. */
 static bool measure(struct shunti_direction *direction)
 {
     const struct shunt_moe *moe = direction->plan->moe;
@@ -295,7 +297,7 @@ static bool hear(struct shunti_direction *direction, int teller,
     return shunti_rail_hear(&own->traffic, teller, told, own->out, own->in);
 }
 
-/* All places are known: put them down, and allocate the lists. False: no
+/* All offsets are known: store them, and allocate the lists. False: no
  * memory. */
 static bool place(struct shunti_rails *rails)
 {
@@ -370,12 +372,12 @@ static bool place(struct shunti_rails *rails)
 
 /* --- lists ------------------------------------------------------------------------ */
 
-/* A node's list that is being written. */
+/* State while a node's list is written. */
 struct writer {
-    uint32_t *before; /* (parts - 1) rows, at the inner bounds */
+    uint32_t *before; /* (parts - 1) rows before each inner bound */
     uint16_t *count;
     struct shunti_rail_entry *entry;
-    size_t rows; /* so far */
+    size_t rows; /* written so far */
 };
 
 static bool lists_all(const struct shunti_direction *direction)
@@ -394,7 +396,7 @@ static void begin_list(const struct shunti_direction *direction,
     w->count = (uint16_t *)(void *)(w->before + parts - 1);
     w->entry = (struct shunti_rail_entry *)(void *)(out + entries);
     w->rows = 0;
-    /* In ALLGATHER tokens without an expert there are on the list, too. */
+    /* In ALLGATHER, tokens without an expert there are also on the list. */
     for (size_t t = 0; t < to->rows && lists_all(direction); t++) {
         to->token[t] = (uint32_t)t;
         w->count[t] = 0;
@@ -413,7 +415,7 @@ static void write_entry(const struct shunt_moe *moe, struct writer *w,
     };
 }
 
-/* For each node, which pieces of which tokens it sends home. */
+/* List for each node which pieces of which tokens it sends home. */
 static void write_pieces(const struct shunti_direction *direction,
                          struct writer *writers)
 {
@@ -437,8 +439,9 @@ static void write_pieces(const struct shunti_direction *direction,
         }
 }
 
-/* For each node, which tokens go there and what its relay does with them. Sums
- * come home this way only if a node's terms of a token are one piece. */
+/* List for each node which tokens go there, and what its relay does with them.
+ * Sums come home by these lists only if a node's terms of a token are one
+ * piece. */
 static void write_lists(const struct shunti_direction *direction,
                         struct writer *writers)
 {
@@ -467,8 +470,8 @@ static void write_lists(const struct shunti_direction *direction,
         }
 }
 
-/* Go through the rows of a list, with so many entries each: what comes before
- * each bound, whose `row` is known. */
+/* Find what comes before each bound, whose `row` is known. count: the number of
+ * entries of each row of the list. */
 static void find_bounds(const struct shunti_plan *plan, const uint16_t *count,
                         struct shunti_rail_bound *bound)
 {
@@ -484,7 +487,7 @@ static void find_bounds(const struct shunti_plan *plan, const uint16_t *count,
     }
 }
 
-/* Where the parts are in a list that has been written. */
+/* Find where the parts are in a list that has been written. */
 static void end_list(const struct shunti_direction *direction,
                      const struct writer *w, struct shunti_rail_to *to)
 {
@@ -504,7 +507,7 @@ static void end_list(const struct shunti_direction *direction,
     find_bounds(plan, w->count, to->bound);
 }
 
-/* Do the bounds of a list rise? */
+/* Read the bounds of a list. False: they do not rise. */
 static bool read_bounds(const struct shunti_plan *plan,
                         struct shunti_rail_from *from, const uint32_t *before)
 {
@@ -608,7 +611,7 @@ static enum shunt_status exchange_lists(struct shunti_direction *direction)
     for (int i = 0; i < rails->nfrom; i++)
         counts[n + (size_t)rails->from[i].source] = shunti_rail_list_bytes(
             parts, rails->from[i].rows, rails->from[i].terms);
-    /* `from` is in the order of sources, as is what alltoallv receives. */
+    /* `from` is in the order of sources, and so is what alltoallv receives. */
     return shunti_lists_start(direction, counts, out, counts, displs,
                               rails->received, counts + n, read_lists);
 }
@@ -626,7 +629,7 @@ static enum shunt_status plan(struct shunti_direction *direction)
     rails->signals = rail->signals_used;
     rails->base = rail->used;
     rail->signals_used += shunti_rail_signals(&rails->own.traffic);
-    /* Alike on all ranks, whose kernels may have other pages. */
+    /* The same on all ranks, also if their kernels have other pages. */
     rail->used += (rails->window_most + 4095) / 4096 * 4096;
     st = fit_window(rail, moe->comm);
     if (st)

@@ -8,11 +8,11 @@
 #include "src/op/engine.h"
 #include "src/op/request.h"
 
-/* Bytes of tokens that a cache holds while their rows are written, here and
- * there. */
+/* Bytes of tokens that a cache holds while their rows are written to this rank
+ * and to others. */
 #define PART ((size_t)512 << 10)
-/* A queue should hold a call's descriptors, since nobody may be there to submit
- * the rest. */
+/* Most blocks of a call. A queue should hold all of them, since nobody may be
+ * there to submit the rest. */
 #define MOST ((size_t)512)
 
 enum state {
@@ -31,14 +31,14 @@ struct block {
 struct place {
     unsigned char *rows; /* NULL: not ready */
     size_t left;         /* blocks that are not done */
-    size_t begin, end;   /* of its list; of the next block */
+    size_t begin, end;   /* its next block, as far as it is listed */
 };
 
 struct shunti_row_copies {
     const struct shunti_plan *plan;
     const unsigned char *src;
-    size_t from, to;       /* of the tokens */
-    uint32_t *token, *row; /* by rank: which token comes to which row */
+    size_t from, to;       /* tokens from <= t < to */
+    uint32_t *token, *row; /* by rank: which token goes to which row */
     struct block *blocks;  /* by part and rank */
     size_t count;
     size_t open;         /* all blocks before this one are done */
@@ -47,7 +47,7 @@ struct shunti_row_copies {
 
 /* --- making them ------------------------------------------------------------------ */
 
-/* Find where the list of each rank begins. Returns the rows of all. */
+/* Find where the list of each rank begins. Returns the number of all rows. */
 static size_t lay_out(struct shunti_row_copies *c, const struct shunti_met *met,
                       size_t *ranks)
 {
@@ -67,7 +67,7 @@ static size_t lay_out(struct shunti_row_copies *c, const struct shunti_met *met,
     return all;
 }
 
-/* What has been listed for each rank since the last time is a block. */
+/* For each rank, make a block of what was listed since the last call. */
 static void cut(struct shunti_row_copies *c, size_t whole)
 {
     for (int r = 0; r < c->plan->moe->nranks; r++) {
@@ -188,7 +188,8 @@ static void end(struct shunti_row_copies *c, struct block *b)
     c->place[b->rank].left--;
 }
 
-/* False: the engine has no room now. *here: bytes that were copied by us. */
+/* Begin a block. False: the engine has no room now. *here: bytes that this
+ * thread has copied. */
 static bool begin(struct shunt_request *request, struct shunti_row_copies *c,
                   struct block *b, size_t *here)
 {
@@ -210,7 +211,7 @@ static bool begin(struct shunt_request *request, struct shunti_row_copies *c,
     }
 }
 
-/* The caller waits: do one of the last ones that the engine has not begun.
+/* The caller waits: do one of the last blocks that the engine has not begun.
  * Returns its bytes. */
 static size_t take_back(struct shunt_request *request,
                         struct shunti_row_copies *c)
@@ -221,7 +222,7 @@ static size_t take_back(struct shunt_request *request,
         if (b->state != STARTED)
             continue;
         if (!shunti_copy_take_back(request, &b->copy))
-            return 0; /* nor those before it */
+            return 0; /* the engine has begun all blocks before it, too */
         end(c, b);
         return b->rows.rows * c->plan->moe->row_bytes;
     }
