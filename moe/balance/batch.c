@@ -10,11 +10,11 @@
 #include "moe/balance/check.h"
 #include "src/base/error.h"
 
-/* A copy beside the expert's place, and the leaves that it takes. */
+/* A copy of an expert on another rank, and the leaves that it takes. */
 struct copy {
     int32_t rank;
     int64_t leaves;
-    int next; /* another of the same expert; -1: none */
+    int next; /* index of the expert's next copy; -1: none */
 };
 
 struct batch {
@@ -22,19 +22,21 @@ struct batch {
     const int32_t *placement;
     const int *node; /* (ranks), or NULL */
     int ranks, experts;
-    int64_t leaf;    /* rows of one */
-    int64_t mean;    /* rows of a rank, rounded up, if all are equal */
-    int64_t floor;   /* down to which a rank gives rows, */
-    int64_t ceiling; /* if it has more than these, to which others take them */
-    int64_t *load;   /* (ranks) */
-    int64_t *home;   /* (ranks) the same without copies */
-    int64_t *all;    /* (experts) rows */
-    int64_t *left;   /* (experts) leaves at the expert's place */
-    int most_slots;  /* of a rank */
-    int *slots;      /* (ranks) free ones */
-    int *first_own;  /* (ranks + 1) where a rank's experts begin in `own` */
-    int32_t *own;    /* (experts) */
-    int *copies;     /* (experts) first of `copy`; -1: none */
+    int64_t leaf; /* rows of a leaf */
+    int64_t mean; /* rows of a rank if all are equal, rounded up */
+    /* A rank with more rows than `ceiling` gives some away, down to `floor`.
+     * Others take rows up to `ceiling`. */
+    int64_t floor;
+    int64_t ceiling;
+    int64_t *load;     /* (ranks) rows */
+    int64_t *home;     /* (ranks) rows without copies */
+    int64_t *all;      /* (experts) rows */
+    int64_t *left;     /* (experts) leaves at the expert's place */
+    int most_slots;    /* of a rank */
+    int *slots;        /* (ranks) free ones */
+    int *first_own;    /* (ranks + 1) where a rank's experts begin in `own` */
+    int32_t *own;      /* (experts) */
+    int *copies;       /* (experts) index of its first copy; -1: none */
     struct copy *copy; /* (ncopies) */
     int ncopies;
 };
@@ -56,8 +58,8 @@ static int64_t leaves_of(const struct batch *b, int64_t rows)
 
 /* --- how many rows each copy takes ------------------------------------------ */
 
-/* The highest rank that takes leaves of e: the last leaf, which may have fewer
- * rows, is its. */
+/* The highest rank that takes leaves of e. It takes the last leaf, which may be
+ * short. */
 static int last_of(const struct batch *b, int e)
 {
     int last = b->left[e] ? home_of(b, e) : -1;
@@ -68,15 +70,15 @@ static int last_of(const struct batch *b, int e)
     return last;
 }
 
-/* Rows of so many leaves of e, with the last one or without it. */
+/* The rows of so many leaves of e. last: the last leaf is among them. */
 static int64_t rows_of(const struct batch *b, int e, int64_t leaves, bool last)
 {
     return last ? b->all[e] - (leaves_of(b, b->all[e]) - leaves) * b->leaf
                 : leaves * b->leaf;
 }
 
-/* Add the rows of e to its ranks, or take them away. Returns the greatest load of
- * these ranks. */
+/* Add the rows of e to the loads of its ranks; sign -1: subtract them. Returns
+ * the greatest load of these ranks. */
 static int64_t add_rows(struct batch *b, int e, int64_t sign)
 {
     const int home = home_of(b, e), last = last_of(b, e);
@@ -116,7 +118,7 @@ static void count(struct batch *b)
     b->first_own[b->ranks] = b->experts;
 }
 
-/* No copies. */
+/* Start without copies. */
 static void clear(struct batch *b)
 {
     memcpy(b->load, b->home, (size_t)b->ranks * sizeof(*b->load));
@@ -137,7 +139,7 @@ static struct copy *copy_on(struct batch *b, int e, int rank)
     return NULL;
 }
 
-/* The rank that is to take rows of e from `from`; -1: none has room. */
+/* The rank that should take rows of e from `from`; -1: none has room. */
 static int taker(struct batch *b, int e, int from)
 {
     int best = -1;
@@ -168,7 +170,7 @@ static void pass(struct batch *b, int e, int to, int64_t leaves)
     b->left[e] -= leaves;
 }
 
-/* As it was before pass(). */
+/* Undo pass(). */
 static void pass_back(struct batch *b, int e, int to, int64_t leaves)
 {
     struct copy *copy = copy_on(b, e, to);
@@ -177,14 +179,14 @@ static void pass_back(struct batch *b, int e, int to, int64_t leaves)
     b->left[e] += leaves;
     if (copy->leaves)
         return;
-    /* It was the newest. */
+    /* This copy was the newest. */
     b->copies[e] = copy->next;
     b->ncopies--;
     b->slots[to]++;
 }
 
-/* How many leaves `to` takes from a rank with so many rows: to the nearest, but
- * where there is a choice not above the ceiling. */
+/* How many leaves `to` takes from a rank with `before` rows. Rounded to the
+ * nearest; but not above the ceiling, if floor and ceiling differ. */
 static int64_t leaves_for(const struct batch *b, int64_t before, int to)
 {
     const int64_t room = b->ceiling - b->load[to];
@@ -196,8 +198,8 @@ static int64_t leaves_for(const struct batch *b, int64_t before, int to)
                                                             : leaves;
 }
 
-/* Move leaves of e from its place, the rank with the greatest load. False: that
- * would not help. */
+/* Move leaves of e away from its place, the rank with the greatest load. False:
+ * that would not help. */
 static bool give(struct batch *b, int e)
 {
     const int from = home_of(b, e), to = taker(b, e, from);
@@ -221,8 +223,8 @@ static bool give(struct batch *b, int e)
     return false;
 }
 
-/* The expert of a rank that has most leaves there, of equal ones the lowest; or
- * the next one behind `before`. -1: there is none. */
+/* The expert at `rank` that has most leaves there; of equal ones the lowest.
+ * With `before`: the next one in that order. -1: there is none. */
 static int next_own(const struct batch *b, int rank, int before)
 {
     int best = -1;
@@ -262,7 +264,8 @@ static bool level(struct batch *b)
     return false;
 }
 
-/* Replicas by expert, then rank; shares in rows. Returns how many there are. */
+/* Write the replicas by expert, then rank, and the shares in rows. Returns how
+ * many replicas there are. */
 static size_t tell(const struct batch *b, struct shunt_moe_replica *replicas,
                    int64_t *share)
 {
@@ -292,7 +295,8 @@ static size_t tell(const struct batch *b, struct shunt_moe_replica *replicas,
 
 enum {
     TRIES = 4,   /* that keep to the goal's bound, if any can */
-    CHEAPER = 4, /* that leave more, where copies have a price; and none */
+    CHEAPER = 4, /* if copies have a price: tries that leave more rows above
+                    the bound; the last has no copies */
 };
 
 static void share_out(struct batch *b, int64_t floor, int64_t ceiling)
@@ -304,7 +308,7 @@ static void share_out(struct batch *b, int64_t floor, int64_t ceiling)
         ;
 }
 
-/* Try number `i`. */
+/* Make try number `i`. */
 static void attempt(struct batch *b, const struct shunt_balance_goal *goal,
                     int i)
 {
@@ -317,7 +321,8 @@ static void attempt(struct batch *b, const struct shunt_balance_goal *goal,
     if (i < TRIES) {
         share_out(b, floors[i], ceilings[i]);
     } else {
-        /* A half, a quarter, an eighth of what is above the bound; all of it. */
+        /* Leave a half, a quarter, or an eighth of what is above the bound; or
+         * all. */
         clear(b);
         const int64_t above = b->load[fullest(b)] - bound;
 
@@ -332,7 +337,8 @@ struct outcome {
     int busiest; /* copies of the rank that sends or receives most of them */
 };
 
-/* b->slots is used up by the copies that a rank receives; `sent`: (ranks) scratch. */
+/* What a try has reached. A rank has used most_slots - slots for the copies
+ * that it receives. sent: (ranks) scratch. */
 static struct outcome outcome_of(const struct batch *b, int *sent)
 {
     struct outcome out = {.most = b->load[fullest(b)], .copies = b->ncopies};

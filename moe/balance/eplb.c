@@ -7,7 +7,7 @@
 #include "moe/balance/check.h"
 #include "src/base/error.h"
 
-/* What is packed: an expert's copy, or a group. */
+/* An item to pack: an expert's copy, or a group. */
 struct item {
     double load;
     int32_t number;
@@ -22,8 +22,9 @@ struct eplb {
     int *filled;     /* items in each bin */
     int32_t *packed; /* numbers, bin by bin */
     int32_t *order;  /* (experts) experts, node by node */
-    int32_t
-        *which;  /* (copies of a node) expert of each, as a place in `order` */
+    /* (copies of a node) Expert of each, as an index in the node's part of
+     * `order`. */
+    int32_t *which;
     int *copies; /* (experts of a node) */
 };
 
@@ -36,7 +37,8 @@ static int heavier_first(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* Pack n items into bins of n / bins each; one for each bin stay in order. */
+/* Pack n items into bins of n / bins each. If each bin gets one, they stay in
+ * order. */
 static void pack(struct eplb *p, int n, int bins)
 {
     int room = n / bins;
@@ -73,7 +75,8 @@ static void groups_to_nodes(struct eplb *p, const double *loads)
             p->order[g * size + i] = p->packed[g] * size + i;
 }
 
-/* Copies of a node's experts, the n from `own` on, until there are `copies`. */
+/* Make copies of a node's n experts, which begin at `own`, until there are
+ * `copies`. */
 static void replicate(struct eplb *p, const double *loads, const int32_t *own,
                       int n, int copies)
 {

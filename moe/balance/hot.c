@@ -13,8 +13,8 @@ struct hot {
     const int32_t *placement;
     int ranks, experts;
     double *total; /* (experts) rows of all ranks; -1: it is hot already */
-    double *load;  /* (ranks) as it is */
-    double *then;  /* (ranks) with one more hot expert */
+    double *load;  /* (ranks) rows at present */
+    double *then;  /* (ranks) rows with one more hot expert */
 };
 
 static int home_of(const struct hot *h, int e)

@@ -17,7 +17,7 @@ enum shunt_status shunt_balance_predict(double *predicted, const double *loads,
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
                            "%s: theta is %g; it must be 0 to 1", call, theta);
     st = shunti_balance_loads(call, loads, n);
-    if (!st && theta > 0) /* else whatever is there is not used */
+    if (!st && theta > 0) /* otherwise `predicted` is not read */
         st = shunti_balance_loads(call, predicted, n);
     if (st)
         return st;

@@ -37,7 +37,7 @@ static int before(const struct heap *h, int a, int b)
     return x < y || (x == y && h->rank[a] < h->rank[b]);
 }
 
-/* The first has become heavier, or is another one: let it sink. */
+/* Restore the heap: its first entry has become heavier, or is a new one. */
 static void sink(struct heap *h)
 {
     int at = 0;
@@ -82,7 +82,7 @@ static void place(struct migrate *m, int32_t *moved)
     memset(m->load, 0, (size_t)m->ranks * sizeof(*m->load));
     h->load = m->load;
     h->n = 0;
-    for (int r = 0; r < m->ranks; r++) /* equal loads: this is a heap */
+    for (int r = 0; r < m->ranks; r++) /* all loads are equal: this is a heap */
         if (m->free[r])
             h->rank[h->n++] = r;
     for (int i = 0; i < m->experts; i++) {

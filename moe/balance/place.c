@@ -8,13 +8,14 @@
 #include "moe/balance/check.h"
 #include "src/base/error.h"
 
-/* Where copies are: those of expert e are `rank[first[e]]` and on, ascending. */
+/* The ranks of expert e's copies are rank[first[e]] and on, ascending. */
 struct copies {
     size_t *first; /* (experts + 1) */
     int32_t *rank;
 };
 
-/* A counting sort by expert: slots are in the order of ranks. */
+/* Sort the slots by expert (a counting sort). Slots are in the order of
+ * ranks. */
 static void sort(struct copies *c, const int32_t *expert, int experts, size_t n,
                  int slots)
 {
@@ -24,7 +25,8 @@ static void sort(struct copies *c, const int32_t *expert, int experts, size_t n,
         c->first[e + 1] += c->first[e];
     for (size_t i = n; i-- > 0;)
         c->rank[--c->first[expert[i] + 1]] = (int32_t)(i / (size_t)slots);
-    /* Each entry is now where its expert begins, one place too late. */
+    /* first[e + 1] is now where expert e begins: move all entries down by
+     * one. */
     for (int e = 0; e < experts; e++)
         c->first[e] = c->first[e + 1];
     c->first[experts] = n;

@@ -63,7 +63,8 @@ static void limited(const float *scores, int size, int groups,
     }
     for (size_t i = 0; i < open->n; i++)
         is_open[open->number[i]] = true;
-    /* By number, so that of equal scores the lower one is first. */
+    /* In the order of groups, so that of equal scores the lower number is
+     * first. */
     for (int g = 0; g < groups; g++)
         if (is_open[g])
             offer_group(k, scores, size, g);

@@ -32,21 +32,25 @@ struct shunti_device_rows {
     unsigned device;
     const unsigned char *tokens;
     unsigned char *rows;
-    unsigned char *device_window; /* ours; NULL: we have none */
+    unsigned char *device_window; /* this rank's; NULL: it has none */
     size_t first, count;          /* tokens of the cut */
     enum shunt_status failed;
 
-    uint32_t *token, *row; /* by rank: which token comes to which row */
-    unsigned char *host; /* the cut's tokens there, once somebody needs them */
+    uint32_t *token, *row; /* by rank: which token goes to which row */
+    /* The cut's tokens on the host, once some are needed. */
+    unsigned char *host;
     struct piece to_host;
-    unsigned char *zero; /* a row of the host */
+    unsigned char *zero; /* a row of zeros on the host */
     struct piece zeros;
 
     bool finishing;
-    unsigned char *carried; /* (total, hidden) of the host: what comes by it */
-    uint32_t *list;         /* rows that have landed, then those; then gaps */
+    /* (total, hidden) Rows that came by the host, there. */
+    unsigned char *carried;
+    /* Rows that came by the device window, then rows that came by the host;
+     * then lists for gaps. */
+    uint32_t *list;
     struct piece landed, from_host;
-    bool *lands;    /* (nranks) its rows land */
+    bool *lands;    /* (nranks) its rows arrive in the device window */
     struct to to[]; /* (nranks) */
 };
 
@@ -69,7 +73,7 @@ static size_t terms_of(const struct shunti_device_rows *d)
     return first[d->first + d->count] - first[d->first];
 }
 
-/* Which tokens come to which rows, rank by rank. */
+/* List which tokens go to which rows, rank by rank. */
 static void list_rows(struct shunti_device_rows *d)
 {
     const struct shunti_plan *plan = d->plan;
@@ -123,7 +127,7 @@ static bool make_lists(struct shunti_device_rows *d)
     return true;
 }
 
-/* Gaps are zeros: copies of one row of them. */
+/* Gaps are filled with copies of one row of zeros. */
 static bool make_zeros(struct shunti_device_rows *d, char *why, size_t why_len)
 {
     const size_t gaps = d->cut.from ? 0 : shunti_plan_list_gaps(d->plan, NULL);
@@ -131,7 +135,7 @@ static bool make_zeros(struct shunti_device_rows *d, char *why, size_t why_len)
     void *zero = NULL;
     uint32_t *first;
 
-    /* Of `from` all are the first row. */
+    /* All entries of the list `first` are 0: the row of zeros. */
     d->list = calloc(d->plan->total + 2 * gaps + 1, sizeof(*d->list));
     if (!d->list)
         return false;
@@ -177,7 +181,7 @@ shunti_device_rows_create(struct shunti_plan *plan, struct shunti_cut cut,
     if (device & SHUNTI_DEVICE_ROWS && ranks > 1)
         d->device_window = shunti_device_window_own(plan, which);
     for (size_t r = 0; r < ranks; r++)
-        d->to[r].piece.done = true; /* until it is the engine's */
+        d->to[r].piece.done = true; /* until give() makes one */
     return d;
 }
 
@@ -198,7 +202,7 @@ static void give(struct shunti_device_rows *d, int rank, unsigned char *rows)
     to->piece.copy.between_devices = true;
 }
 
-/* Somebody's rows are the host's. */
+/* Some rank's rows are on the host, so the tokens must go there. */
 static void want_host(struct shunti_device_rows *d, size_t rows)
 {
     if (d->device & SHUNTI_DEVICE_TOKENS && rows)
@@ -228,7 +232,7 @@ bool shunti_device_rows_meet(struct shunti_device_rows *d, int rank,
     return device_window || !rows;
 }
 
-/* Our own rows go straight to their places. */
+/* True if the rows of this rank to itself go straight to their slots. */
 static bool is_own(const struct shunti_device_rows *d)
 {
     return d->device == (SHUNTI_DEVICE_TOKENS | SHUNTI_DEVICE_ROWS);
@@ -247,7 +251,7 @@ bool shunti_device_rows_meet_self(struct shunti_device_rows *d)
 
 /* --- copies ----------------------------------------------------------------------- */
 
-/* True: it has ended now. */
+/* Begin a copy, or test it. True: it has ended now. */
 static bool advance(struct shunti_device_rows *d, struct piece *piece,
                     char *why, size_t why_len)
 {
@@ -267,7 +271,8 @@ static bool advance(struct shunti_device_rows *d, struct piece *piece,
     return !st;
 }
 
-/* The tokens that ranks need which are not the engine's. */
+/* Copy the tokens to the host, if some rank that the engine does not serve
+ * needs them. */
 static bool bring_tokens(struct shunti_device_rows *d, char *why,
                          size_t why_len)
 {
@@ -314,7 +319,8 @@ bool shunti_device_rows_sent(const struct shunti_device_rows *d, int rank)
 
 /* --- the end ------------------------------------------------------------------------ */
 
-/* List rows of the cut that have landed, or those that are in the window. */
+/* List the rows of the cut that came by the device window; or, with landed
+ * false, those in the host's window. */
 static size_t list_from(struct shunti_device_rows *d, bool landed,
                         uint32_t *list)
 {
@@ -333,7 +339,7 @@ static size_t list_from(struct shunti_device_rows *d, bool landed,
     return n;
 }
 
-/* Not all that could have landed has. */
+/* Rows of ranks that cannot open the device window came by the host. */
 static void forget_unreached(struct shunti_device_rows *d)
 {
     for (int r = 0; r < d->plan->moe->nranks; r++)
@@ -399,7 +405,7 @@ enum shunt_status shunti_device_rows_finish(struct shunti_device_rows *d,
                : SHUNT_IN_PROGRESS;
 }
 
-/* What is under way still uses the memory. */
+/* Wait for a copy under way, which still uses the memory. */
 static void await(struct shunti_device_rows *d, struct piece *piece)
 {
     char why[512];

@@ -18,11 +18,11 @@
 #include "src/op/device.h"
 #include "src/progress/turns.h"
 
-/* What of an argument is copied, in either direction. */
+/* The part of an argument that is copied, in either direction. */
 struct what {
-    size_t offset, bytes;         /* of one piece; or */
-    struct shunti_copy_rows rows; /* these, */
-    uint32_t *list;               /* by this list; NULL: one piece */
+    size_t offset, bytes;         /* of one piece, if there is no list */
+    struct shunti_copy_rows rows; /* otherwise these rows, */
+    uint32_t *list;               /* which are listed here; NULL: one piece */
 };
 
 struct state {
@@ -36,8 +36,9 @@ static struct state *state_of(const struct shunt_request *request)
     return (struct state *)(void *)(uintptr_t)request->state;
 }
 
-/* A device tells nobody that it has ended a copy. Most take microseconds, and a
- * device that takes longer may as well be looked at less often. */
+/* Wait before the next look, since a device does not report the end of a copy.
+ * Most copies take microseconds. A device that takes longer may be looked at
+ * less often. */
 static void rest(unsigned looks)
 {
     const struct timespec nap = {.tv_nsec = 50000};
@@ -48,7 +49,7 @@ static void rest(unsigned looks)
         nanosleep(&nap, NULL);
 }
 
-/* The communicator is not ours while a copy is under way. */
+/* Count a copy. The caller does not hold the communicator during a copy. */
 static void count(struct shunt_comm *comm,
                   const struct shunti_device_copy *copy)
 {
@@ -57,8 +58,8 @@ static void count(struct shunt_comm *comm,
     shunti_comm_leave(comm);
 }
 
-/* Begin it, if need be, and test it or wait for it. A device that is lost ends it:
- * the engine fails; so does one that takes too long. */
+/* Begin the copy, if it has not begun. Then test it or wait for it. The engine
+ * ends it with an error if the device is lost or takes too long. */
 static enum shunt_status copy_over(struct shunt_comm *comm,
                                    struct shunti_device_copy *copy, bool wait,
                                    char *why, size_t why_len)
@@ -79,8 +80,8 @@ static enum shunt_status copy_over(struct shunt_comm *comm,
     }
 }
 
-/* The part of it that the call reads or writes. The gaps are the first part's.
- * False: no memory. */
+/* Find the part of an argument that the call reads or writes. The first part of
+ * a plan also writes the gaps. False: no memory. */
 static bool find(const struct shunti_plan *plan, struct shunti_cut cut,
                  const struct shunti_staged_argument *arg, struct what *what)
 {
@@ -92,7 +93,7 @@ static bool find(const struct shunti_plan *plan, struct shunti_cut cut,
     if (shunti_cut_is_whole(plan, cut))
         return true;
     if (!(arg->way & SHUNTI_STAGED_ROWS)) {
-        what->bytes = arg->span.bytes / plan->tokens; /* it has some */
+        what->bytes = arg->span.bytes / plan->tokens; /* not 0: it has bytes */
         what->offset = first * what->bytes;
         what->bytes *= end - first;
         return true;
@@ -184,7 +185,7 @@ static enum shunt_status run(struct shunt_request *request, bool wait)
         shunti_request_error(request, st, "%s", shunti_error_last());
         shunti_comm_leave(request->comm);
     }
-    /* What a call that failed has written is worth nothing. */
+    /* Do not copy what a failed call has written. */
     return request->error ? request->error : copy_results(request, wait);
 }
 
@@ -196,7 +197,8 @@ static const struct shunti_class staged_class = {
 
 /* --- before the call ------------------------------------------------------------ */
 
-/* The earlier argument that is the same memory: both are then the same copy. */
+/* An earlier argument in the same memory: both then use one copy. NULL: there
+ * is none. */
 static const struct shunti_staged_argument *
 same(const struct shunti_staged *staged, int i)
 {
@@ -282,7 +284,7 @@ void shunti_staged_add(struct shunti_staged *staged, struct shunti_span span,
     };
 }
 
-/* A bit for each argument that is memory of a device. */
+/* A mask with a bit for each argument that is memory of a device. */
 static unsigned look(const struct shunti_staged *staged)
 {
     unsigned device = 0;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Exchanges: their configuration, and that all ranks mean the same by it.
+ * Exchanges: their configuration, and the check that all ranks have the same
+ * one.
  *
- * Every rank joins one all-gather of what it was called with, also if that is
- * wrong, so that each knows at once of all.
+ * Every rank joins one all-gather of its arguments, even if these are wrong. So
+ * each rank learns at once what is wrong on any rank.
  */
 #include <math.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@
 /* --- what is compared --------------------------------------------------------- */
 
 enum {
-    FIELD_EXCHANGE, /* of set_placement */
+    FIELD_EXCHANGE, /* in set_placement only */
     FIELD_HIDDEN,
     FIELD_DTYPE,
     FIELD_EXPERTS,
@@ -81,10 +82,10 @@ static const char *const field_names[FIELDS] = {
 struct terms {
     struct shunti_argument_check check;
     uint64_t field[FIELDS];
-    /* Slots that are free here; after agree(): on every rank. */
+    /* Slots that are free on this rank; after agree(): on every rank. */
     uint64_t free[SHUNTI_EXCHANGES_WORDS];
-    /* After agree(): the number of its last operation, alike on all ranks, and
-     * another one each time. */
+    /* After agree(): the number of its last operation. It is the same on all
+     * ranks, and another one each time. */
     uint64_t number;
 };
 
@@ -147,7 +148,8 @@ static void print_field(char *text, size_t len, int field, uint64_t value)
     }
 }
 
-/* Exchange, compare, and say what is wrong with whom. */
+/* Gather the terms of all ranks, compare them, and report what differs on which
+ * rank. */
 static enum shunt_status agree(struct shunt_comm *comm,
                                enum shunti_purpose purpose, struct terms *mine)
 {
@@ -195,7 +197,7 @@ static enum shunt_status check_memory(size_t tokens, size_t topk, size_t bytes)
                : SHUNT_OK;
 }
 
-/* What a plan needs of a placement, at `order` and `copy_rows`. */
+/* Make what a plan needs of a placement: *order and *copy_rows. */
 static enum shunt_status prepare_placement(const struct shunt_moe *moe,
                                            const struct shunti_placement *p,
                                            struct shunti_order *order,
@@ -214,8 +216,8 @@ static enum shunt_status prepare_placement(const struct shunt_moe *moe,
     return SHUNT_ERR_MEMORY;
 }
 
-/* The configuration comes before the environment, and what it says of `mode`
- * counts for combine, too. */
+/* Fill in modes that are AUTO. The configuration takes precedence over the
+ * environment, and its `mode` also holds for combine. */
 static void fill_in_modes(struct shunt_moe_config *c)
 {
     enum shunt_moe_mode environment[SHUNTI_TOWARDS];
@@ -228,7 +230,7 @@ static void fill_in_modes(struct shunt_moe_config *c)
         c->mode = environment[SHUNTI_TO_EXPERTS];
 }
 
-/* Every field by itself; fills in the defaults. */
+/* Check each field by itself, and fill in the defaults. */
 static enum shunt_status check(struct shunt_moe_config *c, int nranks,
                                char *why, size_t len)
 {
@@ -304,8 +306,8 @@ static enum shunt_status check(struct shunt_moe_config *c, int nranks,
     return SHUNT_OK;
 }
 
-/* A struct ends with its last field: callers do not set padding, so that a
- * field which the next version puts there would have any value. */
+/* A public struct must end with its last field. Callers do not set padding, so
+ * a field that the next version puts there could have any value. */
 _Static_assert(offsetof(struct shunt_moe_config, leaf_rows) + sizeof(size_t) ==
                        sizeof(struct shunt_moe_config) &&
                    offsetof(struct shunt_moe_rows, network_combine_rows) +
@@ -316,7 +318,7 @@ _Static_assert(offsetof(struct shunt_moe_config, leaf_rows) + sizeof(size_t) ==
                        sizeof(struct shunt_moe_plan_options),
                "padding at the end of a public struct");
 
-/* The fields that the caller's struct has; the rest are defaults. */
+/* Read the fields that the caller's struct has. The rest are defaults. */
 static enum shunt_status read_config(struct shunt_moe_config *c,
                                      const struct shunt_moe_config *from,
                                      char *why, size_t len)
@@ -351,7 +353,7 @@ static enum shunt_status read_config(struct shunt_moe_config *c,
 
 /* --- create, destroy ----------------------------------------------------------- */
 
-/* All of it but the placement. */
+/* Make an exchange without its placement. */
 static struct shunt_moe *allocate(struct shunt_comm *comm,
                                   const struct shunt_moe_config *c)
 {

@@ -9,8 +9,9 @@
 #include "src/comm.h"
 #include "src/wire/nodes.h"
 
-/* Peers are filled in two rounds: in the first, each entry is counted one rank
- * further on. */
+/* Traffic is filled in by two rounds. The first one counts, and stores each
+ * count one rank further on. So the second one can use first[rank + 1] as the
+ * next free index. */
 struct filling {
     const struct shunt_comm *comm;
     struct shunti_expert_traffic *traffic;
@@ -38,7 +39,7 @@ static void pass(const struct filling *f, int from, int to, int32_t expert)
 
 /* --- copies ------------------------------------------------------------------- */
 
-/* The ranks of each expert, in the order of the ranks. */
+/* The ranks that have each expert, ascending. */
 struct holders {
     size_t *first; /* (experts + 1) */
     int32_t *rank; /* (copies) */

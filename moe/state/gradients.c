@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The sums of copies' gradients go home, and the tree is added up there
- * (shunt/moe_gradients.h): a block from each copy to each home, with the sums that
- * it has for it, expert by expert. How many they are follows from the ranges.
+ * Sums of copies' gradients are sent home, and the tree is added up there
+ * (shunt/moe_gradients.h). Each rank sends each home a block with the sums that
+ * it has for that home, expert by expert. Their number follows from the ranges.
  */
 #include <shunt/moe_gradients.h>
 
@@ -23,7 +23,7 @@
 #include "src/progress/turns.h"
 #include "src/trace/track.h"
 
-/* own->more. own->placement is that of the plan. */
+/* The operation's own->more. own->placement is the plan's. */
 struct sums {
     bool add;
     size_t leaf_rows;
@@ -48,7 +48,7 @@ static size_t sums_of(const struct sums *s, size_t copy)
     return shunt_moe_tree_sums(&s->range[copy], s->leaf_rows);
 }
 
-/* Sums that rank `from` has for `to`. */
+/* The number of sums that rank `from` has for the home `to`. */
 static size_t sums_between(const struct shunti_state_own *own, int from, int to)
 {
     const struct shunti_placement *p = own->placement;
@@ -65,7 +65,7 @@ static size_t sums_between(const struct shunti_state_own *own, int from, int to)
 
 /* --- at home ------------------------------------------------------------------- */
 
-/* What has come of a copy on another rank. */
+/* The sums that have arrived from a copy on another rank. */
 static float *arrived(const struct shunt_request *request, size_t copy)
 {
     const struct shunti_state_own *own = shunti_state_own(request);
@@ -163,7 +163,7 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
 
 /* --- the operation ------------------------------------------------------------- */
 
-/* What we have for the home `to`, packed. */
+/* Pack this rank's sums for the home `to`. */
 static void pack(const struct shunti_state_own *own, int rank, int to,
                  unsigned char *at)
 {
@@ -244,8 +244,9 @@ static const struct shunti_state_call reduce = {
 
 /* --- the call ------------------------------------------------------------------- */
 
-/* The plan of a handle; NULL: *status is what to return, and the others know if
- * the handle leads to a communicator. */
+/* Find the plan of a handle. NULL: there is none, and *status is what the call
+ * must return. If the handle still leads to a communicator, the other ranks
+ * know. */
 static struct shunti_plan *plan_called(const struct shunt_moe_plan *handle,
                                        enum shunt_status *status)
 {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Gradients of copies go home, by the traffic of expert_traffic.h in reverse: from the copies
- * of a node to their relay, which adds them up, and from there to the home.
+ * Gradients of copies go home, by the traffic of expert_traffic.h in reverse.
+ * The copies of a node send them to their relay. The relay adds them up, and
+ * sends the sum to the home.
  *
- *     package to local peer:  our copies' gradients of the experts that it
- *                             relays, or that are its own
- *     package to rail peer:   our node's partial sums of its experts
+ *     package to local peer:  this rank's gradients of experts that the peer
+ *                             relays, or whose home the peer is
+ *     package to rail peer:   this node's partial sums of the peer's experts
  *
- * The order is that of all sums (collectives/tree.h): the ranks of a node
- * ascending, with the home among them, then the nodes.
+ * The order is that of all sums (collectives/tree.h): first the ranks of a
+ * node, ascending and with the home among them, then the nodes.
  */
 #include <stdio.h>
 
@@ -39,16 +40,15 @@ static size_t partial_bytes(const struct shunti_state_own *own)
 
 /* --- what is added ------------------------------------------------------------------ */
 
-/* own->more: pointers to the operands of a sum, (nranks) of ranks and (nodes) of
- * nodes; and behind them a partial sum of our node's. */
+/* own->more has pointers to the operands of a sum: (nranks) of ranks, then
+ * (nodes) of nodes. Behind them is a partial sum of this node. */
 static const void **operands_of(const struct shunti_state_own *own)
 {
     return own->more;
 }
 
-/* The gradients of an expert on the ranks of our node, from byte `at` of the
- * packed state on, which is where its array `i` begins. Returns how many there
- * are. */
+/* Find the gradients of an expert on the ranks of this node: its array `i`,
+ * which begins at byte `at` of the packed state. Returns their number. */
 static int gather(const struct shunt_request *request, int32_t expert, int i,
                   size_t at)
 {
@@ -75,7 +75,7 @@ static int gather(const struct shunt_request *request, int32_t expert, int i,
     return n;
 }
 
-/* Our node's partial sums of an expert, packed. */
+/* Make this node's partial sums of an expert, packed. */
 static void add_node(const struct shunt_request *request, int32_t expert,
                      unsigned char *to)
 {
@@ -93,8 +93,8 @@ static void add_node(const struct shunt_request *request, int32_t expert,
     }
 }
 
-/* The partial sums of other nodes, and ours, in the order of the nodes, behind the
- * operands. Returns how many there are. */
+/* Find the partial sums of an expert in the order of the nodes; `ours` is that
+ * of this node. Returns their number. */
 static int gather_nodes(const struct shunt_request *request, int32_t expert,
                         const unsigned char *ours, const void **nodes)
 {
@@ -119,7 +119,7 @@ static int gather_nodes(const struct shunt_request *request, int32_t expert,
     return n;
 }
 
-/* The sums of an expert of ours, in place. */
+/* Add up the sums of an expert whose home is this rank, in place. */
 static void add_up(const struct shunt_request *request, int32_t expert)
 {
     const struct shunt_comm *comm = request->comm;
@@ -155,8 +155,8 @@ static void add_up(const struct shunt_request *request, int32_t expert)
 
 /* --- the operation ------------------------------------------------------------------- */
 
-/* Gradients that go to `peer`, where they are, if they lie as they would be packed;
- * else NULL. */
+/* The gradients for `peer`, if memory has them as they would be packed;
+ * otherwise NULL. */
 static const void *as_they_lie(const struct shunti_state_own *own, int peer)
 {
     const struct shunti_traffic_experts *out = &own->traffic.out;
@@ -199,7 +199,8 @@ static void begin(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-/* All gradients of our node's copies are here. */
+/* The gradients of all copies on this node have arrived: add them up for other
+ * nodes. */
 static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunt_comm *comm = request->comm;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Copies of experts get the state of their homes, by the traffic of expert_traffic.h: from a
- * home to its relays on other nodes, then from each relay to the copies of its
- * node. Control messages have at most a table, and are sent at once; so calls behind
- * this one need not wait for its payload.
+ * Copies of experts get the state of their homes, by the traffic of
+ * expert_traffic.h. A home sends it to its relays on other nodes, and each
+ * relay to the copies on its node. Control messages have at most a table, and
+ * are sent at once. So calls behind this one need not wait for its payload.
  *
- *     to rail peer:   the experts that it passes on, as a block
- *     to local peer:  its copies of our experts, and of those that we relay: of
- *                     several nodes a late block, made when all that we relay is
- *                     here
+ *     to rail peer:   the experts that the peer passes on, as a block
+ *     to local peer:  the peer's copies of this rank's experts, and of experts
+ *                     that this rank relays. With several nodes this is a late
+ *                     block, made when all that this rank relays has arrived.
  *
- * On one node there are no relays, and copies read what they need while their home
- * computes: from the memory of its experts straight to their own, once it is known
- * that all ranks made the same call. The block is then the range of memory in which
- * the home's experts lie, and its package says where in it. What cannot be read so
- * is packed in the call.
+ * On one node there are no relays. There, copies read what they need while
+ * their home computes: from the home's memory straight to their own, once it is
+ * known that all ranks made the same call. The block is then the range of
+ * memory in which the home's experts lie. The package says where in that range
+ * each piece is. What cannot be read like that is packed in the call.
  */
 #include "moe/state/state_call.h"
 
@@ -38,7 +38,7 @@ static const unsigned char *relayed(const struct shunti_state_own *own,
     return own->in + (own->traffic.in.first[home] + i) * own->state.bytes;
 }
 
-/* Pack what goes to `peer`, from our own experts and those that have come. */
+/* Pack what goes to `peer`: experts of this rank, and those that it relays. */
 static void pack(const struct shunt_request *request, int peer)
 {
     const struct shunti_state_own *own = shunti_state_own(request);
@@ -58,12 +58,13 @@ static void pack(const struct shunt_request *request, int peer)
 
 /* --- from memory to memory ---------------------------------------------------------- */
 
-/* In a table: the block is packed, experts lie in it one behind the other. */
+/* In a table: the block is packed, and experts lie in it one behind the
+ * other. */
 #define PACKED UINT64_MAX
 
-/* own->more, on one node. Of each peer from which experts come: how many pieces,
- * an expert's parts of an array, are here. And for each piece that goes out, where it
- * is in the block, as the tables that are sent. */
+/* own->more, on one node. By peer: how many pieces have arrived of its experts.
+ * A piece is an expert's part of an array. Behind that are the tables that are
+ * sent: the offset in the block of each piece that goes out. */
 static size_t *pieces_here(const struct shunti_state_own *own)
 {
     return own->more;
@@ -80,7 +81,7 @@ static size_t table_bytes(const struct shunti_state_own *own, size_t experts)
     return experts * (size_t)own->state.arrays * sizeof(uint64_t);
 }
 
-/* The memory in which lies what goes to a peer. */
+/* The range of memory that has all that goes to a peer. */
 struct range {
     const unsigned char *at;
     size_t bytes;
@@ -105,8 +106,8 @@ static struct range range_of(const struct shunti_state *state,
     return (struct range){(const unsigned char *)low, high - low};
 }
 
-/* May `peer` read its experts in their place? What is small is in the control
- * message. */
+/* True if `peer` may read its experts where they are. Small ones are in the
+ * control message instead. */
 static bool is_readable(const struct shunt_comm *comm, int peer, size_t bytes,
                         const struct range *range)
 {
@@ -145,7 +146,7 @@ static void offer(struct shunt_request *request, struct shunti_two_level *x,
     }
     shunti_two_level_send_block(request, peer, range.at, range.bytes);
     x->peer_states[peer].payload = bytes;
-    /* Read, not sent: so this rank may compute meanwhile. */
+    /* The block is read, not sent, so this rank may compute meanwhile. */
     x->peer_states[peer].out[SHUNTI_BLOCK].in_place =
         shunti_readable(comm, peer, range.at, range.bytes);
 }
@@ -173,7 +174,7 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
     return true;
 }
 
-/* All ranks have made the same call before a piece is written. */
+/* Read pieces. None is written before all ranks have made the same call. */
 static bool take_pieces(struct shunt_request *request,
                         struct shunti_two_level *x, int peer)
 {
@@ -240,7 +241,7 @@ static void ready(struct shunt_request *request, struct shunti_two_level *x)
             pack(request, r);
 }
 
-/* A relay need not have a copy itself. */
+/* Unpack what has arrived. A relay may have no copy itself. */
 static void finish(struct shunt_request *request, struct shunti_two_level *x)
 {
     const struct shunti_state_own *own = x->own;
@@ -256,7 +257,8 @@ static void finish(struct shunt_request *request, struct shunti_two_level *x)
                                     own->in + i * own->state.bytes);
 }
 
-/* On one node a block may be a range of memory of which little is read. */
+/* Bytes sent to a peer. On one node a block may be a range of which little is
+ * read. */
 static size_t sent(const struct shunt_request *request, int peer)
 {
     const struct shunti_two_level *x = shunti_two_level_of(request);

@@ -19,7 +19,8 @@
 
 enum { ARRAYS_MAX = 1 << 16 };
 
-/* Slots that a rank uses; *most: the highest, -1 if there is none. */
+/* Check and store the slots that a rank uses. *most: the highest slot, or
+ * -1. */
 static enum shunt_status
 check_slots(struct shunti_state *state, const struct shunt_moe_state *from,
             const char *name, const struct shunti_placement *p, int rank,

@@ -161,7 +161,8 @@ static void get_memory(struct shunti_state_attempt *attempt, size_t out,
     attempt->status = SHUNT_ERR_MEMORY;
 }
 
-/* The communicator is ours. */
+/* Launch the operation, or refuse the call. The caller holds the
+ * communicator. */
 static enum shunt_status launch(struct shunti_state_attempt *attempt)
 {
     const struct shunti_state_call *call = attempt->call;

@@ -15,8 +15,8 @@ static uint64_t leaves_of(uint64_t rows, size_t leaf_rows)
     return rows / leaf_rows + (rows % leaf_rows != 0);
 }
 
-/* Does it lie in the rows of an expert? Below 2^63, sizes of subtrees have 64
- * bits. */
+/* True if the range is inside the rows of an expert. There must be less than
+ * 2^63 rows, so that the sizes of subtrees have 64 bits. */
 static bool is_possible(const struct shunt_moe_range *range)
 {
     return range->all <= INT64_MAX && range->first <= range->all &&
@@ -79,7 +79,8 @@ bool shunti_tree_fold(struct shunt_moe_tree *tree)
         const uint64_t at = tree->next - width; /* its first leaf */
 
         if (at & width) {
-            /* Right of its partner, which may be on another copy. */
+            /* The right one of a pair, whose left one may be on another
+             * copy. */
             if (tree->sums < 2 || last[-1] != *last)
                 return false;
             last[-1]++;
@@ -88,7 +89,7 @@ bool shunti_tree_fold(struct shunt_moe_tree *tree)
         }
         if (!at || tree->next < tree->leaves)
             return false;
-        ++*last; /* nothing comes behind it: it passes up */
+        ++*last; /* nothing is behind it: it moves up a level */
         tree->next += width;
     }
 }
@@ -111,10 +112,10 @@ size_t shunt_moe_tree_sums(const struct shunt_moe_range *range,
     return range && leaf_rows ? shunti_tree_levels(range, leaf_rows, level) : 0;
 }
 
-/* The most sums at a time while a subtree is made of `leaves` leaves. Before leaf
- * k there is one for each bit of k that is set, and the leaf is one more. So this
- * is the most bits of any k < leaves: those of the last one, or of one that has a
- * bit fewer and all bits below. */
+/* The most sums at a time while a subtree is made of `leaves` leaves. Before
+ * leaf k there is a sum for each bit that is set in k, and leaf k adds one. So
+ * this is 1 + the most bits of any k < leaves. It is the last k that has the
+ * most, or a k in which one bit of the last k is 0 and all lower bits are 1. */
 static size_t most_sums(uint64_t leaves)
 {
     const uint64_t last = leaves - 1;
