@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Every collective next to MPI's of the same arguments, drawn at random: the
- * same bytes must come out. Floating-point data are small integers, so that the
- * order in which MPI adds does not matter. A plain MPI program, started by
- * mpirun; ends with status 1 at the first difference.
+ * Compares every collective with MPI's, for random arguments: the bytes must be
+ * equal. Floating-point data are small integers, so that the order in which MPI
+ * adds does not matter. A plain MPI program, started by mpirun. It ends with
+ * status 1 at the first difference.
  *
  *     mpi_collectives [SEED [ROUNDS [MIB]]]
  *
- * MIB: then each once, of so many MiB of a rank's in all.
+ * With MIB each collective is called once, with MIB MiB per rank.
  */
 
 #include <stdio.h>

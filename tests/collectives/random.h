@@ -25,15 +25,15 @@ static inline uint64_t random_next(struct random *r)
     return z ^ z >> 31;
 }
 
-/* 0 <= result < limit (limit small next to 2^64). */
+/* A number 0 <= result < limit. `limit` must be small compared to 2^64. */
 static inline uint64_t random_below(struct random *r, uint64_t limit)
 {
     return random_next(r) % limit;
 }
 
-/* Elements of every sort: random bits (so infinities, NaNs and subnormals,
- * too), with a share of small integers, zeros of both signs and equal values,
- * which random bits never give. */
+/* Fills `dst` with elements of all kinds. Most are random bits, so that there
+ * are infinities, NaNs and subnormals. Some are small integers, zeros of both
+ * signs and equal values, which random bits never give. */
 static inline void random_elements(struct random *r, void *dst, size_t count,
                                    enum shunt_dtype dtype)
 {
@@ -41,8 +41,9 @@ static inline void random_elements(struct random *r, void *dst, size_t count,
                                       0x3f80, 0xbf80, 0x7c00, 0x7f80};
     static const float floats[] = {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, 3.0f};
     size_t size = shunt_dtype_size(dtype), done = 0;
-    /* Each element is stored with bits behind it that the next one replaces; copies
-     * of a known size are no calls, and a sanitizer sees one write for them all. */
+    /* An element is stored together with bits that the next one overwrites. So
+     * every copy has a fixed size and needs no call, and a sanitizer sees one
+     * write for a block. */
     unsigned char block[512 + sizeof(uint64_t)];
     unsigned char *p = dst;
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do to test collectives: random calls of every sort, held to the
- * definition; and wrong ones.
+ * The ranks of the tests of collectives: random calls of every kind, compared
+ * with the definition; and wrong calls.
  *
  *     rank_collectives random [KIND|all [SEED [ROUNDS]]]
  *     rank_collectives in_flight [SEED [ROUNDS]]
  *     rank_collectives mismatch | refusals | overflow | huge | ...
  *
- * All ranks draw a call from the same random numbers, so that each knows
- * everybody's input and computes by itself what must come out. Where buffers
- * lie (malloc or window, at which alignment) each draws from its own.
+ * All ranks draw a call from the same random numbers. So each knows the input
+ * of all ranks, and computes the right result by itself. Where its buffers are
+ * (malloc() or a window, and the alignment) each rank draws from numbers of its
+ * own.
  */
 
 #include <stdint.h>

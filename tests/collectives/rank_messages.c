@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do in test_messages.c: who sends how many messages to whom. Who
- * is whose rail peer is found here again, from the definition: the rank of the
- * other node with the same local index, modulo the ranks of that node.
+ * The ranks of test_messages.c. They count the messages from each rank to each
+ * other. Rail peers are computed here again, from the definition: the rank of
+ * the other node with the same local index, modulo the ranks of that node.
  */
 
 #include <stdint.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do in test_zcopy.c: large blocks between ranks whose memory is not
- * mapped go straight from the sender's memory into the receiver's, and nothing
- * comes there after the call. Ranks of a node share memory, others do not.
+ * The ranks of test_zcopy.c. Large blocks between ranks whose memory is not
+ * mapped go straight from the sender's memory into the receiver's. Nothing may
+ * be written there after the call. Ranks of a node share memory, others do not.
  */
 
 #include <stdint.h>

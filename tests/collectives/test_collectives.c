@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Collectives by several processes; rank_collectives.c is what the ranks do.
- * Here is under which circumstances: numbers of ranks, transports, ways of
- * moving data, algorithms.
+ * Collectives with several processes; the ranks run rank_collectives.c. This
+ * file sets the circumstances: numbers of ranks, transports, protocols,
+ * algorithms.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

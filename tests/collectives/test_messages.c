@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How many messages calls send, and to whom; rank_messages.c counts them. */
+/* How many messages calls send, and to which ranks; rank_messages.c counts
+ * them. */
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which algorithm is chosen, on links of given figures: select.c by itself. */
+/* Tests select.c alone: which algorithm it chooses, for links with given
+ * figures. */
 #include <criterion/criterion.h>
 
 #include "collectives/kinds.h"

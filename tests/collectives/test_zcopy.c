@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Zero copy to ranks whose memory is not mapped, by the networks between virtual
- * nodes; by threads that put to each other it runs under the thread sanitizer,
- * too.
+ * Zero copy to ranks whose memory is not mapped, over the networks between
+ * virtual nodes. With threads that put to each other it also runs under the
+ * thread sanitizer.
  */
 
 #include <criterion/criterion.h>

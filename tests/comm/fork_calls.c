@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The public calls on what a child of fork() inherits; see fork_calls.h. */
+/* The public calls on handles that a child of fork() inherits; see
+ * fork_calls.h. */
 #include "tests/comm/fork_calls.h"
 
 #include <stdio.h>

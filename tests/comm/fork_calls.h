@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every handle that a rank has when it forks, and every public call on it that a
- * child may try. */
+/* All handles that a rank has when it forks, and all public calls that a child
+ * may try on them. */
 #ifndef SHUNT_FORK_CALLS_H
 #define SHUNT_FORK_CALLS_H
 
@@ -22,31 +22,35 @@ struct fork_world {
     int32_t idx[FORK_TOKENS * FORK_TOPK];
     float weight[FORK_TOKENS * FORK_TOPK];
     float x[FORK_TOKENS * FORK_HIDDEN], y[FORK_TOKENS * FORK_HIDDEN];
-    size_t rows;          /* of `plan` */
+    size_t rows;          /* rows of `plan` */
     float *taken;         /* (rows, hidden) */
     int64_t *window;      /* (FORK_WORDS) of shunt_mem_alloc() */
     int64_t *send, *recv; /* (size * FORK_WORDS) */
-    int event;            /* an eventfd, for the end of begun[0] */
-    int64_t mine, sum[3]; /* of the requests */
-    /* All-reductions: two that a rank has begun at the fork and other ranks begin
-     * after it, and one that has ended and is not collected. */
+    int event;            /* an eventfd that tells the end of begun[0] */
+    int64_t mine, sum[3]; /* inputs and results of the requests */
+    /* Requests of all-reductions. begun: this rank has started them before the
+     * fork, other ranks start them after it. done: it has ended, and was not
+     * waited for. */
     struct shunt_request *begun[2], *done;
 };
 
-/* Collective: make all of it. 0, or 1 as of CHECK. */
+/* Makes all handles. Collective. 0, or 1 as CHECK returns. */
 int fork_world_make(struct fork_world *w, const struct rank *self);
-/* Collective: begin the requests, which do not end before every rank has. */
+/* Starts the requests. They do not end before every rank has started them.
+ * Collective. */
 int fork_world_begin(struct fork_world *w);
-/* Collective: all of it does what it should, and nobody was told of a loss. */
+/* Checks that all handles still work, and that no rank was reported lost.
+ * Collective. */
 int fork_world_use(struct fork_world *w);
-/* Collective: the requests bring the right sums; free everything. */
+/* Checks the sums of the requests, and frees everything. Collective. */
 int fork_world_end(struct fork_world *w);
 
-/* In a child: destroy all that can be destroyed. */
+/* In a child: destroys all handles that can be destroyed. */
 void fork_world_destroy(struct fork_world *w);
 
-/* In a child: each call must be refused, and say that the handle was made before
- * fork(). only: the call of that name; NULL: all, and the queries. Returns how many
- * were not, each of which it prints. */
+/* In a child: each call must be refused, with a text that says that the handle
+ * was made before fork(). only: the name of one call; NULL: all calls, and the
+ * queries. Prints each call that was not refused, and returns how many there
+ * were. */
 int fork_calls_try(struct fork_world *w, const char *only);
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Handles that a rank has when it forks: made, used, ended; see fork_calls.h. */
+/* Handles that a rank has when it forks: creating, using and ending them; see
+ * fork_calls.h. */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The calls of an exchange for rank_memory.c, each with a check of what it
- * says it did. All numbers are small integers: sums of them are exact.
+ * The calls of an exchange for rank_memory.c, each with a check of its result.
+ * All numbers are small integers, so that sums are exact.
  */
 #ifndef TEST_MEMORY_MOE_H
 #define TEST_MEMORY_MOE_H
@@ -10,7 +10,7 @@
 
 #include <shunt/shunt.h>
 
-/* An exchange and a plan on it, and memory for all calls. */
+/* An exchange with a plan, and memory for all calls. */
 struct memory_moe {
     struct shunt_comm *comm;
     int rank, size;
@@ -18,20 +18,24 @@ struct memory_moe {
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
     int32_t *expert;          /* (tokens, topk) */
-    float *weight;            /* likewise */
+    float *weight;            /* (tokens, topk) */
     float *x, *y;             /* (tokens, hidden) */
-    float *in, *out;          /* (rows, hidden): written, and read */
+    float *in, *out;          /* (rows, hidden): output of dispatch, and input
+                                 of combine */
     float *dweight;           /* (tokens, topk) */
     struct shunt_moe *spread; /* each expert has a copy on the next rank */
     struct shunt_moe *shared; /* the same, with shares */
     struct shunt_moe_plan *shared_plan;
-    float *sums;                /* of the experts of a rank of `shared` */
-    float *state, *moved;       /* likewise, of `spread` */
-    void *device_x, *device_in; /* x and in of a GPU, with SHUNT_ENGINE=cuda */
-    bool right;                 /* a call that was OK did what it should */
+    float *sums;                /* sums of leaves, for the experts of a rank of
+                                   `shared` */
+    float *state, *moved;       /* weights, for the experts of a rank of
+                                   `spread` */
+    void *device_x, *device_in; /* x and in on a GPU, with SHUNT_ENGINE=cuda */
+    bool right;                 /* did the last call that returned SHUNT_OK do
+                                   what it should? */
 };
 
-/* False: it could not be made. Collective. */
+/* Creates everything. False: it failed. Collective. */
 bool memory_moe_begin(struct memory_moe *m, struct shunt_comm *comm);
 void memory_moe_end(struct memory_moe *m);
 

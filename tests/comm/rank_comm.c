@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What ranks do in test_comm.c: communicators' lives, and their ends. */
+/* The ranks of test_comm.c: creating, using and ending communicators. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

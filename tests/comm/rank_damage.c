@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Control memory that something else has written to: ranks, statuses and sizes in it
- * are no such. Every rank gets an error that names a rank of the communicator, and
- * nothing is used. test_damage.c runs it, on two ranks of one node.
+ * Control memory that something else has overwritten, so that ranks, statuses
+ * and sizes in it are not valid. Every rank must get an error that names a rank
+ * of the communicator, and must not use such a value. test_damage.c runs it, on
+ * two ranks of one node.
  */
 #include <errno.h>
 #include <inttypes.h>

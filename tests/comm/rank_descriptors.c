@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A communicator is made while one rank, the victim, is at its limit of
+ * Creates a communicator while one rank, the victim, is at its limit of
  * descriptors (`ulimit -n`):
  *
  *     rank_descriptors dup|split|id VICTIM FIRST STEP
  *     rank_descriptors first VICTIM N
  *
- * The victim has n descriptors left, for n = FIRST, FIRST + STEP, ..., up to the
- * first n that is enough. The call fails on all ranks or on none, in time, with a
- * text that names the victim. The old communicator works as before, and the same
- * call succeeds when it is made again. `id` makes the new communicator from an id,
- * so that the library does not know the old one.
+ * The victim has n descriptors left, for n = FIRST, FIRST + STEP, ..., up to
+ * the first n that is enough. The call must fail on all ranks or on none, in
+ * time, with a text that names the victim. The old communicator must still
+ * work, and the same call must succeed when it is repeated. `id` creates the
+ * new communicator from an id, so that the library does not use the old one.
  *
- * `first` makes the first communicator of the processes, and must fail.
+ * `first` creates the first communicator of the processes, and must fail.
  */
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ranks of test_ends.c: one of them ends in one of several ways, and the
- * others are told which; or calls on two communicators cross.
+ * The ranks of test_ends.c. One of them ends in one of several ways, and the
+ * others must report which. Or calls on two communicators are made in different
+ * orders.
  */
 #include <errno.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What ranks do in test_fork.c: children of fork() that use the library. */
+/* The ranks of test_fork.c: children of fork() that use the library. */
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do in test_helper.c: their calls advance while they are away
- * (SHUNT_PROGRESS=auto), and no thread exists where that is of no use.
+ * The ranks of test_helper.c. Their calls must advance while they are outside
+ * of the library (SHUNT_PROGRESS=auto). No thread may exist where it would be
+ * of no use.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Communicators that are made when there is one already, by a rank on each host:
- * from the one that is there (dup, split, shrink), and by an id. on_hosts runs it
- * on hosts whose first address nobody else reaches.
+ * Creates communicators when there is one already, with a rank on each host:
+ * from the existing one (dup, split, shrink), and from an id. on_hosts runs it
+ * on hosts whose first address cannot be reached from other hosts.
  */
 #include <stdint.h>
 #include <stdlib.h>

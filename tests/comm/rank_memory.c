@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do in test_memory.c: the n-th allocation of one rank fails inside
- * a call, for each n that the call makes. No rank may crash, wait in vain, or
- * return SHUNT_OK with wrong data; if the call fails on one rank, every rank
- * gets an error that names it, by this call or the next one.
+ * The ranks of test_memory.c. The n-th allocation of one rank fails inside a
+ * call, for each n up to the number of allocations in the call. No rank may
+ * crash, wait in vain, or return SHUNT_OK with wrong data. If the call fails on
+ * one rank, every rank must get an error that names it, from this call or the
+ * next one.
  *
  *     rank_memory CALL VICTIM [STEP [abort]]
  *     rank_memory --threads N births VICTIM|anybody [STEP]
  *
- * With "abort" each rank whose call fails aborts at once, and each still has the text of
- * its own call.
+ * With "abort" each rank whose call fails aborts at once. Each must still have
+ * the error text of its own call.
  *
- * Births are of ranks that are threads; in what follows a birth, destroy included,
- * every allocation of the victim fails.
+ * With "births" the call creates a communicator, and ranks are threads. For
+ * every second n all later allocations of the victim fail as well, in a barrier
+ * and in destroy.
  *
- * Each n has a communicator of its own, since it may be the last call there.
+ * Each n has a communicator of its own, since a call on it may be the last one.
  */
 #include <errno.h>
 #include <pthread.h>

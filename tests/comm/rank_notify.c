@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do in test_notify.c: they are told of the end of a request without
- * a call of the library in between.
+ * The ranks of test_notify.c: each is notified of the end of a request without
+ * calling the library meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A communicator that is made from another one while one rank lacks something: in
- * turn each call fails by which that rank asks the kernel for something, up to the
- * last. Then the making fails on all ranks or on none, in time, with a text that
- * names the rank; the old communicator works as before, and the same call succeeds
- * when it is made again.
+ * Creates a communicator from another one while one rank lacks something. In
+ * turn each call fails by which that rank asks the kernel for something. The
+ * call must fail on all ranks or on none, in time, with a text that names the
+ * rank. The old communicator must still work, and the same call must succeed
+ * when it is repeated.
  *
  *     rank_remade dup|split VICTIM
  *
- * With the environment's REMADE_SAYS set it prints what failed, and the errors.
+ * With REMADE_SAYS in the environment it prints what failed, and the errors.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Shrinking where nothing says which ranks are lost but that they are silent. The
- * first ranks stop; the others miss only rank 0, since the words of those that stop
- * beside it had come before.
+ * Shrinking when nothing but silence shows which ranks are lost. The first
+ * ranks stop. The other ranks miss only rank 0, since the messages of the
+ * others that stop had arrived before.
  *
  *     rank_shrink silent_ranks K    K ranks stop
- *     rank_shrink crossed           a rank comes late
- *     rank_shrink closing           a rank closes others meanwhile
+ *     rank_shrink crossed           two ranks wait for each other, on two
+ *                                   communicators
+ *     rank_shrink closing           a rank ends other communicators meanwhile
  *     rank_shrink deaf              rank 0 receives nothing, and rank 2 is busy
  */
 #include <signal.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A program that has closed some of its descriptors 0 to 2, before or after init,
+ * A program that closes some of its descriptors 0 to 2, before or after init,
  * and goes on printing to them. test_stdio.c runs it.
  *
- * Its text must arrive nowhere: writing is EBADF after each call, since nothing of the
- * library has these numbers, and all results are right. What the test itself
- * says goes to a duplicate of stderr.
+ * The printed text must not go anywhere: each write must fail with EBADF after
+ * every call, because the library owns none of these numbers. All results must
+ * be right. The output of the test itself goes to a duplicate of stderr.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do in test_waiting.c and on_hosts: waits with operations under way
- * on other communicators, and with a progress thread.
+ * The ranks of test_waiting.c and on_hosts. They wait while operations are
+ * under way on other communicators, and with a progress thread.
  */
 #include <math.h>
 #include <pthread.h>

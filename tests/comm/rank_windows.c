@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do in test_windows.c: windows that are freed in ways that differ
- * between ranks must not change which memory the later ones name.
+ * The ranks of test_windows.c. They free windows in ways that differ between
+ * ranks. That must not change which memory later windows stand for.
  *
  * Each case ends with two windows that are exchanged in both directions. A rank
- * that took one window for another would deliver the other's bytes.
+ * that confused two windows would deliver the wrong bytes.
  */
 #include <stdbool.h>
 #include <stdint.h>

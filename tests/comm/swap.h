@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An all-to-all whose result is checked: what programs make that are about how calls
- * end, not about what they move. */
+/* An all-to-all with a check of its result. It is for tests of how calls end,
+ * to which the data do not matter. */
 #ifndef SHUNT_TEST_SWAP_H
 #define SHUNT_TEST_SWAP_H
 
@@ -11,7 +11,7 @@
 #include "tests/harness/rank_main.h"
 
 struct swap {
-    size_t bytes; /* of a block */
+    size_t bytes; /* bytes of a block */
     unsigned char *send, *recv;
     struct shunt_request *request;
 };
@@ -19,14 +19,14 @@ struct swap {
 int swap_init(struct swap *swap, const struct rank *self, size_t bytes);
 void swap_finish(struct swap *swap);
 
-/* What is sent differs by `round`; nothing has been received. */
+/* Fills the send buffer by `round`, and clears the receive buffer. */
 void swap_fill(struct swap *swap, const struct rank *self, int round);
-/* Fill, and start or call. */
+/* swap_fill(), and start the call, or make it blocking. */
 int swap_start(struct swap *swap, const struct rank *self,
                struct shunt_comm *comm, int round);
 int swap_block(struct swap *swap, const struct rank *self,
                struct shunt_comm *comm, int round);
-/* When it has ended. */
+/* Checks the result, after the call has ended. */
 int swap_check(const struct swap *swap, const struct rank *self, int round);
 
 #endif

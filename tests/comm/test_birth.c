@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What birth leaves behind in a process; rank_birth.c looks. */
+/* Tests what init leaves behind in a process; the ranks run rank_birth.c. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

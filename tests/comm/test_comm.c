@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Communicators from birth to death; rank_comm.c is what the ranks do. */
+/* Communicators from creation to end; the ranks run rank_comm.c. */
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>

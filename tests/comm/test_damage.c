@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Control memory that something else has written to; rank_damage.c is what ranks
- * do. */
+/* Control memory that something else has overwritten; the ranks run
+ * rank_damage.c. */
 #include <stdio.h>
 
 #include <criterion/criterion.h>

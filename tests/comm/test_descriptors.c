@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One rank is at its limit of descriptors while a communicator is made;
- * rank_descriptors.c is what the ranks do. */
+/* One rank is at its limit of descriptors while a communicator is created; the
+ * ranks run rank_descriptors.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a rank has ended, as the others are told. */
+/* How a rank has ended, as the other ranks report it. */
 #include <criterion/criterion.h>
 
 #include "tests/harness/harness.h"

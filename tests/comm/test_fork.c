@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Children of ranks (rank_fork.c): that use the library for themselves, and that use
- * what they inherited. */
+/* Children of ranks that use the library by themselves, or use what they
+ * inherited; the ranks run rank_fork.c. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 

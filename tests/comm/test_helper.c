@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that advance while their callers are away; rank_helper.c is what the
- * ranks do. */
+/* Calls that advance while their callers are outside of the library; the ranks
+ * run rank_helper.c. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One allocation of one rank fails; rank_memory.c is what the ranks do. */
+/* One allocation of one rank fails; the ranks run rank_memory.c. */
 #include <criterion/criterion.h>
 
 #include "tests/harness/harness.h"

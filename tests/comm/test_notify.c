@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ranks are told of the end of requests; rank_notify.c is what they do. */
+/* Ranks are notified of the end of requests; the ranks run rank_notify.c. */
 #include <stdio.h>
 #include <unistd.h>
 

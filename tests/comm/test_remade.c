@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Something fails on one rank while a communicator is made from another one;
- * rank_remade.c is what the ranks do. */
+/* Something fails on one rank while a communicator is created from another one;
+ * the ranks run rank_remade.c. */
 #include <criterion/criterion.h>
 
 #include "tests/harness/harness.h"

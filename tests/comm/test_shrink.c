@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shrinking where ranks that nobody has missed are silent: rank_shrink.c. */
+/* Shrinking when more ranks are silent than have been missed; the ranks run
+ * rank_shrink.c. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdlib.h>

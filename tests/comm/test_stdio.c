@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Programs that have closed their descriptors 0 to 2; rank_stdio.c is what they
- * do. */
+/* Programs that have closed their descriptors 0 to 2; the ranks run
+ * rank_stdio.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Waits with more under way than what is waited for; rank_waiting.c is what the
- * ranks do. */
+/* Waiting for one operation while others are under way; the ranks run
+ * rank_waiting.c. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

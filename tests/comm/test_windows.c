@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Windows that ranks free in different ways; rank_windows.c is what they do. */
+/* Windows that ranks free in different ways; the ranks run rank_windows.c. */
 #include <criterion/criterion.h>
 
 #include "tests/harness/harness.h"

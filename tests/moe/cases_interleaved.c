@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls of several plans and exchanges that are under way at once: every rank
- * makes the same calls in the same order, and waits for them as it likes.
+ * Calls of several plans and exchanges that are under way at once. Every rank
+ * makes the same calls in the same order, and waits for them in an order of its
+ * own.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ends of communicators, exchanges, plans and requests: in any order, more
- * than once, and ten thousand times.
+ * Ending communicators, exchanges, plans and requests: in any order, more than
+ * once, and ten thousand times.
  */
 #include <dirent.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory that is used twice: what a call may share between its arguments, what
- * it refuses, and that it touches nothing but what it was given.
+ * Memory that is used twice: what arguments of a call may share, and what is
+ * refused. A call must touch nothing but its arguments.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Routings of many kinds, through every mode that the ranks' memory permits:
- * the same bits from all of them, and on the wire what the plans say.
+ * Routings of many kinds, in every mode that the ranks' memory permits. All
+ * modes must give the same bits, and send what the plans say.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Waves in order: each has a range of an expert's rows as they are in one wave, so
- * that the leaves of a gradient, and its bits, are the same.
+ * Waves in order. Each has a range of an expert's rows in the order that one
+ * wave would have. So the leaves of a gradient, and its bits, are the same.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plans in parts: the same bits in any number, all that can be under way at
- * once, bad calls, and the number that the exchange finds by itself.
+ * Plans in parts. Any number of parts gives the same bits; many parts are under
+ * way at once; bad calls are refused; and the exchange finds the best number by
+ * itself.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What errors say, and where they are found: the text must lead to the call
- * that was wrong, on the rank that made it.
+ * Error texts, and where they are found. A text must lead to the call that was
+ * wrong, on the rank that made it.
  */
 #include <stdint.h>
 #include <stdio.h>

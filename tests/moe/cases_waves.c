@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plans in waves, and capacities by plan: each wave is a plan of its tokens, no
- * rank gets more than max_rows rows in one, and a token's sums have the bits that
- * they have in one wave.
+ * Plans in waves, and capacities by plan. Each wave is a plan of its tokens. No
+ * rank gets more than max_rows rows in one. A token's sums have the bits that
+ * one wave would give.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls in parts, as exchange.h has them. */
+/* Calls in parts, for exchange.h. */
 #include <stdlib.h>
 #include <string.h>
 

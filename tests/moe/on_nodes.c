@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cases of rank_moe.c that say what the rows and sums are to the bit, between
- * several nodes, which are virtual ones here (SHUNT_NODE). test_exact.c
- * compares the bits of all modes with each other; on_hosts does the same on
- * real hosts, where UCX at its defaults belongs; on_ranks.c has a setting of
- * that, too.
+ * Cases of rank_moe.c that check rows and sums to the bit, on several virtual
+ * nodes (SHUNT_NODE). test_exact.c compares the bits of all modes with each
+ * other. on_hosts runs these cases on real hosts, where UCX has its default
+ * settings; on_ranks.c has one setting like that.
  */
 #include <string.h>
 

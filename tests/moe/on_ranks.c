@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Every case of rank_moe.c on processes: several numbers of ranks, virtual
- * nodes, memory that cannot be mapped, a progress thread. All are compared with
- * the same reference, so all give the same bits (s19 of the list). In some
- * settings plans are made in parts (SHUNT_TEST_PARTS).
+ * Runs every case of rank_moe.c as processes: with several numbers of ranks,
+ * virtual nodes, memory that cannot be mapped, a progress thread. All are
+ * compared with one reference, so all give the same bits (s19 of the list in
+ * README.md). In some settings plans are made in parts (SHUNT_TEST_PARTS).
  */
 #include "tests/harness/together.h"
 #include "tests/moe/setting.h"

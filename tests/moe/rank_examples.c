@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Routings whose rows and sums were worked out by hand, without the reference
- * of the other cases, in every mode that the ranks' memory permits.
+ * Routings whose rows and sums were computed by hand, without the reference of
+ * the other cases. They run in every mode that the ranks' memory permits.
  */
 #include <math.h>
 #include <stdlib.h>

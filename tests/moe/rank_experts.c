@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The state of experts travels: to their copies, home, and to other homes. What
- * each rank must have afterwards is found in plain loops over all ranks, from the
- * placement alone.
+ * Sending the state of experts: to their copies, back to their homes, and to
+ * other homes. The right result on each rank is computed by plain loops over
+ * all ranks, from the placement alone.
  */
 #include <stdio.h>
 #include <stdlib.h>

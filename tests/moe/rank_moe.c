@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Exchanges on real ranks, held against the reference bit by bit. Cases that
- * are named sNN_ are the points of the list of what dispatch and combine must
- * get right (tests/moe/README.md).
+ * Exchanges on real ranks, compared with the reference bit by bit. Cases named
+ * sNN_ are the points of the list of what dispatch and combine must get right
+ * (tests/moe/README.md).
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Pages of plans' windows on a kernel with larger pages, and on one that refuses to
- * take them back. This program's sysconf() and madvise() are what the library
- * finds.
+ * The pages of plans' windows on a kernel with larger pages, and on one that
+ * refuses to take pages back. The library calls this program's sysconf() and
+ * madvise().
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Copies with shares: which rows each takes, and that neither the sums of tokens
- * nor the gradients of experts change a bit by it. What must be, shared_rows.h says.
+ * Copies with shares: which rows each copy gets. Neither the sums of tokens nor
+ * the gradients of experts may change a bit. shared_rows.h computes the right
+ * results.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which cases fit a setting, and how they are started; see setting.h. */
+/* Which cases can run in a setting, and how they are started; see setting.h. */
 #include "tests/moe/setting.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What copies with shares must have; see shared_rows.h. */
+/* The right results for copies with shares; see shared_rows.h. */
 #include "tests/moe/shared_rows.h"
 
 #include <math.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What copies with shares must have, in plain loops over the routing of all ranks, by
- * the words of shunt/moe.h, shunt/moe_waves.h and shunt/moe_gradients.h: random
- * routings and placements, the rows of each copy, and the gradient of an expert.
+ * The right results for copies with shares, in plain loops over the routing of
+ * all ranks. They follow the words of shunt/moe.h, shunt/moe_waves.h and
+ * shunt/moe_gradients.h. There are random routings and placements, the rows of
+ * each copy, and the gradient of an expert.
  */
 #ifndef SHUNT_TEST_SHARED_ROWS_H
 #define SHUNT_TEST_SHARED_ROWS_H
@@ -15,7 +16,7 @@ enum {
     TOPK_MAX = 3,
     TOKENS_MAX = 40,
     HIDDEN = 4,
-    FIRST = 5, /* elements of an expert's gradient in its first array */
+    FIRST = 5, /* elements of the first array of an expert's gradient */
     SECOND = 2,
     ALL = FIRST + SECOND,
     ROWS_MAX = RANKS_MAX * TOKENS_MAX * TOPK_MAX,
@@ -25,55 +26,55 @@ struct row_from {
     int source, token, slot;
 };
 
-/* The same on all ranks. */
+/* A routing, the same on all ranks. */
 struct routing {
     int ranks, experts, topk, leaf;
-    uint64_t number; /* of the batch */
+    uint64_t number; /* number of the batch */
     int tokens[RANKS_MAX];
-    int from[RANKS_MAX]; /* the first of them, in the batch */
+    int from[RANKS_MAX]; /* number of the rank's first token in the batch */
     int32_t idx[RANKS_MAX][TOKENS_MAX][TOPK_MAX];
     int rows[EXPERTS_MAX];
-    /* The global order. */
+    /* The rows of each expert in the global order. */
     struct row_from row[EXPERTS_MAX][ROWS_MAX];
 };
 
-/* Where experts are. */
+/* A placement of experts. */
 struct places {
     int32_t home[EXPERTS_MAX];
     bool has[EXPERTS_MAX][RANKS_MAX];
-    int64_t of[EXPERTS_MAX][RANKS_MAX]; /* the share of a copy */
+    int64_t of[EXPERTS_MAX][RANKS_MAX]; /* share of each copy */
     struct shunt_moe_replica replicas[EXPERTS_MAX * RANKS_MAX];
     int64_t share[EXPERTS_MAX * (RANKS_MAX + 1)];
     size_t nreplicas;
-    int64_t unit; /* of shares */
+    int64_t unit; /* unit of the shares */
 };
 
 struct routing *routing_make(const struct rank *self, uint64_t seed,
                              uint64_t batch);
-/* A part of it: on each rank those tokens. */
+/* A part of a routing: these tokens of each rank. */
 struct routing *routing_part(const struct routing *all, const int *from,
                              const int *tokens);
-/* Of each (source, expert) only what a capacity leaves: the first rows. */
+/* The rows that a capacity leaves: the first ones of each (source, expert). */
 struct routing *routing_capped(const struct routing *all, double factor);
 
-/* Element j of a token, and the weight of an assignment. */
+/* Element j of a token; and the weight of an assignment. */
 float routing_token(uint64_t batch, int source, int token, int j);
 float routing_weight(int source, int token, int slot);
 
-/* Homes by the seed, copies and shares by the batch, too. In every other batch
- * shares are large numbers; some are 0. */
+/* Draws homes by the seed, and copies and shares by seed and batch. In every
+ * other batch shares are large numbers. Some shares are 0. */
 void places_draw(struct places *p, const struct routing *r, uint64_t seed,
                  uint64_t batch);
-/* Rows of an expert on a rank, from *first on. */
+/* The number of rows of an expert on a rank; *first is the first of them. */
 int places_range(const struct routing *r, const struct places *p, int e,
                  int rank, int *first);
-/* The least max_rows. */
+/* The smallest max_rows that is possible. */
 size_t places_least_rows(const struct routing *r, const struct places *p);
 
-/* A gradient of some rows: products of them, in f32 and in their order. */
+/* The gradient of some rows: their products, in f32 and in their order. */
 void rows_product(const float *row, size_t rows, float *to);
-/* That of an expert, by the definition: level by level, in pairs. False: there are
- * no rows. */
+/* The gradient of an expert by the definition: level by level, in pairs. False:
+ * it has no rows. */
 bool routing_gradient(const struct routing *r, int e, float *sum);
 
 #endif

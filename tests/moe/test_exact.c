@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Between several nodes, which are virtual ones here (SHUNT_NODE): the bits of
- * all modes, chunks and transports next to each other. on_nodes.c compares them
- * with the reference, in more cases.
+ * Compares the bits of all modes, chunks and transports with each other, on
+ * several virtual nodes (SHUNT_NODE). on_nodes.c compares them with the
+ * reference, in more cases.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>

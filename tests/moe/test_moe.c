@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cases of rank_moe.c that interfere with its ranks or start them in a way of
- * their own; on_ranks.c runs the others. */
+/* Cases of rank_moe.c that signal its ranks, or start them in a special way.
+ * on_ranks.c runs the other cases. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <string.h>

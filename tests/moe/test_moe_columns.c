@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which columns of counts can be: all that is laid out from them relies on it.
+ * Which columns of counts are valid. Every layout relies on that.
  */
 #include <criterion/criterion.h>
 #include <string.h>

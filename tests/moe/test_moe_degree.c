@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The number of parts that the times of past plans make the best. All ranks
- * hear the same, so these tests have a single one that hears of several.
+ * The number of parts that is best by the times of past plans. All ranks get
+ * the same times, so these tests have one rank that gets the times of several.
  */
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What peers say is compared with what is known here: numbers of rows that have
- * come between nodes, and where a peer's memory is. The signals of a peer that
- * is ahead of this rank are set by hand, so that they come at the right moment.
+ * What peers report is compared with what this rank knows: the numbers of rows
+ * that arrived from other nodes, and the address of a peer's memory. The test
+ * sets the signals of a peer that is ahead of this rank by hand, so that they
+ * arrive at the right moment.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>

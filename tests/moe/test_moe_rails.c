@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The places in rail windows: both ends of a transfer agree on them, no two
- * overlap, and all are inside the window.
+ * Offsets in rail windows: both ends of a transfer compute the same ones, no
+ * two ranges overlap, and all are inside of the window.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>

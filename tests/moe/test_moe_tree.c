@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How many sums the tree of a gradient needs, against leaves added one by one. */
+/* How many sums the tree of a gradient needs, compared with adding leaves one
+ * by one. */
 
 #include <criterion/criterion.h>
 #include <stdint.h>

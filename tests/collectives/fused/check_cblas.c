@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tiles of shunt/fused_cblas.h, held to the definition of the product. Small
- * integers: sums are exact. */
+/* The tiles of shunt/fused_cblas.h, compared with the definition of the
+ * product. All numbers are small integers, so that sums are exact. */
 #include <cblas.h>
 #include <stdio.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do to test the fused calls; model.h has the product and what must
- * come out of it.
+ * The ranks of the tests of fused calls; model.h has the product and its right
+ * result.
  *
  *     rank_fused shapes [SEED MOST]  every pair of rows and columns of a table
- *     rank_fused delays [SEED ROUNDS]  tiles take any time
- *     rank_fused interleaved [SEED ROUNDS]  several and other calls, in any order
+ *     rank_fused delays [SEED ROUNDS]  tiles take random time
+ *     rank_fused interleaved [SEED ROUNDS]  several calls at once
  *     rank_fused lost                a rank is killed in a tile
  *     ...
  */

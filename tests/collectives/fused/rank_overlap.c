@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Do the fused calls hide communication? The product is supplied by the test: its
+ * Do the fused calls hide communication? The test supplies the product: its
  * tiles wait for another rank, or take a given time.
  *
- *     rank_overlap panels_ahead  while the last rank is in its first tile, the others
- *                                compute three panels more
+ *     rank_overlap panels_ahead  while the last rank is in its first tile, the
+ *                                others compute three panels more
  *     rank_overlap within_bound  both calls take no longer than the bound of a
  *                                schedule that hides all it can
- *     rank_overlap own_gather    a tile waits for the all-gather of its chunk, and for
- *                                none that comes later
+ *     rank_overlap own_gather    a tile waits for the all-gather of its chunk,
+ *                                and for no later one
  */
 #include <fcntl.h>
 #include <stdatomic.h>

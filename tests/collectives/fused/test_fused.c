@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The fused calls by several processes; rank_fused.c is what the ranks do. Every
- * result is compared with one reference, so fused and unfused have the same bits
- * if both pass.
+ * The fused calls with several processes; the ranks run rank_fused.c. Every
+ * result is compared with one reference. So if both pass, fused and unfused
+ * calls have the same bits.
  */
 #include <criterion/criterion.h>
 #include <signal.h>

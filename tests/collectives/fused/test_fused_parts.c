@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a product is cut, and the epilogue: parts of fused/ by themselves. */
+/* Parts of fused/ alone: how a product is cut, and the epilogue. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdint.h>
