@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Conformance: direct puts of rdma, which are one request and no record: which puts
- * are, and that they do what others do.
+ * Conformance: direct puts of rdma, which are one request without a record.
+ * Tests which puts are direct, and that they have the same effect as others.
  */
 #include <stdlib.h>
 #include <string.h>

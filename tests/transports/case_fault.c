@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the words of SHUNT_FAULT do. */
+/* The effects of SHUNT_FAULT. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Conformance: the first put of rdma to a peer, which makes their connection. Devices
- * are those of the stand-in for libibverbs (tests/verbs), which counts queue pairs.
+ * Conformance: the first put of rdma to a peer, which makes the connection. The
+ * devices are those of the stand-in for libibverbs (tests/verbs), which counts
+ * queue pairs.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Conformance: the rails of rdma, between two ranks with two devices each, which are
- * those of the stand-in for libibverbs (tests/verbs).
+ * Conformance: the rails of rdma between two ranks with two devices each. The
+ * devices are those of the stand-in for libibverbs (tests/verbs).
  */
 #include <poll.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Conformance: rare puts (shunt_transport_put.rare). For all transports they are puts, in
- * order with others; by rdma, none of them makes a connection.
+ * Conformance: rare puts (shunt_transport_put.rare). With every transport they
+ * are puts, in order with others. With rdma none of them makes a connection.
  */
 #include <signal.h>
 #include <stdlib.h>

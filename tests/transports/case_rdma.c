@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Conformance: what only rdma has. Errors of a NIC are made by the stand-in for
- * libibverbs (tests/verbs); on a device there are none, and the cases pass.
+ * Conformance: only for rdma. The stand-in for libibverbs (tests/verbs) causes
+ * errors of NICs. On a real device there are none, and the cases pass.
  */
 #include <errno.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What only shm has: a socket that strangers find, descriptors that travel,
- * and reads of plain memory that may be forbidden.
+ * Only for shm: a socket that strangers find, descriptors that are sent, and
+ * reads of plain memory that may be forbidden.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls of verbs that the kernel keeps as long as a link is down: connecting, and
- * destroying a queue pair. A rank hears in time that its peer is lost, and closes in
- * time, and what close() leaves is destroyed when the link is back.
+ * Calls of verbs that the kernel does not complete while a link is down:
+ * connecting, and destroying a queue pair. A rank must learn in time that its
+ * peer is lost, and must close in time. What close() leaves must be destroyed
+ * when the link is up again.
  */
 #include <stdlib.h>
 #include <unistd.h>

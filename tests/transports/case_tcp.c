@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What only tcp has: a port that strangers find. */
+/* Only for tcp: a port that strangers find. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>

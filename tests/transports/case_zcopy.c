@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Conformance: memory that is registered for one operation, puts that say when they
- * are done with theirs, and how both are given back. */
+/* Conformance: memory that is registered for one operation, puts that report
+ * when they do not need their memory any more, and how both are returned. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

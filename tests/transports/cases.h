@@ -5,7 +5,7 @@
 
 #include "tests/transports/world.h"
 
-/* In the order they run; a NULL name ends. */
+/* All cases in the order in which they run, up to a NULL name. */
 extern const struct test_case transport_cases[];
 
 /* case_data.c: connecting, memory, put, get. */
@@ -24,15 +24,15 @@ void case_two_worlds(struct rank *r);
 void case_errors(struct rank *r);
 void case_counters(struct rank *r);
 
-/* case_zcopy.c: memory that is lent for one operation. */
+/* case_zcopy.c: memory that is registered for one operation. */
 void case_brief(struct rank *r);
 void case_brief_withdrawn(struct rank *r);
 void case_brief_signal(struct rank *r);
 void case_let_go(struct rank *r);
-extern int transport_rounds; /* of it */
+extern int transport_rounds; /* rounds of it */
 void case_remapped(struct rank *r);
 
-/* case_wait.c: sleeping, and the loss of peers. */
+/* case_wait.c: sleeping, and losing peers. */
 void case_sleep(struct rank *r);
 void case_sleep_race(struct rank *r);
 void case_busy(struct rank *r);
@@ -48,7 +48,7 @@ void case_kill_in_transfer(struct rank *r);
 void case_kill_when_sent(struct rank *r);
 void case_ucx_kill_among_networks(struct rank *r);
 
-/* case_tcp.c: what only tcp has. */
+/* case_tcp.c: only for tcp. */
 void case_tcp_strangers(struct rank *r);
 void case_tcp_strangers_at_last(struct rank *r);
 void case_tcp_strangers_many(struct rank *r);
@@ -58,7 +58,7 @@ void case_tcp_ports(struct rank *r);
 void case_tcp_kill_cloned(struct rank *r);
 void case_tcp_kill_forked_afar(struct rank *r);
 
-/* case_express.c: its second connection. */
+/* case_express.c: the second connection of tcp. */
 void case_tcp_express(struct rank *r);
 void case_tcp_express_killed(struct rank *r);
 void case_tcp_express_left(struct rank *r);
@@ -71,17 +71,17 @@ void case_rdma_direct(struct rank *r);
 void case_rdma_answered(struct rank *r);
 void case_rdma_ring(struct rank *r);
 
-/* case_rdma.c: what only rdma has. */
+/* case_rdma.c: only for rdma. */
 void case_rdma_requests(struct rank *r);
 void case_rdma_pinned(struct rank *r);
 void case_rdma_device_fails(struct rank *r);
-/* Does the suite run with the words with which `own_nics` cases are run, too? */
+/* Is SHUNT_TEST_VERBS the one with which the suite runs `own_nics` cases? */
 bool case_rdma_is_row_of_own_nics(void);
 void case_rdma_pieces(struct rank *r);
 void case_rdma_crossover(struct rank *r);
 void case_rdma_death_first(struct rank *r);
 void case_rdma_death_before_leaving(struct rank *r);
-/* case_first_put.c: connections are made by it. */
+/* case_first_put.c: the first put makes the connection. */
 void case_rdma_first_puts(struct rank *r);
 void case_rdma_first_put_wakes(struct rank *r);
 void case_rdma_first_put_killed(struct rank *r);
@@ -111,15 +111,15 @@ void case_rdma_refused_small(struct rank *r);
 void case_rdma_requests_replayed(struct rank *r);
 void case_rdma_choice(struct rank *r);
 
-/* case_shm.c: what only shm has, */
+/* case_shm.c: only for shm; */
 void case_shm_strangers(struct rank *r);
-/* and what tcp has, too. */
+/* this one for tcp, too. */
 void case_secret(struct rank *r);
 void case_shm_lies(struct rank *r);
 void case_shm_descriptors(struct rank *r);
 void case_shm_no_cma(struct rank *r);
 
-/* case_fault.c: what the words of SHUNT_FAULT do. */
+/* case_fault.c: the effects of SHUNT_FAULT. */
 void case_fault_words(struct rank *r);
 void case_fault_get(struct rank *r);
 void case_fault_fail(struct rank *r);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The conformance suite's cases, with how many ranks each runs on. */
+/* The cases of the conformance suite, with the numbers of ranks that each runs
+ * on. */
 #include "tests/transports/cases.h"
 
 const struct test_case transport_cases[] = {

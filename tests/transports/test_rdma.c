@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do, with nothing between them but RDMA: communicators, the collectives
- * and the exchanges of mixture-of-experts, on one host. with_verbs (tests/verbs)
- * says how the NICs behave.
+ * Runs ranks with nothing but RDMA between them, on one host: communicators,
+ * the collectives and the exchanges of mixture-of-experts. with_verbs
+ * (tests/verbs) says how the NICs behave.
  *
- * SHUNT_NODE calls all ranks one node, or two, as memory that is mapped does
- * elsewhere.
+ * SHUNT_NODE puts all ranks on one node, or on two. Elsewhere mapped memory
+ * decides that.
  */
 #include <criterion/criterion.h>
 #include <signal.h>

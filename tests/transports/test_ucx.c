@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do, with nothing between them but UCX: every communicator, the
- * collectives and the exchanges of mixture-of-experts, on one host.
+ * Runs ranks with nothing but UCX between them, on one host: communicators, the
+ * collectives and the exchanges of mixture-of-experts.
  *
- * SHUNT_NODE calls all ranks one node, or two, as memory that is mapped does
- * elsewhere.
+ * SHUNT_NODE puts all ranks on one node, or on two. Elsewhere mapped memory
+ * decides that.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The contract of include/shunt/transport.h, as tests, for any transport.
+ * Tests of the contract in include/shunt/transport.h, for any transport.
  *
  *     transport_conformance [--threads] [--case NAME] [--rounds N] NAME[+OPTIONS]
  *
- * prints TAP. Ranks are processes, or threads of one. A wrapper's program comes
- * from the environment (SHUNT_FAULT). --rounds: of the case `remapped`, of which
- * there are few otherwise.
+ * prints TAP. Ranks are processes, or threads of one. The program of a wrapper
+ * is in the environment (SHUNT_FAULT). --rounds: rounds of the case `remapped`,
+ * which otherwise has only a few.
  */
 #include <stdio.h>
 #include <stdlib.h>

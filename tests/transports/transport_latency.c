@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a transport costs: two ranks, pinned to cores 0 and 1.
+ * Measures what a transport costs: two ranks, pinned to cores 0 and 1.
  *
  *     transport_latency [--threads | --enter PID,PID] NAME[+OPTIONS]
  *
- * Not a test: its figures depend on the machine. Spinning: a ping-pong of put
- * with a signal, the peer polling. Sleeping: the same, everyone going to sleep
- * for each. wake(): called while nobody sleeps. progress(): with nothing to do.
- * Streams: puts of one size, some under way at a time, each acknowledged by a
- * signal; both sides sleep when they have nothing to do. One of them: the next
- * one starts when the last was acknowledged. CPU is that of both processes, per
- * second; what the kernel does in the background is not in it.
+ * Not a test: its figures depend on the machine. Spinning: a ping-pong of a put
+ * with a signal, while the peer polls. Sleeping: the same, but both ranks go to
+ * sleep each time. wake(): a call while no rank sleeps. progress(): a call with
+ * nothing to do. Streams: puts of one size, several under way at a time, each
+ * acknowledged by a signal; both sides sleep when they have nothing to do. With
+ * one under way the next put starts when the last one was acknowledged. CPU is
+ * that of both processes, per second, without the kernel's work in the
+ * background.
  *
  * --enter puts each rank into the network, PID and mount namespaces of a
- * process, the first one of a host made of namespaces; as root.
+ * process: the first process of a host made of namespaces. For root only.
  */
 #include <fcntl.h>
 #include <poll.h>

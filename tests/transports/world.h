@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A world for a transport to be tested in: ranks as forked processes or as
- * threads, a board they share for what a bootstrap would carry, and the plugin
- * by dlopen. Nothing of libshunt is needed.
+ * A world to test a transport in. Ranks are forked processes or threads. They
+ * share a board, in place of a bootstrap. The plugin is loaded by dlopen;
+ * nothing of libshunt is needed.
  *
- * Every wait is bounded. What fails says so on stderr and ends its process; the
- * runner turns that, a crash or a missed deadline into "not ok".
+ * Every wait has a time limit. A failure is printed to stderr and ends its
+ * process. The runner reports that, a crash or a missed deadline as "not ok".
  */
 #ifndef SHUNT_TEST_WORLD_H
 #define SHUNT_TEST_WORLD_H
@@ -21,7 +21,7 @@
 #define MAX_RANKS 64
 #define SLOT_BYTES 2048
 
-/* Shared by the ranks: an anonymous shared mapping, made before the fork. */
+/* Memory shared by all ranks: an anonymous mapping, made before the fork. */
 struct board {
     atomic_int arrived;
     atomic_int generation;
@@ -41,15 +41,15 @@ struct rank {
     unsigned char secret[32];
     struct shunt_transport_ctx *ctx;
     struct shunt_transport_ep *eps[MAX_RANKS];
-    int fds; /* open descriptors before the context */
+    int fds; /* open descriptors before the context was opened */
     uint64_t random;
-    unsigned relaxed; /* times */
+    unsigned relaxed; /* how often world_relax() was called */
 };
 
 /* Memory of every rank, imported by every rank. */
 struct window {
-    unsigned char *addr; /* ours */
-    size_t bytes;        /* of each */
+    unsigned char *addr; /* this rank's memory */
+    size_t bytes;        /* bytes of each rank's memory */
     int fd;
     struct shunt_transport_reg *reg;
     struct shunt_transport_remote *remote[MAX_RANKS];
@@ -57,7 +57,8 @@ struct window {
     struct owned *owned;
 };
 
-/* What `done` is called with: it unmaps. Counted, as it may come late. */
+/* Argument of the callback `done`, which unmaps the memory. `done` counts the
+ * calls, since one may be late. */
 struct owned {
     void *addr;
     size_t bytes;
@@ -67,12 +68,13 @@ struct owned {
 struct test_case {
     const char *name;
     void (*run)(struct rank *r);
-    int nranks[6];    /* 0 ends */
-    bool processes;   /* not on threads */
+    int nranks[6];    /* ends with 0 */
+    bool processes;   /* ranks must be processes, not threads */
     bool bare;        /* the case opens the world itself */
-    const char *only; /* of this transport alone */
-    /* It says itself what NICs do, whatever the words are with which the suite runs
-     * over the stand-in for libibverbs: once is enough. */
+    const char *only; /* only for this transport */
+    /* The case sets what NICs do. So it does not depend on the words with which
+     * the suite runs over the stand-in for libibverbs, and one run is
+     * enough. */
     bool own_nics;
     int killed; /* 1 + the rank that ends by SIGKILL; 0: none */
 };
@@ -91,7 +93,8 @@ world_fail(const struct rank *r, const char *file, int line, const char *format,
             FAIL(r, #condition ": " __VA_ARGS__); \
     } while (0)
 
-/* The call has this status; else the transport's own words. */
+/* The call must return this status; else the transport's error text is
+ * printed. */
 #define EXPECT(r, expected, call)                                              \
     do {                                                                       \
         enum shunt_status status_ = (call);                                    \
@@ -100,7 +103,7 @@ world_fail(const struct rank *r, const char *file, int line, const char *format,
                  (r)->ctx ? (r)->t->error((r)->ctx) : "");                     \
     } while (0)
 
-/* Progress until the condition holds. */
+/* Progresses the transport until the condition holds. */
 #define UNTIL(r, condition)                                \
     do {                                                   \
         double deadline_ = world_now() + world_patience;   \
@@ -114,75 +117,77 @@ world_fail(const struct rank *r, const char *file, int line, const char *format,
 
 extern double world_patience; /* seconds */
 double world_now(void);
-/* Advance the transport, and let others run. Now and then it sleeps for
- * microseconds: threads of 16 ranks that only yield can keep the kernel's own
- * threads from running, for which one of theirs waits (a table of descriptors
- * that grows waits for all processors, in synchronize_rcu()). */
+/* Progresses the transport, and yields. Now and then it sleeps for
+ * microseconds. If 16 threads only yield, they can keep the kernel's own
+ * threads from running, and one of the 16 may wait for these: a growing table
+ * of descriptors waits for all processors, in synchronize_rcu(). */
 void world_relax(struct rank *r);
-/* Likewise in a loop that may last: after many tries in vain it sleeps for
- * microseconds each time, so that ranks that wait leave the cores to others.
+/* The same for loops that may be long. After many tries it sleeps for
+ * microseconds each time, so that waiting ranks leave the cores to others.
  * `tries` begins at 0. */
 void world_relax_more(struct rank *r, unsigned *tries);
 
 /* -- ranks ------------------------------------------------------------------ */
 
-/* The transport of a name, for shunt_transport_host.find(). */
+/* Finds a transport by its name, as shunt_transport_host.find() does. */
 const struct shunt_transport *world_find(const char *name);
 extern const struct shunt_transport_host world_host;
 
-/* Open, exchange addresses, connect all. */
+/* Opens the transport, exchanges addresses and connects all ranks.
+ * world_open_only() only opens. */
 void world_open(struct rank *r);
 void world_open_only(struct rank *r);
-/* Open and exchange addresses. */
+/* Opens, and exchanges addresses. */
 void world_open_and_tell(struct rank *r);
-/* One call for the peer, then one look at what came. */
+/* One call of connect for the peer, and one progress. */
 enum shunt_status world_connect_step(struct rank *r, int peer);
-/* In any order: all pairs until they are connected. */
+/* Connects all pairs, in any order. */
 void world_connect(struct rank *r);
-/* All have flushed, then close. No more descriptors are open than before. */
+/* Waits until all ranks have flushed, then closes. Checks that no more
+ * descriptors are open than before; world_close_uncounted() does not. */
 void world_close(struct rank *r);
 void world_close_uncounted(struct rank *r);
 
-/* Beside the transport: wait for all; give everyone a blob. */
+/* Without the transport: wait for all ranks; and publish a blob to all. */
 void world_barrier(struct rank *r);
-/* Out of the transport, until the other rank has come so far. */
+/* Without the transport: wait until another rank has set the flag. */
 void world_await_flag(struct rank *r, int flag, int value);
 void world_put_slot(struct rank *r, const void *blob, size_t len);
 
 uint64_t world_random(struct rank *r);
 int world_count_fds(void);
-/* Collective: counted when no rank opens or closes any. */
+/* Counts descriptors while no rank opens or closes any. Collective. */
 int world_count_fds_still(struct rank *r);
 
 /* -- memory ----------------------------------------------------------------- */
 
 int world_memfd(struct rank *r, size_t bytes);
 void window_create(struct rank *r, struct window *w, size_t bytes);
-/* `done`, if given, is counted up when the memory was given back. */
+/* `done` is incremented when the memory has been returned. It may be NULL. */
 void window_create_counted(struct rank *r, struct window *w, size_t bytes,
                            atomic_int *done);
-/* Collective: releases everywhere, then deregisters. */
+/* Collective: all ranks release the memory, then it is deregistered. */
 void window_destroy(struct rank *r, struct window *w);
 
 uint64_t *window_word(struct window *w, size_t offset);
 uint64_t word_load(const uint64_t *word);
 
-/* A put that is tried again while there is no room. */
+/* A put, repeated while there is no room for it. */
 void world_put(struct rank *r, int peer, const struct shunt_transport_put *put);
-/* Get, until it has ended: how. */
+/* A get, until it has ended. Returns its status. */
 enum shunt_status world_get(struct rank *r, int peer, uint64_t address,
                             void *local, size_t bytes);
 void world_signal(struct rank *r, struct window *w, int peer, size_t offset,
                   uint64_t value, int channel);
-/* Collective: every rank takes all others for alive, and signals them. */
+/* Every rank signals all others and waits for their signals. Collective. */
 void world_all_signal(struct rank *r);
-/* Sleep until the word has this value, by the contract's own pattern. Fails if
- * the condition came true and no wake-up did. */
+/* Sleeps until the word has this value, in the way that the contract demands.
+ * Fails if the condition became true without a wake-up. */
 void world_sleep_until(struct rank *r, const uint64_t *word, uint64_t value);
 
 /* -- the runner ------------------------------------------------------------- */
 
-/* The case in processes (or threads) of its own; prints why it failed. */
+/* Runs a case in processes or threads of its own. Prints why it failed. */
 bool world_run(const struct test_case *c, const struct shunt_transport *t,
                const char *options, int nranks, bool threads);
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What arrives. Requests come with numbers and are taken in their order, as those
- * of a reliable connection are; then their payload is placed and their completions
- * are raised in whatever order SHUNT_TEST_VERBS allows. An RDMA write without an
- * immediate has no completion here. That it is placed says the completion of a request
- * behind it, where they come in order: by the InfiniBand specification a receive request
- * completes when all that came before it over its connection is there.
+ * What arrives at a NIC. Requests have numbers and are accepted in their order,
+ * as on a reliable connection. Then their payload is placed and their
+ * completions are raised, in the order that SHUNT_TEST_VERBS allows. An RDMA
+ * write without an immediate has no completion at the receiver. If completions
+ * are in order, that of a later request shows that the write has been placed:
+ * by the InfiniBand specification, a receive request completes when all that
+ * arrived before it on its connection has been placed.
  */
 #include <errno.h>
 #include <stdlib.h>

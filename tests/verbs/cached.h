@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * For a mutant of the transport rdma (meson.build): a registration is remembered by
- * its address, as libraries do that want to spare the time. The memory there may be
- * other memory by then.
+ * For a mutant of the transport rdma (meson.build). It remembers a registration
+ * by its address, as some libraries do to save time. The address may have other
+ * memory by then.
  */
 #include "transports/rdma/rdma.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When a peer without a rail is lost, by a clock of our own: transports/rdma/time_without_rail.h. */
+/* When a peer without a rail is lost, tested with a clock of this test:
+ * transports/rdma/time_without_rail.h. */
 #include <stdio.h>
 
 #include "transports/rdma/time_without_rail.h"

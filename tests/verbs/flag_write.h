@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * For a mutant of the transport rdma (meson.build): a put from registered memory as
- * one would like to write it, the payload to its place and behind it the signal's
- * word, two writes without an immediate, over the first rail. Where NICs keep order
- * this is right.
+ * For a mutant of the transport rdma (meson.build). A put from registered
+ * memory is two writes without an immediate over the first rail: the payload,
+ * and behind it the signal's word. This is right only if NICs keep their order.
  */
 #include "transports/rdma/rdma.h"
 
@@ -28,7 +27,7 @@ static void flag_write_post(struct shunt_transport_ep *ep, const void *from,
     };
     struct ibv_send_wr *bad;
 
-    /* The NIC makes room by itself. */
+    /* The NIC makes room without help. */
     while (ibv_post_send(ep->rail[0].qp, &wr, &bad) == ENOMEM)
         ;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packets that arrive after the end of their connection. When a queue pair fails,
- * what it had sent and nobody has acknowledged may still be on its way. The other
- * side takes it as long as its own queue pair does not know of the failure.
+ * Packets that arrive after the end of their connection. When a queue pair
+ * fails, packets that it has sent and that are not acknowledged may still be on
+ * their way. The other side accepts them until its own queue pair learns of the
+ * failure.
  */
 #include <stdlib.h>
 #include <string.h>

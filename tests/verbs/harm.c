@@ -1,41 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What SHUNT_TEST_VERBS asks for: words, with commas between them.
+ * The words of SHUNT_TEST_VERBS, separated by commas.
  *
- *     devices=N   so many devices (1)
+ *     devices=N   N devices (1)
  *     lacks=RANK  this rank has none
  *     ooo         payloads are placed in pieces, in any order within and between
- *                 requests; completions come in order
- *     srd         so are completions
+ *                 requests; completions are in order
+ *     srd         completions are in any order, too
  *     late        a request is acknowledged before its payload is placed
  *     rnr         receivers sometimes ask to be tried again
  *     partial     a poll returns few of the completions that there are
- *     ghosts      what was under way when a queue pair fails arrives up to 30 ms
- *                 later, as far as the receiver's still takes it
- *     pages       a NIC writes to the pages that memory had when it was registered,
- *                 and must find there what it sends; needs io_uring
- *     full=N      one in N posts says ENOMEM
- *     broken=N    post N of the process says EIO
+ *     ghosts      packets under way when a queue pair fails arrive up to 30 ms
+ *                 later, if the receiver's queue pair still accepts them
+ *     pages       a NIC writes to the pages that memory had when it was
+ *                 registered, and must find there what it sends; needs io_uring
+ *     full=N      one in N posts returns ENOMEM
+ *     broken=N    post N of the process returns EIO
  *     error=N     request N of the process completes in error
- *     receive=N   immediate N that comes to the process completes in error
+ *     receive=N   immediate N that arrives at the process completes in error
  *     event=NAME@N   an asynchronous event at request N: port, device, qp or gid
- *     calls=N     of the calls that connect (registration, receive requests, making
- *                 and moving a queue pair) all say ENOMEM, from N on
+ *     calls=N     the calls that connect (registration, receive requests,
+ *                 creating and modifying a queue pair) return ENOMEM, from the
+ *                 N-th on
  *     net=N       addresses are of another network
- *     ib          ports are of InfiniBand: packets go to a LID, and GIDs are not of IP
- *     grh         and need a global header, too
+ *     ib          ports are of InfiniBand: packets have a LID, and GIDs are not
+ *                 of IP
+ *     grh         ib, and packets need a global header, too
  *     subnets     each device is in another subnet
  *     sl=N        packets of other service levels are lost
  *     depth=N     queues of a device have room for N entries
- *     pinned=N    a device registers at most N KiB (as RLIMIT_MEMLOCK)
- *     mr=N        at most N KiB at once; and says so
- *     modest=N    likewise, and says nothing
- *     reg=N       that takes N us
+ *     pinned=N    a device registers at most N KiB in all (like RLIMIT_MEMLOCK)
+ *     mr=N        a device registers at most N KiB at once, and reports that
+ *     modest=N    the same, and reports nothing
+ *     reg=N       a registration takes N us
  *     mtu=N       requests of more than N bytes do not arrive
- *     stuck=N     a queue pair is connected or destroyed N ms later, or when its link
- *                 is no longer down
- *     slow=N      a request leaves N ms after it was posted
- *     seed=N
+ *     stuck=N     connecting or destroying a queue pair takes N ms, or until
+ *                 its link is up again
+ *     slow=N      a request is sent N ms after it was posted
+ *     seed=N      seed of all that is random
  *     nasty       srd,late,rnr,partial,full=7
  *
  * Without SHUNT_TEST_VERBS there is no device.

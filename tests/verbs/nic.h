@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Inside the stand-in for libibverbs: what its files share.
+ * Inside the stand-in for libibverbs: declarations shared by its files.
  *
- * It is a library with the name, the symbols and the laws of libibverbs, for
- * programs that are to be tested without an RDMA device. Each open device is a NIC
- * with a thread of its own, which works while its program does not. What a NIC
- * tells another one (requests and acknowledgements) are datagrams of Unix sockets,
- * one socket for each queue pair, so nothing is left behind by a process that is
- * killed. The payload is read by the receiving NIC from the sender's memory.
+ * The stand-in is a library with the name, the symbols and the rules of
+ * libibverbs, to test programs without an RDMA device. Each open device is a
+ * NIC with a thread of its own, which works while its program does not. NICs
+ * send each other requests and acknowledgements as datagrams of Unix sockets,
+ * one socket for each queue pair. So a killed process leaves nothing behind.
+ * The receiving NIC reads the payload from the sender's memory.
  *
- * It knows reliable connections, shared receive queues, RDMA writes with and
- * without an immediate, and completion channels. Whatever the laws of verbs leave
- * open it may do the other way, if SHUNT_TEST_VERBS says so: see harm.c.
+ * It has reliable connections, shared receive queues, RDMA writes with and
+ * without an immediate, and completion channels. Where the rules of verbs leave
+ * a choice, SHUNT_TEST_VERBS can ask for the less convenient one: see harm.c.
  *
- *     harm.c    what SHUNT_TEST_VERBS asks for; the report of what must not happen
+ *     harm.c    what SHUNT_TEST_VERBS asks for; reports of violations
  *     entry.c   devices, memory, queues: the functions that libibverbs exports
  *     qp.c      queue pairs and their states; posting
- *     queues.c  completion and shared receive queues
- *     send.c    what was posted, on its way; acknowledgements; time-outs
- *     arrive.c  what arrives: its payload is placed, its completion is raised
+ *     queues.c  completion queues and shared receive queues
+ *     send.c    sending what was posted; acknowledgements; time-outs
+ *     arrive.c  receiving: payloads are placed, completions are raised
  *     pages.c   the pages of registered memory
  *     nic.c     the thread
  *     now.c     what a test does to a device while it runs
@@ -37,25 +37,26 @@
 #define NIC_SGES 4
 #define NIC_INLINE 128
 #define NIC_PIECE 4096    /* bytes of a payload that are placed at once */
-#define NIC_WAIT_US 20000 /* before something is sent again, at first */
+#define NIC_WAIT_US 20000 /* time before a packet is first sent again */
 
-/* --- what NICs tell each other --------------------------------------------- */
+/* --- packets between NICs ---------------------------------------------- */
 
 enum nic_packet_kind { NIC_REQUEST = 1, NIC_ANSWER };
 
 struct nic_packet {
     uint32_t kind;
     uint32_t from, to; /* numbers of queue pairs */
-    uint32_t base;     /* of the connection: the sender's first PSN */
-    uint64_t sequence; /* of the request, on this connection, from 0 */
-    /* of an answer: of enum ibv_wc_status, what became of the request; or
-     * NIC_NOT_READY: the queue pair receives nothing now */
+    uint32_t base;     /* first PSN of the sender: it identifies the
+                          connection */
+    uint64_t sequence; /* number of the request on this connection, from 0 */
+    /* of an answer: the request's status, of enum ibv_wc_status; or
+     * NIC_NOT_READY: the queue pair cannot receive now */
     int32_t status;
     int32_t pid;
     uint32_t opcode, imm, rkey, sges;
     uint64_t address, bytes;
-    /* of a word in the sender's memory that is NIC_CURRENT + base as long as this
-     * connection sends */
+    /* address of a word in the sender's memory, which is NIC_CURRENT + base as
+     * long as this connection sends */
     uint64_t current;
     uint8_t rnr_retry;
     uint8_t inlined;
@@ -100,19 +101,19 @@ struct nic_srq {
     int qps;
 };
 
-/* A request that was posted and is not complete. */
+/* A request that was posted and has not completed. */
 struct nic_send {
     struct nic_send *next;
     uint64_t wr_id;
     bool signaled;
     bool answered;
-    bool harmed; /* its completion will be an error, whatever becomes of it */
+    bool harmed; /* its completion will be an error in any case */
     enum ibv_wc_status status;
-    int64_t leaves; /* in us: not before that */
+    int64_t leaves; /* in us: it is not sent before that */
     struct nic_packet packet;
 };
 
-/* A request that has arrived, up to its completion here. */
+/* A request that has arrived and has not completed here. */
 struct nic_arrival {
     struct nic_arrival *next;
     uint64_t sequence, address, bytes;
@@ -121,9 +122,9 @@ struct nic_arrival {
     bool answered;
     bool told_rnr;
     uint8_t rnr_retry;
-    unsigned char *data; /* not at its place yet; NULL: it is */
+    unsigned char *data; /* payload that is not placed yet; NULL: it is */
     size_t pieces, placed, first, stride;
-    int64_t not_before; /* in us: when the first of it may be placed */
+    int64_t not_before; /* in us: no piece may be placed before that */
 };
 
 struct nic_answer {
@@ -138,16 +139,17 @@ struct nic_qp {
     bool watches_room;
     uint32_t max_sends, max_inline, max_sges;
     bool all_signaled;
-    uint32_t peer, base, peer_base; /* base: our first PSN */
+    uint32_t peer, base, peer_base; /* base: first PSN of this side */
     uint8_t timeout, retries, rnr_retry;
     struct ibv_ah_attr to;
-    unsigned gids; /* nic.gids, when it was connected */
+    unsigned gids; /* nic.gids when it was connected */
 
-    uint64_t current; /* see nic_packet */
+    uint64_t current; /* see nic_packet.current */
     struct nic_send *first, **last, *unsent;
-    uint32_t used; /* of max_sends */
+    uint32_t used; /* used places of max_sends */
     uint64_t next_send;
-    int64_t heard_at, wait, unreachable_at; /* in us; unreachable: 0: no */
+    int64_t heard_at, wait, unreachable_at; /* in us; unreachable_at 0: it is
+                                               reachable */
 
     struct nic_arrival *arrivals, **last_arrival;
     uint64_t next_arrival;
@@ -156,7 +158,7 @@ struct nic_qp {
 
 struct nic {
     struct ibv_context ibv; /* first */
-    pthread_mutex_t lock;   /* of all that follows, and of all objects */
+    pthread_mutex_t lock;   /* protects all that follows, and all objects */
     pthread_t thread;
     bool stop;
     int epoll, kick, async_write;
@@ -164,22 +166,23 @@ struct nic {
     struct nic_qp *qps;
     struct nic_mr **mrs;
     size_t mr_slots;
-    size_t pinned; /* bytes */
+    size_t pinned; /* bytes that are pinned */
     uint32_t generation;
     int pds;
-    struct nic *next; /* of all that are open in this process */
-    bool down;        /* the link */
-    bool lossy;       /* nothing goes through it */
-    bool fatal;       /* the device has failed, for good */
+    struct nic *next; /* list of all open NICs of this process */
+    bool down;        /* the link is down */
+    bool lossy;       /* all packets are lost */
+    bool fatal;       /* the device has failed for good */
     unsigned gids;    /* how often its addresses have changed */
-    uint8_t
-        moved; /* != 0: its subnet has another prefix than in the beginning */
+    /* not 0: its subnet has another prefix than at the beginning */
+    uint8_t moved;
     uint16_t lid;  /* of InfiniBand */
     uint16_t guid; /* in its GID: its first LID */
     struct nic_ghost *ghosts;
 };
 
-/* An asynchronous event; of a queue pair, which may be no more: its number. */
+/* An asynchronous event. It has the number of its queue pair, which may be
+ * destroyed already. */
 struct nic_event {
     struct ibv_async_event event;
     uint32_t qp_num;
@@ -199,45 +202,46 @@ static inline struct nic *nic_of(struct ibv_context *context)
 
 struct harm {
     int devices;
-    bool lacks; /* has none after all */
-    int depth;  /* of queues, at most */
+    bool lacks; /* this rank has no device */
+    int depth;  /* most entries of a queue */
     uint8_t network;
     bool infiniband, grh, subnets;
-    int service;       /* level that goes through; -1: all */
+    int service;       /* service level that works; -1: all */
     bool out_of_order; /* payloads are placed in any order */
     bool unordered;    /* and completions are raised in any order */
-    bool late;         /* answered before it is placed */
-    bool not_ready;    /* requests are sometimes asked to come again */
+    bool late;         /* requests are acknowledged before they are placed */
+    bool not_ready;    /* receivers sometimes ask to be tried again */
     bool partial;      /* polls return few completions */
-    bool ghosts;       /* what a failing queue pair had sent arrives later */
+    bool ghosts;       /* packets of a failing queue pair arrive later */
     bool pages;        /* registered memory is pinned */
-    size_t pinned;     /* bytes that can be registered; 0: any number */
-    size_t mr;         /* and at once */
-    bool modest;       /* which the device does not tell */
-    unsigned reg;      /* us that it takes at least */
-    size_t mtu;        /* bytes of the largest request that arrives; 0: any */
-    int64_t stuck;     /* us that calls take whose link is down */
-    int64_t slow;      /* us until a request leaves */
-    unsigned full;     /* one in so many posts says ENOMEM; 0: none */
-    unsigned broken;   /* the number of the post that says EIO; 0: none */
-    unsigned error;    /* the number of the request that fails; 0: none */
-    unsigned receive;  /* the number of the receive that fails; 0: none */
-    unsigned event_at; /* the number of the request with an event; 0: none */
-    unsigned calls;    /* the first call that connects and fails; 0: none */
+    size_t pinned;     /* bytes that can be registered in all; 0: any number */
+    size_t mr;         /* bytes that can be registered at once; 0: any number */
+    bool modest;       /* the device does not report that limit */
+    unsigned reg;      /* us that a registration takes at least */
+    size_t mtu;        /* largest request that arrives, in bytes; 0: any */
+    int64_t stuck;     /* us that calls take while the link is down */
+    int64_t slow;      /* us before a request is sent */
+    unsigned full;     /* one of so many posts returns ENOMEM; 0: none */
+    unsigned broken;   /* number of the post that returns EIO; 0: none */
+    unsigned error;    /* number of the request that fails; 0: none */
+    unsigned receive;  /* number of the receive that fails; 0: none */
+    unsigned event_at; /* number of the request that raises `event`; 0: none */
+    unsigned calls;    /* number of the first connecting call that fails; 0:
+                          none */
     enum ibv_event_type event;
     uint64_t seed;
 };
 
 const struct harm *harm(void);
-/* Something that must not happen: a line in the file SHUNT_TEST_VERBS_REPORT. */
+/* Reports a violation, as a line in the file SHUNT_TEST_VERBS_REPORT. */
 void harm_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The number of this request of the process, from 1. */
+/* The number of this request in this process, from 1. */
 unsigned harm_next_request(void);
 unsigned harm_next_receive(void);
 /* Does this call, one of those that connect, fail? */
 bool harm_call_fails(void);
-/* A word for what comes from now on, in place of others with a number; requests are
- * counted anew. */
+/* Sets a word from now on. It replaces earlier words with a number, and
+ * requests are counted anew. */
 bool harm_set(const char *word);
 
 /* A LID that no other device of this host has. */
@@ -259,13 +263,14 @@ void nic_event(struct nic *nic, enum ibv_event_type type, void *element,
 
 void nic_list(struct nic *nic);
 void nic_unlist(struct nic *nic);
-/* Does nothing go to this queue pair, or come from it? */
+/* Is this queue pair cut off in both directions? */
 bool nic_is_cut(const struct nic *nic, const struct nic_qp *qp);
 
 /* --- ghost.c ---------------------------------------------------------------- */
 
 void nic_ghosts_make(struct nic *nic, const struct nic_qp *qp);
-/* Send those that are due. When the next is, in us; -1: there is none. */
+/* Sends those that are due. Returns the time of the next one, in us; -1: there
+ * is none. */
 int64_t nic_ghosts_send(struct nic *nic, int64_t now);
 void nic_ghosts_end(struct nic *nic);
 
@@ -278,7 +283,7 @@ struct nic_mr *nic_mr_find(struct nic *nic, uint32_t key, uint64_t address,
 
 /* --- qp.c ------------------------------------------------------------------- */
 
-/* End all that is under way; see qp.c. */
+/* Ends all that is under way; see qp.c. */
 void nic_qp_fail(struct nic *nic, struct nic_qp *qp);
 int nic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
                   struct ibv_send_wr **bad);
@@ -288,7 +293,7 @@ void nic_watch(struct nic *nic, struct nic_qp *qp, bool room);
 
 void nic_complete(struct nic *nic, struct ibv_cq *cq, const struct ibv_wc *wc,
                   struct nic_qp *of, bool frees_place);
-/* Forget the completions of a queue pair. */
+/* Forgets the completions of a queue pair. */
 void nic_cq_forget(struct ibv_cq *cq, const struct nic_qp *qp);
 bool nic_srq_take(struct ibv_srq *srq, uint64_t *wr_id);
 int nic_poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc);
@@ -302,10 +307,10 @@ void nic_send_some(struct nic *nic, struct nic_qp *qp);
 void nic_on_answer(struct nic *nic, struct nic_qp *qp,
                    const struct nic_packet *packet);
 void nic_answer(struct nic_qp *qp, uint64_t sequence, int status);
-/* No answer, as far as the other NIC can tell. */
+/* Sends no answer, so far as the other NIC can notice. */
 void nic_stay_silent(struct nic_qp *qp, const struct nic_packet *packet);
-/* Send again what was not answered for long. The time until the next look, in
- * us; -1: none is due. */
+/* Sends again what was not answered for long. Returns the time until the next
+ * check, in us; -1: none is due. */
 int64_t nic_look_at_time(struct nic *nic, struct nic_qp *qp, int64_t now);
 void nic_sends_end(struct nic *nic, struct nic_qp *qp);
 
@@ -313,8 +318,8 @@ void nic_sends_end(struct nic *nic, struct nic_qp *qp);
 
 void nic_on_request(struct nic *nic, struct nic_qp *qp,
                     const struct nic_packet *packet);
-/* Place and complete some of what has arrived. When there is more to be done, in us;
- * -1: there is not. */
+/* Places and completes some of what has arrived. Returns when there is more to
+ * do, in us; -1: nothing. */
 int64_t nic_place_some(struct nic *nic, struct nic_qp *qp, int64_t now);
 void nic_arrivals_end(struct nic *nic, struct nic_qp *qp);
 void nic_arrivals_drop(struct nic_qp *qp);

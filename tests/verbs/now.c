@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a test does to a device while it runs: now.h. */
+/* What a test can do to a device while it runs; see now.h. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a test does to the devices of its process while it runs. `what`:
+ * What a test can do to the devices of its process while it runs. `what`:
  *
- *     down, up   the link: nothing goes through; PORT_ERR, PORT_ACTIVE
- *     lossy      likewise, but nobody is told
+ *     down, up   the link: all packets are lost; PORT_ERR, PORT_ACTIVE
+ *     lossy      the same without an event
  *     qp         one of the device's queue pairs fails; QP_FATAL
- *     gid        the device has other addresses; GID_CHANGE, or with InfiniBand
- *                LID_CHANGE, SM_CHANGE or CLIENT_REREGISTER
- *     subnet     likewise with InfiniBand, and those of another subnet; or of the one
- *                before
+ *     gid        the device gets other addresses; GID_CHANGE, or with
+ *                InfiniBand LID_CHANGE, SM_CHANGE or CLIENT_REREGISTER
+ *     subnet     the same with InfiniBand, and the addresses are of another
+ *                subnet, or of the previous one again
  *     error=N, receive=N, calls=N, event=NAME@N
  *                as at the start (harm.c), counted from now on, on all devices
- *     fatal      the device fails, with all that it has not told; DEVICE_FATAL
+ *     fatal      the device fails, with all completions not yet polled;
+ *                DEVICE_FATAL
  *
- * 0: done; else there is nothing to do it to. By dlsym() of "verbs_do" in
- * libibverbs.so.1, which the transport has loaded.
+ * Returns 0 if it was done, else there was nothing to do it to. Find it by
+ * dlsym() of "verbs_do" in libibverbs.so.1, which the transport has loaded.
  */
 #ifndef VERBS_NOW_H
 #define VERBS_NOW_H
 
 int verbs_do(int device, const char *what);
-/* The queue pairs that this process has, on all devices. */
+/* The number of queue pairs of this process, on all devices. */
 int verbs_count(void);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rails that fail at random moments: outages.h. */
+/* Rails that fail at random moments; see outages.h. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

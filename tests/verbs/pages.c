@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Pages as a NIC knows them: those that memory had when it was registered, whatever
- * is mapped at its address since. The kernel pins the buffers that are registered
- * with an io_uring in the same way as memory of a NIC, and writes to those pages. So
- * each registration has a ring, with one buffer; what is written passes a pipe.
+ * Pages as a NIC knows them: those that memory had when it was registered,
+ * whatever has been mapped at its address since. The kernel pins buffers that
+ * are registered with an io_uring, as it pins memory of a NIC, and writes to
+ * those pages. So each registration has a ring with one buffer. Written data
+ * pass through a pipe.
  */
 #include <errno.h>
 #include <fcntl.h>

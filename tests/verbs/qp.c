@@ -2,9 +2,9 @@
 /*
  * Queue pairs: their states, and posting to them.
  *
- * In the error state all that was posted completes with a flush error; nothing is
- * received. A reset forgets everything, also the completions that nobody has
- * polled.
+ * In the error state all posted requests complete with a flush error, and
+ * nothing is received. A reset forgets everything, also completions that have
+ * not been polled.
  */
 #include <arpa/inet.h>
 #include <errno.h>

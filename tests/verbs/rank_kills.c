@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do while tests/verbs/kills kills or stops one of them:
+ * The ranks that tests/verbs/kills kills or stops:
  *
  *     rank_kills small | large | windows [shrink]
  *
- * Rounds of small calls, of exchanges that keep MiBs under way to each rank, or of
- * windows that are made and freed, until one fails, or (not of windows) until SIGUSR1
- * has come to some rank. Says, with seconds of the monotonic clock:
+ * They make rounds of small calls, of exchanges that keep MiBs under way to
+ * each rank, or of creating and freeing windows. They stop when a call fails,
+ * or (not with `windows`) when some rank has got SIGUSR1. They print, with
+ * seconds of the monotonic clock:
  *
  *     in the loop
  *     lost R R at T, destroyed in S: TEXT    a call failed
  *     N rounds                               it ended well
- *     N queue pairs                          with `windows`: as it failed
- *     N go on                                with `shrink`: so many survivors, and
- *                                            all was right in their rounds
+ *     N queue pairs                          with `windows`: when it failed
+ *     N go on                                with `shrink`: the survivors,
+ *                                            whose rounds were all right
  */
 #include <dlfcn.h>
 #include <signal.h>

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which ranks of a communicator have queue pairs, on nodes of so many ranks:
+ * Which ranks of a communicator have queue pairs, with nodes of PER_NODE ranks:
  *
  *     rank_pairs PER_NODE [abort]
  *
- * From its creation on those two over which its links were measured, also when windows
- * have been made and freed, and calls refused; and when it ends without more. By calls in
- * two levels those that are rail peers, one for each other node.
+ * From its creation on, the two ranks between which its links were measured
+ * have one. That does not change when windows have been created and freed and
+ * calls refused, nor when it ends without other calls. Calls in two levels add
+ * queue pairs between rail peers, one for each other node.
  */
 #include <dlfcn.h>
 #include <stdio.h>

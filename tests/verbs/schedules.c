@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Random schedules of puts and signals, between two ranks, both ways:
+ * Random schedules of puts and signals between two ranks, in both directions:
  *
  *     schedules [--messages N] [--seed S] [--outages N] [TRANSPORT]
  *
- * A message is a put of random size, on one of 8 channels, with a signal; or two
- * puts to the same bytes, of which the second has the signal and the right
- * contents. Up to DEPTH messages of a channel are under way. Each rank looks at the
- * transport at random moments, sends in bursts, and sometimes does nothing for a
- * while. Every signal must come once, in order, and not before all of its payload.
+ * A message is a put of random size with a signal, on one of 8 channels. Or it
+ * is two puts to the same bytes, of which the second has the signal and the
+ * right content. Up to DEPTH messages of a channel are under way. Each rank
+ * progresses the transport at random moments, sends in bursts, and sometimes
+ * does nothing for a while. Every signal must arrive once, in order, and not
+ * before all of its payload.
  *
- * --outages: meanwhile rails fail, so often (outages.h); the ranks put until all of
- * them have been, however many messages that takes. Without it, several rails must
- * carry about as many bytes.
+ * --outages: rails fail N times meanwhile (outages.h). The ranks put until all
+ * outages have happened, however many messages that takes. Without it, several
+ * rails must carry about equally many bytes.
  */
 #include <sched.h>
 #include <stdio.h>

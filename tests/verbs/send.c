@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What was posted, on its way to the other NIC. A socket loses nothing while both
- * ends are there; but a receiver may throw a request away, because it is not ready.
- * So what is not answered for long is sent again, from the first request on, and
- * the receiver tells by the numbers what it has already.
+ * Sending what was posted to the other NIC. A socket loses nothing while both
+ * ends exist. But a receiver may drop a request because it is not ready. So
+ * unanswered requests are sent again after some time, from the first one on.
+ * The receiver sees by the numbers which of them it has already.
  */
 #include <errno.h>
 #include <stdlib.h>

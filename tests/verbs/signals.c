@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ways to tell a receiver that a payload is there, by verbs alone:
+ * Ways to signal to a receiver that a payload is there, by verbs alone:
  *
  *     signals flag       a second write, behind the payload, sets a word
  *     signals immediate  the payload's own completion at the receiver
- *     signals behind     that of an empty request with an immediate, behind it
+ *     signals behind     the completion of an empty request with an immediate,
+ *                        behind the payload
  *
- * prints how often the signal came early, that is, before the payload. The first
- * way is that of many programs, and wrong where a NIC does not keep the order of
- * writes, as is the last one where it does not keep that of completions; a stand-in
- * that is worth its name must show that.
+ * prints how often the signal was early, that is, before the payload. Many
+ * programs use the first way. It is wrong if a NIC does not keep the order of
+ * writes. The last way is wrong if a NIC does not keep the order of
+ * completions. A useful stand-in must show both.
  */
 #include <arpa/inet.h>
 #include <sched.h>
