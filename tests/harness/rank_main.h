@@ -24,18 +24,18 @@
  *
  * The same program runs in three ways:
  *
- *     prog CASE [ARG...]                one rank, as a process. Its number is in
- *                                       the environment (set by harness.h and
- *                                       shunt-run).
+ *     prog CASE [ARG...]                one rank, as a process. Its number is
+ *                                       in the environment (set by harness.h
+ *                                       and shunt-run).
  *     prog --together CASE [ARG...] + CASE [ARG...] ...
- *                                       one rank, too. It runs several cases one
- *                                       after the other, each on a duplicate of
+ *                                       one rank, too. It runs several cases,
+ *                                       one by one, each on a duplicate of
  *                                       one communicator, up to the first that
  *                                       fails. After case n (from 0) it prints
  *                                       "passed n". Cases with no_comm or
  *                                       breaks_comm cannot be run like this.
- *     prog --threads N [CASE [ARG...]]  N ranks that are threads of this process
- *                                       and communicate by inproc, or by
+ *     prog --threads N [CASE [ARG...]]  N ranks, threads of this process, that
+ *                                       communicate by inproc, or by
  *                                       SHUNT_TRANSPORTS. Without CASE it runs
  *                                       all cases and prints TAP. The thread
  *                                       sanitizer runs this way.

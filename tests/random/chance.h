@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Numbers that a seed decides. */
+/* Random numbers that follow from a seed. */
 
 #ifndef SHUNT_TEST_CHANCE_H
 #define SHUNT_TEST_CHANCE_H

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Children of fork() in the middle of a random program: one stays for as long as the
- * program runs, others call into the library with what they inherited, which must be
- * an error, destroy it, or exit. The program goes on meanwhile, and must not notice.
+ * Children of fork() in the middle of a random program. One stays as long as
+ * the program runs. Others call the library with what they inherited, which
+ * must be an error; or destroy that; or exit. Meanwhile the program goes on,
+ * and must not be affected.
  */
 #include <errno.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Collectives of a random program, and what they must give, by their definition
- * in coll.h.
+ * Collectives of a random program, and their right results by the definition in
+ * coll.h.
  */
 
 #include <string.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Products fused with a collective, of a random program, and what they must give
- * by their definition in fused.h. All numbers are integers so small that sums are
- * exact, in bf16 as well.
+ * Fused products of a random program, and their right results by the definition
+ * in fused.h. All numbers are small integers, so that sums are exact, also in
+ * bf16.
  */
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Exchanges and plans of a random program, and the four calls of a plan;
- * routing_model.c says what these must give.
+ * Exchanges and plans of a random program, and the four calls of a plan.
+ * routing_model.c computes their right results.
  */
 
 #include <math.h>

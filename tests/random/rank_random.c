@@ -1,32 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Random legal programs. Every rank runs the same program, which a seed decides:
- * communicators (the world's, a copy, a split), exchanges on them, plans of
- * those, and on these in any legal order collectives, fused products, all four
- * calls of a plan, and those that bring experts' state to copies and back, blocking
- * and started, several under way at once, also while plans are made and experts get
- * other places. What the interface
- * leaves to a rank, each decides by itself: when and how it waits, in which
- * order it starts operations of different communicators, where its buffers are,
- * how late it is. Every output is compared to the bit with what the headers say
- * (routing_model.c for the calls of a plan), every input and the memory around
- * all buffers must stay as they were.
+ * Random legal programs. Every rank runs the same program, which a seed
+ * decides. It has communicators (the world's, a copy, a split), exchanges on
+ * them, and plans of these. On them it makes, in any legal order, collectives,
+ * fused products, all four calls of a plan, and the calls that send experts'
+ * state to copies and back. Calls are blocking or started, with several under
+ * way at once, also while plans are made and experts are moved.
+ *
+ * Whatever the interface leaves to a rank, each rank decides by itself: when
+ * and how it waits, in which order it starts operations of different
+ * communicators, where its buffers are, how late it is. Every output is
+ * compared to the bit with what the headers say (routing_model.c for the calls
+ * of a plan). Every input, and the memory around all buffers, must be
+ * unchanged.
  *
  *     rank_random programs [SEED [COUNT]] [far=NAME] [near=NAME] [groups=N]
  *                          [windows=no] [forks=yes] [closed=SET]
  *                          [closed_after=SET] [failing=MOST]
  *
- * COUNT configurations (20) from SEED (1) on. far, near: what shunt_comm_transport() has
- * to begin with for ranks of other nodes and of this one. groups: the most
- * communicators that a program has (3). windows=no: collectives are given memory of
- * malloc() alone, part of it registered. forks=yes: ranks have children of fork() all
- * the while (children.c). closed, closed_after: descriptors 0 to 2 are closed, before
- * or after init, and printed to after each call (a bit for each: closed_stdio.h). failing:
- * in each configuration one of the first MOST allocations of the library fails, on each
- * rank another one. A call may end in an error then, and so may the program; what calls
- * leave without one is right.
- * `programs` beside this file runs it in
- * worlds of every kind.
+ * SEED, COUNT  COUNT configurations (20), from SEED (1) on
+ * far, near    how shunt_comm_transport() must begin for ranks of other nodes,
+ *              and of this one
+ * groups       the most communicators of a program (3)
+ * windows=no   collectives get only memory of malloc(), some of it registered
+ * forks=yes    ranks have children of fork() all the time (children.c)
+ * closed, closed_after  these descriptors of 0 to 2 are closed, before or after
+ *                       init, and printed to after each call (a bit for each:
+ *                       closed_stdio.h)
+ * failing      in each configuration one of the first MOST allocations of the
+ *              library fails, on each rank another one. A call, and so the
+ *              program, may then end with an error. Calls without an error must
+ *              give right results.
+ *
+ * `programs` beside this file runs it in worlds of every kind.
  */
 
 #include <inttypes.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What dispatch and combine must give, written from include/shunt/moe.h alone:
- * plain loops over the routing of all ranks. It shares no code with the library
- * and none with tests/moe/reference.c, so a misreading of the header by one of
- * the three shows.
+ * The right results of dispatch and combine, written from include/shunt/moe.h
+ * alone: plain loops over the routing of all ranks. It shares no code with the
+ * library, nor with tests/moe/reference.c. So a misreading of the header by one
+ * of the three is found.
  */
 
 #ifndef SHUNT_TEST_ROUTING_MODEL_H
@@ -19,9 +19,9 @@
 struct model_slot {
     bool kept; /* it has an expert and is not over capacity */
     int expert;
-    int rank;   /* that holds the copy which its source chose */
-    int home;   /* the expert's place in `placement` */
-    size_t row; /* in that rank's row buffers */
+    int rank;   /* rank of the copy that the source chose */
+    int home;   /* the expert's rank in `placement` */
+    size_t row; /* index in that rank's row buffers */
 };
 
 /* One row of a rank's row buffers. */
@@ -31,7 +31,7 @@ struct model_row {
     int slot;
 };
 
-/* One plan, as every rank can compute it from everybody's routing. */
+/* One plan. Every rank computes it from the routing of all ranks. */
 struct model {
     const struct shunt_moe_config *config;
     int nranks;
@@ -50,7 +50,7 @@ struct model {
     size_t **offset;
 };
 
-/* Everything but `config` and the routing, which are borrowed, is owned. */
+/* `config` and the routing are borrowed; all else is owned. */
 void model_init(struct model *model, const struct shunt_moe_config *config,
                 int nranks, const int *node, const size_t *tokens,
                 const int32_t **idx, const float **weight);
@@ -59,17 +59,17 @@ void model_finish(struct model *model);
 float model_weight(const struct model *model, int source, size_t token,
                    int slot);
 
-/* A row as it arrives: rounded through the wire's type. `x` is (hidden) f32
- * whose values the payload type can hold; `out` may be `x`. */
+/* A row as it arrives: rounded to the type in which it is sent. `x` (hidden)
+ * has values that the payload type can hold. `out` may be `x`. */
 void model_wire(const struct model *model, const float *x, float *out);
 
-/* Round to the payload type. */
+/* Rounds to the payload type. */
 float model_round(enum shunt_dtype dtype, float value);
 
 /*
- * The sum over a token's kept assignments in the tree that the header defines,
- * for one element. term(arg, slot) is the value of assignment `slot`, as it is
- * to be added (weighted or not). start: the bias; NULL for none.
+ * One element of the sum over a token's kept assignments, in the tree that the
+ * header defines. term(arg, slot) is the value of assignment `slot`, already
+ * weighted if it is to be. start: the bias; NULL: none.
  */
 float model_sum(const struct model *model, int source, size_t token,
                 const float *start, float (*term)(const void *arg, int slot),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls that are under way: their buffers, how a rank waits for them, and whether
- * what they left is right; see world.h.
+ * Calls under way: their buffers, how a rank waits for them, and checks of
+ * their results; see world.h.
  */
 
 #include <math.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A random program under way on one rank: its communicators, exchanges and
- * plans, the calls that are started and not yet waited for, and what each of them
- * must leave behind. The parts by file: under_way.c, collective_calls.c,
- * fused_calls.c, moe_calls.c, state_calls.c; rank_random.c puts them together.
+ * plans, and the calls that are started and not yet waited for, with their
+ * right results. The parts by file: under_way.c, collective_calls.c,
+ * fused_calls.c, moe_calls.c, state_calls.c. rank_random.c puts them together.
  */
 
 #ifndef SHUNT_TEST_WORLD_H
@@ -27,10 +27,10 @@ enum {
     MAX_EXCHANGES = 2,
     MAX_PLANS = 3,
     MAX_PENDING = 12, /* started and not yet waited for, on all communicators */
-    MAX_PARTS = 5,    /* of a plan */
+    MAX_PARTS = 5,    /* parts of a plan */
     GUARD = 64,
     ARENA = 8 << 20,  /* bytes of each communicator's window */
-    MAX_CHILDREN = 3, /* of fork(), that are not collected yet */
+    MAX_CHILDREN = 3, /* children of fork() that have not been waited for */
 };
 
 /* Calls. */
@@ -44,58 +44,61 @@ enum kind {
     ALLREDUCE,
     ALLTOALL,
     ALLTOALLV,
-    COLLECTIVES, /* how many of these there are */
+    COLLECTIVES, /* the number of collectives above */
     DISPATCH = COLLECTIVES,
     COMBINE,
     COMBINE_BACKWARD,
     DISPATCH_BACKWARD,
     GEMM_REDUCE_SCATTER,
     ALLGATHER_GEMM,
-    REFRESH, /* of an exchange, with its placement at the time of the call */
+    REFRESH, /* of an exchange, with its placement when it is called */
     REPLICAS_REDUCE,
 };
 
 struct buffer {
     unsigned char *at;
     size_t bytes;
-    unsigned char *base;           /* NULL: no guards of ours around it */
+    unsigned char *base;           /* NULL: without guards */
     bool owned;                    /* from malloc() */
-    struct shunt_comm *registered; /* with this one, or NULL */
-    unsigned char *want;           /* what must be there at the end */
-    size_t want_bytes;             /* of it; the rest is unspecified */
+    struct shunt_comm *registered; /* communicator that it is registered with,
+                                      or NULL */
+    unsigned char *want;           /* its right content at the end */
+    size_t want_bytes;             /* bytes of that; the rest is unspecified */
 };
 
 struct op {
     char label[160];
     struct shunt_request *request;
-    /* Started before it, and to be waited for as well: the other parts. */
+    /* Requests of the other parts, started before it, which must be waited for
+     * as well. */
     struct shunt_request *more[MAX_PARTS];
     int nmore;
-    uint64_t stretch; /* in which it was started */
-    bool notified;    /* the rank is told of its end, */
-    atomic_int told;  /* so many times so far */
+    uint64_t stretch; /* number of the stretch in which it was started */
+    bool notified;    /* this rank asked to be notified of its end */
+    atomic_int told;  /* how often it was notified so far */
     struct group *group;
-    int plan; /* of the plan table, whose buffers it uses; -1 */
+    int plan; /* index of the plan whose buffers it uses; -1: none */
     struct buffer buffers[4];
     int nbuffers;
     void *owned; /* from malloc(), or NULL */
-    /* dweight of reals: the order of its sum is not specified. */
+    /* dweight of real numbers, in which the order of the sum is not
+     * specified. */
     const float *near_got;
     float *near_want, *near_size;
     size_t near_count;
 };
 
 struct plan {
-    struct shunt_moe_plan
-        *whole; /* its only wave, or one of several, is plan */
+    /* `plan` is its only wave, or one of several */
+    struct shunt_moe_plan *whole;
     struct shunt_moe_plan *plan;
-    struct shunt_moe_config
-        config; /* the exchange's, with the plan's capacity */
+    /* the exchange's, with the capacity of the plan */
+    struct shunt_moe_config config;
     struct exchange *exchange;
     uint64_t seed;
     int parts;
-    /* Since the last drain, by name: the plan's own buffer, and malloc memory
-     * in the argument. */
+    /* By name, since the last drain: did a call use the plan's own buffer, or
+     * malloc() memory as its argument? */
     bool used[4], staged[4];
     struct model model;
     size_t *tokens;
@@ -109,18 +112,18 @@ struct exchange {
     int32_t *placement;
     struct shunt_moe_replica *replicas;
     int64_t *share;
-    bool integers; /* data whose sums are exact */
+    bool integers; /* all data are integers, so that sums are exact */
     struct group *group;
     struct plan plans[MAX_PLANS];
 };
 
 struct group {
-    struct shunt_comm *comm; /* NULL: this rank is in none */
+    struct shunt_comm *comm; /* NULL: this rank is not in it */
     int rank, size, nodes;
     int node[MAX_RANKS];
-    bool mapped; /* every pair of ranks */
+    bool mapped; /* every pair of ranks is mapped */
     bool world;
-    unsigned char *arena; /* a window of this communicator's */
+    unsigned char *arena; /* a window of this communicator */
     size_t arena_used;
     struct exchange exchanges[MAX_EXCHANGES];
     int nexchanges;
@@ -128,41 +131,41 @@ struct group {
 
 struct child {
     pid_t pid;
-    bool stays; /* until it is killed */
+    bool stays; /* it stays until it is killed */
 };
 
 struct world {
     const struct rank *self;
-    uint64_t seed; /* of the configuration */
+    uint64_t seed; /* seed of the configuration */
     struct chance local;
     struct group groups[MAX_GROUPS];
     int ngroups, most_groups;
     struct op *pending[MAX_PENDING];
     int npending;
-    /* Number of the stretch of started calls, whose order between communicators
-     * is each rank's own. To wait within it for one of its calls would be
-     * illegal: another rank may wait for another first, before it starts this
-     * one. */
+    /* Number of the current stretch of started calls. Within it each rank
+     * decides by itself in which order it starts calls of different
+     * communicators. Waiting for a call of the same stretch would be illegal:
+     * another rank may wait for another call before it starts this one. */
     uint64_t stretch;
     char doing[200];
-    bool no_windows;     /* for take_any() */
-    uint64_t operations; /* in all configurations */
-    uint64_t told;       /* of the ends of so many */
-    /* In all communicators of this rank: the bytes that the copy engine copied,
-     * and that zero copy sent from registered memory and from windows. */
+    bool no_windows;     /* take_any() uses no windows */
+    uint64_t operations; /* calls in all configurations */
+    uint64_t told;       /* calls of whose end this rank was notified */
+    /* Over all communicators of this rank: bytes that the copy engine copied,
+     * and bytes that zero copy sent from registered memory and from windows. */
     uint64_t engine_bytes, registered_bytes;
-    /* Rows that came home beside the first of their token and node; waves in which
-     * copies share rows. */
+    /* Rows that returned separately though another row of the same token and
+     * node did; waves in which copies share rows. */
     uint64_t pieces, shared_waves;
-    bool
-        failing; /* so do allocations of the library, and the calls that need them */
-    bool forks; /* it has children, */
+    /* allocations of the library fail, and so may calls */
+    bool failing;
+    bool forks; /* this rank has children */
     struct child children[MAX_CHILDREN];
     int nchildren;
-    uint64_t forked; /* so many until now */
+    uint64_t forked; /* children so far */
 };
 
-/* One event of a program, the same on every rank. */
+/* One event of a program; the same on every rank. */
 struct event {
     int group, exchange, plan, kind;
     bool start;
@@ -174,40 +177,41 @@ struct event {
 /* malloc() that cannot fail. */
 void *need(size_t bytes);
 
-/* A call about to be made; the text says what it is. */
+/* A call that is about to be made; the text describes it. */
 struct op *new_op(struct world *w, struct group *g, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A buffer of `op` with guards around it, in a window of `g` or (NULL) from
- * malloc(). `align` is a power of two. */
+/* A buffer of `op` with guards around it. It is in a window of `g`, or from
+ * malloc() if g is NULL. `align` must be a power of two. */
 struct buffer *take(struct world *w, struct op *op, size_t bytes, size_t align,
                     struct group *g);
-/* From malloc(), in a window of the communicator, or in one of another, which
- * to this one is memory like any other. */
+/* A buffer from malloc(), in a window of the communicator, or in a window of
+ * another one. The latter is plain memory to this communicator. */
 struct buffer *take_any(struct world *w, struct op *op, size_t bytes,
                         size_t align);
-/* It is an input: it must be the same at the end. */
+/* The buffer is an input: it must be unchanged at the end. */
 void keeps(struct buffer *b);
-/* The first `bytes` of it must be what the caller writes to the result. */
+/* The first `bytes` of the buffer must have the content that the caller writes
+ * to the returned memory. */
 void *expects(struct buffer *b, size_t bytes);
 
-/* The call was made: `st` is what it gave. Checks the result if it is over. */
+/* The call was made and returned `st`. Checks the result if it has ended. */
 int begun(struct world *w, struct op *op, enum shunt_status st);
-/* What a rank does when it likes: nothing, wait a little, test, wait. */
+/* A random action of this rank: nothing, a short wait, a test, or a wait. */
 int whim(struct world *w);
-/* Finish all that is under way, in an order of this rank's own. */
+/* Waits for all calls under way, in an order of this rank's own. */
 int drain(struct world *w);
 
-/* Write a number, which double holds exactly, as element i of `at`; `whole` is
- * the same for integers, which wrap around. */
+/* Writes a number, which a double holds exactly, as element i of `at`. `whole`
+ * is the same number for integer types, which wrap around. */
 void put_number(unsigned char *at, size_t i, enum shunt_dtype t, double value,
                 int64_t whole);
 
 /* --- children.c --- */
 
-/* Now and then, if this rank forks: a child. */
+/* Sometimes starts a child, if this rank forks. */
 int fork_children(struct world *w);
-/* All of them end, each as it should. */
+/* Ends all children, and checks how each ended. */
 int end_children(struct world *w);
 
 /* --- collective_calls.c --- */
@@ -216,17 +220,18 @@ int do_collective(struct world *w, struct group *g, const struct event *e);
 
 /* --- fused_calls.c --- */
 
-/* Also where it is started, the call waits for all ranks: a blocking event. */
+/* The call waits for all ranks even if it is only started, so it is a blocking
+ * event. */
 int do_fused(struct world *w, struct group *g, const struct event *e);
 
 /* --- moe_calls.c --- */
 
 int make_exchange(struct world *w, struct group *g, uint64_t seed);
-/* New placement and replicas, in `x->config` only. */
+/* Draws a new placement and replicas, and stores them in `x->config` only. */
 void draw_placement(struct exchange *x, struct chance *c);
 int make_plan(struct world *w, struct exchange *x, struct plan *p,
               uint64_t seed);
-/* Free what the test knows of a plan. */
+/* Frees what the test stores about a plan. */
 void plan_forget(struct plan *p);
 int do_moe(struct world *w, struct plan *p, const struct event *e);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rows are copied by nested loops over experts and assignments, and sums run in
+ * Rows are copied by nested loops over experts and assignments. Sums run in
  * that order: by expert, then by token, then by slot.
  *
- * A call does nothing before it is waited for, but to make NaNs of its result:
- * who reads that earlier, or changes an input, does not get a right gradient.
+ * A call only fills its result with NaNs; wait() does the work. So a caller
+ * that reads the result too early, or changes an input, does not get a right
+ * gradient.
  */
 #include "tests/train/exchange_local.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An exchange (train/exchange.h) with one rank that has all experts and
- * needs no library: the reference that the model is tested with.
+ * An exchange (train/exchange.h) of a single rank with all experts, which needs
+ * no library. The model is tested with it.
  */
 #ifndef TEST_EXCHANGE_LOCAL_H
 #define TEST_EXCHANGE_LOCAL_H

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A trainer on all ranks of a world, and on each rank one that is alone and
- * does the whole batch by itself: what the first computes must have the bits of
- * the second.
+ * A trainer on all ranks of a world, and on each rank a second trainer that
+ * computes the whole batch alone. Both must give the same bits.
  */
 #ifndef TEST_PAIR_H
 #define TEST_PAIR_H
@@ -23,31 +22,35 @@
 
 struct pair {
     struct data data;
-    struct options o, off; /* off: without balance, of the one that is alone */
+    struct options o, off; /* `off`: options of the second one, without
+                              balance */
     struct team all, one;
     struct trainer many, alone;
 };
 
-/* A small model and a text; options are not checked: shares and nodes are set
- * by pair_begin(). */
+/* Options of a small model, and a text. The options are not checked:
+ * pair_begin() sets shares and nodes. */
 struct options pair_options(void);
 void pair_text(struct data *d);
 
-/* Collective, like what follows; 0, or what rank_fail() returns. */
+/* Creates both trainers. Collective, as all calls below. 0, or what rank_fail()
+ * returns. */
 int pair_begin(const struct rank *self, struct pair *p,
                const struct options *o);
 void pair_end(struct pair *p);
-/* Is this rank's state its part of the state of the trainer that is alone? Of
- * experts that moved in the step without their gradients, which stay behind. */
+/* Compares this rank's state with the same part of the second trainer's.
+ * Gradients of experts that moved in the step are left out, since they do not
+ * move. */
 int pair_compare(struct pair *p, const char *when);
-/* The same of experts: of one array, as the slots of `many` say. */
+/* Compares one array of the experts; the slots of `many` say where they are. */
 int pair_compare_experts(const struct pair *p, const float *many,
                          const float *alone, const char *what,
                          const char *when);
-/* A new folder, the same on all ranks; and its end. */
+/* Makes a new folder, with the same name on all ranks; and removes it. */
 int pair_folder(struct team *team, char *path, size_t room);
 void pair_remove_folder(const char *path);
-/* Steps and validations of both have the same bits, and learn. */
+/* Compares steps and validations of both trainers bit by bit. The model must
+ * also learn. */
 int pair_steps(const struct rank *self, const struct options *o);
 
 #endif

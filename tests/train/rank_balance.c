@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Training with --balance against training without it, on a rank that is alone: the
- * same bits, whatever moved.
+ * Training with --balance, compared with training without it on a single rank.
+ * The bits must be the same, whatever moved.
  */
 #include "tests/train/pair.h"
 

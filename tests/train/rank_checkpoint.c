@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Checkpoints of three small vectors: a damaged file is noticed and named, and
- * a complete checkpoint stays until the next one is complete.
+ * Checkpoints of three small vectors. A damaged file must be noticed and named.
+ * A complete checkpoint must stay until the next one is complete.
  */
 #include "tests/harness/rank_main.h"
 #include "tests/train/small_model.h"

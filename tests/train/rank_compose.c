@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Options that compose: random legal combinations of balance, memory tiers, budgets,
- * pieces, waves, leaves, micro-batches and parts, each against training without all
- * that, bit for bit.
+ * Options in combination: random legal combinations of balance, memory tiers,
+ * budgets, pieces, waves, leaves, micro-batches and parts. Each is compared bit
+ * by bit with training without all of them.
  *
  *     rank_compose compositions [FIRST COUNT]
  *
- * takes the COUNT combinations from number FIRST on; `list` says what they are, and
- * does nothing. What one is made of follows from its number alone. Each must have done
- * what it is made of: experts moved, rows were planned again, and so on.
+ * runs the COUNT combinations from number FIRST on; `list` only describes them.
+ * A combination follows from its number alone. Each part of it must have had an
+ * effect: experts moved, rows were planned again, and so on.
  *
- * A combination has the bits of a trainer that is alone, keeps all, and has the same
- * leaves. But without leaves sums over rows in waves have another order: such a one has
- * the bits of a trainer on as many ranks, with the same waves and balance, that keeps
- * all; its first loss is still that of the trainer that is alone.
+ * A combination must have the bits of a trainer on a single rank that keeps
+ * everything and has the same leaves. There is one exception: without leaves,
+ * sums over rows in waves have another order. Then the bits must be those of a
+ * trainer on as many ranks, with the same waves and balance, that keeps
+ * everything. The first loss is still that of the single rank.
  */
 #include "tests/random/chance.h"
 #include "tests/train/pair.h"

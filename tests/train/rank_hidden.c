@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Does training compute while rows travel? The test supplies the matrix products: each
- * takes a given time while an exchange is under way, and so does each put of an
- * exchange (SHUNT_FAULT).
+ * Does training compute while rows are sent? The test supplies the matrix
+ * products. Each of them takes a given time while an exchange is under way, and
+ * so does each put of an exchange (SHUNT_FAULT).
  *
- * The program is linked with --wrap for the products, and calls the exchange's own functions
- * from a table that notes what is under way.
+ * The program is linked with --wrap for the products. It calls the exchange's
+ * functions through a table that records what is under way.
  */
 #include "tests/train/pair.h"
 
@@ -22,7 +22,7 @@ static struct {
     size_t D, F;
     size_t
         weights[2]; /* gradients of experts' weights: beside dispatch backward,
-                          and not */
+                       and not */
 } seen;
 
 /* --- products ----------------------------------------------------------------- */

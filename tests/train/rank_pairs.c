@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Options that must not change a bit of what is computed, in random company: a run
- * with options that decide what is computed, and once more with some that say how
- * (where memory is, what is computed again, which ranks compute, when rows travel).
+ * Options that must not change a bit of the result, combined at random. A run
+ * has options that decide what is computed. A second run has the same ones, and
+ * others that say how: where memory is, what is recomputed, which ranks
+ * compute, when rows are sent.
  *
  *     rank_pairs pairs [FIRST COUNT]
  *
- * makes the COUNT pairs from number FIRST on, and prints how many were the same, how
- * many were refused (options that do not go together, or a budget that is too small)
- * and how many differed. A pair follows from its number and the number of ranks.
- * Options are those of the command line. `make test-pairs` makes a thousand.
+ * runs the COUNT pairs from number FIRST on. It prints how many pairs were
+ * equal, how many were refused (options that do not go together, or a budget
+ * that is too small), and how many differed. A pair follows from its number and
+ * the number of ranks. Options are those of the command line. `make test-pairs`
+ * runs a thousand pairs.
  */
 #include "tests/random/chance.h"
 #include "tests/train/pair.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Presets train: a few steps of each that a host has memory and time for. Those are
- * the twins of published models, the ways to balance, and the small sizes.
+ * Trains a few steps with each preset that a host has memory and time for: the
+ * twins of published models, the ways to balance, and the small sizes.
  */
 #include "tests/train/pair.h"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tensor parallelism in the trainer, in every way in which the ranks can be cut
- * into groups: its losses, gradients and weights against one rank that makes the
- * shards' products one by one, bit for bit, and these against whole matrices.
+ * Tensor parallelism in the trainer, with every way to cut the ranks into
+ * groups. Losses, gradients and weights are compared bit by bit with one rank
+ * that computes the shards' products one by one. That rank is compared with
+ * whole matrices.
  */
 #include "tests/harness/rank_main.h"
 #include "train/checkpoint.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory tiers: a trainer that does not keep its activations against one that does,
- * on the same ranks, bit for bit; and the bytes that it holds against formulas.
+ * Memory tiers. A trainer that does not keep its activations is compared bit by
+ * bit with one that does, on the same ranks. The bytes that it holds are
+ * compared with formulas.
  */
 #include "tests/train/pair.h"
 #include "train/exchange_shunt.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The trainer on several ranks against the trainer on one, bit for bit; sums of
- * shares; checkpoints.
+ * The trainer on several ranks, compared bit by bit with the trainer on one;
+ * sums of shares; checkpoints.
  *
- * A case has a team of all its ranks, and on each rank a team of that rank
- * alone, which does the whole batch by itself.
+ * A case has a team of all its ranks. Each rank also has a team of its own,
+ * which computes the whole batch alone.
  */
 #include "tests/src/kernels/emulated_tile.h"
 #include "tests/train/exchange_local.h"

@@ -4,8 +4,8 @@
 
 #include "train/layout.h"
 
-/* A small model whose experts (6) do not divide by 4 ranks. Three of them for a
- * token: the sum of two would have the same bits in any order. */
+/* A small model. Its 6 experts cannot be divided by 4 ranks. Each token has
+ * three of them, since a sum of two has the same bits in any order. */
 static inline struct model_config small_model(void)
 {
     return (struct model_config){

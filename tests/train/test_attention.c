@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Attention by tiles against its definition in f64, with lengths around those of
- * tiles; and its gradient against finite differences.
+ * Attention by tiles, compared with its definition in f64, with lengths around
+ * those of tiles; and its gradient, compared with finite differences.
  */
 #include "tests/train/gradient.h"
 #include "train/error.h"

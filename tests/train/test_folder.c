@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two jobs and one --checkpoint folder. SHUNT_TEST_ROUNDS: so many pairs of jobs that
- * start at once, instead of a few.
+ * Two jobs with one --checkpoint folder. SHUNT_TEST_ROUNDS: the number of pairs
+ * of jobs that start at the same time, instead of a few.
  */
 #include "tests/harness/harness.h"
 

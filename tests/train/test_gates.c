@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Each gate against its definition, in f64, and its gradients against finite
- * differences; its random numbers; the losses.
+ * Each gate, compared with its definition in f64, and its gradients with finite
+ * differences; its random numbers; and the losses.
  */
 #include "tests/train/gradient.h"
 #include "train/error.h"

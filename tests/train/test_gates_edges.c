@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Gates at the edges of what they are given: logits that are not numbers,
- * infinite, far apart or all the same; as many choices as experts, one group, all
- * groups, no tokens. Whatever comes in, a token's experts exist and are K
- * different ones, since rows are sent by them; and what is a number stays one.
+ * Gates with extreme inputs: logits that are NaN, infinite, far apart or all
+ * equal; as many choices as experts, one group, all groups, no tokens. With any
+ * input a token must have K different valid experts, since rows are sent to
+ * them. Numbers that are finite must stay finite.
  */
 #include "perf/router_plain.h"
 #include "tests/train/gradient.h"

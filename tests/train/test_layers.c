@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Every layer's gradient against finite differences, over small shapes, with
- * one and with several shares; and what a gradient does not show.
+ * The gradient of every layer, compared with finite differences, for small
+ * shapes, with one and with several shares; and properties that a gradient does
+ * not show.
  */
 #include "src/kernels/elementwise.h"
 #include "tests/train/gradient.h"

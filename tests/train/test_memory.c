@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What --memory and the switches say, the choice under a budget against all
- * choices, and copies elsewhere.
+ * Parsing --memory and the switches; the choice under a budget, compared with
+ * all choices; and offloaded copies.
  */
 #include "train/error.h"
 #include "train/memory.h"

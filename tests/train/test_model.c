@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The whole model: its gradient against finite differences, for every tensor,
- * with the local exchange; shares; and what must not change a result.
+ * The whole model. Its gradient is compared with finite differences, for every
+ * tensor, with the local exchange. Also tests shares, and options that must not
+ * change a result.
  */
 #include "tests/src/kernels/emulated_tile.h"
 #include "tests/train/exchange_local.h"

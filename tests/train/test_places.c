@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * When experts get copies: not while the fullest rank has at most `above` times the
- * mean, and then, if they pay.
+ * When experts get copies: not if the fullest rank has at most `above` times
+ * the mean; else, if they pay.
  */
 #include "train/error.h"
 #include "train/places.h"

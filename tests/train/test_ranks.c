@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs the cases of rank_train.c, rank_balance.c, rank_compose.c, rank_pairs.c, rank_presets.c,
- * rank_tensor.c, rank_tiers.c and rank_checkpoint.c as processes. */
+/* Runs the cases of rank_train.c, rank_balance.c, rank_compose.c, rank_pairs.c,
+ * rank_presets.c, rank_tensor.c, rank_tiers.c and rank_checkpoint.c as
+ * processes. */
 #include "tests/harness/harness.h"
 
 #include <criterion/criterion.h>

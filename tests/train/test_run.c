@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-train as its users run it: on 1, 2 and 4 ranks, twice, killed and
- * resumed, interrupted, and with options that make no sense.
+ * shunt-train as users run it: on 1, 2 and 4 ranks, twice, killed and resumed,
+ * interrupted, and with options that make no sense.
  */
 #include "tests/harness/harness.h"
 

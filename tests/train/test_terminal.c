@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What shunt-train writes to the terminal of its session, and to one of another
- * session, as mpirun gives it to ranks.
+ * The output of shunt-train on the terminal of its session, and on one of
+ * another session, as mpirun gives it to ranks.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The text: reading, holding out, sampling; and the bigram model of it. */
+/* The text: reading it, holding out parts, and sampling; and its bigram
+ * model. */
 #include "train/bigram.h"
 #include "train/data.h"
 #include "train/error.h"

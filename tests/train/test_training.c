@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Around the model: the optimizer, the learning rate, options, metrics, files.
+ * Parts around the model: the optimizer, the learning rate, options, metrics,
+ * files.
  */
 #include "train/error.h"
 #include "train/files.h"

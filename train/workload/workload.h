@@ -12,16 +12,17 @@
  *     W1  hot experts: the first H
  *     W2  a hot rank: the same set, which is on one rank or a few
  *     W3  hot experts that are spread: every second expert
- *     W4  uneven sources: tokens choose from all experts, but some have none. Of
- *         the first tokens of the batch all have experts, of the last a quarter,
- *         and linearly in between. (The proposal only says that sources are
- *         uneven.)
+ *     W4  uneven sources: tokens choose from all experts, but some have none.
+ *         Of the first tokens of the batch all have experts, of the last a
+ *         quarter, and linearly in between. (The proposal only says that
+ *         sources are uneven.)
  *     W5  experts and ranks without rows: only the second half of the experts
  *     W6  a hot spot that moves: H hot experts; every three steps the next H
  *     W7  bursts: in every fourth step, from step 3 on, every second token
  *         chooses from the first H; all others choose from all experts
- *     zipf  not of the proposal: of the experts not chosen yet, e is chosen with
- *           a probability in proportion to 1 / (e + 1) (Zipf's law, exponent 1)
+ *     zipf  not of the proposal: of the experts not chosen yet, e is chosen
+ *           with a probability in proportion to 1 / (e + 1) (Zipf's law,
+ *           exponent 1)
  *
  * A set with less than K experts is replaced by all experts. A token's experts
  * are a function of (seed, step, layer, place in the batch), so that they are
