@@ -27,7 +27,8 @@ struct shunti_tunables {
     /* Records of a plan have counts if the records of all ranks, with counts,
      * have at most so many bytes together. */
     size_t moe_records;
-    /* alltoall: a block of at most so many bytes is sent through a relay */
+    /* alltoall: a block of at most so many bytes is sent through a relay;
+     * SHUNTI_ENV_AUTO: select.c computes the limit from the costs of links */
     size_t carry;
     /* allgather in two levels packs nothing if the mean block has at least so
      * many bytes: the ranks of a node copy blocks from where they arrive, */

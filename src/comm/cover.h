@@ -28,10 +28,10 @@
 struct shunti_reports {
     int n;
     uint32_t *stage;  /* (n) enum shunti_report */
-    uint64_t *failed; /* (n rows) ranks that this rank has missed */
+    uint64_t *failed; /* (n rows) ranks that the rank of the row has missed */
     uint64_t *closed; /* (n rows) ranks to which its connection has ended */
-    uint64_t *good;   /* (n rows) ranks that have answered this rank */
-    uint64_t *heard;  /* (n rows) ranks whose reports have reached this rank */
+    uint64_t *good;   /* (n rows) ranks that have answered it */
+    uint64_t *heard;  /* (n rows) ranks whose reports have reached it */
     /* (one row) ranks that left, whose links therefore count for nothing */
     uint64_t *left;
     /* (n) set by shunti_reports_edges(), used by shunti_cover() */

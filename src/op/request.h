@@ -123,9 +123,10 @@ struct shunt_request {
     bool promised; /* detached, and peers rely on it: destroying the
                                  communicator waits for its end */
     bool stepping; /* guards against steps within steps */
-    /* The request sends nothing by zero copy. (A zero-copy transfer begins only
-     * when this rank has looked for the peer's note. A stream does not, and no
-     * receiver holds it up.) The same on all ranks. */
+    /* The request streams what it would send by zero copy. A stream begins at
+     * once, and the receiver's ring limits its sender. A zero-copy transfer
+     * begins only when this rank has looked for the peer's note, and then no
+     * receiver limits it. The same on all ranks. */
     bool streams;
     /* A digest of arguments, besides sizes, that must agree across ranks. It is
      * mixed into the `expects` of the notes, so that calls with different

@@ -329,7 +329,7 @@ static void *help(void *arg)
     return NULL;
 }
 
-/* --- start and end -------------------------------------------------------------- */
+/* --- start and end --------------------------------------------------------- */
 
 /* Block all signals in the thread: they are for the program's own threads. */
 static int create_thread(void)

@@ -236,9 +236,9 @@ static bool learn_decision(struct shunt_comm *comm, uint64_t now)
     return latest > 0;
 }
 
-/* All ranks answer. Wait once more, or twice: one of them may know the missing
- * rank. If one of them has a verdict in the future, wait for it, too, but not
- * for ever. */
+/* All awaited ranks answer. Wait once more, or twice: one of them may know the
+ * missing rank. If one of them has a verdict in the future, wait for it, too,
+ * but not for ever. */
 static bool may_extend(struct shunt_comm *comm, uint64_t now)
 {
     const int patience = learn_decision(comm, now) ? PATIENCE : 0;
