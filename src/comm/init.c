@@ -224,10 +224,10 @@ static enum shunt_status refuse(struct shunti_parent *parent,
 }
 
 /*
- * Handle a failure of the last round, which is the new communicator's own.
- * Returns the status of the whole init, with a text that names ranks as the
- * parent does. Ranks that are silent in the new communicator are silent in the
- * parent, too.
+ * Handle a failure of the barrier, which is the new communicator's first
+ * operation. Returns the status of the whole init, with a text that names ranks
+ * as the parent does. Ranks that are silent in the new communicator are silent
+ * in the parent, too.
  */
 static enum shunt_status tell_disagreement(struct shunti_init *init,
                                            enum shunt_status status)

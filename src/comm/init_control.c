@@ -22,8 +22,8 @@
 
 /* Alignment of areas. This is not the page size of this machine: each rank
  * computes the layout of all windows, so the layout must be the same on
- * machines with other page sizes. Areas begin at multiples of it, so that no
- * two share a page, except where pages are larger. */
+ * machines with other page sizes. Areas begin at multiples of AREA_ALIGN, so
+ * that no two share a page, except where pages are larger. */
 #define AREA_ALIGN 4096u
 
 struct key {
