@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The text: where it comes from, what is held out, and which bytes a step
- * sees. */
+/* The text: reading it, holding out parts, and choosing the bytes of a step. */
 #ifndef TRAIN_DATA_H
 #define TRAIN_DATA_H
 

@@ -475,7 +475,7 @@ static void *zeroed(size_t count, size_t size, bool *bad)
     return p;
 }
 
-/* False: out of memory. */
+/* Allocates all memory. False: out of memory. */
 static bool allocate(struct mpi_exchange *s)
 {
     const size_t ranks = (size_t)s->team->size, rows = s->max_tokens * s->K;

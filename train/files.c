@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Temporary name, fsync, rename, fsync of the folder. */
+/* A new file: temporary name, fsync, rename, fsync of the folder. */
 #include "train/files.h"
 
 #include "train/error.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Top 2 with a random second: Lepikhin et al., "GShard" (2020), algorithm 1. P
- * = softmax(logits); the weights of the two largest are divided by their sum.
- * The second, of weight w, is taken with the probability min(1, 2 w); without
- * random numbers, as outside of training, always. The first keeps its weight.
- * The balancing loss counts first choices alone.
+ * = softmax(logits). The weights of the two largest are divided by their sum.
+ * The second, of weight w, is used with the probability min(1, 2 w); without
+ * random numbers, as outside of training, always. The weight of the first does
+ * not change. The balancing loss counts only first choices.
  */
 #include "train/gate.h"
 
@@ -48,7 +48,7 @@ static void backward(const struct router_config *c, const struct gate_input *in,
 
         for (size_t e = 0; e < E; e++)
             d[e] = balance * slope[e];
-        /* A second expert that was not taken still counts in the sum. */
+        /* A second expert that was not used still counts in the sum. */
         gate_best(c, in, p, NULL, best);
         gate_weigh(c, p, best, weight);
         dw[0] = dweight[2 * r];

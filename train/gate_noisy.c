@@ -5,15 +5,16 @@
  *
  *     H_e = l_e + z_e softplus(q_e);  weights: softmax of the K largest H
  *
- * (outside of training z is 0). The balancing loss is the sum of two squared
- * coefficients of variation over the experts (their appendix A): of the
- * importance, the sum of weights, and of the load, the sum over tokens of
+ * Outside of training z is 0. The balancing loss is the sum of two squared
+ * coefficients of variation over the experts (their appendix A). One is that of
+ * the importance, the sum of weights. The other is that of the load, the sum
+ * over tokens of
  *
  *     P_e = Phi((l_e - t_e) / softplus(q_e))
  *
- * where t_e is the K-th largest H of the other experts: how probable it is that
- * the expert is chosen, if its noise is drawn again. The gradient also goes
- * through t_e. Both matrices begin as zeros.
+ * t_e is the K-th largest H of the other experts. P_e is the probability that
+ * the expert is chosen if only its own noise is drawn again. The gradient also
+ * goes through t_e. Both matrices begin as zeros.
  */
 #include "train/gate.h"
 

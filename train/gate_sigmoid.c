@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * DeepSeek-V3's gate (2412.19437, section 2.1.2). s = sigmoid(logits); the K
- * experts of largest s + bias, whose weights are s, as a rule divided by their
- * sum. The balancing loss (eq. 17 to 20) has P = s / sum(s), and counts the K
- * experts of largest s, without the bias and without groups.
+ * DeepSeek-V3's gate (2412.19437, section 2.1.2). s = sigmoid(logits). A
+ * token's experts are the K with the largest s + bias. Their weights are s,
+ * usually divided by their sum. The balancing loss (eq. 17 to 20) has P = s /
+ * sum(s). It counts the K experts with the largest s, without the bias and
+ * without groups.
  */
 #include "train/gate.h"
 

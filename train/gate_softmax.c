@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * P = softmax(logits); the K experts of largest P + bias, whose weights are P.
- * With K = 1 that is the gate of Fedus, Zoph, Shazeer: "Switch Transformers"
- * (2021). A bias, where there is one, shifts the choice but never a weight
- * (Wang et al.: "Auxiliary-Loss-Free Load Balancing", 2024).
+ * P = softmax(logits). A token's experts are the K with the largest P + bias;
+ * their weights are P. With K = 1 this is the gate of Fedus, Zoph, Shazeer:
+ * "Switch Transformers" (2021). A bias, if there is one, shifts the choice but
+ * never a weight (Wang et al.: "Auxiliary-Loss-Free Load Balancing", 2024).
  */
 #include "train/gate.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * checkpoint.json: what a checkpoint is made of. Its last member is a checksum
- * of all bytes before it, so that no change to the file goes unnoticed.
+ * checkpoint.json: the list of all that a checkpoint consists of. Its last
+ * member is a checksum of all bytes before it, so that every change to the file
+ * is noticed.
  */
 #ifndef TRAIN_MANIFEST_H
 #define TRAIN_MANIFEST_H
@@ -34,19 +35,20 @@ struct manifest {
     size_t settings;
     struct setting *setting;
     size_t files, records;
-    struct data_file *file; /* every one, also those without a piece */
+    struct data_file *file; /* all files, also those without a piece */
     struct record *record;
 };
 
-/* A change of 8 adjacent bytes always gives another value, any other change
- * with a probability of 1 - 2^-64. */
+/* A change within the 8 bytes of one word always gives another value; any other
+ * change gives one with a probability of 1 - 2^-64. */
 uint64_t checksum(const void *data, size_t bytes);
 
-/* The file's text, freed by the caller. NULL: train_error_text(). */
+/* Returns the file's text, which the caller frees. NULL: train_error_text(). */
 char *manifest_print(const struct manifest *m);
 
-/* Reads `length` bytes and a '\0'. -1 with train_error_text() if anything in
- * them is not as manifest_print() wrote it. `where` is named in errors. */
+/* Parses a text of `length` bytes, followed by '\0'. `where` is the file's name
+ * in errors. 0, or -1 with train_error_text() if the text is not one that
+ * manifest_print() has written. */
 int manifest_parse(struct manifest *m, const char *where, const char *text,
                    size_t length);
 void manifest_free(struct manifest *m);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Matrix products as the options ask for them. */
+/* Creates the matrix products that the options ask for. */
 #ifndef TRAIN_PRODUCTS_H
 #define TRAIN_PRODUCTS_H
 

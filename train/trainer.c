@@ -360,7 +360,7 @@ static struct spent computing(const struct trainer *t,
     return rest;
 }
 
-/* What all ranks did since `before`. */
+/* Add up what all ranks did since `before`. */
 static int add_counts(struct trainer *t, const struct before *before,
                       struct step_metrics *m)
 {

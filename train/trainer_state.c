@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A trainer's state as the pieces of a checkpoint. */
+/* The state of a trainer, as pieces of a checkpoint. */
 #include "train/balance_state.h"
 #include "train/error.h"
 #include "train/trainer.h"
@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Appends what [from, from + count) of a vector of parameters, which is
- * [begin, begin + count) of the run's, has in this rank's slice; `whole`: all of
- * the weights. */
+/* Append the pieces of a part of a parameter vector: its w, m and v. The part
+ * is [from, from + count) of this team's vector, and [begin, begin + count) of
+ * the whole run's vector. The pieces have only what is in this rank's slice.
+ * `whole`: w has all of the part. */
 static struct piece *add_pieces(const struct params *p, const char *const *name,
                                 size_t from, size_t count, size_t begin,
                                 bool whole, struct piece *to)
@@ -27,7 +28,7 @@ static struct piece *add_pieces(const struct params *p, const char *const *name,
         (struct piece){name[1], begin + a - from, b - a, p->m + (a - first)};
     to[2] =
         (struct piece){name[2], begin + a - from, b - a, p->v + (a - first)};
-    for (int i = 0; i < 3; i++) /* a piece of nothing begins anywhere */
+    for (int i = 0; i < 3; i++) /* an empty piece may begin anywhere */
         to[i].begin = to[i].count ? to[i].begin : begin;
     return to + 3;
 }
@@ -41,8 +42,8 @@ static struct piece *add_nothing(const struct trainer *t,
     return to;
 }
 
-/* Pieces of a rank's experts in a layer: one for each run of consecutive ones, or
- * one for each where they move. */
+/* The number of pieces for a rank's experts in a layer: one for consecutive
+ * experts, or one for each expert if experts move. */
 static size_t seats(const struct trainer *t)
 {
     const size_t ranks = (size_t)t->groups.experts->size;
@@ -52,7 +53,7 @@ static size_t seats(const struct trainer *t)
                : (t->o->model.experts + ranks - 1) / ranks;
 }
 
-/* Of layer l of those with experts, seat by seat. */
+/* Append the experts of the l-th layer with experts, seat by seat. */
 static struct piece *add_by_seat(const struct trainer *t, size_t l,
                                  const char *const *name, bool whole,
                                  struct piece *to)
@@ -74,8 +75,9 @@ static struct piece *add_by_seat(const struct trainer *t, size_t l,
     return to;
 }
 
-/* The state as pieces: the same number on every rank. whole: all of the weights
- * (to read), or this rank's slice of them (to write). */
+/* List the state as pieces. All ranks have the same number of pieces. whole:
+ * all of the weights, for reading; else this rank's slice of them, for
+ * writing. */
 static size_t list_pieces(const struct trainer *t, bool whole,
                           struct piece *pieces)
 {

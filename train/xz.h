@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The size of held-out text under a compressor. */
+/* The size of held-out text after compression. */
 #ifndef TRAIN_XZ_H
 #define TRAIN_XZ_H
 
