@@ -32,10 +32,10 @@ struct batch {
     int64_t *home;     /* (ranks) rows without copies */
     int64_t *all;      /* (experts) rows */
     int64_t *left;     /* (experts) leaves at the expert's place */
-    int most_slots;    /* of a rank */
-    int *slots;        /* (ranks) free ones */
+    int most_slots;    /* slots of each rank */
+    int *slots;        /* (ranks) free slots */
     int *first_own;    /* (ranks + 1) where a rank's experts begin in `own` */
-    int32_t *own;      /* (experts) */
+    int32_t *own;      /* (experts) by rank, ascending */
     int *copies;       /* (experts) index of its first copy; -1: none */
     struct copy *copy; /* (ncopies) */
     int ncopies;
@@ -185,7 +185,7 @@ static void pass_back(struct batch *b, int e, int to, int64_t leaves)
     b->slots[to]++;
 }
 
-/* How many leaves `to` takes from a rank with `before` rows. Rounded to the
+/* The leaves that `to` takes from a rank with `before` rows. Rounded to the
  * nearest; but not above the ceiling, if floor and ceiling differ. */
 static int64_t leaves_for(const struct batch *b, int64_t before, int to)
 {
@@ -294,7 +294,7 @@ static size_t tell(const struct batch *b, struct shunt_moe_replica *replicas,
 /* --- goals ------------------------------------------------------------------- */
 
 enum {
-    TRIES = 4,   /* that keep to the goal's bound, if any can */
+    TRIES = 4,   /* tries that keep to the goal's bound, if any can */
     CHEAPER = 4, /* if copies have a price: tries that leave more rows above
                     the bound; the last has no copies */
 };
@@ -337,7 +337,7 @@ struct outcome {
     int busiest; /* copies of the rank that sends or receives most of them */
 };
 
-/* What a try has reached. A rank has used most_slots - slots for the copies
+/* The outcome of a try. A rank has used most_slots - slots for the copies
  * that it receives. sent: (ranks) scratch. */
 static struct outcome outcome_of(const struct batch *b, int *sent)
 {

@@ -8,7 +8,7 @@
 
 #include <shunt/status.h>
 
-/* In all of them `call` is the name of the public function, for error texts. */
+/* `call` is the name of the public function, for error texts. */
 
 /* Check that ranks and experts are 1 or more. */
 enum shunt_status shunti_balance_sizes(const char *call, int ranks,

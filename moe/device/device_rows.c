@@ -22,7 +22,7 @@ struct piece {
 
 struct to {
     struct piece piece;
-    size_t begin, count; /* of its lists */
+    size_t begin, count; /* its part of the lists `token` and `row` */
 };
 
 struct shunti_device_rows {

@@ -21,7 +21,7 @@
 
 #include "moe/plan.h"
 
-/* Which arguments of a push are memory of a device. */
+/* Flags for arguments of a push that are memory of a device. */
 enum { SHUNTI_DEVICE_TOKENS = 1, SHUNTI_DEVICE_ROWS = 2 };
 
 /* Flags in a rank's note to the others. */

@@ -62,7 +62,7 @@ enum shunt_status shunti_stage_copies(const struct shunti_moe_call *call,
                                       struct shunti_staged *staged,
                                       unsigned *device);
 
-/* Where the call stores its own request. NULL: a blocking call. */
+/* The place for the call's own request. NULL: a blocking call. */
 static inline struct shunt_request **
 shunti_staged_request(struct shunti_staged *staged,
                       struct shunt_request **request)

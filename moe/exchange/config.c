@@ -84,7 +84,7 @@ struct terms {
     uint64_t field[FIELDS];
     /* Slots that are free on this rank; after agree(): on every rank. */
     uint64_t free[SHUNTI_EXCHANGES_WORDS];
-    /* After agree(): the number of its last operation. It is the same on all
+    /* After agree(): the number of its last operation, which is the same on all
      * ranks, and another one each time. */
     uint64_t number;
 };

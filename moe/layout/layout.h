@@ -36,10 +36,10 @@ struct shunti_received_counts {
     const size_t *padded; /* as in struct shunti_counts */
 };
 
-/* What one rank receives. The caller owns the arrays. */
+/* The layout of one rank's buffer. The caller owns the arrays. */
 struct shunti_layout_recv {
     size_t *count;        /* (local) rows, padding included */
-    size_t *offset;       /* (local + 1) */
+    size_t *offset;       /* (local + 1) first row of each expert; the end */
     size_t *source_count; /* (ranks, local) rows without padding */
 };
 
@@ -100,7 +100,7 @@ struct shunti_term {
 /* The key of an entry without an assignment: none, dropped, or padding. */
 #define SHUNTI_NO_KEY UINT32_MAX
 
-/* What shunti_layout_read() finds. The caller owns the arrays. */
+/* Results of shunti_layout_read(). The caller owns the arrays. */
 struct shunti_layout_read {
     uint32_t *key;    /* (tokens, shunti_sort_stride(topk)) positions and slots;
                          with room for shunti_sort_room() */

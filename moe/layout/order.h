@@ -17,7 +17,7 @@
 
 #include "moe/layout/placement.h"
 
-/* How experts are grouped in the tree. */
+/* The grouping of experts in the tree. */
 struct shunti_tree {
     int ranks;       /* 0: a group for each computing rank. Otherwise so many
                         groups, of contiguous experts; each rank stands for an
@@ -33,7 +33,7 @@ struct shunti_tree {
 #define SHUNTI_TOPK_MAX (1 << 12)
 #define SHUNTI_SLOT_BITS 12
 
-/* Up to so many ranks or nodes, a 64-bit word has a bit for each. */
+/* Most ranks, or nodes, for which a 64-bit word has a bit each. */
 #define SHUNTI_ORDER_BITS 64
 
 struct shunti_order {

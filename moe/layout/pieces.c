@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What nodes send home of a token; see pieces.h. */
+/* Pieces that nodes send home; see pieces.h. */
 #include "moe/layout/pieces.h"
 
 #include "src/kernels/rows.h"

@@ -18,7 +18,6 @@
  *
  * All terms of a piece are computed on one node, and a piece is as long as
  * possible. Without the two causes above, a node has one piece of a token.
- * copies this is all that a node has of a token.
  */
 #ifndef SHUNTI_PIECES_H
 #define SHUNTI_PIECES_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where experts live; see placement.h. */
+/* Placements of experts; see placement.h. */
 #include "moe/layout/placement.h"
 
 #include <stdbool.h>

@@ -11,8 +11,8 @@
  *
  * With shares, a source's rows for an expert go to several copies. Then plans
  * use another placement, in which each copy is an expert of its own, on one
- * rank. split.h rewrites the routing to the numbers of copies. No other code
- * needs to know about shares.
+ * rank. split.h rewrites the routing to the numbers of copies. So most code
+ * need not know about shares.
  */
 #ifndef SHUNTI_PLACEMENT_H
 #define SHUNTI_PLACEMENT_H

@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Which ranks are on which nodes. */
+/* The ranks of each node. */
 struct shunti_rail_map {
     int ranks, nodes;
     const int *node;  /* (ranks) */
@@ -76,7 +76,7 @@ shunti_rail_sources_of(const struct shunti_rail_map *map, int relay);
 /* The next one; false: no more. */
 bool shunti_rail_next(struct shunti_rail_sources *sources, int *source);
 
-/* What a plan sends between nodes: the part that concerns one rank. */
+/* The traffic of a plan between nodes: the part that concerns one rank. */
 struct shunti_rail_traffic {
     const struct shunti_rail_map *map;
     int rank;
@@ -127,7 +127,7 @@ size_t shunti_rail_places(const struct shunti_rail_traffic *traffic,
                           struct shunti_rail_out *out,
                           struct shunti_rail_in *in);
 
-/* What a rank tells a peer about its window. */
+/* Offsets in the window of a rank that the rank sends to a peer. */
 struct shunti_rail_told {
     uint64_t window; /* bytes of the window */
     /* Offset for the peer's rows, if this rank relays them. */
@@ -155,7 +155,7 @@ size_t shunti_rail_signal_place(size_t index);
 /* Bytes of the signals of a plan. */
 size_t shunti_rail_signals(const struct shunti_rail_traffic *traffic);
 
-/* How a source lists one row for the relay: the row's slot on a rank of the
+/* An entry of a source's list for the relay: a row's slot on a rank of the
  * relay's node. */
 struct shunti_rail_entry {
     uint32_t row; /* in that rank's buffer */

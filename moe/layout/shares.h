@@ -4,8 +4,8 @@
  *
  * A placement with shares has an expert for each copy (placement.h). Number v
  * is a copy of expert[v]. The copies of expert e have the numbers from first[e]
- * on, up to first[e + 1] (excluded), by rank. So a rank's experts have the same order, and the same indices in
- * `local`, as in the real placement.
+ * on, up to first[e + 1] (excluded), by rank. So a rank's experts have the same
+ * order, and the same indices in `local`, as in the real placement.
  *
  * In a plan, the rows of an expert have one order: by source rank, then in the
  * source's order. Each copy takes a range of them, which begins and ends
@@ -29,7 +29,7 @@ struct shunti_shares {
                         up to and including this one */
 };
 
-/* Where experts are: the arguments of a caller. */
+/* A placement as a caller gives it. */
 struct shunti_places {
     const int32_t *home; /* or NULL */
     const struct shunt_moe_replica *replicas;

@@ -69,7 +69,7 @@ double shunti_degree_time(const struct shunti_degree *degree, unsigned which)
     return time[1];
 }
 
-/* Until all degrees are settled: the one with the fewest samples. So degrees
+/* The degree with the fewest samples, until all are settled. So degrees
  * take turns, and whatever changes meanwhile affects all of them alike. */
 unsigned shunti_degree_next(const struct shunti_degree *degree)
 {

@@ -11,7 +11,6 @@
  * next plan, which all ranks receive anyway. A time counts once every rank has
  * reported it, and the longest one is used. So every rank has the same times,
  * and chooses by itself.
- * decides by itself.
  */
 #ifndef SHUNTI_DEGREE_H
 #define SHUNTI_DEGREE_H

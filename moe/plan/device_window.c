@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Device windows: where rows arrive in the memory of devices; see device_window.h. */
+/* Device windows; see device_window.h. */
 #include "moe/plan/device_window.h"
 
 #include <stdatomic.h>
@@ -16,7 +16,7 @@
 
 enum { WHICH = 2 };
 
-/* How long a communicator that ends waits for its peers, which may compute. */
+/* Time to wait for peers when the communicator ends; they may be computing. */
 #define LEAVE_NS (UINT64_C(5) * 1000000000)
 
 /* The driver maps whole pages of 2 MiB for other processes. So an allocation
@@ -29,7 +29,7 @@ enum use {
     UNREACHABLE, /* the rank cannot open it */
 };
 
-/* What a rank publishes about a device window, in its host window. */
+/* Published by a rank in its host window, for each of its device windows. */
 struct shown {
     struct shunti_device_place place; /* complete before any peer is told */
     /* (nranks) enum use; each rank writes its own */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a communicator keeps of its exchanges.
+ * Slots: what a communicator keeps for its exchanges.
  *
  * Each exchange takes a slot of its communicator, the same one on every rank.
  * Destroying an exchange is local, but all ranks make and free windows

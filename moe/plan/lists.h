@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Lists: which rows go where, as far as counts do not say it.
+ * Lists: which rows go where. Ranks send them beside the counts.
  *
  * Ranks exchange lists by an alltoallv that shunt_moe_plan_create() starts and
  * does not wait for. Lists are long, and no rank reads them before the first
@@ -26,8 +26,8 @@ struct shunti_lists {
     const struct shunti_class *inner; /* of the alltoallv */
     struct shunti_direction *direction;
     bool (*good)(const struct shunti_direction *direction);
-    void *out;
-    bool here;
+    void *out; /* freed when the request ends */
+    bool here; /* the lists have arrived */
 };
 
 /*

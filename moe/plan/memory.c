@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How much memory plans take up: shunt_moe_memory(). */
+/* The memory that plans take up: shunt_moe_memory(). */
 #include <string.h>
 #include <sys/stat.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The page size of windows. Windows are memory of a memfd, so their pages have
- * the kernel's usual size. Where the kernel merges pages into larger ones, a
- * part of one can still be given back. */
+ * the kernel's usual size. If the kernel uses larger pages, a part of one can
+ * still be given back. */
 #ifndef SHUNTI_PAGE_BYTES_H
 #define SHUNTI_PAGE_BYTES_H
 

@@ -50,7 +50,7 @@ struct shunti_parts {
 
 /* The first token of this rank behind a bound. */
 size_t shunti_parts_token(const struct shunti_plan *plan, int bound);
-/* What `source` sends before a bound. rows: rows for the i-th expert of this
+/* Counts of `source` before a bound. rows: rows for the i-th expert of this
  * rank. tokens: distinct tokens for this rank. */
 size_t shunti_parts_rows(const struct shunti_plan *plan, int bound, int source,
                          size_t i);

@@ -270,7 +270,7 @@ static struct shunti_plan *take_place(struct shunt_moe *moe)
     return NULL;
 }
 
-/* What a call asks for, or one wave of its plan. */
+/* The arguments of a call, or of one wave of its plan. */
 struct asked {
     const int32_t *expert;
     const float *weight;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The rows of a plan, and what the caller is told of them; see plan_rows.h. */
+/* The rows of a plan, and answers about them; see plan_rows.h. */
 #include "moe/plan/plan_rows.h"
 
 #include <string.h>

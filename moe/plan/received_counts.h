@@ -14,7 +14,7 @@
 
 #include "moe/plan.h"
 
-/* What one source sends to this rank. */
+/* Counts of what one source sends to this rank. */
 struct shunti_column {
     uint32_t tokens;      /* distinct tokens */
     uint32_t node_tokens; /* distinct tokens for this rank's node; 0 unless a

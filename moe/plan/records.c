@@ -34,8 +34,8 @@ struct record {
     uint32_t parts;      /* number that the caller asks for; 0: AUTO */
     uint64_t free[SHUNTI_PLANS_MAX / 64]; /* a bit for each place */
     union {
-        char why[136];                             /* with a status */
-        struct shunti_time told[SHUNTI_TIMES_MAX]; /* without */
+        char why[136];                             /* if status is an error */
+        struct shunti_time told[SHUNTI_TIMES_MAX]; /* otherwise */
     };
     uint32_t count[];
 };
@@ -79,7 +79,7 @@ bool shunti_records_prepare(struct shunt_moe *moe)
                             : shunti_record_bytes(0, 0, 0, false);
     const size_t bytes = (size_t)moe->nranks * each + whole;
 
-    /* Another placement may have more experts (placement.h). */
+    /* It depends on the placement: with shares there are more experts. */
     moe->record_bytes = each;
     if (moe->records && bytes <= moe->records_max)
         return true;
@@ -112,7 +112,7 @@ size_t shunti_records_padded(const struct shunt_moe *moe, int rank)
         return 0;
     capacity =
         shunti_capacity(r->capacity, (size_t)r->tokens, c->topk, c->experts);
-    /* The smallest that drops nothing, or less. */
+    /* The smallest capacity that drops nothing, unless the given one is less. */
     return r->capacity > 0 || capacity < moe->expert_most ? capacity
                                                           : moe->expert_most;
 }

@@ -52,7 +52,7 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
 
 /* The number of a new plan, on which all ranks agree. */
 uint64_t shunti_records_number(struct shunt_moe *moe);
-/* Is place i for a plan free on every rank? */
+/* True if place i for a plan is free on every rank. */
 bool shunti_records_free(const struct shunt_moe *moe, int i);
 
 /* The most tokens of any rank. */

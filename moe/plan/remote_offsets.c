@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where rows begin on other ranks; see remote_offsets.h. */
+/* Offsets of rows on other ranks; see remote_offsets.h. */
 #include "moe/plan/remote_offsets.h"
 
 #include "moe/plan/loads.h"

@@ -29,7 +29,7 @@ struct shunti_pack_bound {
     size_t recv_tokens; /* the other rank's distinct tokens here */
 };
 
-/* What a direction of the route FLAT keeps: its `state`. */
+/* The `state` of a direction on the route FLAT. */
 struct shunti_packs {
     struct shunti_pack_bound *bound; /* (parts + 1, nranks) */
     /* (terms) Position of a term's row among the rows of its part that its rank

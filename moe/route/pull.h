@@ -3,10 +3,10 @@
  * A pull brings experts' rows home: the common part of combine and of the
  * gradient of dispatch.
  *
- * Each rank tells all others where its results are. When it has heard of all of
- * them, it reads the rows of its own tokens where they are, adds them in the
- * canonical tree, and acks. A rank keeps its results unchanged until all peers
- * have acked.
+ * Each rank sends all others a note that says where its results are. When the
+ * notes of all others have arrived, it reads the rows of its own tokens where
+ * they are, adds them in the canonical tree, and acks. A rank keeps its results
+ * unchanged until all peers have acked.
  */
 #ifndef SHUNTI_PULL_H
 #define SHUNTI_PULL_H

@@ -36,8 +36,8 @@ struct shunti_push {
     const void *out; /* (total, hidden), if `offers`; may be dst, since a row's
                         writer reads the old row first */
     float *dweight;  /* (tokens, topk), or NULL: not wanted */
-    /* Which of src and dst are memory of a device (device_rows.h). If any is,
-     * the call only copies rows, and is not in two levels. */
+    /* Flags for src and dst that are memory of a device (device_rows.h). If any
+     * is set, the call only copies rows, and is not in two levels. */
     unsigned device;
 };
 

@@ -39,7 +39,7 @@ struct shunti_rail_bound {
     size_t sums;      /* bytes of the results that come home of them */
 };
 
-/* What this rank sends to another node. */
+/* The rows that this rank sends to another node. */
 struct shunti_rail_to {
     int relay;                       /* -1: it is this rank's own node */
     size_t rows;                     /* that travel, in the order of tokens */
@@ -51,7 +51,7 @@ struct shunti_rail_to {
     struct shunti_rail_bound *bound; /* (parts + 1) */
 };
 
-/* What this rank passes on as the relay of a rank of another node. */
+/* The rows that this rank relays for a rank of another node. */
 struct shunti_rail_from {
     int source;
     size_t rows, terms;
@@ -80,7 +80,7 @@ struct shunti_rail_turn {
     bool sent;
 };
 
-/* What a direction of the route TWO_LEVEL keeps: its `state`. */
+/* The `state` of a direction on the route TWO_LEVEL. */
 struct shunti_rails {
     const struct shunt_moe *moe;
     const struct shunti_rail_window *rail; /* of the plan's place */

@@ -360,7 +360,7 @@ static bool inner_is_over(struct shunt_request *request)
     if (inner->status == SHUNT_IN_PROGRESS)
         return false;
     packed->inner = NULL;
-    st = inner->status; /* a step does not wait */
+    st = inner->status; /* no shunt_wait(): a step must not wait */
     if (st)
         shunti_request_error(request, st, "%s", shunti_request_text(inner));
     shunti_request_discard(inner);
@@ -418,7 +418,7 @@ static enum shunt_status step(struct shunt_request *request)
 
     if (!all_heard || !inner_is_over(request) || !packed->direction->lists.here)
         return SHUNT_IN_PROGRESS;
-    if (packed->why[0]) { /* the cause of what the inner operation reports */
+    if (packed->why[0]) { /* the cause of an error of the inner operation */
         enum shunt_status st = request->error;
 
         request->error = SHUNT_OK;

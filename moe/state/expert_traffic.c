@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which experts go from which rank to which; see expert_traffic.h. */
+/* The traffic of experts between ranks; see expert_traffic.h. */
 #include "moe/state/expert_traffic.h"
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 /*
  * Copies of experts get the state of their homes, by the traffic of
  * expert_traffic.h. A home sends it to its relays on other nodes, and each
- * relay to the copies on its node. Control messages have at most a table, and
- * are sent at once. So calls behind this one need not wait for its payload.
+ * relay to the copies on its node. Notes have at most a table, and are sent at
+ * once. So calls behind this one need not wait for its payload.
  *
  *     to rail peer:   the experts that the peer passes on, as a block
  *     to local peer:  the peer's copies of this rank's experts, and of experts

@@ -22,7 +22,7 @@
 #include "moe/state/expert_traffic.h"
 #include "moe/state/state.h"
 
-/* What an operation keeps: x->own. */
+/* The state of an operation: x->own. */
 struct shunti_state_own {
     struct shunti_state state;
     struct shunti_expert_traffic traffic;
