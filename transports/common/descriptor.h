@@ -2,16 +2,17 @@
 /*
  * Descriptors that the library keeps are above 2.
  *
- * A program may close its stdin, stdout or stderr, and still print. Its text
- * then goes to whatever got the number: to a window it would be wrong data, to
- * a socket a message of a peer. So each descriptor that the library or a plugin
- * makes passes shunti_fd_lift(), and each that it receives shunti_fd_move().
+ * A program may close its stdin, stdout or stderr, and still print. Its text is
+ * then written to the file that got the number next. In a window that would be
+ * wrong data, and on a socket a message of a peer. So each descriptor that the
+ * library or a plugin makes passes shunti_fd_lift(), and each that it receives
+ * shunti_fd_move().
  *
- * Other threads may print meanwhile, and other libraries (UCX, libibverbs,
- * drivers) make descriptors that nobody lifts. So while a descriptor is made,
- * and while a communicator is made or destroyed, those of 0 to 2 that the
- * program has closed are occupied by descriptors with O_PATH, where a write is
- * EBADF, as it was.
+ * Other threads may print meanwhile. Other libraries (UCX, libibverbs, drivers)
+ * make descriptors that are not moved. So while a descriptor is made, and while
+ * a communicator is made or destroyed, those of 0 to 2 that the program has
+ * closed are occupied by descriptors with O_PATH. A write to these fails with
+ * EBADF, as before.
  */
 #ifndef TRANSPORT_DESCRIPTOR_H
 #define TRANSPORT_DESCRIPTOR_H
@@ -24,12 +25,12 @@
 #include <stddef.h>
 #include <unistd.h>
 
-/* Numbers of 0 to 2 that are occupied by us: one for the library, and one for
- * each plugin. All zero at first. */
+/* The numbers of 0 to 2 that this code occupies: one such struct for the
+ * library, and one for each plugin. Zeroed at first. */
 struct shunti_stdio {
     pid_t
         locked_by; /* the process of the thread that holds the lock; 0: free */
-    pid_t process; /* that the others are of */
+    pid_t process; /* the process of the fields below */
     int users;
     bool ours[STDERR_FILENO + 1];
     bool watches_forks;
@@ -42,21 +43,22 @@ static inline void shunti_stdio_close(void)
     for (int fd = 0; fd <= STDERR_FILENO; fd++) {
         const int flags = shunti_stdio.ours[fd] ? fcntl(fd, F_GETFL) : -1;
 
-        /* Another thread may have given the number to a file of its own. */
+        /* Close it only if it is still such a descriptor: another thread may
+         * have given the number to its own file. */
         if (flags >= 0 && flags & O_PATH)
             close(fd);
         shunti_stdio.ours[fd] = false;
     }
 }
 
-/* In a child of fork(). The lock and the users are the parent's. */
+/* Called in a child of fork(): the lock and the users are the parent's. */
 static inline void shunti_stdio_forked(void)
 {
     __atomic_store_n(&shunti_stdio.locked_by, 0, __ATOMIC_RELAXED);
     shunti_stdio.process = 0;
 }
 
-/* Each file that includes this has the constructor; the first one does it. */
+/* Each file that includes this has the constructor; only the first one acts. */
 __attribute__((constructor)) static void shunti_stdio_watch_forks(void)
 {
     if (!shunti_stdio.watches_forks)
@@ -65,9 +67,10 @@ __attribute__((constructor)) static void shunti_stdio_watch_forks(void)
 }
 
 /* A lock that names its process. A child of clone() or _Fork(), which call no
- * handlers, inherits it as it was, and the thread that held it is not there: so a
- * child takes over what is locked by another process. Many threads of the child may
- * try that at once, and one gets it. It is held for a few system calls. */
+ * handlers, inherits the lock as it was, without the thread that held it. So a
+ * child takes over a lock that another process holds. Many threads of the child
+ * may try that at once, and one succeeds. The lock is held for a few system
+ * calls. */
 static inline void shunti_stdio_lock(void)
 {
     const pid_t here = getpid();
@@ -80,7 +83,7 @@ static inline void shunti_stdio_lock(void)
             sched_yield();
             holder = 0;
         }
-    /* The users are the parent's, too. */
+    /* The users are those of the parent, too. */
     if (shunti_stdio.process != here) {
         shunti_stdio.users = 0;
         shunti_stdio_close();
@@ -93,8 +96,9 @@ static inline void shunti_stdio_unlock(void)
     __atomic_store_n(&shunti_stdio.locked_by, 0, __ATOMIC_RELEASE);
 }
 
-/* Occupy those of 0 to 2 that are free until as many calls of
- * shunti_stdio_release(). Without resources they stay free. From any thread. */
+/* Occupy the free numbers of 0 to 2, until shunti_stdio_release() has been
+ * called as often. If resources are short they stay free. Any thread may call
+ * this. */
 static inline void shunti_stdio_occupy(void)
 {
     int fd = 0;
@@ -104,7 +108,7 @@ static inline void shunti_stdio_occupy(void)
     while (fd <= STDERR_FILENO && fcntl(fd, F_GETFD) >= 0)
         fd++;
     while (fd >= 0 && fd <= STDERR_FILENO) {
-        fd = open("/", O_PATH | O_CLOEXEC); /* the lowest that is free */
+        fd = open("/", O_PATH | O_CLOEXEC); /* the lowest free number */
         if (fd > STDERR_FILENO)
             close(fd);
         else if (fd >= 0)
@@ -113,7 +117,7 @@ static inline void shunti_stdio_occupy(void)
     shunti_stdio_unlock();
 }
 
-/* Preserves errno. */
+/* End one shunti_stdio_occupy(). Preserves errno. */
 static inline void shunti_stdio_release(void)
 {
     const int error = errno;
@@ -125,9 +129,9 @@ static inline void shunti_stdio_release(void)
     errno = error;
 }
 
-/* Move a descriptor above 2 if it is not. Accepts an error (-1). Returns -1 and
- * errno if that fails; then `fd` is closed. The result is closed at exec if it
- * was moved. */
+/* Move a descriptor above 2 if it is not there. `fd` may be an error (-1). If
+ * moving fails, closes `fd`, and returns -1 and errno. A descriptor that was
+ * moved is closed at exec. */
 static inline int shunti_fd_move(int fd)
 {
     int moved, error;

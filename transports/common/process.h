@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The process of a peer on this host, to notice its end: a connection does not
+ * The process of a peer on this host, to notice its end. A connection does not
  * show it while a forked child holds the same sockets.
  */
 #ifndef TRANSPORT_PROCESS_H
@@ -16,15 +16,16 @@ struct transport_process {
 };
 
 void transport_process_describe(struct transport_process *process);
-/* A pidfd of the peer's process, which becomes readable when it ends. -1: it
- * cannot be watched from here, or it is this process; then `*ended` says
- * whether it is known to have ended. */
+/* Return a pidfd of the peer's process, which becomes readable when it ends.
+ * -1: the process cannot be watched from here, or it is this process. `*ended`
+ * then says whether it is known to have ended. */
 int transport_process_watch(const struct transport_process *theirs,
                             bool *ended);
-/* Has the process of this pidfd ended? False if it is -1.
+/* Has the process of this pidfd ended? False if pidfd is -1.
  *
- * A process that has ended is not answered: what its kernel still has to send
- * of it goes on until something arrives for it, and is then thrown away. */
+ * Send nothing to a process that has ended. Its kernel continues to send its
+ * remaining data until something arrives for the process, and then drops the
+ * data. */
 bool transport_process_ended(int pidfd);
 
 #endif

@@ -14,7 +14,8 @@ void transport_prove(const struct transport_proof *proof, unsigned char *out,
     struct hmac_sha256_ctx hmac;
 
     hmac_sha256_set_key(&hmac, 32, proof->secret);
-    /* With the terminating 0, so that no label is the beginning of another. */
+    /* Include the terminating 0, so that no label is the beginning of
+     * another. */
     hmac_sha256_update(&hmac, strlen(proof->label) + 1,
                        (const uint8_t *)proof->label);
     hmac_sha256_update(&hmac, sizeof(ranks), (const uint8_t *)ranks);

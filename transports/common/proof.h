@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Proofs that a rank knows the communicator's secret: HMAC-SHA-256 (RFC 2104)
- * over what is proven, the two ranks, and a nonce of each. So a proof cannot be
- * used again, by another rank, or in the other direction.
+ * over a label, the two ranks, and a nonce of each. So a proof cannot be used
+ * again, by another rank, or in the other direction.
  */
 #ifndef TRANSPORT_PROOF_H
 #define TRANSPORT_PROOF_H
@@ -16,7 +16,7 @@
 
 struct transport_proof {
     const unsigned char *secret; /* (32) shunt_transport_params.secret */
-    const char *label;           /* which transport, and what is proven */
+    const char *label;           /* names the transport and the side */
     int32_t from, to;            /* ranks */
     /* (TRANSPORT_NONCE) in an order that both sides know */
     const unsigned char *nonces[2];
@@ -25,7 +25,7 @@ struct transport_proof {
 /* Compute the first `bytes` of the proof, at most TRANSPORT_PROOF_MAX. */
 void transport_prove(const struct transport_proof *proof, unsigned char *out,
                      size_t bytes);
-/* Is `found` the right proof? In constant time. */
+/* Is `found` the right proof? Compares in constant time. */
 bool transport_proven(const struct transport_proof *proof,
                       const unsigned char *found, size_t bytes);
 

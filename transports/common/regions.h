@@ -2,7 +2,7 @@
 /*
  * The registrations of a transport whose peers name memory by a number: a key
  * that only its owner can interpret. The owner looks it up for every put that
- * arrives, so no peer writes where nothing is registered.
+ * arrives. So a put cannot write outside of registered memory.
  *
  * struct shunt_transport_reg begins with a struct transport_region, and struct
  * shunt_transport_remote with a struct transport_far.
@@ -24,8 +24,8 @@ struct transport_region {
     /* slot + 1 (upper half), and a number that differs each time (lower
      * half) */
     uint64_t id;
-    int refs; /* the registration, and each put under way to it or from it */
-    /* brief memory that was deregistered: it belongs to the caller again */
+    int refs; /* by the registration, and by each put under way to or from it */
+    /* brief memory that was deregistered and belongs to the caller again */
     bool withdrawn;
 };
 
@@ -43,17 +43,18 @@ struct transport_regions {
     uint32_t last;
 };
 
-/* What is sent to the peers. */
+/* The key that is sent to the peers. */
 struct transport_key {
     char magic[8]; /* of the transport */
     uint64_t region;
     uint64_t bytes;
 };
 
-/* Enter a region whose memory is set, with one reference. False: no memory. */
+/* Add a region whose memory is set, with one reference. False: memory ran
+ * out. */
 bool transport_region_add(struct transport_regions *all,
                           struct transport_region *region);
-/* Remove it, as dereg() does; the reference stays. */
+/* Remove a region, as dereg() does. Its reference stays. */
 void transport_region_remove(struct transport_regions *all,
                              struct transport_region *region);
 /* The region of this id, or NULL. */
@@ -82,7 +83,7 @@ static inline bool transport_region_has(const struct transport_region *region,
            offset <= region->memory.bytes - bytes;
 }
 
-/* Are they inside the peer's memory? */
+/* Are these bytes inside the peer's memory? */
 static inline bool transport_far_has(const struct transport_far *far,
                                      uint64_t offset, uint64_t bytes)
 {

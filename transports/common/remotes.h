@@ -18,7 +18,7 @@ static inline void transport_link_add(struct transport_link **list,
     *list = link;
 }
 
-/* `link` is in the list. */
+/* Remove `link`, which must be in the list. */
 static inline void transport_link_remove(struct transport_link **list,
                                          const struct transport_link *link)
 {

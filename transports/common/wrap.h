@@ -11,10 +11,10 @@
 #include <shunt/transport.h>
 
 /*
- * Open the transport that the options of `params` name first ("shm"; or in
+ * Open the transport that is first in the options of `params` ("shm"; or in
  * "fault+shm" fault, whose options are the rest).
  *
- * transport, ctx  out; after an error *ctx is NULL, and `why` says why.
+ * transport, ctx  out; after an error *ctx is NULL, and `why` has the reason.
  */
 enum shunt_status
 transport_wrap_open(const struct shunt_transport_params *params,

@@ -7,11 +7,11 @@
  *                 most RDMA_DIRECTS records are under way then
  *     the signal  one of the *words* that both sides know. A record names a
  *                 word and its value in full. From the second record on both
- *                 sides know by how much the value grows. As long as it grows by
- *                 that, the number of the word is enough. Both sides learn from
- *                 the same records in the same order: the sender when it posts
- *                 them, the receiver when they take effect. So neither a failed
- *                 rail nor a late report makes the two sides differ.
+ *                 sides know by how much the value grows. As long as it grows
+ *                 by that, the number of the word is enough. Both sides learn
+ *                 from the same records in the same order: the sender when it
+ *                 posts them, the receiver when they take effect. So neither a
+ *                 failed rail nor a late report makes the two sides differ.
  *     arrivals    how many requests of this rail have arrived, in their lowest
  *                 bits. A record that has arrived, with all before it, is in
  *                 effect.

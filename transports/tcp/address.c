@@ -2,11 +2,11 @@
 /*
  * Interfaces and addresses.
  *
- * A rank publishes an address of each of its interfaces. A peer tries them one
- * after the other: those in a network that it is in itself first, faster ones
- * before slower ones. Which process answers is proven (handshake.c), so an
- * address that means another host over there, as those of container bridges do,
- * costs an attempt and no more.
+ * A rank publishes an address of each of its interfaces. A peer tries one after
+ * the other: first those in one of its own networks, and faster ones before
+ * slower ones. The process that answers is authenticated (handshake.c). So an
+ * address that belongs to a different host there, as that of a container
+ * bridge, costs only an attempt.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -48,7 +48,7 @@ static uint16_t prefix_of(const struct sockaddr *mask)
     return bits;
 }
 
-/* Mbit/s, as the driver says; 0: it does not. */
+/* Mbit/s according to the driver; 0: unknown. */
 static uint32_t speed_of(const char *interface)
 {
     char path[64 + IF_NAMESIZE];
@@ -80,7 +80,7 @@ static bool is_listed(const char *list, const char *name)
     return false;
 }
 
-/* May this interface be used, by SHUNT_TCP_INTERFACES? */
+/* Does SHUNT_TCP_INTERFACES allow this interface? */
 static bool is_chosen(const struct shunt_transport_ctx *ctx, const char *name)
 {
     const char *list = ctx->host->env("SHUNT_TCP_INTERFACES");
@@ -90,8 +90,8 @@ static bool is_chosen(const struct shunt_transport_ctx *ctx, const char *name)
     return *list == '^' ? !is_listed(list + 1, name) : is_listed(list, name);
 }
 
-/* Ranks of one host use its loopback device, whatever else there is: nothing
- * then listens outside. */
+/* Is the address usable? Ranks of one host use only its loopback device, so
+ * that nothing listens on other networks. */
 static bool is_usable(const struct shunt_transport_ctx *ctx,
                       const struct ifaddrs *i)
 {
@@ -103,7 +103,7 @@ static bool is_usable(const struct shunt_transport_ctx *ctx,
         const struct in6_addr *ip =
             (const struct in6_addr *)(const void *)ip_of(i->ifa_addr);
 
-        /* these mean nothing without the interface's number, there */
+        /* useless without the interface's number on the peer's host */
         if (IN6_IS_ADDR_LINKLOCAL(ip))
             return false;
     } else if (i->ifa_addr->sa_family != AF_INET) {
@@ -116,7 +116,8 @@ enum shunt_status tcp_find_places(struct shunt_transport_ctx *ctx, char *why,
                                   size_t why_len)
 {
     const char *list = ctx->host->env("SHUNT_TCP_INTERFACES");
-    const int room = ctx->one_host ? 1 : TCP_ADDRESSES; /* as listen.c has it */
+    /* listen.c relies on it */
+    const int room = ctx->one_host ? 1 : TCP_ADDRESSES;
     struct ifaddrs *all;
 
     if (getifaddrs(&all)) {
@@ -222,9 +223,9 @@ static bool same_network(const struct tcp_place *a, const struct tcp_place *b)
 }
 
 /*
- * How good a place looks: reached without a router, then fast, then as the peer
- * listed them. An address that we have as well is most likely that of a bridge
- * which every host has.
+ * The rank of a place: first those reached without a router, then fast ones,
+ * then in the peer's order. An address that this host has as well most likely
+ * belongs to a bridge which every host has.
  */
 static int64_t worth_of(const struct shunt_transport_ctx *ctx,
                         const struct tcp_place *theirs)

@@ -2,18 +2,18 @@
 /*
  * Connecting to a peer, and losing it.
  *
- * The higher rank of a pair connects, to one place of the peer after the other,
- * and again if one of them hung up: a listener with many strangers may have taken
- * us for one.
- * The lower rank waits for it; if nothing has come when every place must have
- * been tried, the peer is not reachable by this transport, on both sides alike.
- * While it waits it connects to the peer as well, now and then, and closes that
- * connection: if every place refuses, there is nobody any more.
+ * The higher rank of a pair connects, to one place of the peer after the other.
+ * It tries all again if one of them hung up: a listener with many
+ * unauthenticated connections may have dropped this one. The lower rank waits.
+ * If no connection has arrived when every place must have been tried, the peer
+ * is not reachable by this transport, and both sides conclude that. While it
+ * waits, it now and then connects to the peer as well, and closes that
+ * connection: if every place refuses, the peer no longer exists.
  *
- * A peer is gone when it has said BYE, when a connection ends without, or when its
- * process on this host has ended. If it has two connections and one ends, it is
- * gone when the other one has ended, too, or brings nothing any more: what it had
- * sent by that one counts.
+ * A peer is gone when it has sent BYE, when a connection ends without BYE, or
+ * when its process on this host has ended. If it has two connections and one
+ * ends, it is gone when the other one has ended, too, or has been silent for a
+ * while: data that it had sent on the other one still counts.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -30,13 +30,15 @@
  * alternative, so it gets more time. */
 #define ATTEMPT_MS 2500
 #define LAST_ATTEMPT_MS 10000
-/* From the last place to the first one again. */
+/* Pause before all places are tried again. */
 #define AGAIN_MS 100
 /* The listener waits for longer than all attempts take. */
 #define SPARE_MS 5000
-/* After so much silence it looks whether the peer is still there. */
+/* After this time without a connection the listener checks whether the peer
+ * exists. */
 #define LOOK_MS 3000
-/* A process has ended, and for so long nothing has come on its connection. */
+/* After its process has ended, a connection without data for this time is
+ * over. */
 #define SILENCE_MS 100
 
 /* --- endpoints ------------------------------------------------------------ */
@@ -100,7 +102,7 @@ void tcp_line_watch(struct tcp_line *line)
     line->events = events;
 }
 
-/* The epoll has watched it for the handshake. */
+/* The epoll has watched the descriptor for the handshake; end that. */
 void tcp_line_take(struct tcp_line *line, int fd)
 {
     epoll_ctl(line->ep->ctx->epoll, EPOLL_CTL_DEL, fd, NULL);
@@ -124,7 +126,7 @@ void tcp_close_lines(struct shunt_transport_ep *ep)
         tcp_line_close(&ep->line[i]);
 }
 
-/* May something come by it? */
+/* May data still arrive on it? */
 static bool is_open(const struct tcp_line *line)
 {
     return line->reads && !line->failed;
@@ -150,7 +152,7 @@ void tcp_hear_bye(struct shunt_transport_ep *ep)
     ep->ctx->news = true;
 }
 
-/* Read what has come by both. */
+/* Read what has arrived on both connections. */
 static void read_all(struct shunt_transport_ep *ep)
 {
     for (int i = 0; i < TCP_LINES; i++)
@@ -158,7 +160,7 @@ static void read_all(struct shunt_transport_ep *ep)
             ;
 }
 
-/* Nothing has come for a while. */
+/* Has nothing arrived for a while? */
 static bool is_silent(struct shunt_transport_ep *ep)
 {
     const int64_t now = tcp_now();
@@ -170,9 +172,10 @@ static bool is_silent(struct shunt_transport_ep *ep)
 }
 
 /*
- * Its connections end when all that it sent is here, unless a child that it
- * forked holds them, too: then silence must do. Until then pidfd stays readable,
- * so that nobody sleeps.
+ * The process of the peer has ended. Its connections end when all that it sent
+ * has arrived. If a forked child holds the connections, too, they do not end,
+ * and silence must do. Until then pidfd stays readable, so that this rank does
+ * not sleep.
  */
 void tcp_process_ended(struct shunt_transport_ep *ep)
 {
@@ -185,7 +188,7 @@ void tcp_process_ended(struct shunt_transport_ep *ep)
         tcp_broken(ep, ECONNRESET);
 }
 
-/* One of its connections ended. What it sent by the other one may come later. */
+/* A connection of the peer ended. Data on the other one may still arrive. */
 static void note_failed_lines(struct shunt_transport_ep *ep)
 {
     read_all(ep);
@@ -194,7 +197,8 @@ static void note_failed_lines(struct shunt_transport_ep *ep)
 
         if (!line->failed)
             continue;
-        /* What has come by the express one may be read only later. */
+        /* Data that has arrived on the express connection may be read only
+         * later. */
         if (line->reads || ep->line[TCP_MAIN].failed)
             tcp_line_close(line);
         else
@@ -206,7 +210,7 @@ static void note_failed_lines(struct shunt_transport_ep *ep)
     if (!tcp_is_ending(ep) || is_silent(ep))
         tcp_broken(ep, ep->error);
     else
-        ep->ctx->news = true; /* nobody sleeps until then */
+        ep->ctx->news = true; /* this rank does not sleep until then */
 }
 
 void tcp_note_losses(struct shunt_transport_ctx *ctx)
@@ -268,7 +272,8 @@ bool tcp_connects(const struct shunt_transport_ep *ep)
     return ep->peer < ep->ctx->rank;
 }
 
-/* Begin to connect to the present place. False: an error of this process. */
+/* Begin to connect to the present place. False: this process lacks a
+ * resource. */
 static bool begin_attempt(struct shunt_transport_ep *ep)
 {
     const struct tcp_place *place = &ep->place[ep->next_place];
@@ -292,7 +297,7 @@ static bool begin_attempt(struct shunt_transport_ep *ep)
         close(fd);
         errno = error;
         if (error == ENOMEM || error == ENOBUFS)
-            return false; /* which no other address would change */
+            return false; /* no other address would help */
         tcp_try_next(ep, error, strerror(error));
         return true;
     }
@@ -315,8 +320,8 @@ static void attempt(struct shunt_transport_ep *ep)
                transport_remedy(ep->ctx->host, errno));
 }
 
-/* Is the connection of this peer being accepted? Then the peer may have all its
- * own, and not listen any more. */
+/* Is a connection of this peer being accepted? Then the peer may have all its
+ * connections, and not listen any more. */
 static bool is_settling(const struct shunt_transport_ep *ep)
 {
     for (const struct tcp_conn *conn = ep->ctx->conns; conn; conn = conn->next)
@@ -332,14 +337,15 @@ void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why)
     const bool hung_up = error == ECONNRESET || error == EPIPE;
     char where[80];
 
-    if (ep->up) /* while we looked whether it is there */
+    if (ep->up) /* it connected during the check */
         return;
     tcp_place_text(&ep->place[ep->next_place], ep->port, where, sizeof(where));
     if (host->log)
         host->log(SHUNT_TRANSPORT_DEBUG, "tcp", "rank %d at %s: %s", ep->peer,
                   where, why);
     ep->refusals += error == ECONNREFUSED;
-    /* That of somebody who answered tells more than that of the network. */
+    /* An error of a process that answered is more useful than one of the
+     * network. */
     if (!error || hung_up || !ep->answered)
         snprintf(ep->trouble, sizeof(ep->trouble), "%s: %s", where, why);
     ep->answered |= !error || hung_up;
@@ -355,7 +361,7 @@ void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why)
                ep->peer, ep->places, ep->trouble);
 }
 
-/* Look whether the peer, which is to connect, is there. */
+/* Check whether the peer, which has to connect, exists. */
 static void look(struct shunt_transport_ep *ep)
 {
     ep->look_at = tcp_now() + LOOK_MS;
@@ -398,7 +404,7 @@ static enum shunt_status begin(struct shunt_transport_ctx *ctx, int peer,
     return SHUNT_OK;
 }
 
-/* The connector's side. */
+/* The connector's work in tcp_connect(). */
 static void check_connector(struct shunt_transport_ep *ep)
 {
     if (!ep->again_at || tcp_now() < ep->again_at)
@@ -409,7 +415,8 @@ static void check_connector(struct shunt_transport_ep *ep)
     attempt(ep);
 }
 
-/* Is a look under way? One that meets silence takes longer than the pause. */
+/* Is a check under way? If nothing answers, a check takes longer than the
+ * pause. */
 static bool is_looking(const struct shunt_transport_ep *ep)
 {
     for (const struct tcp_conn *conn = ep->ctx->conns; conn; conn = conn->next)
@@ -418,7 +425,7 @@ static bool is_looking(const struct shunt_transport_ep *ep)
     return false;
 }
 
-/* The listener's side, as long as nothing has come. */
+/* The listener's work in tcp_connect(), until the peer has connected. */
 static void check_listener(struct shunt_transport_ep *ep)
 {
     struct shunt_transport_ctx *ctx = ep->ctx;

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The express connection: a second one of a pair, for what is short.
+ * The express connection: a second connection of a pair, for short messages.
  *
- * The kernel takes megabytes into the buffer of a connection, tens of milliseconds
- * of a slow link, and an ack or a credit that is put then lies behind them. A pair
- * in which that happens makes a second connection, and from then on all puts of
- * the channels below SHUNT_TRANSPORT_BULK take it, so that a channel keeps its
- * order. Other pairs have none, and pay nothing for it.
+ * The kernel accepts megabytes into the buffer of a connection, which take tens
+ * of milliseconds on a slow link. An ack or a credit that is put then waits
+ * behind them. A pair in which that happens makes a second connection. From
+ * then on all puts of the channels below SHUNT_TRANSPORT_BULK use it, so that a
+ * channel keeps its order. Other pairs have no second connection, and no costs.
  *
  *     connector                       listener
  *     ASK                      ->
- *                              <-     PORT port     (at once, if it is the
- *                                                    listener who needs it)
+ *                              <-     PORT port     (without ASK, if the
+ *                                                    listener needs it)
  *     a connection to that port, with the proofs of handshake.c
  *     FROM_HERE                ->
  *                              <-     FROM_HERE
  *
- * These are messages on the main connection. FROM_HERE lies behind the short puts
- * that were sent before; what comes by the express connection is read only after
- * it. If no connection can be made (a firewall, no descriptor, no port of
- * SHUNT_TCP_PORTS), the pair goes on without: PORT 0, or NONE of the connector.
+ * These are messages on the main connection. FROM_HERE is behind the short puts
+ * that were sent before; data on the express connection is read only after it.
+ * If no connection can be made (a firewall, no descriptor, no port of
+ * SHUNT_TCP_PORTS), the pair continues without it: the listener sends PORT 0,
+ * or the connector NONE.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -30,8 +31,8 @@
 #include "transports/common/descriptor.h"
 #include "transports/tcp/tcp.h"
 
-/* What lies before a short put in the kernel, and is not sent yet, is too much
- * from here on: at 1 Gbit/s that takes 2 ms. */
+/* A short put waits too long from this many unsent bytes before it on: at 1
+ * Gbit/s they take 2 ms. */
 #define BACKLOG (256 << 10)
 /* How long the listener's port stays open. */
 #define AWAIT_MS 10000
@@ -46,8 +47,8 @@ static enum shunt_status say(struct shunt_transport_ep *ep, uint32_t kind,
 {
     const struct tcp_header header = {.kind = kind, .bytes = number};
 
-    /* What is sent to a process that has ended would make its kernel drop what
-     * is still on its way to us. */
+    /* Send nothing to a process that has ended: its kernel would drop the data
+     * that it still has to send. */
     if (transport_process_ended(ep->pidfd))
         return SHUNT_ERR_PEER;
     return tcp_tell(&ep->line[TCP_MAIN], &header);
@@ -60,8 +61,8 @@ static void set_state(struct shunt_transport_ep *ep, enum tcp_express state)
     ep->express = state;
 }
 
-/* By what comes the peer shows that it takes it for connected: then it has
- * ended. */
+/* Mark the connection as ended if it failed here. Data on it shows that the
+ * peer considers it connected. */
 static void check_lost(struct shunt_transport_ep *ep)
 {
     struct tcp_line *line = &ep->line[TCP_EXPRESS];
@@ -109,7 +110,7 @@ static void open_port(struct shunt_transport_ep *ep)
     say(ep, TCP_EXPRESS_PORT, ctx->port);
 }
 
-/* Has it proven itself, so that only READY is missing? */
+/* Has the peer proven the secret, so that only READY is missing? */
 static bool is_settling(const struct shunt_transport_ep *ep)
 {
     for (const struct tcp_conn *conn = ep->ctx->conns; conn; conn = conn->next)
@@ -134,7 +135,7 @@ void tcp_express_expire(struct shunt_transport_ctx *ctx)
 
 /* --- the connector -------------------------------------------------------- */
 
-/* Where the peer is, with another port. */
+/* The peer's address, with another port. */
 static bool find_peer(const struct shunt_transport_ep *ep, uint16_t port,
                       struct sockaddr_storage *to, socklen_t *len)
 {
@@ -179,7 +180,8 @@ static void call_port(struct shunt_transport_ep *ep, uint16_t port)
 
 /* --- both ----------------------------------------------------------------- */
 
-/* So much is before a put on the main connection that it would wait. */
+/* Would a short put on the main connection wait, because of the bytes before
+ * it? */
 static bool waits(struct shunt_transport_ep *ep)
 {
     const struct tcp_line *main = &ep->line[TCP_MAIN];

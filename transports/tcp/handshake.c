@@ -54,7 +54,7 @@ _Static_assert(sizeof(struct hello) <=
                        sizeof(((struct tcp_conn *)NULL)->message),
                "a message is read into tcp_conn.message");
 
-/* by whether it is for the express connection */
+/* [1]: for the express connection */
 static const char hello_magic[2][8] = {"shuntcp1", "shuntcpx"};
 static const char accept_magic[8] = "accepted";
 static const char ready_magic[8] = "ready...";
@@ -63,10 +63,10 @@ static const char ready_magic[8] = "ready...";
 
 void tcp_set_options(int fd)
 {
-    /* The kernel checks an idle connection: 10 s after a cut it is broken. One
-     * with data under way lasts for as long as the kernel sends it again, about
-     * 15 minutes. TCP_USER_TIMEOUT would shorten that, and also end the
-     * connection to a living rank that reads nothing for so long. */
+    /* The kernel probes an idle connection: 10 s after a cut it is broken. A
+     * connection with data under way lasts for as long as the kernel sends it
+     * again, about 15 minutes. TCP_USER_TIMEOUT would shorten that, but would
+     * also end the connection to a live rank that reads nothing for so long. */
     static const struct {
         int level, name, value;
     } options[] = {
@@ -80,7 +80,7 @@ void tcp_set_options(int fd)
                    sizeof(options[i].value));
 }
 
-/* Put it into the context; what ends sooner comes first. */
+/* Add it to ctx.conns, in the order of deadlines. */
 static void keep(struct tcp_conn *conn, int64_t deadline)
 {
     struct tcp_conn **p = &conn->ctx->conns;
@@ -139,7 +139,7 @@ struct tcp_conn *tcp_conn_create(struct shunt_transport_ctx *ctx, int fd,
     return conn;
 }
 
-/* Take it out of the context; its descriptor stays. */
+/* Remove it from ctx.conns. Its descriptor stays open. */
 static void forget(struct tcp_conn *conn)
 {
     struct shunt_transport_ctx *ctx = conn->ctx;
@@ -156,8 +156,8 @@ void tcp_conn_drop(struct tcp_conn *conn)
     forget(conn);
 }
 
-/* A connection that the connector made, or the listener got, is of no use;
- * `error` is an errno, or 0. */
+/* Drop a connection that failed, and notify its endpoint. `error` is an errno,
+ * or 0. */
 static void fail_with(struct tcp_conn *conn, int error, const char *why)
 {
     const bool settling = conn->stage == TCP_AWAIT_READY;
@@ -197,8 +197,8 @@ static void settle(struct tcp_conn *conn, int peer)
 
 /* --- messages ------------------------------------------------------------- */
 
-/* They are small, and the socket is empty. False: the connection was
- * dropped. */
+/* Send a message at once: it is small, and the socket is empty. False: the
+ * connection was dropped. */
 static bool say(struct tcp_conn *conn, const void *message, size_t bytes)
 {
     ssize_t n = send(conn->fd, message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -210,7 +210,7 @@ static bool say(struct tcp_conn *conn, const void *message, size_t bytes)
     return false;
 }
 
-/* What a proof of one side is made of. */
+/* The input of a proof of one side. */
 static struct transport_proof terms(const struct tcp_conn *conn, enum side side)
 {
     static const char *const labels[2][2] = {
@@ -251,7 +251,7 @@ static bool make_nonce(struct tcp_conn *conn, enum side side)
     return false;
 }
 
-/* The network has connected us, or has not. */
+/* Called when the network has connected this rank, or failed to. */
 static void on_connected(struct tcp_conn *conn)
 {
     struct epoll_event event = {
@@ -345,8 +345,8 @@ static void on_proof(struct tcp_conn *conn)
         fail(conn, !ep ? "out of memory" : "the rank is connected, or failed");
         return;
     }
-    /* As soon as it has read ACCEPT it is connected, as far as it knows. So this
-     * connection ends with the rank, and not because it is late or because there
+    /* The peer counts as connected when it has read ACCEPT. So this connection
+     * must end only with the rank, and not because it is late or because there
      * are many others. */
     take_out(conn);
     keep(conn, INT64_MAX);
@@ -390,8 +390,8 @@ static const struct {
     [TCP_AWAIT_READY] = {sizeof(struct token), on_ready},
 };
 
-/* Only what belongs to the message of this stage is read: what follows READY is
- * for tcp_receive(). */
+/* Read only the message of this stage. Data behind READY is for
+ * tcp_receive(). */
 void tcp_conn_event(struct tcp_conn *conn)
 {
     size_t bytes;

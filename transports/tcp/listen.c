@@ -2,10 +2,10 @@
 /*
  * Listening for peers, and unauthenticated peers.
  *
- * A connection is unauthenticated until its proof has arrived (handshake.c), and
- * is kept apart from the ranks until then, for a limited time. When all ranks
- * are connected nothing listens any more, but while a second connection of one of
- * them is awaited (express.c).
+ * A connection is unauthenticated until its proof has arrived (handshake.c),
+ * and is kept apart from the ranks until then, for a limited time. The
+ * listening socket is closed once all ranks are connected. It stays open only
+ * while an express connection is awaited (express.c).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,8 @@
 
 /* --- the port ------------------------------------------------------------- */
 
-/* The range of SHUNT_TCP_PORTS; false: it is none. 0 to 0: any port. */
+/* Read the range of SHUNT_TCP_PORTS. False: it is not valid. 0 to 0: any
+ * port. */
 static bool read_ports(const char *text, unsigned *first, unsigned *last)
 {
     char end;
@@ -38,7 +39,7 @@ static bool read_ports(const char *text, unsigned *first, unsigned *last)
     return *first >= 1 && *first <= *last && *last <= 65535;
 }
 
-/* A socket on every address, or on the loopback device. */
+/* Make a socket on every address, or on the loopback device. */
 static int make_socket(const struct shunt_transport_ctx *ctx, int family,
                        uint16_t port)
 {
@@ -49,7 +50,7 @@ static int make_socket(const struct shunt_transport_ctx *ctx, int family,
 
     if (fd < 0)
         return -1;
-    /* Connections through this port, now or a minute ago, do not occupy it. */
+    /* Allow a port that connections use now, or used a minute ago. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     if (ctx->one_host)
         any = ctx->place[0];
@@ -177,7 +178,8 @@ void tcp_stop_listening(struct shunt_transport_ctx *ctx, int error)
     }
 }
 
-/* Errors of the connection that would have been accepted: accept(2). */
+/* Does the error concern only the connection that would have been accepted? See
+ * accept(2). */
 static bool concerns_one(int error)
 {
     static const int all[] = {EINTR,     ECONNABORTED, EPROTO, ENETDOWN,
@@ -192,7 +194,7 @@ static bool concerns_one(int error)
 
 void tcp_accept(struct shunt_transport_ctx *ctx)
 {
-    /* Bounded, so that others who keep connecting do not hold this rank
+    /* Bounded, so that processes that keep connecting do not hold this rank
      * here. */
     for (int n = 0; n < ACCEPTS && ctx->listen >= 0; n++) {
         int fd;
@@ -206,8 +208,8 @@ void tcp_accept(struct shunt_transport_ctx *ctx)
         if (fd < 0) {
             if (concerns_one(errno))
                 continue;
-            /* The descriptor would stay ready, and this rank could not
-             * sleep. */
+            /* Otherwise the descriptor would stay ready, and this rank could
+             * not sleep. */
             if (errno != EAGAIN)
                 tcp_stop_listening(ctx, errno);
             return;
@@ -227,7 +229,7 @@ void tcp_resume_listening(struct shunt_transport_ctx *ctx)
 
     if (!ctx->paused)
         return;
-    /* Room is made sooner than it would be otherwise. */
+    /* Drop the oldest ones earlier than usual, to make room. */
     for (conn = ctx->conns; conn; conn = next) {
         next = conn->next;
         if (conn->listener &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Registrations and remotes: numbers, which the owner looks up (regions.h). */
+/* Registrations and remotes. The owner finds memory by a number (regions.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ void tcp_reg_hold(struct shunt_transport_reg *reg)
         reg->region.refs++;
 }
 
-/* The last reference gives the memory back to its owner. */
+/* The last reference returns the memory to its owner. */
 void tcp_reg_drop(struct shunt_transport_reg *reg)
 {
     if (!reg || --reg->region.refs > 0)

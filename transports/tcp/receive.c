@@ -2,9 +2,9 @@
 /*
  * Receiving.
  *
- * One call of the kernel reads the rest of a payload, to its place, and behind
- * it, into a small buffer, the headers and payloads that follow. So a large
- * payload is copied from the buffer only in so far as it came with its header.
+ * One call of the kernel reads the rest of a payload to its destination, and
+ * the headers and payloads behind it into a small buffer. So of a large payload
+ * only the part that arrived with its header is copied from the buffer.
  */
 #include <errno.h>
 #include <string.h>
@@ -35,8 +35,8 @@ static struct shunt_transport_reg *hold(struct shunt_transport_ctx *ctx,
     return reg;
 }
 
-/* A put begins. If it writes outside our registrations it has no effect, and
- * its payload is dropped. */
+/* Begin to receive a put. If it writes outside of registered memory it has no
+ * effect, and its payload is dropped. */
 static void begin_put(struct tcp_line *line, const struct tcp_header *header)
 {
     struct shunt_transport_ctx *ctx = line->ep->ctx;
@@ -63,7 +63,7 @@ static void end_put(struct tcp_line *line)
 {
     struct tcp_arrival *a = &line->arrival;
 
-    /* Words that were withdrawn belong to the caller again. */
+    /* Withdrawn words belong to the caller again: do not write them. */
     if (a->signal_reg && !a->signal_reg->region.withdrawn)
         transport_region_signal(&a->signal_reg->region, a->header.signal_offset,
                                 a->header.signal_value);
@@ -81,14 +81,14 @@ void tcp_drop_arrival(struct tcp_line *line)
     memset(a, 0, sizeof(*a));
 }
 
-/* Where the rest of the payload goes; NULL: it is dropped. */
+/* The destination of the rest of the payload. NULL: the rest is dropped. */
 static unsigned char *place_of_rest(struct tcp_line *line)
 {
     struct tcp_arrival *a = &line->arrival;
 
     if (!a->reg)
         return NULL;
-    if (a->reg->region.withdrawn) { /* it belongs to the caller again */
+    if (a->reg->region.withdrawn) { /* the memory belongs to the caller again */
         refuse_put(line);
         return NULL;
     }
@@ -117,7 +117,7 @@ static void on_flush(struct tcp_line *line, const struct tcp_header *header)
 
     if (transport_process_ended(ep->pidfd))
         return;
-    /* Without the answer the peer would wait for ever. */
+    /* The peer waits for the answer. */
     status = tcp_tell(line, &answer);
     if (status && status != SHUNT_IN_PROGRESS)
         tcp_broken(ep, ENOMEM);
@@ -163,13 +163,13 @@ static void on_message(struct tcp_line *line, const struct tcp_header *header)
     case TCP_EXPRESS_FROM_HERE:
         tcp_express_message(ep, header);
         break;
-    default: /* nothing that follows can be understood */
+    default: /* the rest of the stream cannot be parsed */
         tcp_broken(ep, EPROTO);
         tcp_close_lines(ep);
     }
 }
 
-/* Work off what is in the buffer; the beginning of a header is kept. */
+/* Handle the bytes in the buffer. The beginning of a header is kept. */
 static void consume(struct tcp_line *line, const unsigned char *from,
                     size_t bytes)
 {
@@ -199,7 +199,8 @@ static void consume(struct tcp_line *line, const unsigned char *from,
     }
 }
 
-/* Read once. The bytes that came; `*asked`: at most so many could have. */
+/* Read once. Returns the bytes that arrived; `*asked`: the most that could have
+ * arrived. */
 static ssize_t read_once(struct tcp_line *line, size_t *asked)
 {
     struct shunt_transport_ctx *ctx = line->ep->ctx;

@@ -2,12 +2,13 @@
 /*
  * Sending.
  *
- * A message goes to the socket at once. What it does not take is queued, with a
- * pointer to the payload, which does not change until it has been sent
- * (shunt_transport_put.local); progress() sends it when there is room.
+ * A message is written to the socket at once. The rest that the socket does not
+ * accept is queued, with a pointer to the payload, which does not change until
+ * it has been sent (shunt_transport_put.local). progress() sends it when there
+ * is room.
  *
  * A message that was sent has not necessarily taken effect. So flush() asks the
- * peer, whose answer comes when all puts before the question have.
+ * peer, which answers when all earlier puts have taken effect.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -52,7 +53,7 @@ static void enqueue(struct tcp_line *line, struct tcp_send *send)
     tcp_line_watch(line);
 }
 
-/* The first message was sent, or will not be. */
+/* Remove the first message, which was sent, or never will be. */
 static void dequeue(struct tcp_line *line)
 {
     struct tcp_send *send = line->first;
@@ -74,7 +75,7 @@ void tcp_drop_sends(struct tcp_line *line)
 
 /* --- the socket ----------------------------------------------------------- */
 
-/* What is to be sent of a message. */
+/* The unsent parts of a message. */
 static int pieces_of(struct tcp_send *send, struct iovec *to)
 {
     const size_t head = sizeof(send->header);
@@ -101,7 +102,8 @@ static size_t bytes_of(const struct iovec *pieces, int count)
     return bytes;
 }
 
-/* The bytes that the socket took; -1: the connection is broken. */
+/* Write to the socket. Returns the bytes that it accepted; -1: the connection
+ * is broken. */
 static ssize_t write_some(struct tcp_line *line, struct iovec *pieces,
                           int count)
 {
@@ -166,8 +168,8 @@ static int add_tail(struct iovec *to, const struct shunt_transport_piece *tail)
     return n;
 }
 
-/* The caller may change the piece after put(): copy what has not been sent of
- * it to where the data ends. */
+/* The caller may change the piece after put(). Copy its unsent part behind the
+ * data. */
 static void keep_piece(struct tcp_send *send,
                        const struct shunt_transport_piece *piece)
 {
@@ -180,15 +182,15 @@ static void keep_piece(struct tcp_send *send,
     send->bytes += piece->bytes;
 }
 
-/* This connection takes no more. As long as the other one may bring what the peer
- * has sent, the peer does not count as lost. */
+/* The error of a connection that accepts no more data. The peer does not count
+ * as lost while the other connection may still receive its data. */
 static enum shunt_status ended(const struct shunt_transport_ep *ep)
 {
     return tcp_is_ending(ep) ? SHUNT_IN_PROGRESS : SHUNT_ERR_PEER;
 }
 
-/* Send a message and its tail (shunt_transport_put.tail): at once, or as room
- * allows. */
+/* Send a message and its tail (shunt_transport_put.tail), at once or when there
+ * is room. */
 static enum shunt_status post(struct tcp_line *line,
                               const struct tcp_send *message,
                               const struct shunt_transport_piece *tail)
@@ -307,7 +309,7 @@ enum shunt_status tcp_put(struct shunt_transport_ep *ep,
     return status == SHUNT_ERR_PEER ? lost(ep) : status;
 }
 
-/* Ask on both connections. */
+/* Send the question of a flush on both connections. */
 static enum shunt_status ask_flush(struct shunt_transport_ep *ep)
 {
     const struct tcp_header header = {
@@ -355,7 +357,7 @@ void tcp_wake(struct shunt_transport_ep *ep)
     const struct tcp_header header = {.kind = TCP_WAKE};
     struct tcp_line *line = tcp_line_of_short(ep);
 
-    /* A message under way wakes the peer, too. */
+    /* A message in the queue wakes the peer as well. */
     if (!ep->gone && !ep->left && !line->first)
         tcp_tell(line, &header);
 }

@@ -2,8 +2,7 @@
 /*
  * The tcp transport: its context, sleeping, and the plugin itself.
  *
- * It yields to ucx on hosts with an RDMA device, which ucx can use and this
- * cannot.
+ * It gives way to ucx on hosts with an RDMA device, which only ucx can use.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +18,7 @@
 #include "transports/tcp/tcp.h"
 
 #define SCORE 11  /* tried before ucx */
-#define EVENTS 64 /* in one call of progress() */
+#define EVENTS 64 /* events in one call of progress() */
 /* How long close() waits for the answers to BYE. */
 #define BYE_MS 250
 
@@ -31,8 +30,8 @@ int64_t tcp_now(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* Closing alone does not end the watch while a child that has just been forked
- * has the descriptor, too. */
+/* Remove it explicitly: while a child that has just been forked holds the
+ * descriptor, closing does not end the watch. */
 void tcp_unwatch(struct shunt_transport_ctx *ctx, int *fd)
 {
     if (*fd >= 0)
@@ -58,7 +57,7 @@ static bool is_active(const char *device, const char *port)
     return strstr(state, "ACTIVE") != NULL;
 }
 
-/* An RDMA device with a port that is active: its name, or "". */
+/* Find an RDMA device with an active port: its name, or "". */
 static void find_rdma(char *name, size_t len)
 {
     DIR *devices = opendir("/sys/class/infiniband");
@@ -83,7 +82,7 @@ static void find_rdma(char *name, size_t len)
         closedir(devices);
 }
 
-/* The RDMA device that is left to ucx: its name, or "". */
+/* Find the RDMA device that ucx should use instead: its name, or "". */
 static void find_device_of_ucx(const struct shunt_transport_host *host,
                                char *name, size_t len)
 {
@@ -92,7 +91,7 @@ static void find_device_of_ucx(const struct shunt_transport_host *host,
         name[0] = 0;
 }
 
-/* Does another transport do better here? */
+/* Is another transport better here? */
 static bool yields(const struct shunt_transport_params *params, char *why,
                    size_t why_len)
 {
@@ -127,7 +126,7 @@ static enum shunt_status tcp_probe(const struct shunt_transport_host *host,
     return SHUNT_OK;
 }
 
-/* In a forked child. */
+/* Called in a forked child. */
 static void forked(void *arg)
 {
     struct shunt_transport_ctx *ctx = arg;
@@ -199,7 +198,7 @@ static bool has_unsent(const struct shunt_transport_ep *ep)
     return ep->line[TCP_MAIN].first || ep->line[TCP_EXPRESS].first;
 }
 
-/* Has any peer not answered our BYE yet, or not been sent it? */
+/* Is there a peer that was not sent BYE yet, or that has not answered it? */
 static bool unheard(const struct shunt_transport_ctx *ctx)
 {
     for (int p = 0; p < ctx->nranks; p++) {
@@ -215,9 +214,9 @@ static bool unheard(const struct shunt_transport_ctx *ctx)
 static int tcp_progress(struct shunt_transport_ctx *ctx);
 
 /*
- * Tell the peers that this rank leaves. A socket that is closed while there is
- * something to read in it may lose what was sent on it, so we wait a little for
- * the answers.
+ * Notify the peers that this rank leaves. A socket that is closed while it has
+ * unread input may lose data that was sent on it. So wait a little for the
+ * answers.
  */
 static void say_bye(struct shunt_transport_ctx *ctx)
 {
@@ -319,7 +318,8 @@ static int tcp_progress(struct shunt_transport_ctx *ctx)
     ctx->events = 0;
     for (int i = 0; i < n; i++)
         on_event(events[i].data.ptr, events[i].events);
-    /* Not sooner: it drops connections that a later event may be about. */
+    /* Do this after the loop: it drops connections that a later event may be
+     * about. */
     if (ctx->awaited)
         tcp_express_expire(ctx);
     if (ctx->connected == ctx->unreached && !ctx->awaited)
@@ -338,8 +338,7 @@ static int tcp_wait_fd(struct shunt_transport_ctx *ctx)
     return ctx->epoll;
 }
 
-/* What has arrived and was not read keeps the epoll readable, so there is
- * nothing to arm. */
+/* Unread input keeps the epoll readable, so there is nothing to arm. */
 static enum shunt_status tcp_arm(struct shunt_transport_ctx *ctx)
 {
     return ctx->news ? SHUNT_IN_PROGRESS : SHUNT_OK;
@@ -393,8 +392,8 @@ static enum shunt_status tcp_get(struct shunt_transport_ep *ep,
                     ep->peer);
 }
 
-/* A message of which a part was sent cannot be taken back, so the connection
- * ends. Brief memory that was deregistered is not written to any more
+/* A message that was partly sent cannot be taken back, so the connection is
+ * ended. Brief memory that was deregistered is not written to any more
  * (receive.c). */
 static enum shunt_status tcp_let_go(struct shunt_transport_ep *ep,
                                     bool by_force)

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Inside the tcp transport: what its files share.
+ * The inside of the tcp transport: what its files share.
  *
  * A pair of ranks has one TCP connection, the main one. A put is a message: its
- * header says where the payload goes and which word to raise. The sender's kernel
- * reads the payload from the caller's memory, and the receiver's kernel writes it
- * to its place in the window: nothing is copied between. The stream keeps the
- * order of puts, so a signal is raised when its message has been read. A pair
- * whose short messages wait behind payload gets a second connection, the express
- * one, which carries the channels below SHUNT_TRANSPORT_BULK from then on.
+ * header has the destination of the payload, and the word to raise. The
+ * sender's kernel reads the payload from the caller's memory, and the
+ * receiver's kernel writes it to its destination in the window, without a copy
+ * between. The stream keeps the order of puts, so a signal is raised when its
+ * message has been read. If short messages of a pair wait behind payload, the
+ * pair gets a second connection, the express one. From then on it carries the
+ * channels below SHUNT_TRANSPORT_BULK.
  *
- *     address.c    interfaces, addresses, and in which order to try a peer's
+ *     address.c    interfaces, addresses, the order in which to try a peer's
  *     listen.c     listening, unauthenticated peers
  *     handshake.c  the proofs of the secret
  *     connect.c    connecting to a peer, and losing it
  *     express.c    the second connection
  *     memory.c     registrations and remotes
- *     send.c       puts, flush, wake, and what a full socket did not take
+ *     send.c       puts, flush, wake, and the queue behind a full socket
  *     receive.c    headers, payloads, signals
  *     tcp.c        the context, sleeping, and the plugin itself
  */
@@ -38,8 +39,9 @@
 #include "transports/common/regions.h"
 
 #define TCP_ADDRESSES 16 /* of a rank */
-/* Read at once, apart from a payload that goes to its place: many small
- * messages, and little of a large one, which is copied from here. */
+/* Bytes of one read, apart from a payload that is read to its destination.
+ * Enough for many small messages, and for little of a large one, which is
+ * copied from here. */
 #define TCP_BUFFER 4096
 
 /* --- messages ------------------------------------------------------------- */
@@ -73,15 +75,15 @@ struct tcp_header {
 
 /* --- addresses ------------------------------------------------------------ */
 
-/* Where a rank listens. */
+/* An address at which a rank listens. */
 struct tcp_place {
     uint16_t family; /* AF_INET or AF_INET6 */
-    uint16_t prefix; /* length of its network's, in bits */
+    uint16_t prefix; /* length of its network's prefix, in bits */
     uint32_t speed;  /* Mbit/s, 0: unknown */
     unsigned char ip[16];
 };
 
-/* What the bootstrap sends to every peer. */
+/* The address of a rank, which the bootstrap sends to every peer. */
 struct tcp_address {
     char magic[8];
     uint16_t port;
@@ -93,7 +95,7 @@ struct tcp_address {
 
 /* --- connections ---------------------------------------------------------- */
 
-/* What an event of the epoll is about. */
+/* The object of an event of the epoll. */
 struct tcp_watch {
     enum {
         TCP_WATCH_LISTEN,    /* a context's port */
@@ -105,12 +107,12 @@ struct tcp_watch {
 };
 
 enum tcp_stage {
-    TCP_CONNECTING,      /* the connector: until the network has connected it */
-    TCP_AWAIT_CHALLENGE, /* then until the listener's proof is here */
-    TCP_AWAIT_ACCEPT,    /* then until it has taken ours */
-    TCP_AWAIT_HELLO,     /* the listener: until it knows who this is */
-    TCP_AWAIT_PROOF,     /* then until the proof is here */
-    TCP_AWAIT_READY,     /* then until the connector has settled for it */
+    TCP_CONNECTING,      /* connector: until the network has connected it */
+    TCP_AWAIT_CHALLENGE, /* then: until the listener's proof has arrived */
+    TCP_AWAIT_ACCEPT,    /* then: until the listener has accepted its proof */
+    TCP_AWAIT_HELLO,     /* listener: until it knows the peer's rank */
+    TCP_AWAIT_PROOF,     /* then: until the proof has arrived */
+    TCP_AWAIT_READY, /* then: until the connector has chosen this connection */
 };
 
 /* A connection that does not carry messages yet. */
@@ -121,13 +123,13 @@ struct tcp_conn {
     struct tcp_conn *next; /* in ctx.conns, in the order of deadlines */
     int fd;
     bool listener;
-    int peer;     /* that we connect to */
-    bool look;    /* only to see whether it is there: connect.c */
-    bool express; /* it will be the second one of the pair */
+    int peer;     /* the peer to connect to */
+    bool look;    /* only a check whether the peer exists: connect.c */
+    bool express; /* it becomes the second one of the pair */
     int from, to; /* ranks: of the connector and of the listener; -1: unknown */
     int64_t deadline;
     unsigned char nonces[2][TRANSPORT_NONCE];
-    unsigned char message[96]; /* the one that is being read */
+    unsigned char message[96]; /* the message that is being read */
     size_t got;
 };
 
@@ -140,7 +142,7 @@ struct shunt_transport_remote {
     struct transport_far far; /* first: regions.h */
 };
 
-/* What the socket has not taken of a message. */
+/* A message, or the rest of one, for which the socket had no room. */
 struct tcp_send {
     struct tcp_send *next;
     struct tcp_header header;
@@ -154,7 +156,7 @@ struct tcp_send {
 /* The message that is being received. */
 struct tcp_arrival {
     struct tcp_header header;
-    /* held; NULL: the payload has no place, and is dropped */
+    /* held; NULL: the payload has no destination, and is dropped */
     struct shunt_transport_reg *reg;
     struct shunt_transport_reg *signal_reg; /* held, or NULL */
     uint64_t left;                          /* bytes of payload */
@@ -165,10 +167,10 @@ struct tcp_line {
     struct tcp_watch watch;
     struct shunt_transport_ep *ep;
     int fd;          /* -1: not connected, or not any more */
-    uint32_t events; /* that the epoll watches; 0: it is not there */
-    bool reads;      /* what comes is read */
-    bool failed;     /* it ended, or sending failed */
-    bool bye;        /* the peer's BYE has come */
+    uint32_t events; /* events that the epoll watches; 0: none */
+    bool reads;      /* its input is read */
+    bool failed;     /* the connection ended, or sending failed */
+    bool bye;        /* the peer's BYE has arrived */
 
     /* sending */
     struct tcp_send *first, **last;
@@ -177,20 +179,21 @@ struct tcp_line {
 
     /* receiving */
     struct tcp_arrival arrival;
-    unsigned char part[sizeof(struct tcp_header)]; /* of a header */
+    unsigned char
+        part[sizeof(struct tcp_header)]; /* the beginning of a header */
     size_t part_bytes;
 };
 
 enum { TCP_MAIN, TCP_EXPRESS, TCP_LINES };
 
-/* How far the express connection has come: express.c. */
+/* State of the express connection: express.c. */
 enum tcp_express {
     TCP_EXPRESS_UNASKED,
-    TCP_EXPRESS_ASKED,   /* the connector: it wants a port to connect to, */
+    TCP_EXPRESS_ASKED,   /* connector: it has asked for a port, */
     TCP_EXPRESS_CALLING, /* and connects to it */
-    TCP_EXPRESS_AWAITED, /* the listener: a port is open */
+    TCP_EXPRESS_AWAITED, /* listener: a port is open */
     TCP_EXPRESS_UP,
-    TCP_EXPRESS_FAILED, /* and is not tried again */
+    TCP_EXPRESS_FAILED, /* it is not tried again */
 };
 
 struct shunt_transport_ep {
@@ -209,27 +212,27 @@ struct shunt_transport_ep {
     uint16_t port;
     uint16_t places, next_place;
     struct tcp_place place[TCP_ADDRESSES]; /* in the order of trial */
-    int refusals;                          /* of these places */
-    bool answered;     /* at one of them, by somebody who is not the peer */
-    char trouble[160]; /* why one of them was of no use */
-    bool again;        /* one of them hung up: they are all tried again, */
-    int64_t again_at;  /* then; 0: not now */
-    int64_t deadline;  /* to give up */
-    int64_t look_at;   /* of the listener: whether the peer is there */
+    int refusals;                          /* number of places that refused */
+    bool answered;     /* a process that is not the peer answered at a place */
+    char trouble[160]; /* why a place failed */
+    bool again;        /* a place hung up: all are tried again, */
+    int64_t again_at;  /* at this time; 0: not now */
+    int64_t deadline;  /* time to give up */
+    int64_t look_at;   /* listener: next check whether the peer exists */
 
     /* the express connection */
     enum tcp_express express;
-    int64_t express_deadline; /* of the listener */
-    size_t unwatched;         /* bytes put since the backlog was looked at */
+    int64_t express_deadline; /* listener: time to give up */
+    size_t unwatched; /* bytes put since the last check of the backlog */
 
     /* losing */
-    bool left;   /* it has said BYE */
+    bool left;   /* the peer has sent BYE */
     bool broken; /* the connection or the process ended */
-    bool gone;   /* left or broken, as of the last progress() */
+    bool gone;   /* left or broken, seen by the last progress() */
     bool bye_heard;
     int error; /* errno of the connection, or 0 */
-    /* its process, or one of two connections, has ended: when it counts as
-     * lost, if nothing comes until then; and ep.reads when that was set */
+    /* After the end of its process, or of one of two connections: time when the
+     * peer is lost unless something arrives; and ep.reads when that was set */
     int64_t silent_at;
     unsigned reads_seen;
 
@@ -240,7 +243,7 @@ struct shunt_transport_ep {
     uint32_t flush_asked;
 
     /* receiving */
-    unsigned reads;   /* that brought something */
+    unsigned reads;   /* reads that returned data */
     uint32_t refused; /* number of its puts refused since the last FLUSHED */
 };
 
@@ -248,8 +251,9 @@ struct shunt_transport_ctx {
     const struct shunt_transport_host *host;
     struct transport_fork fork;
     int rank, nranks;
-    int unreached, connected; /* peers that will, and do, use this transport */
-    int awaited;              /* express connections */
+    int unreached, connected; /* number of peers that will, and do, use this
+                                 transport */
+    int awaited;              /* awaited express connections */
     bool one_host;            /* no peer is on another host */
     unsigned char secret[32];
     int epoll;
@@ -262,10 +266,10 @@ struct shunt_transport_ctx {
     struct tcp_place place[TCP_ADDRESSES];
     uint16_t places;
     struct tcp_conn *conns; /* handshakes */
-    int unauthenticated;    /* of them, those that have not proven themselves */
+    int unauthenticated; /* those of `conns` that have not proven the secret */
     unsigned refusals;
 
-    struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
+    struct shunt_transport_ep **eps; /* (nranks); NULL: no endpoint yet */
     struct transport_regions regs;
     struct tcp_send *spare;
     unsigned events;                /* since progress() began */
@@ -280,26 +284,26 @@ struct shunt_transport_ctx {
 
 /* --- tcp.c ---------------------------------------------------------------- */
 
-/* Monotonic, in ms. */
+/* The monotonic clock, in ms. */
 int64_t tcp_now(void);
 /* Close a descriptor that the epoll watches, and forget it. */
 void tcp_unwatch(struct shunt_transport_ctx *ctx, int *fd);
 
 /* --- address.c ------------------------------------------------------------ */
 
-/* Find where this rank can be reached: ctx.place. */
+/* Find the addresses at which this rank can be reached: ctx.place. */
 enum shunt_status tcp_find_places(struct shunt_transport_ctx *ctx, char *why,
                                   size_t why_len);
 enum shunt_status tcp_address(struct shunt_transport_ctx *ctx, void *blob,
                               size_t *len);
 bool tcp_address_read(struct tcp_address *address, const void *blob,
                       size_t len);
-/* Fill in ep.place: what can be tried of the peer's places, the best first. */
+/* Fill in ep.place with the usable places of the peer, the best first. */
 void tcp_order_places(struct shunt_transport_ep *ep,
                       const struct tcp_address *theirs);
 socklen_t tcp_sockaddr(const struct tcp_place *place, uint16_t port,
                        struct sockaddr_storage *to);
-/* "10.0.0.1:4321" */
+/* Print a place: "10.0.0.1:4321". */
 void tcp_place_text(const struct tcp_place *place, uint16_t port, char *text,
                     size_t len);
 
@@ -308,24 +312,25 @@ void tcp_place_text(const struct tcp_place *place, uint16_t port, char *text,
 enum shunt_status tcp_listen(struct shunt_transport_ctx *ctx, char *why,
                              size_t why_len);
 void tcp_accept(struct shunt_transport_ctx *ctx);
-/* Accept no more connections; those that are not authenticated yet end. */
+/* Accept no more connections, and end those that are not authenticated. */
 void tcp_stop_listening(struct shunt_transport_ctx *ctx, int error);
-/* Accept again, when there is room. */
+/* Accept connections again, if there is room. */
 void tcp_resume_listening(struct shunt_transport_ctx *ctx);
 /* Drop a connection that asked to be a peer. */
 void tcp_refuse(struct tcp_conn *conn, const char *why);
 
 /* --- handshake.c ---------------------------------------------------------- */
 
-/* A connection in ctx.conns, which then owns fd; NULL: no memory (errno). */
+/* Add a connection to ctx.conns, which then owns fd. NULL: memory ran out
+ * (errno). */
 struct tcp_conn *tcp_conn_create(struct shunt_transport_ctx *ctx, int fd,
                                  bool listener, int64_t deadline);
 void tcp_conn_drop(struct tcp_conn *conn);
 void tcp_conn_event(struct tcp_conn *conn);
-/* Drop those that took too long. */
+/* Drop connections whose deadline has passed. */
 void tcp_conns_expire(struct shunt_transport_ctx *ctx);
-/* A connection between ranks: no delay, and a check whether it is still
- * there. */
+/* Set the options of a connection between ranks: no delay, and keepalive
+ * probes. */
 void tcp_set_options(int fd);
 
 /* --- connect.c ------------------------------------------------------------ */
@@ -333,50 +338,52 @@ void tcp_set_options(int fd);
 enum shunt_status tcp_connect(struct shunt_transport_ctx *ctx, int peer,
                               const void *blob, size_t len,
                               struct shunt_transport_ep **ep);
-/* The endpoint of a peer, created if need be; NULL: no memory. */
+/* The endpoint of a peer, created if necessary. NULL: memory ran out. */
 struct shunt_transport_ep *tcp_endpoint(struct shunt_transport_ctx *ctx,
                                         int peer);
-/* The attempt to reach the peer at its present place failed; an errno, or 0. */
+/* The attempt to reach the peer at its present place failed; try the next one.
+ * `error`: an errno, or 0. */
 void tcp_try_next(struct shunt_transport_ep *ep, int error, const char *why);
-/* The handshake is over: the endpoint takes the connection. */
+/* Give a connection to the endpoint after the handshake. */
 void tcp_take(struct shunt_transport_ep *ep, int fd);
 /* Is this rank the one that connects? */
 bool tcp_connects(const struct shunt_transport_ep *ep);
-/* The peer is lost, by this errno (0: it closed the connection). */
+/* Mark the peer as lost, by this errno (0: it closed the connection). */
 void tcp_broken(struct shunt_transport_ep *ep, int error);
-/* One of its connections ended: the peer is lost when all that is on its way has
- * been read, also by the other one. */
+/* A connection of the peer ended. The peer is lost when all that it has sent
+ * has been read, also from the other connection. */
 void tcp_line_failed(struct tcp_line *line, int error);
 void tcp_line_take(struct tcp_line *line, int fd);
 void tcp_line_close(struct tcp_line *line);
-/* Let the epoll watch for what is wanted of it. */
+/* Set the events that the epoll watches. */
 void tcp_line_watch(struct tcp_line *line);
 void tcp_close_lines(struct shunt_transport_ep *ep);
-/* Has the peer said BYE on every connection that it has sent on? Then it has
- * left, and is told that this was heard. */
+/* If the peer has sent BYE on every connection that it used, mark it as left,
+ * and acknowledge that. */
 void tcp_hear_bye(struct shunt_transport_ep *ep);
-/* Has one of its connections ended, and may something come by the other? */
+/* Has a connection of the peer ended, while the other one may still receive
+ * data? */
 bool tcp_is_ending(const struct shunt_transport_ep *ep);
 void tcp_process_ended(struct shunt_transport_ep *ep);
-/* Mark the peers that left or were lost as gone. What they sent before is read
- * first. */
+/* Mark the peers that left or were lost as gone, after all that they sent was
+ * read. */
 void tcp_note_losses(struct shunt_transport_ctx *ctx);
 
 /* --- express.c ------------------------------------------------------------ */
 
-/* The connection that a short message takes. */
+/* The connection for a short message. */
 struct tcp_line *tcp_line_of_short(struct shunt_transport_ep *ep);
-/* A short message is about to be sent: does it need the second connection? */
+/* Called before a short message is sent: does it need the second connection? */
 void tcp_express_consider(struct shunt_transport_ep *ep);
-/* A message about it. */
+/* Handle a message about the express connection. */
 void tcp_express_message(struct shunt_transport_ep *ep,
                          const struct tcp_header *header);
-/* Does this rank await it? */
+/* Does this rank await the express connection of the peer? */
 bool tcp_express_awaits(const struct shunt_transport_ep *ep);
 void tcp_express_take(struct shunt_transport_ep *ep, int fd);
-/* Its handshake failed. */
+/* Called if the handshake of the express connection failed. */
 void tcp_express_give_up(struct shunt_transport_ep *ep);
-/* Give up those that do not come. */
+/* Give up express connections whose time is over. */
 void tcp_express_expire(struct shunt_transport_ctx *ctx);
 
 /* --- memory.c ------------------------------------------------------------- */
@@ -406,19 +413,19 @@ void tcp_wake(struct shunt_transport_ep *ep);
 /* Send a message without payload. */
 enum shunt_status tcp_tell(struct tcp_line *line,
                            const struct tcp_header *header);
-/* Send what the socket had no room for. */
+/* Send queued messages. */
 void tcp_push(struct tcp_line *line);
-/* Give up what was not sent. */
+/* Drop messages that were not sent. */
 void tcp_drop_sends(struct tcp_line *line);
 size_t tcp_counters(const struct shunt_transport_ctx *ctx,
                     struct shunt_transport_counter *counters, size_t room);
 
 /* --- receive.c ------------------------------------------------------------ */
 
-/* Read what has arrived; not more than READS times. False: there is no more,
- * or the connection ended. */
+/* Read what has arrived, at most READS times. False: nothing is left, or the
+ * connection ended. */
 bool tcp_receive(struct tcp_line *line);
-/* Give up the message that is being received. */
+/* Drop the message that is being received. */
 void tcp_drop_arrival(struct tcp_line *line);
 
 #endif
