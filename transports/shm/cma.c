@@ -3,9 +3,10 @@
  * Reading a peer's plain memory: process_vm_readv (cross memory attach).
  *
  * Whether the kernel allows it depends on seccomp filters, Yama, user and
- * process namespaces, and on dumpability. So it is tried with each peer: this
- * rank reads a random cookie of the peer, and the peer reads ours. get() is
- * offered only if both worked, so that both sides can choose algorithms by it.
+ * process namespaces, and on dumpability. So it is tried with each peer. This
+ * rank reads a random cookie of the peer, and the peer reads one of this rank.
+ * get() is offered only if both worked, so that both sides can choose
+ * algorithms by it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,7 @@
 #include "transports/common/descriptor.h"
 #include "transports/shm/shm.h"
 
-/* Bytes of one call; the kernel stops just below 2 GiB anyway. */
+/* The most bytes of one call. The kernel stops just below 2 GiB anyway. */
 #define CHUNK ((size_t)1 << 30)
 
 bool shm_cma_allowed(const struct shunt_transport_host *host)
@@ -36,8 +37,8 @@ void shm_cma_consent(void)
 
     if (fd < 0)
         return; /* no Yama */
-    /* At 1 a process may name another that may read it; at 2 and 3 this process
-     * can do nothing. */
+    /* With scope 1 a process may name another one that may read it. With 2 and
+     * 3 this process cannot change anything. */
     if (read(fd, &scope, 1) == 1 && scope == '1')
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     close(fd);
@@ -54,7 +55,8 @@ bool shm_cma_try(pid_t pid, uint64_t address, uint64_t cookie)
     if (process_vm_readv(pid, &local, 1, &remote, 1, 0) !=
         (ssize_t)sizeof(found))
         return false;
-    /* It may be another process with that number, of another namespace. */
+    /* Compare: the number may be that of another process in another
+     * namespace. */
     return found == cookie;
 }
 

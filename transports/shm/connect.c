@@ -65,8 +65,8 @@ enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
     return SHUNT_OK;
 }
 
-/* The endpoint of a peer; created by our connect() or by the peer's connection,
- * whichever is first. */
+/* The endpoint of a peer. It is created by connect(), or when the peer
+ * connects, whichever is first. */
 static struct shunt_transport_ep *endpoint(struct shunt_transport_ctx *ctx,
                                            int peer)
 {
@@ -98,7 +98,7 @@ failed(struct shunt_transport_ep *ep, enum shunt_status status,
     va_end(args);
 }
 
-/* Refuse a peer, and tell it why. */
+/* Refuse a peer, and send it the reason. */
 static void refuse(struct shunt_transport_ep *ep)
 {
     struct shm_message message = {
@@ -127,7 +127,8 @@ static enum shunt_status status_of(int error)
     return error == ENOMEM ? SHUNT_ERR_MEMORY : SHUNT_ERR_SYSTEM;
 }
 
-/* This rank cannot send the next message of the handshake, for which the peer waits. */
+/* This rank cannot send the next message of the handshake, for which the peer
+ * waits. Let connect() fail. */
 static void send_failed(struct shunt_transport_ep *ep, int error)
 {
     failed(ep, status_of(error), "cannot send to rank %d: %s%s", ep->peer,
@@ -171,8 +172,8 @@ static void send_info(struct shunt_transport_ep *ep)
 
     if (!error)
         return;
-    /* Some security policies forbid passing descriptors: then this transport
-     * cannot be used. */
+    /* Some security policies forbid passing descriptors. This transport cannot
+     * be used then. */
     failed(ep,
            error == EPERM || error == EACCES ? SHUNT_ERR_UNSUPPORTED
                                              : status_of(error),
@@ -215,8 +216,9 @@ static bool proven(const struct shm_link *link, enum side side,
     return transport_proven(&p, proof, TRANSPORT_PROOF_MAX);
 }
 
-/* This rank lacks what it needs to accept a peer, which does not connect again. So it
- * accepts no peer any more: shm_connect() fails, and the other ranks learn why. */
+/* This rank lacks a resource for accepting a peer, which does not connect
+ * again. So accept no peer any more: shm_connect() then fails, and the other
+ * ranks get the reason. */
 static void cannot_accept(struct shm_link *link, int error)
 {
     shm_stop_accepting(link->ctx, error);
@@ -293,7 +295,7 @@ static void on_proof(struct shm_link *link, const struct shm_message *message)
         shm_refuse(link, "that rank is connected already");
         return;
     }
-    /* It is authenticated now. */
+    /* The peer is authenticated now: remove it from the list. */
     for (struct shm_link **p = &ctx->unauthenticated; *p; p = &(*p)->next) {
         if (*p == link) {
             *p = link->next;
@@ -416,7 +418,7 @@ void shm_handle(struct shm_link *link, const struct shm_message *message,
 
 /* --- connecting ----------------------------------------------------------- */
 
-/* A socket connected to the peer's name; -1 and errno. */
+/* Return a socket connected to the peer's name, or -1 and errno. */
 static int reach(const struct shunt_transport_ep *ep)
 {
     struct sockaddr_un sun;
@@ -462,8 +464,8 @@ static void reach_failed(struct shunt_transport_ep *ep, int error)
 
 static void wrong_user(struct shunt_transport_ep *ep)
 {
-    /* Not SHUNT_ERR_UNSUPPORTED, which would try the network instead: it may
-     * not be a rank of ours at all. */
+    /* SHUNT_ERR_UNSUPPORTED would select another transport instead. But the
+     * process may not be a rank of this job at all. */
     failed(ep, SHUNT_ERR_MISMATCH,
            "rank %d runs as another user: run all ranks as one, or allow it by "
            "SHUNT_TRANSPORTS=^shm",
@@ -500,7 +502,7 @@ static void say_hello(struct shunt_transport_ep *ep, int fd, pid_t pid)
         send_failed(ep, error);
 }
 
-/* The connector connects. The listener tries now and then whether it could,
+/* Connect, as the connector. The listener now and then tries whether it could,
  * which also detects a peer that died before it connected. */
 static void advance(struct shunt_transport_ep *ep)
 {

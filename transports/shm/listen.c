@@ -117,7 +117,7 @@ static void pause_accepting(struct shunt_transport_ctx *ctx, bool pause)
     epoll_ctl(ctx->epoll, EPOLL_CTL_MOD, ctx->listen, &event);
 }
 
-/* The descriptor would stay ready, and this rank could not sleep. */
+/* Otherwise the descriptor would stay ready, and this rank could not sleep. */
 void shm_stop_accepting(struct shunt_transport_ctx *ctx, int error)
 {
     ctx->accept_error = error;
@@ -126,7 +126,7 @@ void shm_stop_accepting(struct shunt_transport_ctx *ctx, int error)
 
 void shm_accept(struct shunt_transport_ctx *ctx)
 {
-    /* Bounded, so that other users who keep connecting do not hold this rank
+    /* Bounded, so that other users that keep connecting do not hold this rank
      * here. */
     for (int n = 0; n < ACCEPTS; n++) {
         struct shm_link *link, **p;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Registrations. A window is a memfd. reg() sends its descriptor to every peer
- * at once, so that import() needs nothing more from the peer. A peer keeps what
- * it receives, by its id, until it imports it or is told that it has been
- * deregistered.
+ * at once, so that import() needs no further message. A peer keeps each
+ * descriptor that it receives, by its id, until it imports it, or receives the
+ * message that it has been deregistered.
  *
  * The size is sealed: a mapping must not raise SIGBUS, whatever the peer does.
  */
@@ -77,7 +77,7 @@ void *shm_memory_map(int fd, size_t bytes, size_t *mapped)
         errno = EINVAL;
         return NULL;
     }
-    /* Map all of the file: its size is a multiple of the page size, also with
+    /* Map the whole file. Its size is a multiple of the page size, also with
      * huge pages. */
     *mapped = (size_t)st.st_size;
     map = mmap(NULL, *mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -158,7 +158,8 @@ enum shunt_status shm_reg(struct shunt_transport_ctx *ctx,
     if (error) {
         int ignored = 0;
 
-        /* Those that have it would keep the descriptor until they close. */
+        /* Peers that have received it would keep the descriptor until they
+         * close. */
         tell_all(ctx, SHM_MSG_DROP, reg, NULL, &ignored);
         free(reg);
         return shm_fail(ctx, SHUNT_ERR_SYSTEM,
@@ -184,10 +185,12 @@ void shm_dereg(struct shunt_transport_ctx *ctx, struct shunt_transport_reg *reg)
             break;
         }
     }
-    /* A peer that has imported it ignores this; one that has not closes it. */
+    /* A peer that has imported it ignores this. A peer that has not closes
+     * it. */
     if (reg->memory.bytes > 0)
         tell_all(ctx, SHM_MSG_DROP, reg, NULL, &error);
-    /* Peers have their own mappings. */
+    /* The memory can be returned at once, because peers have their own
+     * mappings. */
     if (reg->memory.done)
         reg->memory.done(reg->memory.arg);
     free(reg);

@@ -4,10 +4,10 @@
  *
  * The fast path takes no lock and makes no system call unless the peer sleeps.
  * put() is a memcpy and a store-release. wake() is a fence and a load of the
- * peer's `armed`. progress() loads our `news`, which a peer raises when it has
- * sent something over a socket, and reads a coarse clock: the sockets, which
- * also show that a peer was killed, are checked every LOOK_MS, and after each
- * sleep.
+ * peer's `armed`. progress() loads this rank's `news`, which a peer raises when
+ * it has sent a message over a socket, and reads a coarse clock. The sockets,
+ * which also show that a peer was killed, are checked every LOOK_MS, and after
+ * each sleep.
  *
  * A rank sleeps on an epoll descriptor with its event and every socket. The
  * event is edge-triggered, so that it need not be read.
@@ -46,7 +46,7 @@ int64_t shm_now(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* In a forked child. */
+/* Called in a forked child. */
 static void forked(void *arg)
 {
     struct shunt_transport_ctx *ctx = arg;
@@ -120,8 +120,8 @@ static void close_ctx(struct shunt_transport_ctx *ctx)
     if (!ctx)
         return;
     transport_fork_forget(&ctx->fork);
-    /* Before the sockets are closed: a peer that sees their end then sees
-     * this. */
+    /* Set `left` before the sockets are closed, so that a peer that sees their
+     * end also sees `left`. */
     if (ctx->control && !ctx->forked)
         atomic_store_explicit(&ctx->control->left, 1, memory_order_release);
     for (int i = 0; ctx->eps && i < ctx->nranks; i++) {
@@ -136,7 +136,8 @@ static void close_ctx(struct shunt_transport_ctx *ctx)
                                       memory_order_release);
     }
     while (ctx->regs)
-        shm_dereg(ctx, ctx->regs); /* the links are closed: no peer is told */
+        shm_dereg(ctx,
+                  ctx->regs); /* the links are closed: no message is sent */
     while (ctx->unauthenticated)
         shm_link_drop(ctx->unauthenticated);
     shm_links_bury(ctx);
@@ -248,16 +249,17 @@ static void wake(struct shunt_transport_ep *ep)
 {
     const uint64_t one = 1;
 
-    /* Our stores come before the load of `armed`; in arm() the store of `armed`
-     * comes before the check of the condition. So one of the two ranks sees the
-     * other. */
+    /* This rank's stores are ordered before the load of `armed`. In arm() the
+     * store of `armed` is ordered before the check of the condition. So at
+     * least one of the two ranks sees the other's store. */
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load_explicit(&ep->control->armed, memory_order_relaxed))
         return;
     if (!atomic_exchange_explicit(&ep->control->armed, 0, memory_order_acq_rel))
-        return; /* another peer wakes it */
+        return; /* another peer wakes the owner */
     if (write(ep->event, &one, sizeof(one)) < 0) {
-        /* Full, after 2^64 wake-ups: then it is readable already. */
+        /* The counter is full, after 2^64 wake-ups, so the descriptor is
+         * readable. */
     }
 }
 
@@ -319,8 +321,8 @@ static int handle_event(struct shunt_transport_ctx *ctx,
     return 0;
 }
 
-/* Mark the peers whose sockets have ended as gone: from here on the caller may
- * see it. */
+/* Mark the peers whose sockets have ended as gone. Callers see it from now
+ * on. */
 static void note_losses(struct shunt_transport_ctx *ctx)
 {
     for (int i = 0; i < ctx->nranks; i++) {
@@ -342,8 +344,8 @@ int shm_look(struct shunt_transport_ctx *ctx)
 
     ctx->look = false;
     ctx->next_look = shm_now() + LOOK_MS;
-    /* Before the sockets are read: what arrives meanwhile raises `news`
-     * again. */
+    /* Load `news` before the sockets are read: a message that arrives meanwhile
+     * raises it again. */
     ctx->news_seen =
         atomic_load_explicit(&ctx->control->news, memory_order_acquire);
     do {

@@ -36,11 +36,12 @@
 #define SHM_TEXT 160
 
 /*
- * A page of each context, which its peers map. Each word has a cache line of
- * its own: every waker reads `armed`, every progress() reads `news`.
+ * A page of each context, which its peers map. Each word has its own cache
+ * line: every rank that wakes the owner reads `armed`, and every progress()
+ * reads `news`.
  */
 struct shm_control {
-    /* The owner sleeps, or is about to: to wake it, write to its event
+    /* The owner sleeps, or is about to. To wake it, write to its event
      * descriptor. */
     _Alignas(SHUNT_TRANSPORT_LINE) atomic_uint armed;
     /* Raised by a peer that has sent something over a socket. */
@@ -55,11 +56,11 @@ enum shm_message_type {
     SHM_MSG_HELLO = 1, /* connector: its rank */
     SHM_MSG_CHALLENGE, /* listener: its nonce and its proof */
     SHM_MSG_PROOF,     /* connector: its proof */
-    /* either, with its control page and its event descriptor */
+    /* both, with their control page and event descriptor */
     SHM_MSG_INFO,
-    SHM_MSG_READY, /* either: whether it can reach the other */
-    SHM_MSG_SHARE, /* either, with a memfd: a registration */
-    SHM_MSG_DROP,  /* either: that registration has ended */
+    SHM_MSG_READY, /* both: whether they can reach the other side */
+    SHM_MSG_SHARE, /* both, with a memfd: a registration */
+    SHM_MSG_DROP,  /* both: that registration has ended */
 };
 
 struct shm_message {
@@ -105,7 +106,7 @@ enum shm_state {
     SHM_AWAIT_HELLO,     /* accepted; unauthenticated */
     SHM_AWAIT_PROOF,     /* listener; still unauthenticated */
     SHM_AWAIT_CHALLENGE, /* connector */
-    SHM_AWAIT_INFO,      /* proven both ways */
+    SHM_AWAIT_INFO,      /* both proofs were right */
     SHM_AWAIT_READY,
     SHM_UP,
     SHM_DOWN,
@@ -115,11 +116,11 @@ enum shm_state {
 struct shm_outgoing {
     struct shm_outgoing *next;
     struct shm_message message;
-    int fds[SHM_MESSAGE_FDS]; /* duplicates */
+    int fds[SHM_MESSAGE_FDS]; /* duplicates of the descriptors */
     int nfds;
 };
 
-/* A socket. */
+/* The socket of a peer, or of an unauthenticated process. */
 struct shm_link {
     enum shm_watch watch;
     struct shm_link *next; /* in ctx.unauthenticated, or in ctx.dead */
@@ -127,10 +128,11 @@ struct shm_link {
     struct shunt_transport_ep *ep; /* NULL: unauthenticated */
     int fd;
     enum shm_state state;
-    pid_t pid;    /* from the kernel, in our namespace; 0: not visible */
+    pid_t pid;    /* from the kernel, in this process's namespace; 0: not
+                     visible */
     int from, to; /* ranks of connector and listener, as the connector says */
     unsigned char nonces[2][TRANSPORT_NONCE]; /* connector's, listener's */
-    int64_t deadline; /* of an unauthenticated peer, in ms */
+    int64_t deadline;                         /* while unauthenticated, in ms */
     struct shm_outgoing *out, **out_tail;
 };
 
@@ -146,10 +148,10 @@ struct shunt_transport_ep {
     /* Used by the fast path. */
     struct shm_control *control; /* the peer's */
     int event;                   /* the peer's */
-    bool gone;                   /* as of the last progress() */
+    bool gone;                   /* seen by the last progress() */
     bool left;
     bool up;
-    bool cma; /* get() works, both ways */
+    bool cma; /* get() works in both directions */
 
     int peer;
     struct shunt_transport_ctx *ctx;
@@ -157,16 +159,17 @@ struct shunt_transport_ep {
     bool wanted;           /* connect() was called */
     bool ready_sent;
     bool ready_seen;
-    bool we_read, they_read; /* whether the trials of get() worked */
+    bool we_read, they_read; /* the trials of get() have worked */
     /* the socket has ended; progress() then sets `gone` */
     bool down;
     pid_t pid;
     char name[40];            /* the peer's socket */
-    int64_t next_trial;       /* when its name is tried next, in milliseconds */
-    enum shunt_status failed; /* how connect() failed */
+    int64_t next_trial;       /* time to try its name again, in milliseconds */
+    enum shunt_status failed; /* the error of connect() */
     char reason[SHM_TEXT + 64];
     struct shm_share *shares;
-    uint64_t unkept; /* id of the last share that there was no memory for */
+    uint64_t unkept; /* id of the last share that was lost because memory ran
+                        out */
     struct transport_link *remotes; /* shunt_transport_remote */
 };
 
@@ -186,12 +189,13 @@ struct shunt_transport_remote {
 struct shunt_transport_ctx {
     struct shm_control *control;
     unsigned news_seen;
-    bool look;         /* progress() is to look at the sockets */
+    bool look;         /* progress() must check the sockets */
     int64_t next_look; /* in milliseconds */
 
     const struct shunt_transport_host *host;
     struct transport_fork fork;
-    bool forked; /* the copy in a forked child, which must not act for peers */
+    bool forked; /* this is the copy in a forked child, which must not act for
+                    peers */
     int rank, nranks;
     unsigned char secret[32];
     bool cma;        /* SHUNT_CMA allows get() */
@@ -205,8 +209,8 @@ struct shunt_transport_ctx {
     struct shm_link *unauthenticated; /* oldest first */
     int nunauthenticated;
     struct shm_link *dead; /* freed when no event can point to them */
-    int refusals;          /* logged so far */
-    uint64_t last_id;      /* of the registrations */
+    int refusals;          /* number of refusals logged so far */
+    uint64_t last_id;      /* last id of a registration */
     struct shunt_transport_reg *regs;
     struct transport_text error;
 };
@@ -216,15 +220,16 @@ struct shunt_transport_ctx {
 #define shm_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
 /* Milliseconds of a coarse monotonic clock. */
 int64_t shm_now(void);
-/* Look at all descriptors now, also if progress() would not yet. */
+/* Check all descriptors now, even if progress() would not yet. */
 int shm_look(struct shunt_transport_ctx *ctx);
 
 /* --- listen.c ------------------------------------------------------------- */
 
 bool shm_random(void *to, size_t n);
-/* The address of a name in the abstract namespace; its length. */
+/* Make the address of a name in the abstract namespace. Returns its length. */
 socklen_t shm_abstract(struct sockaddr_un *sun, const char *name);
-/* Does the process at the other end belong to our user? *pid: its number. */
+/* Does the process at the other end belong to this user? *pid: its process
+ * id. */
 bool shm_same_user(int fd, pid_t *pid);
 /* Drop an unauthenticated peer, and log why. */
 void shm_refuse(struct shm_link *link, const char *why);
@@ -232,7 +237,7 @@ void shm_refuse(struct shm_link *link, const char *why);
 enum shunt_status shm_listen(struct shunt_transport_ctx *ctx, char *why,
                              size_t why_len);
 void shm_accept(struct shunt_transport_ctx *ctx);
-/* No connection can be accepted any more. */
+/* Accept no connections any more. */
 void shm_stop_accepting(struct shunt_transport_ctx *ctx, int error);
 /* Drop unauthenticated peers whose deadline has passed. */
 void shm_expire_unauthenticated(struct shunt_transport_ctx *ctx);
@@ -244,20 +249,21 @@ enum shunt_status shm_address(struct shunt_transport_ctx *ctx, void *blob,
 enum shunt_status shm_connect(struct shunt_transport_ctx *ctx, int peer,
                               const void *blob, size_t len,
                               struct shunt_transport_ep **ep);
-/* Handle a message; takes over the descriptors. `lost`: an errno if the kernel
- * dropped some. */
+/* Handle a message. Takes ownership of the descriptors. `lost`: an errno if the
+ * kernel dropped some. */
 void shm_handle(struct shm_link *link, const struct shm_message *message,
                 int *fds, int nfds, int lost);
 
 /* --- wire.c --------------------------------------------------------------- */
 
-/* Takes over the descriptor, also if it fails. */
+/* Create a link, which owns the descriptor. Closes the descriptor on
+ * failure. */
 struct shm_link *shm_link_create(struct shunt_transport_ctx *ctx, int fd);
 /* End a socket. The object is freed when no event can point to it. */
 void shm_link_drop(struct shm_link *link);
 void shm_links_bury(struct shunt_transport_ctx *ctx);
-/* Send, or queue. Returns 0, or an errno that no later attempt can avoid. A
- * peer that is gone is not an error here. */
+/* Send a message, or queue it. Returns 0, or an errno that a later attempt
+ * cannot avoid. A peer that is gone is not an error here. */
 int shm_send(struct shm_link *link, const struct shm_message *message,
              const int *fds, int nfds);
 void shm_link_flush(struct shm_link *link);
@@ -266,11 +272,11 @@ int shm_link_read(struct shm_link *link);
 
 /* --- memory.c ------------------------------------------------------------- */
 
-/* Create shared memory, mapped and sealed; NULL and errno. */
+/* Create shared memory, mapped and sealed. NULL: errno has the reason. */
 void *shm_memory_create(const char *name, size_t bytes, int *fd);
-/* Map a memfd that a peer has sent. It must not be smaller than the peer says,
- * and must be sealed against shrinking. NULL and errno; EINVAL: it is not
- * so. */
+/* Map a memfd that a peer has sent. It must be at least as large as the peer
+ * says, and must be sealed against shrinking. NULL: errno has the reason;
+ * EINVAL: it is neither large enough nor sealed. */
 void *shm_memory_map(int fd, size_t bytes, size_t *mapped);
 
 enum shunt_status shm_reg(struct shunt_transport_ctx *ctx,
@@ -292,11 +298,13 @@ void shm_share_drop(struct shunt_transport_ep *ep, uint64_t id);
 
 /* Does SHUNT_CMA allow get()? */
 bool shm_cma_allowed(const struct shunt_transport_host *host);
-/* Allow peers to read our memory, where the kernel (Yama) asks for that. */
+/* Allow peers to read this process's memory, if the kernel (Yama) requires
+ * that. */
 void shm_cma_consent(void);
-/* Does the kernel refuse it even for our own process? 0, or an errno. */
+/* Does the kernel refuse it even for this process itself? Returns 0, or an
+ * errno. */
 int shm_cma_self(void);
-/* Can the peer's cookie be read at that address? */
+/* Can this process read the peer's cookie at this address? */
 bool shm_cma_try(pid_t pid, uint64_t address, uint64_t cookie);
 enum shunt_status shm_get(struct shunt_transport_ep *ep,
                           const struct shunt_transport_get *get);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Messages over a socket, with descriptors, and a queue for when the socket is
+ * Messages over a socket, with descriptors, and a queue for a socket that is
  * full. All messages have the same size, whatever their type.
  */
 #include <errno.h>
@@ -107,7 +107,7 @@ void shm_links_bury(struct shunt_transport_ctx *ctx)
 
 /* --- sending -------------------------------------------------------------- */
 
-/* 0, or an errno. */
+/* Send a message at once. Returns 0, or an errno. */
 static int send_now(int socket, const struct shm_message *message,
                     const int *fds, int nfds)
 {
@@ -135,8 +135,8 @@ static int send_now(int socket, const struct shm_message *message,
     return 0;
 }
 
-/* ETOOMANYREFS: the user has as many descriptors in flight as one process may
- * have open; the peers' progress() takes them out. */
+/* Is it worth trying later? ETOOMANYREFS: the user has as many descriptors in
+ * flight as one process may have open; the peers' progress() receives them. */
 static bool try_later(int error)
 {
     return error == EAGAIN || error == ENOBUFS || error == ETOOMANYREFS;
@@ -220,8 +220,8 @@ void shm_link_flush(struct shm_link *link)
 
 /* --- receiving ------------------------------------------------------------ */
 
-/* Those that this process has no room for, above 2, are closed, and *error is
- * set. */
+/* Take the descriptors of a message, moved above 2. If this process has no room
+ * for some, they are closed, and *error is set. */
 static int take_fds(struct msghdr *header, int *fds, int *error)
 {
     int nfds = 0;
@@ -286,8 +286,8 @@ int shm_link_read(struct shm_link *link)
             shm_link_drop(link);
             break;
         }
-        /* There was room for all descriptors, so this process's descriptor
-         * table was full; the kernel does not tell more. */
+        /* The buffer had room for all descriptors, so this process's descriptor
+         * table was full. The kernel gives no other reason. */
         shm_handle(link, &message, fds, nfds,
                    header.msg_flags & MSG_CTRUNC ? EMFILE : lost);
     }

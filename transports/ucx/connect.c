@@ -2,15 +2,15 @@
 /*
  * Connecting to a peer, and noticing that it is gone.
  *
- * UCP connects by itself. The greeting makes sure that it did, both ways: each
- * side sends HELLO until it knows that its own has arrived. A HELLO that
- * arrives before our connect() is dropped, as its sender is not known yet; our
- * HELLO then makes the peer repeat it.
+ * UCP connects by itself. The greeting makes sure that it did, in both
+ * directions: each side sends HELLO until it knows that its own has arrived. A
+ * HELLO that arrives before this rank's connect() is dropped, as its sender is
+ * not known yet. This rank's HELLO then makes the peer repeat it.
  *
- * Over TCP nothing is sent before the connection is established. For what is
- * sent earlier UCP queues a message of its own. If the first write to the
+ * Over TCP nothing is sent before the connection is established. For earlier
+ * messages UCP queues a message of its own. If the first write to the
  * connection then fails, as it does if the peer was killed meanwhile, UCP
- * aborts our process because of that message (1.13 and all versions to 1.20:
+ * aborts this process because of that message (1.13 and all versions to 1.20:
  * the assertion in ucp_wireup_ep_pending_purge()).
  *
  * Every message carries a token, which both ranks derive from the
@@ -19,8 +19,8 @@
  * so its network must be a trusted one.
  *
  * A peer is gone when it has sent BYE, when UCP's error handler reports it, or
- * when its process on this host has ended: UCP does not notice that while a
- * forked child holds the same sockets.
+ * when its process on this host has ended. UCP does not notice the latter while
+ * a forked child holds the same sockets.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -33,7 +33,8 @@
 
 #include "transports/ucx/ucx.h"
 
-/* A process has ended, and for so long nothing has come from it. */
+/* After a process has ended, silence for this time means that it has sent
+ * all. */
 #define SILENCE_MS 100
 
 #define TCP_EAGER_MAX ((size_t)64 << 10)
@@ -135,9 +136,10 @@ static void stop_watching(struct shunt_transport_ep *ep)
 }
 
 /*
- * What it sent before it ended is received first. Its connections end behind
- * that, which UCP reports, unless a child that it forked holds them, too: then
- * silence must do. Until then pidfd stays readable, so that nobody sleeps.
+ * Has a peer whose process has ended been silent for a while? Its messages are
+ * received first. Its connections end behind them, which UCP reports. If a
+ * forked child holds the connections, too, they do not end, and silence must
+ * do. Until then pidfd stays readable, so that this rank does not sleep.
  */
 static bool is_silent(struct shunt_transport_ep *ep)
 {
@@ -166,8 +168,8 @@ void ucx_look_at_processes(struct shunt_transport_ctx *ctx)
     }
 }
 
-/* Watch the peer's process, if it can be seen from here. Best effort: UCP
- * notices most losses. */
+/* Watch the peer's process, if it is visible from here. This need not succeed:
+ * UCP notices most losses. */
 static void watch_process(struct shunt_transport_ep *ep,
                           const struct transport_process *theirs)
 {
@@ -186,15 +188,15 @@ static void watch_process(struct shunt_transport_ep *ep,
 /* --- lanes ---------------------------------------------------------------- */
 
 /*
- * Read what UCP prints about its lanes to a peer, a line each ("lane[0]:
+ * Read UCP's description of its lanes to a peer, one line for each ("lane[0]:
  * 0:tcp/eth0.0 ..."): for the log, and to find out whether they are TCP.
  *
  * If a rendezvous needs an answer of a process that may have to be woken, a
  * copy is cheaper up to a larger size. Over TCP, measured at 4 Gbit/s and on
  * one host, payloads up to 64 KiB are faster, and take less CPU, without a
- * rendezvous, which UCX 1.13 uses from 18 KiB on. Larger ones are sent in such
- * pieces (put.c). On other networks, or if the user sets UCX_RNDV_THRESH, UCX
- * decides.
+ * rendezvous. UCX 1.13 uses a rendezvous from 18 KiB on. Larger payloads are
+ * sent in pieces of that size (put.c). On other networks, or if the user sets
+ * UCX_RNDV_THRESH, UCX decides.
  */
 static void look_at_lanes(struct shunt_transport_ep *ep)
 {
@@ -275,9 +277,9 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
 {
     struct shunt_transport_ep *ep = arg;
 
-    /* This is called while UCP works through its queue, so HELLO is sent later.
-     * If it was cancelled, but not by our closing the endpoint, UCP has another
-     * lane to the peer. */
+    /* UCP calls this while it works through its queue, so HELLO is sent later.
+     * If the request was cancelled, but not because this rank closes the
+     * endpoint, UCP has another lane to the peer. */
     if (status == UCS_OK || (status == UCS_ERR_CANCELED && ep->ucp))
         wired(ep);
     else if (status != UCS_ERR_CANCELED)
@@ -285,9 +287,9 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-/* Learn when the connection is established. A flush before the first message
- * completes then, and sends nothing. On other networks than TCP the HELLO is
- * sent at once. */
+/* Call wired() when the connection is established. A flush before the first
+ * message completes then, and sends nothing. On other networks than TCP the
+ * HELLO is sent at once. */
 static void reach(struct shunt_transport_ep *ep)
 {
     const ucp_request_param_t param = {

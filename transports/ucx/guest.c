@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What UCX does to the process that it is loaded into, and must not do unasked.
+ * Undoes changes that UCX makes to the process that loads it.
  *
- * When loaded, it patches the beginnings of mmap(), munmap() and other
+ * When loaded, UCX patches the beginnings of mmap(), munmap() and other
  * functions of libc, to notice memory that is unmapped. That is unsafe if other
  * threads run, as they do when this plugin is loaded, and breaks the leak
- * sanitizer. It is not needed before a registration cache asks for it, and then
- * UCX does it anyway.
+ * sanitizer. The patches are not needed before a registration cache asks for
+ * them, and then UCX makes them anyway.
  *
- * It catches SIGSEGV and similar signals to print a backtrace; the program's
- * own way to crash (a core file, a sanitizer's report) is better. It catches
- * SIGHUP to stop for a debugger; a program that reloads its settings on SIGHUP
- * would stop instead. The handlers that were there before are restored.
+ * UCX catches SIGSEGV and similar signals to print a backtrace. The program's
+ * own reaction (a core file, a sanitizer's report) is better. UCX catches
+ * SIGHUP to stop for a debugger. A program that reloads its settings on SIGHUP
+ * would stop instead. The previous handlers are restored.
  *
- * It prints errors of connections, which are ours to report: while a thread is
- * inside our calls, UCX's messages go to the library's log.
+ * UCX prints errors of connections, which this transport reports itself. While
+ * a thread is inside of calls of this transport, UCX's messages are written to
+ * the library's log.
  *
  * If the user's environment asks for any of this, it is left as it is. The
  * functions for signals and the log are in UCX's development headers, which
@@ -31,9 +32,9 @@
 #include "transports/ucx/ucx.h"
 
 /*
- * libucm calls this when it is loaded. It finds our function first, since it is
- * loaded with this plugin (unless it was loaded before: then this is never
- * called).
+ * libucm calls this when it is loaded. It finds this function first, because it
+ * is loaded with this plugin. (If it was loaded before, this function is never
+ * called.)
  */
 extern void ucm_mmap_init(void);
 
@@ -50,11 +51,11 @@ __attribute__((visibility("default"))) void ucm_mmap_init(void)
 }
 
 /*
- * UCX has a thread, which a child of fork() has not, and no function that starts it
- * anew: a new context of the child would wait for it until a timeout.
+ * UCX has a thread. A child of fork() does not have it, and no function starts
+ * it again. So a new context of the child would wait for it until a timeout.
  */
-static atomic_uint users;     /* contexts and workers that there are */
-static atomic_bool abandoned; /* there were some in a parent of this process */
+static atomic_uint users;     /* contexts and workers that exist */
+static atomic_bool abandoned; /* some existed in a parent of this process */
 
 static void forked(void)
 {
@@ -95,8 +96,9 @@ void ucx_user_remove(void)
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 
-/* The context whose call this thread is in. Not a thread-local variable: in a
- * library that is loaded late, those make gcc 12's leak sanitizer crash. */
+/* The context whose call this thread is in. This is no thread-local variable:
+ * in a library that is loaded late, those make gcc 12's leak sanitizer
+ * crash. */
 static pthread_key_t inside;
 static bool quiet;
 
@@ -156,7 +158,7 @@ void ucx_be_quiet(void)
     pthread_once(&once, take_log);
 }
 
-/* Is the handler of this signal one of UCX? */
+/* Is the handler of this signal a function of UCX? */
 static bool caught_by_ucx(int number)
 {
     struct sigaction action;

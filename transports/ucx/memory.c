@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Registrations and remotes: numbers, which the owner looks up (regions.h). The
- * memory is mapped with UCP, so that a fabric which needs that has it before
- * the first put.
+ * Registrations and remotes. The owner finds memory by a number (regions.h).
+ * The memory is mapped with UCP, so that a fabric which needs that has it
+ * before the first put.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ void ucx_reg_hold(struct shunt_transport_reg *reg)
         reg->region.refs++;
 }
 
-/* The last reference gives the memory back to its owner. */
+/* The last reference returns the memory to its owner. */
 void ucx_reg_drop(struct shunt_transport_reg *reg)
 {
     if (!reg || --reg->region.refs > 0)

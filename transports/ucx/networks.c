@@ -3,8 +3,9 @@
  * The network devices that UCP found, and which of them lead to no other host.
  *
  * A bridge of containers has the same address on each host (172.17.0.1 with
- * Docker). UCP takes it for a way to the others, and connects a rank to its own
- * host: it then finds no connection, or ends the process by an assertion (1.13).
+ * Docker). UCP uses it to reach other hosts, and connects a rank to its own
+ * host. It then finds no connection, or ends the process by an assertion
+ * (1.13).
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -14,8 +15,8 @@
 
 #include "transports/ucx/ucx.h"
 
-/* Is a port of a bridge hardware, or made of other devices (a VLAN, a bond)? Those of
- * containers and of virtual machines are neither. */
+/* Is a port of a bridge hardware, or made of other devices (a VLAN, a bond)?
+ * Ports of containers and of virtual machines are neither. */
 static bool leads_out(const char *port)
 {
     char path[300];
@@ -65,7 +66,8 @@ static bool add(char *list, size_t len, const char *name)
     return true;
 }
 
-/* Read the list of UCP ("resource 0 : md 0 dev 0 flags -- tcp/eth0"), line by line. */
+/* Read UCP's list ("resource 0 : md 0 dev 0 flags -- tcp/eth0"), line by
+ * line. */
 static void look_at(char *text, struct ucx_networks *networks)
 {
     bool tcp = false, other = false, inner = false, outer = false, all = true;

@@ -2,20 +2,21 @@
 /*
  * Sending.
  *
- * UCP queues without a limit what the fabric cannot take at once. Here the
- * limit is MAX_SENDS for each peer, beyond which put() has no room. (The pieces
- * of a put that has begun may exceed it.)
+ * UCP queues messages without a limit if the fabric has no room. Here the limit
+ * is MAX_SENDS for each peer, beyond which put() has no room. (The pieces of a
+ * put that has begun may exceed it.)
  *
- * Over TCP UCP's "zero copy" is not used. If the socket takes a part of such a
- * message, and the next write to it fails since the peer was killed, UCX
- * completes the message twice and aborts our process (all versions from 1.11 to
- * 1.20: uct_tcp_ep_sendv() completes it although uct_tcp_ep_handle_send_err()
- * has). A "short" message, of up to one segment, does the same work: the kernel
- * reads our memory, and UCX copies only what the socket does not take.
+ * Over TCP UCP's "zero copy" is not used. If the socket accepts a part of such
+ * a message, and the next write to it fails since the peer was killed, UCX
+ * completes the message twice and aborts this process (all versions from 1.11
+ * to 1.20: uct_tcp_ep_sendv() completes it although
+ * uct_tcp_ep_handle_send_err() has). A "short" message, of up to one segment,
+ * does the same work: the kernel reads the caller's memory, and UCX copies only
+ * the bytes that the socket does not accept.
  *
  * A message that UCP has sent has not necessarily taken effect. So flush() asks
- * the peer, which answers when all puts before the question have taken effect
- * (on all channels: the question carries the number of puts on each).
+ * the peer, which answers when all earlier puts have taken effect (on all
+ * channels: the question carries the number of puts on each).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 #include "transports/ucx/ucx.h"
 
 #define MAX_SENDS 1024
-/* With its header, one segment of UCX's TCP, as ucx.c sets it. */
+/* A piece. With its header it is one segment of UCX's TCP, as ucx.c sets it. */
 #define PIECE ((size_t)60 << 10)
 
 _Static_assert(sizeof(struct ucx_put) <=
@@ -100,9 +101,9 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-/* `reg` is the registration of `data`, which UCP may read until the message is
- * sent: the reference keeps it from being unmapped if the caller deregisters it
- * earlier, as after a failure. */
+/* Send a message. `reg` is the registration of `data`, which UCP may read until
+ * the message is sent. The reference keeps it from being unmapped if the caller
+ * deregisters it earlier, as after a failure. */
 static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
                                    const void *header, size_t header_bytes,
                                    const void *data, size_t bytes,
@@ -216,10 +217,10 @@ static enum shunt_status put_piece(struct shunt_transport_ep *ep,
 }
 
 /*
- * Over TCP, in pieces of one segment each. A larger message would make UCP use
- * a rendezvous, which moves the payload in just such pieces, given our error
- * handling mode, and costs three more messages; or assemble the segments in a
- * buffer of its own.
+ * Put over TCP in pieces of one segment each. For a larger message UCP would
+ * either use a rendezvous or assemble the segments in a buffer of its own. With
+ * the error handling mode of this transport a rendezvous moves the payload in
+ * just such pieces, and costs three more messages.
  */
 static enum shunt_status put_pieces(struct shunt_transport_ep *ep,
                                     const struct shunt_transport_put *put,
@@ -309,7 +310,7 @@ enum shunt_status ucx_flush(struct shunt_transport_ep *ep)
 
 void ucx_wake(struct shunt_transport_ep *ep)
 {
-    /* A message under way wakes the peer, too. */
+    /* A message that is under way wakes the peer as well. */
     if (ep->gone || ep->left || ep->sends > 0)
         return;
     ucx_tell(ep, UCX_WAKE, 0);

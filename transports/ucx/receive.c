@@ -3,11 +3,11 @@
  * Receiving.
  *
  * A small put arrives with its payload, and over TCP every put does. A large
- * one is announced, and UCP then moves its payload straight to its place,
+ * put is announced, and UCP then moves its payload straight to its destination,
  * several at a time. A signal is raised when its own payload and those of all
  * earlier puts of its channel have arrived. A payload that would overlap an
- * earlier one that is still being received waits for it: puts of a channel take
- * effect in order.
+ * earlier one that is still being received waits for that one: puts of a
+ * channel take effect in order.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +102,8 @@ static void answer_flush(struct shunt_transport_ep *ep)
 
 static void advance(struct shunt_transport_ep *ep, struct ucx_channel *channel);
 
-/* Neither its signal nor a later one of the channel is ever raised. */
+/* Mark a put as failed. Neither its signal nor a later one of the channel is
+ * ever raised. */
 static void fail_arrival(struct ucx_arrival *a, ucs_status_t why)
 {
     a->state = UCX_FAILED;
@@ -132,7 +133,7 @@ static unsigned char *target_of(const struct ucx_arrival *a)
     return (unsigned char *)a->reg->region.memory.addr + a->put.offset;
 }
 
-/* Write the payload to its place, or begin to receive it. */
+/* Write the payload to its destination, or begin to receive it there. */
 static void start(struct ucx_arrival *a)
 {
     struct shunt_transport_ep *ep = a->ep;
@@ -168,7 +169,7 @@ static void start(struct ucx_arrival *a)
     }
     request = ucp_am_recv_data_nbx(ctx->worker, a->descriptor, target_of(a),
                                    a->bytes, &param);
-    a->descriptor = NULL; /* it belongs to UCP again */
+    a->descriptor = NULL; /* UCP owns it again */
     if (UCS_PTR_IS_ERR(request)) {
         fail_arrival(a, UCS_PTR_STATUS(request));
     } else if (request) {
@@ -197,7 +198,7 @@ static void advance(struct shunt_transport_ep *ep, struct ucx_channel *channel)
     uint32_t sequence = channel->taken;
     struct ucx_arrival *a;
 
-    /* Up to the first put that is missing. */
+    /* Stop at the first put that is missing. */
     for (a = channel->first; a && a->put.sequence == sequence; a = a->next) {
         if (a->state == UCX_HELD && free_to_start(channel, a))
             start(a);
@@ -227,8 +228,7 @@ static void insert(struct ucx_channel *channel, struct ucx_arrival *a)
 
 /* --- messages ------------------------------------------------------------- */
 
-/* Have all puts before it arrived, so that it is known which of them it
- * overlaps? */
+/* Have all earlier puts arrived, so that the overlaps of this one are known? */
 static bool no_gap(const struct ucx_channel *channel,
                    const struct ucx_arrival *a)
 {
@@ -240,8 +240,9 @@ static bool no_gap(const struct ucx_channel *channel,
     return e == a && a->put.sequence == sequence;
 }
 
-/* A payload that arrived with its message, but not in its turn: written to its
- * place if no earlier put is in the way, kept otherwise. False: no memory. */
+/* Handle a payload that arrived with its message, but before its turn. Write it
+ * to its destination if no earlier put is in the way; keep it otherwise. False:
+ * memory ran out. */
 static bool keep_payload(struct ucx_channel *channel, struct ucx_arrival *a,
                          void *data, uint64_t attr)
 {
@@ -261,7 +262,7 @@ static bool keep_payload(struct ucx_channel *channel, struct ucx_arrival *a,
     return true;
 }
 
-/* A put that cannot take effect at once. */
+/* Handle a put that cannot take effect at once. */
 static ucs_status_t on_late_put(struct shunt_transport_ep *ep,
                                 const struct ucx_arrival *arrival, void *data,
                                 uint64_t attr)
@@ -305,7 +306,7 @@ static ucs_status_t on_put(void *arg, const void *header, size_t header_bytes,
         return UCS_OK;
     channel = &a.ep->channels[a.put.channel];
     if (!resolve(ctx, &a.put, bytes, &a.reg, &a.signal_reg)) {
-        /* It is counted, but has no effect. */
+        /* The put is counted, but has no effect. */
         a.ep->refused++;
         a.ep->heard_bytes += announced ? bytes : 0;
         a.reg = a.signal_reg = NULL;
@@ -315,7 +316,7 @@ static ucs_status_t on_put(void *arg, const void *header, size_t header_bytes,
     if (a.rendezvous || channel->first || a.put.sequence != channel->taken)
         return on_late_put(a.ep, &a, data, param->recv_attr);
 
-    /* The fast path, of almost all small puts. */
+    /* The fast path, which almost all small puts take. */
     if (a.bytes)
         memcpy(target_of(&a), data, a.bytes);
     if (a.signal_reg)

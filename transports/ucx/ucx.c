@@ -5,8 +5,8 @@
  * Each context has a UCP context and worker of its own: nothing is shared with
  * other users of UCX in the process, such as an MPI.
  *
- * UCP works only in ucp_worker_progress(), so in our progress(). A peer's
- * payload arrives while we progress; the core does that whenever it waits.
+ * UCP works only in ucp_worker_progress(), which ucx_progress() calls. A peer's
+ * payload arrives only meanwhile. The core calls it whenever it waits.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,12 +24,13 @@
 #include "transports/common/descriptor.h"
 #include "transports/ucx/ucx.h"
 
-/* The most calls of ucp_worker_progress() in one burst. */
 #define SCORE 10 /* tried after tcp */
+/* The most calls of ucp_worker_progress() in one call of ucx_progress(). */
 #define BURST 64
-/* How often processes of this host are checked while we do not sleep. */
+/* How often processes of this host are checked while this rank does not
+ * sleep. */
 #define LOOK_MS 10
-/* Bytes for which a new socket has room, in messages of any size, though
+/* A new socket has room for this many bytes, in messages of any size, even if
  * nothing is acknowledged (Linux, with an MTU of 600 bytes or more: 36 KiB). */
 #define SOCKET_BYTES ((uint64_t)32 << 10)
 /* Descriptors that UCX uses itself. */
@@ -57,34 +58,34 @@ static const struct setting {
     bool one_host;        /* only if all ranks are on this host */
     unsigned before;      /* only before this minor version of UCX 1; 0: any */
 } settings[] = {
-    /* UCP trusts every peer that connects, so only this host may. */
+    /* UCP trusts every peer that connects, so only this host may connect. */
     {"NET_DEVICES", "lo", "UCX_NET_DEVICES", NULL, UCX_NO_TCP, true, 0},
-    /* Shared memory belongs to another transport, and that of UCX leaves files
-     * behind when a process is killed. */
+    /* Shared memory is for another transport, and UCX's leaves files behind
+     * when a process is killed. */
     {"TLS", "^sm", "UCX_TLS", NULL, UCX_NO_TCP, false, 0},
     /* Shorter addresses: a third less for each network device. */
     {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, UCX_NO_TCP, false,
      0},
-    /* The cache patches libc's mmap() and others while we run. Up to 1.13 a
-     * driver that wants a cache has one of its own besides. */
+    /* The cache patches libc's mmap() and others while other threads run. Up to
+     * 1.13 a driver that wants a cache has its own one as well. */
     {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, UCX_NO_TCP, false, 14},
 
     /* No zero copy over TCP: see put.c. With one element UCP has no place for
-     * our header, so it uses none for messages, */
+     * the header of a message, so it uses no zero copy for messages, ... */
     {"MAX_IOV", "1", "UCX_TCP_MAX_IOV", NULL, UCX_TCP_TOO, false, 0},
-    /* and this is for the payload of a rendezvous. */
+    /* ... and this is for the payload of a rendezvous. */
     {"ZCOPY_THRESH", "inf", "UCX_ZCOPY_THRESH", NULL, UCX_ONLY_TCP, false, 0},
 
-    /* A connect() that waits for a host that is down would block us. */
+    /* A connect() to a host that is down would block this rank. */
     {"CONN_NB", "y", "UCX_TCP_CONN_NB", NULL, UCX_ONLY_TCP, false, 0},
-    /* By default 8 KiB, each with a system call and a packet of its own through
-     * the kernel: at 1 Gbit/s, and with two CPUs for eight ranks, that alone
-     * kept the link from being full. Not more than RX_SEG_SIZE. */
+    /* The default is 8 KiB, each with a system call and a packet of its own
+     * through the kernel. At 1 Gbit/s, and with two CPUs for eight ranks, that
+     * alone kept the link from being full. Must not exceed RX_SEG_SIZE. */
     {"TX_SEG_SIZE", "64k", "UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE",
      UCX_TCP_TOO, false, 0},
-    /* The kernel checks an idle connection: 10 s after a cut it is broken.
-     * UCP's own keepalive messages would prevent that, as they wait,
-     * unacknowledged, for retransmissions that go on for 15 minutes. */
+    /* The kernel probes an idle connection: 10 s after a cut it is broken.
+     * UCP's own keepalive messages would prevent that, because they wait,
+     * unacknowledged, for retransmissions that continue for 15 minutes. */
     {"KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL, UCX_ONLY_TCP,
      false, 0},
     {"KEEPIDLE", "5s", "UCX_TCP_KEEPIDLE", NULL, UCX_ONLY_TCP, false, 0},
@@ -92,7 +93,7 @@ static const struct setting {
     {"KEEPCNT", "5", "UCX_TCP_KEEPCNT", NULL, UCX_ONLY_TCP, false, 0},
 };
 
-/* devices: those to use; "": as UCP does. */
+/* devices: the devices to use; "": UCP chooses. */
 static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, enum ucx_tcp tcp,
                              const char *devices)
 {
@@ -131,7 +132,7 @@ static ucs_status_t init_ucp(struct shunt_transport_ctx *ctx, enum ucx_tcp tcp,
 
 static ucs_status_t make_context(struct shunt_transport_ctx *ctx)
 {
-    static atomic_int last; /* as in the last context */
+    static atomic_int last; /* the result of the last context */
     const int expected = atomic_load_explicit(&last, memory_order_relaxed);
     ucs_status_t st = init_ucp(ctx, (enum ucx_tcp)expected, "");
     struct ucx_networks found;
@@ -175,7 +176,7 @@ static ucs_status_t make_worker(struct shunt_transport_ctx *ctx)
 
 static void ucx_close(struct shunt_transport_ctx *ctx);
 
-/* The number of descriptors of this process; -1 and errno: unknown. */
+/* The number of descriptors of this process. -1: unknown, see errno. */
 static int count_descriptors(void)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -191,8 +192,8 @@ static int count_descriptors(void)
 
 /*
  * UCX aborts the process when it runs out of descriptors. It uses some itself,
- * and a socket for each peer, two if both connect at once. For a peer on this
- * host we also have a pidfd.
+ * and a socket for each peer, or two if both sides connect at once. For a peer
+ * on this host this transport also has a pidfd.
  */
 static bool enough_descriptors(const struct shunt_transport_ctx *ctx, int peers,
                                char *why, size_t why_len)
@@ -217,16 +218,16 @@ static bool enough_descriptors(const struct shunt_transport_ctx *ctx, int peers,
     return false;
 }
 
-/* Fill in a context whose host, rank and nranks are set. On an error `why` says
- * why. */
+/* Fill in a context whose host, rank and nranks are set. On an error `why` has
+ * the reason. */
 static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, int peers,
                                    char *why, size_t why_len)
 {
     struct shunt_transport_ctx *outer;
     ucs_status_t st;
 
-    /* Until the context is closed: a thread of UCX accepts connections, also
-     * after the peers are connected. */
+    /* Keep them occupied until the context is closed: a thread of UCX accepts
+     * connections, even after the peers are connected. */
     shunti_stdio_occupy();
     ctx->counted = ucx_user_add(why, why_len);
     if (!ctx->counted)
@@ -259,7 +260,7 @@ static enum shunt_status start_ucx(struct shunt_transport_ctx *ctx, int peers,
 }
 
 /* Try UCX in each probe until it has worked once. If UCX does not work here,
- * that must not keep ranks from using another transport. */
+ * ranks must still be able to use another transport. */
 static enum shunt_status try_ucx(const struct shunt_transport_host *host,
                                  char *why, size_t why_len)
 {
@@ -339,7 +340,7 @@ static enum shunt_status ucx_open(const struct shunt_transport_params *params,
     return SHUNT_OK;
 }
 
-/* Has any peer not answered our BYE yet? */
+/* Is there a peer that has not answered BYE yet? */
 static bool unheard(const struct shunt_transport_ctx *ctx)
 {
     for (int p = 0; p < ctx->nranks; p++) {
@@ -363,8 +364,8 @@ static void doze(struct shunt_transport_ctx *ctx, int64_t deadline)
         poll(&pfd, 1, left > 10 ? 10 : left > 0 ? (int)left : 0);
 }
 
-/* Tell the peers that this rank leaves, so that they do not learn it from the
- * network: a connection that is closed may lose what was sent on it. */
+/* Notify the peers that this rank leaves. They should not get it from the
+ * network: a connection that is closed may lose data that was sent on it. */
 static void say_bye(struct shunt_transport_ctx *ctx)
 {
     int64_t deadline = ucx_now() + BYE_MS;
@@ -414,8 +415,8 @@ static int advance_worker(struct shunt_transport_ctx *ctx)
     const bool parting = ctx->parting;
     int n = 0;
 
-    /* UCP makes sockets for a moment when it discards an endpoint. What the
-     * program has closed since is not occupied yet. */
+    /* UCP makes sockets for a moment when it discards an endpoint. Numbers that
+     * the program has closed since are not occupied yet. */
     if (parting)
         shunti_stdio_occupy();
     while (n < BURST && parting == ctx->parting &&
@@ -450,7 +451,7 @@ static enum shunt_status ucx_let_go(struct shunt_transport_ep *ep,
     do
         advance_worker(ctx);
     while ((ep->closing || touches_callers_memory(ep)) && ucx_now() < deadline);
-    /* Sends that have not ended by now no longer count: their memory may still
+    /* Sends that have not ended by now no longer count. Their memory may still
      * be read, but nothing is written to it. */
     ucx_forget_pending(ep);
     ucx_leave(outer);
@@ -479,7 +480,7 @@ static void ucx_close(struct shunt_transport_ctx *ctx)
     if (ctx->worker) {
         say_bye(ctx);
         drop_all(ctx);
-        /* Whatever is still under way ends here, with its callbacks. */
+        /* All that is still under way ends here, with its callbacks. */
         ucp_worker_destroy(ctx->worker);
     }
     for (int p = 0; ctx->eps && p < ctx->nranks; p++)
@@ -513,7 +514,7 @@ static const char *ucx_error(const struct shunt_transport_ctx *ctx)
 
 /* --- progress and sleeping ------------------------------------------------ */
 
-/* Mark the peers that left or were lost as gone. What they sent before has been
+/* Mark the peers that left or were lost as gone, after all that they sent was
  * received. */
 static void note_losses(struct shunt_transport_ctx *ctx)
 {
@@ -571,7 +572,7 @@ static enum shunt_status ucx_arm(struct shunt_transport_ctx *ctx)
 
 static void ucx_disarm(struct shunt_transport_ctx *ctx)
 {
-    (void)ctx; /* UCP's descriptor may at worst be readable without reason */
+    (void)ctx; /* at worst UCP's descriptor is readable without a reason */
 }
 
 static bool ucx_alive(const struct shunt_transport_ep *ep)
@@ -587,11 +588,11 @@ static bool ucx_left(const struct shunt_transport_ep *ep)
 /* --- capabilities --------------------------------------------------------- */
 
 /* Before 1.13 UCX does not end a transfer that TCP is in the middle of (openucx
- * PR 7770). Later versions may have a rendezvous over TCP that does not end,
- * either; it is used only if the user asks for one. */
+ * PR 7770). With later versions a rendezvous over TCP may not end either; it is
+ * used only if the user asks for one. */
 static unsigned ucx_caps(const struct shunt_transport_ep *ep)
 {
-    /* A device writes to the pages that it was told of. */
+    /* A device writes to the physical pages that were registered. */
     const unsigned pins = ep->tcp ? 0 : SHUNT_TRANSPORT_PINS;
     unsigned major, minor, patch;
 
@@ -619,14 +620,14 @@ static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
 }
 
 /*
- * Does the fabric have all that was sent to this peer?
+ * Has the fabric accepted everything that was sent to this peer?
  *
- * Over TCP, UCP reports a message as sent, the rest of which it has copied into
- * a buffer of its own because the socket was full. While there is such a
- * message it accepts no other one. So a further message, which need not arrive
- * itself, shows whether there is. (UCP's flush does not: it waits for an answer
- * of the peer, which may be out of the library, computing.) That is not needed
- * if the socket has room for all that the peer has not received yet.
+ * Over TCP, UCP reports a message as sent even if the socket was full and UCP
+ * has copied the rest into a buffer of its own. While there is such a message
+ * UCP accepts no other. So a further message, which need not arrive itself,
+ * shows whether there is one. (UCP's flush does not show it: it waits for an
+ * answer of the peer, which may be computing outside of the library.) No test
+ * is needed if the socket has room for all that the peer has not received yet.
  */
 static bool pushed(struct shunt_transport_ep *ep)
 {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Inside the ucx transport: what its files share.
+ * The inside of the ucx transport: what its files share.
  *
  * Everything between ranks is a UCP active message. A put is one message: its
- * header says where the payload goes and which word to raise, and the target
- * does both. So the payload comes before the signal on every fabric that UCP
- * supports, whatever the order of the fabric's writes, and the target checks
- * every put against its own registrations. For large messages it costs little,
- * since UCP moves their payload straight into the window.
+ * header has the destination of the payload, and the word to raise. The target
+ * writes both. So the payload is visible before the signal on every fabric that
+ * UCP supports, in whatever order the fabric writes. The target also checks
+ * every put against its own registrations. For large messages the costs are
+ * small, since UCP moves their payload straight into the window.
  *
  *     put.c      sending: puts, flush, wake
  *     receive.c  receiving: payload, the order of signals, acknowledgement
  *     connect.c  addresses, the greeting, which peers are alive
  *     memory.c   registrations and remotes
  *     networks.c the devices that UCP found
- *     guest.c    what UCX must not do to the process unasked
+ *     guest.c    undoes changes that UCX makes to the process
  *     ucx.c      the context, sleeping, and the plugin itself
  */
 #ifndef SHUNT_UCX_H
@@ -40,8 +40,8 @@ enum ucx_tcp { UCX_NO_TCP, UCX_TCP_TOO, UCX_ONLY_TCP };
 /* The networks that UCP found. */
 struct ucx_networks {
     enum ucx_tcp tcp; /* among the networks */
-    /* All but bridges that lead to no other host; "": there is none of these, or
-     * nothing else, or the user has named devices. */
+    /* All devices except bridges that do not lead to other hosts. "": there are
+     * no such bridges, or nothing else, or the user has named devices. */
     char devices[1024];
 };
 
@@ -67,7 +67,8 @@ struct ucx_sender {
     /* HELLO: 1 if the receiver's HELLO has arrived; FLUSHED: the number of puts
      * refused */
     uint32_t flag;
-    /* bytes of messages that the sender has received from the receiver */
+    /* bytes of messages that the sender of this has received from the receiver
+     * of this */
     uint64_t heard;
 };
 
@@ -103,7 +104,7 @@ struct shunt_transport_remote {
 struct ucx_send {
     struct ucx_send *next; /* in ctx.spare */
     struct shunt_transport_ep *ep;
-    /* of its payload, with a reference; or NULL */
+    /* registration of its payload, with a reference; or NULL */
     struct shunt_transport_reg *reg;
     unsigned *pending;                     /* of the put, or NULL */
     struct ucx_send *next_lent, **lent_at; /* in ep.lent, if it has `pending` */
@@ -121,11 +122,11 @@ struct ucx_arrival {
     enum { UCX_HELD, UCX_COMING, UCX_THERE, UCX_FAILED } state;
     bool rendezvous;
     void *descriptor; /* of UCP: the rendezvous or the data */
-    void *copy;       /* our copy of data that UCP did not let us keep */
+    void *copy; /* a copy of data that UCP did not leave to this transport */
 };
 
 struct ucx_channel {
-    uint32_t sent; /* puts */
+    uint32_t sent; /* puts sent */
     uint32_t taken;
     struct ucx_arrival *first;
 };
@@ -137,32 +138,33 @@ struct shunt_transport_ep {
     unsigned char token_out[UCX_TOKEN], token_in[UCX_TOKEN];
     struct transport_link *remotes; /* shunt_transport_remote */
 
-    bool wired;       /* it is connected: see reach() */
+    bool wired;       /* UCP has connected it: see reach() */
     bool greeted;     /* a HELLO was sent to it */
     bool heard;       /* its HELLO has arrived */
-    bool told;        /* it was told so, in our HELLO */
-    bool confirmed;   /* it has said that our HELLO arrived */
+    bool told;        /* this rank's HELLO has reported that */
+    bool confirmed;   /* the peer has reported that this rank's HELLO arrived */
     bool up;          /* connect() returned OK */
     bool tcp;         /* all its lanes are TCP */
     size_t eager_max; /* bytes sent without rendezvous; 0: UCX decides */
 
     bool left;      /* its BYE has arrived */
-    bool bye_heard; /* ours has arrived there */
+    bool bye_heard; /* this rank's BYE has arrived there */
     bool broken;    /* UCP reported an error, or the peer's process ended */
-    bool gone;      /* left or broken, as of the last progress() */
+    bool gone;      /* left or broken, seen by the last progress() */
     ucs_status_t why;
-    void *closing; /* UCP's request */
+    void *closing; /* UCP's request for closing */
     int pidfd;     /* of a peer on this host, or -1 */
-    /* its process has ended: when it counts as lost, if nothing comes until
-     * then; and heard_bytes when that was set */
+    /* After the end of its process: time when the peer is lost unless something
+     * arrives; and heard_bytes when that was set */
     int64_t silent_at;
     uint64_t heard_then;
 
     struct ucx_channel channels[UCX_CHANNELS];
-    unsigned sends;                   /* under way: not locally complete */
+    unsigned sends;                   /* sends that are not locally complete */
     struct ucx_send *lent;            /* sends that count as pending */
-    uint64_t said_bytes, heard_bytes; /* of messages sent and received */
-    /* bytes of ours that had arrived when the peer last wrote */
+    uint64_t said_bytes, heard_bytes; /* bytes of messages sent and received */
+    /* bytes from this rank that had arrived when the peer last sent a
+     * message */
     uint64_t said_heard;
     bool copied; /* the last message may be in a buffer of UCP: see pushed() */
     enum shunt_status failed; /* returned by the next put or flush */
@@ -170,7 +172,7 @@ struct shunt_transport_ep {
     uint32_t flush_asked, flush_done;
     bool flush_stale; /* puts since flush_asked */
 
-    bool flush_wanted; /* by the peer */
+    bool flush_wanted; /* the peer waits for an answer to its FLUSH */
     struct ucx_flush flush;
     uint32_t refused; /* number of its puts refused since the last FLUSHED */
 };
@@ -186,16 +188,16 @@ struct shunt_transport_ctx {
     ucp_worker_h worker;
     bool counted; /* ucx_user_add() */
     int epoll;
-    struct shunt_transport_ep **eps; /* (nranks), NULL: not yet */
+    struct shunt_transport_ep **eps; /* (nranks); NULL: no endpoint yet */
     struct transport_regions regs;
     struct ucx_send *spare;
     unsigned events; /* since progress() began */
     bool news;       /* a peer left or was lost */
-    bool wired;      /* a peer is connected that was not sent a HELLO yet */
+    bool wired;      /* a peer is connected that no HELLO was sent to yet */
     int watched;     /* number of pidfds in epoll */
-    /* look at them in the next progress(), since we have slept */
+    /* check the processes in the next progress(), since this rank has slept */
     bool look;
-    int64_t looked;                 /* when we last looked, in ms */
+    int64_t looked;                 /* time of the last check, in ms */
     uint64_t puts, put_bytes, full; /* full: puts for which there was no room */
     struct transport_text error;
 };
@@ -206,19 +208,19 @@ struct shunt_transport_ctx {
 
 /* --- ucx.c ---------------------------------------------------------------- */
 
-/* Monotonic, in ms. */
+/* The monotonic clock, in ms. */
 int64_t ucx_now(void);
 
 /* --- guest.c -------------------------------------------------------------- */
 
-/* Around calls of UCX that may log something. ucx_leave() gets what ucx_enter()
- * returned. */
+/* Call these around calls of UCX that may log something. ucx_leave() gets the
+ * result of ucx_enter(). */
 struct shunt_transport_ctx *ucx_enter(struct shunt_transport_ctx *ctx);
 void ucx_leave(struct shunt_transport_ctx *outer);
-/* From now on what UCX logs in such calls goes to the library's log. */
+/* From now on UCX's messages in such calls are written to the library's log. */
 void ucx_be_quiet(void);
-/* Before UCX is used, and after. False: it cannot be, since a parent of this process
- * uses it, and `why` says so. */
+/* Call these before UCX is used, and after. False: UCX cannot be used, because
+ * a parent of this process uses it, and `why` says so. */
 bool ucx_user_add(char *why, size_t why_len);
 void ucx_user_remove(void);
 
@@ -233,9 +235,9 @@ enum shunt_status ucx_connect(struct shunt_transport_ctx *ctx, int peer,
  * again. */
 void ucx_ep_drop(struct shunt_transport_ep *ep);
 void ucx_ep_broken(struct shunt_transport_ep *ep, ucs_status_t why);
-/* Find peers whose processes ended without UCP noticing it. */
+/* Find peers whose processes ended unnoticed by UCP. */
 void ucx_look_at_processes(struct shunt_transport_ctx *ctx);
-/* Send a HELLO to the peers that have been connected since. */
+/* Send a HELLO to peers that are connected and have not been sent one. */
 void ucx_greet(struct shunt_transport_ctx *ctx);
 ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
                           void *data, size_t bytes,
@@ -268,10 +270,10 @@ enum shunt_status ucx_flush(struct shunt_transport_ep *ep);
 void ucx_wake(struct shunt_transport_ep *ep);
 size_t ucx_counters(const struct shunt_transport_ctx *ctx,
                     struct shunt_transport_counter *counters, size_t room);
-/* From now on no put to this peer counts as pending. */
+/* Stop counting puts to this peer as pending. */
 void ucx_forget_pending(struct shunt_transport_ep *ep);
 /* Send a message. `header` (a struct that begins with ucx_sender) is copied,
- * and its sender filled in. */
+ * and its `sender` filled in. */
 enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
                            const void *header, size_t header_bytes,
                            const void *data, size_t bytes);
@@ -281,9 +283,9 @@ enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
 
 /* --- receive.c ------------------------------------------------------------ */
 
-/* The peer that sent a message; NULL: unknown, or no message of this
- * communicator. Its header must have `expected` bytes; `bytes` of payload came
- * with it. */
+/* The peer that sent a message. NULL: it is unknown, or the message is not of
+ * this communicator. The header must have `expected` bytes. The message had
+ * `bytes` of payload. */
 struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
                                          const void *header,
                                          size_t header_bytes, size_t expected,
@@ -291,7 +293,7 @@ struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
 enum shunt_status ucx_set_handlers(struct shunt_transport_ctx *ctx);
 /* Is a payload being received into memory that was deregistered? */
 bool ucx_arrivals_intrude(const struct shunt_transport_ep *ep);
-/* Free what has not taken effect, after UCP has been closed. */
+/* Free puts that have not taken effect, after UCP has been closed. */
 void ucx_arrivals_finish(struct shunt_transport_ep *ep);
 
 #endif
