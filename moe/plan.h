@@ -140,7 +140,7 @@ struct shunti_plan {
     size_t tokens;
     struct shunti_term *terms; /* by token */
     size_t terms_max;
-    size_t *first; /* (tokens + 1) index in `terms` of each token's first */
+    size_t *first; /* (tokens + 1) a token's first index in `terms` */
     size_t first_max;
 
     size_t *count, *offset, *source_count, *source_tokens; /* as published */

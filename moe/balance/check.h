@@ -25,7 +25,7 @@ enum shunt_status shunti_balance_placement(const char *call,
 
 enum shunt_status shunti_balance_no_memory(const char *call);
 
-/* The rank of expert e; without a placement the default one. */
+/* The rank of expert e. NULL: in the default placement. */
 static inline int shunti_balance_home(const int32_t *placement, int ranks,
                                       int experts, int e)
 {

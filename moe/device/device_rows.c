@@ -232,7 +232,8 @@ bool shunti_device_rows_meet(struct shunti_device_rows *d, int rank,
     return device_window || !rows;
 }
 
-/* True if the rows of this rank to itself go straight to their slots. */
+/* True if the rows that this rank sends to itself go straight to their
+ * slots. */
 static bool is_own(const struct shunti_device_rows *d)
 {
     return d->device == (SHUNTI_DEVICE_TOKENS | SHUNTI_DEVICE_ROWS);

@@ -32,7 +32,7 @@ enum {
 
 struct shunti_device_rows;
 
-/* True if calls of this plan may move rows like that. */
+/* True if calls of this plan may move rows from device to device. */
 bool shunti_device_rows_may(const struct shunti_plan *plan);
 
 /*

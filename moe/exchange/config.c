@@ -353,7 +353,7 @@ static enum shunt_status read_config(struct shunt_moe_config *c,
 
 /* --- create, destroy ----------------------------------------------------------- */
 
-/* Make an exchange without its placement. */
+/* Allocate an exchange, without its placement. */
 static struct shunt_moe *allocate(struct shunt_comm *comm,
                                   const struct shunt_moe_config *c)
 {

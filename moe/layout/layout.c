@@ -254,8 +254,8 @@ INLINE void count_many(const struct groups *g,
             if (r >= 0) {
                 const int to = g->of ? g->of[r] : r;
 
-                /* No branch here: whether two experts of a token share a rank
-                 * is as good as random. */
+                /* No branch here: it could not be predicted whether two experts
+                 * of a token share a rank. */
                 g->count[to] += g->seen[to] != now;
                 g->seen[to] = now;
             }

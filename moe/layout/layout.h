@@ -38,8 +38,8 @@ struct shunti_received_counts {
 
 /* The layout of one rank's buffer. The caller owns the arrays. */
 struct shunti_layout_recv {
-    size_t *count;        /* (local) rows, padding included */
-    size_t *offset;       /* (local + 1) first row of each expert; the end */
+    size_t *count;  /* (local) rows, padding included */
+    size_t *offset; /* (local + 1) first row of each expert, then the end */
     size_t *source_count; /* (ranks, local) rows without padding */
 };
 

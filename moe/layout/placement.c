@@ -201,7 +201,7 @@ struct shunti_placement *shunti_placement_hold(struct shunti_placement *p)
 
 void shunti_placement_drop(struct shunti_placement *p)
 {
-    /* acq_rel: what other holders did with it comes before free(). */
+    /* acq_rel: all accesses by other holders come before free(). */
     if (!p ||
         atomic_fetch_sub_explicit(&p->holders, 1, memory_order_acq_rel) > 1)
         return;

@@ -142,8 +142,8 @@ shunti_rail_tell(const struct shunti_rail_traffic *traffic, size_t window,
                  const struct shunti_rail_out *out,
                  const struct shunti_rail_in *in, int peer);
 
-/* Store the offsets in the window of `peer`, which it has sent. False: they are
- * not inside that window. */
+/* Store the offsets that `peer` has sent, which are in its own window. False:
+ * they are not inside that window. */
 bool shunti_rail_hear(const struct shunti_rail_traffic *traffic, int peer,
                       const struct shunti_rail_told *told,
                       struct shunti_rail_out *out, struct shunti_rail_in *in);

@@ -12,7 +12,7 @@
 
 /* --- how much fits ---------------------------------------------------------------- */
 
-/* Units of a row. 2^32 rows do not overflow 64 bits. */
+/* Units in a row. The units of 2^32 rows fit in 64 bits. */
 #define UNIT ((uint64_t)1 << 20)
 
 __extension__ typedef unsigned __int128 wide;

@@ -19,7 +19,8 @@ static size_t experts_of(const struct shunti_plan *plan)
     return (size_t)plan->moe->config.experts;
 }
 
-/* With shares all counts have been gathered (split.h). */
+/* True if the counts of all ranks are known: with shares (split.h), or from
+ * records. */
 static bool are_by_source(const struct shunt_moe *moe)
 {
     return moe->placement->shares || shunti_records_have_counts(moe);

@@ -57,7 +57,7 @@ void shunti_pages_use_scratch(const struct shunti_plan *plan,
 
 /* --- what is given back ------------------------------------------------------------- */
 
-/* True if a NIC may write to the present pages of windows, which must stay. */
+/* True if a NIC uses the pages that windows have now. Then these must stay. */
 static bool are_pinned(const struct shunt_comm *comm)
 {
     for (int r = 0; r < comm->nranks; r++)

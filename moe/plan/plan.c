@@ -114,7 +114,7 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     shunti_device_windows_close(moe->comm, plan->at);
     shunti_pages_forget(plan->at);
     plan->at->buffer_rows = 0;
-    plan->at->buffer_bytes = 0; /* the next exchange finds its rows from it */
+    plan->at->buffer_bytes = 0; /* the next exchange sees that there is none */
     plan->at->buffer_stride = 0;
     even = moe->config.max_tokens * (size_t)moe->config.topk;
     rows = most > even ? most : even;
@@ -476,7 +476,7 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
                  whole->waves.count);
         st = SHUNT_ERR_MEMORY;
     }
-    /* The wave is made where it stays. It needs no place. */
+    /* A wave is made in its final memory. It is not moved to a place. */
     moe->spare = wave ? wave : spare;
     gathered = split(moe, &one, &st, why, sizeof(why));
     if (!gathered)

@@ -30,7 +30,8 @@ void shunti_meeting_tell(struct shunt_request *request,
 
     if (met->told || !shunti_note_room(request, rank))
         return;
-    /* A rail peer learns from this note that no local peer's call is bad. */
+    /* Rail peers are told whether a local peer's call is bad. So this rank first
+     * waits for the notes of all local peers. */
     if (!met->direct && !meeting->local_heard)
         return;
     met->told = true;

@@ -32,7 +32,7 @@ struct shunti_meeting {
     struct shunti_cut cut;
     struct shunti_remote rows, out; /* this rank's memory, for its notes */
     bool local_heard;               /* notes of all local peers have arrived */
-    /* A local peer made another or a bad call. */
+    /* True: a local peer made another call, or a bad one. */
     bool alarmed;
     struct shunti_blame blame; /* which peer, and what is wrong */
     struct shunti_met *met;    /* (nranks) */

@@ -35,7 +35,8 @@ struct shunti_packs {
     /* (terms) Position of a term's row among the rows of its part that its rank
      * sends home. */
     uint32_t *home;
-    /* (rows received) The lists, by source; only to the experts. */
+    /* (rows received) The received lists, by source. Only on the way to the
+     * experts. */
     struct shunti_pack_entry *place;
     size_t bound_max, home_max, place_max;
 };

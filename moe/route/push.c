@@ -384,8 +384,9 @@ static bool finish_devices(struct shunt_request *request)
     return st != SHUNT_IN_PROGRESS;
 }
 
-/* Let the engine write the rows, if they are only copied. Rows are not if they
- * are scaled, rounded, or multiplied with what lies at their destination. */
+/* Let the engine write the rows, if the call only copies them. It does more if
+ * rows are scaled, rounded, or multiplied with what lies at their
+ * destination. */
 static void begin(struct shunt_request *request)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);

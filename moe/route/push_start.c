@@ -79,7 +79,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
     return SHUNT_OK;
 }
 
-/* Prepare for memory of devices, before any peer knows of the call. */
+/* Prepare for rows in memory of devices, before any peer knows of the call. */
 static enum shunt_status prepare_devices(const struct shunti_moe_call *call,
                                          struct shunti_plan *plan,
                                          struct shunti_pushing *push)

@@ -21,7 +21,7 @@ struct shunti_rail_rows {
     struct shunti_cut cut;
     const unsigned char *src; /* (tokens, hidden) */
     bool fp8;                 /* rows travel as fp8 */
-    bool weighted;            /* rows are multiplied when they are placed */
+    bool weighted;            /* rows get their weights when they are placed */
     bool stream;              /* rows are placed past the caches */
     bool offers;              /* products are made for sources that want them */
     float *dweight;           /* (tokens, topk), or NULL: not wanted */

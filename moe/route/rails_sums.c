@@ -187,7 +187,7 @@ bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
         begin(sums);
     if (!shunti_rail_has_turn(sums->rails->sums_line, &sums->turn))
         return false;
-    /* Each rank begins behind itself, so that not all send to one source. */
+    /* Begin behind this rank, so that not all ranks send to one source. */
     while (first < nfrom && sums->rails->from[first].source < plan->moe->rank)
         first++;
     for (int i = 0; i < nfrom; i++)

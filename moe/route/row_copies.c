@@ -211,8 +211,8 @@ static bool begin(struct shunt_request *request, struct shunti_row_copies *c,
     }
 }
 
-/* The caller waits: do one of the last blocks that the engine has not begun.
- * Returns its bytes. */
+/* The caller waits: copy one of the last blocks here, if the engine has not
+ * begun it. Returns its bytes. */
 static size_t take_back(struct shunt_request *request,
                         struct shunti_row_copies *c)
 {

@@ -81,7 +81,7 @@ static size_t table_bytes(const struct shunti_state_own *own, size_t experts)
     return experts * (size_t)own->state.arrays * sizeof(uint64_t);
 }
 
-/* The range of memory that has all that goes to a peer. */
+/* The range of memory that contains all that goes to a peer. */
 struct range {
     const unsigned char *at;
     size_t bytes;

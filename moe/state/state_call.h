@@ -84,7 +84,8 @@ enum shunt_status shunti_state_launch_some(struct shunti_state_attempt *attempt,
                                            size_t out, size_t out_each,
                                            size_t in, size_t in_each);
 
-/* The x->own of an operation; and what every class here calls to clean up. */
+/* own: the x->own of an operation. cleanup: the cleanup of all these
+ * classes. */
 struct shunti_state_own *shunti_state_own(const struct shunt_request *request);
 void shunti_state_cleanup(struct shunt_request *request);
 
