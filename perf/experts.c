@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The state of experts travels: to other homes (shunt_moe_move_start()), to copies
- * (shunt_moe_replicas_refresh_start()), and gradients of copies home
- * (shunt_moe_replicas_reduce_start()); each is started and waited for.
+ * Measures transfers of experts' state: to new homes (shunt_moe_move_start()),
+ * to copies (shunt_moe_replicas_refresh_start()), and of gradients from copies
+ * to homes (shunt_moe_replicas_reduce_start()). Each call is started and waited
+ * for.
  *
- * The first --slots experts of each rank go to the rank half way round, or have a
- * copy there: so on several nodes they change their node. Beside it, in alternation,
- * is what cannot be avoided on one host: all ranks copy as many bytes at once by
- * memcpy(), or, of gradients, add them. Between nodes the bytes that the library
- * counts must be those of the experts that change their node.
+ * The first --slots experts of each rank move to the rank `half` ranks further,
+ * or have a copy there. On several nodes they therefore cross to another node.
+ *
+ * The other side, measured in alternation, is the least work on one host: all
+ * ranks at once copy as many bytes with memcpy(), or add them, for gradients.
+ * Between nodes, the library must count exactly the bytes of the experts that
+ * cross.
  */
 #include "perf/experts.h"
 
@@ -24,16 +27,16 @@
 struct experts {
     const struct perf_options *o;
     const struct perf_group *g;
-    int half;           /* ranks from a home to where its experts go */
-    int32_t *home, *to; /* (experts) before, and where some of them go */
+    int half;           /* distance in ranks from a home to the target */
+    int32_t *home, *to; /* (experts) home before the call; target rank */
     struct shunt_moe_replica *replicas;
     size_t nreplicas;
     int here;        /* experts at home on this rank, in slots 0, 1, ... */
-    int comes, goes; /* of them first, in the same order */
+    int comes, goes; /* experts received; sent: the first of `here` */
     struct shunt_moe *moe;
     struct shunt_moe_array array;
-    int32_t *slot; /* of experts after a move */
-    char *plain;   /* as many bytes as come, to copy from */
+    int32_t *slot; /* slots of this rank's experts after a move */
+    char *plain;   /* source of the copies: as many bytes as arrive */
 };
 
 static void must(const struct experts *x, enum shunt_status st,
@@ -44,9 +47,10 @@ static void must(const struct experts *x, enum shunt_status st,
                  shunt_last_error(x->g->comm));
 }
 
-/* --- which experts travel ------------------------------------------------- */
+/* --- which experts are sent ----------------------------------------------- */
 
-/* Experts at home on a rank: in one piece, ascending. */
+/* Returns the first expert at home on a rank. A rank's experts are
+ * consecutive. */
 static int first_of(const struct experts *x, int rank)
 {
     return (int)((int64_t)x->o->experts * rank / x->g->ranks);
@@ -86,7 +90,7 @@ static void choose(struct experts *x)
     x->comes = travels_from(x, (x->g->rank + ranks - x->half) % ranks);
 }
 
-/* The first expert that comes here. */
+/* Returns the first expert that this rank receives. */
 static int first_coming(const struct experts *x)
 {
     return first_of(x, (x->g->rank + x->g->ranks - x->half) % x->g->ranks);
@@ -97,8 +101,8 @@ static bool moves(const struct experts *x)
     return x->o->op == PERF_MOE_MOVE;
 }
 
-/* Where the i-th expert that comes is, or its copy. What comes takes the place of
- * what goes, as far as there is one. */
+/* Returns the slot of the i-th expert received, or of its copy. In a move,
+ * experts received first fill the slots of experts sent; the others follow. */
 static int slot_of_coming(const struct experts *x, int i)
 {
     return moves(x) && i < x->goes ? i : x->here + i;
@@ -128,7 +132,7 @@ static struct shunt_moe_state describe(const struct experts *x,
     };
 }
 
-/* Slots by the experts of this rank, ascending: at home first or behind what comes. */
+/* Lists the slots of this rank's experts, in ascending order of experts. */
 static void list_slots(struct experts *x)
 {
     const int mine = first_of(x, x->g->rank), theirs = first_coming(x);
@@ -166,7 +170,8 @@ static void call(void *state)
     must(x, shunt_wait(&request), "wait");
 }
 
-/* How many experts come; of gradients, those that come home. */
+/* Returns how many experts' bytes this rank receives. In a reduction these are
+ * the gradients that return to their home. */
 static int received(const struct experts *x)
 {
     return x->o->op == PERF_MOE_REDUCE ? x->goes : x->comes;
@@ -189,7 +194,7 @@ static void copy(void *state)
 
 /* --- check ---------------------------------------------------------------- */
 
-/* Sums of two are exact. */
+/* Values are small integers, so that a sum of two is exact. */
 static float value(int expert, size_t i)
 {
     return (float)((size_t)expert * 31 + i % 4093);
@@ -213,7 +218,8 @@ static double differs(const struct experts *x, int slot, int expert, bool sum)
     return wrong;
 }
 
-/* One call on fresh state; *bytes: what the library counted between nodes. */
+/* Makes one call on fresh state. *bytes: what the library counted between
+ * nodes. */
 static double try_once(const struct experts *x, double *bytes)
 {
     const bool sums = x->o->op == PERF_MOE_REDUCE;
@@ -239,7 +245,7 @@ static double try_once(const struct experts *x, double *bytes)
 
 /* --- a row ---------------------------------------------------------------- */
 
-/* An expert goes once to another node. */
+/* Returns the bytes that must cross between nodes: each expert once. */
 static struct perf_need need_of(const struct experts *x)
 {
     const struct perf_places p = perf_group_places(x->g);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Fused products beside the same product and collective one after the other, in
- * alternation, and each of the two alone:
+ * Measures fused products against the same product and collective one after the
+ * other, in alternation, and each of the two alone:
  *
  *     T  fused                      C  the product as one call
  *     U  product, then collective   R  the collective alone
@@ -9,15 +9,17 @@
  *
  *     hidden = (C + R - T) / min(C, R)
  *
- * Between hosts C is measured beside plain streams of the bytes that have to
- * travel: the kernel's work for them slows the product down, whoever sends them.
+ * Between hosts, C is measured while plain streams move the bytes that must
+ * cross: the kernel's work for these bytes slows the product down, whichever
+ * program sends them.
  *
- * The layer is one of tensor parallelism, each rank with `inner` of its width:
- * ag-gemm gathers (tokens, hidden) and multiplies it with (hidden, inner);
- * gemm-rs multiplies (tokens, inner) with (inner, hidden) and adds up.
+ * The layer is one of tensor parallelism, in which each rank has `inner` of its
+ * width: ag-gemm gathers (tokens, hidden) and multiplies it with (hidden,
+ * inner); gemm-rs multiplies (tokens, inner) with (inner, hidden) and sums over
+ * ranks.
  *
- * Inputs are small integers, so every sum is exact, whatever its order: some
- * elements are compared with the definition.
+ * Inputs are small integers, so every sum is exact in any order. Some elements
+ * are compared with the definition.
  */
 #include "perf/fused.h"
 
@@ -37,30 +39,30 @@
 #include "src/kernels/gemm/gemm.h"
 
 enum { STREAM_A = 31, STREAM_B, STREAM_PLACES };
-enum { CHECKED = 400 }; /* elements */
+enum { CHECKED = 400 }; /* elements that one check compares */
 
 struct bench {
     const struct perf_options *o;
     const struct perf_group *g;
     const struct perf_engine *engine;
     struct shunti_gemm *gemm;
-    bool scatters;                 /* gemm-rs */
-    size_t tokens;                 /* of a rank */
-    size_t m, k, n;                /* of this rank's product */
-    size_t out_rows;               /* of the result */
-    float *a, *b;                  /* (m, k), which ag-gemm gathers; (k, n) */
-    float *shard;                  /* ag-gemm: our rows of a */
+    bool scatters;                 /* true: gemm-rs; false: ag-gemm */
+    size_t tokens;                 /* tokens per rank */
+    size_t m, k, n;                /* shape of this rank's product */
+    size_t out_rows;               /* rows of the result */
+    float *a, *b;                  /* (m, k), gathered by ag-gemm; (k, n) */
+    float *shard;                  /* ag-gemm: this rank's rows of a */
     float *product;                /* gemm-rs, unfused: (m, n) */
     float *out;                    /* (out_rows, n) */
-    uint64_t a_key;                /* of ag-gemm: the same of all ranks */
-    size_t parts;                  /* that a fused call sends */
+    uint64_t a_key;                /* of ag-gemm: the same on all ranks */
+    size_t parts;                  /* parts that a fused call sends */
     const struct perf_engine *mpi; /* NULL: not measured */
-    void *by_mpi;                  /* its collective */
-    struct perf_beside *beside;    /* the streams; NULL: nothing travels */
-    double wrong[2];               /* of T and U, of M */
+    void *by_mpi;                  /* the state of its collective */
+    struct perf_beside *beside;    /* the streams; NULL: nothing crosses */
+    double wrong[2];               /* wrong elements of T and U; of M */
 };
 
-/* What takes turns. */
+/* The sides, which are measured in alternation. */
 enum { FUSED, UNFUSED, ALONE, BESIDE, MPI, SIDES };
 
 static void must(const struct bench *b, enum shunt_status st, const char *what)
@@ -82,7 +84,8 @@ static uint64_t key_of(const struct bench *b, int stream, int rank)
     return perf_key(b->o->seed, (uint64_t)stream, (uint64_t)rank, b->tokens);
 }
 
-/* What ag-gemm gathers is one matrix; gemm-rs has one on each rank. */
+/* ag-gemm gathers one matrix, so all ranks use one key. For gemm-rs each rank
+ * has its own. */
 static uint64_t a_key(const struct bench *b, int rank)
 {
     return key_of(b, STREAM_A, b->scatters ? rank : 0);
@@ -94,7 +97,7 @@ static void fill(float *to, uint64_t key, size_t from, size_t count)
         to[i] = value(key, from + i);
 }
 
-/* Element of one rank's product, in f64. */
+/* Returns an element of one rank's product, in f64. */
 static double product_at(const struct bench *b, int rank, size_t row,
                          size_t col)
 {
@@ -118,7 +121,8 @@ static double expected(const struct bench *b, size_t row, size_t col)
     return sum;
 }
 
-/* One call on poisoned output; wrong ones of some elements. */
+/* Makes one call on poisoned output. Returns how many of some elements are
+ * wrong. */
 static double try_once(struct bench *b, void (*run)(void *), uint64_t round)
 {
     const uint64_t key = perf_key(b->o->seed, STREAM_PLACES, round, 0);
@@ -247,8 +251,9 @@ static void end_streams(void *state)
 
 /* --- one row -------------------------------------------------------------- */
 
-/* docs/fused.md: the least that any schedule of p ranks and q parts takes whose
- * link and processor are both busy from the first part to the last. */
+/* The lower bound of docs/fused.md: the least time of any schedule of p ranks
+ * and q parts that keeps link and processor busy from the first part to the
+ * last. */
 static double bound(double c, double r, double p, double q)
 {
     double most = c;
@@ -271,11 +276,12 @@ static size_t count_parts(struct bench *b)
     fused(b);
     must(b, shunt_comm_get_stats(b->g->comm, &after, sizeof(after)), "stats");
     operations = (size_t)(after.operations - before.operations);
-    /* without the agreement, which a small call does not need */
+    /* less the agreement; a small call needs none */
     return operations > 1 ? operations - 1 : operations;
 }
 
-/* The sides that there are, and where each of them is; the number of them. */
+/* Lists the sides to measure. Sets place[side] to its index in `sides`, or -1.
+ * Returns the number of sides. */
 static int list_sides(struct bench *b, struct perf_side *sides, int *place)
 {
     static const struct {
@@ -357,9 +363,9 @@ static void measure(struct bench *b)
     perf_table_row(&row);
 }
 
-/* --- what travels beside, and what travels by MPI ------------------------- */
+/* --- background streams, and the collective by MPI ------------------------ */
 
-/* The collective of the layer. */
+/* Describes the layer's collective. */
 static struct perf_call collective(const struct bench *b)
 {
     return (struct perf_call){
@@ -386,7 +392,8 @@ static void open_mpi(struct bench *b)
         perf_die(PERF_EXIT_FAILED, "--peer mpi: %s", why);
 }
 
-/* The streams beside the product; *bytes is theirs. */
+/* Prepares the streams that run during the product. The caller frees *bytes
+ * after they are closed. */
 static void open_streams(struct bench *b, uint64_t **bytes)
 {
     const struct perf_places hosts = {b->g->hosts.n, b->g->hosts.of};

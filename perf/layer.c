@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a layer computes and exchanges; see layer.h. */
+/* The computations and exchanges of a layer; see layer.h. */
 #include "perf/layer.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "src/kernels/elementwise.h"
 
 enum { STREAM_WEIGHTS = 41 };
-/* Widths are a multiple of that, as kernels like them. */
+/* Widths are multiples of WIDTH, for which kernels are fast. */
 enum { WIDTH = 16 };
 
 static void must(const struct layer *m, enum shunt_status st, const char *what)
@@ -50,7 +50,8 @@ struct layer_shape layer_shape(const struct perf_options *o, size_t tokens,
     };
 }
 
-/* Of both signs, and so small that rows grow slowly from layer to layer. */
+/* Weights have both signs and are small, so that rows grow slowly from layer to
+ * layer. */
 double layer_weight(const struct layer *m, enum layer_kind kind, int expert,
                     size_t rows, size_t i)
 {
@@ -104,7 +105,7 @@ static void make_weights(struct layer *m)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* What is sent from or received in. */
+/* Allocates window memory, for buffers that are sent from or received into. */
 static float *window(const struct layer *m, size_t floats)
 {
     void *p = NULL;
@@ -233,7 +234,7 @@ static void swap_kept(struct layer *m)
     m->b = f;
 }
 
-/* What backward needs of forward. */
+/* Computes a forward pass for the values that backward needs. */
 static void go_forward(struct layer *m)
 {
     swap_kept(m);
@@ -333,7 +334,7 @@ static void attn_f(struct layer *m)
 {
     const size_t T = m->shape.T, D = m->shape.D, A = m->shape.A;
 
-    layer_finish_forward(m); /* of the layer before */
+    layer_finish_forward(m); /* completes the previous layer */
     shunti_gemm_nn(m->gemm, T, A, D, m->f.x1, D, m->w.wa, A, SHUNTI_GEMM_SET,
                    m->f.ah, A);
     copy(m, m->f.x1, m->f.x2);
@@ -351,9 +352,10 @@ static void shared_f(struct layer *m)
                    m->sh, D);
 }
 
-/* The rows of each local expert in a part are some ranges; whole, one. */
+/* The rows of the local experts in a part: some ranges for each expert. Without
+ * parts, each expert has one range. */
 struct ranges {
-    const size_t *first; /* of each expert; NULL: one of each */
+    const size_t *first; /* first range of each expert; NULL: one each */
     const size_t *offset, *count;
 };
 

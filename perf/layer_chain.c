@@ -7,8 +7,9 @@
 
 enum { NONE = SCHEDULE_NONE };
 
-/* What stands behind what; see schedule.h. The numbers are those of enum
- * layer_op and of enum layer_exchange, of which each may be cut into parts. */
+/* The operations: what each needs (`after`, `of_last`), waits for and sends;
+ * see schedule.h. `after` holds values of enum layer_op, `waits` and `sends` of
+ * enum layer_exchange. add_op() turns these into numbers of parts. */
 static const struct {
     const char *name;
     int after;
@@ -28,15 +29,16 @@ static const struct {
     [LAYER_ATTN_DW] = {"attn_dw", LAYER_ATTN_B, false, NONE, NONE},
 };
 
-/* Forward, then backward, as one would write it down; exchanges that are under
- * way meanwhile come first. */
+/* Forward, then backward. An operation that can run during an exchange is
+ * before the one that waits for the exchange. */
 static const enum layer_op serial[] = {
     LAYER_ATTN_F, LAYER_SHARED_F, LAYER_MLP_F,  LAYER_SHARED_B, LAYER_SHARED_DW,
     LAYER_MLP_B,  LAYER_MLP_DW,   LAYER_ATTN_B, LAYER_ATTN_DW,
 };
 
-/* combine_b | dispatch_f, dispatch_b | combine_f beside attn_f | mlp_b, mlp_dw,
- * mlp_f | attn_b. The shared expert stands where its input is ready. */
+/* The order of DualPipe. combine_b runs during attn_f, dispatch_f and
+ * dispatch_b during mlp_b, mlp_dw and mlp_f, and combine_f during attn_b. The
+ * shared expert runs as soon as its input is ready. */
 static const enum layer_op paper[] = {
     LAYER_ATTN_F, LAYER_SHARED_F, LAYER_SHARED_B, LAYER_SHARED_DW, LAYER_MLP_B,
     LAYER_MLP_DW, LAYER_MLP_F,    LAYER_ATTN_B,   LAYER_ATTN_DW,
@@ -54,7 +56,7 @@ static bool has_parts(enum layer_op op)
     return op == LAYER_MLP_F || op == LAYER_MLP_B;
 }
 
-/* The last part of it. */
+/* Returns the last part of operation `op` in the cycle, or NONE. */
 static int number_of(const struct layer_pass *p, int op)
 {
     for (int i = p->cycle.ops - 1; i >= 0; i--)
@@ -63,8 +65,8 @@ static int number_of(const struct layer_pass *p, int op)
     return NONE;
 }
 
-/* Operation `op`, of several parts one. All parts of an exchange are sent and
- * waited for at once where the operation has none. */
+/* Adds operation `op`, or one of its parts. An operation without parts waits
+ * for all parts of its exchange, and sends all parts of the next at once. */
 static void add_op(struct layer_pass *p, enum layer_op op, int part, int parts)
 {
     const int i = p->cycle.ops++;
@@ -99,7 +101,8 @@ static void finish_pass(struct layer_pass *p, int parts)
     c->exchanges = LAYER_EXCHANGES * parts;
     for (int i = 0; i < parts && experts != NONE; i++)
         c->exchange[LAYER_COMBINE_B * parts + i].first = true;
-    /* What the next layer's first part writes, or is read from the last. */
+    /* mlp_dw and attn_b come after the last part of mlp_b: they read what it
+     * wrote, and the first part for the next layer overwrites it. */
     for (int i = 0; i < c->ops && parts > 1 && experts != NONE; i++)
         if (p->op[i] == LAYER_MLP_DW || p->op[i] == LAYER_ATTN_B)
             c->op[i].behind = experts;
@@ -145,7 +148,7 @@ void layer_program_times(struct layer_program *program,
     }
 }
 
-/* Those of the pass, in that order. */
+/* Returns the order of the operations in this pass as `order` lists them. */
 static struct schedule_order fixed(const struct layer_pass *p,
                                    const enum layer_op *order)
 {
@@ -207,7 +210,7 @@ struct chain {
     struct layer_times *times;
 };
 
-/* An exchange by its number in the cycle. */
+/* Returns the exchange that a number of the cycle stands for. */
 static enum layer_exchange kind(const struct chain *c, int exchange)
 {
     return (enum layer_exchange)(exchange / c->parts);
@@ -251,7 +254,7 @@ static void compute(struct chain *c, enum layer_op op, int of_it, int layer)
     c->times->op[op] += perf_now_us() - start;
 }
 
-/* What an operation waits for: one exchange, or all parts of it. */
+/* Waits for the exchange that an operation needs: one part, or all. */
 static void wait_before(struct chain *c, const struct layer_pass *p, int op)
 {
     const int last = p->cycle.op[op].waits;

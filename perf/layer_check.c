@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A layer's results by its definition, in f64; see layer.h. */
+/* Checks a layer's results against its definition, in f64; see layer.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,11 +7,12 @@
 #include "perf/layer.h"
 
 enum { CHECKED = 3 }; /* tokens */
-/* What f32 sums of some thousand products may lose, of the largest element. */
+/* Relative to the largest element: the rounding error of f32 sums of some
+ * thousand products. */
 #define TOLERANCE 1e-4
 
-/* Of one row in f64: y (columns) += factor * x (rows) W (rows, columns), or with
- * `transposed` x (columns) W^T. */
+/* Adds to y, for one row in f64, factor * x W, with x (rows) and W (rows,
+ * columns). With `transposed`: factor * x W^T, with x (columns). */
 static void product(const struct layer *m, enum layer_kind kind, int expert,
                     size_t rows, size_t columns, bool transposed,
                     const double *x, double factor, double *y)
@@ -28,7 +29,7 @@ static void product(const struct layer *m, enum layer_kind kind, int expert,
         }
 }
 
-/* y += factor * (x M1) M2, or of their transposes in the other order. */
+/* y += factor * (x M1) M2; with `transposed`: factor * (x M2^T) M1^T. */
 static void two_products(const struct layer *m, enum layer_kind kind,
                          int expert, size_t inner, bool transposed,
                          const double *x, double factor, double *y)
@@ -55,7 +56,7 @@ static void attention(const struct layer *m, bool transposed, double *x,
     two_products(m, LAYER_KIND_WA, 0, m->shape.A, transposed, scratch, 1, x);
 }
 
-/* y += what the experts of token t make of x. */
+/* y += the results of token t's experts for x, times their weights. */
 static void routed(const struct layer *m, size_t t, bool transposed,
                    const double *x, double *y)
 {
@@ -77,7 +78,7 @@ static void experts(const struct layer *m, size_t t, bool transposed, double *x,
     routed(m, t, transposed, scratch, x);
 }
 
-/* Elements of a row that differ from `x`. */
+/* Returns how many elements of a row differ from x. */
 static double differ(const struct layer *m, const float *row, const double *x)
 {
     double most = 0, wrong = 0;

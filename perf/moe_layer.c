@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Forward and backward of a layer whose exchanges are under way while it
- * computes, in chains of layers, in alternation with
+ * Measures the forward and backward pass of a layer whose exchanges run while
+ * it computes (T), in chains of layers. In alternation it measures
  *
- *     U  the same with each exchange waited for at once
- *     C  the computation alone, while plain streams carry the bytes between the
- *        hosts that the exchanges carry: the kernel's work for them costs CPU
- *        time in any case, and is not what this library could hide
+ *     U  the same, but each exchange is waited for at once
+ *     C  the computation alone, while plain streams move the same bytes between
+ *        the hosts: the kernel needs CPU time for these bytes in any case,
+ *        and no library can overlap that work
  *     R  the exchanges alone, one after the other
  *
  *     exposed = T - C        hidden = (C + R - T) / min(C, R)
  *
- * The products are real, so the same work is done however many ranks share a
- * core. Plans are made before: what a plan takes is printed.
+ * The matrix products are real, so ranks that share a core still do the same
+ * work. Plans are made before; the time of a plan is printed.
  */
 #include "perf/moe_layer.h"
 
@@ -27,10 +27,10 @@
 #include "perf/table.h"
 
 enum { TRIAL_LAYERS = 8 };
-/* Numbers of parts that are tried, and how often. */
+/* The numbers of parts that settle_parts() tries, and how often. */
 enum { DEGREES = 4, TURNS = 3 };
-/* Layers of chains whose results are compared with the serial order's, and with
- * the definition. */
+/* CHECKED: layers of a chain whose results are compared with the serial order.
+ * DEFINED: layers of a chain that is compared with the definition. */
 enum { CHECKED = 5, DEFINED = 2 };
 
 struct bench {
@@ -39,24 +39,24 @@ struct bench {
     struct perf_bench tokens;
     struct layer layer;
     struct layer_program program, serial;
-    /* One thing at a time, and all at once. */
+    /* Times of operations alone, and of those that ran during exchanges. */
     struct layer_times alone, beside;
-    int chains; /* of those */
-    int layers; /* of a chain */
+    int chains; /* chains added to `beside` */
+    int layers; /* layers in a chain */
     double compute, communicate;
-    /* Of parts, times as much as whole. */
+    /* Time in parts over the time in one piece. */
     double cost_compute, cost_communicate;
 
-    uint64_t *bytes; /* (hosts, hosts) of a layer; NULL: nothing crosses */
+    uint64_t *bytes; /* (hosts, hosts) per layer; NULL: nothing crosses */
     uint64_t *chain_bytes;
     pthread_t streams;
     bool streaming;
 
-    /* Results of the serial order. */
+    /* Results of the serial order; used by check(). */
     float *y, *dx, *dw, *dweight;
 };
 
-/* --- streams beside the computation --------------------------------------- */
+/* --- streams during the computation --------------------------------------- */
 
 static void *stream(void *arg)
 {
@@ -79,7 +79,7 @@ static void begin_streams(struct bench *b)
     b->streaming = true;
 }
 
-/* Not timed: what is compared is the time of the computation. */
+/* Called outside the timed phase: only the computation is compared. */
 static void end_streams(void *state)
 {
     struct bench *b = state;
@@ -93,7 +93,7 @@ static void find_bytes(struct bench *b)
 {
     const size_t n = (size_t)b->g->hosts.n;
 
-    /* Each exchange to the experts twice, and each back. */
+    /* A layer has two exchanges to the experts and two back. */
     b->bytes = layer_fit_bytes(&b->tokens, &b->layer, 2);
     if (b->bytes)
         b->chain_bytes = perf_alloc(n * n * sizeof(*b->bytes));
@@ -139,7 +139,7 @@ static void start_again(void *state)
     layer_reset(&b->layer);
 }
 
-/* The same on all ranks. */
+/* Replaces each time by the maximum over all ranks. */
 static void agree(const struct perf_group *g, struct layer_times *times)
 {
     for (int i = 0; i < LAYER_OPS; i++)
@@ -148,8 +148,8 @@ static void agree(const struct perf_group *g, struct layer_times *times)
         times->exchange[i] = perf_max(g, times->exchange[i]);
 }
 
-/* Of all chains in which exchanges were under way, for one layer: what the
- * computation, the starts and the waits of a rank took, in the mean. */
+/* Computes, from all chains with exchanges during computation, the mean time
+ * per rank and layer of the computation, of the starts and of the waits. */
 static void find_beside(struct bench *b, struct perf_row_layer *layer)
 {
     const struct layer_times *t = &b->beside;
@@ -176,7 +176,7 @@ static double timed(const struct bench *b, void (*run)(void *))
     return perf_max(b->g, perf_now_us() - start) / b->layers;
 }
 
-/* Once to warm up, once for the time. */
+/* Runs each twice: the first run warms up, the second gives the times. */
 static void try_alone(struct bench *b)
 {
     for (int i = 0; i < 2; i++) {
@@ -196,7 +196,7 @@ static void open_layer(struct bench *b, size_t inner)
     layer_open(&b->layer, &b->tokens, &shape);
 }
 
-/* By the ratio that was asked for, or as given. */
+/* Chooses `inner` by the ratio that was asked for, or takes it as given. */
 static void choose_inner(struct bench *b)
 {
     size_t inner = b->o->inner;
@@ -214,7 +214,7 @@ static void choose_inner(struct bench *b)
     b->layers = b->o->layers;
 }
 
-/* The order for so many parts. */
+/* Sets the order of operations for this number of parts. */
 static void use_parts(struct bench *b, int parts)
 {
     b->program = layer_program(b->o->micro_batches, parts);
@@ -223,7 +223,8 @@ static void use_parts(struct bench *b, int parts)
     layer_program_order(&b->program, b->o->order);
 }
 
-/* Products of fewer rows, and exchanges of fewer bytes, take longer. */
+/* Measures how much longer products and exchanges take when cut into parts, and
+ * uses these factors for the order. */
 static void try_parts(struct bench *b)
 {
     const struct layer_program serial = b->serial;
@@ -243,8 +244,8 @@ static void try_parts(struct bench *b)
     b->alone = alone;
 }
 
-/* The number whose chains take least, of those that take at most 1 % longer the
- * least: 1, 2, 4 and 8 in turn. */
+/* Tries 1, 2, 4 and 8 parts in turn. Chooses the smallest number whose chains
+ * take at most 1 % longer than the fastest. */
 static void settle_parts(struct bench *b)
 {
     const int layers = b->layers;
@@ -305,8 +306,8 @@ static float *kept(const float *from, size_t n)
     return memcpy(perf_alloc(n * sizeof(float)), from, n * sizeof(float));
 }
 
-/* Some results of a short chain are those of the definition, and all of another in
- * this order have the bits of the serial one. */
+/* Compares a short chain with the definition at some elements, and a longer
+ * chain in this order with the serial order: all bits must be the same. */
 static double check(struct bench *b)
 {
     struct layer *m = &b->layer;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Dispatch, experts and combine in 1, 2, 4 and 8 parts, and in as many as
- * SHUNT_MOE_PARTS_AUTO has learned, in alternation. Of each number of parts also
- * what cutting costs: the experts alone, the exchanges alone, and the plan.
+ * Measures dispatch, experts and combine in 1, 2, 4 and 8 parts, and in the
+ * number that SHUNT_MOE_PARTS_AUTO has learned, in alternation. For each number
+ * it also measures what the cutting costs: the experts alone, the exchanges
+ * alone, and the plan.
  *
- * As in training each run has a plan of its own. It is made, and used once,
- * before the time is taken.
+ * As in training, each run has its own plan. The plan is made and used once
+ * before the timed run.
  */
 #include "perf/moe_parts.h"
 
@@ -22,7 +23,8 @@
 #include "perf/sample.h"
 #include "perf/table.h"
 
-/* 1, 2, 4 and 8 parts, and those of SHUNT_MOE_PARTS_AUTO. */
+/* AUTO is the index of SHUNT_MOE_PARTS_AUTO, after those of 1, 2, 4 and 8
+ * parts. */
 enum { AUTO = SHUNT_MOE_DEGREES, CUTS };
 enum { TOGETHER, COMPUTE, EXCHANGE, PLAN, TIMES };
 enum { MAX_LEARN = 1000 };
@@ -32,9 +34,9 @@ struct bench {
     const struct perf_group *g;
     struct perf_bench tokens;
     struct layer layer;
-    uint64_t *bytes;            /* (hosts, hosts) there and back */
-    struct perf_beside *beside; /* the streams; NULL: nothing travels */
-    int plans;                  /* until AUTO was settled */
+    uint64_t *bytes;            /* (hosts, hosts) of dispatch and combine */
+    struct perf_beside *beside; /* the plain streams; NULL: nothing crosses */
+    int plans;                  /* plans until AUTO was settled */
 };
 
 static void must(const struct bench *b, enum shunt_status st, const char *what)
@@ -96,7 +98,7 @@ static double cpu_us(void)
     return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec * 1e-3;
 }
 
-/* Microseconds of this rank. */
+/* Returns the time of one run on this rank, in microseconds. */
 static double timed(const struct bench *b, void (*run)(struct layer *))
 {
     double start;
@@ -107,7 +109,7 @@ static double timed(const struct bench *b, void (*run)(struct layer *))
     return perf_now_us() - start;
 }
 
-/* The computation while plain streams carry the bytes. */
+/* Times the computation while plain streams move the same bytes. */
 static double timed_beside(const struct bench *b)
 {
     double us;
@@ -156,7 +158,7 @@ static void open_streams(struct bench *b)
         b->beside = perf_beside_open(b->g->net, b->bytes);
 }
 
-/* By the ratio that was asked for, or as given. */
+/* Chooses `inner` by the ratio that was asked for, or takes it as given. */
 static void choose_inner(struct bench *b)
 {
     size_t inner = b->o->inner;
@@ -179,7 +181,7 @@ static void choose_inner(struct bench *b)
     }
 }
 
-/* As a program does that leaves the number of parts to the exchange. */
+/* Lets the exchange learn its number of parts, as an application would. */
 static void learn(struct bench *b)
 {
     struct layer *m = &b->layer;
@@ -197,7 +199,8 @@ static void learn(struct bench *b)
 
 /* --- check ---------------------------------------------------------------- */
 
-/* Results of the definition, in one part; and the bits of these in all others. */
+/* Compares the results in one part with the definition, and all others with
+ * these, bit for bit. */
 static double check(struct bench *b)
 {
     struct layer *m = &b->layer;
@@ -223,13 +226,13 @@ static double check(struct bench *b)
 /* --- rows ----------------------------------------------------------------- */
 
 struct measured {
-    double *us[CUTS][TIMES]; /* by sample */
-    double *cpu[CUTS];       /* of TOGETHER, all ranks */
-    double *beside;          /* the computation in one part, beside streams */
+    double *us[CUTS][TIMES]; /* (samples) */
+    double *cpu[CUTS];       /* (samples) of TOGETHER, summed over ranks */
+    double *beside;          /* (samples) of COMPUTE, whole, with streams */
     int parts[CUTS];
 };
 
-/* Once each number of parts; sample < 0: to warm up. */
+/* Measures one number of parts once; sample < 0 is a warm-up. */
 static void take_turn(struct bench *b, struct measured *t, int cut, int sample)
 {
     struct layer *m = &b->layer;
@@ -295,7 +298,7 @@ static void print_row(struct bench *b, struct measured *t, int cut,
     for (int i = 0; i < AUTO; i++) {
         if (t->parts[i] == parts.parts)
             parts.given = times[i].median;
-        /* The peer of one that was learned is the best one of the others. */
+        /* AUTO is compared with the fastest of the given numbers. */
         if (cut == AUTO && times[i].median < row.times[PERF_PEER].median)
             row.times[PERF_PEER] = times[i];
     }

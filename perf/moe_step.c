@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Steps of a layer whose router is uneven, with balance, without, and with a
- * router that is even, in alternation. A step is forward and backward of one
- * micro-batch: a plan, dispatch, experts, combine, and the gradients of both; with
- * balance also what it costs: loads to all ranks, the decision, the placement, and
- * the experts' parameters to their copies and gradients home.
+ * Measures steps of a layer in three versions, in alternation: an uneven router
+ * with balance, the same router without, and an even router. A step is the
+ * forward and backward pass of one micro-batch: a plan, dispatch, experts,
+ * combine, and the gradients of both. With balance a step also includes the
+ * work for it: all ranks exchange loads, decide and set the placement. The
+ * experts' parameters are sent to their copies, and the copies' gradients to
+ * the homes.
  *
- * An expert is a function that takes a given time for each row, twice that
- * backward, and sleeps in it: so there may be more ranks than cores, and what is
- * measured is how long the ranks wait for the one that has most rows. It
- * multiplies its rows by a parameter, the first of its bytes, which copies have
- * from the home. So results are wrong if a copy was not refreshed.
+ * An expert is a function that sleeps for a given time per row, and twice as
+ * long backward. So there may be more ranks than cores. The measured time shows
+ * how long the ranks wait for the rank with most rows. An expert multiplies its
+ * rows by a parameter, the first of its bytes, which its copies receive from
+ * the home. So results are wrong if a copy was not refreshed.
  *
- * Each sample is another step of the workload. All sides of a sample have its
- * tokens; the even router draws experts uniformly, for those that have some.
+ * Each sample is another step of the workload. All versions in a sample use the
+ * same tokens. The even router draws experts uniformly for the tokens that have
+ * some.
  */
 #include "perf/moe_step.h"
 
@@ -39,8 +42,8 @@ static double timed(struct step *b, enum step_side side)
 
 /* --- check ---------------------------------------------------------------- */
 
-/* y and dx are x times what the experts' parameters give in sum; a home's
- * gradient is the rows of all copies. */
+/* Checks that y and dx are x times the weighted sum of the experts' parameters,
+ * and that the gradient at a home counts the rows of all copies. */
 static void check(struct step *b, enum step_side side)
 {
     const struct perf_routing *r = &b->routing[side];
@@ -79,10 +82,10 @@ static void check(struct step *b, enum step_side side)
 /* --- samples -------------------------------------------------------------- */
 
 struct measured {
-    double *us[STEP_SIDES], *cpu[STEP_SIDES]; /* by sample */
-    double *most[STEP_SIDES]; /* rows of the busiest rank over the mean */
+    double *us[STEP_SIDES], *cpu[STEP_SIDES]; /* (samples) */
+    double *most[STEP_SIDES]; /* (samples) busiest rank's rows over the mean */
     double *phase[STEP_SIDES][STEP_PHASES];
-    double copies; /* of all steps, in sum */
+    double copies; /* number of copies, summed over all steps */
 };
 
 static void route(struct step *b, int sample)
@@ -105,7 +108,8 @@ static void route(struct step *b, int sample)
             b->routing[STEP_FORCED].index[i] = -1;
 }
 
-/* Of the rows of a step that all ranks have made. */
+/* Returns the rows of the busiest rank over the mean of all ranks, in one
+ * step. */
 static double imbalance(const struct step *b)
 {
     const double sum = perf_sum(b->g, b->total);
@@ -121,7 +125,7 @@ static double cpu_us(void)
     return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec * 1e-3;
 }
 
-/* sample < 0: to warm up. */
+/* Runs one step; sample < 0 is a warm-up and is not recorded. */
 static void take(struct step *b, struct measured *m, enum step_side side,
                  int sample, bool checked)
 {
@@ -159,8 +163,8 @@ static double mean(const double *values, size_t n)
     return sum / (double)n;
 }
 
-/* Of the slowest rank in each phase: one that waits for another in an exchange has
- * a long one, too. */
+/* Prints, for each phase, the time of its slowest rank. A rank that waits for
+ * another in an exchange counts the wait as its own time. */
 static void print_phases(struct step *b, struct measured *m, size_t samples)
 {
     const bool on = b->o->balance != PERF_BALANCE_OFF;
@@ -287,8 +291,9 @@ static void open_exchanges(struct step *b)
     config.combine_mode = o->modes.back;
     config.partials = o->partials;
     config.leaf_rows = o->leaf_rows;
-    /* The forced side has one of its own: what a plan needs less than the one
-     * before is given back, and would have to be got anew. */
+    /* Each version has its own exchange. An exchange frees memory that a
+     * smaller plan does not need, and would have to allocate it again for the
+     * next. */
     for (int s = 0; s < STEP_SIDES; s++)
         step_must(b, shunt_moe_create(b->g->comm, &config, &b->moe[s]),
                   "moe_create");

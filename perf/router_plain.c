@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* See gates_plain.h. */
+/* The router as plain loops; see router_plain.h. */
 #include "perf/router_plain.h"
 
 #include "src/kernels/elementwise.h"
@@ -17,7 +17,8 @@ static int is_among(size_t n, const int32_t *choice, int32_t e)
     return 0;
 }
 
-/* The next of `choice` (so far n): the best of [first, last). */
+/* Returns the expert of [first, last) with the highest score that is not yet
+ * among the n entries of `choice`; -1 if there is none. */
 static int32_t next(const float *s, size_t first, size_t last, size_t n,
                     const int32_t *choice)
 {
@@ -47,7 +48,8 @@ static void choose_grouped(const struct router_config *c, const float *s,
                 next(s, g * size, (g + 1) * size, j, choice + g * each);
 }
 
-/* Scores of experts in groups that are not open become -infinity, in place. */
+/* Sets the scores of experts in groups that are not open to -infinity, in
+ * place. */
 static void close_groups(const struct router_config *c, float *s)
 {
     enum { MOST = 64 };

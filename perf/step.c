@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A step with its balance, phase by phase; see step.h. */
+/* One step with balance, phase by phase; see step.h. */
 #include "perf/step.h"
 
 #include <string.h>
 
-/* Of the mean of loads (shunt_balance_predict()). */
+/* Weight of the mean of loads in shunt_balance_predict(). */
 #define THETA 0.9
 
 static const char *const names[STEP_PHASES] = {
@@ -48,7 +48,7 @@ static void ended(struct step *s, enum step_phase phase)
 
 /* --- balance -------------------------------------------------------------- */
 
-/* The rows of this batch, of all ranks. */
+/* Collects the row counts of this batch from all ranks. */
 static void gather(struct step *s)
 {
     const struct perf_routing *r = &s->routing[STEP_BALANCED];
@@ -66,7 +66,8 @@ static void gather(struct step *s)
               "allgather");
 }
 
-/* What the batches before let expect; the plans' loads are everywhere. */
+/* Predicts row counts from previous batches. All ranks have the loads of the
+ * plans, so no exchange is needed. */
 static void predict(struct step *s)
 {
     const size_t n = (size_t)s->g->ranks * (size_t)s->o->experts;
@@ -89,7 +90,7 @@ static void remember(struct step *s, const struct shunt_moe_plan *plan)
     s->seen = true;
 }
 
-/* Decide for this batch, and tell the exchange. */
+/* Decides the placement for this batch and passes it to the exchange. */
 static void balance(struct step *s)
 {
     const struct perf_options *o = s->o;
@@ -121,9 +122,9 @@ static void balance(struct step *s)
     ended(s, STEP_PLACE);
 }
 
-/* --- what travels --------------------------------------------------------- */
+/* --- transfers of state --------------------------------------------------- */
 
-/* Parameters or gradients of the experts here. */
+/* The parameters or the gradients of this rank's experts. */
 struct state {
     struct shunt_moe_array array;
     struct shunt_moe_state state;
@@ -152,7 +153,7 @@ static void refresh(struct step *s, struct shunt_request **travels)
               "refresh");
 }
 
-/* An expert's gradient is the number of its rows. */
+/* Sets the gradient of each expert to its number of rows. */
 static void count_rows(const struct step *s, const struct shunt_moe_rows *rows)
 {
     for (int e = 0; e < rows->local_experts; e++)
@@ -197,7 +198,7 @@ struct buffers {
     float *in, *out, *dout, *drows;
 };
 
-/* Parameters travel while the experts at home compute. */
+/* Parameters are sent to copies while the experts at home compute. */
 static void forward(struct step *s, enum step_side side, bool copies,
                     struct shunt_moe_plan *plan,
                     const struct shunt_moe_rows *rows, const struct buffers *b)
@@ -223,7 +224,7 @@ static void forward(struct step *s, enum step_side side, bool copies,
     ended(s, STEP_COMBINE);
 }
 
-/* Gradients of copies travel while experts without copies compute. */
+/* Gradients of copies are sent home while experts without copies compute. */
 static void backward(struct step *s, enum step_side side, bool copies,
                      struct shunt_moe_plan *plan,
                      const struct shunt_moe_rows *rows, const struct buffers *b)
