@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Collectives: a sweep over sizes.
+ * Measures collectives at a range of sizes.
  *
- * Sizes, algbw and busbw are those of nccl-tests: the bytes of the larger of a
- * rank's two buffers over the time, and that by the share of it that any
- * algorithm must carry over a rank's link.
+ * Sizes, algbw and busbw are those of nccl-tests. algbw is the bytes of the
+ * larger of a rank's two buffers over the time. busbw is algbw times the share
+ * of these bytes that any algorithm must send over a rank's link.
  *
- * For each size: new input, poisoned output, one call, check; then the times;
- * then the same check again with other input, for errors that appear only when
- * calls follow one another closely.
+ * For each size: new input, poisoned output, one call and a check; then the
+ * times; then the same check with other input. The second check finds errors
+ * that appear only when calls follow one another closely.
  */
 #include "perf/coll.h"
 
@@ -31,8 +31,8 @@ enum { STREAM_DATA = 21, STREAM_SHARE };
 struct shape {
     size_t count;      /* the argument of the call */
     size_t size;       /* bytes, for the table */
-    size_t send, recv; /* bytes of the largest rank's buffers */
-    size_t *matrix;    /* (ranks, ranks) elements from s to d */
+    size_t send, recv; /* bytes: the largest buffers of any rank */
+    size_t *matrix;    /* (ranks, ranks) elements from rank s to d */
     size_t *send_displs;
     size_t *recv_counts, *recv_displs; /* of this rank */
 };
@@ -43,12 +43,12 @@ struct sweep {
     int n; /* ranks */
     size_t element;
     struct shape shape;
-    uint64_t *keys; /* (ranks) of the inputs now in use */
+    uint64_t *keys; /* (ranks) keys of the current inputs */
     struct perf_places places;
     uint64_t *traffic; /* (places, places) */
 };
 
-/* One side and its buffers. */
+/* One side of the comparison, and its buffers. */
 struct side {
     enum perf_role role;
     const struct perf_engine *engine;
@@ -59,8 +59,8 @@ struct side {
 
 /* --- shapes --------------------------------------------------------------- */
 
-/* Elements from rank s to rank d, `even` on average: some pairs get much, some
- * little, in the same way for every size. */
+/* Returns the elements that rank s sends to rank d: `even` on average. Pairs
+ * differ, in the same way for every size. */
 static size_t skewed(const struct sweep *w, int s, int d, size_t even)
 {
     /* allgatherv has a count for each sender, reduce_scatterv for each
@@ -162,7 +162,7 @@ static double bus_factor(const struct sweep *w)
     case PERF_ALLTOALLV:
     case PERF_ALLGATHERV:
     case PERF_REDUCE_SCATTERV: {
-        /* The bytes that are actually sent to other ranks. */
+        /* The share of bytes that are sent to other ranks. */
         double all = 0, own = 0;
         for (int s = 0; s < w->n; s++)
             for (int d = 0; d < w->n; d++) {
@@ -187,7 +187,7 @@ static size_t sum_of(const size_t *values, int n)
     return sum;
 }
 
-/* Bytes of this rank's input. */
+/* Returns the bytes of this rank's input. */
 static size_t input_bytes(const struct sweep *w)
 {
     const size_t *row = w->shape.matrix + w->g->rank * w->n;
@@ -198,7 +198,8 @@ static size_t input_bytes(const struct sweep *w)
     return w->shape.send;
 }
 
-/* New inputs for all ranks: each rank has all keys, and its own data. */
+/* Makes new inputs. Each rank computes the keys of all ranks, and its own
+ * data. */
 static void fill(struct sweep *w, const struct side *sides, int nsides,
                  int round)
 {
@@ -217,7 +218,7 @@ static void fill(struct sweep *w, const struct side *sides, int nsides,
     }
 }
 
-/* Where in `recv` this rank's input belongs, in bytes. */
+/* Returns the offset in bytes of this rank's input in `recv`. */
 static size_t input_place(const struct sweep *w)
 {
     if (w->o->op == PERF_ALLGATHER)
@@ -230,14 +231,14 @@ static size_t input_place(const struct sweep *w)
 static void poison(const struct sweep *w, const struct side *side)
 {
     memset(side->recv, PERF_POISON, w->shape.recv);
-    /* In place the input is in `recv`, and that of a broadcast's root always
-     * is. */
+    /* With in_place, and at a broadcast's root, the input is in `recv`. */
     if (w->o->in_place ||
         (w->o->op == PERF_BROADCAST && w->g->rank == w->o->root))
         memcpy((char *)side->recv + input_place(w), side->send, input_bytes(w));
 }
 
-/* Elements before rank d's block in the send buffer of rank s. */
+/* Returns how many elements precede rank d's block in the send buffer of rank
+ * s. */
 static size_t sent_before(const struct sweep *w, int s, int d)
 {
     if (w->o->op == PERF_ALLTOALLV)
@@ -326,8 +327,8 @@ static void *buffer(const struct sweep *w, bool window, size_t bytes)
     return p;
 }
 
-/* Allocate buffers for the largest size. They are kept, as in a program that
- * calls often. */
+/* Allocates buffers for the largest size. All sizes use them, as a program that
+ * calls often would. */
 static void open_buffers(const struct sweep *w, struct side *sides, int nsides,
                          size_t send, size_t recv)
 {
@@ -395,8 +396,8 @@ static void open_call(const struct sweep *w, struct side *side)
 
 /* --- the sweep ------------------------------------------------------------ */
 
-/* The bytes that have to cross. The order of a reduction may not permit this
- * minimum. */
+/* Computes the bytes that must cross between places. A fixed order of summation
+ * may need more. */
 static void find_traffic(struct sweep *w, struct perf_row *row)
 {
     const struct perf_call call = {
@@ -472,7 +473,8 @@ static void measure(struct sweep *w, struct side *sides, int nsides)
         .bus = bus_factor(w),
         .pair = perf_pair_latency(w->g),
         .checked = o->op != PERF_BARRIER,
-        .part = o->op != PERF_BARRIER && !w->shape.size, /* of skewed counts */
+        .part = o->op != PERF_BARRIER && !w->shape.size, /* skewed counts may
+                                                          * all be 0 */
         .sent_rows = -1,
     };
 
@@ -561,7 +563,7 @@ void perf_coll(const struct perf_contest *contest)
     size_t last = 0;
     for (size_t size = o->begin; size <= o->end; size = next_size(o, size)) {
         set_shape(&w, size);
-        /* With many ranks the smallest sizes all have one element. */
+        /* With many ranks, the smallest sizes all round up to one element. */
         if (w.shape.size == last && size != o->begin)
             continue;
         last = w.shape.size;

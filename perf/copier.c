@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Uses a copy engine. The plugin is found and loaded by the library's own code,
- * a part of which is linked in here: libshunt exports nothing of it.
+ * Calls a copy engine. The library's own code finds and loads the plugin. That
+ * part is linked in here, because libshunt does not export it.
  */
 #include "perf/copier.h"
 
@@ -15,12 +15,13 @@
 #include "src/plugin/plugin.h"
 
 #define DEFAULT_ENGINE "dma"
-#define DEADLINE_US 60e6 /* until a signal counts as lost */
-/* Looks at the signal between two calls of poll(), which may take a lock that
+#define DEADLINE_US 60e6 /* after this time a signal counts as lost */
+/* Polls of the signal between two calls of poll(), which may take a lock that
  * the engine needs. */
 #define LOOKS 64
-/* The looks at the CPU time. A thread that sleeps uses none at all; the
- * tolerance is for the caller's own between reading two clocks. */
+/* Checks whether other threads use CPU time: the time between two checks, the
+ * most checks, and a tolerance for the caller's own time between reading two
+ * clocks. A sleeping thread uses none. */
 #define LOOK_NS 3000000
 #define MAX_CPU_LOOKS 100
 #define TOLERANCE_US 15.0
@@ -34,8 +35,8 @@ const char *perf_copier_name(const char *given)
                                                    : DEFAULT_ENGINE;
 }
 
-/* Let this thread run on `cpus`, which a thread that it starts inherits. False:
- * nothing was changed. */
+/* Lets this thread run on `cpus`. Threads that it starts inherit this. Returns
+ * false if nothing was changed. */
 static bool widen(const cpu_set_t *cpus, cpu_set_t *before)
 {
     return !sched_getaffinity(0, sizeof(*before), before) &&
@@ -67,8 +68,8 @@ const struct shunt_engine *perf_copier_find(const char *name,
     return engine;
 }
 
-/* Its threads run where the library puts them for one rank: not on the CPU that the
- * caller is bound to, if there is another. */
+/* Places the engine's threads as the library does for one rank: not on the CPU
+ * to which the caller is bound, if there is another. */
 static enum shunt_status settle(struct perf_copier *c, const cpu_set_t *cpus,
                                 char *why, size_t why_len)
 {
@@ -177,7 +178,7 @@ void perf_copier_wait(struct perf_copier *c)
 
     for (unsigned round = 0; !looks(c); round++) {
         c->engine->poll(c->ctx);
-        /* An engine that shares the caller's processor has to run. */
+        /* Yield: an engine thread may share the caller's processor. */
         if (round % 256 == 255) {
             sched_yield();
             start = start > 0 ? start : perf_now_us();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * `shunt-perf copy`: which rows there are, and those of plain copies.
+ * `shunt-perf copy`: chooses the rows, and measures plain copies.
  *
- * A copy by the engine, from its submission to the signal that a polling caller
- * sees, is measured beside memcpy() and beside non-temporal stores by the
- * caller, in alternation. Rows by strides and by an index list are gathered
- * from a matrix that has twice as many, as a dispatch does.
+ * A copy by the engine is timed from its submission until a polling caller sees
+ * the signal. In alternation, the caller copies the same with memcpy() and with
+ * non-temporal stores. Rows by strides and by an index list are gathered from a
+ * matrix with twice as many rows, as a dispatch does.
  */
 #include "perf/copy.h"
 
@@ -77,9 +77,9 @@ void perf_copy_shape_row(struct perf_copy_bench *b, const char *op)
         perf_table_note("  the engine does not take such copies");
 }
 
-/* --- rows of rows --------------------------------------------------------- */
+/* --- copies of many rows -------------------------------------------------- */
 
-/* `rows` of twice as many, each at most once, in any order. */
+/* Returns `rows` different numbers below 2 * rows, in random order. */
 static uint32_t *make_index(const struct perf_options *o, size_t rows)
 {
     const uint64_t key = perf_key(o->seed, STREAM_INDEX, rows, 0);
@@ -196,8 +196,8 @@ static void no_memory(void)
     perf_die(PERF_EXIT_FAILED, "no memory for a product");
 }
 
-/* What rank 0 tells the others, which sleep in between: after each row, since
- * they do not wait for longer than SHUNT_TIMEOUT. */
+/* Rank 0 sends one of these after each row: MORE, or END. The other ranks sleep
+ * in perf_max(), which may not last longer than SHUNT_TIMEOUT. */
 enum { MORE = 1, END };
 
 void perf_copy_row(struct perf_copy_bench *b, const struct perf_row *row)
@@ -243,7 +243,7 @@ void perf_copy(const struct perf_contest *contest)
         while (perf_max(g, 0) < END)
             ;
     }
-    /* So that all ranks end with the same status. */
+    /* All ranks must end with the same status. */
     wrong = perf_sum(g, b.wrong);
     if (g->rank != 0)
         perf_table_row(&(struct perf_row){.wrong = {wrong}});

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A copy by the engine beside a computation of its caller:
+ * Measures a copy by the engine during a computation of its caller:
  *
  *     C  products alone             T  submit, products, wait for the signal
  *     R  the engine's copy alone    S  products, then memcpy() by the caller
  *
- *     hidden = (C + R - T) / min(C, R), and S / T is what the engine is good for
+ *     hidden = (C + R - T) / min(C, R); S / T is the gain by the engine
  *
- * The products are about as long as the copy, as far as whole ones can be: of
- * `m` rows with a matrix that stays in a core's own cache. So they need the
- * processor rather than memory, as a layer's products do.
+ * The products take about as long as the copy, rounded to whole products. They
+ * multiply `m` rows with a matrix that stays in the core's own cache. So they
+ * need the processor rather than memory, as a layer's products do.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "perf/sample.h"
 #include "src/kernels/gemm/gemm.h"
 
-#define SIDE 256 /* of the square matrix */
+#define SIDE 256 /* rows and columns of the square matrix */
 #define MIN_M 8
 #define MAX_M 512
 #define TRIES 5
@@ -53,7 +53,8 @@ static void run_copy(void *state)
         perf_copier_wait(&s->bench->copier);
 }
 
-/* An engine without a thread of its own advances in poll(). */
+/* Computes during a copy. The engine is polled between products: an engine
+ * without its own thread advances only in poll(). */
 static void run_both(void *state)
 {
     const struct beside *s = state;
@@ -90,7 +91,7 @@ static double least_of(void (*run)(void *), void *state)
     return best;
 }
 
-/* As many rows and products as the copy takes time. */
+/* Chooses the rows and the number of products by the time of the copy. */
 static void choose_products(struct beside *s)
 {
     double wanted = least_of(run_copy, s), rows;

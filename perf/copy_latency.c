@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The latency of a small copy by an engine that is awake, since it has just
- * copied, or asleep; and what an idle engine costs.
+ * Measures the latency of a small copy by an engine that is awake, because it
+ * has just copied, and by one that is asleep. Also measures what an idle engine
+ * costs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "perf/sample.h"
 
 #define AWAKE_SAMPLES 1000
-#define ASLEEP_SAMPLES 50 /* each waits for some milliseconds */
+#define ASLEEP_SAMPLES 50 /* each waits some milliseconds */
 #define IDLE_NS 300000000
 
 static double cpu_us(void)
@@ -30,7 +31,8 @@ static struct perf_row_copy describe(const struct perf_copy_bench *b)
     };
 }
 
-/* Returns how many were taken: fewer, if the engine does not fall asleep. */
+/* Returns how many samples were taken: fewer than n if the engine does not fall
+ * asleep. */
 static size_t take_samples(struct perf_copy_side *side, bool asleep,
                            struct perf_series *series, size_t n)
 {
@@ -40,8 +42,8 @@ static size_t take_samples(struct perf_copy_side *side, bool asleep,
         if (asleep && !perf_copier_await_sleep(&side->bench->copier))
             return i;
         cpu = cpu_us();
-        /* No system call between the two copies: the engine could fall asleep
-         * meanwhile. */
+        /* No system call between the two copies: during one the engine could
+         * fall asleep. */
         if (!asleep)
             perf_copy_run(side);
         start = perf_now_us();

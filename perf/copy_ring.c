@@ -2,9 +2,9 @@
 /*
  * The memory in which copies are measured, the copies, and their check.
  *
- * Sources have random words by their place, so that what a destination must
- * contain is computed and not read. Behind each destination lie GUARD bytes
- * that no copy may touch.
+ * Each word of a source is a random function of its place. So the expected
+ * contents of a destination are computed, not read. Each destination is
+ * followed by GUARD bytes that no copy may change.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,13 +19,13 @@
 #define GUARD 64
 #define LINE 64
 #define STREAM_SOURCE 41
-/* Warm copies: a pair of slots for each side. */
+/* With a warm cache, each side has its own pair of slots. */
 #define SIDES 3
-/* Where the kernel does not say how large the cache is. */
+/* The cache size assumed when the kernel does not report it. */
 #define USUAL_CACHE ((size_t)32 << 20)
 #define MAX_CACHE ((size_t)512 << 20)
 
-/* To lines, at least one. */
+/* Rounds up to whole cache lines, at least one. */
 static size_t round_up(size_t n)
 {
     return n ? (n + LINE - 1) / LINE * LINE : LINE;
@@ -33,8 +33,8 @@ static size_t round_up(size_t n)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* By the kernel: what sysconf() has of the CPU is, in a virtual machine, the
- * size of another machine's cache. */
+/* Reads the cache size from the kernel. In a virtual machine, sysconf() takes
+ * it from the CPU, which may report the cache of another machine. */
 size_t perf_copy_cache(void)
 {
     size_t most = 0;
@@ -106,8 +106,9 @@ void perf_copy_ring_open(struct perf_copy_bench *b, size_t from, size_t to)
     const bool warm = b->o->cache == PERF_CACHE_WARM;
 
     r->least = 2 * (cache < MAX_CACHE ? cache : MAX_CACHE);
-    /* Cold slots touch `least` and less than one more copy. Half of what they
-     * touch is sources, which have gaps as large as themselves. */
+    /* Cold slots together touch at most `least` bytes and one copy more. Half
+     * of these bytes are sources. Sources of strided rows have gaps as large as
+     * the rows, so all sources need `least` bytes. */
     r->from_room = warm ? SIDES * round_up(from) : r->least + round_up(from);
     r->to_room =
         warm ? SIDES * (round_up(to) + GUARD) : r->least + round_up(to) + GUARD;
@@ -147,7 +148,7 @@ void perf_copy_shape_use(struct perf_copy_bench *b,
     r->from_slot = round_up(shape->from_bytes);
     r->to_slot = round_up(perf_copy_bytes(shape)) + GUARD;
     r->slots = count_slots(b, perf_copy_bytes(shape));
-    /* Small slots are for a part guards and gaps. */
+    /* Guards and gaps need room too, so that fewer small slots may fit. */
     fit = r->to_room / r->to_slot;
     if (r->from_room / r->from_slot < fit)
         fit = r->from_room / r->from_slot;
@@ -253,7 +254,9 @@ void perf_copy_run(void *state)
     copy_at(side->bench, side->way, take_slot(side->bench, side->way));
 }
 
-/* A cold side copies next in slots that nobody has touched for a round. */
+/* Prepares a sample. With a warm cache the side copies once. With a cold cache
+ * the engine is only woken, by a copy of one byte: the next slots must stay
+ * untouched. */
 void perf_copy_prepare(void *state)
 {
     struct perf_copy_side *side = state;
@@ -284,7 +287,8 @@ bool perf_copy_taken(struct perf_copy_bench *b)
 
 enum { PIECE = 4096 };
 
-/* What the source has at `at`, which need not be a word's. n <= PIECE */
+/* Computes the n bytes of the source at offset `at`, which may be within a
+ * word. n <= PIECE */
 static void expect(const struct perf_copy_ring *r, size_t at, size_t n,
                    unsigned char *out)
 {
@@ -327,7 +331,7 @@ static double wrong_at(const struct perf_copy_bench *b, size_t slot)
     return wrong + count_wrong(to + perf_copy_bytes(s), right, GUARD);
 }
 
-/* Between a slot on the device and that of the host. */
+/* Copies a slot from the host to the device, or back. */
 static void move_slot(struct perf_copy_bench *b, size_t slot, bool to_device)
 {
     unsigned char *here = destination(b, slot);

@@ -2,10 +2,11 @@
 /*
  * The ranks of a run.
  *
- * The gate is a page that rank 0 makes (a memfd) and the others open through
- * /proc, so no file name can be left behind. Between hosts it is a byte to rank
- * 0 and one back, by plain sockets. If neither is possible, as between
- * containers of one host, it is a small all-gather.
+ * On one host, the gate is a page of shared memory (a memfd). Rank 0 makes it
+ * and the others open it through /proc, so that no file is left behind. Between
+ * hosts, each rank sends a byte to rank 0 and gets one back, over plain
+ * sockets. If neither is possible, as between containers of one host, the gate
+ * is a small all-gather.
  */
 #include "perf/group.h"
 
@@ -23,13 +24,13 @@
 #include "perf/net.h"
 
 #define GATE_BYTES 4096
-#define GATE_TIMEOUT_US 300e6 /* microseconds until a rank counts as stuck */
+#define GATE_TIMEOUT_US 300e6 /* us until a missing rank counts as stuck */
 
 struct perf_gate {
     uint64_t nonce; /* identifies the page of this run */
-    /* The number of ranks that have come. The last one starts the next round,
-     * which releases the others: its release store pairs with their acquire
-     * load. */
+    /* The number of ranks that have arrived. The last one starts the next
+     * round, which releases the others: its release store pairs with their
+     * acquire load. */
     _Alignas(64) atomic_int arrived;
     _Alignas(64) atomic_uint round;
     _Alignas(64) atomic_uint line; /* perf_gate_line() */
@@ -74,7 +75,7 @@ static void join_gate(struct perf_group *g, const struct gate_address *address)
         return;
     struct perf_gate *gate = map_gate(fd);
     close(fd);
-    /* Another host may have the same path for something else. */
+    /* On another host the same path may be another file. */
     if (gate && gate->nonce == address->nonce)
         g->gate = gate;
     else if (gate)
@@ -93,8 +94,8 @@ static void open_gate(struct perf_group *g)
     if (g->rank != 0 && all[0].nonce)
         join_gate(g, &all[0]);
     free(all);
-    /* All ranks use it, or none. This also keeps the memfd open until all have
-     * opened it. */
+    /* All ranks must use it, or none. This exchange also keeps the memfd open
+     * until all have opened it. */
     bool everywhere = perf_max(g, g->gate ? 0 : 1) == 0;
     if (fd >= 0)
         close(fd);
@@ -124,8 +125,8 @@ void perf_gate_wait(const struct perf_group *g)
         atomic_store_explicit(&gate->round, round + 1, memory_order_release);
         return;
     }
-    /* With a processor for each rank, spinning delays no other rank; otherwise
-     * yield at once. */
+    /* With a processor for each rank, spinning delays no other rank. Otherwise
+     * the waiting rank yields at once. */
     int spins = g->crowded ? 50 : 20000;
     double give_up = 0;
     while (atomic_load_explicit(&gate->round, memory_order_acquire) == round) {
@@ -198,8 +199,9 @@ double perf_sum(const struct perf_group *g, double value)
 
 /* --- processors ----------------------------------------------------------- */
 
-/* Has the user told the libraries to yield? Then there are more ranks than
- * processors, also if the host seems to have enough (containers share them). */
+/* Returns whether the user set the libraries to yield. Then there are more
+ * ranks than processors, even if the host seems to have enough: containers
+ * share them. */
 static bool told_to_yield(void)
 {
     const char *spin = getenv("SHUNT_SPIN");
@@ -209,8 +211,8 @@ static bool told_to_yield(void)
            (yield && strcmp(yield, "1") == 0);
 }
 
-/* The launcher may have bound each rank already; the processors of all ranks of
- * a host together are those of the job there. */
+/* Finds the processors of the job on this host: those of all its ranks
+ * together, because the launcher may have bound each rank already. */
 static void find_processors(struct perf_group *g)
 {
     cpu_set_t mine;
@@ -257,7 +259,7 @@ int perf_pin(const struct perf_group *g, bool force, const char **why)
 
 /* --- opening and closing -------------------------------------------------- */
 
-/* The number of ranks by the environment; 0: not set. */
+/* Returns the number of ranks from the environment; 0: not set. */
 static int launched_ranks(void)
 {
     static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",

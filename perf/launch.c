@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * --ranks: becoming a launcher's job.
+ * --ranks: replaces this process by a launcher that starts the ranks.
  */
 #include "perf/launch.h"
 
@@ -42,8 +42,8 @@ const char *perf_program_folder(void)
     return folder;
 }
 
-/* Find shunt-run: in our folder if installed, in a sibling folder if just
- * built, or on PATH. */
+/* Finds shunt-run: in this program's folder (installed), in the sibling folder
+ * `tools` (just built), or on PATH. */
 static const char *find_shunt_run(void)
 {
     static char path[PATH_MAX + 32];
@@ -74,7 +74,7 @@ static void say(struct words *w, const char *word)
     w->word[w->n++] = strdup(word);
 }
 
-/* Ranks are pinned by perf_pin(), alike for all launchers. */
+/* perf_pin() pins the ranks, in the same way for all launchers. */
 static void use_mpirun(struct words *w, int ranks, const char *count)
 {
     int open_mpi = strcmp(PERF_MPI_FLAVOUR, "openmpi") == 0;
@@ -102,7 +102,7 @@ static void use_shunt_run(struct words *w, const char *count)
     say(w, find_shunt_run());
     say(w, "-n");
     say(w, count);
-    say(w, "--raw"); /* only rank 0 prints, in complete lines */
+    say(w, "--raw"); /* no prefix: only rank 0 prints, in full lines */
 }
 
 void perf_launch(const struct perf_options *o, char **argv)
@@ -112,7 +112,7 @@ void perf_launch(const struct perf_options *o, char **argv)
     char count[16];
     int argc = 0;
 
-    /* The ranks end with their launcher, however it ends. */
+    /* A rank ends when its launcher ends, for whatever reason. */
     if (mark)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (!o->ranks || mark)

@@ -42,7 +42,7 @@ _Noreturn void perf_die(int status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    /* Every rank finds the same error in the command line. */
+    /* All ranks find the same error in the command line: rank 0 prints it. */
     if (status != PERF_EXIT_USAGE && group.ranks > 1)
         fprintf(stderr, "shunt-perf: rank %d: %s\n", group.rank, text);
     else if (group.rank == 0)
@@ -63,8 +63,8 @@ void *perf_alloc(size_t bytes)
     return p;
 }
 
-/* Where a module is: in our folder if just built, where it was installed to, or
- * where its installation was moved to, of which our folder is a part. */
+/* Finds a module: in the program's folder (just built), in PERF_MODULE_DIR
+ * (installed), or relative to the program (an installation that was moved). */
 static bool find_module(const char *file, char *path, size_t len)
 {
     const char *const folders[][2] = {
@@ -81,8 +81,8 @@ static bool find_module(const char *file, char *path, size_t len)
     return false;
 }
 
-/* The symbol of a module. Without the file: `without` says what to do. Its first
- * member is its abi. */
+/* Loads a module and returns its symbol, whose first member must be `abi`. If
+ * there is no file, prints `without`, which says what to install. */
 static const void *load(const char *peer, const char *file, const char *symbol,
                         int abi, int flags, const char *without)
 {
@@ -184,7 +184,7 @@ int main(int argc, char **argv)
         perf_device_find();
     perf_births(&options);
     perf_launch(&options, argv);
-    /* Read when the communicator is made. */
+    /* shunt_comm_create_env() reads it. */
     if (options.algorithm)
         setenv("SHUNT_ALGORITHM", options.algorithm, 1);
 
@@ -251,7 +251,8 @@ int main(int argc, char **argv)
         else
             perf_coll(&contest);
     }
-    /* All ranks agree: wrong elements are counted over all ranks. */
+    /* All ranks return the same status, since wrong elements are summed over
+     * all ranks. */
     int right = perf_table_close();
     perf_group_close(&group);
     perf_device_close();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * `shunt-perf put`: messages between two ranks, each a put with a signal.
+ * `shunt-perf put`: messages between two ranks; each is a put with a signal.
  *
- * A sample of a row is a round: some messages by one side, then as many by the
- * other, the first of which changes from round to round. Rank 0 has the clock, and
- * begins when the other has answered some messages that are not timed: so where
- * ranks meet before is not in a time. `put` is half of a round trip; `put-stream`
- * the time from one message to the next of many, until the last is acknowledged.
+ * A sample is one round: some messages by one side, then as many by the other;
+ * the side that begins alternates. Rank 0 measures the time. Its clock starts
+ * after an untimed exchange of some messages, so that waiting at the gate is
+ * not counted. `put` is half of a round trip. `put-stream` is the time per
+ * message of many, until the last one is acknowledged.
  */
 #include "perf/put.h"
 
@@ -24,30 +24,30 @@
 
 #define ROUNDS 15
 #define WARM 16                 /* messages before the clock starts */
-#define MAX_BATCH 20000         /* messages of a round */
-#define MIN_STREAM 64           /* of a stream */
-#define ROOM ((size_t)16 << 20) /* of messages that are under way */
+#define MAX_BATCH 20000         /* most messages in a round */
+#define MIN_STREAM 64           /* least messages in a stream */
+#define ROOM ((size_t)16 << 20) /* for messages that are in flight */
 #define STREAM_PATTERN 77
 #define POISON 0xa5
-/* Looks before the processor is given up. */
+/* Polls before a waiting rank yields the processor. */
 #define SPINS 20000
 #define SPINS_CROWDED 50
 
 struct side {
     const struct perf_messenger *how;
     void *state;
-    unsigned char *to; /* (room, and a page) */
+    unsigned char *to; /* (room, and PERF_SIGNAL_PAGE) */
     int to_fd;
-    uint64_t told, heard; /* signals to the other, and from it */
+    uint64_t told, heard; /* signals sent to the other rank; received */
 };
 
 struct bench {
     const struct perf_group *g;
     const struct perf_options *o;
-    struct side side[2]; /* the transport, the peer */
+    struct side side[2]; /* the transport; the peer library */
     int sides;
     unsigned char *from,
-        *theirs; /* (room) what is sent; what the other sends */
+        *theirs; /* (room) what this rank sends; what the other rank sends */
     size_t room;
     int from_fd;
 };
@@ -56,8 +56,8 @@ struct bench {
 struct kind {
     const char *op;
     void (*run)(struct bench *b, struct side *s, size_t bytes, int messages);
-    int least;      /* messages of a round */
-    double between; /* messages of which the time of one is printed */
+    int least;      /* least messages in a round */
+    double between; /* a time is divided by `between` per message */
 };
 
 static void must(const struct side *s, const char *wrong)
@@ -92,9 +92,9 @@ static void ping_pong(struct bench *b, struct side *s, size_t bytes,
     }
 }
 
-/* Behind what is measured: rank 1 has sent last, and a put may need its sender's
- * progress until it has arrived, which it does not make where ranks meet. So it waits
- * for an answer, which is small and needs none. */
+/* Called after a measurement in which rank 1 sent last. A put may need progress
+ * calls of its sender until it has arrived, and perf_gate_wait() makes none. So
+ * rank 1 sends one more small message and waits for the answer. */
 static void settle(struct bench *b, struct side *s)
 {
     if (b->g->rank == 1)
@@ -111,8 +111,9 @@ static size_t slots_of(const struct bench *b, size_t bytes)
     return slots < PERF_MESSAGES ? slots : PERF_MESSAGES;
 }
 
-/* Each of ours has its signal. The peer's are plain writes, in order, and the last
- * one alone has an immediate: nobody could send them in fewer requests. */
+/* With the transport each message has a signal. The peer library sends plain
+ * writes in order, and only the last has an immediate: these are the fewest
+ * requests possible. */
 static void stream(struct bench *b, struct side *s, size_t bytes, int messages)
 {
     const bool each = s == &b->side[PERF_OURS];
@@ -135,8 +136,8 @@ static const struct kind kinds[] = {
 
 /* --- a row ---------------------------------------------------------------- */
 
-/* Messages onto poisoned memory; the number of wrong bytes on this rank as soon as
- * the signal is there. */
+/* Sends messages onto poisoned memory. Returns the number of wrong bytes on
+ * this rank when the signal has arrived. */
 static double try_once(struct bench *b, struct side *s, const struct kind *kind,
                        size_t bytes)
 {
@@ -156,7 +157,8 @@ static double try_once(struct bench *b, struct side *s, const struct kind *kind,
     return wrong;
 }
 
-/* Microseconds of one message, on rank 0. `requests`: those of rank 0, added. */
+/* Runs one round. Returns, on rank 0, the microseconds per message. Adds rank
+ * 0's requests to *requests. */
 static double round_of(struct bench *b, struct side *s, const struct kind *kind,
                        size_t bytes, int messages, double *requests)
 {
@@ -173,7 +175,8 @@ static double round_of(struct bench *b, struct side *s, const struct kind *kind,
     return us / messages / kind->between;
 }
 
-/* Messages of a round, so that all rounds take the time that a row has. */
+/* Returns how many messages a round has, so that all rounds together take the
+ * time given for a row. */
 static int find_batch(struct bench *b, const struct kind *kind, size_t bytes,
                       int rounds)
 {
@@ -304,7 +307,8 @@ static void close_side(struct bench *b, struct side *s)
     close(s->to_fd);
 }
 
-/* The name of the transport between the two: "rdma (put)". */
+/* Returns the name of the transport between the two ranks, as "rdma": the text
+ * before the first space. */
 static const char *name_transport(const struct perf_group *g)
 {
     static char name[64];
