@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The output for people. If machine-readable rows go to stdout, it goes to
- * stderr, without a table.
+ * Prints the output for people: to stdout, or, if machine-readable rows go to
+ * stdout, to stderr and without a table.
  */
 #include "perf/table.h"
 #include "perf/hidden_share.h"
@@ -22,18 +22,19 @@
 
 static struct perf_settings settings;
 static FILE *words; /* the stream; NULL: another rank prints */
-static bool headed; /* the columns' names of the operation are printed */
+static bool headed; /* the head of the operation's columns is printed */
 static bool right = true;
 
-/* The ratios so far of the rows that move data, and the worst one. */
+/* The ratios of rows that move data, and the row with the worst ratio. */
 static double *ratios;
-static size_t nratios, nparts; /* nparts: further rows, which move no data */
+static size_t nratios, nparts; /* nparts: rows that move no data */
 static double pair_least, pair_most = -1;
 static struct perf_row worst;
 static bool worst_of_tokens;
 static double worst_ratio;
 
-/* At the end of a row or a note. A closed or full stderr is no reason to fail. */
+/* Called at the end of a row or a note. A closed or full stderr is not an
+ * error. */
 static void words_end(void)
 {
     if (words == stdout)
@@ -44,7 +45,7 @@ static void words_end(void)
 
 /* --- settings ------------------------------------------------------------- */
 
-/* The machine's load: times of a busy machine mean little. */
+/* Returns the machine's load. On a busy machine, times mean little. */
 static double load(void)
 {
     double one = 0;
@@ -62,7 +63,8 @@ static void print_pair(void)
         perf_table_note("ranks 0 and 1: %s%s", settings.place, latency);
 }
 
-/* Record the range of the pair's times: virtual processors move. */
+/* Records the range of the pair's times, which changes when virtual processors
+ * are moved to other cores. */
 static void keep_pair(const struct perf_row *row)
 {
     if (row->pair < 0)
@@ -239,7 +241,7 @@ void perf_table_note(const char *format, ...)
 
 /* --- rows ----------------------------------------------------------------- */
 
-/* Format with four significant digits. */
+/* Formats a number with about four significant digits. */
 static const char *digits(char *to, size_t size, double value)
 {
     snprintf(to, size,
@@ -278,7 +280,7 @@ static void print_head(void)
     headed = true;
 }
 
-/* Print a side's time columns; dashes if it is not measured. */
+/* Prints a side's time columns, or dashes if it was not measured. */
 static void print_times(const struct perf_row *row, enum perf_role role)
 {
     char a[32] = "-", b[32] = "-";
@@ -340,7 +342,7 @@ static void print_line(const struct perf_row *row, double ratio)
                         row->wrong[PERF_PEER]);
 }
 
-/* Of a fused call. */
+/* Prints the times of a fused call's two parts. */
 static void print_alone(const struct perf_row *row)
 {
     const double us = row->times[PERF_OURS].median;
@@ -476,7 +478,8 @@ static void print_copy_head(void)
     headed = true;
 }
 
-/* Its time, the rate and the ratio to our time; dashes for what is unknown. */
+/* Prints the peer's time, its rate and the ratio to the engine's time, or
+ * dashes. */
 static void print_copy_peer(double us, size_t bytes, double ours)
 {
     char time[32] = "-", rate[32] = "-", by[32] = "-";
@@ -623,12 +626,12 @@ void perf_table_row(const struct perf_row *row)
 {
     double ratio = 0;
 
-    /* If the peer is wrong, the comparison cannot be trusted. */
+    /* If the peer's result is wrong, the comparison means nothing. */
     for (int r = 0; r < PERF_ROLES; r++)
         right = right && !(row->wrong[r] > 0);
     if (!words)
         return;
-    /* A fused call without a peer is compared with itself, unfused. */
+    /* Without a peer, a fused call is compared with the unfused calls. */
     if (row->has[PERF_OURS] && (row->has[PERF_PEER] || row->fused) &&
         row->times[PERF_OURS].median > 0) {
         ratio = (row->has[PERF_PEER] ? row->times[PERF_PEER].median

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Traffic between places.
+ * Counts the bytes that must cross between places.
  */
 #include "perf/traffic.h"
 
@@ -14,14 +14,14 @@ static void add(uint64_t *bytes, const struct perf_places *p, int from, int to,
         bytes[from * p->n + to] += amount;
 }
 
-/* Elements of the block that a rank contributes. */
+/* Returns the elements of the block that a rank contributes. */
 static uint64_t block(const struct perf_call *c, const size_t *matrix, int rank)
 {
     return c->op == PERF_ALLGATHERV ? matrix[rank * c->ranks] : c->count;
 }
 
-/* Elements that a rank gets from a reduction: the count of block r is the same
- * on all ranks, so that of rank 0 is used. */
+/* Returns the elements that a rank receives from a reduction. Block r has the
+ * same count on all ranks, so that of rank 0 is used. */
 static uint64_t result(const struct perf_call *c, const size_t *matrix,
                        int rank)
 {
@@ -47,7 +47,7 @@ void perf_traffic_call(const struct perf_call *c, const size_t *matrix,
             for (int to = 0; to < p->n; to++)
                 add(bytes, p, p->of[a], to, size * block(c, matrix, a));
             break;
-        case PERF_REDUCE_SCATTER: /* a place's sums, to their owners */
+        case PERF_REDUCE_SCATTER: /* sums of each place, to their owners */
         case PERF_REDUCE_SCATTERV:
             for (int from = 0; from < p->n; from++)
                 add(bytes, p, from, p->of[a], size * result(c, matrix, a));
@@ -56,7 +56,7 @@ void perf_traffic_call(const struct perf_call *c, const size_t *matrix,
             break;
         }
     }
-    /* One segment for each place: reduced there, then sent to the others. */
+    /* Each place reduces one segment and then sends it to the others. */
     for (int from = 0; c->op == PERF_ALLREDUCE && from < p->n; from++)
         for (int to = 0; to < p->n; to++)
             add(bytes, p, from, to, 2 * size * c->count / (uint64_t)p->n);
@@ -66,7 +66,8 @@ void perf_traffic_call(const struct perf_call *c, const size_t *matrix,
             (p->of[c->root] + i + 1) % p->n, size * c->count);
 }
 
-/* Does a place or a rank get a row of a token that has some experts there? */
+/* Returns whether a place or a rank receives a row for a token that has this
+ * many experts there. */
 static bool gets_row(enum perf_rows_each each, int experts)
 {
     switch (each) {

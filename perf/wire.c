@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Counting.
+ * Counts the bytes on the wire.
  *
- * All ranks wait at the gate, the first rank of each host reads its counter,
- * and all make their calls; when all are back at the gate the counters are read
- * again. A rank that is back has received everything, so all payload has been
- * sent by then; the few acknowledgements that are still to come count with the
- * next calls. The gates themselves are counted as well, about 140 bytes for
- * each rank of another host, and so are the settle functions of a side.
+ * All ranks wait at the gate, and the first rank of each host reads the host's
+ * counter. Then all ranks make their calls and wait at the gate, and the
+ * counters are read again. A rank that has returned has received everything, so
+ * all payload was sent by then. A few acknowledgements may follow; the next
+ * calls count them. The count includes the gates, about 140 bytes per rank of
+ * another host, and the settle functions of a side.
  */
 #include "perf/wire.h"
 
@@ -53,7 +53,7 @@ struct reading {
     double kernel, payload;
 };
 
-/* Each host counts once, by its first rank. */
+/* Reads the counters. The first rank of a host reads those of the host. */
 static struct reading read_counters(const struct perf_group *g)
 {
     struct reading r = {0};
@@ -72,7 +72,7 @@ static struct reading read_counters(const struct perf_group *g)
     return r;
 }
 
-/* Collect the hosts' sums. */
+/* Sums the readings of all ranks, per call. */
 static void collect(const struct perf_group *g, const struct reading *sum,
                     int calls, struct perf_wire *wire)
 {
@@ -99,7 +99,7 @@ void perf_wire_count(const struct perf_group *g, const struct perf_side *side,
                      int calls, struct perf_wire *wire)
 {
     struct reading sum[PERF_MAX_PHASES] = {{0}};
-    /* A single phase may be repeated without gates in between. */
+    /* A single phase is repeated without gates between the calls. */
     bool alone = side->phases == 1 && !side->prepare && !side->release;
     int rounds = alone ? 1 : calls, batch = alone ? calls : 1;
 

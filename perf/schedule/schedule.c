@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The simulator, and the search; see schedule.h. The search tries all orders: a
- * simulation of a layer is a few dozen additions.
+ * The simulator and the search; see schedule.h. The search tries all orders,
+ * because simulating a layer costs only a few dozen additions.
  */
 #include "perf/schedule/schedule.h"
 
-/* Rounds until a cycle repeats itself, and so many more to take the mean of. */
+/* WARM_UP: rounds until a cycle repeats itself. ROUNDS: rounds of which the
+ * mean is taken. */
 enum { WARM_UP = 6, ROUNDS = 6 };
-/* Orders whose periods differ by no more than that are equally good: times are
- * measured no better. */
+/* Orders whose periods differ by less than this factor count as equal: times
+ * are not measured more exactly. */
 #define AS_GOOD 1.005
-/* Of those the best bears it best that something takes so many times as long. */
+/* Among equal orders, the search takes the one that suffers least when any one
+ * operation or exchange takes longer by this factor. */
 #define SLOWER 1.5
 
 struct state {
-    double clock;                    /* of the processor */
-    double link[SCHEDULE_STREAMS];   /* when it is free */
-    double done[SCHEDULE_EXCHANGES]; /* the latest one of each */
+    double clock;                    /* time of the processor */
+    double link[SCHEDULE_STREAMS];   /* when each stream is free */
+    double done[SCHEDULE_EXCHANGES]; /* last end of each */
 };
 
 static double later(double a, double b)
@@ -40,7 +42,7 @@ static void begin(const struct schedule_cycle *c, struct state *s)
             send(c, s, i);
 }
 
-/* Round `round` of `layers` layers. */
+/* Simulates one round for `layers` layers. */
 static void run_round(const struct schedule_cycle *c,
                       const struct schedule_order *order, int round, int layers,
                       struct state *s)
@@ -55,7 +57,7 @@ static void run_round(const struct schedule_cycle *c,
             s->clock = later(s->clock, s->done[op->waits]);
         s->clock += op->time;
         for (int x = 0; x < op->nsends; x++)
-            /* The last layer has no next one to send to. */
+            /* After the last layer there is no next one. */
             if (!c->exchange[op->sends + x].first || layer + 1 < layers)
                 send(c, s, op->sends + x);
     }
@@ -91,7 +93,8 @@ double schedule_time(const struct schedule_cycle *c,
 double schedule_period(const struct schedule_cycle *c,
                        const struct schedule_order *order)
 {
-    const int layers = WARM_UP + ROUNDS + SCHEDULE_OPS; /* without an end */
+    const int layers = WARM_UP + ROUNDS + SCHEDULE_OPS; /* so many that none of
+                                                         * the rounds ends */
     struct state s = {0};
     int least, greatest;
     double from = 0;
@@ -117,8 +120,8 @@ double schedule_compute(const struct schedule_cycle *c)
 
 /* --- orders --------------------------------------------------------------- */
 
-/* An operation comes a round later than the one whose result it needs if it
- * stands before it. */
+/* Returns the lag of an operation: one round more for each operation on its
+ * chain that is placed before the one it needs. */
 static int lag_of(const struct schedule_cycle *c, const int *place, int op)
 {
     int lag = 0;
@@ -147,13 +150,13 @@ struct schedule_order schedule_order_of(const struct schedule_cycle *c,
 struct search {
     const struct schedule_cycle *cycle;
     int op[SCHEDULE_OPS];
-    double least;  /* period */
-    bool choosing; /* `least` is known; find the best that is as good */
+    double least;  /* the least period */
+    bool choosing; /* true: `least` is known; choose among equal orders */
     double least_slower;
     struct schedule_order best;
 };
 
-/* The sum of the periods in each of which one time is longer. */
+/* Returns the sum of the periods when one time after the other is longer. */
 static double slower_periods(const struct schedule_cycle *cycle,
                              const struct schedule_order *order)
 {
@@ -200,7 +203,8 @@ static bool stands_before(const struct search *s, int op, int place)
     return false;
 }
 
-/* All orders of those from `from` on, in lexicographic order. */
+/* Tries all orders of the operations at `from` and later, in lexicographic
+ * order. */
 static void try_all(struct search *s, int from)
 {
     if (from >= s->cycle->ops) {

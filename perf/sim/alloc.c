@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory, or the end. */
+/* Allocates memory, or ends the program. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,7 +17,8 @@ void *scaling_alloc(size_t bytes)
     return p;
 }
 
-/* What perf/routing.c, which is compiled for us too, takes its own from. */
+/* perf/routing.c, which is part of this program too, allocates with this
+ * function. */
 void *perf_alloc(size_t bytes)
 {
     return scaling_alloc(bytes);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Collectives as schedules: all-to-all in one exchange (collectives/exchange.c)
- * and in two levels (collectives/alltoall_two_level.c), and all-gather.
+ * Collectives as schedules: all-to-all in one exchange
+ * (collectives/exchange.c), all-to-all in two levels
+ * (collectives/alltoall_two_level.c), and all-gather.
  */
 #include "perf/sim/schedule.h"
 
 #include <stdlib.h>
 
-/* An entry of a package: what one rank has for another, and expects of it. */
+/* Bytes of an entry in a package: the sizes of what one rank sends to another
+ * and expects from it. */
 enum { ENTRY = 16 };
 
-/* Bytes from which a block of a rank's own node travels by itself. */
+/* Blocks of more bytes for a rank of the own node are sent on their own. */
 enum { WINDOW_MIN = 2048 };
 
 struct build {
@@ -36,7 +38,8 @@ static void exchange(const struct build *b, bool zero_copy)
             struct scaling_op *op = scaling_add(b->schedule, r);
 
             scaling_send(b->schedule, op, peer, bytes, SCALING_NOTE);
-            /* Blocks of a rank's own node are pulled; that is one copy. */
+            /* The receiver copies blocks of its own node directly: one copy in
+             * all. */
             if (b->t->node[peer] != b->t->node[r] && !zero_copy)
                 op->local = op->unpack = bytes;
         }
@@ -50,14 +53,14 @@ static bool is_rail_peer(const struct scaling_topology *t, int rank, int peer)
            scaling_rail(t, peer, t->node[rank]) == rank;
 }
 
-/* The i-th rank of a node, beginning at our own local index. */
+/* Returns the i-th rank of a node, counted from this rank's local index. */
 static int nth_of_node(const struct scaling_topology *t, int rank, int node,
                        int i)
 {
     return t->first[node] + (t->local[rank] + i) % scaling_node_size(t, node);
 }
 
-/* What `rank` has for `dest` that travels in packages. */
+/* Returns the bytes from `rank` for `dest` that are sent in packages. */
 static uint64_t carried(const struct build *b, int rank, int dest)
 {
     uint32_t bytes = block(b, rank, dest);
@@ -72,7 +75,8 @@ static uint64_t straight(const struct build *b, int rank, int dest)
     return bytes > b->carry ? bytes : 0;
 }
 
-/* The package of `rank` for a local peer: bytes returned, of *entries. */
+/* Returns the bytes of the package from `rank` to a local peer, and the number
+ * of its entries in *entries. */
 static uint64_t local_package(const struct build *b, int rank, int peer,
                               uint64_t *entries)
 {
@@ -92,8 +96,8 @@ static uint64_t local_package(const struct build *b, int rank, int peer,
     return bytes;
 }
 
-/* The first phase: packages for local peers, and blocks that go straight to
- * ranks with which nothing else is exchanged. */
+/* Adds the first phase: packages for local peers, and direct blocks for ranks
+ * with which this rank exchanges nothing else. */
 static void send_inside(const struct build *b, int r, const int32_t *arrived)
 {
     struct scaling_schedule *s = b->schedule;
@@ -111,12 +115,12 @@ static void send_inside(const struct build *b, int r, const int32_t *arrived)
         struct scaling_op *op = scaling_add(s, r);
 
         if (i == 1)
-            op->local = (uint32_t)packed; /* all are packed before */
+            op->local = (uint32_t)packed; /* all packages are filled first */
         if (own > WINDOW_MIN)
             bytes += own;
         scaling_send(s, op, peer, bytes, SCALING_NOTE + entries * ENTRY);
         op->counter = arrived[peer];
-        /* Its own block is copied once more, out of the package. */
+        /* The receiver copies its own block out of the package. */
         op->unpack = own > WINDOW_MIN ? 0 : own;
     }
     for (int i = 1; i < t->nodes; i++) {
@@ -136,7 +140,8 @@ static void send_inside(const struct build *b, int r, const int32_t *arrived)
     }
 }
 
-/* What the relay `r` has for `dest` of the ranks of its node. */
+/* Returns the bytes that the relay `r` has for `dest` from the ranks of its
+ * node. */
 static uint64_t rail_package(const struct build *b, int r, int dest)
 {
     const struct scaling_topology *t = b->t;
@@ -179,11 +184,11 @@ static void send_between(const struct build *b, int r, int32_t arrived)
                              (carries
                                   ? (uint64_t)scaling_node_size(t, node) * ENTRY
                                   : 0));
-            /* To the network's memory and from there; and a package's blocks
-             * to their places. */
+            /* Copies to and from the network's memory, and of a package's
+             * blocks to their destinations. */
             op->local = (uint32_t)(packed + bytes + direct);
             op->unpack = (uint32_t)(2 * bytes + direct);
-            packed = 0; /* all are packed before the first is sent */
+            packed = 0; /* all are filled before the first is sent */
         }
     }
     if (arrived >= 0)
@@ -221,7 +226,8 @@ void scaling_alltoallv(struct scaling_schedule *schedule,
 
 /* --- all-gather ----------------------------------------------------------- */
 
-/* Rail peers first, then each node's ranks tell each other what they have. */
+/* Adds an all-gather in two levels: first between rail peers, then within each
+ * node. */
 static void gather_two_level(struct scaling_schedule *s, uint32_t bytes)
 {
     const struct scaling_topology *t = s->topology;
@@ -239,7 +245,7 @@ static void gather_two_level(struct scaling_schedule *s, uint32_t bytes)
         uint64_t package = bytes;
         size_t first;
 
-        /* It passes on what comes of the ranks that it is the rail peer of. */
+        /* Rank r passes on the blocks of the ranks whose rail peer it is. */
         for (int p = 0; p < t->ranks; p++)
             if (t->node[p] != node && scaling_rail(t, p, node) == r)
                 package += bytes;

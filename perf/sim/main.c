@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-scaling: the time that one exchange would take on a machine that is
- * not here. One JSON object on standard output: what was asked, what the
- * schedule says, and how long it took. perf/sim/run makes all of docs/scaling.md
- * with it.
+ * shunt-scaling: computes the time that one exchange would take on another
+ * machine. Prints one JSON object: the options, figures of the schedule, and
+ * the time. perf/sim/run makes the data of docs/scaling.md with it.
  */
 #include <math.h>
 #include <stdio.h>
@@ -37,7 +36,7 @@ struct options {
     struct scaling_moe moe;
 };
 
-/* "zipf:0.8" */
+/* Reads a routing, such as "zipf:0.8". */
 static bool take_routing(void *object, const char *text, struct cli_line *line)
 {
     static const struct cli_name names[] = {
@@ -206,7 +205,8 @@ static bool has_routing(const char *operation)
            !strcmp(operation, "rows");
 }
 
-/* Of the exchanges of a plan, the blocks of an alltoallv; else NULL. */
+/* Returns the function that makes the blocks of an operation of a plan, sent as
+ * an alltoallv; NULL for other operations. */
 static uint32_t *(*blocks_of(const char *operation))(
     const struct scaling_topology *, const struct scaling_moe *)
 {
@@ -234,7 +234,7 @@ static void make_routing(struct options *o, struct perf_routing *routing,
     o->moe.sum_bytes = o->narrow ? 2 * o->hidden : 4 * o->hidden;
 }
 
-/* B/F to B*F, evenly on a logarithmic scale. */
+/* Makes blocks of B/F to B*F bytes, evenly on a logarithmic scale. */
 static uint32_t *make_blocks(const struct options *o, int ranks)
 {
     size_t n = (size_t)ranks * (size_t)ranks;
@@ -366,8 +366,8 @@ int main(int argc, char **argv)
         } else if (!strcmp(o.operation, "combine")) {
             scaling_combine(&s, &o.moe);
         } else if (!strcmp(o.operation, "plan")) {
-            /* What plan_create() waits for: the records, and without their
-             * counts the columns and the starts. */
+            /* plan_create() waits for the records. Without counts in them it
+             * also waits for the columns and the starts. */
             uint32_t record = scaling_plan_record(&t, &o.moe, !o.no_counts);
 
             printf("\"record\": %u, \"counts\": %s, \"two_level\": %s, ",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Exchanges of tokens as schedules: in packs by all-to-all (moe/route/route_flat.c),
- * and between nodes once for each node by rails (moe/route/rails_rows.c,
- * rails_sums.c).
+ * Exchanges of tokens as schedules: in packs by all-to-all
+ * (moe/route/route_flat.c), and by rails, where a token crosses to each node
+ * once (moe/route/rails_rows.c, rails_sums.c).
  */
 #include "perf/sim/schedule.h"
 
@@ -36,9 +36,9 @@ struct reader {
     const struct scaling_moe *moe;
     struct shunti_placement placement;
     struct shunti_order order;
-    size_t *base; /* (experts) zeros: rows' places do not matter here */
+    size_t *base; /* (experts) zeros: the places of rows do not matter */
     uint32_t *key, *count, *scratch;
-    /* Of the rank that was read last. */
+    /* Of the source that read_rank() read last. */
     struct shunti_term *terms;
     size_t *first; /* (tokens + 1) */
 };
@@ -110,8 +110,8 @@ static int node_of(const struct reader *x, size_t term)
     return x->t->node[x->terms[term].rank];
 }
 
-/* Terms of a token lie by node, and within it by rank: is this one the first
- * of its token on its node, on its rank? */
+/* Terms of a token are sorted by node, then by rank. Returns whether term i is
+ * the first of its token on its node. */
 static bool first_on_node(const struct reader *x, size_t t, size_t i)
 {
     return i == x->first[t] || node_of(x, i - 1) != node_of(x, i);
@@ -154,8 +154,8 @@ void scaling_count_rows(const struct scaling_topology *t,
 
 /* --- packs ---------------------------------------------------------------- */
 
-/* Rows that each rank has for each other, as bytes; if `once`, those of a token
- * for one rank are one. */
+/* Computes the bytes that each rank sends to each other rank. With `once`, the
+ * rows of a token for one rank count as one. */
 static uint32_t *pack_blocks(const struct scaling_topology *t,
                              const struct scaling_moe *moe, bool once,
                              size_t bytes, bool transposed)
@@ -180,8 +180,8 @@ static uint32_t *pack_blocks(const struct scaling_topology *t,
     return blocks;
 }
 
-/* All of a rank's packs are filled before the exchange, and emptied after it:
- * as one copy of all more, on both sides. */
+/* Adds the work of filling all packs of a rank before the exchange: one copy of
+ * all bytes, on each rank's first operation. */
 static void charge_packs(struct scaling_schedule *s, size_t first,
                          const uint32_t *blocks)
 {
@@ -209,7 +209,7 @@ static void in_packs(struct scaling_schedule *s, const struct scaling_moe *moe,
                                                    : SCALING_FLAT,
                       moe->mode == SCALING_PLAIN);
     charge_packs(s, first, blocks);
-    /* And a row is copied once more, from its pack to its place. */
+    /* Each row is also copied from its pack to its place. */
     for (size_t i = first; i < s->nops; i++) {
         struct scaling_op *op = &s->ops[i];
         bool inside =
@@ -225,26 +225,26 @@ static void in_packs(struct scaling_schedule *s, const struct scaling_moe *moe,
 
 /* --- rails ---------------------------------------------------------------- */
 
-/* Rows of one source for one node that travel together. */
+/* Rows from one source for one node that are sent together. */
 struct parcel {
     uint32_t bytes;
-    uint32_t terms[]; /* (ranks of the node) rows that they make there */
+    uint32_t terms[]; /* (ranks of the node) rows for each of its ranks */
 };
 
 struct rails {
     const struct scaling_topology *t;
     const struct scaling_moe *moe;
-    bool back;     /* results, on their way home */
-    size_t stride; /* bytes of a parcel's struct */
-    int most;      /* ranks of a node */
+    bool back;     /* combine: results return */
+    size_t stride; /* bytes of a struct parcel with its terms */
+    int most;      /* most ranks of a node */
 };
 
-/* Those of one source, by node. */
+/* The parcels from one source, by node. */
 struct parcels {
     size_t *first; /* (nodes + 1) */
     unsigned char *memory;
-    size_t most;   /* of one node */
-    uint32_t *own; /* (most ranks of a node) rows for the source's own */
+    size_t most;   /* most parcels for one node */
+    uint32_t *own; /* (most ranks of a node) rows for the own node */
 };
 
 static void rails_init(struct rails *x, const struct scaling_topology *t,
@@ -269,7 +269,7 @@ static struct parcel *parcel_at(const struct rails *x, const struct parcels *p,
                                      (p->first[node] + k) * x->stride);
 }
 
-/* Bytes of a row, of which so many terms are on the other node. */
+/* Returns the bytes of a row of which `terms` terms are on the other node. */
 static size_t rail_bytes(const struct rails *x, size_t terms)
 {
     const struct scaling_moe *moe = x->moe;
@@ -279,12 +279,12 @@ static size_t rail_bytes(const struct rails *x, size_t terms)
                : moe->wire_bytes;
 }
 
-/* The parcels of a node so far. */
+/* The parcels for one node so far. */
 struct filled {
-    size_t parcels, bytes; /* bytes of the last one */
+    size_t parcels, bytes; /* bytes of the last parcel */
 };
 
-/* One more row, in the last parcel if it fits. */
+/* Adds a row to the last parcel, or to a new one if it does not fit. */
 static void add_row(const struct rails *x, struct filled *filled, size_t bytes)
 {
     if (!filled->parcels || filled->bytes + bytes > x->moe->chunk) {
@@ -294,8 +294,8 @@ static void add_row(const struct rails *x, struct filled *filled, size_t bytes)
     filled->bytes += bytes;
 }
 
-/* Go through the tokens of the rank that was read last, node by node, as their
- * terms lie. filled: (nodes). to: NULL, only count. */
+/* Distributes the tokens of the source that was read last to parcels, by node.
+ * filled: (nodes). to: NULL to count only. */
 static void fill_parcels(const struct rails *x, const struct reader *reader,
                          int source, struct filled *filled, struct parcels *to)
 {
@@ -330,7 +330,7 @@ static void fill_parcels(const struct rails *x, const struct reader *reader,
     }
 }
 
-/* Of the rank that was read last. */
+/* Makes the parcels of the source that was read last. */
 static void make_parcels(const struct rails *x, const struct reader *reader,
                          struct parcels *to, int source)
 {
@@ -360,7 +360,7 @@ static void free_parcels(struct parcels *p)
     free(p->own);
 }
 
-/* The rows of a parcel, in the memory of the ranks of `node`. */
+/* Adds the copies of a parcel's rows to the memory of the ranks of `node`. */
 static void move_terms(const struct rails *x, struct scaling_schedule *s,
                        struct scaling_op *op, int node, const uint32_t *terms)
 {
@@ -375,7 +375,7 @@ static void move_terms(const struct rails *x, struct scaling_schedule *s,
     }
 }
 
-/* Those of its own node, a rank moves piece by piece. */
+/* Adds the copies for the own node, in pieces of `step` bytes. */
 static void move_own(const struct rails *x, struct scaling_schedule *s, int r,
                      const uint32_t *own, size_t step)
 {
@@ -396,7 +396,7 @@ static void move_own(const struct rails *x, struct scaling_schedule *s, int r,
     }
 }
 
-/* Notes to local peers and rail peers; they delay nothing here. */
+/* Adds the notes to local peers and rail peers. They delay nothing here. */
 static void tell(struct scaling_schedule *s, int r)
 {
     const struct scaling_topology *t = s->topology;
@@ -411,14 +411,14 @@ static void tell(struct scaling_schedule *s, int r)
     }
 }
 
-/* What `r` sends, and what the relays do with it. */
+/* Adds what `r` sends, and the relays' copies of it. */
 static void send_rows(const struct rails *x, struct scaling_schedule *s, int r,
                       const struct parcels *parcels)
 {
     const struct scaling_topology *t = x->t;
     int32_t *passed = scaling_alloc((size_t)t->nodes * sizeof(*passed));
 
-    /* The relay answers when all has been passed on. */
+    /* A relay acknowledges when it has passed on all rows. */
     for (int n = 0; n < t->nodes; n++) {
         size_t first = s->nops;
 
@@ -474,7 +474,7 @@ static void rails_dispatch(struct scaling_schedule *s,
     reader_finish(&reader);
 }
 
-/* Sums of rank `r`, as a relay, for its sources. */
+/* Adds the sums that the relay `r` sends back to its sources. */
 static void send_sums(const struct rails *x, struct scaling_schedule *s, int r,
                       const struct parcels *parcels)
 {
@@ -575,7 +575,8 @@ uint32_t scaling_plan_record(const struct scaling_topology *t,
                              : shunti_record_bytes(0, 0, 0, false));
 }
 
-/* A block for each pair, from how many experts one of them has. */
+/* Computes a block for each pair of ranks from the number of experts on one of
+ * them. */
 static uint32_t *blocks_by_local(const struct scaling_topology *t,
                                  const struct scaling_moe *moe, bool columns)
 {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The network as ports that serve one message at a time: each port sends what
- * it is given in order, and receives in the order of arrival; between rails,
- * all ranks of a rail share one port up and one down. Messages do not wait for
- * each other anywhere else, and begin to arrive before they have left.
+ * The network as ports that serve one message at a time. Each port sends
+ * messages in the order they are given to it, and receives in the order of
+ * arrival. Between rails, all ranks of a rail share one port up and one port
+ * down. Messages wait for each other nowhere else. A message begins to arrive
+ * before its last byte has left.
  */
 #include "perf/sim/machine.h"
 
@@ -14,7 +15,7 @@ enum kind { STEP, GOING_UP, GOING_DOWN, AT_DESTINATION, ARRIVED };
 
 struct event {
     double time;
-    uint64_t number; /* equal times: in the order in which they were made */
+    uint64_t number; /* orders events of equal time: by creation */
     int32_t what;    /* rank or operation */
     uint32_t kind;
 };
@@ -24,9 +25,9 @@ struct ports {
     size_t count, max;
     uint64_t made;
     double now;
-    double *out, *in;  /* (ports) when it is free */
+    double *out, *in;  /* (ports) when each is free */
     double *up, *down; /* (rails) */
-    double *planned;   /* (ranks) its next step; INFINITY: none */
+    double *planned;   /* (ranks) time of the next step; INFINITY: none */
 };
 
 /* --- events --------------------------------------------------------------- */
@@ -102,7 +103,8 @@ static void send(struct scaling_world *w, int32_t i)
             AT_DESTINATION, i);
 }
 
-/* Between rails, where these have less than their ports together. */
+/* Returns the time of a message between rails, whose links together are slower
+ * than their ports by the factor `taper`. */
 static double between_rails(const struct scaling_world *w,
                             const struct scaling_op *op)
 {

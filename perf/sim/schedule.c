@@ -76,7 +76,7 @@ void scaling_schedule_finish(struct scaling_schedule *s)
     free(s->traffic);
 }
 
-/* Room for one more. */
+/* Returns the array, with room for one more element. */
 static void *grow(void *array, size_t count, size_t *max, size_t element)
 {
     if (count < *max)
