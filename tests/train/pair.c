@@ -91,7 +91,7 @@ int pair_compare_experts(const struct pair *p, const float *many,
     return 0;
 }
 
-/* Is this rank's state its part of the state of the trainer that is alone? */
+/* Compares this rank's state with the same part of the single rank's state. */
 int pair_compare(struct pair *p, const char *when)
 {
     struct trainer *m = &p->many, *a = &p->alone;
@@ -122,7 +122,8 @@ int pair_compare(struct pair *p, const char *when)
     return 0;
 }
 
-/* The norm of the gradient by its definition, of the trainer that is alone. */
+/* The norm of the gradient by its definition, from the trainer on a single
+ * rank. */
 static double norm_of(const struct pair *p)
 {
     const struct trainer *t = &p->alone;
@@ -137,7 +138,7 @@ static double norm_of(const struct pair *p)
     return sqrt(sum);
 }
 
-/* Waves that overlap take the four buffers of the largest one, and no more. */
+/* Overlapping waves use the four buffers of the largest wave, and no more. */
 static int check_memory_of_waves(const struct pair *p)
 {
     const size_t routings = model_moe_layers(&p->o.model) * p->o.micro_batches;
@@ -173,8 +174,8 @@ int pair_steps(const struct rank *self, const struct options *o)
               a.grad_norm);
         CHECK((m.waves > 0) == (o->max_rows > 0) && a.waves == 0,
               "%s: %g waves, alone %g", when, m.waves, a.waves);
-        /* Steps that wait at once have the same bits, and later ones are held
-         * against them. */
+        /* Steps that wait at once have the same bits. Later steps are compared
+         * with them. */
         for (int what = 0; what < TRAVELS; what++) {
             CHECK(m.exposed_s[what] > 0 && !isfinite(a.hidden[what]) &&
                       isfinite(m.hidden[what]) ==
@@ -195,7 +196,7 @@ int pair_steps(const struct rank *self, const struct options *o)
     CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
     CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
     for (int kind = 0; kind < HELD; kind++) {
-        /* Not a multiple of the batch, so that the last batch is not full. */
+        /* Not a multiple of the batch, so that the last batch is smaller. */
         size_t windows = trainer_windows(&p.many, kind);
         CHECK(windows == 18, "%zu windows of %s", windows, held_name(kind));
         CHECK(many[kind] == alone[kind], "%s: %.17g, alone %.17g",

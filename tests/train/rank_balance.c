@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ten experts: they do not divide by 4 ranks. The hot ones are others at each third
- * step, so what is predicted changes all the time. */
+/* Ten experts cannot be divided by 4 ranks. Other experts are hot every three
+ * steps, so the prediction changes all the time. */
 static struct options balanced(enum balance_how how)
 {
     struct options o = pair_options();
@@ -34,8 +34,9 @@ static struct options balanced(enum balance_how how)
     return o;
 }
 
-/* One of seven experts has three of four rows: more than two ranks can share
- * without a copy. It is another one at each third step, so each is looked at. */
+/* One of seven experts has three of four rows, so that ranks cannot be balanced
+ * without a copy. Another expert is hot every three steps, so that each of them
+ * is tested. */
 static void one_is_hot(struct options *o)
 {
     o->balance.every = 1;
@@ -43,7 +44,7 @@ static void one_is_hot(struct options *o)
     o->model.topk = 1;
 }
 
-/* All ranks have decided alike. */
+/* Have all ranks decided alike? */
 static int alike(const struct rank *self, const struct balance *b)
 {
     int32_t all[8 * 64];
@@ -60,13 +61,13 @@ static int alike(const struct rank *self, const struct balance *b)
     return 0;
 }
 
-/* What happened in some steps. */
+/* Counters over some steps. */
 struct sum {
     double moved, moved_bytes, copies, with, without;
 };
 
-/* Steps with `o` have the losses, gradients, weights and moments of steps without
- * balance, and ranks have more even rows. */
+/* Steps with `o` must have the losses, gradients, weights and moments of steps
+ * without balance. The ranks' rows must be more even. */
 static int as_off(const struct rank *self, const struct options *o,
                   size_t steps, struct pair *p, struct sum *sum)
 {
@@ -98,8 +99,9 @@ static int as_off(const struct rank *self, const struct options *o,
     return 0;
 }
 
-/* The expected load is the moving average of the rows that came: theta times what was
- * expected before, and 1 - theta times the last step's rows. */
+/* The expected load must be the moving average of the rows: theta times the
+ * load that was expected before, and 1 - theta times the rows of the last
+ * step. */
 static int predicted_by_definition(const struct rank *self)
 {
     const struct options o = balanced(BALANCE_REPLICAS);
@@ -140,7 +142,7 @@ static int predicted_by_definition(const struct rank *self)
     return 0;
 }
 
-/* To and fro: a gain of nearly nothing is enough. */
+/* Experts move often: a very small gain is enough. */
 static int migrated_as_off(const struct rank *self)
 {
     struct options o = balanced(BALANCE_MIGRATE);
@@ -160,7 +162,7 @@ static int migrated_as_off(const struct rank *self)
     return 0;
 }
 
-/* With copies, and leaves that are smaller than what a copy gets. */
+/* With copies. Leaves are smaller than the share of a copy. */
 static int copied_as_off(const struct rank *self, enum balance_how how,
                          enum workload_kind workload, size_t micro_batches,
                          size_t accumulate, size_t leaf_rows, size_t steps,
@@ -196,7 +198,8 @@ static int both_as_off(const struct rank *self)
                          self->size > 1);
 }
 
-/* Also where leaves are so large that a copy gets all rows of an expert. */
+/* The second case has such large leaves that one copy gets all rows of an
+ * expert. */
 static int by_batch_as_off(const struct rank *self)
 {
     CHECK_RUN(copied_as_off(self, BALANCE_MICROBATCH, WORKLOAD_W1, 1, 1, 32, 20,
@@ -205,7 +208,7 @@ static int by_batch_as_off(const struct rank *self)
                          false);
 }
 
-/* Sums of four routings of a layer are added in their order. */
+/* A layer has four routings, whose sums must be added in their order. */
 static int micro_batches_as_off(const struct rank *self)
 {
     CHECK_RUN(copied_as_off(self, BALANCE_MICROBATCH, WORKLOAD_W1,
@@ -214,8 +217,9 @@ static int micro_batches_as_off(const struct rank *self)
                          self->size == 3 ? 2 : 3, 4, 30, false);
 }
 
-/* Copies in waves, each of which shares out its own rows, with one sum a copy: the
- * loss of the same weights, and gradients but for rounding. */
+/* Copies in waves, each of which divides its own rows, with one sum for each
+ * copy. The loss of the same weights must be equal, and gradients must be equal
+ * except for rounding. */
 static int copies_in_waves(const struct rank *self)
 {
     struct options o = balanced(BALANCE_REPLICAS);
@@ -244,7 +248,8 @@ static int copies_in_waves(const struct rank *self)
     return 0;
 }
 
-/* Weights go to each other node once, however many copies are there. */
+/* Weights must be sent to each other node only once, however many copies it
+ * has. */
 static int bytes_of_a_refresh(const struct rank *self)
 {
     struct options o = balanced(BALANCE_REPLICAS);
@@ -291,8 +296,9 @@ static int bytes_of_a_refresh(const struct rank *self)
     return 0;
 }
 
-/* Saved after moves, loaded by as many ranks, with everything where it was, and by
- * one without balance: the next steps have the bits of the run that went on. */
+/* A checkpoint after moves, loaded by equally many ranks with the same
+ * placement, and by one rank without balance. The next steps must have the bits
+ * of the run that continued. */
 static int checkpoint_goes_on(const struct rank *self)
 {
     struct options o = balanced(BALANCE_BOTH);
@@ -303,7 +309,8 @@ static int checkpoint_goes_on(const struct rank *self)
     char path[64];
 
     o.balance.leaf_rows = 8;
-    if (self->size == 4) /* layers have one exchange, which is placed anew */
+    if (self->size == 4) /* layers share one exchange, whose placement is
+                            changed */
         CHECK_TRAIN(
             memory_parse(&o.memory_plan, "layer=recompute", o.model.layers));
     CHECK_RUN(pair_begin(self, &p, &o));
@@ -351,16 +358,17 @@ static int checkpoint_goes_on(const struct rank *self)
 
 /* --- kills ------------------------------------------------------------------------ */
 
-/* A layer has four times as many rows on each rank. */
+/* A layer has four times as many rows as that on each rank. */
 enum { KILL_STEPS = 12, KILL_SAVED = 4, KILL_ROWS = 40 };
 
-/* A rank kills itself when for the n-th time a routing is planned, or its rows have
- * arrived, while `what` is under way there. */
+/* A rank kills itself when a routing is planned for the n-th time, or its rows
+ * have arrived for the n-th time, while `what` is under way. */
 struct kill {
     const char *what; /* move, refresh, reduce or wave */
     int rank, n;
     const char *folder;
-    struct balance *balance; /* whose hooks these stand in front of */
+    struct balance *balance; /* these hooks are called before the hooks of
+                                balance */
     struct exchange_hooks hooks;
 };
 
@@ -424,7 +432,8 @@ static struct options to_kill(const struct kill *k)
     return o;
 }
 
-/* A checkpoint, and some steps later a rank is killed: every other one says so. */
+/* Writes a checkpoint. Some steps later a rank is killed, and every other rank
+ * must report that. */
 static int killed(const struct rank *self)
 {
     struct checkpoint_info info = {KILL_SAVED, KILL_STEPS, 77, 0};
@@ -453,7 +462,8 @@ static int killed(const struct rank *self)
     return 0;
 }
 
-/* Goes on after that, with the bits of a run that was never interrupted. */
+/* Continues from that checkpoint. The bits must be those of a run that was
+ * never interrupted. */
 static int goes_on_after(const struct rank *self)
 {
     struct checkpoint_info found;

@@ -29,8 +29,8 @@
 
 enum { LONG = 3000, SHORT = 37, PIECES = 3 };
 
-/* The same on every rank: ranks write slices of "long", the last one "short",
- * rank 0 "zero", and read all of them. */
+/* The state, equal on every rank. Each rank writes a slice of "long", the last
+ * one also "short", rank 0 also "zero"; all ranks read everything. */
 struct state {
     float longer[LONG], shorter[SHORT], zero[SHORT];
 };
@@ -78,7 +78,7 @@ static int save(struct team *team, const struct options *o, size_t step)
     return checkpoint_write(team, o, &info, pieces, PIECES);
 }
 
-/* The step that was loaded; 0: there is none; -1: an error. */
+/* Returns the step that was loaded; 0: no checkpoint; -1: an error. */
 static int load(struct team *team, const struct options *o)
 {
     struct checkpoint_info info;
@@ -118,7 +118,7 @@ struct folder {
     struct file file[MOST_FILES];
 };
 
-/* Made by rank 0. */
+/* Makes a folder on rank 0, and sends its name to all ranks. */
 static int shared_folder(struct team *team, char *path, size_t room)
 {
     memset(path, 0, room);
@@ -255,7 +255,7 @@ static void damage(struct folder *f, const struct folder *older, size_t kind)
         n = 1 + below(4096);
         memset(x->data + at, 0, n < x->bytes - at ? n : x->bytes - at);
         break;
-    case 7: /* a block that was written to another place as well */
+    case 7: /* a block was written to a second place, too */
         n = 1 + below(512);
         to = x->bytes ? below(x->bytes) : 0;
         if (at + n <= x->bytes && to + n <= x->bytes)
@@ -273,13 +273,14 @@ static void damage(struct folder *f, const struct folder *older, size_t kind)
         memset(x->data + x->bytes, 0, n);
         x->bytes += n;
         break;
-    case 10: { /* the manifest has its older name, the others their step's */
+    case 10: { /* the manifest has the older name, the other files have the
+                  names of their step */
         const struct file *y = &older->file[x - f->file];
         x->bytes = y->bytes;
         memcpy(x->data, y->data, y->bytes);
         break;
     }
-    case 11: /* the last block never reached the disk */
+    case 11: /* the last block was never written to the disk */
         n = 1 + below(512);
         if (n <= x->bytes)
             memset(x->data + x->bytes - n, 0, n);
@@ -287,8 +288,8 @@ static void damage(struct folder *f, const struct folder *older, size_t kind)
     }
 }
 
-/* damages [COUNT [SEED]]: each of them is noticed, by all ranks, and the text
- * names a file that was damaged. Afterwards the whole one can be read again. */
+/* damages [COUNT [SEED]]: all ranks must notice each damage, and the text must
+ * name a damaged file. Afterwards the undamaged checkpoint must be readable. */
 static int damages(const struct rank *self)
 {
     static struct folder whole, older, f; /* rank 0 */
@@ -352,8 +353,8 @@ static int damages(const struct rank *self)
     return 0;
 }
 
-/* Data files without a manifest are an error, and what an interrupted first
- * checkpoint left under temporary names is not. */
+/* Data files without a manifest are an error. Temporary files of an interrupted
+ * first checkpoint are not. */
 static int no_manifest(const struct rank *self)
 {
     struct team team = {
@@ -383,7 +384,8 @@ static int no_manifest(const struct rank *self)
               strstr(train_error_text(), "step-00000003.rank-"),
           "%s", train_error_text());
     CHECK_OK(team.comm, shunt_barrier(team.comm));
-    /* One of format 1 is named as that, and not as damaged. */
+    /* A checkpoint of format 1 must be refused as an old format, not as
+     * damaged. */
     if (team.rank == 0) {
         FILE *f = fopen(name, "wb");
         CHECK(f && fputs("{\"format\": 1}\n", f) >= 0 && fclose(f) == 0, "%s",
@@ -398,8 +400,9 @@ static int no_manifest(const struct rank *self)
     return 0;
 }
 
-/* Writing that fails after the data files leaves the checkpoint that was there,
- * also if it is of the same step: a repeated run writes that step again. */
+/* If writing fails after the data files, the previous checkpoint must stay.
+ * That must also hold if it is of the same step, since a repeated run writes
+ * that step again. */
 static int old_one_stays(const struct rank *self)
 {
     static struct folder before, after; /* rank 0 */
@@ -413,7 +416,7 @@ static int old_one_stays(const struct rank *self)
     if (team.rank == 0)
         CHECK_RUN(read_folder(&before, path));
     CHECK_OK(team.comm, shunt_barrier(team.comm));
-    /* A folder in the place of the manifest's temporary file: it cannot be
+    /* A folder has the name of the manifest's temporary file, so it cannot be
      * written. */
     snprintf(name, sizeof(name), "%s/checkpoint.json.tmp", path);
     if (team.rank == 0)
@@ -437,7 +440,8 @@ static int old_one_stays(const struct rank *self)
     if (team.rank == 0)
         CHECK(rmdir(name) == 0, "%s", strerror(errno));
     CHECK_OK(team.comm, shunt_barrier(team.comm));
-    /* And a new one leaves nothing of the old, nor of the failed attempts. */
+    /* A new checkpoint must leave no file of the old one, or of failed
+     * attempts. */
     CHECK_TRAIN(save(&team, &o, 6));
     CHECK(load(&team, &o) == 6, "%s", train_error_text());
     if (team.rank == 0) {
@@ -450,8 +454,8 @@ static int old_one_stays(const struct rank *self)
     return 0;
 }
 
-/* A manifest that is a link is not written through: its target would be
- * truncated before the new one is complete. */
+/* The manifest must not be written through a link. Otherwise the target would
+ * be truncated before the new one is complete. */
 static int link_is_refused(const struct rank *self)
 {
     struct team team = {

@@ -31,7 +31,7 @@ enum { STEPS = 3, LAYERS = 3, OF_SUITE = 3 };
 
 struct composition {
     struct options o;
-    const char *tiers; /* NULL: all is kept */
+    const char *tiers; /* NULL: everything is kept */
     bool budget;
     char text[200];
 };
@@ -39,11 +39,13 @@ struct composition {
 /* What the exchange of a trainer was asked to do. */
 struct seen {
     struct exchange_hooks hooks; /* balance's, which come first */
-    size_t again, cut;           /* routings planned once more; in waves */
-    /* of a layer in the step under way */
-    size_t first[LAYERS], others[LAYERS]; /* fullest: first waves, others */
+    size_t again, cut;           /* routings that were planned again; routings
+                                    in waves */
+    /* Of each layer in the current step: */
+    size_t first[LAYERS], others[LAYERS]; /* most rows of a first wave; of
+                                             another wave */
     bool waves[LAYERS];
-    size_t open[LAYERS]; /* rows of leaves that are open at a time, at most */
+    size_t open[LAYERS]; /* most rows of incomplete leaves at a time */
     size_t ranks;
 };
 
@@ -138,9 +140,9 @@ static int planning(void *arg, size_t routing, const int32_t *choice,
                : 0;
 }
 
-/* Rows of the leaves that have some of their rows, but not all, when most are so. Each
- * wave goes through its experts, and an expert through its sources; a source's rows
- * follow those that it had in the waves before. */
+/* The most rows of incomplete leaves at a time. A wave adds the rows of each
+ * expert in order, and of each expert the rows of each source. A source's rows
+ * continue those of earlier waves. */
 static size_t open_rows(const struct shunt_moe_plan *plan,
                         const struct shunt_moe_rows *rows, size_t ranks)
 {
@@ -219,7 +221,8 @@ static int arrived(void *arg, size_t routing, enum exchange_call call)
     return s->hooks.arrived ? s->hooks.arrived(s->hooks.arg, routing, call) : 0;
 }
 
-/* Of a step of one routing a layer the bytes are those of the formula. */
+/* In a step with one routing a layer, the bytes held must be those of the
+ * formula. */
 static int bytes_are_right(const struct composition *c, const struct trio *t)
 {
     const struct model *m = &t->many.model;
@@ -238,13 +241,13 @@ static int bytes_are_right(const struct composition *c, const struct trio *t)
     const size_t want = memory_peak(&shape, &m->memory);
     const size_t least = memory_peak(&none_open, &m->memory);
     const size_t is = m->activations.peak;
-    /* Of routings of different rows the fullest do not bound the others where
-     * only what is above the limit is dropped. */
+    /* The formula uses the routing with most rows. That is no bound for several
+     * different routings if only rows above the limit are dropped. */
     const bool alone = !c->budget && c->o.micro_batches * c->o.accumulate == 1;
     const bool bounded = !c->budget && !(c->o.recompute_above > 0);
 
-    /* Most leaves need not be open when most else is held, but one as long as a wave
-     * is; pieces of a wave may end within a leaf. */
+    /* Incomplete leaves need not be held when most other memory is held, except
+     * leaves as long as a wave. Pieces of a wave may end within a leaf. */
     if (want == least || !alone)
         CHECK(alone ? is == want : !bounded || is <= want,
               "%s: %zu bytes, not %zu", c->text, is, want);
@@ -260,7 +263,7 @@ static int bytes_are_right(const struct composition *c, const struct trio *t)
 
 /* --- running it -------------------------------------------------------------------- */
 
-/* Has it sums of an order of their own? */
+/* Has it sums in an order of its own? */
 static bool is_apart(const struct composition *c)
 {
     return c->o.max_rows && !c->o.balance.leaf_rows;
@@ -308,8 +311,8 @@ static int begin(const struct rank *self, const struct composition *c,
         CHECK_RUN(create(t, 1, c, 0, &t->kept));
     if (c->budget) {
         CHECK_TRAIN(trainer_step(&t->kept, 1, STEPS, false, &m));
-        /* Of the fullest rank: less cannot be kept to where rows come in a
-         * burst, which are not known before they come. */
+        /* 95 % of the most bytes on any rank. A smaller budget may be
+         * impossible: the rows of a burst are not known in advance. */
         budget = (size_t)(0.95 * m.activation_bytes);
     }
     CHECK_RUN(create(t, 0, c, budget, &t->many));
@@ -339,7 +342,7 @@ static bool same_params(const struct params *a, const struct params *b)
            !memcmp(a->m, b->m, slice) && !memcmp(a->v, b->v, slice);
 }
 
-/* A step of `many` and of what it is held against. */
+/* A step of `many`, and of the trainers that it is compared with. */
 static int step_is_same(const struct composition *c, struct trio *t,
                         size_t step, struct step_metrics *m)
 {
@@ -353,7 +356,7 @@ static int step_is_same(const struct composition *c, struct trio *t,
     memset(t->seen.waves, 0, sizeof(t->seen.waves));
     memset(t->seen.open, 0, sizeof(t->seen.open));
     CHECK_TRAIN(trainer_step(&t->many, step, STEPS, false, m));
-    /* With a budget it has made this step. */
+    /* With a budget it has made this step already. */
     if (!waves || !c->budget || step > 1)
         CHECK_TRAIN(trainer_step(plain, step, STEPS, false, &p));
     if (waves && step == 1) {
@@ -427,7 +430,8 @@ static int is_as_plain(const struct rank *self, int number)
     return 0;
 }
 
-/* The suite takes a few, another few for each number of ranks. */
+/* Without arguments a few compositions are run, other ones for each number of
+ * ranks. */
 static int each(const struct rank *self,
                 int (*run)(const struct rank *self, int number))
 {

@@ -16,19 +16,20 @@ static const double PRODUCT = 0.03; /* seconds */
 
 /* The state of this rank. */
 static struct {
-    const struct exchange_ops *ops; /* the exchange's */
+    const struct exchange_ops *ops; /* of the exchange */
     bool under_way[EXCHANGES];
-    bool travels; /* one of them */
+    bool travels; /* one of them is under way */
     size_t D, F;
     size_t
-        weights[2]; /* gradients of experts' weights: beside dispatch backward,
-                       and not */
+        weights[2]; /* gradients of experts' weights: computed during dispatch
+                       backward, and at other times */
 } seen;
 
 /* --- products ----------------------------------------------------------------- */
 
-/* Before a product of (m, n): the time that it takes, and whether it is a gradient of
- * experts' weights, which have shapes of their own. */
+/* Called before a product of (m, n). It waits for the time of a product, and
+ * records whether this is a gradient of experts' weights, which have special
+ * shapes. */
 static void product(bool of_weights, size_t m, size_t n)
 {
     const struct timespec t = {0, (long)(PRODUCT * 1e9)};
@@ -99,7 +100,8 @@ static int wait_for(struct exchange *x, size_t routing)
 
 /* --- steps -------------------------------------------------------------------- */
 
-/* Seconds in each exchange, to start it and to wait, of one step. */
+/* Makes one step, and measures the time in each exchange, for starting it and
+ * waiting. */
 static int step(struct trainer *t, size_t number, double *seconds)
 {
     struct step_metrics m;
@@ -111,14 +113,14 @@ static int step(struct trainer *t, size_t number, double *seconds)
     return 0;
 }
 
-/* Exchanges that have something to hide behind: combine has only another
+/* Exchanges that can be hidden. Combine can only be hidden by another
  * micro-batch. */
 static bool hides(int call)
 {
     return call != EXCHANGE_COMBINE;
 }
 
-/* Does each rank spend at most a fifth of an exchange in it? */
+/* Does each rank spend at most a fifth of an exchange in its calls? */
 static int is_hidden(const struct rank *self, struct trainer *t, bool *well)
 {
     double at_once[EXCHANGES], hidden[EXCHANGES];
@@ -141,7 +143,8 @@ static int is_hidden(const struct rank *self, struct trainer *t, bool *well)
     return 0;
 }
 
-/* Other work of the machine only adds time: the best of some attempts counts. */
+/* Other work on the machine only adds time, so the best of several attempts
+ * counts. */
 static int exchanges_are_hidden(const struct rank *self)
 {
     struct options o = pair_options();

@@ -23,16 +23,16 @@
 
 enum { STEPS = 3, WORDS = 96, TEXT = 1600, FIRST = 48, OF_SUITE = 20 };
 
-/* A command line, and what cannot be said on it. */
+/* A command line, and settings that are no options. */
 struct line {
     char text[TEXT];
     int ranks;
-    size_t save; /* after so many steps a checkpoint; 0: none; */
-    int then;    /* the run goes on from it on so many ranks */
+    size_t save; /* step after which a checkpoint is written; 0: none */
+    int then;    /* number of ranks on which the run then continues */
     bool validate;
 };
 
-/* Each step's numbers, and those of the validation at the end. */
+/* The numbers of each step, and those of the validation at the end. */
 struct result {
     double number[STEPS][5];
     double val[HELD];
@@ -65,7 +65,7 @@ static bool has(const struct line *l, const char *option)
     ((const char *const[]){__VA_ARGS__}[below( \
         (c), (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)))])
 
-/* A shape that takes milliseconds. */
+/* A shape that runs in milliseconds. */
 static void say_shape(struct line *l, struct chance *c)
 {
     say(l,
@@ -107,7 +107,7 @@ static void say_gate(struct line *l, struct chance *c)
     }
 }
 
-/* Options that decide what is computed, and bits of it. */
+/* Options that decide what is computed, and so its bits. */
 static void say_computed(struct line *l, struct chance *c)
 {
     say_gate(l, c);
@@ -158,8 +158,9 @@ static void say_tiers(struct line *l, struct chance *c)
     say(l, "--memory=%s", tiers);
 }
 
-/* Experts that move, and copies of them. Copies have the bits of none where
- * gradients are summed leaf by leaf, and so have waves of experts that move. */
+/* Experts that move, and copies of them. Copies do not change bits if gradients
+ * are summed leaf by leaf. Under the same condition waves do not change bits if
+ * experts move. */
 static void say_balance(struct line *l, struct chance *c)
 {
     if (has(l, "--max-rows") && !has(l, "--leaf-rows"))
@@ -176,7 +177,7 @@ static void say_balance(struct line *l, struct chance *c)
     say(l, "--balance-theta=%s", ONE_OF(c, "0", "0.5", "0.9"));
 }
 
-/* Options that say how it is computed. */
+/* Options that only say how it is computed. */
 static void say_how(struct line *l, struct chance *c)
 {
     for (int i = 1 + below(c, 3); i > 0; i--)
@@ -213,13 +214,15 @@ static void say_how(struct line *l, struct chance *c)
     l->validate = one_in(c, 4);
 }
 
-/* Which ranks, and how they take turns: `pieces` micro-batches in all. What each rank
- * drops, and waves without leaves, depend on how many there are. */
+/* The number of ranks, and how `pieces` micro-batches are divided. Dropped
+ * rows, and waves without leaves, depend on the number of ranks, so that it is
+ * fixed then. */
 static void say_ranks(struct line *l, struct chance *c, int pieces, int world)
 {
     const bool fixed = has(l, "--capacity-factor") || has(l, "--preset=sw") ||
                        (has(l, "--max-rows") && !has(l, "--leaf-rows"));
-    /* Validation is of as many sequences as a part has, and has their capacity. */
+    /* A validation has as many sequences as a part of the batch, and so its
+     * capacity. */
     const bool parts = !has(l, "--capacity-factor") && !has(l, "--preset=sw");
     const int accumulate = pieces > 1 && parts && one_in(c, 2) ? 2 : 1;
 
@@ -275,7 +278,7 @@ static int refuse(struct result *r)
     return 0;
 }
 
-/* The world in teams of so many ranks, all of which do the same. */
+/* Divides the world into teams of `ranks` ranks, which all do the same. */
 static int begin(struct job *j, const struct line *l, int ranks,
                  struct result *r)
 {
@@ -303,7 +306,8 @@ static int begin(struct job *j, const struct line *l, int ranks,
     return 0;
 }
 
-/* All that ended well, or a rank that did not: its peers learn of it. */
+/* Ends a job. If it did not end well, its peers notice that when the
+ * communicator is destroyed. */
 static int end(struct job *j, bool well)
 {
     if (well)
@@ -314,7 +318,8 @@ static int end(struct job *j, bool well)
     return 0;
 }
 
-/* Later teams read what the first of those before wrote. */
+/* Continues on another number of ranks. All new teams read what the first old
+ * team wrote. */
 static int change_ranks(struct job *j, const struct line *l, struct result *r)
 {
     struct checkpoint_info info = {.step = l->save, .steps = STEPS};
@@ -339,7 +344,7 @@ static int change_ranks(struct job *j, const struct line *l, struct result *r)
     return 0;
 }
 
-/* A budget may turn out too small in a step, on a rank whose peers learn of it when
+/* In a step a budget may be too small on one rank. Its peers notice that when
  * its communicator ends. */
 static int step_failed(const struct job *j, struct result *r)
 {
@@ -369,7 +374,7 @@ static int make_steps(struct job *j, const struct line *l, struct result *r)
     return trainer_validate(&j->t, r->val, &dropped) ? step_failed(j, r) : 0;
 }
 
-/* Refused on one rank of one team: refused. */
+/* A pair is refused if it is refused on any rank. */
 static int agree(const struct rank *self, struct result *r)
 {
     int32_t refused = r->refused;
@@ -404,8 +409,8 @@ struct counts {
     int same, refused, differ;
 };
 
-/* The first step whose numbers differ, on this rank; STEPS: the validation, and
- * STEPS + 1: nothing. */
+/* The first step whose numbers differ on this rank; STEPS: only the validation
+ * differs; STEPS + 1: nothing differs. */
 static int difference(const struct result *a, const struct result *b)
 {
     for (int s = 0; s < STEPS; s++)
@@ -451,7 +456,7 @@ static int compare(const struct rank *self, const struct data *data, int number,
     return 0;
 }
 
-/* The suite takes a few. */
+/* Without arguments only a few pairs are run. */
 static int pairs(const struct rank *self)
 {
     const bool asked = self->argc == 2;

@@ -13,7 +13,8 @@
 
 enum { STEPS = 8 };
 
-/* A model that is too large has a twin; `medium` takes hours. */
+/* Models that are too large are left out, they have twins; and `medium`, which
+ * takes hours. */
 static bool is_trained(const char *name)
 {
     char twin[64];
@@ -42,7 +43,8 @@ static int parse(const struct rank *self, const char *name, struct options *o)
     return 0;
 }
 
-/* The loss of every step is a number, and the last is lower than the first. */
+/* The loss of every step must be a number, and the last must be lower than the
+ * first. */
 static int learns(const struct rank *self, const struct data *data,
                   const char *name)
 {

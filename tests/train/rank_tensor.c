@@ -73,9 +73,9 @@ static void small_text(struct data *d)
     free(t.bytes);
 }
 
-/* A run of all ranks in groups of `tp`, or in none that adds as such would, and one
- * of this rank alone, or of as many ranks as there are copies of experts, that adds as
- * they do. */
+/* Two runs. `many` has all ranks in groups of `tp`, or no groups but the sums
+ * of such groups. `alone` has only this rank, or as many ranks as there are
+ * copies of experts, and the same order of sums. */
 struct pair {
     struct data data;
     struct options of_many, of_one;
@@ -114,8 +114,8 @@ static void end_pair(struct pair *p)
     data_free(&p->data);
 }
 
-/* Are this rank's part of the vector, and of its gradient, those of the one that
- * is alone, from `first` on? */
+/* Compares this rank's part of a vector, and of its gradient, with those of
+ * `alone`, from element `first` on. */
 static int compare_params(const struct params *m, const struct params *a,
                           size_t first, const char *what)
 {
@@ -161,7 +161,7 @@ static int steps_in_groups(const struct rank *self, const struct options *o,
                            size_t tp, size_t sums)
 {
     const int nodes = shunt_comm_nodes(self->comm);
-    /* Sums of a group on several nodes are made node by node. */
+    /* If a group is on several nodes, its sums are made node by node. */
     const bool exact = tp <= (size_t)(self->size / nodes);
     struct pair p;
     double many[HELD], alone[HELD], dropped;
@@ -183,8 +183,8 @@ static int steps_in_groups(const struct rank *self, const struct options *o,
         CHECK((model_kv_copies(&o->model, sums) > 1) ==
                   (p.many.kv_copies.layout != NULL),
               "copies of heads");
-        /* In each layer a gather and a scatter in attention, and in the shared
-         * expert, forward and backward. */
+        /* In each layer there is a gather and a scatter for attention, and for
+         * the shared expert, in forward and in backward. */
         CHECK(m.fused_calls == (tp == 1
                                     ? 0
                                     : (double)(8 * LAYERS * o->micro_batches *
@@ -193,7 +193,7 @@ static int steps_in_groups(const struct rank *self, const struct options *o,
         CHECK(a.fused_calls == 0, "%g fused calls alone", a.fused_calls);
         CHECK_RUN(compare_states(&p));
     }
-    /* The last batch is not full: some ranks of a group have no sequences. */
+    /* The last batch is smaller: some ranks of a group have no sequences. */
     CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
     CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
     CHECK(trainer_windows(&p.many, HELD_BLOCKS) % o->batch != 0, "%zu windows",
@@ -210,7 +210,7 @@ static int steps_as_one(const struct rank *self, const struct options *o,
     return steps_in_groups(self, o, tp, tp);
 }
 
-/* In groups of all sizes. */
+/* Runs with groups of every size. */
 static int in_all_groups(const struct rank *self, const struct options *o)
 {
     for (size_t tp = 2; tp <= (size_t)self->size; tp++)
@@ -226,8 +226,8 @@ static int groups_as_one(const struct rank *self)
     return in_all_groups(self, &o);
 }
 
-/* A model so small that some ranks update nothing of their group's shard: they must
- * still add gradients as the others do. */
+/* The model is so small that some ranks have an empty slice of their group's
+ * shard. They must still take part in adding gradients. */
 static int groups_of_empty_slices(const struct rank *self)
 {
     struct options o = small_options(self);
@@ -256,7 +256,7 @@ static int groups_with_micro_batches(const struct rank *self)
     return in_all_groups(self, &o);
 }
 
-/* One head of keys and values, of which each shard has a copy; */
+/* One head of keys and values, of which each shard has a copy. */
 static int groups_with_copies(const struct rank *self)
 {
     struct options o = small_options(self);
@@ -265,8 +265,9 @@ static int groups_with_copies(const struct rank *self)
     return in_all_groups(self, &o);
 }
 
-/* two, of three copies each in three shards; a rank's slice has of one shard what
- * another rank's has of the next one; */
+/* Two heads of keys and values, each with three copies in three shards. A
+ * rank's slice may have the same elements of one shard that another rank's
+ * slice has of the next shard. */
 static int groups_with_uneven_copies(const struct rank *self)
 {
     struct options o = small_options(self);
@@ -278,7 +279,7 @@ static int groups_with_uneven_copies(const struct rank *self)
     return in_all_groups(self, &o);
 }
 
-/* and ranks that have all shards together, the same bits as one. */
+/* Ranks with all shards must have the same bits as a single rank. */
 static int copies_without_groups(const struct rank *self)
 {
     struct options o = small_options(self);
@@ -300,9 +301,9 @@ static int groups_of_bf16_products(const struct rank *self)
     return in_all_groups(self, &o);
 }
 
-/* Copies of experts, in all numbers, beside groups of all sizes: the bits of as
- * many ranks as copies. To copy them changes no loss before the first update, and
- * gradients by rounding. */
+/* All numbers of copies of experts, with groups of every size. The bits must be
+ * those of as many ranks as there are copies. Copies must not change the loss
+ * before the first update, and gradients only by rounding. */
 static int copies_as_few(const struct rank *self)
 {
     const size_t ranks = (size_t)self->size;
@@ -339,15 +340,15 @@ static int copies_as_few(const struct rank *self)
 
 /* --- whole matrices -------------------------------------------------------- */
 
-/* A column of a shard's q | k | v, in the whole one: a head of q is one of the
- * shard's, and one of keys and values that which the head of q has there that is the
- * first of those beside the shard's j-th. */
+/* The column of the whole q | k | v that a shard has as `column`. For a head of
+ * q it is that head. For the j-th copy of keys or values it is the head that
+ * the first head of q beside this copy uses. */
 static size_t column_of_heads(const struct model_config *c,
                               const struct layout *cut, const struct tensor *t,
                               size_t shard, size_t column)
 {
     const size_t W = model_head_width(c), KV = model_kv_heads(c);
-    const size_t own = c->heads / cut->shards; /* of q */
+    const size_t own = c->heads / cut->shards; /* heads of q in a shard */
     const size_t kv = (t->columns / W - own) / 2;
     const size_t head = column / W, in = column % W;
 
@@ -358,7 +359,7 @@ static size_t column_of_heads(const struct model_config *c,
     return (c->heads + of_values + q / (c->heads / KV)) * W + in;
 }
 
-/* Where an element of a shard's matrix is in the whole dense vector. */
+/* The offset of a shard's element in the whole dense vector. */
 static size_t place_in_whole(const struct model *of_whole,
                              const struct layout *cut, const struct tensor *t,
                              size_t shard, size_t i)
@@ -382,7 +383,7 @@ static size_t place_in_whole(const struct model *of_whole,
     return whole->tensors[n].offset + row * width + column;
 }
 
-/* |a - b| and |b| of the shards' elements. */
+/* a - b| and |b| over the shards' elements. */
 static void distance(const struct model *of_whole, const struct layout *cut,
                      const float *a, const float *b, double *apart,
                      double *length)
@@ -399,17 +400,18 @@ static void distance(const struct model *of_whole, const struct layout *cut,
         }
 }
 
-/* The same initial weights, and the same gradient but for rounding. */
+/* Shards must have the initial weights of whole matrices, and the same gradient
+ * except for rounding. */
 static int shards_as_whole(const struct rank *self)
 {
     static const struct {
         size_t shards, heads, kv_heads, head_width;
-        size_t copies; /* of each head of keys and values */
+        size_t copies; /* copies of each head of keys and values */
     } shapes[] = {
         {2, 8, 0, 0, 1}, {4, 8, 4, 6, 1},  {8, 8, 0, 0, 1}, {2, 8, 1, 4, 2},
         {8, 8, 2, 4, 4}, {2, 12, 3, 4, 2}, {3, 6, 2, 6, 3},
     };
-    struct team team = {.size = 1}; /* each rank by itself has whole slices */
+    struct team team = {.size = 1}; /* each rank alone, with whole slices */
 
     CHECK_OK(self->comm,
              shunt_comm_split(self->comm, self->rank, 0, &team.comm));
@@ -457,8 +459,8 @@ static int shards_as_whole(const struct rank *self)
 
 /* --- checkpoints ----------------------------------------------------------- */
 
-/* Saved by groups, with copies of experts; loaded by the like, and by fewer
- * ranks without groups. */
+/* A checkpoint of groups with copies of experts is loaded by equal groups, and
+ * by fewer ranks without groups. */
 static int checkpoint_goes_on(const struct rank *self)
 {
     struct options o = small_options(self);

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Two trainers of the same ranks. */
+/* Two trainers on the same ranks. */
 struct two {
     struct team team;
     struct data data;
@@ -25,7 +25,7 @@ struct two {
     struct trainer t[2];
 };
 
-/* Four layers, so that slots are used again. */
+/* Four layers, so that slots are used more than once. */
 static struct options four_layers(void)
 {
     struct options o = pair_options();
@@ -44,7 +44,7 @@ static int plan_of(struct options *o, const char *tiers)
     return tiers ? memory_parse(&o->memory_plan, tiers, o->model.layers) : 0;
 }
 
-/* Like trainer_create(), of all ranks. */
+/* The same as trainer_create(), collectively. */
 static int create(const struct rank *self, struct two *two, int which,
                   const struct options *o, const char *tiers)
 {
@@ -81,7 +81,8 @@ static int compare(const struct two *two, const char *when)
     return 0;
 }
 
-/* Steps of both, [1] with the tiers. *last: its numbers. */
+/* Compares steps of both trainers; [1] has the tiers. *last: the numbers of the
+ * last step. */
 static int steps_are_same(struct two *two, const char *when,
                           struct step_metrics *last)
 {
@@ -146,14 +147,16 @@ static int each_tier(const struct rank *self)
 {
     struct options o = four_layers();
 
-    o.model.bias_rate = 0.05f; /* it must not move before backward has chosen */
+    o.model.bias_rate = 0.05f; /* the bias must not change before backward has
+                                  chosen experts again */
     for (int i = 0; i < TIERS; i++)
         CHECK_RUN(same_with(self, &o, all_tiers[i]));
     return 0;
 }
 
-/* Random numbers of a gate, layers without experts, parts of the batch, each in
- * micro-batches, whose loads are known only after a first look. */
+/* A gate with random numbers, layers without experts, and several parts of the
+ * batch, each in micro-batches. Loads are known only after a first forward pass
+ * of all parts. */
 static int noise_and_parts(const struct rank *self)
 {
     struct options o = four_layers();
@@ -182,7 +185,7 @@ static int bf16_rows(const struct rank *self)
     return same_with(self, &o, "rows=offload:/tmp");
 }
 
-/* Rows of a group are gathered again, by all of its ranks. */
+/* All ranks of a group gather rows again. */
 static int groups(const struct rank *self)
 {
     struct options o = four_layers();
@@ -195,8 +198,8 @@ static int groups(const struct rank *self)
 
 /* --- bytes ------------------------------------------------------------------- */
 
-/* Floats of a row of a layer, as rows.h lists them, for softmax without groups; and
- * of a row of an expert. */
+/* Floats of a row of a layer, as in rows.h, for softmax without groups; and
+ * floats of a row of an expert. */
 static void floats_of(const struct model_config *c, double row[MEMORY_MODULES],
                       double expert_row[MEMORY_MODULES])
 {
@@ -216,7 +219,8 @@ static void floats_of(const struct model_config *c, double row[MEMORY_MODULES],
     expert_row[MEMORY_ROWS] = 3 * D;
 }
 
-/* What a plan is counted with is what it has pages of: three buffers of rows. */
+/* The bytes counted for a plan must be the bytes of its pages: three buffers of
+ * rows. */
 static int check_pages(const struct two *two, double rows)
 {
     const double buffer = rows * (double)two->o[1].model.dim * 4;
@@ -231,10 +235,10 @@ static int check_pages(const struct two *two, double rows)
     return 0;
 }
 
-/* A rank that is alone has K rows of experts for each row. Of L layers that keep
- * nothing one is held, and two of what is offloaded, but for rows of experts; and none
- * of what is recomputed behind their activation function, which is where its gradient
- * will be. */
+/* On a single rank each row has K rows of experts. Of L layers that keep
+ * nothing one is held, and two if they are offloaded. Rows of experts are not
+ * held then. The output of the activation function takes no memory if it is
+ * recomputed, since it is in the memory for its gradient. */
 static int bytes_of_tiers(const struct rank *self)
 {
     const struct options o = four_layers();
@@ -283,7 +287,7 @@ static int bytes_of_tiers(const struct rank *self)
     return 0;
 }
 
-/* On several ranks, by the walk of memory.c, for the rows that there were. */
+/* On several ranks, compared with the walk of memory.c for the actual rows. */
 static int bytes_of_routings(const struct rank *self)
 {
     struct options o = four_layers();
@@ -323,7 +327,8 @@ static int bytes_of_routings(const struct rank *self)
     return 0;
 }
 
-/* The default options. Ranks may be threads, and getopt() has one state for all. */
+/* Sets the default options. Ranks may be threads, but getopt() has one state
+ * for all. */
 static int parse_defaults(struct options *o)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -337,8 +342,8 @@ static int parse_defaults(struct options *o)
     return st;
 }
 
-/* What `make train` trains, but with the largest part of its memory given back:
- * also where the fullest of several ranks counts. */
+/* The model of `make train`, with the largest part of its memory given back. On
+ * several ranks the one with most bytes counts. */
 static int deepest_saves_most(const struct rank *self)
 {
     double bytes[2];
@@ -371,8 +376,9 @@ static int deepest_saves_most(const struct rank *self)
 
 /* --- what follows the routing ------------------------------------------------- */
 
-/* A hot rank: hidden rows of a layer and a micro-batch are never more than S times
- * the mean of the ranks, neither kept nor while they are computed. */
+/* One rank is hot. Its hidden rows of a layer and a micro-batch must never be
+ * more than S times the mean of the ranks, neither while they are kept nor
+ * while they are computed. */
 static int above_is_recomputed(const struct rank *self)
 {
     struct options o = four_layers();
@@ -427,7 +433,7 @@ static int above_is_recomputed(const struct rank *self)
     return 0;
 }
 
-/* Experts of more rows than a piece: cut within an expert. */
+/* Experts have more rows than a piece, so that pieces end within an expert. */
 static int pieces_of_an_expert(const struct rank *self)
 {
     struct options o = four_layers();
@@ -436,7 +442,7 @@ static int pieces_of_an_expert(const struct rank *self)
 
     o.batch = 96;
     o.model.layers = 2;
-    o.model.experts = o.model.topk = 3; /* of 768 rows each */
+    o.model.experts = o.model.topk = 3; /* 768 rows each */
     pair_text(&two.data);
     CHECK_RUN(create(self, &two, 0, &o, NULL));
     o.recompute_above = 0.2; /* 460 of 2304 */
@@ -454,7 +460,7 @@ static int pieces_of_an_expert(const struct rank *self)
 
 /* --- memory of the process -------------------------------------------------------- */
 
-/* The most pages of this process that were resident, in bytes. */
+/* The most memory of this process that was resident, in bytes. */
 static size_t most_resident(void)
 {
     FILE *f = fopen("/proc/self/status", "r");
@@ -489,9 +495,9 @@ static int counted(const struct rank *self, const char *tiers, size_t *bytes,
     return 0;
 }
 
-/* Bytes that are not counted are the same whatever is kept. So of all that is kept the bytes
- * counted are those by which this process grows over one that keeps next to nothing:
- * within a tenth, and 4 MiB for what malloc() keeps of it. */
+/* The memory that is not counted is the same whatever is kept. So the process
+ * that keeps everything must be larger than one that keeps almost nothing by
+ * the bytes counted; within a tenth, and 4 MiB that malloc() may hold. */
 static int bytes_are_resident(const struct rank *self)
 {
     size_t bytes[2], resident[2];
@@ -516,7 +522,8 @@ static size_t number_in(const char *text, const char *before)
     return at ? strtoul(at + strlen(before), NULL, 10) : 0;
 }
 
-/* From all that is held to the least that can be: never more than the budget. */
+/* Budgets from the bytes of everything down to the least possible: the bytes
+ * held must never exceed them. */
 static int budgets_are_kept(const struct rank *self)
 {
     struct options o = four_layers();
@@ -554,7 +561,8 @@ static int budgets_are_kept(const struct rank *self)
     return 0;
 }
 
-/* Twice the batch in as many bytes, whether all is kept or a budget chooses. */
+/* Twice the batch must need only the bytes of one, whether everything is kept
+ * or a budget chooses. */
 static int two_parts_in_the_bytes_of_one(const struct rank *self)
 {
     struct options o = four_layers();

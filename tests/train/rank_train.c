@@ -28,7 +28,7 @@
 
 enum { TOKENS = 24, EXPERTS = 6, TOPK = 3, WIDTH = 16 };
 
-/* Tensors that go through an exchange, and those that come back. */
+/* Tensors that go through an exchange, and the tensors that return. */
 struct passage {
     float *x, *y, *dy, *dx; /* (TOKENS, WIDTH) */
     float dweight[TOKENS * TOPK];
@@ -44,7 +44,7 @@ static void multiply(const struct exchange_rows *rows, const float *from,
             to[i] = (float)(1 + rows->expert[j]) * from[i];
 }
 
-/* Forward and backward, in routing 0. */
+/* Forward and backward of routing 0. */
 static int pass(struct exchange *x, const int32_t *choice, const float *weight,
                 struct passage *p)
 {
@@ -96,9 +96,9 @@ static void route(int rank, int32_t *choice, float *weight)
         }
 }
 
-/* The library's exchange between all ranks against one that each rank makes by
- * itself, by loops. Trainers on any number of ranks have the first in common, and
- * would agree about a wrong gradient. */
+/* Compares the library's exchange on all ranks with one that each rank computes
+ * by loops. Trainers on any number of ranks use the former, so they would agree
+ * about a wrong gradient. */
 static int exchange_by_definition(const struct rank *self)
 {
     const struct model_config model = {
@@ -132,8 +132,8 @@ static int exchange_by_definition(const struct rank *self)
     return 0;
 }
 
-/* Forward in several waves. All ranks but the last have computed the output of a wave
- * before the last one combines that of the wave before. */
+/* Forward in several waves. All ranks but the last compute the output of a wave
+ * before the last rank combines the wave before. */
 static int pass_in_waves(const struct rank *self, struct exchange *x,
                          struct shunt_comm *meet, const int32_t *choice,
                          const float *weight, struct passage *p)
@@ -172,7 +172,8 @@ static int pass_in_waves(const struct rank *self, struct exchange *x,
     return 0;
 }
 
-/* The output of the next wave does not lie where a combine still reads. */
+/* The output of the next wave must not overwrite memory that a combine still
+ * reads. */
 static int waves_by_definition(const struct rank *self)
 {
     const struct model_config model = {
@@ -220,7 +221,7 @@ static int bf16_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* By the CPU's instruction for bf16, or its emulation. */
+/* With the CPU's instruction for bf16, or its emulation. */
 static int bf16_products_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -229,7 +230,7 @@ static int bf16_products_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* By f32 products of rounded inputs, which asking for a backend gives. */
+/* With f32 products of rounded inputs, which a named backend uses. */
 static int rounded_products_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -244,8 +245,8 @@ static int rounded_products_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* Assignments of a step to each expert of a layer, from the choices of a trainer that
- * is alone. */
+/* Counts the assignments of a step to each expert of a layer, from the choices
+ * of `alone`. */
 static void count_choices(const struct trainer *t, size_t layer, double *counts)
 {
     const struct micro_batch *b = &t->model.micro[0];
@@ -256,8 +257,8 @@ static void count_choices(const struct trainer *t, size_t layer, double *counts)
         counts[choice[i]]++;
 }
 
-/* The bias of an expert with fewer assignments than the mean of its layer rises by the
- * rate, and that of one with more falls. */
+/* The bias of an expert with fewer assignments than its layer's mean must rise
+ * by the rate, and that of an expert with more must fall. */
 static int bias_by_definition(const struct rank *self)
 {
     struct options o = pair_options();
@@ -322,7 +323,7 @@ static int gshard_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* Switch's loss of consecutive sequences [from, to) of a batch, and whether the
+/* Switch's loss of the sequences [from, to) of a batch. Also checks that the
  * slopes of scope `s` are E f. */
 static double loss_of(const struct trainer *t, size_t layer, size_t from,
                       size_t to, size_t s, bool *slopes)
@@ -348,7 +349,7 @@ static double loss_of(const struct trainer *t, size_t layer, size_t from,
     return sum;
 }
 
-/* The balancing loss of a batch is the mean of those of its parts. */
+/* The balancing loss of a batch must be the mean of the losses of its parts. */
 static int balance_by_definition(const struct rank *self)
 {
     for (int over = BALANCE_OVER_BATCH; over <= BALANCE_OVER_SEQUENCE; over++) {
@@ -381,7 +382,7 @@ static int balance_by_definition(const struct rank *self)
     return 0;
 }
 
-/* DeepSeek-V3's, with a loss for each micro-batch. */
+/* DeepSeek-V3's gate, with a loss for each micro-batch. */
 static int sigmoid_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -394,7 +395,7 @@ static int sigmoid_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* Three layers, of which the last has experts. */
+/* Three layers; only the last has experts. */
 static int dense_layers_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -414,7 +415,7 @@ static int noisy_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* Micro-batches, whose rows travel at the same time. */
+/* Micro-batches whose rows are sent at the same time. */
 static int micro_batches(const struct rank *self, bool bf16)
 {
     struct options o = pair_options();
@@ -436,10 +437,10 @@ static int micro_batches_of_bf16_as_one(const struct rank *self)
     return micro_batches(self, true);
 }
 
-/* How many sources have tokens in both of the first two waves. */
+/* Counts the sources that have tokens in both of the first two waves. */
 struct in_two {
     size_t ranks;
-    size_t least, most; /* of all plans in waves */
+    size_t least, most; /* over all plans in waves */
     size_t plans;
 };
 
@@ -473,7 +474,7 @@ static int count_in_two(void *arg, size_t routing,
     return 0;
 }
 
-/* In order, or from all sources at once? */
+/* Are waves in order, or do they come from all sources at once? */
 static int waves_are(const struct rank *self, const struct options *o,
                      bool in_order)
 {
@@ -492,8 +493,8 @@ static int waves_are(const struct rank *self, const struct options *o,
     return 0;
 }
 
-/* Some waves for each rank, which end within leaves. Where these have many rows, waves
- * are in order. */
+/* Several waves for each rank, which end within leaves. If leaves have many
+ * rows, waves must be in order. */
 static int waves_of_leaves_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -511,7 +512,7 @@ static int waves_of_leaves_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* Tokens that are not there, too. */
+/* Also with tokens that have no expert. */
 static int workload_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -520,8 +521,8 @@ static int workload_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* The batch in parts, in the memory of one, against all of it in as many
- * micro-batches: the same bits. */
+/* The batch in parts, one after the other, must have the bits of all of it in
+ * as many micro-batches. */
 static int parts_as_micro_batches(const struct rank *self,
                                   enum balance_over over, enum gate_kind gate)
 {
@@ -564,7 +565,7 @@ static int parts_as_micro_batches(const struct rank *self,
     return 0;
 }
 
-/* Whose loads are known only when all parts went forward. */
+/* The loads are known only when all parts have gone forward. */
 static int accumulates_over_batch(const struct rank *self)
 {
     return parts_as_micro_batches(self, BALANCE_OVER_BATCH, GATE_SOFTMAX);
@@ -575,7 +576,8 @@ static int accumulates_over_parts(const struct rank *self)
     return parts_as_micro_batches(self, BALANCE_OVER_MICRO_BATCH, GATE_NOISY);
 }
 
-/* What this rank's last batch had beyond the capacity, by its definition. */
+/* Assignments of this rank's last batch beyond the capacity, by the
+ * definition. */
 static double beyond_capacity(const struct trainer *t)
 {
     const struct model_config *c = &t->o->model;
@@ -594,7 +596,7 @@ static double beyond_capacity(const struct trainer *t)
     return sum;
 }
 
-/* fp8 and capacity: no bits are promised, but it must run and learn. */
+/* fp8 and a capacity do not promise bits, but training must run and learn. */
 static int lossy_exchange(const struct rank *self)
 {
     struct options o = pair_options();
@@ -630,7 +632,7 @@ static int lossy_exchange(const struct rank *self)
     return 0;
 }
 
-/* One rank is asked to stop: all of them know after that step. */
+/* One rank is asked to stop. After that step all ranks must know. */
 static int stop_reaches_all(const struct rank *self)
 {
     struct options o = pair_options();
@@ -653,7 +655,8 @@ static int stop_reaches_all(const struct rank *self)
     return 0;
 }
 
-/* Rank 1 is killed when the exchange is there and the model's memory is not. */
+/* Rank 1 is killed when the exchange has been created and the model's memory
+ * has not. */
 static int loss_while_setting_up(const struct rank *self)
 {
     struct options o = pair_options();
@@ -669,8 +672,8 @@ static int loss_while_setting_up(const struct rank *self)
 
     CHECK_TRAIN(products_create(NULL, SHUNTI_GEMM_F32, &gemm));
     CHECK_TRAIN(exchange_shunt_create(&team, &o.model, &x, &exchange));
-    /* A rank that leaves this barrier has seen all others come to it; one that
-     * is still in it may hear of the loss here. */
+    /* A rank that has left this barrier knows that all others have reached it.
+     * A rank that is still in it may notice the loss here. */
     st = shunt_barrier(self->comm);
     if (self->rank == 1)
         raise(st ? SIGTERM : SIGKILL);
@@ -688,8 +691,8 @@ static int loss_while_setting_up(const struct rank *self)
 
 /* --- sums of shares ------------------------------------------------------- */
 
-/* The sum in the order asked for, computed from all vectors: each node's, and
- * these. */
+/* The sum in the wanted order, from all vectors: within each node, then over
+ * nodes. */
 static float sum_by_nodes(const float *all, size_t count, size_t nodes,
                           size_t stride)
 {
@@ -704,8 +707,8 @@ static float sum_by_nodes(const float *all, size_t count, size_t nodes,
     return sum;
 }
 
-/* One share a rank, or one rank a node (reduce-scatter), and others (exchange
- * and add), on the nodes there are and on others. */
+/* Sums with one share a rank, or one rank a node (reduce-scatter), and others
+ * (exchange and add). The nodes are the real ones, or others. */
 static int shares_in_order(const struct rank *self)
 {
     enum { N = 5000 };
@@ -727,7 +730,8 @@ static int shares_in_order(const struct rank *self)
             gradient_fill(g + 1, N, g % 2 ? 1e3 : 1e-3, all + g * N);
         for (size_t nodes = 0; nodes <= 4; nodes++) {
             size_t as = nodes ? nodes : shares == 1 ? team_nodes(&team) : 1;
-            if (!as || count % as) /* uneven nodes, as they are */
+            if (!as || count % as) /* nodes of different sizes: only the real
+                                      ones */
                 continue;
             struct reduction r = {.team = &team,
                                   .grad = own,
@@ -737,7 +741,7 @@ static int shares_in_order(const struct rank *self)
                                   .begin = begin,
                                   .slice = slice};
             CHECK_TRAIN(reduction_create(&r));
-            /* Twice: whole, and in parts, from the end. */
+            /* First all at once, then in parts from the end. */
             for (int parts = 0; parts < 2; parts++) {
                 static const size_t cuts[] = {N, 4711, 4711, 2500, 1, 0};
                 memset(slice, 0xff, length * sizeof(*slice));
@@ -779,8 +783,9 @@ static int disagreement_is_told(const struct rank *self)
 
 /* --- checkpoints ---------------------------------------------------------- */
 
-/* Saved by many ranks after two steps, loaded by a single one and by many: the
- * next steps have the bits of the run that was never interrupted. */
+/* Many ranks write a checkpoint after two steps. A single rank and many ranks
+ * load it. The next steps must have the bits of a run that was never
+ * interrupted. */
 static int goes_on(const struct rank *self, enum gate_kind gate)
 {
     struct options o = pair_options();
@@ -840,14 +845,14 @@ static int checkpoint_goes_on(const struct rank *self)
     return goes_on(self, GATE_SIGMOID);
 }
 
-/* The noise of a step is the same again. */
+/* The noise of a repeated step must be the same. */
 static int checkpoint_of_noise_goes_on(const struct rank *self)
 {
     return goes_on(self, GATE_NOISY);
 }
 
-/* A checkpoint with a flipped bit, and a folder that cannot be written: an
- * error on every rank, and no hang. */
+/* A flipped bit in the checkpoint, and a folder that cannot be written, must be
+ * an error on every rank, not a hang. */
 static int checkpoint_that_does_not_fit(const struct rank *self)
 {
     struct options o = pair_options();

@@ -25,7 +25,7 @@ struct run {
     struct attention_shape s;
     struct rope rope;
     struct shunti_gemm *gemm;
-    float *work; /* exactly as much as is asked for */
+    float *work; /* exactly as large as attention_work() says */
 };
 
 static struct run run_of(struct attention_shape s, const char *products)
@@ -40,7 +40,7 @@ static struct run run_of(struct attention_shape s, const char *products)
                  train_error_text());
     gradient_fill(1, MANY, 1.0, x);
     gradient_fill(2, MANY, 1.0, c);
-    /* What is not written must not be read either. */
+    /* Memory that is not written must not be read, either. */
     memset(lse, 0xff, sizeof(lse));
     memset(r.work, 0xff, attention_work(s.W) * sizeof(*r.work));
     memset(y, 0xff, sizeof(y));
@@ -100,7 +100,8 @@ Test(attention, gradient, .timeout = 60)
 
 static double qkv[MANY], want_y[MANY], want_dx[MANY], p[1024], dp[1024];
 
-/* Turns the heads of q and k by each row's angles, or back (-1). */
+/* Rotates the heads of q and k by the angles of each row; sign -1 rotates
+ * back. */
 static void rotate(const struct attention_shape *s, double sign, double *of)
 {
     const size_t half = s->W / 2, width = attention_width(s);
@@ -133,8 +134,8 @@ static void add(size_t n, double by, const double *a, double *to)
         to[i] += by * a[i];
 }
 
-/* Query i of head h: rows of `width` from b's first on. Returns the greatest
- * score's size. */
+/* Query i of head h by the definition; its sequence begins at row b. Returns
+ * the size of the largest score. */
 static double query(const struct attention_shape *s, size_t b, size_t h,
                     size_t i)
 {
@@ -187,7 +188,7 @@ static double define(const struct attention_shape *s)
     return most;
 }
 
-/* Apart by at most so much of the largest. */
+/* The values must differ by at most `tolerance` times the largest of them. */
 static void close_to(const char *what, const struct attention_shape *s,
                      size_t n, const float *got, const double *want,
                      double tolerance)
@@ -202,8 +203,8 @@ static void close_to(const char *what, const struct attention_shape *s,
                   what, i, s->T, s->H, s->KV, s->W, (double)got[i], want[i]);
 }
 
-/* What f32 makes of scores of size s is wrong by some 2^-24 s, and its exponential
- * by as much of itself. */
+/* Scores of size s have an error of some 2^-24 s in f32. Their exponentials
+ * have the same relative error. */
 static void by_definition(struct run *r)
 {
     const struct attention_shape *s = &r->s;
@@ -216,7 +217,8 @@ static void by_definition(struct run *r)
     close_to("dqkv", s, rows * attention_width(s), dx, want_dx, tolerance);
 }
 
-/* Around tiles of 16, 32, 64 queries, 128 from 513 positions on, and of 256 keys. */
+/* Lengths around those of tiles: 16, 32 and 64 queries, 128 from 513 positions
+ * on, and 256 keys. */
 static const size_t lengths[] = {1,  2,   15,  17,  31,  33,  63,  64,
                                  65, 100, 128, 255, 256, 257, 321, 513};
 
@@ -235,7 +237,7 @@ Test(attention, by_definition, .timeout = 60)
     }
 }
 
-/* Heads that share keys and values: all, some, none. */
+/* All, some or no heads share keys and values. */
 Test(attention, shared_heads_by_definition, .timeout = 60)
 {
     for (size_t kv = 1; kv <= 6; kv++)
@@ -248,8 +250,9 @@ Test(attention, shared_heads_by_definition, .timeout = 60)
         }
 }
 
-/* Each of 600 keys has a greater score than all before it, up to 200: what was
- * added up is corrected all the time, and exp() of it alone would be infinite. */
+/* Each of 600 keys has a larger score than all before it, up to 200. So the
+ * sums are rescaled all the time, and exp() of the scores alone would be
+ * infinite. */
 Test(attention, growing_scores, .timeout = 60)
 {
     struct run r = run_of((struct attention_shape){1, 600, 1, 1, 4}, NULL);
@@ -257,7 +260,7 @@ Test(attention, growing_scores, .timeout = 60)
     for (size_t t = 0; t < 600; t++) {
         float *q = x + t * 12, *k = q + 4;
 
-        /* the slow pair of elements, which hardly turns */
+        /* the slowest pair of elements, which is hardly rotated */
         q[0] = q[2] = k[0] = k[2] = 0;
         q[1] = 20;
         k[1] = (float)t / 30;
@@ -268,7 +271,8 @@ Test(attention, growing_scores, .timeout = 60)
     end(&r);
 }
 
-/* y and dq are as if keys and values were there once for each head. */
+/* y and dq must be those of a model in which each head has its own copy of keys
+ * and values. */
 Test(attention, shared_heads_are_repeated_heads)
 {
     enum { T = 70, H = 4, KV = 2, W = 8, ROW = (H + 2 * KV) * W };
@@ -298,7 +302,7 @@ Test(attention, shared_heads_are_repeated_heads)
     end(&r);
 }
 
-/* Bits do not depend on the sequences beside one. */
+/* The bits of a sequence must not depend on the sequences beside it. */
 Test(attention, sequences_by_themselves)
 {
     enum { B = 3, T = 77, H = 2, W = 6, ROW = 3 * H * W };
@@ -325,8 +329,8 @@ Test(attention, sequences_by_themselves)
     end(&r);
 }
 
-/* What attention keeps does not grow with the square of T, and its scratch,
- * attention_work(), not with T at all. */
+/* Kept memory must not grow with the square of T. The scratch,
+ * attention_work(), must not depend on T at all. */
 Test(attention, no_array_of_all_pairs)
 {
     struct model_config a = {.dim = 64,
@@ -341,7 +345,7 @@ Test(attention, no_array_of_all_pairs)
     b.seq = 4096;
     cr_assert_eq(rows_bytes(&a, 4096, 1), rows_bytes(&b, 4096, 1));
     cr_assert_eq(rows_bytes(&a, 8192, 1), 2 * rows_bytes(&a, 4096, 1));
-    /* Keys and values that heads share are there once. */
+    /* Shared keys and values must be stored only once. */
     b.kv_heads = 1;
     cr_assert_eq(rows_bytes(&a, 4096, 1) - rows_bytes(&b, 4096, 1),
                  4096 * sizeof(float) * (2 + 1) * 2 * 3 * 16);

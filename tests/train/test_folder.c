@@ -55,7 +55,7 @@ static struct harness *start(int ranks, const char *checkpoint,
     return harness_start(&j);
 }
 
-/* A folder, as an option and as a line says it. */
+/* Makes the name of a folder, as an option and as a printed line. */
 static void name(char option[128], char line[128], int number)
 {
     snprintf(option, 128, "--checkpoint=%s/%d", folder, number);
@@ -80,8 +80,9 @@ static void is_refused(struct harness *h, const char *text)
     harness_finish(h);
 }
 
-/* A job that writes is named to the next one. A stopped one still writes; a killed one
- * does not, whoever cleans up behind it. */
+/* A second job must be refused with the name of the job that writes. A stopped
+ * job still holds the folder; a killed one does not, whichever process waits
+ * for it. */
 Test(train_folder, the_job_that_writes_is_named)
 {
     char option[128], line[128], host[256] = "", text[400];
@@ -106,7 +107,8 @@ Test(train_folder, the_job_that_writes_is_named)
     ends_well(start(2, option, "--steps=40", "--resume"));
 }
 
-/* Two start at once: one trains, and its checkpoint can be used. */
+/* Two jobs start at the same time. One must train, and its checkpoint must be
+ * usable. */
 Test(train_folder, of_a_pair_one_writes)
 {
     const char *rounds = getenv("SHUNT_TEST_ROUNDS");

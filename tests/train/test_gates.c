@@ -45,7 +45,8 @@ static void set_up(void)
 
 TestSuite(gates, .init = set_up, .timeout = 60);
 
-/* Routes the rows of `logits`, in place as the model does. */
+/* Routes the rows of `logits`; results share memory with them as in the
+ * model. */
 static void route(struct fixture *f)
 {
     const size_t E = f->c.experts, W = gate_width(&f->c);
@@ -130,10 +131,10 @@ static double value(void *context)
     sum_rows(f, p, count);
     if (gate_counts_weights(&f->c))
         aux = gate_loss(&f->c, (double)f->R, p, count, slope);
-    else /* what is counted is a constant */
+    else /* the counts are constants */
         for (size_t e = 0; e < E; e++)
             aux += f->slope[e] * p[e] / (double)f->R;
-    /* The gradient holds as long as the same experts are chosen. */
+    /* The gradient is right only as long as the same experts are chosen. */
     cr_assert_eq(memcmp(choice, first_choice, f->R * K * sizeof(*choice)), 0,
                  "the step changes the choice: take other data");
     return sum + (double)f->c.balance * aux;
@@ -162,7 +163,7 @@ Test(gates, gradients)
 
 /* --- definitions ---------------------------------------------------------- */
 
-/* The K largest of n scores, by sorting a copy of their numbers. */
+/* The indices of the K largest of n scores, by sorting. */
 static void largest(size_t n, size_t K, const double *score, int32_t *to)
 {
     size_t order[MOST];
@@ -232,7 +233,7 @@ Test(gates, ties_go_to_the_lower_id)
     expect_choice(3, choice, (const int32_t[]){1, 3, 0}, 0);
 }
 
-/* The bias decides which experts are chosen, and changes no weight. */
+/* The bias must decide which experts are chosen, and must change no weight. */
 Test(gates, bias)
 {
     static struct fixture f = {
@@ -249,8 +250,8 @@ Test(gates, bias)
     cr_assert_float_eq(lse[0], log(sum), 1e-6);
 }
 
-/* DeepSeek-V3: groups by the sum of their two largest s + bias, then the K
- * largest in the open ones; weights and loss without the bias. */
+/* DeepSeek-V3: the groups with the largest sums of their two largest s + bias;
+ * then the K largest in these groups. Weights and loss are without the bias. */
 Test(gates, sigmoid_by_definition)
 {
     static struct fixture f = {
@@ -290,7 +291,7 @@ Test(gates, sigmoid_by_definition)
     cr_assert(apart > 100, "the bias changes %zu choices of 300", apart);
 }
 
-/* MoGE: as many of each group, each group's best. */
+/* MoGE: equally many experts of each group, the best ones of the group. */
 Test(gates, grouped_by_definition)
 {
     static struct fixture f = {
@@ -311,8 +312,8 @@ Test(gates, grouped_by_definition)
         }
 }
 
-/* A second of weight w is taken with probability min(1, 2 w); the first keeps
- * its weight; first choices alone are counted. */
+/* A second expert of weight w is used with probability min(1, 2 w). The first
+ * keeps its weight. Only first choices are counted. */
 Test(gates, gshard_by_definition)
 {
     static struct fixture f = {.c = {3, 2, true, 0, 0, {.kind = GATE_GSHARD}},
@@ -353,8 +354,8 @@ static double softplus(double x)
     return log(1 + exp(x));
 }
 
-/* P is how often the expert is among the K if its own noise is drawn anew; the
- * weights are a softmax over the K alone. */
+/* P must be the frequency with which the expert is among the K if its own noise
+ * is drawn again. The weights must be a softmax over the K alone. */
 Test(gates, noisy_by_definition)
 {
     enum { E = 5, K = 2, TRIES = 4000 };
@@ -405,8 +406,8 @@ Test(gates, noisy_by_definition)
         cr_assert_eq(scratch[i], logits[i / E * 2 * E + i % E]);
 }
 
-/* Random numbers belong to a token's place in the batch, not to a row; and
- * differ by step and layer. */
+/* Random numbers must depend on a token's place in the batch, not on its row;
+ * and on step and layer. */
 Test(gates, draws_follow_the_token)
 {
     static struct fixture f = {.c = {6, 2, true, 0, 0, {.kind = GATE_NOISY}},
@@ -416,7 +417,7 @@ Test(gates, draws_follow_the_token)
 
     route(&f);
     memcpy(all, probs, sizeof(all));
-    /* The sequences the other way round: logits and places. */
+    /* Reverse the sequences: both their logits and their places. */
     for (size_t s = 0; s < 8; s++) {
         memcpy(kept + (7 - s) * T * 12, logits + s * T * 12,
                T * 12 * sizeof(float));
@@ -435,7 +436,7 @@ Test(gates, draws_follow_the_token)
 
 /* --- losses --------------------------------------------------------------- */
 
-/* Switch's equation 4: N sum f P; f and P by counting. */
+/* Switch's equation 4: N sum f P, with f and P by counting. */
 Test(gates, loss_of_switch_by_definition)
 {
     static struct fixture f = {.c = {6, 1, false, 0, 0, {.kind = GATE_SWITCH}},
@@ -460,7 +461,7 @@ Test(gates, loss_of_switch_by_definition)
     cr_assert_float_eq(gate_loss(&f.c, 100, p, count, slope), want, 1e-6);
 }
 
-/* Even loads have a loss of 1, or 0 where it is a variation. */
+/* Even loads must have a loss of 1, or 0 if the loss is a variation. */
 Test(gates, loss_of_even_loads)
 {
     struct router_config c = {4, 2, true, 0, 0, {0}};
@@ -474,7 +475,7 @@ Test(gates, loss_of_even_loads)
         cr_assert_float_eq(slope[i], 0, 1e-6);
 }
 
-/* CV^2 = E sum x^2 / (sum x)^2 - 1, by Shazeer's two sums. */
+/* CV^2 = E sum x^2 / (sum x)^2 - 1, from Shazeer's two sums. */
 Test(gates, loss_of_noisy_by_definition)
 {
     struct router_config c = {3, 2, true, 0, 0, {.kind = GATE_NOISY}};
@@ -516,7 +517,7 @@ Test(gates, that_do_not_fit)
     c.topk = 3;
     refused(c, false, "--topk 2");
     gate_adapt(&c, true, true);
-    refused(c, false, "--topk 2"); /* what is given stays */
+    refused(c, false, "--topk 2"); /* options that were given do not change */
     c = good;
     c.gate.choose = CHOOSE_GROUPED;
     c.gate.groups = 3;

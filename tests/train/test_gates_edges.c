@@ -65,7 +65,7 @@ static void set_up(void)
 
 TestSuite(gates_edges, .init = set_up, .timeout = 60);
 
-/* What `rows` rows of `logits` get, and their gradient. */
+/* Routes `rows` rows of `logits`, and computes their gradient. */
 static void route(const struct edge *g, size_t rows)
 {
     const size_t W = gate_width(&g->c);
@@ -87,7 +87,7 @@ static void route(const struct edge *g, size_t rows)
     router_backward(&g->c, &in, &to, dweight, slope, 1.0f / ROWS, dlogits);
 }
 
-/* K different experts of E; GShard's second may be none. */
+/* A row must have K different experts of the E. GShard's second may be -1. */
 static void expect_experts(const struct edge *g, const char *what,
                            const int32_t *of, size_t row, bool second_counts)
 {
@@ -148,7 +148,7 @@ Test(gates_edges, logits_that_are_not_numbers)
     }
 }
 
-/* An expert whose score is not a number is the last one to be chosen. */
+/* An expert whose score is NaN must be chosen last. */
 Test(gates_edges, a_score_that_is_not_a_number_comes_last)
 {
     static const struct edge noisy = {
@@ -167,8 +167,8 @@ Test(gates_edges, a_score_that_is_not_a_number_comes_last)
 
 /* --- numbers ------------------------------------------------------------------- */
 
-/* Far apart: probabilities of all but one round to nothing; and all scores of a
- * sigmoid, or all widths of noise. */
+/* Logits far apart: the probabilities of all but one are rounded to zero, and
+ * so are scores of a sigmoid, or widths of noise. */
 Test(gates_edges, logits_that_are_far_apart)
 {
     static const float far[] = {-30, -100, -1000, 1000, 1e30f, -1e30f};
@@ -189,7 +189,7 @@ Test(gates_edges, logits_that_are_far_apart)
     }
 }
 
-/* The bias chooses experts whose probabilities are next to nothing. */
+/* The bias chooses experts whose probabilities are almost zero. */
 Test(gates_edges, weights_of_experts_that_are_next_to_impossible)
 {
     static const struct edge g = {
@@ -206,7 +206,7 @@ Test(gates_edges, weights_of_experts_that_are_next_to_impossible)
                            "row %zu", r);
 }
 
-/* All the same: the lower ids, and equal weights. */
+/* Equal logits: the lowest ids must be chosen, with equal weights. */
 Test(gates_edges, logits_that_are_all_the_same)
 {
     for (size_t i = 0; i < GATES_HERE; i++) {
@@ -253,8 +253,8 @@ static void expect_same_as(const struct edge *one, const struct edge *other)
                      other->name);
 }
 
-/* All groups are open, or there is one group of all experts, or each expert is one:
- * the best of all, with the same bits. */
+/* All groups are open, or there is one group, or each expert is a group. The
+ * best experts of all must be chosen, with the same bits. */
 Test(gates_edges, groups_that_limit_nothing)
 {
     static const enum gate_kind kinds[] = {GATE_SOFTMAX, GATE_SIGMOID};
@@ -282,7 +282,7 @@ Test(gates_edges, groups_that_limit_nothing)
     }
 }
 
-/* As many open groups as the K experts fill. */
+/* The K experts fill all open groups. */
 Test(gates_edges, groups_that_are_taken_whole)
 {
     static const struct edge g = {
@@ -305,7 +305,7 @@ Test(gates_edges, groups_that_are_taken_whole)
 
 /* --- one block after the other, and all rows at once ---------------------------- */
 
-/* How many numbers of f32 there are from one to the other. */
+/* The number of f32 values between a and b. */
 static long apart(float a, float b)
 {
     int32_t x, y;
@@ -325,8 +325,8 @@ static void expect_near(const struct edge *g, const char *what, size_t n,
                       (double)got[i], (double)want[i]);
 }
 
-/* The blocks of router.c change no choice and no weight, and P and lse by two
- * units in the last place at most; many logits are equal. */
+/* The blocks of router.c must change no choice and no weight. P and lse may
+ * change by two units in the last place. Many logits are equal. */
 Test(gates_edges, blocks_are_as_all_rows_at_once)
 {
     static float all[ROWS * MOST], own[ROWS * 2 * MOST], p[ROWS * MOST];
@@ -366,7 +366,8 @@ Test(gates_edges, blocks_are_as_all_rows_at_once)
                              g->name);
         expect_near(g, "weight", n, weight, weights, 0);
         expect_near(g, "lse", ROWS, lse, log_sums, 2);
-        if (g->c.gate.kind != GATE_NOISY) /* whose backward has written there */
+        if (g->c.gate.kind != GATE_NOISY) /* backward of `noisy` has overwritten
+                                             P */
             expect_near(g, "P", ROWS * E, probs, p, 2);
         set_up();
     }
@@ -384,8 +385,8 @@ Test(gates_edges, no_tokens)
     }
 }
 
-/* A token's experts and weights do not depend on the tokens beside it, so neither
- * on how tokens are spread over ranks. */
+/* A token's experts and weights must not depend on other tokens, nor on how
+ * tokens are spread over ranks. */
 Test(gates_edges, rows_do_not_depend_on_others)
 {
     static int32_t all[ROWS * MOST];

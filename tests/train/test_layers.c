@@ -17,8 +17,8 @@
 
 enum { MANY = 1 << 15 }; /* floats of each array below */
 
-/* Arrays of a layer under test. The value is <y, c> for a fixed random c, so
- * that its gradient in y is c. */
+/* Arrays of the layer under test. The function's value is <y, c> for a fixed
+ * random c, so that its gradient by y is c. */
 static float x[MANY], w[MANY], w2[MANY], y[MANY], c[MANY], aux[MANY];
 static float dx[MANY], dw[MANY], dw2[MANY], t1[MANY], t2[MANY], t3[MANY];
 static float t4[MANY];
@@ -63,7 +63,8 @@ static double value(size_t n)
     return sum;
 }
 
-/* The shares' gradients (stride apart) added up, into the first. */
+/* Adds up the gradients of the shares, which are `stride` apart, into the
+ * first. */
 static struct grad shares(float *d, size_t n, size_t G)
 {
     memset(d, 0, n * G * sizeof(*d));
@@ -106,7 +107,7 @@ Test(layers, linear_gradient)
     }
 }
 
-/* Finite differences of bf16 products say nothing: they are compared with the
+/* Finite differences cannot test bf16 products. So they are compared with the
  * definition. got (R, F): sums over k of a (R, k) b (k, F), in bf16, with
  * strides. */
 static void by_definition(const char *what, const float *got, size_t R,
@@ -257,7 +258,7 @@ Test(layers, cross_entropy_gradient)
     }
 }
 
-/* The loss of uniform logits is log 256 whatever the target. */
+/* Equal logits must have a loss of log 256 for any target. */
 Test(layers, cross_entropy_of_uniform_logits)
 {
     for (size_t i = 0; i < 3 * VOCABULARY; i++)

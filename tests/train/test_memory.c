@@ -102,7 +102,8 @@ static double cost_of(const struct memory_tensor *t, size_t n, const bool *drop)
     return sum;
 }
 
-/* By its definition: kept bytes, and for each group the largest that is not. */
+/* By the definition: the kept bytes, and for each group the largest tensor that
+ * is not kept. */
 static size_t bytes_of(const struct memory_tensor *t, size_t n,
                        const bool *drop)
 {
@@ -128,7 +129,7 @@ static void make(struct memory_tensor *t, size_t n)
                                       (int)next(4)};
 }
 
-/* Of all 2^n choices the cheapest that fits; below 0: none does. */
+/* The cheapest of all 2^n choices that fit; below 0: none fits. */
 static double cheapest(const struct memory_tensor *t, size_t n, size_t budget)
 {
     double least = -1;
@@ -168,7 +169,7 @@ Test(memory, the_choice_is_exact)
     cr_assert_gt(found, 50u);
     cr_assert_lt(found, 200u);
 
-    /* Of 20, where each byte costs as much: what fits is filled. */
+    /* 20 tensors with equal costs per byte: the budget must be used up. */
     struct memory_tensor t[20];
     bool drop[20];
     for (size_t i = 0; i < 20; i++)
@@ -178,8 +179,8 @@ Test(memory, the_choice_is_exact)
     cr_assert_gt(memory_choose_bytes(t, 20, drop), 1100u);
 }
 
-/* Of many: fits whenever something does, nothing more could be kept, and in the mean
- * not much dearer than the best. */
+/* Many tensors: the choice must fit if any does, nothing more may fit, and on
+ * average it must not be much more expensive than the best. */
 Test(memory, the_greedy_choice_is_good)
 {
     struct memory_tensor t[60];
@@ -203,7 +204,7 @@ Test(memory, the_greedy_choice_is_good)
         }
         cr_assert(!memory_choose(t, 60, least - 1, drop));
         cr_assert_eq(memcmp(drop, all, sizeof(all)), 0);
-        /* Of 10, and others of no bytes: against all choices. */
+        /* 10 tensors, and others without bytes, compared with all choices. */
         double best = cheapest(t, 10, bytes_of(t, 10, all) + 1500);
         for (size_t j = 10; j < 60; j++)
             t[j] = (struct memory_tensor){0, 0, 7};
@@ -215,8 +216,8 @@ Test(memory, the_greedy_choice_is_good)
 
 /* --- a budget ---------------------------------------------------------------------- */
 
-/* A rank's shape, so wide that a product takes far longer than a loop over as many
- * bytes, whatever computes it. */
+/* A shape in which a product takes far longer than a loop over as many bytes,
+ * on any CPU. */
 static struct model_config wide(size_t layers)
 {
     return (struct model_config){.layers = layers,
@@ -229,8 +230,8 @@ static struct model_config wide(size_t layers)
                                  .moe_every = 1};
 }
 
-/* Modules that are recomputed with so many bytes less than everything, and of how
- * many layers each. */
+/* Counts the layers in which each module is recomputed, with a budget of `less`
+ * bytes less than everything. */
 static void fit(size_t layers, size_t less, size_t *recomputed)
 {
     const struct model_config c = wide(layers);
@@ -248,9 +249,9 @@ static void fit(size_t layers, size_t less, size_t *recomputed)
     }
 }
 
-/* Tensors that loops over elements make are recomputed before those that products make,
- * and first those with fewer bytes to make again. With two layers all choices are looked
- * at, with six not. */
+/* Tensors that are computed by loops must be recomputed before those computed
+ * by products, and first those with fewer bytes to compute. With two layers all
+ * choices are searched, with six they are not. */
 Test(memory, a_budget_drops_what_costs_the_least_time)
 {
     for (size_t layers = 2; layers <= 6; layers += 4) {
@@ -266,7 +267,7 @@ Test(memory, a_budget_drops_what_costs_the_least_time)
         for (int m = 0; m < MEMORY_MODULES; m++)
             cr_assert(m == MEMORY_NORM || m == MEMORY_ROUTER || n[m] == 0,
                       "%zu layers: %s", layers, memory_module_name(m));
-        /* More than the norms of all layers have. */
+        /* More bytes than the norms of all layers have. */
         fit(layers, (layers - 1) * norm + act / 2, n);
         cr_assert_geq(n[MEMORY_ACTIVATION], 2u, "%zu layers", layers);
         cr_assert_eq(n[MEMORY_ATTENTION] + n[MEMORY_RESIDUAL] +
@@ -285,7 +286,8 @@ static void there_and_back(const char *where, bool by_engine)
     unsigned char *from = malloc(N * BYTES), *to = calloc(N, BYTES);
 
     cr_assert_eq(offload_create(where, 1, &o), 0, "%s", train_error_text());
-    for (int round = 0; round < 2; round++) { /* 40 MiB: the file grows */
+    for (int round = 0; round < 2; round++) { /* 40 MiB, so that the file
+                                                 grows */
         for (size_t i = 0; i < (size_t)N * BYTES; i++)
             from[i] = (unsigned char)(i * 7 + i / 4099 + (size_t)round);
         cr_assert_eq(offload_reset(o), 0);
@@ -311,7 +313,7 @@ static void there_and_back(const char *where, bool by_engine)
 
 Test(offload, a_thread_copies)
 {
-    setenv("SHUNT_DMA", "on", 1); /* without a CPU to spare, too */
+    setenv("SHUNT_DMA", "on", 1); /* even without a spare CPU */
     setenv("SHUNT_ENGINE", "dma", 1);
     there_and_back(NULL, true);
     there_and_back("/tmp", true);

@@ -190,7 +190,7 @@ struct fixture {
 
 static enum shunti_gemm_compute compute;
 
-/* G shares, M micro-batches */
+/* G shares, M micro-batches. */
 static void set_up(struct fixture *f, const struct setting *s, size_t G,
                    size_t M)
 {
@@ -281,7 +281,7 @@ static void backward(struct fixture *f)
                  0);
 }
 
-/* Sums over the batch for gate_loss(), of layer l. */
+/* The sums over the batch that gate_loss() needs, for layer l. */
 static void sums(struct fixture *f, size_t l, double *probs, double *counted)
 {
     const struct model_config *c = &f->s->c;
@@ -296,8 +296,8 @@ static void sums(struct fixture *f, size_t l, double *probs, double *counted)
     }
 }
 
-/* Loss with its auxiliary terms, where what is counted is a constant, but for
- * weights. */
+/* The loss with its auxiliary terms. Counts are constants in it, weights are
+ * not. */
 static double loss(void *context)
 {
     struct fixture *f = context;
@@ -309,7 +309,7 @@ static double loss(void *context)
     float slope[16];
 
     forward(f);
-    for (size_t l = 0; l < L; l++) /* as long as the choice stands */
+    for (size_t l = 0; l < L; l++) /* as long as the choice does not change */
         cr_assert_eq(memcmp(f->model.rows.act[model_moe_layer(c, l)].choice,
                             f->choice + l * R * K, R * K * sizeof(int32_t)),
                      0,
@@ -333,7 +333,7 @@ static double loss(void *context)
     return sum / (double)R;
 }
 
-/* Slopes of the whole batch, for each sequence. */
+/* Use the slopes of the whole batch for each sequence. */
 static void remember(struct fixture *f)
 {
     const struct model_config *c = &f->s->c;
@@ -378,7 +378,7 @@ static void check_gradient(const struct setting *s, size_t M)
         for (size_t j = 0; j < size; j++)
             used |= de[j] != 0;
         snprintf(name, sizeof(name), "expert %zu", e);
-        if (used) /* one that no token chose has no gradient */
+        if (used) /* an expert that no token chose has no gradient */
             gradient_check(name, loss, &f, f.e + e * size, de, size, 0.004,
                            4e-3);
     }
@@ -398,8 +398,8 @@ Test(model, gradient_of_micro_batches, .timeout = 120)
             check_gradient(&settings[i], 2);
 }
 
-/* Adds the gradients of one micro-batch, alone: no other's steps are between its
- * own. */
+/* Adds the gradients of one micro-batch alone, without steps of others in
+ * between. */
 static void backward_of_one(struct fixture *f, size_t i)
 {
     size_t T = f->s->c.seq, B = f->s->B / f->M, at = i * B * T;
@@ -420,7 +420,7 @@ static int add_parts(void *parts, size_t first, size_t last)
     return 0;
 }
 
-/* Micro-batches in turn: the bits of one after the other. */
+/* Micro-batches in turn must have the bits of one after the other. */
 static void in_turn(const struct setting *s, size_t G, size_t M)
 {
     struct fixture turns, alone;
@@ -460,7 +460,8 @@ Test(model, micro_batches_take_turns)
     in_turn(&settings[8], 2, 2);
 }
 
-/* Sequences in one share or in several: the same gradient, but for rounding. */
+/* Sequences in one share or in several must have the same gradient, except for
+ * rounding. */
 Test(model, shares_add_up)
 {
     struct fixture one, four;
@@ -482,7 +483,7 @@ Test(model, shares_add_up)
     tear_down(&four);
 }
 
-/* Of each N layers the last has experts, behind the first dense ones. */
+/* After the first dense layers, the last of each N layers must have experts. */
 Test(model, layers_with_experts)
 {
     struct model_config c = {.layers = 9, .first_dense = 2, .moe_every = 3};
@@ -498,8 +499,8 @@ Test(model, layers_with_experts)
     cr_assert_eq(found, 2);
 }
 
-/* A sequence's loss has the same bits alone and in a batch: that is what makes
- * the loss independent of the number of ranks. */
+/* A sequence's loss must have the same bits alone and in a batch. For that
+ * reason the loss does not depend on the number of ranks. */
 static void sequences_alone(const struct setting *s)
 {
     struct fixture f;
@@ -564,16 +565,16 @@ static void compare_gradients(const struct setting *s)
     backward(&b);
     double dense = distance(b.dw, f.dw, f.dense);
     double experts = distance(b.de, f.de, f.experts);
-    /* A rounding is of 2^-9 at most; there are two in each product, and some
-     * products in a row. */
+    /* A rounding changes a number by at most 2^-9 of it. Each product has two
+     * roundings, and there are several products in a row. */
     cr_assert(dense > 0 && dense < 8 * 0x1p-9, "%g", dense);
     cr_assert(experts > 0 && experts < 8 * 0x1p-9, "%g", experts);
     tear_down(&f);
     tear_down(&b);
 }
 
-/* Where every expert is chosen, so that no rounding changes a choice, the
- * gradient of bf16 is that of f32 within what roundings make. */
+/* Every expert is chosen, so that rounding cannot change a choice. The gradient
+ * of bf16 must be that of f32, within the rounding errors. */
 Test(model, gradient_of_bf16)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -587,7 +588,7 @@ Test(model, gradient_of_bf16)
     }
 }
 
-/* What comes later in a sequence does not change what was before. */
+/* Later positions of a sequence must not change the results of earlier ones. */
 Test(model, is_causal)
 {
     struct fixture f;

@@ -27,8 +27,8 @@ static void tear_down(void)
 
 TestSuite(places, .init = set_up, .fini = tear_down);
 
-/* Each rank sends 100 rows to each expert, but `hot` to the first one. So rank 0 gets
- * 400 + 4 hot rows, and each other one 800. */
+/* Each rank sends 100 rows to each expert, but `hot` rows to the first one. So
+ * rank 0 gets 400 + 4 hot rows, and each other rank 800. */
 static void fill(int64_t *rows, int64_t hot)
 {
     for (int r = 0; r < RANKS; r++)
@@ -67,21 +67,22 @@ static size_t copies_of_batch(double above, int64_t hot)
     return next.replicas;
 }
 
-/* 2800 rows on rank 0, and a mean of 1300: 2.1538... times that. */
+/* Rank 0 has 2800 rows, the mean is 1300: 2.1538... times that. */
 Test(places, no_copies_up_to_the_threshold)
 {
     cr_assert_eq(copies(2.1539, 600), 0u);
     cr_assert_eq(copies(2.1538, 600), RANKS - 1u);
     cr_assert_eq(copies_of_batch(2.1539, 600), 0u);
     cr_assert_gt(copies_of_batch(2.1538, 600), 0u);
-    /* The threshold itself does not exceed it, and what is even has no copies. */
+    /* A load equal to the threshold does not exceed it. Even loads have no
+     * copies. */
     cr_assert_eq(copies(2800.0 / 1300, 600), 0u);
     cr_assert_eq(copies_of_batch(2800.0 / 1300, 600), 0u);
     cr_assert_eq(copies(1, 100), 0u);
     cr_assert_eq(copies_of_batch(1, 100), 0u);
 }
 
-/* Homes and copies together have an expert's rows. */
+/* Home and copies together must have all rows of an expert. */
 Test(places, shares_of_copies_are_all_rows)
 {
     int64_t rows[RANKS * EXPERTS], sum[EXPERTS] = {0};

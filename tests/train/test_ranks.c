@@ -52,7 +52,8 @@ BALANCE_CASE(micro_batches_as_off, 4)
 BALANCE_CASE(copies_in_waves, 2, 4)
 BALANCE_CASE(checkpoint_goes_on, 2, 4)
 
-/* On 4 ranks also of two nodes. What more of them take: rank_compose.c. */
+/* On 4 ranks also with two nodes. The argument for more of them: see
+ * rank_compose.c. */
 Test(train_ranks, compositions, .timeout = 240)
 {
     static const int ranks[] = {1, 2, 3, 4};
@@ -63,13 +64,14 @@ Test(train_ranks, compositions, .timeout = 240)
                                         .args = {"compositions", "1", "3"},
                                         .env = {"SHUNT_TEST_NODES=0,0,1,1"},
                                         .ranks = 4});
-    /* Rows of leaves that stay open between waves are a part of the most bytes. */
+    /* The rows of incomplete leaves are a part of the most bytes. */
     harness_check(&(struct harness_job){.program = "rank_compose",
                                         .args = {"compositions", "142", "1"},
                                         .ranks = 2});
 }
 
-/* Likewise: options that must not change bits, with others that do. */
+/* The same for pairs: options that must not change bits, combined with others
+ * that may. */
 Test(train_ranks, pairs, .timeout = 240)
 {
     harness_case("rank_pairs", "pairs", 1);
@@ -134,7 +136,7 @@ Test(tiers, bytes_are_resident, .timeout = 120)
     harness_case("rank_tiers", "bytes_are_resident", 1);
 }
 
-/* Plans that are made again wait for lists from the other node. */
+/* Plans that are made again must wait for lists from the other node. */
 Test(tiers, two_nodes, .timeout = 120)
 {
     harness_check(&(struct harness_job){.program = "rank_tiers",
@@ -143,7 +145,7 @@ Test(tiers, two_nodes, .timeout = 120)
                                         .ranks = 2});
 }
 
-/* Likewise what is computed again, by each route. */
+/* The same for rows that are recomputed, by each route. */
 Test(tiers, above_is_recomputed_by_each_route, .timeout = 240)
 {
     static const char *const routes[] = {"SHUNT_MOE_MODE=two-level",
@@ -185,7 +187,7 @@ CHECKPOINT_CASE(no_manifest, 1, 3)
 CHECKPOINT_CASE(old_one_stays, 1, 3)
 CHECKPOINT_CASE(link_is_refused, 2)
 
-/* Dispatch and both gradients travel while products are computed. */
+/* Dispatch and both gradients must be hidden behind products. */
 Test(train_ranks, exchanges_are_hidden, .timeout = 240)
 {
     harness_check(&(struct harness_job){
@@ -197,8 +199,8 @@ Test(train_ranks, exchanges_are_hidden, .timeout = 240)
         .ranks = 2});
 }
 
-/* On two virtual nodes; the rank that trains alone adds up as if it were on
- * two, too. */
+/* Two virtual nodes. The trainer on a single rank adds as if on two nodes,
+ * too. */
 Test(train_ranks, two_nodes, .timeout = 240)
 {
     static const char *const names[] = {
@@ -226,8 +228,9 @@ Test(balance, two_nodes, .timeout = 240)
                                             .ranks = 4});
 }
 
-/* A rank is killed while experts move, weights go to copies, gradients come from
- * them, or a layer comes in waves. tests/train/kills does it as often as one likes. */
+/* A rank is killed while experts move, weights are sent to copies, gradients
+ * return, or a layer's rows come in waves. tests/train/kills repeats that any
+ * number of times. */
 Test(balance, kills, .timeout = 240)
 {
     static const char *const kills[][3] = {{"move", "2", "1"},
@@ -257,7 +260,7 @@ Test(balance, kills, .timeout = 240)
     }
 }
 
-/* Groups on a node each. */
+/* Each group is on one node. */
 Test(tensor, two_nodes, .timeout = 240)
 {
     harness_check(&(struct harness_job){.program = "rank_tensor",
@@ -266,7 +269,7 @@ Test(tensor, two_nodes, .timeout = 240)
                                         .ranks = 4});
 }
 
-/* Each rank a node of its own: shares are added before they travel. */
+/* Each rank is a node of its own: shares are added before they are sent. */
 Test(train_ranks, a_node_each, .timeout = 240)
 {
     static const char *const names[] = {"shares_in_order", "f32_as_one"};

@@ -58,7 +58,7 @@ static char *in_folder(const char *name)
     return path;
 }
 
-/* A job with a small model, and further arguments. */
+/* A job with a small model, and these further arguments. */
 static struct harness_job job(int ranks, const char *const *more)
 {
     struct harness_job j = {
@@ -102,7 +102,7 @@ static char *read_all(const char *path)
     return text;
 }
 
-/* The losses of a log, by step; how many. */
+/* Reads the losses of each step from a log. Returns their number. */
 static size_t losses(const char *path, double *loss, double *val, size_t most)
 {
     FILE *f = fopen(path, "r");
@@ -157,7 +157,7 @@ Test(train_run, losses_do_not_depend_on_ranks_and_repeat)
     same_losses(four, again, 50);
 }
 
-/* What the steps of a log add up to. */
+/* The sum of a field over all steps of a log. */
 static double sum_of(const char *path, const char *field)
 {
     FILE *f = fopen(path, "r");
@@ -176,9 +176,10 @@ static double sum_of(const char *path, const char *field)
     return sum;
 }
 
-/* Whatever the number of ranks: they have the cores that there are, and use no
- * more CPU time than these have; of that, some is computing, and the rest not.
- * Times are of a whole run, since ranks are not in the same step at once. */
+/* With any number of ranks, they have all existing cores, and use no more CPU
+ * time than these have. A part of it is computing, and a part is not. Times are
+ * summed over the whole run, since ranks are not in the same step at the same
+ * time. */
 Test(train_run, cores_are_accounted_for)
 {
     const size_t all = 20;
@@ -200,7 +201,7 @@ Test(train_run, cores_are_accounted_for)
     }
 }
 
-/* The mean loss of the last steps, when something has been learnt. */
+/* The mean loss of the last steps, when the model has learnt something. */
 static double late_loss(const char *log, size_t steps)
 {
     enum { MOST = 256, LAST = 10 };
@@ -213,8 +214,8 @@ static double late_loss(const char *log, size_t steps)
     return sum / LAST;
 }
 
-/* Products of bf16: the same bits on any number of ranks, and nearly the losses
- * of f32. */
+/* bf16 products must have the same bits on any number of ranks, and almost the
+ * losses of f32. */
 Test(train_run, compute_bf16)
 {
     enum { STEPS = 120 };
@@ -235,8 +236,8 @@ Test(train_run, compute_bf16)
     free(log);
 }
 
-/* What a run prints without --steps, but for times: the beginnings of its
- * lines. Freed by the caller. */
+/* The lines that a run prints without --steps, up to where times begin. Freed
+ * by the caller. */
 static char *lines_of(struct harness_job j)
 {
     struct harness *h = harness_start(&j);
@@ -264,8 +265,8 @@ static char *lines_of(struct harness_job j)
 
 Test(train_run, two_runs_print_the_same_but_for_times)
 {
-    /* Two long runs: a fifth of this program's time under a sanitizer. The
-     * other tests run each part of them. */
+    /* Two long runs, which take a fifth of this program's time with a
+     * sanitizer. Other tests run each part of them. */
     if (harness_sanitized())
         cr_skip_test("nothing that is new to a sanitizer");
     char *a = lines_of(JOB(2, "--print-every=10"));
@@ -292,8 +293,8 @@ Test(train_run, any_number_of_ranks)
     }
 }
 
-/* The number of steps is fixed and printed once, and the learning rate does not
- * rise again. */
+/* The number of steps must be fixed and printed once, and the learning rate
+ * must not rise again. */
 Test(train_run, minutes_fix_the_steps_once)
 {
     char *log = in_folder("log"), line[2048];
@@ -322,8 +323,8 @@ Test(train_run, minutes_fix_the_steps_once)
     harness_finish(h);
 }
 
-/* In waves the same is computed: until gradients of the experts' weights have been
- * used, which are added up in another order, to the bit. */
+/* Waves must compute the same: bit by bit until the first gradients of experts'
+ * weights have been used, since these are added in another order. */
 Test(train_run, waves_compute_the_same)
 {
     enum { STEPS = 6 };
@@ -352,7 +353,7 @@ Test(train_run, waves_compute_the_same)
     cr_assert(differ, "there were no waves");
 }
 
-/* With leaves the gradients, too, are added up in the order of one wave. */
+/* With leaves also the gradients must be added in the order of one wave. */
 Test(train_run, waves_of_leaves_have_the_same_bits)
 {
     static const struct {
@@ -373,8 +374,8 @@ Test(train_run, waves_of_leaves_have_the_same_bits)
     }
 }
 
-/* Copies of experts, whose gradients are summed leaf by leaf, and experts that move:
- * what is recomputed or offloaded has the same bits there. */
+/* With copies of experts, whose gradients are summed leaf by leaf, and experts
+ * that move, recomputing and offloading must not change bits. */
 Test(train_run, tiers_go_with_balance)
 {
     char *kept = in_folder("kept"), *tiers = in_folder("tiers");
@@ -398,7 +399,7 @@ Test(train_run, tiers_go_with_balance)
 
 enum { SCRIPT = 640 };
 
-/* The same job with so many ranks on each of some nodes. */
+/* The same job with `each` ranks on each of several nodes. */
 static struct harness_job on_nodes(struct harness_job j, int each,
                                    char script[SCRIPT])
 {
@@ -413,9 +414,9 @@ static struct harness_job on_nodes(struct harness_job j, int each,
     return j;
 }
 
-/* Runs that drop or round a little learn as well: their loss is within 1 % of
- * that of a run that does neither. By their counters, they do drop, and send
- * fewer bytes for as many rows. */
+/* Runs that drop or round a little must learn as well: their loss must be
+ * within 1 % of that of a run without. Their counters must show that they drop
+ * rows, and that they send fewer bytes for as many rows. */
 Test(train_run, capacity_and_fp8_learn_as_well)
 {
     enum { STEPS = 80 };
@@ -442,19 +443,20 @@ Test(train_run, capacity_and_fp8_learn_as_well)
               want);
     cr_assert_eq(sum_of(whole, "dropped"), 0);
     cr_assert_gt(sum_of(capacity, "dropped"), 0);
-    /* Rows of dispatch have 32 + 4 bytes, not 64. Beside them travel gradients and
-     * other exchanges, of nearly as many rows: the runs choose alike. */
+    /* Rows of dispatch have 32 + 4 bytes instead of 64. Gradients and other
+     * exchanges are sent as well, with nearly as many rows: both runs choose
+     * alike. */
     saved = sum_of(whole, "wire_bytes") - sum_of(fp8, "wire_bytes");
     rows = sum_of(fp8, "wire_rows");
     cr_assert(rows > 0 && fabs(saved / rows - 28) < 3, "%g bytes of %g rows",
               saved, rows);
-    /* Each is another run. */
+    /* Both are other runs than the first. */
     cr_assert_neq(of_capacity, want);
     cr_assert_neq(of_fp8, want);
 }
 
-/* Only the last run has two nodes, the others add up as if they had: the same
- * bits. */
+/* Only the last run has two nodes. The others add as if they had two, so the
+ * bits must be equal. */
 Test(train_run, losses_do_not_depend_on_hosts)
 {
     char *one = in_folder("1"), *four = in_folder("2x2"),
@@ -472,7 +474,7 @@ Test(train_run, losses_do_not_depend_on_hosts)
 #define LONG "--steps=200"
 enum { LONG_STEPS = 200 };
 
-/* An undisturbed run, which the next tests compare with. */
+/* A run without interruption, which the next tests compare with. */
 static char *reference(void)
 {
     char *log = in_folder("reference");
@@ -521,7 +523,7 @@ Test(train_run, interrupted_run_writes_a_checkpoint_and_resumes_on_fewer_ranks)
     snprintf(option, sizeof(option), "--checkpoint=%s", in_folder("c"));
     struct harness_job j = JOB(4, LONG, option, "--log", log);
     struct harness *h = harness_start(&j);
-    /* Printed right before the first step. */
+    /* The last line before the first step. */
     char first[160];
     snprintf(first, sizeof(first),
              "batch       8 sequences of 32 bytes on 4 "
@@ -561,12 +563,12 @@ Test(train_run, report_and_sample)
     cr_assert(contains(out, "GF/s: f32 multiply-adds"), "%s", out);
     cr_assert(contains(out, "hidden: dispatch "), "%s", out);
     cr_assert(contains(out, ", dispatch's gradient "), "%s", out);
-    /* Products that are no faster than f32 say so in a second line. */
+    /* If bf16 products are no faster than f32, a second line says so. */
     cr_assert(contains(out, ", of inputs rounded to bf16, kernels for"), "%s",
               out);
     cr_assert(contains(out, "in f32: --gemm was given, no faster"), "%s", out);
     cr_assert(contains(out, "% of the assignments dropped\n"), "%s", out);
-    /* A part of the peak, and not more than all of it. */
+    /* The share of the peak must be above 0 and at most 100 %. */
     const char *speed = strstr(out, "GF/s in matrix products: ");
     cr_assert(speed, "%s", out);
     int share = atoi(strchr(speed, ':') + 1);
@@ -575,7 +577,7 @@ Test(train_run, report_and_sample)
 
     char *html = read_all(page);
     cr_assert(contains(html, "</html>"));
-    /* The style sheet of all our pages, for light and for dark. */
+    /* The common style sheet, for light and for dark. */
     cr_assert(contains(html, "prefers-color-scheme:dark"));
     cr_assert(contains(html, "<td>dropped<td>"));
     cr_assert(contains(html, "<td>hidden<td>dispatch "));
@@ -596,8 +598,9 @@ Test(train_run, report_and_sample)
     free(html);
 }
 
-/* An untrained model writes any of the 256 bytes: all are printed visibly, and
- * as many as were asked for. The prompt is a piece of the validation text. */
+/* An untrained model writes any of the 256 bytes. All must be printed visibly,
+ * and as many as were asked for. The prompt is a piece of the validation
+ * text. */
 Test(train_run, sample_shows_every_byte)
 {
     struct harness_job j =
@@ -637,7 +640,7 @@ static void fails(struct harness_job j, int status, const char *what)
     harness_finish(h);
 }
 
-/* What a job prints on rank 0. Freed by the caller. */
+/* The output of a job on rank 0. Freed by the caller. */
 static char *said(struct harness_job j)
 {
     struct harness *h = harness_start(&j);
@@ -648,7 +651,7 @@ static char *said(struct harness_job j)
     return out;
 }
 
-/* A job with these arguments alone. */
+/* A job with no other arguments than these. */
 static struct harness_job bare(int ranks, const char *const *args)
 {
     struct harness_job j = {.program = program, .ranks = ranks};
@@ -660,8 +663,9 @@ static struct harness_job bare(int ranks, const char *const *args)
 
 #define BARE(ranks, ...) bare(ranks, (const char *const[]){__VA_ARGS__, NULL})
 
-/* The shape and all other settings are the checkpoint's. Options that are given
- * and differ are refused, or, if changes are accepted, used and printed. */
+/* The shape and all other settings must be the checkpoint's. Options that are
+ * given and differ must be refused. With --accept-changes they must be used and
+ * printed. */
 Test(train_run, resume_takes_the_settings_of_the_checkpoint)
 {
     char option[160], *log = in_folder("log"), *whole = in_folder("whole");
@@ -696,7 +700,7 @@ Test(train_run, resume_takes_the_settings_of_the_checkpoint)
     fails(BARE(2, option, "--resume", text2, text1), 1,
           "made with another text; go on as it was made, or with "
           "--accept-changes");
-    /* All at once. */
+    /* All differences are in one error. */
     fails(BARE(2, option, "--resume", "--lr=0.001", "--steps=50", text2, text1),
           1,
           "made with --lr 0.005, not 0.001; --steps 40, not 50; another text;");
@@ -735,8 +739,8 @@ Test(train_run, a_checkpoint_is_not_replaced_by_another_run)
     run(JOB(2, "--steps=3", option, "--resume"));
 }
 
-/* With a capacity each rank drops by itself, so that another number of ranks is
- * another run. */
+/* With a capacity each rank drops by itself, so another number of ranks would
+ * be another run. */
 Test(train_run, resume_with_a_capacity_wants_as_many_ranks)
 {
     char option[160], *out;
@@ -768,14 +772,15 @@ Test(train_run, generate_needs_a_checkpoint_and_nothing_else)
         cr_assert(!contains(out, "step  "), "%s", out);
         free(out);
     }
-    /* Without --prompt it follows a line's end: no text is read. */
+    /* Without --prompt the text follows a line end, since no text is read. */
     out = said(BARE(1, "--generate", option, "--sample=7"));
     cr_assert(contains(out, "prompt, 1 bytes:\n"), "%s", out);
     free(out);
 }
 
-/* Attention cut over two ranks: the bits of one rank that adds as they do, on two
- * ranks and on four, and what the checkpoint's model writes. */
+/* Attention cut over two ranks must have the bits of one rank that adds in the
+ * same order, on two ranks and on four. The checkpoint's model must write the
+ * same text. */
 Test(train_run, tensor_parallel_groups)
 {
     char *one = in_folder("1"), *two = in_folder("2"), *four = in_folder("4");
@@ -808,7 +813,7 @@ Test(train_run, tensor_parallel_groups)
     cr_assert_str_eq(strstr(out, "\nprompt, "), strstr(alone, "\nprompt, "));
     free(out);
     free(alone);
-    /* It goes on, in groups of two or none. */
+    /* The run continues in groups of two, or without groups. */
     run(BARE(4, "--tp=2", "--resume", option, "--sample=0", text1, text2));
     run(BARE(2, "--resume", option, "--sample=0", text1, text2));
     fails(BARE(2, "--resume", "--tp-sums=1", option, text1, text2), 1,
@@ -818,7 +823,7 @@ Test(train_run, tensor_parallel_groups)
     fails(JOB(2, "--steps=3", "--tp=2", "--tp-sums=1"), 1, "give --tp 1");
 }
 
-/* More bytes than the test would wait for: one signal ends it. */
+/* --sample is larger than the test would wait for: one signal must end it. */
 Test(train_run, generate_ends_at_the_first_signal)
 {
     char option[160], begun[160];
@@ -839,7 +844,8 @@ Test(train_run, generate_ends_at_the_first_signal)
     harness_finish(h);
 }
 
-/* The sample behind the last step is cut short, and the run ends as ever. */
+/* A signal must cut the sample after the last step short, and the run must end
+ * as usual. */
 Test(train_run, a_signal_cuts_the_sample)
 {
     char *page = in_folder("report.html"), *html, option[160], written[160];
@@ -885,7 +891,7 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(2, "--steps=3", "--log=/nonexistent/log"), 1, "/nonexistent/log");
 }
 
-/* Every stream that a run writes, on a full disk. */
+/* Each stream that a run writes to, on a full disk. */
 Test(train_run, a_full_disk_is_an_error)
 {
     char command[2048];
@@ -911,7 +917,7 @@ Test(train_run, a_full_disk_is_an_error)
     }
 }
 
-/* What cannot be written at the end is an error before the first step. */
+/* An output that cannot be written must be an error before the first step. */
 static void fails_before_a_step(struct harness_job j, const char *what)
 {
     struct harness *h = harness_start(&j);
@@ -943,7 +949,7 @@ Test(train_run, a_loss_that_is_no_number_stops_the_run)
     fails(JOB(2, "--steps=40", "--lr=1e30", "--clip=0"), 1, "not a number");
 }
 
-/* Those to begin with, or all of them. */
+/* The options to begin with, or all of them. */
 Test(train_run, help_lists_the_options)
 {
     for (int all = 0; all < 2; all++) {
