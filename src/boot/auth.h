@@ -22,7 +22,7 @@
 
 enum shunti_auth_side { SHUNTI_AUTH_RANK, SHUNTI_AUTH_ROOT };
 
-/* What a proof covers. Both sides know all of it. */
+/* The data that a proof covers. Both sides know all of it. */
 struct shunti_auth_transcript {
     unsigned char rank_nonce[SHUNTI_NONCE_BYTES];
     unsigned char root_nonce[SHUNTI_NONCE_BYTES];

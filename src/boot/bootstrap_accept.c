@@ -26,7 +26,7 @@
 #define ACCEPTS_PER_ROUND 64
 #define ACCEPT_FAILS_SECONDS 1.0 /* fail the init after this time */
 #define ACCEPT_RETRY_SECONDS 0.1 /* between two attempts */
-#define TELL_EACH_SECONDS 0.5    /* to tell one rank of a failure */
+#define TELL_EACH_SECONDS 0.5    /* to notify one rank of a failure */
 
 /* A limit that leaves descriptors to the process, whose transports need
  * them. */

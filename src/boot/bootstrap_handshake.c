@@ -110,7 +110,7 @@ static void on_proof(struct shunti_root *root, struct shunti_conn *c)
                       expected);
     c->in_used = 0;
     authenticated = shunti_auth_equal(expected, c->in, sizeof(expected));
-    /* For TCP within this host the question takes milliseconds. Ask only if the
+    /* The question takes milliseconds for TCP within this host. Ask only if the
      * answer matters. */
     user = shunti_peer_user(
         c->fd,

@@ -44,8 +44,8 @@ enum shunti_conn_stage {
     SHUNTI_CONN_HELLO,  /* unauthenticated, has not sent its hello yet */
     SHUNTI_CONN_PROOF,  /* unauthenticated, has been sent a challenge */
     SHUNTI_CONN_MEMBER, /* authenticated, and has a rank */
-    /* Nothing more is expected. Send what is queued, then read until the other
-     * side closes, so that it can read the last message. */
+    /* No further message is expected. Send the queued messages, then read until
+     * the other side closes, so that it can read the last one. */
     SHUNTI_CONN_LEAVING,
 };
 

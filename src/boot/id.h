@@ -16,16 +16,16 @@
  *         68     44  addresses, network order: the first (4 bytes, or 16 of
  *                    IPv6), then a byte of its kind and the address for each
  *                    further one, then 0; with SHUNTI_ID_START 28 bytes
- *         96     16  of these are the start
+ *         96     16  with SHUNTI_ID_START: the start
  *        112     16  the first half of the SHA-256 of bytes 0 to 111
  *
- * The tag identifies the communicator that is made, and is not secret. By it a
- * rank recognises that the root at an address serves another communicator. A
- * unix socket is named after it.
+ * The tag identifies the communicator that is made, and is not secret. With it
+ * a rank notices that the root at an address serves another communicator. A
+ * unix socket is named after the tag.
  *
- * The start is random. Rank 0 of a launcher's job alone has it, which made it for
- * the root that it runs. By it the root tells this rank 0 from that of another
- * job which has the same name.
+ * The start is random. Only rank 0 of a launcher's job has it, because rank 0
+ * made it for the root that it runs. So the root can distinguish this rank 0
+ * from that of another job with the same name.
  *
  * The digest detects a truncated or mistyped id. It does not authenticate.
  */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the launcher says: this process's rank, the number of ranks, and an id
- * that every rank of the job derives in the same way from its environment.
+ * The launcher's data: this process's rank, the number of ranks, and an id that
+ * every rank of the job derives in the same way from its environment.
  *
- * The first of these launchers that is found counts, and it is an error if
- * another one contradicts it, unless that one started it (launchers.c):
+ * The first of these launchers that is found counts. It is an error if another
+ * one contradicts it, unless the other one started it (launchers.c):
  *
  *     torchrun,   RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
  *     shunt-run
@@ -13,16 +13,16 @@
  *     srun        SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_JOB_ID SLURM_STEP_ID
  *     (none)      one rank
  *
- * The root's address: SHUNT_HOST and SHUNT_PORT of rank 0 if set; a unix socket
- * if the launcher says that all ranks are on this host; else MASTER_ADDR and
- * MASTER_PORT + 1 (torchrun itself listens on MASTER_PORT), or Slurm's first
- * node.
+ * The root's address is SHUNT_HOST and SHUNT_PORT of rank 0 if set. Otherwise
+ * it is a unix socket if the launcher says that all ranks are on this host.
+ * Otherwise it is MASTER_ADDR and MASTER_PORT + 1 (torchrun itself listens on
+ * MASTER_PORT), or Slurm's first node.
  *
  * The secret is derived from SHUNT_SECRET if set, and otherwise from the job's
  * identifiers and the user id. The latter keeps jobs apart, but does not keep
  * out an attacker, who can guess them: set SHUNT_SECRET on a network that is
- * not trusted. On one host the kernel says which user a process is of, and
- * processes of other users are refused. Rank 0 warns where neither protects the
+ * not trusted. On one host the kernel knows the user of a process, and
+ * processes of other users are refused. Rank 0 warns if neither protects the
  * job; see docs/security.md.
  */
 #ifndef SHUNTI_LAUNCH_H

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which user is at the other end of a connected socket, according to the
- * kernel.
+ * The user at the other end of a connected socket, according to the kernel.
  *
  * For a unix socket the kernel always knows. For a TCP connection it knows if
  * both ends are on this host (and in this network namespace): /proc/net/tcp has

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where a rank runs: host, CPUs, NUMA node and last-level cache.
+ * The place of a rank: host, CPUs, NUMA node and last-level cache.
  *
  * Each rank describes its place and sends it to the others (it is plain data).
  * The places decide the order of ranks by locality, and whether there are more
- * ranks than CPUs. A place is a hint: whether ranks can map each other's memory
- * is tried, never concluded from it.
+ * ranks than CPUs. A place is only a hint. Whether ranks can map each other's
+ * memory is tried, never concluded from it.
  */
 #ifndef SHUNTI_TOPOLOGY_H
 #define SHUNTI_TOPOLOGY_H

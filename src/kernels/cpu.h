@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What this CPU can do, and which instruction set the kernels use: detected
- * once, here, for all families of kernels.
+ * The features of this CPU, and the instruction set that the kernels use:
+ * detected once, here, for all families of kernels.
  *
  * A family (reductions, rows, element-wise work, ...) is one source file that
  * meson.build compiles once for each instruction set. Each compilation defines
- * a table of functions, and the family's array holds the tables by enum
- * shunti_isa; NULL where a set does not belong to this architecture. To run a
- * kernel:
+ * a table of functions. The family's array holds the tables by enum shunti_isa;
+ * NULL for sets of another architecture. To run a kernel:
  *
  *     shunti_reduce_sets[shunti_isa()]->run(...)
  *

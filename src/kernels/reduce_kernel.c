@@ -23,8 +23,8 @@
 /* Size of a block of partial results. */
 #define BLOCK_BYTES 4096
 
-/* Tells the compiler that no iteration of a loop reads what an earlier one
- * wrote. It cannot know: dst may be one of the sources. */
+/* Promises the compiler that no iteration of a loop reads what an earlier one
+ * wrote. The compiler cannot know it, because dst may be one of the sources. */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

@@ -30,7 +30,7 @@
 /* Bytes of a list of transports as the user gives it, with the final zero. */
 #define SHUNTI_TRANSPORT_LIST_MAX 512
 
-/* What the library offers to plugins; one per process. */
+/* The functions that the library offers to plugins; one table per process. */
 const struct shunt_transport_host *shunti_transport_host(void);
 
 /* Makes progress on other communicators while a transport closes. A pointer set

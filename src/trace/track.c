@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where the time of a thread goes; see track.h.
+ * The division of a thread's time into tracks; see track.h.
  *
  * Time passes through three stages. A piece ends when the thread changes to
  * another track. Short pieces are added up, by track, in `mixed`, until they

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where the time of a thread goes: a part of the timeline (trace.h).
+ * The division of a thread's time into tracks: a part of the timeline
+ * (trace.h).
  *
  * A thread is on one track at a time, so that its tracks add up to its time.
  * Its tracks begin when it has made a communicator or begins a call. It changes
@@ -31,7 +32,7 @@ enum shunti_track {
     SHUNTI_TRACK_COPIES,    /* payload is copied, added up, packed */
     SHUNTI_TRACK_WIRE,      /* sending to other nodes, or receiving from them */
     SHUNTI_TRACK_WAITS,     /* polls, yields, sleeps */
-    SHUNTI_TRACK_LIBRARY,   /* all else that the library does */
+    SHUNTI_TRACK_LIBRARY,   /* all other work of the library */
     SHUNTI_TRACKS,
 };
 

@@ -21,7 +21,8 @@ struct shunti_layout {
     size_t doorbell;  /* word: changes with each liveness probe: probe.h */
     size_t inbox, slot_bytes, inbox_stride; /* per src: note.h */
     size_t acks, ack_stride;                /* per src: note.h */
-    size_t landed, landed_stride; /* per src: what came by zero-copy: zcopy.h */
+    size_t landed, landed_stride; /* per src: zero-copy payload that arrived:
+                                     zcopy.h */
     size_t words, word_stride;    /* per src: a line for each SHUNTI_WORD_... */
     size_t loss, loss_stride;     /* per src: its loss record: loss.h */
     size_t ring, ring_stride;     /* per src: its stream chunks: stream.h */
@@ -49,7 +50,8 @@ enum {
 struct shunti_control {
     unsigned char *base;
     struct shunti_segment *segment;
-    struct shunti_layout layout; /* of ours, and of the peers' */
+    struct shunti_layout layout; /* the same for this rank's and the peers'
+                                    windows */
 };
 
 #endif

@@ -50,8 +50,8 @@ struct end {
     bool alive;
 };
 
-/* False: no rank has written this word, so something else wrote to the control
- * window. */
+/* Read an abort word. False: no rank has written it, so it was overwritten by
+ * other code. */
 static bool unpack_abort(const struct shunt_comm *comm, uint64_t word,
                          struct end *end)
 {

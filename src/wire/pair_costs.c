@@ -76,7 +76,7 @@ bool shunti_pair_costs_learn(const struct shunt_comm *comm, int peer)
            p->caps & SHUNT_TRANSPORT_GET;
 }
 
-/* --- what a pair tells each other ----------------------------------------- */
+/* --- words that a pair exchanges ----------------------------------------- */
 
 /* The word: the cost of copies into the ring in ns, the classes to try, the
  * classes to read. */

@@ -27,7 +27,7 @@ enum shunt_status transport_fail(struct transport_text *error,
 /* SHUNT_ERR_PEER: it has left, or is lost for this reason (NULL: unknown). */
 enum shunt_status transport_fail_gone(struct transport_text *error, int peer,
                                       bool left, const char *reason);
-/* SHUNT_ERR_INVALID: the put goes outside of what the peer registered. */
+/* SHUNT_ERR_INVALID: the put is not inside of the peer's registered memory. */
 enum shunt_status transport_fail_outside(struct transport_text *error,
                                          int peer);
 /* `status`: the peer refused an earlier put. */

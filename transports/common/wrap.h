@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * For transports that wrap another one: SHUNT_TRANSPORTS=fault+shm,
+ * Helpers of transports that wrap another one: SHUNT_TRANSPORTS=fault+shm,
  * trace+fault+shm.
  */
 #ifndef TRANSPORT_WRAP_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which devices, ports and addresses are used: those that SHUNT_RDMA_DEVICE
+ * The choice of devices, ports and addresses: those that SHUNT_RDMA_DEVICE
  * names, in its order. Without it: all that are active and on the same kind of
  * network as the first, the nearest first.
  */

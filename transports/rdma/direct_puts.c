@@ -79,7 +79,7 @@ static struct rdma_direct *place_of(struct shunt_transport_ep *ep,
 }
 
 /* The state of this direct put, or NULL. Completions and reports of a request
- * may come long after its record is known to be in effect. */
+ * may arrive long after its record is known to be in effect. */
 static struct rdma_direct *find(struct shunt_transport_ep *ep,
                                 uint32_t sequence)
 {

@@ -64,7 +64,8 @@ void rdma_direct_refused(struct shunt_transport_ep *ep, uint32_t sequence);
 void rdma_direct_sent(struct shunt_transport_ep *ep, uint32_t sequence,
                       bool ok);
 void rdma_direct_told(struct shunt_transport_ep *ep, uint32_t sequence);
-/* Which direct puts end, and return their memory, when the connection ends. */
+/* The direct puts to end, and whose memory to return, when the connection
+ * ends. */
 enum rdma_end {
     RDMA_END_UNPOSTED, /* those that no NIC has */
     RDMA_END_LENT,     /* those with `pending` */

@@ -20,7 +20,7 @@
 #define RDMA_FRAGMENT ((size_t)256 << 10)
 #define RDMA_INLINED \
     128                 /* bytes that fit into a request, if the device can do
-                            it */
+                           it */
 #define RDMA_REASON 256 /* bytes of an error text */
 /* Largest put through the ring from registered memory; and the most from other
  * memory: the ring has room for two of these. */

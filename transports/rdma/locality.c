@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which NICs are near, by the processors that hwloc gives for their place. A
+ * The distance of NICs, by the processors that hwloc gives for their place. A
  * device that hwloc does not show in the topology, like one in software, may
  * still have processors according to the system.
  */

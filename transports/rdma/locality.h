@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which NICs are near. */
+/* The distance of NICs. */
 #ifndef SHUNT_RDMA_LOCALITY_H
 #define SHUNT_RDMA_LOCALITY_H
 

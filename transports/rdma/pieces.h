@@ -18,7 +18,7 @@ struct rdma_pieces {
     size_t bytes, piece; /* of all; of each piece except the last, at least 1 */
     size_t count;
     struct ibv_mr **mr[RDMA_RAILS];  /* by NIC of this rank: (count). NULL: not
-                                       registered */
+                                        registered */
     struct ibv_mr *only[RDMA_RAILS]; /* storage of `mr` if there is one piece */
 };
 

@@ -407,7 +407,8 @@ static void connect_qp(struct rdma_rail *rail)
 
     if (rail->task == RDMA_NO_TASK) {
         rail->theirs = mail_of(rail)->hello;
-        /* Its subnet may have got another prefix since the NICs were paired. */
+        /* The peer's subnet may have got another prefix since the NICs were
+         * paired. */
         if (!rdma_may_reach(&rail->ours.place, theirs)) {
             rdma_subnet_name(theirs, subnet);
             rdma_rail_break(rail, "the port there is in another subnet now: %s",

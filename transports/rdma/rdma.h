@@ -176,7 +176,7 @@ struct rdma_target {
     uint64_t came : 1;   /* `alone`, and the peer has reported it as arrived */
 };
 
-/* What has arrived of a record that begins at this line. */
+/* The arrivals of a record that begins at this line. */
 struct rdma_line {
     uint32_t fragments : 29;
     uint32_t missing : 1; /* a fragment cannot be written, for good */
@@ -218,7 +218,7 @@ struct rdma_rail {
     bool probed, acked, heard; /* first request: sent, acknowledged by the
                                   peer's NIC; and the peer's has arrived */
     bool was_up;
-    int gid_index; /* of ours.place.gid */
+    int gid_index; /* index of ours.place.gid */
     bool drained;  /* nothing more arrives from the queue pair */
     int64_t broken_at, deadline, try_at; /* in ms */
     unsigned failures;                   /* since the rail was last up */
@@ -235,7 +235,7 @@ struct rdma_rail {
     uint32_t posted, told_to; /* requests posted; and reported as arrived */
     unsigned sends;           /* occupied places in the send queue */
     struct ibv_send_wr wr;    /* the last one, most of which the next one uses
-                              again */
+                                 again */
     /* An immediate that had no room behind its payload. wr_id 0: none. */
     struct ibv_send_wr unsaid;
     uint64_t bytes;

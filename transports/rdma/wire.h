@@ -55,7 +55,8 @@ static inline uint32_t rdma_bits(uint32_t value, unsigned bits)
     return value & ((1u << bits) - 1);
 }
 
-/* What the sender of this has received from the other side. */
+/* The progress of the sender of this: what it has received from the other
+ * side. */
 struct rdma_progress {
     uint32_t
         requests; /* requests of this rail that have arrived, without a gap */

@@ -15,7 +15,7 @@
  *
  * A proof is an HMAC-SHA-256, keyed by the secret, of a label that differs
  * between the sides, both nonces and both ranks. READY is sent after the trial
- * of get() and our own connect() call. A link is up when READY was sent and
+ * of get() and this rank's connect(). A link is up when READY was sent and
  * received.
  *
  * The listener of a pair must also find out if its peer cannot be reached

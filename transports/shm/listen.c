@@ -117,7 +117,8 @@ static void pause_accepting(struct shunt_transport_ctx *ctx, bool pause)
     epoll_ctl(ctx->epoll, EPOLL_CTL_MOD, ctx->listen, &event);
 }
 
-/* Otherwise the descriptor would stay ready, and this rank could not sleep. */
+/* Stop watching the socket. Its descriptor would stay ready, and this rank
+ * could not sleep. */
 void shm_stop_accepting(struct shunt_transport_ctx *ctx, int error)
 {
     ctx->accept_error = error;

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In tn, rows are summed in blocks of these heights, the highest that fits
- * first. C is read and written once for each block. */
+/* Heights of the blocks of rows that tn sums, the highest that fits first. C is
+ * read and written once for each block. */
 static const size_t heights[] = {256, 64, 16};
 enum { LOWEST = 16 };
 

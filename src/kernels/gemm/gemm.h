@@ -6,19 +6,19 @@
  *     nt   C (m, n) [+]= A (m, k)    B (n, k)^T
  *     tn   C (m, n) [+]= A (k, m)^T  B (k, n)
  *
- * In nn and nt a row of C has the same bits whatever the other rows are, and
- * however many: a kernel adds over k in ascending order, and either gives a row
- * the same bits in a block of any height, or is only used for blocks of one
- * height (of which the last is filled up with zero rows). So a token's result
+ * In nn and nt the bits of a row of C do not depend on the other rows, nor on
+ * their number. A kernel adds over k in ascending order. Either it gives a row
+ * the same bits in a block of any height, or it is only used for blocks of one
+ * height (the last block is filled up with zero rows). So a token's result
  * depends neither on the other tokens of the batch nor on how tokens are spread
  * over ranks. In tn, which sums over rows, the order is that of the rows, in
  * blocks counted from the first.
  *
  * SHUNTI_GEMM_BF16 rounds each element of A and B to bf16 (nearest even) and
- * computes with what comes out. C, and the sums, are f32. A product of two bf16
- * is exact in f32 (within its range), so all that is rounded after the inputs
- * is each addition: to nearest even, and in an order that is fixed as above.
- * There are two ways, and they differ in that order:
+ * multiplies the rounded values. C, and the sums, are f32. A product of two
+ * bf16 is exact in f32 (within its range). So after the inputs only the
+ * additions are rounded: to nearest even, and in an order that is fixed as
+ * above. There are two implementations, which differ in that order:
  *
  * - A CPU with AVX512-BF16 adds over k in pairs, (0, 1), (2, 3), ...,
  *   ascending, and within a pair first the odd element and then the even one.
@@ -26,8 +26,8 @@
  * - Any other CPU rounds into scratch memory, and the f32 products of `backend`
  *   do the rest: no faster than f32.
  *
- * So SHUNTI_GEMM_BF16 has the same bits on any number of ranks, as f32 has: on
- * CPUs of the same kind.
+ * So SHUNTI_GEMM_BF16 gives the same bits on any number of ranks, as f32 does,
+ * if the CPUs are of the same kind.
  *
  * This folder is a library of its own, since a backend may be LIBXSMM or a
  * BLAS, which libshunt does not depend on.

@@ -45,8 +45,8 @@ static inline __m512bh spread(const uint32_t *word)
     return (__m512bh)_mm512_set1_epi32(both);
 }
 
-/* For loops over registers. They must be unrolled early, so that the sums are
- * in registers all the time, and not in an array on the stack. */
+/* Unrolls loops over registers. They must be unrolled early, so that the sums
+ * are in registers all the time, and not in an array on the stack. */
 #ifdef __clang__
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #else
