@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plain streams beside a computation; see background_streams.h. */
+/* Plain streams during a computation; see background_streams.h. */
 #include "perf/background_streams.h"
 
 #include <pthread.h>
@@ -15,8 +15,8 @@ struct perf_beside {
     pthread_t id;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* Under the lock. */
-    unsigned wanted, sent; /* numbers of times */
+    /* Protected by the lock. */
+    unsigned wanted, sent; /* runs started, runs done */
     bool stop;
 };
 

@@ -13,7 +13,7 @@
 #include "perf/perf.h"
 #include "perf/random.h"
 
-#define BLOCK 1024 /* elements (or bytes) that are compared at a time */
+#define BLOCK 1024 /* elements (or bytes) compared at a time */
 
 /* --- bytes ---------------------------------------------------------------- */
 
@@ -92,7 +92,7 @@ static double decode_f16(uint16_t bits)
     return sign * ldexp(1024 + fraction, exponent - 25);
 }
 
-/* Encode a value that f16 represents exactly as a normal number. */
+/* Encodes a value that f16 represents exactly as a normal number. */
 static uint16_t encode_f16(double value)
 {
     int exponent;
@@ -126,7 +126,7 @@ static double load_float(enum shunt_dtype dtype, const void *p)
     }
 }
 
-/* Bits of the significand, including the hidden one. */
+/* Returns the bits of the significand, including the implicit one. */
 static int precision(enum shunt_dtype dtype)
 {
     switch (dtype) {
@@ -141,7 +141,7 @@ static int precision(enum shunt_dtype dtype)
     }
 }
 
-/* The type must represent `value` exactly. */
+/* Stores `value`, which the type must represent exactly. */
 static void store_float(enum shunt_dtype dtype, void *p, double value)
 {
     float f = (float)value;
@@ -168,7 +168,8 @@ static void store_float(enum shunt_dtype dtype, void *p, double value)
 
 static void store_integer(enum shunt_dtype dtype, void *p, uint64_t value)
 {
-    /* Little or big endian: the type's low bytes. */
+    /* Works on little and big endian machines: each size has its own
+     * variable. */
     uint8_t small = (uint8_t)value;
     uint32_t medium = (uint32_t)value;
 
@@ -184,7 +185,7 @@ static void store_integer(enum shunt_dtype dtype, void *p, uint64_t value)
     }
 }
 
-/* The value in 64 bits, sign extended if it has a sign. */
+/* Returns the value in 64 bits, sign extended if the type has a sign. */
 static uint64_t load_integer(enum shunt_dtype dtype, const void *p)
 {
     uint8_t small;
@@ -206,8 +207,8 @@ static uint64_t load_integer(enum shunt_dtype dtype, const void *p)
 
 /* --- values to reduce ----------------------------------------------------- */
 
-/* A value in [-1, 1), for products in ±[0.5, 1.5), that uses all bits of the
- * type. */
+/* Returns a value that uses all bits of the type: in [-1, 1), or for products
+ * in ±[0.5, 1.5). */
 static double float_value(enum shunt_dtype dtype, enum shunt_op op,
                           uint64_t bits)
 {
@@ -369,7 +370,7 @@ size_t perf_check_values(const void *got, enum shunt_dtype dtype,
 
 enum { STREAM_X = 11, STREAM_OUT };
 
-/* Fill a row with values between 2^-3 and 2, of either sign. */
+/* Fills a row with values between 2^-3 and 2, of either sign. */
 static void fill_row(const struct perf_rows *rows, uint64_t key, void *to)
 {
     char *p = to;
@@ -538,7 +539,8 @@ struct sums {
     double *all;       /* (hidden) */
     double *magnitude; /* (hidden) of the products */
     double *node;      /* (hidden) of one node */
-    double *carried;   /* (hidden) magnitudes of the sums of other nodes */
+    double *carried;   /* (hidden) sums of absolute values of other nodes'
+                        * sums */
     char *row;
 };
 
@@ -593,7 +595,8 @@ static int node_of_slot(const struct perf_rows *rows, const int *node_of,
     return node_of && rank >= 0 ? node_of[rank] : 0;
 }
 
-/* Add node by node, in the order in which the slots name them. */
+/* Adds the results node by node, in the order in which the slots name the
+ * nodes. */
 static void add_answers(const struct perf_rows *rows, const int *node_of,
                         size_t token, struct sums *s)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rtnetlink: a dump of the disciplines, and one request for the interface.
+ * Reads counters by rtnetlink: a dump of all queueing disciplines, and one
+ * request for the interface.
  */
 #include "perf/counters.h"
 
@@ -25,7 +26,7 @@ struct question {
     };
 };
 
-/* What is searched for in a reply. */
+/* What to find in a reply. */
 struct search {
     int index; /* of the interface */
     bool found;
@@ -47,7 +48,8 @@ static const struct rtattr *find_in(const struct rtattr *nest,
     return nest ? find(RTA_DATA(nest), RTA_PAYLOAD(nest), type) : NULL;
 }
 
-/* Copies at most as much as there is: newer kernels append fields. */
+/* Copies the first `bytes` of an attribute; false if it has fewer. Newer
+ * kernels append fields. */
 static bool copy(void *to, size_t bytes, const struct rtattr *a)
 {
     if (!a || RTA_PAYLOAD(a) < bytes)
@@ -88,7 +90,7 @@ static void see_link(const struct nlmsghdr *m, struct search *s)
     size_t length = m->nlmsg_len - NLMSG_LENGTH(sizeof(*link));
     struct rtnl_link_stats64 stats;
     const size_t enough =
-        sizeof(stats.rx_packets) * 4; /* tx_bytes and before */
+        sizeof(stats.rx_packets) * 4; /* the fields up to tx_bytes */
 
     if (m->nlmsg_type != RTM_NEWLINK || link->ifi_index != s->index ||
         !copy(&stats, enough, find(IFLA_RTA(link), length, IFLA_STATS64)))

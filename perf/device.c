@@ -15,7 +15,7 @@
 #include "perf/perf.h"
 
 #define DRIVER "libcuda.so.1"
-/* A symbol of the driver that the tests have instead of a GPU
+/* A symbol of the driver that the tests use instead of a GPU
  * (tests/engines/cuda). */
 #define FAKE "fake_cuda_control"
 
@@ -115,7 +115,7 @@ void perf_device_find(void)
                  "--mem device: the CUDA driver finds no GPU (%d); shunt-info "
                  "says what the engine cuda finds",
                  result);
-    /* If it is no number of a GPU, the engine says so. */
+    /* If it is no number of a GPU, the engine reports the error. */
     result = cuda.get(&cuda.device, chosen ? atoi(chosen) : 0);
     if (result)
         must("cuDeviceGet", cuda.get(&cuda.device, 0));

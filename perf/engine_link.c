@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The links alone: the bytes that must be sent between the hosts, in plain TCP
- * streams, one between two hosts, from a small buffer into another. No rank
- * receives useful data; it is the time of the exchange if only the links took
- * time.
+ * The links alone. The bytes that must cross between the hosts are sent in
+ * plain TCP streams, one for each pair of hosts, from one small buffer into
+ * another. No rank receives useful data. The time is that of the exchange if
+ * only the links took time.
  */
 #include <stdlib.h>
 

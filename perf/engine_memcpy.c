@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The lower bound: the time that one core needs to copy the same bytes by
+ * A lower bound: the time that one core needs to copy the same bytes by
  * memcpy(), on every rank at the same time. Source and destination are this
  * process's own memory, touched before, so neither page faults nor other ranks
  * are involved.
  *
- * Rows of a GPU (--mem device) are copied by its driver: each by a call of its own,
- * or, by perf_engine_whole, as many bytes by one call.
+ * With --mem device the GPU's driver copies the rows: one call for each row or,
+ * in perf_engine_whole, one call for as many bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "perf/device.h"
 #include "perf/engine.h"
 
-/* Memory whose pages are allocated. */
+/* Allocates memory and touches its pages. */
 static void *touched(size_t bytes, int value)
 {
     void *p = perf_alloc(bytes);
@@ -80,8 +80,8 @@ static void call_close(void *state)
 /* The rows of all assignments, in one of two orders. */
 struct order {
     size_t *x;     /* (count) row of x: the token */
-    size_t *home;  /* (count) by token and slot */
-    size_t *major; /* (count) by expert */
+    size_t *home;  /* (count) row in `home`: by token and slot */
+    size_t *major; /* (count) row in `major`: by expert */
 };
 
 struct moe {
@@ -146,7 +146,7 @@ static void moe_combine(void *state)
     copy_rows(m, m->home, m->combine->home, m->major, m->combine->major);
 }
 
-/* Gradients move the same rows. */
+/* The gradients move the same rows. */
 static void moe_go(void *state, enum perf_go what)
 {
     if (what == PERF_GO_DISPATCH || what == PERF_GO_COMBINE_BACKWARD)
@@ -155,7 +155,7 @@ static void moe_go(void *state, enum perf_go what)
         moe_combine(state);
 }
 
-/* The best of three. */
+/* Returns the best time of three. */
 static double time_of(void (*run)(void *), void *state)
 {
     double best = 0;
@@ -168,8 +168,8 @@ static double time_of(void (*run)(void *), void *state)
     return best;
 }
 
-/* Sequential reads or sequential writes: which is faster depends on the caches.
- * Sets `*order`, a member of `m`, to the faster one. */
+/* Sets `*order`, a member of `m`, to the faster order: sequential reads or
+ * sequential writes. Which one is faster depends on the caches. */
 static void choose(void (*run)(void *), struct moe *m,
                    const struct order **order)
 {

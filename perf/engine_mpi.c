@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The same exchanges by MPI: a module, so that shunt-perf itself needs no MPI.
+ * The same exchanges by MPI. This is a module, so that shunt-perf itself needs
+ * no MPI.
  */
 #include "perf/engine_mpi.h"
 
@@ -22,9 +23,9 @@ void *perf_mpi_alloc(size_t bytes)
     return p;
 }
 
-/* A rank in the barrier completes the rest of the call before. It is called
- * twice, so that the second one finds the connections that the first one
- * makes. */
+/* Completes the previous calls on all ranks: a rank in the barrier finishes
+ * their rest. The first barrier may open connections, so a second one
+ * follows. */
 static void settle(void)
 {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -45,8 +46,8 @@ static const char *world_open(int *rank, int *ranks)
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, ranks);
     MPI_Get_library_version(version, &length);
-    /* After the version, MPICH adds all its build options, Open MPI its
-     * packager. */
+    /* After the version, MPICH lists all its build options, and Open MPI its
+     * packager. Both are cut off. */
     version[strcspn(version, "\n")] = '\0';
     char *package = strstr(version, ", package");
     if (package)

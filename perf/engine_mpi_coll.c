@@ -16,7 +16,7 @@ struct call {
     MPI_Request request; /* of perf_mpi_call_start() */
 };
 
-/* A type of the same size, to move elements. */
+/* Returns a type of the same size, to move elements. */
 static MPI_Datatype move_type(enum shunt_dtype dtype)
 {
     switch (dtype) {
@@ -41,7 +41,7 @@ static MPI_Datatype move_type(enum shunt_dtype dtype)
     return MPI_DATATYPE_NULL;
 }
 
-/* The type to compute with; MPI_DATATYPE_NULL where MPI has none. */
+/* Returns the type to compute with; MPI_DATATYPE_NULL if MPI has none. */
 static MPI_Datatype value_type(enum shunt_dtype dtype)
 {
     switch (dtype) {
@@ -77,7 +77,8 @@ static MPI_Op value_op(enum shunt_op op)
     return MPI_OP_NULL;
 }
 
-/* The array as ints of MPI; NULL if a value does not fit, or `from` is NULL. */
+/* Returns the array as ints for MPI; NULL if a value does not fit or `from` is
+ * NULL. The caller frees it. */
 static int *narrow(const size_t *from, int n)
 {
     if (!from)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Exchanges of tokens by MPI: what programs do today, written to be fast. Rows
- * are packed in expert order, so that no ids are sent and unpacking copies whole
- * blocks; a row is one MPI type, so that no count overflows; all memory is
- * allocated before; the sum uses one row of f32 and is compiled for the
+ * Exchanges of tokens by MPI, as programs do them today, written to be fast.
+ * Rows are packed in expert order, so that no ids are sent and unpacking copies
+ * whole blocks. A row is one MPI type, so that no count overflows. All memory
+ * is allocated before. The sum uses one row of f32 and is compiled for the
  * processor's instruction set.
  */
 #include "perf/engine_mpi.h"
@@ -16,17 +16,18 @@
 
 struct exchange {
     struct perf_exchange x;
-    size_t bytes; /* of a row */
+    size_t bytes; /* bytes of a row */
     MPI_Datatype row;
     int *first; /* (ranks + 1) first expert of each rank */
-    int most;   /* experts of the rank that has most */
+    int most;   /* most experts on a rank */
 
     /* The plan. */
     int *count;       /* (experts) rows that this rank sends to each */
-    int *next;        /* (experts) where the next of them is packed */
-    size_t *packed;   /* (tokens, topk) where each row is packed */
-    int *send_table;  /* (ranks, most) count, by rank */
-    int *recv_table;  /* (ranks, most) rows from each rank for each of ours */
+    int *next;        /* (experts) place of the next row to pack */
+    size_t *packed;   /* (tokens, topk) place of each packed row */
+    int *send_table;  /* (ranks, most) `count`, by rank of the expert */
+    int *recv_table;  /* (ranks, most) rows from each rank for each of this
+                       * rank's experts */
     int *send_counts; /* (ranks) */
     int *send_displs;
     int *recv_counts;
@@ -77,7 +78,8 @@ const char *perf_mpi_moe_open(const struct perf_exchange *exchange,
     memset(e->send_table, 0, table);
     e->here = perf_mpi_alloc(rows * e->bytes);
     e->there = perf_mpi_alloc(x->total * e->bytes);
-    /* Touch the pages, as in a program that has run for a while. */
+    /* Touch the pages: a program that has run for a while has no page
+     * faults. */
     memset(e->here, 0, rows * e->bytes);
     memset(e->there, 0, x->total * e->bytes);
     e->home = e->here;
@@ -92,7 +94,7 @@ const char *perf_mpi_moe_open(const struct perf_exchange *exchange,
     return NULL;
 }
 
-/* Exchange the counts of rows for each expert, and find where each row is
+/* Exchanges the counts of rows for each expert, and finds where each row is
  * packed. */
 void perf_mpi_moe_plan(void *state)
 {
@@ -129,7 +131,7 @@ void perf_mpi_moe_plan(void *state)
     }
 }
 
-/* Copy between the order of arrival (source, expert) and expert-major order,
+/* Copies between the order of arrival (source, expert) and expert-major order,
  * one block for each pair. */
 static void rearrange(const struct exchange *e, char *major, char *arrived,
                       int to_major)
@@ -163,7 +165,8 @@ static void pack_tokens(struct exchange *e)
             memcpy(e->here + e->packed[t * topk + k] * e->bytes, row, e->bytes);
 }
 
-/* Compiled for several instruction sets, as -march=native would for one. */
+/* CLONES compiles a function for several instruction sets; the best one is
+ * chosen at run time. */
 #if defined(__x86_64__) && defined(__has_attribute) && \
     !defined(__SANITIZE_ADDRESS__)
 #if __has_attribute(target_clones) && !defined(__clang__)
@@ -264,7 +267,7 @@ CLONES static void round_bf16(uint16_t *restrict y, const float *restrict sum,
         y[i] = to_bf16(sum[i]);
 }
 
-/* Sum a token's rows in `from`; without weights it is a plain sum. */
+/* Sums a token's rows in `from`; without weights it is a plain sum. */
 static void sum_token(struct exchange *e, size_t token, const char *from,
                       const float *weight)
 {
@@ -294,8 +297,9 @@ static void sum_tokens(struct exchange *e, const char *from,
         sum_token(e, t, from, weight);
 }
 
-/* The gradient of a weighted sum: weighted rows are sent, and the product for
- * each weight is computed here, with the row that combine returned. */
+/* Packs the gradient of a weighted sum: the weighted rows are sent. The
+ * gradient of each weight is computed here, from the row that combine
+ * returned. */
 static void pack_gradients(struct exchange *e)
 {
     const struct perf_exchange *x = &e->x;
@@ -321,13 +325,13 @@ static bool goes_there(enum perf_go what)
     return what == PERF_GO_DISPATCH || what == PERF_GO_COMBINE_BACKWARD;
 }
 
-/* Where combine and dispatch_backward receive rows. */
+/* Returns the buffer in which combine and dispatch_backward receive rows. */
 static char *landing(const struct exchange *e, enum perf_go what)
 {
     return what == PERF_GO_COMBINE ? e->home : e->here;
 }
 
-/* Pack before the all-to-all, and unpack after it. */
+/* Packs rows before the all-to-all. */
 static void pack(struct exchange *e, enum perf_go what)
 {
     if (what == PERF_GO_DISPATCH)

@@ -23,8 +23,9 @@ static void must(enum shunt_status st, const char *what)
                  shunt_last_error(comm));
 }
 
-/* The lists of rows are sent after a plan is made. The barrier's control
- * messages follow them, so after it all ranks have sent their lists. */
+/* A plan sends its lists of rows after it is made. The barrier's control
+ * messages follow them, so after the barrier all ranks have sent their
+ * lists. */
 static void plan_settle(void)
 {
     must(shunt_barrier(comm), "barrier");
@@ -196,7 +197,7 @@ static const char *moe_open(const struct perf_exchange *exchange, void **state)
     return NULL;
 }
 
-/* The caller's buffer, or the plan's. */
+/* Returns the caller's buffer, or the plan's if there is none. */
 static void *find_buffer(const struct exchange *e, enum shunt_moe_buffer which)
 {
     bool arrives = which == SHUNT_MOE_ROWS || which == SHUNT_MOE_DOUT;
@@ -212,7 +213,7 @@ static void moe_plan(void *state)
     must(shunt_moe_plan_create_parts(e->moe, e->x.index, e->x.weight,
                                      e->x.tokens, e->x.parts, &e->plan),
          "moe_plan_create");
-    /* A part of what is needed before a dispatch can be called. */
+    /* A dispatch needs the buffers, so their setup is timed with the plan. */
     shunt_moe_plan_rows(e->plan, &rows, sizeof(rows));
     e->max_rows = rows.total;
     e->buffer[SHUNT_MOE_ROWS] = find_buffer(e, SHUNT_MOE_ROWS);

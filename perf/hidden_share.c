@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* By so much the median of a quiet machine may be off. */
+/* The limits allow for the error of medians on a quiet machine. */
 #define BELOW (-0.005)
 #define ABOVE 1.05
 

@@ -3,7 +3,7 @@
 
 #include "perf/perf.h"
 
-/* Another trial where the ratio is off by more. */
+/* The ratio is measured again if it is off by more than this. */
 #define CLOSE_ENOUGH 0.02
 
 enum { FLOATS = 16 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The rows for machines. Every row has every field (see record.h).
+ * The machine-readable rows. Every row has every field (see record.h).
  */
 #include "perf/machine_rows.h"
 
@@ -40,7 +40,9 @@ static FILE *open_one(const char *option, bool wanted, const char *path,
     return f;
 }
 
-/* Or nothing yet. A FIFO that is open for reading as well has a reader: us. */
+/* Returns whether the path is a regular file, or does not exist yet. Only then
+ * is it opened for reading as well: this process would be the reader of a
+ * FIFO. */
 static bool is_regular(const char *path)
 {
     struct stat st;
@@ -149,7 +151,7 @@ static void add_between(struct perf_record *r, const struct perf_row *row,
     add_numbers(r, prefix, all, sizeof(all) / sizeof(*all));
 }
 
-/* The bytes between hosts or nodes. */
+/* Adds the bytes between hosts or nodes. */
 static void add_links(struct perf_record *r, const struct perf_row *row)
 {
     const struct perf_group *g = settings.group;
@@ -325,7 +327,7 @@ static void add_copy(struct perf_record *r, const struct perf_row *row)
     r->skip = false;
 }
 
-/* With --mem device, beside --peer memcpy. */
+/* Adds the figures of --mem device with --peer memcpy. */
 static void add_device(struct perf_record *r, const struct perf_row *row)
 {
     const bool device = settings.options->mem == PERF_MEM_DEVICE;
@@ -438,7 +440,8 @@ static void add_settings(struct perf_record *r)
 
 /* --- writing -------------------------------------------------------------- */
 
-/* Column names before the first row, unless an earlier run wrote them. */
+/* Writes a row, and before the first one the column names, unless an earlier
+ * run wrote them. */
 static void write_csv(const struct perf_record *r)
 {
     static bool headed;

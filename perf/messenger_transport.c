@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Messages by puts of a transport. It is a plugin of the library, which is found and
- * loaded here by the library's own code, and opened once more for two ranks, beside
- * the communicator: its puts are not to be had from outside.
+ * Messages by puts of a transport. The library does not export its puts. So its
+ * own code, linked in here, finds and loads the plugin, and opens it a second
+ * time for two ranks, beside the communicator.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ struct own {
     struct shunt_transport_reg *reg[PLACES];
     struct shunt_transport_remote *to;
     const unsigned char *from;
-    const uint64_t *word; /* the last signal from the other */
+    const uint64_t *word; /* the last signal from the other rank */
     size_t word_at;
     uint64_t sent;
     unsigned spins;

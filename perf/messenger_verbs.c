@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Messages by libibverbs with nothing around it: a queue pair of its own, a write
- * with an immediate for each message that is signalled, and a plain write for one
- * that is not. Of completions it asks for the fewest, and receive requests are
- * posted by the half.
+ * Messages by plain libibverbs, with a queue pair of its own. A message with a
+ * signal is a write with an immediate, one without is a plain write. As few
+ * requests as possible ask for a completion, and receive requests are posted
+ * half a queue at a time.
  *
- * A module, so that shunt-perf does not depend on libibverbs.
+ * This is a module, so that shunt-perf does not depend on libibverbs.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 #define DEPTH 128
 #define RECEIVES 256
-#define ASK 32 /* one in so many requests has a completion */
+#define ASK 32 /* one in ASK requests has a completion */
 
 struct place {
     union ibv_gid gid;
@@ -41,11 +41,11 @@ struct raw {
     int gid_index;
     uint32_t inlined;
     struct place mine, theirs;
-    uint64_t posted, done; /* requests */
-    uint64_t asked;        /* the last with a completion */
-    uint64_t heard;        /* immediates */
+    uint64_t posted, done; /* requests posted, completed */
+    uint64_t asked;        /* `posted` at the last with a completion */
+    uint64_t heard;        /* immediates received */
     unsigned spins;
-    unsigned used; /* receive requests, since the last were posted */
+    unsigned used; /* receive requests used since some were posted */
     char text[256], where[128];
 };
 
@@ -65,7 +65,7 @@ static const char *set_or(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* The first that SHUNT_RDMA_DEVICE names, if it does. */
+/* Returns whether SHUNT_RDMA_DEVICE names this device first, or is not set. */
 static bool is_asked_for(const char *name)
 {
     const char *asked = set_or("SHUNT_RDMA_DEVICE");
@@ -106,7 +106,7 @@ static bool find_gid(struct raw *raw, const struct ibv_port_attr *port)
     return found;
 }
 
-/* A port that is active. */
+/* Opens a device and chooses an active port. Returns false if none is. */
 static bool use(struct raw *raw, struct ibv_device *which)
 {
     struct ibv_device_attr device;

@@ -11,7 +11,7 @@ static const char *const names[] = {
 };
 enum { MODES = sizeof(names) / sizeof(*names) };
 
-/* The mode of the first `len` characters. */
+/* Reads a mode from the first `len` characters. */
 static bool read_one(const char *text, size_t len, enum shunt_moe_mode *mode)
 {
     for (int m = 0; m < MODES; m++)
@@ -32,7 +32,8 @@ bool perf_modes_read(const char *text, struct perf_modes *modes)
         return false;
     if (!text[len])
         return true;
-    /* The library takes AUTO there for the mode of dispatch. */
+    /* AUTO for combine is only allowed with AUTO for dispatch: the library
+     * would take dispatch's mode. */
     return read_one(back, strlen(back), &modes->back) &&
            (modes->back != SHUNT_MOE_AUTO || modes->there == SHUNT_MOE_AUTO);
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Exchanges of tokens.
+ * Measures exchanges of tokens.
  *
  * A step of dispatch or moe makes a plan, uses it and releases it, as a
  * training step does. Each part is timed separately, after all ranks have
- * gathered, and sums of parts are taken sample by sample. Releasing counts as
- * planning. combine alone and backward keep one plan, and so do measurements
- * with a computation (--overlap).
+ * arrived at the gate, and sums of parts are taken sample by sample. The time
+ * to release a plan counts as planning. combine alone and backward keep one
+ * plan, and so do measurements with a computation (--overlap).
  *
- * No expert computes between dispatch and combine: the experts' results are
+ * No expert computes between dispatch and combine. The experts' results are
  * written into a buffer when it is first used, which is not timed.
  */
 #include "perf/moe.h"
@@ -24,7 +24,7 @@
 struct part {
     const char *name;
     int first, last;
-    bool there, back; /* are rows sent to the experts, and back? */
+    bool there, back; /* whether rows are sent to the experts; back */
 };
 
 static const struct part dispatch_parts[] = {
@@ -58,7 +58,7 @@ static const struct part backward_parts[] = {
 /* The parts of an operation. */
 struct steps {
     const struct part *parts;
-    bool plans; /* makes a plan each time; otherwise one is kept */
+    bool plans; /* makes a plan in each step; otherwise one is kept */
     int n;
     enum perf_go go[2];
 };
@@ -80,7 +80,7 @@ static bool keeps_plan(const struct perf_options *o)
 
 /* --- measuring ------------------------------------------------------------ */
 
-/* Make one step of each side on new data, and check it. */
+/* Makes one step of each side on new data, and checks it. */
 static void try_once(struct perf_bench *b, struct perf_moe_side *sides,
                      int nsides, int round)
 {
@@ -118,7 +118,7 @@ static struct perf_side timed_side(const struct perf_options *o,
     return timed;
 }
 
-/* The wire bytes of consecutive phases. */
+/* Sums the wire bytes of consecutive phases. */
 static struct perf_wire wire_of(const struct perf_wire *phases,
                                 const struct part *part)
 {
@@ -138,12 +138,12 @@ static struct perf_wire wire_of(const struct perf_wire *phases,
 /* The measurements of a side. */
 struct result {
     struct perf_series series;
-    struct perf_overlap overlap; /* --overlap: instead of `series` */
+    struct perf_overlap overlap; /* with --overlap, instead of `series` */
     struct perf_wire wire[PERF_MAX_PHASES];
     double wrong;
 };
 
-/* Sum the sent rows and bytes over all ranks; only if Shunt sends rows between
+/* Sets the rows and bytes that all ranks sent; only if Shunt sends rows between
  * nodes. */
 static void set_sent(struct perf_row *row, const struct part *part,
                      const struct perf_sent *sent)
@@ -157,7 +157,7 @@ static void set_sent(struct perf_row *row, const struct part *part,
                                (part->back ? sent->combine : 0));
 }
 
-/* With --mem device. */
+/* Prints the time of one copy of all bytes, with --mem device. */
 static void print_whole(const struct perf_row *row)
 {
     const double us = row->times[PERF_WHOLE].median;
@@ -187,7 +187,7 @@ static void print_part(const struct perf_bench *b, const struct part *part,
         .part = travels == 0,
         .between = b->places.n > 1,
     };
-    /* The plan has figures of dispatch and combine only. */
+    /* A plan has figures for dispatch and combine only. */
     set_sent(&row, part, b->o->op == PERF_BACKWARD ? NULL : sent);
     if (b->o->overlap) {
         row.samples = results[0].overlap.samples;
@@ -197,7 +197,7 @@ static void print_part(const struct perf_bench *b, const struct part *part,
         enum perf_role role = sides[s].role;
         const struct result *r = &results[s];
 
-        /* A copy or a stream makes no plan. */
+        /* memcpy and plain streams make no plan. */
         if (!travels && !sides[s].engine->delivers)
             continue;
         row.has[role] = true;
@@ -215,7 +215,8 @@ static void print_part(const struct perf_bench *b, const struct part *part,
         print_whole(&row);
 }
 
-/* Make a plan to learn Shunt's mode; with `keep` it is not released. */
+/* Makes a plan to find the mode that Shunt chose and the rows it sends. With
+ * `keep` the plan is not released. */
 static struct perf_sent look_at_plan(struct perf_moe_side *side, bool keep)
 {
     struct perf_sent sent;
@@ -253,7 +254,7 @@ static void count_wire(const struct perf_bench *b,
     perf_wire_count(b->g, timed, perf_wire_calls(us), r->wire);
 }
 
-/* Measure the parts that are one exchange each, one after another. */
+/* Measures the parts that are one exchange each, one after another. */
 static void measure_overlap(struct perf_bench *b, struct perf_moe_side *sides,
                             int nsides,
                             struct result (*results)[PERF_MAX_SIDES])

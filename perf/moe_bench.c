@@ -25,7 +25,7 @@ struct perf_routing_config perf_bench_config(const struct perf_bench *b,
         .arg = o->skew_arg,
         .groups = nodes > 1 ? nodes : b->g->ranks,
         .seed = o->seed,
-        /* The first burst. */
+        /* the step of the first burst */
         .step = o->skew == PERF_SKEW_W7 ? 3 : 0,
     };
     if (o->skew == PERF_SKEW_NODE_LIMITED && !config.arg)
@@ -41,7 +41,8 @@ static void make_routing(struct perf_bench *b, size_t tokens)
         perf_die(PERF_EXIT_USAGE, "%s", wrong);
 }
 
-/* Compute the share of rows that leave their rank, and print the imbalance. */
+/* Computes the share of rows that leave their rank. Prints how uneven the
+ * ranks' rows are. */
 static void describe_routing(struct perf_bench *b)
 {
     const struct perf_routing *r = &b->routing;
@@ -64,15 +65,15 @@ static void describe_routing(struct perf_bench *b)
 
 /* --- traffic -------------------------------------------------------------- */
 
-/* Bytes of a row in dispatch: elements, or e4m3 with a scale for each 128 of
- * them. */
+/* Returns the bytes of a row in dispatch: its elements, or e4m3 with a scale
+ * for each 128 elements. */
 static uint64_t row_there(const struct perf_bench *b, bool fp8)
 {
     size_t hidden = b->o->hidden;
     return fp8 ? hidden + (hidden + 127) / 128 * sizeof(float) : b->row_bytes;
 }
 
-/* Bytes of the sum of a node's results in combine. */
+/* Returns the bytes of the sum of a node's results in combine. */
 static uint64_t sum_back(const struct perf_bench *b)
 {
     return b->o->partials == SHUNT_MOE_PARTIALS_F32
@@ -86,7 +87,8 @@ struct sort {
     uint64_t bytes;
 };
 
-/* Rows to the experts; what comes back is of two sorts. */
+/* Computes the traffic: of dispatch, with rows of one kind, and of combine,
+ * with rows of two kinds. */
 static void set_traffic(const struct perf_bench *b,
                         struct perf_bench_traffic *t, struct sort there,
                         const struct sort back[2])
@@ -120,8 +122,8 @@ static struct sort sort_there(const struct perf_bench *b,
     };
 }
 
-/* Results one by one, or one for each (token, node): a node's only result as it
- * is, or the sum of several. */
+/* Sets the kinds of rows in combine. Results return one by one, or one for each
+ * (token, node): a node's only result as it is, or the sum of several. */
 static void sorts_back(const struct perf_bench *b, bool one_by_one,
                        struct sort back[2])
 {

@@ -56,7 +56,7 @@ static void go(struct perf_moe_side *side, enum perf_go what)
     side->engine->moe_go(side->state, what);
 }
 
-/* An exchange as perf_measure() calls it, and its start. */
+/* Defines an exchange as perf_measure() calls it, and its start. */
 #define EXCHANGE(name, what)                        \
     static void name(void *state)                   \
     {                                               \
@@ -136,7 +136,7 @@ void perf_moe_side_answer(void *state)
         fill_once(side, side->engine->moe_buffer(side->state, SHUNT_MOE_DROWS));
 }
 
-/* Run one exchange on all ranks at once, as in a measurement. */
+/* Runs one exchange on all ranks at once, as in a measurement. */
 static void run_once(struct perf_moe_side *side, enum perf_go what)
 {
     perf_gate_wait(side->bench->g);
@@ -155,7 +155,7 @@ static void poison(const struct perf_bench *b, void *array, size_t bytes)
     perf_bench_put(b, array, bytes);
 }
 
-/* The bytes of an array, where the host can read them. */
+/* Returns the bytes of an array in memory that the host can read. */
 static const void *look(const struct perf_bench *b, void *array, size_t bytes)
 {
     perf_bench_get(b, array, bytes);
@@ -179,7 +179,7 @@ static void check_dispatch(struct perf_moe_side *side)
     }
 }
 
-/* Check combine, or dispatch_backward, which is the same without weights. */
+/* Checks combine, or dispatch_backward, which is the same without weights. */
 static void check_sum(struct perf_moe_side *side, enum perf_go what)
 {
     const struct perf_bench *b = side->bench;
@@ -197,7 +197,7 @@ static void check_sum(struct perf_moe_side *side, enum perf_go what)
                                               look(b, b->y, bytes));
 }
 
-/* Check combine_backward after a combine, as in a training step. */
+/* Checks combine_backward after a combine, as in a training step. */
 static void check_combine_backward(struct perf_moe_side *side)
 {
     const struct perf_bench *b = side->bench;

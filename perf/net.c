@@ -3,9 +3,9 @@
  * TCP between the ranks.
  *
  * Every rank listens, publishes its address, connects to some ranks, and then
- * accepts as many connections as it expects. A fixed greeting identifies the
- * connecting rank. It contains a number that was distributed before, so that
- * other connections are refused.
+ * accepts as many connections as it expects. The connecting rank sends a
+ * greeting with its rank and a key that was distributed before. Connections
+ * without this key are refused.
  */
 #include "perf/net.h"
 
@@ -38,7 +38,8 @@
 struct perf_net {
     const struct perf_group *g;
     int *hub;    /* rank 0: (ranks) a socket to each; others: (1) to rank 0 */
-    int *stream; /* (hosts) sockets to other hosts; -1: another rank's */
+    int *stream; /* (hosts) sockets to other hosts; -1: another rank of this
+                  * host has it */
     char interface[IF_NAMESIZE];
     char *piece; /* (PIECE) send and receive buffer */
     bool rests;
@@ -52,9 +53,9 @@ struct address {
     unsigned char bytes[16];
 };
 
-/* Where a rank listens. */
+/* Where a rank listens, and the key of connections. */
 struct place {
-    uint64_t key; /* all ranks use rank 0's */
+    uint64_t key; /* all ranks use the key of rank 0 */
     int32_t port;
     int32_t count;
     struct address address[MAX_ADDRESSES];
@@ -94,7 +95,8 @@ static bool usable(const struct ifaddrs *i, const char *interface)
         return false;
     if (i->ifa_addr->sa_family == AF_INET)
         return true;
-    /* An fe80:: address is not usable without an interface of the caller. */
+    /* A link-local address (fe80::) is usable only with the caller's own
+     * interface name. */
     return i->ifa_addr->sa_family == AF_INET6 &&
            !IN6_IS_ADDR_LINKLOCAL(
                &((const struct sockaddr_in6 *)(const void *)i->ifa_addr)
@@ -156,7 +158,7 @@ static socklen_t to_sockaddr(const struct address *a, int port,
     return sizeof(*in);
 }
 
-/* The name of the interface that has the local address of `fd`. */
+/* Finds the name of the interface that has the local address of `fd`. */
 static void find_interface(int fd, char *name)
 {
     struct sockaddr_storage own;
@@ -191,7 +193,7 @@ enum call { CALL_HUB = 1, CALL_STREAM };
 struct greeting {
     uint64_t key;
     int32_t call;
-    int32_t from; /* rank, or for streams host */
+    int32_t from; /* rank; for streams, host */
 };
 
 static void wait_for(int fd, short events, int ms, const char *what)
@@ -222,7 +224,7 @@ static void put(int fd, const void *from, size_t bytes, const char *what)
     }
 }
 
-/* Receive; false: the other end was closed, or is late. */
+/* Receives bytes. Returns false if the other end was closed or is late. */
 static bool take(int fd, void *to, size_t bytes, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -248,8 +250,8 @@ static void must_take(int fd, void *to, size_t bytes, const char *what)
                  what, TIMEOUT_S);
 }
 
-/* Listen on an IPv6 socket, which accepts IPv4 too; without IPv6, on an IPv4
- * one. */
+/* Listens on an IPv6 socket, which accepts IPv4 too. Without IPv6: on an IPv4
+ * socket. */
 static int listen_anywhere(int32_t *port)
 {
     struct sockaddr_storage any = {.ss_family = AF_INET6};
@@ -301,7 +303,7 @@ static void no_delay(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-/* Connect; addresses of a common subnet are tried first. */
+/* Connects. Addresses of a common subnet are tried first. */
 static int call(const struct place *mine, const struct place *to, uint64_t key,
                 enum call what, int from, const char *name)
 {
@@ -322,7 +324,7 @@ static int call(const struct place *mine, const struct place *to, uint64_t key,
     return fd;
 }
 
-/* Accept connections until all have come. */
+/* Accepts connections until `calls` valid ones have arrived. */
 static void answer(struct perf_net *net, int listener, uint64_t key, int calls)
 {
     const struct perf_group *g = net->g;
@@ -351,14 +353,15 @@ static void answer(struct perf_net *net, int listener, uint64_t key, int calls)
     }
 }
 
-/* Does this rank hold its host's connection with `host`? */
+/* Returns whether this rank holds its host's connection with `host`. */
 static bool is_mine(const struct perf_group *g, int host)
 {
     return host != g->hosts.mine &&
            host % g->hosts.size[g->hosts.mine] == g->hosts.local;
 }
 
-/* The lower host connects. */
+/* Connects this rank. The host with the lower number connects to the other.
+ * Returns how many connections this rank must accept. */
 static int connect_all(struct perf_net *net, const struct place *all)
 {
     const struct perf_group *g = net->g;
@@ -392,8 +395,9 @@ static int *no_sockets(int n)
     return fds;
 }
 
-/* The first rank of each host reads the counters. It may have no stream, so it
- * asks for the route to another host. */
+/* Chooses the interface whose counters are read. The first rank of each host
+ * reads them. It may have no stream, so it finds the interface by the route to
+ * another host. */
 static void choose_interface(struct perf_net *net, const struct place *all,
                              const char *given)
 {
@@ -471,7 +475,8 @@ const char *perf_net_interface(const struct perf_net *net)
 
 /* --- the gate ------------------------------------------------------------- */
 
-/* Sleep, but wake up at times to let MPI send data that it has kept back. */
+/* Waits for the token without spinning. Meanwhile calls MPI's progress, which
+ * may have data left to send. */
 static void wait_token(const struct perf_net *net, int fd)
 {
     const struct perf_world *mpi = net->g->mpi;
@@ -502,7 +507,7 @@ void perf_net_gate(const struct perf_net *net)
 
 /* --- streams -------------------------------------------------------------- */
 
-/* Move as much as the socket accepts or has; returns how much. */
+/* Moves as many bytes as the socket accepts or has. Returns how many. */
 static uint64_t step(int fd, bool out, char *piece, uint64_t left)
 {
     size_t most = left < PIECE ? (size_t)left : PIECE;
@@ -522,7 +527,8 @@ void perf_net_rest(struct perf_net *net, bool rests)
     net->rests = rests;
 }
 
-/* Wake up for a whole piece, or for the rest of all. */
+/* Sets the bytes after which poll() reports the socket: a whole piece, or the
+ * rest. */
 static void wait_for_piece(const struct perf_net *net, int fd, uint64_t left)
 {
     const int bytes = net->rests && left < PIECE ? (int)left
@@ -587,9 +593,9 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Receive one byte by polling, because the wake-up of a sleeper is not a
- * property of the link. It polls for a short time only, so that another process
- * that needs the processor does not get it at the wrong moment. */
+/* Receives one byte by polling, because the time to wake a sleeping process is
+ * not a property of the link. It polls for a short time only, so that another
+ * process that needs the processor does not get it at the wrong moment. */
 static void catch (int fd)
 {
     double patience = perf_now_us() + WATCH_US;
@@ -601,8 +607,8 @@ static void catch (int fd)
     must_take(fd, &token, 1, "latency");
 }
 
-/* Half a round trip between host 0 and `host`. Collective; every rank gets
- * it. */
+/* Returns half a round trip between host 0 and `host`, on every rank.
+ * Collective. */
 static double latency(struct perf_net *net, int host)
 {
     const struct perf_group *g = net->g;
@@ -628,7 +634,8 @@ static double latency(struct perf_net *net, int host)
     return perf_max(g, mine);
 }
 
-/* Every host sends `each` bytes to the one `shift` places after it. */
+/* Each host sends `each` bytes to the host `shift` places further. Returns the
+ * time. */
 static double shifted(struct perf_net *net, uint64_t *bytes, int shift,
                       uint64_t each)
 {
@@ -643,7 +650,7 @@ static double shifted(struct perf_net *net, uint64_t *bytes, int shift,
     return perf_max(net->g, perf_now_us() - start);
 }
 
-/* The best of several: other programs on the machine only reduce it. */
+/* Returns the best of several rates: other programs only reduce them. */
 static double rate(struct perf_net *net)
 {
     int n = net->g->hosts.n, count = 0, repeats = 1 + (RATES - 1) / (n - 1);
@@ -663,8 +670,8 @@ static double rate(struct perf_net *net)
     return best;
 }
 
-/* The time from the first rank's arrival at a gate until the last one leaves
- * it: an upper bound of what a gate adds to a time. */
+/* Returns the time from the first rank's arrival at a gate until the last one
+ * leaves it: an upper bound of what a gate adds to a time. */
 static double pause_of(struct perf_net *net)
 {
     double us[PINGS];

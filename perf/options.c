@@ -67,7 +67,7 @@ static const struct cli_name peers[] = {
 static const struct cli_name partials[] = {
     {"f32", SHUNT_MOE_PARTIALS_F32},
     {"dtype", SHUNT_MOE_PARTIALS_DTYPE},
-    {"bf16", SHUNT_MOE_PARTIALS_DTYPE}, /* what it mostly is */
+    {"bf16", SHUNT_MOE_PARTIALS_DTYPE}, /* the type of the rows, mostly bf16 */
     {NULL, 0},
 };
 
@@ -154,11 +154,11 @@ const char *perf_order_name(enum perf_order order)
     return cli_name_of(orders, (int)order);
 }
 
-/* -- values that are more than one ----------------------------------------- */
+/* --- values with several parts -------------------------------------------- */
 
-/* The parameter of a routing: its default, and what it may be. */
+/* The parameter of a routing: its default and its range. */
 struct parameter {
-    double fallback, least, most; /* most 0: it has none */
+    double fallback, least, most; /* most 0: the routing has none */
     bool whole;
 };
 
@@ -171,7 +171,7 @@ static struct parameter parameter_of(enum perf_skew skew, bool all)
     case PERF_SKEW_HOT:
         return all ? (struct parameter){.fallback = 1}
                    : (struct parameter){.fallback = 0.5, .most = 1};
-    case PERF_SKEW_NODE_LIMITED: /* 0: half of them */
+    case PERF_SKEW_NODE_LIMITED: /* 0: half of the groups */
         return (struct parameter){.least = 1, .most = 1 << 20, .whole = true};
     default:
         break;
@@ -179,7 +179,7 @@ static struct parameter parameter_of(enum perf_skew skew, bool all)
     return (struct parameter){0};
 }
 
-/* "zipf:1.2" */
+/* Reads a routing, such as "zipf:1.2". */
 static bool take_routing(void *object, const char *given, struct cli_line *line)
 {
     struct perf_options *o = object;
@@ -230,7 +230,7 @@ static bool take_modes(void *object, const char *given, struct cli_line *line)
                      PERF_MODES_ALL);
 }
 
-/* One to compare with, and the links beside it. */
+/* Reads --peer: one peer to compare with, and also "link". */
 static bool take_peers(void *object, const char *given, struct cli_line *line)
 {
     struct perf_options *o = object;
@@ -256,7 +256,7 @@ static bool take_peers(void *object, const char *given, struct cli_line *line)
     return true;
 }
 
-/* "allgather,alltoallv" */
+/* Reads operations, such as "allgather,alltoallv". */
 static bool take_ops(struct perf_options *o, const char *given,
                      struct cli_line *line)
 {
@@ -279,9 +279,9 @@ static bool take_ops(struct perf_options *o, const char *given,
     }
 }
 
-/* -- the table ------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------ */
 
-/* Rows that ranks need not have alike. */
+/* ALIKE: all ranks must have the same value. OWN: they need not. */
 enum { ALIKE, OWN };
 
 #define MILLION 1e6
@@ -543,7 +543,7 @@ static const struct cli_program program = {
     .end = perf_about,
 };
 
-/* -- the whole line -------------------------------------------------------- */
+/* --- the whole line ------------------------------------------------------- */
 
 struct perf_options perf_options_of(const struct perf_options *all, int i)
 {
@@ -610,11 +610,11 @@ void perf_options_parse(struct perf_options *o, int argc, char **argv)
     }
 }
 
-/* What decides how often ranks call each other; not what only rank 0 does with
- * the results. */
+/* Returns a digest of the options that decide which calls the ranks make.
+ * Options for the results, which only rank 0 uses, are left out. */
 uint64_t perf_options_digest(const struct perf_options *o)
 {
-    /* What is in no row, or in one that a function reads. */
+    /* Values that no row stores, or that a function reads. */
     const double rest[] = {o->skew, o->skew_arg,    o->peer,
                            o->link, o->modes.there, o->modes.back};
     uint64_t digest = cli_digest(&program, o, OWN);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What options cannot be together; see options_check.h. */
+/* Checks which options exclude each other; see options_check.h. */
 #include "perf/options_check.h"
 
 void perf_options_check_run(const struct perf_options *o)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The texts around the options; see options_help.h. */
+/* Help texts other than those of single options; see options_help.h. */
 #include "perf/options_help.h"
 
 const char perf_usage[] =

@@ -2,15 +2,15 @@
 /*
  * Overlap of a call and a computation.
  *
- * The computation is a chain of multiplications, counted and not timed: with a
- * time limit it would do less work whenever another thread takes the processor,
- * which is what is to be measured (a progress thread, or a peer on the same
- * core).
+ * The computation is a fixed number of multiplications. With a time limit it
+ * would do less work whenever another thread takes the processor. But that loss
+ * is what must be measured: the thread may be a progress thread, or a peer on
+ * the same core.
  */
 #include "perf/overlap.h"
 
 #define CALIBRATION_LOOPS 200000L
-/* The share of the time that is spent on finding the length of a call. */
+/* The share of the time used to find the length of a call. */
 #define PURE_SHARE 0.25
 
 struct lap {
@@ -29,7 +29,7 @@ static void compute(long loops)
     sink = x;
 }
 
-/* On an idle processor: the best of several measurements. */
+/* Returns the speed on an idle processor: the best of several measurements. */
 static double loops_per_us(void)
 {
     double best = 0;

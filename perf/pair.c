@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The pair of ranks 0 and 1.
+ * The caches and the latency between ranks 0 and 1.
  */
 #include "perf/pair.h"
 
@@ -13,13 +13,15 @@
 #include "perf/sample.h"
 #include "src/base/first_line.h"
 
-/* A few milliseconds in all, so that it can be done before each row. */
+/* All trips take a few milliseconds, so that they can be made before each
+ * row. */
 #define TRIPS 500
 #define REPEATS 9
 
 /* --- place ---------------------------------------------------------------- */
 
-/* Is `cpu` in a list as the kernel prints it, such as "0-3,8"? */
+/* Returns whether `cpu` is in a list as the kernel prints it, such as
+ * "0-3,8". */
 static bool in_list(const char *list, int cpu)
 {
     while (*list) {
@@ -37,8 +39,8 @@ static bool in_list(const char *list, int cpu)
     return false;
 }
 
-/* Does the list in /sys/devices/system/cpu/cpuA/... contain B? -1: there is no
- * such file. */
+/* Returns whether the list in /sys/devices/system/cpu/cpuA/... contains B; -1:
+ * there is no such file. */
 static int shares(int a, int b, const char *file)
 {
     char path[128], line[1024];
@@ -61,14 +63,14 @@ static const char *relation(int a, int b)
         char file[64];
         snprintf(file, sizeof(file), "cache/index%d/shared_cpu_list", index);
         int answer = shares(a, b, file);
-        last = answer < 0 ? last : answer; /* they are in ascending order */
+        last = answer < 0 ? last : answer; /* the highest level is last */
     }
     return last < 0 ? "caches unknown"
            : last   ? "with one last-level cache"
                     : "with last-level caches of their own";
 }
 
-/* Unpinned ranks may move; this is where they are now. */
+/* Returns where the ranks run now. Ranks that are not pinned may move. */
 const char *perf_pair_place(const struct perf_group *g)
 {
     static char text[128];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A measured row, for machines.
+ * A measured row in machine-readable form.
  */
 #include "perf/record.h"
 
@@ -41,7 +41,7 @@ void perf_record_text(struct perf_record *r, const char *key, const char *value)
     f->text = value;
 }
 
-/* Our texts have no control characters. */
+/* Writes a JSON string. Control characters are left out. */
 static void json_text(FILE *to, const char *text)
 {
     putc('"', to);

@@ -2,10 +2,11 @@
 /*
  * --repeat-births.
  *
- * The runs are children of this process, one after another. Rank 0 of each
- * appends its rows to a file, from which this process reads them: the launcher
- * between the two may pass on neither descriptors nor pipes. The file has no
- * name except that of our descriptor, so it vanishes with us, however we end.
+ * The runs are children of this process, one after another. Rank 0 of each run
+ * appends its rows to a file, which this process reads. The launcher in between
+ * may pass on neither descriptors nor pipes. The file has no name, only this
+ * process's descriptor. So it vanishes when this process ends, for whatever
+ * reason.
  */
 #include "perf/repeat_births.h"
 
@@ -27,11 +28,11 @@
 /* A row of one run. */
 struct kept {
     int birth;
-    enum perf_op part_of; /* dispatch and moe have parts of the same name */
+    enum perf_op part_of; /* dispatch and moe have parts with the same name */
     char op[32];
     size_t bytes, count;
     double pair;        /* < 0: unknown */
-    double ours, peers; /* medians in microseconds; 0: there is no such side */
+    double ours, peers; /* medians, us; 0: not measured */
     double ratio;       /* 0: none */
 };
 
@@ -71,7 +72,7 @@ struct range {
     size_t n;
 };
 
-/* The range of the positive ones of `values`, which are sorted. */
+/* Returns the range of the positive values. Sorts `values`. */
 static struct range range_of(double *values, size_t n)
 {
     struct range r = {.n = 0};
@@ -107,7 +108,7 @@ static bool same_row(const struct kept *a, const struct kept *b)
            a->count == b->count && strcmp(a->op, b->op) == 0;
 }
 
-/* Print the line for all rows that are like `first`, the first of them. */
+/* Prints the line for all rows of the same kind as `first`. */
 static void print_row(FILE *to, const struct kept *all, size_t n,
                       const struct kept *first, double *values)
 {
@@ -193,7 +194,7 @@ static void summarize(int fd, const struct perf_options *o)
 
 /* --- births --------------------------------------------------------------- */
 
-/* Returns 0 in the child; otherwise its pid. */
+/* Starts a run. Returns 0 in the child; otherwise its pid. */
 static pid_t fork_run(int number, const char *path)
 {
     char text[16];
@@ -205,7 +206,7 @@ static pid_t fork_run(int number, const char *path)
         perf_die(PERF_EXIT_FAILED, "--repeat-births: cannot start a process");
     if (child > 0)
         return child;
-    /* The launcher that this process will exec ends with its parent. */
+    /* The child becomes the launcher, which must end with its parent. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         exit(PERF_EXIT_FAILED);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-perf-router: shunt-train's routers, in blocks of rows from logits to the
- * losses' sums, against one pass over all rows for each of these. Both take turns
- * on the same logits, and choose the same experts, or it fails.
+ * shunt-perf-router: compares two versions of shunt-train's routers. One
+ * handles blocks of rows from the logits to the sums of the losses. The other
+ * makes one pass over all rows for each step. Both run in turn on the same
+ * logits. The program fails if they choose different experts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static int32_t choice[ROWS * MOST], counted[ROWS * MOST], first[ROWS * MOST];
 static double sum_probs[MOST], sum_counted[MOST];
 static size_t sequence[ROWS / T];
 
-/* Normal numbers times `scale`. */
+/* Fills x with normal numbers times `scale`. */
 static void fill(uint64_t seed, size_t n, double scale, float *x)
 {
     const uint64_t key = random_key(seed, "shunt-perf-router");
@@ -38,7 +39,7 @@ struct bench {
     bool biased, draws;
 };
 
-/* What shunt-train adds up (train/stats.c). */
+/* The sums that shunt-train computes (train/stats.c). */
 struct adding {
     const struct bench *bench;
     struct routed of;

@@ -29,7 +29,7 @@ int perf_first_expert(const struct perf_routing *r, int rank)
     return (int)(((long)rank * r->experts + r->ranks - 1) / r->ranks);
 }
 
-/* The group of ranks that has `expert`. */
+/* Returns the group of ranks that has `expert`. */
 static int group_of(const struct perf_routing *r, int groups, int expert)
 {
     return (int)((long)perf_expert_rank(r, expert) * groups / r->ranks);
@@ -55,7 +55,7 @@ static const char *check(const struct perf_routing_config *c)
     return NULL;
 }
 
-/* Cumulative weights: bounds[e] is the sum of the weights of 0 .. e. */
+/* Computes cumulative weights: bounds[e] sums the weights of 0 to e. */
 static void popularity(const struct perf_routing_config *c, double *bounds)
 {
     double sum = 0;
@@ -63,7 +63,7 @@ static void popularity(const struct perf_routing_config *c, double *bounds)
     uint64_t key = perf_key(c->seed, STREAM_ORDER, 0, 0);
 
     /* Shuffle the experts, so that the popular ones are not all on rank 0,
-     * unless that was asked for. */
+     * unless the skew is ZIPF_BY_ID. */
     for (int e = 0; e < c->experts; e++)
         order[e] = e;
     for (int e = c->experts - 1; e > 0 && c->skew != PERF_SKEW_ZIPF_BY_ID;
@@ -83,7 +83,7 @@ static void popularity(const struct perf_routing_config *c, double *bounds)
     free(order);
 }
 
-/* The expert whose weight covers `point` of the sum. */
+/* Returns the expert whose weight covers `point` of the sum. */
 static int find(const double *bounds, int experts, double point)
 {
     int low = 0, high = experts - 1;
@@ -97,11 +97,11 @@ static int find(const double *bounds, int experts, double point)
     return low;
 }
 
-/* Mark `wanted` of the groups. */
+/* Marks `wanted` of the groups, chosen at random. */
 static void choose_groups(uint64_t key, int groups, int wanted, bool *chosen)
 {
     memset(chosen, 0, (size_t)groups * sizeof(*chosen));
-    /* Floyd's algorithm: a uniform subset without a list. */
+    /* Floyd's algorithm draws a uniform subset without a list. */
     for (int i = groups - wanted; i < groups; i++) {
         int g = (int)(perf_random(key, (uint64_t)i) % (uint64_t)(i + 1));
         chosen[chosen[g] ? i : g] = true;
@@ -124,14 +124,14 @@ static bool allowed(const struct draw *d, int expert)
            d->chosen[group_of(d->routing, d->config->groups, expert)];
 }
 
-/* Draw one allowed expert by weight; `*i` counts the random numbers used. */
+/* Draws one allowed expert by weight; `*i` counts the random numbers used. */
 static int draw_expert(const struct draw *d, uint64_t key, uint64_t *i)
 {
     int experts = d->config->experts;
     double sum = d->bounds[experts - 1];
 
-    /* Rejecting taken experts keeps the relative weights of the others. If the
-     * remaining ones have hardly any weight, the next allowed one is taken. */
+    /* Rejecting taken experts keeps the relative weights of the others. If
+     * these have hardly any weight left, the next allowed one is taken. */
     for (int attempt = 0; attempt < 256; attempt++) {
         int e = find(d->bounds, experts, perf_uniform(key, (*i)++) * sum);
         if (allowed(d, e))

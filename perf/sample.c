@@ -20,12 +20,13 @@
 #define MAX_BATCH 1000
 #define MIN_SAMPLES 15
 #define MAX_SAMPLES 1000
-/* The minimum length of a sample in microseconds: well above the cost of the
- * clock and the gate, which is higher between hosts; with more ranks than
- * processors, above the time until each rank has run. */
+/* The minimum length of a sample in microseconds. It is well above the cost of
+ * the clock and the gate, which is higher between hosts. With more ranks than
+ * processors it is above the time until each rank has run. */
 #define SAMPLE_US 200.0
 #define SAMPLE_US_CROWDED 2000.0
-/* A call that takes this long is long, whatever interrupted it. */
+/* A call that takes this long needs no second try: an interruption would be a
+ * small part of it. */
 #define LONG_US 20000.0
 
 /* --- statistics ----------------------------------------------------------- */
@@ -106,8 +107,8 @@ void perf_series_finish(struct perf_series *s)
 
 /* --- samples -------------------------------------------------------------- */
 
-/* The CPU time of this process: with threads of the library, and with what the
- * kernel does on its behalf. */
+/* Returns the CPU time of this process, including the library's threads and the
+ * kernel's work for it. */
 static double cpu_now_us(void)
 {
     struct timespec ts;
@@ -116,7 +117,7 @@ static double cpu_now_us(void)
     return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec * 1e-3;
 }
 
-/* Take one sample: the time of one call, by phase, and its CPU time. */
+/* Takes one sample: the time of one call, by phase, and its CPU time. */
 static void take(const struct perf_group *g, const struct perf_side *side,
                  int batch, double *us, double *cpu_us)
 {
@@ -139,9 +140,8 @@ static void take(const struct perf_group *g, const struct perf_side *side,
     }
 }
 
-/* The time of one call of this side, the same on all ranks; the best of
- * `tries`, because a rank that was interrupted meanwhile would make the batch
- * too short. */
+/* Returns the time of one call of this side, the same on all ranks. It is the
+ * best of `tries`: an interrupted rank would make the batch too short. */
 static double estimate(const struct perf_group *g, const struct perf_side *side,
                        int batch, int tries)
 {
@@ -160,8 +160,8 @@ static double estimate(const struct perf_group *g, const struct perf_side *side,
     return best;
 }
 
-/* Find a batch that makes samples of the faster side long enough; `cost` gets
- * the sum of the sides' times of a call. */
+/* Finds a batch that makes samples of the faster side long enough. Sets *cost
+ * to the sum of the sides' times of a call. */
 static int find_batch(const struct perf_group *g, const struct perf_plan *plan,
                       const struct perf_side *sides, int nsides, double *cost)
 {
@@ -197,8 +197,8 @@ static size_t sample_count(const struct perf_plan *plan, double us)
     return n > MAX_SAMPLES ? MAX_SAMPLES : (size_t)n;
 }
 
-/* Sample by sample, replace this rank's times by those of the slowest rank, and
- * its CPU times by those of all ranks together. */
+/* Replaces, for each sample, this rank's time by that of the slowest rank, and
+ * its CPU time by the sum over ranks. */
 static void over_ranks(const struct perf_group *g, double *us, double *cpu_us,
                        size_t n)
 {

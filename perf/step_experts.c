@@ -115,7 +115,8 @@ void step_compute(const struct step *s, enum step_side side,
                                   : step_factor(rows->expert[e]);
         for (size_t i = first; i < first + rows->count[e] * D; i++)
             to[i] = w * from[i];
-        /* On its device it began when the one before was done. */
+        /* Experts run one after the other, as on one device: this one ends
+         * after all rows so far. */
         all += rows->count[e];
         if (rows->count[e])
             sleep_until(began + (double)all * s->o->expert_us * times);
