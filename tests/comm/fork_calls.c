@@ -8,13 +8,13 @@
 
 #define W struct fork_world *w
 
-/* A name, and the call. */
+/* The name of a call, and the call. */
 struct row {
     const char *name;
     enum shunt_status (*call)(W);
 };
 
-/* The calls write here, if they write. */
+/* Output of the calls. */
 static int64_t into[1 << 16];
 static struct shunt_comm *comm_out;
 static struct shunt_moe *moe_out;
@@ -31,8 +31,8 @@ static size_t size_out;
         return expression;                 \
     }
 
-/* Collectives: the value of a child is 1000 times that of its parent, so that a
- * peer which takes it has a wrong sum. */
+/* Collectives. A child's value is 1000 times that of its parent. So a peer that
+ * receives it gets a wrong sum. */
 static int64_t value[1 << 16];
 static size_t counts[64], displs[64];
 
@@ -51,7 +51,8 @@ COLLECTIVE(reduce_scatterv, value, into, counts, SHUNT_I64, SHUNT_SUM)
 COLLECTIVE(alltoall, value, into, 1, SHUNT_I64)
 COLLECTIVE(alltoallv, value, counts, displs, into, counts, displs, SHUNT_I64)
 
-/* A bad argument is refused as one, and must not be told to the other ranks. */
+/* A bad argument must be refused here. The refusal must not be sent to the
+ * other ranks. */
 ROW(bad_allreduce,
     shunt_allreduce(w->comm, NULL, into, 1, SHUNT_I64, SHUNT_SUM))
 
@@ -266,7 +267,8 @@ static bool is_empty(const void *bytes, size_t n)
     return true;
 }
 
-/* Calls without a status: numbers that do not change stay, and there is no memory. */
+/* Calls without a status. Their numbers must not change, and they must return
+ * no memory. */
 static int try_queries(W)
 {
     struct shunt_moe_rows plan_rows = {0};

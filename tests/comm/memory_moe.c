@@ -30,7 +30,7 @@ static float token_of(int rank, int t, int j)
     return (float)(rank * 50 + t + j % 7);
 }
 
-/* Of a row of this expert, as combine gets it. */
+/* The output of this expert for a row, which combine gets. */
 static float result_of(int expert)
 {
     return (float)(expert + 1);
@@ -38,7 +38,7 @@ static float result_of(int expert)
 
 /* --- what comes of it --------------------------------------------------------- */
 
-/* moe.h: by expert, then by source, then by token. */
+/* moe.h: rows are ordered by expert, then by source, then by token. */
 static bool rows_are_right(const struct memory_moe *m, bool weighted)
 {
     for (int i = 0; i < m->rows.local_experts; i++) {
@@ -141,7 +141,7 @@ enum shunt_status memory_moe_plan(struct memory_moe *m)
     return st;
 }
 
-/* A plan in parts, and each call with each of them. */
+/* A plan in parts, and each call on each part. */
 static enum shunt_status call_parts(struct memory_moe *m,
                                     struct shunt_moe_plan *plan)
 {
@@ -176,14 +176,15 @@ enum shunt_status memory_moe_parts(struct memory_moe *m)
         return st;
     m->right = true;
     st = call_parts(m, plan);
-    /* Local: the other ranks know nothing of it. */
+    /* This call is local: the other ranks take no part in it. */
     if (!st && !shunt_moe_part_rows(plan, 0, &rows, sizeof(rows)))
         m->right = m->right && rows.tokens == TOKENS / PARTS;
     shunt_moe_plan_destroy(plan);
     return st;
 }
 
-/* A plan in waves, and dispatch and combine with each of them. *rows: in all. */
+/* A plan in waves, with dispatch and combine of each wave. *rows: the total of
+ * all waves. */
 static enum shunt_status call_waves(struct memory_moe *m, struct shunt_moe *moe,
                                     bool in_order, size_t *rows)
 {
@@ -279,7 +280,8 @@ enum shunt_status memory_moe_dispatch_backward(struct memory_moe *m)
 
 enum { STATE = 3000, LOCAL = 2 * PER_RANK };
 
-/* The i-th expert of a rank: its own, and those of the rank before. */
+/* The i-th expert of a rank: first its own experts, then those of the rank
+ * before. */
 static int spread_expert(const struct memory_moe *m, int i)
 {
     const int before = (m->rank + m->size - 1) % m->size;
@@ -322,8 +324,9 @@ static bool all_are(const float *at, int i, float value)
     return true;
 }
 
-/* After SHUNT_OK it is new. After an error it is old, unless the communicator
- * failed: this rank may have had all that it needed by then. */
+/* After SHUNT_OK an element must be new. After an error it must be old, except
+ * if the communicator failed: this rank may have received everything by
+ * then. */
 static bool is_new_or_old(const struct memory_moe *m, enum shunt_status st,
                           const float *at, int i, float fresh, float old)
 {
@@ -368,7 +371,7 @@ enum shunt_status memory_moe_reduce(struct memory_moe *m)
     return st;
 }
 
-/* Each expert to the next rank; there, no rank has copies. */
+/* Move each expert to the next rank. The new placement has no copies. */
 enum shunt_status memory_moe_move(struct memory_moe *m)
 {
     const struct shunt_moe_array from = array_of(m->state);
@@ -393,7 +396,7 @@ enum shunt_status memory_moe_move(struct memory_moe *m)
     return st;
 }
 
-/* With a plan of the old placement. */
+/* Used with a plan of the old placement. */
 enum shunt_status memory_moe_set_placement(struct memory_moe *m)
 {
     return shunt_moe_set_placement(m->moe, NULL, NULL, 0);
@@ -403,7 +406,8 @@ enum shunt_status memory_moe_set_placement(struct memory_moe *m)
 
 enum { LEAF = 8 };
 
-/* A copy of each expert on the next rank, and halves. */
+/* Each expert has a copy on the next rank; home and copy have half of the rows
+ * each. */
 static void share_out(const struct memory_moe *m,
                       struct shunt_moe_replica copies[64], int64_t share[128])
 {
@@ -423,7 +427,7 @@ enum shunt_status memory_moe_set_shares(struct memory_moe *m)
                                 share);
 }
 
-/* Of all ranks. */
+/* Rows of an expert from all ranks. */
 static uint64_t rows_of(const struct memory_moe *m, int expert)
 {
     uint64_t rows = 0;
@@ -452,7 +456,7 @@ enum shunt_status memory_moe_plan_shares(struct memory_moe *m)
     return st;
 }
 
-/* Each wave shares out its rows. */
+/* Each wave divides its own rows. */
 enum shunt_status memory_moe_waves_shares(struct memory_moe *m)
 {
     size_t rows;
@@ -460,7 +464,7 @@ enum shunt_status memory_moe_waves_shares(struct memory_moe *m)
     return call_waves(m, m->shared, false, &rows);
 }
 
-/* The gradient of a row is 1: that of an expert is how many rows it has. */
+/* The gradient of a row is 1, so that of an expert is its number of rows. */
 enum shunt_status memory_moe_gradients(struct memory_moe *m)
 {
     const struct shunt_moe_array array = array_of(m->state);
@@ -540,7 +544,7 @@ static bool make_spread(struct memory_moe *m, struct shunt_moe_config c)
     return shunt_moe_create(m->comm, &c, &m->spread) == SHUNT_OK;
 }
 
-/* The process has its driver once, to its end. */
+/* The process opens its driver once, until it ends. */
 static void begin_device(struct memory_moe *m)
 {
     static bool begun;

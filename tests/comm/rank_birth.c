@@ -30,7 +30,7 @@
 
 /* --- listening sockets --------------------------------------------------------- */
 
-/* Is the socket of this inode one of this process's descriptors? */
+/* Does this process have a descriptor for the socket with this inode? */
 static bool is_mine(unsigned long inode)
 {
     char want[64], path[64], target[64];
@@ -54,7 +54,8 @@ static bool is_mine(unsigned long inode)
     return found;
 }
 
-/* An address as the kernel prints it: 127/8, or ::1, in words of host order. */
+/* Is this a loopback address? hex: as the kernel prints it, 127/8 or ::1, in
+ * words of host order. */
 static bool is_loopback(const char *hex)
 {
     if (strlen(hex) == 8)
@@ -62,7 +63,8 @@ static bool is_loopback(const char *hex)
     return !strcmp(hex, "00000000000000000000000001000000");
 }
 
-/* This process's listening sockets; prints each that is reached from outside. */
+/* Counts this process's listening sockets. Prints each that can be reached from
+ * outside. */
 static void count_ports(const char *table, int *loopback, int *outside)
 {
     char line[512], address[64];
@@ -108,8 +110,8 @@ static int open_outside;
 
 static bool to_be_silent;
 
-/* Its address goes on to take connections, but who looks at the descriptor
- * looks at another socket, to which nobody connects. */
+/* The address of the socket keeps accepting connections. But the descriptor now
+ * is another socket, to which nobody connects. */
 static void silence(int fd)
 {
     int other = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -124,8 +126,8 @@ static void silence(int fd)
     close(other);
 }
 
-/* In the place of the C library's: each socket that the library listens at,
- * however short a time it does. */
+/* Replaces the C library's listen(). Records each socket that the library
+ * listens at, even for a short time. */
 int listen(int fd, int backlog)
 {
     struct sockaddr_storage address = {0};
@@ -148,9 +150,9 @@ int listen(int fd, int backlog)
     return status;
 }
 
-/* In the place of the C library's: with SLOW_ROOT set, a thread of the library
- * rests before it looks what has arrived, so that it finds all ranks there, and
- * after each message, in which time this process could end. */
+/* Replaces calls of the C library. With SLOW_ROOT set, a thread of the library
+ * sleeps before it checks for messages, so that it finds all ranks there; and
+ * after each message, when this process might end. */
 static void rest(void)
 {
     struct timespec some = {.tv_nsec = 50000000};
@@ -176,7 +178,7 @@ ssize_t send(int fd, const void *bytes, size_t n, int flags)
     return sent;
 }
 
-/* Communicators that are made from one of ranks on one host. */
+/* Communicators made from one whose ranks are on one host. */
 static int ports_of_later_births(const struct rank *self)
 {
     struct shunt_comm *comm, *made[3] = {NULL};
@@ -185,8 +187,8 @@ static int ports_of_later_births(const struct rank *self)
     CHECK_OK(NULL, shunt_comm_create_env(NULL, &comm));
     CHECK_OK(comm, shunt_comm_dup(comm, &made[0]));
     CHECK_OK(comm, shunt_comm_split(comm, self->rank % 2, 0, &made[1]));
-    /* One is lost, so that there is something to shrink; but not before all
-       others have left the split, who may not have what it sent there. */
+    /* One rank ends, so that shrink has something to do. All others must have
+     * left the split before, or they might lack what that rank sent there. */
     st = shunt_barrier(made[0]);
     if (self->rank == self->size - 1)
         _exit(st != SHUNT_OK);
@@ -218,7 +220,7 @@ static int not_loaded(const struct rank *self)
 
 /* --- signal handlers ------------------------------------------------------------ */
 
-/* Those of a program; the C library adds one of its own. */
+/* Flags that a program may set; the C library adds one. */
 #define FLAGS (SA_RESTART | SA_SIGINFO | SA_NODEFER | SA_ONSTACK)
 
 static void ours(int number)
@@ -226,8 +228,8 @@ static void ours(int number)
     (void)number;
 }
 
-/* Whatever the program has set stays: a handler of ours for all, and for some
- * signals what they were. args: what shunt_comm_transport() must say of the
+/* Signal handlers of the program must not change: one handler for all signals,
+ * and for some the default. args: what shunt_comm_transport() must say for the
  * other rank. */
 static int handlers(const struct rank *self)
 {
@@ -276,9 +278,9 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Become another user, if the environment says so: with the real user id of
- * before, from which the job's identity is made, as whoever wants to join
- * somebody else's job would. false: this user cannot run the program. */
+/* Changes the user, if the environment says so. The real user id stays, and the
+ * job's identity follows from it. So this process acts like somebody who wants
+ * to join another user's job. false: this user cannot run the program. */
 static bool change_user(void)
 {
     const char *uid = getenv("OTHER_USER"), *folder;
@@ -291,7 +293,7 @@ static bool change_user(void)
     return !seteuid((uid_t)atoi(uid)) && !eaccess(path, R_OK);
 }
 
-/* From here on the system call of this number does not exist. */
+/* From here on the system call `number` fails as if it did not exist. */
 static bool forbid(int number)
 {
     struct sock_filter code[] = {
@@ -324,8 +326,8 @@ static bool forbid_what_is_asked(void)
     return !name;
 }
 
-/* args: seconds, and what the error's text says on rank 0, 1, ...; the last is
- * also for those after it. */
+/* args: seconds, and the text of the error on rank 0, 1, ...; the last text is
+ * for all further ranks. */
 static int fails(const struct rank *self)
 {
     const char *rank = getenv("RANK");
@@ -359,9 +361,9 @@ static int joins(const struct rank *self)
 
 /* --- a root that is silent ------------------------------------------------------- */
 
-/* Ranks 1 and 2 are a group, whose order is 2, 1, and whose root runs in rank
- * 1's process: that is to blame, by its number in the old communicator. All ranks
- * are alive, so that one stays as it is. */
+/* Ranks 1 and 2 form a group in the order 2, 1. Its root runs in the process of
+ * rank 1. So rank 1 must be blamed, by its number in the old communicator. All
+ * ranks are alive, so the old communicator must still work. */
 static int silent_root(const struct rank *self)
 {
     for (int round = 0; round < 2; round++) {
@@ -392,8 +394,8 @@ int memfd_create(const char *name, unsigned flags)
     return (int)syscall(SYS_memfd_create, name, flags);
 }
 
-/* args: "stop" or "kill", for rank 1, which all ranks of the split have met. It
- * has another number in the new communicator. */
+/* args: "stop" or "kill". That happens to rank 1 when all ranks of the split
+ * have connected to it. It has another number in the new communicator. */
 static int lost_inside(const struct rank *self)
 {
     const bool stop = !strcmp(self->argv[0], "stop");

@@ -24,7 +24,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Sum of every rank's `value` over `comm`; checks that it works at all. */
+/* Checks that `comm` works: the sum of every rank's `value` must be `want`. */
 static int check_sum(const struct rank *self, struct shunt_comm *comm,
                      int64_t value, int64_t want)
 {
@@ -102,7 +102,8 @@ static int dup_is_independent(const struct rank *self)
     int64_t one = 1, x = 0, y = 0;
 
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &twin));
-    /* Begun in different orders on different ranks: two communicators. */
+    /* The operations are started in different orders on different ranks, on two
+     * communicators. */
     if (self->rank % 2) {
         CHECK_OK(twin, shunt_allreduce_start(twin, &one, &y, 1, SHUNT_I64,
                                              SHUNT_SUM, &b));
@@ -164,8 +165,8 @@ static int windows_come_and_go(const struct rank *self)
     return 0;
 }
 
-/* An alltoall out of a window: blocks for ranks of our node are mapped, those
- * for others are sent, whatever transport could map them. */
+/* An alltoall from a window. Blocks for ranks of the own node must be mapped.
+ * Others must be sent, whatever the transport could map. */
 static int check_traffic(struct shunt_comm *comm)
 {
     enum { BLOCK = 100000 };
@@ -260,7 +261,7 @@ static int bad_creation(const struct rank *self)
           shunt_last_error(NULL));
     CHECK_STATUS(NULL, shunt_comm_create(&id, 0, 0, NULL, &comm),
                  SHUNT_ERR_INVALID);
-    /* Roots from 32768 on would look like another algorithm. */
+    /* The root of more than 32768 ranks would look like another algorithm. */
     CHECK_STATUS(NULL, shunt_comm_create(&id, 32769, 0, NULL, &comm),
                  SHUNT_ERR_INVALID);
     CHECK_STATUS(NULL, shunt_comm_create(&id, 1, 0, NULL, NULL),
@@ -275,7 +276,7 @@ static int bad_creation(const struct rank *self)
     return 0;
 }
 
-/* One rank's bad arguments are news to the others at once. */
+/* If one rank passes bad arguments, the others must get an error at once. */
 static int bad_creation_is_told(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -310,7 +311,8 @@ static int unknown_transport(const struct rank *self)
     return 0;
 }
 
-/* What is made from a communicator uses the same list, however long it is. */
+/* Communicators made from this one must use the same list, however long it
+ * is. */
 static int long_list_of_transports(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -336,7 +338,7 @@ static int abort_wakes_everyone(const struct rank *self)
 {
     enum shunt_status st = shunt_barrier(self->comm);
 
-    /* Rank 0 may leave the barrier, and abort, while others are still in. */
+    /* Rank 0 may leave the barrier and abort while others are still in it. */
     CHECK(!st || (self->rank && st == SHUNT_ERR_ABORTED), "%s",
           rank_why(self->comm, st));
     if (self->rank == 0)
@@ -372,8 +374,8 @@ static int early_destroy_is_a_loss(const struct rank *self)
     enum shunt_status st;
 
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &twin));
-    /* Not before everybody has it: the birth of a communicator that a rank has
-     * already left may fail, and rightly. */
+    /* Wait until every rank has it. Creation may fail rightly if another rank
+     * has left the communicator already. */
     CHECK_OK(self->comm, shunt_barrier(self->comm));
     if (self->rank == 1) {
         shunt_comm_destroy(twin);
@@ -387,7 +389,7 @@ static int early_destroy_is_a_loss(const struct rank *self)
     return 0;
 }
 
-/* When this rank had left a communicator, and when it had its sum. */
+/* When this rank left a communicator, and when it had its sum. */
 struct leaving {
     double gone, summed;
 };
@@ -407,9 +409,9 @@ static int sum_and_leave(const struct rank *self, struct leaving *times)
     return 0;
 }
 
-/* Rank 1 has its sum and leaves, while rank 0 still misses a part of it, not
- * rank 1's: its test sees to it that rank 2's comes late. argv[0]: that must
- * be so, in one of several times. */
+/* Rank 1 has its sum and leaves, while rank 0 still lacks a part of it, which
+ * does not come from rank 1. The test delays rank 2's part. With argv[0] this
+ * order must occur in one of several attempts. */
 static int done_and_gone(const struct rank *self)
 {
     const bool must = self->argc;
@@ -427,7 +429,8 @@ static int done_and_gone(const struct rank *self)
     return 0;
 }
 
-/* Loops until a rank is killed from outside; then names it. */
+/* Calls in a loop until a rank is killed from outside. The error must name
+ * it. */
 static int killed(const struct rank *self)
 {
     int victim = atoi(self->argv[0]);
@@ -448,7 +451,7 @@ static int killed(const struct rank *self)
     return check_peer_lost(self, st, victim);
 }
 
-/* As above, and the survivors go on with a smaller communicator. */
+/* The same, and then the survivors continue with a smaller communicator. */
 static int killed_then_shrink(const struct rank *self)
 {
     struct shunt_comm *smaller;
@@ -465,8 +468,8 @@ static int killed_then_shrink(const struct rank *self)
     return 0;
 }
 
-/* The victim is killed, of which rank 0 needs nothing; rank 1, of which it does, sees
- * that and leaves without a word. */
+/* The victim is killed. Rank 0 needs nothing of it. Rank 1, which rank 0 needs,
+ * notices the loss and leaves without a message. */
 static int killed_before_one_leaves(const struct rank *self)
 {
     const int victim = atoi(self->argv[0]);
@@ -504,7 +507,7 @@ static int killed_before_one_leaves(const struct rank *self)
     return 0;
 }
 
-/* A rank that is stopped, not dead, is given up after the timeout. */
+/* A rank that is stopped, but alive, must be given up after the timeout. */
 static int silent(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -540,7 +543,7 @@ static bool is_named(const struct rank *self, int rank)
     return false;
 }
 
-/* This rank was stopped for longer than the timeout, and comes back. */
+/* This rank was stopped for longer than the timeout, and continues. */
 static int come_back(struct shunt_comm *comm)
 {
     struct shunt_comm *made = NULL;
@@ -561,8 +564,8 @@ static int come_back(struct shunt_comm *comm)
     return 0;
 }
 
-/* Rank 2 takes part in a split until each rank has all ids, and then is killed,
- * stopped, or calls abort(): so that the others wait for it to say that it has
+/* Rank 2 takes part in a split until each rank has all ids. Then it is killed,
+ * stopped, or calls abort(). So the others wait for its report that it has
  * joined. In the new communicator it would be rank 3. */
 static int split_without(const struct rank *self)
 {
@@ -580,7 +583,8 @@ static int split_without(const struct rank *self)
     CHECK_OK(NULL, shunt_comm_create_env(&config, &comm));
     CHECK_OK(comm, shunt_barrier(comm));
     if (self->rank == 2) {
-        for (int i = 0; i < 2; i++) /* what shunt_comm_split() gathers */
+        for (int i = 0; i < 2; i++) /* the same exchange as shunt_comm_split()
+                                       makes */
             CHECK_OK(comm, shunt_allgather(comm, ticket, tickets,
                                            sizeof(ticket), SHUNT_U8));
         rank_say("in the split");
@@ -611,8 +615,8 @@ static int split_without(const struct rank *self)
     return 0;
 }
 
-/* The ranks named are stopped; the others give them up and go on. Then these
- * come back, and must not go on by themselves. */
+/* The named ranks are stopped. The others give them up and continue. Then the
+ * named ranks are continued, and must not go on by themselves. */
 static int stopped_and_back(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -647,7 +651,7 @@ static int stopped_and_back(const struct rank *self)
     return 0;
 }
 
-/* Testing instead of waiting notices a loss, too. */
+/* Testing must notice a loss, too, not only waiting. */
 static int killed_while_testing(const struct rank *self)
 {
     int victim = atoi(self->argv[0]);
@@ -660,7 +664,7 @@ static int killed_while_testing(const struct rank *self)
     if (self->rank == victim)
         for (;;)
             pause();
-    /* The loss may be known here before we begin. */
+    /* The loss may be known here before this call. */
     st = shunt_barrier_start(self->comm, &request);
     t0 = now_s();
     if (st == SHUNT_OK)
@@ -672,8 +676,8 @@ static int killed_while_testing(const struct rank *self)
 
 /* --- progress thread --------------------------------------------------------------------- */
 
-/* Rank 1 begins a big exchange and then never tests; rank 0 must be able to
- * finish it nevertheless, because rank 1's thread takes part. */
+/* Rank 1 starts a large exchange and never tests it. Rank 0 must be able to
+ * finish it all the same, because rank 1 has a progress thread. */
 static int thread_progresses(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -700,7 +704,7 @@ static int thread_progresses(const struct rank *self)
         CHECK_OK(comm, shunt_wait(&request));
         CHECK(recv[count] == 2, "rank 1's block");
     }
-    /* Over the other communicator: rank 0 has finished before 1 waits. */
+    /* On the other communicator: rank 0 has finished before rank 1 waits. */
     if (self->comm)
         CHECK_OK(self->comm, shunt_broadcast(self->comm, &go, 1, SHUNT_I32, 0));
     if (self->rank != 0)
@@ -715,8 +719,8 @@ static int thread_progresses(const struct rank *self)
     return 0;
 }
 
-/* The share of `bytes` at `at` that is not 0, by the first byte of each page. Another
- * thread may write there. */
+/* The part of `bytes` bytes at `at` that is not 0, judged by the first byte of
+ * each page. Another thread may write there. */
 static double share_written(const unsigned char *at, size_t bytes)
 {
     const size_t page = 4096;
@@ -727,7 +731,7 @@ static double share_written(const unsigned char *at, size_t bytes)
     return (double)(written * page) / (double)bytes;
 }
 
-/* The same in a loop, for at most 20 s, until nearly all of it is written. */
+/* The same in a loop for at most 20 s, until almost all of it is written. */
 static double await_written(const unsigned char *at, size_t bytes)
 {
     const double end = now_s() + 20;
@@ -739,9 +743,10 @@ static double await_written(const unsigned char *at, size_t bytes)
     return share;
 }
 
-/* An exchange moves after its start although nobody waits. argv[0] "tests": in tests.
- * Else outside of the library, on a thread of it: no call is made meanwhile, since
- * the helper leaves a communicator alone whose caller keeps coming back. */
+/* An exchange must advance after its start, although no rank waits for it.
+ * argv[0] "tests": in tests. Else outside of the library, by a thread of the
+ * library. No call is made meanwhile, since the helper does not touch a
+ * communicator whose caller keeps calling. */
 static int moves_before_wait(const struct rank *self)
 {
     const size_t n = (size_t)self->size, block = (size_t)16 << 20;

@@ -20,7 +20,7 @@
 
 enum { VICTIM, VANDAL };
 
-/* Is each "rank N" of an error text one of the communicator? */
+/* Is each "rank N" in an error text a rank of the communicator? */
 static int names_ranks(const struct rank *self, const char *text)
 {
     for (const char *at = strstr(text, "rank "); at; at = strstr(at, "rank ")) {
@@ -34,7 +34,8 @@ static int names_ranks(const struct rank *self, const char *text)
     return 0;
 }
 
-/* The communicator has ended with `want`, and the text says so. */
+/* The communicator must have ended with `want`, and its text must contain
+ * `words`. */
 static int ended(const struct rank *self, enum shunt_status st,
                  enum shunt_status want, const char *words)
 {
@@ -46,7 +47,7 @@ static int ended(const struct rank *self, enum shunt_status st,
     return names_ranks(self, text);
 }
 
-/* Call until the communicator ends, which is bounded by the harness. */
+/* Calls until the communicator ends. The harness limits the time. */
 static enum shunt_status call_on(const struct rank *self)
 {
     enum shunt_status st;
@@ -59,8 +60,9 @@ static enum shunt_status call_on(const struct rank *self)
 
 /* --- abort words ----------------------------------------------------------------- */
 
-/* Text of the program, and words of which one part is no rank or status: the last
- * two differ from a good word in the reporter and in the mark alone. */
+/* Words that are not valid: text of a program, and words with one part that is
+ * not a valid rank or status. The last two differ from a valid word only in the
+ * reporter and in the mark. */
 static const uint64_t words[] = {
     0x206d6172676f7270u, /* "program " */
     0xffffffffffffffffu, 0x00000000000000ffu, 1,
@@ -72,7 +74,7 @@ static const uint64_t words[] = {
     0x0000000100000206u, /* no mark */
 };
 
-/* args: which word */
+/* args: the index of the word */
 static int abort_word(const struct rank *self)
 {
     const uint64_t word = words[atoi(self->argv[0])];
@@ -95,7 +97,8 @@ static int abort_word(const struct rank *self)
 
 /* --- control messages -------------------------------------------------------------- */
 
-/* Where the control message of `writer` for operation `seq` is in a window. */
+/* The place in a control window of the control message from `writer` for
+ * operation `seq`. */
 static struct shunti_note *slot(const struct rank *self, unsigned char *control,
                                 int writer, uint64_t seq)
 {
@@ -151,7 +154,7 @@ static void forge(struct shunti_note *note, enum forgery what)
     }
 }
 
-/* A call, and once more. */
+/* A call, which is made twice. */
 struct calls {
     enum forgery what;
     void *window[2];
@@ -168,8 +171,9 @@ static enum shunt_status call(const struct rank *self, const struct calls *c,
     return shunt_alltoall(self->comm, send, recv, 5000, SHUNT_U8);
 }
 
-/* Write it in the place of the control message of our next call. It is that of the
- * victim's call before, but for what is wrong. */
+/* Writes a wrong control message in the place of the one for this rank's next
+ * call. It is the victim's message of its previous call, except for the part
+ * that is wrong. */
 static int write_message(const struct rank *self, enum forgery what)
 {
     struct shunt_comm *comm = self->comm;
@@ -206,10 +210,11 @@ static int message(const struct rank *self)
 
 /* --- zero copy ---------------------------------------------------------------------- */
 
-/* In test_damage.c the ranks are threads whose memory is not mapped: what is put is there
- * without a call of its receiver. */
+/* In test_damage.c ranks are threads whose memory is not mapped. A put arrives
+ * there without a call of the receiver. */
 
-/* The place for a block, as src/op/zcopy.c writes it behind a control message. */
+/* The description of a block's address, as src/op/zcopy.c writes it behind a
+ * control message. */
 struct place {
     uint64_t bytes;
     uint64_t key_bytes;
@@ -234,7 +239,8 @@ static void misplace(struct shunti_note *note, enum misplaced what)
         memset(place->key, 'k', (size_t)place->key_bytes);
 }
 
-/* args: what is wrong with the place where the victim is to put its block */
+/* args: what is wrong in the description of the address at which the victim
+ * shall put its block */
 static int place(const struct rank *self)
 {
     const enum misplaced what = (enum misplaced)atoi(self->argv[0]);
@@ -261,8 +267,8 @@ static int place(const struct rank *self)
                      : "rank 0 ended the communicator because of rank 1");
 }
 
-/* In the words where others say how much has arrived: all of the next operation's
- * blocks but for the last word, in more parts than there are. */
+/* Writes to the words that report how much has arrived: all of the next
+ * operation's blocks except the last word, and more parts than there are. */
 static void say_arrived(const struct rank *self)
 {
     const struct shunt_comm *comm = self->comm;
@@ -283,7 +289,8 @@ static void say_arrived(const struct rank *self)
         }
 }
 
-/* They are not believed: no byte is passed on before it is here. */
+/* Such reports must not be believed: no byte may be passed on before it has
+ * arrived. */
 static int arrival(const struct rank *self)
 {
     enum { BYTES = 100000 };
@@ -311,8 +318,9 @@ static int arrival(const struct rank *self)
 
 /* --- what ranks tell of a plan ----------------------------------------------------- */
 
-/* The word of rank 1 that is wrong, as moe/plan/remote_offsets.c writes them: the total of its rows, a
- * rank whose counts are wrong, and the first row of the reader's for each expert. */
+/* The word of rank 1 that is wrong, as moe/plan/remote_offsets.c sends them:
+ * the total of its rows, a rank whose counts are wrong, and the reader's first
+ * row for each expert. */
 enum lie { TOTAL, BAD_RANK, NEXT_RANK, FIRST_ROW };
 
 static _Thread_local struct {
@@ -332,8 +340,8 @@ __real_shunt_alltoallv(struct shunt_comm *comm, const void *send,
                        void *recv, const size_t *recv_counts,
                        const size_t *recv_displs, enum shunt_dtype dtype);
 
-/* The linker calls it in the place of the library's. The second one of a plan has brought
- * the starts. */
+/* The linker makes the library call this function instead of its own. A plan's
+ * second call has received the offsets. */
 enum shunt_status
 __wrap_shunt_alltoallv(struct shunt_comm *comm, const void *send,
                        const size_t *send_counts, const size_t *send_displs,
@@ -387,7 +395,7 @@ static int start(const struct rank *self)
         CHECK_RUN(ended(self, st,
                         lie == TOTAL ? SHUNT_ERR_INVALID : SHUNT_ERR_MISMATCH,
                         said[lie]));
-    (void)call_on(self); /* what it ends with, the other rank hears of */
+    (void)call_on(self); /* the other rank gets the error with which it ends */
     return names_ranks(self, shunt_last_error(self->comm));
 }
 

@@ -37,7 +37,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* In a build with sanitizers all takes longer. */
+/* Builds with sanitizers are slower. */
 static double limit_s(void)
 {
     const char *slowness = getenv("SHUNT_TEST_SLOWNESS");
@@ -56,7 +56,8 @@ static void leave_descriptors(int n, struct rlimit limit)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Rank 0 makes the id, and tells the others whether it could. *given: the id. */
+/* Rank 0 makes the id, and sends it to the others, or its error. *given: the
+ * id. */
 static enum shunt_status give_id(const struct rank *self,
                                  struct shunt_id *given)
 {
@@ -73,7 +74,7 @@ static enum shunt_status give_id(const struct rank *self,
     return st ? st : (enum shunt_status)word.status;
 }
 
-/* *why: the text of the error; empty where another rank's is not known. */
+/* *why: the text of the error; empty if another rank's error is not known. */
 static enum shunt_status make(const struct rank *self, struct shunt_comm **made,
                               char why[512])
 {
@@ -117,7 +118,7 @@ static int check_text(const struct rank *self, enum shunt_status st, int victim,
     return 0;
 }
 
-/* *refused: the victim wants more than `n` descriptors. */
+/* *refused: the victim needs more than `n` descriptors. */
 static int make_with(const struct rank *self, int victim, int n, bool *refused)
 {
     struct shunt_comm *made = NULL;
@@ -185,7 +186,8 @@ static int made_first(const struct rank *self)
     char why[512];
     double took;
 
-    /* The program has opened what its limit allows, which is not next to nothing. */
+    /* The program has as many open descriptors as its limit allows, and the
+     * limit is not tiny. */
     for (int i = 0; i < 32; i++)
         CHECK(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3) >= 0, "dup");
     getrlimit(RLIMIT_NOFILE, &limit);

@@ -39,16 +39,17 @@ static int check_lost(struct shunt_comm *comm, int want)
     return 0;
 }
 
-/* Rank 1 ends as argv[0] says. The texts of all others have argv[1], and, but for
- * those who hear it from another rank, argv[2]. No text says that a rank exited
- * which was killed. */
+/* Rank 1 ends as argv[0] says. The error texts of all others must contain
+ * argv[1]. They must also contain argv[2], except on ranks that get the error
+ * from another rank. No text may say that a killed rank exited. */
 static int ends(const struct rank *self)
 {
     enum shunt_status st = shunt_barrier(self->comm);
 
     if (self->rank == 1)
         end_by(self->argv[0]);
-    /* Rank 1 may be back from the first one, and end, while another is in it. */
+    /* Rank 1 may have returned from the first barrier and ended while another
+     * rank is still in it. */
     if (!st)
         st = shunt_barrier(self->comm);
     CHECK(st == SHUNT_ERR_PEER, "%s: %s", shunt_strerror(st),
@@ -64,7 +65,8 @@ static int ends(const struct rank *self)
     return check_lost(self->comm, 1);
 }
 
-/* A descriptor that is readable when the process of `rank` has ended. */
+/* Opens a descriptor that becomes readable when the process of `rank` has
+ * ended. */
 static int open_process(const struct rank *self, int rank, int *fd)
 {
     const int32_t mine = (int32_t)getpid();
@@ -87,8 +89,8 @@ static int await_end(int fd)
     return 0;
 }
 
-/* Rank 2 is killed; rank 1 hears of it in a communicator of both, and its program
- * gives up and ends. Rank 0, who waits for rank 1 only, names rank 2. */
+/* Rank 2 is killed. Rank 1 notices that in a communicator of both; its program
+ * gives up and ends. Rank 0, which waits only for rank 1, must name rank 2. */
 static int one_gives_up(const struct rank *self)
 {
     struct shunt_comm *child;
@@ -118,8 +120,8 @@ static int one_gives_up(const struct rank *self)
     return check_lost(self->comm, 2);
 }
 
-/* Rank 0 calls on the first of two communicators, the others on the second
- * one. Nobody is lost, and the texts name what is wrong. */
+/* Rank 0 calls on the first of two communicators, the others on the second one.
+ * No rank is lost, and the texts must say what is wrong. */
 static int crossed(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -142,8 +144,8 @@ static int crossed(const struct rank *self)
     for (int i = 0; i < 2; i++) {
         struct shunt_comm *c = comm[i ? !mine : mine];
 
-        /* Whoever hears of it first goes on to the other communicator, where the
-         * others may still wait. */
+        /* The first rank with an error goes on to the other communicator, where
+         * the others may still wait. */
         st = shunt_barrier(c);
         CHECK(!st || st == SHUNT_ERR_TIMEOUT, "%s", shunt_strerror(st));
         CHECK(!st || (strstr(shunt_last_error(c), "alive") &&
@@ -152,8 +154,8 @@ static int crossed(const struct rank *self)
         CHECK_RUN(check_lost(c, -1));
         failed += st != SHUNT_OK;
     }
-    /* Where a rank failed first, the others may still complete both calls: what
-     * they need of it had arrived. */
+    /* If one rank failed first, the others may still complete both calls,
+     * because all that they need has arrived. */
     CHECK_OK(self->comm, shunt_allreduce(self->comm, &failed, &all, 1,
                                          SHUNT_I32, SHUNT_SUM));
     CHECK(all, "no call has failed");
@@ -162,8 +164,8 @@ static int crossed(const struct rank *self)
     return 0;
 }
 
-/* Rank 1 aborts a communicator. A rank learns of it in calls on another one, and the
- * text of its own call that failed before must stay. */
+/* Rank 1 aborts a communicator. A rank notices that in calls on another one.
+ * The error text of its own earlier call must stay. */
 static int keeps_text(const struct rank *self, struct shunt_comm *between,
                       struct shunt_comm *other)
 {
@@ -180,7 +182,7 @@ static int keeps_text(const struct rank *self, struct shunt_comm *between,
     CHECK(strstr(text, "root"), "%s", text);
     CHECK_OK(between, shunt_barrier(between));
     CHECK_OK(other, shunt_barrier_start(other, &under_way));
-    /* Each test also steps the barrier of `comm`. */
+    /* Each test also progresses the barrier of `comm`. */
     while (!shunt_comm_async_status(comm))
         CHECK(shunt_test(&under_way) == SHUNT_IN_PROGRESS, "no rank 1");
     CHECK(shunt_test(&under_way) == SHUNT_IN_PROGRESS, "no rank 1");
@@ -207,7 +209,8 @@ static int aborted_later(const struct rank *self)
     if (self->rank == 1) {
         CHECK_OK(between, shunt_barrier(between));
         shunt_comm_abort(self->comm);
-        st = shunt_barrier(self->comm); /* tells ranks on other nodes, too */
+        st = shunt_barrier(self->comm); /* ranks on other nodes get the abort,
+                                           too */
         CHECK(st == SHUNT_ERR_ABORTED, "%s", rank_why(self->comm, st));
         CHECK_OK(between, shunt_barrier(between));
         CHECK_OK(other, shunt_barrier(other));

@@ -31,8 +31,8 @@ static unsigned char byte_of(int from, int to, size_t i)
     return (unsigned char)(from * 31 + to * 7 + (int)(i % 251));
 }
 
-/* A rank of the child's communicator: its waits look at all that the thread
- * owns. */
+/* A rank of the child's communicator. Its waits check all communicators of the
+ * thread. */
 static void *be_rank(void *arg)
 {
     const struct shunt_id *id = arg;
@@ -67,8 +67,8 @@ static int be_child(void)
     return failed || bad;
 }
 
-/* Blocks are under way when children wait for calls of their own: they are the
- * parent's, and complete. */
+/* Blocks are under way while children wait for calls of their own. These blocks
+ * are the parent's, and must arrive. */
 static int child_waits(const struct rank *self)
 {
     const size_t all = BLOCK * (size_t)self->size;
@@ -103,7 +103,7 @@ static int child_waits(const struct rank *self)
 
 /* --- children that use what they inherited ---------------------------------- */
 
-static struct fork_world *at_exit; /* destroyed by a destructor, as of C++ */
+static struct fork_world *at_exit; /* destroyed by a destructor, as in C++ */
 
 __attribute__((destructor)) static void destructor(void)
 {
@@ -116,7 +116,7 @@ enum way { CALLS, DESTROYS, EXITS, DESTRUCTOR, ALL, STAYS, WAYS };
 static const char *const way_names[WAYS] = {"calls",      "destroys", "exits",
                                             "destructor", "all",      "stays"};
 
-/* The child of a way. */
+/* What a child does. */
 static void live(struct fork_world *w, enum way way)
 {
     if (way == CALLS || way == ALL || way == STAYS)
@@ -166,8 +166,8 @@ static int one_way(const struct rank *self, enum way way, bool forks)
     return 0;
 }
 
-/* child_calls RANK [WAY [CALL]]: that rank forks, in every way; the child makes every
- * call. */
+/* child_calls RANK [WAY [CALL]]: that rank forks, once for each way. The child
+ * makes every call. */
 static int child_calls(const struct rank *self)
 {
     const int forker = self->argc ? atoi(self->argv[0]) : 0;
@@ -180,7 +180,7 @@ static int child_calls(const struct rank *self)
 
 /* --- communicators of a child's own ----------------------------------------- */
 
-/* One of two processes, which nothing connects but the id. */
+/* One of two processes with nothing in common but the id. */
 static int be_one_of_two(const struct shunt_id *id, int rank, bool refused)
 {
     static const char *const nodes[] = {"first", "second"};
@@ -215,7 +215,7 @@ static int be_one_of_two(const struct shunt_id *id, int rank, bool refused)
     return 0;
 }
 
-/* A child, and a child of it, which inherits a communicator of each of them. */
+/* A child and its own child, which inherits both their communicators. */
 static int be_two(struct fork_world *w, bool refused)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -242,8 +242,8 @@ static int be_two(struct fork_world *w, bool refused)
     return fork_calls_try(w, NULL);
 }
 
-/* child_makes_its_own [refused]: by the transports that its parent has in use; or these
- * do not permit it. */
+/* child_makes_its_own [refused]: with the transports that its parent uses;
+ * `refused`: these do not allow it. */
 static int child_makes_its_own(const struct rank *self)
 {
     struct fork_world w;
@@ -262,7 +262,7 @@ static int child_makes_its_own(const struct rank *self)
     return fork_world_end(&w);
 }
 
-/* A port that nobody listens on; 0: none. */
+/* A free port; 0: none. */
 static int free_port(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET};
@@ -275,8 +275,8 @@ static int free_port(void)
     return bound ? ntohs(at.sin_port) : 0;
 }
 
-/* A child that stays does not keep the port of an id, which the parent needs for its
- * next one. `raw`: the child has not run its handlers of fork() yet. */
+/* A child that stays must not keep the port of an id, which the parent needs
+ * for its next id. `raw`: the child has not run its fork() handlers yet. */
 static int leave_a_child(bool raw)
 {
     struct shunt_comm *alone;
@@ -326,7 +326,7 @@ static int child_of_root(const struct rank *self)
 
 static sem_t told;
 
-/* By the helper thread, which the child has not. */
+/* Called by the helper thread, which the child does not have. */
 static void fork_and_tell(void *arg)
 {
     pid_t *child = arg;
@@ -359,7 +359,7 @@ static int count_helpers(void)
     return n;
 }
 
-/* A socket by which rank 0 tells rank 1 to go on, outside of the library. */
+/* A socket by which rank 0 tells rank 1 to continue, without the library. */
 static int make_signal(int rank)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -373,7 +373,7 @@ static int make_signal(int rank)
     return fd;
 }
 
-/* The helper ends a request, and tells it to a function that forks. */
+/* The helper ends a request, and calls a function that forks. */
 static int be_told(struct shunt_comm *comm, int go)
 {
     int64_t mine = 1, sum = 0;
@@ -395,7 +395,7 @@ static int be_told(struct shunt_comm *comm, int go)
     return 0;
 }
 
-/* There stays one helper, and what is under way is right. */
+/* There must still be one helper, and operations under way must be right. */
 static int helper_forks(const struct rank *self)
 {
     int64_t mine = 2, sum;
@@ -426,7 +426,7 @@ static int helper_forks(const struct rank *self)
 
 static atomic_bool over;
 
-/* A communicator of one rank, with an exchange, a plan and memory. */
+/* Uses a communicator of one rank, with an exchange, a plan and memory. */
 static int be_alone(void)
 {
     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
@@ -462,8 +462,8 @@ static void *be_busy(void *arg)
     return NULL;
 }
 
-/* While other threads make and destroy what there is: no child finds a lock that
- * was held, or half of an object. */
+/* Forks while other threads create and destroy objects. No child may find a
+ * held lock, or half an object. */
 static int child_of_busy_threads(const struct rank *self)
 {
     pthread_t thread[2];
@@ -478,7 +478,7 @@ static int child_of_busy_threads(const struct rank *self)
 
         CHECK(child >= 0, "fork: %s", strerror(errno));
         if (!child) {
-            alarm(20); /* a lock that nobody releases */
+            alarm(20); /* in case that a lock is never released */
             _exit(be_alone());
         }
         CHECK(waitpid(child, &status, 0) == child && !status,

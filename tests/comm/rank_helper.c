@@ -22,7 +22,7 @@
 #include "tests/harness/failing_threads.h"
 #include "tests/harness/rank_main.h"
 
-/* Helper threads of this process. */
+/* The number of helper threads of this process. */
 static int helpers(void)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -46,7 +46,7 @@ static int helpers(void)
     return count;
 }
 
-/* A thread that has been joined is listed for a moment more. */
+/* A joined thread is listed for a moment longer. */
 static int helpers_settle(int wanted)
 {
     time_t end = time(NULL) + 20;
@@ -62,7 +62,7 @@ enum news { AWAY, DONE };
 
 static atomic_bool told[2]; /* among threads */
 
-/* argv[0]: a path at which no rank has made a file yet. */
+/* argv[0]: a path; no rank has made a file there yet. */
 static void file_of(const struct rank *self, enum news news, char path[600])
 {
     snprintf(path, 600, "%s%s", self->argv[0], news == AWAY ? ".away" : "");
@@ -106,8 +106,8 @@ static int await_news(const struct rank *self, enum news news)
     return 0;
 }
 
-/* Rank 0 starts first, so that its call itself takes nothing of what the others
- * send. */
+/* Rank 0 starts first. So its own call cannot receive anything from the
+ * others. */
 static int start_and_leave(struct swap *swap, const struct rank *self,
                            struct shunt_comm *comm)
 {
@@ -119,7 +119,7 @@ static int start_and_leave(struct swap *swap, const struct rank *self,
     return 0;
 }
 
-/* The other ranks' calls end while rank 0 stays outside of the library. */
+/* The other ranks' calls must end while rank 0 is outside of the library. */
 static int stay_away(const struct rank *self, struct shunt_comm *comm,
                      struct swap *swap)
 {
@@ -163,8 +163,8 @@ static void nap(int hundreds_of_us)
     nanosleep(&t, NULL);
 }
 
-/* What is so small that the kernel's buffers hold it needs nobody: the others'
- * calls end while rank 0 is away, and no thread is made. */
+/* Small messages fit into the kernel's buffers and need no helper. The others'
+ * calls must end while rank 0 is away, and no thread may be created. */
 static int small_ones_rest(const struct rank *self)
 {
     struct shunt_comm_stats stats;
@@ -189,7 +189,7 @@ static int small_ones_rest(const struct rank *self)
     return 0;
 }
 
-/* However long they take. */
+/* Blocking calls, however long they take, must create no thread. */
 static int blocking_calls(const struct rank *self)
 {
     const size_t bytes = (size_t)4 << 20;
@@ -213,8 +213,8 @@ static int blocking_calls(const struct rank *self)
     return 0;
 }
 
-/* Where nobody can help: ranks that map each other, or callers that want none
- * (the environment). */
+/* Cases where a helper is of no use: ranks that map each other, or callers that
+ * want none (by the environment). */
 static int none_helps(const struct rank *self)
 {
     struct shunt_comm_stats stats;
@@ -234,7 +234,8 @@ static int none_helps(const struct rank *self)
     return 0;
 }
 
-/* Now the helper has it when the caller comes back, now not. */
+/* Sometimes the helper has the communicator when the caller returns, sometimes
+ * not. */
 static int comes_back(const struct rank *self)
 {
     struct shunt_comm *comms[2] = {self->comm, NULL};
@@ -253,7 +254,8 @@ static int comes_back(const struct rank *self)
         CHECK_OK(comms[1],
                  shunt_comm_get_stats(comms[1], &stats, sizeof(stats)));
         nap((k * 5 + self->rank) % 4);
-        /* A wait on one of them steps the other, and may take it back. */
+        /* A wait on one of them progresses the other, and may take it back from
+         * the helper. */
         CHECK_OK(comms[k % 2], shunt_wait(&swaps[k % 2].request));
         while ((st = shunt_test(&swaps[1 - k % 2].request)) ==
                SHUNT_IN_PROGRESS)
@@ -269,7 +271,7 @@ static int comes_back(const struct rank *self)
     return 0;
 }
 
-/* With operations under way, that the helper may be stepping. */
+/* Operations are under way, which the helper may be progressing. */
 static int destroyed_meanwhile(const struct rank *self)
 {
     struct swap swap;
@@ -296,7 +298,7 @@ static int destroyed_meanwhile(const struct rank *self)
     return 0;
 }
 
-/* The child has no helper, and the parent's goes on. */
+/* The child must have no helper, and the parent's must go on. */
 static int forks(const struct rank *self)
 {
     struct shunt_comm *dup;
@@ -327,7 +329,7 @@ static int forks(const struct rank *self)
     return 0;
 }
 
-/* The caller does its work alone. */
+/* The caller must do its work alone. */
 static int no_thread_to_be_had(const struct rank *self)
 {
     if (failing_threads(true))
@@ -336,7 +338,8 @@ static int no_thread_to_be_had(const struct rank *self)
     return 0;
 }
 
-/* Its peer is lost while rank 0 is away: the wait says so, and the next calls. */
+/* Rank 0's peer is lost while rank 0 is away. The wait must report that, and so
+ * must the next calls. */
 static int lost_while_away(const struct rank *self)
 {
     struct swap swap;

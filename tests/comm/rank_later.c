@@ -24,7 +24,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* `made` works, and has `size` ranks. Ends it. */
+/* Checks that `made` works and has `size` ranks, then ends it. */
 static int use(struct shunt_comm *made, int size, const char *how, int maker,
                double began)
 {
@@ -41,7 +41,7 @@ static int use(struct shunt_comm *made, int size, const char *how, int maker,
     return 0;
 }
 
-/* All ranks from `maker` on: it makes the id. */
+/* Splits off all ranks from `maker` on; `maker` makes the id. */
 static int split_from(const struct rank *self, int maker)
 {
     struct shunt_comm *made = NULL;
@@ -83,7 +83,7 @@ static int made_later(const struct rank *self)
     return 0;
 }
 
-/* args: the rank that is lost. The lowest other one makes the id. */
+/* args: the rank that is lost. The lowest other rank makes the id. */
 static int shrunk_later(const struct rank *self)
 {
     const int victim = atoi(self->argv[0]);

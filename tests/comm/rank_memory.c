@@ -40,11 +40,11 @@ enum { MAX_RANKS = 16 };
 struct scene {
     struct shunt_comm *comm;
     int rank, size;
-    size_t count; /* of blocks, in elements */
+    size_t count; /* elements of a block */
     int32_t *send, *recv;
-    float *product; /* of fused calls */
+    float *product; /* result of fused calls */
     unsigned char *shard, *gathered;
-    bool usable; /* what was made by the call works */
+    bool usable; /* the object that the call made works */
     struct memory_moe moe;
 };
 
@@ -65,7 +65,7 @@ static void fill(const struct scene *s, int32_t *at)
             at[(size_t)to * s->count + i] = value(s->rank, to, i);
 }
 
-/* As alltoall leaves it. */
+/* The result of alltoall. */
 static bool transposed(const struct scene *s)
 {
     for (int from = 0; from < s->size; from++)
@@ -104,7 +104,8 @@ static void told(void *calls)
     atomic_fetch_add((atomic_int *)calls, 1);
 }
 
-/* That nobody can be told is an error of this rank alone: the call goes on. */
+/* If a notification is impossible, only this rank gets an error, and the call
+ * goes on. */
 static enum shunt_status notify(struct scene *s)
 {
     struct shunt_request *request;
@@ -205,7 +206,7 @@ static enum shunt_status split(struct scene *s)
 
 enum { FUSED_ROWS = 64, FUSED_COLS = 1024, FUSED_BYTES = 1024 };
 
-/* Small integers: sums of them are exact. */
+/* Small integers, so that sums are exact. */
 static float fused_value(int rank, size_t row, size_t col)
 {
     return (float)((rank + 1) * (int)(1 + row % 5 + col % 3));
@@ -248,7 +249,7 @@ static enum shunt_status gemm_reduce_scatter(struct scene *s)
     return st;
 }
 
-/* A row's bytes are its rank's number, which the tile looks at. */
+/* Each byte of a row is its rank's number, which the tile checks. */
 static void fused_read(void *arg, size_t row, size_t rows, size_t col,
                        size_t cols, float *out, size_t ld)
 {
@@ -285,7 +286,7 @@ static enum shunt_status allgather_gemm(struct scene *s)
     return st;
 }
 
-/* The communicator's first, for which it gets a table of them. */
+/* The first exchange of a communicator, for which a table is allocated. */
 static enum shunt_status first_exchange(struct scene *s)
 {
     s->moe = (struct memory_moe){
@@ -298,8 +299,9 @@ enum { FIRST_EXCHANGE = 12 };
 static const struct {
     const char *name;
     enum shunt_status (*make)(struct scene *s);
-    enum shunt_status (*make_moe)(struct memory_moe *m); /* in its place */
-    /* whatever fails, the communicator is as before; also between nodes */
+    enum shunt_status (*make_moe)(struct memory_moe *m); /* used instead */
+    /* the communicator is unchanged by any failure; the second: also between
+     * nodes */
     bool goes_on, goes_on_between;
 } calls[] = {
     {"barrier", .make = barrier, .goes_on = true},
@@ -352,7 +354,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Does an error name the victim? On itself no name is needed. */
+/* Does an error name the victim? On the victim itself it need not. */
 static bool names(const struct scene *s, int victim)
 {
     char name[32];
@@ -361,7 +363,8 @@ static bool names(const struct scene *s, int victim)
     return s->rank == victim || strstr(shunt_last_error(s->comm), name);
 }
 
-/* Memory of the library's, or of libc in a call that the error text names. */
+/* Is the error about memory of the library, or of libc in a call that the error
+ * text names? */
 static bool is_memory(const struct scene *s, enum shunt_status st)
 {
     return st == SHUNT_ERR_MEMORY ||
@@ -380,7 +383,7 @@ static enum shunt_status make(struct scene *s, int which)
     return st;
 }
 
-/* Whoever could go on goes on: with the same call, to the end. */
+/* Repeats the call until it ends, if the communicator still works. */
 static int again(struct scene *s, int which, long n)
 {
     enum shunt_status st = make(s, which);
@@ -390,15 +393,17 @@ static int again(struct scene *s, int which, long n)
     return 0;
 }
 
-/* Does a collective get all its memory before it begins? Not where blocks are passed
- * on, or memory is registered for it: what fails then ends the communicator. */
+/* Does a collective allocate all its memory before it begins? Not if blocks are
+ * passed on, or memory is registered for it. Then a failure ends the
+ * communicator. */
 static bool only_before(void)
 {
     return !getenv("SHUNT_TEST_NODES") && !getenv("SHUNT_READ_MIN") &&
            !getenv("SHUNT_ZCOPY_MIN");
 }
 
-/* With FLAT a call is made of two. The transport `fault` needs memory for each put. */
+/* With FLAT a call consists of two. The transport `fault` allocates memory for
+ * each put. */
 static bool is_to_go_on(int which)
 {
     const char *mode = getenv("SHUNT_MOE_MODE");
@@ -408,14 +413,15 @@ static bool is_to_go_on(int which)
            (only_before() || calls[which].goes_on_between);
 }
 
-/* A rank that needs nothing of the victim may not hear of it: what it has is right. */
+/* A rank that needs nothing from the victim may get no error: its result is
+ * right. */
 static bool must_hear(const struct scene *s, int which, int rank)
 {
     return calls[which].make != broadcast || rank == s->size - 1;
 }
 
-/* Lists of a plan arrive after it was made, and end the communicator where there is no
- * memory for them, as moe.h says of shunt_moe_plan_create(). */
+/* The lists of a plan arrive after it was made. They end the communicator if
+ * there is no memory for them, as moe.h says for shunt_moe_plan_create(). */
 static bool is_plan_of_before(const struct scene *s, int which)
 {
     return calls[which].make_moe && calls[which].make_moe != memory_moe_plan &&
@@ -442,7 +448,8 @@ static int begin(const struct rank *self, int which, struct scene *s)
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s->comm));
     CHECK(!calls[which].make_moe || memory_moe_begin(&s->moe, s->comm),
           "exchange: %s", shunt_last_error(s->comm));
-    /* Requests keep their memory until they are waited for, so none is used again. */
+    /* Requests keep their memory until they are waited for, so the next ones
+     * cannot use it again. */
     for (int i = 0; i < KEPT; i++)
         CHECK_OK(s->comm, shunt_barrier_start(s->comm, &kept[i]));
     CHECK_OK(self->comm, shunt_barrier(self->comm));
@@ -461,7 +468,7 @@ static void finish(struct scene *s, int which)
     free(s->gathered);
 }
 
-/* Each rank whose call fails aborts, which may be before others have returned. */
+/* Each rank whose call fails aborts, perhaps before others have returned. */
 static int one_and_abort(const struct rank *self, int which, int victim, long n,
                          bool *was)
 {
@@ -486,7 +493,8 @@ static int one_and_abort(const struct rank *self, int which, int victim, long n,
     return 0;
 }
 
-/* One call whose n-th allocation fails on `victim`. *was: it has so many. */
+/* Makes one call, in which the n-th allocation fails on `victim`. *was: it has
+ * that many. */
 static int one(const struct rank *self, int which, int victim, long n,
                bool *was)
 {
@@ -508,7 +516,7 @@ static int one(const struct rank *self, int which, int victim, long n,
                  st ? shunt_last_error(s.comm) : "");
     CHECK(s.usable, "%s, allocation %ld: SHUNT_OK, and wrong",
           calls[which].name, n);
-    /* The kernel does not say which end of a raw read has no memory. */
+    /* The kernel does not report which end of a raw read has no memory. */
     CHECK(!failed || !st || is_memory(&s, st) || getenv("SHUNT_READ_MIN"),
           "%s, allocation %ld: %s", calls[which].name, n, rank_why(s.comm, st));
     CHECK(!st || names(&s, victim), "%s, allocation %ld: does not name it: %s",
@@ -522,7 +530,7 @@ static int one(const struct rank *self, int which, int victim, long n,
     mine[0] = failed;
     mine[1] = st;
     mine[2] = shunt_comm_async_status(s.comm);
-    mine[3] = next; /* it may tell a late error of the call */
+    mine[3] = next; /* it may report a late error of the call */
     mine[4] = failed && next && is_plan_of_before(&s, which);
     CHECK_OK(self->comm, shunt_allgather(self->comm, mine, all, 5, SHUNT_I32));
     *was = all[victim][0];
@@ -572,12 +580,12 @@ static int run_one_call(const struct rank *self)
 
 /* --- births --------------------------------------------------------------- */
 
-/* Ranks are threads: what one knows the others read behind a barrier. */
+/* Ranks are threads. Each reads what the others know behind a barrier. */
 static pthread_barrier_t together;
 static pthread_once_t together_once = PTHREAD_ONCE_INIT;
 static int together_ranks;
 static struct shunt_id birth_id;
-static bool birth_failed; /* an allocation of it has */
+static bool birth_failed; /* an allocation of this creation has failed */
 static struct {
     enum shunt_status created, next;
     bool failed;
@@ -590,12 +598,12 @@ static void make_together(void)
     pthread_barrier_init(&together, NULL, (unsigned)together_ranks);
 }
 
-/* Whose allocation fails: the n-th of all ranks, and of the threads that the
- * library has for them. */
+/* The n-th allocation of all ranks, and of their threads of the library,
+ * fails. */
 #define ANYBODY (-1)
 
-/* A birth, a barrier and the end, in which allocations of `victim` fail: the n-th
- * of the birth; and with `after` all of what comes then. */
+/* Creates a communicator, makes a barrier and destroys it. Allocations of
+ * `victim` fail: the n-th of the creation, and with `after` all that follow. */
 static void be_born(const struct rank *self, int victim, long n, bool after)
 {
     const bool is_victim = self->rank == victim;
@@ -652,7 +660,7 @@ static int check_birth(const struct rank *self, int victim, long n)
     return 0;
 }
 
-/* Everybody has an end in time, and an error has a text. */
+/* Every rank must end in time, and each error must have a text. */
 static int check_birth_of_all(const struct rank *self, long n)
 {
     for (int r = 0; r < self->size; r++) {
@@ -678,7 +686,7 @@ static int run_births(const struct rank *self)
     long n = 1;
 
     CHECK(victim < self->size && step > 0, "arguments");
-    together_ranks = self->size; /* the same of all */
+    together_ranks = self->size; /* the same on all ranks */
     pthread_once(&together_once, make_together);
     for (bool was = true; was; n += step) {
         if (self->rank == 0)
@@ -714,7 +722,7 @@ static int run_births(const struct rank *self)
 
 /* --- destroy -------------------------------------------------------------- */
 
-/* A communicator that was destroyed while no memory was left still refuses
+/* A communicator that was destroyed when there was no memory must still refuse
  * calls. */
 static int run_destroyed(const struct rank *self)
 {

@@ -27,7 +27,7 @@
 
 /* --- an exchange -------------------------------------------------------------- */
 
-enum { ROOM = 5 }; /* exchanges at once */
+enum { ROOM = 5 }; /* exchanges at a time */
 
 struct swaps {
     struct swap of[ROOM];
@@ -58,7 +58,8 @@ static int swaps_end(struct swaps *s, const struct rank *self,
 
 /* --- being told ----------------------------------------------------------------- */
 
-/* Reads what is there until `count` requests are done, outside of the library. */
+/* Reads the descriptor until `count` requests are done, outside of the
+ * library. */
 static int await_fd(int fd, uint64_t count)
 {
     uint64_t sum = 0, value;
@@ -136,7 +137,8 @@ static int told_of_large(const struct rank *self)
     return told_of_size(self, (size_t)3 << 20);
 }
 
-/* Some are told of, and the caller waits for others, tests, and makes calls. */
+/* Notifications for some requests, while the caller waits for others, tests,
+ * and makes calls. */
 static int told_among_calls(const struct rank *self)
 {
     for (int k = 0; k < 30; k++) {
@@ -161,8 +163,9 @@ static int told_among_calls(const struct rank *self)
     return 0;
 }
 
-/* Each rank awaits what is on another communicator than what the others await: it
- * has to step both meanwhile. Told before both have started, and after. */
+/* Each rank waits for a request on another communicator than the other ranks,
+ * so that it must progress both. The notification is asked for before both have
+ * started, and after. */
 static int told_across(const struct rank *self)
 {
     struct shunt_comm *comm[2] = {self->comm};
@@ -190,8 +193,8 @@ static int told_across(const struct rank *self)
     return 0;
 }
 
-/* A root's wait returns before the other ranks have come, and it has been told
- * by then. */
+/* A root's wait returns before the other ranks have entered, and the
+ * notification must have come by then. */
 static int told_by_root(const struct rank *self)
 {
     struct shunt_request *request;
@@ -221,7 +224,7 @@ static int told_by_root(const struct rank *self)
     return 0;
 }
 
-/* Of what is done already, at once. */
+/* A request that is already done must be notified at once. */
 static int told_late(const struct rank *self)
 {
     atomic_int calls = 0;
@@ -247,7 +250,7 @@ static int told_late(const struct rank *self)
 
 enum { FULL_PIPE, FULL_EVENTFD, FULL_SOCKET, FULL_KINDS };
 
-/* Blocking ones, with no room: [0] is read, [1] is written to. */
+/* Makes blocking descriptors without room: [0] is read, [1] is written to. */
 static int fill(int kind, int fds[2])
 {
     const uint64_t most = UINT64_MAX - 1;
@@ -276,8 +279,8 @@ static int fill(int kind, int fds[2])
     return 0;
 }
 
-/* The caller and its waits go on, and the descriptor is as it was: full, and a
- * blocking one. */
+/* The caller and its waits must go on. The descriptor must be unchanged: full,
+ * and blocking. */
 static int full_descriptors(const struct rank *self)
 {
     for (int kind = 0; kind < FULL_KINDS; kind++) {
@@ -304,8 +307,8 @@ static int full_descriptors(const struct rank *self)
     return 0;
 }
 
-/* A pipe with room gets a word for each request. One that nobody reads any more
- * sends no signal. */
+/* A pipe with room gets a word for each request. A pipe that nobody reads must
+ * cause no signal. */
 static int by_pipe(const struct rank *self)
 {
     int fds[2];
@@ -362,7 +365,8 @@ static int bad_arguments(const struct rank *self)
     int fd;
 
     CHECK_RUN(open_fd(&fd));
-    /* One rank starts later, so that the others' are under way. */
+    /* One rank starts later, so that the requests of the others are under
+     * way. */
     CHECK_OK(self->comm, shunt_barrier(self->comm));
     CHECK(shunt_notify_fd(NULL, -1) == SHUNT_ERR_INVALID, "no descriptor");
     CHECK(shunt_notify(NULL, NULL, NULL) == SHUNT_ERR_INVALID, "no function");
@@ -380,7 +384,7 @@ static int bad_arguments(const struct rank *self)
         enum shunt_status st =
             shunt_notify(s.of[0].request, count_call, &calls);
 
-        /* unless it has ended meanwhile, which is told at once */
+        /* unless it has ended meanwhile, and was notified at once */
         CHECK(st == SHUNT_ERR_BUSY || (!st && atomic_load(&calls) == 2),
               "a second one: %s", shunt_strerror(st));
     }
@@ -389,7 +393,7 @@ static int bad_arguments(const struct rank *self)
     return 0;
 }
 
-/* A communicator's end is that of its requests. */
+/* The end of a communicator is the end of its requests. */
 static int destroyed_first(const struct rank *self)
 {
     struct shunt_comm *dup;

@@ -48,7 +48,8 @@ static enum shunt_status make(const struct rank *self, struct shunt_comm **made)
     return shunt_comm_split(self->comm, 0, -self->rank, made);
 }
 
-/* Let it fail. *was: there was such a call. */
+/* Creates a communicator while call n of the victim fails. *was: there was such
+ * a call. */
 static int make_without(const struct rank *self, int victim, long n, bool *was)
 {
     struct shunt_comm *made = NULL;

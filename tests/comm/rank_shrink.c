@@ -41,7 +41,7 @@ static int be_silent(const struct rank *self)
     return 0;
 }
 
-/* The first of the others comes a little later than they do. */
+/* The first of the others enters a little later than the others. */
 static int silent_ranks(const struct rank *self)
 {
     const int stopped = atoi(self->argv[0]);
@@ -66,9 +66,9 @@ static int silent_ranks(const struct rank *self)
     return 0;
 }
 
-/* Rank 2 leaves. Rank 1 shrinks for that, and needs rank 0, which waits for rank 1 in
- * a communicator of both, where nobody is lost: it must give up there before rank 1
- * gives it up. */
+/* Rank 2 ends. Rank 1 shrinks because of that, and needs rank 0. Rank 0 waits
+ * for rank 1 in a communicator of both, in which no rank is lost. It must give
+ * up there before rank 1 gives it up. */
 static int crossed(const struct rank *self)
 {
     struct shunt_comm *both, *made;
@@ -88,8 +88,9 @@ static int crossed(const struct rank *self)
     return 0;
 }
 
-/* Rank 0 stops. Rank 2 then ends communicators in which rank 0 does not hear its
- * good-bye, one after the other, while rank 1 finds out who is missing: only rank 0. */
+/* Rank 0 stops. Rank 2 then ends other communicators, whose last messages rank
+ * 0 does not receive. Meanwhile rank 1 finds out who is missing: only rank
+ * 0. */
 static int closing(const struct rank *self)
 {
     struct shunt_comm *more[CLOSED];
@@ -100,11 +101,11 @@ static int closing(const struct rank *self)
         CHECK_OK(self->comm, shunt_comm_dup(self->comm, &more[i]));
     if (self->rank == 0) {
         raise(SIGSTOP); /* test_shrink.c continues it */
-        /* LeakSanitizer may die where UCX's threads still run at the exit. */
+        /* LeakSanitizer may crash if UCX's threads still run at exit. */
         _exit(0);
     }
     for (int i = 0; self->rank == 2 && i < CLOSED; i++) {
-        shunt_comm_abort(more[i]); /* nothing is awaited in it but answers */
+        shunt_comm_abort(more[i]); /* this waits only for answers */
         shunt_comm_destroy(more[i]);
     }
     CHECK_STATUS(self->comm, shunt_barrier(self->comm), SHUNT_ERR_TIMEOUT);
@@ -117,8 +118,8 @@ static int closing(const struct rank *self)
     return 0;
 }
 
-/* Each other rank sends many pieces to rank 0. Rank 2 is stopped as soon as this has
- * failed elsewhere: it does not take part in settling it. */
+/* Each other rank sends many pieces to rank 0. Rank 2 is stopped as soon as
+ * this has failed elsewhere, so that it takes no part in the shrink. */
 static enum shunt_status send_to_first(struct shunt_comm *comm)
 {
     static unsigned char send[BLOCK], recv[4 * BLOCK];
@@ -147,9 +148,9 @@ static enum shunt_status send_to_first(struct shunt_comm *comm)
     return st ? st : shunt_wait(&request);
 }
 
-/* By SHUNT_FAULT nothing reaches rank 0 any more after a while, which soon misses all
- * others. Only rank 0 says that rank 2 is missing, which is stopped meanwhile: so that is
- * no reason to give rank 2 up. */
+/* By SHUNT_FAULT rank 0 receives nothing after a while, and soon misses all
+ * others. Only rank 0 says that rank 2 is missing, which is stopped meanwhile.
+ * That is no reason to give rank 2 up. */
 static int deaf(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;

@@ -35,11 +35,11 @@ enum { TOKENS = 8, HIDDEN = 32, EXPERTS = 6 };
         CHECK_RUN(closed_stdio_print((set), #call)); \
     } while (0)
 
-static int event; /* an eventfd, which was made before anything was closed */
+static int event; /* an eventfd, made before anything was closed */
 
 /* --- what is used meanwhile ------------------------------------------------------ */
 
-/* Each rank's window holds what it sends, then what came. */
+/* Each rank's window contains what it sends, then what it receives. */
 static int windows(const struct rank *self, int set)
 {
     const size_t bytes = (size_t)BLOCK * (size_t)self->size;
@@ -63,7 +63,8 @@ static int windows(const struct rank *self, int set)
     return 0;
 }
 
-/* With one expert a token and no weights, what comes back is what was sent. */
+/* One expert a token and no weights, so that combine must return what was
+ * sent. */
 static int experts(const struct rank *self, int set)
 {
     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
@@ -97,8 +98,8 @@ static int experts(const struct rank *self, int set)
     return closed_stdio_print(set, "destroying a plan");
 }
 
-/* Blocks that are sent through descriptors, and others; a helper thread tells of
- * the end of some. */
+/* Blocks that are sent through descriptors, and others. A helper thread
+ * notifies the end of some. */
 static int exchanges(const struct rank *self, int set)
 {
     for (int k = 0; k < 4; k++) {
@@ -217,7 +218,7 @@ static int with_set(const struct rank *self, int set, bool before)
     return closed_stdio_open(set);
 }
 
-/* Each of {0, 1, 2}, each pair, and all. */
+/* Each set of one, each pair, and all three. */
 static int closed(const struct rank *self, bool before)
 {
     CHECK_RUN(closed_stdio_keep());
@@ -238,8 +239,8 @@ static int closed_after(const struct rank *self)
     return closed(self, false);
 }
 
-/* The shell that started this program has closed all three: descriptor 2 is then a
- * file that the program opens. arg: the file */
+/* The shell that started this program has closed all three. Descriptor 2 is
+ * then a file that the program opens. arg: the file */
 static int file_in_place_of_stderr(const struct rank *self)
 {
     struct rank own = *self;

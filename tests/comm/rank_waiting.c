@@ -77,9 +77,9 @@ static bool is_even(const struct rank *self, int round)
 }
 
 #define ROUNDS 4
-#define BLOCK ((size_t)100 << 10) /* more than rings hold */
+#define BLOCK ((size_t)100 << 10) /* more than the rings can hold */
 
-/* Some wait for {A, B}, others for {B, A}. */
+/* Some ranks wait for {A, B}, others for {B, A}. */
 static int wait_all_in_other_order(const struct rank *self)
 {
     struct pair pair;
@@ -100,7 +100,7 @@ static int wait_all_in_other_order(const struct rank *self)
     return pair_finish(&pair);
 }
 
-/* Some begin on B, call on A and come back to B; others call on B first. */
+/* Some ranks start on B, call on A and return to B. Others call on B first. */
 static int start_here_call_there(const struct rank *self)
 {
     struct pair pair;
@@ -132,7 +132,7 @@ static int test_until_done(struct shunt_comm *comm,
     return 0;
 }
 
-/* Who only tests one of them steps the other, too. */
+/* A rank that only tests one communicator must progress the other, too. */
 static int test_in_other_order(const struct rank *self)
 {
     struct pair pair;
@@ -153,8 +153,8 @@ static int test_in_other_order(const struct rank *self)
     return pair_finish(&pair);
 }
 
-/* Some make a communicator, of the same one or of another, before they wait;
- * others wait first. */
+/* Some ranks make a communicator, from the same one or another one, before they
+ * wait. Others wait first. */
 static int dup_meanwhile(const struct rank *self)
 {
     struct pair pair;
@@ -177,7 +177,8 @@ static int dup_meanwhile(const struct rank *self)
     return pair_finish(&pair);
 }
 
-/* Several at once, begun and awaited in an order of each rank's own. */
+/* Several operations at a time. Each rank starts and waits for them in an order
+ * of its own. */
 static int many_communicators(const struct rank *self)
 {
     enum { COMMS = 20 };
@@ -243,8 +244,8 @@ static void *help(void *arg)
     return NULL;
 }
 
-/* One thread begins an operation, another waits for it, while the first one
- * waits on another communicator. */
+/* One thread starts an operation, another thread waits for it. Meanwhile the
+ * first thread waits on another communicator. */
 static int handed_to_a_thread(const struct rank *self)
 {
     struct pair pair;
@@ -271,8 +272,8 @@ static void *destroy(void *arg)
     return NULL;
 }
 
-/* A communicator with an operation under way is destroyed by another thread,
- * while we wait elsewhere. */
+/* Another thread destroys a communicator with an operation under way, while
+ * this thread waits elsewhere. */
 static int destroyed_by_a_thread(const struct rank *self)
 {
     struct pair pair;
@@ -287,7 +288,7 @@ static int destroyed_by_a_thread(const struct rank *self)
         swap_fill(&pair.x, self, k);
         st = shunt_alltoall_start(twin, pair.x.send, pair.x.recv, pair.x.bytes,
                                   SHUNT_U8, &pair.x.request);
-        /* Another rank may have destroyed its own before we come. */
+        /* Another rank may have destroyed its communicator before. */
         CHECK(!st || st == SHUNT_ERR_PEER, "%s", rank_why(twin, st));
         CHECK(!pthread_create(&thread, NULL, destroy, twin), "thread");
         for (int i = 0; i < 3; i++)
@@ -300,8 +301,8 @@ static int destroyed_by_a_thread(const struct rank *self)
 
 /* --- failures --------------------------------------------------------------- */
 
-/* The last rank leaves A, while the others wait on B: their operation on A has
- * its error when they wait for it, and B is well. */
+/* The last rank leaves A while the others wait on B. Their operation on A must
+ * have an error when they wait for it, and B must still work. */
 static int lost_elsewhere(const struct rank *self)
 {
     const int last = self->size - 1;
@@ -334,8 +335,8 @@ static int lost_elsewhere(const struct rank *self)
     return pair_finish(&pair);
 }
 
-/* An operation may be begun here long before a peer comes to it, as long as
- * nobody waits for it: the timeout counts waits. */
+/* An operation may be started here long before a peer starts it, as long as no
+ * rank waits for it: the timeout counts only waits. */
 static int begun_long_before(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -368,8 +369,8 @@ static int begun_long_before(const struct rank *self)
     return 0;
 }
 
-/* No timeout, of the environment's or, with "configured", the configuration's.
- */
+/* No timeout: from the environment or, with "configured", from the
+ * configuration. */
 static int late_rank(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -386,8 +387,8 @@ static int late_rank(const struct rank *self)
     return 0;
 }
 
-/* The last rank makes no call until all others say that they have their errors:
- * a process is stopped, and test_waiting.c continues it. */
+/* The last rank makes no call until all others have reported their errors. A
+ * process is stopped instead, and test_waiting.c continues it. */
 static int be_absent(const struct rank *self, atomic_int *here)
 {
     if (!self->threads) {
@@ -399,7 +400,7 @@ static int be_absent(const struct rank *self, atomic_int *here)
     return 0;
 }
 
-/* The call failed because of the last rank, and of nobody else. */
+/* The error must name the last rank, and no other. */
 static int names_the_last(const struct rank *self, struct shunt_comm *comm,
                           enum shunt_status st)
 {
@@ -427,9 +428,10 @@ static int with_shared_id(const struct rank *self,
     return 0;
 }
 
-/* All wait on A. The last rank stops when rank 1 has its word, and rank 0 has not. So
- * rank 1 waits only for rank 0, which comes when rank 1 has waited for longer than its
- * timeout. Rank 1 may not give up before, and each call that fails names the last. */
+/* All ranks wait on A. The last rank stops when rank 1 has received its
+ * message, and rank 0 has not. So rank 1 waits only for rank 0, which enters
+ * when rank 1 has waited for longer than its timeout. Rank 1 must not give up
+ * before, and each failing call must name the last rank. */
 static int late_witness(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -461,9 +463,9 @@ static int late_witness(const struct rank *self)
     return 0;
 }
 
-/* The last rank does not come. Rank 0 waits on A, the others on B or, with
- * "birth", in the making of a communicator: each of them answers where it has
- * nothing under way. */
+/* The last rank does not enter. Rank 0 waits on A. The others wait on B or,
+ * with "birth", while they create a communicator. Each of them must answer on a
+ * communicator where it has nothing under way. */
 static int absent_rank(const struct rank *self)
 {
     static atomic_int here;
@@ -498,8 +500,8 @@ static int absent_rank(const struct rank *self)
     return 0;
 }
 
-/* The others have waited for the last rank, which lives: it is named, and no rank is
- * lost. */
+/* The others have waited for the last rank, which is alive. It must be named,
+ * and no rank may be lost. */
 static int names_the_last_alive(const struct rank *self,
                                 struct shunt_comm *comm, enum shunt_status st)
 {
@@ -516,8 +518,9 @@ static int names_the_last_alive(const struct rank *self,
     return 0;
 }
 
-/* The last rank does not come, and answers all the same, since it waits for something
- * else: those that do come are not named, whoever of them knows who lacks. */
+/* The last rank does not enter, but answers, since it waits for something else.
+ * Ranks that enter must not be named, whichever of them knows which rank is
+ * missing. */
 static int polling_rank(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -532,7 +535,7 @@ static int polling_rank(const struct rank *self)
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &b));
     if (self->rank == self->size - 1) {
         CHECK_OK(b, shunt_barrier_start(b, &request));
-        /* Until the others have their errors, and come. */
+        /* Until the others have their errors and enter. */
         while (!shunt_comm_async_status(a) && request) {
             enum shunt_status st = shunt_test(&request);
 
@@ -552,7 +555,7 @@ static int polling_rank(const struct rank *self)
 
 enum { BROADCAST, ALLREDUCE, ALLGATHER, REDUCE_SCATTER, ALLTOALL, KINDS };
 
-/* i32, `count` of them in a rank's block. */
+/* `count` elements of i32 in a rank's block. */
 struct large {
     int kind, root;
     size_t count;
@@ -665,7 +668,7 @@ static void large_finish(struct large *large)
     free(large->recv);
 }
 
-/* A pause of each rank's own. */
+/* A pause that differs by rank. */
 static void stagger(const struct rank *self, int round)
 {
     unsigned random = (unsigned)(round * 64 + self->rank + 1) * 2654435761u;
@@ -674,8 +677,8 @@ static void stagger(const struct rank *self, int round)
         sleep_s((double)(random >> 16 & 0xff) * 20e-6);
 }
 
-/* The communicator for cases between nodes: on real hosts that of the
- * environment; with "virtual" as the third argument two ranks are a node. */
+/* The communicator for cases between nodes. On real hosts it is that of the
+ * environment; with "virtual" as the third argument each node has two ranks. */
 static int nodes_init(const struct rank *self, struct rank *twin)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -713,8 +716,9 @@ static int small_call(struct shunt_comm *comm, const struct rank *self)
     return 0;
 }
 
-/* A large operation on A, a small call there, a call on B, then the large one's
- * end: the same order on all ranks. Arguments: bytes, rounds of each kind. */
+/* A large operation on A, a small call there, a call on B, then the end of the
+ * large one, in the same order on all ranks. Arguments: bytes, rounds of each
+ * kind. */
 static int same_order(const struct rank *self)
 {
     const size_t bytes = (size_t)argument(self, 0, 1 << 20);
@@ -746,11 +750,12 @@ static int same_order(const struct rank *self)
     return nodes_finish(&twin);
 }
 
-/* Who has come back from a small call is needed by nobody in it: it waits here
- * for the others without the library. Threads only, for they can count. */
+/* A rank that returned from a small call must not be needed by the ranks still
+ * in it. So it waits for them outside of the library. Only for threads, which
+ * can count. */
 static int out_of_the_call(const struct rank *self)
 {
-    static atomic_int out; /* ranks that are, in all rounds */
+    static atomic_int out; /* ranks that have returned, over all rounds */
     struct rank twin;
     int round = 0;
 
@@ -783,7 +788,7 @@ static int out_of_the_call(const struct rank *self)
 
 /* --- the progress thread ------------------------------------------------------ */
 
-/* A communicator of the same ranks, with other options. */
+/* Makes a communicator of the same ranks, with other options. */
 static int twin_create(struct rank *twin, struct shunt_comm_config *config)
 {
     if (twin->id) {
@@ -796,8 +801,8 @@ static int twin_create(struct rank *twin, struct shunt_comm_config *config)
     return 0;
 }
 
-/* No sleep of a rank with a progress thread ends by its time: something woke
- * it. */
+/* With a progress thread no sleep of a rank may end by its time limit:
+ * something must wake it. */
 static int thread_is_woken(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -813,7 +818,8 @@ static int thread_is_woken(const struct rank *self)
         CHECK_RUN(swap_init(&swap, &twin, sizes[s] / (size_t)self->size));
         for (int k = 0; k < (self->threads ? 10 : 60); k++) {
             CHECK_RUN(swap_start(&swap, &twin, twin.comm, k));
-            /* Now the thread is in its sleep when we come, now not. */
+            /* Sometimes the thread sleeps when this rank calls, sometimes
+             * not. */
             sleep_s((k * 7 + self->rank * 3) % 5 * 0.4e-3);
             CHECK_OK(twin.comm, shunt_wait(&swap.request));
             CHECK_RUN(swap_check(&swap, &twin, k));
@@ -830,7 +836,7 @@ static int thread_is_woken(const struct rank *self)
     return 0;
 }
 
-/* The counters may be read while a progress thread counts. */
+/* Reads the counters while a progress thread counts. */
 static int counted_meanwhile(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -860,9 +866,8 @@ static int counted_meanwhile(const struct rank *self)
     return 0;
 }
 
-/* A transport that has no room for a read need not announce by an event that it
- * has some later. So a rank asks again soon, and does not sleep for the half
- * second that it would otherwise. */
+/* A transport without room for a read need not raise an event when it has room.
+ * So a rank must ask again soon, and not sleep for half a second. */
 static int room_later(const struct rank *self)
 {
     struct shunt_comm_stats stats;
@@ -912,8 +917,8 @@ static const struct rank_case cases[] = {
 
 int main(int argc, char **argv)
 {
-    /* Rings smaller than blocks, so that these need both sides' steps. In
-     * processes it is their test that says so. */
+    /* Rings smaller than blocks, so that both sides must make progress. With
+     * processes the test sets this. */
     if (argc > 1 && !strcmp(argv[1], "--threads")) {
         setenv("SHUNT_CHUNK", "16k", 1);
         setenv("SHUNT_CHUNKS", "4", 1);

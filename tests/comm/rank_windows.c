@@ -15,7 +15,7 @@
 
 #include "tests/harness/rank_main.h"
 
-/* Large enough that a block is pointed to and not sent along. */
+/* Large enough that a block is not sent inline. */
 #define BLOCK ((size_t)8192)
 #define MAX_RANKS 16
 
@@ -48,7 +48,7 @@ static int check_block(const unsigned char *block, int source,
     return 0;
 }
 
-/* Every rank sends every other its block out of `window`. */
+/* Every rank sends a block from `window` to every other rank. */
 static int exchange(const struct rank *self, const void *window, int tag)
 {
     static _Thread_local unsigned char got[MAX_RANKS * BLOCK];
@@ -91,7 +91,7 @@ static bool names(const struct rank *self, int rank)
 
 static int freed_by_ranks_without(const struct rank *self)
 {
-    /* Any of them may be without, also several; at last all are. */
+    /* Each of them may be missing, also several; in the last round all are. */
     for (int round = 0; round <= self->size; round++) {
         bool without = round == self->size || self->rank == round ||
                        self->rank == round * 2 % self->size;
@@ -124,7 +124,7 @@ static int refused_by_one(const struct rank *self)
               "%s", rank_why(self->comm, st));
         CHECK(self->rank == one || names(self, one), "%s",
               shunt_last_error(self->comm));
-        /* It is still everybody's. */
+        /* All ranks must still have it. */
         CHECK_RUN(exchange(self, window, one));
         CHECK_RUN(two_more(self));
         fill(self, window, one + 1);
@@ -159,7 +159,7 @@ static int freed_in_another_order(const struct rank *self)
     return two_more(self);
 }
 
-/* NULL of a rank that has a part of what the others free. */
+/* One rank passes NULL, and has a part of the window that the others free. */
 static int forgotten(const struct rank *self)
 {
     enum shunt_status st;
@@ -178,7 +178,7 @@ static int forgotten(const struct rank *self)
     return two_more(self);
 }
 
-/* One rank has no memory for its part, or nowhere to put it. */
+/* One rank has no memory for its part, or cannot map it. */
 static int not_had_by_one(const struct rank *self)
 {
     for (int one = 0; one < self->size; one++) {
@@ -205,7 +205,8 @@ static int not_had_by_one(const struct rank *self)
     return 0;
 }
 
-/* What a call under way still reads is freed when it has been read. */
+/* Memory that a call under way still reads must be freed only when it has been
+ * read. */
 static int freed_while_in_use(const struct rank *self)
 {
     static _Thread_local unsigned char got[MAX_RANKS * BLOCK];
@@ -227,8 +228,7 @@ static int freed_while_in_use(const struct rank *self)
     return 0;
 }
 
-/* What the caller registers is its own business, and told right away if wrong.
- */
+/* Registration is local, and wrong arguments must be refused at once. */
 static int registrations(const struct rank *self)
 {
     static unsigned char memory[4096];
@@ -254,11 +254,11 @@ static int registrations(const struct rank *self)
     CHECK(shunt_mem_deregister(self->comm, memory) == SHUNT_ERR_INVALID,
           "three times");
     CHECK_OK(self->comm, shunt_barrier(self->comm));
-    return 0; /* `middle` goes with the communicator */
+    return 0; /* `middle` ends with the communicator */
 }
 
-/* More memory than one rank can have: its error says why, the others' which
- * rank, and the communicator stays usable. */
+/* More memory than one rank can have. Its error must say why, the others'
+ * errors must name it, and the communicator must stay usable. */
 static int too_large_for_one(const struct rank *self)
 {
     const bool greedy = self->rank == self->size - 1;
@@ -277,8 +277,8 @@ static int too_large_for_one(const struct rank *self)
     return two_more(self);
 }
 
-/* A call fails here, while this rank hears that an earlier one, which had
- * returned, has failed as well: each of them has its own text. */
+/* A call fails here, while this rank gets the error of an earlier call that had
+ * returned. Each of the two must have its own text. */
 static int too_large_after_a_late_error(const struct rank *self)
 {
     const bool greedy = self->rank == 0;

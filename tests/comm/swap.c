@@ -7,8 +7,9 @@
 
 #define PERIOD ((size_t)251)
 
-/* A block repeats this, which differs by the ranks and the round. In pieces, since
- * sanitizers look at each byte that a program handles by itself. */
+/* A block repeats this pattern, which depends on the ranks and the round. It is
+ * written in pieces, since sanitizers check each byte that a program handles
+ * alone. */
 static void pattern(int from, int to, int round, unsigned char period[PERIOD])
 {
     for (size_t i = 0; i < PERIOD; i++)

@@ -29,7 +29,7 @@ Test(birth, on_one_host_nothing_listens)
         .program = PROGRAM, .args = {"ports", "nothing"}, .ranks = 3});
 }
 
-/* Its ports are closed when all ranks are connected. */
+/* The ports must be closed when all ranks are connected. */
 Test(birth, tcp_listens_no_more)
 {
     harness_check(&(struct harness_job){.program = PROGRAM,
@@ -38,7 +38,8 @@ Test(birth, tcp_listens_no_more)
                                         .ranks = 3});
 }
 
-/* Virtual nodes talk through UCX, which has no need to be reached by others. */
+/* Virtual nodes are connected by UCX, which need not be reachable from
+ * outside. */
 Test(birth, on_one_host_ucx_listens_on_loopback)
 {
     if (!have_ucx())
@@ -49,8 +50,8 @@ Test(birth, on_one_host_ucx_listens_on_loopback)
                                         .ranks = 3});
 }
 
-/* Neither while the ranks of a split, a dup or a shrink meet; there is another
- * way where they share no memory. */
+/* The same while the ranks of a split, a dup or a shrink connect. There is
+ * another way if they share no memory. */
 Test(birth, on_one_host_later_births_listen_on_loopback)
 {
     struct harness_job job = {
@@ -84,8 +85,8 @@ Test(birth, signal_handlers_stay)
 
 /* --- mistakes of whoever starts the ranks ------------------------------------- */
 
-/* `what`, a shell's, before each rank's program: it may change what it finds in
- * the environment. The text is what the program has to see. */
+/* Runs `what`, shell code, before each rank's program; it may change the
+ * environment. `text`: what the program must print. */
 static void mistake(int ranks, const char *what, const char *const *text)
 {
     struct harness_job job = {.program = "/bin/sh", .ranks = ranks};
@@ -105,7 +106,7 @@ static void mistake(int ranks, const char *what, const char *const *text)
 #define MISTAKE(ranks, what, ...) \
     mistake(ranks, what, (const char *const[]){__VA_ARGS__, NULL})
 
-/* On one host, where ranks meet at a unix socket; and as if on several. */
+/* On one host, where ranks connect at a unix socket; and as if on several. */
 #define FAR "export SHUNT_HOST=127.0.0.1 SHUNT_PORT=$((MASTER_PORT + 1)); "
 
 Test(birth, another_secret)
@@ -119,8 +120,9 @@ Test(birth, another_secret)
             "rank 2 was given another SHUNT_SECRET", "another SHUNT_SECRET?");
 }
 
-/* As srun starts them on hosts that the user ordered, so that rank 0 is not on the
- * first one of Slurm's list: all ranks are told, also on hosts that cannot know. */
+/* srun starts ranks on hosts in an order that the user gave, so that rank 0 is
+ * not on the first host of Slurm's list. All ranks must get an error, also on
+ * hosts that cannot know that. */
 Test(birth, rank_0_on_another_host_than_slurms_first)
 {
     static const char by_srun[] =
@@ -137,7 +139,8 @@ Test(birth, rank_0_on_another_host_than_slurms_first)
     MISTAKE(5, by_srun, "5", "set SHUNT_HOST to an address of rank 0's host");
 }
 
-/* Fewer, or more: then they look for each other in different places. */
+/* A smaller or a larger size: ranks then look for each other in different
+ * places. */
 Test(birth, another_size)
 {
     MISTAKE(4, "[ $RANK != 0 ] || export WORLD_SIZE=2", "2", "there are");
@@ -148,14 +151,15 @@ Test(birth, another_size)
 
 Test(birth, a_rank_that_ended_before_another_came)
 {
-    /* Rank 1 stops while it joins; rank 2 comes when rank 0 knows already. */
+    /* Rank 1 stops while it joins. Rank 2 joins when rank 0 has noticed
+     * that. */
     MISTAKE(3,
             "[ $RANK != 1 ] || export WORLD_SIZE=7; [ $RANK != 2 ] || sleep 1",
             "2", "there are");
 }
 
-/* By a program that greets whoever comes. It ends with rank 0, which therefore
- * begins when rank 1 has given up, and no longer comes. */
+/* Another program answers at the port. It ends with rank 0. So rank 0 starts
+ * when rank 1 has given up. */
 Test(birth, the_port_is_in_use)
 {
     MISTAKE(2,
@@ -172,7 +176,7 @@ Test(birth, the_port_is_in_use)
                 "    except TimeoutError:\n"
                 "        print('met' if visits else '', end='', flush=True)\n"
                 "    except OSError:\n"
-                "        pass\n" /* the visitor has gone */
+                "        pass\n" /* the visitor has left */
                 "\" > $f & "
                 "while [ ! -s $f ]; do sleep 0.1; done; rm $f; }",
             "6", "set SHUNT_PORT to a free", "what listens there is not Shunt");
@@ -180,11 +184,11 @@ Test(birth, the_port_is_in_use)
 
 /* --- other users ---------------------------------------------------------------- */
 
-/* A process that has changed its user cannot be traced, so that the leak
- * sanitizer cannot look into it. */
+/* A process that has changed its user cannot be traced, so the leak sanitizer
+ * cannot check it. */
 #define UNTRACED "export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0; "
 
-/* Whose socket is found by the kernel's word, as there is no secret. */
+/* There is no secret, so the kernel says whose socket it is. */
 #define OTHER(rank)                                           \
     UNTRACED "unset SHUNT_SECRET; [ $RANK != " #rank " ] || " \
              "export OTHER_USER=65534; export SHUNT_TIMEOUT=1"
@@ -205,8 +209,8 @@ Test(birth, another_user_is_not_rank_0)
     MISTAKE(2, FAR OTHER(0), "5", "rank 1 did not join", "another user");
 }
 
-/* A user who knows the secret may join, but not by way of the network when
- * shared memory is refused. */
+/* A user with the secret may join. But if shared memory is refused, it must not
+ * be used over the network instead. */
 Test(birth, another_user_is_not_reached_over_the_network)
 {
     if (geteuid())
@@ -215,7 +219,7 @@ Test(birth, another_user_is_not_reached_over_the_network)
             "another user");
 }
 
-/* Lines of all ranks' stderr that say `text`. */
+/* The number of lines in all ranks' stderr that contain `text`. */
 static int said(const char *what, const char *text)
 {
     struct harness_job job = {.program = "/bin/sh", .ranks = 3};
@@ -260,8 +264,8 @@ Test(birth, a_silent_root_is_blamed)
     });
 }
 
-/* A rank of a split that is lost, or stops, when all have met it there: each names
- * it by its number in the old communicator, which fails. */
+/* A rank of a split is lost, or stops, when all have connected to it. Each rank
+ * must name it by its number in the old communicator, which fails. */
 static void lose_inside(const char *how)
 {
     struct harness *h = harness_start(&(struct harness_job){
@@ -319,7 +323,8 @@ Test(birth, limits_are_named)
                 "raise `ulimit -n` to");
 }
 
-/* It can open nothing but what comm_create_env() needs first. The second way is for Linux before 5.9. */
+/* The rank cannot open anything except what comm_create_env() needs first. The
+ * second way is for Linux before 5.9. */
 Test(birth, a_rank_without_descriptors_tells_the_others)
 {
     MISTAKE(3, "[ $RANK != 1 ] || ulimit -n 4", "2", "raise `ulimit -n`");
@@ -329,8 +334,8 @@ Test(birth, a_rank_without_descriptors_tells_the_others)
             "2", "raise `ulimit -n`");
 }
 
-/* The process that ranks meet at must not end before it has told all of them,
- * however late its thread comes to that. */
+/* The root's process must not end before it has sent the error to all ranks,
+ * however late its thread does that. */
 Test(birth, all_are_told_before_the_root_ends)
 {
     MISTAKE(6, "export SLOW_ROOT=1 NO_SYSTEM_CALL=eventfd", "5", "seccomp");

@@ -49,9 +49,9 @@ Test(comm, windows_come_and_go)
     at_sizes("windows_come_and_go", (int[]){1, 2, 8, 0});
 }
 
-/* Ranks with other names of nodes are other nodes, also where memory could be
- * mapped. What carries bytes between them is the best transport that maps
- * none, or else puts of one that does. */
+/* Ranks with different node names are on different nodes, even if memory could
+ * be mapped. Bytes between them are sent by the best transport that maps
+ * nothing, else by puts of one that does. */
 Test(comm, nodes_share_no_memory)
 {
     static const struct {
@@ -115,7 +115,7 @@ Test(comm, early_destroy_is_a_loss)
     at_sizes("early_destroy_is_a_loss", (int[]){2, 4, 0});
 }
 
-/* Puts of rank 2 to rank 0 take 50 ms, those to rank 1 none. */
+/* Puts of rank 2 to rank 0 take 50 ms, those to rank 1 no time. */
 Test(comm, done_and_gone)
 {
     harness_check(&(struct harness_job){
@@ -127,8 +127,8 @@ Test(comm, done_and_gone)
     });
 }
 
-/* On one node, by the ring and by reads of the kernel, and between two; by a progress
- * thread, the helper, or tests. */
+/* On one node, by the ring and by reads of the kernel, and between two nodes;
+ * by a progress thread, the helper, or tests. */
 Test(comm, moves_before_wait)
 {
     static const struct {
@@ -165,7 +165,7 @@ Test(comm, thread_progresses)
     at_sizes("thread_progresses", (int[]){2, 4, 0});
 }
 
-/* Kill `victim` in the middle of its loop; everyone else must name it. */
+/* Kills `victim` in the middle of its loop. All others must name it. */
 static void kill_one(const char *name, int ranks, int victim)
 {
     char text[8];
@@ -228,7 +228,7 @@ Test(comm, silent_rank_times_out)
     harness_finish(h);
 }
 
-/* Two ranks are stopped until the others have gone on without them, and left. */
+/* Stops two ranks until the others have gone on without them and ended. */
 static void stop_and_continue(int ranks, const char *first, const char *second)
 {
     const char *victims[] = {first, second};
@@ -259,7 +259,7 @@ Test(comm, stopped_ranks_do_not_go_on_alone)
     stop_and_continue(5, "0", "3");
 }
 
-/* One of those that split is gone before the new communicator is made. */
+/* One of the ranks of a split ends before the new communicator is made. */
 static void split_and_lose(const char *how)
 {
     struct harness *h = harness_start(&(struct harness_job){

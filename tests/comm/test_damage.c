@@ -9,7 +9,7 @@
 
 TestSuite(damage, .timeout = 120);
 
-/* As rank_damage.c counts them. */
+/* The numbers of cases in rank_damage.c. */
 enum { WORDS = 10, FORGERIES = 9, PLACES = 5, LIES = 4 };
 
 static void each(const char *name, int count)
@@ -38,7 +38,7 @@ Test(damage, control_messages)
     each("message", FORGERIES);
 }
 
-/* Words that moe/plan/remote_offsets.c sends. */
+/* The words that moe/plan/remote_offsets.c sends. */
 Test(damage, starts_of_plans)
 {
     each("start", LIES);
@@ -60,7 +60,7 @@ Test(damage, places_of_zero_copy)
     }
 }
 
-/* Puts are late, so that what is passed on too early is wrong. */
+/* Puts are late, so data that are passed on too early are wrong. */
 Test(damage, arrivals_of_zero_copy)
 {
     harness_check(&(struct harness_job){

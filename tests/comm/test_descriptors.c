@@ -20,8 +20,9 @@ static bool have_ucx(void)
     return access(path, R_OK) == 0;
 }
 
-/* For a second a root without descriptors tries again, and nothing runs: so run
- * several worlds at the same time, each with every STEPth number of descriptors. */
+/* A root without descriptors tries again for a second, and the CPUs are idle.
+ * So several worlds run at the same time, each with every STEPth number of
+ * descriptors. */
 static void run(const char *call, const char *victim, const char *env)
 {
     enum { STEP = 4 };
@@ -42,7 +43,7 @@ static void run(const char *call, const char *victim, const char *env)
     }
 }
 
-/* Rank 0 makes the id, and runs the root; in the split rank 2 is the first. */
+/* Rank 0 makes the id, and runs the root. In the split rank 2 is the first. */
 Test(descriptors, dup)
 {
     run("dup", "0", NULL);
@@ -75,7 +76,7 @@ Test(descriptors, by_ucx_alone)
     run("id", "2", "SHUNT_TRANSPORTS=ucx");
 }
 
-/* Of processes that have never had one. */
+/* Processes that have never had a communicator. */
 Test(descriptors, first)
 {
     static const char *const victims[] = {"0", "1"};
@@ -91,7 +92,7 @@ Test(descriptors, first)
             });
 }
 
-/* It has to find the root by the name of a host. */
+/* The rank must find the root by the name of a host. */
 Test(descriptors, first_by_name)
 {
     static const char *const victims[] = {"0", "1"};

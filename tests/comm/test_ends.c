@@ -9,7 +9,7 @@
 static const char *const on_nodes[] = {"SHUNT_TEST_NODES=0,0,0",
                                        "SHUNT_TEST_NODES=0,1,2"};
 
-/* Ranks `one` and `other` end well. */
+/* Ranks `one` and `other` must end well. */
 static void check(const char *const *args, const char *nodes, int one,
                   int other)
 {
@@ -26,7 +26,7 @@ static void check(const char *const *args, const char *nodes, int one,
     harness_finish(h);
 }
 
-/* Returning from main() is exit(). */
+/* Returning from main() must look like exit(). */
 Test(ends, three_causes_three_texts)
 {
     static const char *const ways[][4] = {
@@ -40,7 +40,7 @@ Test(ends, three_causes_three_texts)
         check(ways[i], on_nodes[0], 0, 2);
 }
 
-/* There a connection ends, and the exit is told before. */
+/* Between nodes a connection ends, and the exit is reported before. */
 Test(ends, three_causes_between_nodes)
 {
     static const char *const ways[][4] = {

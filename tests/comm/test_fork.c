@@ -8,7 +8,7 @@
 
 TestSuite(fork, .timeout = 120);
 
-/* Blocks that need steps of both ranks: through small rings, and by TCP. */
+/* Blocks that need progress on both ranks: with small rings, and by TCP. */
 static void run(const char *progress)
 {
     const struct harness_job near = {
@@ -76,7 +76,8 @@ static void in_all_settings(const char *name, const char *argument,
     }
 }
 
-/* Rank 0 of a node of two, the other one, and one that is alone. */
+/* The forking rank is rank 0 of a node with two ranks, the other one, or a rank
+ * that is alone on its node. */
 Test(fork, child_calls)
 {
     in_all_settings("child_calls", "0", "SHUNT_PROGRESS=auto");
@@ -90,7 +91,7 @@ Test(fork, child_calls_and_progress_thread)
     in_all_settings("child_calls", "2", "SHUNT_PROGRESS=thread");
 }
 
-/* UCX cannot be used anew, which is said at once. */
+/* UCX cannot be opened again after fork(). That must be reported at once. */
 Test(fork, child_makes_its_own)
 {
     in_all_settings("child_makes_its_own", NULL, "SHUNT_PROGRESS=auto");
@@ -116,7 +117,8 @@ Test(fork, child_of_root)
     });
 }
 
-/* The address sanitizer's allocator has locks that it does not hold over a fork. */
+/* The address sanitizer's allocator has locks that it does not protect over
+ * fork(). */
 Test(fork, child_of_busy_threads)
 {
     if (harness_sanitized())

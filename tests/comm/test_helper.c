@@ -21,7 +21,7 @@ static void remove_news(const char *path)
     unlink(away);
 }
 
-/* A rank on each node, or two; what crosses goes by tcp. */
+/* One rank on each node, or two; tcp connects the nodes. */
 static void between_nodes(const char *name)
 {
     static const char *const nodes[] = {"SHUNT_TEST_NODES=0,1",

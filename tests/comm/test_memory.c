@@ -6,7 +6,7 @@
 
 TestSuite(memory, .timeout = 120);
 
-/* Every `step`th allocation of `victim`. */
+/* Every `step`th allocation of `victim` fails in turn. */
 static void run_victim(const char *call, const char *victim, const char *step,
                        int ranks, const char *env1, const char *env2,
                        const char *env3)
@@ -20,7 +20,8 @@ static void run_victim(const char *call, const char *victim, const char *step,
     });
 }
 
-/* Rank 0 is the first in many an algorithm, the last in none. */
+/* Rank 0 is the first in many algorithms; the last rank is the first in
+ * none. */
 static void run(const char *call, int ranks, const char *env1, const char *env2,
                 const char *env3)
 {
@@ -55,7 +56,7 @@ Test(memory, two_levels)
             "SHUNT_ALGORITHM=two_level");
 }
 
-/* Memory is registered, named and put to, for each call. */
+/* Memory is registered, described and put to in each call. */
 Test(memory, zero_copy)
 {
     static const char *const calls[] = {"alltoall", "allgather"};
@@ -71,7 +72,7 @@ Test(memory, zero_copy)
         });
 }
 
-/* A rank that has learnt of the failure stops computing. */
+/* A rank that has learnt of the failure must stop computing. */
 Test(memory, fused)
 {
     static const char *const calls[] = {"gemm_reduce_scatter",
@@ -104,7 +105,8 @@ Test(memory, split)
     run_victim("split", "1", "4", 3, NULL, NULL, NULL);
 }
 
-/* Also of connections between nodes, and while links are measured: rank 3 measures. */
+/* Also allocations for connections between nodes, and while links are measured;
+ * rank 3 measures. */
 Test(memory, split_between_nodes)
 {
     run_victim("split", "1", "3", 4, "SHUNT_TEST_NODES=0,0,1,1", NULL, NULL);
@@ -114,7 +116,8 @@ Test(memory, split_between_nodes)
                "SHUNT_TRANSPORTS=tcp", NULL);
 }
 
-/* A put that waits takes memory, and the old communicator ends where there is none. */
+/* A put that waits allocates memory. Without memory the old communicator
+ * ends. */
 Test(memory, split_without_mapped_memory)
 {
     run_victim("split", "1", "1", 3, "SHUNT_TRANSPORTS=fault+shm",
@@ -123,8 +126,8 @@ Test(memory, split_without_mapped_memory)
                "SHUNT_FAULT=nomap,delay=200,reorder", NULL);
 }
 
-/* A rank without the memory to join is waited for, for SHUNT_TIMEOUT. Anybody's
- * allocations are many: every other one. */
+/* The others wait for a rank without memory to join, for SHUNT_TIMEOUT. With
+ * "anybody" there are many allocations, so only every other one is tested. */
 Test(memory, births)
 {
     static const char *const victims[] = {"0", "1", "2", "anybody"};

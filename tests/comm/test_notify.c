@@ -11,8 +11,8 @@ TestSuite(notify, .timeout = 120);
 
 #define TCP "SHUNT_TEST_ACROSS=tcp (put)"
 
-/* On one node, and on two by tcp, of one and of two ranks; under each setting of
- * progress. */
+/* On one node, and on two nodes connected by tcp, with one and two ranks; with
+ * each setting of progress. */
 static void everywhere(const char *name)
 {
     static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0,0",
@@ -23,7 +23,7 @@ static void everywhere(const char *name)
                                            "SHUNT_PROGRESS=thread"};
 
     for (int i = 0; i < 9; i++) {
-        /* Sanitizers learn nothing from it that is not in "0,0,1". */
+        /* For sanitizers this has nothing that "0,0,1" does not have. */
         if (harness_sanitized() && i % 3 == 1)
             continue;
         harness_check(&(struct harness_job){
@@ -35,7 +35,8 @@ static void everywhere(const char *name)
     }
 }
 
-/* On one node, and on two, with a file by which ranks tell each other. */
+/* On one node, and on two, with a file by which ranks send each other a
+ * signal. */
 static void with_a_file(const char *name, const char *setting)
 {
     static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0",

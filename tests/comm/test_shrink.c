@@ -7,7 +7,7 @@
 
 #include "tests/harness/harness.h"
 
-/* The first ranks stop, and all others must go on together. */
+/* The first ranks stop, and all others must continue together. */
 static void go_on_without(struct harness_job *job)
 {
     const int stopped = atoi(job->args[1]);
@@ -26,7 +26,7 @@ static void go_on_without(struct harness_job *job)
     harness_finish(h);
 }
 
-/* Ranks 0, 1 and 2 would lead, one after the other. */
+/* Ranks 0, 1 and 2 would be leaders, one after the other. */
 Test(shrink, several_silent_ranks)
 {
     go_on_without(&(struct harness_job){
@@ -37,7 +37,8 @@ Test(shrink, several_silent_ranks)
     });
 }
 
-/* The last rank sees rank 1 go, so that rank 2 leads; but rank 2 does not know yet. */
+/* The last rank notices that rank 1 has ended, so rank 2 is the leader. But
+ * rank 2 does not know that yet. */
 Test(shrink, leader_that_does_not_know)
 {
     go_on_without(&(struct harness_job){
@@ -67,7 +68,8 @@ static void close_without(char *transports, char *across)
     });
 }
 
-/* A rank in shunt_comm_destroy() answers those that wait in another communicator. */
+/* A rank in shunt_comm_destroy() must answer ranks that wait in another
+ * communicator. */
 Test(shrink, closing)
 {
     close_without("SHUNT_TRANSPORTS=shm,tcp", "SHUNT_TEST_ACROSS=tcp (put)");
@@ -76,7 +78,7 @@ Test(shrink, closing)
                       "SHUNT_TEST_ACROSS=ucx (put)");
 }
 
-/* A rank that only a deaf one has missed is not lost with it. */
+/* A rank that only a deaf rank has missed must not be lost with it. */
 Test(shrink, deaf)
 {
     struct harness *h = harness_start(&(struct harness_job){

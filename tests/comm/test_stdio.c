@@ -47,7 +47,8 @@ Test(stdio, fault)
     closed("SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap,delay=50");
 }
 
-/* Closed before only: one that is closed later may become a socket of UCX (comm.h). */
+/* Only closed before init: a descriptor that is closed later may become a
+ * socket of UCX (comm.h). */
 Test(stdio, ucx)
 {
     if (!getenv("SHUNT_TEST_UCX"))
@@ -71,8 +72,8 @@ Test(stdio, progress_thread)
     closed("SHUNT_PROGRESS=thread", "SHUNT_TRANSPORTS=tcp");
 }
 
-/* The shell closes all three, so that they are closed when the library is loaded, and
- * the program's messages go to 9. */
+/* The shell closes all three descriptors, so that they are closed when the
+ * library is loaded. The program's messages go to descriptor 9. */
 static void from_a_shell(const char *name, const char *argument)
 {
     char program[512], file[128];

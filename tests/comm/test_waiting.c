@@ -11,7 +11,7 @@
 
 TestSuite(waiting, .timeout = 120);
 
-/* Blocks do not fit into rings: both sides have to step. */
+/* Blocks do not fit into rings, so both sides must make progress. */
 static void in_small_rings(const char *name, int ranks)
 {
     harness_check(&(struct harness_job){
@@ -79,8 +79,8 @@ Test(waiting, same_order_between_nodes)
     });
 }
 
-/* Two ranks on a node and one on another, as threads: the small call of who is
- * alone is over before it has taken all of the large one. */
+/* Two ranks on a node and one on another, as threads. The small call of the
+ * single one ends before it has received all of the large one. */
 Test(waiting, out_of_the_call_alone_on_a_node)
 {
     harness_check(&(struct harness_job){
@@ -91,7 +91,7 @@ Test(waiting, out_of_the_call_alone_on_a_node)
     });
 }
 
-/* A rank comes late, and the others wait for it. */
+/* A rank enters late, and the others must wait for it. */
 Test(waiting, timeout_without_end)
 {
     static const char *const endless[] = {"inf", "20000000000", "configured"};

@@ -10,7 +10,8 @@ static void at_sizes(const char *name)
 {
     harness_case("rank_windows", name, 2);
     harness_case("rank_windows", name, 4);
-    /* Nobody maps anybody: other ways, the same agreement. */
+    /* No rank maps another one's memory. The ways differ, but the agreement
+     * must be the same. */
     harness_check(&(struct harness_job){
         .program = "rank_windows",
         .args = {name},
