@@ -15,9 +15,9 @@
 /* --- two calls that use the same memory between nodes --------------------- */
 
 /*
- * dispatch_backward and combine of one plan put sums into the same memory of
- * the plan's, dispatch and combine_backward rows. Ranks are ready for them in
- * different order; all must serve the earlier call first.
+ * dispatch_backward and combine of one plan write sums to the same memory of
+ * the plan; dispatch and combine_backward write rows. Ranks are ready for them
+ * in different order. All ranks must serve the earlier call first.
  */
 int one_plan_overlaps(const struct rank *self)
 {
@@ -60,9 +60,9 @@ int one_plan_overlaps(const struct rank *self)
     return 0;
 }
 
-/* Rank 0 starts a call in which all others wait already: it has all that it
- * needs at once, and does not wait until what it sends has gone out.
- * (test_moe.c has the setting in which that takes long.) */
+/* Rank 0 starts a call in which all others wait already. It has everything that
+ * it needs at once, and must not wait until its own data have been sent.
+ * (test_moe.c has the setting in which sending takes long.) */
 int start_does_not_wait(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 8, 2);
@@ -105,10 +105,9 @@ int start_does_not_wait(const struct rank *self)
 enum { FIRST, SECOND };
 
 /*
- * One rank makes the calls of two layers in another order: the calls differ in
- * nothing but the exchange, and every rank gets an error. With an equal
- * `hidden` rows of the one would fit the other, with a larger one they would
- * not.
+ * One rank makes the calls of two layers in another order. The calls differ
+ * only in the exchange. Every rank must get an error. With an equal `hidden`
+ * the rows of one layer would fit the other; with a larger one they would not.
  */
 static int swap_exchanges(const struct rank *self, size_t hidden)
 {
@@ -158,7 +157,7 @@ int exchanges_swapped(const struct rank *self)
 
 /* --- calls behind one that a rank refused --------------------------------- */
 
-/* wrong: the tokens are NULL. */
+/* wrong: pass NULL for the tokens. */
 static enum shunt_status start_of(struct run *run, int kind, bool wrong,
                                   struct shunt_request **q)
 {
@@ -180,8 +179,8 @@ static enum shunt_status start_of(struct run *run, int kind, bool wrong,
     }
 }
 
-/* A call that one rank refuses, and two right behind it; `spare` has results
- * of its own. */
+/* A call that one rank refuses, and two calls right behind it. `spare` has
+ * results of its own. */
 static int refuse_and_go_on(struct run *run, struct run *spare, int kind,
                             bool refuses, int last)
 {
@@ -204,9 +203,9 @@ static int refuse_and_go_on(struct run *run, struct run *spare, int kind,
 }
 
 /*
- * The local peers of a rank that refuses a call are done with it at once, and
- * make the next ones, in the same memory between nodes, while ranks of other
- * nodes are still in the first.
+ * The local peers of a rank that refuses a call end that call at once. They
+ * make the next calls, in the same memory between nodes, while ranks of other
+ * nodes are still in the first call.
  */
 int refused_and_on(const struct rank *self)
 {
@@ -251,10 +250,10 @@ int refused_and_on(const struct rank *self)
 
 enum {
     EXCHANGES = 2,
-    ROUTES = 3,    /* plans of each that exist at a time */
-    SAMPLES = 2,   /* inputs of each */
-    SLOTS = 3,     /* results of each in windows */
-    UNDERWAY = 20, /* calls; more than there are slots for notes */
+    ROUTES = 3,    /* plans of each exchange at a time */
+    SAMPLES = 2,   /* inputs of each plan */
+    SLOTS = 3,     /* results of each plan in windows */
+    UNDERWAY = 20, /* calls under way; more than there are slots for notes */
     LAST_CALLS = 20
 };
 
@@ -273,25 +272,27 @@ struct route {
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
-    size_t bytes;          /* of a row */
+    size_t bytes;          /* bytes of a row */
     unsigned char *window; /* 2 * SAMPLES + SLOTS buffers of experts' rows */
-    size_t stride;         /* of these */
-    bool taken[SLOTS];     /* by calls */
-    bool borrowed[4];      /* the plan's buffers, by memory that is no window */
+    size_t stride;         /* bytes of each of these */
+    bool taken[SLOTS];     /* slots that calls use */
+    bool borrowed[4];      /* a call uses a buffer of the plan by memory that is
+                              no window */
     struct sample sample[SAMPLES];
 };
 
 struct call {
-    struct route *route; /* NULL: none */
+    struct route *route; /* NULL: not in use */
     enum kind kind;
     const struct sample *sample;
     bool bias, dweight;
     struct shunt_request *request;
-    int slot;            /* of the result in a window; -1: on the heap */
+    int slot;            /* slot of the result in a window; -1: on the heap */
     unsigned char *rows; /* (total, hidden) */
     unsigned char *tokens;
     float *products;
-    unsigned char *heap; /* a copy of what is read; NULL: it is the window */
+    unsigned char *heap; /* a copy of the input on the heap; NULL: the input is
+                            in the window */
     bool borrows[4];
 };
 
@@ -300,15 +301,16 @@ struct mixture {
     struct shunt_moe *moe[EXCHANGES];
     struct route routes[EXCHANGES * ROUTES];
     struct call calls[UNDERWAY];
-    uint64_t common, own; /* seeds: of all ranks, of this one */
+    uint64_t common, own; /* seeds: common to all ranks; of this rank */
     uint64_t rolled, own_rolled;
     uint64_t want_remote, had_remote; /* bytes to other nodes since the last
-                                         look */
+                                         check: expected, counted */
     bool uncounted;
-    uint64_t remote; /* of all looks */
+    uint64_t remote; /* bytes over all checks */
 };
 
-/* A number that is the same on every rank; one of this rank alone. */
+/* A random number that is the same on every rank; and one for this rank
+ * alone. */
 static unsigned dice(struct mixture *m, unsigned n)
 {
     return (unsigned)(mix(m->common, m->rolled++, 60, 0) % n);
@@ -453,8 +455,8 @@ static void route_end(struct route *route)
 
 /* --- calls ---------------------------------------------------------------- */
 
-/* May this call use memory that is no window, and go through the plan's? One
- * at a time may. */
+/* May this call use memory that is no window, through the plan's buffer? One
+ * call at a time may. */
 static bool borrow(struct mixture *m, struct call *call, int buffer)
 {
     struct route *route = call->route;
@@ -475,7 +477,7 @@ static const unsigned char *input(struct mixture *m, struct call *call,
     return call->heap;
 }
 
-/* Room for experts' rows. */
+/* Finds memory for experts' rows. */
 static void find_rows(struct mixture *m, struct call *call, int buffer)
 {
     struct route *route = call->route;
@@ -495,8 +497,8 @@ static void find_rows(struct mixture *m, struct call *call, int buffer)
     memset(call->rows, POISON, route->stride);
 }
 
-/* Bytes that the calls of all ranks together send between nodes, if rows go
- * from rail to rail: what this rank's share of it is. */
+/* This rank's share of the bytes that all ranks together send between nodes in
+ * a call, if rows are sent between rail peers. */
 static uint64_t remote_bytes(const struct route *route, enum kind kind,
                              bool dweight)
 {
@@ -505,7 +507,7 @@ static uint64_t remote_bytes(const struct route *route, enum kind kind,
     switch (kind) {
     case DISPATCH:
         return in->network_dispatch_bytes;
-    case COMBINE_BACKWARD: /* products come back for each assignment */
+    case COMBINE_BACKWARD: /* a product returns for each assignment */
         return in->network_rows * route->bytes +
                (dweight ? in->network_rows_plain * sizeof(float) : 0);
     default:
@@ -588,7 +590,7 @@ static int check(const struct call *call)
     }
 }
 
-/* The call is complete: check it, and give back what it had. */
+/* The call is complete: checks it, and releases its memory. */
 static int collect(struct call *call)
 {
     struct route *route = call->route;
@@ -614,7 +616,7 @@ static int finish(struct mixture *m, struct call *call)
     return collect(call);
 }
 
-/* Any call under way, or any of `route`; NULL: there is none. */
+/* A random call under way, or one of `route`; NULL: none. */
 static struct call *pick(struct mixture *m, const struct route *route)
 {
     struct call *found = NULL;
@@ -636,7 +638,7 @@ static int finish_all(struct mixture *m, const struct route *route)
     return 0;
 }
 
-/* A few of them, in one way or another. */
+/* Ends a few calls in random ways. */
 static int finish_some(struct mixture *m)
 {
     const struct timespec nap = {0, 1000 * (long)own_dice(m, 500)};
@@ -718,7 +720,8 @@ static uint64_t sent(const struct mixture *m)
     return stats.bytes_remote;
 }
 
-/* With nothing under way: did as much go to other nodes as the plans say? */
+/* With nothing under way: were as many bytes sent to other nodes as the plans
+ * say? */
 static int count_remote(struct mixture *m)
 {
     const struct shunt_moe_rows *rows = &m->routes[0].rows;
@@ -814,8 +817,9 @@ static int mingle(struct mixture *m, long rounds)
         }
         CHECK_RUN(next_call(m));
     }
-    /* The dice may have put another plan between any two looks so far, and what
-       a plan sends is not counted. Between these two there is none. */
+    /* By chance a plan may have been made between any two checks so far, and
+     * the bytes for making a plan are not counted. Between these two checks no
+     * plan is made. */
     CHECK_RUN(count_remote(m));
     for (int i = 0; i < LAST_CALLS; i++)
         CHECK_RUN(next_call(m));
@@ -831,8 +835,8 @@ static unsigned long long from_environment(const char *name,
 }
 
 /*
- * SHUNT_TEST_ROUNDS calls, in an order that SHUNT_TEST_SEED tells. Which of
- * them are waited for, when, and what memory they use, differs between ranks.
+ * SHUNT_TEST_ROUNDS calls in an order that SHUNT_TEST_SEED decides. Which of
+ * them are waited for, when, and which memory they use, differs between ranks.
  */
 int interleavings(const struct rank *self)
 {

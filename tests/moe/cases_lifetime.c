@@ -14,7 +14,7 @@
 
 /* --- what an exchange leaves behind --------------------------------------- */
 
-/* Descriptors of this process. */
+/* The number of descriptors of this process. */
 static size_t descriptors(void)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -27,7 +27,7 @@ static size_t descriptors(void)
     return n;
 }
 
-/* Mappings of windows. (Others come and go with the heap.) */
+/* The number of mapped windows. (Other mappings change with the heap.) */
 static size_t windows(void)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -41,7 +41,7 @@ static size_t windows(void)
     return n;
 }
 
-/* Exchanges of several kinds, one after another. */
+/* Configurations of several kinds, by number. */
 static struct shunt_moe_config kind_of_exchange(uint64_t number)
 {
     struct shunt_moe_config c =
@@ -53,7 +53,7 @@ static struct shunt_moe_config kind_of_exchange(uint64_t number)
     return c;
 }
 
-/* One with `plans` plans; all of its results are checked. */
+/* Uses an exchange with `plans` plans, and checks all results. */
 static int use_exchange(const struct rank *self, struct shunt_moe *moe,
                         const struct shunt_moe_config *c, uint64_t number,
                         int plans)
@@ -73,7 +73,8 @@ static int use_exchange(const struct rank *self, struct shunt_moe *moe,
     return 0;
 }
 
-/* argv[0]: how many. With a low limit of descriptors, so that a leak shows. */
+/* argv[0]: the number of exchanges. The limit of descriptors is low, so that a
+ * leak is noticed. */
 int exchanges_come_and_go(const struct rank *self)
 {
     const uint64_t cycles =
@@ -99,7 +100,7 @@ int exchanges_come_and_go(const struct rank *self)
 
             CHECK_OK(self->comm,
                      shunt_moe_plan_create(moe, expert, NULL, 1, &plan));
-            if (i % 2) /* else it goes with its exchange */
+            if (i % 2) /* otherwise its exchange destroys it */
                 shunt_moe_plan_destroy(plan);
         }
         shunt_moe_destroy(moe);
@@ -109,16 +110,17 @@ int exchanges_come_and_go(const struct rank *self)
         }
     }
     if (self->threads)
-        return 0; /* the other ranks are at something else */
-    /* The helper thread may have come since, and has one. */
+        return 0; /* the other ranks are in another case */
+    /* A helper thread may have been created since, which has a descriptor. */
     CHECK(descriptors() <= before + 1, "%zu descriptors, %zu before",
           descriptors(), before);
     CHECK(windows() <= mapped, "%zu windows, %zu before", windows(), mapped);
     return 0;
 }
 
-/* Several at once, which each rank destroys at another time: the windows of an
- * exchange that some rank still has go to no other one. */
+/* Several exchanges at a time, which each rank destroys at another time. The
+ * windows of an exchange that some rank still has must not be used for another
+ * one. */
 int exchanges_overlap(const struct rank *self)
 {
     enum { ALIVE = 4, CYCLES = 40 };
@@ -131,7 +133,8 @@ int exchanges_overlap(const struct rank *self)
 
         CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[i]));
         CHECK_RUN(use_exchange(self, moe[i], &c, i, 1));
-        /* One of the last, which differs by rank, and may be gone already. */
+        /* One of the last exchanges, another one on each rank. It may have been
+         * destroyed already. */
         shunt_moe_destroy(moe[first + late]);
         if (i >= ALIVE)
             shunt_moe_destroy(moe[i - ALIVE]);
@@ -143,7 +146,7 @@ int exchanges_overlap(const struct rank *self)
 
 /* --- handles of destroyed objects ----------------------------------------- */
 
-/* Every call that takes them. */
+/* Makes every call that takes these handles. */
 static int check_dead(struct shunt_moe *moe, struct shunt_moe_plan *plan)
 {
     struct shunt_moe_plan *none;
@@ -210,7 +213,7 @@ int handles_in_any_order(const struct rank *self)
     return 0;
 }
 
-/* Every call on a destroyed communicator fails. */
+/* Every call on a destroyed communicator must fail. */
 int calls_on_a_dead_comm(const struct rank *self)
 {
     struct shunt_comm *comm, *other;
@@ -251,7 +254,8 @@ int calls_on_a_dead_comm(const struct rank *self)
     return 0;
 }
 
-/* Requests that outlive their communicator: done, unfinished, dispatch's. */
+/* Requests that outlive their communicator: one that is done, an unfinished
+ * one, and one of dispatch. */
 int requests_of_a_dead_comm(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(1);
@@ -267,14 +271,15 @@ int requests_of_a_dead_comm(const struct rank *self)
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &comm));
     CHECK_OK(comm, shunt_moe_create(comm, &c, &moe));
     CHECK_OK(comm, shunt_moe_plan_create(moe, expert, NULL, 1, &plan));
-    /* The first one waits for the lists of rows that travel behind the plan. */
+    /* The first dispatch waits for the lists of rows that are sent after the
+     * plan was made. */
     CHECK_OK(comm, shunt_moe_dispatch(plan, x, rows, 128));
     CHECK_OK(comm, shunt_moe_dispatch_start(plan, x, rows, 128, &q[0]));
     CHECK_OK(comm, shunt_allreduce_start(comm, &one, &sum, 1, SHUNT_I64,
                                          SHUNT_SUM, &q[1]));
-    /* A rank that has gone on may have destroyed its communicator while the
-     * dispatch here still needs it: then these calls fail. No other rank makes
-     * the last one. */
+    /* A rank that is ahead may have destroyed its communicator while the
+     * dispatch here still needs it. Then these calls fail. No other rank makes
+     * the last call. */
     st = shunt_barrier(comm);
     CHECK(!st || st == SHUNT_ERR_PEER, "%s", rank_why(comm, st));
     q[2] = NULL;
@@ -285,7 +290,7 @@ int requests_of_a_dead_comm(const struct rank *self)
         if (!q[i])
             continue; /* it was not started */
         st = i == 1 ? shunt_test(&q[i]) : shunt_wait(&q[i]);
-        /* Done before, failed before, or not: but never still under way. */
+        /* Done, failed, or refused: but never still under way. */
         CHECK(st == SHUNT_ERR_INVALID || st == SHUNT_ERR_PEER || st == SHUNT_OK,
               "request %d: %s", i, rank_why(comm, st));
         CHECK(!q[i], "request %d is still there", i);
@@ -296,9 +301,10 @@ int requests_of_a_dead_comm(const struct rank *self)
 }
 
 /*
- * Lists of rows travel behind a plan, and no call waits for them here: the
- * communicator is destroyed when all ranks have come to a barrier. A rank that
- * is still in the barrier must not count one that has left as lost.
+ * Lists of rows are sent after a plan was made, and no call waits for them
+ * here. The communicator is destroyed when all ranks have entered a barrier. A
+ * rank that is still in the barrier must not count a rank that has left as
+ * lost.
  */
 int plan_without_use(const struct rank *self)
 {
@@ -333,7 +339,7 @@ int plan_without_use(const struct rank *self)
     return 0;
 }
 
-/* Pointers that never were handles, or are of another kind. */
+/* Pointers that were never handles, or are handles of another kind. */
 int foreign_handles(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(2);
@@ -362,7 +368,7 @@ int foreign_handles(const struct rank *self)
     return 0;
 }
 
-/* An exchange with more plans than the one whose slot it takes. */
+/* A new exchange with more plans than the one whose slot it gets. */
 int handles_of_a_larger_exchange(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(0);
@@ -392,8 +398,8 @@ int handles_of_a_larger_exchange(const struct rank *self)
     return 0;
 }
 
-/* Buffers for which there was no memory: the next exchange in that slot knows
- * that it has none. */
+/* There was no memory for the buffers of an exchange. The next exchange in that
+ * slot must know that it has none. */
 int buffers_after_a_failure(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(0), large = c;
@@ -411,8 +417,8 @@ int buffers_after_a_failure(const struct rank *self)
     large.hidden = 1 << 20;
     large.dtype = SHUNT_F32;
     for (int more = 0; more < 2; more++) {
-        /* More than fits into addresses; or as large as a configuration may be,
-         * and a quarter more is too much. */
+        /* More than the address space; or the largest allowed configuration,
+         * and a quarter more. */
         large.max_tokens =
             more ? SIZE_MAX / 16 / (2 * 4 * large.hidden) : (size_t)1 << 30;
         CHECK_OK(comm, shunt_moe_create(comm, &large, &moe));
@@ -429,7 +435,8 @@ int buffers_after_a_failure(const struct rank *self)
     return 0;
 }
 
-/* Only rank 0 has destroyed the exchange: the errors of the others name it. */
+/* Only rank 0 has destroyed the exchange: the errors of the others must name
+ * it. */
 int destroyed_on_one_rank(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(3);
@@ -459,7 +466,8 @@ int destroyed_on_one_rank(const struct rank *self)
     shunt_moe_destroy(moe);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     CHECK_RUN(use_exchange(self, moe, &c, 3, 2));
-    /* The old handle leads to the same slot, and not to this exchange. */
+    /* The old handle has the same slot, but must not stand for this
+     * exchange. */
     CHECK_STATUS(self->comm, shunt_moe_dispatch(plan, x, rows, 128),
                  SHUNT_ERR_INVALID);
     shunt_moe_plan_destroy(plan);
@@ -468,8 +476,8 @@ int destroyed_on_one_rank(const struct rank *self)
     return 0;
 }
 
-/* Rank 0 plans for another exchange, which it has destroyed or not: the calls
- * fail, and those that come after them do not. */
+/* Rank 0 plans for another exchange, which it has destroyed or not. These calls
+ * must fail, and later ones must not. */
 int wrong_exchange_on_one_rank(const struct rank *self)
 {
     const bool odd = self->rank == 0;

@@ -80,7 +80,7 @@ static int check_kept(const struct run *run, int which)
     return 0;
 }
 
-/* Calls with memory of the caller's leave the plan's buffers alone. */
+/* Calls with the caller's memory must not touch the plan's buffers. */
 int buffers_are_the_callers(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(40, SHUNT_BF16, 8, 3);
@@ -102,7 +102,7 @@ int buffers_are_the_callers(const struct rank *self)
     return 0;
 }
 
-/* Fewer of its own tokens than rows: they lie in a buffer of the plan. */
+/* The tokens are in a buffer of the plan if it has room for them. */
 static unsigned char *tokens_in(const struct stage *s, int which)
 {
     return s->run.rows.tokens <= s->run.rows.total
@@ -110,7 +110,7 @@ static unsigned char *tokens_in(const struct stage *s, int which)
                : NULL;
 }
 
-/* Input and results in the plan's buffers, rows elsewhere. */
+/* Input and results are in the plan's buffers, rows elsewhere. */
 int tokens_in_buffers(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(40, SHUNT_F32, 8, 4);
@@ -181,7 +181,7 @@ int buffers_under_way(const struct rank *self)
                                           run->rows.total, &q[0]));
         CHECK_OK(self->comm, shunt_moe_combine_start(run->plan, run->buffer[1],
                                                      NULL, run->y, &q[1]));
-        /* Others, of the same names, of zeros. */
+        /* Other calls of the same kinds, with zeros. */
         CHECK_OK(self->comm, shunt_moe_dispatch_start(run->plan, zeros, rows,
                                                       run->rows.total, &q[2]));
         CHECK_OK(self->comm,
@@ -204,7 +204,7 @@ int buffers_under_way(const struct rank *self)
 
 /* --- arguments that overlap ----------------------------------------------- */
 
-/* Every rank's call is refused, and says which two. */
+/* Every rank must refuse its call, and name the two arguments. */
 #define OVERLAPS(call, a, b)                                           \
     do {                                                               \
         CHECK_STATUS(self->comm, (call), SHUNT_ERR_INVALID);           \
@@ -223,7 +223,7 @@ int overlapping_arguments(const struct rank *self)
     size_t row = 64, n;
 
     world_init(&w, &c, self->size, world_nodes(self), REALS, 1, 8, 8, 0);
-    /* As many rows as tokens go everywhere, and some to each rank. */
+    /* Each rank gets as many rows as it has tokens, some from each rank. */
     for (int r = 0; r < self->size; r++)
         for (size_t i = 0; i < 16; i++)
             w.expert[r][i] = (int32_t)(i % 4);
@@ -255,7 +255,8 @@ int overlapping_arguments(const struct rank *self)
                  "out", "dweight");
         OVERLAPS(shunt_moe_dispatch_backward(p, arena, arena), "drows", "dx");
     } else {
-        /* Ranks without rows take part, and hear of the others' bad calls. */
+        /* Ranks without rows take part, and must get an error for the others'
+         * bad calls. */
         for (int i = 0; i < 7; i++) {
             enum shunt_status st =
                 i == 0   ? shunt_moe_dispatch(p, run.x, NULL, 0)
@@ -277,7 +278,7 @@ int overlapping_arguments(const struct rank *self)
                                         n, (float *)(void *)(arena + row)),
              "dy", "dweight");
     free(arena);
-    /* And all goes on; y may be bias. */
+    /* Afterwards all calls must work; y may be the same memory as bias. */
     free(run.bias);
     run.bias = NULL;
     CHECK_RUN(run_dispatch(&run));
@@ -288,7 +289,7 @@ int overlapping_arguments(const struct rank *self)
     return 0;
 }
 
-/* y in the place of bias, and inputs that share memory. */
+/* y is the same memory as bias, and inputs share memory. */
 int shared_arguments(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(32, SHUNT_BF16, 8, 3);

@@ -15,10 +15,11 @@
 
 enum routing {
     UNIFORM,
-    ZIPF,         /* expert i as often as 1 / (i + 1)^1.2 */
-    HOT,          /* everybody's first choice is one and the same */
+    ZIPF,         /* expert i with a probability in proportion to 1 / (i +
+                     1)^1.2 */
+    HOT,          /* all tokens have the same first choice */
     NODE_LIMITED, /* a token's experts are on two nodes at most */
-    NOTHING,      /* -1, all of them */
+    NOTHING,      /* no token has an expert */
     IDLE_RANKS,   /* a third of the ranks, or more, have no tokens */
     ROUTINGS,
 };
@@ -47,7 +48,7 @@ static int32_t by_zipf(int experts, double at)
     return experts - 1;
 }
 
-/* An expert of one of two nodes, which the token's number tells. */
+/* An expert of one of two nodes; the token's number decides which. */
 static int32_t by_node(const struct world *w, int rank, size_t token,
                        uint64_t dice)
 {
@@ -103,7 +104,7 @@ static struct shunt_moe_config config_from(uint64_t seed, int kind)
     return c;
 }
 
-/* Every routing in f32, bf16 and fp8, from a new seed each time. */
+/* Every routing in f32, bf16 and fp8, with a new seed each time. */
 int fresh_routings(const struct rank *self)
 {
     uint64_t seed;
@@ -144,13 +145,14 @@ static const struct {
 };
 #define MODES (sizeof(modes) / sizeof(modes[0]))
 
-/* Does all memory permit it? */
+/* Is this mode possible with any memory? */
 static bool always(enum shunt_moe_mode mode)
 {
     return mode == SHUNT_MOE_AUTO || mode == SHUNT_MOE_FLAT;
 }
 
-/* An exchange in this mode; *moe is NULL where memory does not permit it. */
+/* Creates an exchange in this mode; *moe is NULL if the memory does not permit
+ * it. */
 static int create_in_mode(const struct rank *self, struct shunt_moe_config *c,
                           enum shunt_moe_mode mode, struct shunt_moe **moe)
 {
@@ -165,7 +167,7 @@ static int create_in_mode(const struct rank *self, struct shunt_moe_config *c,
     return 0;
 }
 
-/* FNV-1a, on. */
+/* FNV-1a, continued. */
 static uint64_t hashed(uint64_t hash, const void *memory, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -173,7 +175,7 @@ static uint64_t hashed(uint64_t hash, const void *memory, size_t bytes)
     return hash;
 }
 
-/* One of each call; *hash is of all that this rank got. */
+/* Makes each call once; *hash covers all that this rank received. */
 static int hash_results(const struct rank *self, struct shunt_moe *moe,
                         const struct world *w, enum memory memory,
                         uint64_t *hash)
@@ -208,10 +210,10 @@ static int hash_results(const struct rank *self, struct shunt_moe *moe,
 }
 
 /*
- * All modes compared with each other, without the reference. Prints which they
- * were, and a hash of what all ranks got, which is to be the same over several
- * transports, chunks and hosts. argv[0]: the ranks of one node route and add up
- * as if they were on so many.
+ * Compares all modes with each other, without the reference. Prints the modes,
+ * and a hash of what all ranks received. The hash must be the same for several
+ * transports, chunks and hosts. argv[0]: the ranks of a single node route and
+ * add as if they were on that many nodes.
  */
 int same_bits(const struct rank *self)
 {
@@ -272,7 +274,8 @@ int same_bits(const struct rank *self)
 
 /* --- a mode for each direction -------------------------------------------- */
 
-/* Where memory does not permit one of the two modes, the error names it. */
+/* If the memory does not permit one of the two modes, the error must name
+ * it. */
 static int one_pair(const struct rank *self, enum shunt_moe_mode there,
                     enum shunt_moe_mode home, uint64_t seed)
 {
@@ -293,7 +296,7 @@ static int one_pair(const struct rank *self, enum shunt_moe_mode there,
     }
     world_init(&w, &c, self->size, world_nodes(self), REALS, seed, 0, 12, 10);
     CHECK_RUN(run_everything(self, moe, &w, seed % 2 ? HEAP : WINDOW));
-    /* Places keep their windows: other rows, in the same ones. */
+    /* Plans use the same windows again, for other rows. */
     world_finish(&w);
     world_init(&w, &c, self->size, world_nodes(self), REALS, seed, 3, 20, 0);
     CHECK_RUN(run_everything(self, moe, &w, WINDOW));
@@ -302,8 +305,8 @@ static int one_pair(const struct rank *self, enum shunt_moe_mode there,
     return 0;
 }
 
-/* Every mode for dispatch with every other for combine; on one node nothing
- * goes by rails. AUTO is one of the others. */
+/* Every mode for dispatch with every mode for combine. On one node no rows are
+ * sent between rail peers. AUTO is one of the modes. */
 int mode_pairs(const struct rank *self)
 {
     const bool one = shunt_comm_nodes(self->comm) == 1;
@@ -322,7 +325,7 @@ int mode_pairs(const struct rank *self)
     return 0;
 }
 
-/* Does this word of SHUNT_MOE_MODE stand for it? */
+/* Does this word of SHUNT_MOE_MODE stand for the mode? */
 static bool names(const char *word, enum shunt_moe_mode mode)
 {
     size_t m = 0;
@@ -350,8 +353,8 @@ static int modes_of(const struct rank *self, enum shunt_moe_mode there,
     return 0;
 }
 
-/* SHUNT_MOE_MODE, of one or two words, counts where the configuration does not
- * say. Its `mode` counts for combine, too. */
+/* SHUNT_MOE_MODE, with one or two words, must apply if the configuration sets
+ * no mode. The configuration's `mode` must apply to combine, too. */
 int modes_of_environment(const struct rank *self)
 {
     const char *given = getenv("SHUNT_MOE_MODE");
@@ -376,9 +379,9 @@ int modes_of_environment(const struct rank *self)
 /* --- rounded sums --------------------------------------------------------- */
 
 /*
- * How far results of rounded sums may be from those of unrounded sums: 2^-8 of
- * each other node's, and, because both results were rounded in turn, that of
- * them as well.
+ * How much results of rounded sums may differ from those of unrounded sums: by
+ * 2^-8 of the sum of each other node, and of both results, because these were
+ * rounded as well.
  */
 static void bounds(const struct world *w, int rank, size_t token,
                    const float *got, const float *want, float *most)
@@ -423,9 +426,9 @@ static int check_bound(const struct run *run, bool *differs)
 }
 
 /*
- * PARTIALS_DTYPE: every other node's sum is rounded, once, and nothing else
- * is. Held against a reference that does so too, and against the bound that is
- * promised.
+ * PARTIALS_DTYPE: the sum of every other node is rounded once, and nothing else
+ * is. Results are compared with a reference that does the same, and with the
+ * promised bound.
  */
 int rounded_partials(const struct rank *self)
 {
@@ -461,7 +464,7 @@ int rounded_partials(const struct rank *self)
         shunt_moe_destroy(moe);
         any = any || w.rounds;
     }
-    /* Without a difference nothing was tested. */
+    /* Without any difference nothing would have been tested. */
     CHECK(!any || differs, "nothing was rounded (SHUNT_TEST_SEED=%llu)",
           (unsigned long long)seed);
     return 0;
@@ -480,7 +483,8 @@ static uint64_t remote(const struct rank *self)
     return stats.bytes_remote;
 }
 
-/* Dispatch and combine; what this rank's plan says and its counters counted. */
+/* Makes dispatch and combine; returns what this rank's plan says, and what its
+ * counters counted. */
 static int count(struct run *run, uint64_t *sums)
 {
     uint64_t before = remote(run->self);
@@ -502,9 +506,9 @@ static int count(struct run *run, uint64_t *sums)
 }
 
 /*
- * Over all ranks: what crosses between nodes is what the plans say, row by row,
- * and what the routing says of the way home; never more than if each result came
- * by itself, or if all of a node's were added up.
+ * Over all ranks: the bytes between nodes must be what the plans say, row by
+ * row, and for combine what the routing says. They must never be more than if
+ * each result were sent alone, or if all results of a node were added.
  */
 int network_sums(const struct rank *self)
 {
@@ -540,7 +544,7 @@ int network_sums(const struct rank *self)
                   (size_t)s[THERE]);
             CHECK(s[ROWS] <= s[PLAIN] || run.rows.mode == SHUNT_MOE_ALLGATHER,
                   "%zu rows instead of %zu", (size_t)s[ROWS], (size_t)s[PLAIN]);
-            /* Those of FLAT are alltoallv's, with what it says beside them. */
+            /* With FLAT alltoallv sends them, with control messages. */
             CHECK(s[SENT_THERE] == s[THERE] || run.rows.mode == SHUNT_MOE_FLAT,
                   "%zu bytes sent there", (size_t)s[SENT_THERE]);
             if (rails) {

@@ -19,19 +19,19 @@ struct tokens {
     float x[MOST * HIDDEN];
 };
 
-/* A leaf's gradient: here a sum of squares, one row after the other. */
+/* The gradient of a leaf: here a sum of squares, row by row. */
 static void add_rows(const float *rows, size_t n, float *to)
 {
     for (size_t i = 0; i < n * HIDDEN; i++)
         to[i % HIDDEN] += rows[i] * rows[i];
 }
 
-/* What one expert got, as its rows came in. */
+/* The rows of one expert in the order in which they arrived. */
 struct got {
     struct shunt_moe_tree tree;
     struct shunt_moe_leaf leaf;
     int due;
-    float *rows, *memory; /* all of its rows, and its sums */
+    float *rows, *memory; /* all of its rows; its sums */
     size_t count;
 };
 
@@ -47,7 +47,8 @@ static int begin(struct got *g, const struct shunt_moe_range *range)
     return 0;
 }
 
-/* Rows behind those that came; all leaves that end with them are made. */
+/* Adds the rows that have arrived, and completes all leaves that end with
+ * them. */
 static void take(struct got *g, const float *rows, size_t n)
 {
     if (n)
@@ -69,7 +70,8 @@ static void finish(struct got *got)
     }
 }
 
-/* In all waves but the last some rank is so full that a token more may not fit. */
+/* In all waves but the last, some rank must be so full that one more token
+ * might not fit. */
 static int check_full(const struct rank *self, size_t total, size_t max_rows,
                       bool last)
 {
@@ -83,7 +85,7 @@ static int check_full(const struct rank *self, size_t total, size_t max_rows,
     return 0;
 }
 
-/* Dispatch all waves; got: (EXPERTS) by local expert. */
+/* Dispatches all waves. got: (EXPERTS) by local expert. */
 static int run(const struct rank *self, struct shunt_moe *moe,
                const struct tokens *t, size_t max_rows, struct got *got,
                int *waves)
@@ -143,8 +145,9 @@ static struct shunt_moe_config config(void)
     return c;
 }
 
-/* Most rows of every other rank are of one expert, and those between have none of it:
- * where it is full, the tokens of the next rank would fit. One rank has none. */
+/* Most rows of every other rank are for one expert, and the ranks in between
+ * have no rows for it. So when that expert is full, the tokens of the next rank
+ * would fit. One rank has no tokens. */
 static void fill(struct tokens *t, const struct rank *self)
 {
     const uint64_t rank = (uint64_t)self->rank;

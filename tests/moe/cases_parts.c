@@ -14,7 +14,8 @@
 /* --- bits -------------------------------------------------------------------
  * */
 
-/* More parts than tokens are among them, also than those of every rank. */
+/* Numbers of parts that are larger than a rank's number of tokens, and than
+ * every rank's, are among them. */
 static int any_number(const struct rank *self,
                       const struct shunt_moe_config *config)
 {
@@ -35,7 +36,7 @@ static int any_number(const struct rank *self,
     return 0;
 }
 
-/* Do all ranks map those of their nodes? */
+/* Do all ranks map the memory of their local peers? */
 static int find_mapped(const struct rank *self, int32_t *mapped)
 {
     *mapped = 1;
@@ -50,7 +51,7 @@ static int find_mapped(const struct rank *self, int32_t *mapped)
     return 0;
 }
 
-/* Each way, that these ranks have, in which rows can travel. */
+/* Each route that these ranks can use. */
 int parts_have_the_same_bits(const struct rank *self)
 {
     static const enum shunt_moe_mode modes[] = {SHUNT_MOE_AUTO, SHUNT_MOE_FLAT,
@@ -81,9 +82,9 @@ int parts_have_the_same_bits(const struct rank *self)
 enum { PARTS = 4, LAYERS = 2 };
 
 /*
- * Two layers of two exchanges: while parts of the one are at their experts,
- * others come to them, the first ones go home, and those of the other layer are
- * on their way. Every rank waits in an order of its own.
+ * Two layers of two exchanges. While some parts are at their experts, others
+ * are sent to them, the first ones return, and those of the other layer are
+ * under way. Every rank waits in an order of its own.
  */
 int parts_overlap(const struct rank *self)
 {
@@ -137,7 +138,8 @@ static int check_text(const struct rank *self, const char *want)
     return 0;
 }
 
-/* A number of parts that is wrong on one rank, or another one there. */
+/* One rank passes an invalid number of parts, or another number than the
+ * others. */
 static int bad_numbers(const struct rank *self, struct shunt_moe *moe)
 {
     static const int bad[] = {-1, SHUNT_MOE_PARTS_MAX + 1};
@@ -169,8 +171,9 @@ static int bad_numbers(const struct rank *self, struct shunt_moe *moe)
     return 0;
 }
 
-/* Parts that do not exist, or that have been called: the rank that is wrong is
- * told what, the others that it is. No such call counts. */
+/* Parts that do not exist, or that have been called already. The rank that is
+ * wrong must get the reason, the others the rank's number. Such a call must not
+ * count. */
 static int bad_parts(const struct rank *self, struct run *run, int which,
                      int wrong)
 {
@@ -204,7 +207,8 @@ static int bad_parts(const struct rank *self, struct run *run, int which,
     return 0;
 }
 
-/* One rank calls another part, or all of them: every rank hears of both. */
+/* One rank calls another part, or all of them. Every rank's error must name
+ * both. */
 static int other_parts(const struct rank *self, struct run *run, int which)
 {
     const bool odd = self->rank == self->size - 1;
@@ -214,15 +218,16 @@ static int other_parts(const struct rank *self, struct run *run, int which)
         CHECK_OK(self->comm,
                  run_start_part(run, which, odd ? other : 1, false, true, &q));
         CHECK_STATUS(self->comm, shunt_wait(&q), SHUNT_ERR_MISMATCH);
-        /* Both, whichever rank says it of which. */
+        /* Both must be named, whichever rank reports it. */
         CHECK_RUN(check_text(self, "with part 1"));
         CHECK_RUN(check_text(self, other == 2 ? "with part 2" : "all parts"));
     }
     return 0;
 }
 
-/* The last part fails on all ranks, as one of them calls it badly. The others may not
- * have been told when they begin the next round: their calls are good. */
+/* The last part fails on all ranks, because one of them calls it badly. The
+ * others may not know that yet when they begin the next round. Their calls must
+ * be good. */
 static int next_round_after_failure(const struct rank *self, struct run *run,
                                     int which)
 {
@@ -236,9 +241,11 @@ static int next_round_after_failure(const struct rank *self, struct run *run,
                  run_start_part(run, which, part, false, true, &q[part]));
     st = run_start_part(run, which, odd ? -1 : last, false, true, &q[last]);
     CHECK_STATUS(self->comm, st, odd ? SHUNT_ERR_INVALID : SHUNT_OK);
-    CHECK_OK(self->comm, shunt_barrier(self->comm)); /* it is over */
+    CHECK_OK(self->comm, shunt_barrier(self->comm)); /* the failed call has
+                                                        ended */
     CHECK_OK(self->comm, run_start_part(run, which, PARTS, false, true, &next));
-    CHECK_OK(self->comm, shunt_wait(&next)); /* all parts, in no round */
+    CHECK_OK(self->comm, shunt_wait(&next)); /* all parts at once, which is no
+                                                round */
     st = run_start_part(run, which, 0, false, true, &next);
     CHECK_STATUS(self->comm, st, odd ? SHUNT_ERR_INVALID : SHUNT_OK);
     for (int part = 0; part < last; part++)
@@ -300,8 +307,8 @@ int parts_called_badly(const struct rank *self)
 
 /* --- the best number ------------------------------------------------------------ */
 
-/* A plan of which the ranks tell these times; on rank 0 they are all the same.
- * */
+/* Makes a plan for which ranks report these times. Rank 0 reports the same time
+ * for all. */
 static int tell(const struct rank *self, struct shunt_moe *moe, size_t tokens,
                 const double *seconds, int *parts)
 {
@@ -311,7 +318,7 @@ static int tell(const struct rank *self, struct shunt_moe *moe, size_t tokens,
     int degree = 0;
 
     memset(none, 0xff, sizeof(none));
-    /* The class is that of the rank with most tokens. */
+    /* The size class is that of the rank with most tokens. */
     CHECK_OK(self->comm, shunt_moe_plan_create_parts(
                              moe, none, NULL, self->rank ? 1 : tokens,
                              SHUNT_MOE_PARTS_AUTO, &plan));
@@ -330,8 +337,9 @@ static int tell(const struct rank *self, struct shunt_moe *moe, size_t tokens,
     return 0;
 }
 
-/* The ranks find the same number, which is the best for the slowest; each size
- * class its own; what the ranks do not all tell does not count. */
+/* All ranks must find the same number, the best one for the slowest rank, and
+ * for each size class its own. Times that not all ranks report must not
+ * count. */
 int parts_find_their_number(const struct rank *self)
 {
     static const double seconds[2][4] = {{4, 3, 1, 2}, {1, 1.5, 2, 3}};
@@ -361,7 +369,7 @@ int parts_find_their_number(const struct rank *self)
                       known.seconds[d] * 9 <= seconds[class][d],
                   "%g s a token with %d parts", known.seconds[d], 1 << d);
     }
-    /* None of the next class is told by rank 0. */
+    /* Rank 0 reports no time of the next class. */
     for (int i = 0; i < 2; i++) {
         CHECK_OK(self->comm,
                  shunt_moe_plan_create_parts(moe, none, NULL, 1,
@@ -385,16 +393,16 @@ int parts_find_their_number(const struct rank *self)
 
 /* --- signals ------------------------------------------------------------------- */
 
-enum { SENT = 8, LINE = 16 /* floats of a cache line, which a signal has */ };
+enum { SENT = 8, LINE = 16 /* floats in a cache line, the size of a signal */ };
 
 struct senders {
     const struct rank *self;
-    struct shunt_comm *other; /* on which ranks wait for each other */
+    struct shunt_comm *other; /* ranks wait for each other on it */
     struct shunt_moe *moe;
-    int relay; /* rank 0's on the last node, where the expert is */
+    int relay; /* rail peer of rank 0 on the last node, which has the expert */
 };
 
-/* A plan of which rank 0 sends all rows. */
+/* A plan in which rank 0 sends all rows. */
 static int plan_of_sender(const struct senders *s, int parts,
                           struct shunt_moe_plan **plan,
                           struct shunt_moe_rows *in)
@@ -410,8 +418,8 @@ static int plan_of_sender(const struct senders *s, int parts,
     return 0;
 }
 
-/* Rows of which each begins with what would be the signal of the operation whose
- * number is `ahead` of those that are over. */
+/* Sends rows that begin with the value of a signal: that of the operation which
+ * is `ahead` operations later. */
 static int send_numbers(const struct senders *s, uint64_t ahead, bool *by_rails)
 {
     struct shunt_comm *comm = s->self->comm;
@@ -432,8 +440,8 @@ static int send_numbers(const struct senders *s, uint64_t ahead, bool *by_rails)
     return 0;
 }
 
-/* Rows in two parts; the relay looks for those of the second before rank 0 has
- * sent any. */
+/* Rows in two parts. The relay looks for those of the second part before rank 0
+ * has sent any. */
 static int send_late(const struct senders *s, float first)
 {
     const struct rank *self = s->self;
@@ -467,8 +475,8 @@ static int send_late(const struct senders *s, float first)
     return 0;
 }
 
-/* Part 1 of dispatch, whose rows are short, and part 0 of its counterpart, whose
- * rows are not: rank 0 sends both before the relay looks for any. */
+/* Part 1 of dispatch, with short rows, and part 0 of its counterpart, with long
+ * ones. Rank 0 sends both before the relay looks for any. */
 static int send_two(const struct senders *s)
 {
     const struct rank *self = s->self;
@@ -478,7 +486,7 @@ static int send_two(const struct senders *s)
     struct shunt_moe_rows in;
 
     for (int i = 0; i < SENT * LINE; i++) {
-        x[i] = i / LINE % 2 ? 448 : 896; /* what fp8 does not change */
+        x[i] = i / LINE % 2 ? 448 : 896; /* fp8 does not change these numbers */
         dy[i] = (float)i;
     }
     CHECK_RUN(plan_of_sender(s, 2, &plan, &in));
@@ -509,8 +517,8 @@ static int send_two(const struct senders *s)
     return 0;
 }
 
-/* The rank of the last node that passes on what rank 0 sends there; 0: there is one
- * node. */
+/* The rank of the last node that relays what rank 0 sends there; 0: there is
+ * one node. */
 static int relay_of(const struct rank *self)
 {
     int relay = 0;
@@ -521,8 +529,8 @@ static int relay_of(const struct rank *self)
     return relay;
 }
 
-/* Calls of different parts lie apart between nodes, also if one of them sends fewer
- * bytes of a row than the other. */
+/* Calls of different parts must use different memory between nodes, even if one
+ * of them sends fewer bytes of a row. */
 int parts_of_two_calls(const struct rank *self)
 {
     struct senders s = {.self = self, .relay = relay_of(self)};
@@ -541,9 +549,9 @@ int parts_of_two_calls(const struct rank *self)
     return 0;
 }
 
-/* Rows of a plan lie where no signal of a later one is, whose number of parts is
- * another: what is in a row may look like a signal. Which operation the late one
- * will be depends on the setting, so several numbers are tried. */
+/* A plan's rows must not be where a later plan with another number of parts has
+ * a signal, because a row may look like a signal. The number of the later
+ * operation depends on the setting, so several numbers are tried. */
 int rows_are_no_signals(const struct rank *self)
 {
     struct senders s = {.self = self, .relay = relay_of(self)};

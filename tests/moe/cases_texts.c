@@ -11,7 +11,8 @@
 #include "tests/moe/cases.h"
 #include "tests/moe/exchange.h"
 
-/* The text of `comm` has `want` in it, and not `never`. */
+/* The error text of `comm` must contain `want`, and must not contain
+ * `never`. */
 static int check_text(const struct shunt_comm *comm, const char *want,
                       const char *never)
 {
@@ -24,7 +25,7 @@ static int check_text(const struct shunt_comm *comm, const char *want,
 
 /* --- other calls ---------------------------------------------------------- */
 
-/* Rank 0 makes one call of an exchange, the others another. */
+/* Rank 0 makes one call of an exchange, the others another one. */
 int texts_name_calls(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);
@@ -61,7 +62,7 @@ int texts_name_calls(const struct rank *self)
     return 0;
 }
 
-/* Rank 0 calls with another plan. */
+/* Rank 0 calls with another plan than the others. */
 int texts_name_plans(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);
@@ -98,7 +99,8 @@ int texts_of_configurations(const struct rank *self)
                  SHUNT_ERR_INVALID);
     CHECK_RUN(check_text(self->comm, "hidden is 9223372036854775807", NULL));
     CHECK_RUN(check_text(self->comm, "1 to 288230376151711743", "at least"));
-    /* On one node these are DIRECT, also with a tree of several. */
+    /* On one node these plans are DIRECT, even with the tree of several
+     * nodes. */
     for (int i = 0; i < 2; i++) {
         struct world w;
 
@@ -134,7 +136,7 @@ enum ender {
     ENDERS
 };
 
-/* When this is over, the lists of the plan have gone out. */
+/* Makes a call after which the lists of the plan have been sent. */
 static int use_once(const struct run *run, struct shunt_moe_plan *plan)
 {
     struct shunt_moe_rows rows;
@@ -147,7 +149,7 @@ static int use_once(const struct run *run, struct shunt_moe_plan *plan)
     return 0;
 }
 
-/* What comes after a dispatch that rank 0 does not make again. */
+/* What the others do after a dispatch that rank 0 does not repeat. */
 static int end_with(struct run *run, enum ender ender)
 {
     const struct rank *self = run->self;
@@ -233,7 +235,7 @@ int overflow_not_retried(const struct rank *self)
 
 /* --- where texts are found ------------------------------------------------ */
 
-/* Of two communicators, exchanges and plans each. */
+/* Two communicators, with an exchange and a plan each. */
 int texts_of_two_comms(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);
@@ -264,7 +266,8 @@ int texts_of_two_comms(const struct rank *self)
     CHECK_RUN(check_text(NULL, "slot 1 is 9", NULL));
     CHECK(!strcmp(first, shunt_last_error(comm[0])), "it changed to \"%s\"",
           shunt_last_error(comm[0]));
-    /* The call that the program made, not the operation inside of it. */
+    /* The text must name the call that the program made, not the operation
+     * inside of it. */
     CHECK_OK(comm[1], shunt_comm_finish(comm[1]));
     expert[1] = 1;
     CHECK_STATUS(comm[1],
@@ -277,7 +280,8 @@ int texts_of_two_comms(const struct rank *self)
     return 0;
 }
 
-/* Rank 0's calls are bad; the requests of the others say which each was. */
+/* Rank 0's calls are bad. The requests of the others must say which call each
+ * was. */
 int texts_of_requests(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);

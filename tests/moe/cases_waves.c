@@ -14,7 +14,8 @@
 
 /* --- capacities ----------------------------------------------------------------- */
 
-/* The factors of Tutel's rule, by the exchange and by the plan, with copies. */
+/* The factors of Tutel's rule, from the exchange and from the plan, with
+ * copies. */
 int capacities_of_plans(const struct rank *self)
 {
     static const double factors[] = {0, 0.7, 1.25, -0.5, -1, -50};
@@ -47,7 +48,7 @@ int capacities_of_plans(const struct rank *self)
 
 /* --- what is in a wave ---------------------------------------------------------- */
 
-/* The tokens of all ranks in a wave: where they begin, and how many. */
+/* The tokens of all ranks in a wave: the first one, and their number. */
 static int tokens_of(const struct rank *self, struct shunt_moe_plan *plan,
                      uint64_t *all)
 {
@@ -61,7 +62,7 @@ static int tokens_of(const struct rank *self, struct shunt_moe_plan *plan,
     return 0;
 }
 
-/* The world of a wave's tokens: nothing of it is dropped any more. */
+/* The world of a wave's tokens, of which nothing is dropped. */
 static void cut_world(const struct world *whole, const uint64_t *tokens,
                       struct world *wave)
 {
@@ -91,7 +92,7 @@ static int every_call(struct run *run)
     return run_backward(run, true);
 }
 
-/* The least rows that max_rows may be, from its definition in moe_waves.h. */
+/* The smallest possible max_rows, by the definition in moe_waves.h. */
 static size_t least_rows(const struct world *w)
 {
     const struct shunt_moe_config *c = &w->config;
@@ -111,7 +112,7 @@ static size_t least_rows(const struct world *w)
     return least;
 }
 
-/* All waves of a plan, one after the other; *waves: how many. */
+/* Runs all waves of a plan, one after the other; *waves: their number. */
 static int all_waves(const struct rank *self, struct shunt_moe *moe,
                      const struct world *w, size_t max_rows, int parts,
                      enum memory memory, int *waves)
@@ -166,7 +167,8 @@ static int all_waves(const struct rank *self, struct shunt_moe *moe,
     return 0;
 }
 
-/* Any routing and configuration, in few waves and in as many as can be. */
+/* Random routings and configurations, in few waves and in as many as
+ * possible. */
 int waves_are_plans(const struct rank *self)
 {
     const struct shunt_moe_replica copies[] = {{1, self->size - 1}, {2, 0}};
@@ -192,8 +194,8 @@ int waves_are_plans(const struct rank *self)
         CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
         world_init(&w, &c, self->size, world_nodes(self), REALS, 400 + i, 0, 40,
                    10);
-        /* Half of all goes to one expert, or ranks have very different numbers
-         * of tokens. */
+        /* Half of all rows go to one expert, or ranks have very different
+         * numbers of tokens. */
         for (int r = 0; r < self->size; r++)
             for (size_t t = 0; t < w.tokens[r] * 3; t++)
                 if (i % 2 == 0 && mix(i, t, 5, 0) % 2)
@@ -235,8 +237,8 @@ struct results {
     float y[TOKENS * HIDDEN], dx[TOKENS * HIDDEN], dweight[TOKENS * TOPK];
 };
 
-/* An expert's function, and its gradient: what a row becomes must depend on the
- * row, not on its place. */
+/* An expert's function, and its gradient. The result for a row must depend on
+ * the row, not on its place. */
 static void compute(const struct shunt_moe_rows *in, const float *from,
                     float *to)
 {
@@ -247,7 +249,8 @@ static void compute(const struct shunt_moe_rows *in, const float *from,
                 from[i] * (1 + (float)in->expert[e] / 7) + from[i] * from[i];
 }
 
-/* Forward and back, wave by wave, each started and then waited for. */
+/* Forward and backward, wave by wave. Each call is started and then waited
+ * for. */
 static int run_layer(const struct layer *l, struct shunt_moe *moe,
                      size_t max_rows, int parts, struct results *r, int *waves)
 {
@@ -330,7 +333,7 @@ int waves_have_the_same_bits(const struct rank *self)
 
 /* --- a rank is killed ------------------------------------------------------------ */
 
-/* Plan, and dispatch and combine each wave. */
+/* Makes a plan, and dispatch and combine of each wave. */
 static enum shunt_status step_of(const struct layer *l, struct shunt_moe *moe,
                                  float *y)
 {
@@ -358,7 +361,7 @@ static enum shunt_status step_of(const struct layer *l, struct shunt_moe *moe,
     return st;
 }
 
-/* Until rank 1 is killed: the error names it. */
+/* Calls until rank 1 is killed: the error must name it. */
 int loss_in_a_wave(const struct rank *self)
 {
     struct layer *l = calloc(1, sizeof(*l));
@@ -394,8 +397,8 @@ int loss_in_a_wave(const struct rank *self)
 
 enum { PAGE = 4096, WIDE = 256 };
 
-/* A plan of which rank 0 gets this many rows of each rank, and the others as many
- * of all; its four buffers are written to. */
+/* A plan in which rank 0 gets `rows` rows from each rank, and each other rank
+ * as many in all. Its four buffers are written. */
 static int use_plan(const struct rank *self, struct shunt_moe *moe,
                     size_t tokens, size_t max_rows, size_t *rows)
 {
@@ -431,8 +434,8 @@ static int use_plan(const struct rank *self, struct shunt_moe *moe,
     return 0;
 }
 
-/* Its own rows, four times, and a twentieth; whole pages and 64 KiB each are
- * what is not worth a system call. */
+/* The rank's own rows, four times, and a twentieth more. Whole pages, and 64
+ * KiB each, are not worth a system call. */
 static int check_memory(const struct rank *self, const struct shunt_moe *moe,
                         size_t rows, const char *when)
 {
@@ -449,7 +452,7 @@ static int check_memory(const struct rank *self, const struct shunt_moe *moe,
     return 0;
 }
 
-/* Memory of the process, in KiB. Of files: the code that has run so far. */
+/* Memory of the process, in KiB. `file` is the code that has run so far. */
 struct resident {
     size_t anonymous, file, shared;
 };
@@ -480,20 +483,20 @@ static void print_resident(const struct rank *self, int steps)
            r.anonymous + r.shared + r.file);
 }
 
-/* A sanitizer keeps what has been freed for a while. */
+/* A sanitizer keeps freed memory for a while. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { KEEPS_FREED = 1 };
 #else
 enum { KEEPS_FREED = 0 };
 #endif
 
-/* Rounds of a burst and of steps behind it. */
+/* Rounds of a burst and of usual steps after it. */
 enum { USUAL = 4 };
 
-/* Steps with bursts, in which rank 0 gets twenty times as much: afterwards there
- * is as much memory as before. The first round is not held against the others: when
- * this program frees its first large array, malloc() begins to keep such ones in its
- * heap. SHUNT_TEST_ROUNDS: so many bursts, if they are more. */
+/* Steps with bursts, in which rank 0 gets twenty times as many rows. Afterwards
+ * there must be as much memory as before. The first round is not compared: when
+ * this program frees its first large array, malloc() begins to keep such arrays
+ * in its heap. SHUNT_TEST_ROUNDS: the number of bursts, if that is more. */
 int memory_of_bursts(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(WIDE, SHUNT_F32, self->size, 1);
@@ -524,16 +527,17 @@ int memory_of_bursts(const struct rank *self)
     if (text)
         printf("# rank %d: anonymous and shared at most %zu KiB, then %zu\n",
                self->rank, early, late);
-    /* There may be less at times: pages of a shared window count once this rank
-     * has touched them. */
+    /* There may be less at times: pages of a shared window count only after
+     * this rank has accessed them. */
     CHECK(KEEPS_FREED || self->threads || late <= early + early / 100,
           "at most %zu, then %zu KiB are resident", early, late);
     shunt_moe_destroy(moe);
     return 0;
 }
 
-/* What waves are for: the peak is that of max_rows rows, not of all; and plan after
- * plan in waves takes no more than two of them, as one is prepared beside another. */
+/* The purpose of waves: the peak must be that of max_rows rows, not of all
+ * rows. Plan after plan in waves must need no more than two of them, since one
+ * is prepared while another is used. */
 int memory_of_waves(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(WIDE, SHUNT_F32, self->size, 1);
@@ -633,7 +637,7 @@ int waves_called_badly(const struct rank *self)
     }
     options.capacity_factor = NULL;
 
-    /* The plan itself moves no rows, but says what there is. */
+    /* The plan itself sends no rows, but knows their numbers. */
     CHECK_OK(comm, shunt_moe_plan_create_with(moe, expert, NULL, 10, &options,
                                               &plan));
     shunt_moe_plan_rows(plan, &in, sizeof(in));
@@ -658,7 +662,7 @@ int waves_called_badly(const struct rank *self)
           "waves have buffers of their own");
     CHECK_OK(comm, shunt_moe_dispatch(wave, x, rows, in.total));
 
-    /* Ranks in different waves hear of it. */
+    /* Ranks call different waves, and must get an error. */
     if (self->size > 1) {
         const enum shunt_status st =
             shunt_moe_combine(shunt_moe_plan_wave(plan, self->rank ? 4 : 5),

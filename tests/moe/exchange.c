@@ -44,7 +44,8 @@ void run_fill_rows(const struct run *run, void *to, int kind)
     }
 }
 
-/* What is asked for; on one node nothing goes by rails. */
+/* Is this the mode that was asked for? On one node no rows are sent between
+ * rail peers. */
 static bool is_mode(enum shunt_moe_mode is, enum shunt_moe_mode asked,
                     int nodes)
 {
@@ -67,8 +68,8 @@ static int check_modes(const struct run *run)
     return 0;
 }
 
-/* All ranks are told the loads of all experts; by source, unless records have no
- * counts. */
+/* All ranks must get the loads of all experts; also by source, unless records
+ * have no counts. */
 static int check_loads(const struct run *run)
 {
     const struct world *w = run->world;
@@ -170,9 +171,9 @@ static int check_sizes(const struct run *run)
     return 0;
 }
 
-/* A plan's lists go out behind its creation, and before the first dispatch and the
- * first combine end: what is counted from then on belongs to the calls. Combine may
- * have lists of its own also where its mode is that of dispatch: of the pieces of
+/* A plan's lists are sent after its creation, and before the first dispatch and
+ * the first combine end. After that, only calls are counted. Combine may have
+ * lists of its own even if its mode is that of dispatch: those of the pieces of
  * tokens (moe/layout/pieces.h). */
 static int settle_lists(struct run *run)
 {
@@ -210,7 +211,7 @@ int run_plan(const struct rank *self, struct shunt_moe *moe,
     CHECK_OK(self->comm, shunt_moe_plan_create_with(
                              moe, null ? NULL : expert, null ? NULL : weight,
                              w->tokens[self->rank], &options, plan));
-    /* The routing lives in the plan (s06): */
+    /* The plan must have copied the routing (s06): */
     memset(expert, POISON, tokens * 4);
     memset(weight, POISON, tokens * 4);
     free(expert);
@@ -226,7 +227,8 @@ int run_begin_on(struct run *run, const struct rank *self,
     size_t tokens = w->tokens[self->rank] * (size_t)w->config.topk;
 
     memset(run, 0, sizeof(*run));
-    run->calls = runs++; /* so that it is not always the same one of a run */
+    run->calls = runs++; /* a different start, so that not always the same calls
+                            have NULL */
     run->plan = plan;
     run->self = self;
     run->world = w;
@@ -286,7 +288,7 @@ int run_end(struct run *run)
     return 0;
 }
 
-/* Equal bits; a NaN is equal to a NaN. */
+/* Equal bits; two NaNs are equal. */
 static bool same(float a, float b)
 {
     return memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b));
@@ -457,7 +459,7 @@ int run_everything(const struct rank *self, struct shunt_moe *moe,
     return run_everything_parts(self, moe, w, memory, test_parts());
 }
 
-/* Rank 0's: SHUNT_TEST_SEED, or another one each time. */
+/* Rank 0's seed: SHUNT_TEST_SEED, or a new one each time. */
 int test_seed(const struct rank *self, uint64_t *seed)
 {
     const char *given = getenv("SHUNT_TEST_SEED");

@@ -63,7 +63,8 @@ enum shunt_status run_start_part(struct run *run, int which, int part,
     }
 }
 
-/* The part of a token, by the words of moe_parts.h: as equal as can be. */
+/* The part of a token, by the words of moe_parts.h: parts are as equal as
+ * possible. */
 static int part_of(size_t token, size_t tokens, int parts)
 {
     int p = 0;
@@ -73,7 +74,7 @@ static int part_of(size_t token, size_t tokens, int parts)
     return p;
 }
 
-/* Does a row, which a source has sent, belong to this part? */
+/* Does a row at its source belong to this part? */
 static bool row_is_of(const struct run *run, size_t row, int part)
 {
     const struct world *w = run->world;
@@ -83,7 +84,7 @@ static bool row_is_of(const struct run *run, size_t row, int part)
            part_of(o->token, w->tokens[o->source], run->rows.parts) == part;
 }
 
-/* Are the ranges of a part what its tokens say, and as few as can be? */
+/* The ranges of a part must be those of its tokens, and as few as possible. */
 static int check_part_rows(const struct run *run, int part)
 {
     const struct rows *want = &run->world->rows[run->self->rank];
@@ -125,7 +126,7 @@ static int check_part_rows(const struct run *run, int part)
     return 0;
 }
 
-/* The experts' rows of one part; no call may read others. */
+/* Writes the experts' rows of one part. No call may read others. */
 static void fill_part(const struct run *run, unsigned char *to, int kind,
                       int part)
 {
@@ -150,8 +151,8 @@ static void shuffle(uint64_t seed, int n, int *order)
     }
 }
 
-/* The rows that a call reads are put in place part by part, before it starts,
- * and those of a dispatch are looked at when its request is done. */
+/* The rows that a call reads are written part by part, before it starts. Those
+ * of a dispatch are checked when its request is done. */
 static int start(struct run *run, int which, int part, bool bias, bool dweight,
                  struct shunt_request **request)
 {
@@ -203,7 +204,8 @@ int run_parts(struct run *run, int which, bool bias, bool dweight)
     }
     CHECK_OK(run->self->comm,
              shunt_comm_get_stats(run->self->comm, &after, sizeof(after)));
-    /* Each by itself; what calls before these left behind may end here, too. */
+    /* Each part must be an operation. Operations of earlier calls may end here,
+     * too. */
     CHECK(after.operations - before.operations >= (uint64_t)parts,
           "%d operations for %d parts",
           (int)(after.operations - before.operations), parts);

@@ -7,14 +7,15 @@ bool by_rails(enum shunt_moe_mode mode)
     return mode == SHUNT_MOE_TWO_LEVEL || mode == SHUNT_MOE_ALLGATHER;
 }
 
-/* What this rank must send, from the definitions: rows. */
+/* The number of rows that this rank must send, from the definitions. */
 struct traffic {
-    size_t mapped;  /* written into others' memory */
-    size_t network; /* to other nodes */
-    size_t plain;   /* that would be, at one row an assignment */
+    size_t mapped;  /* rows written into others' memory */
+    size_t network; /* rows to other nodes */
+    size_t plain;   /* the same, with one row for each assignment */
 };
 
-/* Distinct nodes, or ranks of other nodes, that a token of `source` goes to. */
+/* The number of different nodes, or of ranks on other nodes, that a token of
+ * `source` goes to. */
 static size_t distinct(const struct world *w, int source, size_t t, bool ranks)
 {
     size_t k = (size_t)w->config.topk, n = 0;
@@ -118,9 +119,10 @@ int run_check_sent(const struct run *run, const struct shunt_comm_stats *before)
 }
 
 /*
- * What `node` sends home to `source`, another node's rank. By rails, for each piece
- * of a token there: the row of the only expert, or one sum, of f32 unless it is
- * rounded. Else every row; but DIRECT reads them and sends nothing.
+ * The bytes that `node` sends back to `source`, a rank of another node. Between
+ * rail peers, for each piece of a token there: the row of the only expert, or
+ * one sum, which is f32 unless it is rounded. Otherwise every row. But DIRECT
+ * reads rows and sends nothing.
  */
 static size_t bytes_home(const struct run *run, int source, int node)
 {
@@ -153,7 +155,7 @@ size_t run_bytes_home(const struct run *run)
     return bytes;
 }
 
-/* Index of a rank among the `size` ranks of its node. */
+/* Index of a rank on its node, which has `size` ranks. */
 static int local_index(const struct run *run, int rank, int *size)
 {
     const int *node = run->world->node;
@@ -167,7 +169,8 @@ static int local_index(const struct run *run, int rank, int *size)
     return index;
 }
 
-/* By rails: what this rank sends to the sources that it is the relay of. */
+/* Between rail peers: the bytes that this rank sends to the sources for which
+ * it is the relay. */
 static size_t bytes_relayed(const struct run *run)
 {
     const int *node = run->world->node, rank = run->self->rank;

@@ -61,7 +61,7 @@ static const char *const cases[] = {
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
-/* With as many ranks as this on a few CPUs, a case takes long. */
+/* With as many ranks as this and few CPUs, a case takes long. */
 #define MANY_RANKS 8
 static const char *const cases_of_many[] = {
     "reals_f32",
@@ -83,7 +83,7 @@ static const char *const cases_of_many[] = {
 };
 #define CASES_OF_MANY (sizeof(cases_of_many) / sizeof(cases_of_many[0]))
 
-/* Where dispatch has one mode and combine another. */
+/* Cases in which dispatch has one mode and combine another. */
 static const char *const cases_of_pairs[] = {
     "modes_of_environment", "any_config",           "capacity_padded",
     "s04_buffers_grow",     "s11_two_plans",        "s12_overflow",
@@ -129,7 +129,7 @@ static const struct setting settings[] = {
      BY_TCP,
      {"SHUNT_TRANSPORTS=tcp", "SHUNT_TEST_PARTS=3"}},
 
-    /* From here on only in `make check-long`. */
+    /* The settings below run only in `make check-long`. */
     {"1, 2 and 3, late and out of order",
      N123,
      BY_FAULT,

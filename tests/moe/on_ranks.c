@@ -127,7 +127,8 @@ static const struct setting settings[] = {
      "shm (put)",
      {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_RECORDS=0"}},
 
-    /* From here on not under sanitizers, for which nothing in them is new. */
+    /* The settings below do not run under sanitizers, for which they have
+     * nothing new. */
     {"1, 2 and 3 ranks on 3 nodes, UCX between them",
      6,
      "0,1,1,2,2,2",
@@ -140,7 +141,7 @@ static const struct setting settings[] = {
      {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_PROGRESS=auto", "SHUNT_TEST_PARTS=4"}},
     {"8 ranks", 8, NULL, NULL, {NULL}},
 
-    /* From here on only in `make check-long`. */
+    /* The settings below run only in `make check-long`. */
     {"2 ranks", 2, NULL, NULL, {NULL}},
     {"2 ranks, nothing mapped",
      2,

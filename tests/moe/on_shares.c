@@ -7,7 +7,7 @@ static const char *const cases[] = {
     "last_expert_alone",  "options_refused", "mismatch", "gradients_refused",
     "gradients_mismatch",
 };
-#define CASES_OF_ONE 3 /* the others have a rank 1 that is wrong */
+#define CASES_OF_ONE 3 /* the other cases need a rank 1 that makes a mistake */
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
 #define N22 "SHUNT_TEST_NODES=0,0,1,1"

@@ -30,7 +30,7 @@ static struct shunt_moe_config config_of(size_t hidden, int experts, int topk,
     return c;
 }
 
-/* Do all ranks map those of their nodes? */
+/* Do all ranks map the memory of their local peers? */
 static int find_mapped(const struct rank *self, int32_t *mapped)
 {
     *mapped = 1;
@@ -45,7 +45,7 @@ static int find_mapped(const struct rank *self, int32_t *mapped)
     return 0;
 }
 
-/* *moe is NULL where memory does not permit the mode. */
+/* Creates an exchange; *moe is NULL if the memory does not permit the mode. */
 static int create(const struct rank *self, struct shunt_moe_config *c,
                   enum shunt_moe_mode mode, struct shunt_moe **moe)
 {
@@ -73,7 +73,7 @@ static const int32_t example_expert[4][3] = {
 static const float example_weight[4][3] = {
     {.5f, .3f, .2f}, {.4f, .4f, .2f}, {.6f, .3f, .1f}, {.2f, .3f, .5f}};
 
-/* What it says of counts and rows; of the network, on two nodes. */
+/* The plan's counts and rows; and on two nodes what is sent between them. */
 static int example_sizes(const struct rank *self,
                          const struct shunt_moe_rows *in, size_t row)
 {
@@ -84,8 +84,8 @@ static int example_sizes(const struct rank *self,
                                        {0, 0, 1, 0, 0, 1, 1, 0}};
     static const size_t offset[4][3] = {
         {0, 1, 2}, {0, 2, 3}, {0, 2, 4}, {0, 2, 3}};
-    /* Rows that leave the node: one an assignment; to each rank; to each node;
-     * all to the other node. */
+    /* Rows that leave the node: one for each assignment; one for each rank; one
+     * for each node; all to the other node. */
     static const size_t plain[4] = {5, 0, 0, 1}, by_rank[4] = {4, 0, 0, 1},
                         by_node[4] = {2, 0, 0, 1}, all[4] = {2, 1, 0, 1};
     const bool nodes = shunt_comm_nodes(self->comm) == 2;
@@ -219,15 +219,15 @@ static int nine_experts(const struct rank *self)
 
 /* --- six tokens to experts 0, 1, 2, 1, 1, 0 ------------------------------- */
 
-/* The rows of an expert from each rank: tokens, -1 for padding; -2 ends. */
+/* The rows of an expert from each rank: tokens; -1: padding; -2: the end. */
 struct six_rows {
     double capacity; /* 0: dropless */
     int token[3][4];
     int dropped; /* a token, or -1 */
 };
 
-/* As in figure 3 of "Switch Transformers" (2101.03961): with factor 1.0 there
- * are 2 rows for each expert, and one token too many; with 1.5 there are 3. */
+/* As in figure 3 of "Switch Transformers" (2101.03961): with factor 1.0 each
+ * expert has 2 rows, and one token is too many. With 1.5 each has 3 rows. */
 static const struct six_rows six[] = {
     {0, {{0, 5, -2}, {1, 3, 4, -2}, {2, -2}}, -1},
     {1.0, {{0, 5, -2}, {1, 3, -2}, {2, -1, -2}}, 4},
@@ -293,8 +293,8 @@ static int six_tokens(const struct rank *self)
 
 enum { EXPERTS = 8, HIDDEN = 5, TOKENS = 20 };
 
-/* Weights of a token add up to 1 and are powers of two: what comes home is what
- * was sent, to the bit; in both directions. */
+/* The weights of a token add up to 1 and are powers of two. So combine must
+ * return what was sent, bit by bit, in both directions. */
 static int identity(const struct rank *self, int topk, bool idle)
 {
     const float weight = 1.0f / (float)topk;
@@ -375,8 +375,8 @@ static int auto_takes(const struct rank *self, int topk,
     return 0;
 }
 
-/* In one node DIRECT; between several ALLGATHER if every node wants every
- * token, else TWO_LEVEL; FLAT if the ranks of a node are not mapped. */
+/* On one node DIRECT. Between nodes ALLGATHER if every node needs every token,
+ * else TWO_LEVEL. FLAT if the ranks of a node are not mapped. */
 static int mode_of_auto(const struct rank *self)
 {
     const int experts = 2 * self->size;

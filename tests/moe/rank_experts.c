@@ -27,8 +27,9 @@ static uint64_t dice(uint64_t seed, uint64_t what, uint64_t i)
     return mix(seed, what, i, 0) >> 11;
 }
 
-/* Some experts have a copy on about one rank in three, or, of even seeds, on two:
- * then a node of three ranks has several, and the order of their sum shows. */
+/* Some experts have a copy on about one rank in three. For even seeds it is two
+ * in three, so that a node of three ranks has several copies, and the order of
+ * their sum matters. */
 static void place(struct placement *p, const struct rank *self, int experts,
                   uint64_t seed)
 {
@@ -63,7 +64,7 @@ static struct shunt_moe *create(const struct rank *self,
     return moe;
 }
 
-/* Does any rank of the node, but for the home, hold the expert? */
+/* Does any rank of the node, except the home, have the expert? */
 static bool node_has(const struct rank *self, const struct placement *p, int e,
                      int node)
 {
@@ -74,7 +75,7 @@ static bool node_has(const struct rank *self, const struct placement *p, int e,
     return false;
 }
 
-/* Experts with copies times other nodes with them. */
+/* The number of (expert with copies, other node that has one). */
 static uint64_t sent_to_nodes(const struct rank *self,
                               const struct placement *p)
 {
@@ -94,12 +95,12 @@ struct arrays {
     struct shunt_moe_array array[ARRAYS_MAX];
     int32_t slot[EXPERTS_MAX];
     unsigned char *memory[ARRAYS_MAX];
-    size_t bytes[ARRAYS_MAX]; /* of `memory` */
+    size_t bytes[ARRAYS_MAX]; /* bytes of `memory` */
     size_t each;              /* bytes of an expert in all arrays */
 };
 
-/* Arrays of random sizes and strides, the slots in a random order with a free one
- * in between; all bytes are FILL. The sizes depend on the seed alone. */
+/* Arrays of random sizes and strides. Slots are in random order, with a free
+ * one in between. All bytes are FILL. The sizes depend only on the seed. */
 static void make(struct arrays *a, const struct rank *self,
                  const struct placement *p, uint64_t seed, size_t element,
                  size_t most)
@@ -165,14 +166,14 @@ static unsigned char *at(const struct arrays *a, const struct rank *self,
                               (array->stride ? array->stride : array->bytes);
 }
 
-/* What a byte of an expert's state is. */
+/* The value of a byte of an expert's state. */
 static unsigned char byte_of(uint64_t version, int expert, int k, size_t i)
 {
     return (unsigned char)(mix(version, (uint64_t)expert, (uint64_t)k, i / 8) >>
                            i % 8 * 8);
 }
 
-/* Write the state of the experts here: of homes, of copies. */
+/* Writes the state of the experts on this rank: of homes, or of copies. */
 static void write(const struct arrays *a, const struct rank *self,
                   const struct placement *p, uint64_t version, bool copies)
 {
@@ -183,7 +184,7 @@ static void write(const struct arrays *a, const struct rank *self,
                     at(a, self, p, e, k)[i] = byte_of(version, e, k, i);
 }
 
-/* All of our memory is as write() would have made it. */
+/* All memory of this rank must be as write() would write it. */
 static int check(const struct arrays *a, const struct rank *self,
                  const struct placement *p, uint64_t version, bool copies)
 {
@@ -273,8 +274,9 @@ static int refresh(const struct rank *self)
     return 0;
 }
 
-/* On one node what lies in a window goes from there to its place by one copy, whatever
- * arrays there are. Each rank has copies of both experts of the one before. */
+/* On one node, data in a window must be copied to their place by one copy,
+ * however many arrays there are. Each rank has copies of both experts of the
+ * rank before. */
 static int refresh_of_windows(const struct rank *self)
 {
     enum { HOME = 2, LOCAL = 2 * HOME, BYTES = 20000, STRIDE = BYTES + 24 };
@@ -299,7 +301,8 @@ static int refresh_of_windows(const struct rank *self)
     for (int k = 0; k < 2; k++)
         array[k] = (struct shunt_moe_array){memory + (size_t)k * LOCAL * STRIDE,
                                             BYTES, STRIDE};
-    /* Slots are by expert: which come first depends on who is before. */
+    /* Slots are ordered by expert, so it depends on the rank before which ones
+     * are first. */
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < LOCAL; i++) {
             const bool copy = (i < HOME) == (before < self->rank);
@@ -308,7 +311,7 @@ static int refresh_of_windows(const struct rank *self)
                    copy ? FILL : 1 + k + 2 * (HOME * self->rank + i % HOME),
                    STRIDE);
         }
-    /* First rank 1 gives another size: then no copy is written on any rank. */
+    /* First rank 1 passes another size. Then no rank may write a copy. */
     for (int turn = 0; turn < 2; turn++) {
         enum shunt_status st;
 
@@ -346,8 +349,8 @@ static int refresh_of_windows(const struct rank *self)
     return 0;
 }
 
-/* A gradient's element on a rank; several magnitudes, so that the order of a sum
- * is seen in its bits. */
+/* An element of a rank's gradient. It has several magnitudes, so that the order
+ * of a sum changes its bits. */
 static float gradient(enum shunt_dtype dtype, int rank, int expert, int k,
                       size_t i)
 {
@@ -358,7 +361,7 @@ static float gradient(enum shunt_dtype dtype, int rank, int expert, int k,
     return round_to(dtype, value);
 }
 
-/* By the definition: ranks of a node, then nodes. */
+/* By the definition: first the ranks of a node, then the nodes. */
 static float gradient_sum(const struct rank *self, const struct placement *p,
                           enum shunt_dtype dtype, int e, int k, size_t i)
 {
@@ -444,8 +447,8 @@ static int reduce(const struct rank *self)
     return 0;
 }
 
-/* Worked out by hand: 4 ranks, experts 0 to 3 at home on ranks 0 to 3; expert 0
- * has copies on 1, 2 and 3, expert 3 on 1. */
+/* Computed by hand: 4 ranks, whose experts are 0 to 3. Expert 0 has copies on
+ * ranks 1, 2 and 3, expert 3 on rank 1. */
 static int worked_example(const struct rank *self)
 {
     static const struct shunt_moe_replica copies[] = {
@@ -510,7 +513,7 @@ static int set(const struct rank *self, struct shunt_moe *moe,
     return 0;
 }
 
-/* There, into other memory, and back. */
+/* Moves experts to other memory, and back. */
 static int move(const struct rank *self)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -553,7 +556,7 @@ static int move(const struct rank *self)
     return 0;
 }
 
-/* In one memory, in which experts come to places that others leave. */
+/* In the same memory: experts arrive in slots that others leave. */
 static int move_in_place(const struct rank *self)
 {
     enum { EXPERTS = 12, BYTES = 700 };
@@ -601,8 +604,8 @@ static int move_in_place(const struct rank *self)
 
 /* --- beside other calls ------------------------------------------------------------- */
 
-/* A refresh, a reduction and a move are under way at once, with a plan and what
- * is made with it, and end in another order on each rank. */
+/* A refresh, a reduction and a move are under way at once, with a plan and its
+ * calls. They end in a different order on each rank. */
 static int under_way(const struct rank *self)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -659,8 +662,8 @@ static int under_way(const struct rank *self)
     return 0;
 }
 
-/* Plans keep their placement: the old ones are used behind a new one, in turns
- * with new ones. */
+/* Plans must keep their placement. Old plans are used after a new one was made,
+ * and alternate with new ones. */
 static int old_plans(const struct rank *self, enum shunt_moe_order order)
 {
     enum { PLACEMENTS = 3, EXPERTS = 9 };
@@ -709,16 +712,17 @@ static int old_plans(const struct rank *self, enum shunt_moe_order order)
     return 0;
 }
 
-/* With the order of homes a placement with copies has lists of its own for the way
- * home, and one without has not. */
+/* With the order of homes, a placement with copies has lists of its own for
+ * combine, and one without copies has none. */
 static int plans_of_old_placements(const struct rank *self)
 {
     CHECK_RUN(old_plans(self, SHUNT_MOE_ORDER_COPIES));
     return old_plans(self, SHUNT_MOE_ORDER_HOMES);
 }
 
-/* One rank combines by a plan of the old placement, the others by one of the new,
- * which goes home by other lists: an error on all, and all are together again. */
+/* One rank combines by a plan of the old placement, the others by one of the
+ * new, which has other lists for combine. All ranks must get an error, and must
+ * be in step again. */
 static int mistake(const struct rank *self, int without)
 {
     enum { EXPERTS = 9 };
@@ -763,7 +767,7 @@ static int mistake(const struct rank *self, int without)
     return 0;
 }
 
-/* The placement without copies comes first, and last. */
+/* The placement without copies is first, and last. */
 static int old_plan_by_mistake(const struct rank *self)
 {
     CHECK_RUN(mistake(self, 0));
@@ -832,7 +836,7 @@ static int refused(const struct rank *self)
              : shunt_moe_replicas_refresh(moe, &good);
     CHECK_RUN(
         rank_check_refused(self, st, SHUNT_ERR_INVALID, "request is NULL"));
-    /* All is as before. */
+    /* Afterwards the exchange must work as before. */
     CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe, &good));
     if (bad)
         shunt_moe_destroy(moe);
@@ -843,7 +847,8 @@ static int refused(const struct rank *self)
 #undef REFRESH
 }
 
-/* Ranks mean different things: nothing is written, and all are together again. */
+/* Ranks pass different arguments. Nothing may be written, and all ranks must be
+ * in step again. */
 static int mismatch(const struct rank *self)
 {
     const bool bad = self->rank == 1;
@@ -900,7 +905,7 @@ static int mismatch(const struct rank *self)
                : self->rank == self->size - 1 ? 5
                                               : 7),
           "%g", (double)memory[0]);
-    /* Another call altogether. */
+    /* One rank makes another kind of call. */
     CHECK(bad ? shunt_barrier(self->comm)
               : shunt_moe_replicas_refresh(moe[0], &state),
           "no error");
@@ -910,7 +915,7 @@ static int mismatch(const struct rank *self)
     return 0;
 }
 
-/* Calls until rank 1 is killed: the error names it. */
+/* Calls until rank 1 is killed: the error must name it. */
 static int loss(const struct rank *self)
 {
     enum { EXPERTS = 6, BYTES = 200000 };

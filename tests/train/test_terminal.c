@@ -51,7 +51,7 @@ static void become(const char *program, const char *texts, const char *terminal,
     _exit(91);
 }
 
-/* All that the program writes until it ends. */
+/* Runs the program, and collects its output until it ends. */
 static void run(bool of_session, unsigned short columns, char *out)
 {
     char name[64], program[512], texts[512];
@@ -68,7 +68,7 @@ static void run(bool of_session, unsigned short columns, char *out)
     cr_assert_gt(pid, 0);
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        /* POLLHUP also before the child has opened its end. */
+        /* POLLHUP also occurs before the child has opened its end. */
         if (poll(&p, 1, DEADLINE_MS) <= 0) {
             kill(pid, SIGKILL);
             waitpid(pid, &status, 0);
@@ -121,7 +121,7 @@ Test(terminal, the_line_is_no_longer_than_the_terminal, .timeout = 90)
             cr_assert_lt(length, most, "%s", out);
             cr_assert_eq(strncmp(at + strcspn(at, "l"), "loss ", 5), 0, "%s",
                          out);
-            /* Nothing is left out where there is room. */
+            /* If there is room, nothing may be left out. */
             cr_assert(most < 200 || count(out, " GF/s  wait ") > 0, "%s", out);
         }
     }
@@ -133,7 +133,7 @@ Test(terminal, whole_lines_without_escapes_on_another, .timeout = 90)
 
     run(false, 80, out);
     cr_assert_eq(count(out, "\033"), 0, "%s", out);
-    /* A terminal makes a carriage return and a line feed of the latter. */
+    /* A terminal turns a line feed into a carriage return and a line feed. */
     cr_assert_eq(count(out, "\r"), count(out, "\r\n"), "%s", out);
     cr_assert_eq(count(out, "\nstep "), STEPS, "%s", out);
 }

@@ -131,7 +131,8 @@ Test(text, a_tenth_is_held_out_and_nothing_is_lost)
         cr_assert_eq(h->bytes[i] % 10, 9);
     for (size_t i = 0; i < d.ntrain; i++)
         cr_assert_neq(d.train[i] % 10, 9);
-    /* Windows share a byte, stay inside, and are spread over all of it. */
+    /* Windows share a byte, stay inside of the text, and are spread over all of
+     * it. */
     size_t n = data_windows(h, 64);
     cr_assert_eq(n, (4 * 2048u - 1) / 64);
     cr_assert_eq(data_window(h, 1, n, 64), h->bytes + 64);
@@ -143,7 +144,8 @@ Test(text, a_tenth_is_held_out_and_nothing_is_lost)
     text_free(&t);
 }
 
-/* Of twenty files the ninth is held out, whole; blocks come of the others. */
+/* Of twenty files the ninth is held out as a whole. Held-out blocks are from
+ * the others. */
 Test(text, whole_files_are_held_out)
 {
     enum { FILES = 20, BYTES = 5000 };
@@ -173,7 +175,7 @@ Test(text, whole_files_are_held_out)
     cr_assert_eq(*data_prompt(&d, &prompt), 8);
     cr_assert_gt(prompt, 60);
 
-    /* The hash covers the ends of files, which decide what is held out. */
+    /* The hash must cover the ends of files, which decide what is held out. */
     uint64_t hash = text_hash(&t);
     t.end[3]--;
     cr_assert_neq(text_hash(&t), hash);
@@ -220,8 +222,8 @@ static double bigrams(const struct data *d)
     return bigram_loss(d, h, data_windows(h, 64), 64);
 }
 
-/* A text of one letter has no surprises; one of 2^k equally likely letters has
- * k bits a byte, of which bigrams can learn nothing. */
+/* A text of one letter must have an entropy of 0. A text of 2^k equally likely
+ * letters must have k bits a byte, of which bigrams can learn nothing. */
 Test(text, bigram_of_texts_whose_entropy_is_known)
 {
     struct text t = numbered(2048 * 100);
@@ -241,7 +243,8 @@ Test(text, bigram_of_texts_whose_entropy_is_known)
     cr_assert_float_eq(bigrams(&d), log(4), 0.01);
     data_free(&d);
 
-    /* Each letter determines the next: bigrams predict it, letters do not. */
+    /* Each letter determines the next one: bigrams can predict it, single
+     * letters cannot. */
     for (size_t i = 0; i < t.length; i++)
         t.bytes[i] = (uint8_t)(i * 37);
     cr_assert_eq(data_split(&t, 64, &d), 0);
@@ -260,8 +263,8 @@ static double xz(const struct data *d)
     return loss[HELD_BLOCKS];
 }
 
-/* Two bits a letter that cannot be predicted; next to nothing if the training
- * text has the same letters. */
+/* Two bits a letter that cannot be predicted; almost none if the training text
+ * has the same letters. */
 Test(text, xz_of_texts_whose_entropy_is_known)
 {
     struct text t = numbered(2048 * 100);

@@ -56,7 +56,7 @@ Test(optimizer, rate_rises_and_falls)
     cr_assert_float_eq(optimizer_rate(&config, 5, 5), 0.005, 1e-9);
 }
 
-/* Three steps against the definition, in f64. */
+/* Three steps, compared with the definition in f64. */
 Test(optimizer, adamw_by_definition)
 {
     enum { N = 37 };
@@ -89,7 +89,7 @@ Test(optimizer, adamw_by_definition)
     }
 }
 
-/* Only the slice of the dense vector changes, and gains do not decay. */
+/* Only the slice of the dense vector must change, and gains must not decay. */
 Test(optimizer, slices_and_decay)
 {
     struct layout l;
@@ -157,13 +157,13 @@ Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
 
 Test(length, has_no_cap_and_no_fewer_than_it_learns_from)
 {
-    /* 10 minutes of 10 ms: 60000 steps, but for what validations take. */
+    /* 10 minutes of 10 ms are 60000 steps, less the time for validations. */
     size_t n = length_in_time(600, 0.01, 8, 16, 50, 0);
 
     cr_assert(n > 59800 && n < 60008, "%zu", n);
     cr_assert_eq(length_in_time(-5, 0.5, 8, 16, 50, 0), STEPS_LEAST);
     cr_assert_eq(length_in_time(1, 0.5, 8, 16, 50, 0), STEPS_LEAST);
-    /* Validations that are asked for take their time. */
+    /* Validations that were asked for take their time, too. */
     cr_assert_lt(length_in_time(600, 0.01, 8, 16, 50, 10), 40000);
 }
 
@@ -262,8 +262,9 @@ Test(options, the_default_batch_suits_any_number_of_ranks)
     }
 }
 
-/* Each preset is valid. Options override it, before it and after it. What it
- * sets is the same when it was written to a checkpoint and read back. */
+/* Each preset must be valid. Options must override it, before it and after it.
+ * Its settings must be the same when they have been written to a checkpoint and
+ * read back. */
 Test(options, presets)
 {
     struct setting a[64], b[64], own;
@@ -293,7 +294,7 @@ Test(options, presets)
     cr_assert_geq(n, 3);
 }
 
-/* Parameters of a preset's model, and of these what a token uses. */
+/* Parameters of a preset's model, and those that one token uses. */
 static void parameters_of(const char *preset, double *all, double *used)
 {
     struct layout layout;
@@ -308,8 +309,8 @@ static void parameters_of(const char *preset, double *all, double *used)
     layout_destroy(&layout);
 }
 
-/* Models have as many parameters as they were published with, but for
- * vocabularies and attention, of which theirs differ from this loop's. */
+/* Models must have as many parameters as published, except for vocabularies and
+ * attention, which differ here. */
 Test(options, presets_are_the_published_models)
 {
     static const struct {
@@ -332,7 +333,8 @@ Test(options, presets_are_the_published_models)
     }
 }
 
-/* A twin has its model's ratios, and all else that decides where tokens go. */
+/* A twin must have the ratios of its model, and all else that decides where
+ * tokens go. */
 Test(options, twins_have_the_ratios)
 {
     static const char *const names[] = {"deepseek-v3", "pangu-ultra",
@@ -361,14 +363,15 @@ Test(options, twins_have_the_ratios)
                   a->renormalise == b->renormalise && a->zloss == b->zloss &&
                   o.balance_over == twin.balance_over);
         cr_assert_eq(a->first_dense > 0, b->first_dense > 0);
-        twin.tp = 2; /* however few heads of keys and values it has */
+        twin.tp = 2; /* however few heads of keys and values the model has */
         cr_assert_eq(options_check(&twin, 2, 1), 0, "%s: %s", name,
                      train_error_text());
     }
 }
 
-/* By hand: D 4, T 2, 256 bytes, 3 experts of width 5 for a token and a shared
- * one of 6 in the second layer, a feed-forward of width 7 in the first. */
+/* Computed by hand: D 4, T 2, 256 bytes; in the second layer 3 experts of width
+ * 5 for a token and a shared one of 6; in the first a feed-forward of width
+ * 7. */
 Test(options, operations_of_a_model)
 {
     const struct model_config c = {.layers = 2,
@@ -389,8 +392,8 @@ Test(options, operations_of_a_model)
     cr_assert_eq(model_flops(&c), 6 * (first + second + 4 * 256));
 }
 
-/* --minutes replaces a preset's steps, before it and after it, but not steps
- * that are given. */
+/* --minutes must replace the steps of a preset, before it and after it, but not
+ * steps that the user gave. */
 Test(options, presets_and_minutes)
 {
     struct options o;
@@ -408,7 +411,8 @@ Test(options, presets_and_minutes)
                  OPTIONS_RUN);
     cr_assert_neq(options_check(&o, 2, 1), 0);
     cr_assert_eq(PARSE("--lr-end", "1.5"), OPTIONS_RUN);
-    cr_assert_neq(options_check(&o, 2, 1), 0); /* it would rise */
+    cr_assert_neq(options_check(&o, 2, 1), 0); /* the learning rate would only
+                                                  rise */
 }
 
 Test(options, settings_that_were_given_are_not_overruled)
@@ -455,7 +459,7 @@ Test(options, accumulate)
 
     cr_assert_eq(PARSE("--batch", "16", "--accumulate", "2"), OPTIONS_RUN);
     cr_assert_eq(options_check(&o, 4, 2), 0, "%s", train_error_text());
-    cr_assert_eq(o.micro_batches, 2); /* of each part */
+    cr_assert_eq(o.micro_batches, 2); /* micro-batches of each part */
     cr_assert_eq(PARSE("--batch", "8", "--accumulate", "4"), OPTIONS_RUN);
     cr_assert_eq(options_check(&o, 4, 1), -1);
     cr_assert(strstr(train_error_text(), "a multiple of 16"));
@@ -482,7 +486,8 @@ static void check_refuses(const char *const *args, const char *why)
 #define REFUSES(why, ...) \
     check_refuses((const char *const[]){__VA_ARGS__, NULL}, why)
 
-/* Leaves of copies would depend on the cut, and MPI sends all rows at once. */
+/* Leaves of copies would depend on how waves are cut. MPI sends all rows at
+ * once. */
 Test(options, waves)
 {
     static const char waves[] = "--max-rows=512";
@@ -502,7 +507,8 @@ Test(options, waves)
     REFUSES("or give --balance migrate", waves, "--balance=microbatch");
 }
 
-/* All tiers go with copies and leaves, and with all switches; MPI keeps its rows. */
+/* All tiers must be allowed with copies, leaves and all switches. MPI keeps its
+ * rows. */
 Test(options, tiers)
 {
     static const char both[] = "--balance=both", mpi[] = "--comm=mpi";
@@ -521,7 +527,8 @@ Test(options, tiers)
     REFUSES("or give --balance off", mpi, "--balanced");
 }
 
-/* A gate decides what is not given, and what is given must fit. */
+/* A gate must set options that were not given. Options that were given must
+ * fit. */
 Test(options, gates)
 {
     struct options o;
@@ -640,7 +647,7 @@ static const char *in_folder(const char *name)
     return path;
 }
 
-/* A percentage below 0 says nothing to a reader. */
+/* A percentage below 0 would mean nothing to a reader. */
 Test(files, hidden_shares_as_text)
 {
     char text[64];
@@ -699,7 +706,8 @@ Test(files, what_is_hidden_is_the_mean_of_the_steps_that_know_it)
     cr_assert_eq(metrics_open(&m, in_folder("log"), 4), 0);
     cr_assert_eq(m.count, 4);
     cr_assert_eq(m.steps[3].exposed_s[EXCHANGE_COMBINE], 4);
-    struct metrics_means mean = metrics_means(&m); /* of steps 3 and 4 */
+    struct metrics_means mean = metrics_means(&m); /* the mean over steps 3 and
+                                                      4 */
     cr_assert_eq(mean.hidden[EXCHANGE_DISPATCH], 3.5 / 8);
     cr_assert_eq(mean.hidden[EXCHANGE_COMBINE], 4.0 / 8);
     cr_assert(isnan(mean.hidden[TRAVELS_GRADIENTS]));

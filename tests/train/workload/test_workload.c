@@ -10,7 +10,8 @@
 
 enum { TOKENS = 8192, E = 64, HOT = E / 4 };
 
-/* Rows of each expert, of `tokens` tokens from `first` on. Choices differ. */
+/* Counts the rows of each expert, for `tokens` tokens from `first` on. A
+ * token's choices must differ. */
 static void count(enum workload_kind kind, size_t step, size_t K, size_t first,
                   size_t tokens, double rows[E])
 {
@@ -32,7 +33,7 @@ static void count(enum workload_kind kind, size_t step, size_t K, size_t first,
     }
 }
 
-/* The part of all rows that experts first, first + stride, ... have. */
+/* The part of all rows that the experts first, first + stride, ... have. */
 static double part(const double rows[E], size_t first, size_t stride, size_t n)
 {
     double some = 0, all = 0;
@@ -51,7 +52,7 @@ static void near(double got, double want)
               "%g, not %g", got, want);
 }
 
-/* Of the whole batch, with one expert a token. */
+/* For the whole batch, with one expert a token. */
 Test(workload, loads)
 {
     const double hot = 0.75 + 0.25 / 4;
@@ -76,9 +77,9 @@ Test(workload, loads)
     near(part(rows, E / 2, 1, 1), 2.0 / E);
 }
 
-/* Heat of the hottest expert, of 8 with top-4 and top-2, as published for this
- * benchmark: 1.77 to 1.78 and 3.2 to 3.3 of 512 and 128 tokens. Two experts are
- * hot with top-2, so that is 8 (3/4 / 2 + 1/4 / 8). */
+/* The load of the hottest of 8 experts, with top-4 and top-2, as published for
+ * this benchmark: 1.77 to 1.78 and 3.2 to 3.3 times the mean, for 512 and 128
+ * tokens. Two experts are hot with top-2, so that is 8 (3/4 / 2 + 1/4 / 8). */
 Test(workload, heat)
 {
     static const enum workload_kind hot[] = {WORKLOAD_W1, WORKLOAD_W2,
@@ -103,7 +104,8 @@ Test(workload, heat)
         }
 }
 
-/* Each set of K of them is as probable: of 4 experts 6 pairs. */
+/* Each set of K experts must be equally probable. Of 4 experts there are 6
+ * pairs. */
 Test(workload, pairs_are_alike)
 {
     const struct workload w = {WORKLOAD_W5, 17, 0, TOKENS};
@@ -120,7 +122,7 @@ Test(workload, pairs_are_alike)
             near(pairs[(1 << a) | (1 << b)] / TOKENS, 1.0 / 6);
 }
 
-/* One choice of each token; and all differ where there are several. */
+/* First with one choice a token. With several choices, all must differ. */
 Test(workload, zipf_by_number)
 {
     double rows[E], all = 0;
@@ -142,7 +144,7 @@ Test(workload, sources_are_uneven)
     count(WORKLOAD_W4, 1, 1, TOKENS - TOKENS / 8, TOKENS / 8, rows);
     for (size_t e = 0; e < E; e++)
         last += rows[e];
-    /* The middle of the first eighth and of the last. */
+    /* The middles of the first and of the last eighth. */
     cr_assert(fabs(first / (TOKENS / 8) - (1 - 0.75 / 16)) < 0.03);
     cr_assert(fabs(last / (TOKENS / 8) - (1 - 0.75 * 15 / 16)) < 0.07);
 }
@@ -159,7 +161,7 @@ Test(workload, change_from_step_to_step)
     }
 }
 
-/* Several experts of a token differ, also where a set has fewer. */
+/* The experts of a token must differ, even if a set has fewer than K. */
 Test(workload, choices_differ)
 {
     static const size_t topk[] = {2, 8, 40, E};
@@ -170,7 +172,7 @@ Test(workload, choices_differ)
             count((enum workload_kind)kind, 8, topk[i], 100, 50, rows);
 }
 
-/* And with as few experts as there can be. */
+/* The same with the smallest possible number of experts. */
 Test(workload, of_few_experts)
 {
     for (int kind = WORKLOAD_W0; kind <= WORKLOAD_ZIPF; kind++)
