@@ -108,7 +108,7 @@ static int tree_ranks(const struct rank *self)
     return run_seeds(self, &c, REALS, 4, 20, 5);
 }
 
-/* Groups on 1, 2 and 4 nodes of the tree, whatever nodes the ranks have. */
+/* Groups on 1, 2 and 4 nodes of the tree, independent of the real nodes. */
 static int tree_nodes(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(20, SHUNT_F32, 16, 8);
@@ -134,8 +134,8 @@ static int replicas(const struct rank *self)
     return run_seeds(self, &c, REALS, 0, 20, 5);
 }
 
-/* What experts make of a rank's rows, and that combined, and added without
- * weights. */
+/* Computes the experts on a rank's rows; combines the result, and adds it
+ * without weights. */
 static int layer(const struct rank *self, struct shunt_moe *moe,
                  const struct world *w, float *y, float *dx)
 {
@@ -160,8 +160,8 @@ static int layer(const struct rank *self, struct shunt_moe *moe,
     return run_end(&run);
 }
 
-/* The same bits with copies as without, in the order of homes; in that of copies
- * not. */
+/* In the order of homes, copies must not change bits. In the order of copies
+ * they may. */
 static int order_of_homes(const struct rank *self)
 {
     enum { EXPERTS = 12, HIDDEN = 20, MOST = 20 * HIDDEN };
@@ -248,8 +248,8 @@ static int set_placement(const struct rank *self)
     return 0;
 }
 
-/* More than any cache holds, in many chunks of a push. Under sanitizers, which
- * take ten times as long, only the latter. */
+/* Data larger than any cache, and many chunks of a push. Under sanitizers,
+ * which are ten times slower, only the latter. */
 static int large(const struct rank *self)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -278,7 +278,7 @@ static int large(const struct rank *self)
     return 0;
 }
 
-/* Rows that are not a multiple of anything. */
+/* Row sizes that are not a multiple of anything. */
 static int odd_rows(const struct rank *self)
 {
     static const size_t hidden[] = {1, 2, 3, 7, 15, 17, 31, 63, 65, 127, 129};
@@ -347,7 +347,8 @@ static int any_config(const struct rank *self)
     return 0;
 }
 
-/* All parts of a call under way at once. Returns the first error. */
+/* Makes a call in all parts, which are under way at once. Returns the first
+ * error. */
 static enum shunt_status call_in_parts(struct run *run, int which)
 {
     struct shunt_request *q[SHUNT_MOE_PARTS_MAX] = {NULL};
@@ -359,7 +360,7 @@ static enum shunt_status call_in_parts(struct run *run, int which)
     return st ? st : waited;
 }
 
-/* Calls until rank 1 is killed: the error names it. */
+/* Calls until rank 1 is killed: the error must name it. */
 static int loss(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(512, SHUNT_BF16, 8, 2);
@@ -405,7 +406,7 @@ static int worked_example(const struct rank *self)
         {1, 4, 6}, {4, 5, 7}, {0, 2, 3}, {2, 5, 6}};
     static const float weight[4][3] = {
         {.5f, .3f, .2f}, {.4f, .4f, .2f}, {.6f, .3f, .1f}, {.2f, .3f, .5f}};
-    /* Tokens in the rows of each rank, and where its experts begin. */
+    /* The tokens in each rank's rows, and where its experts begin. */
     static const int rows_of[4][4] = {
         {2, 0}, {2, 3, 2}, {0, 1, 1, 3}, {0, 3, 1}};
     static const size_t offset[4][3] = {
@@ -446,7 +447,8 @@ static int worked_example(const struct rank *self)
 
 /* --- the list ------------------------------------------------------------- */
 
-/* Plan this rank's part of `w` with one id changed; -1: nothing. */
+/* Plans this rank's part of `w` with one id changed; at = SIZE_MAX: with
+ * none. */
 static enum shunt_status plan_with(const struct rank *self,
                                    struct shunt_moe *moe, const struct world *w,
                                    size_t at, int32_t id, size_t tokens,
@@ -498,7 +500,7 @@ static int s01_bad_id(const struct rank *self)
         }
         CHECK(strstr(why, want), "\"%s\" does not say \"%s\"", why, want);
     }
-    /* The exchange is still usable. */
+    /* The exchange must still be usable. */
     CHECK_RUN(run_everything(self, moe, &w, WINDOW));
     world_finish(&w);
     shunt_moe_destroy(moe);
@@ -509,7 +511,7 @@ static int s02_same_expert_twice(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(50, SHUNT_F32, 3, 6);
 
-    /* Six slots on three experts: every token repeats itself. */
+    /* Six slots and three experts: every token has experts twice. */
     return run_seeds(self, &c, REALS, 1, 12, 0);
 }
 
@@ -528,7 +530,7 @@ static int s03_zero_tokens(const struct rank *self)
         CHECK_RUN(run_everything(self, moe, &w, WINDOW));
         world_finish(&w);
     }
-    /* All to one expert: the other ranks receive nothing. */
+    /* All rows go to one expert; the other ranks receive nothing. */
     world_init(&w, &c, self->size, world_nodes(self), REALS, 9, 3, 8, 0);
     for (int r = 0; r < self->size; r++)
         for (size_t i = 0; i < w.tokens[r] * 2; i++)
@@ -540,7 +542,7 @@ static int s03_zero_tokens(const struct rank *self)
     return 0;
 }
 
-/* Ever more rows than the buffers were made for. */
+/* More and more rows than the buffers have room for. */
 static int s04_buffers_grow(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(12, SHUNT_BF16, 8, 2);
@@ -575,7 +577,7 @@ static int s05_fewer_after_more(const struct rank *self)
         struct world w;
 
         world_init(&w, &c, self->size, world_nodes(self), REALS, n, 0, n, 20);
-        /* Twice: the second time in what the first one left behind. */
+        /* Twice: the second time in the memory of the first. */
         CHECK_RUN(run_everything(self, moe, &w, WINDOW));
         CHECK_RUN(run_everything(self, moe, &w, HEAP));
         world_finish(&w);
@@ -620,7 +622,7 @@ static int s07_no_weights_are_ones(const struct rank *self)
     run.buffer[1] = filled(run.rows.total * run.bytes);
     run.y = filled(run.rows.tokens * run.bytes);
     run.bias = filled(run.rows.tokens * run.bytes);
-    /* So that the lists of the plan have gone out. */
+    /* After this the lists of the plan have been sent. */
     CHECK_OK(self->comm, shunt_moe_combine(plan, run.buffer[1], NULL, run.y));
     CHECK_RUN(run_combine(&run, false));
     free(run.buffer[1]);
@@ -632,7 +634,8 @@ static int s07_no_weights_are_ones(const struct rank *self)
     return 0;
 }
 
-/* The same routing twice gives the same bits, cached or fresh. */
+/* The same routing must give the same bits again, with the same plan and with a
+ * new one. */
 static int s10_repeats(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(100, SHUNT_BF16, 8, 4);
@@ -760,7 +763,7 @@ static int s11_use_after_destroy(const struct rank *self)
         CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
                                        w.tokens[self->rank], &stale[i]));
         shunt_moe_plan_destroy(stale[i]);
-        shunt_moe_plan_destroy(stale[i]); /* harmless */
+        shunt_moe_plan_destroy(stale[i]); /* must have no effect */
     }
     memset(x, 0, sizeof(x));
     for (int i = 0; i < 64; i += 9) {
@@ -782,7 +785,7 @@ static int s11_use_after_destroy(const struct rank *self)
     return 0;
 }
 
-/* Only rank 0's plan is stale: the errors of the others name it. */
+/* Only rank 0's plan is stale: the errors of the others must name it. */
 static int s11_stale_on_one_rank(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
@@ -811,7 +814,7 @@ static int s11_stale_on_one_rank(const struct rank *self)
     return 0;
 }
 
-/* A plan that is destroyed while its requests run: they end well. */
+/* A plan is destroyed while its requests are under way. They must complete. */
 static int s11_plan_outlives_calls(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(60, SHUNT_BF16, 8, 2);
@@ -837,8 +840,8 @@ static int s11_plan_outlives_calls(const struct rank *self)
     return 0;
 }
 
-/* Too small a buffer on rank 0: the error says the size, and the call can be
- * made again. */
+/* Rank 0's buffer is too small. The error must say the size, and the call must
+ * be repeatable. */
 static int s12_overflow(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(30, SHUNT_F32, 4, 2);
@@ -874,7 +877,7 @@ static int s12_overflow(const struct rank *self)
     return 0;
 }
 
-/* Many steps without any barrier, in the same buffers, at unequal speeds. */
+/* Many steps without a barrier, in the same buffers, at different speeds. */
 static int s13_buffers_again(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(64, SHUNT_F32, 4, 2);
@@ -889,7 +892,7 @@ static int s13_buffers_again(const struct rank *self)
         world_init(&w, &c, self->size, world_nodes(self), REALS, step, 0, 12,
                    10);
         CHECK_RUN(run_begin(&run, self, moe, &w, WINDOW));
-        /* Another rank is slow each time. */
+        /* In each step another rank is slow. */
         if ((int)(step % (uint64_t)self->size) == self->rank)
             for (volatile int spin = 0; spin < 300000;)
                 spin = spin + 1;
@@ -904,7 +907,7 @@ static int s13_buffers_again(const struct rank *self)
     return 0;
 }
 
-/* One rank does not come: the errors of the others name it. */
+/* One rank does not call: the errors of the others must name it. */
 static int s15_timeout_names(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
@@ -921,8 +924,8 @@ static int s15_timeout_names(const struct rank *self)
     CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
                                    w.tokens[self->rank], &plan));
     if (self->rank == last) {
-        /* Until the others have given up. This rank may not hear of it, since
-         * it is not in the library. */
+        /* Until the others have given up. This rank may not notice that, since
+         * it is outside of the library. */
         for (int i = 0; i < 250 && !shunt_comm_async_status(self->comm); i++) {
             struct timespec nap = {0, 20000000};
 
@@ -930,7 +933,7 @@ static int s15_timeout_names(const struct rank *self)
         }
     } else {
         st = shunt_moe_dispatch(plan, x, rows, 170);
-        /* Also if another rank timed out first, and has told this one. */
+        /* Also if another rank timed out first, and sent that to this rank. */
         CHECK(st == SHUNT_ERR_TIMEOUT, "%s", rank_why(self->comm, st));
         snprintf(want, sizeof(want), "rank %d", last);
         CHECK(strstr(shunt_last_error(self->comm), want), "%s",
@@ -942,7 +945,7 @@ static int s15_timeout_names(const struct rank *self)
     return 0;
 }
 
-/* Destroying is local: no rank waits for another. */
+/* Destroying must be local: no rank waits for another. */
 static int s16_destroy_is_local(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
@@ -955,7 +958,7 @@ static int s16_destroy_is_local(const struct rank *self)
         CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
         CHECK_OK(self->comm, plan_with(self, moe, &w, SIZE_MAX, 0,
                                        w.tokens[self->rank], &plan));
-        if (i % self->size == self->rank) { /* one rank alone */
+        if (i % self->size == self->rank) { /* one rank only */
             shunt_moe_destroy(moe);
             continue;
         }
@@ -1058,7 +1061,8 @@ static int s18_config_differs(const struct rank *self)
     return 0;
 }
 
-/* Padding for which no memory suffices, and whose sums wrap around. */
+/* Padding for which there is never enough memory, and whose total would wrap
+ * around. */
 static int capacity_without_end(const struct rank *self)
 {
     static const double factors[] = {1e9, 1e15, 1e300};
@@ -1082,7 +1086,8 @@ static int capacity_without_end(const struct rank *self)
     return 0;
 }
 
-/* Rank 0 makes one call, the others another; then all make the same. */
+/* Rank 0 makes one call, the others another one; then all make the same
+ * call. */
 static int two_calls(struct run *run, int first, int others)
 {
     struct shunt_comm *comm = run->self->comm;
@@ -1112,8 +1117,8 @@ static int any_two_calls(const struct rank *self, const struct world *w,
     return run_end(&run);
 }
 
-/* Also where the two calls go by different routes, of which one makes more
- * operations of a call than the other. */
+/* Also if the two calls have different routes, one of which makes more
+ * operations of a call. */
 static int s18_call_order_of_pairs(const struct rank *self)
 {
     static const enum shunt_moe_mode pairs[][2] = {
@@ -1143,9 +1148,9 @@ static int s18_call_order_of_pairs(const struct rank *self)
     return 0;
 }
 
-/* In one direction there may be fewer operations of a call than in the other: a
- * rank that makes another collective meanwhile must not wait for those that are
- * missing. */
+/* A call in one direction may have fewer operations than one in the other. A
+ * rank that makes another collective instead must not wait for the missing
+ * ones. */
 static int s18_other_collective(const struct rank *self)
 {
     for (int call = 0; call < 2; call++) {
@@ -1183,8 +1188,8 @@ static int s18_other_collective(const struct rank *self)
     return 0;
 }
 
-/* Two requests at a time, of other calls than those of rank 0. After the errors
- * the ranks are in step again. */
+/* Two requests at a time, for other calls than those of rank 0. After the
+ * errors all ranks must be in step again. */
 static int s18_in_flight(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
@@ -1242,7 +1247,7 @@ static int s18_call_order(const struct rank *self)
                  SHUNT_ERR_MISMATCH);
     CHECK(strstr(shunt_last_error(self->comm), "exchange"), "%s",
           shunt_last_error(self->comm));
-    /* dispatch here, combine there. */
+    /* dispatch on one rank, combine on the others. */
     st = shunt_moe_plan_create(moe[self->rank == 1], w.expert[self->rank], NULL,
                                w.tokens[self->rank], &plan[0]);
     CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(self->comm, st));
@@ -1280,7 +1285,8 @@ static int s18_dweight_differs(const struct rank *self)
     return 0;
 }
 
-/* Rank 0 passes ids of 64 bits, as of PyTorch, the others what is meant. */
+/* Rank 0 passes ids of 64 bits, as PyTorch has them; the others pass 32
+ * bits. */
 static int wide_ids(const struct rank *self)
 {
     enum { TOKENS = 16, TOPK = 2 };
@@ -1304,8 +1310,8 @@ static int wide_ids(const struct rank *self)
     return 0;
 }
 
-/* A rank without tokens says nothing by its dweight. If it has rows, it must give `out`
- * where others want theirs. */
+/* The dweight of a rank without tokens means nothing. If it has rows, it must
+ * pass `out` when others want their dweight. */
 static int s18_out_is_missing(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 4);
@@ -1335,7 +1341,7 @@ static int s18_out_is_missing(const struct rank *self)
         else if (self->rank != idle)
             CHECK(st == SHUNT_ERR_MISMATCH || st == SHUNT_ERR_REMOTE, "%s",
                   rank_why(self->comm, st));
-        /* Between nodes a rank may learn it from the relay's answer. */
+        /* Between nodes a rank may learn that from the relay's answer. */
         if (st == SHUNT_ERR_MISMATCH)
             CHECK(strstr(shunt_last_error(self->comm), "no `out`") ||
                       strstr(shunt_last_error(self->comm), "refused what"),
@@ -1348,8 +1354,8 @@ static int s18_out_is_missing(const struct rank *self)
     return 0;
 }
 
-/* More assignments than the counts of a plan can hold: refused before any is
- * read. */
+/* More assignments than the counts of a plan can hold: they must be refused
+ * before any is read. */
 static int too_many_assignments(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(1, SHUNT_BF16, 4, 4096);
@@ -1368,8 +1374,9 @@ static int too_many_assignments(const struct rank *self)
     return 0;
 }
 
-/* A program may be older than the library, and newer: fields that it lacks are
- * defaults, and those that the library lacks must not be set. */
+/* A program may be older or newer than the library. Fields that it does not
+ * have must be defaults. Fields that the library does not have must not be
+ * set. */
 static int sizes_of_configurations(const struct rank *self)
 {
     struct {

@@ -21,7 +21,7 @@ enum { LARGE = 64 << 10, HIDDEN = 100, MANY = 5003, FEW = 17 };
 
 static bool refuses;
 static size_t asked, given_back, odd;
-static const unsigned char *window; /* where it begins */
+static const unsigned char *window; /* where the window begins */
 
 long sysconf(int name)
 {
@@ -34,8 +34,8 @@ long sysconf(int name)
     return real(name);
 }
 
-/* Addresses are multiples of this kernel's pages, so only what stands in the window
- * is looked at. */
+/* Addresses are multiples of this kernel's pages, so only addresses in the
+ * window are checked. */
 int madvise(void *at, size_t bytes, int advice)
 {
     static int (*real)(void *, size_t, int);
@@ -54,7 +54,7 @@ int madvise(void *at, size_t bytes, int advice)
     return real(at, bytes, advice);
 }
 
-/* A plan of so many tokens, all of them for expert 0. */
+/* A plan of `tokens` tokens, all for expert 0. */
 static int use_plan(const struct rank *self, struct shunt_moe *moe,
                     size_t tokens)
 {
@@ -109,7 +109,8 @@ static int large_pages(const struct rank *self)
     return 0;
 }
 
-/* What the kernel did not take back is asked for again. */
+/* Pages that the kernel did not take back must be returned to it again
+ * later. */
 static int refused(const struct rank *self)
 {
     struct shunt_moe_memory before, after;

@@ -29,7 +29,7 @@ struct batch {
     float *y, *dx; /* (tokens of the batch, HIDDEN) */
 };
 
-/* A token's result, in memory of its own. */
+/* Allocates memory for the results of tokens. */
 static void results(struct batch *b)
 {
     b->y = filled(2 * TOKENS_MAX * HIDDEN * sizeof(float));
@@ -78,7 +78,7 @@ static int plan(struct batch *b, int parts)
     return plan_with(b, &options);
 }
 
-/* The ranges of the plan, by their definition. */
+/* Checks the ranges of the plan, by their definition. */
 static int check_ranges(const struct batch *b)
 {
     int i = 0;
@@ -107,7 +107,7 @@ static int check_ranges(const struct batch *b)
     return 0;
 }
 
-/* Rows in the global order: of tokens, or of them weighted. */
+/* Checks rows in the global order: tokens, or weighted tokens. */
 static int check_rows(const struct batch *b, const float *rows, bool weighted)
 {
     for (int i = 0; i < b->rows.local_experts; i++)
@@ -131,8 +131,8 @@ static int check_rows(const struct batch *b, const float *rows, bool weighted)
     return 0;
 }
 
-/* Since `before`: what ranks have sent home is what all plans said together. In two
- * levels copies cost rows, but never more than flat. */
+/* What ranks have sent back since `before` must be what all plans say together.
+ * In two levels copies add rows, but never more than flat. */
 static int check_home(const struct batch *b,
                       const struct shunt_comm_stats *before)
 {
@@ -153,7 +153,7 @@ static int check_home(const struct batch *b,
         CHECK(b->rows.network_combine_rows == b->rows.network_rows,
               "%zu rows come home of %zu", b->rows.network_combine_rows,
               b->rows.network_rows);
-    /* What this rank passes on has been sent when its call is over. */
+    /* What this rank relays has been sent when its call has ended. */
     CHECK_OK(b->self->comm,
              shunt_comm_get_stats(b->self->comm, &after, sizeof(after)));
     n[0] = after.bytes_remote - before->bytes_remote;
@@ -178,7 +178,8 @@ static int exchange(struct batch *b)
     for (int i = 0; i < tokens * HIDDEN; i++)
         x[i] = routing_token(b->number, b->self->rank, from + i / HIDDEN,
                              i % HIDDEN);
-    /* What this rank passes on for others of earlier calls has then been counted. */
+    /* After this, all that this rank relays for others of earlier calls has
+     * been counted. */
     CHECK_OK(b->self->comm, shunt_barrier(b->self->comm));
     CHECK_OK(b->self->comm,
              shunt_comm_get_stats(b->self->comm, &before, sizeof(before)));
@@ -186,7 +187,7 @@ static int exchange(struct batch *b)
              shunt_moe_dispatch(b->plan, x, rows, b->rows.total));
     CHECK_OK(b->self->comm,
              shunt_comm_get_stats(b->self->comm, &after, sizeof(after)));
-    /* (Flat, they are counted by alltoallv.) */
+    /* (With FLAT, alltoallv counts them.) */
     CHECK(b->rows.mode == SHUNT_MOE_FLAT ||
               after.bytes_remote - before.bytes_remote ==
                   b->rows.network_dispatch_bytes,
@@ -209,7 +210,7 @@ static int exchange(struct batch *b)
     return 0;
 }
 
-/* Loads are those of experts, not of copies. */
+/* Loads must be those of experts, not of copies. */
 static int check_loads(const struct batch *b)
 {
     int64_t load[EXPERTS_MAX], by[RANKS_MAX * EXPERTS_MAX] = {0};
@@ -217,7 +218,7 @@ static int check_loads(const struct batch *b)
     CHECK_OK(b->self->comm, shunt_moe_loads(b->plan, load));
     for (int e = 0; e < b->r->experts; e++)
         CHECK(load[e] == b->r->rows[e], "load of %d is %d", e, (int)load[e]);
-    /* Without copies the records may not have had them. */
+    /* Without copies, records may have no loads by source. */
     if (!b->p->nreplicas)
         return 0;
     CHECK_OK(b->self->comm, shunt_moe_loads_by_source(b->plan, by));
@@ -230,7 +231,7 @@ static int check_loads(const struct batch *b)
     return 0;
 }
 
-/* Add up our leaves; sums[i]: new memory, or NULL. */
+/* Adds up this rank's leaves; sums[i]: new memory, or NULL. */
 static int grow_trees(const struct batch *b, const float *rows, float **sums)
 {
     for (int i = 0; i < b->rows.local_experts; i++) {
@@ -265,7 +266,7 @@ static int grow_trees(const struct batch *b, const float *rows, float **sums)
     return 0;
 }
 
-/* The gradients of this rank's experts, by expert, the last one first. */
+/* The gradients of this rank's experts, in descending order of experts. */
 struct gradients {
     float first[EXPERTS_MAX][FIRST + 1], second[EXPERTS_MAX][SECOND];
 };
@@ -288,7 +289,8 @@ static int reduce(const struct batch *b, struct gradients *g, bool add)
     if (b->number % 2) {
         CHECK_OK(b->self->comm, shunt_moe_gradients_reduce_start(
                                     b->plan, sums, &state, add, &request));
-        shunt_moe_plan_destroy(b->plan); /* of a wave that does nothing */
+        shunt_moe_plan_destroy(b->plan); /* for a wave, which must have no
+                                            effect */
         CHECK_OK(b->self->comm, shunt_wait(&request));
     } else {
         CHECK_OK(b->self->comm,
@@ -299,8 +301,8 @@ static int reduce(const struct batch *b, struct gradients *g, bool add)
     return 0;
 }
 
-/* The sum of the first `batches` batches; what is at home elsewhere was not
- * touched. */
+/* Gradients must be the sum over the first `batches` batches. Those of experts
+ * with another home must be unchanged. */
 static int check_gradients(const struct rank *self,
                            struct routing *const *batch, uint64_t batches,
                            const int32_t *home, const struct gradients *g)
@@ -334,7 +336,7 @@ static bool same(const float *a, const float *b, int tokens)
     return !memcmp(a, b, (size_t)(tokens * HIDDEN) * sizeof(*a));
 }
 
-/* One batch, with copies and without. */
+/* Runs one batch with copies and without. */
 static int both(struct batch *with, struct batch *without,
                 struct gradients g[2], int parts)
 {
@@ -359,8 +361,9 @@ static int both(struct batch *with, struct batch *without,
     return 0;
 }
 
-/* Three batches as those of one step, each with copies and shares of its own: the
- * same sums of tokens as without, and gradients by their definition. */
+/* Three batches of one step, each with copies and shares of its own. The sums
+ * of tokens must be those without copies, and gradients those of the
+ * definition. */
 static int same_bits(const struct rank *self)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -404,8 +407,8 @@ static int same_bits(const struct rank *self)
     return 0;
 }
 
-/* A wave of a plan: all that a plan has, of its own tokens. next: (ranks) tokens
- * that were in those before it. */
+/* A wave of a plan: all that a plan has, for its own tokens. next: (ranks)
+ * tokens of the waves before. */
 static int one_wave(const struct batch *all, const struct routing *kept,
                     struct shunt_moe_plan *plan, int *next, struct batch *wave,
                     struct routing **part)
@@ -435,7 +438,7 @@ static int one_wave(const struct batch *all, const struct routing *kept,
 
 enum { WAVES_MAX = TOKENS_MAX * RANKS_MAX };
 
-/* All waves; *waves: how many. */
+/* Runs all waves; *waves: their number. */
 static int all_waves(struct batch *all, const struct routing *kept,
                      size_t max_rows, struct gradients *g, int *waves)
 {
@@ -496,9 +499,9 @@ static int check_dropped(const struct batch *b, size_t dropped)
     return 0;
 }
 
-/* Plans in waves, of which each shares out its rows, with a capacity in every other
- * one: no rank gets more than max_rows, and tokens have the bits that they have
- * without copies and in one wave. */
+/* Plans in waves, each of which divides its own rows; every second plan has a
+ * capacity. No rank may get more than max_rows. Tokens must have the bits that
+ * they have without copies and in one wave. */
 static int waves(const struct rank *self)
 {
     int most = 0;
@@ -561,7 +564,7 @@ static int waves(const struct rank *self)
     return 0;
 }
 
-/* What shunt_balance_batch() finds for a batch is what its plan has. */
+/* The plan must have what shunt_balance_batch() found for its batch. */
 static int batch(const struct rank *self)
 {
     enum { LEAF = 4, SLOTS = 2 };
@@ -598,7 +601,7 @@ static int batch(const struct rank *self)
     return 0;
 }
 
-/* Two experts, a copy of the first on rank 1, of the second on rank 0. */
+/* Two experts; the first has a copy on rank 1, the second on rank 0. */
 static const int32_t two_homes[] = {0, 1};
 static const struct shunt_moe_replica two_copies[] = {{0, 1}, {1, 0}};
 static const int64_t two_shares[] = {1, 2, 3, 4};
@@ -642,7 +645,7 @@ static int refused(const struct rank *self)
                               bad ? large : two_shares);
     CHECK_RUN(rank_check_refused(self, st, SHUNT_ERR_INVALID,
                                  "the shares of expert 0 are 2^63 or more"));
-    /* While the counts are gathered, and for the plan. */
+    /* First in gathering the counts, then in the plan. */
     st = shunt_moe_plan_create(moe, idx, NULL, 4, &plan);
     CHECK_RUN(
         rank_check_refused(self, st, SHUNT_ERR_INVALID,
@@ -659,7 +662,7 @@ static int refused(const struct rank *self)
     return 0;
 }
 
-/* Copies are more than experts: the fullest one may be the last of them. */
+/* There are more copies than experts: the fullest one may be the last copy. */
 static int last_expert_alone(const struct rank *self)
 {
     static const int32_t idx[] = {1, 1, 1};
@@ -680,7 +683,7 @@ static int last_expert_alone(const struct rank *self)
     return 0;
 }
 
-/* Each copy that shares needs room for a leaf. */
+/* Each copy needs room for a leaf. */
 static int options_refused(const struct rank *self)
 {
     static const int32_t idx[] = {0, 1, 0};
@@ -698,7 +701,7 @@ static int options_refused(const struct rank *self)
                  SHUNT_ERR_INVALID);
     CHECK(!plan && strstr(shunt_last_error(self->comm), text), "%s",
           shunt_last_error(self->comm));
-    /* The exchange goes on, with shares and without. */
+    /* The exchange must still work, with shares and without. */
     options.max_rows++;
     CHECK_OK(self->comm,
              shunt_moe_plan_create_with(moe, idx, NULL, 3, &options, &plan));
@@ -711,7 +714,8 @@ static int options_refused(const struct rank *self)
     return 0;
 }
 
-/* Ranks that mean different things are told, and go on as before. */
+/* Ranks that pass different arguments must get an error, and continue as
+ * before. */
 static int mismatch(const struct rank *self)
 {
     static const int64_t others[] = {1, 2, 4, 4};
@@ -742,7 +746,7 @@ static int mismatch(const struct rank *self)
     }
     CHECK_OK(self->comm, shunt_moe_plan_create(moe, idx, NULL, 3, &plan));
     shunt_moe_plan_rows(plan, &rows, sizeof(rows));
-    /* 2 rows of each rank for expert 0, of which rank 0 takes 1 of 4. */
+    /* Each rank has 2 rows for expert 0, of which rank 0 gets a quarter. */
     if (self->rank < 2)
         CHECK(rows.range[0].first ==
                       (uint64_t)(self->rank ? (self->size + 2) / 4 * 2 : 0) &&
@@ -862,7 +866,8 @@ static int gradients_mismatch(const struct rank *self)
     return 0;
 }
 
-/* Sums of copies go home until rank 1 is killed: the error names it. */
+/* Sums of copies are sent home until rank 1 is killed: the error must name
+ * it. */
 static int loss(const struct rank *self)
 {
     enum { EXPERTS = 4, LARGE = 20000, ROWS = 40 };

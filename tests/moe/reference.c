@@ -67,7 +67,8 @@ float element_get(enum shunt_dtype dtype, const void *row, size_t i)
     uint16_t half;
     float value;
 
-    /* Of what may not be aligned, the thread sanitizer makes a call on a range. */
+    /* For accesses that may be unaligned the thread sanitizer calls a function
+     * for a range. */
     if (dtype == SHUNT_F32) {
         memcpy(&bits, __builtin_assume_aligned((const char *)row + 4 * i, 4),
                4);
@@ -80,8 +81,8 @@ float element_get(enum shunt_dtype dtype, const void *row, size_t i)
     return value;
 }
 
-/* Every number of the format that is not negative, in ascending order, but for
- * the NaN. The position tells the last bit of the mantissa. */
+/* All numbers of the format that are not negative, in ascending order, without
+ * NaN. The index shows the last bit of the mantissa. */
 enum { E4M3 = 127 };
 
 static const double *e4m3(void)
@@ -129,7 +130,8 @@ static size_t capacity(const struct world *w, int rank)
                         c->topk / c->experts);
 }
 
-/* The most that any rank has for one expert, before anything is dropped. */
+/* The most rows that any rank has for one expert, before anything is
+ * dropped. */
 static size_t fullest(const struct world *w)
 {
     size_t most = 0;
@@ -145,7 +147,7 @@ static size_t fullest(const struct world *w)
     return most;
 }
 
-/* What each expert takes of a rank, with pad_to_capacity. */
+/* The rows that each expert gets from a rank, with pad_to_capacity. */
 static size_t padded(const struct world *w, int rank)
 {
     const size_t own = capacity(w, rank);
@@ -154,7 +156,7 @@ static size_t padded(const struct world *w, int rank)
     return own < all ? own : all;
 }
 
-/* Repeatedly throw out the worst of an expert that has too many. */
+/* Drops, one by one, the worst assignment of an expert that has too many. */
 static void drop(struct world *w)
 {
     for (int r = 0; r < w->nranks; r++) {
@@ -355,7 +357,7 @@ void world_lay_out(struct world *w)
 void world_values(const struct world *w, int kind, int rank, size_t row,
                   float *values)
 {
-    /* Several magnitudes, so that the order of a sum is seen in its bits. */
+    /* Several magnitudes, so that the order of a sum changes its bits. */
     static const float magnitudes[8] = {0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f,
                                         0x1p0f,  0x1p1f,  0x1p2f,  0x1p3f};
     const uint64_t row_dice =
@@ -376,7 +378,7 @@ void world_values(const struct world *w, int kind, int rank, size_t row,
 
 void row_set(const struct world *w, void *row, const float *values)
 {
-    /* Put together here, so that a sanitizer sees one write of the row. */
+    /* The row is written at once, so that a sanitizer sees one write. */
     uint32_t elements[ROW_MOST];
 
     for (size_t i = 0; i < w->config.hidden; i++)
@@ -436,7 +438,8 @@ static int compare(const void *left, const void *right)
     return a->slot - b->slot;
 }
 
-/* What a token's sum has, in the order of adding up; at most topk. */
+/* The terms of a token's sum, in the order in which they are added; at most
+ * topk. */
 static int parts_of(const struct world *w, int rank, size_t token,
                     struct part *parts)
 {
@@ -463,7 +466,7 @@ static int parts_of(const struct world *w, int rank, size_t token,
     return n;
 }
 
-/* The first one is taken as it is: 0 + -0 would be 0. */
+/* The first value is copied, because 0 + -0 would be 0. */
 static void add(const struct world *w, float *sums, const float *values,
                 bool first)
 {
@@ -471,7 +474,8 @@ static void add(const struct world *w, float *sums, const float *values,
         sums[i] = first ? values[i] : sums[i] + values[i];
 }
 
-/* The sum of parts[0] and all that follow with the same node; how many. */
+/* The sum of parts[0] and all that follow on the same node. Returns their
+ * number. */
 static int node_sum(const struct world *w, int rank, size_t token, int kind,
                     bool weighted, const struct part *parts, int n, float *sums)
 {
@@ -534,9 +538,10 @@ void world_node_sum(const struct world *w, int rank, size_t token, int kind,
         node_sum(w, rank, token, kind, weighted, parts + p, n - p, sums);
 }
 
-/* May parts[0] to parts[m - 1] be added up before anything else is? Either all are
- * of one group, of which the first is the first; or they are whole groups of a
- * node, from its first on. (A single one always may.) */
+/* Can parts[0] to parts[m - 1] be added before anything else is? They can if
+ * they are in one group, and the first of them is the group's first. They also
+ * can if they are whole groups of a node, from its first one on. (A single part
+ * always can.) */
 static bool stand_alone(const struct part *all, int begin, int m, int n)
 {
     const struct part *a = all + begin, *last = a + m - 1;

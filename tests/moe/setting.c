@@ -8,7 +8,7 @@
 
 #include "tests/harness/together.h"
 
-/* Does the environment say so? */
+/* Does the environment of the setting contain `text`? */
 static bool has(const struct setting *s, const char *text)
 {
     for (int i = 0; i < 3 && s->env[i]; i++)
@@ -23,13 +23,14 @@ bool setting_fits(const struct setting *s, const char *name)
         return false;
     if (strcmp(name, "worked_example") == 0)
         return s->ranks == 4;
-    /* On one node with mapped memory they have nothing to wait for. */
+    /* On one node with mapped memory these cases have nothing to wait for. */
     if (strcmp(name, "interleavings") == 0 ||
         strcmp(name, "one_plan_overlaps") == 0)
         return s->ranks == 2 || s->node || s->env[0];
-    if (strcmp(name, "large") == 0) /* 15 s of a CPU for the reference */
+    if (strcmp(name, "large") == 0) /* needs 15 s of CPU time for the
+                                       reference */
         return s->ranks == 2 && !harness_sanitized();
-    /* The rank that does not come sleeps outside the library, where late
+    /* The rank that does not call sleeps outside of the library, where late
      * messages are not delivered. */
     if (strcmp(name, "s15_timeout_names") == 0)
         return s->ranks >= 2 && !has(s, "delay");
@@ -45,7 +46,7 @@ bool setting_fits(const struct setting *s, const char *name)
     return true;
 }
 
-/* Where the strings of a job are kept that belong to its setting. */
+/* Memory for the strings of a job that depend on its setting. */
 struct texts {
     char nodes[64];
     char across[64];
@@ -88,7 +89,7 @@ struct harness *setting_start(const struct setting *s, const char *name,
     return harness_start(&job);
 }
 
-/* It waits for SHUNT_TIMEOUT, which ends its communicator. */
+/* This case waits for SHUNT_TIMEOUT, which ends its communicator. */
 static const char late[] = "s15_timeout_names";
 
 void setting_run(struct tap *tap, const struct setting *s,
@@ -102,7 +103,8 @@ void setting_run(struct tap *tap, const struct setting *s,
     for (size_t i = 0; i < count; i++) {
         if (!setting_fits(s, cases[i]))
             continue;
-        if (strcmp(cases[i], late) == 0) /* beside the others */
+        if (strcmp(cases[i], late) == 0) /* runs at the same time as the
+                                            others */
             waiting = setting_start(s, late, NULL, "SHUNT_TIMEOUT=1");
         else
             shared[n++] = cases[i];

@@ -36,7 +36,7 @@ struct routing *routing_make(const struct rank *self, uint64_t seed,
             for (int k = 0; k < r->topk; k++) {
                 const uint64_t d = dice(from, 6, (uint64_t)(t * TOPK_MAX + k));
                 const uint64_t n = (uint64_t)r->experts;
-                /* The lower the id, the more; some are none. */
+                /* Lower ids get more rows; some assignments have no expert. */
                 const int e = (int)((d % n) * (d / n % n) / n);
 
                 r->idx[s][t][k] = d >> 40 & 7 ? e : -1;
@@ -132,7 +132,8 @@ void places_draw(struct places *p, const struct routing *r, uint64_t seed,
     }
 }
 
-/* The nearest cut between two leaves, in exact numbers: shares are few units. */
+/* The nearest boundary between two leaves, in exact numbers, since shares have
+ * few units. */
 static int cut(const struct routing *r, int e, int64_t part, int64_t of)
 {
     const int64_t all = r->rows[e];
@@ -140,7 +141,7 @@ static int cut(const struct routing *r, int e, int64_t part, int64_t of)
 
     if (part == of)
         return (int)all;
-    /* |all * part / of - row|, times `of`; of two, the later. */
+    /* all * part / of - row|, times `of`; of two equal ones the later. */
     for (int row = 0; row < all + r->leaf; row += r->leaf) {
         const int64_t here = llabs(all * part - (int64_t)row * of);
         const int64_t there = llabs(all * part - (int64_t)best * of);

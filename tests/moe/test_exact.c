@@ -22,8 +22,8 @@ TestSuite(exact, .timeout = 120);
 #define BY_SHM "shm (put)"
 #define BY_FAULT "fault (put)"
 
-/* Puts are so late, and their order among channels so uncertain, that rows of
- * the next call come before the news that the call before was given up. */
+/* Puts are late, and their order among channels is random. So rows of the next
+ * call arrive before the message that the previous call was given up. */
 Test(exact, next_call_overtakes)
 {
     const struct setting s = {"2x2, very late and out of order",
@@ -42,7 +42,7 @@ Test(exact, next_call_overtakes)
     harness_finish(h);
 }
 
-/* The line of rank 0 that begins with `word`, without its end. */
+/* The line of rank 0 that begins with `word`, without the line end. */
 static void line_of(struct harness *h, const char *word, char *line,
                     size_t size)
 {
@@ -56,13 +56,13 @@ static const struct {
     const char *name;
     int ranks;
     const char *node;
-    /* Where the nodes are equal, their number: ranks of one node can add up
-     * as if they were on so many. */
+    /* If all nodes have equally many ranks, the number of nodes. Then the ranks
+     * of a single node can add as if they were on that many. */
     const char *as_nodes;
 } layouts[] = {
     {"2x2", N22, "2"}, {"4x2", N4222, "4"}, {"1, 2 and 3", N123, NULL}};
 
-/* Modes, chunks and transports: all the same bits. */
+/* All modes, chunks and transports must give the same bits. */
 ParameterizedTestParameters(exact, same_bits)
 {
     static size_t index[] = {0, 1, 2};
@@ -74,8 +74,9 @@ ParameterizedTest(size_t *index, exact, same_bits, .timeout = 300)
 {
     static const struct {
         const char *env[3];
-        const char *across; /* NULL: all on one node */
-        bool mapped;        /* within nodes: all modes are tried */
+        const char *across; /* NULL: all ranks are on one node */
+        bool mapped;        /* ranks of a node are mapped, so all modes are
+                               tried */
     } ways[] = {
         {{"SHUNT_TRANSPORTS=shm"}, BY_SHM, true},
         {{"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_CHUNK=1"}, BY_SHM, true},

@@ -8,7 +8,7 @@
 
 TestSuite(examples, .timeout = 120);
 
-/* nodes: NULL, one. */
+/* nodes: NULL for one node. */
 static void run(const char *name, int ranks, const char *nodes)
 {
     static const char *const ways[][4] = {
@@ -22,7 +22,7 @@ static void run(const char *name, int ranks, const char *nodes)
 
     snprintf(variable, sizeof(variable), "SHUNT_TEST_NODES=%s",
              nodes ? nodes : "");
-    /* The last two are for several nodes. */
+    /* The last two ways need several nodes. */
     for (int i = 0; i < (!nodes ? 2 : getenv("SHUNT_TEST_UCX") ? 4 : 3); i++)
         harness_check(&(struct harness_job){
             .program = "rank_examples",

@@ -9,7 +9,8 @@
 
 TestSuite(moe, .timeout = 120);
 
-/* Rank 1 of a case that says when it is in its loop: the others end well, and soon. */
+/* Kills rank 1 of a case that prints when it is in its loop. The others must
+ * end well, and soon. */
 static void kill_a_rank(const char *program, const char *name, int ranks,
                         const char *env1, const char *env2)
 {
@@ -41,7 +42,7 @@ Test(moe, a_rank_is_killed)
     kill_a_rank("rank_moe", "loss", 3, "SHUNT_TEST_PARTS=4", NULL);
 }
 
-/* While a plan is made of several, or one of them moves rows. */
+/* While a plan with several waves is made, or a wave's rows are sent. */
 Test(moe, a_rank_is_killed_in_a_wave)
 {
     kill_a_rank("rank_moe", "loss_in_a_wave", 3, NULL, NULL);
@@ -50,7 +51,8 @@ Test(moe, a_rank_is_killed_in_a_wave)
                 "SHUNT_TRANSPORTS=shm,tcp");
 }
 
-/* The log says so on the rank whose ids have 64 bits, and on no other one. */
+/* The log must say so on the rank whose ids have 64 bits, and on no other
+ * rank. */
 Test(moe, ids_of_64_bits)
 {
     static const char said[] = "if its elements have 64 bits";
@@ -66,7 +68,8 @@ Test(moe, ids_of_64_bits)
     harness_finish(h);
 }
 
-/* Pages larger than this kernel's, and one that keeps them. */
+/* A kernel with larger pages than this one, and one that refuses to take pages
+ * back. */
 Test(moe, pages)
 {
     static const char *const names[] = {"large_pages", "refused"};
@@ -76,14 +79,14 @@ Test(moe, pages)
             .program = "rank_pages", .args = {names[i]}, .ranks = 1});
 }
 
-/* While the state of experts travels. */
+/* While the state of experts is sent. */
 Test(moe, a_rank_is_killed_in_a_refresh_or_a_move)
 {
     kill_a_rank("rank_experts", "loss", 4, "SHUNT_TEST_NODES=0,0,1,1",
                 "SHUNT_TRANSPORTS=shm,tcp");
 }
 
-/* While sums of gradients go home. */
+/* While sums of gradients are sent home. */
 Test(moe, a_rank_is_killed_in_a_reduction_of_gradients)
 {
     kill_a_rank("rank_shares", "loss", 3, NULL, NULL);
@@ -91,7 +94,8 @@ Test(moe, a_rank_is_killed_in_a_reduction_of_gradients)
                 "SHUNT_TRANSPORTS=shm,tcp");
 }
 
-/* Rank 0's bytes take long, so that waiting for them would sleep. */
+/* Sending rank 0's data takes long, so that waiting for it would mean
+ * sleeping. */
 Test(moe, a_packed_start_does_not_wait)
 {
     struct harness *h = harness_start(
@@ -108,7 +112,7 @@ Test(moe, a_packed_start_does_not_wait)
     harness_finish(h);
 }
 
-/* If each kept a descriptor, the limit would be reached. */
+/* If each exchange kept a descriptor, the limit would be reached. */
 Test(moe, ten_thousand_exchanges)
 {
     struct harness *h = harness_start(

@@ -11,8 +11,8 @@ TestSuite(moe_columns, .timeout = 60);
 
 enum { LOCAL = 5, TOKENS = 10, TOPK = 3 };
 
-/* The words of a column: distinct tokens, tokens and rows for the node, pieces, rows
- * for each expert. */
+/* The words of a column: different tokens; tokens and rows for the node;
+ * pieces; rows for each expert. */
 static bool can_be(const uint32_t words[4 + LOCAL], size_t padded, bool by_node,
                    bool pieces)
 {
@@ -26,7 +26,7 @@ static bool can_be(const uint32_t words[4 + LOCAL], size_t padded, bool by_node,
         padded, by_node, pieces);
 }
 
-/* Without pieces. */
+/* The same without pieces. */
 static bool is_possible(const uint32_t words[3 + LOCAL], size_t padded,
                         bool by_node)
 {
@@ -56,12 +56,13 @@ Test(moe_columns, more_than_the_source_has)
         is_possible((uint32_t[]){10, 10, 29, 6, 6, 6, 6, 6}, 0, true));
     cr_assert_not(is_possible((uint32_t[]){10, 0, 0, 7, 6, 6, 6, 6}, 0, false));
     cr_assert_not(is_possible((uint32_t[]){10, 0, 0, 0, 0, 0, 0, 7}, 6, false));
-    /* Their sum does not wrap. */
+    /* Their sum must not wrap around. */
     cr_assert_not(
         is_possible((uint32_t[]){1, 0, 0, UINT32_MAX, 1, 0, 0, 0}, 0, false));
 }
 
-/* A node sends home between one piece of a token and one for each row. */
+/* A node returns at least one piece for each token, and at most one for each
+ * row. */
 Test(moe_columns, pieces_of_a_node)
 {
     cr_assert(can_be((uint32_t[]){9, 5, 9, 5, 1, 2, 0, 0, 0}, 0, true, true));

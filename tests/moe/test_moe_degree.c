@@ -36,8 +36,8 @@ Test(moe_degree, classes_are_powers_of_two)
         cr_assert_eq(shunti_degree_parts(d), 1 << d);
 }
 
-/* The time of each number of parts: what the model says, the first much longer,
- * and one of the others as well. */
+/* The measured time for a number of parts: the time of the model. The first
+ * sample is much longer, and one of the others, too. */
 static double measured(double model, unsigned sample, unsigned degree)
 {
     return sample == 0                ? 20 * model
@@ -45,7 +45,7 @@ static double measured(double model, unsigned sample, unsigned degree)
                                       : model;
 }
 
-/* Returns the degree that is chosen, after all have been tried in turn. */
+/* Returns the degree that is chosen after all have been tried in turn. */
 static unsigned settle(const double *model)
 {
     struct shunti_degree degree = {{0}, {{0}}};
@@ -70,12 +70,12 @@ Test(moe_degree, the_best_stays)
     cr_assert_eq(settle((const double[]){4, 3, 2, 1}), 3);
     cr_assert_eq(settle((const double[]){1, 2, 3, 4}), 0);
     cr_assert_eq(settle((const double[]){3, 1, 2, 4}), 1);
-    /* As good as the best, with fewer parts. */
+    /* As good as the best, but with fewer parts. */
     cr_assert_eq(settle((const double[]){2, 1.005, 1, 1}), 1);
     cr_assert_eq(settle((const double[]){1, 1, 1, 1}), 0);
 }
 
-/* What a rank has told, as it lies in a record. */
+/* Writes the times that a rank has reported, as in a record. */
 static void put(unsigned char *records, int rank,
                 const struct shunti_time *time, int n)
 {
@@ -113,12 +113,12 @@ Test(moe_degree, what_a_rank_has_not_told_does_not_count)
     put(records, 2, (struct shunti_time[]){{8, 5, 1, 1}}, 1);
     shunti_degrees_hear(&degrees, records, ROOM, RANKS);
     cr_assert_eq(degrees.class[5].samples[1], 1);
-    /* Nor what no rank has. */
+    /* A time that no rank reports must not count, either. */
     memset(records, 0, sizeof(records));
     shunti_degrees_hear(&degrees, records, ROOM, RANKS);
     cr_assert_eq(degrees.class[5].samples[1], 1);
     cr_assert_eq(degrees.class[0].samples[0], 0);
-    /* Nor nonsense. */
+    /* Nor an invalid report. */
     for (int r = 0; r < RANKS; r++)
         put(records, r,
             (struct shunti_time[]){{9, SHUNTI_DEGREE_CLASSES, 0, 1},

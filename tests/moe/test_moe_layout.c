@@ -20,7 +20,7 @@ struct routing {
     size_t tokens;
 };
 
-/* Sizes on both sides of what is read at once and of what fits a word. */
+/* Sizes above and below what is read at once, and what fits in a word. */
 static const struct routing routings[] = {
     {1, 1, 1, 1, 0, 0, 5},       {2, 1, 64, 8, 0, 0, 300},
     {9, 3, 20, 3, 0, 0, 129},    {16, 4, 40, 8, 48, 12, 127},
@@ -28,7 +28,7 @@ static const struct routing routings[] = {
     {66, 66, 70, 7, 0, 0, 128},  {130, 65, 260, 17, 0, 0, 140},
 };
 
-/* Its own tables, so that it can look everything up by (rank, expert). */
+/* Tables for looking up everything by (rank, expert). */
 struct reference {
     const struct routing *r;
     struct shunti_placement p;
@@ -68,7 +68,7 @@ static void reference_init(struct reference *x, const struct routing *r)
                                        r->tree_ranks ? NULL : home, NULL, 0,
                                        x->node, why, sizeof(why)),
                  SHUNT_OK, "%s", why);
-    /* Some ids are none; some tokens name an expert twice. */
+    /* Some ids are -1; some tokens name an expert twice. */
     for (size_t i = 0; i < ids; i++) {
         x->expert[i] = (int32_t)draw(&random, (uint32_t)r->experts + 1) - 1;
         x->weight[i] = (float)i;
@@ -85,7 +85,7 @@ static void reference_finish(struct reference *x)
     free(x->base);
 }
 
-/* Where an expert is in the tree: node, group, expert. */
+/* The place of an expert in the tree: node, group, expert. */
 static void tree_place(const struct reference *x, int e, int64_t place[3])
 {
     const struct routing *r = x->r;
@@ -113,7 +113,7 @@ static bool before(const struct reference *x, const int32_t *expert, int i,
     return i < j;
 }
 
-/* The slots of a token in order; returns how many there are. */
+/* The slots of a token in the order of the sum. Returns their number. */
 static int slots_of(const struct reference *x, const int32_t *expert, int *slot)
 {
     int n = 0;
@@ -164,7 +164,7 @@ static void check_terms(const struct reference *x,
     cr_assert_eq(first[x->r->tokens], at);
 }
 
-/* Tokens with an expert of `group`, by rank or node. */
+/* The number of tokens with an expert on `group`, which is a rank or a node. */
 static uint32_t distinct(const struct reference *x, int group, bool by_node)
 {
     uint32_t n = 0;
@@ -248,7 +248,7 @@ Test(moe_layout, any_routing_is_read_as_defined)
         }
 }
 
-/* At each place, and whatever comes behind it. */
+/* At each place, whatever follows it. */
 Test(moe_layout, the_first_bad_expert_is_found)
 {
     enum { TOKENS = 131, TOPK = 8, IDS = TOKENS * TOPK };
@@ -282,7 +282,7 @@ Test(moe_layout, the_first_bad_expert_is_found)
 
 /* --- where rows begin ----------------------------------------------------- */
 
-/* Rows of s for the copy of e on rank r. */
+/* Rows of source s for the copy of e on rank r. */
 static size_t rows_there(const struct shunti_placement *p,
                          const struct shunti_counts *counts, int s, int e,
                          int r)
@@ -316,7 +316,7 @@ static void check_bases(const struct shunti_placement *p,
     }
 }
 
-/* The same from what `rank` knows: the counts for its own experts. */
+/* Checks the same from what `rank` knows: the counts of its own experts. */
 static void check_starts(const struct shunti_placement *p,
                          const struct shunti_counts *counts, int rank)
 {
@@ -328,7 +328,7 @@ static void check_starts(const struct shunti_placement *p,
     const struct shunti_layout_recv recv = {count, offset, by_source};
     size_t at = 0;
 
-    /* What a source has for another copy is not asked for. */
+    /* Rows of a source for another copy are not looked up. */
     for (size_t s = 0; s < RANKS; s++)
         for (size_t i = 0; i < local; i++)
             column[s * STRIDE + i] = counts->rows[s][expert[i]];

@@ -61,7 +61,8 @@ Test(moe_parts, layout_of_the_example)
 
 Test(moe_parts, terms_of_the_example)
 {
-    /* Rank 0: t0 to experts 1, 4, 6, t1 to 4, 5, 7, given out of order. */
+    /* Rank 0: token 0 goes to experts 1, 4, 6, and token 1 to 4, 5, 7. They are
+     * passed out of order. */
     static const int32_t expert[6] = {6, 1, 4, 4, 7, 5};
     static const float weight[6] = {.2f, .5f, .3f, .4f, .2f, .4f};
     static const int want_rank[6] = {0, 2, 3, 2, 2, 3};
@@ -153,7 +154,7 @@ Test(moe_parts, lists_of_any_length_are_sorted)
         cr_assert_leq(shunti_sort_room(LISTS, stride), sizeof(key) / 4);
         for (size_t i = 0; i < LISTS * stride; i++) {
             random = random * 1664525 + 1013904223;
-            /* Small, large and equal ones. */
+            /* Small, large and equal keys. */
             key[i] = i % stride >= most ? UINT32_MAX
                      : random % 3       ? random
                                         : random >> 28;
@@ -167,7 +168,7 @@ Test(moe_parts, lists_of_any_length_are_sorted)
     }
 }
 
-/* All ways in which eight keys can be ordered: a network that sorts every list
+/* All orders of eight keys of 0 and 1. A sorting network that sorts every list
  * of zeros and ones sorts every list. */
 Test(moe_parts, the_network_sorts_zeros_and_ones)
 {
@@ -262,7 +263,8 @@ Test(moe_parts, default_placement_is_contiguous)
 
 Test(moe_parts, copies_near_are_preferred)
 {
-    /* 6 ranks, 2 nodes; expert 0 lives on rank 0 and is copied to 3 and 4. */
+    /* 6 ranks, 2 nodes. The home of expert 0 is rank 0; it has copies on ranks
+     * 3 and 4. */
     static const int node[6] = {0, 0, 0, 1, 1, 1};
     static const struct shunt_moe_replica copies[2] = {{0, 4}, {0, 3}};
     static const int want[6] = {0, 0, 0, 3, 4, 4};
@@ -281,8 +283,9 @@ Test(moe_parts, copies_near_are_preferred)
     shunti_placement_finish(&p);
 }
 
-/* By the words of placement.h: its own, else one on its node, else any; of
- * several the one whose index is the source modulo their number. */
+/* By the words of placement.h: the source's own copy, else one on its node,
+ * else any. Among several: the one whose index is the source modulo their
+ * number. */
 static int target_by_definition(const bool *has, const int *node, int ranks,
                                 int source)
 {
@@ -368,14 +371,14 @@ Test(moe_parts, capacity_drops_the_latest_or_the_lightest)
     cr_assert_eq(count[1], 2);
     cr_assert_arr_eq(expert, ((int32_t[]){0, 1, 0, -1, -1, -1, 1, -1}), 32);
 
-    /* .3 and .3 stay, .2, .1 and the NaN go. */
+    /* .3 and .3 stay; .2, .1 and the NaN are dropped. */
     memcpy(expert, given, sizeof(given));
     cr_assert_eq(shunti_capacity_apply(expert, weight, 8, 2, 2,
                                        SHUNT_MOE_DROP_WEIGHT, count),
                  SHUNT_OK);
     cr_assert_arr_eq(expert, ((int32_t[]){-1, 1, 0, -1, -1, 0, 1, -1}), 32);
 
-    /* Of two equal ones the later goes. */
+    /* Of two equal weights the later one is dropped. */
     memcpy(expert, given, sizeof(given));
     cr_assert_eq(shunti_capacity_apply(expert, weight, 8, 2, 1,
                                        SHUNT_MOE_DROP_WEIGHT, count),

@@ -17,7 +17,8 @@
 
 TestSuite(moe_peers, .timeout = 60);
 
-/* Two nodes of one rank; we are rank 1, and pass on what rank 0 sends. */
+/* Two nodes with one rank each. The test is rank 1, and relays what rank 0
+ * sends. */
 enum { HIDDEN = 4, ROWS = 5, ROOM = 4096, SEQ = 7 };
 
 struct relay {
@@ -30,7 +31,7 @@ struct relay {
     struct shunti_rail_window rail;
     struct shunti_rail_to to[2];
     struct shunti_rail_from from;
-    struct shunti_rail_bound bound[3][2]; /* to each node; from */
+    struct shunti_rail_bound bound[3][2]; /* to each node; from each node */
     struct shunti_rail_entry entry[ROWS];
     uint32_t first[ROWS + 1], token[ROWS];
     int node[2];
@@ -92,7 +93,7 @@ static struct relay *relay_create(void)
     return p;
 }
 
-/* What the peer says in a signal. */
+/* Writes the peer's signal. */
 static void signal(struct relay *p, enum shunti_rail_signal which, uint64_t seq,
                    uint32_t rows)
 {
@@ -113,8 +114,8 @@ static void check_placed(const struct relay *p, int rows)
 }
 
 /*
- * A local peer of the source refused a call while rows were on their way: the
- * source has begun the next call, and its control message is not here yet.
+ * A local peer of the source refused a call while rows were under way. So the
+ * source has begun the next call, and its control message has not arrived yet.
  */
 Test(moe_peers, source_is_ahead)
 {
@@ -134,7 +135,7 @@ Test(moe_peers, source_is_ahead)
         check_placed(p, 3);
     }
     cr_assert_not(shunti_rail_rows_passed(&rows, 0));
-    shunti_rail_rows_give_up(&rows, 0); /* here it is */
+    shunti_rail_rows_give_up(&rows, 0); /* now it has arrived */
     cr_assert(shunti_rail_rows_passed(&rows, 0));
     shunti_rail_rows_finish(&rows);
     free(p);
@@ -156,7 +157,7 @@ Test(moe_peers, more_rows_than_listed)
     free(p);
 }
 
-/* The first piece that is asked for of a token. */
+/* The first piece of a token that is looked up. */
 static const unsigned char *first_of(struct shunti_rail_sums *sums, size_t t,
                                      size_t terms)
 {
@@ -164,7 +165,7 @@ static const unsigned char *first_of(struct shunti_rail_sums *sums, size_t t,
     return shunti_rail_sums_next(sums, 0, t, terms);
 }
 
-/* The same of sums: the relay is ahead, or says more than there can be. */
+/* The same for sums: the relay is ahead, or reports more than is possible. */
 Test(moe_peers, relay_is_ahead)
 {
     struct relay *p = relay_create();
@@ -188,8 +189,8 @@ Test(moe_peers, relay_is_ahead)
     free(p);
 }
 
-/* Rows as they are, of 8 bytes, and f32 sums, of 16, lie next to each other; of
- * token 2 there is none. */
+/* Rows of 8 bytes, and f32 sums of 16 bytes, are next to each other. Token 2
+ * has none. */
 Test(moe_peers, sums_differ_in_size)
 {
     static const size_t terms[] = {1, 3, 0, 1, 2}, at[] = {0, 8, 0, 24, 32};
@@ -202,8 +203,8 @@ Test(moe_peers, sums_differ_in_size)
     for (size_t t = 0; t < ROWS; t++) {
         if (!terms[t])
             continue;
-        /* Asked for too early, and twice: two nodes' sums of a token do not
-         * come together. */
+        /* They are looked up too early, and twice: two nodes' sums of a token
+         * do not arrive together. */
         cr_assert_null(first_of(&sums, t, terms[t]));
         signal(p, SHUNTI_RAIL_SUMS, SEQ, (uint32_t)t + 1);
         shunti_rail_sums_look(&sums, SEQ);
@@ -215,8 +216,8 @@ Test(moe_peers, sums_differ_in_size)
     free(p);
 }
 
-/* Of token 1 the node sends three pieces, of 8, 16 and 8 bytes. Until all are here,
- * it is asked for from the first one on. */
+/* The node sends three pieces of token 1, of 8, 16 and 8 bytes. Until all are
+ * here, they are looked up from the first one on. */
 Test(moe_peers, pieces_of_a_token)
 {
     static const size_t terms[] = {1, 1, 2, 1, 3}, at[] = {0, 8, 16, 32, 40};
@@ -246,8 +247,8 @@ Test(moe_peers, pieces_of_a_token)
     free(p);
 }
 
-/* A call may send when those before it have sent all, and those that use the
- * same places are over. */
+/* A call may send when all calls before it have sent everything, and when calls
+ * that use the same memory have ended. */
 Test(moe_peers, parts_take_turns)
 {
     struct shunti_rail_turn first, second, all, *line = NULL;
@@ -267,7 +268,8 @@ Test(moe_peers, parts_take_turns)
     cr_assert(shunti_rail_has_turn(line, &all));
 }
 
-/* A peer names a place in a window of its own; all of it has to be there. */
+/* A peer names a range in a window of its own. The whole range must be
+ * inside. */
 Test(moe_peers, region_ends_in_its_window)
 {
     unsigned char memory[100];

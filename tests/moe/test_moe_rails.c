@@ -11,10 +11,10 @@
 
 enum { RANKS_MOST = 12, ROW = 100, SUM = 38, PLACES = 6 * RANKS_MOST };
 
-/* Of a result by itself: with bf16 half a sum, with f32 as much. */
+/* Bytes of a single result: with bf16 half of a sum, with f32 as much. */
 static const size_t results[] = {SUM / 2, SUM};
 
-/* Node of each rank; the second one is interleaved. */
+/* The node of each rank; in the second shape nodes alternate. */
 static const struct shape {
     int ranks, nodes, node[RANKS_MOST];
 } shapes[] = {
@@ -29,7 +29,7 @@ struct job {
     int parts;
     int local[RANKS_MOST], first[RANKS_MOST + 1], list[RANKS_MOST];
     uint32_t rows[RANKS_MOST * RANKS_MOST], terms[RANKS_MOST * RANKS_MOST];
-    /* By rank: what it has to know, and its places. */
+    /* For each rank: what it needs to know, and its offsets. */
     struct known {
         struct shunti_rail_traffic traffic;
         uint32_t rows_in[RANKS_MOST], terms_in[RANKS_MOST];
@@ -39,7 +39,7 @@ struct job {
     } ranks[RANKS_MOST];
 };
 
-/* What a rank knows of itself and of the sources that it serves. */
+/* Sets what a rank knows about itself and about the sources that it serves. */
 static void know(struct job *job, int rank, size_t result)
 {
     const struct shunti_rail_map *map = &job->map;
@@ -93,8 +93,9 @@ static void job_init(struct job *job, const struct shape *s, size_t result,
     job->first[s->nodes] = at;
     for (int i = 0; i < s->ranks * s->nodes; i++) {
         seed = seed * 1664525 + 1013904223;
-        job->rows[i] = seed >> 16 & 7; /* none, too */
-        /* Fewer than rows, too, as tokens in ALLGATHER may have none. */
+        job->rows[i] = seed >> 16 & 7; /* may be 0 */
+        /* There may be fewer terms than rows, because tokens in ALLGATHER may
+         * have none. */
         job->terms[i] = job->rows[i] ? seed >> 20 & 15 : 0;
     }
     job->map = (struct shunti_rail_map){
@@ -141,8 +142,8 @@ static int by_begin(const void *left, const void *right)
                                 : (a->end > b->end) - (a->end < b->end);
 }
 
-/* The most that comes home of so many rows, over all ways to spread the terms:
- * some of the rows have several terms, others one. */
+/* The most bytes that can return for that many rows, over all ways to
+ * distribute the terms: some rows have several terms, others one. */
 static size_t most_home(const struct job *job, size_t rows, size_t terms)
 {
     const size_t result = job->ranks[0].traffic.result_bytes;
@@ -159,8 +160,8 @@ static size_t most_home(const struct job *job, size_t rows, size_t terms)
     return most;
 }
 
-/* Everything that is ever put or staged, in the windows where it lies; places
- * in another window, as the one that puts knows them. */
+/* Collects every range that is put to or staged in a window. Ranges in another
+ * rank's window are computed by the rank that puts. */
 static void take_all(const struct job *job, struct window *windows)
 {
     const struct shunti_rail_map *map = &job->map;
@@ -205,7 +206,7 @@ Test(moe_rails, places_agree_and_do_not_overlap)
             take_all(&job, windows);
             for (int r = 0; r < s->ranks; r++) {
                 struct window *w = &windows[r];
-                /* A line for each rank's and for each node's two signals, of
+                /* A line for the two signals of each rank and of each node, for
                  * each part. */
                 const size_t signals = (size_t)job.parts * (size_t)s->ranks +
                                        2 * (size_t)job.parts * (size_t)s->nodes;
@@ -213,26 +214,28 @@ Test(moe_rails, places_agree_and_do_not_overlap)
 
                 cr_assert_eq(end, 64 * signals);
                 cr_assert_eq(shunti_rail_signals(&job.ranks[r].traffic), end);
-                end = 0; /* they are in front of all that */
+                end = 0; /* they are in front of everything else */
                 qsort(w->place, (size_t)w->places, sizeof(w->place[0]),
                       by_begin);
                 for (int k = 0; k < w->places; k++) {
                     cr_assert_geq(w->place[k].begin, end,
                                   "shape %d, seed %u, rank %d", i,
                                   (unsigned)seed, r);
-                    /* None is larger than what can lie there. */
+                    /* No range may be larger than what can be in it. */
                     cr_assert_lt(w->place[k].begin, end + 64,
                                  "shape %d, seed %u, rank %d", i,
                                  (unsigned)seed, r);
                     end = w->place[k].end;
                 }
                 cr_assert_leq(end, job.ranks[r].window);
-                cr_assert_lt(job.ranks[r].window, end + 64); /* it is full */
+                /* the window is full */
+                cr_assert_lt(job.ranks[r].window, end + 64);
             }
         }
 }
 
-/* A place that a peer tells is inside its window, also if sizes are large. */
+/* An offset that a peer sends must be inside its window, even if sizes are
+ * large. */
 Test(moe_rails, places_outside_of_a_window_are_found)
 {
     static struct job job;
@@ -266,7 +269,7 @@ Test(moe_rails, places_outside_of_a_window_are_found)
             which == 0);
     }
 
-    /* In a window that ends within them. */
+    /* In a window that ends within the sums. */
     told = tell(&job, 0, 2);
     told.dots = 0;
     told.window = told.sums + 5 * results[0] - 1;

@@ -9,13 +9,14 @@
 
 TestSuite(moe_tree, .timeout = 30);
 
-/* A sum of the leaves from `at` on; `width` of them, if the tree were full. */
+/* A sum of the leaves from `at` on; of `width` leaves, if the tree were
+ * full. */
 struct sum {
     uint64_t at, width;
 };
 
-/* By the definition (moe_gradients.h): add leaves first .. end - 1 of `leaves`.
- * Returns the most sums at a time; *left: those that remain. */
+/* By the definition (moe_gradients.h): add the leaves first .. end - 1 of
+ * `leaves`. Returns the most sums at a time; *left: the sums that remain. */
 static size_t add_one_by_one(uint64_t first, uint64_t end, uint64_t leaves,
                              size_t *left)
 {
@@ -34,7 +35,8 @@ static size_t add_one_by_one(uint64_t first, uint64_t end, uint64_t leaves,
                 last[-1].width *= 2;
                 n--;
             } else if (!is_right && leaf + 1 == leaves && last->at) {
-                last->width *= 2; /* without a partner: it passes up */
+                last->width *= 2; /* without a partner the sum is one level
+                                     higher */
             } else {
                 break;
             }
@@ -70,7 +72,7 @@ Test(moe_tree, every_small_range)
                 }
 }
 
-/* The room is asked for before memory is allocated, so it must not take time. */
+/* The room is computed before memory is allocated, so it must be fast. */
 Test(moe_tree, large_ranges)
 {
     for (unsigned bits = 1; bits <= 62; bits++) {
@@ -101,7 +103,7 @@ Test(moe_tree, no_range)
 {
     expect_none(0, UINT64_MAX, UINT64_MAX);
     expect_none(0, UINT64_MAX, 8);
-    expect_none(4, UINT64_MAX - 2, 8); /* its end is row 2 */
+    expect_none(4, UINT64_MAX - 2, 8); /* its last row would be row 2 */
     expect_none(9, 1, 8);
     expect_none(0, 9, 8);
     expect_none(SHUNT_MOE_SCATTERED, 4, SHUNT_MOE_SCATTERED);

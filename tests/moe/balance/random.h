@@ -21,7 +21,7 @@ static inline int random_below(uint64_t *state, int n)
     return (int)(random_next(state) % (uint64_t)n);
 }
 
-/* A number of rows: mostly small, some of them large, some 0, many equal. */
+/* A random number of rows: mostly small, some large, some 0, many equal. */
 static inline int64_t random_rows(uint64_t *state)
 {
     static const int limit[] = {1, 4, 100, 100, 1000, 100000};

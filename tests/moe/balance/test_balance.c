@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Prediction, hot experts, migration, and what is refused. The loads that are
- * worked out by hand: four ranks with two experts each. */
+/* Prediction, hot experts, migration, and bad arguments. The example that is
+ * computed by hand has four ranks with two experts each. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdbool.h>
@@ -46,7 +46,8 @@ Test(balance, imbalance_and_variation)
 
 /* --- hot experts ---------------------------------------------------------------- */
 
-/* The load of the worst rank with these experts hot, by the definition. */
+/* The load of the worst rank if these experts have copies, by the
+ * definition. */
 static double worst(const double *b, int ranks, int experts,
                     const int32_t *placement, const int32_t *hot, int nhot)
 {
@@ -70,7 +71,7 @@ static double worst(const double *b, int ranks, int experts,
     return most;
 }
 
-/* Bytes of an expert, so that a copy costs as much as so many rows. */
+/* A price such that a copy costs as much as `rows` rows. */
 static struct shunt_balance_price price_in_rows(double rows)
 {
     return (struct shunt_balance_price){.row_s = 1e-6,
@@ -97,7 +98,7 @@ Test(balance, hot_experts_worked_out)
     cr_expect_eq(hot[2], 7);
     for (int i = 0; i <= n; i++)
         cr_expect_eq(worst(*b, RANKS, EXPERTS, NULL, hot, i), most[i]);
-    /* The next would gain 20. */
+    /* The next copy would gain 20 rows. */
     price = price_in_rows(19.9);
     cr_assert_eq(shunt_balance_hot(*b, RANKS, EXPERTS, NULL, &price, hot, &n),
                  SHUNT_OK);
@@ -106,7 +107,8 @@ Test(balance, hot_experts_worked_out)
     cr_expect_eq(worst(*b, RANKS, EXPERTS, NULL, hot, 4), 542.5);
 }
 
-/* A copy that gains nothing in time, but saves the link more than it costs. */
+/* A copy that gains no computing time, but saves more time on the link than it
+ * costs. */
 Test(balance, hot_experts_save_the_link)
 {
     const double b[2][2] = {{0, 100}, {100, 0}};
@@ -122,7 +124,8 @@ Test(balance, hot_experts_save_the_link)
     cr_expect_eq(n, 2);
 }
 
-/* Each choice is the greedy one, and the first that is not made does not pay. */
+/* Each choice must be the greedy one, and the first one not made must not
+ * pay. */
 Test(balance, hot_experts_by_definition)
 {
     for (uint64_t seed = 1; seed <= 300; seed++) {
@@ -135,7 +138,7 @@ Test(balance, hot_experts_by_definition)
         int32_t placement[12], hot[13];
         int n = -1;
 
-        /* Few rows, too, where one more makes a difference. */
+        /* Also few rows, so that one more makes a difference. */
         for (int i = 0; i < ranks * experts; i++)
             b[i] = (double)(seed % 2 ? random_rows(&state)
                                      : random_below(&state, 4));
@@ -203,7 +206,7 @@ Test(balance, migration_worked_out)
     cr_expect_float_eq(result.after, 0.558, 0.0005);
     cr_expect_eq(result.pays, 1);
 
-    /* 0.085 is less than that. */
+    /* The gain of 0.085 is less than that. */
     cr_assert_eq(shunt_balance_migrate(loads, RANKS, EXPERTS, NULL, 0.086,
                                        moved, &result),
                  SHUNT_OK);
@@ -213,7 +216,8 @@ Test(balance, migration_worked_out)
         cr_expect_eq(moved[e], e / 2);
 }
 
-/* The longest first, each to the first of the least loaded ranks with a slot. */
+/* The longest expert first, each to the first of the least loaded ranks with a
+ * free slot. */
 Test(balance, migration_by_definition)
 {
     for (uint64_t seed = 1; seed <= 1000; seed++) {

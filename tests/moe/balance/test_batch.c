@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies for one batch: what any answer must keep to, and how even loads become. */
+/* Copies for one batch: what every answer must satisfy, and how even loads
+ * are. */
 #include <criterion/criterion.h>
 #include <stdbool.h>
 #include <string.h>
@@ -19,7 +20,7 @@ struct answer {
     size_t n;
 };
 
-/* Two ranks a node. All rows are rank 1's first expert's, from all ranks. */
+/* Two ranks a node. All ranks send their rows to rank 1's first expert. */
 static void check_worked(size_t leaf, const int64_t want[4],
                          const int64_t share_of_home)
 {
@@ -51,14 +52,15 @@ Test(batch, worked_out)
 {
     /* 100 rows, 25 a rank. */
     check_worked(1, (const int64_t[]){25, 25, 25, 25}, 25);
-    /* 15 leaves, the last of 2 rows. 25 rows are 4 leaves, to the nearest: 28 to
-     * rank 0, which is nearest, 28 to rank 2, less 5 as the last leaf is there; 3
-     * leaves to rank 3, which has the last one now. Rank 0 cannot give its 28. */
+    /* 15 leaves, the last of which has 2 rows. 25 rows are 4 leaves, rounded.
+     * Rank 0, which is nearest, gets 28. Rank 2 gets 28, less 5 if it has the
+     * last leaf. Rank 3 gets 3 leaves, with the last one. Rank 0 cannot give
+     * away its 28. */
     check_worked(7, (const int64_t[]){28, 28, 28, 16}, 28);
 }
 
-/* What the shares of a batch must be, by their definition: all rows, and cuts
- * between leaves. load: (ranks) out. */
+/* Checks the shares of a batch by their definition: all rows are covered, and
+ * cuts are between leaves. load: (ranks) out. */
 static void check_shares(const struct answer *a, const int64_t *all,
                          const int32_t *home, int ranks, int experts,
                          int64_t leaf, int64_t *load)
@@ -132,12 +134,14 @@ Test(batch, random_rows)
                          r);
             most = load[r] > most ? load[r] : most;
             before = was[r] > before ? was[r] : before;
-            /* Of single rows nobody gets more than its share because of others. */
+            /* With leaves of single rows no rank may get more than its share
+             * because of others. */
             if (leaf == 1)
                 cr_assert_leq(load[r], was[r] > target ? was[r] : target);
         }
         cr_assert_leq(most, before);
-        /* With a slot for each expert of others nothing stands in the way. */
+        /* If there is a slot for each expert of other ranks, nothing prevents
+         * even loads. */
         if (slots >= experts)
             cr_assert_lt(most, target + leaf, "seed %d", (int)seed);
     }
@@ -159,21 +163,22 @@ static size_t copies_for(const int64_t *rows, double within, double row_s,
     return n;
 }
 
-/* Rank 0 has four experts with rows, rank 1 none with any. */
+/* Rank 0 has four experts with rows, rank 1 has none. */
 Test(batch, goal_worked_out)
 {
     static const int64_t rows[2][8] = {{20, 25, 25, 24}, {6}};
     int64_t result[2];
 
-    /* To be even rank 0 gives 50 rows, which are two experts' or more; to have 75
-     * it gives 25 or more, which are one's. */
+    /* For even loads rank 0 must give away 50 rows, which takes two experts. To
+     * have 75 it must give away at least 25, which takes one. */
     cr_expect_eq(copies_for(*rows, 1, 0, 0, result), 2);
     cr_expect_eq(result[0], 50);
     cr_expect_eq(copies_for(*rows, 1.5, 0, 0, result), 1);
     cr_expect_eq(result[0], 74);
     cr_expect_eq(copies_for(*rows, 2, 0, 0, result), 0);
     cr_expect_eq(result[0], 100);
-    /* Two copies save 50 rows, one 26: of these the cheapest, or none. */
+    /* Two copies save 50 rows, one copy saves 26: the cheapest of these must be
+     * chosen, or none. */
     cr_expect_eq(copies_for(*rows, 1, 1, 20, result), 2);
     cr_expect_eq(copies_for(*rows, 1, 1, 25.5, result), 1);
     cr_expect_eq(result[0], 74);
@@ -190,7 +195,7 @@ static int64_t most_of(const int64_t *load, int ranks)
     return most;
 }
 
-/* A bound costs no more copies than equal loads do, where these keep to it. */
+/* A goal must need no more copies than even loads do, if even loads meet it. */
 Test(batch, goal_of_random_rows)
 {
     static struct answer a, even;
@@ -238,7 +243,7 @@ Test(batch, goal_of_random_rows)
         } else if ((double)most_of(load, ranks) > bound) {
             cr_assert_leq(most_of(load, ranks), most_of(even.result, ranks));
         }
-        /* Without a goal it is the same function. */
+        /* Without a goal the result must be that of shunt_balance_batch(). */
         cr_assert_eq(shunt_balance_batch_goal(rows, ranks, experts, home, NULL,
                                               slots, leaf, NULL, a.replicas,
                                               a.share, &a.n, a.result),
@@ -249,8 +254,8 @@ Test(batch, goal_of_random_rows)
     }
 }
 
-/* A router whose expert e gets 1 / (e + 1) of the rows, 64 experts on 8 ranks:
- * two slots make them even, as one would for a copy of each. */
+/* Expert e gets 1 / (e + 1) of the rows, with 64 experts on 8 ranks. Two slots
+ * must make loads even, as a copy of each expert would. */
 Test(batch, zipf_is_even_with_two_slots)
 {
     enum { N = 8, E = 64 };

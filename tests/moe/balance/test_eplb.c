@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* EPLB against its published example and a plain reference, and its slots as a
- * placement. */
+/* EPLB, compared with its published example and a plain reference; and its
+ * slots as a placement. */
 #include <criterion/criterion.h>
 #include <stdbool.h>
 
@@ -35,7 +35,7 @@ Test(eplb, published_example)
 
 /* --- a plain reference, which looks at everything each time -------------------- */
 
-/* Put n things into bins of equal size; `order` receives them bin by bin. */
+/* Puts n items into bins of equal size. `order` gets them bin by bin. */
 static void plain_pack(const double *load, int n, int bins, int *order)
 {
     int room = n / bins, held[MOST] = {0};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each allocation of each function fails in turn: SHUNT_ERR_MEMORY, nothing lost
- * (the address sanitizer would tell), and the next call is as if it had not been. */
+/* Each allocation of each function fails in turn. The result must be
+ * SHUNT_ERR_MEMORY without a leak (checked by the address sanitizer). The next
+ * call must give the same as without the failure. */
 #include <criterion/criterion.h>
 #include <stdbool.h>
 #include <string.h>
@@ -15,7 +16,7 @@ enum { EXPERTS = 8, RANKS = 4, SLOTS = 3, TOKENS = 5, K = 2, MOST = 1000 };
 
 static const double loads[EXPERTS] = {900, 10, 20, 30, 40, 50, 60, 70};
 
-/* What a call of any of the functions writes. */
+/* The output of any of the functions. */
 struct written {
     int32_t numbers[RANKS * SLOTS + TOKENS * K + 2 * EXPERTS];
     struct shunt_moe_replica replicas[RANKS * SLOTS];
@@ -114,7 +115,7 @@ static enum shunt_status grouped(struct written *w)
 static const struct {
     const char *name;
     enum shunt_status (*call)(struct written *w);
-    long least; /* allocations that it makes */
+    long least; /* the least number of its allocations */
 } calls[] = {{"hot", hot, 3},
              {"eplb", eplb, 7},
              {"place", place, 2},

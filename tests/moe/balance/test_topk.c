@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Routers by groups, against their definitions. */
+/* Routers with groups, compared with their definitions. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@ static float value(float score)
     return isnan(score) ? -INFINITY : score;
 }
 
-/* The best of those that are `open` and not `taken`, by looking at all. */
+/* The best score that is `open` and not `taken`, by comparing all. */
 static int best(const float *scores, int n, const bool *open, bool *taken)
 {
     int at = -1;
@@ -31,7 +31,8 @@ static int best(const float *scores, int n, const bool *open, bool *taken)
     return at;
 }
 
-/* Few values, so that many are equal; now and then a NaN or an infinity. */
+/* Few different values, so that many are equal; sometimes a NaN or an
+ * infinity. */
 static float random_score(uint64_t *state)
 {
     int n = random_below(state, 40);
@@ -41,7 +42,8 @@ static float random_score(uint64_t *state)
 
 Test(topk, within_the_best_groups)
 {
-    /* Groups of four; the second has the best expert, the first the best two. */
+    /* Groups of four. The second group has the best expert, the first has the
+     * best two. */
     static const float scores[12] = {5, 4, 0, 1, 6, 0, 2, 0, 3, 3, 3, 3};
     int32_t idx[3];
 
