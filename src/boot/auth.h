@@ -49,7 +49,7 @@ void shunti_auth_derive(const unsigned char secret[SHUNTI_KEY_BYTES],
 /* Compare in a time that does not depend on the contents. */
 bool shunti_auth_equal(const void *a, const void *b, size_t len);
 
-/* SHA-256. */
+/* The SHA-256 of some data. */
 void shunti_auth_digest(const void *data, size_t len,
                         unsigned char out[SHUNTI_KEY_BYTES]);
 

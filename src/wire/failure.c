@@ -154,9 +154,8 @@ static bool is_to_settle(const struct shunt_comm *comm,
            lost >= 0 && !comm->all_mapped && !settling;
 }
 
-/* Publish the first report: the ranks of comm->failure.lost did not answer this
- * rank. Then end the communicator for the other ranks, so that they settle,
- * too. */
+/* Publish the first report: this rank misses the ranks of comm->failure.lost.
+ * Then end the communicator for the other ranks, so that they settle, too. */
 static void report(struct shunt_comm *comm, uint64_t word)
 {
     if (!comm->loss.record)
@@ -205,7 +204,7 @@ static enum shunt_status end_with(struct shunt_comm *comm,
 }
 
 /* Append to the error text the lost ranks that are not in `missed`, the ranks
- * that did not answer this rank. */
+ * that this rank misses itself. */
 static void name_others(struct shunt_comm *comm, const uint64_t *missed)
 {
     const size_t size = sizeof(comm->failure.text);

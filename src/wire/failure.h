@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A communicator fails: how all ranks learn that it has ended, and why. */
+/*
+ * The failure of a communicator: how all ranks learn that it has ended, and
+ * why.
+ *
+ * A rank *misses* another one if its connection to that one has failed, or if
+ * that one did not answer in time.
+ */
 #ifndef SHUNTI_FAILURE_H
 #define SHUNTI_FAILURE_H
 
@@ -20,8 +26,8 @@ struct shunti_failure {
     int *lost;          /* (nlost), in the order in which they were lost */
     size_t nlost;
     bool settling; /* it has failed, and settle.c is finding out who is lost */
-    const int *told; /* (ntold), while `settling`: the ranks that did not answer
-                        the reporter */
+    const int *told; /* (ntold), while `settling`: the ranks that the reporter
+                        misses */
     size_t ntold;
     char text[400]; /* error text of `status` */
 };
@@ -44,8 +50,8 @@ enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
                                    const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* As shunti_comm_fail(), for ranks that did not answer rank `reporter`, which
- * reported them to this rank. `lost` has `count` ranks, at least 1. */
+/* As shunti_comm_fail(), for ranks that rank `reporter` misses and has reported
+ * to this rank. `lost` has `count` ranks, at least 1. */
 enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
                                       enum shunt_status status, int reporter,
                                       const int *lost, size_t count,
@@ -63,8 +69,8 @@ void shunti_comm_add_lost(struct shunt_comm *comm, int rank);
  * Decide which ranks are lost: fill comm->failure.lost anew. Set by settle.c,
  * to break the cycle failure.c -> settle.c -> wait.c -> failure.c.
  *
- * reporter, named  `reporter` did not get an answer from `named`. `reporter` is
- *                  this rank, or the one that wrote the abort word.
+ * reporter, named  `reporter` misses `named`. `reporter` is this rank, or the
+ *                  one that wrote the abort word.
  */
 extern void (*shunti_fail_settle)(struct shunt_comm *comm,
                                   enum shunt_status status, int reporter,

@@ -27,19 +27,18 @@ struct shunti_peer {
     /* If the peer is not mapped: copies of the notes and chunks put to its
      * control window; a part of context->outboxes. */
     unsigned char *outbox;
-    /* note.c: operations completed, */
-    uint64_t completed; /* by the peer, as far as is known here */
-    /* by this rank, as the peer knows for certain; only if not mapped */
-    uint64_t told;
-    uint64_t looked; /* by this rank, when it last checked whether to report to
-                        the peer */
-    /* stream.c: chunk numbers, */
-    uint64_t tx_reserved, tx_head; /* offered to the peer, sent to it */
-    uint64_t rx_tail;              /* received from it, */
-    uint64_t rx_told;              /* as the peer knows */
-    uint64_t tx_consumed;          /* received by the peer, as last read here */
-    uint64_t messages;             /* sent: shunt_peer_stats */
-    uint64_t bytes_put;            /* by wire.c: shunt_peer_stats */
+    /* Numbers of operations completed; note.c writes them. */
+    uint64_t completed; /* by the peer, as far as this rank knows */
+    uint64_t told; /* by this rank, as the peer knows; only if not mapped */
+    /* by this rank, when it last decided whether to report to the peer */
+    uint64_t looked;
+    /* Numbers of chunks; stream.c writes them. */
+    uint64_t tx_reserved, tx_head; /* offered, and sent, to the peer */
+    uint64_t rx_tail;              /* received from the peer */
+    uint64_t rx_told;     /* received from the peer, as the peer knows */
+    uint64_t tx_consumed; /* received by the peer, as last read here */
+    uint64_t messages;    /* sent: shunt_peer_stats */
+    uint64_t bytes_put;   /* by wire.c: shunt_peer_stats */
     /* collectives/exchange.c: the ticket of the operation whose note is sent
      * next. */
     uint64_t turn;
