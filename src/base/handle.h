@@ -3,12 +3,13 @@
  * Handles: used by callers instead of pointers to objects, so that using a
  * handle after its object is gone is an error and not a crash.
  *
- * A handle consists of the number of an entry in a table, one for the whole
- * process, and a count of the handles that this entry had before. A user keeps
- * an entry for long, and issues one handle after another from it. Only the last
- * handle is valid. An old handle still leads to the owner of the entry, until
- * the entry is given back. So a plan that has been destroyed still leads to its
- * communicator, whose other ranks must be notified of the bad call.
+ * A handle consists of two numbers: that of an entry in a table, and a count of
+ * the handles that this entry had before. The process has one table. A user
+ * keeps an entry for long, and issues one handle after another from it. Only
+ * the last handle is valid. An old handle still leads to the owner of the
+ * entry, until the entry is given back. So a plan that has been destroyed still
+ * leads to its communicator, whose other ranks must be notified of the bad
+ * call.
  *
  * Handles are odd, so that none is mistaken for an address, and are never used
  * twice: the count has 43 bits.

@@ -48,10 +48,10 @@ struct shunti_kind {
 void shunti_kind_register(const struct shunti_kind *kind);
 
 /*
- * Purposes: calls that are made of calls of other kinds. All operations that
- * are created while comm->above.purpose is set carry it in the low bits of
- * their signature, so that the text of a disagreement or a timeout names the
- * call that the user made. 0: none.
+ * Purposes: calls that are made of calls of other kinds. Operations that are
+ * created while comm->above.purpose is set carry it in the low bits of their
+ * signature. So the text of a disagreement or a timeout names the call that the
+ * user made. 0: none.
  */
 void shunti_purpose_register(unsigned number, const char *name);
 

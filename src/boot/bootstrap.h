@@ -193,9 +193,9 @@ void shunti_bootstrap_tell(const struct shunti_id_parts *parts, int ranks);
 void shunti_bootstrap_leave(struct shunti_bootstrap *bs);
 
 /*
- * After a failed init: if this process runs a root, wait at most `seconds`
- * until the root has notified the connected ranks of the failure, because the
- * process may be about to exit. Meanwhile this thread makes progress on its
+ * Called after a failed init, because the process may be about to exit. If this
+ * process runs a root, wait at most `seconds` until the root has notified the
+ * connected ranks of the failure. Meanwhile this thread makes progress on its
  * other communicators. Returns at once if this process runs no root. Also
  * returns at once if the parent (NULL: none) has failed, because the ranks then
  * learn of that.

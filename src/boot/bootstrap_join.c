@@ -2,10 +2,11 @@
 /*
  * A rank's connection to the root: connect and handshake.
  *
- * A rank retries until its timeout if the root may not be up yet (ids from the
- * environment), if the root dropped it in a flood of unauthenticated peers, or
- * if the root of another job still has the port. It fails at once if retrying
- * cannot help: nothing listens where an id was made, or the secrets differ.
+ * A rank retries until its timeout in three cases. The root may not be up yet
+ * (ids from the environment). The root may have dropped it in a flood of
+ * unauthenticated peers. The root of another job may still have the port. It
+ * fails at once if retrying cannot help: nothing listens where an id was made,
+ * or the secrets differ.
  */
 #include "src/boot/bootstrap_join.h"
 
@@ -221,7 +222,7 @@ out:
 }
 
 /* Rank 0's own addresses of its root. If the root listens on all addresses,
- * rank 0 may not reach the one that other ranks use, so it tries loopback and
+ * rank 0 may not reach the one that other ranks use. So it tries loopback and
  * the address itself. False: use the addresses of `parts`. */
 static bool own_places(const struct shunti_id_parts *parts,
                        struct shunti_id_parts *own)

@@ -2,9 +2,9 @@
 /*
  * The root's members: authenticated peers with a rank.
  *
- * Checks the claims of a peer against the other members, notifies all members
- * when the last one has joined, gathers a blob from each member and sends all
- * blobs to each, and finds the missing ranks at a deadline.
+ * This file checks the claims of a peer against the other members, and notifies
+ * all members when the last one has joined. It gathers a blob from each member
+ * and sends all blobs to each. At a deadline it finds the missing ranks.
  */
 #include "src/base/limits.h"
 #include "src/boot/bootstrap_root.h"

@@ -11,8 +11,9 @@
  *
  * Only the first failure counts. The root sends it to every member and, for a
  * while, to ranks that connect late; then the thread ends. The thread also ends
- * when every member has left (and the root no longer holds the address), when
- * no rank connected in time, or when nothing happened for a long time.
+ * when no rank connected in time, or when nothing happened for a long time. It
+ * also ends when every member has left and the root no longer holds the
+ * address.
  */
 #include "src/boot/bootstrap_root.h"
 

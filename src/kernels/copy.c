@@ -32,9 +32,9 @@
  *     16 MiB        28     43            33
  *     64 MiB        12     20            16
  *
- * glibc (2.36) stops using `rep movsb` at the size of the second-level cache,
- * and uses non-temporal stores from 3/4 of what it takes for the last level,
- * here 300 MB.
+ * glibc (2.36) stops using `rep movsb` at the size of the second-level cache.
+ * It uses non-temporal stores from 3/4 of the size that it assumes for the last
+ * level, here 300 MB.
  */
 #define MOVSB_MIN ((size_t)512 << 10)
 #define STREAM_MIN ((size_t)16 << 20)

@@ -4,9 +4,9 @@
  * each instruction set; the loops are plain C that the compiler turns into
  * vectors of that set.
  *
- * Arrays are done in blocks whose partial results stay in the first-level
- * cache, so that every source is read once and the result written once,
- * however many sources there are.
+ * Arrays are reduced in blocks whose partial results stay in the first-level
+ * cache. So every source is read once and the result written once, for any
+ * number of sources.
  */
 #include <stdbool.h>
 #include <stdint.h>

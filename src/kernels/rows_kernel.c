@@ -3,9 +3,10 @@
  * Row kernels on vectors.
  *
  * Written with the compilers' vector extension; meson.build compiles this file
- * once for each instruction set. LANES is the number of floats in a register
- * (compilers do badly with wider vectors), and UNROLL the number of registers
- * in a block of `sum` (three sums of each must fit in the register file).
+ * once for each instruction set. LANES is the number of floats in a register,
+ * because compilers do badly with wider vectors. UNROLL is the number of
+ * registers in a block of `sum`; three sums of each must fit in the register
+ * file.
  */
 #include <stdbool.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * Every rank has an abort word in its control window. Any rank may write it,
  * and the first value stays. A rank that fails writes its own abort word, and
  * then that of every peer. Before it writes those of peers it sends them its
- * loss record (loss.h), with all ranks that it counts as lost, since the word
+ * loss record (loss.h), which has all ranks that it counts as lost. The word
  * has room for only one.
  */
 #include "src/wire/failure.h"

@@ -12,10 +12,11 @@
  *
  * The receiver times its copies out of the ring and the kernel's reads. The
  * sender times its copies into the ring. Each sends the other one word
- * (SHUNTI_WORD_WAYS) with its costs, the size classes that it wants to read,
- * and those for which it tries the other protocol at the moment. It does so now
- * and then, and as soon as the cost of the protocol in use has changed since
- * the choice. The costs of both ends are added, and the sums compared.
+ * (SHUNTI_WORD_WAYS). The word has its costs, the size classes that it wants to
+ * read, and those for which it tries the other protocol at the moment. Each
+ * sends it now and then, and as soon as the cost of the protocol in use has
+ * changed since the choice. The costs of both ends are added, and the sums
+ * compared.
  *
  * If both ranks send to each other, both directions use the same protocol;
  * otherwise the ring would stand still while one of the ranks is in the kernel.

@@ -9,10 +9,10 @@
  * shunti_fd_move().
  *
  * Other threads may print meanwhile. Other libraries (UCX, libibverbs, drivers)
- * make descriptors that are not moved. So while a descriptor is made, and while
- * a communicator is made or destroyed, those of 0 to 2 that the program has
- * closed are occupied by descriptors with O_PATH. A write to these fails with
- * EBADF, as before.
+ * make descriptors that are not moved. So the library occupies those of 0 to 2
+ * that the program has closed by descriptors with O_PATH. It does so while a
+ * descriptor is made, and while a communicator is made or destroyed. A write to
+ * these fails with EBADF, as before.
  */
 #ifndef TRANSPORT_DESCRIPTOR_H
 #define TRANSPORT_DESCRIPTOR_H

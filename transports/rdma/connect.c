@@ -5,10 +5,9 @@
  * The tcp transport connects, and thereby proves that both sides know the
  * secret. Usually the first put makes the rails (start.c). Rails are made at
  * once if it is doubtful whether the devices of a pair reach each other. Such a
- * pair is connected when, over one rail, each side has received a request of
- * the other, knows that its own request has arrived, and knows that the other
- * side knows this. If no device reaches the other, both sides get the same
- * result, and another transport can be used.
+ * pair is connected when both sides have received a request over one rail, and
+ * each knows that the other side knows it. If no device reaches the other, both
+ * sides get the same result, and another transport can be used.
  *
  * A peer is lost when its socket or process ends, or when its last rail has
  * failed and none is repaired in time (rail.c). Then all queue pairs are put

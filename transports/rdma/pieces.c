@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Memory that NICs register. If a device cannot register all of it at once, it
- * is registered in pieces of equal size, the same for all NICs, and no request
+ * is registered in pieces of equal size, the same for all NICs. No request
  * crosses a boundary. The limit that a device claims (max_mr_size) may be more
  * than it can do, so pieces are halved when it refuses one.
  */

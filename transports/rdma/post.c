@@ -7,12 +7,11 @@
  * remembered until the peer has reported its arrival; a completion here does
  * not prove that.
  *
- * With SHUNT_RDMA_IMMEDIATE=behind, a payload that is not small is written by a
- * request without an immediate, and a second request behind it has only the
- * immediate. That is correct if completions of a connection are in order
- * (device.c): that of the immediate then proves that earlier data has arrived.
- * Both use a place in the send queue. They have one completion, or one each if
- * they fail.
+ * With SHUNT_RDMA_IMMEDIATE=behind, a request without an immediate writes each
+ * payload that is not small. A second request behind it has only the immediate.
+ * That is correct if completions of a connection are in order (device.c): that
+ * of the immediate then proves that earlier data has arrived. Both use a place
+ * in the send queue. They have one completion, or one each if they fail.
  */
 #include <arpa/inet.h>
 #include <errno.h>

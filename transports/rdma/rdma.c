@@ -318,8 +318,9 @@ static bool one_is_down(const struct shunt_transport_ctx *ctx)
     return false;
 }
 
-/* Arm the timer: a sleeping rank wakes from time to time to check rails that
- * are not up, ports that are down, and peers that are not gone yet. */
+/* Arm the timer, so that a sleeping rank wakes from time to time. It then
+ * checks rails that are not up, ports that are down, and peers that are not
+ * gone yet. */
 static void arm_timer(const struct shunt_transport_ctx *ctx)
 {
     const long ms = ctx->breaking || ctx->dark ? BREAK_MS : MEND_MS;

@@ -17,9 +17,9 @@
  * that write the payload to its destination. The receiver counts their
  * completions. The put takes effect when all fragments have arrived, over any
  * rails. A *direct* put is one request that writes the payload to its
- * destination without a record, because the receiver knows from earlier records
- * what the record would say (direct_puts.c). All puts take effect in the order
- * of their records.
+ * destination, without a record. The receiver knows from earlier records what
+ * the record would say (direct_puts.c). All puts take effect in the order of
+ * their records.
  *
  * An immediate has the number of its request on its rail, the line of the ring
  * at which the record begins, and the *lap*: how often the ring has been filled

@@ -9,9 +9,9 @@
  *   memory.c   registrations: memfds that are sent over the sockets
  *   cma.c      get(): reading a peer's plain memory
  *
- * Each pair of ranks has one socket: unix, SOCK_SEQPACKET (it keeps the
- * boundaries of messages and carries descriptors), with a random name in the
- * abstract namespace, so that nothing is ever left on a disk. It is used only
+ * Each pair of ranks has one socket: unix, SOCK_SEQPACKET, which keeps the
+ * boundaries of messages and carries descriptors. It has a random name in the
+ * abstract namespace, so that no file is ever left on a disk. It is used only
  * for set-up, and to notice a death: the kernel closes it, however the peer was
  * killed. Data and signals are stores into the peer's mapped memory.
  */

@@ -3,9 +3,9 @@
  * Sending.
  *
  * A message is written to the socket at once. The rest that the socket does not
- * accept is queued, with a pointer to the payload, which does not change until
- * it has been sent (shunt_transport_put.local). progress() sends it when there
- * is room.
+ * accept is queued, with a pointer to the payload. The payload does not change
+ * until it has been sent (shunt_transport_put.local). progress() sends it when
+ * there is room.
  *
  * A message that was sent has not necessarily taken effect. So flush() asks the
  * peer, which answers when all earlier puts have taken effect.

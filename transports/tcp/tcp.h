@@ -4,12 +4,12 @@
  *
  * A pair of ranks has one TCP connection, the main one. A put is a message: its
  * header has the destination of the payload, and the word to raise. The
- * sender's kernel reads the payload from the caller's memory, and the
- * receiver's kernel writes it to its destination in the window, without a copy
- * between. The stream keeps the order of puts, so a signal is raised when its
- * message has been read. If short messages of a pair wait behind payload, the
- * pair gets a second connection, the express one. From then on it carries the
- * channels below SHUNT_TRANSPORT_BULK.
+ * sender's kernel reads the payload from the caller's memory. The receiver's
+ * kernel writes it to its destination in the window, without a copy between.
+ * The stream keeps the order of puts, so a signal is raised when its message
+ * has been read. If short messages of a pair wait behind payload, the pair gets
+ * a second connection, the express one. From then on it carries the channels
+ * below SHUNT_TRANSPORT_BULK.
  *
  *     address.c    interfaces, addresses, the order in which to try a peer's
  *     listen.c     listening, unauthenticated peers

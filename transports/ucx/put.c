@@ -6,10 +6,10 @@
  * is MAX_SENDS for each peer, beyond which put() has no room. (The pieces of a
  * put that has begun may exceed it.)
  *
- * Over TCP UCP's "zero copy" is not used. If the socket accepts a part of such
- * a message, and the next write to it fails since the peer was killed, UCX
- * completes the message twice and aborts this process (all versions from 1.11
- * to 1.20: uct_tcp_ep_sendv() completes it although
+ * Over TCP UCP's "zero copy" is not used. Assume that the socket accepts a part
+ * of such a message, and the next write to it fails because the peer was
+ * killed. UCX then completes the message twice and aborts this process (all
+ * versions from 1.11 to 1.20: uct_tcp_ep_sendv() completes it although
  * uct_tcp_ep_handle_send_err() has). A "short" message, of up to one segment,
  * does the same work: the kernel reads the caller's memory, and UCX copies only
  * the bytes that the socket does not accept.

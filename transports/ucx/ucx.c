@@ -626,8 +626,8 @@ static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
  * has copied the rest into a buffer of its own. While there is such a message
  * UCP accepts no other. So a further message, which need not arrive itself,
  * shows whether there is one. (UCP's flush does not show it: it waits for an
- * answer of the peer, which may be computing outside of the library.) No test
- * is needed if the socket has room for all that the peer has not received yet.
+ * answer of the peer, which may be computing.) No test is needed if the socket
+ * has room for all data that the peer has not received yet.
  */
 static bool pushed(struct shunt_transport_ep *ep)
 {

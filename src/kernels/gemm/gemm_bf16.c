@@ -8,9 +8,10 @@
  *     a    nn, nt: (rows, pairs), CHUNK rows at a time;
  *          tn: in panels of SHUNTI_TILE_ROWS rows, each (pairs, rows)
  *
- * An odd k is filled up with zeros. Packing is done for each product: of the
- * same weights that is twice in a step (forward, and gradient of the input),
- * and a word is packed for some hundred rows that are multiplied by it.
+ * An odd k is filled up with zeros. Packing is done for each product. The same
+ * weights are packed twice in a step: forward, and for the gradient of the
+ * input. The costs are small, since some hundred rows are multiplied by each
+ * word.
  */
 #include "src/kernels/gemm/gemm_bf16.h"
 
