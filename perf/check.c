@@ -539,8 +539,7 @@ struct sums {
     double *all;       /* (hidden) */
     double *magnitude; /* (hidden) of the products */
     double *node;      /* (hidden) of one node */
-    double *carried;   /* (hidden) sums of absolute values of other nodes'
-                        * sums */
+    double *carried;   /* (hidden) |sums of other nodes|, added */
     char *row;
 };
 

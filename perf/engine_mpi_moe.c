@@ -26,8 +26,7 @@ struct exchange {
     int *next;        /* (experts) place of the next row to pack */
     size_t *packed;   /* (tokens, topk) place of each packed row */
     int *send_table;  /* (ranks, most) `count`, by rank of the expert */
-    int *recv_table;  /* (ranks, most) rows from each rank for each of this
-                       * rank's experts */
+    int *recv_table;  /* (ranks, most) rows from each rank by local expert */
     int *send_counts; /* (ranks) */
     int *send_displs;
     int *recv_counts;

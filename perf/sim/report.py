@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots and tables out of what perf/sim/run ran.
+"""Plots and tables of the results of perf/sim/run.
 
-The closed forms here know nothing of schedules: they are the check on them.
+The closed forms here do not use the schedules, so they check them.
 """
 
 import math
@@ -20,20 +20,22 @@ MACHINES = ("rails400", "rails200", "ethernet25")
 # -- closed forms --------------------------------------------------------------
 
 def choose_ratio(n, m, k):
-    """(n choose k) / (m choose k)"""
+    """Returns (n choose k) / (m choose k)."""
     if n < k:
         return 0.0
     return math.prod((n - i) / (m - i) for i in range(k))
 
 
 def expected_rows(nodes, per_node, experts, topk, limited=None):
-    """Rows of a token that leave its node, uniform routing without
-    replacement: one for each assignment, rank, node; for each node that has
-    one expert of it; and to every node."""
+    """Returns how many rows of a token leave its node, for uniform routing
+    without replacement: one for each assignment (plain), rank (ranks) or node
+    (dedup), one for each node with a single expert of the token (alone), and
+    one for every node (allgather)."""
     ranks = nodes * per_node
     at = experts if limited is None else experts * limited // nodes
     within = nodes if limited is None else limited
-    # Nodes that a token goes to, of `within`; the same share is its own.
+    # Nodes with experts of a token, of `within`; its own node is one of them
+    # in 1 of `nodes` cases.
     touched = within * (1 - choose_ratio(at - experts // nodes, at, topk))
     on_node = experts // nodes
     alone = within * on_node * topk / (at - topk + 1) * (
@@ -47,20 +49,21 @@ def expected_rows(nodes, per_node, experts, topk, limited=None):
 
 
 def exact_sums(rows):
-    """Bytes of a combine with exact sums: of one with an f32 sum for each
-    (token, node), and of one with a bf16 row for each assignment."""
+    """Returns the bytes of a combine with exact sums, relative to a combine
+    with an f32 sum for each (token, node), and to one with a bf16 row for each
+    assignment."""
     several = rows["dedup"] - rows["alone"]
     exact = 2 * several + rows["alone"]
     return exact / (2 * rows["dedup"]), exact / rows["plain"]
 
 
 def break_even(machine, ranks, per_node, window):
-    """Bytes of a rank up to which two levels win: with one message at a time,
-    when bytes and latencies add up (serial); and with many, when the flat
-    exchange hides the shorter behind the longer (overlapped).
+    """Returns the bytes of a rank up to which two levels are faster. With one
+    message at a time (window 1), the times of bytes and latencies add up. With
+    many, the flat exchange takes the longer of the two.
 
-    Two levels copy three times more: into packages for local peers, for rail
-    peers, and out of these.
+    Two levels make three more copies: into packages for local peers, into
+    those for rail peers, and out of these.
     """
     n, m = ranks, per_node
     if window == 1:
@@ -78,7 +81,7 @@ def break_even(machine, ranks, per_node, window):
 # -- reading -------------------------------------------------------------------
 
 class Results:
-    """Rows that finished, by what they are."""
+    """The results of commands that finished, found by their fields."""
 
     def __init__(self, by_command):
         self.rows = [r for r in by_command.values()
@@ -94,7 +97,7 @@ class Results:
                 if all(r.get(k) == v for k, v in want.items())]
 
     def time(self, **want):
-        """Microseconds, or None."""
+        """Returns microseconds, or None if there is no such result."""
         found = self.find(**want)
         if not found:
             return None
@@ -103,7 +106,8 @@ class Results:
         return times.pop()
 
     def exchange(self, modes, narrow=False, **want):
-        """Dispatch and combine, each in its mode: both, or None."""
+        """Returns the times of dispatch and combine in their modes, or None if
+        one is missing."""
         hidden = 7168
         size = 2 * hidden if narrow else 4 * hidden
         parts = []
@@ -118,7 +122,7 @@ class Results:
         return parts
 
 
-# With the modes of dispatch and of combine, and whether sums are rounded.
+# (name, (mode of dispatch, mode of combine), whether sums are rounded)
 NAMES = [("plain", ("plain", "plain"), False),
          ("ranks", ("ranks", "ranks"), False),
          ("2dh", ("2dh", "2dh"), False),
@@ -139,7 +143,7 @@ def table(head, lines, align=None):
 
 
 def micro(value):
-    """A time in microseconds, three digits of it."""
+    """Formats a time in microseconds with about three digits."""
     if value is None:
         return ""
     if value >= 9995:
@@ -149,7 +153,7 @@ def micro(value):
 
 
 def number(value):
-    """10, 2.5, 64K; short."""
+    """Formats a number in short form: 10, 2.5, 64Ki."""
     for limit, unit in ((1 << 20, "Mi"), (1 << 10, "Ki")):
         if value >= limit and value % limit == 0:
             return f"{value // limit:g}{unit}"
@@ -232,7 +236,7 @@ def exchange_table(results, machine, tokens):
 
 
 def best_table(results):
-    """The fastest mode, and how much faster than plain it is."""
+    """Tabulates the fastest mode, and how many times as fast as plain it is."""
     lines = []
     for machine in results.machines:
         for tokens in (128, 1024):
@@ -265,7 +269,8 @@ def best_table(results):
 
 
 def plan_times(results, machine, ranks, levels):
-    """Of the records with counts, and of the three exchanges without."""
+    """Returns the times of records with counts, and of the three exchanges
+    that are needed without."""
     def time(operation, **more):
         found = results.find(operation=operation, machine=machine, ranks=ranks,
                              mode="nodes", two_level=levels, **more)
@@ -299,8 +304,8 @@ def plan_table(results):
 
 
 def crossing(results, machine, ranks, window):
-    """Bytes of a rank at which flat and two levels take the same time: where
-    the first stops to be slower for good."""
+    """Returns the bytes of a rank at which flat and two levels take the same
+    time: from there on, flat is never slower."""
     ratio = {}
     for r in results.find(operation="alltoallv", machine=machine, ranks=ranks,
                           window=window, spread=1):
@@ -337,7 +342,7 @@ def break_even_table(results):
 
 
 def bound_table(results):
-    """How far times are from what the busiest port must carry."""
+    """Tabulates times divided by that of the busiest port alone."""
     lines = []
     for ranks in (64, 256, 1024):
         cells = [ranks]
@@ -361,7 +366,7 @@ def without_engine(command):
 
 
 def agreements(results):
-    """(row of ports, row of SimGrid) of the same command."""
+    """Yields (row of ports, row of SimGrid) of the same command."""
     for r in results.rows:
         if r["engine"] == "simgrid":
             other = results.by_command.get(without_engine(r["command"]))
@@ -393,7 +398,7 @@ def agreement_table(results):
 
 
 def order_text(results):
-    """Do both engines agree on which is faster?"""
+    """Writes in how many cases both engines find the same variant faster."""
     groups = {}
     for ports, simgrid in agreements(results):
         key = tuple(ports.get(k) for k in ("operation", "machine", "ranks",
@@ -449,7 +454,7 @@ COLOURS = {
 
 
 def panel(title, series, x_name, y_name, x_text="{:g}".format, **more):
-    """series: {name: [(x, y)]}"""
+    """Returns a plot of series, {name: [(x, y)]}."""
     return pages.Lines({name: {x: (y, y, y) for x, y in sorted(points)}
                         for name, points in series.items()},
                        x_name, x_text, "{:g}".format, title, y_name,

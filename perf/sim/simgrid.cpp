@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The network as SimGrid simulates it: a message is a flow, and flows share
- * what they meet fairly (max-min), as they begin and end.
+ * The network as SimGrid simulates it. A message is a flow. Flows on the same
+ * link share it fairly (max-min) while they last.
  *
- * Each rank is a host with one actor that does what scaling_step() says, and
- * one that takes messages out of its mailbox. A mailbox that has a receiver
- * lets messages flow without a meeting: one-sided, as the library puts them.
- * (SMPI would do the same with requests, tags and a rendezvous on top, and its
- * MPI_Waitany() looks at every open request each time.) Inside a node nothing
- * is a flow: machine.c knows when it is done.
+ * Each rank is a host with two actors: one runs scaling_step(), the other takes
+ * messages out of the rank's mailbox. A mailbox with a permanent receiver lets
+ * messages start without a rendezvous: they are one-sided, as the library's
+ * puts are. (SMPI would add requests, tags and a rendezvous, and its
+ * MPI_Waitany() checks every open request each time.) Messages inside a node
+ * are no flows: machine.c computes when they end.
  *
- * The platform is one zone that knows its routes by computing them: a table of
- * all pairs of thousands of ranks would not fit.
+ * The platform is one zone that computes its routes: a table of all pairs of
+ * thousands of ranks would not fit in memory.
  */
 #include <algorithm>
 #include <cmath>
@@ -31,8 +31,8 @@ using Link = simgrid::kernel::resource::StandardLinkImpl;
 namespace
 {
 
-/* Ports, and one link up and one down for each rail that has less than its
- * ports together. */
+/* The network: ports, and for each rail that is slower than its ports together
+ * one link up and one down. */
 class Fabric : public routing::StarZone
 {
   public:
@@ -108,7 +108,7 @@ class Fabric : public routing::StarZone
 struct Simulation {
     std::vector<s4u::Mailbox *> mailbox;
     std::vector<s4u::SemaphorePtr> woken;
-    std::vector<size_t> awaited; /* messages of other nodes, by rank */
+    std::vector<size_t> awaited; /* messages from other nodes, by rank */
     const scaling_op *ops;
 };
 
@@ -117,7 +117,7 @@ Simulation *simulation_of(scaling_world *world)
     return static_cast<Simulation *>(world->own);
 }
 
-/* By the actor of the rank that sends. */
+/* Sends a message; called by the actor of the sending rank. */
 void send(scaling_world *world, int32_t i)
 {
     Simulation *s = simulation_of(world);
@@ -181,8 +181,8 @@ double scaling_run_simgrid(const scaling_schedule *schedule,
     std::vector<s4u::Host *> hosts;
     s4u::Engine engine(&argc, argv);
 
-    /* Nothing but what the machine says: no protocol's overhead. And thousands
-     * of actors, each of which is content with little (KiB). */
+    /* The network must be as the machine says, without a protocol's overhead.
+     * Thousands of actors need small stacks (KiB). */
     xbt_log_control_set("root.thres:error");
     for (const char *setting :
          {"network/model:CM02", "network/crosstraffic:0", "network/TCP-gamma:0",

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages and pictures of what was measured: HTML that needs nothing else (no
-script, no font, no network), and plots as SVG.
+"""Pages and pictures of measurements: HTML that needs no other file (no script,
+no font, no network), and plots as SVG.
 
-style.css is the one style sheet, for light and for dark; shunt-train --report
-has the same built in. Pictures name its colours, "var(--a)" to "var(--f)", and
-"var(--soft)" for what others are compared with.
+style.css is the style sheet for light and dark pages; shunt-train --report
+has the same one built in. Pictures use its colours, "var(--a)" to "var(--f)",
+and "var(--soft)" for the side that others are compared with.
 """
 
 import html
@@ -14,14 +14,14 @@ import os
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "style.css"),
           encoding="utf-8") as _file:
     STYLE = _file.read()
-# Up to here it is about pictures, too.
+# The part of the style sheet that pictures need.
 PICTURES = STYLE.partition("/* pages */")[0]
 
 escape = html.escape
 
 
 def page(title, body):
-    """The parts of a page with this body, an iterable of parts."""
+    """Yields the parts of a page. body: an iterable of its parts."""
     yield ("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">"
            "<meta name=\"viewport\" content=\"width=device-width\">"
            f"<title>{escape(title)}</title><style>{STYLE}</style></head>"
@@ -36,10 +36,10 @@ def key(colours, names):
         f"{escape(name)}</span>" for name in names) + "</p>"
 
 
-# -- parts of a picture: what values are called is escaped by the caller ---------
+# -- parts of a picture: the caller escapes the names of values ----------------
 
 def text(x, y, words, anchor="middle", extra=""):
-    """`words` are escaped already."""
+    """Draws text. `words` must be escaped."""
     return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>'
             f"{words}</text>")
 
@@ -50,7 +50,7 @@ def line(x1, y1, x2, y2, colour="var(--line)", extra=""):
 
 
 class Axis:
-    """Positions of values between `start` and `end`, with a margin."""
+    """Maps values to positions between `start` and `end`, with a margin."""
 
     def __init__(self, values, start, end, log, zero=False):
         low, high = min(values), max(values)
@@ -72,7 +72,7 @@ class Axis:
         return self.start + part * (self.end - self.start)
 
     def marks(self):
-        """Round values, some five of them."""
+        """Returns about five round values."""
         low, high = self.low, self.high
         if not self.log or high < 2 * low:
             raw = (high - low) / 5
@@ -90,7 +90,7 @@ class Axis:
                 for step in steps if low <= step * 10.0 ** n <= high]
 
     def apart(self, values, words):
-        """Those of the values whose labels do not overlap."""
+        """Yields the values whose labels do not overlap."""
         end = -math.inf
         for value in sorted(values):
             half = 3.1 * len(words(value)) + 4
@@ -102,9 +102,10 @@ class Axis:
 # -- plots ---------------------------------------------------------------------
 
 class Lines:
-    """A line for each of series, {name: {x: (y, low, high)}}, from low to high
-    where these differ; `dots`: points without lines. `level`: where the dashed
-    line is. Linear axes begin at zero unless `zero` is false."""
+    """A plot with a line for each of series, {name: {x: (y, low, high)}}, and a
+    bar from low to high where these differ. `dots`: points without lines.
+    `level`: the height of a dashed line. Linear axes begin at zero unless
+    `zero` is false."""
 
     def __init__(self, series, x_name, x_text, y_text, title="", y_name="",
                  log_x=True, log_y=True, level=None, dots=False, zero=True,
@@ -163,7 +164,8 @@ class Lines:
 
 
 class Bars:
-    """groups: [(title, [(name, value, low, high, remark)])], one bar each."""
+    """A plot with a bar for each value. groups: [(title, [(name, value, low,
+    high, remark)])]."""
 
     BAR, GAP, NAMES, REMARKS = 17, 12, 190, 190
 
@@ -200,14 +202,14 @@ class Bars:
 
 
 def picture(plot, colours):
-    """For a page."""
+    """Returns a plot as a part of a page."""
     width, height = plot.size
     return (f'<svg viewBox="0 0 {width} {height}" role="img">'
             + "".join(plot.draw(colours)) + "</svg>")
 
 
 def legend(names, colours, width):
-    """([parts], height), in as many lines as it takes."""
+    """Returns ([parts], height) of a legend, in as many lines as needed."""
     parts, x, y = [], 58, 16
     for name in names:
         wide = 42 + 6.2 * len(name)
@@ -220,8 +222,8 @@ def legend(names, colours, width):
 
 
 def file_of(plots, colours, columns):
-    """A picture that is a file of its own: plots of one size row by row, and
-    one legend for all of them."""
+    """Returns a picture for a separate file: plots of the same size, row by
+    row, and one legend for all of them."""
     names = list(dict.fromkeys(n for plot in plots for n in plot.series))
     wide, tall = plots[0].size
     width = columns * wide
