@@ -61,8 +61,8 @@ static void count_sent(struct shunt_comm *comm)
 }
 
 /* Progress of one transport, on the track of the wire if it sends or receives.
- * A call that finds no event and has nothing to send is counted as part of what
- * the thread does anyway, which is mostly waiting. */
+ * A call that finds no event and has nothing to send stays on the track of the
+ * thread, which is mostly that of waits. */
 SHUNTI_NOINLINE static unsigned progress_tracked(struct shunt_comm *comm,
                                                  const struct shunti_context *c)
 {

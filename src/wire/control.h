@@ -3,8 +3,8 @@
  * Control windows: memory of each rank that its peers write to, with the
  * control messages, acks, stream chunks and words of the protocol.
  *
- * All ranks compute the same layout (init_control.c). What two ranks write is a
- * SHUNT_TRANSPORT_LINE apart.
+ * All ranks compute the same layout (init_control.c). Words and slots of
+ * different ranks are at least a SHUNT_TRANSPORT_LINE apart.
  */
 #ifndef SHUNTI_CONTROL_H
 #define SHUNTI_CONTROL_H

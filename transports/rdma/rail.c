@@ -89,7 +89,8 @@ static bool send_mail(struct rdma_rail *rail, const void *what, size_t offset,
     return true;
 }
 
-/* Send this side's stage to the peer. What cannot be sent now is sent later. */
+/* Send this side's stage to the peer. Data that cannot be sent now is sent
+ * later. */
 static void tell(struct rdma_rail *rail)
 {
     const uint64_t hello = rdma_word(rail->life, RDMA_HELLO);

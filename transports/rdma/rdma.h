@@ -581,8 +581,8 @@ enum shunt_status rdma_repost_record(struct rdma_rail *rail,
 /* Report to the peer as soon as there is room, over all rails that have
  * news. */
 void rdma_want_report(struct shunt_transport_ep *ep);
-/* Is it time to report? Only arrivals without a gap are reported. What is
- * behind a gap is reported when the gap is closed. */
+/* Is it time to report? Only arrivals without a gap are reported. Arrivals
+ * behind a gap are reported when the gap is closed. */
 static inline bool rdma_owes_report(const struct rdma_rail *rail)
 {
     const uint32_t news = rail->here.base - rail->reported;
