@@ -5,10 +5,10 @@
  */
 #include "collectives/allgather.h"
 #include "collectives/exchange.h"
-#include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
+#include "src/base/kind.h"
 #include "src/comm.h"
 
 static const struct shunti_kind kinds[] = {

@@ -5,7 +5,7 @@
  * of them.
  */
 #include "collectives/allreduce.h"
-#include "collectives/kinds.h"
+#include "src/base/kind.h"
 
 #include "collectives/coll_call.h"
 #include "collectives/reduction.h"

@@ -28,10 +28,10 @@
 #include <string.h>
 
 #include "collectives/alltoall.h"
-#include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
+#include "src/base/kind.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/op/payload_protocol.h"

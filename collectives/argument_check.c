@@ -6,8 +6,8 @@
 
 #include <shunt/coll.h>
 
-#include "collectives/kinds.h"
 #include "src/base/error.h"
+#include "src/base/kind.h"
 #include "src/comm.h"
 #include "src/op/refusal.h"
 #include "src/progress/turns.h"

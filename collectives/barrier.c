@@ -13,11 +13,11 @@
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"
-#include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "collectives/star.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
+#include "src/base/kind.h"
 #include "src/comm.h"
 
 static const struct shunti_kind kind = {.number = SHUNTI_KIND_BARRIER,

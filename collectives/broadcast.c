@@ -12,11 +12,11 @@
  */
 #include "collectives/coll_call.h"
 #include "collectives/exchange.h"
-#include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "collectives/star.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
+#include "src/base/kind.h"
 #include "src/base/limits.h"
 #include "src/boot/bootstrap.h"
 #include "src/comm.h"

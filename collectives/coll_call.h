@@ -20,7 +20,7 @@ struct shunt_comm;
 
 struct shunti_coll {
     struct shunt_comm *comm;
-    unsigned kind; /* SHUNTI_KIND_...: collectives/kinds.h */
+    unsigned kind; /* SHUNTI_KIND_...: src/base/kind.h */
     bool start;    /* true for a `_start` call, which returns `*request` */
     struct shunt_request **request;
 };

@@ -22,8 +22,8 @@
 
 #include <shunt/coll.h>
 
-#include "collectives/kinds.h"
 #include "src/base/error.h"
+#include "src/base/kind.h"
 #include "src/boot/bootstrap.h"
 #include "src/comm.h"
 #include "src/comm/init.h"

@@ -9,10 +9,10 @@
  * front, and no other rank reads it.
  */
 #include "collectives/reduce_scatter.h"
-#include "collectives/kinds.h"
 #include "collectives/reduction.h"
 #include "collectives/select.h"
 #include "src/base/inline.h"
+#include "src/base/kind.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"

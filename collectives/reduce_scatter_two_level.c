@@ -11,11 +11,11 @@
  */
 #include <string.h>
 
-#include "collectives/kinds.h"
 #include "collectives/reduce_scatter.h"
 #include "collectives/tree.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
+#include "src/base/kind.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"

@@ -16,7 +16,7 @@
  * SHUNT_EAGER and SHUNT_READ_MIN.
  */
 #include "collectives/select.h"
-#include "collectives/kinds.h"
+#include "src/base/kind.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 /* The frame around the fused calls; see composed.h. */
 #include "collectives/fused/composed.h"
 
-#include "collectives/kinds.h"
 #include "src/base/error.h"
+#include "src/base/kind.h"
 #include "src/comm.h"
 #include "src/op/refusal.h"
 #include "src/progress/turns.h"

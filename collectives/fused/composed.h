@@ -24,7 +24,7 @@
 struct shunti_fused_call {
     struct shunt_comm *comm;
     const void *args;
-    enum shunti_purpose_fused purpose;
+    enum shunti_purpose purpose;
     bool start; /* true for a `_start` call, which returns `*request` */
     struct shunt_request **request;
     const struct shunti_class *class;

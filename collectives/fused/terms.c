@@ -76,7 +76,7 @@ static enum shunt_status compare(struct shunt_comm *comm, const char *call,
 }
 
 enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
-                                     enum shunti_purpose_fused purpose,
+                                     enum shunti_purpose purpose,
                                      const struct shunti_terms *mine)
 {
     void *all;
@@ -92,7 +92,7 @@ enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
 }
 
 uint64_t shunti_terms_digest(const struct shunti_terms *terms,
-                             enum shunti_purpose_fused purpose)
+                             enum shunti_purpose purpose)
 {
     const uint64_t digest =
         shunti_fnv(shunti_fnv_step(SHUNTI_FNV, (uint64_t)purpose), terms->term,

@@ -16,7 +16,7 @@
 #include <shunt/fused.h>
 
 #include "collectives/argument_check.h"
-#include "collectives/fused/kinds.h"
+#include "src/base/kind.h"
 
 struct shunt_comm;
 
@@ -50,12 +50,12 @@ bool shunti_terms_refuse(struct shunti_terms *terms, enum shunt_status status,
  * purpose's name.
  */
 enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
-                                     enum shunti_purpose_fused purpose,
+                                     enum shunti_purpose purpose,
                                      const struct shunti_terms *mine);
 
 /* A digest of the terms, never 0. */
 uint64_t shunti_terms_digest(const struct shunti_terms *terms,
-                             enum shunti_purpose_fused purpose);
+                             enum shunti_purpose purpose);
 
 /* --- checks of both calls; they return false after a refusal -------------- */
 

@@ -52,7 +52,7 @@ bool shunti_fused_trusts(const struct shunt_comm *comm, size_t bytes,
                       seconds_of(comm, bytes) < 2 * least_of(comm)));
 }
 
-static void tell(struct shunt_comm *comm, enum shunti_purpose_fused purpose,
+static void tell(struct shunt_comm *comm, enum shunti_purpose purpose,
                  const char *why)
 {
     const uint8_t bit =
@@ -66,7 +66,7 @@ static void tell(struct shunt_comm *comm, enum shunti_purpose_fused purpose,
 }
 
 size_t shunti_parts_together(struct shunt_comm *comm,
-                             enum shunti_purpose_fused purpose, size_t parts,
+                             enum shunti_purpose purpose, size_t parts,
                              size_t bytes)
 {
     double seconds, least;

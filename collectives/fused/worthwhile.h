@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "collectives/fused/kinds.h"
+#include "src/base/kind.h"
 
 struct shunt_comm;
 
@@ -31,7 +31,7 @@ bool shunti_fused_waits(const struct shunt_comm *comm);
  * `bytes` is the size of all parts of all ranks. If all parts are sent
  * together, the log says so, once for each kind of call. */
 size_t shunti_parts_together(struct shunt_comm *comm,
-                             enum shunti_purpose_fused purpose, size_t parts,
+                             enum shunti_purpose purpose, size_t parts,
                              size_t bytes);
 
 /* May a call skip the gathering of terms (composed.h)? Only a call with one

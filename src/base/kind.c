@@ -5,20 +5,18 @@
 #include <assert.h>
 #include <stddef.h>
 
-enum { PURPOSES = 64 };
-
-static const struct shunti_kind *kinds[256];
-static const char *purposes[PURPOSES];
+static const struct shunti_kind *kinds[256]; /* by what a note says */
+static const char *purposes[SHUNTI_PURPOSES];
 
 void shunti_kind_register(const struct shunti_kind *kind)
 {
-    assert(kind->number && !kinds[kind->number]);
+    assert(kind->number && kind->number < SHUNTI_KINDS && !kinds[kind->number]);
     kinds[kind->number] = kind;
 }
 
 void shunti_purpose_register(unsigned number, const char *name)
 {
-    assert(number && number < PURPOSES && !purposes[number]);
+    assert(number && number < SHUNTI_PURPOSES && !purposes[number]);
     purposes[number] = name;
 }
 
@@ -47,5 +45,5 @@ const char *shunti_purpose_name(uint32_t signature)
 {
     const unsigned purpose = shunti_purpose_of(signature);
 
-    return purpose < PURPOSES ? purposes[purpose] : NULL;
+    return purpose < SHUNTI_PURPOSES ? purposes[purpose] : NULL;
 }

@@ -3,9 +3,9 @@
  * Kinds of calls: the numbers by which ranks compare which call each of them
  * makes.
  *
- * A kind belongs to the file that implements the call, which registers it; the
- * core has no list of kinds. Its number is sent in every note. So it must be
- * the same in every process of a job, and is never used for another kind.
+ * The number of a kind is sent in every note, so it must be the same in every
+ * process of a job: all numbers are in the list below, and none is written by
+ * hand. The file that implements a call registers its kind.
  */
 #ifndef SHUNTI_KIND_H
 #define SHUNTI_KIND_H
@@ -16,6 +16,55 @@
 struct shunt_request;
 struct shunti_blame;
 
+/* All kinds. A new one is added at the end. */
+enum shunti_kind_number {
+    SHUNTI_KIND_NONE,
+    /* collectives/ */
+    SHUNTI_KIND_BARRIER,
+    SHUNTI_KIND_BROADCAST,
+    SHUNTI_KIND_ALLGATHER,
+    SHUNTI_KIND_ALLGATHERV,
+    SHUNTI_KIND_REDUCE_SCATTER,
+    SHUNTI_KIND_REDUCE_SCATTERV,
+    SHUNTI_KIND_ALLREDUCE,
+    SHUNTI_KIND_ALLTOALL,
+    SHUNTI_KIND_ALLTOALLV,
+    /* Agreements: src/progress/agree.h. */
+    SHUNTI_KIND_MEM_ALLOC,
+    SHUNTI_KIND_MEM_FREE,
+    SHUNTI_KIND_CREATE,
+    SHUNTI_KIND_FINISH,
+    /* moe/ */
+    SHUNTI_KIND_MOE_DISPATCH,
+    SHUNTI_KIND_MOE_COMBINE,
+    SHUNTI_KIND_MOE_COMBINE_BACKWARD,
+    SHUNTI_KIND_MOE_DISPATCH_BACKWARD,
+    SHUNTI_KIND_MOE_REFRESH,
+    SHUNTI_KIND_MOE_REDUCE,
+    SHUNTI_KIND_MOE_MOVE,
+    SHUNTI_KIND_MOE_GRADIENTS,
+
+    SHUNTI_KINDS
+};
+
+_Static_assert(SHUNTI_KINDS <= 256, "a signature has 8 bits for the kind");
+
+/* All purposes: calls that are made of calls of other kinds. */
+enum shunti_purpose {
+    SHUNTI_PURPOSE_ITSELF, /* no such call */
+    SHUNTI_PURPOSE_MOE_CREATE,
+    SHUNTI_PURPOSE_MOE_SET_PLACEMENT,
+    SHUNTI_PURPOSE_MOE_PLAN_CREATE,
+    SHUNTI_PURPOSE_MOE_DISPATCH,
+    SHUNTI_PURPOSE_MOE_COMBINE,
+    SHUNTI_PURPOSE_MOE_COMBINE_BACKWARD,
+    SHUNTI_PURPOSE_MOE_DISPATCH_BACKWARD,
+    SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER,
+    SHUNTI_PURPOSE_ALLGATHER_GEMM,
+
+    SHUNTI_PURPOSES
+};
+
 /* The meaning of the low 16 bits of a signature, without SHUNTI_TWO_LEVEL. */
 enum shunti_detail {
     SHUNTI_DETAIL_PURPOSE = 0, /* the call that this one is a part of, or 0 */
@@ -25,7 +74,7 @@ enum shunti_detail {
 };
 
 struct shunti_kind {
-    uint8_t number;   /* 1 .. 255 */
+    uint8_t number;   /* enum shunti_kind_number */
     const char *name; /* "alltoallv": for errors and traces */
     enum shunti_detail detail;
     bool typed;  /* the call's elements have a type, which traces show */

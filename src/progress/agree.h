@@ -8,15 +8,9 @@
 
 #include <shunt/status.h>
 
-struct shunt_comm;
+#include "src/base/kind.h"
 
-/* The kinds of calls that use an agreement (src/base/kind.h). */
-enum {
-    SHUNTI_KIND_MEM_ALLOC = 10,
-    SHUNTI_KIND_MEM_FREE,
-    SHUNTI_KIND_CREATE,
-    SHUNTI_KIND_FINISH,
-};
+struct shunt_comm;
 
 /*
  * Agree on the status. Collective and blocking; also a barrier.

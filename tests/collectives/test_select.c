@@ -3,9 +3,9 @@
  * figures. */
 #include <criterion/criterion.h>
 
-#include "collectives/kinds.h"
 #include "collectives/select.h"
 #include "src/base/env.h"
+#include "src/base/kind.h"
 #include "src/comm.h"
 
 TestSuite(select, .timeout = 30);
