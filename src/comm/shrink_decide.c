@@ -73,16 +73,20 @@ static bool choose_members(struct shunti_shrink *s)
     const int n = s->comm->nranks;
     const size_t row = ((size_t)n + 63) / 64;
     uint64_t *edges = calloc((2 * (size_t)n + 1) * row, sizeof(*edges));
-    uint64_t *none = edges + (size_t)n * row, *without = none + (size_t)n * row;
-    bool done = edges != NULL;
+    uint64_t *none, *without;
+    bool done;
 
     shunti_shrink_clear(s, SHUNTI_MEMBERS);
-    for (int a = 0; done && a < n; a++)
+    if (!edges)
+        return false;
+    none = edges + (size_t)n * row;
+    without = none + (size_t)n * row;
+    for (int a = 0; a < n; a++)
         for (int b = 0; may_be_member(s, a) && b < n; b++)
             if (a != b && may_be_member(s, b) && disagree(s, a, b))
                 edges[(size_t)a * row + (size_t)b / 64] |= UINT64_C(1)
                                                            << b % 64;
-    done = done && shunti_cover(n, edges, none, NULL, without);
+    done = shunti_cover(n, edges, none, NULL, without);
     for (int r = 0; done && r < n; r++)
         if (may_be_member(s, r) && !(without[r / 64] >> r % 64 & 1))
             shunti_loss_add(s->comm, s->mine, SHUNTI_MEMBERS, r);
