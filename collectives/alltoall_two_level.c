@@ -400,7 +400,7 @@ static void pack_first(struct shunt_request *request,
     }
 }
 
-/* The maximum size of all packages for our rail peers. */
+/* The maximum size of all packages for this rank's rail peers. */
 static size_t bound_second(const struct shunt_request *request,
                            const struct shunti_two_level *x)
 {

@@ -90,7 +90,7 @@ struct shunti_incoming {
 struct shunti_peer_state {
     uint8_t phase;  /* enum shunti_phase */
     bool tells;     /* a message is sent to it; always in FIRST and SECOND */
-    bool hears;     /* a message comes from it; always in FIRST and SECOND */
+    bool hears;     /* it sends a message; always in FIRST and SECOND */
     bool told;      /* this rank's message, or an alarm, has been sent */
     bool passed;    /* this rank's turn at the peer is over (exchange.h) */
     bool met;       /* the peer's control message has arrived */

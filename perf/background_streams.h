@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plain streams between the hosts, beside a computation. They show how much
+ * Plain streams between the hosts, during a computation. They show how much
  * time the kernel's work for the bytes takes from the processor that computes,
  * whichever library sends the bytes.
  *

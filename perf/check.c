@@ -92,7 +92,7 @@ static double decode_f16(uint16_t bits)
     return sign * ldexp(1024 + fraction, exponent - 25);
 }
 
-/* Encodes a value that f16 represents exactly as a normal number. */
+/* Encode a value that f16 represents exactly as a normal number. */
 static uint16_t encode_f16(double value)
 {
     int exponent;
@@ -141,7 +141,7 @@ static int precision(enum shunt_dtype dtype)
     }
 }
 
-/* Stores `value`, which the type must represent exactly. */
+/* Store `value`, which the type must represent exactly. */
 static void store_float(enum shunt_dtype dtype, void *p, double value)
 {
     float f = (float)value;
@@ -370,7 +370,7 @@ size_t perf_check_values(const void *got, enum shunt_dtype dtype,
 
 enum { STREAM_X = 11, STREAM_OUT };
 
-/* Fills a row with values between 2^-3 and 2, of either sign. */
+/* Fill a row with values between 2^-3 and 2, of either sign. */
 static void fill_row(const struct perf_rows *rows, uint64_t key, void *to)
 {
     char *p = to;
@@ -594,7 +594,7 @@ static int node_of_slot(const struct perf_rows *rows, const int *node_of,
     return node_of && rank >= 0 ? node_of[rank] : 0;
 }
 
-/* Adds the results node by node, in the order in which the slots name the
+/* Add the results node by node, in the order in which the slots name the
  * nodes. */
 static void add_answers(const struct perf_rows *rows, const int *node_of,
                         size_t token, struct sums *s)

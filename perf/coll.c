@@ -198,7 +198,7 @@ static size_t input_bytes(const struct sweep *w)
     return w->shape.send;
 }
 
-/* Makes new inputs. Each rank computes the keys of all ranks, and its own
+/* Make new inputs. Each rank computes the keys of all ranks, and its own
  * data. */
 static void fill(struct sweep *w, const struct side *sides, int nsides,
                  int round)
@@ -327,7 +327,7 @@ static void *buffer(const struct sweep *w, bool window, size_t bytes)
     return p;
 }
 
-/* Allocates buffers for the largest size. All sizes use them, as a program that
+/* Allocate buffers for the largest size. All sizes use them, as a program that
  * calls often would. */
 static void open_buffers(const struct sweep *w, struct side *sides, int nsides,
                          size_t send, size_t recv)
@@ -396,7 +396,7 @@ static void open_call(const struct sweep *w, struct side *side)
 
 /* --- the sweep ------------------------------------------------------------ */
 
-/* Computes the bytes that must cross between places. A fixed order of summation
+/* Compute the bytes that must cross between places. A fixed order of summation
  * may need more. */
 static void find_traffic(struct sweep *w, struct perf_row *row)
 {

@@ -19,7 +19,7 @@
 /* Polls of the signal between two calls of poll(), which may take a lock that
  * the engine needs. */
 #define LOOKS 64
-/* Checks whether other threads use CPU time: the time between two checks, the
+/* Check whether other threads use CPU time: the time between two checks, the
  * most checks, and a tolerance for the caller's own time between reading two
  * clocks. A sleeping thread uses none. */
 #define LOOK_NS 3000000
@@ -35,7 +35,7 @@ const char *perf_copier_name(const char *given)
                                                    : DEFAULT_ENGINE;
 }
 
-/* Lets this thread run on `cpus`. Threads that it starts inherit this. Returns
+/* Let this thread run on `cpus`. Threads that it starts inherit this. Returns
  * false if nothing was changed. */
 static bool widen(const cpu_set_t *cpus, cpu_set_t *before)
 {
@@ -68,7 +68,7 @@ const struct shunt_engine *perf_copier_find(const char *name,
     return engine;
 }
 
-/* Places the engine's threads as the library does for one rank: not on the CPU
+/* Place the engine's threads as the library does for one rank: not on the CPU
  * to which the caller is bound, if there is another. */
 static enum shunt_status settle(struct perf_copier *c, const cpu_set_t *cpus,
                                 char *why, size_t why_len)

@@ -9,7 +9,7 @@
 
 /*
  * Print rows for each size: contiguous copies, copies with gaps and by an index
- * list; a copy beside a computation; and the engine's latency and its CPU time
+ * list; a copy during a computation; and the engine's latency and its CPU time
  * when idle. Rank 0 measures alone, and the other ranks sleep meanwhile.
  */
 void perf_copy(const struct perf_contest *contest);

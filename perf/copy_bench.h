@@ -99,7 +99,7 @@ void perf_copy_row(struct perf_copy_bench *bench, const struct perf_row *row);
 
 /* The engine, memcpy() and non-temporal stores, in turn. */
 void perf_copy_shape_row(struct perf_copy_bench *bench, const char *op);
-/* A copy of a contiguous shape beside a computation. */
+/* A copy of a contiguous shape during a computation. */
 struct shunti_gemm;
 void perf_copy_beside_row(struct perf_copy_bench *bench,
                           struct shunti_gemm *gemm);

@@ -53,7 +53,7 @@ static void run_copy(void *state)
         perf_copier_wait(&s->bench->copier);
 }
 
-/* Computes during a copy. The engine is polled between products: an engine
+/* Compute during a copy. The engine is polled between products: an engine
  * without its own thread advances only in poll(). */
 static void run_both(void *state)
 {
@@ -91,7 +91,7 @@ static double least_of(void (*run)(void *), void *state)
     return best;
 }
 
-/* Chooses the rows and the number of products by the time of the copy. */
+/* Choose the rows and the number of products by the time of the copy. */
 static void choose_products(struct beside *s)
 {
     double wanted = least_of(run_copy, s), rows;

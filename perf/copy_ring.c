@@ -25,7 +25,7 @@
 #define USUAL_CACHE ((size_t)32 << 20)
 #define MAX_CACHE ((size_t)512 << 20)
 
-/* Rounds up to whole cache lines, at least one. */
+/* Round up to whole cache lines, at least one. */
 static size_t round_up(size_t n)
 {
     return n ? (n + LINE - 1) / LINE * LINE : LINE;
@@ -33,7 +33,7 @@ static size_t round_up(size_t n)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Reads the cache size from the kernel. In a virtual machine, sysconf() takes
+/* Read the cache size from the kernel. In a virtual machine, sysconf() takes
  * it from the CPU, which may report the cache of another machine. */
 size_t perf_copy_cache(void)
 {
@@ -254,7 +254,7 @@ void perf_copy_run(void *state)
     copy_at(side->bench, side->way, take_slot(side->bench, side->way));
 }
 
-/* Prepares a sample. With a warm cache the side copies once. With a cold cache
+/* Prepare a sample. With a warm cache the side copies once. With a cold cache
  * the engine is only woken, by a copy of one byte: the next slots must stay
  * untouched. */
 void perf_copy_prepare(void *state)
@@ -287,7 +287,7 @@ bool perf_copy_taken(struct perf_copy_bench *b)
 
 enum { PIECE = 4096 };
 
-/* Computes the n bytes of the source at offset `at`, which may be within a
+/* Compute the n bytes of the source at offset `at`, which may be within a
  * word. n <= PIECE */
 static void expect(const struct perf_copy_ring *r, size_t at, size_t n,
                    unsigned char *out)
@@ -331,7 +331,7 @@ static double wrong_at(const struct perf_copy_bench *b, size_t slot)
     return wrong + count_wrong(to + perf_copy_bytes(s), right, GUARD);
 }
 
-/* Copies a slot from the host to the device, or back. */
+/* Copy a slot from the host to the device, or back. */
 static void move_slot(struct perf_copy_bench *b, size_t slot, bool to_device)
 {
     unsigned char *here = destination(b, slot);

@@ -48,7 +48,7 @@ static const struct rtattr *find_in(const struct rtattr *nest,
     return nest ? find(RTA_DATA(nest), RTA_PAYLOAD(nest), type) : NULL;
 }
 
-/* Copies the first `bytes` of an attribute; false if it has fewer. Newer
+/* Copy the first `bytes` of an attribute; false if it has fewer. Newer
  * kernels append fields. */
 static bool copy(void *to, size_t bytes, const struct rtattr *a)
 {

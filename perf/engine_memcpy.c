@@ -15,7 +15,7 @@
 #include "perf/device.h"
 #include "perf/engine.h"
 
-/* Allocates memory and touches its pages. */
+/* Allocate memory and touch its pages. */
 static void *touched(size_t bytes, int value)
 {
     void *p = perf_alloc(bytes);
@@ -168,7 +168,7 @@ static double time_of(void (*run)(void *), void *state)
     return best;
 }
 
-/* Sets `*order`, a member of `m`, to the faster order: sequential reads or
+/* Set `*order`, a member of `m`, to the faster order: sequential reads or
  * sequential writes. Which one is faster depends on the caches. */
 static void choose(void (*run)(void *), struct moe *m,
                    const struct order **order)

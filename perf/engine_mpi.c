@@ -23,7 +23,7 @@ void *perf_mpi_alloc(size_t bytes)
     return p;
 }
 
-/* Completes the previous calls on all ranks: a rank in the barrier finishes
+/* Complete the previous calls on all ranks: a rank in the barrier finishes
  * their rest. The first barrier may open connections, so a second one
  * follows. */
 static void settle(void)

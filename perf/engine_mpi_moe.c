@@ -93,7 +93,7 @@ const char *perf_mpi_moe_open(const struct perf_exchange *exchange,
     return NULL;
 }
 
-/* Exchanges the counts of rows for each expert, and finds where each row is
+/* Exchange the counts of rows for each expert, and find where each row is
  * packed. */
 void perf_mpi_moe_plan(void *state)
 {
@@ -130,7 +130,7 @@ void perf_mpi_moe_plan(void *state)
     }
 }
 
-/* Copies between the order of arrival (source, expert) and expert-major order,
+/* Copy between the order of arrival (source, expert) and expert-major order,
  * one block for each pair. */
 static void rearrange(const struct exchange *e, char *major, char *arrived,
                       int to_major)
@@ -266,7 +266,7 @@ CLONES static void round_bf16(uint16_t *restrict y, const float *restrict sum,
         y[i] = to_bf16(sum[i]);
 }
 
-/* Sums a token's rows in `from`; without weights it is a plain sum. */
+/* Sum a token's rows in `from`; without weights it is a plain sum. */
 static void sum_token(struct exchange *e, size_t token, const char *from,
                       const float *weight)
 {
@@ -296,7 +296,7 @@ static void sum_tokens(struct exchange *e, const char *from,
         sum_token(e, t, from, weight);
 }
 
-/* Packs the gradient of a weighted sum: the weighted rows are sent. The
+/* Pack the gradient of a weighted sum: the weighted rows are sent. The
  * gradient of each weight is computed here, from the row that combine
  * returned. */
 static void pack_gradients(struct exchange *e)
@@ -330,7 +330,7 @@ static char *landing(const struct exchange *e, enum perf_go what)
     return what == PERF_GO_COMBINE ? e->home : e->here;
 }
 
-/* Packs rows before the all-to-all. */
+/* Pack rows before the all-to-all. */
 static void pack(struct exchange *e, enum perf_go what)
 {
     if (what == PERF_GO_DISPATCH)

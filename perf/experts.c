@@ -132,7 +132,7 @@ static struct shunt_moe_state describe(const struct experts *x,
     };
 }
 
-/* Lists the slots of this rank's experts, in ascending order of experts. */
+/* List the slots of this rank's experts, in ascending order of experts. */
 static void list_slots(struct experts *x)
 {
     const int mine = first_of(x, x->g->rank), theirs = first_coming(x);
@@ -218,7 +218,7 @@ static double differs(const struct experts *x, int slot, int expert, bool sum)
     return wrong;
 }
 
-/* Makes one call on fresh state. *bytes: what the library counted between
+/* Make one call on fresh state. *bytes: what the library counted between
  * nodes. */
 static double try_once(const struct experts *x, double *bytes)
 {

@@ -121,7 +121,7 @@ static double expected(const struct bench *b, size_t row, size_t col)
     return sum;
 }
 
-/* Makes one call on poisoned output. Returns how many of some elements are
+/* Make one call on poisoned output. Returns how many of some elements are
  * wrong. */
 static double try_once(struct bench *b, void (*run)(void *), uint64_t round)
 {
@@ -280,7 +280,7 @@ static size_t count_parts(struct bench *b)
     return operations > 1 ? operations - 1 : operations;
 }
 
-/* Lists the sides to measure. Sets place[side] to its index in `sides`, or -1.
+/* List the sides to measure. Set place[side] to its index in `sides`, or -1.
  * Returns the number of sides. */
 static int list_sides(struct bench *b, struct perf_side *sides, int *place)
 {
@@ -365,7 +365,7 @@ static void measure(struct bench *b)
 
 /* --- background streams, and the collective by MPI ------------------------ */
 
-/* Describes the layer's collective. */
+/* Describe the layer's collective. */
 static struct perf_call collective(const struct bench *b)
 {
     return (struct perf_call){
@@ -392,7 +392,7 @@ static void open_mpi(struct bench *b)
         perf_die(PERF_EXIT_FAILED, "--peer mpi: %s", why);
 }
 
-/* Prepares the streams that run during the product. The caller frees *bytes
+/* Prepare the streams that run during the product. The caller frees *bytes
  * after they are closed. */
 static void open_streams(struct bench *b, uint64_t **bytes)
 {

@@ -211,7 +211,7 @@ static bool told_to_yield(void)
            (yield && strcmp(yield, "1") == 0);
 }
 
-/* Finds the processors of the job on this host: those of all its ranks
+/* Find the processors of the job on this host: those of all its ranks
  * together, because the launcher may have bound each rank already. */
 static void find_processors(struct perf_group *g)
 {

@@ -42,7 +42,7 @@ const char *perf_program_folder(void)
     return folder;
 }
 
-/* Finds shunt-run: in this program's folder (installed), in the sibling folder
+/* Find shunt-run: in this program's folder (installed), in the sibling folder
  * `tools` (just built), or on PATH. */
 static const char *find_shunt_run(void)
 {

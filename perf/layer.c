@@ -105,7 +105,7 @@ static void make_weights(struct layer *m)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Allocates window memory, for buffers that are sent from or received into. */
+/* Allocate window memory, for buffers that are sent from or received into. */
 static float *window(const struct layer *m, size_t floats)
 {
     void *p = NULL;
@@ -234,7 +234,7 @@ static void swap_kept(struct layer *m)
     m->b = f;
 }
 
-/* Computes a forward pass for the values that backward needs. */
+/* Compute a forward pass for the values that backward needs. */
 static void go_forward(struct layer *m)
 {
     swap_kept(m);

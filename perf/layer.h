@@ -80,8 +80,8 @@ struct layer {
     } f, b;
     float *sh, *yr; /* (T, D) */
 
-    /* Backward. Two copies of what an exchange of the next layer writes while
-     * this layer still reads it. */
+    /* Backward. There are two of each array that the exchanges of the next
+     * layer write while this layer still reads it. */
     float *dy[2];           /* (T, D) */
     float *dout[2];         /* (N, D) */
     float *drows;           /* (N, D) a buffer of the plan */

@@ -65,7 +65,7 @@ static int number_of(const struct layer_pass *p, int op)
     return NONE;
 }
 
-/* Adds operation `op`, or one of its parts. An operation without parts waits
+/* Add operation `op`, or one of its parts. An operation without parts waits
  * for all parts of its exchange, and sends all parts of the next at once. */
 static void add_op(struct layer_pass *p, enum layer_op op, int part, int parts)
 {
@@ -254,7 +254,7 @@ static void compute(struct chain *c, enum layer_op op, int of_it, int layer)
     c->times->op[op] += perf_now_us() - start;
 }
 
-/* Waits for the exchange that an operation needs: one part, or all. */
+/* Wait for the exchange that an operation needs: one part, or all. */
 static void wait_before(struct chain *c, const struct layer_pass *p, int op)
 {
     const int last = p->cycle.op[op].waits;

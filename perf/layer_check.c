@@ -11,7 +11,7 @@ enum { CHECKED = 3 }; /* tokens */
  * thousand products. */
 #define TOLERANCE 1e-4
 
-/* Adds to y, for one row in f64, factor * x W, with x (rows) and W (rows,
+/* Add to y, for one row in f64, factor * x W, with x (rows) and W (rows,
  * columns). With `transposed`: factor * x W^T, with x (columns). */
 static void product(const struct layer *m, enum layer_kind kind, int expert,
                     size_t rows, size_t columns, bool transposed,

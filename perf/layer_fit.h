@@ -12,7 +12,7 @@
 
 #include "perf/layer.h"
 
-/* Most trials of a width. */
+/* The most trials of `inner`. */
 enum { LAYER_FIT_TRIALS = 5 };
 
 /* (hosts, hosts) bytes of `times` dispatches and combines of `layer`. The

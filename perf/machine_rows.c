@@ -151,7 +151,7 @@ static void add_between(struct perf_record *r, const struct perf_row *row,
     add_numbers(r, prefix, all, sizeof(all) / sizeof(*all));
 }
 
-/* Adds the bytes between hosts or nodes. */
+/* Add the bytes between hosts or nodes. */
 static void add_links(struct perf_record *r, const struct perf_row *row)
 {
     const struct perf_group *g = settings.group;
@@ -327,7 +327,7 @@ static void add_copy(struct perf_record *r, const struct perf_row *row)
     r->skip = false;
 }
 
-/* Adds the figures of --mem device with --peer memcpy. */
+/* Add the figures of --mem device with --peer memcpy. */
 static void add_device(struct perf_record *r, const struct perf_row *row)
 {
     const bool device = settings.options->mem == PERF_MEM_DEVICE;
@@ -440,7 +440,7 @@ static void add_settings(struct perf_record *r)
 
 /* --- writing -------------------------------------------------------------- */
 
-/* Writes a row, and before the first one the column names, unless an earlier
+/* Write a row, and before the first one the column names, unless an earlier
  * run wrote them. */
 static void write_csv(const struct perf_record *r)
 {

@@ -63,7 +63,7 @@ void *perf_alloc(size_t bytes)
     return p;
 }
 
-/* Finds a module: in the program's folder (just built), in PERF_MODULE_DIR
+/* Find a module: in the program's folder (just built), in PERF_MODULE_DIR
  * (installed), or relative to the program (an installation that was moved). */
 static bool find_module(const char *file, char *path, size_t len)
 {
@@ -81,7 +81,7 @@ static bool find_module(const char *file, char *path, size_t len)
     return false;
 }
 
-/* Loads a module and returns its symbol, whose first member must be `abi`. If
+/* Load a module and return its symbol, whose first member must be `abi`. If
  * there is no file, prints `without`, which says what to install. */
 static const void *load(const char *peer, const char *file, const char *symbol,
                         int abi, int flags, const char *without)

@@ -106,7 +106,7 @@ static bool find_gid(struct raw *raw, const struct ibv_port_attr *port)
     return found;
 }
 
-/* Opens a device and chooses an active port. Returns false if none is. */
+/* Open a device and choose an active port. Returns false if none is. */
 static bool use(struct raw *raw, struct ibv_device *which)
 {
     struct ibv_device_attr device;

@@ -11,7 +11,7 @@ static const char *const names[] = {
 };
 enum { MODES = sizeof(names) / sizeof(*names) };
 
-/* Reads a mode from the first `len` characters. */
+/* Read a mode from the first `len` characters. */
 static bool read_one(const char *text, size_t len, enum shunt_moe_mode *mode)
 {
     for (int m = 0; m < MODES; m++)

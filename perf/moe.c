@@ -80,7 +80,7 @@ static bool keeps_plan(const struct perf_options *o)
 
 /* --- measuring ------------------------------------------------------------ */
 
-/* Makes one step of each side on new data, and checks it. */
+/* Make one step of each side on new data, and check it. */
 static void try_once(struct perf_bench *b, struct perf_moe_side *sides,
                      int nsides, int round)
 {
@@ -118,7 +118,7 @@ static struct perf_side timed_side(const struct perf_options *o,
     return timed;
 }
 
-/* Sums the wire bytes of consecutive phases. */
+/* Sum the wire bytes of consecutive phases. */
 static struct perf_wire wire_of(const struct perf_wire *phases,
                                 const struct part *part)
 {
@@ -143,7 +143,7 @@ struct result {
     double wrong;
 };
 
-/* Sets the rows and bytes that all ranks sent; only if Shunt sends rows between
+/* Set the rows and bytes that all ranks sent; only if Shunt sends rows between
  * nodes. */
 static void set_sent(struct perf_row *row, const struct part *part,
                      const struct perf_sent *sent)
@@ -157,7 +157,7 @@ static void set_sent(struct perf_row *row, const struct part *part,
                                (part->back ? sent->combine : 0));
 }
 
-/* Prints the time of one copy of all bytes, with --mem device. */
+/* Print the time of one copy of all bytes, with --mem device. */
 static void print_whole(const struct perf_row *row)
 {
     const double us = row->times[PERF_WHOLE].median;
@@ -215,7 +215,7 @@ static void print_part(const struct perf_bench *b, const struct part *part,
         print_whole(&row);
 }
 
-/* Makes a plan to find the mode that Shunt chose and the rows it sends. With
+/* Make a plan to find the mode that Shunt chose and the rows it sends. With
  * `keep` the plan is not released. */
 static struct perf_sent look_at_plan(struct perf_moe_side *side, bool keep)
 {
@@ -254,7 +254,7 @@ static void count_wire(const struct perf_bench *b,
     perf_wire_count(b->g, timed, perf_wire_calls(us), r->wire);
 }
 
-/* Measures the parts that are one exchange each, one after another. */
+/* Measure the parts that are one exchange each, one after another. */
 static void measure_overlap(struct perf_bench *b, struct perf_moe_side *sides,
                             int nsides,
                             struct result (*results)[PERF_MAX_SIDES])

@@ -41,7 +41,7 @@ static void make_routing(struct perf_bench *b, size_t tokens)
         perf_die(PERF_EXIT_USAGE, "%s", wrong);
 }
 
-/* Computes the share of rows that leave their rank. Prints how uneven the
+/* Compute the share of rows that leave their rank. Print how uneven the
  * ranks' rows are. */
 static void describe_routing(struct perf_bench *b)
 {
@@ -87,7 +87,7 @@ struct sort {
     uint64_t bytes;
 };
 
-/* Computes the traffic: of dispatch, with rows of one kind, and of combine,
+/* Compute the traffic: of dispatch, with rows of one kind, and of combine,
  * with rows of two kinds. */
 static void set_traffic(const struct perf_bench *b,
                         struct perf_bench_traffic *t, struct sort there,
@@ -122,7 +122,7 @@ static struct sort sort_there(const struct perf_bench *b,
     };
 }
 
-/* Sets the kinds of rows in combine. Results return one by one, or one for each
+/* Set the kinds of rows in combine. Results return one by one, or one for each
  * (token, node): a node's only result as it is, or the sum of several. */
 static void sorts_back(const struct perf_bench *b, bool one_by_one,
                        struct sort back[2])

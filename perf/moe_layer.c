@@ -139,7 +139,7 @@ static void start_again(void *state)
     layer_reset(&b->layer);
 }
 
-/* Replaces each time by the maximum over all ranks. */
+/* Replace each time by the maximum over all ranks. */
 static void agree(const struct perf_group *g, struct layer_times *times)
 {
     for (int i = 0; i < LAYER_OPS; i++)
@@ -148,7 +148,7 @@ static void agree(const struct perf_group *g, struct layer_times *times)
         times->exchange[i] = perf_max(g, times->exchange[i]);
 }
 
-/* Computes, from all chains with exchanges during computation, the mean time
+/* Compute, from all chains with exchanges during computation, the mean time
  * per rank and layer of the computation, of the starts and of the waits. */
 static void find_beside(struct bench *b, struct perf_row_layer *layer)
 {
@@ -176,7 +176,7 @@ static double timed(const struct bench *b, void (*run)(void *))
     return perf_max(b->g, perf_now_us() - start) / b->layers;
 }
 
-/* Runs each twice: the first run warms up, the second gives the times. */
+/* Run each twice: the first run warms up, the second gives the times. */
 static void try_alone(struct bench *b)
 {
     for (int i = 0; i < 2; i++) {
@@ -196,7 +196,7 @@ static void open_layer(struct bench *b, size_t inner)
     layer_open(&b->layer, &b->tokens, &shape);
 }
 
-/* Chooses `inner` by the ratio that was asked for, or takes it as given. */
+/* Choose `inner` by the ratio that was asked for, or take it as given. */
 static void choose_inner(struct bench *b)
 {
     size_t inner = b->o->inner;
@@ -214,7 +214,7 @@ static void choose_inner(struct bench *b)
     b->layers = b->o->layers;
 }
 
-/* Sets the order of operations for this number of parts. */
+/* Set the order of operations for this number of parts. */
 static void use_parts(struct bench *b, int parts)
 {
     b->program = layer_program(b->o->micro_batches, parts);
@@ -223,8 +223,8 @@ static void use_parts(struct bench *b, int parts)
     layer_program_order(&b->program, b->o->order);
 }
 
-/* Measures how much longer products and exchanges take when cut into parts, and
- * uses these factors for the order. */
+/* Measure how much longer products and exchanges take when cut into parts, and
+ * use these factors for the order. */
 static void try_parts(struct bench *b)
 {
     const struct layer_program serial = b->serial;
@@ -244,7 +244,7 @@ static void try_parts(struct bench *b)
     b->alone = alone;
 }
 
-/* Tries 1, 2, 4 and 8 parts in turn. Chooses the smallest number whose chains
+/* Try 1, 2, 4 and 8 parts in turn. Choose the smallest number whose chains
  * take at most 1 % longer than the fastest. */
 static void settle_parts(struct bench *b)
 {
@@ -306,7 +306,7 @@ static float *kept(const float *from, size_t n)
     return memcpy(perf_alloc(n * sizeof(float)), from, n * sizeof(float));
 }
 
-/* Compares a short chain with the definition at some elements, and a longer
+/* Compare a short chain with the definition at some elements, and a longer
  * chain in this order with the serial order: all bits must be the same. */
 static double check(struct bench *b)
 {

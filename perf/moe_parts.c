@@ -109,7 +109,7 @@ static double timed(const struct bench *b, void (*run)(struct layer *))
     return perf_now_us() - start;
 }
 
-/* Times the computation while plain streams move the same bytes. */
+/* Time the computation while plain streams move the same bytes. */
 static double timed_beside(const struct bench *b)
 {
     double us;
@@ -158,7 +158,7 @@ static void open_streams(struct bench *b)
         b->beside = perf_beside_open(b->g->net, b->bytes);
 }
 
-/* Chooses `inner` by the ratio that was asked for, or takes it as given. */
+/* Choose `inner` by the ratio that was asked for, or take it as given. */
 static void choose_inner(struct bench *b)
 {
     size_t inner = b->o->inner;
@@ -181,7 +181,7 @@ static void choose_inner(struct bench *b)
     }
 }
 
-/* Lets the exchange learn its number of parts, as an application would. */
+/* Let the exchange learn its number of parts, as an application would. */
 static void learn(struct bench *b)
 {
     struct layer *m = &b->layer;
@@ -199,7 +199,7 @@ static void learn(struct bench *b)
 
 /* --- check ---------------------------------------------------------------- */
 
-/* Compares the results in one part with the definition, and all others with
+/* Compare the results in one part with the definition, and all others with
  * these, bit for bit. */
 static double check(struct bench *b)
 {
@@ -232,7 +232,7 @@ struct measured {
     int parts[CUTS];
 };
 
-/* Measures one number of parts once; sample < 0 is a warm-up. */
+/* Measure one number of parts once; sample < 0 is a warm-up. */
 static void take_turn(struct bench *b, struct measured *t, int cut, int sample)
 {
     struct layer *m = &b->layer;

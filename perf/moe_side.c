@@ -56,7 +56,7 @@ static void go(struct perf_moe_side *side, enum perf_go what)
     side->engine->moe_go(side->state, what);
 }
 
-/* Defines an exchange as perf_measure() calls it, and its start. */
+/* Define an exchange as perf_measure() calls it, and its start. */
 #define EXCHANGE(name, what)                        \
     static void name(void *state)                   \
     {                                               \
@@ -136,7 +136,7 @@ void perf_moe_side_answer(void *state)
         fill_once(side, side->engine->moe_buffer(side->state, SHUNT_MOE_DROWS));
 }
 
-/* Runs one exchange on all ranks at once, as in a measurement. */
+/* Run one exchange on all ranks at once, as in a measurement. */
 static void run_once(struct perf_moe_side *side, enum perf_go what)
 {
     perf_gate_wait(side->bench->g);
@@ -179,7 +179,7 @@ static void check_dispatch(struct perf_moe_side *side)
     }
 }
 
-/* Checks combine, or dispatch_backward, which is the same without weights. */
+/* Check combine, or dispatch_backward, which is the same without weights. */
 static void check_sum(struct perf_moe_side *side, enum perf_go what)
 {
     const struct perf_bench *b = side->bench;
@@ -197,7 +197,7 @@ static void check_sum(struct perf_moe_side *side, enum perf_go what)
                                               look(b, b->y, bytes));
 }
 
-/* Checks combine_backward after a combine, as in a training step. */
+/* Check combine_backward after a combine, as in a training step. */
 static void check_combine_backward(struct perf_moe_side *side)
 {
     const struct perf_bench *b = side->bench;

@@ -42,7 +42,7 @@ static double timed(struct step *b, enum step_side side)
 
 /* --- check ---------------------------------------------------------------- */
 
-/* Checks that y and dx are x times the weighted sum of the experts' parameters,
+/* Check that y and dx are x times the weighted sum of the experts' parameters,
  * and that the gradient at a home counts the rows of all copies. */
 static void check(struct step *b, enum step_side side)
 {
@@ -125,7 +125,7 @@ static double cpu_us(void)
     return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec * 1e-3;
 }
 
-/* Runs one step; sample < 0 is a warm-up and is not recorded. */
+/* Run one step; sample < 0 is a warm-up and is not recorded. */
 static void take(struct step *b, struct measured *m, enum step_side side,
                  int sample, bool checked)
 {
@@ -163,7 +163,7 @@ static double mean(const double *values, size_t n)
     return sum / (double)n;
 }
 
-/* Prints, for each phase, the time of its slowest rank. A rank that waits for
+/* Print, for each phase, the time of its slowest rank. A rank that waits for
  * another in an exchange counts the wait as its own time. */
 static void print_phases(struct step *b, struct measured *m, size_t samples)
 {

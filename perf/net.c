@@ -158,7 +158,7 @@ static socklen_t to_sockaddr(const struct address *a, int port,
     return sizeof(*in);
 }
 
-/* Finds the name of the interface that has the local address of `fd`. */
+/* Find the name of the interface that has the local address of `fd`. */
 static void find_interface(int fd, char *name)
 {
     struct sockaddr_storage own;
@@ -224,7 +224,7 @@ static void put(int fd, const void *from, size_t bytes, const char *what)
     }
 }
 
-/* Receives bytes. Returns false if the other end was closed or is late. */
+/* Receive bytes. Returns false if the other end was closed or is late. */
 static bool take(int fd, void *to, size_t bytes, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -250,7 +250,7 @@ static void must_take(int fd, void *to, size_t bytes, const char *what)
                  what, TIMEOUT_S);
 }
 
-/* Listens on an IPv6 socket, which accepts IPv4 too. Without IPv6: on an IPv4
+/* Listen on an IPv6 socket, which accepts IPv4 too. Without IPv6: on an IPv4
  * socket. */
 static int listen_anywhere(int32_t *port)
 {
@@ -303,7 +303,7 @@ static void no_delay(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-/* Connects. Addresses of a common subnet are tried first. */
+/* Connect. Addresses of a common subnet are tried first. */
 static int call(const struct place *mine, const struct place *to, uint64_t key,
                 enum call what, int from, const char *name)
 {
@@ -324,7 +324,7 @@ static int call(const struct place *mine, const struct place *to, uint64_t key,
     return fd;
 }
 
-/* Accepts connections until `calls` valid ones have arrived. */
+/* Accept connections until `calls` valid ones have arrived. */
 static void answer(struct perf_net *net, int listener, uint64_t key, int calls)
 {
     const struct perf_group *g = net->g;
@@ -360,7 +360,7 @@ static bool is_mine(const struct perf_group *g, int host)
            host % g->hosts.size[g->hosts.mine] == g->hosts.local;
 }
 
-/* Connects this rank. The host with the lower number connects to the other.
+/* Connect this rank. The host with the lower number connects to the other.
  * Returns how many connections this rank must accept. */
 static int connect_all(struct perf_net *net, const struct place *all)
 {
@@ -395,7 +395,7 @@ static int *no_sockets(int n)
     return fds;
 }
 
-/* Chooses the interface whose counters are read. The first rank of each host
+/* Choose the interface whose counters are read. The first rank of each host
  * reads them. It may have no stream, so it finds the interface by the route to
  * another host. */
 static void choose_interface(struct perf_net *net, const struct place *all,
@@ -475,7 +475,7 @@ const char *perf_net_interface(const struct perf_net *net)
 
 /* --- the gate ------------------------------------------------------------- */
 
-/* Waits for the token without spinning. Meanwhile calls MPI's progress, which
+/* Wait for the token without spinning. Meanwhile call MPI's progress, which
  * may have data left to send. */
 static void wait_token(const struct perf_net *net, int fd)
 {
@@ -507,7 +507,7 @@ void perf_net_gate(const struct perf_net *net)
 
 /* --- streams -------------------------------------------------------------- */
 
-/* Moves as many bytes as the socket accepts or has. Returns how many. */
+/* Move as many bytes as the socket accepts or has. Returns how many. */
 static uint64_t step(int fd, bool out, char *piece, uint64_t left)
 {
     size_t most = left < PIECE ? (size_t)left : PIECE;
@@ -527,7 +527,7 @@ void perf_net_rest(struct perf_net *net, bool rests)
     net->rests = rests;
 }
 
-/* Sets the bytes after which poll() reports the socket: a whole piece, or the
+/* Set the bytes after which poll() reports the socket: a whole piece, or the
  * rest. */
 static void wait_for_piece(const struct perf_net *net, int fd, uint64_t left)
 {
@@ -593,7 +593,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Receives one byte by polling, because the time to wake a sleeping process is
+/* Receive one byte by polling, because the time to wake a sleeping process is
  * not a property of the link. It polls for a short time only, so that another
  * process that needs the processor does not get it at the wrong moment. */
 static void catch (int fd)

@@ -41,7 +41,7 @@ void perf_net_exchange(struct perf_net *net, const uint64_t *bytes);
 
 /* If `rests`, an exchange wakes up only for whole pieces of the incoming bytes,
  * instead of each packet. This takes the least processor time, for streams
- * beside a computation. */
+ * during a computation. */
 void perf_net_rest(struct perf_net *net, bool rests);
 
 /* The measured properties of a link. */

@@ -179,7 +179,7 @@ static struct parameter parameter_of(enum perf_skew skew, bool all)
     return (struct parameter){0};
 }
 
-/* Reads a routing, such as "zipf:1.2". */
+/* Read a routing, such as "zipf:1.2". */
 static bool take_routing(void *object, const char *given, struct cli_line *line)
 {
     struct perf_options *o = object;
@@ -230,7 +230,7 @@ static bool take_modes(void *object, const char *given, struct cli_line *line)
                      PERF_MODES_ALL);
 }
 
-/* Reads --peer: one peer to compare with, and also "link". */
+/* Read --peer: one peer to compare with, and also "link". */
 static bool take_peers(void *object, const char *given, struct cli_line *line)
 {
     struct perf_options *o = object;
@@ -256,7 +256,7 @@ static bool take_peers(void *object, const char *given, struct cli_line *line)
     return true;
 }
 
-/* Reads operations, such as "allgather,alltoallv". */
+/* Read operations, such as "allgather,alltoallv". */
 static bool take_ops(struct perf_options *o, const char *given,
                      struct cli_line *line)
 {

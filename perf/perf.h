@@ -75,7 +75,7 @@ static inline int perf_op_is_moe(enum perf_op op)
     return op >= PERF_DISPATCH && op <= PERF_MOE_STEP;
 }
 
-/* Does the operation compute beside exchanges of tokens? */
+/* Does the operation compute during exchanges of tokens? */
 static inline int perf_op_has_experts(enum perf_op op)
 {
     return op >= PERF_MOE_LAYER && op <= PERF_MOE_STEP;

@@ -136,7 +136,7 @@ static const struct kind kinds[] = {
 
 /* --- a row ---------------------------------------------------------------- */
 
-/* Sends messages onto poisoned memory. Returns the number of wrong bytes on
+/* Send messages onto poisoned memory. Returns the number of wrong bytes on
  * this rank when the signal has arrived. */
 static double try_once(struct bench *b, struct side *s, const struct kind *kind,
                        size_t bytes)
@@ -157,7 +157,7 @@ static double try_once(struct bench *b, struct side *s, const struct kind *kind,
     return wrong;
 }
 
-/* Runs one round. Returns, on rank 0, the microseconds per message. Adds rank
+/* Run one round. Returns, on rank 0, the microseconds per message. Add rank
  * 0's requests to *requests. */
 static double round_of(struct bench *b, struct side *s, const struct kind *kind,
                        size_t bytes, int messages, double *requests)

@@ -41,7 +41,7 @@ void perf_record_text(struct perf_record *r, const char *key, const char *value)
     f->text = value;
 }
 
-/* Writes a JSON string. Control characters are left out. */
+/* Write a JSON string. Control characters are left out. */
 static void json_text(FILE *to, const char *text)
 {
     putc('"', to);

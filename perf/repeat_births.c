@@ -108,7 +108,7 @@ static bool same_row(const struct kept *a, const struct kept *b)
            a->count == b->count && strcmp(a->op, b->op) == 0;
 }
 
-/* Prints the line for all rows of the same kind as `first`. */
+/* Print the line for all rows of the same kind as `first`. */
 static void print_row(FILE *to, const struct kept *all, size_t n,
                       const struct kept *first, double *values)
 {
@@ -194,7 +194,7 @@ static void summarize(int fd, const struct perf_options *o)
 
 /* --- births --------------------------------------------------------------- */
 
-/* Starts a run. Returns 0 in the child; otherwise its pid. */
+/* Start a run. Returns 0 in the child; otherwise its pid. */
 static pid_t fork_run(int number, const char *path)
 {
     char text[16];

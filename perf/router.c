@@ -24,7 +24,7 @@ static int32_t choice[ROWS * MOST], counted[ROWS * MOST], first[ROWS * MOST];
 static double sum_probs[MOST], sum_counted[MOST];
 static size_t sequence[ROWS / T];
 
-/* Fills x with normal numbers times `scale`. */
+/* Fill x with normal numbers times `scale`. */
 static void fill(uint64_t seed, size_t n, double scale, float *x)
 {
     const uint64_t key = random_key(seed, "shunt-perf-router");

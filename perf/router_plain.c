@@ -48,7 +48,7 @@ static void choose_grouped(const struct router_config *c, const float *s,
                 next(s, g * size, (g + 1) * size, j, choice + g * each);
 }
 
-/* Sets the scores of experts in groups that are not open to -infinity, in
+/* Set the scores of experts in groups that are not open to -infinity, in
  * place. */
 static void close_groups(const struct router_config *c, float *s)
 {

@@ -55,7 +55,7 @@ static const char *check(const struct perf_routing_config *c)
     return NULL;
 }
 
-/* Computes cumulative weights: bounds[e] sums the weights of 0 to e. */
+/* Compute cumulative weights: bounds[e] sums the weights of 0 to e. */
 static void popularity(const struct perf_routing_config *c, double *bounds)
 {
     double sum = 0;
@@ -97,7 +97,7 @@ static int find(const double *bounds, int experts, double point)
     return low;
 }
 
-/* Marks `wanted` of the groups, chosen at random. */
+/* Mark `wanted` of the groups, chosen at random. */
 static void choose_groups(uint64_t key, int groups, int wanted, bool *chosen)
 {
     memset(chosen, 0, (size_t)groups * sizeof(*chosen));
@@ -124,7 +124,7 @@ static bool allowed(const struct draw *d, int expert)
            d->chosen[group_of(d->routing, d->config->groups, expert)];
 }
 
-/* Draws one allowed expert by weight; `*i` counts the random numbers used. */
+/* Draw one allowed expert by weight; `*i` counts the random numbers used. */
 static int draw_expert(const struct draw *d, uint64_t key, uint64_t *i)
 {
     int experts = d->config->experts;

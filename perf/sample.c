@@ -117,7 +117,7 @@ static double cpu_now_us(void)
     return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec * 1e-3;
 }
 
-/* Takes one sample: the time of one call, by phase, and its CPU time. */
+/* Take one sample: the time of one call, by phase, and its CPU time. */
 static void take(const struct perf_group *g, const struct perf_side *side,
                  int batch, double *us, double *cpu_us)
 {
@@ -160,7 +160,7 @@ static double estimate(const struct perf_group *g, const struct perf_side *side,
     return best;
 }
 
-/* Finds a batch that makes samples of the faster side long enough. Sets *cost
+/* Find a batch that makes samples of the faster side long enough. Set *cost
  * to the sum of the sides' times of a call. */
 static int find_batch(const struct perf_group *g, const struct perf_plan *plan,
                       const struct perf_side *sides, int nsides, double *cost)
@@ -197,7 +197,7 @@ static size_t sample_count(const struct perf_plan *plan, double us)
     return n > MAX_SAMPLES ? MAX_SAMPLES : (size_t)n;
 }
 
-/* Replaces, for each sample, this rank's time by that of the slowest rank, and
+/* Replace, for each sample, this rank's time by that of the slowest rank, and
  * its CPU time by the sum over ranks. */
 static void over_ranks(const struct perf_group *g, double *us, double *cpu_us,
                        size_t n)

@@ -48,7 +48,7 @@ static void ended(struct step *s, enum step_phase phase)
 
 /* --- balance -------------------------------------------------------------- */
 
-/* Collects the row counts of this batch from all ranks. */
+/* Collect the row counts of this batch from all ranks. */
 static void gather(struct step *s)
 {
     const struct perf_routing *r = &s->routing[STEP_BALANCED];
@@ -66,7 +66,7 @@ static void gather(struct step *s)
               "allgather");
 }
 
-/* Predicts row counts from previous batches. All ranks have the loads of the
+/* Predict row counts from previous batches. All ranks have the loads of the
  * plans, so no exchange is needed. */
 static void predict(struct step *s)
 {
@@ -90,7 +90,7 @@ static void remember(struct step *s, const struct shunt_moe_plan *plan)
     s->seen = true;
 }
 
-/* Decides the placement for this batch and passes it to the exchange. */
+/* Decide the placement for this batch and pass it to the exchange. */
 static void balance(struct step *s)
 {
     const struct perf_options *o = s->o;
@@ -153,7 +153,7 @@ static void refresh(struct step *s, struct shunt_request **travels)
               "refresh");
 }
 
-/* Sets the gradient of each expert to its number of rows. */
+/* Set the gradient of each expert to its number of rows. */
 static void count_rows(const struct step *s, const struct shunt_moe_rows *rows)
 {
     for (int e = 0; e < rows->local_experts; e++)

@@ -63,7 +63,7 @@ static void print_pair(void)
         perf_table_note("ranks 0 and 1: %s%s", settings.place, latency);
 }
 
-/* Records the range of the pair's times, which changes when virtual processors
+/* Record the range of the pair's times, which changes when virtual processors
  * are moved to other cores. */
 static void keep_pair(const struct perf_row *row)
 {
@@ -241,7 +241,7 @@ void perf_table_note(const char *format, ...)
 
 /* --- rows ----------------------------------------------------------------- */
 
-/* Formats a number with about four significant digits. */
+/* Format a number with about four significant digits. */
 static const char *digits(char *to, size_t size, double value)
 {
     snprintf(to, size,
@@ -280,7 +280,7 @@ static void print_head(void)
     headed = true;
 }
 
-/* Prints a side's time columns, or dashes if it was not measured. */
+/* Print a side's time columns, or dashes if it was not measured. */
 static void print_times(const struct perf_row *row, enum perf_role role)
 {
     char a[32] = "-", b[32] = "-";
@@ -342,7 +342,7 @@ static void print_line(const struct perf_row *row, double ratio)
                         row->wrong[PERF_PEER]);
 }
 
-/* Prints the times of a fused call's two parts. */
+/* Print the times of a fused call's two parts. */
 static void print_alone(const struct perf_row *row)
 {
     const double us = row->times[PERF_OURS].median;
@@ -478,7 +478,7 @@ static void print_copy_head(void)
     headed = true;
 }
 
-/* Prints the peer's time, its rate and the ratio to the engine's time, or
+/* Print the peer's time, its rate and the ratio to the engine's time, or
  * dashes. */
 static void print_copy_peer(double us, size_t bytes, double ours)
 {

@@ -29,7 +29,7 @@ struct perf_row_copy {
     const char *cache;        /* "cold", "warm" */
     size_t row_bytes;         /* bytes of one of several rows; 0: contiguous */
     struct perf_times stream; /* non-temporal stores; median 0: not measured */
-    /* A copy beside a computation, in microseconds: the computation alone, the
+    /* A copy during a computation, in microseconds: the computation alone, the
      * engine's copy alone, and the computation and memcpy() one after the
      * other, with their CPU time. 0: another kind of row. */
     double compute, alone, sequence, sequence_cpu;
@@ -43,7 +43,7 @@ struct perf_row_copy {
  * exchange waited for at once. Microseconds for a layer. */
 struct perf_row_layer {
     double compute, communicate; /* computation alone, exchanges alone */
-    bool streams; /* `compute` was measured beside plain streams */
+    bool streams; /* `compute` was measured during plain streams */
     struct {
         double compute, start;
         double wait[4]; /* for dispatch, combine and both backward exchanges */
@@ -67,7 +67,7 @@ struct perf_row_parts {
     double given;
     double compute, exchange, plan; /* each alone */
     double whole_compute, whole_exchange, whole_plan;
-    double beside; /* whole_compute beside plain streams of these bytes */
+    double beside; /* whole_compute during plain streams of these bytes */
     size_t inner;
 };
 
@@ -143,7 +143,7 @@ struct perf_row {
                                         * send */
     struct perf_wire wire[PERF_ROLES];
     /* A fused call. Microseconds of the same call unfused, of the product
-     * alone, of the product beside plain streams (0: not measured), and of the
+     * alone, of the product during plain streams (0: not measured), and of the
      * collective alone. `hidden`: the share of the shorter one that overlapped.
      * `bound`: docs/fused.md. `parts`: in how many parts it sends. */
     bool fused;

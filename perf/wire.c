@@ -53,7 +53,7 @@ struct reading {
     double kernel, payload;
 };
 
-/* Reads the counters. The first rank of a host reads those of the host. */
+/* Read the counters. The first rank of a host reads those of the host. */
 static struct reading read_counters(const struct perf_group *g)
 {
     struct reading r = {0};
@@ -72,7 +72,7 @@ static struct reading read_counters(const struct perf_group *g)
     return r;
 }
 
-/* Sums the readings of all ranks, per call. */
+/* Sum the readings of all ranks, per call. */
 static void collect(const struct perf_group *g, const struct reading *sum,
                     int calls, struct perf_wire *wire)
 {

@@ -133,9 +133,9 @@ static bool vector_straight(const int *integers)
 }
 
 /*
- * Of a type without holes: are its parts in ascending order as well? A type may
- * fill its extent and still put the second half first. A few constructors never
- * do that. Types made by any other constructor are packed.
+ * Are the parts of a type without holes in ascending order? A type may fill its
+ * extent and still put the second half first. A few constructors never do that.
+ * Types made by any other constructor are packed.
  */
 static bool in_order(MPI_Datatype type, int combiner, int nintegers,
                      int naddresses, int ntypes, struct shunti_mpi_type *facts)

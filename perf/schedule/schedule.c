@@ -42,7 +42,7 @@ static void begin(const struct schedule_cycle *c, struct state *s)
             send(c, s, i);
 }
 
-/* Simulates one round for `layers` layers. */
+/* Simulate one round for `layers` layers. */
 static void run_round(const struct schedule_cycle *c,
                       const struct schedule_order *order, int round, int layers,
                       struct state *s)
@@ -203,7 +203,7 @@ static bool stands_before(const struct search *s, int op, int place)
     return false;
 }
 
-/* Tries all orders of the operations at `from` and later, in lexicographic
+/* Try all orders of the operations at `from` and later, in lexicographic
  * order. */
 static void try_all(struct search *s, int from)
 {

@@ -96,7 +96,7 @@ static uint64_t local_package(const struct build *b, int rank, int peer,
     return bytes;
 }
 
-/* Adds the first phase: packages for local peers, and direct blocks for ranks
+/* Add the first phase: packages for local peers, and direct blocks for ranks
  * with which this rank exchanges nothing else. */
 static void send_inside(const struct build *b, int r, const int32_t *arrived)
 {
@@ -226,7 +226,7 @@ void scaling_alltoallv(struct scaling_schedule *schedule,
 
 /* --- all-gather ----------------------------------------------------------- */
 
-/* Adds an all-gather in two levels: first between rail peers, then within each
+/* Add an all-gather in two levels: first between rail peers, then within each
  * node. */
 static void gather_two_level(struct scaling_schedule *s, uint32_t bytes)
 {

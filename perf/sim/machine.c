@@ -123,7 +123,7 @@ static bool inside(const struct scaling_world *w, const struct scaling_op *op)
     return node[op->rank] == node[op->peer];
 }
 
-/* Queues an operation that may begin. */
+/* Queue an operation that may begin. */
 static void start(struct scaling_world *w, int32_t i, double now)
 {
     const struct scaling_op *op = op_of(w, i);
@@ -172,7 +172,7 @@ void scaling_world_finish(struct scaling_world *w)
     free(w->count);
 }
 
-/* Completes an operation and starts those that wait for it. */
+/* Complete an operation and start those that wait for it. */
 static void complete(struct scaling_world *w, const struct scaling_op *op,
                      double now)
 {
@@ -188,7 +188,7 @@ static void complete(struct scaling_world *w, const struct scaling_op *op,
             start(w, c->first + i, now);
 }
 
-/* Simulates copies between this rank and neighbours. The memory of a neighbour
+/* Simulate copies between this rank and neighbours. The memory of a neighbour
  * serves all ranks of its node one after the other. Returns the time at which
  * the copies end. */
 static double move(struct scaling_world *w, const struct scaling_op *op,
@@ -208,7 +208,7 @@ static double move(struct scaling_world *w, const struct scaling_op *op,
     return fmax(mine, last);
 }
 
-/* Begins an operation on `rank`: the sender's part of the work. */
+/* Begin an operation on `rank`: the sender's part of the work. */
 static void begin(struct scaling_world *w, int rank, int32_t i)
 {
     const struct scaling_machine *m = w->machine;
@@ -221,7 +221,7 @@ static void begin(struct scaling_world *w, int rank, int32_t i)
         me->free += inside(w, op) ? m->inside_message : m->post;
 }
 
-/* Ends the work that begin() started. */
+/* End the work that begin() started. */
 static void leave(struct scaling_world *w, int rank)
 {
     struct scaling_rank *me = &w->ranks[rank];
@@ -243,7 +243,7 @@ static void leave(struct scaling_world *w, int rank)
     }
 }
 
-/* Lets `rank` receive what has arrived. */
+/* Let `rank` receive what has arrived. */
 static void take(struct scaling_world *w, int rank, int32_t i)
 {
     const struct scaling_machine *m = w->machine;
@@ -280,7 +280,7 @@ static bool can_send(const struct scaling_world *w,
            inside(w, op_of(w, me->sends.task[me->sends.first].op));
 }
 
-/* Chooses and begins the next operation. Returns false if none can begin before
+/* Choose and begin the next operation. Returns false if none can begin before
  * *ready. */
 static bool choose(struct scaling_world *w, int rank, double *ready)
 {
@@ -343,7 +343,7 @@ double scaling_step(struct scaling_world *w, int rank, double now)
 
 /* --- bounds --------------------------------------------------------------- */
 
-/* Adds an operation's time to the work of both ranks. */
+/* Add an operation's time to the work of both ranks. */
 static void add_work(const struct scaling_schedule *s,
                      const struct scaling_machine *m,
                      const struct scaling_op *op, double *work)

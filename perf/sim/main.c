@@ -36,7 +36,7 @@ struct options {
     struct scaling_moe moe;
 };
 
-/* Reads a routing, such as "zipf:0.8". */
+/* Read a routing, such as "zipf:0.8". */
 static bool take_routing(void *object, const char *text, struct cli_line *line)
 {
     static const struct cli_name names[] = {
@@ -234,7 +234,7 @@ static void make_routing(struct options *o, struct perf_routing *routing,
     o->moe.sum_bytes = o->narrow ? 2 * o->hidden : 4 * o->hidden;
 }
 
-/* Makes blocks of B/F to B*F bytes, evenly on a logarithmic scale. */
+/* Make blocks of B/F to B*F bytes, evenly on a logarithmic scale. */
 static uint32_t *make_blocks(const struct options *o, int ranks)
 {
     size_t n = (size_t)ranks * (size_t)ranks;

@@ -154,7 +154,7 @@ void scaling_count_rows(const struct scaling_topology *t,
 
 /* --- packs ---------------------------------------------------------------- */
 
-/* Computes the bytes that each rank sends to each other rank. With `once`, the
+/* Compute the bytes that each rank sends to each other rank. With `once`, the
  * rows of a token for one rank count as one. */
 static uint32_t *pack_blocks(const struct scaling_topology *t,
                              const struct scaling_moe *moe, bool once,
@@ -180,7 +180,7 @@ static uint32_t *pack_blocks(const struct scaling_topology *t,
     return blocks;
 }
 
-/* Adds the work of filling all packs of a rank before the exchange: one copy of
+/* Add the work of filling all packs of a rank before the exchange: one copy of
  * all bytes, on each rank's first operation. */
 static void charge_packs(struct scaling_schedule *s, size_t first,
                          const uint32_t *blocks)
@@ -284,7 +284,7 @@ struct filled {
     size_t parcels, bytes; /* bytes of the last parcel */
 };
 
-/* Adds a row to the last parcel, or to a new one if it does not fit. */
+/* Add a row to the last parcel, or to a new one if it does not fit. */
 static void add_row(const struct rails *x, struct filled *filled, size_t bytes)
 {
     if (!filled->parcels || filled->bytes + bytes > x->moe->chunk) {
@@ -294,7 +294,7 @@ static void add_row(const struct rails *x, struct filled *filled, size_t bytes)
     filled->bytes += bytes;
 }
 
-/* Distributes the tokens of the source that was read last to parcels, by node.
+/* Distribute the tokens of the source that was read last to parcels, by node.
  * filled: (nodes). to: NULL to count only. */
 static void fill_parcels(const struct rails *x, const struct reader *reader,
                          int source, struct filled *filled, struct parcels *to)
@@ -330,7 +330,7 @@ static void fill_parcels(const struct rails *x, const struct reader *reader,
     }
 }
 
-/* Makes the parcels of the source that was read last. */
+/* Make the parcels of the source that was read last. */
 static void make_parcels(const struct rails *x, const struct reader *reader,
                          struct parcels *to, int source)
 {
@@ -360,7 +360,7 @@ static void free_parcels(struct parcels *p)
     free(p->own);
 }
 
-/* Adds the copies of a parcel's rows to the memory of the ranks of `node`. */
+/* Add the copies of a parcel's rows to the memory of the ranks of `node`. */
 static void move_terms(const struct rails *x, struct scaling_schedule *s,
                        struct scaling_op *op, int node, const uint32_t *terms)
 {
@@ -375,7 +375,7 @@ static void move_terms(const struct rails *x, struct scaling_schedule *s,
     }
 }
 
-/* Adds the copies for the own node, in pieces of `step` bytes. */
+/* Add the copies for the own node, in pieces of `step` bytes. */
 static void move_own(const struct rails *x, struct scaling_schedule *s, int r,
                      const uint32_t *own, size_t step)
 {
@@ -396,7 +396,7 @@ static void move_own(const struct rails *x, struct scaling_schedule *s, int r,
     }
 }
 
-/* Adds the notes to local peers and rail peers. They delay nothing here. */
+/* Add the notes to local peers and rail peers. They delay nothing here. */
 static void tell(struct scaling_schedule *s, int r)
 {
     const struct scaling_topology *t = s->topology;
@@ -411,7 +411,7 @@ static void tell(struct scaling_schedule *s, int r)
     }
 }
 
-/* Adds what `r` sends, and the relays' copies of it. */
+/* Add what `r` sends, and the relays' copies of it. */
 static void send_rows(const struct rails *x, struct scaling_schedule *s, int r,
                       const struct parcels *parcels)
 {
@@ -474,7 +474,7 @@ static void rails_dispatch(struct scaling_schedule *s,
     reader_finish(&reader);
 }
 
-/* Adds the sums that the relay `r` sends back to its sources. */
+/* Add the sums that the relay `r` sends back to its sources. */
 static void send_sums(const struct rails *x, struct scaling_schedule *s, int r,
                       const struct parcels *parcels)
 {
@@ -575,7 +575,7 @@ uint32_t scaling_plan_record(const struct scaling_topology *t,
                              : shunti_record_bytes(0, 0, 0, false));
 }
 
-/* Computes a block for each pair of ranks from the number of experts on one of
+/* Compute a block for each pair of ranks from the number of experts on one of
  * them. */
 static uint32_t *blocks_by_local(const struct scaling_topology *t,
                                  const struct scaling_moe *moe, bool columns)

@@ -181,7 +181,7 @@ void scaling_combine(struct scaling_schedule *schedule,
  * frees them. */
 uint32_t *scaling_plan_lists(const struct scaling_topology *topology,
                              const struct scaling_moe *moe);
-/* Bytes of a rank's record there, with its counts or without. */
+/* Bytes of a rank's record in plan_create(), with its counts or without. */
 uint32_t scaling_plan_record(const struct scaling_topology *topology,
                              const struct scaling_moe *moe, bool counts);
 /* Bytes of the blocks in the exchanges that follow records without counts. The
