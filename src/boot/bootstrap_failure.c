@@ -29,8 +29,7 @@ void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
     if (c->fd < 0)
         return;
     if (!shunti_conn_send(c, root->failure_frame)) {
-        shunti_conn_close(
-            c); /* no room in its queue: the rank sees end of file */
+        shunti_conn_close(c); /* its queue is full: it sees end of file */
         return;
     }
     shunti_conn_leave(c);

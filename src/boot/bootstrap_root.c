@@ -68,8 +68,7 @@ static void remove_closed(struct shunti_root *root)
             root->conns[kept++] = c;
     }
     if (root->failure && kept < root->nconns)
-        root->accept_after =
-            0; /* the next connection gets the freed descriptor */
+        root->accept_after = 0; /* a descriptor is free for the next one */
     root->nconns = kept;
 }
 

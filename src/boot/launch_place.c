@@ -25,8 +25,8 @@ static uint16_t derived_port(const unsigned char *tag)
  *
  * A step has a list of its own. If the step has several components, rank 0 is
  * on the first host of the first component, but the list is sorted by name.
- * mpirun starts its ranks on the hosts of the whole job, from the first one on;
- * with mpirun a step is what starts its daemons.
+ * mpirun starts its ranks on the hosts of the whole job, from the first one on.
+ * A step is also there if mpirun starts its daemons by srun.
  */
 static bool slurm_host(bool by_srun, char *host, size_t len)
 {

@@ -13,8 +13,8 @@
  * The receiver times its copies out of the ring and the kernel's reads. The
  * sender times its copies into the ring. Each sends the other one word
  * (SHUNTI_WORD_WAYS). The word has its costs, the size classes that it wants to
- * read, and those for which it tries the other protocol at the moment. Each
- * sends it now and then, and as soon as the cost of the protocol in use has
+ * read, and those for which it tries the other protocol at the moment. A trial
+ * begins now and then, and as soon as the cost of the protocol in use has
  * changed since the choice. The costs of both ends are added, and the sums
  * compared.
  *

@@ -18,10 +18,8 @@
 #define RDMA_OWN_LINES 8
 #define RDMA_RECORDS 256 /* most records under way */
 #define RDMA_FRAGMENT ((size_t)256 << 10)
-#define RDMA_INLINED \
-    128                 /* bytes that fit into a request, if the device can do
-                           it */
-#define RDMA_REASON 256 /* bytes of an error text */
+#define RDMA_INLINED 128 /* bytes in a request, if the device can */
+#define RDMA_REASON 256  /* bytes of an error text */
 /* Largest put through the ring from registered memory; and the most from other
  * memory: the ring has room for two of these. */
 #define RDMA_SMALL ((size_t)8 << 10)

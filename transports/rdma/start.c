@@ -29,8 +29,8 @@
 /* --- pairs ------------------------------------------------------------------- */
 
 /* Pair NICs in the order of either rank, first those in one network. Both ranks
- * find the same pairs. Subnets of InfiniBand reach each other only through
- * their manager. Returns the number of pairs. */
+ * find the same pairs. NICs in different subnets of InfiniBand are not paired.
+ * Returns the number of pairs. */
 static int find_pairs(const struct rdma_place *low, int lows,
                       const struct rdma_place *high, int highs,
                       uint8_t pairs[RDMA_RAILS][2])

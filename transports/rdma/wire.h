@@ -88,9 +88,9 @@ struct rdma_record {
     uint64_t signal_value;
 };
 
-/* Lines that may be freed without being reported. With no more than these in
- * use, there is room for the longest record. That holds even if almost as many
- * lines are skipped at the end of the ring. */
+/* Lines that may be freed without being reported. The sender still counts them
+ * as used. It then still has room for the longest record, even if almost as
+ * many lines are skipped at the end of the ring. */
 #define RDMA_LONGEST                                                   \
     ((sizeof(struct rdma_record) + RDMA_COPIED_MOST + RDMA_LINE - 1) / \
      RDMA_LINE)

@@ -136,8 +136,7 @@ static void close_ctx(struct shunt_transport_ctx *ctx)
                                       memory_order_release);
     }
     while (ctx->regs)
-        shm_dereg(ctx,
-                  ctx->regs); /* the links are closed: no message is sent */
+        shm_dereg(ctx, ctx->regs); /* the links are closed: sends nothing */
     while (ctx->unauthenticated)
         shm_link_drop(ctx->unauthenticated);
     shm_links_bury(ctx);

@@ -179,8 +179,7 @@ struct tcp_line {
 
     /* receiving */
     struct tcp_arrival arrival;
-    unsigned char
-        part[sizeof(struct tcp_header)]; /* the beginning of a header */
+    unsigned char part[sizeof(struct tcp_header)]; /* start of a header */
     size_t part_bytes;
 };
 

@@ -234,9 +234,8 @@ struct ahead {
     const float *a, *b;
     size_t lda, ldb;
     size_t of_a, of_b; /* cache lines of a row */
-    size_t rows,
-        line;    /* rows left to fetch, and the line in the first of them */
-    size_t each; /* lines to fetch with each tile */
+    size_t rows, line; /* rows left to fetch; the next line of the first */
+    size_t each;       /* lines to fetch with each tile */
 };
 
 static size_t lines_of(size_t n)

@@ -40,8 +40,7 @@ static inline __m512bh spread(const uint32_t *word)
 {
     int both;
 
-    memcpy(&both, word,
-           sizeof(both)); /* the two halves were written separately */
+    memcpy(&both, word, sizeof(both)); /* the halves were written alone */
     return (__m512bh)_mm512_set1_epi32(both);
 }
 
