@@ -276,7 +276,7 @@ int shm_link_read(struct shm_link *link);
 void *shm_memory_create(const char *name, size_t bytes, int *fd);
 /* Map a memfd that a peer has sent. It must be at least as large as the peer
  * says, and must be sealed against shrinking. NULL: errno has the reason;
- * EINVAL: it is neither large enough nor sealed. */
+ * EINVAL: it is too small, or not sealed. */
 void *shm_memory_map(int fd, size_t bytes, size_t *mapped);
 
 enum shunt_status shm_reg(struct shunt_transport_ctx *ctx,

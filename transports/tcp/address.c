@@ -116,7 +116,7 @@ enum shunt_status tcp_find_places(struct shunt_transport_ctx *ctx, char *why,
                                   size_t why_len)
 {
     const char *list = ctx->host->env("SHUNT_TCP_INTERFACES");
-    /* listen.c relies on it */
+    /* with one_host listen.c binds only the first place */
     const int room = ctx->one_host ? 1 : TCP_ADDRESSES;
     struct ifaddrs *all;
 
