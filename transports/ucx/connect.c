@@ -195,7 +195,7 @@ static void watch_process(struct shunt_transport_ep *ep,
  * copy is cheaper up to a larger size. Over TCP, measured at 4 Gbit/s and on
  * one host, payloads up to 64 KiB are faster, and take less CPU, without a
  * rendezvous. UCX 1.13 uses a rendezvous from 18 KiB on. Larger payloads are
- * sent in pieces of that size (put.c). On other networks, or if the user sets
+ * sent in pieces (put.c). On other networks, or if the user sets
  * UCX_RNDV_THRESH, UCX decides.
  */
 static void look_at_lanes(struct shunt_transport_ep *ep)

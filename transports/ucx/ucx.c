@@ -6,7 +6,8 @@
  * other users of UCX in the process, such as an MPI.
  *
  * UCP works only in ucp_worker_progress(), which ucx_progress() calls. A peer's
- * payload arrives only meanwhile. The core calls it whenever it waits.
+ * payload arrives only during these calls. The core calls ucx_progress()
+ * whenever it waits.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -66,7 +67,7 @@ static const struct setting {
     /* Shorter addresses: a third less for each network device. */
     {"ADDRESS_VERSION", "v2", "UCX_ADDRESS_VERSION", NULL, UCX_NO_TCP, false,
      0},
-    /* The cache patches libc's mmap() and others while other threads run. Up to
+    /* The cache patches libc's mmap() and others while the program runs. Up to
      * 1.13 a driver that wants a cache has its own one as well. */
     {"RCACHE_ENABLE", "n", "UCX_RCACHE_ENABLE", NULL, UCX_NO_TCP, false, 14},
 
