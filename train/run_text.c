@@ -236,25 +236,25 @@ static void conclude_traffic(struct run *run)
         snprintf(groups, sizeof(groups), ", tensor-parallel groups %.0f%%",
                  100 * m.tensor_s / m.step_s);
     progress_say(&run->progress,
-                 "communication not hidden: %.0f%% of a step (rows %.0f%%, "
-                 "gradients and parameters %.0f%%%s), of it waiting %.0f%%",
+                 "communication not hidden behind computing: %.0f%% of a step "
+                 "(rows of tokens %.0f%%, gradients and parameters %.0f%%%s), "
+                 "of it waiting for other ranks %.0f%%",
                  100 * (m.exchange_s + m.reduce_s + m.tensor_s) / m.step_s,
                  100 * m.exchange_s / m.step_s, 100 * m.reduce_s / m.step_s,
                  groups, 100 * m.wait_s / m.step_s);
     conclude_hidden(run, &m);
     progress_say(&run->progress,
-                 "the rank that computed longest did so %.0f%% of a step, all "
-                 "in the mean %.0f%%; %.2f cores were busy",
+                 "computing: the slowest rank %.0f%% of a step, all ranks on "
+                 "average %.0f%%; %.2f cores were busy on average",
                  100 * m.compute_most_s / m.step_s,
                  100 * m.compute_mean_s / m.step_s, m.cpu_s / m.step_s);
     if (m.cores_s > 0)
         progress_say(&run->progress,
-                     "of the time of %.0f core%s: computing %.0f%%, and not "
-                     "hidden %.0f%% (communicating %.0f%%, unused %.0f%%)",
+                     "of the time of %.0f core%s: computing %.0f%%, "
+                     "communicating %.0f%%, idle %.0f%%",
                      m.cores_s / m.step_s,
                      m.cores_s > 1.5 * m.step_s ? "s" : "",
                      100 * m.compute_cpu_s / m.cores_s,
-                     100 - 100 * m.compute_cpu_s / m.cores_s,
                      100 * (m.cpu_s - m.compute_cpu_s) / m.cores_s,
                      100 - 100 * m.cpu_s / m.cores_s);
     if (m.fused_calls > 0)
@@ -268,8 +268,8 @@ static void conclude_traffic(struct run *run)
     if (m.wire_bytes > 0)
         progress_say(
             &run->progress,
-            "between nodes: %.3f MB a step; %.0f rows forward, not the "
-            "%.0f of one for each assignment (%.2f times fewer)",
+            "between nodes: %.3f MB a step; %.0f rows forward, in place of "
+            "%.0f with one for each token and expert (%.2f times fewer)",
             m.wire_bytes / 1e6, m.wire_rows, m.plain_rows,
             m.plain_rows / fmax(m.wire_rows, 1));
 }
@@ -303,13 +303,14 @@ static void conclude_balance(struct run *run)
         return;
     if (!run->o.balance.how) {
         progress_say(&run->progress,
-                     "rows: the fullest rank has %.3f times the mean",
+                     "load: the busiest rank has %.3f times the average "
+                     "rows of experts",
                      m.rank_imbalance);
         return;
     }
     progress_say(&run->progress,
-                 "rows: the fullest rank has %.3f times the mean; without "
-                 "--balance it would be %.3f",
+                 "load: the busiest rank has %.3f times the average rows of "
+                 "experts; without --balance it would be %.3f",
                  m.rank_imbalance, m.rank_imbalance_off);
     progress_say(&run->progress,
                  "balance: %.1f copies of experts, %.3f MB of weights and "
@@ -318,7 +319,7 @@ static void conclude_balance(struct run *run)
     progress_say(
         &run->progress,
         "         took %.3f ms of a step, of it decisions %.3f ms; the "
-        "rank with most rows computes its experts %.3f ms less",
+        "busiest rank computes its experts %.3f ms less (an estimate)",
         1e3 * m.balance_s, 1e3 * m.planner_s, 1e3 * m.saved_s);
 }
 

@@ -252,7 +252,7 @@ static char *lines_of(struct harness_job j)
             times[strlen("  imbalance 1.00")] = '\0';
         if (strncmp(line, "communication", 13) != 0 &&
             strncmp(line, "hidden:", 7) != 0 &&
-            strncmp(line, "the rank that ", 14) != 0 &&
+            strncmp(line, "computing: ", 11) != 0 &&
             strncmp(line, "of the time of ", 15) != 0 &&
             strncmp(line, "peak  ", 6) != 0 &&
             strncmp(line, "speed:", 6) != 0 && strncmp(line, "MFU:", 4) != 0)
