@@ -86,7 +86,7 @@ WORK(alltoall_flat) { (void)S, (void)N, (void)P;
 WORK(alltoall_two)  { (void)S, (void)far, (void)P;
     return (struct work){1, G - 1, 0,  1, N - 1, 0}; }
 
-/* What a choice depends on besides the bytes. */
+/* All that a choice depends on besides the bytes. */
 struct shape {
     int ranks, nodes, most; /* most: ranks of the largest node */
     struct shunti_links links;

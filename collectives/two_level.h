@@ -105,7 +105,7 @@ struct shunti_peer_state {
     struct shunti_incoming in[SHUNTI_PAYLOADS];
 };
 
-/* What a collective does with packages. Each hook may be NULL. */
+/* The handling of packages by a collective. Each hook may be NULL. */
 struct shunti_two_level_hooks {
     /* The package of `peer` has arrived at in[SHUNTI_PACKAGE].at. Return false
      * if it is malformed. */

@@ -26,7 +26,7 @@ struct question {
     };
 };
 
-/* What to find in a reply. */
+/* The counter to find in a reply. */
 struct search {
     int index; /* of the interface */
     bool found;

@@ -79,7 +79,7 @@ struct perf_exchange {
     const uint64_t *there, *back;
 };
 
-/* What a Shunt plan sends from this rank to other nodes. */
+/* The rows that a Shunt plan sends from this rank to other nodes. */
 struct perf_sent {
     struct perf_modes modes;
     uint64_t rows, rows_plain;  /* rows of a dispatch */
@@ -173,7 +173,7 @@ extern const struct perf_engine perf_engine_memcpy;
  * of the GPU's copies. */
 extern const struct perf_engine perf_engine_whole;
 
-/* What the current plan of the Shunt engine `state` sends. */
+/* The same for the current plan of the Shunt engine `state`. */
 struct perf_sent perf_shunt_sent(void *state);
 
 /* Plain TCP streams over `net` that send the bytes between hosts. NULL: there

@@ -54,7 +54,7 @@ double layer_program_time(const struct layer_program *program, int layers);
 /* The order as text: "attn_f mlp_b ..." */
 const char *layer_program_text(const struct layer_program *program);
 
-/* What a chain runs. */
+/* The way in which a chain runs. */
 enum layer_mode {
     LAYER_OVERLAP,  /* exchanges are waited for where they are needed */
     LAYER_SERIAL,   /* exchanges are waited for at once */

@@ -63,7 +63,7 @@ void perf_bench_get(const struct perf_bench *b, const void *array,
 void perf_bench_find_traffic(struct perf_bench *b,
                              const struct perf_sent *sent);
 
-/* What a side must send: rows to the experts (there), rows from them (back), or
+/* The bytes that a side must send: rows to the experts (there), rows from them (back), or
  * both. */
 struct perf_need perf_bench_need(const struct perf_bench *b,
                                  enum perf_role role, bool there, bool back);

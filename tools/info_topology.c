@@ -37,7 +37,7 @@ struct class
     char how[48];
 };
 
-/* What each rank reports. */
+/* The report of each rank. */
 struct record {
     struct shunti_place place;
     struct class classes[CLASSES]; /* classes of its pairs with higher ranks */

@@ -29,7 +29,7 @@
 #include "train/places.h"
 #include "train/team.h"
 
-/* What balance did in one step. "This rank" where a count is not the same on
+/* The work of balance in one step. "This rank" where a count is not the same on
  * all. */
 struct balance_did {
     double moved;            /* experts that moved to another home */

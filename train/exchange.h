@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What implementations need to know beside the model's shape. */
+/* Settings of implementations beside the model's shape. */
 struct exchange_config {
     int bf16;               /* rows are sent as bf16, else as f32 */
     int fp8;                /* dispatched rows are sent as fp8 with scales */
@@ -131,7 +131,7 @@ enum exchange_call {
     EXCHANGES,
 };
 
-/* What this rank sent and dropped since the caller last cleared it. */
+/* Rows that this rank sent and dropped since the caller last cleared it. */
 struct exchange_traffic {
     size_t rows;    /* rows that dispatch sent to other nodes; as many return */
     size_t plain;   /* the same if each assignment sent a row of its own */

@@ -72,7 +72,7 @@ size_t model_common_hidden(const struct model_config *c, size_t layer);
 /* The largest model_common_hidden() of all layers. */
 size_t model_most_common(const struct model_config *c);
 
-/* What a router needs to know of the model. */
+/* The model's settings that a router needs. */
 struct router_config model_router(const struct model_config *c);
 
 /* Vectors are cut into slices at multiples of this many elements. Norms are

@@ -27,10 +27,9 @@ struct leaves {
     struct leaves_waves waves; /* for a layer whose rows come in several
                                   waves */
 
-    /* Of the layer under way: the rows of its plan, and those of the current
-     * wave. */
+    /* The rows of the current layer's plan, and those of its current wave. */
     struct shunt_moe_rows rows, wave;
-    /* Of a plan with one wave: */
+    /* For a plan with one wave: */
     size_t used; /* sums of the experts before that stay in memory */
     struct shunt_moe_tree tree;
     struct shunt_moe_leaf leaf; /* the leaf that is being summed */

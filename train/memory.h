@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What happens to activations between forward and backward. For each layer and
+ * The tiers of activations between forward and backward. For each layer and
  * module they are kept, recomputed or offloaded. This header also counts the
  * bytes held. Letters and shapes as in layers.h.
  *
@@ -139,7 +139,7 @@ static inline void memory_sub(struct memory_count *count, size_t bytes)
 
 /* --- the formula ------------------------------------------------------------- */
 
-/* What a rank computes in one part of the batch. */
+/* The shape of a rank's work in one part of the batch. */
 struct memory_shape {
     const struct model_config *c;
     size_t R;             /* rows of all micro-batches together */

@@ -18,7 +18,7 @@
 #include "train/tensor.h"
 
 /*
- * What one sequence contributes to losses and statistics, a vector of
+ * The contribution of one sequence to losses and statistics, a vector of
  * stats_size() numbers. All are f64. They are summed over sequences in the
  * order of the batch, so the sums do not depend on which rank had which
  * sequence.
@@ -120,7 +120,7 @@ struct model {
                                  `slot` says */
     float *expert_grad;       /* gradients of that; backward adds to them */
     const float *router_bias; /* (M, E), or NULL */
-    /* What the gates' random numbers depend on. sequence: the place in the
+    /* The inputs of the gates' random numbers. sequence: the place in the
      * batch of each sequence of a forward. NULL: no random numbers, as outside
      * of training. */
     struct {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a model holds between forward and backward, by the tiers of memory.h.
+ * Activations held between forward and backward, by the tiers of memory.h.
  *
  * The offloaded fields of a layer are in one of two slots (rows.h). Forward
  * copies them out while the next layer computes in the other slot, and waits

@@ -16,7 +16,7 @@
 #include "tools/cli/cli.h"
 #include "train/workload/random.h"
 
-/* What an option is to a checkpoint. SETTING: it decides what a run computes,
+/* The role of an option for a checkpoint. SETTING: it decides what a run computes,
  * and is kept. SHAPE: the length of the checkpoint's vectors also depends on
  * it. */
 enum role { OTHER, SETTING, SHAPE };

@@ -16,7 +16,7 @@
 #include "train/layout.h"
 #include "train/memory.h"
 
-/* What a layer keeps between forward and backward. */
+/* Arrays that a layer keeps between forward and backward. */
 struct activations {
     float *x1;      /* (R, D) input */
     float *inv1;    /* (R) */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What sequences contribute to losses and statistics; see model.h. */
+/* Contributions of sequences to losses and statistics; see model.h. */
 #include "train/model.h"
 
 #include "src/kernels/elementwise.h"

@@ -18,7 +18,7 @@
 /* Any function; cast before it is called. */
 typedef void shunti_mpi_function(void);
 
-/* What a part exports, by the name SHUNTI_MPI_PART. */
+/* The export of a part, by the name SHUNTI_MPI_PART. */
 struct shunti_mpi_part {
     unsigned abi; /* SHUNTI_MPI_ABI */
     /* Set after each served call, during which MPI made no progress. */

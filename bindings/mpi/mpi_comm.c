@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What rank 0 broadcasts: the id, and whether it could be made. */
+/* The broadcast of rank 0: the id, and whether it could be made. */
 struct made {
     int status;
     struct shunt_id id;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is served: a table by call, and by the distribution of the ranks over
+ * The table of served calls, by call and by the distribution of the ranks over
  * nodes.
  *
  * A call is passed on to MPI unless Shunt is faster. The measurements are in

@@ -38,7 +38,7 @@ struct reader {
     struct shunti_order order;
     size_t *base; /* (experts) zeros: the places of rows do not matter */
     uint32_t *key, *count, *scratch;
-    /* Of the source that read_rank() read last. */
+    /* Terms of the source that read_rank() read last. */
     struct shunti_term *terms;
     size_t *first; /* (tokens + 1) */
 };

@@ -81,7 +81,7 @@ struct scaling_counter {
     int32_t first, nops;
 };
 
-/* What one rank sends to other nodes. */
+/* The traffic of one rank to other nodes. */
 struct scaling_traffic {
     uint64_t payload; /* bytes of the caller's data */
     uint64_t wire;    /* with headers, notes and acks */

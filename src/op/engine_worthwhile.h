@@ -74,8 +74,8 @@ struct shunti_engine_worthwhile {
         /* engine: it is used. away: the caller is outside */
         bool engine, away;
         uint64_t begun_ns, begun_cpu_ns, left_cpu_ns, away_cpu_ns;
-        /* What the engine had used and copied when the trial began (spent()),
-         * and how many bytes of that were for this communicator. */
+        /* The engine's use and copies when the trial began (spent()), and the
+         * bytes of that for this communicator. */
         uint64_t spent_ns, spent_bytes, own_bytes;
         uint64_t thread; /* the caller's thread */
         uint64_t seq;

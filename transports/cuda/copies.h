@@ -38,8 +38,8 @@ struct cuda_slot {
     uint64_t *signal;
     uint64_t value;
     int wake_fd;
-    /* Of those that may raise the signal, or write to the descriptor, the first
-     * one does. */
+    /* Several may raise the signal, or write to the descriptor: the first one
+     * does. */
     _Atomic int raised; /* enum cuda_raised */
     _Atomic bool waking, woken;
 };

@@ -71,7 +71,7 @@ static enum shunt_status say(const struct cuda_driver *driver, const char *call,
     return SHUNT_ERR_SYSTEM;
 }
 
-/* That of the thread's context, which may have none. */
+/* The device of the thread's context, which may have none. */
 static int current_device(const struct cuda_driver *driver)
 {
     void *context = NULL;
@@ -189,7 +189,7 @@ static enum shunt_status cuda_probe(const struct shunt_transport_host *host,
     return SHUNT_OK;
 }
 
-/* What open() has made so far. The context is current, where there is one. */
+/* Undo what open() has made. The context is current, where there is one. */
 static void take_down(struct shunt_engine_ctx *ctx)
 {
     const struct cuda_driver *driver = ctx->driver;
@@ -328,7 +328,7 @@ static enum shunt_status cuda_open(const struct shunt_engine_params *params,
     return SHUNT_OK;
 }
 
-/* What a device that does not answer may still write to stays: it is lost. */
+/* Keep memory that a silent device may still write to: it is lost. */
 static void cuda_close(struct shunt_engine_ctx *ctx)
 {
     void *ours;

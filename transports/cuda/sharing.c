@@ -29,7 +29,7 @@ struct cuda_opened {
     struct cuda_opened *next;
 };
 
-/* That the devices cannot is no failure of theirs. */
+/* Devices that cannot share memory have not failed. */
 static enum shunt_status status_of(int result)
 {
     switch (result) {

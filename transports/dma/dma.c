@@ -278,8 +278,8 @@ static enum shunt_status dma_submit(struct shunt_engine_ctx *ctx,
     return SHUNT_IN_PROGRESS;
 }
 
-/* What is lent is counted as `lending` before the thread may pass over it, and
- * until its end. */
+/* Count what is lent as `lending` before the thread may pass over it, and until
+ * its end. */
 static size_t dma_poll(struct shunt_engine_ctx *ctx)
 {
     struct shunt_engine_copy copy;

@@ -16,7 +16,7 @@
 /* Smaller rows would be mostly partial lines, which non-temporal stores write
  * one by one. */
 #define STREAMED_ROW ((size_t)1024)
-/* Of the next row. */
+/* Bytes of the next row to prefetch. */
 #define AHEAD ((size_t)1024)
 #define LINE ((size_t)64)
 

@@ -47,7 +47,7 @@ struct shunt_transport_reg {
     bool withdrawn;
 };
 
-/* What peers see of a rank. */
+/* The part of a rank that peers see. */
 struct rank {
     struct rank *next; /* in `ranks`; under `lock` */
     int refs;          /* under `lock` */

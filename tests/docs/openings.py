@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Does each comment begin with a thing or a command?
+
+openings.py SOURCE
+
+A comment that begins with "What", "Who", "That" or "Of" has a clause for its subject, and
+is read twice. Speaks TAP, a line for each folder; the first is a sample in which two of
+four comments are wrong.
+"""
+
+import os
+import re
+import sys
+
+SOURCE = sys.argv[1]
+FOLDERS = ["include", "src", "collectives", "moe", "transports", "train", "perf", "tools",
+           "bindings", "examples"]
+# (file, beginning of the comment): why it may.
+REASONED = {
+}
+COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|/\*(.*?)\*/|//([^\n]*)',
+                     re.DOTALL)
+WRONG = re.compile(r"(?:What|Who|That|Of)\b")
+SAMPLE = '/* What is wrong. */ int a; /* Ranks. */ "/* Of a text */" // Of b\n/** The rest. */'
+
+
+def openings(text):
+    """(line, beginning) of each comment."""
+    for found in COMMENT.finditer(text):
+        comment = found[1] if found[1] is not None else found[2]
+        if comment is not None:
+            words = re.sub(r"^[\s*]+", "", comment).split("\n")[0].strip()
+            yield text.count("\n", 0, found.start()) + 1, words
+
+
+def faults(path, text):
+    for line, words in openings(text):
+        if WRONG.match(words) and not any(
+                path == file and words.startswith(begin) for file, begin in REASONED):
+            yield f"{path}:{line}: {words[:60]}"
+
+
+def main():
+    sample = list(faults("sample", SAMPLE))
+    cases = [("the sample", [] if len(sample) == 2 else sample or ["nothing was found"])]
+    for folder in FOLDERS:
+        found = []
+        for where, _, names in os.walk(os.path.join(SOURCE, folder)):
+            for name in sorted(names):
+                if name.endswith((".c", ".h")):
+                    path = os.path.join(where, name)
+                    with open(path, encoding="utf-8") as file:
+                        found += faults(os.path.relpath(path, SOURCE), file.read())
+        cases.append((folder, found))
+    print(f"1..{len(cases)}")
+    for number, (name, found) in enumerate(cases, 1):
+        print(f"{'not ok' if found else 'ok'} {number} - {name}")
+        for fault in found:
+            print(f"# {fault}")
+    return any(found for _, found in cases)
+
+
+sys.exit(main())
