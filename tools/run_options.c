@@ -33,16 +33,17 @@ static const struct cli_row rows[] = {
     {"ranks", 'n', "N", CLI_WHOLE, "number of ranks; also -np N", AT(ranks),
      .least = 1, .most = MAX_RANKS},
     {"live", 0, NULL, CLI_FLAG,
-     "rank 0 has the terminal to itself, unprefixed, for programs that draw a "
-     "progress line",
+     "only rank 0 writes to the terminal, without a prefix: for programs that "
+     "draw a progress line",
      AT(output), .value = OUTPUT_LIVE},
     {"raw", 0, NULL, CLI_FLAG, "pass all output through as it is", AT(output),
      .value = OUTPUT_RAW},
-    {"no-prefix", 0, NULL, CLI_FLAG, "the same", AT(output),
+    {"no-prefix", 0, NULL, CLI_FLAG, "the same as --raw", AT(output),
      .value = OUTPUT_RAW},
     {"tag", 0, "TEXT", CLI_TEXT,
      "lines begin with [TEXT rank] instead of [rank]", AT(tag)},
-    {"bind", 0, "WHERE", CLI_CHOICE, "pin rank i to core i, round and round",
+    {"bind", 0, "WHERE", CLI_CHOICE,
+     "pin rank i to core i, and again from core 0 behind the last one",
      AT(bind), CLI_NAMES({"none", false}, {"core", true})},
     {"env", 0, "NAME=TEXT", CLI_CALL,
      "set a variable for all ranks; may be repeated", .take = set_variable},
@@ -51,7 +52,7 @@ static const struct cli_row rows[] = {
      .most = MAX_SECONDS, .quiet = true},
     {"grace", 0, "S", CLI_REAL,
      "when a rank fails, or on Ctrl-C, give the others S seconds to end by "
-     "themselves; after Ctrl-C and --timeout also the reader of our output",
+     "themselves; after Ctrl-C and --timeout also the reader of the output",
      AT(grace), .most = MAX_SECONDS},
     {"keep-going", 0, NULL, CLI_FLAG, "when a rank fails, let the others run",
      AT(keep_going)},
@@ -83,9 +84,9 @@ static const struct cli_program program = {
         "to\n"
         "rank 0, unless it is a terminal.\n"
         "\n"
-        "With SHUNT_TRACE=FILE, and SHUNT_FLIGHT_RECORDER=FILE, what the ranks "
-        "wrote\n"
-        "is one FILE at the end, unless it has %r or %p in it.\n"
+        "The ranks' files of SHUNT_TRACE=FILE and SHUNT_FLIGHT_RECORDER=FILE "
+        "are\n"
+        "one FILE at the end, unless the name has %r or %p in it.\n"
         "\n"
         "Examples:\n"
         "  shunt-run -n 4 shunt-train --steps 200\n"
