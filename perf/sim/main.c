@@ -182,7 +182,7 @@ static void parse(struct options *o, int argc, char **argv)
     o->machine = scaling_machine_at(0);
     cli_parse_or_exit(&program, o, argc, argv, &line);
     if (line.operands != argc - 1) {
-        cli_help(&program, stderr);
+        cli_help(&program, true, stderr);
         exit(2);
     }
     o->operation = argv[line.operands];
