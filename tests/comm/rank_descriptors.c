@@ -15,11 +15,15 @@
  * `first` creates the first communicator of the processes, and must fail.
  */
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -176,16 +180,54 @@ static int made_from_another(const struct rank *self)
     return 0;
 }
 
+/* The name of a rank's socket. The ranks of a job have one parent. */
+static socklen_t name_of(int rank, struct sockaddr_un *name)
+{
+    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1,
+             "shunt-descriptors-%ld-%d", (long)getppid(), rank);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                       strlen(name->sun_path + 1));
+}
+
+/* Wait until all ranks have started: a root that has failed waits for late ranks for
+ * no more than 1.5 s. Each rank sends a byte to every other one. */
+static int await_all(const struct rank *self)
+{
+    const int own = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const struct timeval most = {.tv_sec = 20};
+    const double began = now_s();
+    struct sockaddr_un name;
+    socklen_t length = name_of(self->rank, &name);
+    char byte = 0;
+
+    CHECK(own >= 0 && !bind(own, (struct sockaddr *)&name, length), "bind");
+    setsockopt(own, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
+    for (int r = 0; r < self->size; r++) {
+        length = name_of(r, &name);
+        while (r != self->rank &&
+               sendto(own, &byte, 1, 0, (struct sockaddr *)&name, length) < 0) {
+            CHECK(now_s() - began < 20, "rank %d has not started", r);
+            usleep(1000);
+        }
+    }
+    for (int r = 1; r < self->size; r++)
+        CHECK(recv(own, &byte, 1, 0) == 1, "not all ranks have started");
+    close(own);
+    return 0;
+}
+
 static int made_first(const struct rank *self)
 {
     const int victim = atoi(self->argv[0]), n = atoi(self->argv[1]);
-    const double began = now_s();
     struct shunt_comm *comm;
     struct rlimit limit;
     enum shunt_status st;
+    double began, took;
     char why[512];
-    double took;
 
+    CHECK_RUN(await_all(self));
+    began = now_s();
     /* The program has as many open descriptors as its limit allows, and the
      * limit is not tiny. */
     for (int i = 0; i < 32; i++)
