@@ -29,7 +29,7 @@ static inline size_t perf_copy_bytes(const struct perf_copy_shape *shape)
     return shape->rows * shape->bytes;
 }
 
-/* Which side copies. */
+/* The side that copies. */
 enum perf_copy_way { PERF_BY_ENGINE, PERF_BY_MEMCPY, PERF_BY_STREAM };
 
 /*

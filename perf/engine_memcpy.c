@@ -61,7 +61,7 @@ static void call_run(void *state)
     struct copies *c = state;
     for (int b = 0; b < c->blocks; b++)
         memcpy(c->to + c->offset[b], c->from + c->offset[b], c->length[b]);
-    /* It is never read, but the compiler must not omit the copy. */
+    /* The memory is never read, but the compiler must not omit the copy. */
     __asm__ volatile("" : : "r"(c->to) : "memory");
 }
 

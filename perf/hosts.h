@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which ranks are on one host. Ranks are on one host if they see the same
- * network interfaces. A host has a link with kernel counters, which raw streams
+ * Hosts of ranks. Ranks are on one host if they see the same network
+ * interfaces. A host has a link with kernel counters, which raw streams
  * can fill. The library's nodes (ranks that share memory) may be different.
  */
 #ifndef SHUNT_PERF_HOSTS_H

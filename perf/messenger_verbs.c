@@ -5,7 +5,7 @@
  * requests as possible ask for a completion, and receive requests are posted
  * half a queue at a time.
  *
- * This is a module, so that shunt-perf does not depend on libibverbs.
+ * A module, so that shunt-perf does not depend on libibverbs.
  */
 #include <arpa/inet.h>
 #include <errno.h>

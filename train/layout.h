@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which parameters the model has, and where each is.
+ * The parameters of the model, and the place of each.
  *
  * The parameters that every rank has, the dense ones, are in one vector of f32.
  * Their gradient, their moments and slices have the same offsets. The experts'

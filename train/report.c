@@ -2,7 +2,7 @@
 /*
  * The report: figures, plots (inline SVG), the settings, and the sample.
  *
- * It is written here and not by tools/report/pages.py, so that --report needs
+ * The report is written here and not by tools/report/pages.py, so that --report needs
  * no Python where shunt-train runs. A run of hours must not fail at its end
  * because Python is missing. The style sheet is the same:
  * tools/report/style.css.

@@ -4,7 +4,7 @@
  * code as the last one. One function serves all manglings of a name, and
  * mpif.h, mpi and mpi_f08, whose handles are one integer each.
  *
- * They are needed for Open MPI, whose Fortran library calls PMPI. MPICH's
+ * All are needed for Open MPI, whose Fortran library calls PMPI. MPICH's
  * Fortran library calls the C functions, which the door intercepts already,
  * except for those of mpi_f08 without a buffer argument.
  */

@@ -2,7 +2,7 @@
 /*
  * The epilogue; see epilogue.h, and struct shunt_epilogue for what it computes.
  *
- * It handles a row at a time, in pieces that stay in the first-level cache.
+ * The epilogue handles a row at a time, in pieces that stay in the first-level cache.
  * Each step is a loop over one piece, simple enough to be vectorised.
  */
 #include "collectives/fused/epilogue.h"

@@ -65,7 +65,7 @@ struct shunti_cut shunti_cut_together(const struct shunti_cut *cut,
 /* True if all-gather + GEMM has tiles of all `rows` together, instead of each
  * rank's rows by themselves. Then the product waits for all rows. This is
  * better for few rows, since most time is then spent reading the other matrix.
- * It is also better on one node, where no waiting can be overlapped. */
+ * One panel is also better on one node, where no waiting can be overlapped. */
 bool shunti_tiles_together(size_t rows, int nodes);
 
 /* The rows, and the columns, of a product cut into tiles. */

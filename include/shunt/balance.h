@@ -16,7 +16,7 @@
  * These functions move nothing. Pass a placement to shunt_moe_set_placement()
  * or shunt_moe_set_shares(); moe_experts.h moves the parameters.
  *
- * They are pure functions: no communicator, no state, no random numbers.
+ * All are pure functions: no communicator, no state, no random numbers.
  * Integers and doubles are used in a stated order, so equal arguments give
  * equal results on every rank. So ranks agree if they decide from the same
  * loads, and only the loads need to be sent.
@@ -84,8 +84,8 @@ struct shunt_balance_price {
  * Choose experts that should be on every rank ("shadowed"), so that each rank
  * computes its own rows for them.
  *
- * This is the policy of FasterMoE (He et al., PPoPP 2022), with two
- * corrections. It counts the load that the receivers of a copy add to
+ * Policy: that of FasterMoE (He et al., PPoPP 2022), with two corrections. It
+ * counts the load that the receivers of a copy add to
  * themselves, and the bytes of the gradients that they send back.
  *
  * b[r][e] are the rows that rank r sends to expert e. The load of a rank is all
@@ -249,8 +249,8 @@ struct shunt_balance_goal {
  *   - both halfway between the mean and the bound;
  *   - both the mean.
  *
- * Of the results within the bound, the one with fewest copies is taken; of
- * equal ones, the one with the smallest greatest load. If no result is within
+ * The result within the bound that has fewest copies is taken; of equal ones,
+ * the one with the smallest greatest load. If no result is within
  * the bound, the one with the smallest greatest load is taken.
  *
  * If copies have a price, four more are tried: three that leave a half, a

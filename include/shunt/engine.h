@@ -16,12 +16,12 @@
  *         .poll = poll_engine,
  *     };
  *
- * These are the mandatory fields. An engine copies between memory that this
+ * The fields shown are mandatory. An engine copies between memory that this
  * process can address: its own, and windows of peers that a transport has
  * mapped. Transports connect ranks; an engine does not know ranks.
  *
- * Of the library a plugin includes only the public headers, and it calls only
- * the functions of `struct shunt_transport_host` (shunt/transport.h). It is
+ * A plugin includes only the public headers of the library, and calls only the
+ * functions of `struct shunt_transport_host` (shunt/transport.h). It is
  * found as transports are.
  *
  * Threads. Any thread may call submit(), poll(), failed() and counters(), also

@@ -153,7 +153,7 @@ enum shunt_moe_mode {
     SHUNT_MOE_ALLGATHER = 4, /* the same, with every token to every node */
 };
 
-/** Which assignments are dropped when an expert's capacity is exceeded. */
+/** The assignments that are dropped when an expert's capacity is exceeded. */
 enum shunt_moe_drop {
     SHUNT_MOE_DROP_POSITION = 0, /* the latest tokens; of one token the latest
                                     slots */

@@ -103,7 +103,7 @@ struct shunt_moe_state {
 /*
  * Rules of all calls below.
  *
- * They are collective, made in the same order as all other calls on the
+ * The calls are collective, made in the same order as all other calls on the
  * communicator, and need no plan. The structs and arrays of pointers are
  * copied. The memory of the state is the caller's. Until the request has ended,
  * the caller must not change memory that is read, nor use memory that is

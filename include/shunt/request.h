@@ -31,7 +31,7 @@
  *     outside of the library for longer than 0.1 ms. shunt_notify() makes it
  *     advance one request, whatever the setting.
  *
- * Of a fused product only the transfers advance in these ways; the rest is
+ * In a fused product only the transfers advance in these ways; the rest is
  * computed in a test or wait of its own request.
  *
  * Several communicators. A thread that tests, or waits in any blocking call,

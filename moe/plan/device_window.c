@@ -65,8 +65,8 @@ size_t shunti_device_window_room(const struct shunt_comm *comm)
     return shunti_in_pages(WHICH * shown_bytes(comm));
 }
 
-/* Its place is behind all buffers, whose size is the same on each rank. NULL:
- * the window of `rank` is not mapped, or has no such room. */
+/* The words behind all buffers, whose size is the same on each rank. NULL: the
+ * window of `rank` is not mapped, or has no such room. */
 static struct shown *shown_of(const struct shunt_comm *comm,
                               const struct shunti_place *at, int rank, int i)
 {

@@ -79,7 +79,7 @@ bool shunti_records_prepare(struct shunt_moe *moe)
                             : shunti_record_bytes(0, 0, 0, false);
     const size_t bytes = (size_t)moe->nranks * each + whole;
 
-    /* It depends on the placement: with shares there are more experts. */
+    /* The size depends on the placement: with shares there are more experts. */
     moe->record_bytes = each;
     if (moe->records && bytes <= moe->records_max)
         return true;

@@ -5,7 +5,7 @@
  * digest of what must agree. So every rank learns of every bad call before
  * anything is written.
  *
- * What travels is packed. Exceptions are a refresh on one node, and gradients
+ * State travels packed. Exceptions are a refresh on one node, and gradients
  * that lie in memory as packed. Outgoing state is packed when the call starts;
  * a relay packs what it passes on when that has arrived. Incoming state is
  * unpacked in finish(), when all of it has arrived. So after an error nothing

@@ -227,7 +227,7 @@ static int log_target(void)
     if (log_fd >= 0 && (rank == log_fd_rank || !strstr(pattern, "%r")))
         return log_fd;
 
-    /* This is the first message, or the rank has become known. */
+    /* The first message, or the rank has become known. */
     if (log_fd >= 0)
         close(log_fd);
     log_fd = -1;

@@ -268,7 +268,7 @@ static void keep_better(struct part *part, const uint64_t *set, int size,
     if (size == part->best_size && votes == part->best_votes) {
         while (i < part->w && set[i] == part->best[i])
             i++;
-        /* Which of the two sets has the lowest rank in which they differ? */
+        /* Find which set has the lowest rank in which the two differ. */
         if (i == part->w ||
             has(set, i * 64 + __builtin_ctzll(set[i] ^ part->best[i])))
             return;

@@ -82,9 +82,9 @@ bool shunti_decides_first(int n, const uint64_t *edges, int a, int b);
  * doubts (n) nonzero: it is doubtful that the rank is well; NULL: no doubts.
  * lost   out; one row.
  *
- * Of several smallest sets, the one is chosen whose ranks have the fewest good
- * links together. Of these, the one whose ranks have the most doubts. Of these,
- * the one that spares the lowest rank in which the sets differ.
+ * If there are several smallest sets, the one is chosen whose ranks have the
+ * fewest good links together; then the one whose ranks have the most doubts;
+ * then the one that spares the lowest rank in which the sets differ.
  */
 bool shunti_cover(int n, const uint64_t *edges, const uint64_t *good,
                   const uint32_t *doubts, uint64_t *lost);

@@ -325,8 +325,8 @@ static enum shunti_report decide(struct settle *s, uint64_t wait_ns,
     return SHUNTI_REPORT_FINAL;
 }
 
-/* Which rank is lost if all failed links are those of ranks that have left? It
- * is the rank that was missed, or the rank that missed it. */
+/* The rank that is lost if all failed links are those of ranks that have left:
+ * the rank that was missed, or the rank that missed it. */
 static int find_left(const struct settle *s)
 {
     return s->reporter >= 0 && !has_left(s, s->named) &&

@@ -9,7 +9,7 @@
  *     IS_NAN(x)       is x a NaN? 0 for integers
  *     COMBINE, PASS, REDUCE   names of the functions defined here
  *
- * It has no include guard, since it is included several times.
+ * No include guard: this header is included several times.
  */
 
 static inline __attribute__((always_inline)) ELEMENT

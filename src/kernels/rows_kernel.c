@@ -312,7 +312,7 @@ INLINE float dot(enum element type, const void *a, const void *b,
             reg[r] +=
                 load_part(type, a, at, n - at) * load_part(type, b, at, n - at);
     }
-    /* This is no loop over the widths: a loop that is not unrolled would keep
+    /* Not written as a loop over the widths: a loop that is not unrolled would keep
      * all registers in memory, for the whole function. */
     EACH(r, 32 / LANES) reg[r] += reg[r + 32 / LANES];
     EACH(r, 16 / LANES) reg[r] += reg[r + 16 / LANES];

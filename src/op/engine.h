@@ -33,7 +33,7 @@ struct shunti_copy_rows {
     size_t whole;
 };
 
-/* Which one makes the copies of a request: the engine, or the caller? */
+/* The one that makes the copies of a request: the engine, or the caller. */
 enum shunti_use {
     SHUNTI_USE_OPEN, /* not decided: no copy has been asked for */
     SHUNTI_USE_ENGINE,

@@ -157,7 +157,7 @@ bool shunti_note_bad(const struct shunt_request *request, int peer);
  * note. */
 void shunti_note_alarm(struct shunt_request *request, int peer,
                        const struct shunti_blame *blame);
-/* Which rank is to blame for the bad note of `peer`, and for what. */
+/* The rank to blame for the bad note of `peer`, and the reason. */
 struct shunti_blame shunti_note_blame(const struct shunt_request *request,
                                       int peer);
 /* The payload of an INLINE note. */

@@ -291,7 +291,7 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
     request->second_hand = false;
     free(request->error_text);
     request->error_text = strdup(text);
-    /* This is not the text of a call yet: another call may be about to fail. */
+    /* Not the text of a call yet: another call may be about to fail. */
     shunti_debug("error", "%s: %s", shunt_strerror(status), text);
     return status;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What init leaves behind in a process: listening sockets, signal handlers,
+ * Things that init leaves behind in a process: listening sockets, signal handlers,
  * libraries. test_birth.c runs it.
  */
 #include <arpa/inet.h>

@@ -116,7 +116,7 @@ enum way { CALLS, DESTROYS, EXITS, DESTRUCTOR, ALL, STAYS, WAYS };
 static const char *const way_names[WAYS] = {"calls",      "destroys", "exits",
                                             "destructor", "all",      "stays"};
 
-/* What a child does. */
+/* The calls of a child. */
 static void live(struct fork_world *w, enum way way)
 {
     if (way == CALLS || way == ALL || way == STAYS)

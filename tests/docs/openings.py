@@ -4,9 +4,9 @@
 
 openings.py SOURCE
 
-A comment that begins with "What", "Who", "That" or "Of" has a clause for its subject, and
-is read twice. Speaks TAP, a line for each folder; the first is a sample in which two of
-four comments are wrong.
+A comment, or a paragraph of one, that begins with "What", "Of" or "It" has a clause or a
+pronoun for its subject, and is read twice. Speaks TAP, a line for each folder; the first
+is a sample in which four of seven openings are wrong.
 """
 
 import os
@@ -21,17 +21,30 @@ REASONED = {
 }
 COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|/\*(.*?)\*/|//([^\n]*)',
                      re.DOTALL)
-WRONG = re.compile(r"(?:What|Who|That|Of)\b")
-SAMPLE = '/* What is wrong. */ int a; /* Ranks. */ "/* Of a text */" // Of b\n/** The rest. */'
+WRONG = re.compile(r"(?:What|Who|Whose|That|Of|Which|Whatever|It|Its|They|Their|These are|"
+                   r"This is)\b")
+SAMPLE = """/* What is wrong. */ int a; /* Ranks. */ "/* Of a text */" // Of b
+/** The rest.
+ *
+ * It goes on.
+ * It may go on here.
+ */ /* This rank. */ /* These are wrong. */
+"""
 
 
 def openings(text):
-    """(line, beginning) of each comment."""
+    """(line, beginning) of each comment, and of each paragraph behind an empty line."""
     for found in COMMENT.finditer(text):
         comment = found[1] if found[1] is not None else found[2]
-        if comment is not None:
-            words = re.sub(r"^[\s*]+", "", comment).split("\n")[0].strip()
-            yield text.count("\n", 0, found.start()) + 1, words
+        if comment is None:
+            continue
+        number, begins = text.count("\n", 0, found.start()) + 1, True
+        for line in comment.split("\n"):
+            words = line.strip().lstrip("*").strip()
+            if words and begins:
+                yield number, words
+            begins = not words
+            number += 1
 
 
 def faults(path, text):
@@ -43,7 +56,7 @@ def faults(path, text):
 
 def main():
     sample = list(faults("sample", SAMPLE))
-    cases = [("the sample", [] if len(sample) == 2 else sample or ["nothing was found"])]
+    cases = [("the sample", [] if len(sample) == 4 else sample or ["nothing was found"])]
     for folder in FOLDERS:
         found = []
         for where, _, names in os.walk(os.path.join(SOURCE, folder)):

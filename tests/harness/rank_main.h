@@ -62,7 +62,7 @@
 
 #include <shunt/comm.h>
 
-/* What a case gets. */
+/* The argument of a case. */
 struct rank {
     struct shunt_comm *comm; /* NULL for a case with no_comm */
     int rank;

@@ -149,7 +149,7 @@ static int use_once(const struct run *run, struct shunt_moe_plan *plan)
     return 0;
 }
 
-/* What the others do after a dispatch that rank 0 does not repeat. */
+/* The others' calls after a dispatch that rank 0 does not repeat. */
 static int end_with(struct run *run, enum ender ender)
 {
     const struct rank *self = run->self;

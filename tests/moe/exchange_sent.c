@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an exchange sends, computed from its routing; for exchange.h. */
+/* The rows that an exchange sends, computed from its routing; for exchange.h. */
 #include "tests/moe/exchange.h"
 
 bool by_rails(enum shunt_moe_mode mode)

@@ -131,7 +131,7 @@ static int check_rows(const struct batch *b, const float *rows, bool weighted)
     return 0;
 }
 
-/* What ranks have sent back since `before` must be what all plans say together.
+/* Ranks must have sent back since `before` as much as all plans say together.
  * In two levels copies add rows, but never more than flat. */
 static int check_home(const struct batch *b,
                       const struct shunt_comm_stats *before)
@@ -153,7 +153,7 @@ static int check_home(const struct batch *b,
         CHECK(b->rows.network_combine_rows == b->rows.network_rows,
               "%zu rows come home of %zu", b->rows.network_combine_rows,
               b->rows.network_rows);
-    /* What this rank relays has been sent when its call has ended. */
+    /* The rows that this rank relays have been sent when its call has ended. */
     CHECK_OK(b->self->comm,
              shunt_comm_get_stats(b->self->comm, &after, sizeof(after)));
     n[0] = after.bytes_remote - before->bytes_remote;

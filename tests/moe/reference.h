@@ -112,7 +112,7 @@ void world_node_sum(const struct world *world, int rank, size_t token, int kind,
                     bool weighted, int node, float *sums);
 
 /*
- * What `node` sends back for a token of `rank` in two levels. Returns the
+ * The rows that `node` sends back for a token of `rank` in two levels. Returns the
  * number of sums or single rows, and in `rows` the number of experts' rows in
  * each (at most topk). Rows are added up on the node if they are neighbours in
  * the tree; from the first one on, as many as can be added before anything else

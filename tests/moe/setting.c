@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which cases can run in a setting, and how they are started; see setting.h. */
+/* The cases that can run in a setting, and how they are started; see setting.h. */
 #include "tests/moe/setting.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which columns of counts are valid. Every layout relies on that.
+ * Validity of columns of counts. Every layout relies on that.
  */
 #include <criterion/criterion.h>
 #include <string.h>
@@ -56,7 +56,7 @@ Test(moe_columns, more_than_the_source_has)
         is_possible((uint32_t[]){10, 10, 29, 6, 6, 6, 6, 6}, 0, true));
     cr_assert_not(is_possible((uint32_t[]){10, 0, 0, 7, 6, 6, 6, 6}, 0, false));
     cr_assert_not(is_possible((uint32_t[]){10, 0, 0, 0, 0, 0, 0, 7}, 6, false));
-    /* Their sum must not wrap around. */
+    /* The sum of counts must not wrap around. */
     cr_assert_not(
         is_possible((uint32_t[]){1, 0, 0, UINT32_MAX, 1, 0, 0, 0}, 0, false));
 }

@@ -378,7 +378,7 @@ Test(moe_parts, capacity_drops_the_latest_or_the_lightest)
                  SHUNT_OK);
     cr_assert_arr_eq(expert, ((int32_t[]){-1, 1, 0, -1, -1, 0, 1, -1}), 32);
 
-    /* Of two equal weights the later one is dropped. */
+    /* The later one of two equal weights is dropped. */
     memcpy(expert, given, sizeof(given));
     cr_assert_eq(shunti_capacity_apply(expert, weight, 8, 2, 1,
                                        SHUNT_MOE_DROP_WEIGHT, count),

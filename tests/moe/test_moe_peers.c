@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What peers report is compared with what this rank knows: the numbers of rows
+ * Compare the reports of peers with what this rank knows: the numbers of rows
  * that arrived from other nodes, and the address of a peer's memory. The test
  * sets the signals of a peer that is ahead of this rank by hand, so that they
  * arrive at the right moment.
@@ -203,7 +203,7 @@ Test(moe_peers, sums_differ_in_size)
     for (size_t t = 0; t < ROWS; t++) {
         if (!terms[t])
             continue;
-        /* They are looked up too early, and twice: two nodes' sums of a token
+        /* Sums are looked up too early, and twice: two nodes' sums of a token
          * do not arrive together. */
         cr_assert_null(first_of(&sums, t, terms[t]));
         signal(p, SHUNTI_RAIL_SUMS, SEQ, (uint32_t)t + 1);

@@ -7,7 +7,7 @@
  * state to copies and back. Calls are blocking or started, with several under
  * way at once, also while plans are made and experts are moved.
  *
- * Whatever the interface leaves to a rank, each rank decides by itself: when
+ * Each rank decides by itself what the interface leaves to a rank: when
  * and how it waits, in which order it starts operations of different
  * communicators, where its buffers are, how late it is. Every output is
  * compared to the bit with what the headers say (routing_model.c for the calls

@@ -1335,8 +1335,8 @@ Test(bootstrap, ids_follow_host_and_port)
     expect_text(shunt_last_error(NULL), "70000");
 }
 
-/* Its own report of a rank that has missed the root is of the root alone, also if the root
- * has told it of others before. */
+/* A rank that has missed the root names the root first, also if the root has named
+ * others to it before. */
 Test(bootstrap, told_ranks_come_after_missed_ones)
 {
     struct shunti_parent parent = {.root = 0};

@@ -290,8 +290,8 @@ Test(cover, a_rank_that_reports_is_no_silent_one)
     shunti_reports_free(&reports);
 }
 
-/* Of a host that receives nothing, rank 0 misses all others. The others are all well, and
- * none has an answer of rank 0. Those in `busy` have answered nobody yet. */
+/* Rank 0 is on a host that receives nothing, so it misses all others. The others are
+ * all well, and none has an answer of rank 0. Those in `busy` have answered nobody yet. */
 static void observe_deaf_root(struct shunti_reports *reports, uint64_t busy)
 {
     const int n = reports->n;
@@ -343,7 +343,7 @@ Test(cover, an_answer_takes_back_what_was_missed)
                 reports.failed[who] |= UINT64_C(1) << late;
                 cr_assert_eq(decide(&reports), 1, "%d ranks, %d missed %d", n,
                              who, late);
-                /* It has the answer of the other one, which has none of it yet. */
+                /* `late` has an answer of `who`, which has none of `late` yet. */
                 reports.good[who] &= ~(UINT64_C(1) << late);
                 cr_assert_eq(decide(&reports), 1, "%d ranks, %d missed %d", n,
                              who, late);
@@ -370,7 +370,7 @@ Test(cover, somebody_is_lost_who_was_missed)
     for (int r = 0; r < 3; r++)
         reports.good[r] &= ~(UINT64_C(1) << 3);
     cr_assert_eq(decide(&reports), 1 << 3, "one of the two has not answered");
-    /* It has answered rank 1, but not yet rank 0, which nothing lets doubt. */
+    /* Rank 2 has answered rank 1, but not yet rank 0. Nothing raises a doubt about it. */
     reports.stage[2] = SHUNTI_REPORT_NONE;
     for (int r = 0; r < 3; r++)
         reports.good[r] = r == 1 ? 1 << 0 | 1 << 2 : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which way a pair takes, from what its copies are said to cost (src/wire/pair_costs.h):
+ * The protocol that a pair chooses, from given costs of its copies (src/wire/pair_costs.h):
  * two ranks in one process, without a transport, and costs made up.
  */
 #include <criterion/criterion.h>

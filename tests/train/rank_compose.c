@@ -41,7 +41,7 @@ struct seen {
     struct exchange_hooks hooks; /* balance's, which come first */
     size_t again, cut;           /* routings that were planned again; routings
                                     in waves */
-    /* Of each layer in the current step: */
+    /* For each layer in the current step: */
     size_t first[LAYERS], others[LAYERS]; /* most rows of a first wave; of
                                              another wave */
     bool waves[LAYERS];

@@ -144,7 +144,7 @@ Test(text, a_tenth_is_held_out_and_nothing_is_lost)
     text_free(&t);
 }
 
-/* Of twenty files the ninth is held out as a whole. Held-out blocks are from
+/* The ninth of twenty files is held out as a whole. Held-out blocks are from
  * the others. */
 Test(text, whole_files_are_held_out)
 {

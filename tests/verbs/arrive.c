@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What arrives at a NIC. Requests have numbers and are accepted in their order,
+ * Arrivals at a NIC. Requests have numbers and are accepted in their order,
  * as on a reliable connection. Then their payload is placed and their
  * completions are raised, in the order that SHUNT_TEST_VERBS allows. An RDMA
  * write without an immediate has no completion at the receiver. If completions

@@ -9,7 +9,7 @@
  * one socket for each queue pair. So a killed process leaves nothing behind.
  * The receiving NIC reads the payload from the sender's memory.
  *
- * It has reliable connections, shared receive queues, RDMA writes with and
+ * The NIC has reliable connections, shared receive queues, RDMA writes with and
  * without an immediate, and completion channels. Where the rules of verbs leave
  * a choice, SHUNT_TEST_VERBS can ask for the less convenient one: see harm.c.
  *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a test can do to a device while it runs; see now.h. */
+/* Changes of a device while a test runs; see now.h. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a test can do to the devices of its process while it runs. `what`:
+ * Changes of the devices of this process while a test runs. `what`:
  *
  *     down, up   the link: all packets are lost; PORT_ERR, PORT_ACTIVE
  *     lossy      the same without an event

@@ -4,7 +4,7 @@
  *
  *     rank_kills small | large | windows [shrink]
  *
- * They make rounds of small calls, of exchanges that keep MiBs under way to
+ * The ranks make rounds of small calls, of exchanges that keep MiBs under way to
  * each rank, or of creating and freeing windows. They stop when a call fails,
  * or (not with `windows`) when some rank has got SIGUSR1. They print, with
  * seconds of the monotonic clock:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which ranks of a communicator have queue pairs, with nodes of PER_NODE ranks:
+ * The ranks of a communicator that have queue pairs, with nodes of PER_NODE ranks:
  *
  *     rank_pairs PER_NODE [abort]
  *

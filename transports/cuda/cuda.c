@@ -6,8 +6,8 @@
  * page-locked memory of the host. It has no thread: what ended is found by
  * poll(), or told by the driver.
  *
- * What it waits for is copies only. What the caller's own streams still write
- * must have ended before memory is given to Shunt.
+ * The engine waits for its copies only. Writes by the caller's own streams must
+ * have ended before memory is given to Shunt.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /*
  * The bytes of one descriptor; see rows.h.
  *
- * What is read is mostly in memory or in another core's cache, and rows by an
+ * Rows are mostly in memory or in another core's cache, and rows by an
  * index list begin where no hardware prefetcher expects it: the beginning of a
  * row is fetched while the row before it is copied, and the prefetcher follows
  * from there.

@@ -2,7 +2,7 @@
 /*
  * inproc: the ranks are threads of one process.
  *
- * This is the reference for the contract, and written to be read. All that a
+ * The reference for the contract, written to be read. All that a
  * rank shares with its peers is one `struct rank`, which peers find in a
  * registry of the process by the nonce in its address. Peers' memory is used in
  * place: a map is the peer's own pointer, so that a thread sanitizer sees both
@@ -369,7 +369,7 @@ static enum shunt_status inproc_connect(struct shunt_transport_ctx *ctx,
     }
     ep->next = ctx->eps;
     ctx->eps = ep;
-    /* It may have left before this endpoint existed. */
+    /* The peer may have left before this endpoint existed. */
     ep->gone = atomic_load_explicit(&ep->peer->closed, memory_order_acquire);
     *out = ep;
     return SHUNT_OK;

@@ -16,7 +16,7 @@
  *     FROM_HERE                ->
  *                              <-     FROM_HERE
  *
- * These are messages on the main connection. FROM_HERE is behind the short puts
+ * All of them are messages on the main connection. FROM_HERE is behind the short puts
  * that were sent before; data on the express connection is read only after it.
  * If no connection can be made (a firewall, no descriptor, no port of
  * SHUNT_TCP_PORTS), the pair continues without it: the listener sends PORT 0,

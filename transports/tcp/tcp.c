@@ -2,7 +2,7 @@
 /*
  * The tcp transport: its context, sleeping, and the plugin itself.
  *
- * It gives way to ucx on hosts with an RDMA device, which only ucx can use.
+ * tcp gives way to ucx on hosts with an RDMA device, which only ucx can use.
  */
 #include <dirent.h>
 #include <errno.h>

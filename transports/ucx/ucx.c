@@ -49,7 +49,7 @@ int64_t ucx_now(void)
 
 /* --- settings of UCX ------------------------------------------------------ */
 
-/* These are only defaults: the user's environment takes precedence. */
+/* Defaults only: the user's environment takes precedence. */
 static const struct setting {
     const char *name; /* for ucp_config_modify() */
     const char *value;

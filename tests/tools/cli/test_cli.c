@@ -316,7 +316,7 @@ Test(cli, help_is_aligned)
     free(text);
 }
 
-/* Of many options a beginner sees those to begin with. */
+/* --help shows a beginner the options to begin with. */
 Test(cli, brief_help)
 {
     static const struct cli_row some[] = {
