@@ -203,6 +203,7 @@ static enum shunt_status refuse(struct shunti_parent *parent,
     bool sane =
         nranks >= 1 && nranks <= SHUNTI_RANKS_MAX && rank >= 0 && rank < nranks;
     char text[256];
+    bool joined;
 
     if (parent && parent->agree)
         return parent->agreed ? status : shunti_parent_agree(parent, status);
@@ -212,14 +213,17 @@ static enum shunt_status refuse(struct shunti_parent *parent,
     /* A rank out of range: the bootstrap checks it, notifies the others and
      * describes the error. A rank in range joins, and can then send the reason
      * why it leaves, unless the join itself needs what this rank lacks. */
-    if (!shunti_bootstrap_join_from(parent, id, nranks, rank, timeout,
-                                    &bootstrap)) {
+    joined = !shunti_bootstrap_join_from(parent, id, nranks, rank, timeout,
+                                         &bootstrap);
+    if (joined) {
         shunti_bootstrap_abort(bootstrap, text);
         shunti_bootstrap_leave(bootstrap);
-        shunti_bootstrap_settle(SETTLE_SECONDS, parent);
-    } else if (!sane) {
-        return SHUNT_ERR_INVALID;
     }
+    /* The root may run in this process, and still have ranks to notify, also if
+     * this rank could not join it. */
+    shunti_bootstrap_settle(SETTLE_SECONDS, parent);
+    if (!joined && !sane)
+        return SHUNT_ERR_INVALID;
     return shunti_fail(NULL, status, "%s", text);
 }
 
