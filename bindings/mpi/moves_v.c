@@ -326,8 +326,10 @@ static int alltoallv(enum shunti_mpi_call call, const struct side *send,
         in.each = state->types + state->size;
     }
     if (recv->buf == MPI_IN_PLACE || !look(recv, &in, state->size) ||
-        (!in_place && !look(send, &out, state->size)))
-        return shunti_mpi_refuse(state, comm, call);
+        (!in_place && !look(send, &out, state->size))) {
+        shunti_mpi_withdraw(state, call);
+        return SHUNTI_MPI_PASS;
+    }
     if (!in_place && out.bytes && send->counts.at == recv->counts.at &&
         send->type == recv->type && send->types == recv->types &&
         shunti_mpi_aliased(send->buf, recv->buf))
