@@ -409,8 +409,10 @@ static enum shunt_status collect(struct shunt_comm *comm, void *data)
 
     v->comm = comm;
     v->records = calloc((size_t)comm->nranks, sizeof(*v->records));
-    if (!v->records)
-        abort(); /* the other ranks notice the loss */
+    if (!v->records) {
+        fputs("shunt-info: no memory for the places of all ranks\n", stderr);
+        exit(1); /* the other ranks are told */
+    }
     st = gather(v);
     return st ? st : measure_all(v);
 }
