@@ -109,7 +109,7 @@ static void read_reports(struct settle *s)
             add(s->reports.left, r);
     }
     take_report(s, s->comm->rank, s->comm->loss.record);
-    if (s->reporter >= 0 && s->named >= 0 && s->reporter != s->named)
+    if (s->named >= 0 && s->reporter != s->named)
         add(row(s, s->reports.failed, s->reporter), s->named);
 }
 
@@ -329,10 +329,8 @@ static enum shunti_report decide(struct settle *s, uint64_t wait_ns,
  * the rank that was missed, or the rank that missed it. */
 static int find_left(const struct settle *s)
 {
-    return s->reporter >= 0 && !has_left(s, s->named) &&
-                   has_left(s, s->reporter)
-               ? s->reporter
-               : s->named;
+    return !has_left(s, s->named) && has_left(s, s->reporter) ? s->reporter
+                                                              : s->named;
 }
 
 /* Put the ranks of the decision into comm->failure.lost, which stays as it is
