@@ -154,6 +154,7 @@ static int run_with(const struct rank_case *c, struct rank *self)
     int failed;
 
     this_rank = self->rank;
+    self->name = c->name;
     failed = self->comm ? check_links(self->comm) : 0;
     if (!failed)
         failed = c->run(self);
@@ -501,4 +502,24 @@ int rank_main(int argc, char **argv, const struct rank_case *cases)
         return SKIPPED;
     }
     return run_threads(c, threads, argc - at, argv + at) ? 1 : 0;
+}
+
+int rank_main_tables(int argc, char **argv,
+                     const struct rank_case *const *tables)
+{
+    struct rank_case *all = calloc(1, sizeof(*all));
+    size_t count = 0;
+    int status;
+
+    for (; *tables; tables++)
+        for (const struct rank_case *c = *tables; c->name; c++) {
+            all = realloc(all, (count + 2) * sizeof(*all));
+            if (!all)
+                abort();
+            all[count++] = *c;
+            all[count] = (struct rank_case){0};
+        }
+    status = rank_main(argc, argv, all);
+    free(all);
+    return status;
 }

@@ -67,8 +67,9 @@ struct rank {
     struct shunt_comm *comm; /* NULL for a case with no_comm */
     int rank;
     int size;
-    bool threads; /* ranks are threads of this process */
-    int argc;     /* the arguments behind the case's name */
+    bool threads;     /* ranks are threads of this process */
+    const char *name; /* the case's */
+    int argc;         /* the arguments behind the case's name */
     char **argv;
     /* With threads: the id that all ranks share (if the case wants it), and
      * options that name inproc, for cases that make their own communicators.
@@ -95,6 +96,10 @@ struct rank_case {
 /* Runs the program's command line. `cases` ends with a NULL name. Returns the
  * exit status. */
 int rank_main(int argc, char **argv, const struct rank_case *cases);
+
+/* The same with the cases of several tables. `tables` ends with NULL. */
+int rank_main_tables(int argc, char **argv,
+                     const struct rank_case *const *tables);
 
 /*
  * Runs `run` on `n` threads. Each is a rank with a communicator through inproc.

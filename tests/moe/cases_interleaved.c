@@ -19,7 +19,7 @@
  * the plan; dispatch and combine_backward write rows. Ranks are ready for them
  * in different order. All ranks must serve the earlier call first.
  */
-int one_plan_overlaps(const struct rank *self)
+static int one_plan_overlaps(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(1024, SHUNT_F32, 8, 4);
     struct shunt_moe *moe;
@@ -63,7 +63,7 @@ int one_plan_overlaps(const struct rank *self)
 /* Rank 0 starts a call in which all others wait already. It has everything that
  * it needs at once, and must not wait until its own data have been sent.
  * (test_moe.c has the setting in which sending takes long.) */
-int start_does_not_wait(const struct rank *self)
+static int start_does_not_wait(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 8, 2);
     struct shunt_comm_stats before, after;
@@ -149,7 +149,7 @@ static int swap_exchanges(const struct rank *self, size_t hidden)
     return 0;
 }
 
-int exchanges_swapped(const struct rank *self)
+static int exchanges_swapped(const struct rank *self)
 {
     CHECK_RUN(swap_exchanges(self, 24));
     return swap_exchanges(self, 3000);
@@ -207,7 +207,7 @@ static int refuse_and_go_on(struct run *run, struct run *spare, int kind,
  * make the next calls, in the same memory between nodes, while ranks of other
  * nodes are still in the first call.
  */
-int refused_and_on(const struct rank *self)
+static int refused_and_on(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(64, SHUNT_F32, 8, 3);
     struct shunt_moe *moe;
@@ -838,7 +838,7 @@ static unsigned long long from_environment(const char *name,
  * SHUNT_TEST_ROUNDS calls in an order that SHUNT_TEST_SEED decides. Which of
  * them are waited for, when, and which memory they use, differs between ranks.
  */
-int interleavings(const struct rank *self)
+static int interleavings(const struct rank *self)
 {
     struct mixture *m = calloc(1, sizeof(*m));
     uint64_t seed;
@@ -874,3 +874,12 @@ int interleavings(const struct rank *self)
     free(m);
     return 0;
 }
+
+const struct rank_case interleaved_cases[] = {
+    {.name = "one_plan_overlaps", .run = one_plan_overlaps},
+    {"exchanges_swapped", exchanges_swapped, .min_ranks = 2},
+    {"refused_and_on", refused_and_on, .min_ranks = 2},
+    {"start_does_not_wait", start_does_not_wait, .min_ranks = 2},
+    {.name = "interleavings", .run = interleavings},
+    {.name = NULL},
+};

@@ -75,7 +75,7 @@ static int use_exchange(const struct rank *self, struct shunt_moe *moe,
 
 /* argv[0]: the number of exchanges. The limit of descriptors is low, so that a
  * leak is noticed. */
-int exchanges_come_and_go(const struct rank *self)
+static int exchanges_come_and_go(const struct rank *self)
 {
     const uint64_t cycles =
         self->argc > 0 ? strtoull(self->argv[0], NULL, 10) : 300;
@@ -121,7 +121,7 @@ int exchanges_come_and_go(const struct rank *self)
 /* Several exchanges at a time, which each rank destroys at another time. The
  * windows of an exchange that some rank still has must not be used for another
  * one. */
-int exchanges_overlap(const struct rank *self)
+static int exchanges_overlap(const struct rank *self)
 {
     enum { ALIVE = 4, CYCLES = 40 };
     struct shunt_moe *moe[CYCLES + ALIVE] = {NULL};
@@ -181,7 +181,7 @@ static int check_dead(struct shunt_moe *moe, struct shunt_moe_plan *plan)
 }
 
 /* Communicator, exchange and plan are destroyed in every order, each twice. */
-int handles_in_any_order(const struct rank *self)
+static int handles_in_any_order(const struct rank *self)
 {
     static const char orders[6][4] = {"cmp", "cpm", "mcp", "mpc", "pcm", "pmc"};
 
@@ -214,7 +214,7 @@ int handles_in_any_order(const struct rank *self)
 }
 
 /* Every call on a destroyed communicator must fail. */
-int calls_on_a_dead_comm(const struct rank *self)
+static int calls_on_a_dead_comm(const struct rank *self)
 {
     struct shunt_comm *comm, *other;
     struct shunt_moe_config c = kind_of_exchange(1);
@@ -256,7 +256,7 @@ int calls_on_a_dead_comm(const struct rank *self)
 
 /* Requests that outlive their communicator: one that is done, an unfinished
  * one, and one of dispatch. */
-int requests_of_a_dead_comm(const struct rank *self)
+static int requests_of_a_dead_comm(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(1);
     struct shunt_request *q[3];
@@ -306,7 +306,7 @@ int requests_of_a_dead_comm(const struct rank *self)
  * rank that is still in the barrier must not count a rank that has left as
  * lost.
  */
-int plan_without_use(const struct rank *self)
+static int plan_without_use(const struct rank *self)
 {
     enum { TOKENS = 40000, TOPK = 2 };
     struct shunt_moe_config c = kind_of_exchange(1);
@@ -340,7 +340,7 @@ int plan_without_use(const struct rank *self)
 }
 
 /* Pointers that were never handles, or are handles of another kind. */
-int foreign_handles(const struct rank *self)
+static int foreign_handles(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(2);
     struct shunt_moe_plan *plan;
@@ -369,7 +369,7 @@ int foreign_handles(const struct rank *self)
 }
 
 /* A new exchange with more plans than the one whose slot it gets. */
-int handles_of_a_larger_exchange(const struct rank *self)
+static int handles_of_a_larger_exchange(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(0);
     struct shunt_moe_plan *plan[4];
@@ -400,7 +400,7 @@ int handles_of_a_larger_exchange(const struct rank *self)
 
 /* There was no memory for the buffers of an exchange. The next exchange in that
  * slot must know that it has none. */
-int buffers_after_a_failure(const struct rank *self)
+static int buffers_after_a_failure(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(0), large = c;
     int32_t expert[2] = {0, 1};
@@ -437,7 +437,7 @@ int buffers_after_a_failure(const struct rank *self)
 
 /* Only rank 0 has destroyed the exchange: the errors of the others must name
  * it. */
-int destroyed_on_one_rank(const struct rank *self)
+static int destroyed_on_one_rank(const struct rank *self)
 {
     struct shunt_moe_config c = kind_of_exchange(3);
     struct shunt_moe_plan *plan, *none;
@@ -478,7 +478,7 @@ int destroyed_on_one_rank(const struct rank *self)
 
 /* Rank 0 plans for another exchange, which it has destroyed or not. These calls
  * must fail, and later ones must not. */
-int wrong_exchange_on_one_rank(const struct rank *self)
+static int wrong_exchange_on_one_rank(const struct rank *self)
 {
     const bool odd = self->rank == 0;
     struct shunt_moe_config c = kind_of_exchange(4);
@@ -513,3 +513,19 @@ int wrong_exchange_on_one_rank(const struct rank *self)
     }
     return 0;
 }
+
+const struct rank_case lifetime_cases[] = {
+    {.name = "exchanges_come_and_go", .run = exchanges_come_and_go},
+    {.name = "exchanges_overlap", .run = exchanges_overlap},
+    {.name = "handles_in_any_order", .run = handles_in_any_order},
+    {.name = "calls_on_a_dead_comm", .run = calls_on_a_dead_comm},
+    {.name = "requests_of_a_dead_comm", .run = requests_of_a_dead_comm},
+    {.name = "plan_without_use", .run = plan_without_use},
+    {.name = "foreign_handles", .run = foreign_handles},
+    {.name = "handles_of_a_larger_exchange",
+     .run = handles_of_a_larger_exchange},
+    {.name = "buffers_after_a_failure", .run = buffers_after_a_failure},
+    {"destroyed_on_one_rank", destroyed_on_one_rank, .min_ranks = 2},
+    {"wrong_exchange_on_one_rank", wrong_exchange_on_one_rank, .min_ranks = 2},
+    {.name = NULL},
+};

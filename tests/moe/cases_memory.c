@@ -36,7 +36,7 @@ static int stage_end(struct stage *s)
 
 /* --- the gradient of combine in the place of its results ------------------ */
 
-int dout_is_out(const struct rank *self)
+static int dout_is_out(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(48, SHUNT_F32, 8, 4);
 
@@ -81,7 +81,7 @@ static int check_kept(const struct run *run, int which)
 }
 
 /* Calls with the caller's memory must not touch the plan's buffers. */
-int buffers_are_the_callers(const struct rank *self)
+static int buffers_are_the_callers(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(40, SHUNT_BF16, 8, 3);
 
@@ -111,7 +111,7 @@ static unsigned char *tokens_in(const struct stage *s, int which)
 }
 
 /* Input and results are in the plan's buffers, rows elsewhere. */
-int tokens_in_buffers(const struct rank *self)
+static int tokens_in_buffers(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(40, SHUNT_F32, 8, 4);
 
@@ -156,7 +156,7 @@ int tokens_in_buffers(const struct rank *self)
 }
 
 /* One request reads the plan's buffer while another has memory of its own. */
-int buffers_under_way(const struct rank *self)
+static int buffers_under_way(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(64, SHUNT_F32, 8, 2);
 
@@ -212,7 +212,7 @@ int buffers_under_way(const struct rank *self)
               shunt_last_error(self->comm));                           \
     } while (0)
 
-int overlapping_arguments(const struct rank *self)
+static int overlapping_arguments(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);
     struct shunt_moe *moe;
@@ -290,7 +290,7 @@ int overlapping_arguments(const struct rank *self)
 }
 
 /* y is the same memory as bias, and inputs share memory. */
-int shared_arguments(const struct rank *self)
+static int shared_arguments(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(32, SHUNT_BF16, 8, 3);
 
@@ -308,3 +308,13 @@ int shared_arguments(const struct rank *self)
     }
     return 0;
 }
+
+const struct rank_case memory_cases[] = {
+    {.name = "dout_is_out", .run = dout_is_out},
+    {.name = "buffers_are_the_callers", .run = buffers_are_the_callers},
+    {.name = "tokens_in_buffers", .run = tokens_in_buffers},
+    {.name = "buffers_under_way", .run = buffers_under_way},
+    {.name = "overlapping_arguments", .run = overlapping_arguments},
+    {.name = "shared_arguments", .run = shared_arguments},
+    {.name = NULL},
+};

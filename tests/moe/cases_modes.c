@@ -105,7 +105,7 @@ static struct shunt_moe_config config_from(uint64_t seed, int kind)
 }
 
 /* Every routing in f32, bf16 and fp8, with a new seed each time. */
-int fresh_routings(const struct rank *self)
+static int fresh_routings(const struct rank *self)
 {
     uint64_t seed;
 
@@ -215,7 +215,7 @@ static int hash_results(const struct rank *self, struct shunt_moe *moe,
  * transports, chunks and hosts. argv[0]: the ranks of a single node route and
  * add as if they were on that many nodes.
  */
-int same_bits(const struct rank *self)
+static int same_bits(const struct rank *self)
 {
     static const size_t hidden[] = {37, 200, 300};
     const int as_nodes = self->argc ? atoi(self->argv[0]) : 0;
@@ -307,7 +307,7 @@ static int one_pair(const struct rank *self, enum shunt_moe_mode there,
 
 /* Every mode for dispatch with every mode for combine. On one node no rows are
  * sent between rail peers. AUTO is one of the modes. */
-int mode_pairs(const struct rank *self)
+static int mode_pairs(const struct rank *self)
 {
     const bool one = shunt_comm_nodes(self->comm) == 1;
 
@@ -355,7 +355,7 @@ static int modes_of(const struct rank *self, enum shunt_moe_mode there,
 
 /* SHUNT_MOE_MODE, with one or two words, must apply if the configuration sets
  * no mode. The configuration's `mode` must apply to combine, too. */
-int modes_of_environment(const struct rank *self)
+static int modes_of_environment(const struct rank *self)
 {
     const char *given = getenv("SHUNT_MOE_MODE");
     const char *there = given && *given ? given : "auto";
@@ -430,7 +430,7 @@ static int check_bound(const struct run *run, bool *differs)
  * is. Results are compared with a reference that does the same, and with the
  * promised bound.
  */
-int rounded_partials(const struct rank *self)
+static int rounded_partials(const struct rank *self)
 {
     int any = 0;
     bool differs = false;
@@ -510,7 +510,7 @@ static int count(struct run *run, uint64_t *sums)
  * row, and for combine what the routing says. They must never be more than if
  * each result were sent alone, or if all results of a node were added.
  */
-int network_sums(const struct rank *self)
+static int network_sums(const struct rank *self)
 {
     for (int routing = 0; routing < ROUTINGS; routing++)
         for (size_t m = 0; m < MODES; m++) {
@@ -563,3 +563,13 @@ int network_sums(const struct rank *self)
         }
     return 0;
 }
+
+const struct rank_case modes_cases[] = {
+    {.name = "fresh_routings", .run = fresh_routings},
+    {.name = "same_bits", .run = same_bits},
+    {.name = "mode_pairs", .run = mode_pairs},
+    {"modes_of_environment", modes_of_environment, .no_threads = true},
+    {.name = "rounded_partials", .run = rounded_partials},
+    {.name = "network_sums", .run = network_sums},
+    {.name = NULL},
+};

@@ -164,7 +164,7 @@ static void fill(struct tokens *t, const struct rank *self)
         t->x[i] = (float)(mix(33, rank, i, 0) & 0xffff) / 65536;
 }
 
-int waves_in_order(const struct rank *self)
+static int waves_in_order(const struct rank *self)
 {
     struct shunt_moe_plan_options options = SHUNT_MOE_PLAN_OPTIONS_INIT;
     struct tokens *t = calloc(1, sizeof(*t));
@@ -223,3 +223,8 @@ int waves_in_order(const struct rank *self)
     free(t);
     return 0;
 }
+
+const struct rank_case order_cases[] = {
+    {.name = "waves_in_order", .run = waves_in_order},
+    {.name = NULL},
+};

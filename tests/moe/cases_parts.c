@@ -52,7 +52,7 @@ static int find_mapped(const struct rank *self, int32_t *mapped)
 }
 
 /* Each route that these ranks can use. */
-int parts_have_the_same_bits(const struct rank *self)
+static int parts_have_the_same_bits(const struct rank *self)
 {
     static const enum shunt_moe_mode modes[] = {SHUNT_MOE_AUTO, SHUNT_MOE_FLAT,
                                                 SHUNT_MOE_TWO_LEVEL,
@@ -86,7 +86,7 @@ enum { PARTS = 4, LAYERS = 2 };
  * are sent to them, the first ones return, and those of the other layer are
  * under way. Every rank waits in an order of its own.
  */
-int parts_overlap(const struct rank *self)
+static int parts_overlap(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(300, SHUNT_F32, 8, 3);
     struct shunt_request *there[LAYERS][PARTS], *home[LAYERS][PARTS];
@@ -260,7 +260,7 @@ static int next_round_after_failure(const struct rank *self, struct run *run,
     return 0;
 }
 
-int parts_called_badly(const struct rank *self)
+static int parts_called_badly(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(20, SHUNT_F32, 6, 3);
     struct shunt_moe_part_rows in;
@@ -340,7 +340,7 @@ static int tell(const struct rank *self, struct shunt_moe *moe, size_t tokens,
 /* All ranks must find the same number, the best one for the slowest rank, and
  * for each size class its own. Times that not all ranks report must not
  * count. */
-int parts_find_their_number(const struct rank *self)
+static int parts_find_their_number(const struct rank *self)
 {
     static const double seconds[2][4] = {{4, 3, 1, 2}, {1, 1.5, 2, 3}};
     static const int best[2] = {4, 1};
@@ -531,7 +531,7 @@ static int relay_of(const struct rank *self)
 
 /* Calls of different parts must use different memory between nodes, even if one
  * of them sends fewer bytes of a row. */
-int parts_of_two_calls(const struct rank *self)
+static int parts_of_two_calls(const struct rank *self)
 {
     struct senders s = {.self = self, .relay = relay_of(self)};
     struct shunt_moe_config c = config_of(LINE, SHUNT_F32, self->size, 1);
@@ -552,7 +552,7 @@ int parts_of_two_calls(const struct rank *self)
 /* A plan's rows must not be where a later plan with another number of parts has
  * a signal, because a row may look like a signal. The number of the later
  * operation depends on the setting, so several numbers are tried. */
-int rows_are_no_signals(const struct rank *self)
+static int rows_are_no_signals(const struct rank *self)
 {
     struct senders s = {.self = self, .relay = relay_of(self)};
     struct shunt_moe_config c = config_of(LINE, SHUNT_F32, self->size, 1);
@@ -572,3 +572,13 @@ int rows_are_no_signals(const struct rank *self)
     shunt_comm_destroy(s.other);
     return 0;
 }
+
+const struct rank_case parts_cases[] = {
+    {.name = "parts_have_the_same_bits", .run = parts_have_the_same_bits},
+    {.name = "parts_overlap", .run = parts_overlap},
+    {.name = "parts_called_badly", .run = parts_called_badly},
+    {.name = "rows_are_no_signals", .run = rows_are_no_signals},
+    {.name = "parts_of_two_calls", .run = parts_of_two_calls},
+    {.name = "parts_find_their_number", .run = parts_find_their_number},
+    {.name = NULL},
+};

@@ -26,7 +26,7 @@ static int check_text(const struct shunt_comm *comm, const char *want,
 /* --- other calls ---------------------------------------------------------- */
 
 /* Rank 0 makes one call of an exchange, the others another one. */
-int texts_name_calls(const struct rank *self)
+static int texts_name_calls(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);
     const bool odd = self->rank == 0;
@@ -63,7 +63,7 @@ int texts_name_calls(const struct rank *self)
 }
 
 /* Rank 0 calls with another plan than the others. */
-int texts_name_plans(const struct rank *self)
+static int texts_name_plans(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);
     struct shunt_moe_plan *plan[2];
@@ -87,7 +87,7 @@ int texts_name_plans(const struct rank *self)
 
 /* --- configurations ------------------------------------------------------- */
 
-int texts_of_configurations(const struct rank *self)
+static int texts_of_configurations(const struct rank *self)
 {
     static const enum shunt_moe_mode modes[] = {SHUNT_MOE_TWO_LEVEL,
                                                 SHUNT_MOE_ALLGATHER};
@@ -195,7 +195,7 @@ static int end_with(struct run *run, enum ender ender)
     return 0;
 }
 
-int overflow_not_retried(const struct rank *self)
+static int overflow_not_retried(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(24, SHUNT_BF16, 8, 4);
 
@@ -236,7 +236,7 @@ int overflow_not_retried(const struct rank *self)
 /* --- where texts are found ------------------------------------------------ */
 
 /* Two communicators, with an exchange and a plan each. */
-int texts_of_two_comms(const struct rank *self)
+static int texts_of_two_comms(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);
     struct shunt_comm *comm[2] = {self->comm, NULL};
@@ -282,7 +282,7 @@ int texts_of_two_comms(const struct rank *self)
 
 /* Rank 0's calls are bad. The requests of the others must say which call each
  * was. */
-int texts_of_requests(const struct rank *self)
+static int texts_of_requests(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);
     const bool bad = self->rank == 0;
@@ -319,3 +319,13 @@ int texts_of_requests(const struct rank *self)
     }
     return 0;
 }
+
+const struct rank_case texts_cases[] = {
+    {"texts_name_calls", texts_name_calls, .min_ranks = 2},
+    {"texts_name_plans", texts_name_plans, .min_ranks = 2},
+    {.name = "texts_of_configurations", .run = texts_of_configurations},
+    {"overflow_not_retried", overflow_not_retried, .min_ranks = 2},
+    {.name = "texts_of_two_comms", .run = texts_of_two_comms},
+    {"texts_of_requests", texts_of_requests, .min_ranks = 2},
+    {.name = NULL},
+};

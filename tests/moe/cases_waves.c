@@ -16,7 +16,7 @@
 
 /* The factors of Tutel's rule, from the exchange and from the plan, with
  * copies. */
-int capacities_of_plans(const struct rank *self)
+static int capacities_of_plans(const struct rank *self)
 {
     static const double factors[] = {0, 0.7, 1.25, -0.5, -1, -50};
     const struct shunt_moe_replica copies[] = {{1, self->size - 1}, {2, 0}};
@@ -169,7 +169,7 @@ static int all_waves(const struct rank *self, struct shunt_moe *moe,
 
 /* Random routings and configurations, in few waves and in as many as
  * possible. */
-int waves_are_plans(const struct rank *self)
+static int waves_are_plans(const struct rank *self)
 {
     const struct shunt_moe_replica copies[] = {{1, self->size - 1}, {2, 0}};
     int most = 0;
@@ -295,7 +295,7 @@ static int run_layer(const struct layer *l, struct shunt_moe *moe,
     return 0;
 }
 
-int waves_have_the_same_bits(const struct rank *self)
+static int waves_have_the_same_bits(const struct rank *self)
 {
     struct layer *l = calloc(1, sizeof(*l));
     struct results *one = calloc(2, sizeof(*one)), *many = one + 1;
@@ -362,7 +362,7 @@ static enum shunt_status step_of(const struct layer *l, struct shunt_moe *moe,
 }
 
 /* Calls until rank 1 is killed: the error must name it. */
-int loss_in_a_wave(const struct rank *self)
+static int loss_in_a_wave(const struct rank *self)
 {
     struct layer *l = calloc(1, sizeof(*l));
     struct shunt_moe_config c = config_of(HIDDEN, SHUNT_F32, EXPERTS, TOPK);
@@ -497,7 +497,7 @@ enum { USUAL = 4 };
  * there must be as much memory as before. The first round is not compared: when
  * this program frees its first large array, malloc() begins to keep such arrays
  * in its heap. SHUNT_TEST_ROUNDS: the number of bursts, if that is more. */
-int memory_of_bursts(const struct rank *self)
+static int memory_of_bursts(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(WIDE, SHUNT_F32, self->size, 1);
     const char *text = getenv("SHUNT_TEST_ROUNDS");
@@ -538,7 +538,7 @@ int memory_of_bursts(const struct rank *self)
 /* The purpose of waves: the peak must be that of max_rows rows, not of all
  * rows. Plan after plan in waves must need no more than two of them, since one
  * is prepared while another is used. */
-int memory_of_waves(const struct rank *self)
+static int memory_of_waves(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(WIDE, SHUNT_F32, self->size, 1);
     const size_t tokens = 3000 / (size_t)self->size, max_rows = 400;
@@ -580,7 +580,7 @@ int memory_of_waves(const struct rank *self)
 #define SAYS(comm, text) \
     CHECK(strstr(shunt_last_error(comm), text), "%s", shunt_last_error(comm))
 
-int waves_called_badly(const struct rank *self)
+static int waves_called_badly(const struct rank *self)
 {
     struct shunt_comm *comm = self->comm;
     struct shunt_moe_config c = config_of(4, SHUNT_F32, 4, 2);
@@ -677,3 +677,15 @@ int waves_called_badly(const struct rank *self)
     shunt_moe_destroy(moe);
     return 0;
 }
+
+const struct rank_case waves_cases[] = {
+    {.name = "capacities_of_plans", .run = capacities_of_plans},
+    {.name = "waves_are_plans", .run = waves_are_plans},
+    {.name = "waves_have_the_same_bits", .run = waves_have_the_same_bits},
+    {.name = "waves_called_badly", .run = waves_called_badly},
+    {"loss_in_a_wave", loss_in_a_wave, .min_ranks = 2, .breaks_comm = true,
+     .no_threads = true},
+    {.name = "memory_of_bursts", .run = memory_of_bursts},
+    {.name = "memory_of_waves", .run = memory_of_waves},
+    {.name = NULL},
+};
