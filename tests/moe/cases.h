@@ -11,6 +11,7 @@ extern const struct rank_case memory_cases[];
 extern const struct rank_case modes_cases[];
 extern const struct rank_case order_cases[];
 extern const struct rank_case parts_cases[];
+extern const struct rank_case reference_cases[];
 extern const struct rank_case texts_cases[];
 extern const struct rank_case waves_cases[];
 
