@@ -192,6 +192,14 @@ static int settle_lists(struct run *run)
     return 0;
 }
 
+enum shunt_status plan_of(const struct rank *self, struct shunt_moe *moe,
+                          const struct world *w, struct shunt_moe_plan **plan)
+{
+    return shunt_moe_plan_create(moe, w->expert[self->rank],
+                                 w->weight[self->rank], w->tokens[self->rank],
+                                 plan);
+}
+
 int run_plan(const struct rank *self, struct shunt_moe *moe,
              const struct world *w, int parts, size_t max_rows,
              struct shunt_moe_plan **plan)

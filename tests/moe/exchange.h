@@ -59,6 +59,10 @@ int run_begin(struct run *run, const struct rank *self, struct shunt_moe *moe,
 int run_begin_parts(struct run *run, const struct rank *self,
                     struct shunt_moe *moe, const struct world *world,
                     enum memory memory, int parts);
+/* The plan of this rank's part of `world`, by shunt_moe_plan_create(). */
+enum shunt_status plan_of(const struct rank *self, struct shunt_moe *moe,
+                          const struct world *world,
+                          struct shunt_moe_plan **plan);
 /* run_plan() makes the plan of this rank's part of `world`. run_begin_on()
  * begins with a plan that exists, as a wave does. */
 int run_plan(const struct rank *self, struct shunt_moe *moe,
