@@ -3,6 +3,7 @@
  * Memory that is used twice: what arguments of a call may share, and what is
  * refused. A call must touch nothing but its arguments.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -309,6 +310,117 @@ static int shared_arguments(const struct rank *self)
     return 0;
 }
 
+/* More and more rows than the buffers have room for. */
+static int s04_buffers_grow(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(12, SHUNT_BF16, 8, 2);
+    struct shunt_moe *moe;
+    struct world w;
+
+    c.max_tokens = 48;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (size_t n = 3; n <= 48; n *= 2)
+        for (int hot = 0; hot < 2; hot++) {
+            world_init(&w, &c, self->size, world_nodes(self), REALS, n, n, n,
+                       0);
+            for (int r = 0; r < self->size && hot; r++)
+                for (size_t i = 0; i < w.tokens[r] * 2; i++)
+                    w.expert[r][i] = (int32_t)(n % 8);
+            world_lay_out(&w);
+            CHECK_RUN(run_everything(self, moe, &w, WINDOW));
+            world_finish(&w);
+        }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+static int s05_fewer_after_more(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(24, SHUNT_F32, 4, 2);
+    struct shunt_moe *moe;
+
+    c.row_align = 4;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (size_t n = 40; n > 0; n /= 3) {
+        struct world w;
+
+        world_init(&w, &c, self->size, world_nodes(self), REALS, n, 0, n, 20);
+        /* Twice: the second time in the memory of the first. */
+        CHECK_RUN(run_everything(self, moe, &w, WINDOW));
+        CHECK_RUN(run_everything(self, moe, &w, HEAP));
+        world_finish(&w);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* Rank 0's buffer is too small. The error must say the size, and the call must
+ * be repeatable. */
+static int s12_overflow(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(30, SHUNT_F32, 4, 2);
+    struct shunt_moe *moe;
+    struct world w;
+    struct run run;
+    char want[32];
+
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    world_init(&w, &c, self->size, world_nodes(self), REALS, 5, 9, 20, 0);
+    CHECK_RUN(run_begin(&run, self, moe, &w, HEAP));
+    if (self->rank == 0) {
+        run_fill_tokens(&run, run.x, KIND_X);
+        snprintf(want, sizeof(want), " %zu ", run.rows.total);
+        CHECK_STATUS(self->comm,
+                     shunt_moe_dispatch(run.plan, run.x, run.buffer[0],
+                                        run.rows.total - 1),
+                     SHUNT_ERR_OVERFLOW);
+        CHECK(strstr(shunt_last_error(self->comm), want), "\"%s\" lacks%s",
+              shunt_last_error(self->comm), want);
+        for (size_t i = 0; i < run.rows.total * run.bytes; i++)
+            CHECK(run.buffer[0][i] == POISON, "written all the same");
+        CHECK_STATUS(self->comm,
+                     shunt_moe_combine_backward(run.plan, run.x, NULL,
+                                                run.buffer[2], 0, NULL),
+                     SHUNT_ERR_OVERFLOW);
+    }
+    CHECK_RUN(run_dispatch(&run));
+    CHECK_RUN(run_backward(&run, true));
+    CHECK_RUN(run_end(&run));
+    world_finish(&w);
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
+/* Many steps without a barrier, in the same buffers, at different speeds. */
+static int s13_buffers_again(const struct rank *self)
+{
+    struct shunt_moe_config c = config_of(64, SHUNT_F32, 4, 2);
+    struct shunt_moe *moe;
+
+    c.plans_in_flight = 2;
+    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
+    for (uint64_t step = 0; step < 40; step++) {
+        struct world w;
+        struct run run;
+
+        world_init(&w, &c, self->size, world_nodes(self), REALS, step, 0, 12,
+                   10);
+        CHECK_RUN(run_begin(&run, self, moe, &w, WINDOW));
+        /* In each step another rank is slow. */
+        if ((int)(step % (uint64_t)self->size) == self->rank)
+            for (volatile int spin = 0; spin < 300000;)
+                spin = spin + 1;
+        CHECK_RUN(run_dispatch(&run));
+        CHECK_RUN(run_combine(&run, true));
+        CHECK_RUN(run_dispatch(&run));
+        CHECK_RUN(run_backward(&run, true));
+        CHECK_RUN(run_end(&run));
+        world_finish(&w);
+    }
+    shunt_moe_destroy(moe);
+    return 0;
+}
+
 const struct rank_case memory_cases[] = {
     {.name = "dout_is_out", .run = dout_is_out},
     {.name = "buffers_are_the_callers", .run = buffers_are_the_callers},
@@ -316,5 +428,9 @@ const struct rank_case memory_cases[] = {
     {.name = "buffers_under_way", .run = buffers_under_way},
     {.name = "overlapping_arguments", .run = overlapping_arguments},
     {.name = "shared_arguments", .run = shared_arguments},
+    {.name = "s04_buffers_grow", .run = s04_buffers_grow},
+    {.name = "s05_fewer_after_more", .run = s05_fewer_after_more},
+    {.name = "s12_overflow", .run = s12_overflow},
+    {.name = "s13_buffers_again", .run = s13_buffers_again},
     {.name = NULL},
 };
