@@ -117,107 +117,6 @@ static int s07_no_default_weights(const struct rank *self)
     return 0;
 }
 
-/* dispatch, dispatch, combine, combine, all under way at once. */
-static int s11_two_plans(const struct rank *self)
-{
-    struct shunt_moe_config c = config_of(60, SHUNT_BF16, 8, 2);
-    struct shunt_moe *moe;
-
-    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    for (int turn = 0; turn < 3; turn++) {
-        struct shunt_request *q[4];
-        struct world w[2];
-        struct run run[2];
-
-        for (int i = 0; i < 2; i++) {
-            world_init(&w[i], &c, self->size, world_nodes(self), REALS,
-                       (uint64_t)(10 * turn + i), 0, 20, 10);
-            CHECK_RUN(run_begin(&run[i], self, moe, &w[i],
-                                turn == 1 ? HEAP : WINDOW));
-            run_fill_tokens(&run[i], run[i].x, KIND_X);
-            run_fill_rows(&run[i], run[i].buffer[1], KIND_OUT);
-        }
-        for (int i = 0; i < 2; i++)
-            CHECK_OK(self->comm, shunt_moe_dispatch_start(
-                                     run[i].plan, run[i].x, run[i].buffer[0],
-                                     run[i].rows.total, &q[i]));
-        for (int i = 0; i < 2; i++)
-            CHECK_OK(self->comm,
-                     shunt_moe_combine_start(run[i].plan, run[i].buffer[1],
-                                             NULL, run[i].y, &q[2 + i]));
-        CHECK_OK(self->comm, shunt_wait_all(q, 4));
-        for (int i = 0; i < 2; i++) {
-            CHECK_RUN(run_check_rows(&run[i]));
-            CHECK_RUN(run_check_tokens(&run[i], KIND_OUT, true, false));
-            CHECK_RUN(run_end(&run[i]));
-            world_finish(&w[i]);
-        }
-    }
-    shunt_moe_destroy(moe);
-    return 0;
-}
-
-static int s11_too_many_plans(const struct rank *self)
-{
-    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
-    struct shunt_moe_plan *plan[4];
-    struct shunt_moe *moe;
-    struct world w;
-
-    c.plans_in_flight = 3;
-    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
-    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    for (int i = 0; i < 4; i++)
-        CHECK_STATUS(self->comm, plan_of(self, moe, &w, &plan[i]),
-                     i < 3 ? SHUNT_OK : SHUNT_ERR_BUSY);
-    CHECK(strstr(shunt_last_error(self->comm), "plans_in_flight"), "%s",
-          shunt_last_error(self->comm));
-    shunt_moe_plan_destroy(plan[1]);
-    CHECK_OK(self->comm, plan_of(self, moe, &w, &plan[1]));
-    for (int i = 0; i < 3; i++)
-        shunt_moe_plan_destroy(plan[i]);
-    CHECK_RUN(run_everything(self, moe, &w, WINDOW));
-    world_finish(&w);
-    shunt_moe_destroy(moe);
-    return 0;
-}
-
-static int s11_use_after_destroy(const struct rank *self)
-{
-    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
-    struct shunt_moe_plan *stale[64];
-    struct shunt_moe *moe;
-    struct shunt_moe_rows sizes;
-    struct world w;
-    float x[128], rows[1024];
-
-    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
-    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    for (int i = 0; i < 64; i++) {
-        CHECK_OK(self->comm, plan_of(self, moe, &w, &stale[i]));
-        shunt_moe_plan_destroy(stale[i]);
-        shunt_moe_plan_destroy(stale[i]); /* must have no effect */
-    }
-    memset(x, 0, sizeof(x));
-    for (int i = 0; i < 64; i += 9) {
-        CHECK_STATUS(self->comm, shunt_moe_dispatch(stale[i], x, rows, 170),
-                     SHUNT_ERR_INVALID);
-        CHECK(strstr(shunt_last_error(self->comm), "destroyed"), "%s",
-              shunt_last_error(self->comm));
-        CHECK_STATUS(self->comm, shunt_moe_combine(stale[i], rows, NULL, x),
-                     SHUNT_ERR_INVALID);
-        memset(&sizes, 0xff, sizeof(sizes));
-        shunt_moe_plan_rows(stale[i], &sizes, sizeof(sizes));
-        CHECK(sizes.total == 0, "sizes");
-        CHECK(sizes.offset == NULL, "offsets");
-        CHECK(shunt_moe_buffer(stale[i], SHUNT_MOE_ROWS) == NULL, "buffer");
-    }
-    CHECK_RUN(run_everything(self, moe, &w, WINDOW));
-    world_finish(&w);
-    shunt_moe_destroy(moe);
-    return 0;
-}
-
 /* Only rank 0's plan is stale: the errors of the others must name it. */
 static int s11_stale_on_one_rank(const struct rank *self)
 {
@@ -243,32 +142,6 @@ static int s11_stale_on_one_rank(const struct rank *self)
     CHECK_RUN(run_everything(self, moe, &w, WINDOW));
     world_finish(&w);
     shunt_moe_destroy(moe);
-    return 0;
-}
-
-/* A plan is destroyed while its requests are under way. They must complete. */
-static int s11_plan_outlives_calls(const struct rank *self)
-{
-    struct shunt_moe_config c = config_of(60, SHUNT_BF16, 8, 2);
-    struct shunt_moe *moe;
-    struct shunt_request *q;
-    struct world w;
-    struct run run;
-
-    CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-    world_init(&w, &c, self->size, world_nodes(self), REALS, 5, 0, 20, 10);
-    CHECK_RUN(run_begin(&run, self, moe, &w, HEAP));
-    run_fill_tokens(&run, run.x, KIND_X);
-    CHECK_OK(self->comm,
-             shunt_moe_dispatch_start(run.plan, run.x, run.buffer[0],
-                                      run.rows.total, &q));
-    shunt_moe_plan_destroy(run.plan);
-    shunt_moe_destroy(moe);
-    CHECK_OK(self->comm, shunt_wait(&q));
-    CHECK_RUN(run_check_rows(&run));
-    run.plan = NULL;
-    CHECK_RUN(run_end(&run));
-    world_finish(&w);
     return 0;
 }
 
@@ -305,31 +178,6 @@ static int s15_timeout_names(const struct rank *self)
     }
     shunt_moe_plan_destroy(plan);
     shunt_moe_destroy(moe);
-    world_finish(&w);
-    return 0;
-}
-
-/* Destroying must be local: no rank waits for another. */
-static int s16_destroy_is_local(const struct rank *self)
-{
-    struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
-    struct shunt_moe_plan *plan;
-    struct shunt_moe *moe;
-    struct world w;
-
-    world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
-    for (int i = 0; i < 4; i++) {
-        CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
-        CHECK_OK(self->comm, plan_of(self, moe, &w, &plan));
-        if (i % self->size == self->rank) { /* one rank only */
-            shunt_moe_destroy(moe);
-            continue;
-        }
-        shunt_moe_plan_destroy(plan);
-        shunt_moe_destroy(moe);
-    }
-    shunt_moe_destroy(NULL);
-    shunt_moe_plan_destroy(NULL);
     world_finish(&w);
     return 0;
 }
@@ -858,14 +706,9 @@ static const struct rank_case own_cases[] = {
     {"loss", loss, .min_ranks = 2, .breaks_comm = true, .no_threads = true},
     {.name = "s01_bad_id", .run = s01_bad_id},
     {.name = "s07_no_default_weights", .run = s07_no_default_weights},
-    {.name = "s11_two_plans", .run = s11_two_plans},
-    {.name = "s11_too_many_plans", .run = s11_too_many_plans},
-    {.name = "s11_use_after_destroy", .run = s11_use_after_destroy},
     {"s11_stale_on_one_rank", s11_stale_on_one_rank, .min_ranks = 2},
-    {.name = "s11_plan_outlives_calls", .run = s11_plan_outlives_calls},
     {"s15_timeout_names", s15_timeout_names, .min_ranks = 2,
      .breaks_comm = true, .no_threads = true},
-    {.name = "s16_destroy_is_local", .run = s16_destroy_is_local},
     {"s18_config_differs", s18_config_differs, .min_ranks = 2},
     {"s18_call_order", s18_call_order, .min_ranks = 2},
     {"s18_call_order_of_pairs", s18_call_order_of_pairs, .min_ranks = 2},
