@@ -5,6 +5,7 @@
 
 #include "tests/harness/rank_main.h"
 
+extern const struct rank_case agreement_cases[];
 extern const struct rank_case arguments_cases[];
 extern const struct rank_case interleaved_cases[];
 extern const struct rank_case lifetime_cases[];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cases of rank_moe.c that check rows and sums to the bit, on several virtual
+ * Cases of rank_moe that check rows and sums to the bit, on several virtual
  * nodes (SHUNT_NODE). test_exact.c compares the bits of all modes with each
  * other. on_hosts runs these cases on real hosts, where UCX has its default
  * settings; on_ranks.c has one setting like that.

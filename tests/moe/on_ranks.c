@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Runs every case of rank_moe.c as processes: with several numbers of ranks,
+ * Runs every case of rank_moe as processes: with several numbers of ranks,
  * virtual nodes, memory that cannot be mapped, a progress thread. All are
  * compared with one reference, so all give the same bits (s19 of the list in
  * README.md). In some settings plans are made in parts (SHUNT_TEST_PARTS).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cases of rank_moe.c that signal its ranks, or start them in a special way.
+/* Cases of rank_moe that signal its ranks, or start them in a special way.
  * on_ranks.c runs the other cases. */
 #include <criterion/criterion.h>
 #include <signal.h>
