@@ -100,7 +100,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
         if (!s->result)
             return;
     }
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         struct shunti_outgoing *out =
             &x->peer_states[x->order[i]].out[SHUNTI_BLOCK];
 
@@ -124,14 +124,15 @@ static size_t parts(const struct shunti_two_level *x)
     const struct state *s = x->own;
     size_t least = SIZE_MAX;
 
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         const struct shunti_peer_state *peer_state =
             &x->peer_states[x->order[i]];
         const struct shunti_incoming *in = &peer_state->in[SHUNTI_BLOCK];
         const struct shunti_zcopy *z = peer_state->zcopy[SHUNTI_BLOCK];
         size_t n = in->source.done / x->part;
 
-        if (peer_state->phase != SHUNTI_PHASE_FIRST || in->done)
+        if (peer_state->phase != SHUNTI_PHASE_FIRST ||
+            in->state != SHUNTI_INCOMING_OPEN)
             continue;
         if (in->source.way == SHUNTI_WAY_ZCOPY)
             n = z ? shunti_zcopy_arrived_parts(z) : 0;
@@ -294,7 +295,7 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
     const struct state *s = x->own;
     const struct block *own = &s->blocks[comm->rank];
 
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         const int peer = x->order[i];
         const struct block *b = &s->blocks[peer];
         struct shunti_peer_state *peer_state = &x->peer_states[peer];

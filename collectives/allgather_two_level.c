@@ -91,7 +91,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
                             s->blocks[r].bytes);
         at += s->blocks[r].bytes;
     }
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         struct shunti_outgoing *out =
             &x->peer_states[x->order[i]].out[SHUNTI_PACKAGE];
 
@@ -160,7 +160,7 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
     s->package_bytes = package_bytes(comm, s, comm->rank);
     if (room)
         room += s->package_bytes;
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         int peer = x->order[i];
         struct shunti_peer_state *peer_state = &x->peer_states[peer];
 

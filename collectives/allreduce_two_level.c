@@ -100,7 +100,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
                                    : x->peer_states[i].in[SHUNTI_PACKAGE].at;
     shunti_partial(s->partial, s->operands, n, count, s->call.dtype,
                    s->call.op);
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
 
         if (peer_state->phase != SHUNTI_PHASE_SECOND ||

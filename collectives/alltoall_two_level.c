@@ -361,7 +361,7 @@ static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
     const size_t from_local = most_bytes(entries_for_us(comm), limit);
 
     x->varies = true;
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         const int peer = x->order[i], node = comm->peers[peer].node;
         struct shunti_incoming *in = &x->peer_states[peer].in[SHUNTI_PACKAGE];
 

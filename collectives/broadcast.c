@@ -130,7 +130,7 @@ two_level(struct shunt_comm *comm, uint32_t signature,
         return st;
     x->agreed = true;
     x->argument = a->bytes;
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
 
         if (gives(comm, a->root, comm->rank, x->order[i])) {

@@ -187,7 +187,7 @@ static void expect(struct shunti_two_level *x, const struct shunt_comm *comm)
     const struct state *s = x->own;
     const size_t whole = offset_for(comm, s, comm->nranks);
 
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         const int peer = x->order[i];
         struct shunti_incoming *in = &x->peer_states[peer].in[SHUNTI_PACKAGE];
 

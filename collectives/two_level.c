@@ -16,10 +16,12 @@ static void add_peer(struct shunti_two_level *x, int peer,
     struct shunti_peer_state *peer_state = &x->peer_states[peer];
 
     peer_state->phase = (uint8_t)phase;
-    x->order[x->nlegs++] = peer;
-    if (phase != SHUNTI_PHASE_DIRECT)
-        x->left[phase]++;
-    peer_state->tells = peer_state->hears = phase != SHUNTI_PHASE_DIRECT;
+    x->order[x->npeers++] = peer;
+    if (phase != SHUNTI_PHASE_DIRECT) {
+        x->missing[phase]++;
+        peer_state->sending = SHUNTI_SENDING_DUE;
+        peer_state->receiving = SHUNTI_RECEIVING_AWAITED;
+    }
 }
 
 int shunti_nth_of_node(const struct shunt_comm *comm, int node, int i)
@@ -100,11 +102,12 @@ void shunti_two_level_send_block(struct shunt_request *request, int peer,
 {
     struct shunti_peer_state *peer_state = peer_with(request, peer);
 
-    peer_state->tells = true;
+    peer_state->sending = SHUNTI_SENDING_DUE;
     peer_state->out[SHUNTI_BLOCK].data = data;
     peer_state->out[SHUNTI_BLOCK].bytes = bytes;
     if (shunti_peer_state_zcopies(request, peer, SHUNTI_BLOCK, bytes))
-        peer_state->hears = true; /* it says where the block goes */
+        /* it says where the block goes */
+        peer_state->receiving = SHUNTI_RECEIVING_AWAITED;
 }
 
 void shunti_two_level_recv_block(struct shunt_request *request, int peer,
@@ -112,33 +115,38 @@ void shunti_two_level_recv_block(struct shunt_request *request, int peer,
 {
     struct shunti_peer_state *peer_state = peer_with(request, peer);
 
-    peer_state->hears = true;
+    peer_state->receiving = SHUNTI_RECEIVING_AWAITED;
     peer_state->in[SHUNTI_BLOCK].to = to;
     peer_state->in[SHUNTI_BLOCK].bytes = bytes;
     if (shunti_peer_state_zcopies(request, peer, SHUNTI_BLOCK, bytes))
-        peer_state->tells = true; /* it says where the block goes */
+        /* it says where the block goes */
+        peer_state->sending = SHUNTI_SENDING_DUE;
 }
 
 static bool peer_is_open(const struct shunti_peer_state *peer_state)
 {
-    for (int k = 0; k < SHUNTI_PAYLOADS; k++)
-        if (peer_state->tells && !peer_state->out[k].done)
-            return true;
-    return peer_state->hears && !peer_state->taken;
+    if (peer_state->sending >= SHUNTI_SENDING_DUE)
+        for (int k = 0; k < SHUNTI_PAYLOADS; k++)
+            if (peer_state->out[k].state != SHUNTI_OUTGOING_DONE)
+                return true;
+    return peer_state->receiving == SHUNTI_RECEIVING_AWAITED ||
+           peer_state->receiving == SHUNTI_RECEIVING_ARRIVED;
 }
 
 static bool all_done(const struct shunt_request *request,
                      const struct shunti_two_level *x)
 {
-    if (!x->passed_all)
+    if (!x->turns_over)
         return false;
-    for (int i = 0; i < x->nlegs; i++)
+    for (int i = 0; i < x->npeers; i++)
         if (peer_is_open(&x->peer_states[x->order[i]]))
             return false;
-    for (int r = 0; r < request->comm->nranks && x->alarmed; r++)
-        if (!x->peer_states[r].told && r != request->comm->rank)
+    for (int r = 0; r < request->comm->nranks && shunti_two_level_alarmed(x);
+         r++)
+        if (x->peer_states[r].sending != SHUNTI_SENDING_SENT &&
+            r != request->comm->rank)
             return false;
-    return x->is_ready || x->alarmed;
+    return x->stage >= SHUNTI_STAGE_READY;
 }
 
 /* Have the blocks of rail peers arrived, from which late blocks may be made? */
@@ -147,36 +155,37 @@ static bool rail_blocks_here(const struct shunt_request *request,
 {
     const struct shunt_comm *comm = request->comm;
 
-    for (int i = 0; i < x->nlegs && x->late; i++)
+    for (int i = 0; i < x->npeers && x->late; i++)
         if (comm->peers[x->order[i]].node != comm->node &&
-            !x->peer_states[x->order[i]].in[SHUNTI_BLOCK].done)
+            x->peer_states[x->order[i]].in[SHUNTI_BLOCK].state ==
+                SHUNTI_INCOMING_OPEN)
             return false;
     return true;
 }
 
-/* If a peer's control message has not been sent yet, tell() sends this ack
- * after it. */
+/* If a peer's control message has not been sent yet, send_message() sends this
+ * ack after it. */
 static void ack_ready(struct shunt_request *request, struct shunti_two_level *x)
 {
-    for (int i = 0; i < x->nlegs; i++)
+    for (int i = 0; i < x->npeers; i++)
         shunti_peer_state_ack_ready(request, x, x->order[i]);
 }
 
 /* Start the next phase if the packages that it needs have arrived. */
 static void advance(struct shunt_request *request, struct shunti_two_level *x)
 {
-    if (!x->turned && !x->left[SHUNTI_PHASE_FIRST]) {
+    if (x->stage == SHUNTI_STAGE_FIRST && !x->missing[SHUNTI_PHASE_FIRST]) {
         if (x->hooks->turn)
             x->hooks->turn(request, x);
-        x->turned = true;
+        x->stage = SHUNTI_STAGE_SECOND;
         if (request->comm->failure.status) /* no memory for the packages */
             return;
     }
-    if (x->turned && !x->is_ready && !x->left[SHUNTI_PHASE_SECOND] &&
+    if (x->stage == SHUNTI_STAGE_SECOND && !x->missing[SHUNTI_PHASE_SECOND] &&
         rail_blocks_here(request, x)) {
         if (x->hooks->ready)
             x->hooks->ready(request, x);
-        x->is_ready = true;
+        x->stage = SHUNTI_STAGE_READY;
         ack_ready(request, x);
     }
 }
@@ -187,9 +196,9 @@ static void count_parts(struct shunt_request *request,
 {
     const size_t parts = x->hooks->parts(x);
 
-    if (parts <= x->parts)
+    if (parts <= x->ready_parts)
         return;
-    x->parts = parts < UINT8_MAX ? (uint8_t)parts : UINT8_MAX;
+    x->ready_parts = parts < UINT8_MAX ? (uint8_t)parts : UINT8_MAX;
     ack_ready(request, x);
 }
 
@@ -199,24 +208,24 @@ enum shunt_status shunti_two_level_step(struct shunt_request *request)
     bool moved;
 
     do {
-        if (!x->alarmed)
+        if (!shunti_two_level_alarmed(x))
             advance(request, x);
         if (request->comm->failure.status)
             return SHUNT_IN_PROGRESS;
         moved = shunti_two_level_post(request, x);
         moved |= shunti_two_level_send(request, x);
         moved |= shunti_two_level_receive(request, x);
-        if (x->in_place && x->turned && !x->is_ready && !x->alarmed)
+        if (x->in_place && x->stage == SHUNTI_STAGE_SECOND)
             count_parts(request, x);
-        if (x->alarmed && !x->said_so)
-            shunti_two_level_say_alarm(request, x);
+        if (x->stage == SHUNTI_STAGE_ALARM)
+            shunti_two_level_ack_alarm(request, x);
         if (all_done(request, x)) {
-            if (!x->alarmed && x->hooks->finish)
+            if (!shunti_two_level_alarmed(x) && x->hooks->finish)
                 x->hooks->finish(request, x);
             return SHUNT_OK;
         }
-        if (!moved && !x->alarmed)
-            moved = shunti_two_level_hear_alarm(request, x);
+        if (!moved && !shunti_two_level_alarmed(x))
+            moved = shunti_two_level_receive_alarm(request, x);
     } while (moved && !request->comm->failure.status);
     return SHUNT_IN_PROGRESS;
 }
@@ -230,10 +239,11 @@ bool shunti_two_level_awaits(const struct shunt_request *request, int peer)
  * it. */
 bool shunti_two_level_heard(const struct shunt_request *request, int peer)
 {
-    const struct shunti_peer_state *peer_state =
-        &shunti_two_level_of(request)->peer_states[peer];
+    const uint8_t receiving =
+        shunti_two_level_of(request)->peer_states[peer].receiving;
 
-    return peer_state->met || !peer_state->hears;
+    return receiving != SHUNTI_RECEIVING_AWAITED &&
+           receiving != SHUNTI_RECEIVING_CLOSED;
 }
 
 /* A rank that lacks a package of the first phase, or input of its late blocks,
@@ -248,14 +258,14 @@ static bool alone_on_node(const struct shunt_comm *comm, int rank)
 /* Has this rank done its part of sending the payload? */
 static bool is_sent(const struct shunti_outgoing *out)
 {
-    return out->done || shunti_is_pulled(out->way);
+    return out->state == SHUNTI_OUTGOING_DONE || shunti_is_pulled(out->way);
 }
 
 bool shunti_two_level_owes(const struct shunt_request *request)
 {
     const struct shunti_two_level *x = shunti_two_level_of(request);
 
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         const struct shunti_peer_state *peer_state =
             &x->peer_states[x->order[i]];
         bool sent = is_sent(&peer_state->out[SHUNTI_PACKAGE]);
@@ -283,7 +293,7 @@ void shunti_two_level_cleanup(struct shunt_request *request)
 {
     struct shunti_two_level *x = shunti_two_level_of(request);
 
-    for (int i = 0; i < x->nlegs; i++)
+    for (int i = 0; i < x->npeers; i++)
         for (int k = 0; k < SHUNTI_PAYLOADS; k++)
             shunti_scratch_put(request->comm,
                                x->peer_states[x->order[i]].in[k].owned);

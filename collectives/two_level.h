@@ -58,7 +58,53 @@ enum shunti_phase {
     SHUNTI_PHASE_DIRECT,
 };
 
+/* The stages of an operation, in their order. An alarm may follow any of the
+ * first three. */
+enum shunti_stage {
+    SHUNTI_STAGE_FIRST = 0, /* packages of the first phase are missing */
+    SHUNTI_STAGE_SECOND,    /* packages of the second phase may be sent */
+    SHUNTI_STAGE_READY,     /* late blocks are made, and may be sent */
+    SHUNTI_STAGE_ALARM,     /* some rank made another call, or a bad one */
+    SHUNTI_STAGE_ALARMED, /* peers that have this rank's message know it, too */
+};
+
+/* The control message that this rank sends to a peer. An alarm may be sent in
+ * its place. */
+enum shunti_sending {
+    SHUNTI_SENDING_NONE = 0, /* no message; the turn at the peer is not over */
+    SHUNTI_SENDING_SKIPPED,  /* no message; the turn at the peer is over */
+    SHUNTI_SENDING_DUE,      /* the message has not been sent */
+    SHUNTI_SENDING_SENT,     /* the message, or an alarm, has been sent; the
+                              * turn at the peer is over */
+};
+
+/* The control message of a peer, and its payloads. */
+enum shunti_receiving {
+    SHUNTI_RECEIVING_NONE = 0, /* no message is needed; look only for a bad
+                                * one */
+    SHUNTI_RECEIVING_AWAITED,  /* the message has not arrived */
+    SHUNTI_RECEIVING_CLOSED,   /* the message has not arrived. There was an
+                                * alarm, so its payloads are not taken. */
+    SHUNTI_RECEIVING_ARRIVED,  /* its payloads are being taken */
+    SHUNTI_RECEIVING_DONE,     /* this rank has all that it wants, and has acked
+                                * it; or there was an alarm */
+};
+
 enum { SHUNTI_PACKAGE, SHUNTI_BLOCK, SHUNTI_PAYLOADS };
+
+enum shunti_outgoing_state {
+    SHUNTI_OUTGOING_OPEN = 0,
+    SHUNTI_OUTGOING_DROPPED, /* the peer does not want it. What the peer relies
+                              * on, such as reserved chunks, is still sent. */
+    SHUNTI_OUTGOING_DONE,
+};
+
+enum shunti_incoming_state {
+    SHUNTI_INCOMING_OPEN = 0,
+    SHUNTI_INCOMING_UNWANTED, /* it is not taken, and its sender waits for an
+                               * ack */
+    SHUNTI_INCOMING_DONE,     /* it has been taken, or nobody needs it */
+};
 
 struct shunti_outgoing {
     const void *data;
@@ -69,8 +115,7 @@ struct shunti_outgoing {
      * must be readable (src/op/payload_protocol.h), so that its sender can
      * compute meanwhile. */
     bool in_place;
-    bool done;
-    bool dropped; /* the peer does not want it */
+    uint8_t state; /* enum shunti_outgoing_state */
     struct shunti_stream tx;
 };
 
@@ -81,25 +126,19 @@ struct shunti_incoming {
     size_t bytes; /* expected size; the maximum of a package if x->varies */
     const unsigned char *at; /* where a package that has arrived lies */
     void *owned;             /* scratch memory for it; or NULL */
-    bool done;
-    bool in_pieces; /* a block that take_pieces() copies */
+    uint8_t state;           /* enum shunti_incoming_state */
+    bool in_pieces;          /* a block that take_pieces() copies */
     struct shunti_source source;
 };
 
 /* The state of what this rank exchanges with one peer. */
 struct shunti_peer_state {
-    uint8_t phase;  /* enum shunti_phase */
-    bool tells;     /* a message is sent to it; always in FIRST and SECOND */
-    bool hears;     /* it sends a message; always in FIRST and SECOND */
-    bool told;      /* this rank's message, or an alarm, has been sent */
-    bool passed;    /* this rank's turn at the peer is over (exchange.h) */
-    bool met;       /* the peer's control message has arrived */
-    uint8_t said;   /* stages that this rank has acked to it */
-    uint8_t parts;  /* how many ready parts this rank has acked to it */
-    bool unwanted;  /* its block has another size than expected */
-    bool taken;     /* this rank has all that it wants, and has acked it */
-    bool closed;    /* nothing is sent or taken: there was an alarm */
-    size_t payload; /* bytes of the caller's data in the package */
+    uint8_t phase;     /* enum shunti_phase */
+    uint8_t sending;   /* enum shunti_sending; not NONE in FIRST and SECOND */
+    uint8_t receiving; /* enum shunti_receiving; not NONE in FIRST and SECOND */
+    uint8_t acked;     /* the stages that this rank has acked to it, as bits */
+    uint8_t acked_parts; /* how many ready parts this rank has acked to it */
+    size_t payload;      /* bytes of the caller's data in the package */
     struct shunti_zcopy *zcopy[2]; /* (SHUNTI_PAYLOADS); NULL: none */
     struct shunti_outgoing out[SHUNTI_PAYLOADS];
     struct shunti_incoming in[SHUNTI_PAYLOADS];
@@ -154,16 +193,14 @@ struct shunti_two_level {
     /* Bytes of one part. With `in_place`, local peers are told how many parts
      * of every block are ready: up to 255, which is what an ack can count. */
     size_t part;
-    uint8_t parts;   /* how many parts of this rank are ready */
-    bool turned;     /* the second phase may be sent */
-    bool is_ready;   /* late blocks may be sent: all of them are made */
-    bool alarmed;    /* some rank made another call, or a bad one */
-    bool said_so;    /* the alarm was acked to peers with a message */
-    bool passed_all; /* this rank's turn is over at all ranks */
-    struct shunti_blame blame;
-    int left[SHUNTI_PHASE_DIRECT]; /* packages of each phase that are missing */
-    int nlegs;
-    int *order;  /* (nlegs) the ranks whose phase is not NONE */
+    uint8_t ready_parts; /* how many parts of this rank are ready */
+    uint8_t stage;       /* enum shunti_stage */
+    bool turns_over; /* this rank's turn is over at all ranks (exchange.h) */
+    struct shunti_blame blame; /* the reason of the alarm */
+    /* packages of each phase that have not arrived */
+    int missing[SHUNTI_PHASE_DIRECT];
+    int npeers;
+    int *order;  /* (npeers) the ranks whose phase is not NONE */
     void *own;   /* the collective's own state, zeroed */
     void *owned; /* scratch memory, returned at the end; or NULL */
     struct shunti_peer_state peer_states[]; /* (nranks) */
@@ -185,6 +222,12 @@ enum shunt_status shunti_two_level_create(
 /* The state of the request. */
 struct shunti_two_level *
 shunti_two_level_of(const struct shunt_request *request);
+
+/* Has there been an alarm? Then the call fails on this rank. */
+static inline bool shunti_two_level_alarmed(const struct shunti_two_level *x)
+{
+    return x->stage >= SHUNTI_STAGE_ALARM;
+}
 
 /* Add a block for `peer`, or from it. The block follows the package. If `peer`
  * is neither a local peer nor a rail peer, it has a control message of its

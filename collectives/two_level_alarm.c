@@ -12,15 +12,15 @@
 static void forget_late(const struct shunt_request *request,
                         struct shunti_two_level *x)
 {
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
 
         if (!shunti_peer_state_is_late(request, x->order[i], SHUNTI_BLOCK))
             continue;
-        if (!x->is_ready && !peer_state->parts)
+        if (x->stage != SHUNTI_STAGE_READY && !peer_state->acked_parts)
             shunti_outgoing_drop(&peer_state->out[SHUNTI_BLOCK]);
-        peer_state->unwanted |= !peer_state->in[SHUNTI_BLOCK].done;
-        peer_state->in[SHUNTI_BLOCK].done = true;
+        if (peer_state->in[SHUNTI_BLOCK].state == SHUNTI_INCOMING_OPEN)
+            peer_state->in[SHUNTI_BLOCK].state = SHUNTI_INCOMING_UNWANTED;
     }
 }
 
@@ -35,14 +35,14 @@ void shunti_two_level_alarm(struct shunt_request *request,
                             struct shunti_two_level *x,
                             const struct shunti_blame *blame)
 {
-    if (x->alarmed)
+    if (shunti_two_level_alarmed(x))
         return;
-    x->blame = *blame;
-    x->alarmed = true;
-    if (!is_read_failure(blame))
-        shunti_digest_disagrees(request, blame->signature);
     if (x->late)
         forget_late(request, x);
+    x->blame = *blame;
+    x->stage = SHUNTI_STAGE_ALARM;
+    if (!is_read_failure(blame))
+        shunti_digest_disagrees(request, blame->signature);
 }
 
 void shunti_two_level_own_alarm(struct shunt_request *request,
@@ -56,26 +56,26 @@ void shunti_two_level_own_alarm(struct shunt_request *request,
     shunti_two_level_alarm(request, x, &blame);
 }
 
-void shunti_two_level_say_alarm(struct shunt_request *request,
+void shunti_two_level_ack_alarm(struct shunt_request *request,
                                 struct shunti_two_level *x)
 {
-    x->said_so = true;
-    for (int i = 0; i < x->nlegs && is_read_failure(&x->blame); i++) {
+    x->stage = SHUNTI_STAGE_ALARMED;
+    for (int i = 0; i < x->npeers && is_read_failure(&x->blame); i++) {
         struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
 
-        if (peer_state->told)
+        if (peer_state->sending == SHUNTI_SENDING_SENT)
             shunti_peer_state_ack(request, peer_state, x->order[i],
                                   SHUNTI_ACK_ALARM);
     }
 }
 
-bool shunti_two_level_hear_alarm(struct shunt_request *request,
-                                 struct shunti_two_level *x)
+bool shunti_two_level_receive_alarm(struct shunt_request *request,
+                                    struct shunti_two_level *x)
 {
-    for (int i = 0; i < x->nlegs; i++) {
+    for (int i = 0; i < x->npeers; i++) {
         const int peer = x->order[i];
 
-        if (!x->peer_states[peer].told ||
+        if (x->peer_states[peer].sending != SHUNTI_SENDING_SENT ||
             !(shunti_acked_stage(request, peer) & SHUNTI_ACK_ALARM))
             continue;
         if (!request->error) {

@@ -21,13 +21,13 @@ void shunti_two_level_alarm(struct shunt_request *request,
 void shunti_two_level_own_alarm(struct shunt_request *request,
                                 struct shunti_two_level *x, int rank);
 
-/* Ack a failed read to the peers that have this rank's control message
- * already. */
-void shunti_two_level_say_alarm(struct shunt_request *request,
+/* Ack the alarm to the peers that have this rank's control message already, if
+ * the reason is a failed read. */
+void shunti_two_level_ack_alarm(struct shunt_request *request,
                                 struct shunti_two_level *x);
 
 /* If a peer has acked an alarm, record it and return true. */
-bool shunti_two_level_hear_alarm(struct shunt_request *request,
-                                 struct shunti_two_level *x);
+bool shunti_two_level_receive_alarm(struct shunt_request *request,
+                                    struct shunti_two_level *x);
 
 #endif

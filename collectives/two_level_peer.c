@@ -30,9 +30,10 @@ void shunti_peer_state_ack(struct shunt_request *request,
                            struct shunti_peer_state *peer_state, int peer,
                            unsigned stage)
 {
-    peer_state->said |= (uint8_t)stage;
+    peer_state->acked |= (uint8_t)stage;
     shunti_ack_stage(request, peer,
-                     peer_state->said | (unsigned)peer_state->parts << 8);
+                     peer_state->acked | (unsigned)peer_state->acked_parts
+                                             << 8);
 }
 
 bool shunti_peer_state_zcopies(const struct shunt_request *request, int peer,
@@ -75,35 +76,39 @@ bool shunti_incoming_place(struct shunt_request *request,
 
 void shunti_outgoing_drop(struct shunti_outgoing *out)
 {
-    out->dropped = true;
-    if (out->way == SHUNTI_WAY_WINDOW || out->way == SHUNTI_WAY_READ)
-        out->done = true;
+    if (shunti_is_pulled(out->way))
+        out->state = SHUNTI_OUTGOING_DONE;
+    else if (out->state == SHUNTI_OUTGOING_OPEN)
+        out->state = SHUNTI_OUTGOING_DROPPED;
 }
 
-bool shunti_peer_state_still(struct shunt_request *request,
-                             struct shunti_peer_state *peer_state)
+bool shunti_peer_state_stop_reads(struct shunt_request *request,
+                                  struct shunti_peer_state *peer_state)
 {
-    bool still = true;
+    bool stopped = true;
 
     for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
         struct shunti_source *source = &peer_state->in[k].source;
 
         if (source->way == SHUNTI_WAY_READ)
-            still &= shunti_read_stop(request, &source->read);
+            stopped &= shunti_read_stop(request, &source->read);
     }
-    return still;
+    return stopped;
 }
 
 void shunti_peer_state_close(struct shunti_peer_state *peer_state)
 {
     for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
         shunti_outgoing_drop(&peer_state->out[k]);
-        peer_state->in[k].done = true;
+        peer_state->in[k].state = SHUNTI_INCOMING_DONE;
     }
-    peer_state->taken = peer_state->closed = true;
+    if (peer_state->receiving == SHUNTI_RECEIVING_AWAITED)
+        peer_state->receiving = SHUNTI_RECEIVING_CLOSED;
+    else if (peer_state->receiving == SHUNTI_RECEIVING_ARRIVED)
+        peer_state->receiving = SHUNTI_RECEIVING_DONE;
 }
 
-/* Update whether a message of `peer` is expected. A rank that is neither a
+/* Update whether the message of `peer` is awaited. A rank that is neither a
  * local peer nor a rail peer may send no control message if this rank needs
  * nothing of it: neither a block, nor a place for this rank's block. Then its
  * message is looked for, but not awaited. */
@@ -113,12 +118,15 @@ static void expect_less(struct shunt_request *request, int peer)
         &shunti_two_level_of(request)->peer_states[peer];
     const struct shunti_incoming *in = &peer_state->in[SHUNTI_BLOCK];
     const struct shunti_outgoing *out = &peer_state->out[SHUNTI_BLOCK];
+    const bool needs_block = in->bytes && in->state == SHUNTI_INCOMING_OPEN;
+    const bool needs_place =
+        out->state != SHUNTI_OUTGOING_DROPPED &&
+        shunti_peer_state_zcopies(request, peer, SHUNTI_BLOCK, out->bytes);
 
-    if (peer_state->phase == SHUNTI_PHASE_DIRECT)
-        peer_state->hears =
-            (in->bytes && !in->done) ||
-            (!out->dropped && shunti_peer_state_zcopies(
-                                  request, peer, SHUNTI_BLOCK, out->bytes));
+    if (peer_state->phase == SHUNTI_PHASE_DIRECT &&
+        peer_state->receiving == SHUNTI_RECEIVING_AWAITED && !needs_block &&
+        !needs_place)
+        peer_state->receiving = SHUNTI_RECEIVING_NONE;
 }
 
 void shunti_two_level_drop_out(struct shunt_request *request, int peer)
@@ -130,7 +138,10 @@ void shunti_two_level_drop_out(struct shunt_request *request, int peer)
 
 void shunti_two_level_drop_in(struct shunt_request *request, int peer)
 {
-    shunti_two_level_of(request)->peer_states[peer].in[SHUNTI_BLOCK].done =
-        true;
+    struct shunti_incoming *in =
+        &shunti_two_level_of(request)->peer_states[peer].in[SHUNTI_BLOCK];
+
+    if (in->state == SHUNTI_INCOMING_OPEN)
+        in->state = SHUNTI_INCOMING_DONE;
     expect_less(request, peer);
 }

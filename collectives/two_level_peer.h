@@ -55,10 +55,10 @@ bool shunti_incoming_place(struct shunt_request *request,
 void shunti_outgoing_drop(struct shunti_outgoing *out);
 
 /* Stop reading from the peer. Returns true once no read is under way. */
-bool shunti_peer_state_still(struct shunt_request *request,
-                             struct shunti_peer_state *peer_state);
+bool shunti_peer_state_stop_reads(struct shunt_request *request,
+                                  struct shunti_peer_state *peer_state);
 
-/* Neither send nor receive anything more. */
+/* Neither send nor receive payload any more, because of an alarm. */
 void shunti_peer_state_close(struct shunti_peer_state *peer_state);
 
 #endif

@@ -86,7 +86,7 @@ static void open_payloads(struct shunt_request *request,
         block->bytes = x->in_place;
     block_bytes = x->agreed ? block->bytes : note->expects;
     if (block_bytes != block->bytes) {
-        block->done = peer_state->unwanted = true;
+        block->state = SHUNTI_INCOMING_UNWANTED;
     } else if (well) {
         well = shunti_source_open(
             request, peer, (enum shunti_way)note->second_way, &note->word[2],
@@ -96,28 +96,28 @@ static void open_payloads(struct shunt_request *request,
         shunti_peer_state_close(peer_state);
 }
 
-static bool meet(struct shunt_request *request, struct shunti_two_level *x,
-                 int peer)
+static bool receive_message(struct shunt_request *request,
+                            struct shunti_two_level *x, int peer)
 {
     struct shunti_peer_state *peer_state = &x->peer_states[peer];
+    const uint8_t before = peer_state->receiving;
     const struct shunti_note *note;
 
-    if (peer_state->met)
-        return false;
     /* A peer that has nothing to send to this rank may still send a note to say
      * that it made another call. */
-    if (!peer_state->hears && !shunti_note_bad(request, peer))
+    if (before == SHUNTI_RECEIVING_NONE && !shunti_note_bad(request, peer))
         return false;
     note = shunti_note_arrived(request, peer);
     if (!note)
         return false;
-    peer_state->met = true;
-    if (!agrees(request, x, peer, note)) {
+    peer_state->receiving = SHUNTI_RECEIVING_ARRIVED;
+    if (!agrees(request, x, peer, note) || before == SHUNTI_RECEIVING_CLOSED) {
         shunti_peer_state_close(peer_state);
         return true;
     }
     open_payloads(request, x, peer, note);
-    if (peer_state->told && !request->comm->failure.status)
+    if (peer_state->sending == SHUNTI_SENDING_SENT &&
+        !request->comm->failure.status)
         shunti_peer_state_aim(request, x, peer);
     return true;
 }
@@ -190,6 +190,36 @@ static bool take_block(struct shunt_request *request,
                       peer_state->zcopy[SHUNTI_BLOCK]);
 }
 
+/* The package of `peer` is complete. Returns false if it is malformed, or could
+ * not be read: then nothing more is taken. */
+static bool package_arrived(struct shunt_request *request,
+                            struct shunti_two_level *x, int peer)
+{
+    struct shunti_peer_state *peer_state = &x->peer_states[peer];
+    struct shunti_incoming *package = &peer_state->in[SHUNTI_PACKAGE];
+
+    package->state = SHUNTI_INCOMING_DONE;
+    if (package->source.failed) {
+        shunti_two_level_own_alarm(request, x, request->comm->rank);
+        peer_state->in[SHUNTI_BLOCK].state = SHUNTI_INCOMING_DONE;
+        /* But the peer still reads this rank's payloads. */
+        peer_state->receiving = SHUNTI_RECEIVING_DONE;
+        shunti_peer_state_ack(request, peer_state, peer,
+                              SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD);
+        return false;
+    }
+    if (peer_state->phase == SHUNTI_PHASE_DIRECT)
+        return true;
+    x->missing[peer_state->phase]--;
+    if (!x->hooks->arrived || x->hooks->arrived(request, x, peer))
+        return true;
+    shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
+                     "%s: rank %d sends a package of %zu B whose parts are not "
+                     "as long; do all ranks run the same version?",
+                     shunti_request_name(request), peer, package->bytes);
+    return false;
+}
+
 static bool take(struct shunt_request *request, struct shunti_two_level *x,
                  int peer)
 {
@@ -199,31 +229,16 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
     const size_t before = package->source.done + block->source.done;
     bool moved = false;
 
-    if (!package->done && take_package(request, x, peer)) {
-        package->done = moved = true;
-        if (package->source.failed) {
-            shunti_two_level_own_alarm(request, x, request->comm->rank);
-            block->done = peer_state->taken =
-                true; /* but the peer still reads this rank's payloads */
-            shunti_peer_state_ack(request, peer_state, peer,
-                                  SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD);
+    if (package->state == SHUNTI_INCOMING_OPEN) {
+        if (!take_package(request, x, peer))
+            return package->source.done + block->source.done != before;
+        if (!package_arrived(request, x, peer))
             return true;
-        }
-        if (peer_state->phase != SHUNTI_PHASE_DIRECT)
-            x->left[peer_state->phase]--;
-        if (peer_state->phase != SHUNTI_PHASE_DIRECT && x->hooks->arrived &&
-            !x->hooks->arrived(request, x, peer)) {
-            shunti_comm_fail(request->comm, SHUNT_ERR_MISMATCH, peer,
-                             "%s: rank %d sends a package of %zu B whose parts "
-                             "are not as long; do all ranks run the same "
-                             "version?",
-                             shunti_request_name(request), peer,
-                             package->bytes);
-            return true;
-        }
+        moved = true;
     }
-    if (package->done && !block->done) {
-        block->done = take_block(request, x, peer);
+    if (block->state == SHUNTI_INCOMING_OPEN) {
+        if (take_block(request, x, peer))
+            block->state = SHUNTI_INCOMING_DONE;
         /* A late block cannot be made without this one. */
         if (block->source.failed && x->late &&
             !shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK))
@@ -231,11 +246,12 @@ static bool take(struct shunt_request *request, struct shunti_two_level *x,
     }
     /* After this ack the peer may free its memory, also that of payloads that
      * are no longer wanted. So send it only when no read is under way. */
-    if (package->done && block->done &&
-        shunti_peer_state_still(request, peer_state)) {
-        peer_state->taken = true;
+    if (block->state != SHUNTI_INCOMING_OPEN &&
+        shunti_peer_state_stop_reads(request, peer_state)) {
+        peer_state->receiving = SHUNTI_RECEIVING_DONE;
         if (shunti_is_pulled(package->source.way) ||
-            shunti_is_pulled(block->source.way) || peer_state->unwanted)
+            shunti_is_pulled(block->source.way) ||
+            block->state == SHUNTI_INCOMING_UNWANTED)
             shunti_peer_state_ack(request, peer_state, peer,
                                   block->source.failed
                                       ? SHUNTI_ACK_TAKEN | SHUNTI_ACK_UNREAD
@@ -250,11 +266,12 @@ bool shunti_two_level_receive(struct shunt_request *request,
 {
     bool moved = false;
 
-    for (int i = x->nlegs - 1; i >= 0; i--) {
+    for (int i = x->npeers - 1; i >= 0; i--) {
         struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
 
-        moved |= meet(request, x, x->order[i]);
-        if (peer_state->met && !peer_state->taken)
+        if (peer_state->receiving < SHUNTI_RECEIVING_ARRIVED)
+            moved |= receive_message(request, x, x->order[i]);
+        if (peer_state->receiving == SHUNTI_RECEIVING_ARRIVED)
             moved |= take(request, x, x->order[i]);
     }
     return moved;

@@ -48,7 +48,8 @@ static bool name_places(struct shunt_request *request,
         struct shunti_zcopy *z;
         size_t length;
 
-        if (in->done || !shunti_peer_state_zcopies(request, peer, k, in->bytes))
+        if (in->state != SHUNTI_INCOMING_OPEN ||
+            !shunti_peer_state_zcopies(request, peer, k, in->bytes))
             continue;
         z = shunti_incoming_place(request, in)
                 ? shunti_peer_state_zcopy(request, peer_state, peer, k)
@@ -85,7 +86,7 @@ void shunti_peer_state_aim(struct shunt_request *request,
         note ? (inline_bytes(x, peer_state, note) + 7) & ~(size_t)7 : 0;
     const unsigned char *name = (const unsigned char *)(note + 1) + behind;
 
-    if (!note || peer_state->closed)
+    if (!note)
         return;
     for (int k = 0; k < SHUNTI_PAYLOADS; k++) {
         struct shunti_outgoing *out = &peer_state->out[k];
@@ -132,7 +133,7 @@ static uint8_t put_payload(struct shunt_request *request, int peer,
         }
         behind->bytes += out->bytes;
         comm->stats.bytes_inline += out->bytes;
-        out->done = true;
+        out->state = SHUNTI_OUTGOING_DONE;
         return SHUNTI_WAY_INLINE;
     }
     out->way =
@@ -148,21 +149,22 @@ void shunti_peer_state_ack_ready(struct shunt_request *request,
                                  struct shunti_two_level *x, int peer)
 {
     struct shunti_peer_state *peer_state = &x->peer_states[peer];
-    const bool more =
-        peer_state->out[SHUNTI_BLOCK].in_place && peer_state->parts < x->parts;
+    const bool more = peer_state->out[SHUNTI_BLOCK].in_place &&
+                      peer_state->acked_parts < x->ready_parts;
+    const bool is_ready = x->stage == SHUNTI_STAGE_READY;
 
-    if (!peer_state->told ||
+    if (peer_state->sending != SHUNTI_SENDING_SENT ||
         !shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK) ||
         !shunti_is_pulled(peer_state->out[SHUNTI_BLOCK].way) ||
-        (!x->is_ready && !more))
+        (!is_ready && !more))
         return;
-    peer_state->parts = x->parts;
+    peer_state->acked_parts = x->ready_parts;
     shunti_peer_state_ack(request, peer_state, peer,
-                          x->is_ready ? SHUNTI_ACK_READY : 0);
+                          is_ready ? SHUNTI_ACK_READY : 0);
 }
 
-static void tell(struct shunt_request *request, struct shunti_two_level *x,
-                 int peer)
+static void send_message(struct shunt_request *request,
+                         struct shunti_two_level *x, int peer)
 {
     struct shunti_peer_state *peer_state = &x->peer_states[peer];
     struct shunti_note *note = shunti_note_compose(request, peer);
@@ -190,22 +192,28 @@ static void tell(struct shunt_request *request, struct shunti_two_level *x,
         copy_behind(note, &behind);
         shunti_note_send(request, peer, note, behind.bytes);
     }
-    peer_state->told = true;
-    if (peer_state->met)
+    peer_state->sending = SHUNTI_SENDING_SENT;
+    if (peer_state->receiving >= SHUNTI_RECEIVING_ARRIVED)
         shunti_peer_state_aim(request, x, peer);
     shunti_peer_state_ack_ready(request, x, peer);
 }
 
-static void tell_alarm(struct shunt_request *request,
+static void send_alarm(struct shunt_request *request,
                        struct shunti_two_level *x, int peer)
 {
     struct shunti_peer_state *peer_state = &x->peer_states[peer];
 
     shunti_note_alarm(request, peer, &x->blame);
-    peer_state->told = true;
+    peer_state->sending = SHUNTI_SENDING_SENT;
     for (int k = 0; k < SHUNTI_PAYLOADS; k++)
-        peer_state->out[k].done = true;
+        peer_state->out[k].state = SHUNTI_OUTGOING_DONE;
     shunti_peer_state_close(peer_state);
+}
+
+static bool is_turn_over(const struct shunti_peer_state *peer_state)
+{
+    return peer_state->sending == SHUNTI_SENDING_SKIPPED ||
+           peer_state->sending == SHUNTI_SENDING_SENT;
 }
 
 /* Send to `peer` what can be sent now: the control message, or an alarm. */
@@ -214,31 +222,33 @@ static bool post_to(struct shunt_request *request, struct shunti_two_level *x,
 {
     struct shunti_peer_state *peer_state = &x->peer_states[peer];
     struct shunti_peer *p = &request->comm->peers[peer];
-    const bool waits = peer_state->phase == SHUNTI_PHASE_SECOND && !x->turned;
+    const bool alarmed = shunti_two_level_alarmed(x);
+    const bool waits = peer_state->phase == SHUNTI_PHASE_SECOND &&
+                       x->stage == SHUNTI_STAGE_FIRST;
+    bool skipped;
 
-    if (!peer_state->passed && p->turn == x->ticket && !peer_state->tells) {
+    if (peer_state->sending == SHUNTI_SENDING_NONE && p->turn == x->ticket) {
         shunti_turn_over(request, peer);
-        peer_state->passed = true;
+        peer_state->sending = SHUNTI_SENDING_SKIPPED;
     }
-    if (peer_state->told || (!peer_state->tells && !x->alarmed) ||
-        (waits && !x->alarmed))
+    if (peer_state->sending == SHUNTI_SENDING_SENT ||
+        (!alarmed && (peer_state->sending != SHUNTI_SENDING_DUE || waits)))
         return false;
     /* After an alarm the peer may free the memory that this rank reads. */
-    if (x->alarmed && !shunti_peer_state_still(request, peer_state))
+    if (alarmed && !shunti_peer_state_stop_reads(request, peer_state))
         return false;
     /* An alarm reserves no chunks. But it replaces a control message that would
      * have reserved some, and later messages must not overtake it. */
-    if (peer_state->passed ? !shunti_note_room(request, peer)
-                           : !shunti_turn(request, peer, x->ticket))
+    skipped = peer_state->sending == SHUNTI_SENDING_SKIPPED;
+    if (skipped ? !shunti_note_room(request, peer)
+                : !shunti_turn(request, peer, x->ticket))
         return false;
-    if (x->alarmed)
-        tell_alarm(request, x, peer);
+    if (alarmed)
+        send_alarm(request, x, peer);
     else
-        tell(request, x, peer);
-    if (!peer_state->passed) {
+        send_message(request, x, peer);
+    if (!skipped)
         shunti_turn_over(request, peer);
-        peer_state->passed = true;
-    }
     return true;
 }
 
@@ -249,17 +259,17 @@ bool shunti_two_level_post(struct shunt_request *request,
     const struct shunt_comm *comm = request->comm;
     bool moved = false;
 
-    for (int i = 0; i < x->nlegs; i++)
+    for (int i = 0; i < x->npeers; i++)
         moved |= post_to(request, x, x->order[i]);
-    if (x->passed_all && !x->alarmed)
+    if (x->turns_over && !shunti_two_level_alarmed(x))
         return moved;
-    x->passed_all = true;
+    x->turns_over = true;
     for (int r = 0; r < comm->nranks; r++) {
         if (r == comm->rank)
             continue;
         if (x->peer_states[r].phase == SHUNTI_PHASE_NONE)
             moved |= post_to(request, x, r);
-        x->passed_all &= x->peer_states[r].passed;
+        x->turns_over &= is_turn_over(&x->peer_states[r]);
     }
     return moved;
 }
@@ -283,30 +293,42 @@ static bool answered(struct shunt_request *request, int peer)
 static bool put_straight(struct shunti_outgoing *out, struct shunti_zcopy *z)
 {
     const size_t before = z ? z->done : 0;
+    const bool done = z && z->remote ? shunti_zcopy_send(z)
+                                     : out->state == SHUNTI_OUTGOING_DROPPED;
 
-    out->done = z && z->remote ? shunti_zcopy_send(z) : out->dropped;
-    return out->done || (z && z->done != before);
+    if (done)
+        out->state = SHUNTI_OUTGOING_DONE;
+    return done || (z && z->done != before);
+}
+
+/* Send what the peer has not taken yet. Returns the new state. */
+static uint8_t send_some(struct shunt_request *request, int peer,
+                         struct shunti_outgoing *out)
+{
+    if (shunti_is_pulled(out->way))
+        return answered(request, peer) ? SHUNTI_OUTGOING_DONE : out->state;
+    if (out->state == SHUNTI_OUTGOING_DROPPED)
+        return shunti_stream_skip(request, peer, &out->tx)
+                   ? SHUNTI_OUTGOING_DONE
+                   : SHUNTI_OUTGOING_DROPPED;
+    if (shunti_stream_send(request, peer, &out->tx, out->data))
+        return SHUNTI_OUTGOING_DONE;
+    /* The peer acked before the end: it does not want the rest. */
+    return answered(request, peer) ? SHUNTI_OUTGOING_DROPPED
+                                   : SHUNTI_OUTGOING_OPEN;
 }
 
 static bool send_payload(struct shunt_request *request, int peer,
                          struct shunti_outgoing *out, struct shunti_zcopy *z)
 {
     const size_t before = out->tx.done;
-    const bool was_dropped = out->dropped;
+    const uint8_t state = out->state;
 
     if (out->way == SHUNTI_WAY_ZCOPY)
         return put_straight(out, z);
-    if (shunti_is_pulled(out->way)) {
-        out->done = answered(request, peer);
-    } else if (out->dropped) {
-        out->done = shunti_stream_skip(request, peer, &out->tx);
-    } else {
-        out->done = shunti_stream_send(request, peer, &out->tx, out->data);
-        /* The peer acked before the end: it does not want the rest. */
-        out->dropped = !out->done && answered(request, peer);
-    }
+    out->state = send_some(request, peer, out);
     /* A dropped payload may still have to wait until its chunks are skipped. */
-    return out->done || out->dropped != was_dropped || out->tx.done != before;
+    return out->state != state || out->tx.done != before;
 }
 
 bool shunti_two_level_send(struct shunt_request *request,
@@ -314,17 +336,19 @@ bool shunti_two_level_send(struct shunt_request *request,
 {
     bool moved = false;
 
-    for (int i = 0; i < x->nlegs; i++) {
-        struct shunti_peer_state *peer_state = &x->peer_states[x->order[i]];
-        const int payloads = !x->is_ready && !x->alarmed &&
-                                     shunti_peer_state_is_late(
-                                         request, x->order[i], SHUNTI_BLOCK)
-                                 ? 1
-                                 : SHUNTI_PAYLOADS;
+    for (int i = 0; i < x->npeers; i++) {
+        const int peer = x->order[i];
+        struct shunti_peer_state *peer_state = &x->peer_states[peer];
+        int payloads = SHUNTI_PAYLOADS;
 
-        for (int k = 0; k < payloads && peer_state->told; k++)
-            if (!peer_state->out[k].done)
-                moved |= send_payload(request, x->order[i], &peer_state->out[k],
+        if (peer_state->sending != SHUNTI_SENDING_SENT)
+            continue;
+        if (x->stage < SHUNTI_STAGE_READY &&
+            shunti_peer_state_is_late(request, peer, SHUNTI_BLOCK))
+            payloads = SHUNTI_BLOCK; /* its block is not made yet */
+        for (int k = 0; k < payloads; k++)
+            if (peer_state->out[k].state != SHUNTI_OUTGOING_DONE)
+                moved |= send_payload(request, peer, &peer_state->out[k],
                                       peer_state->zcopy[k]);
     }
     return moved;

@@ -188,9 +188,10 @@ static bool take_pieces(struct shunt_request *request,
         &x->peer_states[peer].in[SHUNTI_BLOCK].source;
     size_t *here = &pieces_here(own)[peer];
 
-    if (x->alarmed)
+    if (shunti_two_level_alarmed(x))
         return true;
-    for (; x->is_ready && *here < all && !source->failed; ++*here) {
+    for (; x->stage == SHUNTI_STAGE_READY && *here < all && !source->failed;
+         ++*here) {
         const int a = (int)(*here % arrays);
         const size_t bytes = state->array[a].bytes;
 
