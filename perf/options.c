@@ -315,17 +315,18 @@ static const struct cli_row rows[] = {
     {"begin", 'b', "SIZE", CLI_SIZE, "the smallest size", AT(begin),
      .first = true},
     {"end", 'e', "SIZE", CLI_SIZE, "the largest size", AT(end), .first = true},
-    {"factor", 'f', "F", CLI_REAL, "ratio of one size to the one before",
+    {"factor", 'f', "F", CLI_REAL, "each size is F times the one before",
      AT(factor), .least = 1.01, .most = 1e9},
     {"dtype", 0, "TYPE", CLI_CHOICE,
-     "element type; f32, or bf16 for tokens, unless given", AT(dtype),
+     "element type; unless given f32, or bf16 for tokens", AT(dtype),
      .names = dtypes},
     {"op", 0, "OP", CLI_CHOICE, "reduction", AT(reduce), .names = reductions},
     {"root", 0, "RANK", CLI_WHOLE, "root rank of broadcast", AT(root),
      .most = 1 << 20},
     {"counts", 0, "KIND", CLI_CHOICE,
-     "for alltoallv, allgatherv and reduce_scatterv", AT(skewed),
-     CLI_NAMES({"even", false}, {"skewed", true})},
+     "are the blocks of alltoallv, allgatherv and reduce_scatterv equally "
+     "large",
+     AT(skewed), CLI_NAMES({"even", false}, {"skewed", true})},
     {"in-place", 0, NULL, CLI_FLAG,
      "the input is in the output's memory already", AT(in_place)},
     {"mem", 0, "MEM", CLI_CHOICE,
@@ -337,8 +338,8 @@ static const struct cli_row rows[] = {
      "row, and one of all bytes",
      AT(mem), .names = mems, .quiet = true, .first = true},
     {"algorithm", 0, "NAME", CLI_TEXT,
-     "of Shunt's collectives between nodes: flat, two_level, or what else "
-     "SHUNT_ALGORITHM may be (auto)",
+     "algorithm of Shunt's collectives between nodes: flat, two_level, or "
+     "another value of SHUNT_ALGORITHM (auto)",
      AT(algorithm)},
 
     {HEADING("Tokens:")},
@@ -351,7 +352,7 @@ static const struct cli_row rows[] = {
     {"inner", 0, "N", CLI_WHOLE,
      "a rank's share of the width between the two products: gemm-rs is "
      "(tokens, inner) by (inner, hidden), ag-gemm (tokens, hidden) by (hidden, "
-     "inner); of moe-layer and moe-parts that of an expert",
+     "inner); for moe-layer and moe-parts the inner width of an expert",
      AT(inner), .least = 1, .most = 1 << 24},
     {"experts", 0, "N", CLI_WHOLE, "experts of all ranks together", AT(experts),
      .least = 1, .most = 1 << 20, .first = true},
@@ -364,8 +365,8 @@ static const struct cli_row rows[] = {
      " (auto); two of them, as in two-level,flat, for dispatch and for combine",
      .take = take_modes},
     {"partials", 0, "TYPE", CLI_CHOICE,
-     "what combine sends between nodes: f32 or dtype (f32)", AT(partials),
-     .names = partials, .quiet = true},
+     "type of the sums that combine sends between nodes: f32 or dtype (f32)",
+     AT(partials), .names = partials, .quiet = true},
     {"parts", 0, "N", CLI_WHOLE,
      "cut plans into N parts: every exchange starts all its parts and then "
      "waits for them. The peer has one. moe-layer, which needs "
@@ -382,14 +383,14 @@ static const struct cli_row rows[] = {
      .take = take_routing},
     {"skew", 0, "ROUTING", CLI_CALL, "the same", .take = take_routing},
     {"workload", 0, "NAME", CLI_CALL,
-     "instead of --routing, a synthetic router, uneven in its own way. W0 "
-     "even; W1, W2 three of four tokens go to the first quarter of the "
-     "experts; "
-     "W3 they go to each second expert; W4 the later a token, the likelier it "
-     "has no experts; W5 the first half of the experts has no rows; W6 as W2, "
-     "with another quarter at each third step; W7 even, but at each fourth "
-     "step every second token goes to the first quarter. But for moe-step it "
-     "is step 0 (of W7: the first burst)",
+     "instead of --routing: a synthetic router. W0: even; W1, W2: three of "
+     "four "
+     "tokens go to the first quarter of the experts; W3: they go to every "
+     "second expert; W4: the later a token, the likelier it has no experts; "
+     "W5: the first half of the experts has no rows; W6: as W2, with another "
+     "quarter every third step; W7: even, but every fourth step every second "
+     "token goes to the first quarter. All operations but moe-step measure "
+     "step 0 (W7: the first step that is not even)",
      .take = take_workload},
 
     {HEADING("Layers (moe-layer):")},
@@ -403,63 +404,60 @@ static const struct cli_row rows[] = {
      "forward, then backward",
      AT(order), .names = orders, .quiet = true},
     {"layers", 0, "N", CLI_WHOLE,
-     "run in a row; times are for one, with a share of the chain's beginning "
-     "and end",
+     "layers that run one after another; times are for one layer, with its "
+     "share of the beginning and end of all",
      AT(layers), .least = 1, .most = 1000},
-    {"attention", 0, "SHARE", CLI_REAL, "of the products, in attention",
-     AT(attention), .most = 0.9},
+    {"attention", 0, "SHARE", CLI_REAL,
+     "share of the products' work that attention has", AT(attention),
+     .most = 0.9},
     {"ratio", 0, "R/C", CLI_REAL,
-     "also of moe-parts: choose --inner so that the exchanges take so many "
-     "times as long as the computation (0: as given)",
+     "also for moe-parts: choose --inner so that the exchanges (R) take R/C "
+     "times as long as the computation (C); 0: --inner as given",
      AT(ratio), .most = 100},
 
     {HEADING("Steps (moe-step):")},
     {"balance", 0, "HOW", CLI_CHOICE,
-     "off; replicas, copies of hot experts by the loads that the steps before "
-     "let expect; microbatch, by those of the step itself",
+     "copies of experts that have many rows. off: none; replicas: chosen by a "
+     "prediction from the steps before; microbatch: chosen by the rows of the "
+     "step itself",
      AT(balance), .names = balances, .quiet = true},
     {"slots", 0, "N", CLI_WHOLE,
-     "for copies, of each rank; of moe-move, moe-refresh and moe-reduce: so "
-     "many "
-     "experts of each rank travel",
+     "slots for copies of experts on each rank; moe-move, moe-refresh and "
+     "moe-reduce: experts of each rank that are sent",
      AT(slots), .most = 4096},
     {"within", 0, "FACTOR", CLI_REAL,
-     "as few copies as keep each rank's rows below FACTOR times the mean, if "
-     "the "
-     "slots permit",
+     "make as few copies as keep each rank's rows below FACTOR times the mean, "
+     "if the slots permit",
      AT(within), .least = 1, .most = MILLION},
     {"copy-us", 0, "US", CLI_REAL,
-     "for which a copy occupies a rank in a step: no copies that cost more "
-     "than "
-     "they save (0: they cost nothing)",
+     "time that a copy of an expert costs a rank in a step; no copies are made "
+     "that cost more than they save (0: they cost nothing)",
      AT(copy_us), .most = MILLION},
     {"expert-us", 0, "US", CLI_REAL,
-     "that an expert takes for a row, asleep; twice that backward",
+     "time that an expert sleeps for a row instead of computing, twice that in "
+     "backward",
      AT(expert_us), .most = MILLION},
     {"expert-bytes", 0, "SIZE", CLI_SIZE,
-     "of an expert's parameters, which go to its copies in each step, and as "
-     "many of gradients home; also of what travels by moe-move, moe-refresh "
-     "and "
-     "moe-reduce",
+     "size of an expert's parameters. In each step they are sent to its "
+     "copies, which return gradients of the same size. Also the size of an "
+     "expert in moe-move, moe-refresh and moe-reduce",
      AT(expert_bytes)},
     {"leaf-rows", 0, "N", CLI_WHOLE,
-     "an expert's rows are cut into leaves of N, of which each copy has whole "
-     "ones",
+     "an expert's rows are divided among its copies in blocks of N rows",
      AT(leaf_rows), .least = 1, .most = 1 << 30},
 
     {HEADING(
         "Copies (copy; sizes from 4 KiB by a factor of 4, unless given):")},
     {"engine", 0, "NAME", CLI_TEXT,
-     "the copy engine: a plugin, by its name (that of SHUNT_ENGINE, else dma)",
+     "name of the copy engine, a plugin (that of SHUNT_ENGINE, else dma)",
      AT(engine)},
     {"cache", 0, "STATE", CLI_CHOICE,
-     "cold: copies go round rings of buffers that are together larger than the "
-     "last level of the cache; warm: each side copies between the same two "
-     "buffers again",
+     "cold: copies rotate through buffers that are together larger than the "
+     "last-level cache; warm: each side always copies between the same two "
+     "buffers",
      AT(cache), .names = caches},
     {"row-bytes", 0, "N[,N...]", CLI_LIST,
-     "bytes of a row, of copies of rows by strides and by an index list "
-     "(2048,14336)",
+     "bytes of a row in copy-strided and copy-index (2048,14336)",
      CLI_LIST_AT(struct perf_options, row_bytes, nrow_bytes), .least = 1,
      .most = 1 << 30},
 
@@ -472,26 +470,27 @@ static const struct cli_row rows[] = {
     {"only-peer", 0, NULL, CLI_FLAG, "the peer alone, without Shunt",
      AT(only_peer)},
     {"overlap", 0, "TESTS", CLI_WHOLE,
-     "the _start call, a computation as long as the call, and the wait: how "
-     "much of the call the computation hides, in which the request is tested "
-     "TESTS times (0). Then 'time' is that of start and wait alone, 'compute' "
-     "of the computation alone, 'both' of the computation between start and "
-     "wait, and overlap = 1 - (both - compute) / time, from 0 to 100 %",
+     "measure how much of a call a computation of the same length hides; it "
+     "tests the request TESTS times (0). 'time' is the _start call and the "
+     "wait alone, 'compute' the computation alone, 'both' the computation "
+     "between start and wait, and overlap = 1 - (both - compute) / time, from "
+     "0 to 100 %",
      AT(tests), .most = MILLION, .optional = true,
      .with = offsetof(struct perf_options, overlap)},
     {"samples", 'n', "N", CLI_WHOLE,
-     "samples of each side (as many as --time allows)", AT(samples), .least = 1,
-     .most = MILLION},
-    {"warmup", 'w', "N", CLI_WHOLE, "calls before", AT(warmup),
+     "samples of each side (default: as many as --time allows)", AT(samples),
+     .least = 1, .most = MILLION},
+    {"warmup", 'w', "N", CLI_WHOLE, "calls before the first sample", AT(warmup),
      .most = MILLION},
     {"batch", 0, "N", CLI_WHOLE,
-     "calls back to back in one sample (by their length; of dispatch and moe "
-     "without --overlap always one)",
+     "calls back to back in one sample (default: more for shorter calls; "
+     "dispatch and moe without --overlap: always one)",
      AT(batch), .least = 1, .most = MILLION},
-    {"time", 0, "SECONDS", CLI_REAL, "for a row, both sides together",
-     AT(seconds), .least = 1e-3, .most = 1e6},
-    {"seed", 0, "N", CLI_WHOLE, "of inputs and routings", AT(seed),
-     .least = -0x1p63},
+    {"time", 0, "SECONDS", CLI_REAL,
+     "time to measure a row, both sides together", AT(seconds), .least = 1e-3,
+     .most = 1e6},
+    {"seed", 0, "N", CLI_WHOLE, "seed of the random inputs and routings",
+     AT(seed), .least = -0x1p63},
     {"json", 0, "FILE", CLI_TEXT,
      "one object a line; the settings go to stderr. With a file, objects are "
      "appended to it, and the table is printed as well. shunt-perf-report "
@@ -499,10 +498,12 @@ static const struct cli_row rows[] = {
      AT(json_file), .optional = true,
      .with = offsetof(struct perf_options, json), .first = true},
     {"csv", 0, "FILE", CLI_TEXT,
-     "the same fields as a line of commas, with a line of their names first",
+     "the same fields as lines of comma-separated values, with their names in "
+     "the first line",
      AT(csv_file), .optional = true,
      .with = offsetof(struct perf_options, csv)},
-    {"label", 0, "TEXT", CLI_TEXT, "goes into the objects, to tell runs apart",
+    {"label", 0, "TEXT", CLI_TEXT,
+     "text for the field 'label' of all objects, to tell runs apart",
      AT(label)},
 };
 
