@@ -138,24 +138,27 @@ static void print_notes(const struct perf_copy_bench *b, const char *gemm)
     perf_table_note("engine: %s, %s", b->copier.engine->name,
                     b->copier.engine->summary);
     if (b->o->cache == PERF_CACHE_COLD)
-        perf_table_note("memory: %s, cold: copies go round rings of at "
-                        "least %.0f MiB, twice the last cache (%.0f MiB)",
+        perf_table_note("memory: %s, cold: copies rotate through buffers of at "
+                        "least %.0f MiB, twice the last-level cache (%.0f MiB)",
                         memory, (double)b->ring.least * mib,
                         (double)b->ring.least * mib / 2);
     else
         perf_table_note("memory: %s, warm: each side copies between the "
-                        "same two buffers again, which are warmed up before "
+                        "same two buffers, which are in the caches before "
                         "each sample",
                         memory);
     if (b->ring.there != b->ring.to)
         perf_table_note("the engine copies from there to its device, the "
                         "other sides within the host");
-    perf_table_note("the engine is awake: a copy%s ends before each sample; "
-                    "the caller polls",
+    perf_table_note("before each sample a copy%s wakes the engine; the caller "
+                    "polls for the end of a copy",
                     b->o->cache == PERF_CACHE_COLD ? " of one byte" : "");
-    perf_table_note("beside: products by %s, about as long as the copy", gemm);
-    perf_table_note("ratio: time of memcpy(), or of non-temporal stores, / "
-                    "time of the engine, above 1 it is faster");
+    perf_table_note("copy-beside: a copy while the caller computes products of "
+                    "about the same length (by %s)",
+                    gemm);
+    perf_table_note("ratio: time of memcpy(), or of non-temporal stores "
+                    "('stream'), / time of the engine; above 1 the engine is "
+                    "faster");
 }
 
 static void measure(struct perf_copy_bench *b, struct shunti_gemm *gemm)

@@ -227,11 +227,13 @@ static const char *moe_open(const struct perf_exchange *e, void **state)
 
     choose(moe_dispatch, m, &m->dispatch);
     choose(moe_combine, m, &m->combine);
-    snprintf(m->note, sizeof(m->note),
-             "%s goes by %s in dispatch and by %s in combine (the faster)",
-             m->device ? "cuMemcpyAsync of each row" : "memcpy",
-             m->dispatch == &m->by_token ? "token" : "expert",
-             m->combine == &m->by_token ? "token" : "expert");
+    snprintf(
+        m->note, sizeof(m->note),
+        "%s: its loop is over %s in dispatch, over %s in combine (the faster "
+        "ones)",
+        m->device ? "cuMemcpyAsync of each row" : "memcpy",
+        m->dispatch == &m->by_token ? "tokens" : "experts",
+        m->combine == &m->by_token ? "tokens" : "experts");
     *state = m;
     return NULL;
 }
@@ -318,8 +320,8 @@ static void whole_close(void *state)
 static const char *whole_note(void *state)
 {
     (void)state;
-    return "share: the rows' bytes a second, of those that one cuMemcpyAsync() "
-           "of as many bytes copies within the GPU";
+    return "share: bandwidth of the rows / bandwidth of one cuMemcpyAsync() "
+           "of as many bytes within the GPU";
 }
 
 const struct perf_engine perf_engine_whole = {

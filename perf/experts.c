@@ -316,8 +316,9 @@ static void measure(struct experts *x)
     wrong += try_once(x, &experts.bytes_between);
     row.wrong[PERF_OURS] = perf_sum(x->g, wrong);
     if (experts.bytes_between != (double)need.total) {
-        perf_table_note("%.0f bytes were sent between nodes, %.0f had to be",
-                        experts.bytes_between, (double)need.total);
+        perf_table_note(
+            "WRONG: %.0f bytes were sent between nodes instead of %.0f",
+            experts.bytes_between, (double)need.total);
         row.wrong[PERF_OURS]++;
     }
     perf_table_row(&row);

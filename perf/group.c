@@ -156,9 +156,9 @@ atomic_uint *perf_gate_line(const struct perf_group *g)
 const char *perf_gate_name(const struct perf_group *g)
 {
     if (g->net)
-        return "a byte to rank 0 and back by TCP between";
-    return g->gate ? "a counter in shared memory between"
-                   : "an all-gather between (no shared memory)";
+        return "a byte to rank 0 and back by TCP";
+    return g->gate ? "a counter in shared memory"
+                   : "an all-gather (no shared memory)";
 }
 
 /* --- agreement ------------------------------------------------------------ */

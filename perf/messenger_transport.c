@@ -224,7 +224,7 @@ static const char *own_route(void *state)
 
 const struct perf_messenger perf_messenger_transport = {
     .abi = PERF_MESSENGER_ABI,
-    .name = "transport",
+    .name = "the transport",
     .open = own_open,
     .close = own_close,
     .route = own_route,

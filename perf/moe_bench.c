@@ -56,9 +56,10 @@ static void describe_routing(struct perf_bench *b)
         most = rows > most ? rows : most;
     }
     b->remote = all ? (double)remote / (double)all : 0;
-    if (all)
-        perf_table_note("%zu tokens a rank: %.1f%% of the rows leave their "
-                        "rank; the busiest rank receives %.2f times the mean",
+    if (all && r->ranks > 1)
+        perf_table_note("%zu tokens a rank: %.1f %% of the rows leave their "
+                        "rank; the busiest rank receives %.2f times the mean "
+                        "number of rows",
                         r->tokens, 100 * b->remote,
                         (double)most * r->ranks / (double)all);
 }

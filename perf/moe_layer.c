@@ -261,7 +261,8 @@ static void settle_parts(struct bench *b)
         }
     for (int i = 0; i < DEGREES; i++) {
         median[i] = perf_median(us[i], TURNS);
-        perf_table_note("parts: %d take %.4g us a layer", 1 << i, median[i]);
+        perf_table_note("trial: a layer in %d part(s) takes %.4g us", 1 << i,
+                        median[i]);
         least = !i || median[i] < least ? median[i] : least;
     }
     while (median[best] > least * 1.01)
@@ -280,7 +281,10 @@ static void choose_order(struct bench *b)
         layer_cut(&b->layer, b->o->parts);
     use_parts(b, b->layer.parts);
     try_parts(b);
-    perf_table_note("order: %s", layer_program_text(&b->program));
+    perf_table_note(
+        "order of computation (_f forward, _b backward, _dw gradient "
+        "of weights): %s",
+        layer_program_text(&b->program));
 }
 
 /* --- check ---------------------------------------------------------------- */
@@ -465,8 +469,10 @@ void perf_moe_layer(const struct perf_contest *contest)
 {
     const struct perf_options *o = contest->options;
 
-    perf_table_note("timing of layers: chains of %d, %d to warm up, %d samples",
-                    o->layers, o->warmup, o->samples);
+    perf_table_note(
+        "timing of layers: chains of %d layers; %d warm-up chains, %d "
+        "samples",
+        o->layers, o->warmup, o->samples);
     for (int i = 0; i < o->ntokens; i++) {
         struct bench b = {
             .o = o,

@@ -353,7 +353,7 @@ void perf_moe_parts(const struct perf_contest *contest)
 {
     const struct perf_options *o = contest->options;
 
-    perf_table_note("timing of parts: %d to warm up, %d samples of each",
+    perf_table_note("timing of parts: %d warm-up runs, %d samples of each row",
                     o->warmup, o->samples);
     for (int i = 0; i < o->ntokens; i++) {
         struct bench b = {

@@ -169,7 +169,7 @@ static void print_phases(struct step *b, struct measured *m, size_t samples)
 {
     const bool on = b->o->balance != PERF_BALANCE_OFF;
 
-    perf_table_note("  phases, medians of the slowest rank (us):%s",
+    perf_table_note("  phases, medians of the slowest rank (us); columns:%s",
                     on ? " with balance, without, with an even router"
                        : " without balance, with an even router");
     for (int i = 0; i < STEP_PHASES; i++) {
@@ -337,12 +337,14 @@ void perf_moe_step(const struct perf_contest *contest)
 {
     const struct perf_options *o = contest->options;
 
-    perf_table_note("timing of steps: %d to warm up, %d samples of each, of "
-                    "steps 0, 1, ... of the workload",
-                    o->warmup, o->samples);
-    perf_table_note("experts: sleep %g us for a row, twice that backward, "
-                    "whatever the cores do; %zu bytes of parameters each",
-                    o->expert_us, o->expert_bytes);
+    perf_table_note(
+        "timing of steps: %d warm-up steps; %d samples, sample i is "
+        "step i of the workload",
+        o->warmup, o->samples);
+    perf_table_note(
+        "experts: each sleeps %g us for a row instead of computing, "
+        "twice that in backward; %zu bytes of parameters each",
+        o->expert_us, o->expert_bytes);
     for (int i = 0; i < o->ntokens; i++) {
         struct step b = {
             .o = o,

@@ -12,6 +12,9 @@
 #define CALIBRATION_LOOPS 200000L
 /* The share of the time used to find the length of a call. */
 #define PURE_SHARE 0.25
+/* The share of a call by which both together may take less time than the
+ * computation alone on a quiet machine, since medians have an error. */
+#define DISTURBED 0.05
 
 struct lap {
     struct perf_halves halves;
@@ -122,6 +125,11 @@ void perf_overlap_measure(const struct perf_group *g,
         };
         perf_series_finish(&series[s]);
     }
+}
+
+bool perf_overlap_known(const struct perf_overlap *o)
+{
+    return o->compute.median - o->both.median <= DISTURBED * o->pure.median;
 }
 
 double perf_overlap_share(const struct perf_overlap *o)

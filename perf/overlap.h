@@ -38,6 +38,10 @@ void perf_overlap_measure(const struct perf_group *group,
                           const struct perf_halves *sides, int nsides,
                           struct perf_overlap *result);
 
+/* False if both together took clearly less time than the computation alone,
+ * which was disturbed then. Their share means nothing. */
+bool perf_overlap_known(const struct perf_overlap *overlap);
+
 /* The share of the call's time that the computation hid, from 0 to 1. */
 double perf_overlap_share(const struct perf_overlap *overlap);
 

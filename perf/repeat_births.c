@@ -140,7 +140,8 @@ static void print_row(FILE *to, const struct kept *all, size_t n,
 
 static void print_pairs(FILE *to, const struct kept *all, size_t n)
 {
-    fprintf(to, "# pair, a cache line one way before the first row (us):");
+    fprintf(to, "# a cache line from rank 0 to 1, before the first row of each "
+                "run (us):");
     for (size_t i = 0; i < n; i++)
         if (i == 0 || all[i].birth != all[i - 1].birth) {
             if (all[i].pair > 0)
@@ -157,8 +158,8 @@ static void print_all(FILE *to, const struct kept *all, size_t n, int births)
     bool peer = n && all[0].peers > 0 && all[0].ours > 0;
 
     fprintf(to,
-            "#\n# %d births; of the medians of each row the least, the median "
-            "and the most\n",
+            "#\n# %d runs, each with ranks started for it; of each row the "
+            "least, the median and the most of the runs' medians\n",
             births);
     print_pairs(to, all, n);
     fprintf(to, "# %-21s %12s %12s %29s", "", "size (B)", "count", "time (us)");

@@ -8,22 +8,22 @@
 #define THETA 0.9
 
 static const char *const names[STEP_PHASES] = {
-    [STEP_LOADS] = "loads",
-    [STEP_DECISION] = "decision",
-    [STEP_PLACE] = "placement",
+    [STEP_LOADS] = "gather loads",
+    [STEP_DECISION] = "decide which experts to copy",
+    [STEP_PLACE] = "place copies",
     [STEP_PLAN] = "plan",
     [STEP_DISPATCH] = "dispatch",
-    [STEP_REFRESH] = "refresh begun",
-    [STEP_EXPERTS] = "experts",
-    [STEP_REFRESHED] = "refresh waited for",
-    [STEP_COPIES] = "copies",
+    [STEP_REFRESH] = "start sending parameters",
+    [STEP_EXPERTS] = "forward, experts",
+    [STEP_REFRESHED] = "wait for parameters",
+    [STEP_COPIES] = "forward, copies of experts",
     [STEP_COMBINE] = "combine",
     [STEP_COMBINE_BACK] = "gradient of combine",
     [STEP_SHARED_BACK] = "backward, experts with copies",
-    [STEP_REDUCE] = "reduce begun",
+    [STEP_REDUCE] = "start adding gradients",
     [STEP_EXPERTS_BACK] = "backward, other experts",
     [STEP_DISPATCH_BACK] = "gradient of dispatch",
-    [STEP_REDUCED] = "reduce waited for",
+    [STEP_REDUCED] = "wait for gradients",
 };
 
 const char *step_phase_name(enum step_phase phase)

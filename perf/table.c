@@ -59,7 +59,7 @@ static void print_pair(void)
 
     if (settings.pair >= 0)
         snprintf(latency, sizeof(latency),
-                 "; a cache line goes over in %.3f us", settings.pair);
+                 "; a cache line takes %.3f us one way", settings.pair);
     if (settings.place)
         perf_table_note("ranks 0 and 1: %s%s", settings.place, latency);
 }
@@ -80,10 +80,11 @@ static void print_memory(void)
 {
     const struct perf_options *o = settings.options;
     const bool windows = perf_op_has_experts(o->op) && o->op != PERF_MOE_STEP;
-    const char *tokens = windows                   ? "; x and y windows"
-                         : perf_op_is_moe(o->op)   ? "; x and y malloc"
-                         : perf_op_is_fused(o->op) ? ", of what is sent"
-                                                   : "";
+    const char *tokens = windows                 ? "; token arrays: windows"
+                         : perf_op_is_moe(o->op) ? "; token arrays: malloc"
+                         : perf_op_is_fused(o->op)
+                             ? " for the arrays that are sent"
+                             : "";
     const char *in_place = o->in_place ? ", in place" : "";
 
     if (o->op == PERF_BARRIER || o->op == PERF_COPY || o->op == PERF_PUT)
@@ -117,8 +118,10 @@ static void print_sampling(void)
         snprintf(batch, sizeof(batch), "%d", o->batch);
     else
         snprintf(batch, sizeof(batch), "1 or more");
-    perf_table_note("timing: %d warm-up calls, %s, %s calls a sample, %s",
-                    o->warmup, samples, batch, perf_gate_name(settings.group));
+    perf_table_note(
+        "timing: %d warm-up calls, %s, %s calls a sample; ranks start "
+        "each sample together by %s",
+        o->warmup, samples, batch, perf_gate_name(settings.group));
 }
 
 static void print_tokens(void)
@@ -131,8 +134,8 @@ static void print_tokens(void)
     if (o->skew != PERF_SKEW_UNIFORM && !perf_skew_is_workload(o->skew))
         snprintf(arg, sizeof(arg), ":%g", o->skew_arg);
     perf_table_note(
-        "tokens: hidden %zu %s, top-%d of %d experts, routing %s%s, %s on the "
-        "wire, mode %s, partial sums %s%s",
+        "tokens: hidden size %zu, %s, top-%d of %d experts, routing %s%s, rows "
+        "sent as %s, mode %s, combine sends sums between nodes as %s%s",
         o->hidden, perf_dtype_name(o->dtype), o->topk, o->experts,
         perf_skew_name(o->skew),
         o->skew == PERF_SKEW_NODE_LIMITED && !o->skew_arg ? "" : arg,
@@ -158,14 +161,16 @@ static void print_hosts(void)
         return;
     perf_table_note("between hosts: %s", perf_far_transport(&settings));
     perf_table_note(
-        "link: %.4g MB/s by plain TCP streams both ways, one way in "
-        "%.1f us; the gate takes %.0f us",
+        "link: %.4g MB/s by plain TCP streams in both directions, latency "
+        "%.1f us one way; to start a sample together takes %.0f us",
         settings.link.rate, settings.link.latency, settings.link.pause);
     if (settings.uncounted)
-        perf_table_note("wire bytes: not counted, %s", settings.uncounted);
+        perf_table_note("bytes on the wire: not counted, %s",
+                        settings.uncounted);
     else
-        perf_table_note("wire bytes: sent by the hosts, counted by %s",
-                        perf_wire_source());
+        perf_table_note(
+            "bytes on the wire: those that the hosts send, counted by %s",
+            perf_wire_source());
 }
 
 void perf_table_open(const struct perf_settings *given)
@@ -182,7 +187,8 @@ void perf_table_open(const struct perf_settings *given)
     words = perf_objects_open(given) ? stderr : stdout;
     perf_table_note("shunt-perf %s, commit %s", names, PERF_COMMIT);
     if (perf_birth())
-        perf_table_note("birth %d of %d", perf_birth(), o->births);
+        perf_table_note("run %d of %d, with ranks started for it", perf_birth(),
+                        o->births);
     perf_table_note("cpu: %s, %d for this job%s, %ld online, load %.2f",
                     perf_cpu_model(), given->group->processors,
                     given->group->hosts.n > 1 ? " on this host" : "",
@@ -199,14 +205,16 @@ void perf_table_open(const struct perf_settings *given)
         perf_table_note("environment: %s", perf_told());
     print_sampling();
     if (o->overlap)
-        perf_table_note("overlap: of a computation as long as the call, in "
-                        "which the request is tested %d times; time is start "
-                        "and wait alone",
+        perf_table_note("overlap: share of the call that a computation of the "
+                        "same length hides; it tests the request %d times. "
+                        "'time' has no computation, 'both' has it between "
+                        "start and wait",
                         o->tests);
     if (given->peer)
         perf_table_note("peer: %s", given->peer);
     if (given->peer && !o->only_peer)
-        perf_table_note("ratio: peer time / our time, above 1 we are faster");
+        perf_table_note(
+            "ratio: peer time / time of Shunt; above 1 Shunt is faster");
 }
 
 void perf_table_operation(const struct perf_options *o)
@@ -222,8 +230,9 @@ void perf_table_operation(const struct perf_options *o)
     if (perf_op_is_moe(o->op))
         print_tokens();
     if (perf_op_is_fused(o->op))
-        perf_table_note("layer: hidden %zu, inner %zu of each rank, f32",
-                        o->hidden, o->inner);
+        perf_table_note(
+            "layer: hidden size %zu, inner size %zu of each rank, f32",
+            o->hidden, o->inner);
 }
 
 void perf_table_note(const char *format, ...)
@@ -293,6 +302,15 @@ static void print_times(const struct perf_row *row, enum perf_role role)
     fprintf(words, " %10s %10s", a, b);
 }
 
+/* Format an overlap in percent; "-" if the computation was disturbed. */
+static void share_text(const struct perf_overlap *o, char *text, size_t size)
+{
+    if (perf_overlap_known(o))
+        snprintf(text, size, "%.1f", 100 * perf_overlap_share(o));
+    else
+        snprintf(text, size, "-");
+}
+
 static void print_overlap(const struct perf_row *row)
 {
     const struct perf_overlap *o = &row->overlap[PERF_OURS];
@@ -301,7 +319,7 @@ static void print_overlap(const struct perf_row *row)
     if (row->has[PERF_OURS]) {
         digits(compute, sizeof(compute), o->compute.median);
         digits(both, sizeof(both), o->both.median);
-        snprintf(share, sizeof(share), "%.1f", 100 * perf_overlap_share(o));
+        share_text(o, share, sizeof(share));
     }
     fprintf(words, " %10s %10s %7s", compute, both, share);
 }
@@ -332,9 +350,10 @@ static void print_line(const struct perf_row *row, double ratio)
             fprintf(words, " %7.3f", ratio);
         else
             fprintf(words, " %7s", "-");
-        if (settings.options->overlap)
-            fprintf(words, " %12.1f",
-                    100 * perf_overlap_share(&row->overlap[PERF_PEER]));
+        if (settings.options->overlap) {
+            share_text(&row->overlap[PERF_PEER], c, sizeof(c));
+            fprintf(words, " %12s", c);
+        }
     }
     fputc('\n', words);
     words_end();
@@ -400,17 +419,17 @@ static void print_beside(const struct perf_row *row)
 {
     const struct perf_times *t = &row->times[PERF_OURS];
     const struct perf_row_copy *c = row->copy;
-    char hidden[96];
+    char hidden[128];
 
-    perf_table_note("  products %.4g us, the engine's copy %.4g us; together "
-                    "%.3f of one after the other, %s",
+    perf_table_note("  alone: products %.4g us, the engine's copy %.4g us; "
+                    "together they take %.3f times their sum; %s",
                     c->compute, c->alone, t->median / (c->compute + c->alone),
                     perf_hidden_text(perf_row_copy_hidden(c, t->median), hidden,
                                      sizeof(hidden)));
-    perf_table_note("  products, then memcpy() %.4g us, ratio %.3f; CPU %.4g "
-                    "us together, %.4g us then",
-                    c->sequence, c->sequence / t->median, t->cpu,
-                    c->sequence_cpu);
+    perf_table_note("  products, then memcpy(): %.4g us, ratio %.3f; CPU time "
+                    "%.4g us, with the engine %.4g us",
+                    c->sequence, c->sequence / t->median, c->sequence_cpu,
+                    t->cpu);
 }
 
 static void print_copy_row(const struct perf_row *row)
@@ -418,8 +437,9 @@ static void print_copy_row(const struct perf_row *row)
     const struct perf_row_copy *c = row->copy;
 
     if (c->idle > 0) {
-        perf_table_note("idle with the engine open for %.0f ms: %.1f us of CPU "
-                        "time, %.1f us without the caller's",
+        perf_table_note("copy-idle: in %.0f ms with an open, idle engine the "
+                        "process used %.1f us of CPU time, %.1f us of it in "
+                        "other threads than the caller",
                         c->idle * 1e-3, c->idle_cpu, c->idle_others);
         return;
     }
@@ -438,20 +458,21 @@ static void print_side_between(const struct perf_row *row, enum perf_role role)
     const struct perf_wire *wire = &row->wire[role];
     double us = row->times[role].median;
     char text[256];
-    int n = snprintf(text, sizeof(text), "%s: %.6g MB to send",
+    int n = snprintf(text, sizeof(text), "%s: %.6g MB have to cross",
                      role == PERF_OURS ? "shunt" : "peer",
                      (double)need->total * 1e-6);
 
     if (role == PERF_OURS && wire->payload > 0)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, ", sent %.6g",
+        n += snprintf(text + n, sizeof(text) - (size_t)n, ", %.6g MB sent",
                       wire->payload * 1e-6);
     if (wire->counted)
         n += snprintf(text + n, sizeof(text) - (size_t)n,
-                      ", on the wire %.6g (x %.4f)", wire->total * 1e-6,
-                      wire->total / (double)need->total);
+                      ", %.6g MB on the wire (%.4f times as many)",
+                      wire->total * 1e-6, wire->total / (double)need->total);
     if (settings.link.rate > 0)
         snprintf(text + n, sizeof(text) - (size_t)n,
-                 "; busiest link %.4g MB/s (%.1f%%); %.2f x bound",
+                 "; busiest link %.4g MB/s (%.1f %% of its rate); time / "
+                 "lower bound %.2f",
                  (double)need->busiest / us,
                  100 * (double)need->busiest / us / settings.link.rate,
                  us / perf_row_bound_us(row, role, &settings.link));
@@ -462,19 +483,20 @@ static void print_between(const struct perf_row *row)
 {
     if (row->sent_rows >= 0 && row->has[PERF_OURS])
         perf_table_note(
-            "  mode %s: %.0f rows between nodes by its plan, %" PRIu64
-            " by the routing",
+            "  mode %s: its plan sends %.0f rows between nodes, the routing "
+            "needs %" PRIu64,
             row->mode, row->sent_rows, row->need[PERF_OURS].rows);
     for (int r = PERF_OURS; r <= PERF_PEER; r++)
         if (row->has[r] && row->need[r].total)
             print_side_between(row, (enum perf_role)r);
     if (row->has[PERF_LINK])
-        perf_table_note("  streams of the same bytes: %.4g us (p99 %.4g)%s",
-                        row->times[PERF_LINK].median, row->times[PERF_LINK].p99,
-                        row->has[PERF_OURS] ? "" : ", as the peer sends them");
+        perf_table_note(
+            "  plain TCP streams of these bytes: %.4g us (p99 %.4g)%s",
+            row->times[PERF_LINK].median, row->times[PERF_LINK].p99,
+            row->has[PERF_OURS] ? "" : ", as the peer sends them");
     if (row->has[PERF_LINK] && row->has[PERF_OURS])
-        perf_table_note("  we take %.3f times as long as the streams, and %.3f "
-                        "times their CPU time (%.4g us of all ranks)",
+        perf_table_note("  Shunt takes %.3f times as long as the streams, and "
+                        "%.3f times their CPU time (%.4g us of all ranks)",
                         row->times[PERF_OURS].median /
                             row->times[PERF_LINK].median,
                         row->times[PERF_OURS].cpu / row->times[PERF_LINK].cpu,
@@ -552,8 +574,8 @@ bool perf_table_close(void)
 {
     print_ratios();
     if (pair_most >= 0)
-        perf_table_note("ranks 0 and 1: a cache line went over in %.3f to %.3f "
-                        "us before the rows",
+        perf_table_note("ranks 0 and 1: a cache line took %.3f to %.3f us one "
+                        "way, measured before each row",
                         pair_least, pair_most);
     perf_table_note("%s", right ? "all results were right"
                                 : "WRONG RESULTS, see the column 'wrong'");

@@ -234,8 +234,8 @@ def layers():
             check_layer(row, more)
     command, result = run(["moe-layer", "--ranks", "2", *small, "--tokens", "9",
                            "-w", "0"])
-    if result and ("# order: attn_f " not in result.stdout or
-                   "x the simulator's" not in result.stdout):
+    if result and ("weights): attn_f " not in result.stdout or
+                   "a simulator of the layer predicts" not in result.stdout):
         fail(command, result.stdout + result.stderr)
     refused(2, "compared with itself", "moe-layer", "--peer", "memcpy")
     refused(2, "compared with itself", "moe-layer", "--overlap")
@@ -603,13 +603,13 @@ def births():
         if not any(line[0] in text and line[1] in text
                    for text in result.stderr.splitlines()):
             fail(command, f"not {line} of {size} B: {result.stderr}")
-    if "# 2 births;" not in result.stderr or "no such" in result.stderr:
+    if "# 2 runs, each" not in result.stderr or "no such" in result.stderr:
         fail(command, result.stderr)
     refused(2, "only what --ranks starts", "barrier", "--repeat-births", "2")
     command, result = run(["broadcast", "--ranks", "2", "--root", "7",
                            "--repeat-births", "3"])
     if result and (result.returncode != 2 or
-                   result.stdout.count("# birth") != 1):
+                   result.stdout.count("# run ") != 1):
         fail(command, f"went on: {result.stdout}")
 
 
@@ -741,7 +741,7 @@ def several_operations():
     command, result = run([",".join(ops), *small, "--repeat-births", "2"])
     if not result:
         return
-    runs, _, summary = result.stdout.partition("# 2 births;")
+    runs, _, summary = result.stdout.partition("# 2 runs, each")
     for op in ops:
         if runs.count(f"# -- {op} --") != 2:
             fail(command, f"no table of {op}: {runs}")
