@@ -23,8 +23,17 @@ static void print(const struct shunt_comm *comm, const char *launcher,
     shunti_select_table(comm, stdout);
     printf("\nBytes are those of the message (broadcast), of the vector "
            "(allreduce), of all\n"
-           "blocks together that a rank gets or gives (the others).\n"
-           "\nSHUNT_ALGORITHM can name, between several nodes\n");
+           "blocks together that a rank receives or sends (the others).\n"
+           "  flat       every rank sends to every other rank: direct, whole "
+           "vectors; segments,\n"
+           "             each rank reduces one segment\n"
+           "  star       one rank sends to every other rank of the host, and "
+           "receives from it\n"
+           "  two_level  inside nodes, and between nodes: whole, every rank "
+           "sends its node's\n"
+           "             sum to other nodes; lanes, it sends a part of the "
+           "sum\n"
+           "\nBetween several nodes, SHUNT_ALGORITHM can name\n");
     shunti_select_names(stdout);
 }
 

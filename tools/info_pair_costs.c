@@ -121,26 +121,31 @@ static void print_peer(const struct shunt_comm *comm, int peer)
 
     printf("\nrank %d: ", peer);
     if (shunti_zcopy_suits(comm, peer, SIZE_MAX)) {
-        printf("not mapped (another host, or a node of its own): streamed; by "
-               "zero copy from\n  %zu B on (SHUNT_ZCOPY_MIN)\n",
+        printf("not mapped (another host, or another SHUNT_NODE): sent in "
+               "chunks; from\n  %zu B on without staging (SHUNT_ZCOPY_MIN)\n",
                comm->tune.zcopy_min);
     } else if (!p->control) {
-        puts("not mapped (another host, or a node of its own): streamed");
+        puts(
+            "not mapped (another host, or another SHUNT_NODE): sent in chunks");
     } else if (!(p->caps & SHUNT_TRANSPORT_GET)) {
-        puts("streamed; the kernel does not let one read the other's memory");
+        puts("copied in chunks through shared memory; the kernel does not let "
+             "one process read\n  the other's memory");
     } else if (comm->tune.read_min != SIZE_MAX) {
         printf("read by the kernel from %zu B on (SHUNT_READ_MIN)\n",
                comm->tune.read_min);
     } else if (!shunti_pair_costs_learn(comm, peer)) {
-        puts("streamed; the chunks are too small to learn more (SHUNT_CHUNK)");
+        puts("copied in chunks through shared memory; the chunks are too small "
+             "to compare with\n  the kernel (SHUNT_CHUNK)");
     } else {
-        printf("blocks of at least\n  by the ring          ");
+        printf("blocks of at least these sizes are copied\n"
+               "  through shared memory   ");
         print_sizes(costs, false);
-        printf("  read by the kernel   ");
+        printf("  by the kernel           ");
         print_sizes(costs, true);
         printf(
-            "  64 KiB cost          %.1f us by the ring; read %.1f us in the "
-            "smallest blocks,\n                       %.1f us in the "
+            "  64 KiB cost             %.1f us through shared memory; by the "
+            "kernel %.1f us in the\n"
+            "                          smallest blocks, %.1f us in the "
             "largest\n",
             (double)shunti_pair_costs_ring_cost(comm, peer) / 1e3,
             (double)costs->read[0] / 1e3, (double)costs->read[largest] / 1e3);
@@ -154,16 +159,18 @@ static void print(const struct shunt_comm *comm, const char *launcher,
 
     (void)launcher;
     (void)data;
-    printf("Memory in no window, from other ranks to rank 0 of %d\n",
+    printf("How blocks outside windows travel from other ranks to rank 0 of "
+           "%d\n",
            shunt_comm_size(comm));
     for (int peer = 1; peer <= peers; peer++)
         print_peer(comm, peer);
     if (peers < shunt_comm_size(comm) - 1)
         printf("\n(and %d more ranks, which were not tried)\n",
                shunt_comm_size(comm) - 1 - peers);
-    puts("\nEach pair learns it in use, and again when the costs change; "
-         "SHUNT_READ_MIN sets a\nlimit instead. Windows (shunt_mem_alloc()) "
-         "are read where they lie.");
+    puts("\nEach pair of ranks learns this in use, and again when the costs "
+         "change; or SHUNT_READ_MIN\nsets the limit. Memory in windows "
+         "(shunt_mem_alloc()) needs neither: the receiver reads it\n"
+         "directly.");
 }
 
 int info_pair_costs(void)

@@ -285,7 +285,8 @@ static void print_rails(const struct view *v)
     for (int n = 0; n < nodes; n++)
         if (shunti_node_size(v->comm, n) > rails)
             rails = shunti_node_size(v->comm, n);
-    printf("\n  rails: ranks that talk to each other across\n    rail ");
+    printf("\n  rails: the ranks in a row send to each other between nodes\n"
+           "    rail ");
     for (int n = 0; n < shown; n++)
         printf("  node %-3d", n);
     printf("%s\n", shown < nodes ? "  ..." : "");
@@ -301,7 +302,8 @@ static void print_rails(const struct view *v)
         printf("\n");
     }
     if (others)
-        printf("    * its node has fewer ranks: it stands in for one more\n");
+        printf("    * a node with fewer ranks: this rank has more than one "
+               "rail\n");
 }
 
 static void latency_text(double seconds, char *text, size_t size)
@@ -335,12 +337,11 @@ static void print_classes(const struct view *v)
             printf("%31s(at %llu KiB: more takes long)\n", "",
                    (unsigned long long)m->bytes >> 10);
     }
-    printf("    latency: a few bytes, one way; rate: %d MiB, one way, nobody "
-           "else talking\n",
+    printf("    latency: a few bytes, one way; rate: %d MiB, one way, while "
+           "other ranks are silent\n",
            BULK >> 20);
     if (v->comm->nodes > 1)
-        printf(
-            "    (shunt-info --algorithms: what the library takes for it)\n");
+        printf("    (shunt-info --algorithms: the figures that Shunt uses)\n");
 }
 
 static void print(const struct view *v, const char *launcher)
@@ -362,8 +363,8 @@ static void print(const struct view *v, const char *launcher)
                "other:\n"
                "    shunt-run -n 4 -- shunt-info --topology\n");
     if (comm->oversubscribed)
-        printf("\n  There are more ranks than CPUs on node %d: times are those "
-               "of ranks that\n  sleep and are woken.\n",
+        printf("\n  There are more ranks than CPUs on node %d: times include "
+               "waking ranks that\n  sleep.\n",
                comm->node);
 }
 

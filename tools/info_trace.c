@@ -111,8 +111,18 @@ int info_trace(const char *path)
         return 1;
     }
     fclose(f);
-    if (count)
+    if (count) {
+        puts(
+            "\ncompute, copies, wire (sending), waits, library: shares of the "
+            "thread's time\n"
+            "under way: from start to end of the calls; inside: the caller was "
+            "in these calls;\n"
+            "hidden: the caller was elsewhere, a share of the time under way; "
+            "agree: ranks find\n"
+            "out whether a call that creates something succeeded on all of "
+            "them");
         return !cli_written("shunt-info");
+    }
     fprintf(stderr,
             "shunt-info: no sums in '%s': it is no file of SHUNT_TRACE, or its "
             "ranks were killed, or it ended at SHUNT_TRACE_MAX\n",

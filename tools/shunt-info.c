@@ -180,7 +180,7 @@ static void print_machine(const struct facts *f)
            (double)p->machine_memory / 1073741824.0);
     printf("  this process  %d CPUs (%s)", shunti_places_cpus(p, 1), cpus);
     if (p->quota_milli)
-        printf(", limited to the time of %.2f by its control group",
+        printf(", limited by its control group to the time of %.2f CPUs",
                p->quota_milli / 1000.0);
     printf("\n  launcher      ");
     if (f->launcher_error[0])
@@ -200,8 +200,8 @@ static void print_transport(const struct shunti_transport_entry *e)
     if (e->transport)
         printf(", score %d", e->transport->score);
     if (e->usable && e->estimate.bandwidth > 0)
-        printf(", about %.2g us, %.2g GB/s", e->estimate.latency * 1e6,
-               e->estimate.bandwidth * 1e-9);
+        printf(", estimate: latency %.2g us, %.2g GB/s",
+               e->estimate.latency * 1e6, e->estimate.bandwidth * 1e-9);
     printf("\n");
     if (e->transport && e->transport->summary) {
         printf("%16s", "");
@@ -244,10 +244,10 @@ static void print_engine(const struct shunti_transport_entry *e, int number,
     const bool use = number && e->usable && !*used;
 
     printf("  %-13s %s\n%16s", e->name,
-           use          ? "used, for what is started and waited for later"
+           use          ? "used for calls that are started and waited for later"
            : !e->usable ? "not used: it does not work here"
            : !number    ? "not used: SHUNT_ENGINE does not name it"
-                        : "not used: the one before it is",
+                        : "not used: an engine named before it is used",
            "");
     cli_wrap(stdout, e->engine->summary, 16);
     if (e->why[0]) {
@@ -274,9 +274,9 @@ static void print_engines(const struct facts *f)
                 engine_number(f->transports[i].name) == n % (most + 1))
                 print_engine(&f->transports[i], n % (most + 1), &used);
     if (used && shunti_env_size("SHUNT_ENGINE_MIN") == SHUNTI_ENV_AUTO)
-        printf("%16sWhere it pays is learnt in use; SHUNT_LOG=info says what "
-               "came out.\n",
-               "");
+        printf("%16sShunt learns in use which calls are faster with it;\n"
+               "%16sSHUNT_LOG=info logs the result.\n",
+               "", "");
 }
 
 /* `brief`: print only a summary of each wrapper. */
@@ -545,21 +545,24 @@ static const struct cli_row rows[] = {
     {"machine", 'm', NULL, CLI_FLAG,
      "only the machine, its network devices and the launcher", AT(machine)},
     {"topology", 'T', NULL, CLI_FLAG,
-     "make a communicator of the ranks that a launcher started, and draw it: "
-     "nodes, places, rails, and what each kind of pair is reached by and how "
-     "fast",
+     "make a communicator of the ranks that a launcher started, and show its "
+     "nodes, CPUs, rails (ranks that send to each other between nodes), and "
+     "the transport and speed of each kind of pair",
      AT(topology)},
     {"algorithms", 'a', NULL, CLI_FLAG,
-     "the same ranks: which algorithm each collective takes for how many "
-     "bytes, and why",
+     "for the same ranks: which algorithm each collective uses for which "
+     "sizes, "
+     "and the measured links that decide it",
      AT(algorithms)},
     {"ways", 'w', NULL, CLI_FLAG,
-     "the same ranks: what goes through shared memory and what the kernel "
-     "reads, of memory in no window, measured now",
+     "for the same ranks, measured now: which blocks outside windows "
+     "(shunt_mem_alloc()) are copied through shared memory, and which by the "
+     "kernel",
      AT(ways)},
     {"trace", 0, "FILE", CLI_TEXT,
-     "the sums of a timeline that SHUNT_TRACE wrote: where the time of each "
-     "thread went, and how much of each kind of call was hidden",
+     "sums of a timeline that SHUNT_TRACE wrote: how each thread spent its "
+     "time, and how much of each kind of call ran while its caller did "
+     "something else",
      AT(trace)},
     {"json", 'j', NULL, CLI_FLAG,
      "everything, or the topology, as one JSON object", AT(json)},
