@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Copies under way; see copies.h.
+ * Copies in progress; see copies.h.
  *
- * Any thread submits and polls, with whatever context of its own: ours is pushed
- * for the time of a call. The function that the driver calls after a copy takes
- * no lock, since a thread may hold it in a call of the driver that waits for
- * such functions.
+ * Any thread may submit and poll, whatever its current CUDA context is: the
+ * engine pushes its own context for the duration of a call. The function that
+ * the driver calls after a copy takes no lock, because a thread may hold the
+ * lock in a call of the driver that waits for such functions.
  *
- * The first error of the driver is the end of the engine. Errors of a device
- * stay with its context, and after others it would be hard to say what of a
- * descriptor was copied. Before failed() says so, what is still under way has
- * ended.
+ * After the first error of the driver the engine is unusable: errors of a
+ * device stay in its context, and after other errors it is hard to tell which
+ * bytes of a descriptor were copied. All copies have ended before failed()
+ * reports the error.
  */
 #include "transports/cuda/copies.h"
 
@@ -22,9 +22,9 @@
 #include "transports/cuda/driver.h"
 #include "transports/cuda/rows.h"
 
-/* Until a copy counts as one that the device never ends. */
+/* After this time the device counts as hung. */
 #define DRAIN_NS (UINT64_C(10) * 1000000000)
-/* A word does not tell of errors: so often the stream is asked. */
+/* A word shows no errors, so the streams are queried at this interval. */
 #define LOOK_NS UINT64_C(1000000)
 
 static uint64_t now_ns(void)
@@ -37,7 +37,8 @@ static uint64_t now_ns(void)
 
 /* --- the end of a copy ---------------------------------------------------------- */
 
-/* After it the submitter may free everything but its eventfd. */
+/* Set the caller's signal. From then on the submitter may free everything
+ * except its eventfd. */
 static void raise_signal(struct cuda_slot *slot)
 {
     int before = CUDA_NOT_RAISED;
@@ -56,7 +57,8 @@ static bool is_raised(const struct cuda_slot *slot)
            CUDA_RAISED;
 }
 
-/* If it is not being raised now, it never is. */
+/* Make sure that the signal is not set later. Waits for a thread that is
+ * setting it now. */
 static void give_up_signal(struct cuda_slot *slot)
 {
     int before = CUDA_NOT_RAISED;
@@ -66,7 +68,7 @@ static void give_up_signal(struct cuda_slot *slot)
             memory_order_acquire))
         return;
     while (
-        !is_raised(slot)) /* by a thread of the driver's, between two stores */
+        !is_raised(slot)) /* a thread of the driver is between its two stores */
         sched_yield();
 }
 
@@ -77,12 +79,12 @@ static void wake(struct cuda_slot *slot)
     if (!atomic_exchange_explicit(&slot->waking, true, memory_order_acq_rel)) {
         ssize_t put = write(slot->wake_fd, &one, sizeof(one));
 
-        (void)put; /* full: it is readable already */
+        (void)put; /* if it fails, the eventfd is readable already */
         atomic_store_explicit(&slot->woken, true, memory_order_release);
     }
 }
 
-/* The driver calls it, in a thread of its own, after the copy. */
+/* The driver calls this function after the copy, in a thread of the driver. */
 static void ended(void *arg)
 {
     struct cuda_slot *slot = arg;
@@ -91,7 +93,7 @@ static void ended(void *arg)
     wake(slot);
 }
 
-/* Is the mark there? *result: an error. */
+/* Has the device marked the end of this copy? Writes an error to *result. */
 static bool is_marked(struct shunt_engine_ctx *ctx,
                       const struct cuda_slot *slot, int *result)
 {
@@ -112,7 +114,7 @@ static void release(struct shunt_engine_ctx *ctx, struct cuda_slot *slot)
     atomic_fetch_sub_explicit(&ctx->under_way, 1, memory_order_release);
 }
 
-/* Nothing will come of it any more. */
+/* Release the slot if its signal is set and its submitter is woken. */
 static void release_ended(struct shunt_engine_ctx *ctx, struct cuda_slot *slot)
 {
     if (is_raised(slot) &&
@@ -136,7 +138,7 @@ static bool streams_end(struct shunt_engine_ctx *ctx)
     return true;
 }
 
-/* `error` is written. */
+/* End all copies after an error, whose text is in `error`. */
 static void end_all(struct shunt_engine_ctx *ctx)
 {
     for (int i = 0; i < CUDA_SLOTS; i++) {
@@ -149,7 +151,7 @@ static void end_all(struct shunt_engine_ctx *ctx)
             raise_signal(slot);
         give_up_signal(slot);
         if (slot->wake_fd >= 0)
-            wake(slot); /* a sleeper looks, and finds the failure */
+            wake(slot); /* the submitter wakes and finds the failure */
     }
     atomic_store_explicit(&ctx->failed, true, memory_order_release);
 }
@@ -164,7 +166,7 @@ static void fail(struct shunt_engine_ctx *ctx, const char *call, int result)
     end_all(ctx);
 }
 
-/* No context is needed: what is marked already is no matter any more. */
+/* Needs no CUDA context, because it does not query the events. */
 void cuda_give_up(struct shunt_engine_ctx *ctx, double seconds)
 {
     pthread_mutex_lock(&ctx->lock);
@@ -215,7 +217,8 @@ static void look_at_streams(struct shunt_engine_ctx *ctx)
     }
 }
 
-/* With the lock. False: the context cannot be used. */
+/* Push the engine's context; the caller holds the lock. Returns false if the
+ * context cannot be used. */
 static bool enter(struct shunt_engine_ctx *ctx)
 {
     int result = ctx->driver->context_push(ctx->context);
@@ -247,7 +250,7 @@ static size_t under_way(struct shunt_engine_ctx *ctx)
 
 size_t cuda_poll(struct shunt_engine_ctx *ctx)
 {
-    /* Whoever has the lock advances them. */
+    /* If another thread holds the lock, that thread advances the copies. */
     if (under_way(ctx) && !pthread_mutex_trylock(&ctx->lock)) {
         bool entered = enter(ctx);
 
@@ -273,8 +276,9 @@ bool cuda_drain(struct shunt_engine_ctx *ctx)
 
 /* --- submit --------------------------------------------------------------------- */
 
-/* Memory that the driver does not know is pageable: it would copy it in the
- * calling thread. It does so between two places of the host, too. */
+/* Can the driver copy this asynchronously? Memory that the driver does not know
+ * is pageable, and the driver copies pageable memory in the calling thread. It
+ * also copies from host memory to host memory there. */
 static bool suits(struct shunt_engine_ctx *ctx,
                   const struct shunt_engine_copy *copy)
 {
@@ -316,7 +320,8 @@ static struct cuda_slot *take(struct shunt_engine_ctx *ctx,
     return &ctx->slot[i];
 }
 
-/* The mark, and the function if the submitter may sleep. */
+/* Issue the mark for the end of the copy, and the wake-up function if the
+ * submitter may sleep. */
 static int issue_end(struct shunt_engine_ctx *ctx, struct cuda_slot *slot,
                      struct cuda_issue *issue)
 {
@@ -339,7 +344,7 @@ static int issue_end(struct shunt_engine_ctx *ctx, struct cuda_slot *slot,
     return ctx->driver->launch(issue->stream, ended, slot);
 }
 
-/* The slot has been taken. */
+/* Issue the copy, for which `slot` is reserved. */
 static enum shunt_status issue(struct shunt_engine_ctx *ctx,
                                struct cuda_slot *slot,
                                const struct shunt_engine_copy *copy)
@@ -356,14 +361,14 @@ static enum shunt_status issue(struct shunt_engine_ctx *ctx,
         result = issue_end(ctx, slot, &issue);
     if (!result)
         return SHUNT_OK;
-    release(ctx, slot); /* the caller makes the copy, and no signal comes */
+    release(ctx, slot); /* the caller copies by itself, without a signal */
     if (never)
         return SHUNT_ERR_UNSUPPORTED;
     fail(ctx, issue.call, result);
     return SHUNT_ERR_SYSTEM;
 }
 
-/* With the lock and the context. */
+/* The caller holds the lock and has pushed the context. */
 static enum shunt_status submit(struct shunt_engine_ctx *ctx,
                                 const struct shunt_engine_copy *copy)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A copy engine that is a GPU's: the driver's asynchronous copies, on streams of
- * our own in the primary context of the device, which is also that of the CUDA
- * runtime. It copies between the memory of devices, and between it and
- * page-locked memory of the host. It has no thread: what ended is found by
- * poll(), or told by the driver.
+ * The copy engine of a GPU: asynchronous copies of the CUDA driver. They run on
+ * the engine's own streams, in the primary context of the device, which is also
+ * the context of the CUDA runtime. The engine copies between the memory of
+ * devices, and between devices and page-locked memory of the host. It has no
+ * thread: poll() finds copies that ended, or the driver reports them.
  *
- * The engine waits for its copies only. Writes by the caller's own streams must
- * have ended before memory is given to Shunt.
+ * The engine waits only for its own copies. Writes by the caller's streams must
+ * have ended before the caller passes the memory to Shunt.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +63,7 @@ static bool number(const char *text, int least, int most, int *value)
 
 /* --- the device ----------------------------------------------------------------- */
 
-/* The call that failed, its text in `why`. */
+/* Write the text of a failed call of the driver to `why`. */
 static enum shunt_status say(const struct cuda_driver *driver, const char *call,
                              int result, char *why, size_t why_len)
 {
@@ -71,7 +71,7 @@ static enum shunt_status say(const struct cuda_driver *driver, const char *call,
     return SHUNT_ERR_SYSTEM;
 }
 
-/* The device of the thread's context, which may have none. */
+/* Returns the device of the thread's current context, or 0 if it has none. */
 static int current_device(const struct cuda_driver *driver)
 {
     void *context = NULL;
@@ -111,7 +111,8 @@ static enum shunt_status choose_device(const struct cuda_driver *driver,
     return result ? say(driver, "cuDeviceGet", result, why, why_len) : SHUNT_OK;
 }
 
-/* A device can be addressed as the host's memory is, since CUDA 4 on 64 bits. */
+/* Choose the device. It must have unified addressing, as devices have since
+ * CUDA 4 on 64 bits. */
 static enum shunt_status find_device(const struct cuda_driver *driver,
                                      const struct shunt_transport_host *host,
                                      int *device, char *why, size_t why_len)
@@ -132,7 +133,8 @@ static enum shunt_status find_device(const struct cuda_driver *driver,
     return SHUNT_OK;
 }
 
-/* May the device write words? (write_value) */
+/* Writes to *words whether the device can mark the end of a copy by writing a
+ * word (write_value), and whether SHUNT_CUDA_SIGNAL allows it. */
 static enum shunt_status signals(const struct cuda_driver *driver,
                                  const struct shunt_transport_host *host,
                                  int device, bool *words, char *why,
@@ -177,7 +179,7 @@ static enum shunt_status cuda_probe(const struct shunt_transport_host *host,
     if (!st)
         st = signals(driver, host, device, &words, why, why_len);
     if (st)
-        /* A GPU that does not answer is none that one could use. */
+        /* A GPU whose driver calls fail is reported as not usable. */
         return st == SHUNT_ERR_SYSTEM ? SHUNT_ERR_UNSUPPORTED : st;
     (void)driver->device_name(name, sizeof(name) - 1, device);
     (void)driver->version(&version);
@@ -189,7 +191,7 @@ static enum shunt_status cuda_probe(const struct shunt_transport_host *host,
     return SHUNT_OK;
 }
 
-/* Undo what open() has made. The context is current, where there is one. */
+/* Free the events, streams and words. The engine's context is current. */
 static void take_down(struct shunt_engine_ctx *ctx)
 {
     const struct cuda_driver *driver = ctx->driver;
@@ -244,7 +246,7 @@ static int make_events(struct shunt_engine_ctx *ctx, const char **call)
     return result;
 }
 
-/* In its context, which is current. */
+/* Create streams and words or events. The engine's context is current. */
 static int set_up(struct shunt_engine_ctx *ctx, int streams, bool words,
                   const char **call)
 {
@@ -328,7 +330,7 @@ static enum shunt_status cuda_open(const struct shunt_engine_params *params,
     return SHUNT_OK;
 }
 
-/* Keep memory that a silent device may still write to: it is lost. */
+/* Leaks all memory if the device hangs, since it may still write to it. */
 static void cuda_close(struct shunt_engine_ctx *ctx)
 {
     void *ours;

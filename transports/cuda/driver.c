@@ -88,7 +88,8 @@ static bool load(char *why, size_t why_len)
                  error ? error : LIBRARY " was not loaded");
         return false;
     }
-    /* Not unloaded, whatever it says: it may have threads by then. */
+    /* Never unload the driver, even after an error: it may have started
+     * threads. */
     return find_entries(library, why, why_len) && start(why, why_len);
 }
 

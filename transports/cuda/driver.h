@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The part of the CUDA driver API that this engine uses, declared from its
- * public documentation (docs.nvidia.com/cuda/cuda-driver-api), and loaded at run
- * time: neither building nor installing Shunt needs CUDA.
+ * public documentation (docs.nvidia.com/cuda/cuda-driver-api), and loaded at
+ * run time: neither building nor installing Shunt needs CUDA.
  *
- * A context, stream or event is a pointer to something that we never look into;
- * a device pointer is a number of 64 bits. Every function returns a CUresult.
+ * A context, stream or event is an opaque pointer; a device pointer is a number
+ * of 64 bits. Every function returns a CUresult.
  */
 #ifndef CUDA_DRIVER_H
 #define CUDA_DRIVER_H
@@ -28,7 +28,7 @@ enum { /* CUresult */
 enum { /* CUdevice_attribute */
        CUDA_ATTRIBUTE_MAX_PITCH = 11,
        CUDA_ATTRIBUTE_UNIFIED_ADDRESSING = 41,
-       /* of cuStreamWriteValue64_v2(), which came with CUDA 11.7 */
+       /* for cuStreamWriteValue64_v2(), which exists since CUDA 11.7 */
        CUDA_ATTRIBUTE_STREAM_MEM_OPS_64 = 122,
 };
 
@@ -39,7 +39,7 @@ enum { /* CUpointer_attribute */
 enum { /* CUmemorytype */
        CUDA_MEMORY_HOST = 1,
        CUDA_MEMORY_DEVICE = 2,
-       CUDA_MEMORY_UNIFIED = 4, /* the address says where it is */
+       CUDA_MEMORY_UNIFIED = 4, /* the address tells which memory it is */
 };
 
 enum {
@@ -73,14 +73,15 @@ struct cuda_memcpy_2d {
     size_t width, height;
 };
 
-/* CUmemcpyAttributes. The places are hints, for memory that the driver moves. */
+/* CUmemcpyAttributes. Both locations are hints, for memory that the driver
+ * migrates. */
 struct cuda_copy_attributes {
     int order;
     int from_place[2], to_place[2];
     unsigned flags;
 };
 
-/* The first version that has all of them: CUDA 11.0. */
+/* The first version that has all required functions: CUDA 11.0. */
 #define CUDA_DRIVER_MIN 11000
 
 struct cuda_driver {
@@ -114,18 +115,18 @@ struct cuda_driver {
     int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream);
     int (*copy_2d)(const struct cuda_memcpy_2d *copy, void *stream);
     int (*launch)(void *stream, void (*function)(void *), void *arg);
-    /* NULL: this driver does not have it. The handle is that of a whole
-     * allocation, whose base address_range() finds. */
+    /* The following pointers are NULL if the driver lacks the function. A
+     * handle is for a whole allocation, whose base address_range() returns. */
     int (*address_range)(uint64_t *base, size_t *bytes, uint64_t pointer);
     int (*ipc_get)(struct cuda_ipc_handle *handle, uint64_t base);
     int (*ipc_open)(uint64_t *base, struct cuda_ipc_handle handle,
                     unsigned flags);
     int (*ipc_close)(uint64_t base);
-    /* `n` copies. attributes[i] is that of the copies from first[i] on. */
+    /* Make `n` copies. attributes[i] applies to the copies from first[i] on. */
     int (*copy_batch)(uint64_t *to, uint64_t *from, size_t *bytes, size_t n,
                       struct cuda_copy_attributes *attributes, size_t *first,
                       size_t attributes_n, void *stream);
-    /* The same in drivers of CUDA 12.8 and 12.9. */
+    /* The same function in drivers of CUDA 12.8 and 12.9. */
     int (*copy_batch_v1)(uint64_t *to, uint64_t *from, size_t *bytes, size_t n,
                          struct cuda_copy_attributes *attributes, size_t *first,
                          size_t attributes_n, size_t *failed, void *stream);
@@ -133,11 +134,12 @@ struct cuda_driver {
                        unsigned flags);
 };
 
-/* The driver of this process, initialised; NULL: `why` says why not. It stays
- * loaded. */
+/* Returns the driver of this process, initialised, or NULL with the reason in
+ * `why`. The driver stays loaded. */
 const struct cuda_driver *cuda_driver(char *why, size_t why_len);
 
-/* "cuMemcpyAsync: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal ...)". */
+/* Write the text of an error, such as
+ * "cuMemcpyAsync: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal ...)". */
 void cuda_driver_say(const struct cuda_driver *driver, const char *call,
                      int result, char *text, size_t len);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The functions of the CUDA driver that this engine calls, as its library exports
- * them: a function whose parameters once changed has the number of its version.
+ * The functions of the CUDA driver that this engine calls, with their exported
+ * names: a function whose parameters have changed has a version suffix.
  *
  *     X(symbol, member of struct cuda_driver, may be absent)
  */
@@ -47,7 +47,7 @@
     X(cuIpcCloseMemHandle, ipc_close, true)                           \
     X(cuMemcpyBatchAsync_v2, copy_batch, true)
 
-/* Older versions of those above, for older drivers. */
+/* Older versions of functions above, for older drivers. */
 #define CUDA_DRIVER_OLD_ENTRIES(X)                                    \
     X(cuMemcpyBatchAsync, copy_batch_v1, true)
 /* clang-format on */

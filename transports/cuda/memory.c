@@ -61,7 +61,8 @@ static void give_back(struct shunt_engine_ctx *ctx,
     void *ours;
     int pushed;
 
-    /* The device may still access it, and the driver would wait for it. */
+    /* A device that hangs may still access the memory, and the driver would
+     * wait for the device. */
     if (atomic_load_explicit(&ctx->hangs, memory_order_acquire))
         return;
     pushed = ctx->driver->context_push(ctx->context);

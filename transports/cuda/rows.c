@@ -2,11 +2,12 @@
 /*
  * One descriptor as copies of the driver; see rows.h.
  *
- * A call of the driver copies a block of memory, or rows at a distance from each
- * other. Index lists are cut into runs of rows that follow each other at both
- * ends. Runs without gaps are collected, and copied by one call for up to BATCH of
- * them where the driver has such a call (from CUDA 12.8 on). An older driver
- * takes a call for each run: in the worst case one for each row.
+ * A call of the driver copies a block of memory, or rows with a fixed stride.
+ * Index lists are split into runs of rows that are consecutive in the source
+ * and in the destination. Runs without gaps are collected, and up to BATCH of
+ * them are copied by one call if the driver has such a call (CUDA 12.8 and
+ * later). With an older driver each run is one call, in the worst case each
+ * row.
  */
 #include "transports/cuda/rows.h"
 
@@ -16,7 +17,7 @@
 
 #include "transports/cuda/driver.h"
 
-/* Rows that follow each other at both ends. */
+/* Rows that are consecutive in the source and in the destination. */
 struct run {
     uint64_t to, from;
     size_t rows;
@@ -42,7 +43,8 @@ struct batch {
     size_t n;
 };
 
-/* CUDA_NOT_SUPPORTED: the driver has no such call. */
+/* Copy all blocks by one call. Returns CUDA_NOT_SUPPORTED if the driver has no
+ * such call. */
 static int call_batch(struct cuda_issue *issue, struct batch *b)
 {
     const struct cuda_driver *driver = issue->driver;
@@ -61,8 +63,9 @@ static int call_batch(struct cuda_issue *issue, struct batch *b)
     return result;
 }
 
-/* Copy the collected blocks. If the driver refuses the batch, each block is a
- * call: a block that was in it already is copied twice, which does no harm. */
+/* Copy the collected blocks. If the driver refuses the batch, copy each block
+ * by a call of its own. A block that the refused call has copied is copied
+ * again, which is harmless. */
 static int flush(struct cuda_issue *issue, struct batch *b)
 {
     int result = b->n > 1 ? call_batch(issue, b) : CUDA_NOT_SUPPORTED;
@@ -119,7 +122,8 @@ static int rectangle(struct cuda_issue *issue,
 
     issue->call = "cuMemcpy2DAsync";
     issue->issued += !result;
-    /* Within a device it may refuse pitches other than cuMemAllocPitch()'s. */
+    /* Within a device the driver may refuse pitches that cuMemAllocPitch()
+     * would not choose. */
     return result == CUDA_INVALID_VALUE ? one_by_one(issue, copy, run) : result;
 }
 
@@ -138,13 +142,13 @@ static int issue_run(struct cuda_issue *issue, struct batch *batch,
     return rectangle(issue, copy, run);
 }
 
-/* Is the n-th row of a list from `first` on the n-th one behind it? */
+/* Is entry first + n of the list the row that is n rows after entry `first`? */
 static bool follows(const uint32_t *index, size_t first, size_t n)
 {
     return !index || index[first + n] == (uint64_t)index[first] + n;
 }
 
-/* The rows from `first` on that follow each other. */
+/* Returns the number of consecutive rows from `first` on. */
 static size_t length(const struct shunt_engine_copy *copy, size_t first)
 {
     size_t n = 1;

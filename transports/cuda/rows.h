@@ -8,17 +8,18 @@
 struct cuda_driver;
 struct shunt_engine_copy;
 
-/* How far it got. */
+/* Progress of one descriptor. */
 struct cuda_issue {
     const struct cuda_driver *driver;
     void *stream;
     size_t max_pitch;
-    size_t issued;    /* calls that the driver has taken */
+    size_t issued;    /* calls that the driver accepted */
     const char *call; /* the last one */
 };
 
-/* Have the stream copy all rows. A CUresult; not 0: `issue` says which call
- * returned it, and how many before it were taken. The context is current. */
+/* Issue copies of all rows on the stream, in the current context. Returns a
+ * CUresult. If it is not 0, `issue` tells which call returned it and how many
+ * calls before it were accepted. */
 int cuda_issue_rows(struct cuda_issue *issue,
                     const struct shunt_engine_copy *copy);
 

@@ -2,9 +2,9 @@
 /*
  * Memory of the device for other processes; see sharing.h.
  *
- * The driver's handle is that of a whole allocation, so ours has the place in it,
- * too. Opening the same handle again gives the same address, and has to be closed
- * as often.
+ * The driver's handle is for a whole allocation, so the engine's handle adds
+ * the offset of the memory in its allocation. Opening the same handle again
+ * returns the same address, and it must be closed as often as it was opened.
  */
 #include "transports/cuda/sharing.h"
 
@@ -29,7 +29,8 @@ struct cuda_opened {
     struct cuda_opened *next;
 };
 
-/* Devices that cannot share memory have not failed. */
+/* Devices that cannot share memory return "unsupported", which is not a
+ * failure. */
 static enum shunt_status status_of(int result)
 {
     switch (result) {
@@ -159,8 +160,8 @@ static struct cuda_opened *take(struct shunt_engine_ctx *ctx, uint64_t memory)
     return opened;
 }
 
-/* The driver waits for the device, so what one that hangs may still access stays
- * open. */
+/* Close memory of another process. The driver waits for the device in this
+ * call, so memory stays open if the device hangs. */
 static void close_one(struct shunt_engine_ctx *ctx, void *memory)
 {
     struct cuda_opened *opened = take(ctx, cuda_address(memory));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * dma: a copy engine for every machine, a thread of the process that copies.
+ * dma: a copy engine for every machine. A thread of the process copies.
  *
- *     queue.c   descriptors on their way to the thread, and its sleep
+ *     queue.c   the queue of descriptors, on which the thread also sleeps
  *     rows.c    the copy itself
  *
- * The thread takes descriptors in order. It runs where the core says that a CPU
- * is free (settle()), and the kernel chooses among these. Where the ranks of the
- * node need all CPUs, copies would take their time from one of them: then the
- * engine stays off.
+ * The thread processes descriptors in order. It is bound to the CPUs that the
+ * library reports as spare (settle()), and the kernel chooses one of them. If
+ * the ranks of the node need all CPUs, the engine stays off, because a copy
+ * would take CPU time from a rank.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -25,8 +25,9 @@
 #include "transports/dma/queue.h"
 #include "transports/dma/rows.h"
 
-/* To wake a thread on another virtual CPU took 40 us, in which so much is copied
- * many times over: a caller that polls meanwhile makes such a copy itself. */
+/* Largest copy that a polling caller makes itself while the thread is asleep.
+ * Waking a thread on another virtual CPU took 40 us, many times as long as such
+ * a copy. */
 #define LENDS_MAX ((size_t)16 << 10)
 
 struct shunt_engine_ctx {
@@ -34,9 +35,9 @@ struct shunt_engine_ctx {
     pthread_t thread;
     size_t stream_min;
     uint64_t poll_ns;
-    bool forced; /* on, whatever there is to spare */
+    bool forced; /* on, even if no CPU is spare */
     _Atomic uint64_t copies, bytes, full, lent;
-    _Atomic size_t lending; /* callers that make a copy, or look for one */
+    _Atomic size_t lending; /* callers that search the queue, or copy */
 };
 
 /* --- the thread --------------------------------------------------------------- */
@@ -46,12 +47,12 @@ static void signal_end(const struct shunt_engine_copy *copy)
     static const uint64_t one = 1;
     const int wake_fd = copy->wake_fd;
 
-    /* After it the submitter may free everything but its eventfd. */
+    /* After this store the submitter may free everything except its eventfd. */
     __atomic_store_n(copy->signal, copy->value, __ATOMIC_RELEASE);
     if (wake_fd >= 0) {
         ssize_t put = write(wake_fd, &one, sizeof(one));
 
-        (void)put; /* full: it is readable already */
+        (void)put; /* if it fails, the eventfd is readable already */
     }
 }
 
@@ -80,7 +81,8 @@ static void *work(void *arg)
     }
 }
 
-/* Without the signals of the program, which are for its own threads. */
+/* Start the thread with all signals blocked: they are for the program's own
+ * threads. */
 static int start(struct shunt_engine_ctx *ctx)
 {
     sigset_t all, before;
@@ -104,7 +106,8 @@ static const struct shunt_transport_knob knobs[] = {
      "The copying thread: on, off, or auto, which is off where the ranks of "
      "the "
      "node leave no CPU to it."},
-    /* As in src/kernels/copy.c: up to there a cache may hold it until it is read. */
+    /* As in src/kernels/copy.c: up to this size a copy may stay in a cache
+     * until it is read. */
     {STREAM_MIN, "16777216",
      "Bytes from which a copy of the copying thread bypasses the caches."},
     {POLL, "5",
@@ -145,7 +148,8 @@ static int cpus(void)
     return sched_getaffinity(0, sizeof(set), &set) ? 0 : CPU_COUNT(&set);
 }
 
-/* Is the engine to be used? SHUNT_ERR_UNSUPPORTED: no, and `why` says why not. */
+/* Do the settings allow the engine? If not, returns SHUNT_ERR_UNSUPPORTED with
+ * the reason in `why`. */
 static enum shunt_status is_on(const struct shunt_transport_host *host,
                                char *why, size_t why_len)
 {
@@ -220,7 +224,7 @@ static enum shunt_status dma_open(const struct shunt_engine_params *params,
     return SHUNT_OK;
 }
 
-/* A descriptor without a signal comes after all others. */
+/* End the thread by a last descriptor without a signal, behind all others. */
 static void dma_close(struct shunt_engine_ctx *ctx)
 {
     static const struct shunt_engine_copy last = {.signal = NULL};
@@ -246,13 +250,15 @@ static void place(const struct shunt_engine_ctx *ctx,
     for (size_t i = 0; i < cpus; i++)
         if (node->where[i / 64] >> (i % 64) & 1)
             CPU_SET_S(i, bytes, set);
-    /* Refused, or no CPU at all: it stays where it may run already. */
+    /* If the kernel refuses the set, or it is empty, the thread keeps its
+     * CPUs. */
     (void)pthread_setaffinity_np(ctx->thread, bytes, set);
     CPU_FREE(set);
 }
 
-/* All threads of a node together have the spare CPUs: as many as there are ranks
- * may share one. */
+/* Turn the engine off if no CPU of the node is spare; otherwise bind the thread
+ * to the spare CPUs. The copying threads of all ranks of the node share
+ * them. */
 static enum shunt_status dma_settle(struct shunt_engine_ctx *ctx,
                                     const struct shunt_engine_node *node,
                                     char *why, size_t why_len)
@@ -278,8 +284,8 @@ static enum shunt_status dma_submit(struct shunt_engine_ctx *ctx,
     return SHUNT_IN_PROGRESS;
 }
 
-/* Count what is lent as `lending` before the thread may pass over it, and until
- * its end. */
+/* Make a small copy of the queue if the thread is asleep. `lending` counts such
+ * a copy from before the thread can skip its descriptor until the copy ends. */
 static size_t dma_poll(struct shunt_engine_ctx *ctx)
 {
     struct shunt_engine_copy copy;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Descriptors on their way to the worker; see queue.h.
+ * The queue of descriptors for the worker; see queue.h.
  *
- * A worker that has just worked polls for some microseconds, since the next
- * descriptor often follows at once and waking a thread takes many times as long
- * as a small copy. Then it sleeps on a futex, which costs nothing. It does not
- * yield while it polls: Linux counts a yield as if the thread had used its whole
- * slice, so that after its next sleep it waited for the slice of whoever runs
- * (2.9 ms in one of ten copies). Nor does it poll for long: it may share its
- * CPU with the caller, who then sees the signal late.
+ * After a copy the worker polls for some microseconds, because the next
+ * descriptor often follows at once, and waking a thread takes many times as
+ * long as a small copy. Then the worker sleeps on a futex, which costs no CPU
+ * time. It does not yield while it polls: for Linux a thread that yields has
+ * used its whole time slice, so after its next sleep it waits until another
+ * thread's slice ends (2.9 ms in one of ten copies). It does not poll for long
+ * either: it may share its CPU with the caller, and then the caller sees the
+ * signal late.
  */
 #include "transports/dma/queue.h"
 
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Between two looks at the clock. */
+/* Reads of `added` between two reads of the clock. */
 enum { LOOKS = 20 };
 
 void dma_queue_init(struct dma_queue *queue)
@@ -37,8 +38,8 @@ void dma_queue_destroy(struct dma_queue *queue)
 
 size_t dma_queue_count(const struct dma_queue *queue)
 {
-    /* In this order: what is added meanwhile may be counted, nothing is counted
-     * as ended before it was added. */
+    /* Load `ended` before `added`: a descriptor that is added in between is
+     * counted, and the result is never negative. */
     const uint32_t ended =
         atomic_load_explicit(&queue->ended, memory_order_acquire);
 
@@ -59,7 +60,8 @@ bool dma_queue_add(struct dma_queue *queue,
         queue->ring[added % DMA_DEPTH] = *copy;
         atomic_store_explicit(&queue->taken[added % DMA_DEPTH], false,
                               memory_order_relaxed);
-        /* Ordered with the look at `asleep`, as the worker orders its two. */
+        /* seq_cst orders this store before the load of `asleep` below. The
+         * worker stores `asleep` before it loads `added`. */
         atomic_store_explicit(&queue->added, added + 1, memory_order_seq_cst);
     }
     pthread_mutex_unlock(&queue->adding);
@@ -74,8 +76,8 @@ static bool take(struct dma_queue *queue, uint32_t i)
                                      memory_order_relaxed);
 }
 
-/* Nothing is added meanwhile, so no place is used again. Those that are waited
- * for last were added last. */
+/* Holds the lock, so nothing is added and no slot is reused. Searches from the
+ * newest descriptor on. */
 bool dma_queue_take_back(struct dma_queue *queue, const uint64_t *signal)
 {
     uint32_t ended, i;
@@ -93,7 +95,7 @@ bool dma_queue_take_back(struct dma_queue *queue, const uint64_t *signal)
     return back;
 }
 
-/* Nothing is added meanwhile, so no place is used again. */
+/* Holds the lock, so nothing is added and no slot is reused. */
 bool dma_queue_lend(struct dma_queue *queue, size_t most,
                     struct shunt_engine_copy *copy)
 {
@@ -131,7 +133,7 @@ static void relax(void)
 #endif
 }
 
-/* Look for a descriptor. False: none came in time. */
+/* Poll for a descriptor. Returns false if none was added in time. */
 static bool poll_for_one(const struct dma_queue *queue, uint32_t ended,
                          uint64_t poll_ns)
 {
@@ -151,7 +153,8 @@ static bool poll_for_one(const struct dma_queue *queue, uint32_t ended,
 static void sleep_until_one(struct dma_queue *queue, uint32_t ended)
 {
     atomic_store_explicit(&queue->asleep, true, memory_order_seq_cst);
-    /* The kernel looks again whether there is one before it puts us to sleep. */
+    /* The kernel compares `added` with `ended` again before the thread
+     * sleeps. */
     while (atomic_load_explicit(&queue->added, memory_order_seq_cst) == ended)
         syscall(SYS_futex, &queue->added, FUTEX_WAIT_PRIVATE, ended, NULL, NULL,
                 0);

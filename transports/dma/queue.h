@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Descriptors on their way to the worker: a ring that any thread fills and one
+ * The queue of descriptors for the worker: a ring that any thread fills and one
  * thread empties.
  */
 #ifndef DMA_QUEUE_H
@@ -18,37 +18,41 @@
 enum { DMA_DEPTH = 1024 };
 
 struct dma_queue {
-    /* Descriptors that were ever added, modulo 2^32: the worker sleeps on it. */
+    /* Number of descriptors added so far, modulo 2^32. The worker sleeps on
+     * it. */
     alignas(SHUNT_TRANSPORT_LINE) _Atomic uint32_t added;
     _Atomic bool asleep;
     pthread_mutex_t adding;
     alignas(SHUNT_TRANSPORT_LINE) _Atomic uint32_t ended;
     alignas(SHUNT_TRANSPORT_LINE) struct shunt_engine_copy ring[DMA_DEPTH];
-    _Atomic bool taken[DMA_DEPTH]; /* by the worker, or back */
+    _Atomic bool taken[DMA_DEPTH]; /* by the worker, or another caller */
 };
 
 void dma_queue_init(struct dma_queue *queue);
 void dma_queue_destroy(struct dma_queue *queue);
 
-/* Add a descriptor. False: the ring is full. */
+/* Add a descriptor. Returns false if the ring is full. */
 bool dma_queue_add(struct dma_queue *queue,
                    const struct shunt_engine_copy *copy);
 
-/* Take back the descriptor with this signal. False: the worker has it. */
+/* Withdraw the descriptor with this signal. Returns false if the worker has
+ * taken it. */
 bool dma_queue_take_back(struct dma_queue *queue, const uint64_t *signal);
 
-/* If the worker sleeps, take a descriptor of at most `most` bytes, which it passes
- * over when it wakes: the caller makes this copy. False: there is none. */
+/* If the worker sleeps, take a descriptor of at most `most` bytes, for the
+ * caller to copy. The worker skips it when it wakes. Returns false if there is
+ * none. */
 bool dma_queue_lend(struct dma_queue *queue, size_t most,
                     struct shunt_engine_copy *copy);
 
-/* For the worker: the next descriptor, which keeps its place in the ring until
- * dma_queue_end(). Polls for `poll_ns`, then sleeps until there is one. */
+/* Called by the worker. Returns the next descriptor, which stays in the ring
+ * until dma_queue_end(). Polls for `poll_ns`, then sleeps until there is
+ * one. */
 const struct shunt_engine_copy *dma_queue_next(struct dma_queue *queue,
                                                uint64_t poll_ns);
 void dma_queue_end(struct dma_queue *queue);
 
-/* Descriptors that have not ended. */
+/* Returns the number of descriptors that have not ended. */
 size_t dma_queue_count(const struct dma_queue *queue);
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The bytes of one descriptor; see rows.h.
+ * Copies the bytes of one descriptor; see rows.h.
  *
- * Rows are mostly in memory or in another core's cache, and rows by an
- * index list begin where no hardware prefetcher expects it: the beginning of a
- * row is fetched while the row before it is copied, and the prefetcher follows
- * from there.
+ * Rows are mostly in memory or in another core's cache, and the hardware
+ * prefetcher cannot predict where a row of an index list begins. So the
+ * beginning of each row is prefetched while the row before it is copied, and
+ * the hardware prefetcher continues from there.
  */
 #include "transports/dma/rows.h"
 
@@ -13,8 +13,8 @@
 
 #include "src/kernels/copy.h"
 
-/* Smaller rows would be mostly partial lines, which non-temporal stores write
- * one by one. */
+/* Smallest row that is copied by non-temporal stores. They write partial cache
+ * lines one by one, and smaller rows consist mostly of those. */
 #define STREAMED_ROW ((size_t)1024)
 /* Bytes of the next row to prefetch. */
 #define AHEAD ((size_t)1024)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The bytes of one descriptor. */
+/* Copies the bytes of one descriptor. */
 #ifndef DMA_ROWS_H
 #define DMA_ROWS_H
 
@@ -7,8 +7,8 @@
 
 struct shunt_engine_copy;
 
-/* Copy them; complete on return, so that a release store orders them. From
- * `stream_min` bytes in all on, by stores that bypass the cache. */
+/* Copy all rows. All stores are complete on return, so a release store orders
+ * them. Copies of at least `stream_min` bytes in total bypass the caches. */
 void dma_copy_rows(const struct shunt_engine_copy *copy, size_t stream_min);
 
 #endif
