@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "tests/collectives/table.h"
 #include "tests/random/world.h"
 
 static const enum shunt_dtype reducible[] = {
@@ -91,65 +92,6 @@ static size_t some_count(struct chance *c, size_t most)
     return (size_t)below(c, (int)(top < most ? top : most) + 1);
 }
 
-static int do_barrier(struct world *w, struct group *g, const struct event *e)
-{
-    struct op *op = new_op(w, g, "barrier");
-
-    return begun(w, op,
-                 e->start ? shunt_barrier_start(g->comm, &op->request)
-                          : shunt_barrier(g->comm));
-}
-
-static int do_broadcast(struct world *w, struct group *g, const struct event *e,
-                        struct chance *c)
-{
-    const enum shunt_dtype t = reducible[below(c, 10)];
-    const size_t count = some_count(c, 40000), size = shunt_dtype_size(t);
-    const int root = below(c, g->size);
-    struct op *op =
-        new_op(w, g, "broadcast of %zu x %zu from %d", count, size, root);
-    struct buffer *b = take_any(w, op, count * size, 1);
-
-    if (g->rank == root)
-        fill_moved(b->at, b->bytes, e->seed, root, 0);
-    fill_moved(expects(b, b->bytes), b->bytes, e->seed, root, 0);
-    return begun(w, op,
-                 e->start ? shunt_broadcast_start(g->comm, b->at, count, t,
-                                                  root, &op->request)
-                          : shunt_broadcast(g->comm, b->at, count, t, root));
-}
-
-static int do_allgather(struct world *w, struct group *g, const struct event *e,
-                        struct chance *c)
-{
-    const enum shunt_dtype t = reducible[below(c, 10)];
-    const size_t count = some_count(c, 12000), size = shunt_dtype_size(t);
-    const size_t block = count * size;
-    const bool in_place = one_in(c, 3);
-    struct op *op = new_op(w, g, "allgather of %zu x %zu%s", count, size,
-                           in_place ? " in place" : "");
-    struct buffer *recv = take_any(w, op, block * (size_t)g->size, 1);
-    const void *send = SHUNT_IN_PLACE;
-    unsigned char *want = expects(recv, recv->bytes);
-
-    for (int r = 0; r < g->size; r++)
-        fill_moved(want + (size_t)r * block, block, e->seed, r, 0);
-    if (in_place) {
-        fill_moved(recv->at + (size_t)g->rank * block, block, e->seed, g->rank,
-                   0);
-    } else {
-        struct buffer *b = take_any(w, op, block, 1);
-
-        fill_moved(b->at, block, e->seed, g->rank, 0);
-        keeps(b);
-        send = b->at;
-    }
-    return begun(w, op,
-                 e->start ? shunt_allgather_start(g->comm, send, recv->at,
-                                                  count, t, &op->request)
-                          : shunt_allgather(g->comm, send, recv->at, count, t));
-}
-
 /* Where blocks of these counts lie: packed (displs not used), or with gaps, in
  * an order of this rank's own. Returns the elements of all of it. */
 static size_t lay_out(struct world *w, int n, const size_t *counts,
@@ -175,156 +117,6 @@ static size_t lay_out(struct world *w, int n, const size_t *counts,
     return at;
 }
 
-static int do_allgatherv(struct world *w, struct group *g,
-                         const struct event *e, struct chance *c)
-{
-    const enum shunt_dtype t = reducible[below(c, 10)];
-    const size_t size = shunt_dtype_size(t);
-    const bool in_place = one_in(c, 3), packed = one_in(&w->local, 2);
-    size_t counts[MAX_RANKS], displs[MAX_RANKS], all;
-    struct op *op = new_op(w, g, "allgatherv of elements of %zu%s", size,
-                           in_place ? " in place" : "");
-    const void *send = SHUNT_IN_PLACE;
-    struct buffer *recv;
-    unsigned char *want;
-
-    for (int r = 0; r < g->size; r++)
-        counts[r] = one_in(c, 4) ? 0 : some_count(c, 12000);
-    all = lay_out(w, g->size, counts, displs, packed);
-    recv = take_any(w, op, all * size, 1);
-    want = expects(recv, recv->bytes);
-    memset(want, 0xa5, recv->bytes);
-    for (int r = 0; r < g->size; r++)
-        fill_moved(want + displs[r] * size, counts[r] * size, e->seed, r, 0);
-    if (in_place) {
-        fill_moved(recv->at + displs[g->rank] * size, counts[g->rank] * size,
-                   e->seed, g->rank, 0);
-    } else {
-        struct buffer *b = take_any(w, op, counts[g->rank] * size, 1);
-
-        fill_moved(b->at, b->bytes, e->seed, g->rank, 0);
-        keeps(b);
-        send = b->at;
-    }
-    return begun(w, op,
-                 e->start ? shunt_allgatherv_start(
-                                g->comm, send, counts[g->rank], recv->at,
-                                counts, packed ? NULL : displs, t, &op->request)
-                          : shunt_allgatherv(g->comm, send, counts[g->rank],
-                                             recv->at, counts,
-                                             packed ? NULL : displs, t));
-}
-
-static int do_reduce_scatter(struct world *w, struct group *g,
-                             const struct event *e, struct chance *c, bool v)
-{
-    const enum shunt_dtype t = reducible[below(c, 10)];
-    const enum shunt_op what = (enum shunt_op)(SHUNT_SUM + below(c, 5));
-    const size_t size = shunt_dtype_size(t);
-    const bool in_place = one_in(c, 3);
-    size_t counts[MAX_RANKS], all = 0, first = 0, mine;
-    struct op *op =
-        new_op(w, g, "reduce_scatter%s, dtype %d, op %d%s", v ? "v" : "",
-               (int)t, (int)what, in_place ? " in place" : "");
-    const void *send = SHUNT_IN_PLACE;
-    struct buffer *recv, *input;
-    unsigned char *want;
-    enum shunt_status st;
-
-    counts[0] = some_count(c, 12000);
-    for (int r = 0; r < g->size; r++) {
-        counts[r] = !v ? counts[0] : one_in(c, 4) ? 0 : some_count(c, 12000);
-        first = r == g->rank ? all : first;
-        all += counts[r];
-    }
-    mine = counts[g->rank];
-    recv = take_any(w, op, (in_place ? all : mine) * size, 1);
-    input = recv;
-    if (!in_place) {
-        input = take_any(w, op, all * size, 1);
-        send = input->at;
-    }
-    for (size_t i = 0; i < all; i++)
-        put_input(input->at, i, t, e->seed, g->rank, i);
-    if (!in_place)
-        keeps(input);
-    want = expects(recv, mine * size);
-    for (size_t i = 0; i < mine; i++)
-        put_reduced(want, i, t, what, e->seed, g->size, first + i);
-    if (v)
-        st = e->start
-                 ? shunt_reduce_scatterv_start(g->comm, send, recv->at, counts,
-                                               t, what, &op->request)
-                 : shunt_reduce_scatterv(g->comm, send, recv->at, counts, t,
-                                         what);
-    else
-        st = e->start
-                 ? shunt_reduce_scatter_start(g->comm, send, recv->at,
-                                              counts[0], t, what, &op->request)
-                 : shunt_reduce_scatter(g->comm, send, recv->at, counts[0], t,
-                                        what);
-    return begun(w, op, st);
-}
-
-static int do_allreduce(struct world *w, struct group *g, const struct event *e,
-                        struct chance *c)
-{
-    const enum shunt_dtype t = reducible[below(c, 10)];
-    const enum shunt_op what = (enum shunt_op)(SHUNT_SUM + below(c, 5));
-    const size_t size = shunt_dtype_size(t), count = some_count(c, 40000);
-    const bool in_place = one_in(c, 3);
-    struct op *op = new_op(w, g, "allreduce of %zu, dtype %d, op %d%s", count,
-                           (int)t, (int)what, in_place ? " in place" : "");
-    struct buffer *recv = take_any(w, op, count * size, 1), *input = recv;
-    const void *send = SHUNT_IN_PLACE;
-    unsigned char *want = expects(recv, recv->bytes);
-
-    if (!in_place) {
-        input = take_any(w, op, count * size, 1);
-        send = input->at;
-    }
-    for (size_t i = 0; i < count; i++) {
-        put_input(input->at, i, t, e->seed, g->rank, i);
-        put_reduced(want, i, t, what, e->seed, g->size, i);
-    }
-    if (!in_place)
-        keeps(input);
-    return begun(
-        w, op,
-        e->start ? shunt_allreduce_start(g->comm, send, recv->at, count, t,
-                                         what, &op->request)
-                 : shunt_allreduce(g->comm, send, recv->at, count, t, what));
-}
-
-static int do_alltoall(struct world *w, struct group *g, const struct event *e,
-                       struct chance *c)
-{
-    const enum shunt_dtype t = reducible[below(c, 10)];
-    const size_t size = shunt_dtype_size(t), count = some_count(c, 12000);
-    const size_t block = count * size, all = block * (size_t)g->size;
-    const bool in_place = one_in(c, 3);
-    struct op *op = new_op(w, g, "alltoall of %zu x %zu%s", count, size,
-                           in_place ? " in place" : "");
-    struct buffer *recv = take_any(w, op, all, 1), *input = recv;
-    const void *send = SHUNT_IN_PLACE;
-    unsigned char *want = expects(recv, all);
-
-    if (!in_place) {
-        input = take_any(w, op, all, 1);
-        send = input->at;
-    }
-    for (int r = 0; r < g->size; r++) {
-        fill_moved(input->at + (size_t)r * block, block, e->seed, g->rank, r);
-        fill_moved(want + (size_t)r * block, block, e->seed, r, g->rank);
-    }
-    if (!in_place)
-        keeps(input);
-    return begun(w, op,
-                 e->start ? shunt_alltoall_start(g->comm, send, recv->at, count,
-                                                 t, &op->request)
-                          : shunt_alltoall(g->comm, send, recv->at, count, t));
-}
-
 /* Elements that `from` has for `to`. */
 static size_t pair_count(uint64_t seed, int from, int to, bool symmetric)
 {
@@ -340,69 +132,129 @@ static size_t pair_count(uint64_t seed, int from, int to, bool symmetric)
     return one_in(&c, 4) ? 0 : some_count(&c, 12000);
 }
 
-static int do_alltoallv(struct world *w, struct group *g, const struct event *e,
+/* A collective, and where its blocks lie on this rank. */
+struct drawn {
+    const struct collective *kind;
+    uint64_t seed; /* of the data */
+    enum shunt_dtype dtype;
+    enum shunt_op op;
+    int root;
+    bool rooted, in_place, packed;
+    size_t size; /* of an element */
+    size_t send_counts[MAX_RANKS], send_displs[MAX_RANKS];
+    size_t recv_counts[MAX_RANKS], recv_displs[MAX_RANKS];
+    size_t send, recv; /* elements of the buffers */
+};
+
+static void draw_counts(struct drawn *d, const struct group *g,
                         struct chance *c)
 {
-    const enum shunt_dtype t = reducible[below(c, 10)];
-    const size_t size = shunt_dtype_size(t);
-    const bool in_place = one_in(c, 4), packed = one_in(&w->local, 2);
-    size_t sc[MAX_RANKS], sd[MAX_RANKS], rc[MAX_RANKS], rd[MAX_RANKS];
-    struct op *op = new_op(w, g, "alltoallv of elements of %zu%s", size,
-                           in_place ? " in place" : "");
-    const void *send = SHUNT_IN_PLACE;
-    struct buffer *recv, *input;
-    unsigned char *want;
+    const struct collective *k = d->kind;
+    const bool both = k->to_each && k->from_each;
+    const size_t one =
+        some_count(c, k->to_each || k->from_each ? 12000 : 40000);
 
-    for (int r = 0; r < g->size; r++) {
-        sc[r] = pair_count(e->seed, g->rank, r, in_place);
-        rc[r] = pair_count(e->seed, r, g->rank, in_place);
+    for (int r = 0; r < g->size && k != &collectives[BARRIER]; r++) {
+        d->send_counts[r] = d->recv_counts[r] = one;
+        if (!k->varies)
+            continue;
+        d->send_counts[r] = pair_count(d->seed, k->from_each ? g->rank : 0,
+                                       k->to_each ? r : 0, both && d->in_place);
+        d->recv_counts[r] =
+            pair_count(d->seed, k->from_each ? r : 0, k->to_each ? g->rank : 0,
+                       both && d->in_place);
     }
-    recv = take_any(w, op, lay_out(w, g->size, rc, rd, packed) * size, 1);
-    want = expects(recv, recv->bytes);
-    memset(want, 0xa5, recv->bytes);
-    input = recv;
-    if (in_place) {
-        memcpy(sd, rd, sizeof(rd));
-    } else {
-        input = take_any(w, op, lay_out(w, g->size, sc, sd, packed) * size, 1);
-        send = input->at;
-    }
-    for (int r = 0; r < g->size; r++) {
-        fill_moved(input->at + sd[r] * size, sc[r] * size, e->seed, g->rank, r);
-        fill_moved(want + rd[r] * size, rc[r] * size, e->seed, r, g->rank);
-    }
-    if (!in_place)
-        keeps(input);
-    return begun(
-        w, op,
-        e->start ? shunt_alltoallv_start(g->comm, send, sc, packed ? NULL : sd,
-                                         recv->at, rc, packed ? NULL : rd, t,
-                                         &op->request)
-                 : shunt_alltoallv(g->comm, send, sc, packed ? NULL : sd,
-                                   recv->at, rc, packed ? NULL : rd, t));
+}
+
+static struct drawn draw_collective(struct world *w, const struct group *g,
+                                    const struct event *e)
+{
+    struct chance c = {e->seed};
+    struct drawn d = {.kind = &collectives[e->kind], .seed = e->seed};
+    const struct collective *k = d.kind;
+
+    d.rooted = e->kind == BROADCAST;
+    d.dtype = reducible[below(&c, 10)];
+    d.size = shunt_dtype_size(d.dtype);
+    d.op = (enum shunt_op)(SHUNT_SUM + below(&c, 5));
+    d.root = below(&c, g->size);
+    d.in_place = one_in(&c, 3);
+    d.packed = !k->varies || !k->from_each || one_in(&w->local, 2);
+    draw_counts(&d, g, &c);
+    d.send = k->to_each
+                 ? lay_out(w, g->size, d.send_counts, d.send_displs, d.packed)
+                 : d.send_counts[0];
+    d.recv = k->from_each
+                 ? lay_out(w, g->size, d.recv_counts, d.recv_displs, d.packed)
+                 : d.recv_counts[0];
+    if (d.in_place && k->from_each)
+        memcpy(d.send_displs, d.recv_displs, sizeof(d.recv_displs));
+    else if (d.in_place)
+        d.recv = d.send;
+    return d;
+}
+
+static void put_inputs(const struct drawn *d, const struct group *g,
+                       unsigned char *at)
+{
+    if (d->rooted && g->rank != d->root)
+        return;
+    for (size_t i = 0; i < d->send && d->kind->reduces; i++)
+        put_input(at, i, d->dtype, d->seed, g->rank, i);
+    for (int r = 0; r < g->size && !d->kind->reduces; r++)
+        if (d->kind->to_each || r == g->rank)
+            fill_moved(at + d->send_displs[r] * d->size,
+                       d->send_counts[r] * d->size, d->seed, g->rank,
+                       d->kind->to_each ? r : 0);
+}
+
+static void put_results(const struct drawn *d, const struct group *g,
+                        unsigned char *want)
+{
+    const struct collective *k = d->kind;
+
+    for (size_t i = 0; i < d->recv_counts[0] && k->reduces; i++)
+        put_reduced(want, i, d->dtype, d->op, d->seed, g->size,
+                    d->send_displs[g->rank] + i);
+    for (int r = 0; r < g->size && !k->reduces; r++)
+        if (k->from_each || r == d->root)
+            fill_moved(want + d->recv_displs[r] * d->size,
+                       d->recv_counts[r] * d->size, d->seed, r,
+                       k->to_each ? g->rank : 0);
 }
 
 int do_collective(struct world *w, struct group *g, const struct event *e)
 {
-    struct chance c = {e->seed};
+    const struct drawn d = draw_collective(w, g, e);
+    struct op *op =
+        new_op(w, g, "%s of %zu, dtype %d, op %d, root %d%s%s", d.kind->name,
+               d.send_counts[0], (int)d.dtype, (int)d.op, d.root,
+               d.packed ? "" : ", with gaps", d.in_place ? ", in place" : "");
+    struct buffer *recv = take_any(w, op, d.recv * d.size, 1), *input = recv;
+    const bool own_input = !d.in_place && !d.rooted;
+    const size_t result =
+        (d.kind->reduces ? d.recv_counts[0] : d.recv) * d.size;
+    unsigned char *want = expects(recv, result);
 
-    switch (e->kind) {
-    case BARRIER:
-        return do_barrier(w, g, e);
-    case BROADCAST:
-        return do_broadcast(w, g, e, &c);
-    case ALLGATHER:
-        return do_allgather(w, g, e, &c);
-    case ALLGATHERV:
-        return do_allgatherv(w, g, e, &c);
-    case REDUCE_SCATTER:
-    case REDUCE_SCATTERV:
-        return do_reduce_scatter(w, g, e, &c, e->kind == REDUCE_SCATTERV);
-    case ALLREDUCE:
-        return do_allreduce(w, g, e, &c);
-    case ALLTOALL:
-        return do_alltoall(w, g, e, &c);
-    default:
-        return do_alltoallv(w, g, e, &c);
-    }
+    memset(want, 0xa5, result);
+    put_results(&d, g, want);
+    if (own_input)
+        input = take_any(w, op, d.send * d.size, 1);
+    put_inputs(&d, g, input->at);
+    if (own_input)
+        keeps(input);
+    const struct collective_call call = {
+        .comm = g->comm,
+        .send = own_input ? input->at : SHUNT_IN_PLACE,
+        .recv = recv->at,
+        .count = d.send_counts[0],
+        .send_counts = d.send_counts,
+        .send_displs = d.packed ? NULL : d.send_displs,
+        .recv_counts = d.recv_counts,
+        .recv_displs = d.packed ? NULL : d.recv_displs,
+        .dtype = d.dtype,
+        .op = d.op,
+        .root = d.root,
+    };
+    return begun(w, op, d.kind->call(&call, e->start ? &op->request : NULL));
 }

@@ -17,6 +17,7 @@
 
 #include <shunt/shunt.h>
 
+#include "tests/collectives/table.h"
 #include "tests/harness/rank_main.h"
 #include "tests/random/chance.h"
 #include "tests/random/routing_model.h"
@@ -33,18 +34,8 @@ enum {
     MAX_CHILDREN = 3, /* children of fork() that have not been waited for */
 };
 
-/* Calls. */
-enum kind {
-    BARRIER,
-    BROADCAST,
-    ALLGATHER,
-    ALLGATHERV,
-    REDUCE_SCATTER,
-    REDUCE_SCATTERV,
-    ALLREDUCE,
-    ALLTOALL,
-    ALLTOALLV,
-    COLLECTIVES, /* the number of collectives above */
+/* Calls besides the collectives. */
+enum {
     DISPATCH = COLLECTIVES,
     COMBINE,
     COMBINE_BACKWARD,
