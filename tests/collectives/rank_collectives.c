@@ -767,160 +767,126 @@ static int unreadable_input(const struct rank *self)
     return 0;
 }
 
+/* A call in which rank 1 differs from all other ranks. Fields that are 0 are no
+ * difference. */
+struct differing_call {
+    const char *says; /* the text of a rank that learns it has this in it */
+    int kind;
+    enum shunt_dtype dtype; /* of the other ranks */
+    bool in_place;
+    bool few_see;   /* only the ranks concerned are told */
+    size_t divisor; /* from here on rank 1's: count / divisor - less */
+    size_t less;
+    size_t count;
+    enum shunt_dtype odd_dtype;
+    enum shunt_op op;
+    int root;
+    bool barrier; /* it calls that instead */
+    enum { ANY, SEND, RECV, SEND_COUNTS, RECV_COUNTS, REQUEST } without;
+    const size_t *recv_counts;
+};
+
+/* Makes the call with the arguments `c`, from which rank 1 deviates. */
+static enum shunt_status call_differently(const struct differing_call *o,
+                                          struct collective_call c)
+{
+    if (o->dtype)
+        c.dtype = o->dtype;
+    if (o->in_place)
+        c.send = SHUNT_IN_PLACE;
+    if (shunt_comm_rank(c.comm) != 1)
+        return collectives[o->kind].call(&c, NULL);
+    if (o->without == REQUEST)
+        return shunt_barrier_start(c.comm, NULL);
+    if (o->barrier)
+        return shunt_barrier(c.comm);
+    c.count =
+        o->count ? o->count : c.count / (o->divisor ? o->divisor : 1) - o->less;
+    c.dtype = o->odd_dtype ? o->odd_dtype : c.dtype;
+    c.op = o->op ? o->op : c.op;
+    c.root = o->root;
+    c.send = o->without == SEND ? NULL : c.send;
+    c.recv = o->without == RECV ? NULL : c.recv;
+    c.send_counts = o->without == SEND_COUNTS ? NULL : c.send_counts;
+    c.recv_counts = o->without == RECV_COUNTS ? NULL : c.recv_counts;
+    c.recv_counts = o->recv_counts ? o->recv_counts : c.recv_counts;
+    return collectives[o->kind].call(&c, NULL);
+}
+
+/* After a broadcast on one host, a rank that has the block need not be told. */
+static bool need_not_be_told(const struct rank *self,
+                             const struct differing_call *o)
+{
+    return o->kind == BROADCAST && self->rank > 1 &&
+           shunt_comm_nodes(self->comm) == 1;
+}
+
+static const struct differing_call mismatches[] = {
+    {"rank 1", ALLTOALL, .divisor = 2},
+    {"rank 1", ALLTOALL, .divisor = 2, .in_place = true},
+    {"rank 1", ALLGATHER, .divisor = 3},
+    {"rank 1", BROADCAST, .divisor = 3, .few_see = true},
+    {"rank 1", REDUCE_SCATTER, .less = 1},
+    {"rank 1", ALLREDUCE, .divisor = 9},
+    {"rank 1", ALLREDUCE, .less = 1, .in_place = true},
+    {"i32", ALLREDUCE, .dtype = SHUNT_F32, .odd_dtype = SHUNT_I32},
+    {"min", ALLREDUCE, .op = SHUNT_MIN},
+    {"root 1", BROADCAST, .root = 1},
+    {"barrier", ALLTOALL, .barrier = true},
+    {"barrier", BROADCAST, .barrier = true},
+};
+
 enum { BIG = 300000 }; /* bytes: more than a ring holds */
 
-struct scene {
-    struct shunt_comm *comm;
-    int rank, size;
-    unsigned char *a, *b; /* BIG * size each */
-};
-
-/* Each makes a call in which rank 1 disagrees with all the others. */
-typedef enum shunt_status wrong_call(const struct scene *s, bool odd,
-                                     size_t count);
-
-static enum shunt_status wrong_alltoall(const struct scene *s, bool odd,
-                                        size_t count)
+/* One of mismatches[], with blocks of `bytes`. */
+static int mismatch_of(const struct rank *self, size_t row, unsigned char *in,
+                       unsigned char *out, size_t bytes)
 {
-    return shunt_alltoall(s->comm, s->a, s->b, odd ? count / 2 : count,
-                          SHUNT_U8);
-}
+    const struct differing_call *o = &mismatches[row];
+    const bool odd = self->rank == 1;
+    char text[512];
+    enum shunt_status st = call_differently(
+        o, (struct collective_call){
+               .comm = self->comm,
+               .send = in,
+               .recv = out,
+               .count = o->dtype ? bytes / shunt_dtype_size(o->dtype) : bytes,
+               .dtype = SHUNT_U8,
+               .op = SHUNT_SUM,
+           });
 
-static enum shunt_status wrong_alltoall_in_place(const struct scene *s,
-                                                 bool odd, size_t count)
-{
-    return shunt_alltoall(s->comm, SHUNT_IN_PLACE, s->b,
-                          odd ? count / 2 : count, SHUNT_U8);
+    st = sooner_or_later(self, st, text, sizeof(text));
+    if (!st && need_not_be_told(self, o))
+        return still_usable(self);
+    if (odd || self->rank == 0 || !o->few_see) {
+        CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
+        CHECK(strstr(text, odd ? "rank" : o->says), "row %zu: \"%s\"", row,
+              text);
+    } else if (shunt_comm_nodes(self->comm) == 1) {
+        CHECK_STATUS(self->comm, st, SHUNT_OK);
+    } else if (st) { /* whoever passes it on, hears of it */
+        CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
+        CHECK(strstr(text, o->says), "\"%s\"", text);
+    }
+    return still_usable(self);
 }
-
-static enum shunt_status wrong_allgather(const struct scene *s, bool odd,
-                                         size_t count)
-{
-    return shunt_allgather(s->comm, s->a, s->b, odd ? count / 3 : count,
-                           SHUNT_U8);
-}
-
-static enum shunt_status wrong_broadcast(const struct scene *s, bool odd,
-                                         size_t count)
-{
-    return shunt_broadcast(s->comm, s->b, odd ? count / 3 : count, SHUNT_U8, 0);
-}
-
-static enum shunt_status wrong_reduce_scatter(const struct scene *s, bool odd,
-                                              size_t count)
-{
-    return shunt_reduce_scatter(s->comm, s->a, s->b, odd ? count - 1 : count,
-                                SHUNT_U8, SHUNT_SUM);
-}
-
-static enum shunt_status wrong_allreduce(const struct scene *s, bool odd,
-                                         size_t count)
-{
-    return shunt_allreduce(s->comm, s->a, s->b, odd ? count / 9 : count,
-                           SHUNT_U8, SHUNT_SUM);
-}
-
-static enum shunt_status wrong_allreduce_slightly(const struct scene *s,
-                                                  bool odd, size_t count)
-{
-    return shunt_allreduce(s->comm, SHUNT_IN_PLACE, s->b,
-                           odd ? count - 1 : count, SHUNT_U8, SHUNT_SUM);
-}
-
-static enum shunt_status wrong_dtype(const struct scene *s, bool odd,
-                                     size_t count)
-{
-    return shunt_allreduce(s->comm, s->a, s->b, count / 4,
-                           odd ? SHUNT_I32 : SHUNT_F32, SHUNT_SUM);
-}
-
-static enum shunt_status wrong_op(const struct scene *s, bool odd, size_t count)
-{
-    return shunt_allreduce(s->comm, s->a, s->b, count, SHUNT_U8,
-                           odd ? SHUNT_MIN : SHUNT_MAX);
-}
-
-static enum shunt_status wrong_root(const struct scene *s, bool odd,
-                                    size_t count)
-{
-    return shunt_broadcast(s->comm, s->b, count, SHUNT_U8, odd ? 1 : 0);
-}
-
-static enum shunt_status wrong_kind(const struct scene *s, bool odd,
-                                    size_t count)
-{
-    if (odd)
-        return shunt_barrier(s->comm);
-    return shunt_alltoall(s->comm, s->a, s->b, count, SHUNT_U8);
-}
-
-static enum shunt_status wrong_kind_of_broadcast(const struct scene *s,
-                                                 bool odd, size_t count)
-{
-    if (odd)
-        return shunt_barrier(s->comm);
-    return shunt_broadcast(s->comm, s->b, count, SHUNT_U8, 0);
-}
-
-static const struct {
-    const char *name;
-    wrong_call *call;
-    const char *says; /* the text of a rank that agrees with most */
-    bool all_see;     /* every rank is told, not only those concerned */
-    bool star; /* a broadcast: on one host, who has the block may be content */
-} wrong_calls[] = {
-    {"alltoall", wrong_alltoall, "rank 1", true, false},
-    {"alltoall in place", wrong_alltoall_in_place, "rank 1", true, false},
-    {"allgather", wrong_allgather, "rank 1", true, false},
-    {"broadcast", wrong_broadcast, "rank 1", false, true},
-    {"reduce_scatter", wrong_reduce_scatter, "rank 1", true, false},
-    {"allreduce", wrong_allreduce, "rank 1", true, false},
-    {"allreduce, slightly", wrong_allreduce_slightly, "rank 1", true, false},
-    {"dtype", wrong_dtype, "i32", true, false},
-    {"op", wrong_op, "min", true, false},
-    {"root", wrong_root, "root 1", true, true},
-    {"kind", wrong_kind, "barrier", true, false},
-    {"kind of a broadcast", wrong_kind_of_broadcast, "barrier", true, true},
-};
 
 static int mismatch(const struct rank *self)
 {
     static const size_t counts[] = {16, 5000, 100000, BIG};
-    struct scene s = {self->comm, self->rank, self->size, NULL, NULL};
-    size_t bytes = (size_t)BIG * (size_t)self->size;
+    const size_t bytes = (size_t)BIG * (size_t)self->size;
     void *window;
 
     CHECK_OK(self->comm, shunt_mem_alloc(self->comm, 2 * bytes, &window));
     for (int memory = 0; memory < 2; memory++) {
-        s.a = memory ? window : calloc(2, bytes);
-        s.b = s.a + bytes;
-        for (size_t w = 0; w < sizeof(wrong_calls) / sizeof(*wrong_calls);
-             w++) {
-            for (size_t k = 0; k < sizeof(counts) / sizeof(*counts); k++) {
-                bool odd = self->rank == 1;
-                enum shunt_status st = wrong_calls[w].call(&s, odd, counts[k]);
-                char text[512];
-                bool content = wrong_calls[w].star && self->rank > 1 &&
-                               shunt_comm_nodes(self->comm) == 1;
+        unsigned char *in = memory ? window : calloc(2, bytes);
 
-                st = sooner_or_later(self, st, text, sizeof(text));
-                if (content && !st) {
-                    ; /* it has the block */
-                } else if (odd || self->rank == 0 || wrong_calls[w].all_see) {
-                    CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
-                    CHECK(strstr(text, odd ? "rank" : wrong_calls[w].says),
-                          "%s: \"%s\"", wrong_calls[w].name, text);
-                } else if (shunt_comm_nodes(self->comm) == 1) {
-                    CHECK_STATUS(self->comm, st, SHUNT_OK);
-                } else if (st) { /* whoever passes it on, hears of it */
-                    CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
-                    CHECK(strstr(text, wrong_calls[w].says), "\"%s\"", text);
-                }
-                CHECK_RUN(still_usable(self));
-            }
-        }
+        for (size_t row = 0; row < sizeof(mismatches) / sizeof(*mismatches);
+             row++)
+            for (size_t k = 0; k < sizeof(counts) / sizeof(*counts); k++)
+                CHECK_RUN(mismatch_of(self, row, in, in + bytes, counts[k]));
         if (!memory)
-            free(s.a);
+            free(in);
     }
     CHECK_OK(self->comm, shunt_mem_free(self->comm, window));
     return 0;
@@ -959,113 +925,54 @@ static int mismatch_figures(const struct rank *self)
     return still_usable(self);
 }
 
-/* A bad argument on rank 1 alone. */
+/* Bad arguments of rank 1, and what its error says. */
+static const size_t own_block_differs[MAX_RANKS] = {4, 5, 4, 4, 4, 4, 4, 4,
+                                                    4, 4, 4, 4, 4, 4, 4, 4};
+static const struct differing_call bad_arguments[] = {
+    {"buffer is NULL", BROADCAST, .without = RECV},
+    {"root 77", BROADCAST, .root = 77},
+    {"dtype 99", ALLGATHER, .odd_dtype = (enum shunt_dtype)99},
+    {"op 9", ALLREDUCE, .op = (enum shunt_op)9},
+    {"fp8", ALLREDUCE, .odd_dtype = SHUNT_FP8_E4M3},
+    {"send_counts is NULL", ALLTOALLV, .without = SEND_COUNTS},
+    {"recv_counts is NULL", ALLGATHERV, .without = RECV_COUNTS},
+    {"counts is NULL", REDUCE_SCATTERV, .without = SEND_COUNTS},
+    {"send_count is 3", ALLGATHERV, .less = 1},
+    {"recv is NULL", ALLTOALL, .without = RECV},
+    {"send is NULL", REDUCE_SCATTER, .without = SEND},
+    {"own block", ALLTOALLV, .recv_counts = own_block_differs},
+    {"count", ALLREDUCE, .dtype = SHUNT_I32, .count = SIZE_MAX / 2},
+    {"rank", ALLTOALL, .dtype = SHUNT_I32, .count = SIZE_MAX / 8},
+    {"request is NULL", BARRIER, .without = REQUEST},
+};
+
 static int refusals(const struct rank *self)
 {
-    enum { CALLS = 15 };
-    struct shunt_comm *c = self->comm;
     const bool bad = self->rank == 1;
-    char buffer[16 * MAX_RANKS], other[16 * MAX_RANKS];
+    char in[16 * MAX_RANKS] = {0}, out[16 * MAX_RANKS];
     size_t counts[MAX_RANKS];
 
-    memset(buffer, 0, sizeof(buffer));
     for (int i = 0; i < self->size; i++)
         counts[i] = 4;
-    for (int k = 0; k < CALLS; k++) {
-        enum shunt_status st = SHUNT_OK;
-        struct shunt_request *request = NULL;
-        const char *word = "";
+    for (size_t k = 0; k < sizeof(bad_arguments) / sizeof(*bad_arguments);
+         k++) {
+        const struct differing_call *o = &bad_arguments[k];
         char text[512];
+        enum shunt_status st =
+            call_differently(o, (struct collective_call){.comm = self->comm,
+                                                         .send = in,
+                                                         .recv = out,
+                                                         .count = 4,
+                                                         .send_counts = counts,
+                                                         .recv_counts = counts,
+                                                         .dtype = SHUNT_I8,
+                                                         .op = SHUNT_SUM});
 
-        switch (k) {
-        case 0:
-            word = "buffer is NULL";
-            st = shunt_broadcast(c, bad ? NULL : buffer, 4, SHUNT_I8, 0);
-            break;
-        case 1:
-            word = "root 77";
-            st = shunt_broadcast(c, buffer, 4, SHUNT_I8, bad ? 77 : 0);
-            break;
-        case 2:
-            word = "dtype 99";
-            st = shunt_allgather(c, buffer, other, 4,
-                                 bad ? (enum shunt_dtype)99 : SHUNT_I8);
-            break;
-        case 3:
-            word = "op 9";
-            st = shunt_allreduce(c, buffer, other, 4, SHUNT_I8,
-                                 bad ? (enum shunt_op)9 : SHUNT_SUM);
-            break;
-        case 4:
-            word = "fp8";
-            st = shunt_allreduce(c, buffer, other, 4,
-                                 bad ? SHUNT_FP8_E4M3 : SHUNT_U8, SHUNT_SUM);
-            break;
-        case 5:
-            word = "send_counts is NULL";
-            st = shunt_alltoallv(c, buffer, bad ? NULL : counts, NULL, other,
-                                 counts, NULL, SHUNT_I8);
-            break;
-        case 6:
-            word = "recv_counts is NULL";
-            st = shunt_allgatherv(c, buffer, 4, other, bad ? NULL : counts,
-                                  NULL, SHUNT_I8);
-            break;
-        case 7:
-            word = "counts is NULL";
-            st = shunt_reduce_scatterv(c, buffer, other, bad ? NULL : counts,
-                                       SHUNT_I8, SHUNT_SUM);
-            break;
-        case 8:
-            word = "send_count is 3";
-            st = shunt_allgatherv(c, buffer, bad ? 3 : 4, other, counts, NULL,
-                                  SHUNT_I8);
-            break;
-        case 9:
-            word = "recv is NULL";
-            st = shunt_alltoall(c, buffer, bad ? NULL : other, 4, SHUNT_I8);
-            break;
-        case 10:
-            word = "send is NULL";
-            st = shunt_reduce_scatter(c, bad ? NULL : buffer, other, 4,
-                                      SHUNT_I8, SHUNT_SUM);
-            break;
-        case 11:
-            word = "own block";
-            if (bad)
-                counts[1]++;
-            {
-                size_t mine[MAX_RANKS];
-
-                for (int i = 0; i < self->size; i++)
-                    mine[i] = 4;
-                st = shunt_alltoallv(c, buffer, mine, NULL, other, counts, NULL,
-                                     SHUNT_I8);
-            }
-            counts[1] = 4;
-            break;
-        case 12:
-            word = "count";
-            st = shunt_allreduce(c, buffer, other, bad ? SIZE_MAX / 2 : 4,
-                                 SHUNT_I32, SHUNT_SUM);
-            break;
-        case 13:
-            word = "rank";
-            st = shunt_alltoall(c, buffer, other, bad ? SIZE_MAX / 8 : 4,
-                                SHUNT_I32);
-            break;
-        default:
-            word = "request is NULL";
-            st = shunt_barrier_start(c, bad ? NULL : &request);
-            if (!bad && !st)
-                st = shunt_wait(&request);
-            break;
-        }
         st = sooner_or_later(self, st, text, sizeof(text));
-        /* Who has the block of a broadcast need not hear of others. */
-        if (st || k > 1 || self->rank < 2 || shunt_comm_nodes(c) > 1) {
-            CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
-            CHECK(strstr(text, bad ? word : "rank 1"), "call %d: \"%s\"", k,
+        if (st || !need_not_be_told(self, o)) {
+            CHECK_STATUS(self->comm, st,
+                         bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
+            CHECK(strstr(text, bad ? o->says : "rank 1"), "row %zu: \"%s\"", k,
                   text);
         }
         CHECK_RUN(still_usable(self));
