@@ -28,6 +28,7 @@ enum shunt_status sooner_or_later(const struct rank *self, enum shunt_status st,
                                   char *text, size_t size);
 
 extern const struct rank_case broadcast_cases[];
+extern const struct rank_case memory_cases[];
 extern const struct rank_case wrong_cases[];
 
 #endif
