@@ -27,96 +27,9 @@
 #include "src/boot/bootstrap_wire.h"
 #include "src/boot/peer_user.h"
 #include "tests/src/birth.h"
+#include "tests/src/joining.h"
 
 TestSuite(bootstrap, .timeout = 60);
-
-static struct birth_rank ranks[BIRTH_MAX];
-
-static struct shunt_id new_id(void)
-{
-    struct shunt_id id;
-
-    cr_assert_eq(shunt_id_create(&id), SHUNT_OK, "%s", shunt_last_error(NULL));
-    return id;
-}
-
-static void expect_text(const char *text, const char *part)
-{
-    cr_assert(strstr(text, part), "'%s' should say '%s'", text, part);
-}
-
-static void expect_all_ok(int n)
-{
-    for (int r = 0; r < n; r++) {
-        cr_assert_eq(ranks[r].status, SHUNT_OK, "rank %d: %s", r,
-                     ranks[r].text);
-        cr_assert_eq(ranks[r].done, ranks[r].gathers, "rank %d", r);
-        cr_assert(!memcmp(ranks[r].key, ranks[0].key, 32));
-    }
-}
-
-/* A socket connected to the root, blocking, with a receive timeout. */
-static int dial(const struct shunt_id *id)
-{
-    struct timeval timeout = {.tv_sec = 20};
-    struct shunti_id_parts parts;
-    struct sockaddr_storage addr;
-    socklen_t len;
-    int fd;
-
-    cr_assert_eq(shunti_id_unpack(id, &parts), SHUNT_OK);
-    shunti_id_sockaddr(&parts, false, &addr, &len);
-    fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    cr_assert(fd >= 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-    if (connect(fd, (struct sockaddr *)&addr, len)) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-static void say(int fd, const void *bytes, size_t len)
-{
-    cr_assert_eq(send(fd, bytes, len, MSG_NOSIGNAL), (ssize_t)len);
-}
-
-static bool hear(int fd, void *bytes, size_t len)
-{
-    return recv(fd, bytes, len, MSG_WAITALL) == (ssize_t)len;
-}
-
-/* Join by hand; the test gets the connection. */
-static int join_by_hand(const struct shunt_id *id, int rank, int nranks,
-                        bool slowly)
-{
-    struct shunti_auth_transcript transcript = {
-        .rank = rank, .nranks = nranks, .timeout_ms = 30000};
-    unsigned char bytes[SHUNTI_WIRE_HELLO_BYTES], proof[SHUNTI_KEY_BYTES];
-    struct shunti_id_parts parts;
-    int fd = dial(id);
-
-    cr_assert(fd >= 0);
-    cr_assert_eq(shunti_id_unpack(id, &parts), SHUNT_OK);
-    memcpy(transcript.start, parts.start, sizeof(transcript.start));
-    memset(transcript.rank_nonce, 7, sizeof(transcript.rank_nonce));
-    shunti_wire_put_hello(bytes, &transcript);
-    for (size_t i = 0; slowly && i < SHUNTI_WIRE_HELLO_BYTES; i++)
-        say(fd, bytes + i, 1);
-    if (!slowly)
-        say(fd, bytes, SHUNTI_WIRE_HELLO_BYTES);
-    cr_assert(hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES));
-    memcpy(transcript.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
-           SHUNTI_NONCE_BYTES);
-    shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &transcript, proof);
-    say(fd, proof, sizeof(proof));
-    cr_assert(hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES));
-    cr_assert_eq(shunti_wire_get_header(bytes).type, SHUNTI_WIRE_WELCOME);
-    cr_assert(hear(fd, bytes, SHUNTI_WIRE_PROOF_BYTES));
-    shunti_auth_prove(parts.secret, SHUNTI_AUTH_ROOT, &transcript, proof);
-    cr_assert(!memcmp(bytes, proof, sizeof(proof)), "the root's proof");
-    return fd;
-}
 
 /* -- inits that work ----------------------------------------------------------
  */
@@ -158,11 +71,11 @@ Test(bootstrap, ranks_may_come_late_and_slowly)
             .id = id, .nranks = 3, .rank = r, .timeout = 30, .gathers = 1};
         birth_start(&ranks[r]);
     }
-    cr_assert(
-        hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
+    cr_assert(get_bytes(fd, bytes,
+                        SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
     cr_assert_eq(shunti_wire_get_header(bytes).type, SHUNTI_WIRE_READY);
     shunti_wire_put_header(bytes, SHUNTI_WIRE_GATHER, 0, 0);
-    say(fd, bytes, SHUNTI_WIRE_HEADER_BYTES); /* rank 2's blob is empty */
+    put_bytes(fd, bytes, SHUNTI_WIRE_HEADER_BYTES); /* rank 2's blob is empty */
     for (int r = 0; r < 2; r++)
         birth_join(&ranks[r]);
     expect_all_ok(2);
@@ -243,16 +156,6 @@ static void run_with_odd_one(int count, int nranks, int odd_rank,
     }
     for (int r = 0; r < count; r++)
         birth_join(&ranks[r]);
-}
-
-static void expect_all(int n, enum shunt_status status, const char *part)
-{
-    for (int r = 0; r < n; r++) {
-        cr_assert_eq(ranks[r].status, status, "rank %d: %d %s", r,
-                     ranks[r].status, ranks[r].text);
-        expect_text(ranks[r].text, part);
-        cr_assert_lt(ranks[r].seconds, 15);
-    }
 }
 
 Test(bootstrap, a_rank_that_comes_twice)
@@ -387,8 +290,8 @@ static int beside_rank_0(void)
     ranks[0] =
         (struct birth_rank){.id = id, .nranks = 2, .timeout = 20, .gathers = 1};
     birth_start(&ranks[0]);
-    cr_assert(
-        hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
+    cr_assert(get_bytes(fd, bytes,
+                        SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
     return fd;
 }
 
@@ -397,7 +300,7 @@ static void send_header(int fd, uint32_t type, uint64_t bytes)
     unsigned char header[SHUNTI_WIRE_HEADER_BYTES];
 
     shunti_wire_put_header(header, type, 0, bytes);
-    say(fd, header, sizeof(header));
+    put_bytes(fd, header, sizeof(header));
 }
 
 Test(bootstrap, a_rank_that_dies_while_exchanging)
@@ -537,9 +440,10 @@ Test(bootstrap, a_flood_of_unauthenticated_peers_changes_nothing)
         fds[i] = dial(&id);
         cr_assert(fds[i] >= 0);
         if (i % 8 == 1)
-            say(fds[i], request, strlen(request));
+            put_bytes(fds[i], request, strlen(request));
         else if (i % 8 == 2)
-            say(fds[i], "s", 1); /* the first byte is right, then silence */
+            put_bytes(fds[i], "s",
+                      1); /* the first byte is right, then silence */
         else if (i % 8 == 3)
             shutdown(fds[i], SHUT_WR);
     }
@@ -577,7 +481,7 @@ Test(bootstrap, a_slow_unauthenticated_peer_is_dropped)
         struct pollfd p = {.fd = peer, .events = POLLIN};
 
         if (i < SHUNTI_WIRE_MAGIC_BYTES)
-            say(peer, &SHUNTI_WIRE_MAGIC[i], 1);
+            put_bytes(peer, &SHUNTI_WIRE_MAGIC[i], 1);
         if (poll(&p, 1, 200) > 0)
             break;
         cr_assert_lt(shunti_wire_now() - start, 20);
@@ -601,11 +505,11 @@ static bool forge(int fd, int rank, int nranks)
 
     shunti_wire_put_hello(bytes, &transcript);
     if (send(fd, bytes, SHUNTI_WIRE_HELLO_BYTES, MSG_NOSIGNAL) < 0 ||
-        !hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES))
+        !get_bytes(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES))
         return false;
     memset(bytes, 9, SHUNTI_WIRE_PROOF_BYTES);
     return send(fd, bytes, SHUNTI_WIRE_PROOF_BYTES, MSG_NOSIGNAL) > 0 &&
-           hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES) &&
+           get_bytes(fd, bytes, SHUNTI_WIRE_HEADER_BYTES) &&
            shunti_wire_get_header(bytes).type == SHUNTI_WIRE_REFUSED;
 }
 
@@ -740,7 +644,7 @@ Test(bootstrap, a_peer_that_has_left_is_of_no_user)
                   !getsockname(door, (struct sockaddr *)&addr, &len) &&
                   !connect(far, (struct sockaddr *)&addr, len));
         near = accept(door, NULL, NULL);
-        say(far, "proof", 5);
+        put_bytes(far, "proof", 5);
         if (how == 2)
             setsockopt(far, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
         if (how)
@@ -832,8 +736,8 @@ Test(bootstrap, a_replayed_proof_is_refused)
         int fd = dial(&id);
 
         shunti_wire_put_hello(bytes, &transcript);
-        say(fd, bytes, SHUNTI_WIRE_HELLO_BYTES);
-        cr_assert(hear(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES));
+        put_bytes(fd, bytes, SHUNTI_WIRE_HELLO_BYTES);
+        cr_assert(get_bytes(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES));
         memcpy(transcript.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
                SHUNTI_NONCE_BYTES);
         if (i ==
@@ -841,8 +745,8 @@ Test(bootstrap, a_replayed_proof_is_refused)
             shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &transcript,
                               proof);
         } else {
-            say(fd, proof, sizeof(proof));
-            cr_assert(hear(fd, bytes, SHUNTI_WIRE_HEADER_BYTES));
+            put_bytes(fd, proof, sizeof(proof));
+            cr_assert(get_bytes(fd, bytes, SHUNTI_WIRE_HEADER_BYTES));
             cr_assert_eq(shunti_wire_get_header(bytes).type,
                          SHUNTI_WIRE_REFUSED);
         }
@@ -1081,12 +985,12 @@ static void *impersonate(void *arg)
 
     if (!im->polite) {
         (void)!write(fd, greeting, strlen(greeting));
-    } else if (hear(fd, bytes, SHUNTI_WIRE_HELLO_BYTES)) {
+    } else if (get_bytes(fd, bytes, SHUNTI_WIRE_HELLO_BYTES)) {
         memcpy(bytes, SHUNTI_WIRE_MAGIC, SHUNTI_WIRE_MAGIC_BYTES);
         memcpy(bytes + SHUNTI_WIRE_MAGIC_BYTES + SHUNTI_NONCE_BYTES, im->tag,
                sizeof(im->tag));
         (void)!write(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES);
-        if (hear(fd, bytes, SHUNTI_WIRE_PROOF_BYTES)) {
+        if (get_bytes(fd, bytes, SHUNTI_WIRE_PROOF_BYTES)) {
             unsigned char
                 answer[SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_PROOF_BYTES];
 
