@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +15,9 @@
 #include <shunt/shunt.h>
 
 #include "tests/comm/swap.h"
-#include "tests/harness/rank_main.h"
+#include "tests/comm/waiting.h"
 
-static double now_s(void)
+double now_s(void)
 {
     struct timespec t;
 
@@ -26,7 +25,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void sleep_s(double seconds)
+void sleep_s(double seconds)
 {
     struct timespec t = {.tv_sec = (time_t)seconds};
 
@@ -34,8 +33,7 @@ static void sleep_s(double seconds)
     nanosleep(&t, NULL);
 }
 
-/* An argument of the case, or a default. */
-static long argument(const struct rank *self, int i, long otherwise)
+long argument(const struct rank *self, int i, long otherwise)
 {
     return i < self->argc ? atol(self->argv[i]) : otherwise;
 }
@@ -551,241 +549,6 @@ static int polling_rank(const struct rank *self)
     return 0;
 }
 
-/* --- between nodes ----------------------------------------------------------- */
-
-enum { BROADCAST, ALLREDUCE, ALLGATHER, REDUCE_SCATTER, ALLTOALL, KINDS };
-
-/* `count` elements of i32 in a rank's block. */
-struct large {
-    int kind, root;
-    size_t count;
-    int32_t *send, *recv;
-    struct shunt_request *request;
-};
-
-static int32_t value(int rank, size_t i, int round)
-{
-    return (int32_t)((unsigned)rank * 1000003u + (unsigned)i * 17u +
-                     (unsigned)round);
-}
-
-static int large_start(struct large *large, const struct rank *self,
-                       struct shunt_comm *comm, int round)
-{
-    const size_t n = large->count, all = n * (size_t)self->size;
-    enum shunt_status st = SHUNT_OK;
-
-    memset(large->recv, 0, all * sizeof(*large->recv));
-    for (size_t i = 0; i < all; i++)
-        large->send[i] = value(self->rank, i, round);
-    switch (large->kind) {
-    case BROADCAST:
-        if (self->rank == large->root)
-            memcpy(large->recv, large->send, n * sizeof(*large->recv));
-        st = shunt_broadcast_start(comm, large->recv, n, SHUNT_I32, large->root,
-                                   &large->request);
-        break;
-    case ALLREDUCE:
-        st = shunt_allreduce_start(comm, large->send, large->recv, n, SHUNT_I32,
-                                   SHUNT_MAX, &large->request);
-        break;
-    case ALLGATHER:
-        st = shunt_allgather_start(comm, large->send, large->recv, n, SHUNT_I32,
-                                   &large->request);
-        break;
-    case REDUCE_SCATTER:
-        st = shunt_reduce_scatter_start(comm, large->send, large->recv, n,
-                                        SHUNT_I32, SHUNT_MAX, &large->request);
-        break;
-    default:
-        st = shunt_alltoall_start(comm, large->send, large->recv, n, SHUNT_I32,
-                                  &large->request);
-        break;
-    }
-    CHECK_OK(comm, st);
-    return 0;
-}
-
-static int32_t max_of(const struct rank *self, size_t i, int round)
-{
-    int32_t most = value(0, i, round);
-
-    for (int r = 1; r < self->size; r++)
-        if (value(r, i, round) > most)
-            most = value(r, i, round);
-    return most;
-}
-
-static int32_t wanted(const struct large *large, const struct rank *self,
-                      size_t i, int round)
-{
-    const size_t n = large->count, mine = (size_t)self->rank * n;
-
-    switch (large->kind) {
-    case BROADCAST:
-        return value(large->root, i, round);
-    case ALLREDUCE:
-        return max_of(self, i, round);
-    case ALLGATHER:
-        return value((int)(i / n), i % n, round);
-    case REDUCE_SCATTER:
-        return max_of(self, mine + i, round);
-    default:
-        return value((int)(i / n), mine + i % n, round);
-    }
-}
-
-static int large_check(const struct large *large, const struct rank *self,
-                       int round)
-{
-    const bool all = large->kind == ALLGATHER || large->kind == ALLTOALL;
-    const size_t n = large->count * (all ? (size_t)self->size : 1);
-
-    for (size_t i = 0; i < n; i++)
-        CHECK(large->recv[i] == wanted(large, self, i, round),
-              "kind %d, round %d: element %zu", large->kind, round, i);
-    return 0;
-}
-
-static int large_init(struct large *large, const struct rank *self, int kind,
-                      size_t bytes)
-{
-    const bool one = kind == BROADCAST || kind == ALLREDUCE;
-    size_t all;
-
-    large->kind = kind;
-    large->count = bytes / sizeof(int32_t) / (one ? 1 : (size_t)self->size) + 1;
-    all = large->count * (size_t)self->size * sizeof(int32_t);
-    large->send = malloc(all);
-    large->recv = malloc(all);
-    CHECK(large->send && large->recv, "no memory");
-    return 0;
-}
-
-static void large_finish(struct large *large)
-{
-    free(large->send);
-    free(large->recv);
-}
-
-/* A pause that differs by rank. */
-static void stagger(const struct rank *self, int round)
-{
-    unsigned random = (unsigned)(round * 64 + self->rank + 1) * 2654435761u;
-
-    if (random >> 30 == 0)
-        sleep_s((double)(random >> 16 & 0xff) * 20e-6);
-}
-
-/* The communicator for cases between nodes. On real hosts it is that of the
- * environment; with "virtual" as the third argument each node has two ranks. */
-static int nodes_init(const struct rank *self, struct rank *twin)
-{
-    struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
-    bool fake =
-        self->threads || (self->argc > 2 && !strcmp(self->argv[2], "virtual"));
-    char name[32];
-
-    *twin = *self;
-    snprintf(name, sizeof(name), "node%d", self->rank / 2);
-    if (fake)
-        config.node = name;
-    if (self->id) {
-        config.transports = "fault+inproc";
-        CHECK_OK(NULL, shunt_comm_create(self->id, self->size, self->rank,
-                                         &config, &twin->comm));
-    } else {
-        CHECK_OK(NULL, shunt_comm_create_env(&config, &twin->comm));
-    }
-    return 0;
-}
-
-static int nodes_finish(struct rank *twin)
-{
-    CHECK_OK(twin->comm, shunt_comm_finish(twin->comm));
-    shunt_comm_destroy(twin->comm);
-    return 0;
-}
-
-static int small_call(struct shunt_comm *comm, const struct rank *self)
-{
-    int32_t one = self->rank, sum = -1;
-
-    CHECK_OK(comm, shunt_allreduce(comm, &one, &sum, 1, SHUNT_I32, SHUNT_SUM));
-    CHECK(sum == self->size * (self->size - 1) / 2, "sum %d", sum);
-    return 0;
-}
-
-/* A large operation on A, a small call there, a call on B, then the end of the
- * large one, in the same order on all ranks. Arguments: bytes, rounds of each
- * kind. */
-static int same_order(const struct rank *self)
-{
-    const size_t bytes = (size_t)argument(self, 0, 1 << 20);
-    const int rounds = (int)argument(self, 1, 2);
-    struct shunt_comm *b;
-    struct rank twin;
-
-    CHECK_RUN(nodes_init(self, &twin));
-    CHECK_OK(twin.comm, shunt_comm_dup(twin.comm, &b));
-    for (int kind = 0; kind < KINDS; kind++) {
-        struct large x = {.kind = kind};
-
-        CHECK_RUN(large_init(&x, &twin, kind, bytes));
-        for (int k = 0; k < rounds; k++) {
-            x.root = k % twin.size;
-            CHECK_RUN(large_start(&x, &twin, twin.comm, k));
-            stagger(&twin, k);
-            CHECK_RUN(small_call(twin.comm, &twin));
-            CHECK_RUN(small_call(b, &twin));
-            CHECK_OK(twin.comm, shunt_wait(&x.request));
-            CHECK_RUN(large_check(&x, &twin, k));
-        }
-        large_finish(&x);
-        if (self->rank == 0 && self->argc)
-            rank_say("kind %d: %d rounds", kind, rounds);
-    }
-    CHECK_OK(b, shunt_comm_finish(b));
-    shunt_comm_destroy(b);
-    return nodes_finish(&twin);
-}
-
-/* A rank that returned from a small call must not be needed by the ranks still
- * in it. So it waits for them outside of the library. Only for threads, which
- * can count. */
-static int out_of_the_call(const struct rank *self)
-{
-    static atomic_int out; /* ranks that have returned, over all rounds */
-    struct rank twin;
-    int round = 0;
-
-    CHECK_RUN(nodes_init(self, &twin));
-    for (int kind = 0; kind < KINDS; kind++) {
-        struct large x = {.kind = kind};
-
-        CHECK_RUN(large_init(&x, &twin, kind, 3 << 20));
-        for (int k = 0; k < twin.size; k++) {
-            double start;
-
-            x.root = k % twin.size;
-            CHECK_RUN(large_start(&x, &twin, twin.comm, k));
-            stagger(&twin, k);
-            CHECK_RUN(small_call(twin.comm, &twin));
-            round++;
-            atomic_fetch_add(&out, 1);
-            for (start = now_s(); atomic_load(&out) < round * twin.size;) {
-                CHECK(now_s() - start < 20, "kind %d: %d of %d are out", kind,
-                      atomic_load(&out) - (round - 1) * twin.size, twin.size);
-                sleep_s(1e-4);
-            }
-            CHECK_OK(twin.comm, shunt_wait(&x.request));
-            CHECK_RUN(large_check(&x, &twin, k));
-        }
-        large_finish(&x);
-    }
-    return nodes_finish(&twin);
-}
-
 /* --- the progress thread ------------------------------------------------------ */
 
 /* Makes a communicator of the same ranks, with other options. */
@@ -906,13 +669,16 @@ static const struct rank_case cases[] = {
     {"late_witness", late_witness, .min_ranks = 3, .no_threads = true},
     {"polling_rank", polling_rank, .min_ranks = 3},
     {"late_rank", late_rank, .no_comm = true, .no_threads = true},
-    {"same_order", same_order, .no_comm = true, .no_threads = true},
-    {"out_of_the_call", out_of_the_call, .no_comm = true, .wants_id = true,
-     .min_ranks = 2},
     {.name = "room_later", .run = room_later, .no_threads = true},
     {"thread_is_woken", thread_is_woken, .no_comm = true, .wants_id = true},
     {"counted_meanwhile", counted_meanwhile, .no_comm = true, .wants_id = true},
     {.name = NULL},
+};
+
+static const struct rank_case *const tables[] = {
+    cases,
+    waiting_between_nodes,
+    NULL,
 };
 
 int main(int argc, char **argv)
@@ -925,5 +691,5 @@ int main(int argc, char **argv)
         setenv("SHUNT_READ_MIN", "1g", 1);
         setenv("SHUNT_FAULT", "nomap", 1);
     }
-    return rank_main(argc, argv, cases);
+    return rank_main_tables(argc, argv, tables);
 }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the files of rank_waiting share. */
+#ifndef TEST_COMM_WAITING_H
+#define TEST_COMM_WAITING_H
+
+#include "tests/harness/rank_main.h"
+
+/* Seconds of the monotonic clock, and a pause. */
+double now_s(void);
+void sleep_s(double seconds);
+
+/* An argument of the case, or a default. */
+long argument(const struct rank *self, int i, long otherwise);
+
+extern const struct rank_case waiting_between_nodes[];
+
+#endif
