@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A copy engine for the test of `shunt-perf copy`. It has no thread: it copies
- * in poll(), one copy at a time. SHUNT_LIAR tells it to do so wrongly:
+ * in poll(), one copy at a time. SHUNT_LIAR makes its copies wrong:
  *
- *     byte    the last byte of a copy of more than one is another one
+ *     byte    the last byte of a copy of several bytes is wrong
  *     early   the signal is raised, and nothing is copied
  *     beyond  a byte behind the destination is written, too
  *     rows    copies of several rows, or by an index, are refused

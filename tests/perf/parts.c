@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What shunt-perf's main program gives to its parts. */
+/* Definitions that shunt-perf's parts use from its main program. */
 
 #include <stdarg.h>
 #include <stdio.h>

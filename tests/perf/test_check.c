@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* That shunt-perf's checks accept what is right and count what is wrong. */
+/* Tests that shunt-perf's checks accept right results and count wrong
+ * elements. */
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -159,7 +160,7 @@ Test(check, f16)
     perf_fill_values(in, SHUNT_F16, SHUNT_SUM, 9, 0, N);
     size_t different = 0;
     for (int i = 0; i < N; i++) {
-        /* In (-1, 1): an exponent below that of 1.0, 15. */
+        /* the exponent of values in (-1, 1) is below 15, that of 1.0 */
         cr_assert_lt(in[i] >> 10 & 31, 15);
         different += i > 0 && in[i] != in[i - 1];
     }
@@ -317,7 +318,7 @@ Test(check, dispatch)
     }
 }
 
-/* A sum that was rounded on its way is right only where that is expected. */
+/* A rounded sum is right only if rounding is expected. */
 Test(check, combine_of_rounded_sums)
 {
     static const int apart[] = {0, 1}, together[] = {0, 0};
@@ -413,7 +414,7 @@ Test(check, gradients_of_weights)
 
 /* -- a whole run with an engine that is wrong at times --------------------- */
 
-static size_t spoil; /* an element that comes out wrong; SIZE_MAX: none */
+static size_t spoil; /* the element to make wrong; SIZE_MAX: none */
 
 static const char *open_copy(const struct perf_call *call, void **state)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The routings that shunt-perf measures with. */
+/* Tests of the routings that shunt-perf uses. */
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -189,7 +189,7 @@ Test(routing, placement_is_contiguous_and_complete)
     }
 }
 
-/* The example that is worked out by hand for four ranks and eight experts. */
+/* An example for four ranks and eight experts, calculated by hand. */
 Test(routing, arrivals_are_in_expert_major_order)
 {
     /* Tokens: two on rank 0, one on rank 1 and on rank 3; here every rank has
@@ -253,7 +253,8 @@ Test(routing, workloads_have_a_hot_rank)
     }
 }
 
-/* Of W4 the last tokens of the batch have no experts, and nothing goes there. */
+/* With W4 the last tokens of the batch have no experts, and no rank receives
+ * rows for them. */
 Test(routing, tokens_without_experts_are_nobodys)
 {
     struct perf_routing r = workload(PERF_SKEW_W4, 0);

@@ -61,7 +61,7 @@ Test(sample, sums_of_phases_are_taken_by_sample)
     cr_assert_eq(perf_series_times(&s, 0, 1).cpu, 7);
 }
 
-/* A call that takes a given time, and remembers who went when. */
+/* A call that takes a given time, and records the order of the sides. */
 static char order[64];
 static size_t calls;
 
@@ -134,7 +134,7 @@ Test(sample, short_calls_are_timed_in_batches)
 
     perf_measure(&g, &plan, &side, 1, &series);
     cr_assert_gt(series.batch, 10);
-    /* The time of one call, not of the batch. */
+    /* Times are per call, not per batch. */
     double us = perf_series_times(&series, 0, 0).least;
     cr_assert(us >= 2 && us < 20, "%g", us);
     perf_series_finish(&series);

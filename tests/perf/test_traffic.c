@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What shunt-perf says must cross between hosts. */
+/* Tests of the bytes that must cross between hosts, as shunt-perf calculates
+ * them. */
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -20,9 +21,8 @@ static void expect(const uint64_t *bytes, const uint64_t *wanted, int places)
                          (unsigned long)wanted[a * places + b]);
 }
 
-/* Two nodes of two ranks, two experts on each, top-3; worked out by hand. Rank
- * 2 has no token of its own, ranks 1 and 3 have one: theirs is there twice, and
- * rank 2's stay at home. */
+/* Two nodes of two ranks, two experts on each rank, top-3; calculated by hand.
+ * Each token of ranks 1 to 3 is there twice. Rank 2's stay on their node. */
 static int32_t index_of_all[] = {
     1, 4, 6, 4, 5, 7, /* rank 0: to both nodes; only to node 1 */
     0, 2, 3, 0, 2, 3, /* rank 1: stays on node 0 */
@@ -58,7 +58,7 @@ Test(traffic, a_row_for_each_rank)
     struct perf_routing r = routing();
     uint64_t rows[CELLS];
 
-    /* Of 4, 5 and 7 two are on rank 2. */
+    /* Of experts 4, 5 and 7 two are on rank 2. */
     perf_traffic_rows(&r, PERF_EACH_RANK, &nodes, rows);
     expect(rows, (const uint64_t[]){0, 4, 2, 0}, 2);
 }
@@ -77,7 +77,7 @@ Test(traffic, a_row_as_it_is_or_a_sum)
     struct perf_routing r = routing();
     uint64_t rows[CELLS];
 
-    /* By hand, from the routing above. */
+    /* Calculated by hand from the routing above. */
     perf_traffic_rows(&r, PERF_EACH_LONE, &nodes, rows);
     expect(rows, (const uint64_t[]){0, 0, 2, 0}, 2);
     perf_traffic_rows(&r, PERF_EACH_SUM, &nodes, rows);

@@ -110,7 +110,8 @@ Test(shunt_run, success)
     harness_finish(h);
 }
 
-/* As other launchers have it; the command may have such an option, too. */
+/* -np is accepted as in other launchers; the command may have such an option,
+ * too. */
 Test(shunt_run, np)
 {
     struct harness *h = RUN("--no-prefix", "-np", "3", "echo", "-np", "7");
@@ -274,7 +275,8 @@ Test(shunt_run, status_of_the_first_to_fail)
 
 Test(shunt_run, survivors_may_speak)
 {
-    /* They see the loss and say so: no SIGTERM cuts them off. */
+    /* The other ranks see the loss and report it, without being ended by a
+     * SIGTERM. */
     struct harness *h = RUN("-n", "3", "--grace", "20", "sh", "-c",
                             "if [ $RANK = 1 ]; then kill -9 $$; fi; "
                             "trap 'echo cut off; exit 1' TERM; sleep 0.3; "
@@ -366,7 +368,7 @@ static void interrupted(int signo)
     } else {
         expect_exit(h, 128 + signo);
     }
-    /* With SIGKILL, the kernel's work may come a moment later. */
+    /* After SIGKILL the kernel may remove the process a moment later. */
     for (int i = 0; processes_with(seconds) > 0; i++) {
         cr_assert_lt(i, 500, "ranks outlive their launcher");
         usleep(10000);
@@ -389,7 +391,7 @@ Test(shunt_run, killed)
     interrupted(SIGKILL);
 }
 
-/* A rank that cleans up on the signal is given the time for it. */
+/* A rank that cleans up on the signal gets time for it. */
 Test(shunt_run, signal_is_forwarded)
 {
     struct harness *h = RUN("-n", "2", "sh", "-c",
@@ -405,7 +407,7 @@ Test(shunt_run, signal_is_forwarded)
     harness_finish(h);
 }
 
-/* Nobody reads any more, as in `shunt-run ... | head`. */
+/* The reader has closed the pipe, as in `shunt-run ... | head`. */
 Test(shunt_run, reader_is_gone)
 {
     struct harness *h = harness_start(&(struct harness_job){
@@ -419,7 +421,7 @@ Test(shunt_run, reader_is_gone)
     /* Whichever rank is first. */
     cr_assert(!strcmp(out(h), "[0] y\n") || !strcmp(out(h), "[1] y\n"), "%s",
               out(h));
-    /* As if SIGPIPE had ended it, and without a complaint. */
+    /* shunt-run ends as if by SIGPIPE, and without an error text. */
     cr_assert_str_eq(err(h), "status 141\n");
     harness_finish(h);
 }

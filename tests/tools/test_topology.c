@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-info --topology: what it draws is there, and every class of pairs was
- * measured.
+ * shunt-info --topology: the nodes and rails are printed, and every class of
+ * pairs is measured.
  */
 
 #include <cjson/cJSON.h>

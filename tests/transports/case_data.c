@@ -25,7 +25,7 @@ void case_connect(struct rank *r)
         caps[p] = r->t->caps(r->eps[p]);
         CHECK(r, r->t->alive(r->eps[p]) && !r->t->left(r->eps[p]), "%d", p);
         EXPECT(r, SHUNT_OK, r->t->flush(r->eps[p]));
-        /* Once it is up it stays so. */
+        /* An endpoint that is connected stays connected. */
         EXPECT(r, SHUNT_OK,
                r->t->connect(r->ctx, p, r->board->slot[p], r->board->len[p],
                              &r->eps[p]));
@@ -117,7 +117,7 @@ void case_put(struct rank *r)
                       sizes[s], i, p);
             }
         }
-        /* The source is ours again only after flush. */
+        /* After flush the source may be overwritten. */
         for (int p = 0; p < r->nranks; p++) {
             if (p != r->rank)
                 UNTIL(r, r->t->flush(r->eps[p]) == SHUNT_OK);
@@ -128,7 +128,7 @@ void case_put(struct rank *r)
     free(source);
 }
 
-/* Puts with a tail, and a gap between what two of them write. */
+/* Puts whose size leaves a tail, with a gap between two of them. */
 #define TAILED_PUTS ((size_t)400)
 #define TAILED_GAP 9
 
@@ -232,8 +232,9 @@ void case_tail(struct rank *r)
 }
 
 /*
- * Payload before signal: on every channel to every peer, one message at a time
- * is under way; whoever sees its signal must see all of it.
+ * The payload arrives before the signal. On every channel to every peer one
+ * message at a time is in progress, and a rank that sees the signal must see
+ * the whole payload.
  */
 struct stress {
     size_t payload;  /* bytes of a slot */
@@ -321,8 +322,8 @@ void case_stress(struct rank *r)
                 if (p == r->rank)
                     continue;
                 acked = word_load(window_word(&w, s.acks + lane * 8));
-                /* The ack is a signal that came after the payload was read,
-                 * so the source is free. */
+                /* The peer sends the ack after it has read the payload, so the
+                 * source is free. */
                 if (acked == sent[lane] && sent[lane] < rounds)
                     stress_send(r, &w, &s, p, c, ++sent[lane],
                                 sources + lane * s.payload / 8);
@@ -342,7 +343,7 @@ void case_stress(struct rank *r)
     free(seen);
 }
 
-/* Many under way on one channel: a signal stands for all before it. */
+/* Many puts in progress on one channel: a signal covers all puts before it. */
 void case_order(struct rank *r)
 {
     enum { N = 2000 };
@@ -392,7 +393,7 @@ void case_order(struct rank *r)
     free(source);
 }
 
-/* After flush all is there, signals or none. */
+/* After flush all payload has arrived, with or without signals. */
 void case_flush(struct rank *r)
 {
     enum { N = 100 };
@@ -422,7 +423,7 @@ void case_flush(struct rank *r)
         if (p != r->rank)
             UNTIL(r, r->t->flush(r->eps[p]) == SHUNT_OK);
     }
-    memset(source, 0, lane); /* it is ours again */
+    memset(source, 0, lane); /* the source is free */
     world_barrier(r);
     for (int p = 0; p < r->nranks; p++) {
         for (size_t i = 0; p != r->rank && i < lane; i++)
@@ -628,7 +629,7 @@ void case_two_worlds(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* Wrong arguments are told, and change nothing. */
+/* Wrong arguments are reported, and change nothing. */
 /* No transport reaches these yet. */
 static void expect_kinds_refused(struct rank *r)
 {
@@ -681,7 +682,7 @@ void case_errors(struct rank *r)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         enum shunt_status st = r->t->put(r->eps[p], &bad[i]);
 
-        if (st == SHUNT_OK) /* told later */
+        if (st == SHUNT_OK) /* reported later */
             UNTIL(r, (st = r->t->flush(r->eps[p])) != SHUNT_IN_PROGRESS);
         EXPECT(r, SHUNT_ERR_INVALID, st);
     }
@@ -703,7 +704,7 @@ static uint64_t counter(const struct rank *r, const char *name)
     return 0;
 }
 
-/* What a transport counts is what it was asked to do. */
+/* A transport's counters agree with the calls that it got. */
 void case_counters(struct rank *r)
 {
     static unsigned char data[1000];

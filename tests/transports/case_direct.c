@@ -78,8 +78,9 @@ static void put_and_meet(struct rank *r, struct bench *b, size_t bytes,
     meet(r, b, bytes, step);
 }
 
-/* So many puts were direct, of `all`, each of which was one request. Of two rails
- * each tells what has come over itself, so it is a matter of chance. */
+/* Check that `direct` of `all` puts were direct, and that each put was one work
+ * request. With two rails that is a matter of chance, because each rail reports
+ * only what arrived over itself. */
 static void expect(struct rank *r, const uint64_t before[2], uint64_t direct,
                    uint64_t all)
 {
@@ -108,7 +109,8 @@ static void register_source(struct rank *r, struct bench *b)
     EXPECT(r, SHUNT_OK, r->t->reg(r->ctx, &memory, key, &len, &b->reg));
 }
 
-/* Of any size up to a fragment, as soon as the signal grows by what it did before. */
+/* Puts of any size up to a fragment are direct once the signal grows by the
+ * same amount as before. */
 static void put_all_sizes(struct rank *r, struct bench *b)
 {
     static const size_t sizes[] = {0, 8, 65, 4096, 8192, 65536, LARGE};
@@ -130,8 +132,8 @@ static void put_all_sizes(struct rank *r, struct bench *b)
     expect(r, before, 2, 4);
 }
 
-/* What writes to bytes that another put may still write to goes another way, as does
- * what no NIC can read. */
+/* Puts are not direct if another put may still write to the same bytes, or if a
+ * NIC cannot read their source. */
 static void put_what_cannot_be(struct rank *r, struct bench *b)
 {
     struct shunt_transport_reg *const reg = b->reg;
@@ -180,9 +182,9 @@ void case_rdma_direct(struct rank *r)
     free(b.source);
 }
 
-/* A large put may take effect, or a put over another rail, without its sender being told:
- * direct puts that answer say only what has come over their own rail. However many puts
- * follow, there is room for the next. */
+/* A large put, or a put over another rail, may take effect without a report to
+ * its sender: direct puts in the other direction report only what arrived over
+ * their own rail. Even after many such puts there is room for the next. */
 void case_rdma_answered(struct rank *r)
 {
     enum { ANSWERS = 400 };

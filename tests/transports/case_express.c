@@ -18,9 +18,9 @@
 #define PIECE ((size_t)4 << 20)
 #define SLOTS 4096 /* of short messages, each with its number */
 
-/* Where what is in the window of each rank. */
+/* Offsets in the window of each rank. */
 enum { AT_SHORT = 0, AT_BULK = 128, AT_SLOTS = 256 };
-#define AT_MINE (AT_SLOTS + SLOTS * 8) /* what is put to the peer's slots */
+#define AT_MINE (AT_SLOTS + SLOTS * 8) /* value put into the peer's slots */
 #define AT_PIECES (AT_MINE + SLOTS * 8)
 
 static struct shunt_transport_put piece_of(struct rank *r, struct window *w,
@@ -49,7 +49,7 @@ static void put_piece(struct rank *r, struct window *w, size_t bytes,
     world_put(r, !r->rank, &put);
 }
 
-/* As much payload as the transport takes. */
+/* Put as much payload as the transport accepts. */
 static void fill_up(struct rank *r, struct window *w)
 {
     const struct shunt_transport_put put = piece_of(r, w, 64 << 10, 1);
@@ -100,7 +100,8 @@ static uint64_t expressed(struct rank *r)
     FAIL(r, "no counter");
 }
 
-/* The short messages that have come, in order and none missing. */
+/* Returns the number of short messages that arrived, and checks that they are
+ * in order and complete. */
 static uint64_t check_order(struct rank *r, struct window *w, uint64_t seen)
 {
     const uint64_t now = word_load(window_word(w, AT_SHORT));
@@ -328,7 +329,7 @@ static int occupy_port(struct rank *r)
     return fd;
 }
 
-/* There is no port for a second connection: all goes on by the first. */
+/* No port is free for a second connection, so all puts use the first one. */
 void case_tcp_express_refused(struct rank *r)
 {
     enum { LAST = 50 };

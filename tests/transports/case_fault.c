@@ -35,7 +35,7 @@ static void flush_all(struct rank *r)
     }
 }
 
-/* A word that is not understood is told, with those that are. */
+/* An unknown word is an error, whose text lists the valid words. */
 void case_fault_words(struct rank *r)
 {
     static const char *const bad[] = {"maybe", "nomap=1",
@@ -68,8 +68,8 @@ void case_fault_words(struct rank *r)
            r->t->open(&params, &ctx, why, sizeof(why)));
 }
 
-/* With a delay a get ends after the call, which wakes a sleeper, or is ended by
- * let_go(). */
+/* A delayed get ends after the call and wakes a sleeper, or let_go() ends
+ * it. */
 void case_fault_get(struct rank *r)
 {
     const int peer = 1 - r->rank;
@@ -93,7 +93,7 @@ void case_fault_get(struct rank *r)
         EXPECT(r, SHUNT_OK, r->t->get(r->eps[peer], &get));
         UNTIL(r, r->t->let_go(r->eps[peer], false) != SHUNT_IN_PROGRESS);
         CHECK(r, ended[1] != SHUNT_IN_PROGRESS, "%d", ended[1]);
-        if (ended[1] != SHUNT_OK) { /* then it never comes */
+        if (ended[1] != SHUNT_OK) { /* then the data never arrives */
             const enum shunt_status how = ended[1];
             const double due = world_now() + 0.025;
 
@@ -184,7 +184,7 @@ void case_fault_fade(struct rank *r)
     close(w.fd);
 }
 
-/* Rank 1 falls silent: alive to the others, and heard no more. */
+/* Rank 1 sends nothing more, but the other ranks see it as alive. */
 void case_fault_silence(struct rank *r)
 {
     struct window w;
@@ -290,7 +290,7 @@ void case_fault_peer(struct rank *r)
         CHECK(r, world_now() - began >= 0.1, "%g s", world_now() - began);
     }
     CHECK(r, r->rank || met, "puts to rank 1 wait for those to rank 2");
-    /* Others' puts go at once. */
+    /* Puts of other ranks are not delayed. */
     if (r->rank == 1) {
         EXPECT(r, SHUNT_OK, put_word(r, &w, 2, 8, 1, 0));
         UNTIL(r, r->t->flush(r->eps[2]) == SHUNT_OK);

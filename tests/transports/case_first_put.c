@@ -83,8 +83,8 @@ static void check_count(struct rank *r, int expected)
     world_barrier(r);
 }
 
-/* Ranks 0 and 1 put to each other at once, 2 to 3, and later 0 to 3: so many queue
- * pairs there are, of two rails. */
+/* Ranks 0 and 1 put to each other at the same time, rank 2 to 3, and later rank
+ * 0 to 3. Checks the number of queue pairs, with two rails. */
 static void first_puts(struct rank *r, const char *words, size_t bytes)
 {
     static const int to[4] = {1, 0, 3, -1}, from[4] = {1, 0, -1, 2};
@@ -110,7 +110,7 @@ void case_rdma_first_puts(struct rank *r)
     world_close(r);
 }
 
-/* Who sleeps is woken by it, and connects. */
+/* A first put wakes a sleeping peer, which then connects. */
 void case_rdma_first_put_wakes(struct rank *r)
 {
     struct window w;
@@ -160,7 +160,7 @@ void case_rdma_first_put_killed(struct rank *r)
     for (int p = 0; p < r->nranks; p++)
         if (p != 1 && p != r->rank)
             UNTIL(r, word_load(window_word(&w, SIGNAL + 8 * (size_t)p)) == 9);
-    /* Who has left meanwhile has got it. */
+    /* A rank that left meanwhile has received the put. */
     for (int p = 0; p < r->nranks; p++)
         if (p != 1 && p != r->rank)
             UNTIL(r, r->t->flush(r->eps[p]) != SHUNT_IN_PROGRESS);
@@ -194,7 +194,8 @@ void case_rdma_first_put_left(struct rank *r)
     close(w.fd);
 }
 
-/* What fails, from the n-th on or only that: calls to libibverbs, or allocations. */
+/* What fails, either from the n-th time on or only the n-th time: calls to
+ * libibverbs, or allocations. */
 enum what { CALLS, MEMORY };
 
 static void arm(struct rank *r, enum what what, int n)
@@ -209,8 +210,9 @@ static void arm(struct rank *r, enum what what, int n)
     }
 }
 
-/* Both put while this fails on one. If a put fails, it does on both, which say why. False:
- * there is no n-th. */
+/* Both ranks put while the n-th call or allocation fails on one of them. If a
+ * put fails, it fails on both, with a reason. Returns false if there were fewer
+ * than n. */
 static bool fail_at(struct rank *r, enum what what, int n, int whose)
 {
     static const unsigned char source[64] = {5};
@@ -266,7 +268,8 @@ void case_rdma_first_put_fails(struct rank *r)
     }
 }
 
-/* Of one peer, beside its rings, with 1 to 4 rails. */
+/* Memory and queue pairs that one peer costs besides its rings, with 1 to 4
+ * rails. */
 void case_rdma_first_put_costs(struct rank *r)
 {
     static const char *const devices[] = {
@@ -291,8 +294,9 @@ void case_rdma_first_put_costs(struct rank *r)
     }
 }
 
-/* A device whose queues have no room for all peers, connected or not, is refused when
- * the context is opened; with room for exactly these it is not. */
+/* A device whose queues have no room for all peers, connected or not, is
+ * refused when the context is opened. A device with exactly enough room is
+ * accepted. */
 void case_rdma_queues_too_small(struct rank *r)
 {
     struct shunt_transport_params params = {
@@ -313,8 +317,8 @@ void case_rdma_queues_too_small(struct rank *r)
     r->t->close(ctx);
 }
 
-/* Has one of the ranks, whichever was first, made the queue pair of the second rail anew,
- * and destroyed it? */
+/* Did one of the ranks recreate the queue pair of the second rail and destroy
+ * it? */
 static bool was_tried(struct rank *r, bool *made)
 {
     const int count = outages_queue_pairs(r);
@@ -386,8 +390,8 @@ void case_rdma_subnets(struct rank *r)
     r->ctx = NULL;
 }
 
-/* Ports in different networks may not reach each other: they are connected at once, and
- * if that fails, another transport can be used. */
+/* Ports in different networks may be unable to reach each other. So they are
+ * connected immediately, and if that fails another transport can be used. */
 void case_rdma_networks(struct rank *r)
 {
     enum shunt_status st;

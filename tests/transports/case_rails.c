@@ -30,7 +30,7 @@ bool case_rdma_is_row_of_own_nics(void)
     return words && !strncmp(words, "nasty", 5) && !strstr(words, "devices=");
 }
 
-/* Of put `k`. */
+/* Returns byte i of put `k`. */
 static uint64_t contents(uint64_t k, size_t i)
 {
     return (k + 1) * 1000003 + i;
@@ -41,8 +41,9 @@ static size_t bytes_of(uint64_t k)
     return k % 4 == 3 ? LARGE : SMALL;
 }
 
-/* Rank 0 puts, each after the one before has been found right by rank 1, which
- * progress()es only then; `at_half` is called when put PUTS / 2 is under way. */
+/* Rank 0 starts each put after rank 1 has checked the one before. Rank 1 calls
+ * progress() only then. `at_half` is called while put PUTS / 2 is in
+ * progress. */
 static void put_all(struct rank *r, struct window *w,
                     void (*at_half)(struct rank *r))
 {
@@ -87,7 +88,7 @@ static void put_all(struct rank *r, struct window *w,
     free(source);
 }
 
-/* Both carry what is put. */
+/* Both rails carry payload. */
 void case_rdma_rails(struct rank *r)
 {
     struct window w;
@@ -108,8 +109,8 @@ void case_rdma_rails(struct rank *r)
     world_close(r);
 }
 
-/* What is lent for puts comes back, in whatever order their requests and the reports
- * of the other side's come, and nothing else follows. */
+/* Memory lent for puts is returned, in whatever order the puts' requests and
+ * the other side's reports complete, and no other traffic is needed. */
 void case_rdma_rails_lend(struct rank *r)
 {
     const size_t bytes = 100000;
@@ -143,7 +144,7 @@ static void kill_device(struct rank *r)
     outages_do(r, 0, "fatal");
 }
 
-/* A device fails for good: its rail does not come back, and nothing is missing. */
+/* A device fails permanently: its rail stays lost, and no put is missing. */
 void case_rdma_rail_dies(struct rank *r)
 {
     struct window w;
@@ -160,8 +161,7 @@ void case_rdma_rail_dies(struct rank *r)
 /* close() takes no time where nothing else runs, and more beside other tests. */
 enum { SOON_S = 5 };
 
-/* All rails go down while a put is under way: both ranks hear of it in time, and
- * why. */
+/* All rails fail during a put: both ranks notice in time, with the reason. */
 void case_rdma_rails_gone(struct rank *r)
 {
     unsigned char *source = calloc(1, LARGE);
@@ -208,7 +208,8 @@ void case_rdma_rails_gone(struct rank *r)
     free(source);
 }
 
-/* Its port stays down, and nothing is under way: a rank that sleeps hears of it. */
+/* The port of the only rail stays down while nothing is in progress: a sleeping
+ * rank notices. */
 void case_rdma_port_asleep(struct rank *r)
 {
     setenv("SHUNT_TEST_VERBS", "rc", 1);
@@ -230,9 +231,9 @@ void case_rdma_port_asleep(struct rank *r)
     r->ctx = NULL;
 }
 
-/* Each of the first requests of rank 0, and each of the first that come to rank 1,
- * completes in error once: records, fragments and reports, and those by which rails
- * are connected. */
+/* Each of the first requests of rank 0, and of the first that arrive at rank 1,
+ * completes in error once: records, fragments, reports, and the requests that
+ * connect rails. */
 void case_rdma_requests_replayed(struct rank *r)
 {
     static const char *const ways[2] = {"error", "receive"};
@@ -255,8 +256,8 @@ void case_rdma_requests_replayed(struct rank *r)
     }
 }
 
-/* The same where there is one device; the first request connects. And the other ways in
- * which a rail fails, whose device and port are well. */
+/* The same with one device, where the first request connects. Also the other
+ * failures of a rail whose device and port are working. */
 void case_rdma_last_rail(struct rank *r)
 {
     static const char *const ways[] = {
@@ -287,8 +288,8 @@ void case_rdma_last_rail(struct rank *r)
     }
 }
 
-/* The only rail fails again and again, and something is put each time in between, always
- * by the same rank, and through the ring: so neither side gives the other up. */
+/* The only rail fails again and again. Each time in between, always the same
+ * rank puts through the ring, so neither rank gives up the other. */
 void case_rdma_last_rail_often(struct rank *r)
 {
     enum { TIMES = 8 };
@@ -324,8 +325,7 @@ void case_rdma_last_rail_often(struct rank *r)
     world_close(r);
 }
 
-/* Nothing goes through any more, or nothing that is large: both ranks hear of it in
- * time. */
+/* Nothing passes any more, or nothing large: both ranks notice in time. */
 void case_rdma_last_rail_lost(struct rank *r)
 {
     unsigned char *source = calloc(1, LARGE);
@@ -351,7 +351,7 @@ void case_rdma_last_rail_lost(struct rank *r)
         }
         if (way == 0)
             outages_await_loss(r);
-        else /* it comes back some times */
+        else /* the rail is connected again a few times */
             UNTIL(r, !r->t->alive(r->eps[!r->rank]));
         CHECK(r, world_now() - start < SOON_S, "after %.2f s",
               world_now() - start);
@@ -369,7 +369,7 @@ void case_rdma_last_rail_lost(struct rank *r)
 #define DIRECT ((size_t)64 << 10)
 #define TAUGHT 2 /* the signal that direct puts go on from */
 
-/* What is put from the source is direct from now on. */
+/* Register the source, so that further puts from it are direct. */
 static void register_and_teach(struct rank *r, struct window *w, void *source,
                                struct shunt_transport_reg **reg)
 {
@@ -383,8 +383,9 @@ static void register_and_teach(struct rank *r, struct window *w, void *source,
         world_signal(r, w, 1, LARGE, value, 0);
 }
 
-/* Rank 1 takes memory back while puts of rank 0 are on the way there: they have no
- * effect, rank 0 has its memory back and is told, and all else goes on. */
+/* Rank 1 deregisters memory while puts of rank 0 to it are in progress. The
+ * puts have no effect, rank 0 may reuse their source and gets an error, and
+ * everything else continues. */
 void case_rdma_withdrawn(struct rank *r)
 {
     const char *words = getenv("SHUNT_TEST_VERBS");
@@ -401,7 +402,7 @@ void case_rdma_withdrawn(struct rank *r)
         struct shunt_transport_remote *remote = NULL;
         struct shunt_transport_reg *reg = NULL, *source_reg = NULL;
         unsigned pending = 0;
-        /* With two rails what is lent is not direct. */
+        /* With two rails, puts from lent memory are not direct. */
         unsigned *counted = direct && round % 3 == 0 ? NULL : &pending;
         size_t len = sizeof(key);
         struct window w;
@@ -456,7 +457,7 @@ void case_rdma_withdrawn(struct rank *r)
                 r->t->progress(r->ctx);
             r->t->dereg(r->ctx, reg);
             memset(target, 3, LARGE);
-            /* Both sides still mean the same word. */
+            /* The signal word of both sides still has the same meaning. */
             UNTIL(r, word_load(window_word(&w, LARGE)) == TAUGHT + 5);
         }
         world_barrier(r);
@@ -482,7 +483,8 @@ void case_rdma_withdrawn(struct rank *r)
     free(target);
 }
 
-/* The memory of rank 1 to which rank 0 puts, and which rank 1 has taken back. */
+/* Returns memory of rank 1 that rank 0 has imported and rank 1 has deregistered
+ * since. */
 static struct shunt_transport_remote *
 import_and_withdraw(struct rank *r, struct shunt_transport_memory memory)
 {
@@ -508,7 +510,8 @@ import_and_withdraw(struct rank *r, struct shunt_transport_memory memory)
     return remote;
 }
 
-/* Rank 0 is told that puts had no effect. */
+/* Flush until no put is left. Rank 0 must get an error, because puts had no
+ * effect. */
 static void flush_refused(struct rank *r)
 {
     enum shunt_status st;
@@ -523,9 +526,9 @@ static void flush_refused(struct rank *r)
     CHECK(r, told, "nobody says that puts had no effect");
 }
 
-/* The first put of many to such memory is on a rail that fails, and when it is sent
- * again all of them take their turn at once: more than the 8 bits of a report can tell
- * from none. */
+/* Many puts to deregistered memory, the first of them on a rail that fails.
+ * When it is sent again, all of them take effect at once: more than the 8 bits
+ * of a report can distinguish from none. */
 void case_rdma_refused_at_once(struct rank *r)
 {
     enum { REFUSED = 200 };
@@ -552,8 +555,9 @@ void case_rdma_refused_at_once(struct rank *r)
     world_close(r);
 }
 
-/* Where memory is registered for one operation, small puts are not direct: so the peer
- * refuses them, and not its NIC, which would end the rail. */
+/* If memory is registered for one operation only, small puts to it are not
+ * direct. So the peer's library refuses them, and not its NIC, which would end
+ * the rail. */
 void case_rdma_refused_small(struct rank *r)
 {
     static unsigned char target[64], source[64];

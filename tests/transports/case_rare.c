@@ -66,7 +66,8 @@ static enum shunt_status send_next(struct mail *m, int peer, bool rare)
     return st;
 }
 
-/* What this sender's signal says is here, and it never goes back. */
+/* All payload that this sender's signal covers has arrived, and the signal
+ * never decreases. */
 static void look(struct mail *m, int sender)
 {
     struct rank *r = m->r;
@@ -186,7 +187,7 @@ void case_rdma_rare_killed(struct rank *r)
             UNTIL(r, (look(&m, p), m.seen[p] == 1));
     CHECK(r, outages_queue_pairs(r) == 0, "%d queue pairs",
           outages_queue_pairs(r));
-    /* Who has left meanwhile has got it. */
+    /* A rank that left meanwhile has received the message. */
     for (int p = 0; p < r->nranks; p++)
         if (p != 1 && p != r->rank)
             UNTIL(r, r->t->flush(r->eps[p]) != SHUNT_IN_PROGRESS);

@@ -15,7 +15,7 @@
 #include "tests/transports/cases.h"
 #include "tests/verbs/outages.h"
 
-/* Under way of rank 0 when its NIC fails. */
+/* Bytes that rank 0 is putting when its NIC fails. */
 #define LARGE ((size_t)1 << 20)
 
 static void close_in_time(struct rank *r)
@@ -29,8 +29,9 @@ static void close_in_time(struct rank *r)
 }
 
 /*
- * Rank 0 puts until its device fails: then it and all others know that they have lost
- * each other, none has left, nothing of the caller's is in use, and they end in time.
+ * Rank 0 puts until its device fails. Then it and all others report each other
+ * as lost, not as left. No memory of the caller is in use, and all ranks end in
+ * time.
  */
 void case_rdma_device_fails(struct rank *r)
 {
@@ -146,9 +147,8 @@ void case_rdma_requests(struct rank *r)
     free(source);
 }
 
-/* A window, and a source, that are too large for RLIMIT_MEMLOCK: the error says what
- * to do,
- * and the connection stays. */
+/* A window and a source that are too large for RLIMIT_MEMLOCK: the error says
+ * what to do, and the connection stays. */
 void case_rdma_pinned(struct rank *r)
 {
     const size_t bytes = (size_t)8 << 20;
@@ -187,7 +187,7 @@ void case_rdma_pinned(struct rank *r)
     free(source);
 }
 
-/* In words of 8 bytes. */
+/* Fill with random words of 8 bytes. */
 static void fill_with(void *to, size_t bytes, uint64_t seed)
 {
     uint64_t *words = to;
@@ -246,8 +246,8 @@ static void put_pieces(struct rank *r, const char *word)
     free(right);
 }
 
-/* Devices that register little at once, and say so, or do not; and ones for which a
- * window is too large. */
+/* Devices that can register only little memory at once, whether they report
+ * that or not, and devices for which a window is too large. */
 void case_rdma_pieces(struct rank *r)
 {
     const size_t bytes = 55 * PIECE;
@@ -289,8 +289,8 @@ static uint64_t requests_of(struct rank *r, struct window *w, size_t bytes)
     return requests(r) - before;
 }
 
-/* What is copied, and what is registered: where that takes long, where it costs
- * nothing, and as asked. */
+/* Which puts are copied and which are registered: if registration is slow, if
+ * it is free, and if SHUNT_RDMA_COPY sets the limit. */
 void case_rdma_crossover(struct rank *r)
 {
     static const struct {
@@ -335,9 +335,10 @@ void case_rdma_crossover(struct rank *r)
 }
 
 /*
- * Puts that fill the ring as far as it goes without a report, and then the longest that
- * goes through it, at the place where most of the ring's end is lost: there is room for
- * that as soon as those have taken effect. The other rank sends nothing.
+ * Puts that fill the ring as far as possible without a report, and then the
+ * longest put that fits into the ring, at the position that wastes most of the
+ * ring's end. It has room as soon as the puts before it have taken effect. The
+ * other rank sends nothing.
  */
 void case_rdma_ring(struct rank *r)
 {
@@ -380,7 +381,8 @@ static void await_end_of(struct rank *r, pid_t pid)
         close(ended.fd);
 }
 
-/* A put is under way to rank 1 when rank 0 gives its connection up, or leaves. */
+/* A put to rank 1 is in progress when rank 0 gives up its connection, or
+ * leaves. */
 static void give_up(struct rank *r, struct window *w, unsigned char *source,
                     bool leave)
 {
@@ -403,8 +405,9 @@ static void give_up(struct rank *r, struct window *w, unsigned char *source,
 }
 
 /*
- * Rank 2 is killed. Rank 0 gives up the connection to rank 1, or leaves, and rank 1
- * finds out all of it at once: rank 2 is gone first, so that it can be named.
+ * Rank 2 is killed. Rank 0 then gives up the connection to rank 1, or leaves,
+ * and rank 1 finds out both at the same time. The loss of rank 2 comes first,
+ * so that the error can name it.
  */
 static void give_up_because_of_death(struct rank *r, bool leave)
 {

@@ -17,10 +17,10 @@
 
 #include "tests/transports/cases.h"
 
-/* More than a rank will hear at once. */
+/* More connections than a rank accepts at the same time. */
 #define IDLE 200
 
-/* A connection to a rank's socket, whose name is in its address. */
+/* Connect to the socket of a rank, whose name is in its address. */
 static int call(struct rank *r, int peer)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -67,7 +67,7 @@ void case_shm_strangers(struct rank *r)
     for (int i = 0; r->rank == 1 && i < IDLE; i++)
         close(idle[i]);
     if (r->rank == 1) {
-        /* As shm.h has it: magic, type 1, from, to, nonce. */
+        /* The hello message of shm.h: magic, type 1, from, to, nonce. */
         unsigned char hello[240] = {'s', 's', 'h', 'm', 1};
         unsigned char noise[1000];
         const int32_t from = 1;
@@ -107,7 +107,7 @@ void case_shm_strangers(struct rank *r)
         atomic_store(&r->board->flags[2], 1);
     }
     UNTIL(r, atomic_load(&r->board->flags[2]));
-    /* Nobody was disturbed. */
+    /* The other ranks were not disturbed. */
     world_all_signal(r);
 }
 
@@ -171,7 +171,7 @@ void case_shm_lies(struct rank *r)
     close(memory.fd);
 }
 
-/* Out of descriptors: an error that says what to raise. */
+/* If descriptors run out, the error says which limit to raise. */
 void case_shm_descriptors(struct rank *r)
 {
     struct shunt_transport_params params = {

@@ -44,7 +44,8 @@ static void close_in_time(struct rank *r)
     world_barrier(r);
 }
 
-/* Its queue pair fails, and then its port: it cannot be destroyed. */
+/* The queue pair fails, and then the port, so the queue pair cannot be
+ * destroyed. */
 static void destroy(struct rank *r)
 {
     world_open(r);
@@ -60,7 +61,8 @@ static void destroy(struct rank *r)
     close_in_time(r);
 }
 
-/* Its port fails before it hears of the other's queue pair. */
+/* The port fails before this rank receives the number of the peer's queue
+ * pair. */
 static void connect(struct rank *r)
 {
     const uint64_t word = 1;

@@ -15,7 +15,7 @@
 #include "tests/transports/cases.h"
 
 #define FULL 129 /* with a rank as many as rank 0 bears: listen.c */
-#define IDLE 200 /* more than a rank will hear at once, with two ranks */
+#define IDLE 200 /* more connections than a rank accepts, with two ranks */
 
 /* A connection to a rank's port, which is in its address; -1: refused. */
 static int call(struct rank *r, int peer)
@@ -105,8 +105,9 @@ void case_tcp_strangers(struct rank *r)
     world_all_signal(r);
 }
 
-/* In turns, until rank 1 is connected; rank 0, which has not looked since, does
- * not know it yet. Strangers of rank 1 say one byte each in every turn. */
+/* Take turns until rank 1 is connected. Rank 0 has not called the transport
+ * since then and does not see it yet. In every turn each stranger of rank 1
+ * sends one byte. */
 static void connect_in_turns(struct rank *r, const int *fd, int strangers)
 {
     atomic_int *turn = &r->board->flags[0], *up = &r->board->flags[1];
@@ -190,8 +191,9 @@ void case_tcp_strangers_many(struct rank *r)
     world_barrier(r);
 }
 
-/* Rank 1 says hello to rank 0, and then nothing for a while. There are as many
- * strangers as rank 0 bears, so rank 1 is dropped, too. It comes again. */
+/* Rank 1 sends a hello to rank 0, and then nothing for a while. There are as
+ * many strangers as rank 0 accepts, so it drops rank 1, too. Rank 1 connects
+ * again. */
 void case_tcp_strangers_crowd(struct rank *r)
 {
     int fd[FULL];
@@ -209,7 +211,7 @@ void case_tcp_strangers_crowd(struct rank *r)
     world_barrier(r);
 }
 
-/* So many ports in a row that nobody uses: the first; 0: not there. */
+/* Find `count` free ports in a row. Returns the first one, or 0. */
 static unsigned free_ports(unsigned first, unsigned count)
 {
     bool all = true;
@@ -247,7 +249,7 @@ void case_tcp_ports(struct rank *r)
     atomic_int *first = &r->board->flags[3];
     char range[32];
 
-    /* Below the ports that the kernel gives to whoever asks for any. */
+    /* below the range of ephemeral ports */
     for (unsigned port = 20000 + (unsigned)getpid() % 5000;
          r->rank == 0 && !atomic_load(first); port += 7) {
         CHECK(r, port < 32000, "no free ports");
@@ -286,8 +288,8 @@ static void fork_a_loader(struct rank *r, bool quietly)
     _exit(0);
 }
 
-/* Rank 1 is killed. Both have a child, which has what they had open: rank 0 sees
- * the loss, and then it can sleep. */
+/* Rank 1 is killed. Both ranks have a child that inherited their descriptors.
+ * Rank 0 sees the loss, and can sleep after that. */
 static void lose_with_children(struct rank *r, bool quietly)
 {
     struct pollfd pfd = {.fd = r->t->wait_fd(r->ctx), .events = POLLIN};
@@ -303,14 +305,15 @@ static void lose_with_children(struct rank *r, bool quietly)
     r->ctx = NULL;
 }
 
-/* By its process, which is on this host. */
+/* The loss is found by the process, which is on the same host. */
 void case_tcp_kill_cloned(struct rank *r)
 {
     world_open(r);
     lose_with_children(r, true);
 }
 
-/* By the connection: to the other, each seems to be on another host. */
+/* The loss is found by the connection: each rank believes that the other one is
+ * on another host. */
 void case_tcp_kill_forked_afar(struct rank *r)
 {
     world_open_and_tell(r);

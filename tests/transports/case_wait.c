@@ -13,8 +13,9 @@
 
 #include "tests/transports/cases.h"
 
-/* A token goes round; everyone sleeps until it comes. Every other time it
- * travels by a plain store and wake(), where memory is mapped. */
+/* A token passes from rank to rank, and each rank sleeps until it arrives.
+ * Every other time it is sent by a plain store and wake(), if memory is
+ * mapped. */
 void case_sleep(struct rank *r)
 {
     enum { ROUNDS = 3000 };
@@ -40,7 +41,7 @@ void case_sleep(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* The signal comes at a random moment of the peer's going to sleep. */
+/* The signal arrives at a random moment while the peer is about to sleep. */
 void case_sleep_race(struct rank *r)
 {
     enum { ROUNDS = 3000 };
@@ -64,8 +65,9 @@ void case_sleep_race(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* What is not busy() any more arrives without us: rank 0 puts much, sees it
- * off, and is not in the transport again until rank 1 has it all. */
+/* Data that is not busy() any more arrives without further calls. Rank 0 puts
+ * much, waits until the transport is not busy, and does not call it again until
+ * rank 1 has received everything. */
 void case_busy(struct rank *r)
 {
     enum { PUTS = 600, BYTES = 60000, PLACES = 16 };
@@ -87,7 +89,7 @@ void case_busy(struct rank *r)
                     .local = source,
                     .remote = w.remote[1],
                     .offset = (size_t)(i % PLACES) * BYTES,
-                    /* The last one small: it fits in any buffer. */
+                    /* The last put is small, so it fits into any buffer. */
                     .bytes = i < PUTS ? (size_t)(world_random(r) % BYTES) : 0,
                     .signal = w.remote[1],
                     .signal_offset = place,
@@ -99,7 +101,7 @@ void case_busy(struct rank *r)
             UNTIL(r, !r->t->busy || !r->t->busy(r->ctx));
             world_await_flag(r, 0, k);
         } else {
-            /* Only now and then, so that what is sent piles up. */
+            /* Progress seldom, so that sent data accumulates. */
             for (double end = world_now() + world_patience;
                  word_load(word) < (uint64_t)k * PUTS + PUTS;) {
                 if (world_now() > end)
@@ -115,9 +117,9 @@ void case_busy(struct rank *r)
     free(source);
 }
 
-/* The same where what is large has filled the way, and something small comes
- * after it: rank 0 puts both in turn until one is kept, while rank 1 takes
- * nothing; then rank 1 finds all that was not busy any more. */
+/* The same if large puts have filled the connection and a small one follows.
+ * Rank 0 puts both in turn until one is queued, while rank 1 receives nothing.
+ * Then rank 1 must receive everything that was not busy any more. */
 void case_busy_when_full(struct rank *r)
 {
     enum { ROUNDS = 12, LARGE = 1000, PUTS = 20000, TRIES = 200 };
@@ -177,8 +179,8 @@ void case_busy_when_full(struct rank *r)
 
 /* -- loss ------------------------------------------------------------------- */
 
-/* The last rank signals, and goes. What it had signalled is found by whoever
- * believes in its loss; its memory stays. */
+/* The last rank signals and leaves or dies. A rank that sees its loss has
+ * received its last signal, and its memory stays mapped. */
 static void check_loss(struct rank *r, struct window *w, bool left)
 {
     const int lost = r->nranks - 1;
@@ -207,7 +209,7 @@ static void check_loss(struct rank *r, struct window *w, bool left)
         CHECK(r, p == r->rank || r->t->alive(r->eps[p]), "rank %d", p);
 }
 
-/* The survivors end without the barriers that count all ranks. */
+/* End the survivors without barriers, which count all ranks. */
 static void end_survivors(struct rank *r, struct window *w)
 {
     atomic_fetch_add(&r->board->flags[0], 1);
@@ -265,7 +267,8 @@ void case_kill(struct rank *r)
     end_survivors(r, &w);
 }
 
-/* Sleeping for a word that never comes; the loss wakes. */
+/* Sleep for a word that is never written: the loss of the peer wakes this
+ * rank. */
 static void sleep_until_loss(struct rank *r)
 {
     struct shunt_transport_ep *ep = r->eps[r->nranks - 1];
@@ -337,7 +340,8 @@ void case_kill_forked(struct rank *r)
     end_survivors(r, &w);
 }
 
-/* It gives its address and goes: an error for the others, and no hang. */
+/* A rank publishes its address and leaves: the others get an error and do not
+ * hang. */
 void case_leave_connecting(struct rank *r)
 {
     const int lost = r->nranks - 1;
@@ -360,8 +364,8 @@ void case_leave_connecting(struct rank *r)
     r->ctx = NULL;
 }
 
-/* What is left unread is refused by a reset, not ended by a FIN: as where a
- * host goes down, or a process with data still to read. */
+/* Let sockets end by a reset instead of a FIN if data is unread, as when a host
+ * crashes or a process still had data to read. */
 static void reset_sockets(void)
 {
     struct linger none = {.l_onoff = 1, .l_linger = 0};
@@ -376,7 +380,10 @@ static void end_turn(struct rank *r)
     atomic_fetch_add(&r->board->flags[0], 1);
 }
 
-/* Rank 1, in a process of its own, which is killed after so many steps. */
+/* Rank 1, in a process of its own, puts as much as the kernel accepts without
+ * the help of rank 0, records how many puts those were, and is killed. If it
+ * `asks`, rank 0 has to answer requests of the dead rank. That must not lose
+ * the data behind the requests. */
 static void be_killed_connecting(struct rank *r, int steps, bool connects)
 {
     int status, turn = atomic_load(&r->board->flags[0]);
@@ -401,8 +408,8 @@ static void be_killed_connecting(struct rank *r, int steps, bool connects)
     atomic_fetch_add(&r->board->flags[1], 1);
 }
 
-/* A peer that is killed at any step of connecting is an error for the other, or
- * a loss, and no more than that. */
+/* A peer is killed while much data is in transfer in both directions: a put is
+ * only partly in the kernel, and data of the peer is unread. */
 void case_kill_connecting(struct rank *r)
 {
     enum { STEPS = 12 };
@@ -563,8 +570,8 @@ static void be_killed_when_sent(struct rank *r, size_t bytes, bool asks)
     atomic_fetch_add(&r->board->flags[1], 1);
 }
 
-/* What a rank had got rid of when it was killed is found, although the kernel
- * had to keep most of it meanwhile. */
+/* All puts that a rank had passed to the kernel when it was killed arrive,
+ * although the kernel had to buffer most of them. */
 void case_kill_when_sent(struct rank *r)
 {
     enum { ROUNDS = 60, BYTES = 50000 };

@@ -26,7 +26,7 @@ static bool all_can(struct rank *r)
     return true;
 }
 
-/* Register, and tell everybody. */
+/* Register memory, and publish the key to all ranks. */
 static struct shunt_transport_reg *offer(struct rank *r, void *addr,
                                          size_t bytes)
 {
@@ -70,8 +70,8 @@ static void check_lane(struct rank *r, const unsigned char *got, size_t lane,
           bytes, from, wrong, first, got[first], last, got[last]);
 }
 
-/* The source is overwritten as soon as no put needs it; what arrives does not
- * change by that. */
+/* The source is overwritten as soon as no put needs it. The data that arrives
+ * is not affected. */
 void case_brief(struct rank *r)
 {
     static const size_t sizes[] = {1, 4096, 61440, 100001, 3 << 20};
@@ -129,7 +129,8 @@ void case_brief(struct rank *r)
     window_destroy(r, &signals);
 }
 
-/* What was taken back is not written to, by whoever did not know. */
+/* Deregistered memory is not written any more, even by ranks that have not
+ * noticed the deregistration. */
 void case_brief_withdrawn(struct rank *r)
 {
     const size_t bytes = 300000;
@@ -157,7 +158,8 @@ void case_brief_withdrawn(struct rank *r)
             .bytes = bytes,
             .pending = &pending,
         };
-        /* Where that ends the connection, the other rank's may have done so. */
+        /* If a withdrawn put ends the connection, the other rank's put may have
+         * ended it already. */
         UNTIL(r, (st = r->t->put(r->eps[!r->rank], &put)) != SHUNT_IN_PROGRESS);
         CHECK(r, st == SHUNT_OK || st == SHUNT_ERR_PEER, "%s",
               r->t->error(r->ctx));
@@ -172,8 +174,9 @@ void case_brief_withdrawn(struct rank *r)
     free(source);
 }
 
-/* A signal word that is taken back while its payload is on the way is not
- * raised. (Between processes: it looks at the payload while that is written.) */
+/* If the memory of a signal word is deregistered while the payload is in
+ * transfer, the signal is not raised. (Between processes: this rank reads the
+ * payload while it is written.) */
 void case_brief_signal(struct rank *r)
 {
     const size_t bytes = (size_t)64 << 20;
@@ -236,8 +239,9 @@ static bool is_stopped(int pid)
 }
 
 /*
- * Rank 1 is stopped, so that what rank 0 puts cannot all get out. Rank 0 gives it
- * up: its memory goes, and nobody looks at it any more.
+ * Rank 1 is stopped, so that the transport cannot send all puts of rank 0. Rank
+ * 0 gives up the connection: its memory is unmapped, and nothing accesses it
+ * any more.
  */
 void case_let_go(struct rank *r)
 {
@@ -344,8 +348,8 @@ static int round_byte(int k)
     return 1 + k % 233;
 }
 
-/* What is sent is what is at an address now, not what was there before: memory is
- * mapped anew between puts from it, and to it. */
+/* A put sends the memory that is mapped at an address now, not the one before:
+ * memory is mapped anew between puts from it and to it. */
 void case_remapped(struct rank *r)
 {
     unsigned char *mine = map_pages(r, NULL);

@@ -58,7 +58,8 @@ Test(rdma, stdio_is_closed)
     run("rank_stdio", 3, "closed_after", NULL, NULL, NULL);
 }
 
-/* Who gives up waits until its NIC has told the others. */
+/* A rank that gives up waits until its NIC has sent the reason to the
+ * others. */
 Test(rdma, words_leave_before_their_rank)
 {
     harness_check(&(struct harness_job){
@@ -108,8 +109,8 @@ Test(rdma, killed_rank_is_named)
     kill_one("killed_while_testing", 3, 2);
 }
 
-/* Why a rank is lost is said in the words of its transport: the device of rank 1 fails,
- * and who notices first knows that, from there. */
+/* The reason for a loss is in the words of its transport. The device of rank 1
+ * fails, and the first rank that notices got the reason from rank 1. */
 Test(rdma, why_a_rank_is_lost)
 {
     static const char script[] =

@@ -128,7 +128,7 @@ Test(ucx, silent_rank_times_out)
 
 Test(ucx, collectives)
 {
-    /* What is slow there shows nothing new with other numbers of ranks. */
+    /* Slow cases show nothing new with other numbers of ranks. */
     const int most = harness_sanitized() ? 2 : 4;
 
     for (int ranks = 2; ranks <= most; ranks++) {

@@ -15,8 +15,8 @@
 
 #include "tests/transports/cases.h"
 
-/* Cases that say what NICs do run in one row of the suite; by name, in any over the
- * stand-in. */
+/* Cases that set what NICs do run in one row of the suite. By name they run in
+ * any row that uses the stand-in for libibverbs. */
 static bool is_left_out(const struct test_case *c, const char *only)
 {
     if (!c->own_nics)

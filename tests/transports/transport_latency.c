@@ -58,8 +58,8 @@ static void put_when_connected(struct rank *r, int peer,
     EXPECT(r, SHUNT_OK, st);
 }
 
-/* Half a round trip, in nanoseconds, of the best and the median block: on a
- * busy machine the best is what the transport costs. */
+/* Half a round trip in nanoseconds, of the best and of the median block. On a
+ * busy machine the best block shows the cost of the transport. */
 struct figure {
     double best, median;
 };
@@ -144,7 +144,8 @@ static double cpu(void)
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
-/* Until the word has reached a value, or (NULL) the transport has room. */
+/* Wait until the word has reached a value, or, if it is NULL, until the
+ * transport has room. */
 static void await(struct rank *r, const uint64_t *word, uint64_t value)
 {
     struct pollfd pfd = {.fd = r->t->wait_fd(r->ctx), .events = POLLIN};

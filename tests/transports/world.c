@@ -168,7 +168,7 @@ void world_await_flag(struct rank *r, int flag, int value)
     }
 }
 
-/* Nothing has arrived that this rank has not handled. */
+/* Has this rank handled everything that arrived? */
 static bool idle(struct rank *r)
 {
     struct pollfd pfd = {.fd = r->t->wait_fd(r->ctx), .events = POLLIN};
@@ -560,9 +560,9 @@ static bool one_failed(const pid_t *pids, int children, int killed)
     return false;
 }
 
-/* Wait for a child, at most until the deadline; false: it was killed. The others
- * wait for one that failed; they have their own patience, but nothing more to
- * tell. */
+/* Wait for a child, at most until the deadline. Returns false if it was killed.
+ * If one child failed, the others only wait for it: they have their own time
+ * limit and add nothing to the report. */
 static bool reap(const pid_t *pids, int children, int which, int killed,
                  double *deadline, int *status)
 {

@@ -148,9 +148,9 @@ void world_connect(struct rank *r);
 void world_close(struct rank *r);
 void world_close_uncounted(struct rank *r);
 
-/* Without the transport: wait for all ranks; and publish a blob to all. */
+/* Wait for all ranks, and publish a blob to all. Neither uses the transport. */
 void world_barrier(struct rank *r);
-/* Without the transport: wait until another rank has set the flag. */
+/* Wait until another rank has set the flag. Does not use the transport. */
 void world_await_flag(struct rank *r, int flag, int value);
 void world_put_slot(struct rank *r, const void *blob, size_t len);
 

@@ -55,7 +55,7 @@ static struct later_get *take_get(struct later_get **at)
     return taken;
 }
 
-/* Does this put write to this memory? */
+/* Does this put write to `remote`? */
 static bool goes_to(const struct later *later,
                     const struct shunt_transport_remote *remote)
 {
@@ -236,7 +236,7 @@ enum shunt_status fault_put(struct shunt_transport_ep *ep,
     if (ctx->program.delay == 0 || !fault_concerns(ep))
         return fault_passed(ctx, ctx->t->put(ep->inner, put));
     if (!ctx->t->alive(ep->inner))
-        /* it returns the error */
+        /* returns the error of the wrapped put */
         return fault_passed(ctx, ctx->t->put(ep->inner, put));
     return enqueue(ep, put);
 }
@@ -303,7 +303,7 @@ static enum shunt_status enqueue_get(struct shunt_transport_ep *ep,
     return SHUNT_OK;
 }
 
-/* By `full`: each get finds no room at first. */
+/* Is there room for a get? With `full`, not at first. */
 static bool has_room(struct shunt_transport_ep *ep)
 {
     const uint64_t full = ep->ctx->program.full, t = full ? fault_now() : 0;

@@ -56,7 +56,7 @@ struct rank {
     unsigned char nonce[16];
     pid_t pid;
     struct shunt_transport_reg *regs; /* under `lock` */
-    int event;                        /* what the rank sleeps on */
+    int event;                        /* the rank sleeps on it */
     /* get() takes it to read, close() to write */
     pthread_rwlock_t readers;
     /* The rank sleeps, or is about to. In a cache line of its own, since peers
@@ -109,7 +109,8 @@ static const char key_magic[8] = "inmem1";
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rank *ranks;
 
-/* A child of fork() has not the thread that may hold the lock, nor the ranks. */
+/* Reset lock and registry in a child of fork(). The thread that held the lock
+ * and the ranks exist only in the parent. */
 static void forked(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -209,7 +210,7 @@ static void rank_wake(struct rank *rank)
     }
 }
 
-/* Remove `rank` from the registry, and tell the ranks of its communicator. */
+/* Remove `rank` from the registry, and notify the ranks of its communicator. */
 static void rank_leave(struct rank *rank)
 {
     /* Registered memory stays as long as it is imported. All other memory
@@ -318,7 +319,8 @@ static enum shunt_status inproc_address(struct shunt_transport_ctx *ctx,
     return SHUNT_OK;
 }
 
-/* The rank of this address and communicator, with a reference; or NULL. */
+/* Returns the rank with this address and communicator, with a reference, or
+ * NULL. */
 static struct rank *rank_get(const struct address *address, int number,
                              const unsigned char *secret)
 {
@@ -383,7 +385,7 @@ static unsigned inproc_caps(const struct shunt_transport_ep *ep)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Drop a reference; the last one gives the memory back to its owner. */
+/* Drop a reference; the last one returns the memory to its owner. */
 static void reg_put(struct shunt_transport_reg *reg)
 {
     int left;
@@ -537,7 +539,7 @@ static enum shunt_status gone(struct shunt_transport_ep *ep)
     return fail(ep->ctx, SHUNT_ERR_PEER, "rank %d has left", ep->peer->number);
 }
 
-/* False: the memory was withdrawn. */
+/* Copy the payload. Returns false if the memory was withdrawn. */
 static bool write_to(const struct shunt_transport_put *put)
 {
     struct shunt_transport_reg *reg = put->remote->reg;
