@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do while tests/faults/storm kills one of them, or cuts the link of
- * a host: the same exchange over and over until it fails, and then say how.
+ * The ranks of tests/faults/storm, which kills one of them or cuts the link of
+ * a host. The ranks repeat an exchange until it fails, and then print how.
  *
  *     rank_faults alltoallv | collectives | dispatch | combine
  *
- * Each says "in the loop" once the exchange has worked, and at the end
+ * Each rank prints "in the loop" once the exchange has worked, and at the end
  *
  *     ended STATUS, lost R R ...: TEXT
  *
- * and "left STATUS". That a call failed is what is wanted: the program fails if
- * data was wrong, or if the communicator did not stay dead.
+ * and "left STATUS". A failed call is expected. The program fails if data was
+ * wrong, or if a later call on the communicator succeeds.
  *
- * SIGUSR1 makes a second thread call shunt_comm_abort() while the first is in
- * the midst of it; SIGUSR2 when that has stopped to call the library, and will
- * only destroy the communicator.
+ * SIGUSR1 makes a second thread call shunt_comm_abort() while the first one is
+ * in an exchange. SIGUSR2 makes it do so when the first thread has stopped
+ * calling the library and will only destroy the communicator.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -49,7 +49,8 @@ static uint32_t mixed(uint32_t a, uint32_t b, uint32_t c)
     return h ^ h >> 13;
 }
 
-/* What every call is to end with. */
+/* Print how the exchange ended: the status, the lost ranks and the error text.
+ * Check that later calls fail in the same way. */
 static int tell_end(const struct rank *self, enum shunt_status status)
 {
     const int *lost;
@@ -150,7 +151,7 @@ static int loop(const struct rank *self, void *state,
     if (!failed)
         failed = status ? tell_end(self, status) : stay_away();
     if (!aborter.done) {
-        /* It may be about to wait for us. */
+        /* The aborting thread may be about to wait for this rank. */
         pthread_mutex_lock(&aborter.lock);
         aborter.away = true;
         pthread_cond_signal(&aborter.changed);
@@ -264,7 +265,7 @@ struct vectors {
 
 enum { MOST = 60000 };
 
-/* What rank r sends, for the block of rank s. */
+/* Returns the element that rank r sends to rank s. */
 static int64_t value(uint32_t round, int r, int s)
 {
     return mixed(round, (uint32_t)r, (uint32_t)s);
@@ -279,7 +280,7 @@ static int64_t sum(uint32_t round, int size, int s)
     return total;
 }
 
-/* Every rank the same calls, of sizes for each way there is. */
+/* All ranks make the same calls, with sizes for each protocol. */
 static int one_of_each(void *state, uint32_t round, enum shunt_status *status)
 {
     static const size_t counts[] = {1, 100, 4000, MOST};
@@ -381,7 +382,8 @@ static enum shunt_status make_plan(struct layer *layer, uint32_t round)
                                  TOKENS, &layer->plan);
 }
 
-/* Experts do nothing, so that a token comes home as it went. */
+/* Experts return their rows unchanged, so a token must return unchanged,
+ * too. */
 static enum shunt_status forward(struct layer *layer)
 {
     void *rows = shunt_moe_buffer(layer->plan, SHUNT_MOE_ROWS);
@@ -474,9 +476,9 @@ int main(int argc, char **argv)
     sigset_t set = abort_signals();
     int status;
 
-    /* Before any other thread is made. */
+    /* before any other thread is created */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     status = rank_main(argc, argv, cases);
-    rank_say("left %d", status); /* not crashed on the way */
+    rank_say("left %d", status); /* it did not crash before */
     return status;
 }

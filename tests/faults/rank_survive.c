@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do while tests/faults/survive kills or stops some of them: calls,
- * and splits and dups, until one fails; then shunt_comm_shrink(), and again on
- * what that gives. SIGUSR1 to all ends them; SIGUSR2 to all makes them say, once,
- * that they are all here.
+ * The ranks of tests/faults/survive, which kills or stops some of them. The
+ * ranks make calls, splits and dups until one fails, then call
+ * shunt_comm_shrink(), and continue with its result. SIGUSR1 to all ranks ends
+ * them. SIGUSR2 to all ranks makes them print once that all are present.
  *
  *     rank_survive calls | groups | blocks | plans
  *
- * Ranks are named by their first numbers in what is said:
+ * The output has the numbers that ranks had in the first communicator:
  *
- *     world N: R R ...               a communicator to go on with; N counts
- *     failed STATUS, lost R R: TEXT  a call
- *     shrunk STATUS, lost R R: TEXT  a shrink that failed
- *     settled N, lost R R            one that did not, N ranks
+ *     world N: R R ...               the N-th communicator, and its ranks
+ *     failed STATUS, lost R R: TEXT  a call failed
+ *     shrunk STATUS, lost R R: TEXT  a shrink failed
+ *     settled N, lost R R            a shrink succeeded with N ranks
  *     left STATUS                    the end
  */
 #include <signal.h>
@@ -30,10 +30,10 @@
 enum { RANKS_MAX = 64, SHRINKS = 3 };
 enum { BLOCK = 600 << 10 }; /* bytes; several pieces between hosts */
 
-/* What a world does besides counting its ranks. */
+/* Work of a world besides counting its ranks. */
 enum work { CALLS, GROUPS, BLOCKS, PLANS };
 
-/* Of an exchange of tokens: two experts a rank. */
+/* Sizes of an exchange of tokens: two experts a rank. */
 enum { TOKENS = 64, TOPK = 2, PER_RANK = 2 };
 
 struct world {
@@ -69,7 +69,7 @@ static const char *names(const struct world *w)
     return text;
 }
 
-/* An error's text; what it calls ranks are numbers of w->comm. */
+/* Print an error. Rank numbers in its text are those of w->comm. */
 static void tell(const char *what, enum shunt_status status,
                  const struct world *w)
 {
@@ -79,8 +79,8 @@ static void tell(const char *what, enum shunt_status status,
     rank_say("%s %d, lost%s: %s", what, (int)status, names(w), text);
 }
 
-/* Who is in it? That takes a call, which is the first to notice that a rank was
- * lost right after it was made. */
+/* Find out which ranks are in the world by a call. It is the first one to
+ * notice a rank that was lost right after the communicator was created. */
 static enum shunt_status look_round(struct world *w, int32_t me)
 {
     char text[RANKS_MAX * 4] = "";
@@ -120,9 +120,9 @@ static unsigned char block_byte(int from, int to, int round)
     return (unsigned char)(1 + from * 31 + to * 7 + round);
 }
 
-/* Large blocks to and fro in memory that nobody may touch as soon as the call has
- * returned, however it did, nor in the next call: who writes there crashes, and what
- * is read there does not arrive. */
+/* Exchange large blocks in memory that must not be accessed after the call has
+ * returned, with or without an error, nor in the next call. A process that
+ * writes there crashes, and data read there is not what was sent. */
 static enum shunt_status exchange_blocks(const struct world *w, int round)
 {
     static void *before;
@@ -216,7 +216,7 @@ static enum shunt_status live(struct world *w, enum work work)
     return st;
 }
 
-/* Those that are left, in their order. */
+/* Remove the lost ranks and keep the order of the others. */
 static void forget_lost(struct world *w)
 {
     const int *lost;
@@ -326,6 +326,6 @@ int main(int argc, char **argv)
 {
     int status = rank_main(argc, argv, cases);
 
-    rank_say("left %d", status); /* not crashed on the way */
+    rank_say("left %d", status); /* it did not crash before */
     return status;
 }

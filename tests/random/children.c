@@ -16,7 +16,8 @@
 
 enum end { STAYS, CALLS, CALLS_AND_STAYS, DESTROYS, EXITS, ENDS };
 
-/* In a child. Returns how many of its calls were no such error. */
+/* Called in a child. Returns 1 if a call did not fail with the expected
+ * error. */
 static int refused(enum shunt_status st)
 {
     if (st == SHUNT_ERR_INVALID &&

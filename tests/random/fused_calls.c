@@ -32,7 +32,7 @@ static unsigned char input(uint64_t seed, size_t row, size_t byte)
     return (unsigned char)hash(seed + 1, row, byte);
 }
 
-/* What the last byte of a row adds to its products. */
+/* Returns the amount that the last byte of a row adds to its products. */
 static float last_byte(const struct product *p, unsigned char byte)
 {
     return p->row_bytes ? (float)(byte % 4) : 0;
@@ -106,7 +106,8 @@ static struct product *make_product(const struct group *g,
     return p;
 }
 
-/* Output, and what is in it before and after. */
+/* Make the output, with its content before the call and the expected
+ * content. */
 static struct buffer *make_out(struct world *w, struct op *op,
                                const struct group *g, const struct draws *d,
                                const struct product *p)

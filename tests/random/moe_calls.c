@@ -197,8 +197,9 @@ static void far_of(const struct plan *p, size_t token, size_t *nodes,
     }
 }
 
-/* What comes home from other nodes: in two levels a row for each token and node,
- * or more where the order of its sum wants it. */
+/* Check the number of rows that combine receives from other nodes. In two
+ * levels that is one row for each token and node, or more if the order of the
+ * sum needs it. */
 static int home_right(struct world *w, const struct plan *p,
                       const struct shunt_moe_rows *in)
 {
@@ -277,8 +278,8 @@ void plan_forget(struct plan *p)
     *p = (struct plan){0};
 }
 
-/* Its own capacity, and how many rows there may be at once: at least what the
- * header asks for. */
+/* Draw a capacity for this plan, and a limit of rows at once, which is at least
+ * as large as the header requires. */
 static void draw_options(struct plan *p, struct chance *c,
                          struct shunt_moe_plan_options *o)
 {
@@ -302,7 +303,8 @@ static void draw_options(struct plan *p, struct chance *c,
     o->in_order = !f->pad_to_capacity && !f->share && hash(p->seed, 9, 2) % 2;
 }
 
-/* One wave of the plan stands for it from now on: what it has of each rank. */
+/* Use one wave of the plan instead of the plan from now on, with the wave's
+ * rows of each rank. */
 static int take_wave(struct world *w, struct plan *p, size_t max_rows)
 {
     struct group *g = p->exchange->group;
@@ -341,7 +343,7 @@ static int take_wave(struct world *w, struct plan *p, size_t max_rows)
     model_finish(&p->model);
     for (int r = 0; r < g->size; r++)
         p->tokens[r] = (size_t)all[2 * r + 1];
-    p->config.capacity_factor = 0; /* what exceeds it is gone */
+    p->config.capacity_factor = 0; /* rows that exceed it are dropped already */
     model_init(&p->model, &p->config, g->size, g->node, p->tokens,
                (const int32_t **)p->idx, (const float **)p->weight);
     return rows_right(w, p, p->plan);
@@ -397,8 +399,8 @@ static int free_buffer(struct world *w, const struct plan *p)
     return n ? names[below(&w->local, n)] : -1;
 }
 
-/* A row buffer for the argument `which`: the plan's own, a window or malloc
- * memory, of which one request by each name may be under way. */
+/* Returns a row buffer for the argument `which`: the plan's own, a window or
+ * malloc memory. Each of them may be used by one request at a time. */
 static struct buffer *take_rows(struct world *w, struct op *op, struct plan *p,
                                 enum shunt_moe_buffer which, size_t more)
 {
@@ -482,8 +484,8 @@ static enum shunt_status start_part(struct plan *p, int kind, int part,
     }
 }
 
-/* Part by part, in an order of the event's; all are under way at once unless
- * the event blocks. */
+/* Call all parts, in an order that the event decides. All are in progress
+ * together unless the event blocks. */
 static enum shunt_status call_parts(struct plan *p, struct op *op,
                                     const struct event *e,
                                     const struct arguments *a)
@@ -548,7 +550,7 @@ static int do_dispatch(struct world *w, struct plan *p, const struct event *e)
                           : shunt_moe_dispatch(p->plan, x->at, rows->at, room));
 }
 
-/* What the sum over a token's assignments adds. */
+/* One term of the sum over a token's assignments. */
 struct adding {
     const struct plan *plan;
     uint64_t seed;

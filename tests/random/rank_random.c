@@ -117,15 +117,15 @@ static int carry_out_all(struct world *w, const struct event *events, int n)
     return 0;
 }
 
-/* Which plan slots are taken is the same on every rank of a group; a rank that
+/* The used plan slots, which are the same on every rank of a group. A rank that
  * is in no group of this number makes the same draws and does nothing. */
 struct sketch {
     int exchanges[MAX_GROUPS];
     bool plan[MAX_GROUPS][MAX_EXCHANGES][MAX_PLANS];
 };
 
-/* Make one, or destroy one that no call can be under way of; and now and then
- * another placement. */
+/* Make a plan, or destroy one that no call can be using; and sometimes change
+ * the placement. */
 static int change_plans(struct world *w, struct sketch *s, struct chance *c,
                         bool drained)
 {
@@ -147,7 +147,8 @@ static int change_plans(struct world *w, struct sketch *s, struct chance *c,
         if (group->comm)
             CHECK_RUN(make_plan(w, exchange, &exchange->plans[p], seed));
     }
-    /* Plans that exist keep theirs: models were made with them. */
+    /* Existing plans keep their placement, with which their models were
+     * made. */
     if (placement && group->comm) {
         struct chance own = {seed};
 
@@ -205,7 +206,7 @@ static int run_program(struct world *w, struct sketch *s, struct chance *c)
         while (batches-- > 0) {
             n = some_events(w, s, c, events);
             CHECK_RUN(carry_out_all(w, events, n));
-            if (one_in(c, 3)) /* while these are under way */
+            if (one_in(c, 3)) /* while these are in progress */
                 CHECK_RUN(change_plans(w, s, c, false));
         }
         CHECK_RUN(drain(w));
@@ -342,8 +343,8 @@ static const char *option(const struct rank *self, const char *name)
     return NULL;
 }
 
-/* Ranks are reached as the caller of this program meant them to be, and bytes
- * went to other nodes if there are any. */
+/* Check that ranks are reached by the transports that the caller named, and
+ * that bytes were sent to other nodes if there are any. */
 static int path_right(const struct rank *self)
 {
     struct shunt_comm *comm = self->comm;
@@ -364,8 +365,8 @@ static int path_right(const struct rank *self)
     return 0;
 }
 
-/* The bytes of all ranks that took a way which `programs` asks for, or how many
- * things went such a way. */
+/* Print, for paths that `programs` checks, the bytes or the operations of all
+ * ranks that used them. */
 static int say_bytes(struct world *w)
 {
     struct shunt_comm *comm = w->self->comm;
@@ -386,15 +387,17 @@ static int say_bytes(struct world *w)
     return 0;
 }
 
-/* In a process of several ranks one does it for all. */
+/* Close the descriptors. In a process of several ranks one rank does it for
+ * all. */
 static void close_after(void)
 {
     closed_stdio_close(closed_after);
     closed |= closed_after;
 }
 
-/* After a failure: end what is under way, since calls on a communicator may use windows
- * of another one, and these are unmapped when the world's goes. */
+/* After a failure, end all operations in progress: calls on a communicator may
+ * use windows of another one, which are unmapped with the world's
+ * communicator. */
 static void abandon(struct world *w)
 {
     for (int i = 0; i < w->ngroups; i++)

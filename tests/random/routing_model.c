@@ -91,8 +91,8 @@ float model_weight(const struct model *m, int source, size_t token, int slot)
                : 1;
 }
 
-/* Assignments of one source to one expert that come before number `a` when
- * capacity is given out. */
+/* Returns the number of assignments of one source to one expert that are before
+ * number `a` when capacity is assigned. */
 static size_t ahead_of(const struct model *m, int source, size_t a)
 {
     const size_t k = (size_t)m->config->topk, all = m->tokens[source] * k;
@@ -142,8 +142,8 @@ static int64_t share_on(const struct model *m, int expert, int rank)
     return -1;
 }
 
-/* The cut between leaves that is nearest to part / of of all rows; of two such
- * the later. */
+/* Returns the boundary between leaves that is nearest to part / of of all rows;
+ * of two such boundaries the later. */
 static int64_t cut_at(int64_t all, int64_t part, int64_t of, int64_t leaf)
 {
     int64_t row = 0;
@@ -205,7 +205,8 @@ static void push_row(struct model *m, int rank, int source, size_t token,
     m->row[rank][n] = (struct model_row){source, token, slot};
 }
 
-/* The rows that `source` has for `expert` on `rank`, and its padding. */
+/* Lay out the rows that `source` has for `expert` on `rank`, and their
+ * padding. */
 static void lay_source(struct model *m, int rank, int expert, int source)
 {
     const size_t k = (size_t)m->config->topk, all = m->tokens[source] * k;
@@ -317,8 +318,8 @@ float model_round(enum shunt_dtype dtype, float value)
     return value;
 }
 
-/* To the nearest e4m3 (4 bits of exponent, bias 7; 3 of mantissa; largest 448),
- * ties to even. */
+/* Round to the nearest e4m3 (4 bits of exponent, bias 7; 3 of mantissa; largest
+ * 448), ties to even. */
 static float round_e4m3(float v)
 {
     float size = fabsf(v), step;
@@ -361,7 +362,7 @@ struct place {
     int node, rank;
 };
 
-/* Where assignment `s` stands in the tree. */
+/* Returns the position of assignment `s` in the tree. */
 static struct place place_of(const struct model *m, const struct model_slot *s)
 {
     const int tree = m->config->tree_ranks, nodes = m->config->tree_nodes;

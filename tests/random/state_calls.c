@@ -26,14 +26,14 @@ static bool is_on(const struct exchange *x, int expert, int rank)
     return here;
 }
 
-/* What a rank has for an element of an expert. */
+/* Returns the value of an element of an expert on `rank` before the call. */
 static float has(const struct event *e, int rank, int expert, size_t i)
 {
     return (float)(hash(e->seed, (uint64_t)expert, i) % 1000 +
                    100 * (uint64_t)rank);
 }
 
-/* What an element on our rank must be at the end. */
+/* Returns the expected value of an element on this rank after the call. */
 static float becomes(const struct exchange *x, const struct event *e,
                      int expert, size_t i)
 {

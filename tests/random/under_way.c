@@ -198,7 +198,8 @@ static void op_free(struct world *w, struct op *op)
 
 /* --- starting and ending --- */
 
-/* The call of one part has failed: others may be under way. */
+/* After the call of one part has failed, end the other parts, which may be in
+ * progress. */
 static void end_parts(struct op *op)
 {
     shunt_comm_abort(op->group->comm);
@@ -232,7 +233,7 @@ static void count_end(void *told)
     atomic_fetch_add((atomic_int *)told, 1);
 }
 
-/* Ask to be told of its end. */
+/* Request a notification of the end of the operation. */
 static int ask_for_notice(struct op *op)
 {
     enum shunt_status st = shunt_notify(op->request, count_end, &op->told);
@@ -243,7 +244,7 @@ static int ask_for_notice(struct op *op)
     return 0;
 }
 
-/* Without a call in between. */
+/* Wait for all notifications without calling the library. */
 static int await_notices(struct world *w)
 {
     const time_t until = 30 + time(NULL);

@@ -190,7 +190,7 @@ void *expects(struct buffer *b, size_t bytes);
 int begun(struct world *w, struct op *op, enum shunt_status st);
 /* A random action of this rank: nothing, a short wait, a test, or a wait. */
 int whim(struct world *w);
-/* Waits for all calls under way, in an order of this rank's own. */
+/* Waits for all calls in progress, in an order of this rank's own. */
 int drain(struct world *w);
 
 /* Writes a number, which a double holds exactly, as element i of `at`. `whole`

@@ -102,8 +102,8 @@ static double cost_of(const struct memory_tensor *t, size_t n, const bool *drop)
     return sum;
 }
 
-/* By the definition: the kept bytes, and for each group the largest tensor that
- * is not kept. */
+/* The bytes by definition: all kept bytes, and for each group the largest
+ * tensor that is not kept. */
 static size_t bytes_of(const struct memory_tensor *t, size_t n,
                        const bool *drop)
 {

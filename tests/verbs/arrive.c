@@ -16,9 +16,10 @@
 #include "tests/verbs/nic.h"
 #include "tests/verbs/pages.h"
 
-#define NEAR 8   /* so many requests, the first, are placed in any order */
+#define NEAR 8   /* the first requests, which are placed in any order */
 #define STEPS 16 /* pieces placed in a round */
-/* One request in so many is overtaken by what comes in this time. */
+/* One in DELAYED requests is delayed: later requests overtake it in this
+ * time. */
 #define DELAYED 4
 #define DELAY_US 200
 
@@ -29,7 +30,7 @@ static bool shuffles(void)
 
 /* --- the payload ------------------------------------------------------------- */
 
-/* Is the connection that sent this still what it was? */
+/* Does the connection that sent this packet still exist? */
 static bool is_current(const struct nic_packet *packet)
 {
     uint64_t word = 0;
@@ -80,7 +81,7 @@ static size_t common_divisor(size_t a, size_t b)
     return a;
 }
 
-/* In which order its pieces are placed: from `first` on, by steps of `stride`. */
+/* Place the pieces in this order: from `first` on, by steps of `stride`. */
 static void shuffle(struct nic *nic, struct nic_arrival *a)
 {
     a->first = nic_random(nic, a->pieces);
@@ -148,7 +149,8 @@ static void add(struct nic_qp *qp, struct nic_arrival *a)
     qp->last_arrival = &a->next;
 }
 
-/* It has been taken already: its answer may have been lost with the rest. */
+/* Answer a request that was accepted before. The first answer may have been
+ * lost. */
 static void answer_again(struct nic_qp *qp, uint64_t sequence)
 {
     for (struct nic_arrival *a = qp->arrivals; a; a = a->next)
@@ -198,7 +200,7 @@ static void take(struct nic *nic, struct nic_qp *qp,
     }
 }
 
-/* Is the address that the sender has of us one of ours? */
+/* Does this NIC have the address to which the packet was sent? */
 static bool is_for_us(struct nic *nic, const struct nic_packet *packet)
 {
     union ibv_gid gid;
@@ -237,7 +239,7 @@ void nic_on_request(struct nic *nic, struct nic_qp *qp,
     if (packet->sequence > qp->next_arrival)
         return;
     if (harm()->not_ready && nic_random(nic, 200) == 0)
-        return; /* it will come again */
+        return; /* the sender repeats it */
     take(nic, qp, packet);
 }
 
@@ -349,8 +351,9 @@ int64_t nic_place_some(struct nic *nic, struct nic_qp *qp, int64_t now)
     return next < 0 ? -1 : next - now;
 }
 
-/* The queue pair goes to an error state. What was acknowledged is here, and its
- * sender does not send it again: it is placed, and completes. */
+/* The queue pair enters an error state. Requests that were acknowledged have
+ * arrived, and their sender does not repeat them, so they are placed and
+ * complete. */
 void nic_arrivals_end(struct nic *nic, struct nic_qp *qp)
 {
     for (struct nic_arrival *a = qp->arrivals; a; a = a->next) {

@@ -40,7 +40,7 @@ int main(void)
         bad += check("looked at often", lost_after(0, every, 0), 200, 210);
     bad += check("the other side computes", lost_after(0, 4, 5000), 5200, 5204);
     bad += check("its port went down before", lost_after(500, 4, 0), 4, 4);
-    /* Of each pause 20 ms count, so there are 11 looks in any case. */
+    /* 20 ms of each pause count, so there are always 11 checks. */
     bad += check("no CPU", lost_after(0, 300, 0), 11 * 300, 11 * 300);
     return bad != 0;
 }

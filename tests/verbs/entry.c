@@ -27,7 +27,7 @@ struct ibv_device **ibv_get_device_list(int *count)
         list[i] = calloc(1, sizeof(**list));
         if (!list[i])
             abort();
-        /* As kernels say of a NIC that has SRD (efa). */
+        /* the node type of a NIC that has SRD (efa) */
         list[i]->node_type =
             harm()->unordered ? IBV_NODE_UNSPECIFIED : IBV_NODE_CA;
         list[i]->transport_type =
@@ -175,7 +175,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t port,
     return 0;
 }
 
-/* Of InfiniBand: the subnet's prefix and a GUID. */
+/* A GID of InfiniBand: the subnet's prefix and a GUID. */
 static int query_ib_gid(const struct nic *nic, union ibv_gid *gid)
 {
     memset(gid, 0, sizeof(*gid));
@@ -244,7 +244,8 @@ int ibv_fork_init(void)
 
 /* --- asynchronous events ------------------------------------------------------ */
 
-/* Is it of something that is there? Events of a queue pair end with it. */
+/* Does the object of the event still exist? Events of a queue pair end with the
+ * queue pair. */
 static bool is_current(struct nic *nic, const struct nic_event *event)
 {
     const struct nic_qp *qp;

@@ -2,7 +2,8 @@
 /*
  * For a mutant of the transport rdma (meson.build). A put from registered
  * memory is two writes without an immediate over the first rail: the payload,
- * and behind it the signal's word. This is right only if NICs keep their order.
+ * and then the signal's word. This is right only if NICs keep the order of
+ * writes.
  */
 #include "transports/rdma/rdma.h"
 

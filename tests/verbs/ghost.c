@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Packets that arrive after the end of their connection. When a queue pair
- * fails, packets that it has sent and that are not acknowledged may still be on
- * their way. The other side accepts them until its own queue pair learns of the
- * failure.
+ * fails, packets that it sent and that are not acknowledged may still be in the
+ * network. The other side accepts them until its own queue pair fails, too.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 
 #include "tests/verbs/nic.h"
 
-#define PACKETS 64 /* of a queue pair, at once */
+#define PACKETS 64 /* received from a queue pair in one step */
 
 int64_t nic_now(void)
 {
@@ -103,7 +103,8 @@ static int64_t sooner(int64_t a, int64_t b)
     return a < 0 || (b >= 0 && b < a) ? b : a;
 }
 
-/* All that can be done now. When to look again, in us; -1: when there is news. */
+/* Do all work that is possible now. Returns the time until the next check, in
+ * us, or -1 to wait for an event. */
 static int64_t work(struct nic *nic)
 {
     const int64_t now = nic_now();

@@ -77,7 +77,7 @@ struct nic_packet {
 struct nic_mr {
     struct ibv_mr ibv; /* first */
     int access;
-    struct nic_pages *pages; /* NULL: what is at its address */
+    struct nic_pages *pages; /* NULL: the memory at its address */
 };
 
 struct nic_cq {
@@ -90,7 +90,7 @@ struct nic_cq {
 
 struct nic_completion {
     struct ibv_wc wc;
-    struct nic_qp *qp; /* whose send queue has a place again; or NULL */
+    struct nic_qp *qp; /* queue pair whose send queue has room again; or NULL */
     struct nic_qp *of;
 };
 

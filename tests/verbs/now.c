@@ -53,7 +53,8 @@ static bool fail_a_qp(struct nic *nic)
     return false;
 }
 
-/* What it has acknowledged and not told is lost, too. */
+/* Fail the device. Requests that it acknowledged but whose completions were not
+ * polled are lost, too. */
 static void fail_device(struct nic *nic)
 {
     nic->fatal = true;
@@ -67,7 +68,8 @@ static void fail_device(struct nic *nic)
     nic_event(nic, IBV_EVENT_DEVICE_FATAL, NULL, 1);
 }
 
-/* With InfiniBand its LID, by one of the events that may tell of it. */
+/* Change the addresses. With InfiniBand also change the LID, and report it by
+ * one of the events that can mean this. */
 static void change_addresses(struct nic *nic)
 {
     static const enum ibv_event_type events[] = {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * For a mutant of the transport rdma (meson.build): the payload of a fragment goes over
- * another rail than its immediate. No connection says of the other one what has come.
+ * For a mutant of the transport rdma (meson.build): the payload of a fragment
+ * is sent over another rail than its immediate. A connection's completions tell
+ * nothing about data on another connection.
  */
 #include "transports/rdma/rdma.h"
 

@@ -25,7 +25,8 @@ uint64_t outages_counter(struct rank *r, const char *name)
     FAIL(r, "there is no counter %s", name);
 }
 
-/* Where devices are in rdma-vm: `nics` pulls the cable. */
+/* The command of rdma-vm that disconnects a device, or NULL outside of
+ * rdma-vm. */
 static const char *nics_command(void)
 {
     return getenv("SHUNT_TEST_NICS");
@@ -103,17 +104,17 @@ static const char *kind_of(uint64_t random, int rails)
 {
     if (nics_command())
         return "down";
-    /* Takes as long as a NIC tries. With one rail who made it may wait in a put, and
-     * cannot end it. */
+    /* It lasts until the NIC gives up. With one rail, the rank that must end it
+     * may wait in a put. */
     if (random >= 95 && rails > 1)
         return "lossy";
     if (random >= 75)
         return "gid";
-    /* The last one is not lost by it, unless it is for long. */
+    /* A short "down" does not lose the last rail. */
     return random >= 45 && rails > 1 ? "down" : "qp";
 }
 
-/* Is this failure ours to make? */
+/* Does this rank cause the failure? */
 static bool is_ours(const struct rank *r, int done)
 {
     return (int)((unsigned)done * 2654435761u >> 16 & 1) == r->rank;

@@ -23,9 +23,10 @@ struct outages {
 void outages_do(struct rank *r, int device, const char *what);
 /* False: it is no longer there. */
 bool outages_plug_in(struct rank *r, int device);
-/* Until the other one of two ranks is lost, which takes less than a second. What is
- * waited for takes 0.6 s, of which a third is the NIC's. Of each pause in which this
- * process did not run 20 ms count, as the transport counts them (time_without_rail.h). */
+/* Wait until the other one of two ranks is lost, which takes less than a
+ * second: the time limit is 0.6 s, of which the NIC takes a third. Only 20 ms
+ * of each pause of this process count, as in the transport
+ * (time_without_rail.h). */
 void outages_await_loss(struct rank *r);
 /* verbs_count(): the queue pairs of this process. */
 int outages_queue_pairs(struct rank *r);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Pages as a NIC knows them: those that memory had when it was registered,
+ * Pages as a NIC sees them: those that memory had when it was registered,
  * whatever has been mapped at its address since. The kernel pins buffers that
  * are registered with an io_uring, as it pins memory of a NIC, and writes to
  * those pages. So each registration has a ring with one buffer. Written data

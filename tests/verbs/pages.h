@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pages as a NIC knows them; see pages.c. */
+/* Pages as a NIC sees them; see pages.c. */
 #ifndef VERBS_PAGES_H
 #define VERBS_PAGES_H
 
@@ -17,7 +17,7 @@ void nic_pages_unpin(struct nic_pages *pages);
 /* Write up to NIC_PAGES_MOST bytes to the pages that were at `address`. */
 void nic_pages_write(struct nic_pages *pages, uint64_t address,
                      const void *data, size_t n);
-/* Is what is at `address` now in the pages that were there? */
+/* Does `address` still have the pages that it had at registration? */
 bool nic_pages_are(struct nic_pages *pages, uint64_t address, size_t n);
 
 #endif

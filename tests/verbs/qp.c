@@ -165,8 +165,9 @@ static void forget_all(struct nic_qp *qp)
     qp->unreachable_at = 0;
 }
 
-/* As the kernel does: connecting waits until an address is resolved, and Soft-RoCE
- * destroys a queue pair when the network has let go of its last packet. */
+/* Wait as the kernel does: connecting waits until an address is resolved, and
+ * Soft-RoCE destroys a queue pair when the network has released its last
+ * packet. */
 static void wait_for_link(struct nic *nic)
 {
     const int64_t until = nic_now() + harm()->stuck;
@@ -217,7 +218,8 @@ void nic_qp_fail(struct nic *nic, struct nic_qp *qp)
     nic_event(nic, IBV_EVENT_QP_LAST_WQE_REACHED, &qp->ibv, 0);
 }
 
-/* What must be given, on the way to each state, for a reliable connection. */
+/* Returns the attributes that a reliable connection needs for each change of
+ * state. */
 static int required(enum ibv_qp_state from, enum ibv_qp_state to)
 {
     if (from == IBV_QPS_RESET && to == IBV_QPS_INIT)
@@ -231,7 +233,7 @@ static int required(enum ibv_qp_state from, enum ibv_qp_state to)
     return to == IBV_QPS_RESET || to == IBV_QPS_ERR ? 0 : -1;
 }
 
-/* LIDs are those of a subnet: there is no way to those of another. */
+/* Report a connection to a LID of another subnet, which cannot work. */
 static void check_subnet(const struct nic *nic, const struct ibv_ah_attr *ah)
 {
     if (harm()->infiniband && ah->grh.dgid.raw[0] &&
@@ -374,7 +376,7 @@ static bool describe(struct nic *nic, const struct nic_qp *qp,
     return true;
 }
 
-/* What SHUNT_TEST_VERBS asks for at this request. 0, or an errno. */
+/* Apply SHUNT_TEST_VERBS to this request. Returns 0 or an errno. */
 static int harm_post(struct nic *nic, struct nic_qp *qp, bool *error)
 {
     const struct harm *h = harm();

@@ -10,7 +10,7 @@
 
 /* --- completion channels ----------------------------------------------------- */
 
-/* A channel is a pipe; what is written to it are pointers to queues. */
+/* A channel is a pipe through which pointers to queues are sent. */
 struct nic_channel {
     struct ibv_comp_channel ibv; /* first */
     int write;

@@ -77,7 +77,8 @@ static enum shunt_status use_window(struct shunt_comm *comm, int64_t round)
     return st ? st : shunt_mem_free(comm, window);
 }
 
-/* As the stand-in for libibverbs counts (now.h). */
+/* Print the number of queue pairs that the stand-in for libibverbs counts
+ * (now.h). */
 static void say_queue_pairs(void)
 {
     void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);

@@ -30,7 +30,8 @@ static int check(struct shunt_comm *comm, const char *when, int expected)
     return 1;
 }
 
-/* Both calls end only when all ranks make them: nobody makes another one between. */
+/* Both calls return only after all ranks have made them, so no rank makes
+ * another call in between. */
 static int use_windows(struct shunt_comm *comm, int expected)
 {
     const size_t bytes = 4096 * ((size_t)shunt_comm_rank(comm) + 1);
@@ -50,7 +51,7 @@ static int use_windows(struct shunt_comm *comm, int expected)
     return bad;
 }
 
-/* A rank makes a bad call, and all hear which. */
+/* One rank makes a bad call, and all ranks get an error that names it. */
 static int be_refused(struct shunt_comm *comm)
 {
     const int rank = shunt_comm_rank(comm), last = shunt_comm_size(comm) - 1;
@@ -111,7 +112,7 @@ static int run(struct shunt_comm *comm, int aborts)
     if (aborts)
         return bad + end(comm, measured);
     bad += use_windows(comm, measured) + be_refused(comm);
-    /* Nobody talks before all have counted, nor leaves. */
+    /* No rank communicates or leaves before all have counted. */
     bad += use_windows(comm, measured) + talk(comm);
     return bad + use_windows(comm, shunt_comm_nodes(comm) - 1);
 }

@@ -74,7 +74,7 @@ static void fill(unsigned char *to, const struct message *m, uint64_t contents)
 /* One direction. */
 struct way {
     struct window w;
-    unsigned char *source; /* what is under way; and, behind, what is wrong */
+    unsigned char *source; /* of puts; behind it, wrong content */
     struct shunt_transport_reg *source_reg; /* of one half of the channels */
     uint64_t sent[CHANNELS], seen[CHANNELS];
     uint64_t done; /* messages sent, of all channels */
@@ -169,7 +169,7 @@ static uint64_t total(const uint64_t *all)
     return sum;
 }
 
-/* The bytes that each device has carried are about the same. */
+/* Check that each device has carried about the same number of bytes. */
 static void check_balance(struct rank *r)
 {
     struct shunt_transport_counter all[20];
@@ -187,7 +187,7 @@ static void check_balance(struct rank *r)
           (unsigned long long)least, (unsigned long long)most);
 }
 
-/* What is put goes all ways that there are. */
+/* Check that puts used every path that exists. */
 static void check_paths(struct rank *r, const struct way *way)
 {
     const uint64_t direct = outages_counter(r, "direct");

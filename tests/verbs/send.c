@@ -27,7 +27,7 @@ static bool send_packet(struct nic_qp *qp, const struct nic_packet *packet,
     return false;
 }
 
-/* It goes nowhere. */
+/* Drop requests that were not sent. */
 static void drop_unsent(struct nic_qp *qp)
 {
     struct nic_answer *answer;
@@ -156,7 +156,8 @@ void nic_sends_end(struct nic *nic, struct nic_qp *qp)
     }
 }
 
-/* Complete what has been answered: in order, or if NICs need not keep it, in any. */
+/* Complete answered requests: in order, or in any order if NICs need not keep
+ * it. */
 static void complete_answered(struct nic *nic, struct nic_qp *qp)
 {
     struct nic_send **p = &qp->first;

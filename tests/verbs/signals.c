@@ -134,7 +134,7 @@ static void write_there(struct side *from, const struct side *to, size_t at,
         };
     int error;
 
-    /* What is full now has room later. */
+    /* A full queue has room later. */
     while ((error = ibv_post_send(from->qp, &wr, &bad)) == ENOMEM)
         sched_yield();
     must(!error, "ibv_post_send()");

@@ -47,8 +47,8 @@ static double exposed(const struct schedule_cycle *c,
     return 100 * (t - schedule_compute(c)) / t;
 }
 
-/* attn_f, mlp_b, mlp_dw, mlp_f, and then all of attention's gradients at once:
- * those of the weights are made before the next exchange begins. */
+/* The order attn_f, mlp_b, mlp_dw, mlp_f, and then all gradients of attention:
+ * those of the weights are computed before the next exchange begins. */
 static double exposed_by_paper(double attention, double r)
 {
     static const int order[] = {ATTN_F, MLP_B, MLP_DW, MLP_F, ATTN_B};
@@ -191,9 +191,9 @@ Test(schedule, search_keeps_what_stands_behind_another)
     cr_expect(place[ATTN_DW] < place[MLP_B]);
 }
 
-/* Every layer's operation runs once, also where it stands before the one whose
- * result it needs; and a chain of layers takes its beginning, its end and a
- * period for each. */
+/* Every operation of a layer runs once, also if it is before the operation
+ * whose result it needs. A chain of layers takes its beginning, its end, and a
+ * period for each layer. */
 Test(schedule, what_stands_before_its_input_comes_a_round_later)
 {
     static const int op[] = {ATTN_F, ATTN_B, ATTN_DW, MLP_B, MLP_F, MLP_DW};
@@ -207,8 +207,8 @@ Test(schedule, what_stands_before_its_input_comes_a_round_later)
     cr_expect(fabs(schedule_time(&c, &o, 7) - 7) < 1e-9);
 }
 
-/* The shared expert needs the gradient that the layer before computed, and what
- * it computes is needed by the same operation of its own layer. */
+/* The shared expert needs the gradient that the previous layer computed. Its
+ * result is needed by the same operation of its own layer. */
 Test(schedule, what_needs_the_layer_before_may_come_a_round_sooner)
 {
     static const int sooner[] = {ATTN_F, MLP_F,  MLP_B,  ATTN_B,

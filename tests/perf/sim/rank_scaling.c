@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The schedules of scaling/ next to the library: what it says that it sends to
- * other nodes, and what it counts while it does so, must be what the schedule
- * of the same routing sends, for every rank, to the byte.
+ * Compares the schedules of scaling/ with the library. For every rank, the
+ * bytes to other nodes that the library predicts and counts must be exactly
+ * those that the schedule of the same routing sends.
  *
  * Nodes are virtual (test_library.c).
  */
@@ -69,7 +69,8 @@ static const struct experiment experiments[] = {
 };
 enum { EXPERIMENTS = sizeof(experiments) / sizeof(*experiments) };
 
-/* The rows that a rank sends to other nodes at one for each assignment. */
+/* Returns the rows that a rank sends to other nodes if each assignment is one
+ * row. */
 static size_t plain_rows(const struct scaling_topology *t,
                          const struct perf_routing *r, int rank)
 {
@@ -105,8 +106,9 @@ static uint64_t payload_of_blocks(const struct rank *self,
     return payload_of(self, &s);
 }
 
-/* What a plan sends, with records that have counts and with others. The lists
- * may still be under way when it is made: a dispatch ends behind them. */
+/* Check the bytes that a plan sends, with records that have counts and without
+ * them. The plan's lists may still be in transfer when the plan is complete: a
+ * dispatch ends after them. */
 static int check_plan(const struct rank *self, struct shunt_moe *exchange,
                       const struct scaling_topology *t,
                       const struct perf_routing *routing,
@@ -147,7 +149,7 @@ static int check_plan(const struct rank *self, struct shunt_moe *exchange,
     return 0;
 }
 
-/* Of all ranks. */
+/* Returns the payload of all ranks. */
 static uint64_t payload(const struct scaling_schedule *s)
 {
     uint64_t sum = 0;
@@ -204,7 +206,8 @@ static int exchange(const struct rank *self, const struct experiment *x,
     CHECK(rows.network_dispatch_bytes == sent->payload,
           "dispatch: the plan says %zu B, the schedule %llu",
           rows.network_dispatch_bytes, (unsigned long long)sent->payload);
-    /* The plan says what comes here, the schedule what each rank sends. */
+    /* The plan tells what this rank receives, the schedule what each rank
+     * sends. */
     home = rows.network_combine_bytes;
     CHECK_OK(self->comm, shunt_allreduce(self->comm, &home, &home, 1, SHUNT_U64,
                                          SHUNT_SUM));
@@ -212,7 +215,7 @@ static int exchange(const struct rank *self, const struct experiment *x,
           "combine: the plans say %llu B, the schedule %llu",
           (unsigned long long)home, (unsigned long long)payload(&back));
 
-    /* The plan's lists may still be under way: a dispatch ends behind them. */
+    /* The plan's lists may still be in transfer: a dispatch ends after them. */
     CHECK_OK(self->comm,
              shunt_moe_dispatch(plan, tokens,
                                 shunt_moe_buffer(plan, SHUNT_MOE_ROWS),

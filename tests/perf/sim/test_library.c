@@ -69,7 +69,7 @@ Test(scaling_library, allgather)
     for (int i = 0; i < SHAPES; i++) {
         run_on(shapes[i], "allgather_bytes", "flat", "SHUNT_ALGORITHM=flat",
                NULL);
-        /* With one node there is one level. */
+        /* one node has one level */
         run_on(shapes[i], "allgather_bytes",
                i == SHAPES - 1 ? "flat" : "two_level",
                "SHUNT_ALGORITHM=two_level", NULL);

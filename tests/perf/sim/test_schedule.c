@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Schedules by themselves: that they come to their end on every machine, that
- * what they send is what closed forms say, and how long the simplest ones take.
+ * Tests of schedules alone: they end on every machine, they send what closed
+ * forms predict, and the simplest ones take the right time.
  */
 
 #include <criterion/criterion.h>
@@ -233,7 +233,7 @@ Test(scaling, rows_are_as_expected)
         n = t.nodes;
         w = t.ranks;
         g = w / n;
-        /* 4000 tokens at least: the mean is known to a few per cent. */
+        /* With at least 4000 tokens the mean is exact to a few per cent. */
         cr_assert_float_eq((double)rows.plain / tokens, k * (n - 1) / n, .05);
         cr_assert_float_eq((double)rows.nodes / tokens,
                            (n - 1) * (1 - choose_ratio(e - (int)(e / n), e, k)),
@@ -339,7 +339,7 @@ Test(scaling, window)
     scaling_topology_finish(&t);
 }
 
-/* Between rails: a quarter of what the ports have together. */
+/* between rails: a quarter of the ports' total rate */
 Test(scaling, taper)
 {
     struct scaling_machine m = simple;

@@ -52,7 +52,7 @@ static void near(double got, double want)
               "%g, not %g", got, want);
 }
 
-/* For the whole batch, with one expert a token. */
+/* Loads of the whole batch, with one expert a token. */
 Test(workload, loads)
 {
     const double hot = 0.75 + 0.25 / 4;
