@@ -9,7 +9,7 @@
 #include "tests/collectives/cases.h"
 #include "tests/collectives/random.h"
 
-/* What a rank calls in a round of any_roots(). */
+/* A call in a round of any_roots(). */
 struct odd_call {
     enum { ROOTED, ODD_BARRIER, ODD_GATHER, REFUSED, ODD_CALLS } kind;
     int root;
@@ -127,8 +127,8 @@ static int runs_ahead(const struct rank *self)
     return still_usable(self);
 }
 
-/* Of a refused broadcast the root hears later: not in a call that is made of
- * several, which it would leave in the middle, alone. */
+/* The root gets the error of a refused broadcast later: not in a call that
+ * consists of several operations, which it would leave in the middle, alone. */
 static int late_errors_wait(const struct rank *self)
 {
     struct shunt_comm *c = self->comm, *other, *half;

@@ -84,7 +84,7 @@ static int check(const struct rank *self, const struct counts *c,
         CHECK(now.messages == want[c->relation[r]],
               "%s: %d messages to rank %d, which is %d, not %u", call,
               (int)now.messages, r, c->relation[r], want[c->relation[r]]);
-        /* What is mapped is not put. */
+        /* Data in mapped memory is not put. */
         CHECK((now.bytes_put > 0) == (far && now.messages > 0),
               "%s: %d bytes were put to rank %d", call, (int)now.bytes_put, r);
         all += now.messages;

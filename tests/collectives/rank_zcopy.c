@@ -119,9 +119,9 @@ static int stats_of(const struct rank *self, struct shunt_comm_stats *stats)
     return 0;
 }
 
-/* Of an alltoallv; what a carrier takes on is smaller than `least`, where a
- * carrier takes on at most that (SHUNT_CARRY). registered: bytes of b->send that are.
- */
+/* Check the protocols of an alltoallv. Blocks that a carrier forwards are
+ * smaller than `least`, if it forwards at most that (SHUNT_CARRY). registered:
+ * registered bytes of b->send. */
 static int check_path(const struct rank *self, const struct blocks *b,
                       const struct shunt_comm_stats *before, size_t registered)
 {

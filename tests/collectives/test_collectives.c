@@ -13,7 +13,7 @@
 
 TestSuite(collectives, .timeout = 240);
 
-/* What stands between two cases of a list (rank_main.h, --together). */
+/* Separates two cases of a list (rank_main.h, --together). */
 #define THEN "+"
 #define LIST(...)         \
     (const char *const[]) \
@@ -519,7 +519,7 @@ Test(collectives, nodes_in_place)
     on_layouts(BY_SHM(IN_PARTS, "SHUNT_READ_MIN=1", "SHUNT_EAGER=512"), "40");
 }
 
-/* They are packed if they cannot be read. */
+/* Blocks are packed if they cannot be read. */
 Test(collectives, nodes_in_place_unread)
 {
     unless_long();
@@ -646,7 +646,7 @@ Test(collectives, nodes_ucx)
 /* -- the choice --------------------------------------------------------------
  */
 
-/* What shunt-info says of four ranks on two nodes, with this setting. */
+/* Run shunt-info with this setting on four ranks of two nodes. */
 static struct harness *table(const char *setting)
 {
     static const char script[] =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the files of rank_waiting share. */
+/* Shared by the files of rank_waiting. */
 #ifndef TEST_COMM_WAITING_H
 #define TEST_COMM_WAITING_H
 

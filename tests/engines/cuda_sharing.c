@@ -117,7 +117,7 @@ static int other(bool may)
     return memcmp(now, expected, PART) ? 6 : 0;
 }
 
-/* Its exit status. */
+/* Run a second process and return its exit status. */
 static int run_other(const unsigned char *handle, const char *settings,
                      const char *what)
 {
@@ -240,8 +240,9 @@ static bool unsupported(void)
     return well;
 }
 
-/* What the owner frees while another process has it open is a mistake that the
- * fake driver tells: so the tests of the library prove that it does not. */
+/* The owner must not free memory that another process has open. The fake driver
+ * reports that, so the library's tests prove that the library does not do
+ * it. */
 static bool is_told(void)
 {
     int ready[2], go[2], status = -1;

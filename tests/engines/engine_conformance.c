@@ -389,7 +389,7 @@ static bool closing(void)
     return open_engine() && well;
 }
 
-/* What is taken back is never made, and all the rest is. */
+/* Copies that were taken back are never made, and all others are. */
 static bool takes_some_back(void)
 {
     enum { PIECES = 24 };
@@ -425,7 +425,7 @@ static bool takes_some_back(void)
 
         well &= signals[i] == !back[i] &&
                 !memcmp(now + (i << 18), expected + (i << 18), 1 << 18);
-        /* What has ended is not taken back. */
+        /* A copy that has ended cannot be taken back. */
         well &= !engine->take_back(ctx, &signals[i]);
     }
     memory_free(from);
@@ -522,7 +522,7 @@ static bool lends(void)
            counter("by callers") == lent;
 }
 
-/* What it is not for, it refuses, and does not touch. */
+/* The engine refuses memory that it cannot copy, and does not touch it. */
 static bool refuses(void)
 {
     const struct place *refused = places_of(engine->name)->refused;

@@ -22,11 +22,12 @@ struct places {
 };
 
 extern const struct place place_host;
-/* Of a GPU, and of the host for a GPU. */
+/* memory of a GPU, and page-locked memory of the host for a GPU */
 extern const struct place place_device, place_pinned;
 
 const struct places *places_of(const char *engine);
-/* Before the first, and after the last use. False: the reason was printed. */
+/* Call them before the first and after the last use. False: the reason was
+ * printed. */
 bool places_begin(const char *engine);
 void places_end(void);
 

@@ -254,7 +254,7 @@ static uint64_t staged_bytes(const struct work *w, unsigned where, int call)
     return bytes;
 }
 
-/* Which arguments are on the device differs between ranks and rounds. */
+/* The set of arguments on the device differs between ranks and rounds. */
 static int same_bits(const struct rank *self)
 {
     struct shunt_moe_rows in;

@@ -117,7 +117,7 @@ static int begin(const struct rank *self, struct work *w,
     place_device.write(w->device_x, w->host_x, tokens * w->row);
     CHECK_OK(self->comm,
              shunt_moe_dispatch(w->plan, w->host_x, w->expected, w->in.total));
-    /* What each rank gets of each source. */
+    /* The rows that each rank receives from each source. */
     w->to = calloc((size_t)self->size, sizeof(*w->to));
     counts = calloc(2 * (size_t)self->size, sizeof(*counts));
     for (int r = 0; r < self->size; r++)
@@ -205,7 +205,8 @@ static size_t gaps(const struct work *w)
     return rows;
 }
 
-/* What the engine moves in a round, if `reach` says that GPUs reach each other. */
+/* Returns the bytes that the engine moves in a round, if `reach` says that GPUs
+ * reach each other. */
 static struct moved moves(const struct work *w, int round, bool reach)
 {
     const int self = w->self->rank;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do in test_engine.c: large blocks in windows, of calls that were
- * started, are moved by the copy engine; smaller ones, and those of blocking
- * calls, are not. Nor is anything after the engine has failed, where it is of no
- * use, or where it does not pay.
+ * The ranks of test_engine.c. The copy engine copies large blocks in windows,
+ * of calls that were started. It does not copy smaller blocks, nor those of
+ * blocking calls. It copies nothing after it has failed, if no call can use it,
+ * or if it is slower.
  */
 
 #include <fcntl.h>
@@ -273,7 +273,7 @@ static int come_and_go(const struct rank *self)
         CHECK_OK(copy, shunt_mem_free(copy, recv2));
         CHECK_OK(copy, shunt_comm_finish(copy));
         shunt_comm_destroy(copy);
-        /* Of a number that was the communicator's, perhaps. */
+        /* The pipe may reuse a descriptor number that the communicator had. */
         CHECK(!pipe2(ends, O_NONBLOCK), "no pipe");
         CHECK_OK(self->comm, shunt_wait(&request));
         if (check(self, recv, 2 * i, LARGE))

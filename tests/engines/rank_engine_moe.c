@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What ranks do in test_engine_moe.c: rows of dispatch that was started, and of
- * the gradient of combine if nothing is computed on their way, are moved by the
- * copy engine, and by nobody else. They have the bits of those that the caller's
- * thread copies.
+ * The ranks of test_engine_moe.c. The copy engine, and no thread, copies rows
+ * of a dispatch that was started, and of the gradient of combine if nothing is
+ * computed from them during the copy. The rows have the same bits as if the
+ * caller's thread had copied them.
  */
 
 #include <stdint.h>
@@ -98,7 +98,8 @@ static int engine_bytes(const struct rank *self, uint64_t *bytes)
     return 0;
 }
 
-/* Of all rows that this rank sends, its own included. */
+/* Returns the bytes of all rows that this rank sends, including those to
+ * itself. */
 static uint64_t sent(const struct layer *l)
 {
     return (uint64_t)l->info.kept * l->row;
@@ -207,7 +208,8 @@ static int rows(const struct rank *self)
     return 0;
 }
 
-/* What computes on the way is the caller's thread. */
+/* Rows from which something is computed during the copy are copied by the
+ * caller's thread. */
 static int not_copies(const struct rank *self)
 {
     float *dweight = malloc(400 * TOPK * sizeof(*dweight));

@@ -58,7 +58,7 @@ Test(traffic, a_row_for_each_rank)
     struct perf_routing r = routing();
     uint64_t rows[CELLS];
 
-    /* Of experts 4, 5 and 7 two are on rank 2. */
+    /* Two of experts 4, 5 and 7 are on rank 2. */
     perf_traffic_rows(&r, PERF_EACH_RANK, &nodes, rows);
     expect(rows, (const uint64_t[]){0, 4, 2, 0}, 2);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What ranks do while trace.py looks at their timelines. */
+/* The ranks whose timelines trace.py checks. */
 
 #include <pthread.h>
 #include <signal.h>
@@ -226,7 +226,7 @@ static int timeout(const struct rank *self)
         self->comm,
         shunt_allreduce(self->comm, &mine, &sum, 1, SHUNT_I64, SHUNT_SUM),
         SHUNT_ERR_TIMEOUT);
-    /* What the recorder wrote is there before the call returns. */
+    /* The recorder's file is complete before the call returns. */
     return 7;
 }
 
@@ -268,7 +268,8 @@ static int forks(const struct rank *self)
 
 static int lost(const struct rank *self)
 {
-    /* Who is still in this one when rank 1 has left it may hear of the loss. */
+    /* A rank that is still in this barrier when rank 1 leaves may get the loss
+     * as an error. */
     enum shunt_status st = shunt_barrier(self->comm);
 
     if (self->rank == 1)

@@ -300,7 +300,8 @@ Test(bootstrap, a_root_without_the_secret)
     meet_impostor(true, "does not know the secret");
 }
 
-/* That root does not end for the ranks of another id. */
+/* A root with another id on the same port does not end because of ranks of this
+ * id. */
 Test(bootstrap, another_root_has_the_port)
 {
     struct shunt_id id = new_id(), old;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which ranks are lost, of all graphs of failed links between a few ranks:
- * compared with a search through all sets of ranks. */
+/* Tests which ranks are lost, for all graphs of failed links between a few
+ * ranks: compared with a search through all sets of ranks. */
 #include <criterion/criterion.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -98,8 +98,8 @@ Test(cover, is_the_smallest_set_in_all_small_graphs)
 
 /* --- what ranks report ---------------------------------------------------- */
 
-/* Which way a link works: bit 0, from its lower rank to the higher one; bit 1,
- * the other way. */
+/* The directions in which a link works: bit 0, from its lower rank to the
+ * higher one; bit 1, from the higher to the lower. */
 static unsigned way(uint64_t state, int a, int b)
 {
     const int high = a > b ? a : b, low = a > b ? b : a;

@@ -89,7 +89,8 @@ static void call(struct world *w)
     compute(w->caller_ns);
     if (r.on_trial)
         shunti_worthwhile_return(&r);
-    /* It takes no CPU time, so as not to depend on the machine. */
+    /* Sleep instead of computing, so that the result does not depend on the
+     * machine. */
     nanosleep(&(struct timespec){.tv_nsec = use ? w->there_ns : w->here_ns},
               NULL);
     if (r.on_trial)
@@ -116,7 +117,7 @@ static void end(struct world *w)
     free(w->comm);
 }
 
-/* It is cheaper for the caller, and takes next to nothing. */
+/* The engine costs the caller less, and takes almost no time. */
 Test(engine_worthwhile, where_it_is_cheap)
 {
     struct world w = world_of(&engine);
@@ -170,7 +171,7 @@ Test(engine_worthwhile, what_it_spends_for_others_is_theirs)
     end(&w);
 }
 
-/* That of a device spends nothing here. */
+/* The engine of a device spends no CPU time here. */
 Test(engine_worthwhile, an_engine_without_threads)
 {
     struct world w = world_of(&silent);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What launchers' variables come to, and places. */
+/* Tests of launchers' variables, and of places. */
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -235,7 +235,7 @@ Test(launch, all_ranks_find_the_same_id)
 
     cr_assert(same_id(a, ID(BY_HAND, "RANK=1", "SHUNT_SECRET=swordfish")));
     cr_assert(!same_id(a, ID(BY_HAND, "RANK=1", "SHUNT_SECRET=haddock")));
-    /* They meet, to be told. */
+    /* Both have the same tag, so they connect and get an error text. */
     cr_assert(same_tag(a, ID(BY_HAND, "RANK=1", "SHUNT_SECRET=haddock")));
     cr_assert(!same_tag(a, ID("WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
                               "MASTER_PORT=29700", "RANK=1",

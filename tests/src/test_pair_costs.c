@@ -14,7 +14,7 @@ enum { CHUNK = 65536, BLOCK = 4 * CHUNK };
 struct pair {
     struct shunt_comm comm[2];
     struct shunti_peer peers[2][2];
-    /* What both ends together spend on 64 KiB, in ns. */
+    /* ns that both ends together spend on 64 KiB */
     uint64_t into, out, read;
     uint64_t blocks, were_read;
 };
@@ -78,7 +78,7 @@ static void send(struct pair *p, size_t bytes)
     send_from(p, 0, bytes);
 }
 
-/* Of so many blocks the share that was read, in percent. */
+/* Returns the percentage of blocks that were read. */
 static unsigned share_read(struct pair *p, unsigned blocks, size_t bytes)
 {
     p->blocks = p->were_read = 0;
@@ -145,7 +145,7 @@ Test(ways, both_directions_go_the_same_way)
     for (int i = 0; i < 20000; i++) {
         bool out, in;
 
-        /* It is a little cheaper for one of them, or not. */
+        /* Reading is a little cheaper for one of the two, or not. */
         cost(p, 3000, 3000, 5000);
         out = send_from(p, 0, BLOCK);
         cost(p, 3000, 3000, i < 10000 ? 5000 : 6500);

@@ -37,7 +37,7 @@ Test(scratch, communicators_share_what_is_kept)
     again = shunti_scratch_get(3 * MIB);
     cr_assert_eq(again, first);
     shunti_scratch_put(&comms[1], again);
-    /* It is there for as long as one of them is. */
+    /* The memory exists as long as one of the communicators does. */
     shunti_scratch_leave(&comms[0]);
     cr_assert_eq(shunti_scratch_get(3 * MIB), first);
     shunti_scratch_put(&comms[1], first);

@@ -97,14 +97,16 @@ Test(shunt_info, network_devices)
 Test(shunt_info, variables)
 {
     expect(run("--env", NULL, 0), "SHUNT_TIMEOUT\n");
-    /* Of folders above the core, and of a binding that this program lacks. */
+    /* Variables of folders above the core, and of a binding that this program
+     * lacks. */
     expect(run("--env", NULL, 0), "SHUNT_MOE_CHUNK\n");
     expect(run("--env", "SHUNT_MPI=off", 0), "SHUNT_MPI=off\n");
     expect(run("--env", "SHUNT_MPI=maybe", 1), "off|on|force");
     expect(run("--env", "SHUNT_TIMEOUT=soon", 1), "not valid");
 }
 
-/* Whatever is asked for, and never the values of what may be a secret. */
+/* Mistakes are listed with every option, but never values that may be
+ * secret. */
 Test(shunt_info, mistakes_are_listed)
 {
     static const char *const parts[] = {NULL, "--env", "-t", "-m"};
@@ -137,7 +139,7 @@ Test(shunt_info, mistakes_are_listed)
     harness_finish(h);
 }
 
-/* What --algorithms prints on rank 0 of two, which share a CPU. */
+/* Check the output of --algorithms on rank 0 of two ranks that share a CPU. */
 static void expect_algorithms(const char *env, const char *more,
                               const char *part)
 {
@@ -162,7 +164,7 @@ Test(shunt_info, algorithms)
                       "  barrier          flat\n  broadcast        flat\n");
 }
 
-/* What --ways prints on rank 0 of two. */
+/* Check the output of --ways on rank 0 of two ranks. */
 static void expect_way(const char *env, const char *more, const char *part,
                        const char *or_part)
 {
@@ -182,8 +184,9 @@ static void expect_way(const char *env, const char *more, const char *part,
     harness_finish(h);
 }
 
-/* Which of the two it is depends on where the ranks are; that both were tried,
- * not. */
+/* Check the costs if the kernel lets ranks read each other's memory. The
+ * cheaper way depends on where the ranks are, but both must have been
+ * measured. */
 static void expect_costs(void)
 {
     char path[512];

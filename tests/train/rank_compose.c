@@ -36,7 +36,7 @@ struct composition {
     char text[200];
 };
 
-/* What the exchange of a trainer was asked to do. */
+/* Records of what a trainer's exchange was asked to do. */
 struct seen {
     struct exchange_hooks hooks; /* balance's, which come first */
     size_t again, cut;           /* routings that were planned again; routings

@@ -194,8 +194,8 @@ void case_rdma_first_put_left(struct rank *r)
     close(w.fd);
 }
 
-/* What fails, either from the n-th time on or only the n-th time: calls to
- * libibverbs, or allocations. */
+/* The operations that fail, from the n-th time on or only the n-th time: calls
+ * to libibverbs, or allocations. */
 enum what { CALLS, MEMORY };
 
 static void arm(struct rank *r, enum what what, int n)

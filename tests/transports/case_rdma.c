@@ -289,8 +289,8 @@ static uint64_t requests_of(struct rank *r, struct window *w, size_t bytes)
     return requests(r) - before;
 }
 
-/* Which puts are copied and which are registered: if registration is slow, if
- * it is free, and if SHUNT_RDMA_COPY sets the limit. */
+/* Tests which puts are copied and which are registered: if registration is
+ * slow, if it is free, and if SHUNT_RDMA_COPY sets the limit. */
 void case_rdma_crossover(struct rank *r)
 {
     static const struct {

@@ -104,8 +104,8 @@ static const char *kind_of(uint64_t random, int rails)
 {
     if (nics_command())
         return "down";
-    /* It lasts until the NIC gives up. With one rail, the rank that must end it
-     * may wait in a put. */
+    /* "lossy" lasts until the NIC gives up. With one rail, the rank that must
+     * end it may wait in a put. */
     if (random >= 95 && rails > 1)
         return "lossy";
     if (random >= 75)

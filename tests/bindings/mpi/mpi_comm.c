@@ -25,7 +25,7 @@ static int world_rank, world_size;
         }                                                                 \
     } while (0)
 
-/* That `comm` has the ranks of `mpi` and works. */
+/* Check that `comm` has the ranks of `mpi` and works. */
 static void check_comm(struct shunt_comm *comm, MPI_Comm mpi)
 {
     int rank, size;
@@ -35,7 +35,7 @@ static void check_comm(struct shunt_comm *comm, MPI_Comm mpi)
     CHECK(shunt_comm_rank(comm) == rank);
     CHECK(shunt_comm_size(comm) == size);
 
-    /* Which process of MPI_COMM_WORLD has which rank. */
+    /* Compare the processes of MPI_COMM_WORLD that the ranks are. */
     int *ours = calloc((size_t)size, sizeof(*ours));
     int *mpis = calloc((size_t)size, sizeof(*mpis));
     CHECK(ours && mpis);
@@ -68,7 +68,7 @@ static void parts(void)
     MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, -world_rank, &part);
     CHECK(shunt_comm_create_mpi(part, NULL, &comm) == SHUNT_OK);
     check_comm(comm, part);
-    /* It needs `part` no longer. */
+    /* The communicator no longer needs `part`. */
     int one = 1, all = 0, size;
     MPI_Comm_size(part, &size);
     MPI_Comm_free(&part);

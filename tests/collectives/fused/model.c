@@ -42,7 +42,7 @@ static unsigned char input(const struct model *m, size_t row, size_t byte)
                               row * m->shape.row_bytes + byte);
 }
 
-/* Of three bytes of the row. */
+/* Returns a weight from three bytes of the row. */
 static float weigh(const struct model *m, const unsigned char *row)
 {
     const size_t n = m->shape.row_bytes;
@@ -196,7 +196,8 @@ static float of_bf16(uint16_t bits)
     return value;
 }
 
-/* Of a finite number: the nearest of the two around it, by their distance. */
+/* Round a finite number to the nearest of the two bf16 values around it, by
+ * their distance. */
 static uint16_t to_bf16(float value)
 {
     uint32_t bits;

@@ -24,7 +24,8 @@ enum { MODEL_MAX_RANKS = 8 };
 enum model_kind { GEMM_REDUCE_SCATTER, ALLGATHER_GEMM };
 enum model_counts { COUNTS_NULL, COUNTS_RANDOM, COUNTS_ONE_RANK };
 
-/* What is drawn; the same on every rank but for cols of ALLGATHER_GEMM. */
+/* The random choices, which are the same on every rank except cols of
+ * ALLGATHER_GEMM. */
 struct model_shape {
     enum model_kind kind;
     size_t rows, cols, row_bytes;

@@ -613,7 +613,7 @@ static int run_lost(const struct rank *self)
     if (self->rank == 1)
         m.dies_at = (int)argument(self, 0, 1);
     st = model_call(&m, NULL);
-    /* What rank 1 had sent already may have been enough. */
+    /* The data that rank 1 had already sent may have been enough. */
     if (!st && s.kind == ALLGATHER_GEMM) {
         CHECK_RUN(model_check(&m));
         st = shunt_barrier(self->comm);

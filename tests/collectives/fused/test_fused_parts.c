@@ -257,7 +257,7 @@ Test(fused_parts, pays_on_a_fast_link)
     cr_assert_eq(together(&comm, 16, 4 * mib), 4);
     /* 0.42 ms are less than two parts */
     cr_assert_eq(together(&comm, 16, mib), 16);
-    /* Who waits trusts up to 1 MiB, whatever the link, others for little. */
+    /* A waiting caller trusts up to 1 MiB on any link, others only little. */
     cr_assert(shunti_fused_trusts(&comm, mib, false));
     cr_assert(!shunti_fused_trusts(&comm, mib + 1, true));
     comm.links.across.byte = 8e-9;

@@ -73,11 +73,11 @@ int fake_user_of(const struct fake_memory *m);
 int fake_ipc_get(const struct fake_memory *m, void *handle);
 int fake_ipc_open(const void *handle, int device, uint64_t *at);
 int fake_ipc_close(uint64_t at);
-/* What of others is open at this place, by its inode. */
+/* Returns memory of another process that is open here, by its inode. */
 struct fake_memory *fake_memory_opened(uint64_t inode);
-/* What holds all of it, or NULL. */
+/* Returns the memory that contains the whole range, or NULL. */
 struct fake_memory *fake_memory_of(uint64_t at, size_t bytes);
-/* Where the fake accesses it, or NULL. */
+/* Returns the address at which the fake accesses the range, or NULL. */
 unsigned char *fake_access(uint64_t at, size_t bytes);
 
 /* --- the device, under the lock -------------------------------------------------- */

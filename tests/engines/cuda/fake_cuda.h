@@ -39,7 +39,7 @@
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 
-/* What exists. */
+/* Numbers of existing objects. */
 struct fake_cuda_live {
     int contexts, streams, events, host, device, mapped, queued;
 };

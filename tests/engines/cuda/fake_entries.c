@@ -357,7 +357,7 @@ ENTRY int cuStreamCreate(struct fake_stream **stream, unsigned flags)
     return end(result);
 }
 
-/* Of a lost device, too: the handle is freed. */
+/* Works for a lost device, too: the handle is freed. */
 ENTRY int cuStreamDestroy_v2(struct fake_stream *stream)
 {
     int result = begin("cuStreamDestroy_v2", false);

@@ -27,7 +27,7 @@ static const struct family *const families[] = {
 };
 enum { FAMILIES = sizeof(families) / sizeof(families[0]) };
 
-/* What runs now, for messages. */
+/* The kernel that runs now, for messages. */
 static struct {
     const struct family *family;
     const struct kernel *kernel;
@@ -232,7 +232,7 @@ void expect_same(const char *what, const void *got, const void *want,
 
 /* -- checking -------------------------------------------------------------- */
 
-/* What crashed() says, in a signal handler. */
+/* The text that crashed() prints in a signal handler. */
 static char last_words[256];
 static size_t last_words_length;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What element-wise kernels compute, by definitions; check_elementwise.c
+ * Tests of element-wise kernels by their definitions; check_elementwise.c
  * compares the instruction sets.
  */
 #include "src/kernels/elementwise.h"

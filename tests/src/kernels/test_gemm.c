@@ -67,8 +67,8 @@ static void each_backend(void (*check)(struct shunti_gemm *gemm))
 #endif
 }
 
-/* What a product takes an input as. bf16 by its definition: 8 significant bits,
- * ties to even, which is how rint() rounds. */
+/* Returns the value that a product uses for an input. bf16 by its definition: 8
+ * significant bits, ties to even, which is how rint() rounds. */
 static double as_input(float x)
 {
     int exponent;

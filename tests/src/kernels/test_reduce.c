@@ -10,7 +10,7 @@
 
 TestSuite(reduce, .timeout = 120);
 
-/* What the definition says, in numbers that need no reference. */
+/* Compare with the definition, for numbers that need no reference. */
 Test(reduce, by_hand)
 {
     const int8_t a[] = {100, -128, -7, 3}, b[] = {100, -1, 2, 5};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the plain MPI programs of this folder stand on: cases with names, inputs
- * that every rank can compute from a seed, and memory that remembers what it
- * should look like. Nothing here is served by the library under test: ranks
+ * Shared by the plain MPI programs of this folder: cases with names, inputs
+ * that every rank can compute from a seed, and memory that remembers its
+ * expected content. The library under test serves no call of this file: ranks
  * agree by the command line alone.
  */
 
@@ -100,9 +100,9 @@ void memory_make(struct memory *m, ptrdiff_t lo, ptrdiff_t hi);
 void *memory_at(const struct memory *m, ptrdiff_t at);
 /* Sets bytes as an input, which have to stay as they are. */
 void memory_set(struct memory *m, ptrdiff_t at, const void *bytes, size_t n);
-/* What should be there in the end. */
+/* Store the content that is expected at the end. */
 void memory_expect(struct memory *m, ptrdiff_t at, const void *bytes, size_t n);
-/* Every byte, guards included; frees it. */
+/* Check every byte including the guards, and free the memory. */
 void memory_check(struct memory *m, const char *what);
 
 /* -- communicators ------------------------------------------------------------

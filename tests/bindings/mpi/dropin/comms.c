@@ -12,8 +12,8 @@
 
 enum { MAX_RANKS = 64 };
 
-/* That `comm` connects its ranks: an alltoallv and an allreduce whose results
- * say who is in it, in which order. */
+/* Check that `comm` connects its ranks: the results of an alltoallv and an
+ * allreduce show which ranks are in it, in which order. */
 static void use(MPI_Comm comm)
 {
     int rank = comm_rank(comm), size = comm_size(comm);
@@ -21,7 +21,7 @@ static void use(MPI_Comm comm)
     int counts[MAX_RANKS], displs[MAX_RANKS];
     MPI_Group group, world;
 
-    /* Who they are in the world, as the group has it. */
+    /* The ranks' numbers in the world, from the group. */
     MPI(MPI_Comm_group(comm, &group));
     MPI(MPI_Comm_group(MPI_COMM_WORLD, &world));
     for (int r = 0; r < size; r++)
@@ -368,7 +368,7 @@ static void attributes(int variant)
     use(c);
     MPI(MPI_Comm_free(&a));
     CHECK(deletes == 3);
-    /* What splits off has no attributes. */
+    /* A communicator from a split has no attributes. */
     MPI(MPI_Comm_split(c, 0, 0, &a));
     CHECK(copies == 2);
     use(a);

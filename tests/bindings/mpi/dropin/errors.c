@@ -27,7 +27,7 @@ enum call {
     CALLS
 };
 
-/* What is wrong with a call. */
+/* The mistake in a call. */
 enum mistake {
     NO_COMM,
     NO_TYPE,
@@ -162,7 +162,7 @@ static void expect_error(enum call call, enum mistake mistake, MPI_Comm comm)
     if (!right_class(mistake, class))
         check_fail(__FILE__, __LINE__, "call %d, mistake %d: error class %d",
                    call, mistake, class);
-    /* What is printed is compared with what plain MPI says. */
+    /* The printed text is compared with that of plain MPI. */
     if (world_rank == 0)
         printf("say call %d mistake %d class %d\n", call, mistake, class);
     MPI(MPI_Error_string(status, text, &length));
@@ -225,7 +225,8 @@ static void handlers(int variant)
             CHECK(right_class((enum mistake)mistake, class));
         }
     }
-    /* It is inherited, and still the program's. */
+    /* The duplicate inherits the error handler, which is still the
+     * program's. */
     MPI(MPI_Comm_dup(comm, &copy));
     works(copy);
     handled = 0;

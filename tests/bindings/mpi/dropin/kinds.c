@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What has to be passed on to MPI, between calls that need not be: communicators
- * of one rank, intercommunicators, non-blocking, persistent and neighbourhood
- * calls, calls of other kinds; and ranks that make progress for each other while
- * they wait.
+ * Calls that must be passed on to MPI, between calls that need not be:
+ * communicators of one rank, intercommunicators, non-blocking, persistent and
+ * neighbourhood calls, calls of other kinds; and ranks that make progress for
+ * each other while they wait.
  */
 
 #include "check.h"

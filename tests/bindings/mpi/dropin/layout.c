@@ -185,7 +185,7 @@ void layouts_make(struct layouts *set, enum signature signature)
     MPI(MPI_Type_commit(&t));
     set->nothing =
         (struct layout){.name = "nothing", .type = t, .derived = true};
-    /* That our list and MPI's idea of the type are of the same thing. */
+    /* Check that this list and MPI's idea of the type agree. */
     for (int i = 0; i < set->n; i++) {
         MPI_Aint lb, extent;
         MPI(MPI_Type_get_extent(set->of[i].type, &lb, &extent));

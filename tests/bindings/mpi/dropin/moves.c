@@ -12,7 +12,7 @@
 
 enum { MAX_RANKS = 64, ROUNDS = 6 };
 
-/* Who uses which datatype. */
+/* The ranks that use a datatype. */
 enum types { BASIC, SAME, DIFFER, ONE, TYPES };
 
 static struct layouts sets[SIGNATURES];
@@ -27,7 +27,7 @@ struct side {
     int counts[MAX_RANKS], displs[MAX_RANKS];
 };
 
-/* What all ranks know about a round. */
+/* The properties of a round, which are the same on all ranks. */
 struct round {
     MPI_Comm comm;
     int rank, size;
@@ -293,7 +293,7 @@ static void allgatherv(struct round *r, bool in_place)
     side_check(&out, "allgatherv, receive");
 }
 
-/* What goes to rank i and what comes from it, in place or not. */
+/* Fill the blocks to and from rank i, in place or not. */
 static void fill_pairs(const struct round *r, struct side *in, struct side *out,
                        bool in_place)
 {
