@@ -142,7 +142,7 @@ static size_t draw_count(struct random *r, size_t most)
     }
 }
 
-/* What rank `from` has for rank `to`. */
+/* Fill `dst` with the block that rank `from` sends to rank `to`. */
 static void block_fill(const struct call *c, int from, int to, void *dst)
 {
     struct random r = {c->seed * 1000003 + (uint64_t)from * 1009 +
@@ -312,7 +312,7 @@ static void reduce_blocks(const struct call *c, int to, int n, void *dst)
     free(all);
 }
 
-/* What recv must hold after the call; starts from what it holds before. */
+/* Compute the content of recv after the call from its content before. */
 static void expect(struct call *c, int rank, int n)
 {
     const size_t size = shunt_dtype_size(c->dtype);

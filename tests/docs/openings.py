@@ -15,7 +15,7 @@ import sys
 
 SOURCE = sys.argv[1]
 FOLDERS = ["include", "src", "collectives", "moe", "transports", "train", "perf", "tools",
-           "bindings", "examples"]
+           "bindings", "examples", "tests"]
 COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|/\*(.*?)\*/|//([^\n]*)',
                      re.DOTALL)
 WRONG = re.compile(r"(?:What|Who|Whose|That|Of|Which|Whatever|It|Its|They|Their|These are|"
