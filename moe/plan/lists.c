@@ -89,8 +89,7 @@ static enum shunt_status watch(struct shunti_lists *lists,
         lists->class.step = step;
         lists->class.cleanup = cleanup;
         request->class = &lists->class;
-        request->detached = true;
-        request->promised = true; /* plan_create() has returned */
+        request->attachment = SHUNTI_PROMISED; /* plan_create() has returned */
         return SHUNT_OK;
     }
     st = shunti_request_collect(request);
@@ -139,7 +138,7 @@ static void settle(const struct shunti_lists *lists)
 
     if (!request)
         return;
-    request->detached = request->promised = false;
+    request->attachment = SHUNTI_ATTACHED;
     /* An error of it has failed the communicator already. */
     (void)shunti_request_wait(request);
 }

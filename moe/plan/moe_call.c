@@ -181,7 +181,7 @@ static enum shunt_status pass(struct shunt_comm *comm, unsigned kind)
     if (st)
         return st;
     passing_of(request)->next = 0;
-    request->detached = true;
+    request->attachment = SHUNTI_DETACHED;
     shunti_request_begin(request);
     return SHUNT_OK;
 }

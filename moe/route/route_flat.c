@@ -454,7 +454,7 @@ static void drop(struct packed *packed)
     /* The inner operation is unfinished only if the communicator has failed.
      * Then nothing is read or written any more. */
     if (packed->inner)
-        packed->inner->detached = true;
+        packed->inner->attachment = SHUNTI_DETACHED;
     free(packed->send);
     free(packed->recv);
     free(packed->bytes);

@@ -209,7 +209,7 @@ static bool has_promised(const struct shunt_comm *comm)
 {
     const struct shunt_request *r = comm->operations.active;
 
-    while (r && !r->promised)
+    while (r && r->attachment != SHUNTI_PROMISED)
         r = r->next;
     return r != NULL;
 }

@@ -88,7 +88,7 @@ static void finish(struct shunt_request *request, enum shunt_status status)
     if (request->class->cleanup)
         request->class->cleanup(request);
     unlink_active(request);
-    if (!request->trailing)
+    if (request->attachment != SHUNTI_TRAILING)
         comm->operations.untrailed--;
     publish_completed(comm);
     comm->operations.finished++;
@@ -99,7 +99,7 @@ static void finish(struct shunt_request *request, enum shunt_status status)
         shunti_request_drop_traced(request);
     if (request->notice)
         shunti_notice_give(request);
-    if (request->detached)
+    if (request->attachment != SHUNTI_ATTACHED)
         shunti_request_free(request);
 }
 
@@ -149,7 +149,8 @@ void shunti_progress(struct shunt_comm *comm)
         next = request->next;
         /* No call waits for a trailing operation, and its end can be published
          * only after the end of those before it. */
-        if (request->trailing && request != comm->operations.active) {
+        if (request->attachment == SHUNTI_TRAILING &&
+            request != comm->operations.active) {
             if (!comm->operations.untrailed)
                 break;
             continue;

@@ -83,7 +83,7 @@ enum shunt_status shunti_request_refuse(struct shunt_comm *comm,
         return st;
     state = (struct refusal *)(void *)request->state;
     state->status = status;
-    request->detached = true;
+    request->attachment = SHUNTI_DETACHED;
     shunti_request_begin(request);
     return shunti_fail(&comm->error, status, "%s", text);
 }

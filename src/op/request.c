@@ -132,9 +132,7 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     request->status = SHUNT_IN_PROGRESS;
     request->error = SHUNT_OK;
     request->second_hand = false;
-    request->detached = false;
-    request->trailing = false;
-    request->promised = false;
+    request->attachment = SHUNTI_ATTACHED;
     request->stepping = false;
     request->streams = comm->above.streams;
     request->digest = comm->above.digest;
@@ -257,9 +255,10 @@ static bool is_by_failure(const struct shunt_request *request)
  * be that of another operation. So the request keeps its own text. */
 SHUNTI_NOINLINE void shunti_request_keep_text(struct shunt_request *request)
 {
-    if (request->trailing && !request->comm->failure.status)
+    if (request->attachment == SHUNTI_TRAILING &&
+        !request->comm->failure.status)
         keep_for_next(request);
-    else if (request->detached)
+    else if (request->attachment != SHUNTI_ATTACHED)
         shunti_request_drop_text(request);
     else if (!request->error_text && !is_by_failure(request))
         request->error_text = strdup(request->comm->error.text);

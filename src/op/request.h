@@ -96,6 +96,17 @@ struct shunti_class {
     size_t (*sent_in_all)(const struct shunt_request *request);
 };
 
+/* The relation of a request to its caller. */
+enum shunti_attachment {
+    SHUNTI_ATTACHED = 0, /* the caller waits for it, or has its handle, and
+                          * collects it */
+    SHUNTI_DETACHED,     /* no caller collects it: freed when finished */
+    SHUNTI_PROMISED,     /* the same, and peers rely on it: destroying the
+                          * communicator waits for its end */
+    SHUNTI_TRAILING,     /* the same as DETACHED, because it was settled: its
+                          * blocking call has returned */
+};
+
 /* The data that a timeline keeps for a request that is under way:
  * trace_request.c. */
 struct shunti_traced {
@@ -118,11 +129,8 @@ struct shunt_request {
     /* `error` only says that a peer refuses or has failed; a better error
      * replaces it */
     bool second_hand;
-    bool detached; /* no caller waits for it: freed when finished */
-    bool trailing; /* detached because it was settled */
-    bool promised; /* detached, and peers rely on it: destroying the
-                                 communicator waits for its end */
-    bool stepping; /* guards against steps within steps */
+    uint8_t attachment; /* enum shunti_attachment */
+    bool stepping;      /* guards against steps within steps */
     /* The request streams what it would send by zero copy. A stream begins at
      * once, and the receiver's ring limits its sender. A zero-copy transfer
      * begins only when this rank has looked for the peer's note, and then no
@@ -242,7 +250,7 @@ void shunti_request_list(struct shunt_request *request);
 /* Free a request. Its error has been returned, or there was none. */
 void shunti_request_free(struct shunt_request *request);
 /* Keep the error text of a failed request until the request is collected. If
- * the request trails, keep the text until the next call. */
+ * the request is TRAILING, keep the text until the next call. */
 void shunti_request_keep_text(struct shunt_request *request);
 void shunti_request_drop_text(struct shunt_request *request);
 /* The text of the request's error; valid until the request is freed. */

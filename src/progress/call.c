@@ -125,7 +125,7 @@ enum shunt_status shunti_request_late(struct shunt_comm *comm,
  */
 SHUNTI_NOINLINE static enum shunt_status trail(struct shunt_request *request)
 {
-    request->detached = request->trailing = true;
+    request->attachment = SHUNTI_TRAILING;
     request->comm->operations.untrailed--;
     if (request->notice) /* for the caller the operation has ended */
         shunti_notice_give(request);
@@ -146,7 +146,8 @@ SHUNTI_NOINLINE static bool settled(const struct shunt_request *request)
 SHUNTI_NOINLINE static void hear_trailing(struct shunt_comm *comm)
 {
     shunti_progress(comm);
-    if (comm->operations.active && comm->operations.active->trailing &&
+    if (comm->operations.active &&
+        comm->operations.active->attachment == SHUNTI_TRAILING &&
         comm->operations.active->error) {
         shunti_note_learn_completed(comm);
         shunti_progress(comm);
@@ -185,7 +186,7 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
         comm->engine.lends = false;
     shunti_waiter_end(comm, &waiter);
     if (comm->operations.active) {
-        if (comm->operations.active->trailing &&
+        if (comm->operations.active->attachment == SHUNTI_TRAILING &&
             (!leaves || request->seq - comm->operations.active->seq >= TRAIL))
             hear_trailing(comm);
         /* The operation may have ended in hear_trailing(). */

@@ -15,7 +15,8 @@ bool shunti_wants_steps(const struct shunt_comm *comm)
         return true;
     if (comm->requests.notices)
         return comm->operations.untrailed != 0;
-    while (r && (r->trailing || (r->class->pauses && r->class->pauses(r))))
+    while (r && (r->attachment == SHUNTI_TRAILING ||
+                 (r->class->pauses && r->class->pauses(r))))
         r = r->next;
     return r && !comm->failure.status;
 }
