@@ -12,9 +12,9 @@ static const struct shunti_env_row rows[] = {
         .type = SHUNTI_ENV_PAIR,
         .fallback = "auto",
         .choices = "auto|direct|flat|two-level|allgather",
-        .help = "How the rows of dispatch and combine travel where the program "
-                "does not say: auto takes two-level between nodes. Two words, "
-                "as in two-level,flat: of dispatch and of combine.",
+        .help = "How the rows of dispatch and combine travel, unless the "
+                "program decides it; auto: two-level between nodes. Two words, "
+                "as in two-level,flat: for dispatch and for combine.",
     },
     {
         .name = "SHUNT_MOE_CHUNK",
@@ -27,9 +27,9 @@ static const struct shunti_env_row rows[] = {
         .name = "SHUNT_MOE_RECORDS",
         .type = SHUNTI_ENV_SIZE,
         .fallback = "auto",
-        .help = "Plans gather all counts of all ranks on every rank if these "
-                "are at most so many bytes. Beyond it a rank gets those of its "
-                "own experts, by two more exchanges.",
+        .help = "Bytes up to which a plan gathers the counts of all ranks on "
+                "every rank. If they are more, a rank gets only the counts of "
+                "its own experts, by two more exchanges.",
     },
 };
 

@@ -32,31 +32,33 @@ static const struct shunti_env_row rows[] = {
      false},
     {"SHUNT_TRACE", SHUNTI_ENV_STRING, NULL, NULL,
      "Write a timeline for Perfetto or chrome://tracing to this file, one for "
-     "each rank; %r is the rank, %p the process id. shunt-run makes one file "
-     "of those of all its ranks, if neither is in the name.",
+     "each rank; %r is the rank, %p the process id. If neither is in the name, "
+     "shunt-run merges the files of its ranks into one.",
      false},
     {"SHUNT_TRACE_MAX", SHUNTI_ENV_SIZE, "1g", NULL,
      "Bytes at which a rank's timeline ends.", false},
     {"SHUNT_FLIGHT_RECORDER", SHUNTI_ENV_STRING, NULL, NULL,
      "Keep the last events of the timeline in memory, and write them to this "
-     "file when a call times out or a rank is lost; the name as of "
+     "file when a call times out or a rank is lost; %r and %p as in "
      "SHUNT_TRACE.",
      false},
     {"SHUNT_FLIGHT_RECORDER_SIZE", SHUNTI_ENV_SIZE, "1m", NULL,
-     "Bytes of memory for them, in each rank.", false},
+     "Bytes of memory for these events in each rank.", false},
     /* How ranks find each other. */
     {"SHUNT_TIMEOUT", SHUNTI_ENV_SECONDS, "120", NULL,
      "Seconds to wait for a rank that neither arrives nor is known to be gone, "
      "before a call fails; inf: no limit.",
      false},
     {"SHUNT_HOST", SHUNTI_ENV_STRING, NULL, NULL,
-     "Where the ranks meet: an address, host name or interface of the process "
-     "that makes the id (unset: any of its addresses), or an address or name "
-     "of rank 0's host when a launcher started us. An interface then is where "
-     "later communicators meet.",
+     "Address to which ranks connect at first. Without a launcher: an address, "
+     "host name or interface of the process that creates the id (unset: any of "
+     "its addresses). With a launcher: an address or name of rank 0's host, or "
+     "an interface for connections of later communicators.",
      false},
     {"SHUNT_PORT", SHUNTI_ENV_NUMBER, "auto", NULL,
-     "TCP port to meet at; auto: any free one, or MASTER_PORT + 1.", false},
+     "TCP port to which ranks connect at first; auto: any free one, or "
+     "MASTER_PORT + 1.",
+     false},
     {"SHUNT_SECRET", SHUNTI_ENV_STRING, NULL, NULL,
      "A text that only the ranks of a launched job know: processes without it "
      "are refused. If it is not set, the launcher's identifiers of the job "
@@ -64,8 +66,8 @@ static const struct shunti_env_row rows[] = {
      true},
     {"SHUNT_NODE", SHUNTI_ENV_STRING, NULL, NULL,
      "Name of the node this rank is on. Ranks with different names share no "
-     "memory, also on one host: what passes between them is sent, by a "
-     "transport for several hosts where there is one.",
+     "memory, also on one host: data between them is sent by a transport for "
+     "several hosts, if there is one.",
      false},
     /* Transports. */
     {"SHUNT_TRANSPORTS", SHUNTI_ENV_STRING, NULL, NULL,
@@ -84,27 +86,26 @@ static const struct shunti_env_row rows[] = {
     {"SHUNT_ENGINE", SHUNTI_ENV_STRING, NULL, NULL,
      "Copy engine for large payload inside a node of calls that were started "
      "and are waited for later: dma, or another plugin; of several (a,b) the "
-     "first that is of use. Unset or off: the caller's thread copies.",
+     "first that works here. Unset or off: the caller's thread copies.",
      false},
     {"SHUNT_ENGINE_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes from which such payload is the copy engine's; auto: from 4m on, "
-     "and "
-     "only for calls for which it turns out to pay.",
+     "Bytes from which the copy engine copies such payload; auto: from 4m on, "
+     "and only for calls that turn out to be faster with it.",
      false},
     {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "auto", "caller|thread|auto",
-     "What advances operations: the caller, in test and wait; a thread of "
-     "each communicator as well; or, with auto, between nodes a thread of the "
-     "process, while the callers of _start are away.",
+     "Who advances operations. caller: only the caller, in test and wait; "
+     "thread: also a thread of each communicator; auto: between nodes also a "
+     "thread of the process, while callers of _start are outside the library.",
      false},
     {"SHUNT_SPIN", SHUNTI_ENV_NUMBER, "auto", NULL,
-     "Microseconds to spin in a wait before sleeping; auto: few when there are "
+     "Microseconds to poll in a wait before sleeping; auto: few if there are "
      "more ranks than CPUs.",
      false},
     {"SHUNT_EAGER", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes up to which a message travels inside its announcement.", false},
+     "Bytes up to which a message is sent inside its control message.", false},
     {"SHUNT_EAGER_FAR", SHUNTI_ENV_SIZE, "auto", NULL,
-     "The same for ranks whose memory is not mapped, as on other hosts; not "
-     "less than SHUNT_EAGER, which it is if only that is set.",
+     "The same for ranks whose memory is not mapped, as on other hosts. At "
+     "least SHUNT_EAGER, and equal to it if only SHUNT_EAGER is set.",
      false},
     {"SHUNT_CHUNK", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes of a chunk of the staging ring between two ranks.", false},
@@ -112,13 +113,13 @@ static const struct shunti_env_row rows[] = {
      "Chunks of the staging ring between two ranks.", false},
     {"SHUNT_READ_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
      "Bytes from which memory outside windows is read from the other process "
-     "instead of being staged; by default each pair of ranks learns which is "
-     "faster where they are.",
+     "instead of being copied through the staging ring; by default each pair "
+     "of ranks learns in use which is faster.",
      false},
     {"SHUNT_ZCOPY_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes from which a block for a rank whose memory is not mapped goes "
-     "straight from the sender's memory into the receiver's instead of being "
-     "staged; auto: 64k. At least 64.",
+     "Bytes from which a block for a rank whose memory is not mapped is sent "
+     "directly from the sender's memory to the receiver's instead of through "
+     "the staging ring; auto: 64k. At least 64.",
      false},
 };
 

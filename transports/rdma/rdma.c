@@ -466,17 +466,18 @@ static const struct shunt_transport_knob knobs[] = {
      "The GID of the port. Unset: one of RoCE v2, of an IPv4 address if there "
      "is one."},
     {"SHUNT_RDMA_SL", "0",
-     "The service level (0 to 15) of what is sent; with InfiniBand, its subnet "
-     "manager says which ones there are."},
+     "The service level (0 to 15) of packets; with InfiniBand, the subnet "
+     "manager decides which ones exist."},
     {"SHUNT_RDMA_IMMEDIATE", "with",
-     "\"behind\": what is larger than 8 KiB is written by a request of its "
-     "own, and an empty one behind it has the immediate: for networks that "
-     "spread packets over their routes, but not those of requests with an "
-     "immediate. \"with\": one request."},
+     "Where the immediate of a message is sent. \"with\": in the request of "
+     "the "
+     "payload. \"behind\": if the payload is larger than 8 KiB, in an empty "
+     "request after it: for networks that spread packets over several routes, "
+     "but not packets of requests with an immediate."},
     {"SHUNT_RDMA_COPY", NULL,
-     "Puts of up to so many bytes (8192 to 24576), from memory that is not "
-     "registered, are copied to memory that is; that of larger ones is "
-     "registered for the put. Unset: measured when the device is opened."},
+     "Bytes (8192 to 24576) up to which a put from memory that is not "
+     "registered is copied to registered memory first; for a larger put its "
+     "memory is registered. Unset: measured when the device is opened."},
     {NULL, NULL, NULL},
 };
 
