@@ -21,16 +21,16 @@ import sys
 SOURCE, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
 PROGRAMS = {"shunt-run": "tools", "shunt-info": "tools", "shunt-perf": "perf",
             "shunt-train": "train"}
-# Stand for others: a document's reader puts in a name of his own.
+# Placeholders, for which a reader puts in another name.
 ANY = re.compile(r"[<>{}*?$…]|\.\.\.|%r|NAME|rank_program")
-# Options of programs that are not ours, where they stand alone in a text.
+# Options of other programs, which a text may name alone.
 FOREIGN = set("""--host --hosts --nnodes --nproc-per-node --node-rank --master-addr
     --master-port --no-python --ntasks-per-node --cpus-per-task --mpi --repeat --wrap
     --suite --no-rebuild --privileged --cap-add --security-opt --shm-size --ulimit
     --bind-to --map-by --device --overlap --oversubscribe""".split())
 COMMANDS = set(PROGRAMS) | {"make"}
 
-# A document in which all is wrong: a check that finds less than this cannot be trusted.
+# A document in which everything is wrong: the check must find all of it.
 SAMPLE = """
     shunt-run -n 4 shunt-train --stepz 20 --seq 64      # --layerz is a comment
     SHUNT_TIMEOUTS=3 shunt-run --tagg x -n 2 ./my-program --its-own
@@ -62,7 +62,7 @@ def program_help(name):
 
 
 class Tree:
-    """All that a document may name: programs, their options, files, targets, variables."""
+    """Everything a document may name: programs, options, files, targets, variables."""
 
     def __init__(self):
         self.options = {}  # program -> {option: takes a value}
@@ -244,9 +244,9 @@ class Check:
                                 and not word.startswith("-")):
                 break
             if ANY.search(word) or re.fullmatch(r"(?:\w+=)?[A-Z][A-Z_]*", word):
-                return  # stands for another one
+                return  # a placeholder
             if re.match("-", word) and word.split("=")[0] not in options:
-                return  # which is told elsewhere
+                return  # reported elsewhere
             own.append(word)
             is_value = not is_value and options.get(word, False)
         job = subprocess.run([os.path.join(BUILD, PROGRAMS[program], program), *own,

@@ -31,7 +31,7 @@ def read(name):
 
 
 def anchors(text):
-    """As GitHub makes them of headings."""
+    """The anchors that GitHub makes of headings."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
     for heading in re.findall(r"^#+ (.*)$", text, re.M):
         yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

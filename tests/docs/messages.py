@@ -34,7 +34,7 @@ def formats():
 
 
 def is_message(text, known):
-    """Do formats make up half of it? Some are made of two: a rank's, and a reason."""
+    """Is half of the text made of formats, such as a rank and a reason?"""
     covered = 0
     for whole in text, f"allreduce (operation 3): {text}", f"allreduce: {text}":
         for pattern, fixed in known:

@@ -20,7 +20,7 @@ ROOMS = ["src", "collectives", "moe", "transports", "perf", "tools", "bindings",
 # Folders that the README of the one above describes as a whole.
 WITHIN = re.compile(r"bindings|src/kernels/gemm|transports/(?!rdma$)\w+|perf/(schedule|sim)|"
                     r"tools/(cli|report)|scripts/packaging|tests/.+")
-# Whose files the README of the room need not name.
+# Folders whose files the README of the room need not name.
 AS_A_WHOLE = re.compile(r"transports/\w+|scripts/packaging|tests(/.+)?")
 SOURCES = (".c", ".cpp", ".h", ".py", ".css")
 SAMPLE = "# sample\n\nThere are `here` and `sub/inside`, `prefix_of` and more.\n" + "\n" * 38

@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 source, build, *compiler = sys.argv[1:]
-# By their paths: ccache would look for "cc" in PATH, and find the script below.
+# Compilers by path: ccache looks for "cc" in PATH, and would find the script below.
 compiler = [shutil.which(word) or word for word in compiler]
 WARNINGS = "-std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror"
 
@@ -59,7 +59,7 @@ with tempfile.TemporaryDirectory() as box:
             sys.exit(f"FAILED: exit status {job.returncode}")
         printed.append(job.stdout.splitlines())
 
-# The line that is shown, with any numbers but that of wrong ones.
+# The line in the text, with any numbers except the number of wrong results.
 line = re.escape(shown[0].strip().removeprefix("[0] "))
 line = re.sub(r"\d+(?!\\ wrong)", r"\\d+", line)
 for output, ranks in (printed[1], 4), (printed[2], 1):

@@ -158,7 +158,7 @@ def collectives():
 
 
 def overlap():
-    """_start calls beside a computation; also that their results are right."""
+    """_start calls during a computation; their results must be right."""
     for row in measure(["barrier", "broadcast"] + SOME, 2, "-b", "64", "-e",
                        "64k", "-f", "1024", "--overlap=3"):
         for side in ("", "peer_") if PEER != "none" else ("",):
@@ -193,7 +193,7 @@ def tokens():
 
 
 def fused():
-    """Products fused with a collective, beside the same unfused."""
+    """Products fused with a collective, compared with the same unfused."""
     small = ["--hidden", "192", "--inner", "40"]
     for ranks in (1, 2, 3):
         for mem in ("malloc", "window"):
@@ -215,8 +215,8 @@ def fused():
 
 
 def layers():
-    """A layer whose exchanges are under way while it computes: its results are
-    those of the serial order, and of the definition."""
+    """A layer that computes while its exchanges run: its results are those of the
+    serial order, and of the definition."""
     small = ["--hidden", "64", "--inner", "32", "--experts", "10", "--topk",
              "3", "--layers", "3"]
     for ranks, more in ((1, ["--micro-batches", "1"]),
@@ -255,7 +255,7 @@ def check_layer(row, more):
              (compute + exchange - time) / min(compute, exchange))):
         if not math.isclose(row[key], value, rel_tol=1e-6, abs_tol=1e-6):
             fail(["moe-layer"], f"{key}: {row}")
-    # All is done once in each order, one thing at a time at the most.
+    # Each order has every operation once, and at most one at a time.
     if row["layer_parts"] == 1 and not compute * 0.999 < row[
             "layer_predicted_us"] <= (compute + exchange) * 1.001:
         fail(["moe-layer"], f"predicted: {row}")
@@ -274,7 +274,7 @@ def check_layer(row, more):
 
 
 def cuts():
-    """An exchange beside its experts in 1, 2, 4 and 8 parts, and as is learned."""
+    """An exchange during its experts, in 1, 2, 4, 8 and a learned number of parts."""
     for ranks, more in ((2, ["--ratio", "0.5"]), (3, ["--mode", "flat"])):
         rows = measure(["moe-parts"], ranks, "--hidden", "64", "--inner", "32",
                        "--experts", "10", "--topk", "3", "--tokens", "1,40",
@@ -329,16 +329,16 @@ def workloads():
 
 
 def experts_that_travel():
-    """Right, and between nodes exactly their bytes; also where ranks have different
-    numbers of experts, and of an odd number of ranks."""
+    """Moved experts are right, and between nodes exactly their bytes are sent; also
+    if ranks have different numbers of experts, and with an odd number of ranks."""
     ops = ("moe-move", "moe-refresh", "moe-reduce")
     small = ["--experts", "7", "--slots", "2", "--expert-bytes", "20k", "-n", "2"]
     for ranks in (2, 3):
-        # Experts of a rank: 3 and 4, or 2, 2 and 3; two of each travel.
+        # Ranks have 3 and 4 experts, or 2, 2 and 3; two of each are sent.
         check_experts(["--ranks", str(ranks)], ops,
                       measure(list(ops), ranks, *small, peer="none"), 2 * ranks, 0)
     for op in ops:
-        # What is half way round is on the other one of two nodes.
+        # The rank half the number of ranks further is on the other node.
         command, rows = on_virtual_nodes(*small, "--experts", "8", op=op)
         check_experts(command, (op,), rows, 8, 8 * 20480)
     refused(2, "between ranks", "moe-move", "--ranks", "2", "--experts", "1")
@@ -361,17 +361,17 @@ def check_experts(command, ops, rows, number, between):
 
 
 def check_step(row):
-    """Loads are made even for the step itself; for the next one if it is alike; and
-    nothing is done where they are."""
+    """Loads are balanced for the step itself, and for the next step if its loads are
+    similar; even loads are left alone."""
     before, after = row["step_imbalance_without"], row["step_imbalance"]
     name, balance = row["skew"], row["balance"]
     hot = name in ("W2", "W6")
     if hot != (before > 2) or (balance == "off") != (row["ratio"] is None):
         fail(["moe-step"], f"without: {row}")
-    # 400 rows of a rank in the mean: one more or less is 0.25 %.
+    # A rank has 400 rows in the mean, so one row is 0.25 %.
     if balance == "microbatch" and not 1 <= after <= 1.02:
         fail(["moe-step"], f"balance: {row}")
-    # By steps that are alike but for the draw, of which the first is seen twice.
+    # From steps that differ only in the draw; the first one is measured twice.
     if balance == "replicas" and not 1 <= after <= 1.3:
         fail(["moe-step"], f"foresight: {row}")
     if balance != "off" and (row["step_copies"] > 0) != (name != "W0"):
@@ -383,7 +383,7 @@ def check_step(row):
 
 
 def copy_rows(*options, status=0, ranks=1, **env):
-    """The command and its rows: brief copies by an engine."""
+    """The command and its rows: a short run of copy by an engine."""
     command = [PERF, "copy", "--json", "-n", "3", "-w", "1", "--batch", "2",
                *options]
     if ranks > 1:
@@ -399,8 +399,8 @@ def copy_rows(*options, status=0, ranks=1, **env):
 
 
 def copies_are_right():
-    """Every kind of copy has its row, whose bytes are right; what the engine
-    counts is what it was given."""
+    """Every kind of copy has its row, whose bytes are right. The engine's counters
+    agree with the copies that it got."""
     sizes = ["-b", "3000", "-e", "300000", "-f", "10"]
     for options, ranks in ((["--cache", "cold"], 1), (["--cache", "warm"], 2)):
         command, result, rows = copy_rows(*sizes, *options, "--row-bytes",
@@ -449,7 +449,7 @@ def check_copy(command, row):
 
 
 def copies():
-    """A copy engine beside its caller's copies."""
+    """A copy engine, compared with its caller's copies."""
     copies_are_right()
     small = ["-b", "8k", "-e", "8k"]
     # An engine of tests, without a thread: it copies in poll(), if at all.
@@ -471,7 +471,7 @@ def copies():
         fail(command, f"refused: {rows}")
     if "does not take such copies" not in result.stderr:
         fail(command, result.stderr)
-    # A GPU, by a driver without one: that it runs, and what is there is right.
+    # A GPU of the fake driver: it runs, and its results are right.
     driver = os.path.join(os.environ["SHUNT_TEST_BIN"], "engines", "cuda")
     command, result, rows = copy_rows(*small, "--engine", "cuda",
                                       "--cache", "warm",
@@ -509,8 +509,8 @@ def on_virtual_nodes(*options, op="moe"):
 
 
 def virtual_nodes():
-    """What had to cross by the routing is what the plan says, and what was
-    sent; which is not known of calls beside a computation."""
+    """The bytes that must cross by the routing are those that the plan reports,
+    and those that were sent. For calls during a computation they are unknown."""
     command, rows = on_virtual_nodes("--overlap")
     if [row["sent_bytes"] for row in rows] != [None, None]:
         fail(command, f"sent: {rows}")
@@ -582,7 +582,7 @@ def csv_file():
 
 
 def births():
-    """Runs one after the other, each with its state, and what they come to."""
+    """Runs one after the other, each with new ranks, and their summary."""
     command, result = run(["alltoall", "--ranks", "2", "-e", "16", "-n", "3",
                            "--json", "--repeat-births", "2"])
     if not result:
@@ -614,7 +614,7 @@ def births():
 
 
 def end_early(command, number, kill):
-    """The status of a run that gets a signal when it has printed a row."""
+    """Send a signal to a run when it has printed a row. Returns its status."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                           stderr=subprocess.DEVNULL,
                           start_new_session=True) as process:
@@ -640,7 +640,7 @@ def births_left_alone():
 
 
 def files_of_mpi():
-    """Of all jobs of Open MPI under own_shm."""
+    """Files of all jobs of Open MPI under own_shm."""
     return {os.path.join(path, name)
             for path, _, names in os.walk(os.environ.get("SHUNT_TEST_MPI", ""))
             for name in names}
@@ -665,7 +665,7 @@ def mpi_left_alone():
 
 
 def without_mpi():
-    """What needs no MPI in the build."""
+    """Checks that need no MPI in the build."""
     virtual_nodes()
     fused()
     layers()
@@ -726,8 +726,8 @@ def without_mpi():
 
 
 def several_operations():
-    """What nobody gave is as each operation prefers; each has its table, and
-    rows of the same name are told apart."""
+    """Options that are not given have each operation's own default. Each operation
+    has a table, and rows of the same name are kept apart."""
     ops = ["allreduce", "dispatch", "moe"]
     small = ["--ranks", "2", "-n", "2", "-e", "8", "--tokens", "9", "--hidden",
              "64"]
@@ -752,7 +752,7 @@ def several_operations():
 
 
 def alone_is_said():
-    """One rank sends nothing, which a first try without a launcher misses."""
+    """A note says that one rank sends nothing, as in a first try without launcher."""
     for ranks, said in (("1", True), ("2", False)):
         command, result = run(["alltoall", "--ranks", ranks, "-e", "8", "-n",
                                "2"])
@@ -761,7 +761,7 @@ def alone_is_said():
 
 
 def worst_is_of_all_rows():
-    """The closing line against the rows."""
+    """Compare the closing line with the rows."""
     command, result = run(["moe", "--ranks", "2", "--json", "--tokens", "64,9",
                            "--hidden", "64", "-n", "3", "--peer", "memcpy"])
     if not result:

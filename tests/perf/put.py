@@ -38,8 +38,8 @@ def refused(text, *args):
 
 
 def measure(transport, *options, under=()):
-    """A few messages of each size between two ranks, which give the processor
-    away."""
+    """A few messages of each size between two ranks, which yield while they
+    wait."""
     command = [*under, PERF, "put", "--ranks", "2", "--json", "-n", "3", "-w", "1",
                "-b", "8", "-e", "65536", "-f", "8192", "--batch", "8", *options]
     result = run(command, SHUNT_TRANSPORTS=transport, SHUNT_SPIN="0")
@@ -65,7 +65,7 @@ def alone():
 def beside_requests():
     command, rows = measure("rdma", "--peer", "verbs", under=(WITH_VERBS, "rc"))
     for row in rows:
-        # Memory is registered, and the signal grows as before: no record is sent.
+        # With registered memory and a steadily growing signal no record is sent.
         if (row["peer"], row["put_requests"], row["put_peer_requests"]) != (
                 "verbs", 1, 1):
             fail(command, f"requests: {row}")
@@ -75,7 +75,7 @@ def beside_requests():
 
 
 def for_a_while():
-    """Rounds of many puts that need their sender's progress, also behind the last."""
+    """Rounds of many puts that need their sender's progress, also after the last."""
     command = [WITH_VERBS, "rc", PERF, "put", "--ranks", "2", "--json", "--time",
                "0.2", "-b", "65536", "-e", "65536"]
     result = run(command, SHUNT_TRANSPORTS="rdma", SHUNT_SPIN="0")

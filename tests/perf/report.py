@@ -45,7 +45,7 @@ def refuses_other_files(folder):
 
 
 def section(page, head):
-    """From this heading to the next one."""
+    """The text from this heading to the next one."""
     start = page.find(head)
     if start < 0:
         fail(f"no {head}")
