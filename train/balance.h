@@ -24,7 +24,6 @@
 
 #include "train/exchange.h"
 #include "train/layout.h"
-#include "train/metrics.h"
 #include "train/params.h"
 #include "train/places.h"
 #include "train/team.h"
@@ -119,10 +118,6 @@ int balance_gradients(struct balance *b);
 /* After the update of the weights: decide on a new placement if one is due, and
  * start the moves and the transfers of weights to copies. */
 int balance_update(struct balance *b, size_t step);
-/* Fill in what the report shows of this step. experts_s: seconds that this rank
- * spent in computing experts. */
-int balance_measure(struct balance *b, double experts_s,
-                    struct step_metrics *m);
 /* Wait for all moves and transfers of weights, so that each home has its
  * experts' state. */
 int balance_settle(struct balance *b);

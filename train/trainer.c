@@ -3,6 +3,7 @@
 #include "train/trainer.h"
 
 #include "src/kernels/elementwise.h"
+#include "train/balance_measure.h"
 #include "train/clock.h"
 #include "train/cores.h"
 #include "train/error.h"
