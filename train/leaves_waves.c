@@ -32,30 +32,6 @@ struct leaves_of_expert {
     size_t opened, open_max, sums, sum_max;
 };
 
-bool leaves_waves_in_order(size_t ranks, size_t experts, size_t leaf_rows,
-                           size_t max_rows)
-{
-    /* For each expert: each source may have an incomplete leaf at its end, and
-     * all but the first one at their beginning. On average they are half
-     * full. */
-    const size_t leaves = (2 * ranks - 1) * ((experts + ranks - 1) / ranks);
-
-    return leaves * leaf_rows / 2 > max_rows;
-}
-
-size_t leaves_waves_rows(size_t ranks, size_t experts, size_t leaf_rows,
-                         size_t max_rows, size_t rows)
-{
-    const bool in_order =
-        leaves_waves_in_order(ranks, experts, leaf_rows, max_rows);
-    const size_t local = (experts + ranks - 1) / ranks;
-    const size_t most = local * (in_order ? 1 : 2 * ranks - 1) * leaf_rows;
-    /* There cannot be more leaves than these rows fill. */
-    const size_t all = rows + local * (leaf_rows - 1);
-
-    return all < most ? all : most;
-}
-
 /* --- memory ----------------------------------------------------------------------- */
 
 static float *take(struct leaves_memory *memory, size_t floats)

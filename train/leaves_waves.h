@@ -9,8 +9,8 @@
  * as soon as both are there. So all leaves and sums have the bits that one wave
  * would give.
  *
- * Waves may also be in order (in_order): then a wave has rows of few sources.
- * Fewer leaves are kept that way, but fewer ranks send at a time.
+ * Waves may also be in order (memory_open_in_order()): then a wave has rows of
+ * few sources. Fewer leaves are kept that way, but fewer ranks send at a time.
  *
  * Memory while a layer's waves are computed: for each local expert and each
  * source that still has rows, up to two leaves of leaf_rows rows
@@ -41,15 +41,6 @@ struct leaves_waves {
     } rows, sums;
     size_t bytes; /* bytes of rows that have been counted */
 };
-
-/* Should waves be in order? Yes if, in another order, incomplete leaves would
- * have more rows on average than a wave. experts: of all ranks. */
-bool leaves_waves_in_order(size_t ranks, size_t experts, size_t leaf_rows,
-                           size_t max_rows);
-/* The most rows that there is memory for at a time, on a rank whose experts
- * have `rows` rows together. A kept leaf has memory for all of its rows. */
-size_t leaves_waves_rows(size_t ranks, size_t experts, size_t leaf_rows,
-                         size_t max_rows, size_t rows);
 
 /* Called before the first wave of a plan. ranks: those of the plan. leaf_rows
  * is that of model_gradients. 0, or -1 with train_error_text(). */

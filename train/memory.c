@@ -227,6 +227,32 @@ size_t memory_forward_limit(const struct memory_plan *plan, size_t layer,
                : part;
 }
 
+/* --- rows of incomplete leaves ----------------------------------------------- */
+
+bool memory_open_in_order(size_t ranks, size_t experts, size_t leaf_rows,
+                          size_t max_rows)
+{
+    /* For each expert: each source may have an incomplete leaf at its end, and
+     * all but the first one at their beginning. On average they are half
+     * full. */
+    const size_t leaves = (2 * ranks - 1) * ((experts + ranks - 1) / ranks);
+
+    return leaves * leaf_rows / 2 > max_rows;
+}
+
+size_t memory_open_rows(size_t ranks, size_t experts, size_t leaf_rows,
+                        size_t max_rows, size_t rows)
+{
+    const bool in_order =
+        memory_open_in_order(ranks, experts, leaf_rows, max_rows);
+    const size_t local = (experts + ranks - 1) / ranks;
+    const size_t most = local * (in_order ? 1 : 2 * ranks - 1) * leaf_rows;
+    /* There cannot be more leaves than these rows fill. */
+    const size_t all = rows + local * (leaf_rows - 1);
+
+    return all < most ? all : most;
+}
+
 /* --- the formula --------------------------------------------------------------- */
 
 static size_t rows_of(const struct memory_shape *s, size_t layer)

@@ -104,6 +104,16 @@ static inline size_t memory_open_row(size_t dim, size_t expert_hidden)
     return 2 * dim + 3 * expert_hidden;
 }
 
+/* Should waves be in order (leaves_waves.h)? Yes if, in another order,
+ * incomplete leaves would have more rows on average than a wave. experts: of
+ * all ranks. */
+bool memory_open_in_order(size_t ranks, size_t experts, size_t leaf_rows,
+                          size_t max_rows);
+/* The most rows that there is memory for at a time, on a rank whose experts
+ * have `rows` rows together. A kept leaf has memory for all of its rows. */
+size_t memory_open_rows(size_t ranks, size_t experts, size_t leaf_rows,
+                        size_t max_rows, size_t rows);
+
 /* --- counting ---------------------------------------------------------------- */
 
 struct memory_count {

@@ -5,7 +5,6 @@
  * core. Only the ratio between two modules matters.
  */
 #include "train/error.h"
-#include "train/leaves_waves.h"
 #include "train/memory.h"
 #include "train/memory_choose.h"
 
@@ -149,8 +148,8 @@ int memory_fit(const struct memory_shape *s, struct memory_plan *plan)
                            (s->ranks > 1 ? HEADROOM : 1));
         waves[l] = s->max_rows && rows[l] > s->max_rows;
         open[l] = waves[l] && s->leaf_rows && model_has_experts(s->c, l)
-                      ? leaves_waves_rows(s->ranks, s->c->experts, s->leaf_rows,
-                                          s->max_rows, rows[l])
+                      ? memory_open_rows(s->ranks, s->c->experts, s->leaf_rows,
+                                         s->max_rows, rows[l])
                       : 0;
         if (waves[l])
             rows[l] = s->max_rows;

@@ -216,8 +216,8 @@ int trainer_create(struct trainer *t, const struct options *o,
                    MEMORY_KEEP;
     x.turns = turns;
     x.in_order =
-        leaves_waves_in_order((size_t)t->groups.experts->size, o->model.experts,
-                              o->balance.leaf_rows, o->max_rows);
+        memory_open_in_order((size_t)t->groups.experts->size, o->model.experts,
+                             o->balance.leaf_rows, o->max_rows);
     if (products_create(options_gemm(o),
                         o->compute_bf16 ? SHUNTI_GEMM_BF16 : SHUNTI_GEMM_F32,
                         &t->gemm) ||
