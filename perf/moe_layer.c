@@ -24,6 +24,7 @@
 #include "perf/layer_fit.h"
 #include "perf/pair.h"
 #include "perf/sample.h"
+#include "perf/statistics.h"
 #include "perf/table.h"
 
 enum { TRIAL_LAYERS = 8 };

@@ -21,6 +21,7 @@
 #include "perf/layer_fit.h"
 #include "perf/pair.h"
 #include "perf/sample.h"
+#include "perf/statistics.h"
 #include "perf/table.h"
 
 /* AUTO is the index of SHUNT_MOE_PARTS_AUTO, after those of 1, 2, 4 and 8

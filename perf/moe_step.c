@@ -27,6 +27,7 @@
 
 #include "perf/pair.h"
 #include "perf/sample.h"
+#include "perf/statistics.h"
 #include "perf/step.h"
 #include "perf/table.h"
 

@@ -3,9 +3,8 @@
  * TCP between the ranks.
  *
  * Every rank listens, publishes its address, connects to some ranks, and then
- * accepts as many connections as it expects. The connecting rank sends a
- * greeting with its rank and a key that was distributed before. Connections
- * without this key are refused.
+ * accepts as many connections as it expects. The connecting rank sends its rank
+ * and a key that was distributed before. Without this key it is refused.
  */
 #include "perf/net.h"
 
@@ -24,7 +23,8 @@
 #include <unistd.h>
 
 #include "perf/group.h"
-#include "perf/sample.h"
+#include "perf/perf.h"
+#include "perf/statistics.h"
 
 #define MAX_ADDRESSES 6
 #define CONNECT_MS 10000

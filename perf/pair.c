@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf/sample.h"
+#include "perf/perf.h"
+#include "perf/statistics.h"
 #include "src/base/first_line.h"
 
 /* All trips take a few milliseconds, so that they can be made before each

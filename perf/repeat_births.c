@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "perf/machine_rows.h"
+#include "perf/statistics.h"
 
 #define NUMBER "SHUNT_PERF_BIRTH"
 #define FILE_NAME "SHUNT_PERF_BIRTHS_FILE"

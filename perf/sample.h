@@ -73,12 +73,4 @@ struct perf_times perf_series_times(const struct perf_series *series, int first,
 /* The statistics of n > 0 values, without CPU time. Sorts `us`. */
 struct perf_times perf_times_of(double *us, size_t n);
 
-/* The middle value, or the mean of the two in the middle. Sorts `values`. */
-double perf_median(double *values, size_t n);
-/* The smallest value that is not below `share` of all values (nearest rank).
- * `sorted` is in ascending order. */
-double perf_quantile(const double *sorted, size_t n, double share);
-/* The geometric mean of n > 0 positive values. */
-double perf_geomean(const double *values, size_t n);
-
 #endif

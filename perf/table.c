@@ -20,6 +20,7 @@
 #include "perf/perf_commit.h"
 #include "perf/repeat_births.h"
 #include "perf/row_notes.h"
+#include "perf/statistics.h"
 
 static struct perf_settings settings;
 static FILE *words; /* the stream; NULL: another rank prints */

@@ -6,7 +6,9 @@
 #include <sched.h>
 
 #include "perf/overlap.h"
+#include "perf/perf.h"
 #include "perf/sample.h"
+#include "perf/statistics.h"
 
 TestSuite(sample, .timeout = 30);
 
