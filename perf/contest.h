@@ -10,7 +10,6 @@
 #include "perf/messenger.h"
 #include "perf/net.h"
 #include "perf/options.h"
-#include "perf/sample.h"
 
 /* The sides, in the order in which they take turns: Shunt, the peer (--peer),
  * plain streams (--peer link), and PERF_WHOLE, one copy of as many bytes by the

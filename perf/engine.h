@@ -143,25 +143,6 @@ struct perf_engine {
     const char *(*moe_note)(void *state);
 };
 
-/* Functions of an engine that starts its own processes. */
-struct perf_world {
-    const char *version;
-    const char *(*open)(int *rank, int *ranks);
-    void (*close)(void);
-    void (*abort)(int status);
-    void (*allgather)(const void *mine, void *all, size_t bytes);
-    void (*progress)(void); /* let messages advance, without waiting */
-    const char *(*create_comm)(struct shunt_comm **comm);
-};
-
-/* The MPI module exports one of these, named perf_mpi_module. */
-#define PERF_MODULE_ABI 4
-struct perf_module {
-    int abi;
-    const struct perf_engine *engine;
-    struct perf_world *world;
-};
-
 /* Use this communicator for the engine of Shunt. */
 void perf_shunt_use(struct shunt_comm *comm);
 extern const struct perf_engine perf_engine_shunt;
@@ -181,8 +162,5 @@ struct perf_sent perf_shunt_sent(void *state);
 struct perf_net;
 void perf_link_use(struct perf_net *net);
 extern const struct perf_engine perf_engine_link;
-
-/* Load the MPI module. If there is none, ends the program with a message. */
-const struct perf_module *perf_load_mpi(void);
 
 #endif

@@ -8,6 +8,7 @@
 #define SHUNT_PERF_ENGINE_MPI_H
 
 #include "perf/engine.h"
+#include "perf/world.h"
 
 /* malloc() that ends all ranks if memory runs out. */
 void *perf_mpi_alloc(size_t bytes);

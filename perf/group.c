@@ -22,6 +22,7 @@
 #include <shunt/coll.h>
 
 #include "perf/net.h"
+#include "perf/perf.h"
 
 #define GATE_BYTES 4096
 #define GATE_TIMEOUT_US 300e6 /* us until a missing rank counts as stuck */

@@ -12,8 +12,8 @@
 
 #include <shunt/comm.h>
 
-#include "perf/engine.h"
 #include "perf/hosts.h"
+#include "perf/world.h"
 
 struct perf_gate;
 struct perf_net;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "perf/group.h"
+#include "perf/perf.h"
 
 struct identity {
     char name[64];

@@ -31,6 +31,7 @@
 #include "perf/repeat_births.h"
 #include "perf/table.h"
 #include "perf/wire.h"
+#include "perf/world.h"
 
 static struct perf_group group = {.ranks = 1};
 

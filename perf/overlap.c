@@ -9,6 +9,8 @@
  */
 #include "perf/overlap.h"
 
+#include "perf/perf.h"
+
 #define CALIBRATION_LOOPS 200000L
 /* The share of the time used to find the length of a call. */
 #define PURE_SHARE 0.25

@@ -19,6 +19,7 @@
 
 #include "perf/counters.h"
 #include "perf/net.h"
+#include "perf/perf.h"
 
 static char source[96];
 static bool usable;
