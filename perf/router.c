@@ -12,7 +12,7 @@
 
 #include "perf/router_plain.h"
 #include "src/kernels/elementwise.h"
-#include "train/error.h"
+#include "train/base/error.h"
 #include "train/workload/random.h"
 
 enum { ROWS = 2048, T = 256, MOST = 256, ROUNDS = 15 };
@@ -39,7 +39,7 @@ struct bench {
     bool biased, draws;
 };
 
-/* The sums that shunt-train computes (train/stats.c). */
+/* The sums that shunt-train computes (train/model/stats.c). */
 struct adding {
     const struct bench *bench;
     struct routed of;

@@ -2,12 +2,12 @@
 /*
  * A router without blocks and without kernels of its own. It makes one pass
  * over all rows for each output, and chooses each expert by looking at all of
- * them. train/router.c is compared with it, and measured against it.
+ * them. train/layers/router.c is compared with it, and measured against it.
  */
 #ifndef PERF_ROUTER_PLAIN_H
 #define PERF_ROUTER_PLAIN_H
 
-#include "train/layers.h"
+#include "train/layers/layers.h"
 
 /* Sums over rows for the losses. */
 struct plain_sums {

@@ -9,7 +9,7 @@
  */
 #include "tests/train/exchange_local.h"
 
-#include "train/error.h"
+#include "train/base/error.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An exchange (train/exchange.h) of a single rank with all experts, which needs
- * no library. The model is tested with it.
+ * An exchange (train/exchange/exchange.h) of a single rank with all experts,
+ * which needs no library. The model is tested with it.
  */
 #ifndef TEST_EXCHANGE_LOCAL_H
 #define TEST_EXCHANGE_LOCAL_H
 
-#include "train/exchange.h"
+#include "train/exchange/exchange.h"
 
 struct exchange *exchange_local_create(size_t layers, size_t experts,
                                        size_t topk, size_t dim);

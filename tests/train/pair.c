@@ -11,7 +11,7 @@
 #include <shunt/moe_waves.h>
 
 #include "tests/train/small_model.h"
-#include "train/exchange_shunt.h"
+#include "train/exchange/exchange_shunt.h"
 
 struct options pair_options(void)
 {

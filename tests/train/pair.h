@@ -7,11 +7,11 @@
 #define TEST_PAIR_H
 
 #include "tests/harness/rank_main.h"
-#include "train/data.h"
-#include "train/error.h"
-#include "train/options.h"
-#include "train/team.h"
-#include "train/trainer.h"
+#include "train/base/error.h"
+#include "train/base/team.h"
+#include "train/options/options.h"
+#include "train/step/data.h"
+#include "train/step/trainer.h"
 
 #define CHECK_TRAIN(call)                                     \
     do {                                                      \

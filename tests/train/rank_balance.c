@@ -5,8 +5,8 @@
  */
 #include "tests/train/pair.h"
 
-#include "train/checkpoint.h"
-#include "train/exchange_shunt.h"
+#include "train/exchange/exchange_shunt.h"
+#include "train/step/checkpoint.h"
 
 #include <math.h>
 #include <signal.h>

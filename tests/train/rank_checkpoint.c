@@ -5,9 +5,9 @@
  */
 #include "tests/harness/rank_main.h"
 #include "tests/train/small_model.h"
-#include "train/checkpoint.h"
-#include "train/error.h"
-#include "train/team.h"
+#include "train/base/error.h"
+#include "train/base/team.h"
+#include "train/step/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -18,8 +18,8 @@
  */
 #include "tests/random/chance.h"
 #include "tests/train/pair.h"
-#include "train/exchange_shunt.h"
-#include "train/memory.h"
+#include "train/exchange/exchange_shunt.h"
+#include "train/memory/memory.h"
 
 #include <shunt/moe_waves.h>
 

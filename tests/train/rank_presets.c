@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/presets.h"
+#include "train/options/presets.h"
 
 enum { STEPS = 8 };
 

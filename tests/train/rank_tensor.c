@@ -6,10 +6,10 @@
  * whole matrices.
  */
 #include "tests/harness/rank_main.h"
-#include "train/checkpoint.h"
-#include "train/error.h"
-#include "train/team.h"
-#include "train/trainer.h"
+#include "train/base/error.h"
+#include "train/base/team.h"
+#include "train/step/checkpoint.h"
+#include "train/step/trainer.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  * compared with formulas.
  */
 #include "tests/train/pair.h"
-#include "train/exchange_shunt.h"
-#include "train/memory.h"
+#include "train/exchange/exchange_shunt.h"
+#include "train/memory/memory.h"
 
 #include <shunt/moe_waves.h>
 

@@ -10,9 +10,9 @@
 #include "tests/train/exchange_local.h"
 #include "tests/train/gradient.h"
 #include "tests/train/pair.h"
-#include "train/checkpoint.h"
-#include "train/exchange_shunt.h"
-#include "train/products.h"
+#include "train/exchange/exchange_shunt.h"
+#include "train/layers/products.h"
+#include "train/step/checkpoint.h"
 
 #include <shunt/moe_waves.h>
 

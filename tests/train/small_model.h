@@ -2,7 +2,7 @@
 #ifndef TESTS_TRAIN_SMALL_MODEL_H
 #define TESTS_TRAIN_SMALL_MODEL_H
 
-#include "train/layout.h"
+#include "train/parameters/layout.h"
 
 /* A small model. Its 6 experts cannot be divided by 4 ranks. Each token has
  * three of them, since a sum of two has the same bits in any order. */

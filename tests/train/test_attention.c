@@ -4,11 +4,11 @@
  * those of tiles; and its gradient, compared with finite differences.
  */
 #include "tests/train/gradient.h"
-#include "train/error.h"
-#include "train/layers.h"
-#include "train/layout.h"
-#include "train/products.h"
-#include "train/rows.h"
+#include "train/base/error.h"
+#include "train/layers/layers.h"
+#include "train/layers/products.h"
+#include "train/memory/rows.h"
+#include "train/parameters/layout.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

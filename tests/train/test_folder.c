@@ -24,7 +24,7 @@ static void set_up(void)
     cr_assert(mkdtemp(folder));
     snprintf(program, sizeof(program), "%s/train/shunt-train", build);
     snprintf(text1, sizeof(text1), "%s/LICENSE", source);
-    snprintf(text2, sizeof(text2), "%s/train/model.c", source);
+    snprintf(text2, sizeof(text2), "%s/train/model/model.c", source);
 }
 
 static void tear_down(void)

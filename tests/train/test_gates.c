@@ -4,8 +4,8 @@
  * differences; its random numbers; and the losses.
  */
 #include "tests/train/gradient.h"
-#include "train/error.h"
-#include "train/layers.h"
+#include "train/base/error.h"
+#include "train/layers/layers.h"
 #include "train/workload/random.h"
 
 #include <criterion/criterion.h>

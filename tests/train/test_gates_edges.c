@@ -7,8 +7,8 @@
  */
 #include "perf/router_plain.h"
 #include "tests/train/gradient.h"
-#include "train/error.h"
-#include "train/layers.h"
+#include "train/base/error.h"
+#include "train/layers/layers.h"
 #include "train/workload/random.h"
 
 #include <criterion/criterion.h>

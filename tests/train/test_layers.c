@@ -6,9 +6,9 @@
  */
 #include "src/kernels/elementwise.h"
 #include "tests/train/gradient.h"
-#include "train/error.h"
-#include "train/layers.h"
-#include "train/products.h"
+#include "train/base/error.h"
+#include "train/layers/layers.h"
+#include "train/layers/products.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

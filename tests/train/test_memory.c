@@ -3,11 +3,11 @@
  * Parsing --memory and the switches; the choice under a budget, compared with
  * all choices; and offloaded copies.
  */
-#include "train/error.h"
-#include "train/memory.h"
-#include "train/memory_choose.h"
-#include "train/offload.h"
-#include "train/options.h"
+#include "train/base/error.h"
+#include "train/memory/memory.h"
+#include "train/memory/memory_choose.h"
+#include "train/memory/offload.h"
+#include "train/options/options.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

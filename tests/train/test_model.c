@@ -7,9 +7,9 @@
 #include "tests/src/kernels/emulated_tile.h"
 #include "tests/train/exchange_local.h"
 #include "tests/train/gradient.h"
-#include "train/error.h"
-#include "train/model.h"
-#include "train/products.h"
+#include "train/base/error.h"
+#include "train/layers/products.h"
+#include "train/model/model.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -3,8 +3,8 @@
  * When experts get copies: not if the fullest rank has at most `above` times
  * the mean; else, if they pay.
  */
-#include "train/error.h"
-#include "train/places.h"
+#include "train/balance/places.h"
+#include "train/base/error.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

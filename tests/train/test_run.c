@@ -35,7 +35,7 @@ static void set_up(void)
              environment("SHUNT_TEST_BUILD"));
     /* Files that do not change while tests run, of more than 20 kB. */
     snprintf(text1, sizeof(text1), "%s/LICENSE", source);
-    snprintf(text2, sizeof(text2), "%s/train/model.c", source);
+    snprintf(text2, sizeof(text2), "%s/train/model/model.c", source);
 }
 
 static void tear_down(void)

@@ -46,8 +46,8 @@ static void become(const char *program, const char *texts, const char *terminal,
         _exit(92);
     execl(program, program, "--layers=1", "--dim=16", "--heads=2", "--seq=16",
           "--experts=2", "--expert-hidden=8", "--shared-expert=0", "--steps=4",
-          "--eval-bytes=64", "--sample=0", "--print-every=1", "model.c",
-          "report.c", (char *)NULL);
+          "--eval-bytes=64", "--sample=0", "--print-every=1", "model/model.c",
+          "run/report.c", (char *)NULL);
     _exit(91);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The text: reading it, holding out parts, and sampling; and its bigram
  * model. */
-#include "train/bigram.h"
-#include "train/data.h"
-#include "train/error.h"
-#include "train/xz.h"
+#include "train/base/error.h"
+#include "train/run/bigram.h"
+#include "train/run/xz.h"
+#include "train/step/data.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -3,14 +3,14 @@
  * Parts around the model: the optimizer, the learning rate, options, metrics,
  * files.
  */
-#include "train/error.h"
-#include "train/files.h"
-#include "train/flops.h"
-#include "train/length.h"
-#include "train/metrics.h"
-#include "train/optimizer.h"
-#include "train/options.h"
-#include "train/presets.h"
+#include "train/base/error.h"
+#include "train/base/files.h"
+#include "train/options/options.h"
+#include "train/options/presets.h"
+#include "train/parameters/optimizer.h"
+#include "train/run/flops.h"
+#include "train/run/length.h"
+#include "train/step/metrics.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
