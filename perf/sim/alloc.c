@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "perf/perf.h"
+#include "perf/base/perf.h"
 #include "perf/sim/schedule.h"
 
 void *scaling_alloc(size_t bytes)
@@ -17,7 +17,7 @@ void *scaling_alloc(size_t bytes)
     return p;
 }
 
-/* perf/routing.c, which is part of this program too, allocates with this
+/* perf/base/routing.c, which is part of this program too, allocates with this
  * function. */
 void *perf_alloc(size_t bytes)
 {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "perf/routing.h"
+#include "perf/base/routing.h"
 #include "perf/sim/machine.h"
 #include "perf/sim/schedule.h"
 #include "tools/cli/cli.h"

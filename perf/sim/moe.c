@@ -19,7 +19,7 @@
 #include "moe/route/packs.h"
 #include "moe/route/pull.h"
 #include "moe/route/push.h"
-#include "perf/routing.h"
+#include "perf/base/routing.h"
 
 const char *scaling_mode_name(enum scaling_mode mode)
 {

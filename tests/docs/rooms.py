@@ -18,7 +18,7 @@ LINES = 40
 ROOMS = ["src", "collectives", "moe", "transports", "perf", "tools", "bindings", "scripts",
          "examples", "tests"]
 # Folders that the README of the one above describes as a whole.
-WITHIN = re.compile(r"bindings|src/kernels/gemm|transports/(?!rdma$)\w+|perf/(schedule|sim)|"
+WITHIN = re.compile(r"bindings|src/kernels/gemm|transports/(?!rdma$)\w+|perf/\w+|"
                     r"tools/(cli|report)|scripts/packaging|tests/.+")
 # Folders whose files the README of the room need not name.
 AS_A_WHOLE = re.compile(r"transports/\w+|scripts/packaging|tests(/.+)?")

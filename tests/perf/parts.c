@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "perf/perf.h"
+#include "perf/base/perf.h"
 
 _Noreturn void perf_die(int status, const char *format, ...)
 {

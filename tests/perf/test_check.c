@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf/check.h"
-#include "perf/coll.h"
-#include "perf/engine.h"
-#include "perf/moe.h"
-#include "perf/table.h"
+#include "perf/base/check.h"
+#include "perf/collectives/coll.h"
+#include "perf/peers/engine.h"
+#include "perf/tables/table.h"
+#include "perf/tokens/moe.h"
 
 TestSuite(check, .timeout = 60);
 

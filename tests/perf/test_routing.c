@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf/routing.h"
+#include "perf/base/routing.h"
 
 TestSuite(routing, .timeout = 60);
 

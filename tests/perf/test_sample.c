@@ -5,10 +5,10 @@
 #include <math.h>
 #include <sched.h>
 
-#include "perf/overlap.h"
-#include "perf/perf.h"
-#include "perf/sample.h"
-#include "perf/statistics.h"
+#include "perf/base/perf.h"
+#include "perf/base/statistics.h"
+#include "perf/sampling/overlap.h"
+#include "perf/sampling/sample.h"
 
 TestSuite(sample, .timeout = 30);
 

@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "perf/traffic.h"
+#include "perf/sampling/traffic.h"
 
 TestSuite(traffic, .timeout = 30);
 

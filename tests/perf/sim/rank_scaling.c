@@ -12,7 +12,7 @@
 
 #include <shunt/shunt.h>
 
-#include "perf/routing.h"
+#include "perf/base/routing.h"
 #include "perf/sim/schedule.h"
 #include "tests/harness/rank_main.h"
 

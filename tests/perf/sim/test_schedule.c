@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "perf/routing.h"
+#include "perf/base/routing.h"
 #include "perf/sim/machine.h"
 #include "perf/sim/schedule.h"
 
