@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The parts of the model, each a forward and a backward function on plain
- * arrays. The letters, here and in all shapes of this folder:
+ * arrays. The letters, here and in all shapes of train/:
  *
  *     B  sequences on this rank           D  width of the model
  *     T  positions of a sequence          H  attention heads, KV of k and v
