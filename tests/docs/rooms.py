@@ -20,7 +20,7 @@ ROOMS = ["src", "collectives", "moe", "transports", "train", "perf", "tools", "b
          "scripts", "examples", "tests"]
 MANUALS = ["train"]
 # Folders that the README of the one above describes as a whole.
-WITHIN = re.compile(r"bindings|src/kernels/gemm|transports/(?!rdma$)\w+|perf/\w+|"
+WITHIN = re.compile(r"bindings|src/kernels/gemm|transports/(?!rdma$)\w+|perf/(schedule|sim)|"
                     r"tools/(cli|report)|scripts/packaging|tests/.+")
 # Folders whose files the README of the room need not name.
 AS_A_WHOLE = re.compile(r"transports/\w+|scripts/packaging|tests(/.+)?")
