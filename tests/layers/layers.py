@@ -4,7 +4,8 @@
 
 layers.py SOURCE_ROOT ARCHIVE...
 
-A folder includes, and calls, only folders below it. No more than CIRCLE files
+A folder includes, and calls, only folders below it; so do the rooms of shunt-train
+and of shunt-perf, whose archives are among ARCHIVE. No more than CIRCLE files
 call one another in a circle, and no file is longer than LINES. Each descriptor
 that the library makes is lifted above 2. A part of struct shunt_comm is written only
 by the files that its comment names. Speaks TAP.
@@ -33,6 +34,23 @@ MOE_ROOMS = ["moe/" + room for room in
              ("layout", "plan", "device", "route", "exchange", "state")]
 ABOVE_MOE = ["moe/plan.h", "moe/route.h"]
 
+# The rooms of shunt-train, from the ground up. Each may include those before it, and
+# all of them the parts in OF_TRAIN.
+TRAIN_ROOMS = ["train/" + room for room in
+               ("workload", "base", "layers", "parameters", "exchange", "memory",
+                "balance", "model", "options", "step", "run")]
+# Headers that meson generates in train/.
+TRAIN_MADE = ["train/train_config.h", "train/report_style.h"]
+OF_TRAIN = ["src/kernels", "src/plugin/plugin.h", "src/base/fnv.h", "tools/cli",
+            *TRAIN_MADE]
+# The same for shunt-perf. The measurements may not include each other.
+PERF_ROOMS = ["perf/" + room for room in
+              ("base", "options", "ranks", "peers", "sampling", "tables")]
+MEASUREMENTS = ["perf/collectives", "perf/tokens", "perf/copies"]
+PERF_MADE = ["perf/perf_config.h", "perf/perf_commit.h"]
+OF_PERF = ["src/kernels", "src/plugin/plugin.h", "src/base/fnv.h",
+           "src/base/first_line.h", "tools/cli", "train/workload", *PERF_MADE]
+
 # From the ground up. What a folder may include, besides itself and <shunt/...>: other
 # folders, without what has a row of its own inside them, and single headers.
 BELOW = {
@@ -49,19 +67,22 @@ BELOW = {
     "bindings": ["src/base/env.h", "src/base/fnv.h", "src/base/own_file.h", LIFT],
     "tools": [*SRC, "collectives/select.h", "tools/cli"],
     "tools/cli": ["src/base/distance.h", "src/base/fnv.h"],
-    "train": ["src/kernels", "src/plugin/plugin.h", "src/base/fnv.h", "tools/cli",
-              "train/workload"],
-    "train/workload": ["src/base/fnv.h"],
-    "perf": ["src/kernels", "src/plugin/plugin.h", "src/base/fnv.h",
-             "src/base/first_line.h", "tools/cli", "train", "train/workload",
-             "perf/schedule"],
+    **{room: [*(OF_TRAIN if i else ["src/base/fnv.h"]), *TRAIN_ROOMS[:i]]
+       for i, room in enumerate(TRAIN_ROOMS)},
     "perf/schedule": [],
-    "perf/sim": ["moe/layout", "moe/plan", "moe/route", "src/kernels", "perf", "tools/cli", "train/workload"],
+    **{room: [*OF_PERF, *PERF_ROOMS[:i]] for i, room in enumerate(PERF_ROOMS)},
+    **{room: [*OF_PERF, *PERF_ROOMS, "perf/schedule"] for room in MEASUREMENTS},
+    # The programs: shunt-perf, and one that compares routers of shunt-train.
+    "perf": [*OF_PERF, *PERF_ROOMS, *MEASUREMENTS, "train/base", "train/layers"],
+    "perf/sim": ["moe/layout", "moe/plan", "moe/route", "src/kernels", "perf/base",
+                 "tools/cli", "train/workload"],
     "examples": [],
 }
 # What libshunt is made of, from the ground up. Of bindings/ there are only variables.
 CALLS = [*ROOMS, "collectives", *MOE_ROOMS, "collectives/fused", "moe/balance",
          "bindings"]
+# The folder of the rooms that an archive of a program is made of.
+PROGRAMS = {"libtrain.a": "train", "libshunt-perf-parts.a": "perf"}
 # What is no layer, but is read as well.
 OTHERS = ["include"]
 # What a transport may include besides its folder and transports/common: an engine
@@ -82,7 +103,9 @@ DUPLICATES = re.compile(r"\bF_DUPFD\w*,\s*([^)]*)\)")
 # open(), where the core keeps them occupied, and needs nothing but public headers.
 OF_STDIO = ["transports/common/descriptor.h", "transports/inproc/inproc.c"]
 
-root, archives = sys.argv[1], sys.argv[2:]
+root = sys.argv[1]
+programs = [path for path in sys.argv[2:] if os.path.basename(path) in PROGRAMS]
+library = [path for path in sys.argv[2:] if path not in programs]
 cases = []
 
 
@@ -167,12 +190,14 @@ def file_of(archive, member):
     if archive.startswith("libkernels-"):  # one for each instruction set
         name = re.sub(r"\.c\.o$", "", member)
         return f"src/kernels/{name} ({archive[len('libkernels-'):-len('.a')]})"
+    if archive in PROGRAMS:  # an object is named from the program's folder on
+        member = f"{PROGRAMS[archive]}_{member}"
     if member not in OBJECTS:
         sys.exit(f"{archive}: {member} is of no folder known here")
     return OBJECTS[member]
 
 
-def calls():
+def calls(archives):
     """{file: {file: symbols}}, of all archives together."""
     defined, used = {}, collections.defaultdict(set)
     for archive in archives:
@@ -293,7 +318,7 @@ for layer in BELOW:
         case(f"{layer} includes what is below it", list(upward_includes(layer)))
 
 case("no descriptor of the library is 0 to 2", list(descriptors_at_0_to_2()))
-graph, files = calls()
+graph, files = calls(library)
 if len(files) < 60:
     case("nm sees the library", [f"only {len(files)} files"])
 def height(file):
@@ -306,6 +331,12 @@ case("no upward call",
      [f"{a} calls {b}: {', '.join(graph[a][b])}" for a in list(graph)
       for b in graph[a]
       if height(a) is not None and height(b) is not None and height(a) < height(b)])
+for program in programs:
+    of_program, _ = calls([program])
+    case(f"no upward call in {PROGRAMS[os.path.basename(program)]}",
+         [f"{a} calls {b}: {', '.join(of_program[a][b])}" for a in list(of_program)
+          for b in of_program[a]
+          if layer_of(b) not in [layer_of(a), *BELOW[layer_of(a)]]])
 case(f"no circle of more than {CIRCLE} files",
      [" ".join(circle) for circle in circles(graph, files)
       if len(circle) > CIRCLE and any(height(file) is not None for file in circle)])
