@@ -9,9 +9,13 @@
  *         .name = "<name>",
  *         .summary = "one line, for shunt-info",
  *         .score = 100,
- *         .probe = probe,
- *         ... and all other operations, except those that may be NULL ...
+ *         .open = open,
+ *         ... and all other operations, except those that may be left out ...
  *     };
+ *
+ * An operation may be left out if its comment says so ("Left out:"). The loader
+ * puts a default in its place, so neither the core nor a plugin that wraps
+ * another transport (host->find()) tests for NULL.
  *
  * transports/inproc/inproc.c is a complete plugin in one file. Of the library a
  * plugin includes only the public headers, and it calls only the functions of
@@ -331,7 +335,7 @@ struct shunt_transport {
     /*
      * Check whether this transport can work here at all, without side effects.
      * SHUNT_ERR_UNSUPPORTED: `why` gives the reason. OK: `why` describes what
-     * was found, in words that a user can act on.
+     * was found, in words that a user can act on. Left out: it always works.
      */
     enum shunt_status (*probe)(const struct shunt_transport_host *host,
                                struct shunt_transport_estimate *estimate,
@@ -373,7 +377,7 @@ struct shunt_transport {
                                  const void *blob, size_t len,
                                  struct shunt_transport_ep **ep);
     /* The capabilities with this peer, after connect(): enum
-     * shunt_transport_caps. */
+     * shunt_transport_caps. Left out: none. */
     unsigned (*caps)(const struct shunt_transport_ep *ep);
 
     /*
@@ -401,7 +405,8 @@ struct shunt_transport {
     void (*release)(struct shunt_transport_ep *ep,
                     struct shunt_transport_remote *remote);
     /* Return the peer's memory as a pointer; NULL: the transport cannot map it.
-     * Valid until release() or close(), also after the peer left or died. */
+     * Valid until release() or close(), also after the peer left or died.
+     * Left out: always NULL. */
     void *(*map)(struct shunt_transport_ep *ep,
                  struct shunt_transport_remote *remote);
 
@@ -426,6 +431,8 @@ struct shunt_transport {
      * Gets have no order among each other, nor with puts: a word that is read
      * with a get may be older than what the peer has put since. (The library
      * uses gets only together with SHUNT_TRANSPORT_MAP.)
+     *
+     * Left out: SHUNT_ERR_UNSUPPORTED.
      */
     enum shunt_status (*get)(struct shunt_transport_ep *ep,
                              const struct shunt_transport_get *get);
@@ -444,7 +451,7 @@ struct shunt_transport {
      * and return OK. The peer is then lost here (the peer need not notice
      * before this rank calls close()).
      *
-     * NULL: puts and gets have ended when they return.
+     * Left out: puts and gets have ended when they return.
      */
     enum shunt_status (*let_go)(struct shunt_transport_ep *ep, bool by_force);
 
@@ -460,6 +467,7 @@ struct shunt_transport {
     /* OK: the caller may sleep. SHUNT_IN_PROGRESS: an event has arrived
      * already. */
     enum shunt_status (*arm)(struct shunt_transport_ctx *ctx);
+    /* End what arm() began. Left out: nothing to do. */
     void (*disarm)(struct shunt_transport_ctx *ctx);
     /* False once the peer is gone, for whatever reason. Signals that it raised
      * before are visible by then. The result is as of the last progress(), and
@@ -470,12 +478,12 @@ struct shunt_transport {
     bool (*left)(const struct shunt_transport_ep *ep);
     /* True if a put still needs this rank's progress() to reach a peer that is
      * alive. The core waits until it is false before a call returns, because
-     * the next call may be made much later. NULL: always false. */
+     * the next call may be made much later. Left out: always false. */
     bool (*busy)(const struct shunt_transport_ctx *ctx);
 
     /* Fill counters[0 .. room - 1]; returns how many counters there are. The
      * library logs them when a communicator is destroyed (SHUNT_LOG=info).
-     * NULL: none. */
+     * Left out: none. */
     size_t (*counters)(const struct shunt_transport_ctx *ctx,
                        struct shunt_transport_counter *counters, size_t room);
     /* The plugin's variables; the entry after the last has no name. NULL:

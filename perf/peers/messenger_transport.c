@@ -208,8 +208,7 @@ static double own_requests(void *state)
 {
     struct own *own = state;
     struct shunt_transport_counter all[32];
-    const size_t count =
-        own->t->counters ? own->t->counters(own->ctx, all, 32) : 0;
+    const size_t count = own->t->counters(own->ctx, all, 32);
 
     for (size_t i = 0; i < count && i < 32; i++)
         if (!strcmp(all[i].name, "work requests"))

@@ -279,10 +279,11 @@ static void log_counters(const struct shunti_context *context)
     char text[600] = "";
     size_t count, n = 0;
 
-    if (!context->transport->counters ||
-        !shunti_log_wanted(SHUNTI_LOG_INFO, "comm"))
+    if (!shunti_log_wanted(SHUNTI_LOG_INFO, "comm"))
         return;
     count = context->transport->counters(context->ctx, all, room);
+    if (!count)
+        return;
     for (size_t i = 0; i < count && i < room && n + 64 < sizeof(text); i++)
         n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%llu %.32s",
                               i ? ", " : "", (unsigned long long)all[i].value,

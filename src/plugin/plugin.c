@@ -20,13 +20,15 @@
 #include "src/base/forks.h"
 #include "src/base/log.h"
 #include "src/plugin/plugin_files.h"
+#include "src/plugin/transport_defaults.h"
 
 /* A plugin is either a transport or a copy engine. */
 struct loaded {
     struct loaded *next;
     const char *name;
-    const struct shunt_transport *transport;
-    const struct shunt_engine *engine;
+    /* The plugin's descriptor, with defaults for what it leaves out. */
+    struct shunt_transport transport;
+    const struct shunt_engine *engine; /* NULL: the plugin is a transport */
     char path[];
 };
 
@@ -96,17 +98,15 @@ struct operation {
 #define OPERATION(op) {#op, offsetof(struct shunt_transport, op)}
 /* clang-format on */
 
-/* Every operation is mandatory. A transport implements one that it does not
- * support by an error. */
+/* The operations that every plugin has. The others have defaults
+ * (transport_defaults.c). */
 static const struct operation operations[] = {
-    OPERATION(probe),  OPERATION(open),     OPERATION(close),
-    OPERATION(error),  OPERATION(address),  OPERATION(connect),
-    OPERATION(caps),   OPERATION(reg),      OPERATION(dereg),
-    OPERATION(import), OPERATION(release),  OPERATION(map),
-    OPERATION(put),    OPERATION(get),      OPERATION(flush),
-    OPERATION(wake),   OPERATION(progress), OPERATION(wait_fd),
-    OPERATION(arm),    OPERATION(disarm),   OPERATION(alive),
-    OPERATION(left),
+    OPERATION(open),     OPERATION(close),   OPERATION(error),
+    OPERATION(address),  OPERATION(connect), OPERATION(reg),
+    OPERATION(dereg),    OPERATION(import),  OPERATION(release),
+    OPERATION(put),      OPERATION(flush),   OPERATION(wake),
+    OPERATION(progress), OPERATION(wait_fd), OPERATION(arm),
+    OPERATION(alive),    OPERATION(left),
 };
 
 #undef OPERATION
@@ -161,8 +161,8 @@ static void declare_knobs(const char *plugin,
     }
 }
 
-/* Is this a transport with the right ABI number and all operations? If not,
- * `why` says why. */
+/* Is this a transport with the right ABI number and all mandatory operations? If
+ * not, `why` says why. */
 static bool check(const struct shunt_transport *t, const char *name,
                   const char *path, char *why, size_t why_len)
 {
@@ -256,7 +256,10 @@ static struct loaded *load(const char *name, const char *path, char *why,
         free(entry);
         return NULL;
     }
-    entry->transport = t;
+    if (t) {
+        entry->transport = *t;
+        shunti_transport_complete(&entry->transport);
+    }
     entry->engine = e;
     entry->name = t ? t->name : e->name;
     declare_knobs(entry->name, t ? t->knobs : e->knobs);
@@ -291,9 +294,9 @@ const struct shunt_transport *shunti_transport_find(const char *name, char *why,
 {
     const struct loaded *l = find(name, why, why_len);
 
-    if (l && !l->transport)
+    if (l && l->engine)
         snprintf(why, why_len, "%s is a copy engine, not a transport", l->path);
-    return l ? l->transport : NULL;
+    return l && !l->engine ? &l->transport : NULL;
 }
 
 const struct shunt_engine *shunti_engine_find(const char *name, char *why,

@@ -72,7 +72,7 @@ SHUNTI_NOINLINE static unsigned progress_tracked(struct shunt_comm *comm,
 
     if (!is_far(comm, c))
         return (unsigned)c->transport->progress(c->ctx);
-    sends = c->transport->busy && c->transport->busy(c->ctx);
+    sends = c->transport->busy(c->ctx);
     before = shunti_track_switch(SHUNTI_TRACK_WIRE);
     events = (unsigned)c->transport->progress(c->ctx);
     if (events || sends)
@@ -103,7 +103,7 @@ bool shunti_all_sent(const struct shunt_comm *comm)
     for (size_t i = 0; i < comm->contexts.count; i++) {
         const struct shunti_context *c = &comm->contexts.all[i];
 
-        if (c->transport->busy && c->transport->busy(c->ctx))
+        if (c->transport->busy(c->ctx))
             return false;
     }
     return !comm->deferred.first;

@@ -22,8 +22,6 @@ SHUNTI_NOINLINE void shunti_reclaim(struct shunt_comm *comm, int peer,
 {
     struct shunti_peer *p = &comm->peers[peer];
 
-    if (!p->transport->let_go)
-        return;
     while (p->transport->let_go(p->ep, false) == SHUNT_IN_PROGRESS) {
         if (shunti_now_ns() > deadline_ns || !p->transport->alive(p->ep)) {
             p->transport->let_go(p->ep, true);

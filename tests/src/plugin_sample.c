@@ -3,7 +3,8 @@
  * Transports for test_plugin.c, which do nothing: what they are is said by
  * SAMPLE_NAME and SAMPLE_SCORE, what is wrong with them by SAMPLE_ABI,
  * SAMPLE_NO_FLUSH, SAMPLE_UNUSABLE and SAMPLE_NO_SYMBOL. SAMPLE_KNOB is the name of
- * a variable that it declares.
+ * a variable that it declares. With SAMPLE_BARE it has only the operations that
+ * a plugin must have.
  */
 
 #include <stdio.h>
@@ -24,6 +25,7 @@ __attribute__((visibility("default"))) const int shunt_something_else = 1;
 #define SAMPLE_SCORE 10
 #endif
 
+#ifndef SAMPLE_BARE
 static enum shunt_status probe(const struct shunt_transport_host *host,
                                struct shunt_transport_estimate *estimate,
                                char *why, size_t why_len)
@@ -38,6 +40,8 @@ static enum shunt_status probe(const struct shunt_transport_host *host,
     return SHUNT_OK;
 #endif
 }
+
+#endif
 
 /* Stands for every other operation: they are counted, never called. */
 static void nothing(void)
@@ -59,20 +63,23 @@ const struct shunt_transport shunt_transport_v2 = {
     .name = SAMPLE_NAME,
     .summary = "a sample for the tests",
     .score = SAMPLE_SCORE,
+#ifndef SAMPLE_BARE
     .probe = probe,
+    NOTHING(caps),
+    NOTHING(map),
+    NOTHING(get),
+    NOTHING(disarm),
+#endif
     NOTHING(open),
     NOTHING(close),
     NOTHING(error),
     NOTHING(address),
     NOTHING(connect),
-    NOTHING(caps),
     NOTHING(reg),
     NOTHING(dereg),
     NOTHING(import),
     NOTHING(release),
-    NOTHING(map),
     NOTHING(put),
-    NOTHING(get),
 #ifndef SAMPLE_NO_FLUSH
     NOTHING(flush),
 #endif
@@ -80,7 +87,6 @@ const struct shunt_transport shunt_transport_v2 = {
     NOTHING(progress),
     NOTHING(wait_fd),
     NOTHING(arm),
-    NOTHING(disarm),
     NOTHING(alive),
     NOTHING(left),
 #ifdef SAMPLE_KNOB

@@ -141,6 +141,46 @@ Test(plugin, a_good_one_is_loaded_once)
     cr_assert_str_eq(shunti_transport_host()->remedy(0), "");
 }
 
+/* A plugin that has only what it must have: the loader fills in the rest, also
+ * for plugins that wrap it. */
+Test(plugin, a_bare_one_gets_defaults)
+{
+    char why[512] = "?";
+    const struct shunt_transport *t =
+        shunti_transport_find("bare", why, sizeof(why));
+    struct shunt_transport_estimate estimate = {1, 1};
+    struct shunt_transport_get get = {.bytes = 8};
+
+    cr_assert(t, "%s", why);
+    cr_assert_eq(shunti_transport_host()->find("bare"), t);
+    cr_expect_eq(t->probe(shunti_transport_host(), &estimate, why, sizeof(why)),
+                 SHUNT_OK);
+    cr_expect_str_eq(why, "");
+    cr_expect(estimate.latency == 0 && estimate.bandwidth == 0);
+    cr_expect_eq(t->caps(NULL), 0);
+    cr_expect_null(t->map(NULL, NULL));
+    cr_expect_eq(t->get(NULL, &get), SHUNT_ERR_UNSUPPORTED);
+    cr_expect_eq(t->let_go(NULL, true), SHUNT_OK);
+    t->disarm(NULL);
+    cr_expect(!t->busy(NULL));
+    cr_expect_eq(t->counters(NULL, NULL, 0), 0);
+}
+
+/* A plugin keeps the operations that it has. */
+Test(plugin, a_full_one_keeps_its_own)
+{
+    char why[512] = "?";
+    const struct shunt_transport *t =
+        shunti_transport_find("good", why, sizeof(why));
+    struct shunt_transport_estimate estimate = {0};
+
+    cr_assert(t, "%s", why);
+    cr_expect_eq(t->probe(shunti_transport_host(), &estimate, why, sizeof(why)),
+                 SHUNT_OK);
+    cr_expect_str_eq(why, "does nothing");
+    cr_expect(estimate.bandwidth == 1e9);
+}
+
 /* A plugin's variable is in the table once it is loaded, and nobody else's is. A
  * plugin that is there is loaded to see if a variable of such a name is its own.
  */
@@ -238,11 +278,12 @@ Test(plugin, the_list_says_why)
         } else if (!strcmp(list[i].name, "oldabi")) {
             cr_assert(!list[i].transport && strstr(list[i].why, "rebuild"));
             seen++;
-        } else if (!strcmp(list[i].name, "good")) {
+        } else if (!strcmp(list[i].name, "good") ||
+                   !strcmp(list[i].name, "bare")) {
             cr_assert(list[i].usable);
             seen++;
         }
     }
-    cr_assert_eq(seen, 3);
+    cr_assert_eq(seen, 4);
     shunti_transport_list_destroy(list, count);
 }

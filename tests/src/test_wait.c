@@ -10,6 +10,7 @@
 #include "src/comm.h"
 #include "src/op/operations.h"
 #include "src/op/request.h"
+#include "src/plugin/transport_defaults.h"
 #include "src/progress/call.h"
 #include "src/progress/wait.h"
 #include "src/wire/contexts.h"
@@ -53,7 +54,7 @@ static int wait_fd(struct shunt_transport_ctx *ctx)
     return ctx->event;
 }
 
-static const struct shunt_transport transport = {
+static struct shunt_transport transport = {
     .name = "signal",
     .progress = progress,
     .arm = arm,
@@ -99,6 +100,7 @@ Test(wait, a_step_takes_the_signal_of_another)
     struct shunt_comm_stats stats;
     struct shunt_comm *comm;
 
+    shunti_transport_complete(&transport);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     cr_assert_eq(shunt_comm_create_env(NULL, &comm), SHUNT_OK);

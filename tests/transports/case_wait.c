@@ -98,7 +98,7 @@ void case_busy(struct rank *r)
 
                 world_put(r, 1, &put);
             }
-            UNTIL(r, !r->t->busy || !r->t->busy(r->ctx));
+            UNTIL(r, !r->t->busy(r->ctx));
             world_await_flag(r, 0, k);
         } else {
             /* Progress seldom, so that sent data accumulates. */
@@ -154,8 +154,7 @@ void case_busy_when_full(struct rank *r)
             if (st == SHUNT_IN_PROGRESS)
                 break;
             EXPECT(r, SHUNT_OK, st);
-            for (tries = 0; tries < TRIES && r->t->busy && r->t->busy(r->ctx);
-                 tries++)
+            for (tries = 0; tries < TRIES && r->t->busy(r->ctx); tries++)
                 r->t->progress(r->ctx);
             looks -= tries;
             kept = tries == TRIES || looks < 0 || sent > (uint64_t)k * PUTS;
@@ -165,7 +164,7 @@ void case_busy_when_full(struct rank *r)
         if (r->rank == 0) {
             atomic_store(&r->board->flags[1], k);
             world_await_flag(r, 2, k);
-            UNTIL(r, !r->t->busy || !r->t->busy(r->ctx));
+            UNTIL(r, !r->t->busy(r->ctx));
         } else {
             world_await_flag(r, 1, k);
             UNTIL(r, word_load(word) >= (uint64_t)atomic_load(seen_off));
@@ -516,7 +515,7 @@ void case_kill_in_transfer(struct rank *r)
         atomic_store(&r->board->flags[0], k + 1);
         world_await_flag(r, 1, k + 1); /* it is dead */
         UNTIL(r, !r->t->alive(r->eps[1]));
-        if (counts && r->t->let_go)
+        if (counts)
             EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[1], true));
         CHECK(r, pending == 0, "%u puts still need their memory", pending);
         close(w.fd);
@@ -557,9 +556,9 @@ static void be_killed_when_sent(struct rank *r, size_t bytes, bool asks)
                 break;
             if (asks && r->t->flush(r->eps[0]) < 0)
                 break;
-            for (int k = 0; k < 100 && r->t->busy && r->t->busy(r->ctx); k++)
+            for (int k = 0; k < 100 && r->t->busy(r->ctx); k++)
                 r->t->progress(r->ctx);
-            if (r->t->busy && r->t->busy(r->ctx))
+            if (r->t->busy(r->ctx))
                 break;
             atomic_store(&r->board->flags[0], i);
         }

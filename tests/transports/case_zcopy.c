@@ -149,8 +149,7 @@ void case_brief_withdrawn(struct rank *r)
         remote = take(r, !r->rank);
         world_barrier(r);
         r->t->dereg(r->ctx, reg);
-        if (r->t->let_go)
-            EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[!r->rank], false));
+        EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[!r->rank], false));
         world_barrier(r);
         put = (struct shunt_transport_put){
             .local = source,
@@ -251,7 +250,7 @@ void case_let_go(struct rank *r)
     struct window w;
     void *source;
 
-    if (!all_can(r) || !r->t->let_go)
+    if (!all_can(r))
         return;
     window_create(r, &w, bytes);
     world_all_signal(r); /* a first put needs the other rank */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A world to test a transport in. Ranks are forked processes or threads. They
- * share a board, in place of a bootstrap. The plugin is loaded by dlopen;
- * nothing of libshunt is needed.
+ * share a board, in place of a bootstrap. The plugin is loaded by dlopen.
+ * The world needs only the defaults of operations from libshunt.
  *
  * Every wait has a time limit. A failure is printed to stderr and ends its
  * process. The runner reports that, a crash or a missed deadline as "not ok".

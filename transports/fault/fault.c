@@ -286,7 +286,7 @@ static bool fault_left(const struct shunt_transport_ep *ep)
 
 static bool fault_busy(const struct shunt_transport_ctx *ctx)
 {
-    return ctx->waiting > 0 || (ctx->t->busy && ctx->t->busy(ctx->inner));
+    return ctx->waiting > 0 || ctx->t->busy(ctx->inner);
 }
 
 /* The counters of the wrapped transport. */
@@ -294,7 +294,7 @@ static size_t fault_counters(const struct shunt_transport_ctx *ctx,
                              struct shunt_transport_counter *counters,
                              size_t room)
 {
-    return ctx->t->counters ? ctx->t->counters(ctx->inner, counters, room) : 0;
+    return ctx->t->counters(ctx->inner, counters, room);
 }
 
 static const struct shunt_transport_knob knobs[] = {

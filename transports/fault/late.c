@@ -394,8 +394,6 @@ enum shunt_status fault_flush(struct shunt_transport_ep *ep)
 
 enum shunt_status fault_let_go(struct shunt_transport_ep *ep, bool by_force)
 {
-    const struct shunt_transport *t = ep->ctx->t;
-
     cancel_gets(ep);
     if (by_force)
         fault_forget(ep, NULL);
@@ -403,8 +401,7 @@ enum shunt_status fault_let_go(struct shunt_transport_ep *ep, bool by_force)
         for (const struct later *l = ep->queues[c].first; l; l = l->next)
             if (l->pending)
                 return SHUNT_IN_PROGRESS;
-    return t->let_go ? fault_passed(ep->ctx, t->let_go(ep->inner, by_force))
-                     : SHUNT_OK;
+    return fault_passed(ep->ctx, ep->ctx->t->let_go(ep->inner, by_force));
 }
 
 void fault_late_finish(struct shunt_transport_ep *ep)

@@ -418,23 +418,6 @@ static unsigned rdma_caps(const struct shunt_transport_ep *ep)
     return SHUNT_TRANSPORT_ZCOPY | SHUNT_TRANSPORT_PINS;
 }
 
-static void *rdma_map(struct shunt_transport_ep *ep,
-                      struct shunt_transport_remote *remote)
-{
-    (void)ep;
-    (void)remote;
-    return NULL;
-}
-
-static enum shunt_status rdma_get(struct shunt_transport_ep *ep,
-                                  const struct shunt_transport_get *get)
-{
-    (void)get;
-    return rdma_fail(ep->ctx, SHUNT_ERR_UNSUPPORTED,
-                     "memory of rank %d that is not registered cannot be read",
-                     ep->peer);
-}
-
 static enum shunt_status rdma_let_go(struct shunt_transport_ep *ep,
                                      bool by_force)
 {
@@ -502,9 +485,7 @@ const struct shunt_transport shunt_transport_v2 = {
     .dereg = rdma_dereg,
     .import = rdma_import,
     .release = rdma_release,
-    .map = rdma_map,
     .put = rdma_put,
-    .get = rdma_get,
     .flush = rdma_flush,
     .let_go = rdma_let_go,
     .wake = rdma_wake,

@@ -344,11 +344,6 @@ static enum shunt_status tcp_arm(struct shunt_transport_ctx *ctx)
     return ctx->news ? SHUNT_IN_PROGRESS : SHUNT_OK;
 }
 
-static void tcp_disarm(struct shunt_transport_ctx *ctx)
-{
-    (void)ctx;
-}
-
 static bool tcp_alive(const struct shunt_transport_ep *ep)
 {
     return !ep->gone;
@@ -373,23 +368,6 @@ static unsigned tcp_caps(const struct shunt_transport_ep *ep)
 {
     (void)ep;
     return SHUNT_TRANSPORT_ZCOPY | SHUNT_TRANSPORT_TAIL;
-}
-
-static void *tcp_map(struct shunt_transport_ep *ep,
-                     struct shunt_transport_remote *remote)
-{
-    (void)ep;
-    (void)remote;
-    return NULL;
-}
-
-static enum shunt_status tcp_get(struct shunt_transport_ep *ep,
-                                 const struct shunt_transport_get *get)
-{
-    (void)get;
-    return tcp_fail(ep->ctx, SHUNT_ERR_UNSUPPORTED,
-                    "memory of rank %d that is not registered cannot be read",
-                    ep->peer);
 }
 
 /* A message that was partly sent cannot be taken back, so the connection is
@@ -444,16 +422,13 @@ const struct shunt_transport shunt_transport_v2 = {
     .dereg = tcp_dereg,
     .import = tcp_import,
     .release = tcp_release,
-    .map = tcp_map,
     .put = tcp_put,
-    .get = tcp_get,
     .flush = tcp_flush,
     .let_go = tcp_let_go,
     .wake = tcp_wake,
     .progress = tcp_progress,
     .wait_fd = tcp_wait_fd,
     .arm = tcp_arm,
-    .disarm = tcp_disarm,
     .alive = tcp_alive,
     .left = tcp_left,
     .busy = tcp_busy,

@@ -325,9 +325,7 @@ static enum shunt_status trace_flush(struct shunt_transport_ep *ep)
 static enum shunt_status trace_let_go(struct shunt_transport_ep *ep,
                                       bool by_force)
 {
-    const struct shunt_transport *t = ep->ctx->t;
-
-    return t->let_go ? t->let_go(ep->inner, by_force) : SHUNT_OK;
+    return ep->ctx->t->let_go(ep->inner, by_force);
 }
 
 /* --- waiting -------------------------------------------------------------- */
@@ -381,7 +379,7 @@ static bool trace_left(const struct shunt_transport_ep *ep)
 
 static bool trace_busy(const struct shunt_transport_ctx *ctx)
 {
-    return ctx->t->busy && ctx->t->busy(ctx->inner);
+    return ctx->t->busy(ctx->inner);
 }
 
 static size_t trace_counters(const struct shunt_transport_ctx *ctx,

@@ -563,17 +563,14 @@ static int ucx_wait_fd(struct shunt_transport_ctx *ctx)
     return ctx->epoll;
 }
 
+/* There is no disarm(): at worst UCP's descriptor is readable without a
+ * reason. */
 static enum shunt_status ucx_arm(struct shunt_transport_ctx *ctx)
 {
     ctx->look = true;
     if (ctx->news)
         return SHUNT_IN_PROGRESS;
     return ucp_worker_arm(ctx->worker) == UCS_OK ? SHUNT_OK : SHUNT_IN_PROGRESS;
-}
-
-static void ucx_disarm(struct shunt_transport_ctx *ctx)
-{
-    (void)ctx; /* at worst UCP's descriptor is readable without a reason */
 }
 
 static bool ucx_alive(const struct shunt_transport_ep *ep)
@@ -601,23 +598,6 @@ static unsigned ucx_caps(const struct shunt_transport_ep *ep)
     if ((major == 1 && minor < 13) || (ep->tcp && !ep->eager_max))
         return pins;
     return pins | SHUNT_TRANSPORT_ZCOPY;
-}
-
-static void *ucx_map(struct shunt_transport_ep *ep,
-                     struct shunt_transport_remote *remote)
-{
-    (void)ep;
-    (void)remote;
-    return NULL;
-}
-
-static enum shunt_status ucx_get(struct shunt_transport_ep *ep,
-                                 const struct shunt_transport_get *get)
-{
-    (void)get;
-    return ucx_fail(ep->ctx, SHUNT_ERR_UNSUPPORTED,
-                    "memory of rank %d that is not registered cannot be read",
-                    ep->peer);
 }
 
 /*
@@ -674,16 +654,13 @@ const struct shunt_transport shunt_transport_v2 = {
     .dereg = ucx_dereg,
     .import = ucx_import,
     .release = ucx_release,
-    .map = ucx_map,
     .put = ucx_put,
-    .get = ucx_get,
     .flush = ucx_flush,
     .let_go = ucx_let_go,
     .wake = ucx_wake,
     .progress = ucx_progress,
     .wait_fd = ucx_wait_fd,
     .arm = ucx_arm,
-    .disarm = ucx_disarm,
     .alive = ucx_alive,
     .left = ucx_left,
     .busy = ucx_busy,
