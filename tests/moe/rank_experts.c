@@ -8,226 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/moe/exchange.h"
-
-enum { EXPERTS_MAX = 24, ARRAYS_MAX = 4, RANKS_MAX = 16, FILL = 0xa5 };
-
-/* --- where experts are ---------------------------------------------------------- */
-
-struct placement {
-    int experts;
-    int32_t home[EXPERTS_MAX];
-    bool has[EXPERTS_MAX][RANKS_MAX];
-    struct shunt_moe_replica replicas[EXPERTS_MAX * RANKS_MAX];
-    size_t nreplicas;
-};
-
-static uint64_t dice(uint64_t seed, uint64_t what, uint64_t i)
-{
-    return mix(seed, what, i, 0) >> 11;
-}
-
-/* Some experts have a copy on about one rank in three. For even seeds it is two
- * in three, so that a node of three ranks has several copies, and the order of
- * their sum matters. */
-static void place(struct placement *p, const struct rank *self, int experts,
-                  uint64_t seed)
-{
-    memset(p, 0, sizeof(*p));
-    p->experts = experts;
-    for (int e = 0; e < experts; e++) {
-        p->home[e] =
-            (int32_t)(dice(seed, 1, (uint64_t)e) % (uint64_t)self->size);
-        p->has[e][p->home[e]] = true;
-        for (int r = 0; r < self->size && dice(seed, 2, (uint64_t)e) % 3; r++)
-            if (!p->has[e][r] &&
-                dice(seed, 3, (uint64_t)(e * 64 + r)) % 3 <= 1 - seed % 2) {
-                p->has[e][r] = true;
-                p->replicas[p->nreplicas++] = (struct shunt_moe_replica){e, r};
-            }
-    }
-}
-
-static struct shunt_moe *create(const struct rank *self,
-                                const struct placement *p)
-{
-    struct shunt_moe_config c = config_of(8, SHUNT_F32, p->experts, 2);
-    struct shunt_moe *moe = NULL;
-    enum shunt_status st;
-
-    c.placement = p->home;
-    c.replicas = p->replicas;
-    c.nreplicas = p->nreplicas;
-    st = shunt_moe_create(self->comm, &c, &moe);
-    if (st)
-        rank_fail(__FILE__, __LINE__, "create", "%s", rank_why(self->comm, st));
-    return moe;
-}
-
-/* Does any rank of the node, except the home, have the expert? */
-static bool node_has(const struct rank *self, const struct placement *p, int e,
-                     int node)
-{
-    for (int r = 0; r < self->size; r++)
-        if (p->has[e][r] && r != p->home[e] &&
-            shunt_comm_node(self->comm, r) == node)
-            return true;
-    return false;
-}
-
-/* The number of (expert with copies, other node that has one). */
-static uint64_t sent_to_nodes(const struct rank *self,
-                              const struct placement *p)
-{
-    uint64_t n = 0;
-
-    for (int e = 0; e < p->experts; e++)
-        for (int node = 0; node < shunt_comm_nodes(self->comm); node++)
-            n += node != shunt_comm_node(self->comm, p->home[e]) &&
-                 node_has(self, p, e, node);
-    return n;
-}
-
-/* --- state ----------------------------------------------------------------------- */
-
-struct arrays {
-    struct shunt_moe_state state;
-    struct shunt_moe_array array[ARRAYS_MAX];
-    int32_t slot[EXPERTS_MAX];
-    unsigned char *memory[ARRAYS_MAX];
-    size_t bytes[ARRAYS_MAX]; /* bytes of `memory` */
-    size_t each;              /* bytes of an expert in all arrays */
-};
-
-/* Arrays of random sizes and strides. Slots are in random order, with a free
- * one in between. All bytes are FILL. The sizes depend only on the seed. */
-static void make(struct arrays *a, const struct rank *self,
-                 const struct placement *p, uint64_t seed, size_t element,
-                 size_t most)
-{
-    const uint64_t mine = seed * 64 + (uint64_t)self->rank;
-    int local = 0;
-
-    memset(a, 0, sizeof(*a));
-    for (int e = 0; e < p->experts; e++)
-        local += p->has[e][self->rank];
-    for (int i = 0; i < local; i++) {
-        const int j = (int)(dice(mine, 10, (uint64_t)i) % (uint64_t)(i + 1));
-
-        a->slot[i] = a->slot[j];
-        a->slot[j] = i + (i > 2);
-    }
-    a->state = (struct shunt_moe_state){
-        .size = sizeof(a->state),
-        .array = a->array,
-        .arrays = 1 + (int)(dice(seed, 11, 0) % ARRAYS_MAX),
-        .slot = dice(mine, 12, 0) % 4 ? a->slot : NULL,
-    };
-    for (int k = 0; k < a->state.arrays; k++) {
-        struct shunt_moe_array *array = &a->array[k];
-
-        array->bytes = dice(seed, 13, (uint64_t)k) % most / element * element;
-        if (dice(seed, 14, (uint64_t)k) % 8 == 0)
-            array->bytes = 0;
-        array->stride =
-            array->bytes + dice(mine, 15, (uint64_t)k) % 40 * element;
-        a->bytes[k] = array->stride * (size_t)(local + 2);
-        a->memory[k] = filled(a->bytes[k] + 1);
-        memset(a->memory[k], FILL, a->bytes[k] + 1);
-        array->at = a->memory[k];
-        if (array->stride == array->bytes)
-            array->stride = 0;
-        a->each += array->bytes;
-    }
-}
-
-static void drop(struct arrays *a)
-{
-    for (int k = 0; k < a->state.arrays; k++)
-        free(a->memory[k]);
-}
-
-static int local_of(const struct placement *p, int rank, int expert)
-{
-    int i = 0;
-
-    for (int e = 0; e < expert; e++)
-        i += p->has[e][rank];
-    return i;
-}
-
-static unsigned char *at(const struct arrays *a, const struct rank *self,
-                         const struct placement *p, int expert, int k)
-{
-    const int i = local_of(p, self->rank, expert);
-    const struct shunt_moe_array *array = &a->array[k];
-
-    return a->memory[k] + (size_t)(a->state.slot ? a->slot[i] : i) *
-                              (array->stride ? array->stride : array->bytes);
-}
-
-/* The value of a byte of an expert's state. */
-static unsigned char byte_of(uint64_t version, int expert, int k, size_t i)
-{
-    return (unsigned char)(mix(version, (uint64_t)expert, (uint64_t)k, i / 8) >>
-                           i % 8 * 8);
-}
-
-/* Writes the state of the experts on this rank: of homes, or of copies. */
-static void write(const struct arrays *a, const struct rank *self,
-                  const struct placement *p, uint64_t version, bool copies)
-{
-    for (int e = 0; e < p->experts; e++)
-        for (int k = 0; k < a->state.arrays; k++)
-            if (p->has[e][self->rank] && (copies || p->home[e] == self->rank))
-                for (size_t i = 0; i < a->array[k].bytes; i++)
-                    at(a, self, p, e, k)[i] = byte_of(version, e, k, i);
-}
-
-/* All memory of this rank must be as write() would write it. */
-static int check(const struct arrays *a, const struct rank *self,
-                 const struct placement *p, uint64_t version, bool copies)
-{
-    struct arrays want = *a;
-    int result = 0;
-
-    for (int k = 0; k < a->state.arrays; k++) {
-        want.memory[k] = filled(a->bytes[k] + 1);
-        memset(want.memory[k], FILL, a->bytes[k] + 1);
-    }
-    write(&want, self, p, version, copies);
-    for (int k = 0; k < a->state.arrays && !result; k++)
-        for (size_t i = 0; i <= a->bytes[k] && !result; i++)
-            if (a->memory[k][i] != want.memory[k][i])
-                result = rank_fail(__FILE__, __LINE__, "the state",
-                                   "byte %zu of array %d is %d, not %d", i, k,
-                                   a->memory[k][i], want.memory[k][i]);
-    drop(&want);
-    return result;
-}
-
-/* Bytes that all ranks have sent to other nodes since `before`. */
-static int sent(const struct rank *self, uint64_t before, uint64_t *all)
-{
-    struct shunt_comm_stats stats;
-    uint64_t mine;
-
-    CHECK_OK(self->comm,
-             shunt_comm_get_stats(self->comm, &stats, sizeof(stats)));
-    mine = stats.bytes_remote - before;
-    CHECK_OK(self->comm,
-             shunt_allreduce(self->comm, &mine, all, 1, SHUNT_U64, SHUNT_SUM));
-    return 0;
-}
-
-static uint64_t counted(const struct rank *self)
-{
-    struct shunt_comm_stats stats;
-
-    if (shunt_comm_get_stats(self->comm, &stats, sizeof(stats)))
-        return 0;
-    return stats.bytes_remote;
-}
+#include "tests/moe/expert_state.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SEEDS = 3, MOST = 3000 };
@@ -247,13 +28,13 @@ static int refresh(const struct rank *self)
         struct arrays a;
         uint64_t before, bytes;
 
-        place(&p, self, experts, seed);
-        moe = create(self, &p);
+        placement_draw(&p, self, experts, seed);
+        moe = placement_exchange(self, &p);
         CHECK(moe, "no exchange");
-        make(&a, self, &p, seed, 1, seed % 4 ? MOST : 60);
+        arrays_make(&a, self, &p, seed, 1, seed % 4 ? MOST : 60);
         for (uint64_t version = 0; version < 2; version++) {
-            write(&a, self, &p, version, false);
-            before = counted(self);
+            arrays_write(&a, self, &p, version, false);
+            before = bytes_counted(self);
             if (seed % 2) {
                 CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe, &a.state));
             } else {
@@ -261,14 +42,15 @@ static int refresh(const struct rank *self)
                                          moe, &a.state, &request));
                 CHECK_OK(self->comm, shunt_wait(&request));
             }
-            CHECK_RUN(sent(self, before, &bytes));
-            CHECK_RUN(check(&a, self, &p, version, true));
-            CHECK(bytes == sent_to_nodes(self, &p) * a.each,
+            CHECK_RUN(bytes_sent(self, before, &bytes));
+            CHECK_RUN(arrays_check(&a, self, &p, version, true));
+            CHECK(bytes == placement_sent_to_nodes(self, &p) * a.each,
                   "seed %d: %llu bytes between nodes, not %llu of %zu",
                   (int)seed, (unsigned long long)bytes,
-                  (unsigned long long)sent_to_nodes(self, &p), a.each);
+                  (unsigned long long)placement_sent_to_nodes(self, &p),
+                  a.each);
         }
-        drop(&a);
+        arrays_drop(&a);
         shunt_moe_destroy(moe);
     }
     return 0;
@@ -394,7 +176,8 @@ static int check_sums(const struct arrays *a, const struct rank *self,
     for (int e = 0; e < p->experts; e++)
         for (int k = 0; k < a->state.arrays && p->has[e][self->rank]; k++)
             for (size_t i = 0; i < a->array[k].bytes / element; i++) {
-                const float have = element_get(dtype, at(a, self, p, e, k), i);
+                const float have =
+                    element_get(dtype, arrays_at(a, self, p, e, k), i);
                 const float want = p->home[e] == self->rank
                                        ? gradient_sum(self, p, dtype, e, k, i)
                                        : gradient(dtype, self->rank, e, k, i);
@@ -418,16 +201,16 @@ static int reduce(const struct rank *self)
         struct arrays a;
         uint64_t before, bytes;
 
-        place(&p, self, experts, 100 + seed);
-        moe = create(self, &p);
+        placement_draw(&p, self, experts, 100 + seed);
+        moe = placement_exchange(self, &p);
         CHECK(moe, "no exchange");
-        make(&a, self, &p, seed, element, MOST);
+        arrays_make(&a, self, &p, seed, element, MOST);
         for (int e = 0; e < experts; e++)
             for (int k = 0; k < a.state.arrays && p.has[e][self->rank]; k++)
                 for (size_t i = 0; i < a.array[k].bytes / element; i++)
-                    element_set(dtype, at(&a, self, &p, e, k), i,
+                    element_set(dtype, arrays_at(&a, self, &p, e, k), i,
                                 gradient(dtype, self->rank, e, k, i));
-        before = counted(self);
+        before = bytes_counted(self);
         if (seed % 2) {
             CHECK_OK(self->comm,
                      shunt_moe_replicas_reduce(moe, &a.state, dtype));
@@ -436,12 +219,12 @@ static int reduce(const struct rank *self)
                                      moe, &a.state, dtype, &request));
             CHECK_OK(self->comm, shunt_wait(&request));
         }
-        CHECK_RUN(sent(self, before, &bytes));
+        CHECK_RUN(bytes_sent(self, before, &bytes));
         CHECK_RUN(check_sums(&a, self, &p, dtype));
-        CHECK(bytes == sent_to_nodes(self, &p) * a.each * 4 / element,
+        CHECK(bytes == placement_sent_to_nodes(self, &p) * a.each * 4 / element,
               "seed %d: %llu bytes between nodes", (int)seed,
               (unsigned long long)bytes);
-        drop(&a);
+        arrays_drop(&a);
         shunt_moe_destroy(moe);
     }
     return 0;
@@ -524,33 +307,33 @@ static int move(const struct rank *self)
         struct arrays from, to;
         uint64_t before, bytes;
 
-        place(&p, self, experts, 200 + seed);
-        place(&q, self, experts, 300 + seed);
-        moe = create(self, &p);
+        placement_draw(&p, self, experts, 200 + seed);
+        placement_draw(&q, self, experts, 300 + seed);
+        moe = placement_exchange(self, &p);
         CHECK(moe, "no exchange");
-        make(&from, self, &p, seed, 1, MOST);
-        make(&to, self, &q, seed, 1, MOST);
-        write(&from, self, &p, seed, false);
-        before = counted(self);
+        arrays_make(&from, self, &p, seed, 1, MOST);
+        arrays_make(&to, self, &q, seed, 1, MOST);
+        arrays_write(&from, self, &p, seed, false);
+        before = bytes_counted(self);
         CHECK_OK(self->comm,
                  shunt_moe_move(moe, q.home, q.replicas, q.nreplicas,
                                 &from.state, &to.state));
-        CHECK_RUN(sent(self, before, &bytes));
+        CHECK_RUN(bytes_sent(self, before, &bytes));
         CHECK(bytes == sent_by_move(self, &p, &q) * from.each,
               "%llu bytes between nodes", (unsigned long long)bytes);
-        CHECK_RUN(check(&from, self, &p, seed, false));
-        CHECK_RUN(check(&to, self, &q, seed, false));
+        CHECK_RUN(arrays_check(&from, self, &p, seed, false));
+        CHECK_RUN(arrays_check(&to, self, &q, seed, false));
         CHECK_RUN(set(self, moe, &q));
         CHECK_OK(self->comm, shunt_moe_replicas_refresh(moe, &to.state));
-        CHECK_RUN(check(&to, self, &q, seed, true));
-        write(&to, self, &q, seed + 1000, true);
+        CHECK_RUN(arrays_check(&to, self, &q, seed, true));
+        arrays_write(&to, self, &q, seed + 1000, true);
         CHECK_OK(self->comm,
                  shunt_moe_move_start(moe, p.home, p.replicas, p.nreplicas,
                                       &to.state, &from.state, &request));
         CHECK_OK(self->comm, shunt_wait(&request));
-        CHECK_RUN(check(&from, self, &p, seed + 1000, false));
-        drop(&from);
-        drop(&to);
+        CHECK_RUN(arrays_check(&from, self, &p, seed + 1000, false));
+        arrays_drop(&from);
+        arrays_drop(&to);
         shunt_moe_destroy(moe);
     }
     return 0;
@@ -569,12 +352,12 @@ static int move_in_place(const struct rank *self)
         .size = sizeof(state), .array = &array, .arrays = 1};
     int i = 0;
 
-    place(&p, self, EXPERTS, 1);
+    placement_draw(&p, self, EXPERTS, 1);
     p.nreplicas = 0;
     for (int e = 0; e < EXPERTS; e++)
         for (int r = 0; r < self->size; r++)
             p.has[e][r] = p.home[e] == r;
-    moe = create(self, &p);
+    moe = placement_exchange(self, &p);
     CHECK(moe, "no exchange");
     for (int e = 0; e < EXPERTS; e++)
         if (p.home[e] == self->rank)
@@ -618,21 +401,21 @@ static int under_way(const struct rank *self)
         struct shunt_moe *moe;
         struct world w;
 
-        place(&p, self, EXPERTS, 400 + seed);
-        place(&q, self, EXPERTS, 500 + seed);
+        placement_draw(&p, self, EXPERTS, 400 + seed);
+        placement_draw(&q, self, EXPERTS, 500 + seed);
         c.placement = p.home;
         c.replicas = p.replicas;
         c.nreplicas = p.nreplicas;
-        moe = create(self, &p);
+        moe = placement_exchange(self, &p);
         CHECK(moe, "no exchange");
-        make(&a, self, &p, seed, 1, MOST);
-        make(&to, self, &q, seed, 1, MOST);
-        make(&grad, self, &p, seed + 50, 4, MOST);
-        write(&a, self, &p, seed, false);
+        arrays_make(&a, self, &p, seed, 1, MOST);
+        arrays_make(&to, self, &q, seed, 1, MOST);
+        arrays_make(&grad, self, &p, seed + 50, 4, MOST);
+        arrays_write(&a, self, &p, seed, false);
         for (int e = 0; e < EXPERTS; e++)
             for (int k = 0; k < grad.state.arrays && p.has[e][self->rank]; k++)
                 for (size_t i = 0; i < grad.array[k].bytes / 4; i++)
-                    element_set(SHUNT_F32, at(&grad, self, &p, e, k), i,
+                    element_set(SHUNT_F32, arrays_at(&grad, self, &p, e, k), i,
                                 gradient(SHUNT_F32, self->rank, e, k, i));
         CHECK_OK(self->comm, shunt_moe_replicas_reduce_start(
                                  moe, &grad.state, SHUNT_F32, &request[0]));
@@ -651,12 +434,12 @@ static int under_way(const struct rank *self)
 
             CHECK_OK(self->comm, shunt_wait(&request[which]));
         }
-        CHECK_RUN(check(&a, self, &p, seed, true));
-        CHECK_RUN(check(&to, self, &q, seed, false));
+        CHECK_RUN(arrays_check(&a, self, &p, seed, true));
+        CHECK_RUN(arrays_check(&to, self, &q, seed, false));
         CHECK_RUN(check_sums(&grad, self, &p, SHUNT_F32));
-        drop(&a);
-        drop(&to);
-        drop(&grad);
+        arrays_drop(&a);
+        arrays_drop(&to);
+        arrays_drop(&grad);
         shunt_moe_destroy(moe);
     }
     return 0;
@@ -674,7 +457,7 @@ static int old_plans(const struct rank *self, enum shunt_moe_order order)
     struct run run[PLACEMENTS];
     struct shunt_moe *moe;
 
-    place(&p[0], self, EXPERTS, 600);
+    placement_draw(&p[0], self, EXPERTS, 600);
     c.order = order;
     c.placement = p[0].home;
     c.replicas = p[0].replicas;
@@ -682,7 +465,7 @@ static int old_plans(const struct rank *self, enum shunt_moe_order order)
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     for (int i = 0; i < PLACEMENTS; i++) {
         if (i) {
-            place(&p[i], self, EXPERTS, 600 + (uint64_t)i);
+            placement_draw(&p[i], self, EXPERTS, 600 + (uint64_t)i);
             if (i == 1) { /* no copies */
                 p[i].nreplicas = 0;
                 for (int e = 0; e < EXPERTS; e++)
@@ -735,7 +518,7 @@ static int mistake(const struct rank *self, int without)
 
     c.order = SHUNT_MOE_ORDER_HOMES;
     for (int i = 0; i < 2; i++) {
-        place(&p[i], self, EXPERTS, 700);
+        placement_draw(&p[i], self, EXPERTS, 700);
         if (i == without)
             p[i].nreplicas = 0;
         c.placement = p[i].home;
@@ -927,13 +710,13 @@ static int loss(const struct rank *self)
     const int *lost;
     size_t nlost;
 
-    place(&p, self, EXPERTS, 1);
-    place(&q, self, EXPERTS, 2);
-    moe = create(self, &p);
+    placement_draw(&p, self, EXPERTS, 1);
+    placement_draw(&q, self, EXPERTS, 2);
+    moe = placement_exchange(self, &p);
     CHECK(moe, "no exchange");
-    make(&a, self, &p, 3, 4, BYTES);
-    make(&to, self, &q, 3, 4, BYTES);
-    write(&a, self, &p, 0, true);
+    arrays_make(&a, self, &p, 3, 4, BYTES);
+    arrays_make(&to, self, &q, 3, 4, BYTES);
+    arrays_write(&a, self, &p, 0, true);
     rank_say("in the loop");
     while (st == SHUNT_OK) {
         st = shunt_moe_replicas_refresh(moe, &a.state);
@@ -948,8 +731,8 @@ static int loss(const struct rank *self)
           shunt_last_error(self->comm));
     CHECK_OK(NULL, shunt_comm_lost(self->comm, &lost, &nlost));
     CHECK(nlost == 1 && lost[0] == 1, "%zu lost", nlost);
-    drop(&a);
-    drop(&to);
+    arrays_drop(&a);
+    arrays_drop(&to);
     shunt_moe_destroy(moe);
     return 0;
 }
