@@ -219,7 +219,7 @@ static bool is_cancelled(void *arg, char *why, size_t size)
     return atomic_load(&telling->cancelled);
 }
 
-static void tell(void *arg)
+static void send_reason(void *arg)
 {
     struct telling *telling = arg;
     struct shunti_bootstrap *bs;
@@ -247,8 +247,9 @@ static void watch_parent(void *arg)
  * in a thread with its own table of descriptors, and send there the reason why
  * this rank leaves.
  */
-static void tell_without_descriptors(const struct shunti_bootstrap *bs,
-                                     const struct shunt_id *id, double deadline)
+static void send_reason_without_descriptors(const struct shunti_bootstrap *bs,
+                                            const struct shunt_id *id,
+                                            double deadline)
 {
     char text[512], ours[32];
     struct telling telling = {
@@ -269,7 +270,7 @@ static void tell_without_descriptors(const struct shunti_bootstrap *bs,
     snprintf(text, sizeof(text), "%s", shunti_error_last());
     telling.text = strncmp(text, ours, len) ? text : text + len;
     if (telling.timeout > 0)
-        shunti_own_table_run(tell, watch_parent, &telling);
+        shunti_own_table_run(send_reason, watch_parent, &telling);
     free(telling.there.blamed);
 }
 
@@ -309,7 +310,7 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
     st = shunti_bootstrap_connect(&parts, bs, start, deadline);
     if (st == SHUNT_ERR_SYSTEM && !(parent && parent->agree) &&
         !shunti_own_table_is_here())
-        tell_without_descriptors(bs, id, deadline);
+        send_reason_without_descriptors(bs, id, deadline);
     if (st == SHUNT_ERR_PEER)
         st = in_own_words(&parts, st);
     if (parent && parent->agree) {

@@ -196,7 +196,8 @@ static enum shunt_status serve(struct shunti_id_parts *parts,
 
 /* Run a root that sends `text` to the other ranks, at one of the addresses
  * where they look for the root. False: it cannot listen there. */
-static bool tell_at(struct shunti_id_parts *place, int nranks, const char *text)
+static bool send_refusal_at(struct shunti_id_parts *place, int nranks,
+                            const char *text)
 {
     char why[400];
     int fd = listen_at(place, 0, shunti_wire_now(), why, sizeof(why));
@@ -214,18 +215,18 @@ struct refusal {
 
 /* Use the root's own address if it is free. Otherwise use the unix socket and
  * the spare port. */
-static void tell_somewhere(void *arg)
+static void send_refusal(void *arg)
 {
     const struct refusal *refusal = arg;
     struct shunti_id_parts place = *refusal->parts;
 
-    if (!tell_at(&place, refusal->nranks, refusal->text) &&
+    if (!send_refusal_at(&place, refusal->nranks, refusal->text) &&
         place.kind != SHUNTI_ID_LOCAL) {
         place.kind = SHUNTI_ID_LOCAL;
-        tell_at(&place, refusal->nranks, refusal->text);
+        send_refusal_at(&place, refusal->nranks, refusal->text);
         place = *refusal->parts;
         place.port = shunti_id_spare_port(&place);
-        tell_at(&place, refusal->nranks, refusal->text);
+        send_refusal_at(&place, refusal->nranks, refusal->text);
     }
     explicit_bzero(&place, sizeof(place));
     shunti_bootstrap_settle(TELL_SECONDS, NULL);
@@ -240,14 +241,14 @@ static void nap(void *arg)
 /* This process cannot listen, as shunti_error_last() says. Notify the other
  * ranks, so that they do not look for a root until their timeout. The thread
  * has its own table of descriptors, since this process may have none left. */
-static void tell_the_others(const struct shunti_id_parts *parts, int nranks)
+static void refuse_others(const struct shunti_id_parts *parts, int nranks)
 {
     char text[512];
     struct refusal refusal = {.parts = parts, .nranks = nranks, .text = text};
 
     snprintf(text, sizeof(text), "rank 0 %s", shunti_error_last());
-    if (!shunti_own_table_run(tell_somewhere, nap, &refusal))
-        tell_somewhere(&refusal);
+    if (!shunti_own_table_run(send_refusal, nap, &refusal))
+        send_refusal(&refusal);
     shunti_fail(NULL, SHUNT_ERR_SYSTEM, "%s", text);
 }
 
@@ -257,7 +258,7 @@ void shunti_bootstrap_tell(const struct shunti_id_parts *parts, int ranks)
     char text[512];
 
     snprintf(text, sizeof(text), "%s", shunti_error_last());
-    (void)tell_at(&place, ranks + 1, text);
+    (void)send_refusal_at(&place, ranks + 1, text);
     explicit_bzero(&place, sizeof(place));
     shunti_bootstrap_settle(TELL_SECONDS, NULL);
     shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED, "%s", text);
@@ -283,7 +284,7 @@ enum shunt_status shunti_bootstrap_serve(struct shunt_id *id, int nranks)
     if (!st)
         shunti_id_pack(&parts, id);
     else if (st == SHUNT_ERR_SYSTEM)
-        tell_the_others(&parts, nranks);
+        refuse_others(&parts, nranks);
     explicit_bzero(&parts, sizeof(parts));
     return st;
 }

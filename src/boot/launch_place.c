@@ -64,7 +64,7 @@ static bool rank_0_is_elsewhere(int rank)
 /* The number of ranks on other hosts that look for rank 0 on this host, the
  * step's first, and that this rank notifies. 0 if another rank of this host
  * notifies them. */
-static int to_be_told(int rank, int nranks)
+static int ranks_to_notify(int rank, int nranks)
 {
     const char *tasks = shunti_launch_get("SLURM_GTIDS");
     int here = 1;
@@ -80,8 +80,8 @@ static int to_be_told(int rank, int nranks)
  * rank 0. NULL: none is set. *slurm: it is Slurm's host. An interface in
  * SHUNT_HOST does not count, because other hosts cannot find rank 0 by it. It
  * is for later communicators. */
-static const char *meeting_host(const struct shunti_launcher *l, char *buffer,
-                                size_t len, bool *slurm)
+static const char *root_host(const struct shunti_launcher *l, char *buffer,
+                             size_t len, bool *slurm)
 {
     const char *host = shunti_env_string("SHUNT_HOST");
     const bool by_srun = shunti_launcher_by_srun(l);
@@ -121,14 +121,13 @@ static enum shunt_status check_slurm_host(const struct shunti_launcher *l,
                      "SHUNT_HOST to an address of rank 0's host, on all "
                      "ranks",
                      host);
-    if (by_srun && to_be_told(rank, nranks) > 0)
-        shunti_bootstrap_tell(parts, to_be_told(rank, nranks));
+    if (by_srun && ranks_to_notify(rank, nranks) > 0)
+        shunti_bootstrap_tell(parts, ranks_to_notify(rank, nranks));
     return st;
 }
 
-static enum shunt_status meeting_port(const struct shunti_launcher *l,
-                                      bool master, const unsigned char *tag,
-                                      int *port)
+static enum shunt_status root_port(const struct shunti_launcher *l, bool master,
+                                   const unsigned char *tag, int *port)
 {
     double wish = shunti_env_number("SHUNT_PORT");
     enum shunt_status st;
@@ -199,7 +198,7 @@ enum shunt_status shunti_launch_place(const struct shunti_launcher *l, int rank,
         return SHUNT_OK;
     }
 
-    host = meeting_host(l, buffer, sizeof(buffer), &slurm);
+    host = root_host(l, buffer, sizeof(buffer), &slurm);
     if (!host && shunti_launcher_on_one_host(l, nranks))
         host = "127.0.0.1";
     if (!host && shunti_launcher_is_torchrun(l))
@@ -213,7 +212,7 @@ enum shunt_status shunti_launch_place(const struct shunti_launcher *l, int rank,
                            "SHUNT_HOST and SHUNT_PORT to an address of rank "
                            "0's host and a free port, on all ranks",
                            l->how, nranks);
-    st = meeting_port(
+    st = root_port(
         l, shunti_launch_get("MASTER_PORT") || shunti_launch_get("MASTER_ADDR"),
         parts->tag, &port);
     if (st)
