@@ -118,7 +118,8 @@ static bool add_claims(const struct shunti_reports *reports, bool doubted,
 /* Find the ranks that have answered any rank, or that report to any rank. The
  * report of a host that receives nothing may arrive at only some of the other
  * ranks. Yet all ranks must agree on whether it reports. */
-static void find_heard(const struct shunti_reports *reports, uint64_t *heard)
+static void find_answering(const struct shunti_reports *reports,
+                           uint64_t *heard)
 {
     const int n = reports->n, w = words(n);
 
@@ -202,7 +203,7 @@ bool shunti_reports_edges(struct shunti_reports *reports, uint64_t *edges)
     find_doubts(reports);
     if (!heard)
         return false;
-    find_heard(reports, heard);
+    find_answering(reports, heard);
     any = add_claims(reports, false, edges);
     refuted = !any && add_claims(reports, true, NULL);
     any |= add_missing(reports, refuted, heard, heard + w, edges);

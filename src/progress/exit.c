@@ -38,7 +38,7 @@ int shunti_exit_of(const struct shunt_comm *comm, int rank)
 
 /* Send the word to all peers. This is a visit (parked.h), so this thread may
  * touch the communicator. */
-static uint64_t tell(struct shunt_comm *comm, uint64_t verdict)
+static uint64_t send_word(struct shunt_comm *comm, uint64_t verdict)
 {
     const uint64_t until = shunti_now_ns() + LIMIT_NS;
     const size_t at = word_at(comm, comm->rank);
@@ -71,7 +71,7 @@ static void at_exit(int status, void *unused)
     if (getpid() != watched)
         return;
     said = 1 + ((uint64_t)status & 0xff);
-    shunti_parked_visit_now(tell);
+    shunti_parked_visit_now(send_word);
 }
 
 static void watch(void)

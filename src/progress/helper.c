@@ -199,7 +199,7 @@ static bool is_wanted(const struct shunt_comm *comm)
 
 /* Release the communicators that are wanted back or done; all of them, if
  * `all`. */
-static void let_go(struct shunt_comm **held, uint64_t now, bool all)
+static void release_held(struct shunt_comm **held, uint64_t now, bool all)
 {
     struct shunt_comm **at = held;
 
@@ -321,10 +321,10 @@ static void *help(void *arg)
 
             (void)got;
         }
-        let_go(&held, shunti_now_ns(), false);
+        release_held(&held, shunti_now_ns(), false);
     }
     pthread_mutex_unlock(&lock);
-    let_go(&held, shunti_now_ns(), true);
+    release_held(&held, shunti_now_ns(), true);
     shunti_track_end();
     return NULL;
 }

@@ -105,7 +105,7 @@ static void set_abort(const struct shunt_comm *comm, unsigned char *control,
 }
 
 /* Write the abort word of every mapped peer. Any thread may call this. */
-static void tell_mapped(struct shunt_comm *comm, uint64_t word)
+static void notify_mapped(struct shunt_comm *comm, uint64_t word)
 {
     int r;
 
@@ -119,7 +119,7 @@ static void tell_mapped(struct shunt_comm *comm, uint64_t word)
     }
 }
 
-static void tell_others(struct shunt_comm *comm, uint64_t word)
+static void notify_others(struct shunt_comm *comm, uint64_t word)
 {
     int r;
 
@@ -168,8 +168,8 @@ static void report(struct shunt_comm *comm, uint64_t word)
         comm->loss.record->report = SHUNTI_REPORT_BEGUN;
     shunti_loss_publish(comm);
     set_abort(comm, comm->control.base, word);
-    tell_mapped(comm, word);
-    tell_others(comm, word);
+    notify_mapped(comm, word);
+    notify_others(comm, word);
 }
 
 /* Settle who is lost. Returns one of the lost ranks. */
@@ -196,8 +196,8 @@ static enum shunt_status end_with(struct shunt_comm *comm,
     shunti_info("comm", "rank %d: %s", comm->rank, comm->failure.text);
     if (comm->failure.nlost)
         shunti_loss_tell(comm);
-    tell_mapped(comm, word);
-    tell_others(comm, word);
+    notify_mapped(comm, word);
+    notify_others(comm, word);
     if (shunti_trace_enabled())
         shunti_fail_trace(comm);
     return status;
@@ -279,7 +279,7 @@ enum shunt_status shunti_comm_fail_alive(struct shunt_comm *comm, int culprit,
 }
 
 /* Write the error text: rank `reporter` waited for a rank that is alive. */
-static void tell_alive(struct shunt_comm *comm, const struct end *end)
+static void describe_alive(struct shunt_comm *comm, const struct end *end)
 {
     char whom[32] = "this rank, which";
 
@@ -315,7 +315,7 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
     lost = end.lost;
     reporter = end.reporter;
     if (end.alive) {
-        tell_alive(comm, &end);
+        describe_alive(comm, &end);
         return end_with(comm, status, lost, word);
     }
     if (is_to_settle(comm, status, lost)) {
@@ -396,6 +396,6 @@ void shunt_comm_abort(struct shunt_comm *comm)
         return;
     word = pack_abort(SHUNT_ERR_ABORTED, -1, comm->rank);
     set_abort(comm, comm->control.base, word);
-    tell_mapped(comm, word);
+    notify_mapped(comm, word);
     shunti_wake_self(comm);
 }

@@ -83,7 +83,7 @@ bool shunti_pair_costs_learn(const struct shunt_comm *comm, int peer)
 #define BITS SHUNTI_WAYS_CLASSES
 #define ALL ((1u << BITS) - 1)
 
-static void tell(struct shunt_comm *comm, int peer)
+static void send_costs(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
     struct shunti_pair_costs *w = &p->costs;
@@ -98,7 +98,7 @@ static void tell(struct shunt_comm *comm, int peer)
                      __ATOMIC_RELAXED);
 }
 
-static uint64_t told_by(const struct shunt_comm *comm, int peer)
+static uint64_t costs_from(const struct shunt_comm *comm, int peer)
 {
     const unsigned char *at = comm->control.base + comm->control.layout.words +
                               (size_t)peer * comm->control.layout.word_stride +
@@ -143,7 +143,7 @@ void shunti_pair_costs_into(struct shunt_comm *comm, int peer, size_t bytes,
         return;
     learn(&w->into, bytes, ns);
     if (w->into > w->told * 1.2f || w->into < w->told * 0.8f)
-        tell(comm, peer);
+        send_costs(comm, peer);
 }
 
 void shunti_pair_costs_out(struct shunt_comm *comm, int peer, size_t bytes,
@@ -165,7 +165,7 @@ void shunti_pair_costs_was_read(struct shunt_comm *comm, int peer, size_t whole,
 float shunti_pair_costs_ring_cost(const struct shunt_comm *comm, int peer)
 {
     const struct shunti_pair_costs *w = &comm->peers[peer].costs;
-    const float into = (float)(told_by(comm, peer) >> 2 * BITS);
+    const float into = (float)(costs_from(comm, peer) >> 2 * BITS);
 
     return w->out + (into > 0 ? into : w->out);
 }
@@ -229,7 +229,7 @@ static void end_trial(struct shunt_comm *comm, int peer, int class)
                         now ? "read by the kernel" : "by the ring",
                         (double)ring / 1e3, (double)read / 1e3);
     }
-    tell(comm, peer);
+    send_costs(comm, peer);
 }
 
 /* Join the trials that the peer has begun. */
@@ -263,7 +263,7 @@ bool shunti_pair_costs_read(struct shunt_comm *comm, int peer, size_t bytes)
 
     if (bytes < SMALLEST || !shunti_pair_costs_learn(comm, peer))
         return false;
-    word = told_by(comm, peer);
+    word = costs_from(comm, peer);
     follow(comm, peer, word);
     wants = word & ALL;
     tries = (uint16_t)(w->tries | w->their_tries);
@@ -292,7 +292,7 @@ void shunti_pair_costs_came(struct shunt_comm *comm, int peer, size_t bytes,
 
     if (bytes < SMALLEST || !shunti_pair_costs_learn(comm, peer))
         return;
-    follow(comm, peer, told_by(comm, peer));
+    follow(comm, peer, costs_from(comm, peer));
     w->fresh[class] = FRESH;
     w->came = (uint16_t)((w->came & ~bit) | (read ? bit : 0));
     if (w->tries & bit) {
@@ -313,5 +313,5 @@ void shunti_pair_costs_came(struct shunt_comm *comm, int peer, size_t bytes,
         w->hold_off[class] = CHANGED_FIRST / 2;
     begin_trial(w, class);
     w->tries |= (uint16_t)bit;
-    tell(comm, peer);
+    send_costs(comm, peer);
 }
