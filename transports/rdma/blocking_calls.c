@@ -183,7 +183,7 @@ bool rdma_slow_ended(const struct rdma_rail *rail)
 /* --- closing ------------------------------------------------------------------ */
 
 /* Destroy its queue pair, now or after the call that is under way. */
-static void bury(struct rdma_rail *rail)
+static void destroy_queue_pair(struct rdma_rail *rail)
 {
     struct rdma_slow *slow = &rail->ep->ctx->slow;
     bool other;
@@ -208,7 +208,7 @@ bool rdma_slow_bury_all(struct shunt_transport_ctx *ctx, int64_t ms)
     pthread_mutex_unlock(&slow->lock);
     for (int p = 0; ctx->eps && p < ctx->nranks; p++)
         for (int i = 0; ctx->eps[p] && i < ctx->eps[p]->rails; i++)
-            bury(&ctx->eps[p]->rail[i]);
+            destroy_queue_pair(&ctx->eps[p]->rail[i]);
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += ms * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;

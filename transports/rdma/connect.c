@@ -85,7 +85,7 @@ static bool read_address(struct address *a, const void *blob, size_t len)
 /* --- losing a peer ----------------------------------------------------------- */
 
 /* Notify the peer that no rail is left. */
-static void tell_broken(struct shunt_transport_ep *ep)
+static void notify_broken(struct shunt_transport_ep *ep)
 {
     const size_t mail = (size_t)ep->ctx->rank * sizeof(struct rdma_mail);
     const struct shunt_transport_put put = {
@@ -160,7 +160,7 @@ void rdma_break(struct shunt_transport_ep *ep, const char *format, ...)
                                                 : SHUNT_TRANSPORT_DEBUG,
                            "rdma", "rank %d: %s", ep->peer, ep->reason);
     }
-    tell_broken(ep);
+    notify_broken(ep);
     rdma_drop_larges(ep);
     rdma_end_directs(ep, RDMA_END_UNPOSTED);
     for (int i = 0; i < ep->rails; i++) {
@@ -196,7 +196,7 @@ void rdma_look(struct shunt_transport_ctx *ctx)
         else if (!ep->broken)
             rdma_start_step(ep, now);
         rdma_rails_look(ep, now);
-        tell_broken(ep);
+        notify_broken(ep);
     }
 }
 

@@ -406,8 +406,8 @@ static void note_effects(struct shunt_transport_ep *ep)
         ep->records_told++;
 }
 
-static inline void request_told(struct rdma_rail *rail,
-                                struct rdma_request *request)
+static inline void request_reported(struct rdma_rail *rail,
+                                    struct rdma_request *request)
 {
     struct shunt_transport_ep *ep = rail->ep;
     struct rdma_target *target = &ep->targets[request->record % RDMA_RECORDS];
@@ -432,12 +432,12 @@ static inline void request_told(struct rdma_rail *rail,
 
 /* `requests` more requests have arrived. A smaller total than known is an
  * outdated report. */
-static void on_come(struct rdma_rail *rail, uint32_t requests)
+static void on_report(struct rdma_rail *rail, uint32_t requests)
 {
     if (requests > rail->posted - rail->told_to)
         return;
     for (; requests > 0; requests--)
-        request_told(rail, &rail->log[rdma_slot(rail, rail->told_to++)]);
+        request_reported(rail, &rail->log[rdma_slot(rail, rail->told_to++)]);
 }
 
 void rdma_on_told(struct rdma_rail *rail, uint32_t number,
@@ -448,7 +448,7 @@ void rdma_on_told(struct rdma_rail *rail, uint32_t number,
 
     if ((int32_t)(number - rail->told_by) >= 0)
         rail->told_by = number + 1;
-    on_come(rail, progress->requests - rail->told_to);
+    on_report(rail, progress->requests - rail->told_to);
     if (records <= ep->sequence - ep->records_told)
         ep->records_told += records;
     note_effects(ep);
@@ -467,7 +467,7 @@ void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place)
     rail->told_by = number + 1;
     if (!requests)
         return;
-    on_come(rail, requests);
+    on_report(rail, requests);
     note_effects(rail->ep);
     free_lines(rail->ep);
 }
@@ -476,7 +476,7 @@ void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place)
 
 void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request)
 {
-    request_told(rail, request);
+    request_reported(rail, request);
 }
 
 void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,

@@ -91,7 +91,7 @@ static bool send_mail(struct rdma_rail *rail, const void *what, size_t offset,
 
 /* Send this side's stage to the peer. Data that cannot be sent now is sent
  * later. */
-static void tell(struct rdma_rail *rail)
+static void send_stage(struct rdma_rail *rail)
 {
     const uint64_t hello = rdma_word(rail->life, RDMA_HELLO);
     const uint64_t word = rdma_word(rail->life, rail->stage);
@@ -308,7 +308,7 @@ void rdma_rail_break(struct rdma_rail *rail, const char *format, ...)
         return;
     ctx->rails_lost += reached;
     log_break(rail, reached, reason);
-    tell(rail);
+    send_stage(rail);
 }
 
 /* Fence the rail once its queue pair is destroyed: then nothing more arrives
@@ -491,7 +491,7 @@ void rdma_rail_step(struct rdma_rail *rail, int64_t now)
         fence(rail);
     if (rail->ep->broken)
         return;
-    tell(rail);
+    send_stage(rail);
     if (rail->stage == RDMA_FENCED &&
         rail->told == rdma_word(rail->life, RDMA_FENCED) &&
         theirs >= rdma_word(rail->life, RDMA_FENCED)) {

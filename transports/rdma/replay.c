@@ -15,7 +15,7 @@
 
 #include "transports/rdma/rdma.h"
 
-static bool has_come(const struct rdma_come *come, uint32_t number)
+static bool has_arrived(const struct rdma_come *come, uint32_t number)
 {
     const uint32_t behind = number - come->base;
 
@@ -47,7 +47,7 @@ void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
         struct rdma_request *request =
             &rail->log[rdma_slot(rail, rail->told_to)];
 
-        if (has_come(come, rail->told_to)) {
+        if (has_arrived(come, rail->told_to)) {
             rdma_request_told(rail, request);
         } else if (request->kind != RDMA_REPORT) {
             forgotten = forgotten || is_forgotten(ep, request);

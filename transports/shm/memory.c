@@ -112,9 +112,10 @@ static enum shunt_status check(struct shunt_transport_ctx *ctx,
     return SHUNT_OK;
 }
 
-static void tell_all(struct shunt_transport_ctx *ctx,
-                     enum shm_message_type type,
-                     const struct shunt_transport_reg *reg, int *fd, int *error)
+static void send_to_all(struct shunt_transport_ctx *ctx,
+                        enum shm_message_type type,
+                        const struct shunt_transport_reg *reg, int *fd,
+                        int *error)
 {
     struct shm_message message = {
         .type = type,
@@ -154,13 +155,13 @@ enum shunt_status shm_reg(struct shunt_transport_ctx *ctx,
     reg->memory = *memory;
     reg->id = key.id = ++ctx->last_id;
     if (memory->bytes > 0)
-        tell_all(ctx, SHM_MSG_SHARE, reg, &fd, &error);
+        send_to_all(ctx, SHM_MSG_SHARE, reg, &fd, &error);
     if (error) {
         int ignored = 0;
 
         /* Peers that have received it would keep the descriptor until they
          * close. */
-        tell_all(ctx, SHM_MSG_DROP, reg, NULL, &ignored);
+        send_to_all(ctx, SHM_MSG_DROP, reg, NULL, &ignored);
         free(reg);
         return shm_fail(ctx, SHUNT_ERR_SYSTEM,
                         "a descriptor could not be passed to a peer: %s%s",
@@ -188,7 +189,7 @@ void shm_dereg(struct shunt_transport_ctx *ctx, struct shunt_transport_reg *reg)
     /* A peer that has imported it ignores this. A peer that has not closes
      * it. */
     if (reg->memory.bytes > 0)
-        tell_all(ctx, SHM_MSG_DROP, reg, NULL, &error);
+        send_to_all(ctx, SHM_MSG_DROP, reg, NULL, &error);
     /* The memory can be returned at once, because peers have their own
      * mappings. */
     if (reg->memory.done)

@@ -96,7 +96,7 @@ static unsigned char *place_of_rest(struct tcp_line *line)
            (a->header.bytes - a->left);
 }
 
-static void payload_came(struct tcp_line *line, size_t bytes)
+static void payload_arrived(struct tcp_line *line, size_t bytes)
 {
     line->arrival.left -= bytes;
     if (!line->arrival.left)
@@ -182,7 +182,7 @@ static void consume(struct tcp_line *line, const unsigned char *from,
 
             if (to)
                 memcpy(to, from, n);
-            payload_came(line, n);
+            payload_arrived(line, n);
             from += n;
             bytes -= n;
             continue;
@@ -224,7 +224,7 @@ static ssize_t read_once(struct tcp_line *line, size_t *asked)
     ctx->events++;
     line->ep->reads++;
     if (to)
-        payload_came(line, (size_t)n < direct ? (size_t)n : direct);
+        payload_arrived(line, (size_t)n < direct ? (size_t)n : direct);
     if ((size_t)n > direct) {
         line->part_bytes = 0;
         consume(line, ctx->buffer, kept + (size_t)n - direct);
