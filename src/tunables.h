@@ -28,14 +28,14 @@ struct shunti_tunables {
      * have at most so many bytes together. */
     size_t moe_records;
     /* alltoall: a block of at most so many bytes is sent through a relay;
-     * SHUNTI_ENV_AUTO: select.c computes the limit from the costs of links */
+     * SHUNTI_ENV_AUTO: carry.c computes the limit from the costs of links */
     size_t carry;
     /* allgather in two levels packs nothing if the mean block has at least so
      * many bytes: the ranks of a node copy blocks from where they arrive, */
     size_t in_place;
     size_t part; /* in parts of so many bytes: allgather_in_place.c */
     enum shunti_fused fused; /* SHUNT_FUSED */
-    char algorithm[128];     /* SHUNT_ALGORITHM, unparsed */
+    char algorithm[256];     /* SHUNT_ALGORITHM, unparsed: whole entries */
 };
 
 #endif

@@ -47,6 +47,20 @@ static enum shunti_fused fused_wanted(void)
                                          : SHUNTI_FUSED_OFF;
 }
 
+/* Keep only the entries that fit, or a part of the first one. */
+static void copy_list(char *to, size_t size, const char *list)
+{
+    size_t len = strlen(list), comma = size - 1;
+
+    if (len >= size) {
+        while (comma && list[comma] != ',')
+            comma--;
+        len = comma ? comma : size - 1;
+    }
+    memcpy(to, list, len);
+    to[len] = 0;
+}
+
 /*
  * Choose the tunables. Measured: docs/lessons.md. Every pair has an inbox and a
  * ring. A deeper ring with larger chunks is better for two ranks, but the rings
@@ -80,8 +94,8 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     tune->in_place = shunti_env_size("SHUNT_RELAY_IN_PLACE");
     tune->part = clamp(shunti_env_size("SHUNT_RELAY_PART"), 64, 1 << 30);
     tune->fused = fused_wanted();
-    snprintf(tune->algorithm, sizeof(tune->algorithm), "%.127s",
-             algorithm ? algorithm : "");
+    copy_list(tune->algorithm, sizeof(tune->algorithm),
+              algorithm ? algorithm : "");
     tune->eager = (tune->eager + 63) & ~(size_t)63;
     tune->eager_far = (tune->eager_far + 63) & ~(size_t)63;
     tune->chunk = (tune->chunk + 63) & ~(size_t)63;
