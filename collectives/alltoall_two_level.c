@@ -28,7 +28,7 @@
 #include <string.h>
 
 #include "collectives/alltoall.h"
-#include "collectives/select.h"
+#include "collectives/carry.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
 #include "src/base/kind.h"
@@ -559,7 +559,7 @@ shunti_alltoall_two_level(struct shunt_comm *comm, uint32_t signature,
     if (st)
         return st;
     s = x->own;
-    s->limit = shunti_select_carry(comm);
+    s->limit = shunti_carry_limit(comm);
     s->entry = (const unsigned char **)(void *)(s->pairs + n);
     s->cursor = s->entry + n;
     s->input = a->owned;

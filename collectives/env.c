@@ -18,10 +18,10 @@ static const struct shunti_env_row rows[] = {
         .name = "SHUNT_ALGORITHM",
         .type = SHUNTI_ENV_STRING,
         .help =
-            "Algorithms of collectives between several nodes, instead of "
-            "those that cost least: 'two_level' for all, or "
-            "'flat,allgather=two_level'; the last entry that matches is "
-            "used, and 'auto' is none (shunt-info --algorithms has the names).",
+            "Algorithms of collectives, instead of those that cost least: "
+            "'two_level' for all, or 'flat,allgather=two_level'; of the "
+            "entries that match and are possible, the last one is used, and "
+            "'auto' is none (shunt-info --algorithms has the names).",
     },
     {
         .name = "SHUNT_CARRY",

@@ -35,25 +35,25 @@ enum shunti_algorithm {
 };
 
 /*
- * The algorithm of a call of `kind`. `bytes` is the size of the message
- * (broadcast), of the vector (allreduce), of all blocks that a rank receives
- * (allgather) or sends (reduce_scatter), or of one block (alltoall). Other
- * kinds ignore it.
+ * The algorithm of a call of `kind`, of which algorithms.c has rows. `bytes` is
+ * the size of the message (broadcast), of the vector (allreduce), of all blocks
+ * that a rank receives (allgather) or sends (reduce_scatter), or of one block
+ * (alltoall). Other kinds pass 0. The communicator remembers what was chosen.
  */
-enum shunti_algorithm shunti_select(const struct shunt_comm *comm,
-                                    unsigned kind, size_t bytes);
-
-/* alltoall and alltoallv in two levels send blocks of more bytes directly. */
-size_t shunti_select_carry(const struct shunt_comm *comm);
+enum shunti_algorithm shunti_select(struct shunt_comm *comm, unsigned kind,
+                                    size_t bytes);
 
 /* Print this communicator's table of algorithms, for tools and logs. */
 void shunti_select_table(const struct shunt_comm *comm, FILE *out);
 
-/* The first entry of the SHUNT_ALGORITHM value `text` that names no algorithm,
- * and its length in *len. NULL: all entries are valid. */
-const char *shunti_select_unknown(const char *text, size_t *len);
+/* The first entry of the SHUNT_ALGORITHM value `text` that is ignored in every
+ * communicator, its length in *len, and the reason in *why: "names no
+ * algorithm". NULL: there is none. */
+const char *shunti_select_mistake(const char *text, size_t *len,
+                                  const char **why);
 
-/* Print the algorithms that SHUNT_ALGORITHM can name, by collective. */
+/* Print the algorithms that SHUNT_ALGORITHM can name, by collective, and where
+ * each is possible. */
 void shunti_select_names(FILE *out);
 
 #endif

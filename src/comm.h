@@ -77,6 +77,18 @@ struct shunti_above {
     void (*free)(struct shunt_comm *comm);
 };
 
+/* The algorithm of calls of low <= bytes < low + width. */
+struct shunti_choice {
+    size_t low, width; /* width 0: not known yet */
+    uint8_t algorithm; /* enum shunti_algorithm */
+};
+
+/* Part of a communicator: the last choices for a kind of calls. They depend
+ * only on what is the same on all ranks. collectives/select.c writes it. */
+struct shunti_choices {
+    struct shunti_choice small, large;
+};
+
 struct shunt_comm {
     /* The ranks. init.c and init_nodes.c set these fields. After init only the
      * fields of a peer that peer.h names still change. */
@@ -104,6 +116,7 @@ struct shunt_comm {
     struct shunti_control control;
     struct shunti_tunables tune;
     struct shunt_comm_stats stats; /* each file counts its own work */
+    struct shunti_choices choices[SHUNTI_KINDS_CHOSEN];
     struct shunti_failure failure; /* small calls do not use its text */
 
     /* Parts that waits and large calls use. */

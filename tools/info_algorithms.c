@@ -33,7 +33,7 @@ static void print(const struct shunt_comm *comm, const char *launcher,
            "sends its node's\n"
            "             sum to other nodes; lanes, it sends a part of the "
            "sum\n"
-           "\nBetween several nodes, SHUNT_ALGORITHM can name\n");
+           "\nSHUNT_ALGORITHM can name\n");
     shunti_select_names(stdout);
 }
 

@@ -76,13 +76,13 @@ static void count(void *arg, const struct shunti_env_mistake *m)
     ++*(size_t *)arg;
 }
 
-/* The first entry of SHUNT_ALGORITHM that names no algorithm, and its length;
+/* The first entry of SHUNT_ALGORITHM that is ignored, its length, and why;
  * NULL: none. */
-static const char *unknown_algorithm(size_t *len)
+static const char *bad_algorithm(size_t *len, const char **why)
 {
     const char *text = shunti_env_string("SHUNT_ALGORITHM");
 
-    return text ? shunti_select_unknown(text, len) : NULL;
+    return text ? shunti_select_mistake(text, len, why) : NULL;
 }
 
 static void find(struct facts *f)
@@ -101,8 +101,9 @@ static void find(struct facts *f)
     else
         check_far(f);
     size_t len;
+    const char *why;
     shunti_env_mistakes(count, &f->mistakes);
-    f->mistakes += unknown_algorithm(&len) != NULL;
+    f->mistakes += bad_algorithm(&len, &why) != NULL;
 }
 
 /* List the CPUs of a place, as "0-3,8". */
@@ -358,16 +359,14 @@ static void print_mistake(void *arg, const struct shunti_env_mistake *m)
 static void print_mistakes(const struct facts *f)
 {
     size_t len;
-    const char *algorithm = unknown_algorithm(&len);
+    const char *why, *algorithm = bad_algorithm(&len, &why);
 
     if (!f->mistakes)
         return;
     printf("\nMistakes in variables\n");
     shunti_env_mistakes(print_mistake, NULL);
     if (algorithm)
-        printf("  SHUNT_ALGORITHM: '%.*s' names no algorithm (shunt-info "
-               "--algorithms)\n",
-               (int)len, algorithm);
+        printf("  SHUNT_ALGORITHM: '%.*s' %s\n", (int)len, algorithm, why);
 }
 
 static void print(const struct facts *f, unsigned parts)
@@ -484,7 +483,7 @@ static void json_mistakes(void)
 {
     bool first = true;
     size_t len;
-    const char *algorithm = unknown_algorithm(&len);
+    const char *why, *algorithm = bad_algorithm(&len, &why);
 
     printf(",\n\"mistakes\":[");
     shunti_env_mistakes(json_mistake, &first);

@@ -44,7 +44,9 @@ enum shunti_kind_number {
     SHUNTI_KIND_MOE_MOVE,
     SHUNTI_KIND_MOE_GRADIENTS,
 
-    SHUNTI_KINDS
+    SHUNTI_KINDS,
+    /* kinds below this number may have several algorithms */
+    SHUNTI_KINDS_CHOSEN = SHUNTI_KIND_ALLTOALLV + 1
 };
 
 _Static_assert(SHUNTI_KINDS <= 256, "a signature has 8 bits for the kind");

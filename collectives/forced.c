@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/* SHUNT_ALGORITHM: entries, and the rows that they name; see forced.h. */
+#include "collectives/forced.h"
+
+#include <string.h>
+
+#include "src/base/kind.h"
+#include "src/comm.h"
+
+static bool word_is(const char *at, size_t len, const char *word)
+{
+    return strlen(word) == len && !memcmp(at, word, len);
+}
+
+/* --- reading -------------------------------------------------------------- */
+
+static struct shunti_entry read_entry(const char *text, size_t len)
+{
+    const char *equals = memchr(text, '=', len);
+    const char *name = equals ? equals + 1 : text;
+    struct shunti_entry entry = {.text = text,
+                                 .len = len,
+                                 .kind = text,
+                                 .name = name,
+                                 .name_len = len - (size_t)(name - text)};
+
+    if (equals)
+        entry.kind_len = (size_t)(equals - text);
+    return entry;
+}
+
+bool shunti_entry_next(const char **text, struct shunti_entry *entry)
+{
+    size_t len;
+
+    *text += strspn(*text, ",");
+    len = strcspn(*text, ",");
+    *entry = read_entry(*text, len);
+    *text += len;
+    return len != 0;
+}
+
+/* --- what an entry names -------------------------------------------------- */
+
+/* "=flat" is about no kind. */
+static bool is_about(const struct shunti_entry *entry, unsigned kind)
+{
+    return entry->name == entry->text ||
+           word_is(entry->kind, entry->kind_len, shunti_kind_name(kind));
+}
+
+enum shunti_match shunti_entry_names(const struct shunti_entry *entry,
+                                     const struct shunti_row *row)
+{
+    const char *name = entry->name, *member = shunti_row_member(row);
+    const size_t len = entry->name_len;
+
+    if (!len || !is_about(entry, row->kind))
+        return SHUNTI_NO_MATCH;
+    if (word_is(name, len, row->name) || (member && word_is(name, len, member)))
+        return SHUNTI_EXACTLY;
+    /* "flat" is before "_direct" */
+    return member && !strncmp(row->name, name, len) &&
+                   row->name + len + 1 == member
+               ? SHUNTI_FAMILY
+               : SHUNTI_NO_MATCH;
+}
+
+bool shunti_entry_is_auto(const struct shunti_entry *entry, unsigned kind)
+{
+    return is_about(entry, kind) &&
+           word_is(entry->name, entry->name_len, "auto");
+}
+
+const char *shunti_entry_mistake(const struct shunti_entry *entry)
+{
+    for (size_t i = 0; shunti_row_at(i); i++)
+        if (shunti_entry_names(entry, shunti_row_at(i)) ||
+            shunti_entry_is_auto(entry, shunti_row_at(i)->kind))
+            return NULL;
+    return "names no algorithm (shunt-info --algorithms has the names)";
+}
+
+const char *shunti_select_mistake(const char *text, size_t *len,
+                                  const char **why)
+{
+    struct shunti_entry entry;
+
+    while (shunti_entry_next(&text, &entry)) {
+        *why = shunti_entry_mistake(&entry);
+        *len = entry.len;
+        if (*why)
+            return entry.text;
+    }
+    return NULL;
+}
+
+/* --- what is forced ------------------------------------------------------- */
+
+static bool is_possible(const struct shunt_comm *comm,
+                        const struct shunti_entry *entry, unsigned kind)
+{
+    const struct shunti_row *row;
+
+    for (size_t i = 0; (row = shunti_row_at(i)); i++)
+        if (row->kind == kind && shunti_entry_names(entry, row) &&
+            row->possible->here(comm))
+            return true;
+    return false;
+}
+
+struct shunti_entry shunti_forced(const struct shunt_comm *comm, unsigned kind)
+{
+    const struct shunti_entry none = {0};
+    const char *text = comm->tune.algorithm;
+    struct shunti_entry entry, found = none;
+
+    while (shunti_entry_next(&text, &entry))
+        if (shunti_entry_is_auto(&entry, kind))
+            found = none;
+        else if (is_possible(comm, &entry, kind))
+            found = entry;
+    return found;
+}
