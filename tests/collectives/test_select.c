@@ -3,6 +3,11 @@
  * figures. */
 #include <criterion/criterion.h>
 
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/algorithms.h"
+#include "collectives/forced.h"
 #include "collectives/select.h"
 #include "src/base/env.h"
 #include "src/base/kind.h"
@@ -65,4 +70,188 @@ Test(select, two_levels_where_messages_are_expensive)
     cr_expect_eq(shunti_select(&slow, SHUNTI_KIND_ALLTOALL, 64),
                  SHUNTI_TWO_LEVEL_ALGORITHM);
     cr_expect_eq(shunti_select(&comm, SHUNTI_KIND_BARRIER, 0), SHUNTI_FLAT);
+}
+
+/* Four ranks on one node, whose memory is mapped. It has no tables of nodes, as a
+ * communicator that was destroyed. */
+static struct shunt_comm one_node = {
+    .nranks = 4,
+    .nodes = 1,
+    .all_mapped = true,
+    .links = {.crowd = 1},
+    .tune = {.algorithm = "",
+             .carry = SHUNTI_ENV_AUTO,
+             .allreduce_direct = 32 << 10},
+};
+
+Test(select, one_node)
+{
+    static const unsigned flat[] = {
+        SHUNTI_KIND_BARRIER,         SHUNTI_KIND_ALLGATHER,
+        SHUNTI_KIND_ALLGATHERV,      SHUNTI_KIND_REDUCE_SCATTER,
+        SHUNTI_KIND_REDUCE_SCATTERV, SHUNTI_KIND_ALLTOALL,
+        SHUNTI_KIND_ALLTOALLV};
+    struct shunt_comm crowded = one_node, unmapped = one_node, alone = one_node;
+
+    for (size_t i = 0; i < sizeof(flat) / sizeof(flat[0]); i++)
+        cr_expect_eq(shunti_select(&one_node, flat[i], 0), SHUNTI_FLAT,
+                     "kind %u", flat[i]);
+    cr_expect_eq(shunti_select(&one_node, SHUNTI_KIND_BROADCAST, 1 << 20),
+                 SHUNTI_STAR);
+    cr_expect_eq(shunti_select(&one_node, SHUNTI_KIND_ALLREDUCE, 32 << 10),
+                 SHUNTI_ALLREDUCE_DIRECT);
+    cr_expect_eq(
+        shunti_select(&one_node, SHUNTI_KIND_ALLREDUCE, (32 << 10) + 1),
+        SHUNTI_ALLREDUCE_SEGMENTS);
+    crowded.links.crowd = 2;
+    cr_expect_eq(shunti_select(&crowded, SHUNTI_KIND_BARRIER, 0), SHUNTI_STAR);
+    unmapped.links.crowd = 2;
+    unmapped.all_mapped = false;
+    cr_expect_eq(shunti_select(&unmapped, SHUNTI_KIND_BARRIER, 0), SHUNTI_FLAT);
+    cr_expect_eq(shunti_select(&unmapped, SHUNTI_KIND_BROADCAST, 0),
+                 SHUNTI_FLAT);
+    alone.nranks = 1;
+    cr_expect_eq(shunti_select(&alone, SHUNTI_KIND_ALLREDUCE, 1 << 30),
+                 SHUNTI_ALLREDUCE_DIRECT);
+}
+
+/* A copy of `of` that has chosen nothing yet, with this SHUNT_ALGORITHM. */
+static struct shunt_comm with(const struct shunt_comm *of, const char *value)
+{
+    struct shunt_comm copy = *of;
+
+    memset(copy.choices, 0, sizeof(copy.choices));
+    snprintf(copy.tune.algorithm, sizeof(copy.tune.algorithm), "%s", value);
+    return copy;
+}
+
+static const struct {
+    struct shunt_comm *comm;
+    const char *value;
+    unsigned kind;
+    size_t bytes;
+    enum shunti_algorithm algorithm;
+} forced[] = {
+    /* the last entry that matches, and auto */
+    {&one_node, "flat,star", SHUNTI_KIND_BROADCAST, 99, SHUNTI_STAR},
+    {&one_node, "flat,broadcast=auto", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
+    /* a family leaves the choice open; its members do not */
+    {&one_node, "flat", SHUNTI_KIND_ALLREDUCE, 9, SHUNTI_ALLREDUCE_DIRECT},
+    {&one_node, "flat", SHUNTI_KIND_ALLREDUCE, 1 << 20,
+     SHUNTI_ALLREDUCE_SEGMENTS},
+    {&one_node, "flat_segments", SHUNTI_KIND_ALLREDUCE, 9,
+     SHUNTI_ALLREDUCE_SEGMENTS},
+    {&one_node, "barrier=star", SHUNTI_KIND_BARRIER, 0, SHUNTI_STAR},
+    /* what is impossible is skipped */
+    {&one_node, "two_level", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
+    {&one_node, "flat,two_level", SHUNTI_KIND_BROADCAST, 9, SHUNTI_FLAT},
+    {&comm, "star", SHUNTI_KIND_BROADCAST, 9, SHUNTI_FLAT},
+    /* between nodes */
+    {&comm, "two_level", SHUNTI_KIND_BROADCAST, 9, SHUNTI_TWO_LEVEL_ALGORITHM},
+    {&comm, "two_level", SHUNTI_KIND_ALLREDUCE, 1 << 20,
+     SHUNTI_ALLREDUCE_LANES},
+    {&comm, "whole", SHUNTI_KIND_ALLREDUCE, 1 << 20, SHUNTI_ALLREDUCE_WHOLE},
+    {&comm, "two_level", SHUNTI_KIND_ALLTOALL, 1 << 20,
+     SHUNTI_TWO_LEVEL_ALGORITHM},
+    /* ignored */
+    {&one_node, "=flat", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
+    {&one_node, "barrier=flat", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
+};
+
+Test(select, forced)
+{
+    for (size_t i = 0; i < sizeof(forced) / sizeof(forced[0]); i++) {
+        struct shunt_comm c = with(forced[i].comm, forced[i].value);
+
+        cr_expect_eq(shunti_select(&c, forced[i].kind, forced[i].bytes),
+                     forced[i].algorithm, "%s, kind %u, %zu bytes",
+                     forced[i].value, forced[i].kind, forced[i].bytes);
+    }
+}
+
+Test(select, every_possible_row_can_be_forced)
+{
+    struct shunt_comm *const comms[] = {&comm, &one_node};
+    const struct shunti_row *row;
+    char value[80];
+
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; (row = shunti_row_at(i)); i++) {
+            struct shunt_comm c;
+
+            if (!row->possible->here(comms[k]))
+                continue;
+            snprintf(value, sizeof(value), "%s=%s", shunti_kind_name(row->kind),
+                     row->name);
+            c = with(comms[k], value);
+            for (size_t bytes = 1; bytes < (size_t)1 << 31; bytes *= 3)
+                cr_expect_eq(shunti_select(&c, row->kind, bytes),
+                             row->algorithm, "%s, %zu bytes, %d nodes", value,
+                             bytes, c.nodes);
+        }
+}
+
+/* A size near one of those at which choices change, or any. */
+static size_t draw_bytes(uint64_t *state)
+{
+    static const size_t near[] = {0,    1,        99,      1000,
+                                  4096, 32 << 10, 1 << 20, SIZE_MAX - 2};
+
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return near[*state >> 61] + (*state >> 40) % 3;
+}
+
+/* A communicator that remembers choices gives the same answers as one that has
+ * just been made, whatever was asked before. */
+Test(select, remembered_choices)
+{
+    static const char *const values[] = {"", "flat", "star,direct,two_level",
+                                         "allreduce=segments,auto", "lanes"};
+    struct shunt_comm *const comms[] = {&comm, &one_node};
+    uint64_t state = 7;
+
+    for (int k = 0; k < 2; k++)
+        for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
+            struct shunt_comm old = with(comms[k], values[v]);
+
+            for (int i = 0; i < 2000; i++) {
+                const unsigned kind =
+                    SHUNTI_KIND_BARRIER + (unsigned)i % SHUNTI_KIND_ALLTOALLV;
+                const size_t bytes = draw_bytes(&state);
+                struct shunt_comm new = with(comms[k], values[v]);
+
+                cr_assert_eq(shunti_select(&old, kind, bytes),
+                             shunti_select(&new, kind, bytes),
+                             "'%s', kind %u, %zu bytes", values[v], kind,
+                             bytes);
+            }
+        }
+}
+
+/* Each is ignored, for this reason. */
+static const char *const mistakes[][2] = {
+    {"nonsense", "names no"},       {"level", "names no"},
+    {"_direct", "names no"},        {"flat_", "names no"},
+    {"barrier=direct", "names no"}, {"gather=flat", "names no"},
+    {"=flat", "names no"},          {"barrier=", "names no"},
+};
+
+Test(select, mistakes)
+{
+    const char *why = NULL;
+    size_t len;
+
+    for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
+        char value[100];
+        const char *at;
+
+        snprintf(value, sizeof(value), "flat,%s,two_level", mistakes[i][0]);
+        at = shunti_select_mistake(value, &len, &why);
+        cr_expect_eq(at, value + 5, "%s", value);
+        cr_expect_eq(len, strlen(mistakes[i][0]), "%s", value);
+        cr_expect(at && strstr(why, mistakes[i][1]), "%s: %s", value, why);
+    }
+    cr_expect_null(shunti_select_mistake(
+        ",flat,,auto,barrier=auto,direct,allreduce=lanes,star,two_level_whole,",
+        &len, &why));
 }

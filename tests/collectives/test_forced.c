@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * SHUNT_ALGORITHM: every row of the table can be forced where it is possible
+ * and gives the right results, and names of no algorithm are reported.
+ * test_select.c has which row an entry chooses.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/algorithms.h"
+#include "src/base/kind.h"
+#include "tests/harness/harness.h"
+
+TestSuite(forced, .timeout = 240);
+
+#define ON_NODES "SHUNT_NODE=n$((RANK / 2)) "
+
+/* -- what is chosen, by shunt-info -------------------------------------------
+ */
+
+/* Run shunt-info on four ranks: on two nodes, or on one. */
+static struct harness *table(bool nodes, const char *setting)
+{
+    static const char *const scripts[] = {
+        "exec $SHUNT_TEST_BUILD/tools/shunt-info --algorithms",
+        ON_NODES "exec $SHUNT_TEST_BUILD/tools/shunt-info --algorithms"};
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "/bin/sh",
+        .args = {"-c", scripts[nodes]},
+        .env = {setting, "SHUNT_LOG=warn", "SHUNT_TRANSPORTS=shm,tcp"},
+        .ranks = 4});
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    return h;
+}
+
+static void says(bool nodes, const char *setting, const char *line)
+{
+    struct harness *h = table(nodes, setting);
+
+    cr_assert(strstr(harness_rank(h, 0)->out, line), "%s: no '%s' in\n%s",
+              setting, line, harness_rank(h, 0)->out);
+    harness_finish(h);
+}
+
+Test(forced, between_nodes)
+{
+    says(true, "SHUNT_ALGORITHM=flat", "  alltoallv        flat\n");
+    says(true, "SHUNT_ALGORITHM=two_level", "  alltoallv        two_level\n");
+    says(true, "SHUNT_ALGORITHM=flat,alltoallv=two_level",
+         "  alltoallv        two_level\n");
+    says(true, "SHUNT_ALGORITHM=allgather=flat,two_level",
+         "  allgather        two_level\n");
+    says(true, "SHUNT_ALGORITHM=allreduce=two_level_lanes",
+         "  allreduce        two_level_lanes\n");
+    says(true, "SHUNT_ALGORITHM=allreduce=segments",
+         "  allreduce        flat_segments\n");
+    says(true, "SHUNT_CARRY=3k", "blocks are carried up to 3k\n");
+}
+
+Test(forced, on_one_node)
+{
+    says(false, "SHUNT_ALGORITHM=", "  broadcast        star\n");
+    says(false, "SHUNT_ALGORITHM=flat",
+         "  barrier          flat\n  broadcast        flat\n");
+    says(false, "SHUNT_ALGORITHM=barrier=star", "  barrier          star\n");
+}
+
+Test(forced, names_and_where_they_are_possible)
+{
+    says(false, "SHUNT_ALGORITHM=",
+         "SHUNT_ALGORITHM can name\n"
+         "  barrier          star (on one node whose memory is mapped), flat, "
+         "two_level (between nodes)\n");
+}
+
+/* -- what is ignored ----------------------------------------------------------
+ */
+
+/* As if they were not there; and rank 0 reports it. */
+Test(forced, names_of_no_algorithm_are_reported)
+{
+    static const char setting[] =
+        "SHUNT_ALGORITHM=barrier=flat,barrier=nonsense,level";
+
+    for (int nodes = 0; nodes < 2; nodes++) {
+        struct harness *h = table(nodes, setting);
+        const char *err = harness_rank(h, 0)->err;
+
+        cr_assert(strstr(harness_rank(h, 0)->out, "  barrier          flat\n"));
+        cr_assert(strstr(err, "'barrier=nonsense' is ignored, it names no"),
+                  "%s", err);
+        cr_assert(strstr(err, "'level' is ignored, it names no"), "%s", err);
+        cr_assert(!strstr(err, "'barrier=flat'"), "%s", err);
+        cr_assert(!strstr(harness_rank(h, 1)->err, "ignored"));
+        harness_finish(h);
+    }
+}
+
+/* -- the results -------------------------------------------------------------
+ */
+
+/* One case of a collective, with its algorithm forced, on one node or on
+ * several. */
+static void runs(const struct shunti_row *row, const char *nodes)
+{
+    char algorithm[80];
+    struct harness_job job = {
+        .program = "rank_collectives",
+        .args = {"random", shunti_kind_name(row->kind), "63", "40"},
+        .env = {"SHUNT_TRANSPORTS=shm", algorithm, nodes},
+        .ranks = 4,
+        .timeout_s = 90,
+    };
+
+    snprintf(algorithm, sizeof(algorithm), "SHUNT_ALGORITHM=%s=%s",
+             shunti_kind_name(row->kind), row->name);
+    harness_check(&job);
+    if (!nodes) {
+        job.ranks = 1;
+        harness_check(&job);
+    }
+}
+
+Test(forced, every_row_on_one_node)
+{
+    const struct shunti_row *row;
+
+    for (size_t i = 0; (row = shunti_row_at(i)); i++)
+        if (!row->possible->words || !strstr(row->possible->words, "between"))
+            runs(row, NULL);
+}
+
+Test(forced, every_row_between_nodes)
+{
+    const struct shunti_row *row;
+
+    for (size_t i = 0; (row = shunti_row_at(i)); i++)
+        if (!row->possible->words || strstr(row->possible->words, "between"))
+            runs(row, "SHUNT_TEST_NODES=0,0,1,1");
+}
