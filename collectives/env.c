@@ -19,9 +19,10 @@ static const struct shunti_env_row rows[] = {
         .type = SHUNTI_ENV_STRING,
         .help =
             "Algorithms of collectives, instead of those that cost least: "
-            "'two_level' for all, or 'flat,allgather=two_level'; of the "
-            "entries that match and are possible, the last one is used, and "
-            "'auto' is none (shunt-info --algorithms has the names).",
+            "'two_level' for all, 'flat,allgather=two_level', or for some "
+            "sizes 'allreduce=direct:0-16k,lanes'; of the entries that match "
+            "and are possible, the last one is used, and 'auto' is none "
+            "(shunt-info --algorithms has the names).",
     },
     {
         .name = "SHUNT_CARRY",

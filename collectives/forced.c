@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "src/base/env.h"
 #include "src/base/kind.h"
 #include "src/comm.h"
 
@@ -14,18 +15,53 @@ static bool word_is(const char *at, size_t len, const char *word)
 
 /* --- reading -------------------------------------------------------------- */
 
+/* Read one end of a range. An empty one is `absent`. */
+static bool read_end(const char *at, size_t len, size_t absent, size_t *bytes)
+{
+    char text[24];
+
+    *bytes = absent;
+    if (!len)
+        return true;
+    if (len >= sizeof(text))
+        return false;
+    memcpy(text, at, len);
+    text[len] = 0;
+    return shunti_parse_size(text, bytes);
+}
+
+/* "4k-", "-16k" or "4k-16k". */
+static bool read_sizes(const char *at, size_t len, struct shunti_sizes *sizes)
+{
+    const char *dash = memchr(at, '-', len);
+    const size_t before = dash ? (size_t)(dash - at) : 0;
+
+    return dash && len > 1 && read_end(at, before, 0, &sizes->low) &&
+           read_end(dash + 1, len - before - 1, SIZE_MAX, &sizes->high) &&
+           sizes->low <= sizes->high;
+}
+
 static struct shunti_entry read_entry(const char *text, size_t len)
 {
     const char *equals = memchr(text, '=', len);
     const char *name = equals ? equals + 1 : text;
+    const size_t rest = len - (size_t)(name - text);
+    const char *colon = memchr(name, ':', rest);
+    const size_t name_len = colon ? (size_t)(colon - name) : rest;
     struct shunti_entry entry = {.text = text,
                                  .len = len,
                                  .kind = text,
                                  .name = name,
-                                 .name_len = len - (size_t)(name - text)};
+                                 .name_len = name_len,
+                                 .has_sizes = colon,
+                                 .sizes_valid = true,
+                                 .sizes = SHUNTI_ALL_SIZES};
 
     if (equals)
         entry.kind_len = (size_t)(equals - text);
+    if (colon)
+        entry.sizes_valid =
+            read_sizes(colon + 1, rest - name_len - 1, &entry.sizes);
     return entry;
 }
 
@@ -55,7 +91,7 @@ enum shunti_match shunti_entry_names(const struct shunti_entry *entry,
     const char *name = entry->name, *member = shunti_row_member(row);
     const size_t len = entry->name_len;
 
-    if (!len || !is_about(entry, row->kind))
+    if (!entry->sizes_valid || !len || !is_about(entry, row->kind))
         return SHUNTI_NO_MATCH;
     if (word_is(name, len, row->name) || (member && word_is(name, len, member)))
         return SHUNTI_EXACTLY;
@@ -68,12 +104,14 @@ enum shunti_match shunti_entry_names(const struct shunti_entry *entry,
 
 bool shunti_entry_is_auto(const struct shunti_entry *entry, unsigned kind)
 {
-    return is_about(entry, kind) &&
+    return entry->sizes_valid && is_about(entry, kind) &&
            word_is(entry->name, entry->name_len, "auto");
 }
 
 const char *shunti_entry_mistake(const struct shunti_entry *entry)
 {
+    if (!entry->sizes_valid)
+        return "has no range of sizes such as 0-16k, 64k- or -4k";
     for (size_t i = 0; shunti_row_at(i); i++)
         if (shunti_entry_names(entry, shunti_row_at(i)) ||
             shunti_entry_is_auto(entry, shunti_row_at(i)->kind))
@@ -109,16 +147,25 @@ static bool is_possible(const struct shunt_comm *comm,
     return false;
 }
 
-struct shunti_entry shunti_forced(const struct shunt_comm *comm, unsigned kind)
+struct shunti_entry shunti_forced(const struct shunt_comm *comm, unsigned kind,
+                                  size_t bytes, struct shunti_sizes *same)
 {
     const struct shunti_entry none = {0};
     const char *text = comm->tune.algorithm;
     struct shunti_entry entry, found = none;
 
-    while (shunti_entry_next(&text, &entry))
-        if (shunti_entry_is_auto(&entry, kind))
+    while (shunti_entry_next(&text, &entry)) {
+        const bool is_auto = shunti_entry_is_auto(&entry, kind);
+
+        if (!is_auto && !is_possible(comm, &entry, kind))
+            continue;
+        shunti_sizes_narrow(same, entry.sizes, bytes);
+        if (!shunti_sizes_have(entry.sizes, bytes))
+            continue;
+        if (is_auto)
             found = none;
-        else if (is_possible(comm, &entry, kind))
+        else if (entry.has_sizes || !found.has_sizes)
             found = entry;
+    }
     return found;
 }

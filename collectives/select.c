@@ -44,7 +44,8 @@ struct shunti_chosen shunti_choose(const struct shunt_comm *comm, unsigned kind,
                                    size_t bytes)
 {
     struct shunti_chosen best = {NULL, SHUNTI_ALL_SIZES, false};
-    const struct shunti_entry entry = shunti_forced(comm, kind);
+    const struct shunti_entry entry =
+        shunti_forced(comm, kind, bytes, &best.same);
     const struct shunti_shape shape = shunti_shape_of(comm);
     const struct shunti_row *row;
     double least = 0;

@@ -25,7 +25,7 @@ static void print_size(FILE *out, size_t bytes)
 }
 
 /* The next size to look at: a power of two, as costs cross anywhere, or the
- * first size that a row does not suit. */
+ * first size of another range. */
 static size_t next_size(const struct shunti_chosen *chosen, size_t bytes)
 {
     size_t power = 32;

@@ -23,7 +23,9 @@ static void print(const struct shunt_comm *comm, const char *launcher,
     shunti_select_table(comm, stdout);
     printf("\nBytes are those of the message (broadcast), of the vector "
            "(allreduce), of all\n"
-           "blocks together that a rank receives or sends (the others).\n"
+           "blocks together that a rank receives or sends (allgather, "
+           "reduce_scatter), or of one\n"
+           "block (alltoall); barrier and alltoallv count as 0 bytes.\n"
            "  flat       every rank sends to every other rank: direct, whole "
            "vectors; segments,\n"
            "             each rank reduces one segment\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * SHUNT_ALGORITHM: every row of the table can be forced where it is possible
- * and gives the right results, and names of no algorithm are reported.
+ * and gives the right results, and entries that are ignored are reported.
  * test_select.c has which row an entry chooses.
  */
 #include <criterion/criterion.h>
@@ -57,6 +57,8 @@ Test(forced, between_nodes)
          "  allreduce        two_level_lanes\n");
     says(true, "SHUNT_ALGORITHM=allreduce=segments",
          "  allreduce        flat_segments\n");
+    says(true, "SHUNT_ALGORITHM=allreduce=direct:0-5000,lanes",
+         "  allreduce        flat_direct up to 5000, two_level_lanes\n");
     says(true, "SHUNT_CARRY=3k", "blocks are carried up to 3k\n");
 }
 
@@ -66,6 +68,12 @@ Test(forced, on_one_node)
     says(false, "SHUNT_ALGORITHM=flat",
          "  barrier          flat\n  broadcast        flat\n");
     says(false, "SHUNT_ALGORITHM=barrier=star", "  barrier          star\n");
+    says(false, "SHUNT_ALGORITHM=star,star:8k-,broadcast=flat:16k-",
+         "  barrier          star\n"
+         "  broadcast        star up to 16383, flat\n");
+    says(false, "SHUNT_ALGORITHM=allreduce=segments,allreduce=auto:1k-1m",
+         "  allreduce        flat_segments up to 1023, flat_direct up to 32k, "
+         "flat_segments\n");
 }
 
 Test(forced, names_and_where_they_are_possible)
@@ -83,7 +91,7 @@ Test(forced, names_and_where_they_are_possible)
 Test(forced, names_of_no_algorithm_are_reported)
 {
     static const char setting[] =
-        "SHUNT_ALGORITHM=barrier=flat,barrier=nonsense,level";
+        "SHUNT_ALGORITHM=barrier=flat,barrier=nonsense,level,flat:k-4";
 
     for (int nodes = 0; nodes < 2; nodes++) {
         struct harness *h = table(nodes, setting);
@@ -93,6 +101,8 @@ Test(forced, names_of_no_algorithm_are_reported)
         cr_assert(strstr(err, "'barrier=nonsense' is ignored, it names no"),
                   "%s", err);
         cr_assert(strstr(err, "'level' is ignored, it names no"), "%s", err);
+        cr_assert(strstr(err, "'flat:k-4' is ignored, it has no range"), "%s",
+                  err);
         cr_assert(!strstr(err, "'barrier=flat'"), "%s", err);
         cr_assert(!strstr(harness_rank(h, 1)->err, "ignored"));
         harness_finish(h);
@@ -140,4 +150,28 @@ Test(forced, every_row_between_nodes)
     for (size_t i = 0; (row = shunti_row_at(i)); i++)
         if (!row->possible->words || strstr(row->possible->words, "between"))
             runs(row, "SHUNT_TEST_NODES=0,0,1,1");
+}
+
+/* Ranks whose counts disagree choose different algorithms, and nevertheless
+ * each gets an error that names the rank at fault. */
+Test(forced, ranges_and_wrong_calls)
+{
+    static const char *const settings[] = {
+        "SHUNT_ALGORITHM=broadcast=star:-10,broadcast=flat:11-2000,"
+        "broadcast=star:2001-50000,broadcast=flat:50001-,allreduce=direct:-15,"
+        "allreduce=segments:16-",
+        "SHUNT_ALGORITHM=broadcast=flat:-10,broadcast=star:11-2000,"
+        "broadcast=flat:2001-50000,broadcast=star:50001-,"
+        "allreduce=segments:-15,allreduce=direct:16-"};
+
+    for (int i = 0; i < 2; i++)
+        for (int n = 2; n <= 4; n++)
+            harness_check(&(struct harness_job){
+                .program = "rank_collectives",
+                .args = {"--together", "mismatch", "mixed", "+", "any_roots",
+                         "4", "+", "refusals", "+", "random", "all", "64",
+                         "60"},
+                .env = {"SHUNT_TRANSPORTS=shm", settings[i]},
+                .ranks = n,
+                .timeout_s = 90});
 }

@@ -132,9 +132,39 @@ static const struct {
     size_t bytes;
     enum shunti_algorithm algorithm;
 } forced[] = {
+    /* the ends of a range */
+    {&one_node, "allreduce=segments:1k-4k", SHUNTI_KIND_ALLREDUCE, 1023,
+     SHUNTI_ALLREDUCE_DIRECT},
+    {&one_node, "allreduce=segments:1k-4k", SHUNTI_KIND_ALLREDUCE, 1024,
+     SHUNTI_ALLREDUCE_SEGMENTS},
+    {&one_node, "allreduce=segments:1k-4k", SHUNTI_KIND_ALLREDUCE, 4096,
+     SHUNTI_ALLREDUCE_SEGMENTS},
+    {&one_node, "allreduce=segments:1k-4k", SHUNTI_KIND_ALLREDUCE, 4097,
+     SHUNTI_ALLREDUCE_DIRECT},
+    /* ranges with one end, and with suffixes */
+    {&one_node, "direct:1m-", SHUNTI_KIND_ALLREDUCE, (1 << 20) - 1,
+     SHUNTI_ALLREDUCE_SEGMENTS},
+    {&one_node, "direct:1m-", SHUNTI_KIND_ALLREDUCE, (size_t)1 << 40,
+     SHUNTI_ALLREDUCE_DIRECT},
+    {&one_node, "flat:-2g", SHUNTI_KIND_BROADCAST, (size_t)2 << 30,
+     SHUNTI_FLAT},
+    {&one_node, "flat:-2g", SHUNTI_KIND_BROADCAST, ((size_t)2 << 30) + 1,
+     SHUNTI_STAR},
     /* the last entry that matches, and auto */
-    {&one_node, "flat,star", SHUNTI_KIND_BROADCAST, 99, SHUNTI_STAR},
+    {&one_node, "flat,star:-99", SHUNTI_KIND_BROADCAST, 99, SHUNTI_STAR},
+    {&one_node, "flat,star:-99", SHUNTI_KIND_BROADCAST, 100, SHUNTI_FLAT},
     {&one_node, "flat,broadcast=auto", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
+    {&one_node, "flat,auto:5-9", SHUNTI_KIND_BROADCAST, 4, SHUNTI_FLAT},
+    {&one_node, "flat,auto:5-9", SHUNTI_KIND_BROADCAST, 5, SHUNTI_STAR},
+    /* an entry without sizes is for those that others leave */
+    {&comm, "allreduce=direct:0-16k,lanes", SHUNTI_KIND_ALLREDUCE, 16 << 10,
+     SHUNTI_ALLREDUCE_DIRECT},
+    {&comm, "allreduce=direct:0-16k,lanes", SHUNTI_KIND_ALLREDUCE,
+     (16 << 10) + 1, SHUNTI_ALLREDUCE_LANES},
+    {&one_node, "segments:0-9,direct:5-,flat", SHUNTI_KIND_ALLREDUCE, 5,
+     SHUNTI_ALLREDUCE_DIRECT},
+    {&one_node, "segments:0-9,auto,star", SHUNTI_KIND_ALLREDUCE, 5,
+     SHUNTI_ALLREDUCE_DIRECT},
     /* a family leaves the choice open; its members do not */
     {&one_node, "flat", SHUNTI_KIND_ALLREDUCE, 9, SHUNTI_ALLREDUCE_DIRECT},
     {&one_node, "flat", SHUNTI_KIND_ALLREDUCE, 1 << 20,
@@ -150,10 +180,12 @@ static const struct {
     {&comm, "two_level", SHUNTI_KIND_BROADCAST, 9, SHUNTI_TWO_LEVEL_ALGORITHM},
     {&comm, "two_level", SHUNTI_KIND_ALLREDUCE, 1 << 20,
      SHUNTI_ALLREDUCE_LANES},
-    {&comm, "whole", SHUNTI_KIND_ALLREDUCE, 1 << 20, SHUNTI_ALLREDUCE_WHOLE},
+    {&comm, "whole:1m-", SHUNTI_KIND_ALLREDUCE, 1 << 20,
+     SHUNTI_ALLREDUCE_WHOLE},
     {&comm, "two_level", SHUNTI_KIND_ALLTOALL, 1 << 20,
      SHUNTI_TWO_LEVEL_ALGORITHM},
     /* ignored */
+    {&one_node, "flat:", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
     {&one_node, "=flat", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
     {&one_node, "barrier=flat", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
 };
@@ -205,8 +237,9 @@ static size_t draw_bytes(uint64_t *state)
  * just been made, whatever was asked before. */
 Test(select, remembered_choices)
 {
-    static const char *const values[] = {"", "flat", "star,direct,two_level",
-                                         "allreduce=segments,auto", "lanes"};
+    static const char *const values[] = {
+        "", "flat", "star:-99,direct:1000-32769,two_level:98-4k",
+        "allreduce=segments:1-98,auto:1001-4096,flat:4096-", "lanes:-1m"};
     struct shunt_comm *const comms[] = {&comm, &one_node};
     uint64_t state = 7;
 
@@ -230,10 +263,26 @@ Test(select, remembered_choices)
 
 /* Each is ignored, for this reason. */
 static const char *const mistakes[][2] = {
-    {"nonsense", "names no"},       {"level", "names no"},
-    {"_direct", "names no"},        {"flat_", "names no"},
-    {"barrier=direct", "names no"}, {"gather=flat", "names no"},
-    {"=flat", "names no"},          {"barrier=", "names no"},
+    {"nonsense", "names no"},
+    {"level", "names no"},
+    {"_direct", "names no"},
+    {"flat_", "names no"},
+    {"barrier=direct", "names no"},
+    {"gather=flat", "names no"},
+    {"=flat", "names no"},
+    {"barrier=", "names no"},
+    {":0-4k", "names no"},
+    {"nonsense:0-4k", "names no"},
+    {"flat:", "has no range"},
+    {"flat:-", "has no range"},
+    {"flat:4k", "has no range"},
+    {"flat:8-4", "has no range"},
+    {"flat:4x-8x", "has no range"},
+    {"flat:1-2-3", "has no range"},
+    {"flat:0-4k:5", "has no range"},
+    {"allreduce=direct:0- 4k", "has no range"},
+    {"auto:4k", "has no range"},
+    {"flat:0-99999999999999999999999", "has no range"},
 };
 
 Test(select, mistakes)
@@ -245,13 +294,14 @@ Test(select, mistakes)
         char value[100];
         const char *at;
 
-        snprintf(value, sizeof(value), "flat,%s,two_level", mistakes[i][0]);
+        snprintf(value, sizeof(value), "flat,%s,two_level:4k-", mistakes[i][0]);
         at = shunti_select_mistake(value, &len, &why);
         cr_expect_eq(at, value + 5, "%s", value);
         cr_expect_eq(len, strlen(mistakes[i][0]), "%s", value);
         cr_expect(at && strstr(why, mistakes[i][1]), "%s: %s", value, why);
     }
     cr_expect_null(shunti_select_mistake(
-        ",flat,,auto,barrier=auto,direct,allreduce=lanes,star,two_level_whole,",
+        ",flat,,auto,barrier=auto,direct:0-16k,allreduce=lanes:64KiB-,star:-4,"
+        "broadcast=star:0-0,two_level_whole,",
         &len, &why));
 }

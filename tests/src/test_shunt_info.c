@@ -122,6 +122,8 @@ Test(shunt_info, mistakes_are_listed)
                "'allgather=tow_level' names no algorithm");
         expect(run(parts[i], "SHUNT_ALGORITHM=broadcast=atuo", 1),
                "'broadcast=atuo' names no algorithm");
+        expect(run(parts[i], "SHUNT_ALGORITHM=flat,star:4k", 1),
+               "'star:4k' has no range of sizes such as 0-16k");
         h = run(parts[i], "SHUNT_ALGORITHM=auto,flat,allgather=auto", 0);
         cr_assert(!strstr(harness_rank(h, 0)->out, "names no algorithm"));
         harness_finish(h);
