@@ -58,8 +58,8 @@ const char *shunti_entry_mistake(const struct shunti_entry *entry);
 struct shunti_entry shunti_forced(const struct shunt_comm *comm, unsigned kind,
                                   size_t bytes, struct shunti_sizes *same);
 
-/* Warn of entries that are ignored everywhere. Only the first call in a job
- * prints. */
+/* Warn of entries without an effect in this communicator. Only the first call
+ * in a job prints. */
 void shunti_forced_report(const struct shunt_comm *comm);
 
 #endif

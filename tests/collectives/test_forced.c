@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * SHUNT_ALGORITHM: every row of the table can be forced where it is possible
- * and gives the right results, and entries that are ignored are reported.
+ * and gives the right results, and entries without an effect are reported.
  * test_select.c has which row an entry chooses.
  */
 #include <criterion/criterion.h>
@@ -84,8 +84,17 @@ Test(forced, names_and_where_they_are_possible)
          "two_level (between nodes)\n");
 }
 
-/* -- what is ignored ----------------------------------------------------------
+/* -- what has no effect ------------------------------------------------------
  */
+
+static int times(const char *text, const char *part)
+{
+    int count = 0;
+
+    for (; (text = strstr(text, part)); text += strlen(part))
+        count++;
+    return count;
+}
 
 /* As if they were not there; and rank 0 reports it. */
 Test(forced, names_of_no_algorithm_are_reported)
@@ -107,6 +116,67 @@ Test(forced, names_of_no_algorithm_are_reported)
         cr_assert(!strstr(harness_rank(h, 1)->err, "ignored"));
         harness_finish(h);
     }
+}
+
+/* The first communicators of rank_collectives are the world and duplicates of
+ * it. */
+static void reports(const char *setting, const char *const *parts)
+{
+    struct harness *h = harness_start(&(struct harness_job){
+        .program = "rank_collectives",
+        .args = {"--together", "random", "all", "61", "20", "+", "random",
+                 "all", "62", "20"},
+        .ranks = 3,
+        .env = {"SHUNT_TRANSPORTS=shm", "SHUNT_LOG=warn", setting}});
+    int warnings = 0;
+
+    cr_assert(harness_wait(h), "%s", harness_story(h));
+    for (int i = 0; parts[i]; i++) {
+        cr_expect(strstr(harness_rank(h, 0)->err, parts[i]), "no '%s' in\n%s",
+                  parts[i], harness_rank(h, 0)->err);
+        warnings++;
+    }
+    for (int r = 0; r < 3; r++)
+        warnings -= times(harness_rank(h, r)->err, "SHUNT_ALGORITHM");
+    cr_expect_eq(warnings, 0, "%s", harness_story(h));
+    harness_finish(h);
+}
+
+#define PARTS(...)        \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
+
+Test(forced, no_effect_is_reported_once)
+{
+    reports("SHUNT_ALGORITHM=two_level",
+            PARTS("'two_level' has no effect in a communicator of 1 node, it "
+                  "is possible only between nodes; possible here: star, flat, "
+                  "flat_direct, flat_segments\n"));
+    reports("SHUNT_ALGORITHM=allreduce=lanes:64k-,flat",
+            PARTS("'allreduce=lanes:64k-' has no effect in a communicator of 1 "
+                  "node, it is possible only between nodes; possible here for "
+                  "allreduce: flat_direct, flat_segments\n"));
+    reports("SHUNT_ALGORITHM=broadcast=flat:4k-8k,barrier=flat:1-,star:0-",
+            PARTS("'broadcast=flat:4k-8k' has no effect, later entries "
+                  "override it\n",
+                  "'barrier=flat:1-' has no effect, each barrier counts "
+                  "as 0 bytes\n"));
+    reports("SHUNT_ALGORITHM=auto,flat,broadcast=star:-4k,star:4097-,auto:1-9",
+            PARTS(NULL));
+}
+
+Test(forced, cut_off_entries_are_reported)
+{
+    char setting[400] = "SHUNT_ALGORITHM=flat";
+
+    for (int i = 10; i < 32; i++)
+        sprintf(setting + strlen(setting), ",star:%d-%d", i, i);
+    reports(setting, PARTS(NULL));
+    strcat(setting, ",star:32-32");
+    reports(setting, PARTS("'star:32-32' is ignored, the value has more than "
+                           "255 characters\n"));
 }
 
 /* -- the results -------------------------------------------------------------
