@@ -85,24 +85,25 @@ static void fill(struct shunti_exchange *x, const struct shunt_comm *comm,
     }
 }
 
-static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
+static enum shunt_status flat(const struct shunti_coll *call,
+                              uint32_t signature,
                               const struct shunti_allgather *a,
                               struct shunt_request **request)
 {
     struct shunti_exchange *x;
     enum shunt_status st = shunti_exchange_create(
-        comm,
+        call,
         signature >> 24 == SHUNTI_KIND_ALLGATHERV ? &allgatherv_class
                                                   : &allgather_class,
         signature, request, &x);
 
     if (!st)
-        fill(x, comm, a);
+        fill(x, call->comm, a);
     return st;
 }
 
 enum shunt_status shunti_allgather_create(
-    struct shunt_comm *comm, const struct shunti_class *class,
+    const struct shunti_coll *call, const struct shunti_class *class,
     const struct shunti_class *class_v,
     const struct shunti_two_level_hooks *hooks, uint32_t signature,
     const struct shunti_allgather *a, size_t own_bytes,
@@ -110,13 +111,13 @@ enum shunt_status shunti_allgather_create(
 {
     const bool v = signature >> 24 == SHUNTI_KIND_ALLGATHERV;
     enum shunt_status st =
-        shunti_two_level_create(comm, v ? class_v : class, hooks, signature,
+        shunti_two_level_create(call, v ? class_v : class, hooks, signature,
                                 false, own_bytes, request, x);
 
     if (st)
         return st;
     (*x)->agreed = true;
-    (*x)->argument = v ? shunti_blocks_digest(comm, &a->blocks)
+    (*x)->argument = v ? shunti_blocks_digest(call->comm, &a->blocks)
                        : a->blocks.count * shunt_dtype_size(a->blocks.dtype);
     return SHUNT_OK;
 }
@@ -135,11 +136,11 @@ static enum shunt_status allgather(const struct shunti_coll *call,
     signature = SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, 0, 0);
     total = shunti_blocks_total(comm, &a->blocks);
     if (shunti_select(comm, call->kind, total) == SHUNTI_FLAT)
-        st = flat(comm, signature, a, &request);
+        st = flat(call, signature, a, &request);
     else if (shunti_allgather_in_place_suits(comm, total))
-        st = shunti_allgather_in_place(comm, signature, a, &request);
+        st = shunti_allgather_in_place(call, signature, a, &request);
     else
-        st = shunti_allgather_two_level(comm, signature, a, &request);
+        st = shunti_allgather_two_level(call, signature, a, &request);
     return st ? st : shunti_coll_launch(call, request);
 }
 

@@ -28,7 +28,7 @@ struct shunti_allgather {
 };
 
 enum shunt_status
-shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
+shunti_allgather_two_level(const struct shunti_coll *call, uint32_t signature,
                            const struct shunti_allgather *args,
                            struct shunt_request **request);
 
@@ -36,7 +36,7 @@ shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
  * counts. Requests of allgatherv have the class `class_v`. The other parameters
  * are those of shunti_two_level_create(). */
 enum shunt_status shunti_allgather_create(
-    struct shunt_comm *comm, const struct shunti_class *class,
+    const struct shunti_coll *call, const struct shunti_class *class,
     const struct shunti_class *class_v,
     const struct shunti_two_level_hooks *hooks, uint32_t signature,
     const struct shunti_allgather *args, size_t own_bytes,
@@ -46,7 +46,7 @@ enum shunt_status shunti_allgather_create(
  * chooses it by `total`, the bytes of all blocks. */
 bool shunti_allgather_in_place_suits(const struct shunt_comm *comm,
                                      size_t total);
-enum shunt_status shunti_allgather_in_place(struct shunt_comm *comm,
+enum shunt_status shunti_allgather_in_place(const struct shunti_coll *call,
                                             uint32_t signature,
                                             const struct shunti_allgather *args,
                                             struct shunt_request **request);

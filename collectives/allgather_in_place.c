@@ -317,14 +317,15 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
 }
 
 SHUNTI_NOINLINE enum shunt_status
-shunti_allgather_in_place(struct shunt_comm *comm, uint32_t signature,
+shunti_allgather_in_place(const struct shunti_coll *call, uint32_t signature,
                           const struct shunti_allgather *a,
                           struct shunt_request **request)
 {
+    struct shunt_comm *comm = call->comm;
     struct shunti_two_level *x;
     struct state *s;
     enum shunt_status st = shunti_allgather_create(
-        comm, &allgather_class, &allgatherv_class, &hooks, signature, a,
+        call, &allgather_class, &allgatherv_class, &hooks, signature, a,
         sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]), request, &x);
 
     if (st)

@@ -183,10 +183,11 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
 }
 
 SHUNTI_NOINLINE enum shunt_status
-shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
+shunti_allgather_two_level(const struct shunti_coll *call, uint32_t signature,
                            const struct shunti_allgather *a,
                            struct shunt_request **request)
 {
+    struct shunt_comm *comm = call->comm;
     const bool local = comm->local_size > 1;
     /* Each block is in the package of exactly one rank of this node. */
     const size_t bytes = local ? shunti_blocks_total(comm, &a->blocks) : 0;
@@ -200,7 +201,7 @@ shunti_allgather_two_level(struct shunt_comm *comm, uint32_t signature,
         return shunti_request_no_memory(comm, &allgather_class, signature,
                                         bytes);
     st = shunti_allgather_create(
-        comm, &allgather_class, &allgatherv_class, &hooks, signature, a,
+        call, &allgather_class, &allgatherv_class, &hooks, signature, a,
         sizeof(*s) + (size_t)comm->nranks * sizeof(s->blocks[0]), request, &x);
     if (st) {
         shunti_scratch_put(comm, memory);

@@ -50,10 +50,12 @@ static bool needs_copy(const struct shunt_comm *comm,
            (a->bytes >= SHUNTI_WINDOW_MIN || a->bytes > comm->tune.eager);
 }
 
-static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,
+static enum shunt_status direct(const struct shunti_coll *call,
+                                uint32_t signature,
                                 const struct shunti_allreduce *a,
                                 struct shunt_request **request)
 {
+    struct shunt_comm *comm = call->comm;
     struct shunti_reduce_exchange *s;
     enum shunt_status st;
     void *copy = NULL;
@@ -65,7 +67,7 @@ static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,
                                          "allreduce: no memory for %zu bytes",
                                          a->bytes);
     }
-    st = shunti_reduce_exchange_create(comm, &direct_class, signature, a->bytes,
+    st = shunti_reduce_exchange_create(call, &direct_class, signature, a->bytes,
                                        request, &s);
     if (st) {
         shunti_scratch_put(comm, copy);
@@ -84,7 +86,7 @@ static enum shunt_status direct(struct shunt_comm *comm, uint32_t signature,
     return SHUNT_OK;
 }
 
-static enum shunt_status begin(struct shunt_comm *comm,
+static enum shunt_status begin(const struct shunti_coll *call,
                                enum shunti_algorithm algorithm,
                                uint32_t signature,
                                const struct shunti_allreduce *a,
@@ -92,13 +94,13 @@ static enum shunt_status begin(struct shunt_comm *comm,
 {
     switch (algorithm) {
     case SHUNTI_ALLREDUCE_SEGMENTS:
-        return shunti_allreduce_segments(comm, signature, a, request);
+        return shunti_allreduce_segments(call, signature, a, request);
     case SHUNTI_ALLREDUCE_WHOLE:
     case SHUNTI_ALLREDUCE_LANES:
         return shunti_allreduce_two_level(
-            comm, signature, a, algorithm == SHUNTI_ALLREDUCE_WHOLE, request);
+            call, signature, a, algorithm == SHUNTI_ALLREDUCE_WHOLE, request);
     default:
-        return direct(comm, signature, a, request);
+        return direct(call, signature, a, request);
     }
 }
 
@@ -133,7 +135,7 @@ static enum shunt_status allreduce(const struct shunti_coll *call,
     /* The signature contains the algorithm: ranks whose counts disagree may
      * choose different algorithms, which must be noticed. */
     signature = SHUNTI_SIGNATURE(call->kind, a->dtype, a->op, algorithm);
-    st = begin(call->comm, algorithm, signature, a, &request);
+    st = begin(call, algorithm, signature, a, &request);
     return st ? st : shunti_coll_launch(call, request);
 }
 

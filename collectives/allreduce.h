@@ -11,8 +11,8 @@
 
 #include <shunt/coll.h>
 
-struct shunt_comm;
 struct shunt_request;
+struct shunti_coll;
 
 /* Checked arguments. */
 struct shunti_allreduce {
@@ -23,14 +23,14 @@ struct shunti_allreduce {
     enum shunt_op op;
 };
 
-enum shunt_status shunti_allreduce_segments(struct shunt_comm *comm,
+enum shunt_status shunti_allreduce_segments(const struct shunti_coll *call,
                                             uint32_t signature,
                                             const struct shunti_allreduce *args,
                                             struct shunt_request **request);
 
 /* `whole` selects the variant for small vectors. */
 enum shunt_status
-shunti_allreduce_two_level(struct shunt_comm *comm, uint32_t signature,
+shunti_allreduce_two_level(const struct shunti_coll *call, uint32_t signature,
                            const struct shunti_allreduce *args, bool whole,
                            struct shunt_request **request);
 

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "collectives/allreduce.h"
+#include "collectives/coll_call.h"
 #include "collectives/exchange.h"
 #include "collectives/payload_source.h"
 #include "collectives/reduction.h"
@@ -426,10 +427,11 @@ static const struct shunti_class segments_class = {
 };
 
 SHUNTI_NOINLINE enum shunt_status
-shunti_allreduce_segments(struct shunt_comm *comm, uint32_t signature,
+shunti_allreduce_segments(const struct shunti_coll *call, uint32_t signature,
                           const struct shunti_allreduce *a,
                           struct shunt_request **request)
 {
+    struct shunt_comm *comm = call->comm;
     const size_t n = (size_t)comm->nranks;
     struct shunti_reduction *r;
     struct segments *s;

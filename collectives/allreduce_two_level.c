@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "collectives/allreduce.h"
+#include "collectives/coll_call.h"
 #include "collectives/tree.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
@@ -208,14 +209,15 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
 }
 
 SHUNTI_NOINLINE enum shunt_status
-shunti_allreduce_two_level(struct shunt_comm *comm, uint32_t signature,
+shunti_allreduce_two_level(const struct shunti_coll *call, uint32_t signature,
                            const struct shunti_allreduce *a, bool whole,
                            struct shunt_request **request)
 {
+    struct shunt_comm *comm = call->comm;
     struct shunti_two_level *x;
     struct state *s;
     enum shunt_status st = shunti_two_level_create(
-        comm, &two_level_class, whole ? &whole_hooks : &lane_hooks, signature,
+        call, &two_level_class, whole ? &whole_hooks : &lane_hooks, signature,
         true, sizeof(*s) + (size_t)comm->nranks * sizeof(*s->operands), request,
         &x);
 

@@ -115,13 +115,14 @@ static enum shunt_status copy_away(const struct shunti_coll *call,
     return SHUNT_OK;
 }
 
-static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
+static enum shunt_status flat(const struct shunti_coll *call,
+                              uint32_t signature,
                               const struct shunti_alltoall *a,
                               struct shunt_request **request)
 {
     struct shunti_exchange *x;
     enum shunt_status st = shunti_exchange_create(
-        comm,
+        call,
         signature >> 24 == SHUNTI_KIND_ALLTOALLV ? &alltoallv_class
                                                  : &alltoall_class,
         signature, request, &x);
@@ -129,7 +130,7 @@ static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
     if (st)
         return st;
     x->owned = a->owned;
-    fill(x, comm->nranks, a);
+    fill(x, call->comm->nranks, a);
     return SHUNT_OK;
 }
 
@@ -160,8 +161,8 @@ static enum shunt_status alltoall(const struct shunti_coll *call,
      * alltoall_two_level.c sends small and large blocks of one call
      * differently. */
     st = shunti_select(call->comm, call->kind, block) == SHUNTI_FLAT
-             ? flat(call->comm, signature, a, &request)
-             : shunti_alltoall_two_level(call->comm, signature, a, &request);
+             ? flat(call, signature, a, &request)
+             : shunti_alltoall_two_level(call, signature, a, &request);
     if (st) {
         shunti_scratch_put(call->comm, a->owned);
         return st;

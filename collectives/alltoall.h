@@ -9,7 +9,6 @@
 
 #include "collectives/coll_call.h"
 
-struct shunt_comm;
 struct shunt_request;
 
 /* Checked arguments. */
@@ -21,7 +20,7 @@ struct shunti_alltoall {
     void *owned; /* freed at the end, also after an error; or NULL */
 };
 
-enum shunt_status shunti_alltoall_two_level(struct shunt_comm *comm,
+enum shunt_status shunti_alltoall_two_level(const struct shunti_coll *call,
                                             uint32_t signature,
                                             const struct shunti_alltoall *args,
                                             struct shunt_request **request);

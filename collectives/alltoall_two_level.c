@@ -541,15 +541,16 @@ static void add_large(struct shunt_request *request, struct shunti_two_level *x)
 }
 
 SHUNTI_NOINLINE enum shunt_status
-shunti_alltoall_two_level(struct shunt_comm *comm, uint32_t signature,
+shunti_alltoall_two_level(const struct shunti_coll *call, uint32_t signature,
                           const struct shunti_alltoall *a,
                           struct shunt_request **request)
 {
+    struct shunt_comm *comm = call->comm;
     const size_t n = (size_t)comm->nranks;
     struct shunti_two_level *x;
     struct state *s;
     enum shunt_status st = shunti_two_level_create(
-        comm,
+        call,
         signature >> 24 == SHUNTI_KIND_ALLTOALLV ? &alltoallv_class
                                                  : &alltoall_class,
         &hooks, signature, true,

@@ -48,33 +48,34 @@ static const struct shunti_class two_level_class = {
 };
 
 SHUNTI_NOINLINE static enum shunt_status
-two_level(struct shunt_comm *comm, uint32_t signature,
+two_level(const struct shunti_coll *call, uint32_t signature,
           struct shunt_request **request)
 {
     static const struct shunti_two_level_hooks none = {0};
     struct shunti_two_level *x;
     enum shunt_status st = shunti_two_level_create(
-        comm, &two_level_class, &none, signature, true, 0, request, &x);
+        call, &two_level_class, &none, signature, true, 0, request, &x);
 
     if (!st)
         x->agreed = true;
     return st;
 }
 
-static enum shunt_status begin(struct shunt_comm *comm, uint32_t signature,
+static enum shunt_status begin(const struct shunti_coll *call,
+                               uint32_t signature,
                                struct shunt_request **request)
 {
     struct shunti_exchange *x;
 
-    switch (shunti_select(comm, SHUNTI_KIND_BARRIER, 0)) {
+    switch (shunti_select(call->comm, SHUNTI_KIND_BARRIER, 0)) {
     case SHUNTI_STAR:
         return shunti_star_create(
-            comm, signature, &(struct shunti_star){.gathers = true}, request);
+            call, signature, &(struct shunti_star){.gathers = true}, request);
     case SHUNTI_FLAT:
-        return shunti_exchange_create(comm, &barrier_class, signature, request,
+        return shunti_exchange_create(call, &barrier_class, signature, request,
                                       &x);
     default:
-        return two_level(comm, signature, request);
+        return two_level(call, signature, request);
     }
 }
 
@@ -82,7 +83,7 @@ static enum shunt_status barrier(const struct shunti_coll *call)
 {
     struct shunt_request *request;
     enum shunt_status st =
-        begin(call->comm, SHUNTI_SIGNATURE(call->kind, 0, 0, 0), &request);
+        begin(call, SHUNTI_SIGNATURE(call->kind, 0, 0, 0), &request);
 
     return st ? st : shunti_coll_launch(call, request);
 }

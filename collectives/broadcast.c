@@ -68,13 +68,14 @@ static enum shunt_status check(const struct shunti_coll *call,
     return st;
 }
 
-static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
-                              const struct arguments *a,
+static enum shunt_status flat(const struct shunti_coll *call,
+                              uint32_t signature, const struct arguments *a,
                               struct shunt_request **request)
 {
+    const struct shunt_comm *comm = call->comm;
     struct shunti_exchange *x;
     enum shunt_status st =
-        shunti_exchange_create(comm, &broadcast_class, signature, request, &x);
+        shunti_exchange_create(call, &broadcast_class, signature, request, &x);
 
     if (st)
         return st;
@@ -119,12 +120,13 @@ static bool gives(const struct shunt_comm *comm, int root, int from, int to)
 }
 
 SHUNTI_NOINLINE static enum shunt_status
-two_level(struct shunt_comm *comm, uint32_t signature,
+two_level(const struct shunti_coll *call, uint32_t signature,
           const struct arguments *a, struct shunt_request **request)
 {
+    const struct shunt_comm *comm = call->comm;
     struct shunti_two_level *x;
     enum shunt_status st = shunti_two_level_create(
-        comm, &two_level_class, &hooks, signature, false, 0, request, &x);
+        call, &two_level_class, &hooks, signature, false, 0, request, &x);
 
     if (st)
         return st;
@@ -148,21 +150,21 @@ two_level(struct shunt_comm *comm, uint32_t signature,
 
 /* --- the call ------------------------------------------------------------- */
 
-static enum shunt_status begin(struct shunt_comm *comm, uint32_t signature,
-                               const struct arguments *a,
+static enum shunt_status begin(const struct shunti_coll *call,
+                               uint32_t signature, const struct arguments *a,
                                struct shunt_request **request)
 {
-    switch (shunti_select(comm, SHUNTI_KIND_BROADCAST, a->bytes)) {
+    switch (shunti_select(call->comm, SHUNTI_KIND_BROADCAST, a->bytes)) {
     case SHUNTI_STAR:
-        return shunti_star_create(comm, signature,
+        return shunti_star_create(call, signature,
                                   &(struct shunti_star){.root = a->root,
                                                         .buffer = a->buffer,
                                                         .bytes = a->bytes},
                                   request);
     case SHUNTI_FLAT:
-        return flat(comm, signature, a, request);
+        return flat(call, signature, a, request);
     default:
-        return two_level(comm, signature, a, request);
+        return two_level(call, signature, a, request);
     }
 }
 
@@ -173,8 +175,7 @@ static enum shunt_status broadcast(const struct shunti_coll *call,
     enum shunt_status st = check(call, a);
 
     if (!st)
-        st = begin(call->comm,
-                   SHUNTI_SIGNATURE(call->kind, a->dtype, 0, a->root), a,
+        st = begin(call, SHUNTI_SIGNATURE(call->kind, a->dtype, 0, a->root), a,
                    &request);
     return st ? st : shunti_coll_launch(call, request);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One round of blocks between all pairs; see exchange.h. */
 #include "collectives/exchange.h"
+#include "collectives/coll_call.h"
 
 #include "collectives/digest.h"
 #include "src/base/inline.h"
@@ -60,14 +61,15 @@ void shunti_exchange_init(struct shunti_exchange *x,
     x->out_open = x->in_open = x->in_unmet = request->comm->nranks - 1;
 }
 
-enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
+enum shunt_status shunti_exchange_create(const struct shunti_coll *call,
                                          const struct shunti_class *class,
                                          uint32_t signature,
                                          struct shunt_request **request,
                                          struct shunti_exchange **exchange)
 {
     enum shunt_status st = shunti_request_create(
-        comm, class, signature, shunti_exchange_bytes(comm->nranks), request);
+        call->comm, class, signature, shunti_exchange_bytes(call->comm->nranks),
+        request);
 
     if (st)
         return st;

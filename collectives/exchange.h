@@ -28,6 +28,8 @@
 #include "src/op/stream.h"
 #include "src/op/zcopy.h"
 
+struct shunti_coll;
+
 /* The state of this rank's block for a peer (OUT), and of the peer's block for
  * this rank (IN). */
 enum {
@@ -77,7 +79,7 @@ size_t shunti_exchange_bytes(int nranks);
 /* Create a request that is just an exchange. The caller fills in peers[], which
  * is zeroed, and launches the request. The exchange copies this rank's own
  * block itself. */
-enum shunt_status shunti_exchange_create(struct shunt_comm *comm,
+enum shunt_status shunti_exchange_create(const struct shunti_coll *call,
                                          const struct shunti_class *class,
                                          uint32_t signature,
                                          struct shunt_request **request,

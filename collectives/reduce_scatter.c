@@ -112,10 +112,12 @@ static size_t own_bytes(const struct shunt_comm *comm,
            shunt_dtype_size(blocks->dtype);
 }
 
-static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
+static enum shunt_status flat(const struct shunti_coll *call,
+                              uint32_t signature,
                               const struct shunti_reduce_scatter *a,
                               struct shunt_request **request)
 {
+    struct shunt_comm *comm = call->comm;
     const size_t bytes = own_bytes(comm, &a->blocks);
     struct shunti_reduce_exchange *s;
     enum shunt_status st;
@@ -130,7 +132,7 @@ static enum shunt_status flat(struct shunt_comm *comm, uint32_t signature,
                 shunti_kind_name(signature >> 24), bytes);
     }
     st = shunti_reduce_exchange_create(
-        comm,
+        call,
         signature >> 24 == SHUNTI_KIND_REDUCE_SCATTERV ? &reduce_scatterv_class
                                                        : &reduce_scatter_class,
         signature, bytes, request, &s);
@@ -156,8 +158,8 @@ static enum shunt_status reduce_scatter(const struct shunti_coll *call,
     signature = SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, a->op, 0);
     st = shunti_select(comm, call->kind,
                        shunti_blocks_total(comm, &a->blocks)) == SHUNTI_FLAT
-             ? flat(comm, signature, a, &request)
-             : shunti_reduce_scatter_two_level(comm, signature, a, &request);
+             ? flat(call, signature, a, &request)
+             : shunti_reduce_scatter_two_level(call, signature, a, &request);
     return st ? st : shunti_coll_launch(call, request);
 }
 

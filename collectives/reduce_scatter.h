@@ -10,7 +10,6 @@
 
 #include "collectives/coll_call.h"
 
-struct shunt_comm;
 struct shunt_request;
 
 /* Checked arguments. */
@@ -21,9 +20,8 @@ struct shunti_reduce_scatter {
     enum shunt_op op;
 };
 
-enum shunt_status
-shunti_reduce_scatter_two_level(struct shunt_comm *comm, uint32_t signature,
-                                const struct shunti_reduce_scatter *args,
-                                struct shunt_request **request);
+enum shunt_status shunti_reduce_scatter_two_level(
+    const struct shunti_coll *call, uint32_t signature,
+    const struct shunti_reduce_scatter *args, struct shunt_request **request);
 
 #endif

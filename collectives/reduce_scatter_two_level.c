@@ -234,18 +234,18 @@ static void pack(struct shunt_request *request, struct shunti_two_level *x)
     }
 }
 
-SHUNTI_NOINLINE enum shunt_status
-shunti_reduce_scatter_two_level(struct shunt_comm *comm, uint32_t signature,
-                                const struct shunti_reduce_scatter *a,
-                                struct shunt_request **request)
+SHUNTI_NOINLINE enum shunt_status shunti_reduce_scatter_two_level(
+    const struct shunti_coll *call, uint32_t signature,
+    const struct shunti_reduce_scatter *a, struct shunt_request **request)
 {
+    struct shunt_comm *comm = call->comm;
     const bool v = signature >> 24 == SHUNTI_KIND_REDUCE_SCATTERV;
     const size_t n = (size_t)comm->nranks;
     struct shunti_two_level *x;
     size_t packed = 0;
     struct state *s;
     enum shunt_status st = shunti_two_level_create(
-        comm, v ? &reduce_scatterv_class : &reduce_scatter_class, &hooks,
+        call, v ? &reduce_scatterv_class : &reduce_scatter_class, &hooks,
         signature, true,
         sizeof(*s) + n * (sizeof(s->blocks[0]) + sizeof(*s->operands)), request,
         &x);

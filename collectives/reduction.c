@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "collectives/coll_call.h"
 #include "collectives/tree.h"
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
@@ -120,10 +121,11 @@ state_of(const struct shunt_request *request)
 }
 
 enum shunt_status shunti_reduce_exchange_create(
-    struct shunt_comm *comm, const struct shunti_class *class,
+    const struct shunti_coll *call, const struct shunti_class *class,
     uint32_t signature, size_t bytes, struct shunt_request **request,
     struct shunti_reduce_exchange **out)
 {
+    struct shunt_comm *comm = call->comm;
     const size_t n = (size_t)comm->nranks;
     struct shunti_reduce_exchange *s;
     struct shunti_reduction *r;

@@ -56,7 +56,7 @@ struct shunti_reduce_exchange {
  * dst, own, dtype and op of the reduction. `bytes` is the size of each
  * block. */
 enum shunt_status shunti_reduce_exchange_create(
-    struct shunt_comm *comm, const struct shunti_class *class,
+    const struct shunti_coll *call, const struct shunti_class *class,
     uint32_t signature, size_t bytes, struct shunt_request **request,
     struct shunti_reduce_exchange **out);
 

@@ -2,6 +2,7 @@
 /* A star: one root and its leaves; see star.h. */
 #include "collectives/star.h"
 
+#include "collectives/coll_call.h"
 #include "collectives/exchange.h"
 #include "collectives/payload_source.h"
 #include "src/base/inline.h"
@@ -86,18 +87,19 @@ static const struct shunti_class root_classes[] = {
     },
 };
 
-static enum shunt_status root(struct shunt_comm *comm, uint32_t signature,
+static enum shunt_status root(const struct shunti_coll *call,
+                              uint32_t signature,
                               const struct shunti_star *star,
                               struct shunt_request **request)
 {
     struct shunti_exchange *x;
     enum shunt_status st = shunti_exchange_create(
-        comm, &root_classes[star->gathers], signature, request, &x);
+        call, &root_classes[star->gathers], signature, request, &x);
 
     if (st)
         return st;
     x->own_done = true;
-    for (int r = 0; r < comm->nranks; r++) {
+    for (int r = 0; r < call->comm->nranks; r++) {
         x->peers[r].send = star->buffer;
         x->peers[r].send_bytes = star->bytes;
     }
@@ -226,13 +228,15 @@ static const struct shunti_class small_root_class = {
     .from_notes = true,
 };
 
-static enum shunt_status small_root(struct shunt_comm *comm, uint32_t signature,
+static enum shunt_status small_root(const struct shunti_coll *call,
+                                    uint32_t signature,
                                     const struct shunti_star *star,
                                     struct shunt_request **request)
 {
     struct small_root *state;
-    enum shunt_status st = shunti_request_create(
-        comm, &small_root_class, signature, sizeof(struct small_root), request);
+    enum shunt_status st =
+        shunti_request_create(call->comm, &small_root_class, signature,
+                              sizeof(struct small_root), request);
 
     if (st)
         return st;
@@ -414,14 +418,15 @@ static const struct shunti_class leaf_classes[] = {
     },
 };
 
-static enum shunt_status leaf(struct shunt_comm *comm, uint32_t signature,
+static enum shunt_status leaf(const struct shunti_coll *call,
+                              uint32_t signature,
                               const struct shunti_star *star,
                               struct shunt_request **request)
 {
     struct leaf *state;
     enum shunt_status st =
-        shunti_request_create(comm, &leaf_classes[star->gathers], signature,
-                              sizeof(struct leaf), request);
+        shunti_request_create(call->comm, &leaf_classes[star->gathers],
+                              signature, sizeof(struct leaf), request);
 
     if (st)
         return st;
@@ -430,18 +435,19 @@ static enum shunt_status leaf(struct shunt_comm *comm, uint32_t signature,
     state->bytes = star->bytes;
     state->root = star->root;
     state->gathers = star->gathers;
-    state->small = !star->gathers && shunti_always_inline(comm, star->bytes);
+    state->small =
+        !star->gathers && shunti_always_inline(call->comm, star->bytes);
     return SHUNT_OK;
 }
 
-enum shunt_status shunti_star_create(struct shunt_comm *comm,
+enum shunt_status shunti_star_create(const struct shunti_coll *call,
                                      uint32_t signature,
                                      const struct shunti_star *star,
                                      struct shunt_request **request)
 {
-    if (comm->rank != star->root)
-        return leaf(comm, signature, star, request);
-    if (!star->gathers && shunti_always_inline(comm, star->bytes))
-        return small_root(comm, signature, star, request);
-    return root(comm, signature, star, request);
+    if (call->comm->rank != star->root)
+        return leaf(call, signature, star, request);
+    if (!star->gathers && shunti_always_inline(call->comm, star->bytes))
+        return small_root(call, signature, star, request);
+    return root(call, signature, star, request);
 }

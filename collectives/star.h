@@ -40,8 +40,8 @@
 
 #include <shunt/status.h>
 
-struct shunt_comm;
 struct shunt_request;
+struct shunti_coll;
 
 struct shunti_star {
     bool gathers; /* true: a barrier; false: a broadcast */
@@ -51,7 +51,7 @@ struct shunti_star {
 };
 
 /* Call it only if shunti_notes_may_lack() (src/op/note.h) is true. */
-enum shunt_status shunti_star_create(struct shunt_comm *comm,
+enum shunt_status shunti_star_create(const struct shunti_coll *call,
                                      uint32_t signature,
                                      const struct shunti_star *star,
                                      struct shunt_request **request);

@@ -2,6 +2,7 @@
 /* Operations of two phases, inside nodes and between them; see two_level.h. */
 #include "collectives/two_level.h"
 
+#include "collectives/coll_call.h"
 #include "collectives/exchange.h"
 #include "collectives/two_level_alarm.h"
 #include "collectives/two_level_moves.h"
@@ -56,11 +57,12 @@ static void add_rail_peers(struct shunti_two_level *x,
 }
 
 enum shunt_status shunti_two_level_create(
-    struct shunt_comm *comm, const struct shunti_class *class,
+    const struct shunti_coll *call, const struct shunti_class *class,
     const struct shunti_two_level_hooks *hooks, uint32_t signature,
     bool locals_first, size_t own_bytes, struct shunt_request **request,
     struct shunti_two_level **out)
 {
+    struct shunt_comm *comm = call->comm;
     const size_t n = (size_t)comm->nranks;
     const size_t own = sizeof(struct shunti_two_level) +
                        n * (sizeof(struct shunti_peer_state) + sizeof(int));

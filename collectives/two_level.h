@@ -49,6 +49,7 @@
 #include "src/op/stream.h"
 
 struct shunt_comm;
+struct shunti_coll;
 struct shunti_two_level;
 
 enum shunti_phase {
@@ -214,7 +215,7 @@ struct shunti_two_level {
  * own_bytes     bytes of the collective's own state, x->own.
  */
 enum shunt_status shunti_two_level_create(
-    struct shunt_comm *comm, const struct shunti_class *class,
+    const struct shunti_coll *call, const struct shunti_class *class,
     const struct shunti_two_level_hooks *hooks, uint32_t signature,
     bool locals_first, size_t own_bytes, struct shunt_request **request,
     struct shunti_two_level **x);

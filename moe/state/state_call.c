@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/coll_call.h"
 #include "moe/layout/shares.h"
 #include "src/base/error.h"
 #include "src/base/fnv.h"
@@ -13,7 +14,6 @@
 #include "src/comm.h"
 #include "src/op/blame.h"
 #include "src/op/refusal.h"
-#include "src/progress/call.h"
 #include "src/progress/turns.h"
 
 /* --- kinds ------------------------------------------------------------------------ */
@@ -167,6 +167,8 @@ static enum shunt_status launch(struct shunti_state_attempt *attempt)
 {
     const struct shunti_state_call *call = attempt->call;
     struct shunt_comm *comm = attempt->moe->comm;
+    const struct shunti_coll coll = {comm, call->kind, attempt->start,
+                                     attempt->request};
     struct shunt_request *request;
     struct shunti_two_level *x;
     enum shunt_status st;
@@ -176,7 +178,7 @@ static enum shunt_status launch(struct shunti_state_attempt *attempt)
         return shunti_request_refuse(comm, signature_of(call), attempt->status,
                                      "%s: %s", call->name, attempt->why);
     }
-    st = shunti_two_level_create(comm, call->class, call->hooks,
+    st = shunti_two_level_create(&coll, call->class, call->hooks,
                                  signature_of(call), call->locals_first,
                                  sizeof(attempt->own), &request, &x);
     if (st) {
@@ -187,9 +189,7 @@ static enum shunt_status launch(struct shunti_state_attempt *attempt)
     x->agreed = true;
     x->argument = attempt->digest;
     call->begin(request, x);
-    st = shunti_request_launch(request,
-                               attempt->start ? attempt->request : NULL);
-    return attempt->start ? st : shunti_request_late(comm, st);
+    return shunti_coll_launch(&coll, request);
 }
 
 enum shunt_status shunti_state_launch(struct shunti_state_attempt *attempt,
