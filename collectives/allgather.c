@@ -133,7 +133,8 @@ static enum shunt_status allgather(const struct shunti_coll *call,
 
     if (st)
         return st;
-    signature = SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, 0, 0);
+    signature = SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, 0,
+                                 call->options->purpose);
     total = shunti_blocks_total(comm, &a->blocks);
     if (shunti_select(comm, call->kind, total) == SHUNTI_FLAT)
         st = flat(call, signature, a, &request);
@@ -152,14 +153,23 @@ static enum shunt_status run(const struct shunti_coll *call,
     return st ? st : shunti_coll_leave(call, allgather(call, a));
 }
 
+enum shunt_status shunti_allgather(struct shunt_comm *comm,
+                                   const struct shunti_options *options,
+                                   const void *send, void *recv, size_t count,
+                                   enum shunt_dtype dtype)
+{
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, false, NULL,
+                                     options},
+               &(struct shunti_allgather){
+                   send, count, recv, {NULL, count, NULL, dtype}});
+}
+
 SHUNTI_FLATTEN enum shunt_status shunt_allgather(struct shunt_comm *comm,
                                                  const void *send, void *recv,
                                                  size_t count,
                                                  enum shunt_dtype dtype)
 {
-    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, false, NULL},
-               &(struct shunti_allgather){
-                   send, count, recv, {NULL, count, NULL, dtype}});
+    return shunti_allgather(comm, &shunti_no_options, send, recv, count, dtype);
 }
 
 enum shunt_status shunt_allgather_start(struct shunt_comm *comm,
@@ -167,10 +177,10 @@ enum shunt_status shunt_allgather_start(struct shunt_comm *comm,
                                         size_t count, enum shunt_dtype dtype,
                                         struct shunt_request **request)
 {
-    return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, true, request},
-        &(struct shunti_allgather){
-            send, count, recv, {NULL, count, NULL, dtype}});
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHER, true, request,
+                                     &shunti_no_options},
+               &(struct shunti_allgather){
+                   send, count, recv, {NULL, count, NULL, dtype}});
 }
 
 SHUNTI_FLATTEN enum shunt_status
@@ -179,7 +189,23 @@ shunt_allgatherv(struct shunt_comm *comm, const void *send, size_t send_count,
                  const size_t *recv_displs, enum shunt_dtype dtype)
 {
     return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, false, NULL},
+        &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, false, NULL,
+                              &shunti_no_options},
+        &(struct shunti_allgather){
+            send, send_count, recv, {recv_counts, 0, recv_displs, dtype}});
+}
+
+enum shunt_status shunti_allgatherv_start(struct shunt_comm *comm,
+                                          const struct shunti_options *options,
+                                          const void *send, size_t send_count,
+                                          void *recv, const size_t *recv_counts,
+                                          const size_t *recv_displs,
+                                          enum shunt_dtype dtype,
+                                          struct shunt_request **request)
+{
+    return run(
+        &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, true, request,
+                              options},
         &(struct shunti_allgather){
             send, send_count, recv, {recv_counts, 0, recv_displs, dtype}});
 }
@@ -191,8 +217,7 @@ enum shunt_status shunt_allgatherv_start(struct shunt_comm *comm,
                                          enum shunt_dtype dtype,
                                          struct shunt_request **request)
 {
-    return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_ALLGATHERV, true, request},
-        &(struct shunti_allgather){
-            send, send_count, recv, {recv_counts, 0, recv_displs, dtype}});
+    return shunti_allgatherv_start(comm, &shunti_no_options, send, send_count,
+                                   recv, recv_counts, recv_displs, dtype,
+                                   request);
 }

@@ -51,4 +51,17 @@ enum shunt_status shunti_allgather_in_place(const struct shunti_coll *call,
                                             const struct shunti_allgather *args,
                                             struct shunt_request **request);
 
+/* The public functions, as parts of another call. */
+enum shunt_status shunti_allgather(struct shunt_comm *comm,
+                                   const struct shunti_options *options,
+                                   const void *send, void *recv, size_t count,
+                                   enum shunt_dtype dtype);
+enum shunt_status shunti_allgatherv_start(struct shunt_comm *comm,
+                                          const struct shunti_options *options,
+                                          const void *send, size_t send_count,
+                                          void *recv, const size_t *recv_counts,
+                                          const size_t *recv_displs,
+                                          enum shunt_dtype dtype,
+                                          struct shunt_request **request);
+
 #endif

@@ -151,7 +151,8 @@ SHUNTI_FLATTEN enum shunt_status
 shunt_allreduce(struct shunt_comm *comm, const void *send, void *recv,
                 size_t count, enum shunt_dtype dtype, enum shunt_op op)
 {
-    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLREDUCE, false, NULL},
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLREDUCE, false, NULL,
+                                     &shunti_no_options},
                &(struct shunti_allreduce){send, recv, count, 0, dtype, op});
 }
 
@@ -161,7 +162,7 @@ enum shunt_status shunt_allreduce_start(struct shunt_comm *comm,
                                         enum shunt_op op,
                                         struct shunt_request **request)
 {
-    return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_ALLREDUCE, true, request},
-        &(struct shunti_allreduce){send, recv, count, 0, dtype, op});
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLREDUCE, true, request,
+                                     &shunti_no_options},
+               &(struct shunti_allreduce){send, recv, count, 0, dtype, op});
 }

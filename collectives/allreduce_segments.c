@@ -438,7 +438,7 @@ shunti_allreduce_segments(const struct shunti_coll *call, uint32_t signature,
     enum shunt_status st;
     size_t at;
 
-    st = shunti_request_create(comm, &segments_class, signature,
+    st = shunti_request_create(comm, &segments_class, signature, call->options,
                                sizeof(*s) + n * (sizeof(s->peers[0]) +
                                                  sizeof(*r->sources) +
                                                  2 * sizeof(*r->operands)),

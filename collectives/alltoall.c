@@ -106,7 +106,9 @@ static enum shunt_status copy_away(const struct shunti_coll *call,
     a->owned = bytes ? shunti_scratch_get(bytes) : NULL;
     if (bytes && !a->owned)
         return shunti_request_refuse(
-            call->comm, SHUNTI_SIGNATURE(call->kind, 0, 0, 0), SHUNT_ERR_MEMORY,
+            call->comm,
+            SHUNTI_SIGNATURE(call->kind, 0, 0, call->options->purpose),
+            SHUNT_ERR_MEMORY,
             "%s: no memory for %zu bytes, which a call in place needs",
             shunti_kind_name(call->kind), bytes);
     if (bytes)
@@ -137,8 +139,8 @@ static enum shunt_status flat(const struct shunti_coll *call,
 static enum shunt_status alltoall(const struct shunti_coll *call,
                                   struct shunti_alltoall *a)
 {
-    const uint32_t signature =
-        SHUNTI_SIGNATURE(call->kind, a->recv_blocks.dtype, 0, 0);
+    const uint32_t signature = SHUNTI_SIGNATURE(
+        call->kind, a->recv_blocks.dtype, 0, call->options->purpose);
     bool in_place = a->send == SHUNT_IN_PLACE;
     const size_t block =
         a->recv_blocks.counts
@@ -185,7 +187,8 @@ SHUNTI_FLATTEN enum shunt_status shunt_alltoall(struct shunt_comm *comm,
 {
     struct shunti_blocks blocks = {NULL, count, NULL, dtype};
 
-    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALL, false, NULL},
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALL, false, NULL,
+                                     &shunti_no_options},
                &(struct shunti_alltoall){send, blocks, recv, blocks, NULL});
 }
 
@@ -196,8 +199,26 @@ enum shunt_status shunt_alltoall_start(struct shunt_comm *comm,
 {
     struct shunti_blocks blocks = {NULL, count, NULL, dtype};
 
-    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALL, true, request},
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALL, true, request,
+                                     &shunti_no_options},
                &(struct shunti_alltoall){send, blocks, recv, blocks, NULL});
+}
+
+enum shunt_status shunti_alltoallv(struct shunt_comm *comm,
+                                   const struct shunti_options *options,
+                                   const void *send, const size_t *send_counts,
+                                   const size_t *send_displs, void *recv,
+                                   const size_t *recv_counts,
+                                   const size_t *recv_displs,
+                                   enum shunt_dtype dtype)
+{
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALLV, false, NULL,
+                                     options},
+               &(struct shunti_alltoall){send,
+                                         {send_counts, 0, send_displs, dtype},
+                                         recv,
+                                         {recv_counts, 0, recv_displs, dtype},
+                                         NULL});
 }
 
 SHUNTI_FLATTEN enum shunt_status
@@ -206,7 +227,18 @@ shunt_alltoallv(struct shunt_comm *comm, const void *send,
                 void *recv, const size_t *recv_counts,
                 const size_t *recv_displs, enum shunt_dtype dtype)
 {
-    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALLV, false, NULL},
+    return shunti_alltoallv(comm, &shunti_no_options, send, send_counts,
+                            send_displs, recv, recv_counts, recv_displs, dtype);
+}
+
+enum shunt_status shunti_alltoallv_start(
+    struct shunt_comm *comm, const struct shunti_options *options,
+    const void *send, const size_t *send_counts, const size_t *send_displs,
+    void *recv, const size_t *recv_counts, const size_t *recv_displs,
+    enum shunt_dtype dtype, struct shunt_request **request)
+{
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALLV, true, request,
+                                     options},
                &(struct shunti_alltoall){send,
                                          {send_counts, 0, send_displs, dtype},
                                          recv,
@@ -221,11 +253,7 @@ shunt_alltoallv_start(struct shunt_comm *comm, const void *send,
                       const size_t *recv_displs, enum shunt_dtype dtype,
                       struct shunt_request **request)
 {
-    return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_ALLTOALLV, true, request},
-        &(struct shunti_alltoall){send,
-                                  {send_counts, 0, send_displs, dtype},
-                                  recv,
-                                  {recv_counts, 0, recv_displs, dtype},
-                                  NULL});
+    return shunti_alltoallv_start(comm, &shunti_no_options, send, send_counts,
+                                  send_displs, recv, recv_counts, recv_displs,
+                                  dtype, request);
 }

@@ -25,4 +25,18 @@ enum shunt_status shunti_alltoall_two_level(const struct shunti_coll *call,
                                             const struct shunti_alltoall *args,
                                             struct shunt_request **request);
 
+/* The public functions, as parts of another call. */
+enum shunt_status shunti_alltoallv(struct shunt_comm *comm,
+                                   const struct shunti_options *options,
+                                   const void *send, const size_t *send_counts,
+                                   const size_t *send_displs, void *recv,
+                                   const size_t *recv_counts,
+                                   const size_t *recv_displs,
+                                   enum shunt_dtype dtype);
+enum shunt_status shunti_alltoallv_start(
+    struct shunt_comm *comm, const struct shunti_options *options,
+    const void *send, const size_t *send_counts, const size_t *send_displs,
+    void *recv, const size_t *recv_counts, const size_t *recv_displs,
+    enum shunt_dtype dtype, struct shunt_request **request);
+
 #endif

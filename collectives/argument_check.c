@@ -6,6 +6,7 @@
 
 #include <shunt/coll.h>
 
+#include "collectives/allgather.h"
 #include "src/base/error.h"
 #include "src/base/kind.h"
 #include "src/comm.h"
@@ -30,12 +31,12 @@ static enum shunt_status judge(struct shunt_comm *comm, const char *call,
     return SHUNT_OK;
 }
 
-enum shunt_status shunti_argument_checks_gather(struct shunt_comm *comm,
-                                                uint32_t purpose,
-                                                const void *mine, size_t bytes,
-                                                void **all)
+enum shunt_status
+shunti_argument_checks_gather(struct shunt_comm *comm,
+                              const struct shunti_options *options,
+                              const void *mine, size_t bytes, void **all)
 {
-    const char *call = shunti_purpose_name(purpose);
+    const char *call = shunti_purpose_name(options->purpose);
     enum shunt_status st;
 
     *all = calloc((size_t)comm->nranks, bytes);
@@ -43,16 +44,16 @@ enum shunt_status shunti_argument_checks_gather(struct shunt_comm *comm,
         /* Refuse in place of the all-gather, so that the other ranks learn of
          * it. */
         shunti_comm_enter(comm);
-        st = shunti_request_refuse(
-            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, purpose),
-            SHUNT_ERR_MEMORY, "%s: no memory", call);
+        st = shunti_request_refuse(comm,
+                                   SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER,
+                                                    SHUNT_U8, 0,
+                                                    options->purpose),
+                                   SHUNT_ERR_MEMORY, "%s: no memory", call);
         comm->above.disagreed = !comm->failure.status; /* as others find */
         shunti_comm_leave(comm);
         return st;
     }
-    comm->above.purpose = purpose;
-    st = shunt_allgather(comm, mine, *all, bytes, SHUNT_U8);
-    comm->above.purpose = 0;
+    st = shunti_allgather(comm, options, mine, *all, bytes, SHUNT_U8);
     if (st)
         return st;
     shunti_comm_enter(comm);

@@ -13,6 +13,7 @@
 #include <shunt/status.h>
 
 struct shunt_comm;
+struct shunti_options;
 
 /* The first field of the struct that each rank contributes. */
 struct shunti_argument_check {
@@ -24,7 +25,7 @@ struct shunti_argument_check {
  * Gather all ranks' arguments. Collective; the caller must not hold the
  * communicator.
  *
- * purpose  the call that checks its arguments: src/base/kind.h.
+ * options  with the purpose of the call that checks its arguments.
  * mine     (bytes) begins with a struct shunti_argument_check.
  * all      (nranks, bytes) after the call; the caller frees it. NULL: no
  *          memory.
@@ -32,9 +33,9 @@ struct shunti_argument_check {
  * Errors: this rank's own error; SHUNT_ERR_REMOTE for an error of another rank;
  * errors of the all-gather. The texts begin with the purpose's name.
  */
-enum shunt_status shunti_argument_checks_gather(struct shunt_comm *comm,
-                                                uint32_t purpose,
-                                                const void *mine, size_t bytes,
-                                                void **all);
+enum shunt_status
+shunti_argument_checks_gather(struct shunt_comm *comm,
+                              const struct shunti_options *options,
+                              const void *mine, size_t bytes, void **all);
 
 #endif

@@ -97,11 +97,13 @@ static enum shunt_status run(const struct shunti_coll *call)
 
 SHUNTI_FLATTEN enum shunt_status shunt_barrier(struct shunt_comm *comm)
 {
-    return run(&(struct shunti_coll){comm, SHUNTI_KIND_BARRIER, false, NULL});
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_BARRIER, false, NULL,
+                                     &shunti_no_options});
 }
 
 enum shunt_status shunt_barrier_start(struct shunt_comm *comm,
                                       struct shunt_request **request)
 {
-    return run(&(struct shunti_coll){comm, SHUNTI_KIND_BARRIER, true, request});
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_BARRIER, true, request,
+                                     &shunti_no_options});
 }

@@ -193,7 +193,8 @@ SHUNTI_FLATTEN enum shunt_status shunt_broadcast(struct shunt_comm *comm,
                                                  enum shunt_dtype dtype,
                                                  int root)
 {
-    return run(&(struct shunti_coll){comm, SHUNTI_KIND_BROADCAST, false, NULL},
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_BROADCAST, false, NULL,
+                                     &shunti_no_options},
                &(struct arguments){buffer, count, 0, dtype, root});
 }
 
@@ -202,7 +203,7 @@ enum shunt_status shunt_broadcast_start(struct shunt_comm *comm, void *buffer,
                                         int root,
                                         struct shunt_request **request)
 {
-    return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_BROADCAST, true, request},
-        &(struct arguments){buffer, count, 0, dtype, root});
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_BROADCAST, true, request,
+                                     &shunti_no_options},
+               &(struct arguments){buffer, count, 0, dtype, root});
 }

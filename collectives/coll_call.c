@@ -16,7 +16,7 @@
 
 static uint32_t bare_signature(const struct shunti_coll *call)
 {
-    return SHUNTI_SIGNATURE(call->kind, 0, 0, 0);
+    return SHUNTI_SIGNATURE(call->kind, 0, 0, call->options->purpose);
 }
 
 enum shunt_status shunti_coll_enter(const struct shunti_coll *call)
@@ -62,7 +62,9 @@ enum shunt_status shunti_coll_launch(const struct shunti_coll *call,
     enum shunt_status st =
         shunti_request_launch(request, call->start ? call->request : NULL);
 
-    return call->start ? st : shunti_request_late(call->comm, st);
+    return call->start ? st
+                       : shunti_request_late(
+                             call->comm, shunti_keeps_late(call->options), st);
 }
 
 enum shunt_status shunti_check_dtype(const struct shunti_coll *call,

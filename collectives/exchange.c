@@ -68,8 +68,8 @@ enum shunt_status shunti_exchange_create(const struct shunti_coll *call,
                                          struct shunti_exchange **exchange)
 {
     enum shunt_status st = shunti_request_create(
-        call->comm, class, signature, shunti_exchange_bytes(call->comm->nranks),
-        request);
+        call->comm, class, signature, call->options,
+        shunti_exchange_bytes(call->comm->nranks), request);
 
     if (st)
         return st;

@@ -22,6 +22,7 @@
 
 #include <shunt/coll.h>
 
+#include "collectives/allgather.h"
 #include "src/base/error.h"
 #include "src/base/kind.h"
 #include "src/boot/bootstrap.h"
@@ -144,12 +145,8 @@ static bool doomed(void *arg, char *why, size_t size)
 static enum shunt_status gather(struct shunt_comm *comm, const void *mine,
                                 void *all, size_t bytes)
 {
-    enum shunt_status st;
-
-    comm->calls.late.held = true;
-    st = shunt_allgather(comm, mine, all, bytes, SHUNT_U8);
-    comm->calls.late.held = false;
-    return st;
+    return shunti_allgather(comm, &(struct shunti_options){.keeps_late = true},
+                            mine, all, bytes, SHUNT_U8);
 }
 
 /* Did the error happen on the rank itself? False: the rank noticed it of

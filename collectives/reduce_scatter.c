@@ -155,7 +155,8 @@ static enum shunt_status reduce_scatter(const struct shunti_coll *call,
 
     if (st)
         return st;
-    signature = SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, a->op, 0);
+    signature = SHUNTI_SIGNATURE(call->kind, a->blocks.dtype, a->op,
+                                 call->options->purpose);
     st = shunti_select(comm, call->kind,
                        shunti_blocks_total(comm, &a->blocks)) == SHUNTI_FLAT
              ? flat(call, signature, a, &request)
@@ -175,10 +176,10 @@ SHUNTI_FLATTEN enum shunt_status
 shunt_reduce_scatter(struct shunt_comm *comm, const void *send, void *recv,
                      size_t count, enum shunt_dtype dtype, enum shunt_op op)
 {
-    return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTER, false, NULL},
-        &(struct shunti_reduce_scatter){
-            send, recv, {NULL, count, NULL, dtype}, op});
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTER, false,
+                                     NULL, &shunti_no_options},
+               &(struct shunti_reduce_scatter){
+                   send, recv, {NULL, count, NULL, dtype}, op});
 }
 
 enum shunt_status
@@ -186,10 +187,10 @@ shunt_reduce_scatter_start(struct shunt_comm *comm, const void *send,
                            void *recv, size_t count, enum shunt_dtype dtype,
                            enum shunt_op op, struct shunt_request **request)
 {
-    return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTER, true, request},
-        &(struct shunti_reduce_scatter){
-            send, recv, {NULL, count, NULL, dtype}, op});
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTER, true,
+                                     request, &shunti_no_options},
+               &(struct shunti_reduce_scatter){
+                   send, recv, {NULL, count, NULL, dtype}, op});
 }
 
 SHUNTI_FLATTEN enum shunt_status
@@ -197,18 +198,27 @@ shunt_reduce_scatterv(struct shunt_comm *comm, const void *send, void *recv,
                       const size_t *counts, enum shunt_dtype dtype,
                       enum shunt_op op)
 {
-    return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTERV, false, NULL},
-        &(struct shunti_reduce_scatter){
-            send, recv, {counts, 0, NULL, dtype}, op});
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTERV, false,
+                                     NULL, &shunti_no_options},
+               &(struct shunti_reduce_scatter){
+                   send, recv, {counts, 0, NULL, dtype}, op});
+}
+
+enum shunt_status shunti_reduce_scatterv_start(
+    struct shunt_comm *comm, const struct shunti_options *options,
+    const void *send, void *recv, const size_t *counts, enum shunt_dtype dtype,
+    enum shunt_op op, struct shunt_request **request)
+{
+    return run(&(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTERV, true,
+                                     request, options},
+               &(struct shunti_reduce_scatter){
+                   send, recv, {counts, 0, NULL, dtype}, op});
 }
 
 enum shunt_status shunt_reduce_scatterv_start(
     struct shunt_comm *comm, const void *send, void *recv, const size_t *counts,
     enum shunt_dtype dtype, enum shunt_op op, struct shunt_request **request)
 {
-    return run(
-        &(struct shunti_coll){comm, SHUNTI_KIND_REDUCE_SCATTERV, true, request},
-        &(struct shunti_reduce_scatter){
-            send, recv, {counts, 0, NULL, dtype}, op});
+    return shunti_reduce_scatterv_start(comm, &shunti_no_options, send, recv,
+                                        counts, dtype, op, request);
 }

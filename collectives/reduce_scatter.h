@@ -24,4 +24,10 @@ enum shunt_status shunti_reduce_scatter_two_level(
     const struct shunti_coll *call, uint32_t signature,
     const struct shunti_reduce_scatter *args, struct shunt_request **request);
 
+/* The public functions, as parts of another call. */
+enum shunt_status shunti_reduce_scatterv_start(
+    struct shunt_comm *comm, const struct shunti_options *options,
+    const void *send, void *recv, const size_t *counts, enum shunt_dtype dtype,
+    enum shunt_op op, struct shunt_request **request);
+
 #endif

@@ -132,7 +132,7 @@ enum shunt_status shunti_reduce_exchange_create(
     enum shunt_status st;
 
     st = shunti_request_create(
-        comm, class, signature,
+        comm, class, signature, call->options,
         sizeof(*s) + shunti_exchange_bytes(comm->nranks) +
             n * (sizeof(*r->sources) + 2 * sizeof(*r->operands)),
         request);

@@ -234,9 +234,9 @@ static enum shunt_status small_root(const struct shunti_coll *call,
                                     struct shunt_request **request)
 {
     struct small_root *state;
-    enum shunt_status st =
-        shunti_request_create(call->comm, &small_root_class, signature,
-                              sizeof(struct small_root), request);
+    enum shunt_status st = shunti_request_create(
+        call->comm, &small_root_class, signature, call->options,
+        sizeof(struct small_root), request);
 
     if (st)
         return st;
@@ -424,9 +424,9 @@ static enum shunt_status leaf(const struct shunti_coll *call,
                               struct shunt_request **request)
 {
     struct leaf *state;
-    enum shunt_status st =
-        shunti_request_create(call->comm, &leaf_classes[star->gathers],
-                              signature, sizeof(struct leaf), request);
+    enum shunt_status st = shunti_request_create(
+        call->comm, &leaf_classes[star->gathers], signature, call->options,
+        sizeof(struct leaf), request);
 
     if (st)
         return st;

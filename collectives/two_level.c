@@ -70,7 +70,7 @@ enum shunt_status shunti_two_level_create(
     struct shunti_two_level *x;
     enum shunt_status st =
         shunti_request_create(comm, class, signature | SHUNTI_TWO_LEVEL,
-                              own_aligned + own_bytes, request);
+                              call->options, own_aligned + own_bytes, request);
 
     if (st)
         return st;

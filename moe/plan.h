@@ -23,6 +23,10 @@
 #include "src/op/request.h"
 #include "src/wire/window.h"
 
+/* The options of the collectives that shunt_moe_plan_create() is made of. */
+#define SHUNTI_IN_PLAN_CREATE \
+    (&(const struct shunti_options){.purpose = SHUNTI_PURPOSE_MOE_PLAN_CREATE})
+
 struct shunt_comm;
 struct shunti_plan;
 struct shunti_device_windows;

@@ -54,12 +54,6 @@ struct shunti_registration;
 struct shunti_above {
     /* number of collectives created: collectives/exchange.h */
     uint64_t tickets;
-    /* The purpose of operations created now, as registered by
-     * shunti_purpose_register(); 0: none. */
-    uint32_t purpose;
-    /* operations created now send nothing by zero copy: request.h */
-    bool streams;
-    uint64_t digest; /* the digest of operations created now: request.h */
     /* Set if every rank found, in an operation with a digest, that ranks
      * disagree. disagreed: about the arguments of one call. strayed: about
      * which call they make. See collectives/digest.h. */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/allgather.h"
 #include "collectives/fused/composed.h"
 #include "collectives/fused/epilogue.h"
 #include "collectives/fused/grid.h"
@@ -181,7 +182,8 @@ static const void *own_rows(const struct shunt_request *request)
     return s->args.shard == SHUNT_IN_PLACE ? own_place(request) : s->args.shard;
 }
 
-static void start_gather(struct shunt_request *request, size_t i)
+static void start_gather(struct shunt_request *request, size_t i,
+                         const struct shunti_options *options)
 {
     struct shunt_comm *comm = request->comm;
     struct state *s = state_of(request);
@@ -201,15 +203,16 @@ static void start_gather(struct shunt_request *request, size_t i)
     shunti_composed_note(
         request,
         s->arrivals
-            ? shunt_allgatherv_start(
-                  comm, own_rows(request), s->bytes[comm->rank], s->arrivals,
-                  s->bytes, s->displs, SHUNT_U8, &s->gather[i])
-            : shunt_allgatherv_start(comm, SHUNT_IN_PLACE, 0, s->args.gathered,
-                                     s->bytes, s->displs, SHUNT_U8,
-                                     &s->gather[i]));
+            ? shunti_allgatherv_start(
+                  comm, options, own_rows(request), s->bytes[comm->rank],
+                  s->arrivals, s->bytes, s->displs, SHUNT_U8, &s->gather[i])
+            : shunti_allgatherv_start(comm, options, SHUNT_IN_PLACE, 0,
+                                      s->args.gathered, s->bytes, s->displs,
+                                      SHUNT_U8, &s->gather[i]));
 }
 
-static void begin(struct shunt_request *request)
+static void begin(struct shunt_request *request,
+                  const struct shunti_options *options)
 {
     struct state *s = state_of(request);
     const struct shunt_allgather_gemm_args *a = &s->args;
@@ -217,10 +220,8 @@ static void begin(struct shunt_request *request)
 
     if (bytes && !s->arrivals && own_rows(request) != own_place(request))
         shunti_copy_payload(own_place(request), own_rows(request), bytes);
-    request->comm->above.streams = shunti_fused_streams(request->comm);
     for (size_t i = 0; i < s->gathers && !shunti_composed_lost(request); i++)
-        start_gather(request, i);
-    request->comm->above.streams = false;
+        start_gather(request, i, options);
 }
 
 /* --- tiles ---------------------------------------------------------------- */
@@ -357,11 +358,9 @@ static enum shunt_status run(struct shunt_request *request, bool wait)
 {
     enum step done;
 
-    request->comm->above.purpose = SHUNTI_PURPOSE_ALLGATHER_GEMM;
     do
         done = step(request, wait);
     while (wait && done == STEP_TILE);
-    request->comm->above.purpose = 0;
     return done == STEP_DONE ? SHUNT_OK : SHUNT_IN_PROGRESS;
 }
 

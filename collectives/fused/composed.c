@@ -2,6 +2,7 @@
 /* The frame around the fused calls; see composed.h. */
 #include "collectives/fused/composed.h"
 
+#include "collectives/fused/worthwhile.h"
 #include "src/base/error.h"
 #include "src/base/kind.h"
 #include "src/comm.h"
@@ -39,11 +40,13 @@ bool shunti_composed_over(struct shunt_request *request,
  * After any other error the caller gets the request, and shunt_wait() returns
  * the error. */
 static enum shunt_status begin(const struct shunti_fused_call *call,
-                               struct shunt_request *request)
+                               struct shunt_request *request, uint64_t digest)
 {
-    call->comm->above.purpose = call->purpose;
-    call->begin(request);
-    call->comm->above.purpose = 0;
+    call->begin(request, &(struct shunti_options){
+                             .purpose = call->purpose,
+                             .streams = shunti_fused_streams(call->comm),
+                             .digest = digest,
+                         });
     if (!shunti_composed_lost(request))
         return SHUNT_OK;
     call->class->run(request, true); /* collects what was under way */
@@ -61,11 +64,9 @@ static enum shunt_status begin_trusting(const struct shunti_fused_call *call,
                                         struct shunt_request **request,
                                         const struct shunti_terms *terms)
 {
-    enum shunt_status st;
+    const uint64_t digest = shunti_terms_digest(terms, call->purpose);
+    enum shunt_status st = begin(call, *request, digest);
 
-    call->comm->above.digest = shunti_terms_digest(terms, call->purpose);
-    st = begin(call, *request);
-    call->comm->above.digest = 0;
     return st ? st : shunt_wait(request);
 }
 
@@ -74,12 +75,9 @@ static enum shunt_status begin_trusting(const struct shunti_fused_call *call,
 static enum shunt_status ask(const struct shunti_fused_call *call,
                              const struct shunti_terms *terms)
 {
-    enum shunt_status st;
-
-    call->comm->above.digest = 1;
-    st = shunti_terms_agree(call->comm, call->purpose, terms);
-    call->comm->above.digest = 0;
-    return st;
+    return shunti_terms_agree(
+        call->comm,
+        &(struct shunti_options){.purpose = call->purpose, .digest = 1}, terms);
 }
 
 /* Refuse the call. The other ranks may be in the call's collective, or in the
@@ -130,7 +128,7 @@ static enum shunt_status attempt(const struct shunti_fused_call *call,
     } else {
         st = well || again ? ask(call, &terms) : refuse(call, &terms);
         if (!st)
-            st = begin(call, request);
+            st = begin(call, request, 0);
         if (!st && !call->start)
             return shunt_wait(&request);
         if (!st) {

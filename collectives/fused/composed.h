@@ -34,9 +34,10 @@ struct shunti_fused_call {
      * gathering of terms; out, whether it does. */
     bool (*prepare)(struct shunt_request *request, const void *args,
                     struct shunti_terms *terms, bool *trusts);
-    /* Begin, since the ranks have agreed. Errors are recorded in the
-     * request. */
-    void (*begin)(struct shunt_request *request);
+    /* Begin, since the ranks have agreed. options: of the collectives. Errors
+     * are recorded in the request. */
+    void (*begin)(struct shunt_request *request,
+                  const struct shunti_options *options);
 };
 
 enum shunt_status shunti_fused_call(const struct shunti_fused_call *call);

@@ -22,6 +22,7 @@
 #include "collectives/fused/epilogue.h"
 #include "collectives/fused/grid.h"
 #include "collectives/fused/worthwhile.h"
+#include "collectives/reduce_scatter.h"
 #include "src/base/scratch.h"
 #include "src/comm.h"
 #include "src/kernels/dtype.h"
@@ -217,22 +218,22 @@ static void compute_columns(struct shunt_request *request, struct panel *panel,
         }
 }
 
-static void start_sum(struct shunt_request *request, struct panel *panel)
+static void start_sum(struct shunt_request *request, struct panel *panel,
+                      const struct shunti_options *options)
 {
     struct shunt_comm *comm = request->comm;
     struct state *s = state_of(request);
 
     for (int r = 0; r < comm->nranks; r++)
         s->elements[r] = s->counts[r] * panel->cols;
-    comm->above.streams = shunti_fused_streams(comm);
-    shunti_composed_note(
-        request, shunt_reduce_scatterv_start(comm, panel->product, panel->sum,
-                                             s->elements, SHUNT_F32, SHUNT_SUM,
-                                             &panel->request));
-    comm->above.streams = false;
+    shunti_composed_note(request, shunti_reduce_scatterv_start(
+                                      comm, options, panel->product, panel->sum,
+                                      s->elements, SHUNT_F32, SHUNT_SUM,
+                                      &panel->request));
 }
 
-static void begin(struct shunt_request *request)
+static void begin(struct shunt_request *request,
+                  const struct shunti_options *options)
 {
     struct state *s = state_of(request);
 
@@ -250,7 +251,7 @@ static void begin(struct shunt_request *request)
             if (shunti_composed_lost(request))
                 return;
         }
-        start_sum(request, panel);
+        start_sum(request, panel, options);
     }
 }
 
@@ -259,11 +260,9 @@ static enum shunt_status run(struct shunt_request *request, bool wait)
     struct state *s = state_of(request);
     bool over = true;
 
-    request->comm->above.purpose = SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER;
     /* The oldest one first. */
     for (size_t i = 0; i < s->panels && over; i++)
         over = advance(request, &s->panel[(s->next + i) % s->panels], wait);
-    request->comm->above.purpose = 0;
     return over ? SHUNT_OK : SHUNT_IN_PROGRESS;
 }
 

@@ -76,16 +76,16 @@ static enum shunt_status compare(struct shunt_comm *comm, const char *call,
 }
 
 enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
-                                     enum shunti_purpose purpose,
+                                     const struct shunti_options *options,
                                      const struct shunti_terms *mine)
 {
     void *all;
     enum shunt_status st =
-        shunti_argument_checks_gather(comm, purpose, mine, sizeof(*mine), &all);
+        shunti_argument_checks_gather(comm, options, mine, sizeof(*mine), &all);
 
     shunti_comm_enter(comm);
     if (!st)
-        st = compare(comm, shunti_purpose_name(purpose), mine, all);
+        st = compare(comm, shunti_purpose_name(options->purpose), mine, all);
     shunti_comm_leave(comm);
     free(all);
     return st;

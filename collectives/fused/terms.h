@@ -46,11 +46,11 @@ bool shunti_terms_refuse(struct shunti_terms *terms, enum shunt_status status,
 /*
  * Gather the terms of all ranks and compare them. Errors: this rank's own
  * refusal; SHUNT_ERR_REMOTE for a refusal of another rank; SHUNT_ERR_MISMATCH
- * if the terms differ; errors of the all-gather. The texts begin with the
- * purpose's name.
+ * if the terms differ; errors of the all-gather. The texts begin with the name
+ * of the purpose in `options`.
  */
 enum shunt_status shunti_terms_agree(struct shunt_comm *comm,
-                                     enum shunti_purpose purpose,
+                                     const struct shunti_options *options,
                                      const struct shunti_terms *mine);
 
 /* A digest of the terms, never 0. */

@@ -157,7 +157,8 @@ static enum shunt_status agree(struct shunt_comm *comm,
     int nranks = shunt_comm_size(comm);
     void *gathered;
     enum shunt_status st = shunti_argument_checks_gather(
-        comm, purpose, mine, sizeof(*mine), &gathered);
+        comm, &(struct shunti_options){.purpose = purpose}, mine, sizeof(*mine),
+        &gathered);
     struct terms *all = gathered;
 
     if (!all)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/allgather.h"
 #include "moe/layout/capacity.h"
 #include "moe/layout/counts.h"
 #include "moe/layout/growing_array.h"
@@ -140,7 +141,9 @@ enum shunt_status shunti_split_gather(struct shunt_moe *moe,
     if (!prepare_gather(moe)) {
         shunti_comm_enter(moe->comm);
         st = shunti_request_refuse(
-            moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U32, 0, 0),
+            moe->comm,
+            SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U32, 0,
+                             SHUNTI_PURPOSE_MOE_PLAN_CREATE),
             SHUNT_ERR_MEMORY,
             "moe_plan_create: no memory for the counts of "
             "%d ranks",
@@ -150,8 +153,8 @@ enum shunt_status shunti_split_gather(struct shunt_moe *moe,
     }
     if (status)
         memset(own_counts(moe), 0, experts_of(moe) * sizeof(uint32_t));
-    return shunt_allgather(moe->comm, SHUNT_IN_PLACE, moe->split.count,
-                           experts_of(moe), SHUNT_U32);
+    return shunti_allgather(moe->comm, SHUNTI_IN_PLAN_CREATE, SHUNT_IN_PLACE,
+                            moe->split.count, experts_of(moe), SHUNT_U32);
 }
 
 /* --- which rows go where ---------------------------------------------------------- */

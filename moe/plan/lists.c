@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "collectives/alltoall.h"
 #include "moe/plan.h"
 #include "moe/plan/lifetime.h"
 #include "src/comm.h"
@@ -113,8 +114,9 @@ shunti_lists_start(struct shunti_direction *direction, void *out,
 
     *lists =
         (struct shunti_lists){.direction = direction, .good = good, .out = out};
-    st = shunt_alltoallv_start(comm, send, send_counts, send_displs, recv,
-                               recv_counts, NULL, SHUNT_U8, &request);
+    st = shunti_alltoallv_start(comm, SHUNTI_IN_PLAN_CREATE, send, send_counts,
+                                send_displs, recv, recv_counts, NULL, SHUNT_U8,
+                                &request);
     if (st) {
         free(out);
         lists->out = NULL;

@@ -175,7 +175,7 @@ static enum shunt_status pass(struct shunt_comm *comm, unsigned kind)
 {
     struct shunt_request *request;
     enum shunt_status st = shunti_request_create(
-        comm, &pass_class, SHUNTI_SIGNATURE(kind, 0, 0, 0),
+        comm, &pass_class, SHUNTI_SIGNATURE(kind, 0, 0, 0), &shunti_no_options,
         sizeof(struct passing), &request);
 
     if (st)
@@ -245,17 +245,11 @@ static enum shunt_status refuse(const struct shunti_moe_call *call,
 static void end_pending(struct shunt_comm *comm)
 {
     const struct shunti_pending pending = *shunti_pending_of(comm);
-    const uint32_t purpose = comm->above.purpose;
-    const uint64_t digest = comm->above.digest;
 
     comm->above.pending = NULL;
-    comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
-    comm->above.digest = 0;
     (void)refuse_all(pending.call, comm, &pending.routes, pending.signature,
                      SHUNT_ERR_OVERFLOW,
                      "it was not made again with a larger buffer");
-    comm->above.purpose = purpose;
-    comm->above.digest = digest;
 }
 
 static void owe(const struct shunti_moe_call *call,

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "collectives/alltoall.h"
 #include "moe/layout/growing_array.h"
 #include "moe/plan.h"
 #include "moe/plan/received_counts.h"
@@ -319,8 +320,9 @@ enum shunt_status shunti_parts_cut(struct shunti_plan *plan)
         bytes[r] = mark_words(moe, r, count) * sizeof(uint32_t);
         bytes[n + r] = mark_words(moe, moe->rank, count) * sizeof(uint32_t);
     }
-    st = shunt_alltoallv(moe->comm, moe->messages.out, bytes, NULL,
-                         plan->parts.mark, bytes + n, NULL, SHUNT_U8);
+    st = shunti_alltoallv(moe->comm, SHUNTI_IN_PLAN_CREATE, moe->messages.out,
+                          bytes, NULL, plan->parts.mark, bytes + n, NULL,
+                          SHUNT_U8);
     for (int s = 0; s < n && !st; s++)
         if (!are_possible(plan, s))
             st = fail(moe->comm, s);

@@ -12,6 +12,7 @@
 
 #include <shunt/moe_waves.h>
 
+#include "collectives/allgather.h"
 #include "moe/layout/growing_array.h"
 #include "moe/plan/device_window.h"
 #include "moe/plan/lifetime.h"
@@ -511,8 +512,9 @@ static enum shunt_status find_left(struct shunti_plan *whole)
         if (all || s == moe->rank)
             shunti_waves_source(whole, s, shunti_record(moe, s).expert);
     return all ? SHUNT_OK
-               : shunt_allgather(moe->comm, SHUNT_IN_PLACE, whole->waves.left,
-                                 (size_t)moe->nranks, SHUNT_U32);
+               : shunti_allgather(moe->comm, SHUNTI_IN_PLAN_CREATE,
+                                  SHUNT_IN_PLACE, whole->waves.left,
+                                  (size_t)moe->nranks, SHUNT_U32);
 }
 
 /* Make the waves of a plan. The records are those of the whole plan. */
@@ -644,11 +646,8 @@ shunt_moe_plan_create_with(struct shunt_moe *handle, const int32_t *topk_idx,
     moe = shunti_moe_of(handle, SHUNTI_PURPOSE_MOE_PLAN_CREATE, &st);
     if (!moe)
         return st;
-    moe->comm->above.purpose = SHUNTI_PURPOSE_MOE_PLAN_CREATE;
     st = read_options(&asked.options, options, why, sizeof(why));
-    st = make_plan(moe, &asked, st, why, sizeof(why), out);
-    moe->comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
-    return st;
+    return make_plan(moe, &asked, st, why, sizeof(why), out);
 }
 
 enum shunt_status shunt_moe_plan_create_parts(struct shunt_moe *moe,

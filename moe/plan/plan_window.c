@@ -21,9 +21,10 @@ enum shunt_status shunti_plan_window(struct shunt_comm *comm, size_t bytes,
     *window = NULL;
     shunti_comm_enter(comm);
     if (old)
-        st = shunti_window_free(comm, old);
+        st = shunti_window_free(comm, SHUNTI_PURPOSE_MOE_PLAN_CREATE, old);
     if (!st)
-        st = shunti_window_create(comm, bytes, window);
+        st = shunti_window_create(comm, SHUNTI_PURPOSE_MOE_PLAN_CREATE, bytes,
+                                  window);
     if (st && st != shunti_comm_failed(comm)) {
         snprintf(why, sizeof(why), "%.299s", comm->error.text);
         st = shunti_fail(&comm->error, st, "moe_plan_create: no %s: %s", what,

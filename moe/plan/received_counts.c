@@ -2,6 +2,7 @@
 /* Columns of the matrix of counts; see received_counts.h. */
 #include "moe/plan/received_counts.h"
 
+#include "collectives/alltoall.h"
 #include "moe/layout/counts.h"
 #include "moe/layout/growing_array.h"
 #include "moe/plan/records.h"
@@ -90,8 +91,8 @@ static enum shunt_status exchange(struct shunt_moe *moe)
         recv[r] =
             shunti_column_words(local_of(moe, moe->rank)) * sizeof(uint32_t);
     }
-    return shunt_alltoallv(moe->comm, moe->messages.out, send, NULL,
-                           moe->columns, recv, NULL, SHUNT_U8);
+    return shunti_alltoallv(moe->comm, SHUNTI_IN_PLAN_CREATE, moe->messages.out,
+                            send, NULL, moe->columns, recv, NULL, SHUNT_U8);
 }
 
 enum shunt_status shunti_received_counts_gather(struct shunt_moe *moe)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/allgather.h"
 #include "moe/layout/capacity.h"
 #include "moe/layout/counts.h"
 #include "moe/layout/growing_array.h"
@@ -450,7 +451,9 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
     if (!shunti_records_prepare(moe)) {
         shunti_comm_enter(moe->comm);
         st = shunti_request_refuse(
-            moe->comm, SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, 0),
+            moe->comm,
+            SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0,
+                             SHUNTI_PURPOSE_MOE_PLAN_CREATE),
             SHUNT_ERR_MEMORY, "moe_plan_create: no memory");
         shunti_comm_leave(moe->comm);
         return st;
@@ -468,8 +471,8 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
         snprintf(mine->why, sizeof(mine->why), "%s", why);
     else
         memcpy(mine->told, moe->degrees.told, sizeof(mine->told));
-    st = shunt_allgather(moe->comm, SHUNT_IN_PLACE, moe->records,
-                         moe->record_bytes, SHUNT_U8);
+    st = shunti_allgather(moe->comm, SHUNTI_IN_PLAN_CREATE, SHUNT_IN_PLACE,
+                          moe->records, moe->record_bytes, SHUNT_U8);
     if (status)
         return shunti_fail(&moe->comm->error, status, "moe_plan_create: %s",
                            why);

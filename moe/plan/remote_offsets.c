@@ -2,6 +2,7 @@
 /* Offsets of rows on other ranks; see remote_offsets.h. */
 #include "moe/plan/remote_offsets.h"
 
+#include "collectives/alltoall.h"
 #include "moe/plan/loads.h"
 #include "moe/plan/received_counts.h"
 #include "moe/plan/records.h"
@@ -264,9 +265,9 @@ shunti_remote_offsets_find(struct shunti_plan *plan,
         return check_totals(plan);
     }
     write_starts(plan, recv, told);
-    st = shunt_alltoallv(moe->comm, moe->messages.out, moe->messages.bytes,
-                         NULL, moe->messages.in,
-                         moe->messages.bytes + moe->nranks, NULL, SHUNT_U8);
+    st = shunti_alltoallv(moe->comm, SHUNTI_IN_PLAN_CREATE, moe->messages.out,
+                          moe->messages.bytes, NULL, moe->messages.in,
+                          moe->messages.bytes + moe->nranks, NULL, SHUNT_U8);
     if (!st)
         st = read_totals(plan);
     if (!st)

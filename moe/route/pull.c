@@ -388,7 +388,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
     if (!st)
         st = shunti_request_create(
             comm, &classes[call->kind != SHUNTI_KIND_MOE_COMBINE][two_level],
-            shunti_moe_call_signature(call, plan),
+            shunti_moe_call_signature(call, plan), &shunti_no_options,
             sizeof(*pull) + (size_t)moe->nranks * (sizeof(pull->peers[0]) +
                                                    sizeof(struct shunti_met)),
             &request);

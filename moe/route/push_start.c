@@ -173,7 +173,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
             comm,
             &shunti_push_classes[call->kind != SHUNTI_KIND_MOE_DISPATCH]
                                 [two_level],
-            shunti_moe_call_signature(call, plan),
+            shunti_moe_call_signature(call, plan), &shunti_no_options,
             sizeof(*push) + (size_t)moe->nranks * (sizeof(push->peers[0]) +
                                                    sizeof(struct shunti_met)),
             &request);

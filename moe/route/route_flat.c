@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/alltoall.h"
 #include "moe/plan/lifetime.h"
 #include "moe/plan/plan_rows.h"
 #include "moe/plan/records.h"
@@ -554,15 +555,12 @@ static bool allocate(struct packed *packed)
 static enum shunt_status start_inner(struct packed *packed)
 {
     const int n = packed->plan->moe->nranks;
-    struct shunt_comm *comm = packed->plan->moe->comm;
-    enum shunt_status st;
+    const struct shunti_options options = {
+        .purpose = shunti_moe_call_purpose(packed->call)};
 
-    comm->above.purpose = shunti_moe_call_purpose(packed->call);
-    st = shunt_alltoallv_start(comm, packed->send, packed->bytes, NULL,
-                               packed->recv, packed->bytes + n, NULL, SHUNT_U8,
-                               &packed->inner);
-    comm->above.purpose = SHUNTI_PURPOSE_ITSELF;
-    return st;
+    return shunti_alltoallv_start(
+        packed->plan->moe->comm, &options, packed->send, packed->bytes, NULL,
+        packed->recv, packed->bytes + n, NULL, SHUNT_U8, &packed->inner);
 }
 
 /* Start the call's own operation. The caller holds the communicator. */
@@ -574,7 +572,7 @@ static enum shunt_status start_itself(struct packed *begin,
     struct shunt_request *request;
     enum shunt_status st = shunti_request_create(
         plan->moe->comm, &classes[call->kind - SHUNTI_KIND_MOE_DISPATCH],
-        shunti_moe_call_signature(call, plan),
+        shunti_moe_call_signature(call, plan), &shunti_no_options,
         sizeof(*begin) + (size_t)plan->moe->nranks * sizeof(begin->peers[0]),
         &request);
 

@@ -168,7 +168,7 @@ static enum shunt_status launch(struct shunti_state_attempt *attempt)
     const struct shunti_state_call *call = attempt->call;
     struct shunt_comm *comm = attempt->moe->comm;
     const struct shunti_coll coll = {comm, call->kind, attempt->start,
-                                     attempt->request};
+                                     attempt->request, &shunti_no_options};
     struct shunt_request *request;
     struct shunti_two_level *x;
     enum shunt_status st;

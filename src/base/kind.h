@@ -99,9 +99,8 @@ struct shunti_kind {
 void shunti_kind_register(const struct shunti_kind *kind);
 
 /*
- * Purposes: calls that are made of calls of other kinds. Operations that are
- * created while comm->above.purpose is set carry it in the low bits of their
- * signature. So the text of a disagreement or a timeout names the call that the
+ * Purposes: calls that are made of calls of other kinds. The operations of such
+ * a call carry its purpose in the low bits of their signature. So the text of a disagreement or a timeout names the call that the
  * user made. 0: none.
  */
 void shunti_purpose_register(unsigned number, const char *name);

@@ -198,8 +198,10 @@ enum shunt_status shunt_comm_finish(struct shunt_comm *comm)
                            "comm_finish: comm is NULL");
     shunti_comm_enter(comm);
     shunti_comm_drain(comm);
-    st = shunti_request_late(comm,
-                             shunti_agree(comm, SHUNTI_KIND_FINISH, SHUNT_OK));
+    st = shunti_request_late(
+        comm, false,
+        shunti_agree(comm, SHUNTI_SIGNATURE(SHUNTI_KIND_FINISH, 0, 0, 0),
+                     SHUNT_OK));
     comm->calls.finish_called = true;
     shunti_comm_leave(comm);
     return st;

@@ -341,7 +341,8 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
         /* The process of the root may exit as soon as its rank returns from
          * here. It must not return before every rank has received the last
          * round. */
-        st = shunti_agree_by_rails(init.comm, SHUNTI_KIND_CREATE);
+        st = shunti_agree_by_rails(
+            init.comm, SHUNTI_SIGNATURE(SHUNTI_KIND_CREATE, 0, 0, 0));
         if (st)
             st = tell_disagreement(&init, st);
     }

@@ -261,14 +261,14 @@ static enum shunt_status prepare(struct shunt_comm *comm, size_t bytes,
 }
 
 static enum shunt_status exchange_keys(struct shunt_comm *comm,
+                                       uint32_t signature,
                                        const struct exchange *keys)
 {
     struct shunt_request *request;
     enum shunt_status st;
 
-    st = shunti_request_create(comm, &alloc_class,
-                               SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, 0),
-                               sizeof(*keys), &request);
+    st = shunti_request_create(comm, &alloc_class, signature,
+                               &shunti_no_options, sizeof(*keys), &request);
     if (st)
         return st;
     keys->window->id = request->seq;
@@ -286,9 +286,12 @@ static bool is_nothing(const struct shunt_comm *comm,
     return true;
 }
 
-enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
-                                       struct shunti_window **out)
+enum shunt_status shunti_window_create(struct shunt_comm *comm,
+                                       enum shunti_purpose purpose,
+                                       size_t bytes, struct shunti_window **out)
 {
+    const uint32_t signature =
+        SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, purpose);
     struct shunti_window *window = NULL;
     struct exchange keys = {0};
     enum shunt_status st, mine;
@@ -297,14 +300,13 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
     mine = prepare(comm, bytes, &window, &keys);
     keys.window = window;
     if (mine)
-        st = shunti_request_refuse(
-            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, 0), mine, "%s",
-            comm->error.text);
+        st = shunti_request_refuse(comm, signature, mine, "%s",
+                                   comm->error.text);
     else
-        st = exchange_keys(comm, &keys);
+        st = exchange_keys(comm, signature, &keys);
     /* If any rank failed, no rank keeps the window. */
     if (!shunti_comm_failed(comm))
-        st = shunti_agree(comm, SHUNTI_KIND_MEM_ALLOC, st);
+        st = shunti_agree(comm, signature, st);
     if (st || is_nothing(comm, window)) {
         window_destroy(comm, window);
     } else {
@@ -361,19 +363,21 @@ static enum shunt_status judge(struct shunt_comm *comm, const uint64_t *said,
 }
 
 enum shunt_status shunti_window_free(struct shunt_comm *comm,
+                                     enum shunti_purpose purpose,
                                      struct shunti_window *window)
 {
+    const uint32_t signature =
+        SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_FREE, 0, 0, purpose);
     uint64_t *said = calloc((size_t)comm->nranks, sizeof(*said));
     enum shunt_status st;
 
     if (!said)
-        return shunti_request_refuse(
-            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_FREE, 0, 0, 0),
-            SHUNT_ERR_MEMORY, "mem_free: no memory; nothing is freed");
+        return shunti_request_refuse(comm, signature, SHUNT_ERR_MEMORY,
+                                     "mem_free: no memory; nothing is freed");
     said[comm->rank] = window ? window->id : 0;
     /* After this agreement no rank uses the memory any more, because all ranks
      * have made this call. */
-    st = shunti_agree_numbers(comm, SHUNTI_KIND_MEM_FREE, SHUNT_OK, said);
+    st = shunti_agree_numbers(comm, signature, SHUNT_OK, said);
     if (!st)
         st = judge(comm, said, &window);
     if (!st && window) {
@@ -406,13 +410,15 @@ enum shunt_status shunt_mem_alloc(struct shunt_comm *comm, size_t bytes,
     shunti_comm_enter(comm);
     if (!ptr) {
         /* Create two operations, as the ranks do that pass a pointer. */
-        st = shunti_request_refuse(
-            comm, SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, 0),
-            SHUNT_ERR_INVALID, "mem_alloc: ptr is NULL");
+        const uint32_t signature =
+            SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, 0);
+
+        st = shunti_request_refuse(comm, signature, SHUNT_ERR_INVALID,
+                                   "mem_alloc: ptr is NULL");
         if (!shunti_comm_failed(comm))
-            st = shunti_agree(comm, SHUNTI_KIND_MEM_ALLOC, st);
+            st = shunti_agree(comm, signature, st);
     } else {
-        st = shunti_window_create(comm, bytes, &window);
+        st = shunti_window_create(comm, SHUNTI_PURPOSE_ITSELF, bytes, &window);
         *ptr = window ? window->addr : NULL;
         if (window)
             window->lent = true;
@@ -444,7 +450,7 @@ enum shunt_status shunt_mem_free(struct shunt_comm *comm, void *ptr)
             return st;
         }
     }
-    st = shunti_window_free(comm, window);
+    st = shunti_window_free(comm, SHUNTI_PURPOSE_ITSELF, window);
     shunti_comm_leave(comm);
     return st;
 }

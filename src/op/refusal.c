@@ -78,7 +78,8 @@ enum shunt_status shunti_request_refuse(struct shunt_comm *comm,
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     st = shunti_request_create(comm, &refusal_class, signature,
-                               sizeof(struct refusal), &request);
+                               &shunti_no_options, sizeof(struct refusal),
+                               &request);
     if (st)
         return st;
     state = (struct refusal *)(void *)request->state;

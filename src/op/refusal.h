@@ -12,7 +12,8 @@ struct shunt_comm;
 
 /*
  * Send every peer a refusal in the place of this rank's call, which was bad.
- * The refusal has the number that the operation would have had. So the peers'
+ * `signature` has the purpose of the call, if there is one. The refusal has the
+ * number that the operation would have had. So the peers'
  * calls fail, with a text that names this rank, instead of waiting. Returns
  * `status`, and sets its text from `format`.
  */

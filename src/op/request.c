@@ -15,6 +15,8 @@
 #include "src/op/engine_worthwhile.h"
 #include "src/wire/failure.h"
 
+const struct shunti_options shunti_no_options;
+
 static const char *name_of(uint32_t signature, const struct shunti_class *class)
 {
     const char *name = shunti_purpose_name(signature);
@@ -75,7 +77,7 @@ shunti_request_no_memory(struct shunt_comm *comm,
     const char *name = name_of(signature, class);
     enum shunt_status st;
 
-    if (comm->reserve && !class->reserved && !comm->above.purpose)
+    if (comm->reserve && !class->reserved && !shunti_purpose_of(signature))
         return shunti_request_refuse_for(comm, signature, SHUNT_ERR_MEMORY,
                                          format, name, bytes);
     st = shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank, format, name,
@@ -125,7 +127,8 @@ void shunti_request_free(struct shunt_request *request)
 }
 
 static void init(struct shunt_request *request, struct shunt_comm *comm,
-                 const struct shunti_class *class, size_t state_bytes)
+                 const struct shunti_class *class,
+                 const struct shunti_options *options, size_t state_bytes)
 {
     request->class = class;
     request->comm = comm;
@@ -134,8 +137,9 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     request->second_hand = false;
     request->attachment = SHUNTI_ATTACHED;
     request->stepping = false;
-    request->streams = comm->above.streams;
-    request->digest = comm->above.digest;
+    request->streams = options->streams;
+    request->keeps_late = shunti_keeps_late(options);
+    request->digest = options->digest;
     request->in_turn = false;
     request->listed = false;
     request->traced = NULL;
@@ -155,10 +159,10 @@ static void init(struct shunt_request *request, struct shunt_comm *comm,
     memset(request->state, 0, state_bytes);
 }
 
-enum shunt_status shunti_request_create(struct shunt_comm *comm,
-                                        const struct shunti_class *class,
-                                        uint32_t signature, size_t state_bytes,
-                                        struct shunt_request **out)
+enum shunt_status
+shunti_request_create(struct shunt_comm *comm, const struct shunti_class *class,
+                      uint32_t signature, const struct shunti_options *options,
+                      size_t state_bytes, struct shunt_request **out)
 {
     enum shunt_status st = shunti_comm_check(comm);
     struct shunt_request *request;
@@ -166,7 +170,6 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     *out = NULL;
     if (st)
         return st;
-    signature |= comm->above.purpose;
     if (comm->calls.finish_called)
         return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                            "%s after shunt_comm_finish(): only destroy it now",
@@ -180,7 +183,7 @@ enum shunt_status shunti_request_create(struct shunt_comm *comm,
     }
     if (!request)
         return shunti_request_no_memory(comm, class, signature, state_bytes);
-    init(request, comm, class, state_bytes);
+    init(request, comm, class, options, state_bytes);
     request->seq = comm->operations.next_seq++;
     request->signature = signature;
     *comm->operations.tail = request;
@@ -200,7 +203,7 @@ enum shunt_status shunti_request_compose(struct shunt_comm *comm,
     *out = request;
     if (!request)
         return SHUNT_ERR_MEMORY;
-    init(request, comm, class, state_bytes);
+    init(request, comm, class, &shunti_no_options, state_bytes);
     request->seq = 0;
     request->signature = 0;
     shunti_request_list(request);

@@ -107,6 +107,25 @@ enum shunti_attachment {
                           * blocking call has returned */
 };
 
+/* Options of a call that another call makes as a part of its own. Zero: none.
+ * With them the part acts for the call that the user made. */
+struct shunti_options {
+    /* The user's call: kind.h. The creator also puts it into the signature. */
+    enum shunti_purpose purpose;
+    /* The part does not return the late error of an earlier call (call.h). So
+     * does a part with a purpose. */
+    bool keeps_late;
+    bool streams;    /* see struct shunt_request */
+    uint64_t digest; /* see struct shunt_request */
+};
+
+extern const struct shunti_options shunti_no_options;
+
+static inline bool shunti_keeps_late(const struct shunti_options *options)
+{
+    return options->keeps_late || options->purpose;
+}
+
 /* The data that a timeline keeps for a request that is under way:
  * trace_request.c. */
 struct shunti_traced {
@@ -136,6 +155,7 @@ struct shunt_request {
      * begins only when this rank has looked for the peer's note, and then no
      * receiver limits it. The same on all ranks. */
     bool streams;
+    bool keeps_late; /* as the option says */
     /* A digest of arguments, besides sizes, that must agree across ranks. It is
      * mixed into the `expects` of the notes, so that calls with different
      * digests disagree. 0: none. */
@@ -194,18 +214,19 @@ bool shunti_request_reserve(struct shunt_comm *comm);
  * Create an operation. It has a number, and is not active yet; its state is
  * zeroed.
  *
+ * signature    with the purpose in `options`, if there is one.
  * state_bytes  of `state`; what a class needs.
  *
  * Errors: the communicator's failure; SHUNT_ERR_MEMORY. If memory runs out, a
  * refusal takes the operation's place, and the other ranks get an error that
  * names this rank. In two cases the communicator fails instead, because the
  * ranks would disagree: the operation is one of several of a call
- * (above.purpose), or a refusal for the same reason is still under way.
+ * (its signature has a purpose), or a refusal for the same reason is still under way.
  */
-enum shunt_status shunti_request_create(struct shunt_comm *comm,
-                                        const struct shunti_class *class,
-                                        uint32_t signature, size_t state_bytes,
-                                        struct shunt_request **request);
+enum shunt_status
+shunti_request_create(struct shunt_comm *comm, const struct shunti_class *class,
+                      uint32_t signature, const struct shunti_options *options,
+                      size_t state_bytes, struct shunt_request **request);
 
 /* Return the error of shunti_request_create() for memory that the operation
  * needs beside its state. Called in the place of shunti_request_create(). */

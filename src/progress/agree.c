@@ -142,7 +142,7 @@ static const struct shunti_class agree_class = {
 };
 
 /* by_rails: first the ranks of this node, then only rail peers. */
-static enum shunt_status agree(struct shunt_comm *comm, unsigned kind,
+static enum shunt_status agree(struct shunt_comm *comm, uint32_t signature,
                                enum shunt_status mine, uint64_t *said,
                                bool by_rails)
 {
@@ -152,7 +152,7 @@ static enum shunt_status agree(struct shunt_comm *comm, unsigned kind,
     enum shunt_status st;
 
     st = shunti_request_create(
-        comm, &agree_class, SHUNTI_SIGNATURE(kind, 0, 0, 0),
+        comm, &agree_class, signature, &shunti_no_options,
         sizeof(*state) + others * sizeof(state->peers[0]), &request);
     if (st)
         return st;
@@ -178,19 +178,21 @@ static enum shunt_status agree(struct shunt_comm *comm, unsigned kind,
     return shunti_request_launch(request, NULL);
 }
 
-enum shunt_status shunti_agree_numbers(struct shunt_comm *comm, unsigned kind,
+enum shunt_status shunti_agree_numbers(struct shunt_comm *comm,
+                                       uint32_t signature,
                                        enum shunt_status mine, uint64_t *said)
 {
-    return agree(comm, kind, mine, said, false);
+    return agree(comm, signature, mine, said, false);
 }
 
-enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
+enum shunt_status shunti_agree(struct shunt_comm *comm, uint32_t signature,
                                enum shunt_status mine)
 {
-    return agree(comm, kind, mine, NULL, false);
+    return agree(comm, signature, mine, NULL, false);
 }
 
-enum shunt_status shunti_agree_by_rails(struct shunt_comm *comm, unsigned kind)
+enum shunt_status shunti_agree_by_rails(struct shunt_comm *comm,
+                                        uint32_t signature)
 {
-    return agree(comm, kind, SHUNT_OK, NULL, true);
+    return agree(comm, signature, SHUNT_OK, NULL, true);
 }

@@ -15,14 +15,14 @@ struct shunt_comm;
 /*
  * Agree on the status. Collective and blocking; also a barrier.
  *
- * kind  what is agreed on (SHUNTI_KIND_...), for the error text.
- * mine  this rank's status.
+ * signature  what is agreed on (SHUNTI_SIGNATURE), for the error text.
+ * mine       this rank's status.
  *
  * Returns SHUNT_OK if every rank gave SHUNT_OK, and `mine` if that is an error.
  * Otherwise returns SHUNT_ERR_REMOTE, with a text that names the rank that
  * failed.
  */
-enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
+enum shunt_status shunti_agree(struct shunt_comm *comm, uint32_t signature,
                                enum shunt_status mine);
 
 /*
@@ -31,7 +31,8 @@ enum shunt_status shunti_agree(struct shunt_comm *comm, unsigned kind,
  * sender's node are in the call. So ranks that are neither local peers nor rail
  * peers need no connection.
  */
-enum shunt_status shunti_agree_by_rails(struct shunt_comm *comm, unsigned kind);
+enum shunt_status shunti_agree_by_rails(struct shunt_comm *comm,
+                                        uint32_t signature);
 
 /*
  * Do the same as shunti_agree(), and get a number from every other rank.
@@ -40,7 +41,8 @@ enum shunt_status shunti_agree_by_rails(struct shunt_comm *comm, unsigned kind);
  *       of a rank that failed or made another call stays 0. The same on all
  *       ranks if SHUNT_OK is returned.
  */
-enum shunt_status shunti_agree_numbers(struct shunt_comm *comm, unsigned kind,
+enum shunt_status shunti_agree_numbers(struct shunt_comm *comm,
+                                       uint32_t signature,
                                        enum shunt_status mine, uint64_t *said);
 
 #endif

@@ -33,8 +33,6 @@ SHUNTI_NOINLINE static enum shunt_status tell_late(struct shunt_comm *comm)
 {
     const enum shunt_status st = comm->calls.late.status;
 
-    if (comm->calls.late.held || comm->above.purpose)
-        return SHUNT_OK;
     shunti_fail(&comm->error, st, "an earlier call, which had returned: %s",
                 comm->calls.late.text ? comm->calls.late.text
                                       : shunt_strerror(st));
@@ -111,10 +109,11 @@ enum shunt_status shunti_request_collect(struct shunt_request *request)
     return st;
 }
 
-enum shunt_status shunti_request_late(struct shunt_comm *comm,
+enum shunt_status shunti_request_late(struct shunt_comm *comm, bool keeps_late,
                                       enum shunt_status status)
 {
-    return !status && comm->calls.late.status ? tell_late(comm) : status;
+    return !status && comm->calls.late.status && !keeps_late ? tell_late(comm)
+                                                             : status;
 }
 
 /*
@@ -233,7 +232,7 @@ SHUNTI_NOINLINE static enum shunt_status run(struct shunt_request **request,
     r->status = r->error ? r->error : st;
     if (r->class->cleanup)
         r->class->cleanup(r);
-    st = shunti_request_late(comm, shunti_request_collect(r));
+    st = shunti_request_late(comm, false, shunti_request_collect(r));
     *request = NULL;
     shunti_comm_leave(comm);
     return st;
@@ -283,7 +282,9 @@ enum shunt_status shunt_test(struct shunt_request **request)
             st = SHUNT_IN_PROGRESS;
     }
     if (st != SHUNT_IN_PROGRESS) {
-        st = shunti_request_late(comm, shunti_request_collect(r));
+        const bool keeps_late = r->keeps_late;
+
+        st = shunti_request_late(comm, keeps_late, shunti_request_collect(r));
         *request = NULL;
     } else {
         if (r->traced)
@@ -300,6 +301,7 @@ enum shunt_status shunt_wait(struct shunt_request **request)
     struct shunt_request *r;
     struct shunt_comm *comm;
     enum shunt_status st;
+    bool keeps_late;
 
     if (!request)
         return shunti_fail(NULL, SHUNT_ERR_INVALID,
@@ -315,7 +317,8 @@ enum shunt_status shunt_wait(struct shunt_request **request)
         shunti_trace_request_in(r);
     if (r->on_trial)
         shunti_worthwhile_return(r);
-    st = shunti_request_late(comm, shunti_request_wait(r));
+    keeps_late = r->keeps_late;
+    st = shunti_request_late(comm, keeps_late, shunti_request_wait(r));
     *request = NULL;
     shunti_comm_leave(comm);
     return st;

@@ -14,16 +14,12 @@ struct shunt_comm;
 struct shunt_request;
 
 /* Part of a communicator: state that one call leaves for the next ones. call.c
- * writes it. request.c sets `late`, which group.c holds back while it makes a
- * communicator. comm.c sets `finish_called`. */
+ * writes it. request.c sets `late`. comm.c sets `finish_called`. */
 struct shunti_calls {
     /* The error of an operation that ended after its call had returned. The
      * next call returns it. */
     struct {
         enum shunt_status status;
-        /* Set by collectives/group.c around the collectives that a call is
-         * composed of: these do not return the late error. */
-        bool held;
         char *text; /* its text; NULL: none */
     } late;
     /* shunt_comm_finish() was called; no operation may follow */
@@ -56,9 +52,9 @@ void shunti_request_discard(struct shunt_request *request);
  * one: the error of an earlier operation that ended after its call had
  * returned. Other calls do not return a late error, because the ranks would
  * then disagree about what follows. Nor do collectives that are a part of
- * another call (above.purpose, calls.late.held).
+ * another call: `keeps_late`, as in struct shunti_options.
  */
-enum shunt_status shunti_request_late(struct shunt_comm *comm,
+enum shunt_status shunti_request_late(struct shunt_comm *comm, bool keeps_late,
                                       enum shunt_status status);
 
 /* Wait until this rank has no operation under way, or the communicator has

@@ -19,6 +19,8 @@
 
 #include <shunt/memory.h>
 
+#include "src/base/kind.h"
+
 struct shunt_comm;
 struct shunti_segment;
 struct shunt_transport_reg;
@@ -51,8 +53,11 @@ struct shunti_windows {
 };
 
 /* Collective and blocking: shunt_mem_alloc(). If all ranks ask for 0 bytes,
- * there is no window, and *window is NULL. */
-enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
+ * there is no window, and *window is NULL. purpose: the call that this one is a
+ * part of. */
+enum shunt_status shunti_window_create(struct shunt_comm *comm,
+                                       enum shunti_purpose purpose,
+                                       size_t bytes,
                                        struct shunti_window **window);
 /*
  * Collective and blocking. window: NULL on a rank with 0 bytes of the window
@@ -61,6 +66,7 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm, size_t bytes,
  * If any rank refuses, or passes another window, no rank frees anything.
  */
 enum shunt_status shunti_window_free(struct shunt_comm *comm,
+                                     enum shunti_purpose purpose,
                                      struct shunti_window *window);
 
 /* The window whose local part holds all of [ptr, ptr + bytes), or NULL. */

@@ -330,27 +330,30 @@ static _Thread_local struct {
 } liar;
 
 enum shunt_status
-__wrap_shunt_alltoallv(struct shunt_comm *comm, const void *send,
-                       const size_t *send_counts, const size_t *send_displs,
-                       void *recv, const size_t *recv_counts,
-                       const size_t *recv_displs, enum shunt_dtype dtype);
+__wrap_shunti_alltoallv(struct shunt_comm *comm,
+                        const struct shunti_options *options, const void *send,
+                        const size_t *send_counts, const size_t *send_displs,
+                        void *recv, const size_t *recv_counts,
+                        const size_t *recv_displs, enum shunt_dtype dtype);
 enum shunt_status
-__real_shunt_alltoallv(struct shunt_comm *comm, const void *send,
-                       const size_t *send_counts, const size_t *send_displs,
-                       void *recv, const size_t *recv_counts,
-                       const size_t *recv_displs, enum shunt_dtype dtype);
+__real_shunti_alltoallv(struct shunt_comm *comm,
+                        const struct shunti_options *options, const void *send,
+                        const size_t *send_counts, const size_t *send_displs,
+                        void *recv, const size_t *recv_counts,
+                        const size_t *recv_displs, enum shunt_dtype dtype);
 
 /* The linker makes the library call this function instead of its own. A plan's
  * second call has received the offsets. */
 enum shunt_status
-__wrap_shunt_alltoallv(struct shunt_comm *comm, const void *send,
-                       const size_t *send_counts, const size_t *send_displs,
-                       void *recv, const size_t *recv_counts,
-                       const size_t *recv_displs, enum shunt_dtype dtype)
+__wrap_shunti_alltoallv(struct shunt_comm *comm,
+                        const struct shunti_options *options, const void *send,
+                        const size_t *send_counts, const size_t *send_displs,
+                        void *recv, const size_t *recv_counts,
+                        const size_t *recv_displs, enum shunt_dtype dtype)
 {
     const enum shunt_status st =
-        __real_shunt_alltoallv(comm, send, send_counts, send_displs, recv,
-                               recv_counts, recv_displs, dtype);
+        __real_shunti_alltoallv(comm, options, send, send_counts, send_displs,
+                                recv, recv_counts, recv_displs, dtype);
     uint64_t *said;
 
     if (st || !liar.armed || ++liar.calls < 2)

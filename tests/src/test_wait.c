@@ -109,8 +109,11 @@ Test(wait, a_step_takes_the_signal_of_another)
     comm->contexts.all = &context;
     comm->contexts.count = 1;
 
-    cr_assert_eq(shunti_request_create(comm, &older, 0, 0, &first), SHUNT_OK);
-    cr_assert_eq(shunti_request_create(comm, &younger, 0, 0, &second),
+    cr_assert_eq(
+        shunti_request_create(comm, &older, 0, &shunti_no_options, 0, &first),
+        SHUNT_OK);
+    cr_assert_eq(shunti_request_create(comm, &younger, 0, &shunti_no_options, 0,
+                                       &second),
                  SHUNT_OK);
     shunti_request_begin(first);
     shunti_request_begin(second);
