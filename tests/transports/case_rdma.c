@@ -99,6 +99,15 @@ static uint64_t requests(struct rank *r)
     FAIL(r, "work requests are not counted");
 }
 
+/* The devices of the stand-in, each of which is a rail; 1 for other devices. */
+static uint64_t devices(void)
+{
+    const char *words = getenv("SHUNT_TEST_VERBS");
+    const char *count = words ? strstr(words, "devices=") : NULL;
+
+    return count ? strtoul(count + strlen("devices="), NULL, 10) : 1;
+}
+
 /* A put that fits in one request is one, with its signal; a larger one of n
  * fragments is n + 1. */
 void case_rdma_requests(struct rank *r)
@@ -118,6 +127,8 @@ void case_rdma_requests(struct rank *r)
                   &(struct shunt_transport_put){
                       .local = source, .remote = w.remote[1], .bytes = 8});
         UNTIL(r, r->t->flush(r->eps[1]) == SHUNT_OK);
+        /* A rail that connects later would add the request that probes it. */
+        UNTIL(r, outages_counter(r, "rails") >= devices());
     }
     world_barrier(r);
     for (size_t s = 0; s < sizeof(puts) / sizeof(puts[0]); s++) {
