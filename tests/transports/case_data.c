@@ -6,14 +6,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/transports/blocks.h"
 #include "tests/transports/cases.h"
 
 #define CHANNELS 8
-
-static unsigned char pattern(int rank, size_t i)
-{
-    return (unsigned char)((size_t)rank * 131 + i * 7 + (i >> 8));
-}
 
 void case_connect(struct rank *r)
 {
@@ -49,24 +45,43 @@ void case_map(struct rank *r)
 
     window_create(r, &w, block * (size_t)r->nranks);
     for (int p = 0; p < r->nranks; p++) {
-        for (size_t i = 0; w.map[p] && i < block; i++)
-            w.map[p][(size_t)r->rank * block + i] = pattern(r->rank + p, i);
+        if (w.map[p])
+            block_fill(w.map[p] + (size_t)r->rank * block, r->rank + p, 0,
+                       block);
     }
     world_barrier(r);
     for (int p = 0; p < r->nranks; p++) {
         if (!w.map[p])
             continue;
         for (size_t i = 0; i < block; i++) {
-            CHECK(r, w.addr[(size_t)p * block + i] == pattern(r->rank + p, i),
+            CHECK(r,
+                  w.addr[(size_t)p * block + i] == block_byte(r->rank + p, i),
                   "byte %zu of rank %d", i, p);
             CHECK(r,
                   w.map[p][(size_t)p * block + i] == w.map[p][0] ||
                       w.map[p][(size_t)r->rank * block + i] ==
-                          pattern(r->rank + p, i),
+                          block_byte(r->rank + p, i),
                   "what we wrote to rank %d", p);
         }
     }
     window_destroy(r, &w);
+}
+
+/* In a lane, `bytes` of rank `from` begin at `offset`. They are its bytes from
+ * `first` on. */
+static void check_put(struct rank *r, const unsigned char *lane,
+                      size_t lane_bytes, size_t offset, size_t bytes, int from,
+                      size_t first)
+{
+    const size_t end = offset + bytes;
+    size_t at = block_empty(lane, offset);
+
+    CHECK(r, at == offset, "size %zu: byte %zu of rank %d", bytes, at, from);
+    at = offset + block_alike(lane + offset, from, first, bytes);
+    CHECK(r, at == end, "size %zu: byte %zu of rank %d", bytes, at, from);
+    at = end + block_empty(lane + end, lane_bytes - end);
+    CHECK(r, at == lane_bytes, "size %zu: byte %zu of rank %d", bytes, at,
+          from);
 }
 
 /* Sizes and offsets of all kinds, and not a byte beside them. */
@@ -83,10 +98,9 @@ void case_put(struct rank *r)
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         size_t offset = 3 + s % 5;
 
-        memset(w.addr, 0xee, signals);
+        memset(w.addr, BLOCK_NONE, signals);
         world_barrier(r);
-        for (size_t i = 0; i < sizes[s]; i++)
-            source[i] = pattern(r->rank, i + s);
+        block_fill(source, r->rank, s, sizes[s]);
         for (int p = 0; p < r->nranks; p++) {
             struct shunt_transport_put put = {
                 .local = source,
@@ -103,19 +117,12 @@ void case_put(struct rank *r)
                 world_put(r, p, &put);
         }
         for (int p = 0; p < r->nranks; p++) {
-            const unsigned char *got = w.addr + (size_t)p * lane;
-
             if (p == r->rank)
                 continue;
             UNTIL(r,
                   word_load(window_word(&w, signals + 8 * (size_t)p)) == s + 1);
-            for (size_t i = 0; i < lane; i++) {
-                bool in = i >= offset && i < offset + sizes[s];
-                unsigned char good = in ? pattern(p, i - offset + s) : 0xee;
-
-                CHECK(r, got[i] == good, "size %zu: byte %zu of rank %d",
-                      sizes[s], i, p);
-            }
+            check_put(r, w.addr + (size_t)p * lane, lane, offset, sizes[s], p,
+                      s);
         }
         /* After flush the source may be overwritten. */
         for (int p = 0; p < r->nranks; p++) {
@@ -176,10 +183,8 @@ static void put_tailed(struct rank *r, struct window *w, int peer,
             .tail = {{tail, first}, {tail + first, more - first}},
         };
 
-        for (size_t i = 0; i < head; i++)
-            local[at + i] = pattern(r->rank, at + i);
-        for (size_t i = 0; i < more; i++)
-            tail[i] = pattern(r->rank, at + head + i);
+        block_fill(local + at, r->rank, at, head);
+        block_fill(tail, r->rank, at + head, more);
         world_put(r, peer, &put);
         memset(tail, 0x55, more);
         at += head + more + TAILED_GAP;
@@ -192,10 +197,12 @@ static void check_tailed(struct rank *r, const unsigned char *got, int from)
 
     for (size_t k = 0; k < TAILED_PUTS; k++) {
         const size_t bytes = head_bytes(k) + tail_bytes(k);
+        size_t good = block_alike(got + at, from, at, bytes);
 
-        for (size_t i = 0; i < bytes + TAILED_GAP; i++)
-            CHECK(r, got[at + i] == (i < bytes ? pattern(from, at + i) : 0xee),
-                  "put %zu: byte %zu of rank %d", k, i, from);
+        if (good == bytes)
+            good += block_empty(got + at + bytes, TAILED_GAP);
+        CHECK(r, good == bytes + TAILED_GAP, "put %zu: byte %zu of rank %d", k,
+              good, from);
         at += bytes + TAILED_GAP;
     }
 }
@@ -210,7 +217,7 @@ void case_tail(struct rank *r)
 
     CHECK(r, local && tail, "no memory");
     window_create(r, &w, signals + 8 * (size_t)r->nranks);
-    memset(w.addr, 0xee, signals);
+    memset(w.addr, BLOCK_NONE, signals);
     world_barrier(r);
     for (int p = 0; p < r->nranks; p++) {
         if (p == r->rank || !(r->t->caps(r->eps[p]) & SHUNT_TRANSPORT_TAIL))
@@ -402,8 +409,7 @@ void case_flush(struct rank *r)
     struct window w;
 
     CHECK(r, source, "no memory");
-    for (size_t i = 0; i < lane; i++)
-        source[i] = pattern(r->rank, i);
+    block_fill(source, r->rank, 0, lane);
     window_create(r, &w, lane * (size_t)r->nranks);
     for (int k = 0; k < N; k++) {
         for (int p = 0; p < r->nranks; p++) {
@@ -426,9 +432,11 @@ void case_flush(struct rank *r)
     memset(source, 0, lane); /* the source is free */
     world_barrier(r);
     for (int p = 0; p < r->nranks; p++) {
-        for (size_t i = 0; p != r->rank && i < lane; i++)
-            CHECK(r, w.addr[lane * (size_t)p + i] == pattern(p, i),
-                  "byte %zu of rank %d after its flush", i, p);
+        size_t good = lane;
+
+        if (p != r->rank)
+            good = block_alike(w.addr + lane * (size_t)p, p, 0, lane);
+        CHECK(r, good == lane, "byte %zu of rank %d after its flush", good, p);
     }
     world_barrier(r);
     window_destroy(r, &w);
@@ -439,12 +447,13 @@ void case_flush(struct rank *r)
 static void get_checked(struct rank *r, int p, uint64_t address, size_t bytes,
                         size_t at, unsigned char *to)
 {
-    memset(to, 0xee, bytes + 1);
+    size_t good;
+
+    memset(to, BLOCK_NONE, bytes + 1);
     EXPECT(r, SHUNT_OK, world_get(r, p, address, to, bytes));
-    for (size_t i = 0; i < bytes; i++)
-        CHECK(r, to[i] == pattern(p, at + i), "byte %zu of %zu of rank %d", i,
-              bytes, p);
-    CHECK(r, to[bytes] == 0xee, "wrote past the end");
+    good = block_alike(to, p, at, bytes);
+    CHECK(r, good == bytes, "byte %zu of %zu of rank %d", good, bytes, p);
+    CHECK(r, to[bytes] == BLOCK_NONE, "wrote past the end");
 }
 
 void case_get(struct rank *r)
@@ -458,8 +467,7 @@ void case_get(struct rank *r)
 
     CHECK(r, mine != MAP_FAILED && to, "no memory");
     munmap(mine + bytes, 4096);
-    for (size_t i = 0; i < bytes; i++)
-        mine[i] = pattern(r->rank, i);
+    block_fill(mine, r->rank, 0, bytes);
     world_put_slot(r, &address, sizeof(address));
     for (int p = 0; p < r->nranks; p++) {
         struct shunt_transport_ep *ep = r->eps[p];
