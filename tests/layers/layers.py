@@ -37,7 +37,7 @@ ABOVE_MOE = ["moe/plan.h", "moe/route.h"]
 # The rooms of shunt-train, from the ground up. Each may include those before it, and
 # all of them the parts in OF_TRAIN.
 TRAIN_ROOMS = ["train/" + room for room in
-               ("workload", "base", "layers", "parameters", "exchange", "memory",
+               ("workload", "baseline", "base", "layers", "parameters", "exchange", "memory",
                 "balance", "model", "options", "step", "run")]
 # Headers that meson generates in train/.
 TRAIN_MADE = ["train/train_config.h", "train/report_style.h"]
