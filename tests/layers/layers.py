@@ -49,7 +49,8 @@ PERF_ROOMS = ["perf/" + room for room in
 MEASUREMENTS = ["perf/collectives", "perf/tokens", "perf/copies"]
 PERF_MADE = ["perf/perf_config.h", "perf/perf_commit.h"]
 OF_PERF = ["src/kernels", "src/plugin/plugin.h", "src/base/fnv.h",
-           "src/base/first_line.h", "tools/cli", "train/workload", *PERF_MADE]
+           "src/base/first_line.h", "tools/cli", "train/workload", "train/baseline",
+           *PERF_MADE]
 
 # From the ground up. What a folder may include, besides itself and <shunt/...>: other
 # folders, without what has a row of its own inside them, and single headers.
