@@ -20,8 +20,8 @@
 #include "moe/plan/kinds.h"
 #include "moe/plan/loads.h"
 #include "moe/plan/parts.h"
+#include "moe/plan/place.h"
 #include "src/op/request.h"
-#include "src/wire/window.h"
 
 /* The options of the collectives that shunt_moe_plan_create() is made of. */
 #define SHUNTI_IN_PLAN_CREATE \
@@ -29,14 +29,11 @@
 
 struct shunt_comm;
 struct shunti_plan;
-struct shunti_device_windows;
 struct shunti_rows;
 struct shunti_slot;
 
 /* Most rows that a rank's buffer may have. */
 #define SHUNTI_ROWS_MAX (UINT32_MAX / 2)
-
-#define SHUNTI_BUFFERS 4 /* enum shunt_moe_buffer */
 
 /* Most places of an exchange; a multiple of 64. */
 #define SHUNTI_PLANS_MAX 256
@@ -62,12 +59,13 @@ struct shunt_moe {
     int *node;                   /* (nranks) node of each rank */
     int *local;                  /* (nranks) index of each rank in its node */
     struct shunti_routes routes; /* the same on all ranks */
-    uint64_t serial;           /* names the exchange; the same on every rank */
-    uint64_t placed;           /* names its placement; the same on every rank */
-    uint64_t plans_made;       /* number of the last plan that all agreed on */
-    struct shunti_plan *plans; /* (config.plans_in_flight) */
-    /* The next plan is made in this memory, until it gets a place. */
-    struct shunti_plan *spare;
+    uint64_t serial;     /* names the exchange; the same on every rank */
+    uint64_t placed;     /* names its placement; the same on every rank */
+    uint64_t plans_made; /* number of the last plan that all agreed on */
+    struct shunti_place *places; /* (config.plans_in_flight) of the slot */
+    /* (config.plans_in_flight + 1) One in each place, and the spare one. */
+    struct shunti_plan *plans;
+    struct shunti_plan *spare; /* the next plan is made in it */
     unsigned char *records; /* (nranks) gathered by plan_create(): records.h */
     size_t record_bytes, records_max;
     /* (nranks) What each source has for this rank: received_counts.h. */
@@ -92,50 +90,10 @@ struct shunt_moe {
     bool destroyed; /* the last unfinished request frees the exchange */
 };
 
-/*
- * A place for a plan: windows, and entries for handles. All ranks choose the
- * same place for a plan. A place keeps its windows when its plan is destroyed,
- * and when its exchange is destroyed (exchanges.h).
- */
-struct shunti_place {
-    uint32_t entry; /* of its plan's handle */
-    size_t users;   /* unfinished requests */
-    /* The four buffers, then a scratch for each. */
-    struct shunti_window *window;
-    size_t buffer_rows;   /* capacity of a buffer; same on all ranks */
-    size_t buffer_bytes;  /* of these rows; same on all ranks */
-    size_t buffer_stride; /* buffer_bytes in whole pages of this host */
-    /* For the scratch of each buffer: the parts of a plan that requests use it
-     * for (shunti_cut_bits()), and that plan, since waves share a place. */
-    uint64_t borrowed[SHUNTI_BUFFERS];
-    const struct shunti_plan *borrower[SHUNTI_BUFFERS];
-    /* Windows in the memory of a device (device_window.h); NULL: never used. */
-    struct shunti_device_windows *device_windows;
-    struct shunti_rail_window {
-        struct shunti_window *window;
-        /* Sizes of its two areas, the same on all ranks. The first area holds
-         * signals and never anything else (rails.h). Rows and results are in
-         * the second. `_used`: what the plan, or its waves so far, need. */
-        size_t signals, bytes;
-        size_t signals_used, used;
-        size_t touched;     /* bytes of the second area that may have pages:
-                               pages.h */
-    } rail[SHUNTI_TOWARDS]; /* by the direction that it was made for: rails.h */
-    /* Bytes of each buffer, then of each scratch, that may have pages. */
-    size_t touched[2 * SHUNTI_BUFFERS];
-    unsigned idle;  /* plans made in other places since this one had a plan */
-    uint32_t *wave; /* (nwaves) entries of the handles of waves */
-    size_t nwaves, wave_max;
-};
-
 struct shunti_plan {
     struct shunt_moe *moe;
-    /* Only in moe->plans: the exchange takes its places from its slot, and
-     * returns them there. */
-    struct shunti_place place;
-    struct shunti_place *at; /* its windows: `place`, or the whole plan's place
-                                if this plan is a wave */
-    uint32_t entry;          /* of its handle */
+    struct shunti_place *place; /* waves use the place of the whole plan */
+    uint32_t entry;             /* of its handle */
     const struct shunt_moe_plan *handle; /* NULL: released, or never made */
     uint64_t serial; /* its number in the exchange; the same on every rank */
     struct shunti_placement *placement; /* held until the next plan is made in
@@ -176,6 +134,12 @@ struct shunti_plan {
     size_t first_token;        /* number of its first token in `whole` */
     size_t left;               /* tokens of this rank in later waves */
 };
+
+/* True if neither a plan nor an unfinished request uses the place. */
+static inline bool shunti_place_is_free(const struct shunti_place *place)
+{
+    return !place->plan->handle && !place->users;
+}
 
 /* The direction object that serves calls `toward`. */
 static inline struct shunti_direction *
@@ -223,9 +187,9 @@ struct shunt_moe *shunti_moe_called(struct shunt_moe *handle,
 static inline unsigned char *shunti_plan_buffer(const struct shunti_plan *plan,
                                                 enum shunt_moe_buffer which)
 {
-    return plan->at->window && plan->at->window->addr
-               ? plan->at->window->addr +
-                     (size_t)which * plan->at->buffer_stride
+    return plan->place->window && plan->place->window->addr
+               ? plan->place->window->addr +
+                     (size_t)which * plan->place->buffer_stride
                : NULL;
 }
 
@@ -239,7 +203,7 @@ static inline unsigned char *shunti_plan_scratch(const struct shunti_plan *plan,
 {
     unsigned char *buffer = shunti_plan_buffer(plan, which);
 
-    return buffer ? buffer + SHUNTI_BUFFERS * plan->at->buffer_stride : NULL;
+    return buffer ? buffer + SHUNTI_BUFFERS * plan->place->buffer_stride : NULL;
 }
 
 /* Make the handles of a plan and of its waves invalid. The caller holds the

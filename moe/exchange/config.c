@@ -379,18 +379,16 @@ static struct shunt_moe *allocate(struct shunt_comm *comm,
     moe->scratch = malloc((2 * nranks + shunti_sort_stride((size_t)c->topk)) *
                           sizeof(*moe->scratch));
     moe->local = malloc(nranks * sizeof(*moe->local));
-    moe->plans = calloc((size_t)c->plans_in_flight, sizeof(*moe->plans));
-    moe->spare = calloc(1, sizeof(*moe->spare));
-    if (!moe->node || !moe->local || !moe->scratch || !moe->plans ||
-        !moe->spare)
+    moe->plans = calloc((size_t)c->plans_in_flight + 1, sizeof(*moe->plans));
+    if (!moe->node || !moe->local || !moe->scratch || !moe->plans)
         goto fail;
     for (size_t r = 0; r < nranks; r++) {
         moe->node[r] = shunt_comm_node(comm, (int)r);
         moe->local[r] = comm->peers[r].local;
     }
-    moe->spare->moe = moe;
-    for (int i = 0; i < c->plans_in_flight; i++)
+    for (int i = 0; i <= c->plans_in_flight; i++)
         moe->plans[i].moe = moe;
+    moe->spare = &moe->plans[c->plans_in_flight];
     return moe;
 fail:
     shunti_moe_free(moe);
@@ -487,8 +485,8 @@ void shunt_moe_destroy(struct shunt_moe *handle)
     shunti_handle_revoke(moe->slot->handle);
     moe->destroyed = true;
     for (int i = 0; i < moe->config.plans_in_flight; i++)
-        if (moe->plans[i].handle)
-            shunti_plan_release(&moe->plans[i]);
+        if (moe->places[i].plan->handle)
+            shunti_plan_release(moe->places[i].plan);
     if (!moe->users)
         shunti_moe_free(moe);
     shunti_comm_leave(comm);

@@ -146,7 +146,7 @@ struct shunti_plan *shunti_waves_next(struct shunti_plan *whole)
         plan->moe = whole->moe;
         waves->plan[waves->made++] = plan;
     }
-    entry = entry_for(whole->moe, whole->at, i);
+    entry = entry_for(whole->moe, whole->place, i);
     if (!entry)
         return NULL;
     waves->plan[i]->entry = entry;

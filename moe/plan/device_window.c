@@ -136,13 +136,14 @@ unsigned char *shunti_device_window_own(struct shunti_plan *plan,
 {
     struct shunt_comm *comm = plan->moe->comm;
     const int i = number_of(which);
-    struct shown *shown = shown_of(comm, plan->at, comm->rank, i);
-    struct device_window *device_window = device_window_of(comm, plan->at, i);
+    struct shown *shown = shown_of(comm, plan->place, comm->rank, i);
+    struct device_window *device_window =
+        device_window_of(comm, plan->place, i);
     char why[512] = "";
 
     if (!shown || !device_window || device_window->refused)
         return NULL;
-    if (!device_window->memory && make(comm, shown, plan->at->buffer_stride,
+    if (!device_window->memory && make(comm, shown, plan->place->buffer_stride,
                                        device_window, why, sizeof(why))) {
         device_window->refused = true;
         shunti_warn("moe",
@@ -158,7 +159,7 @@ bool shunti_device_window_is_reached(const struct shunti_plan *plan, int rank,
 {
     const struct shunt_comm *comm = plan->moe->comm;
 
-    return use_of(shown_of(comm, plan->at, comm->rank, number_of(which)),
+    return use_of(shown_of(comm, plan->place, comm->rank, number_of(which)),
                   rank) != UNREACHABLE;
 }
 
@@ -169,8 +170,9 @@ unsigned char *shunti_device_window_of(struct shunti_plan *plan, int rank,
 {
     struct shunt_comm *comm = plan->moe->comm;
     const int i = number_of(which);
-    struct shown *shown = shown_of(comm, plan->at, rank, i);
-    struct device_window *device_window = device_window_of(comm, plan->at, i);
+    struct shown *shown = shown_of(comm, plan->place, rank, i);
+    struct device_window *device_window =
+        device_window_of(comm, plan->place, i);
     char why[512] = "no memory";
 
     if (!shown || use_of(shown, comm->rank) == UNREACHABLE)

@@ -167,10 +167,11 @@ bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
     slot->moe = moe;
     slot->routes = moe->routes;
     moe->slot = slot;
+    moe->places = slot->places;
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
-        struct shunti_place *at = &moe->plans[i].place;
+        struct shunti_place *at = &moe->places[i];
 
-        *at = slot->places[i];
+        at->plan = &moe->plans[i];
         at->buffer_rows = at->buffer_bytes / moe->row_bytes;
     }
     return true;
@@ -181,11 +182,9 @@ void shunti_slot_leave(struct shunt_moe *moe)
     struct shunti_slot *slot = moe->slot;
 
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
-        struct shunti_place *at = &slot->places[i];
-
         /* The area behind the buffers publishes device windows, which stay. */
-        shunti_pages_drop(moe, &moe->plans[i].place);
-        *at = moe->plans[i].place;
+        shunti_pages_drop(moe, &moe->places[i]);
+        moe->places[i].plan = NULL;
     }
     slot->moe = NULL;
 }

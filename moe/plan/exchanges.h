@@ -45,8 +45,7 @@ struct shunti_slot {
                               stays here until its last request has ended */
     uint32_t handle;       /* entry of the exchange's handle */
     struct shunti_routes routes; /* of the exchange, or of the last one */
-    /* (nplaces) Valid while no exchange has them. */
-    struct shunti_place *places;
+    struct shunti_place *places; /* (nplaces) lent to the exchange, if any */
     size_t nplaces;
 };
 

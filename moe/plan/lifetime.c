@@ -72,9 +72,9 @@ bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which,
     /* Hold the communicator: a progress thread may give the scratch back. */
     shunti_comm_enter(plan->moe->comm);
     for (int i = 0; i < SHUNTI_BUFFERS; i++)
-        if (which >> i & 1 && plan->at->borrowed[i])
-            borrowed = borrowed || plan->at->borrower[i] != plan ||
-                       plan->at->borrowed[i] & shunti_cut_bits(cut);
+        if (which >> i & 1 && plan->place->borrowed[i])
+            borrowed = borrowed || plan->place->borrower[i] != plan ||
+                       plan->place->borrowed[i] & shunti_cut_bits(cut);
     shunti_comm_leave(plan->moe->comm);
     return borrowed;
 }
@@ -82,22 +82,22 @@ bool shunti_plan_borrowed(const struct shunti_plan *plan, unsigned which,
 void shunti_plan_use(struct shunti_plan *plan, unsigned borrow,
                      struct shunti_cut cut)
 {
-    plan->at->users++;
+    plan->place->users++;
     plan->moe->users++;
     for (int i = 0; i < SHUNTI_BUFFERS; i++)
         if (borrow >> i & 1) {
-            plan->at->borrowed[i] |= shunti_cut_bits(cut);
-            plan->at->borrower[i] = plan;
+            plan->place->borrowed[i] |= shunti_cut_bits(cut);
+            plan->place->borrower[i] = plan;
         }
 }
 
 void shunti_plan_unuse(struct shunti_plan *plan, unsigned borrowed,
                        struct shunti_cut cut)
 {
-    plan->at->users--;
+    plan->place->users--;
     for (int i = 0; i < SHUNTI_BUFFERS; i++)
         if (borrowed >> i & 1)
-            plan->at->borrowed[i] &= ~shunti_cut_bits(cut);
+            plan->place->borrowed[i] &= ~shunti_cut_bits(cut);
     shunti_moe_unuse(plan->moe);
 }
 
@@ -151,11 +151,8 @@ void shunti_moe_free(struct shunt_moe *moe)
 {
     if (moe->slot)
         shunti_slot_leave(moe);
-    for (int i = 0; moe->plans && i < moe->config.plans_in_flight; i++)
+    for (int i = 0; moe->plans && i <= moe->config.plans_in_flight; i++)
         shunti_plan_finish(&moe->plans[i]);
-    if (moe->spare)
-        shunti_plan_finish(moe->spare);
-    free(moe->spare);
     free(moe->plans);
     free(moe->records);
     free(moe->columns);

@@ -157,8 +157,8 @@ void shunti_lists_settle(struct shunt_moe *moe)
 {
     moe->users++; /* so that a destroyed exchange is freed at the end only */
     for (int i = 0; i < moe->config.plans_in_flight; i++)
-        if (!moe->plans[i].handle)
-            settle_plan(&moe->plans[i]);
+        if (!moe->places[i].plan->handle)
+            settle_plan(moe->places[i].plan);
     shunti_moe_unuse(moe);
 }
 

@@ -58,18 +58,19 @@ void shunt_moe_memory(const struct shunt_moe *handle,
     if (moe) {
         shunti_comm_enter(moe->comm);
         all.rows_most = moe->pages_most;
-        all.lists = lists_of(moe->spare) + moe->key_max * sizeof(*moe->key) +
+        all.lists = moe->key_max * sizeof(*moe->key) +
                     moe->expert_max * sizeof(*moe->expert) +
                     moe->columns_max * sizeof(*moe->columns) +
                     moe->messages.out_max + moe->messages.in_max;
         for (int i = 0; i < moe->config.plans_in_flight; i++) {
-            const struct shunti_place *at = &moe->plans[i].place;
+            const struct shunti_place *at = &moe->places[i];
 
             all.rows += resident(at->window);
             for (int d = 0; d < SHUNTI_TOWARDS; d++)
                 all.network += resident(at->rail[d].window);
-            all.lists += lists_of(&moe->plans[i]);
         }
+        for (int i = 0; i <= moe->config.plans_in_flight; i++)
+            all.lists += lists_of(&moe->plans[i]);
         shunti_comm_leave(moe->comm);
     }
     memcpy(memory, &all, memory_size < sizeof(all) ? memory_size : sizeof(all));

@@ -25,7 +25,7 @@ static size_t pages_of(const struct shunt_moe *moe)
 
     for (int i = 0; i < moe->config.plans_in_flight; i++)
         for (int b = 0; b < 2 * SHUNTI_BUFFERS; b++)
-            bytes += moe->plans[i].place.touched[b];
+            bytes += moe->places[i].touched[b];
     return bytes;
 }
 
@@ -35,9 +35,9 @@ static void use(const struct shunti_plan *plan, int i)
     const size_t bytes = shunti_in_pages(plan->total * moe->row_bytes);
     size_t all;
 
-    if (bytes <= plan->at->touched[i])
+    if (bytes <= plan->place->touched[i])
         return;
-    plan->at->touched[i] = bytes;
+    plan->place->touched[i] = bytes;
     all = pages_of(moe);
     if (all > moe->pages_most)
         moe->pages_most = all;
@@ -124,7 +124,7 @@ static size_t most_rows(struct shunti_plan *plan)
 void shunti_pages_fit(struct shunti_plan *plan)
 {
     struct shunt_moe *moe = plan->moe;
-    struct shunti_place *at = plan->at;
+    struct shunti_place *at = plan->place;
     const size_t need = most_rows(plan) * moe->row_bytes;
 
     for (int b = 0; b < 2 * SHUNTI_BUFFERS; b++)
@@ -142,10 +142,9 @@ void shunti_pages_fit(struct shunti_plan *plan)
     }
     at->idle = 0;
     for (int i = 0; i < moe->config.plans_in_flight; i++) {
-        struct shunti_place *other = &moe->plans[i].place;
+        struct shunti_place *other = &moe->places[i];
 
-        if (other != at && !moe->plans[i].handle && !other->users &&
-            ++other->idle == IDLE)
+        if (other != at && shunti_place_is_free(other) && ++other->idle == IDLE)
             shunti_pages_drop(moe, other);
     }
 }

@@ -105,18 +105,19 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
                                      const size_t *total)
 {
     struct shunt_moe *moe = plan->moe;
+    struct shunti_place *place = plan->place;
     size_t most = 0, even, rows, bytes, stride;
     enum shunt_status st;
 
     for (int r = 0; r < moe->nranks; r++)
         most = total[r] > most ? total[r] : most;
-    if (most <= plan->at->buffer_rows)
+    if (most <= place->buffer_rows)
         return SHUNT_OK;
-    shunti_device_windows_close(moe->comm, plan->at);
-    shunti_pages_forget(plan->at);
-    plan->at->buffer_rows = 0;
-    plan->at->buffer_bytes = 0; /* the next exchange sees that there is none */
-    plan->at->buffer_stride = 0;
+    shunti_device_windows_close(moe->comm, place);
+    shunti_pages_forget(place);
+    place->buffer_rows = 0;
+    place->buffer_bytes = 0; /* the next exchange sees that there is none */
+    place->buffer_stride = 0;
     even = moe->config.max_tokens * (size_t)moe->config.topk;
     rows = most > even ? most : even;
     rows = rows + rows / 4 + 1;
@@ -133,13 +134,13 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     st = shunti_plan_window(
         moe->comm,
         2 * SHUNTI_BUFFERS * stride + shunti_device_window_room(moe->comm),
-        "buffers for the rows of max_tokens", &plan->at->window);
-    shunti_device_windows_free(moe->comm, plan->at);
+        "buffers for the rows of max_tokens", &place->window);
+    shunti_device_windows_free(moe->comm, place);
     if (st)
         return st;
-    plan->at->buffer_rows = rows;
-    plan->at->buffer_bytes = bytes;
-    plan->at->buffer_stride = stride;
+    place->buffer_rows = rows;
+    place->buffer_bytes = bytes;
+    place->buffer_stride = stride;
     return SHUNT_OK;
 }
 
@@ -239,35 +240,28 @@ static enum shunt_status prepare_calls(struct shunti_plan *plan,
     return st;
 }
 
-/* Move the plan that is being made to `to`. The next plan is made in the old
- * memory of `to`. */
-static void take_over(struct shunti_plan *to)
+/* Give the plan that is being made this place. The next plan is made in the
+ * memory of the plan that was here before. */
+static struct shunti_plan *take_over(struct shunt_moe *moe,
+                                     struct shunti_place *place)
 {
-    struct shunti_plan *spare = to->moe->spare, old = *to;
+    struct shunti_plan *plan = moe->spare;
 
-    *to = *spare;
-    to->place = old.place;
-    to->entry = old.entry;
-    memset(&old.place, 0, sizeof(old.place));
-    *spare = old;
+    moe->spare = place->plan;
+    place->plan = plan;
+    plan->place = place;
+    plan->entry = place->entry;
+    for (int d = 0; d < SHUNTI_TOWARDS; d++)
+        place->rail[d].signals_used = place->rail[d].used = 0;
+    return plan;
 }
 
-/* Move the plan to the lowest place that is free on every rank. NULL: none
- * is. */
+/* Give the plan the lowest place that is free on every rank. NULL: none is. */
 static struct shunti_plan *take_place(struct shunt_moe *moe)
 {
-    for (int i = 0; i < moe->config.plans_in_flight; i++) {
-        struct shunti_plan *plan = &moe->plans[i];
-
-        if (shunti_records_free(moe, i)) {
-            take_over(plan);
-            plan->at = &plan->place;
-            plan->entry = plan->place.entry;
-            for (int d = 0; d < SHUNTI_TOWARDS; d++)
-                plan->place.rail[d].signals_used = plan->place.rail[d].used = 0;
-            return plan;
-        }
-    }
+    for (int i = 0; i < moe->config.plans_in_flight; i++)
+        if (shunti_records_free(moe, i))
+            return take_over(moe, &moe->places[i]);
     return NULL;
 }
 
@@ -485,7 +479,7 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
     moe->spare = spare;
     if (gathered)
         return gathered;
-    wave->at = whole->at;
+    wave->place = whole->place;
     wave->serial = number;
     wave->wave = whole->waves.count;
     wave->degree = (struct shunti_degree_of){0};

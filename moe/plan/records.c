@@ -171,7 +171,7 @@ static bool find_free(const struct shunt_moe *moe, uint64_t *bits)
 
     memset(bits, 0, SHUNTI_PLANS_MAX / 8);
     for (int i = 0; i < moe->config.plans_in_flight; i++)
-        if (!moe->plans[i].handle && !moe->plans[i].place.users) {
+        if (shunti_place_is_free(&moe->places[i])) {
             bits[i / 64] |= (uint64_t)1 << i % 64;
             any = true;
         }

@@ -621,7 +621,7 @@ static enum shunt_status plan(struct shunti_direction *direction)
     struct shunt_moe *moe = direction->plan->moe;
     const bool out = direction->serves[SHUNTI_TO_EXPERTS];
     struct shunti_rail_window *rail =
-        &direction->plan->at->rail[out ? SHUNTI_TO_EXPERTS : SHUNTI_HOME];
+        &direction->plan->place->rail[out ? SHUNTI_TO_EXPERTS : SHUNTI_HOME];
     struct shunti_rails *rails = direction->state;
     enum shunt_status st;
 
