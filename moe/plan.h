@@ -124,15 +124,9 @@ struct shunti_plan {
     struct shunti_degree_of degree;
     struct shunti_direction direction[SHUNTI_TOWARDS];
 
-    double capacity; /* the capacity factor */
-    size_t max_rows; /* 0: no limit */
-    bool in_order;   /* waves are ranges of the global order of rows */
-    struct shunti_waves waves;
-    struct shunti_plan *whole; /* the plan that this wave is a part of; NULL:
-                                  this plan is no wave */
-    int wave;                  /* number of the wave in `whole` */
-    size_t first_token;        /* number of its first token in `whole` */
-    size_t left;               /* tokens of this rank in later waves */
+    double capacity;           /* the capacity factor */
+    struct shunti_waves waves; /* the waves of this plan */
+    struct shunti_wave wave;   /* if this plan is a wave of another one */
 };
 
 /* True if neither a plan nor an unfinished request uses the place. */

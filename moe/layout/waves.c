@@ -67,10 +67,10 @@ size_t shunti_waves_least(const struct shunt_moe *moe)
 
 bool shunti_waves_needed(const struct shunti_plan *plan)
 {
-    if (!plan->max_rows)
+    if (!plan->waves.max_rows)
         return false;
     for (int r = 0; r < plan->moe->nranks; r++)
-        if (plan->rank_total[r] > plan->max_rows)
+        if (plan->rank_total[r] > plan->waves.max_rows)
             return true;
     return false;
 }
@@ -84,9 +84,9 @@ bool shunti_waves_prepare(struct shunti_plan *plan)
 
     waves->cut = false;
     waves->count = 1;
-    if (!plan->max_rows || plan->whole)
+    if (!waves->max_rows || plan->wave.whole)
         return true;
-    if (plan->in_order && !waves->left) {
+    if (waves->in_order && !waves->left) {
         waves->left = calloc(ranks * ranks, sizeof(*waves->left));
         if (!waves->left)
             return false;
@@ -111,6 +111,15 @@ bool shunti_waves_prepare(struct shunti_plan *plan)
     waves->mine = NULL;
     waves->of_expert = NULL;
     return false;
+}
+
+void shunti_waves_finish(struct shunti_waves *waves)
+{
+    free(waves->plan);
+    free(waves->mine);
+    free(waves->of_expert);
+    free(waves->part);
+    free(waves->left);
 }
 
 /* The entry for the handle of the i-th wave in this place. 0: no memory. */
@@ -229,7 +238,7 @@ static uint64_t share_of(const struct shunti_plan *whole, int rank)
 {
     const struct shunt_moe *moe = whole->moe;
     const struct shunti_waves *waves = &whole->waves;
-    const size_t room = whole->max_rows - gaps_of(moe, rank);
+    const size_t room = waves->max_rows - gaps_of(moe, rank);
     const size_t least = (size_t)moe->config.topk;
 
     if (moe->config.pad_to_capacity)
@@ -251,7 +260,7 @@ static void share_in_order(const struct shunti_plan *whole)
     uint64_t *room = whole->waves.share;
 
     for (size_t r = 0; r < ranks; r++)
-        room[r] = (whole->max_rows - gaps_of(moe, (int)r)) * UNIT;
+        room[r] = (whole->waves.max_rows - gaps_of(moe, (int)r)) * UNIT;
     for (size_t s = 0; s < (size_t)moe->rank; s++) {
         const uint32_t *left = whole->waves.left + s * ranks;
         bool fits = true;
@@ -316,7 +325,7 @@ static size_t share_of_experts(const struct shunti_plan *whole)
 
     for (int r = 0; r < moe->nranks && moe->config.pad_to_capacity; r++) {
         const size_t users = users_of(moe, r);
-        const size_t room = whole->max_rows - gaps_of(moe, r);
+        const size_t room = whole->waves.max_rows - gaps_of(moe, r);
 
         if (users && room / users < share)
             share = room / users;
@@ -377,9 +386,9 @@ size_t shunti_waves_take(struct shunti_plan *whole, const int32_t *expert,
     memset(waves->taken, 0, ranks * sizeof(*waves->taken));
     memset(waves->of_expert, 0,
            (size_t)moe->config.experts * sizeof(*waves->of_expert));
-    if (whole->in_order)
+    if (waves->in_order)
         share_in_order(whole);
-    for (size_t r = 0; r < ranks && !whole->in_order; r++)
+    for (size_t r = 0; r < ranks && !waves->in_order; r++)
         waves->share[r] = share_of(whole, (int)r);
     for (t = 0; t < tokens; t++, expert += k) {
         take(whole, expert, false);
@@ -402,7 +411,7 @@ void shunti_waves_add(struct shunti_plan *whole, const struct shunti_plan *wave)
         spread_all(whole, true, waves->rest);
     for (int r = 0; r < moe->nranks && !moe->placement->shares; r++)
         waves->rest[r] -= wave->rank_rows[r] * UNIT;
-    if (whole->in_order) {
+    if (waves->in_order) {
         leave_in_order(whole, wave);
         find_ranges(whole, wave);
     }

@@ -19,7 +19,7 @@
  * part, in units of 1/UNIT. Each copy that takes only a part also reserves room
  * for a leaf, because its part is rounded to leaves.
  *
- * In order (plan->in_order), a wave has the next tokens of the ranks one after
+ * In order (waves.in_order), a wave has the next tokens of the ranks one after
  * the other: all that the first sources have left, a part of the next source's
  * tokens, and nothing of the rest. All ranks know what each source has left for
  * each rank, so they agree on these sources. The rows of the finished wave say
@@ -35,7 +35,10 @@
 struct shunt_moe;
 struct shunti_plan;
 
+/* The waves of a plan. */
 struct shunti_waves {
+    size_t max_rows; /* 0: no limit */
+    bool in_order;   /* waves are ranges of the global order of rows */
     bool cut;  /* the plan has waves; false: the plan is its own only wave */
     int count; /* of waves. A plan that is cut may have only one: a wave may
                   need less padding than the whole plan */
@@ -55,11 +58,21 @@ struct shunti_waves {
     uint32_t *left;
 };
 
+/* One wave of a plan. In a plan that is no wave, all fields are 0. */
+struct shunti_wave {
+    struct shunti_plan *whole; /* the plan that the wave is a part of */
+    int number;                /* of the wave in `whole` */
+    size_t first_token;        /* number of its first token in `whole` */
+    size_t left;               /* tokens of this rank in later waves */
+};
+
 /* The least max_rows: at least one token of each rank fits into a wave. */
 size_t shunti_waves_least(const struct shunt_moe *moe);
 
 /* Get memory to cut a plan into waves. False: no memory. */
 bool shunti_waves_prepare(struct shunti_plan *plan);
+/* Free that memory, but not the plans of the waves. */
+void shunti_waves_finish(struct shunti_waves *waves);
 /* Get memory for one more wave. Returns its plan, not in use yet. NULL: no
  * memory. */
 struct shunti_plan *shunti_waves_next(struct shunti_plan *whole);

@@ -140,11 +140,7 @@ void shunti_plan_finish(struct shunti_plan *plan)
         shunti_plan_finish(plan->waves.plan[w]);
         free(plan->waves.plan[w]);
     }
-    free(plan->waves.plan);
-    free(plan->waves.mine);
-    free(plan->waves.of_expert);
-    free(plan->waves.part);
-    free(plan->waves.left);
+    shunti_waves_finish(&plan->waves);
 }
 
 void shunti_moe_free(struct shunt_moe *moe)

@@ -122,8 +122,8 @@ static enum shunt_status fit_buffers(struct shunti_plan *plan,
     rows = most > even ? most : even;
     rows = rows + rows / 4 + 1;
     /* No wave has more rows. */
-    if (plan->max_rows && plan->max_rows < rows)
-        rows = plan->max_rows;
+    if (plan->waves.max_rows && plan->waves.max_rows < rows)
+        rows = plan->waves.max_rows;
     if (__builtin_mul_overflow(rows, moe->row_bytes, &bytes) ||
         bytes > SIZE_MAX / 16)
         return shunti_fail(&moe->comm->error, SHUNT_ERR_MEMORY,
@@ -271,8 +271,7 @@ struct asked {
     const float *weight;
     size_t tokens;
     struct shunt_moe_plan_options options;
-    struct shunti_plan *whole; /* of a wave */
-    size_t first_token, left;  /* of a wave */
+    struct shunti_wave wave; /* zeroed: the plan is no wave */
 };
 
 /* Check all of a call but its routing. */
@@ -376,12 +375,10 @@ static enum shunt_status contribute(struct shunt_moe *moe,
     const int parts = (int)asked->options.parts;
 
     plan->parts.count = parts;
-    plan->max_rows = asked->options.max_rows;
-    plan->in_order = asked->options.in_order != 0;
+    plan->waves.max_rows = asked->options.max_rows;
+    plan->waves.in_order = asked->options.in_order != 0;
     plan->capacity = factor_of(moe, asked);
-    plan->whole = asked->whole;
-    plan->first_token = asked->first_token;
-    plan->left = asked->left;
+    plan->wave = asked->wave;
     if (!prepare(plan, asked->tokens,
                  parts ? parts : shunti_degree_parts(SHUNTI_DEGREES - 1))) {
         snprintf(why, len, "no memory for a plan of %zu tokens", asked->tokens);
@@ -462,7 +459,8 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
     char why[128] = "";
 
     one.tokens = shunti_waves_take(whole, asked->expert, asked->tokens);
-    one.left = asked->tokens - one.tokens;
+    one.wave.number = whole->waves.count;
+    one.wave.left = asked->tokens - one.tokens;
     one.options.capacity_factor = &all;
     one.options.parts = whole->parts.count;
     wave = shunti_waves_next(whole);
@@ -481,7 +479,6 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
         return gathered;
     wave->place = whole->place;
     wave->serial = number;
-    wave->wave = whole->waves.count;
     wave->degree = (struct shunti_degree_of){0};
     st = lay_out(wave);
     if (!st)
@@ -492,7 +489,7 @@ static enum shunt_status make_wave(struct shunti_plan *whole,
     asked->expert += one.tokens * k;
     asked->weight += asked->weight ? one.tokens * k : 0;
     asked->tokens -= one.tokens;
-    asked->first_token += one.tokens;
+    asked->wave.first_token += one.tokens;
     return SHUNT_OK;
 }
 
@@ -518,10 +515,10 @@ static enum shunt_status make_waves(struct shunti_plan *whole,
     struct asked rest = *asked;
     enum shunt_status st;
 
-    rest.whole = whole;
+    rest.wave.whole = whole;
     if (whole->dropped)
         rest.expert = whole->moe->expert; /* without the dropped assignments */
-    if (whole->in_order) {
+    if (whole->waves.in_order) {
         st = find_left(whole);
         if (st)
             return st;
@@ -687,7 +684,7 @@ void shunt_moe_plan_destroy(struct shunt_moe_plan *handle)
     if (!plan)
         return;
     shunti_comm_enter(plan->moe->comm);
-    if (!plan->whole)
+    if (!plan->wave.whole)
         shunti_plan_release(plan);
     shunti_comm_leave(plan->moe->comm);
 }

@@ -144,9 +144,9 @@ static void fill_rows(const struct shunti_plan *plan,
         .parts = plan->parts.count,
         .range = shunti_split_ranges_here(plan),
         .leaf_rows = moe->config.leaf_rows,
-        .first_token = plan->first_token,
+        .first_token = plan->wave.first_token,
         .waves = plan->waves.count,
-        .wave = plan->wave,
+        .wave = plan->wave.number,
     };
     if (plan->waves.cut)
         add_up_traffic(plan, rows);

@@ -285,11 +285,11 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
     if (st)
         return st;
     shunti_comm_enter(moe->comm);
-    if (!plan->whole)
+    if (!plan->wave.whole)
         shunti_lists_settle(moe);
     any = find_free(moe, mine->free);
     shunti_comm_leave(moe->comm);
-    if (!any && !plan->whole) {
+    if (!any && !plan->wave.whole) {
         snprintf(why, len,
                  "%d plans are in flight (plans_in_flight): destroy one",
                  c->plans_in_flight);
@@ -318,7 +318,7 @@ enum shunt_status shunti_records_read(struct shunt_moe *moe,
     plan->dropped = assigned - plan->kept;
     mine->parts = (uint32_t)plan->parts.count;
     mine->tokens = tokens;
-    mine->left = plan->left;
+    mine->left = plan->wave.left;
     mine->everywhere = all_go_everywhere(moe, tokens);
     return SHUNT_OK;
 }
@@ -463,8 +463,8 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
     mine->placed = moe->placed;
     mine->plans = moe->plans_made;
     mine->capacity = moe->spare->capacity;
-    mine->max_rows = moe->spare->max_rows;
-    mine->in_order = moe->spare->in_order;
+    mine->max_rows = moe->spare->waves.max_rows;
+    mine->in_order = moe->spare->waves.in_order;
     mine->status = status;
     memset(mine->why, 0, sizeof(mine->why));
     if (status)

@@ -81,7 +81,7 @@ static void find_from_records(struct shunti_plan *plan)
 
     for (int s = 0; s < moe->nranks; s++)
         rows[s] = shunti_record(moe, s).expert;
-    if (plan->max_rows)
+    if (plan->waves.max_rows)
         shunti_layout_rows(moe->placement, rows, plan->rank_rows);
     shunti_layout_bases(moe->placement, &counts, moe->config.row_align,
                         moe->rank, plan->rank_total, moe->base, moe->copy_rows);

@@ -319,7 +319,7 @@ prepare(struct shunti_state_attempt *attempt, const struct shunti_plan *plan,
                  plan->waves.count);
         return SHUNT_ERR_INVALID;
     }
-    if (plan->whole && plan->in_order) {
+    if (plan->wave.whole && plan->waves.in_order) {
         snprintf(attempt->why, sizeof(attempt->why),
                  "a wave in order has only a part of the rows of a sum: call "
                  "it once, for the whole plan");
