@@ -105,17 +105,15 @@ struct shunti_plan {
     size_t *first; /* (tokens + 1) a token's first index in `terms` */
     size_t first_max;
 
-    size_t *count, *offset, *source_count, *source_tokens; /* as published */
+    struct shunti_received_rows received; /* by this rank */
     size_t *padded;     /* (nranks) with config.pad_to_capacity: rows of each
                            expert that a source takes */
     bool *idle;         /* (nranks) true: the rank has no tokens */
-    size_t local_max;   /* experts for which count, offset.. have room */
     size_t *rank_total; /* (nranks) rows of each rank's buffers */
     size_t *rank_rows;  /* (nranks) the same without padding and gaps; valid
                            only if max_rows is given */
-    size_t total, kept, dropped;
+    size_t kept, dropped;
     size_t network_rows_plain; /* struct shunt_moe_rows */
-    size_t rows_lent;          /* rows of `total` that come from other ranks */
     struct shunti_loads loads;
     /* (copies) with shares, otherwise (experts of this rank). */
     struct shunt_moe_range *range;

@@ -136,10 +136,10 @@ static bool make_zeros(struct shunti_device_rows *d, char *why, size_t why_len)
     uint32_t *first;
 
     /* All entries of the list `first` are 0: the row of zeros. */
-    d->list = calloc(d->plan->total + 2 * gaps + 1, sizeof(*d->list));
+    d->list = calloc(d->plan->received.total + 2 * gaps + 1, sizeof(*d->list));
     if (!d->list)
         return false;
-    first = d->list + d->plan->total;
+    first = d->list + d->plan->received.total;
     d->zeros.done = true;
     if (!gaps)
         return true;
@@ -357,8 +357,8 @@ static enum shunt_status carry(struct shunti_device_rows *d, size_t n,
     enum shunt_status st;
     void *carried = NULL;
 
-    st = shunti_device_host_alloc(comm_of(d), d->plan->total * bytes, &carried,
-                                  why, why_len);
+    st = shunti_device_host_alloc(comm_of(d), d->plan->received.total * bytes,
+                                  &carried, why, why_len);
     if (st)
         return st;
     d->carried = carried;

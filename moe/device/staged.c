@@ -98,7 +98,7 @@ static bool find(const struct shunti_plan *plan, struct shunti_cut cut,
         what->bytes *= end - first;
         return true;
     }
-    what->list = malloc((plan->total + 1) * sizeof(*what->list));
+    what->list = malloc((plan->received.total + 1) * sizeof(*what->list));
     if (!what->list)
         return false;
     n = shunti_parts_list(plan, cut, what->list);

@@ -103,18 +103,18 @@ static bool uses(const struct shunti_placement *p, size_t s, int32_t expert,
     return p->copy[s * (size_t)p->experts + (size_t)expert] == copy;
 }
 
-size_t shunti_layout_recv(const struct shunti_placement *p,
-                          const struct shunti_received_counts *columns,
-                          size_t align, int rank,
-                          const struct shunti_layout_recv *recv)
+void shunti_layout_recv(const struct shunti_placement *p,
+                        const struct shunti_received_counts *columns,
+                        size_t align, int rank,
+                        struct shunti_received_rows *recv)
 {
-    const size_t local = (size_t)shunti_placement_count(p, rank);
+    const size_t local = recv->local;
     const size_t first = p->first[rank];
     const int32_t *expert = shunti_placement_local(p, rank);
     const bool one_copy = shunti_placement_has_one_copy(p);
-    size_t at = 0;
 
     memset(recv->count, 0, local * sizeof(*recv->count));
+    recv->lent = 0;
     for (size_t s = 0; s < (size_t)p->ranks; s++)
         for (size_t i = 0; i < local; i++) {
             const bool sends = one_copy || uses(p, s, expert[i], first + i);
@@ -122,20 +122,16 @@ size_t shunti_layout_recv(const struct shunti_placement *p,
                 sends ? columns->count[s * columns->stride + i] : 0;
 
             recv->source_count[s * local + i] = rows;
+            recv->lent += s != (size_t)rank ? rows : 0;
             recv->count[i] +=
                 sends && columns->padded ? columns->padded[s] : rows;
         }
-    for (size_t i = 0; i < local; i++) {
-        recv->offset[i] = at;
-        at = shunti_layout_align(at + recv->count[i], align);
-    }
-    recv->offset[local] = at;
-    return at;
+    shunti_received_rows_place(recv, align);
 }
 
 void shunti_layout_starts(const struct shunti_placement *p,
                           const size_t *padded, int rank,
-                          const struct shunti_layout_recv *recv,
+                          const struct shunti_received_rows *recv,
                           uint32_t *start, size_t stride)
 {
     const size_t local = (size_t)shunti_placement_count(p, rank);

@@ -18,6 +18,7 @@
 
 #include "moe/layout/order.h"
 #include "moe/layout/placement.h"
+#include "moe/layout/received_rows.h"
 #include "moe/layout/sort.h"
 
 /* All counts that a layout depends on. */
@@ -34,13 +35,6 @@ struct shunti_received_counts {
                               ignored if the source uses another copy */
     size_t stride;
     const size_t *padded; /* as in struct shunti_counts */
-};
-
-/* The layout of one rank's buffer. The caller owns the arrays. */
-struct shunti_layout_recv {
-    size_t *count;  /* (local) rows, padding included */
-    size_t *offset; /* (local + 1) first row of each expert, then the end */
-    size_t *source_count; /* (ranks, local) rows without padding */
 };
 
 /* Round up to a multiple of `align`. */
@@ -64,11 +58,11 @@ void shunti_layout_bases(const struct shunti_placement *placement,
 void shunti_layout_rows(const struct shunti_placement *placement,
                         const uint32_t *const *counts, size_t *rank_rows);
 
-/* Lay out the buffer of `rank`. Returns the rows of that buffer. */
-size_t shunti_layout_recv(const struct shunti_placement *placement,
-                          const struct shunti_received_counts *columns,
-                          size_t align, int rank,
-                          const struct shunti_layout_recv *recv);
+/* Lay out the buffer of `rank`: set *recv, except its source_tokens. */
+void shunti_layout_recv(const struct shunti_placement *placement,
+                        const struct shunti_received_counts *columns,
+                        size_t align, int rank,
+                        struct shunti_received_rows *recv);
 
 /*
  * Find where the rows of each source begin in the buffer of `rank`. For one
@@ -80,7 +74,7 @@ size_t shunti_layout_recv(const struct shunti_placement *placement,
  */
 void shunti_layout_starts(const struct shunti_placement *placement,
                           const size_t *padded, int rank,
-                          const struct shunti_layout_recv *recv,
+                          const struct shunti_received_rows *recv,
                           uint32_t *start, size_t stride);
 
 /*

@@ -246,7 +246,7 @@ void shunti_split_none(struct shunti_plan *plan)
     const int rank = plan->moe->rank;
 
     for (size_t i = 0; i < (size_t)shunti_placement_count(p, rank); i++) {
-        const uint64_t count = plan->count[i];
+        const uint64_t count = plan->received.count[i];
 
         plan->range[i] =
             shunti_placement_has_one_copy(p) || has_all(p, p->first[rank] + i)

@@ -423,36 +423,20 @@ void shunti_waves_add(struct shunti_plan *whole, const struct shunti_plan *wave)
 void shunti_waves_end(struct shunti_plan *whole)
 {
     const struct shunt_moe *moe = whole->moe;
-    const size_t ranks = (size_t)moe->nranks;
-    const size_t local =
-        (size_t)shunti_placement_count(whole->placement, moe->rank);
+    struct shunti_received_rows *rows = &whole->received;
     struct shunt_moe_range *range =
         whole->range + whole->placement->first[moe->rank];
 
-    memset(whole->count, 0, local * sizeof(*whole->count));
-    memset(whole->source_count, 0, ranks * local * sizeof(size_t));
-    memset(whole->source_tokens, 0, ranks * sizeof(size_t));
-    for (int w = 0; w < whole->waves.count; w++) {
-        const struct shunti_plan *wave = whole->waves.plan[w];
-
-        for (size_t i = 0; i < local; i++)
-            whole->count[i] += wave->count[i];
-        for (size_t i = 0; i < ranks * local; i++)
-            whole->source_count[i] += wave->source_count[i];
-        for (size_t s = 0; s < ranks; s++)
-            whole->source_tokens[s] += wave->source_tokens[s];
-    }
-    for (size_t i = 0; i < local; i++) {
-        whole->offset[i + 1] =
-            whole->offset[i] +
-            shunti_layout_align(whole->count[i], moe->config.row_align);
+    shunti_received_rows_clear(rows);
+    for (int w = 0; w < whole->waves.count; w++)
+        shunti_received_rows_add(rows, &whole->waves.plan[w]->received);
+    shunti_received_rows_place(rows, moe->config.row_align);
+    for (size_t i = 0; i < rows->local; i++)
         range[i] =
-            whole->count[i] == range[i].all
+            rows->count[i] == range[i].all
                 ? (struct shunt_moe_range){0, range[i].all, range[i].all}
-                : (struct shunt_moe_range){SHUNT_MOE_SCATTERED, whole->count[i],
+                : (struct shunt_moe_range){SHUNT_MOE_SCATTERED, rows->count[i],
                                            SHUNT_MOE_SCATTERED};
-    }
-    whole->total = whole->offset[local];
 }
 
 /* --- waves ------------------------------------------------------------ */

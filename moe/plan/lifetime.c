@@ -122,10 +122,7 @@ void shunti_plan_finish(struct shunti_plan *plan)
     shunti_placement_drop(plan->placement);
     free(plan->terms);
     free(plan->first);
-    free(plan->count);
-    free(plan->offset);
-    free(plan->source_count);
-    free(plan->source_tokens);
+    shunti_received_rows_finish(&plan->received);
     free(plan->padded);
     free(plan->idle);
     free(plan->rank_total);

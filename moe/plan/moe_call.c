@@ -368,7 +368,8 @@ enum shunt_status shunti_moe_call_check_apart(
 struct shunti_span shunti_rows_span(const struct shunti_plan *plan,
                                     const char *name, const void *rows)
 {
-    return (struct shunti_span){name, rows, plan->total * plan->moe->row_bytes};
+    return (struct shunti_span){name, rows,
+                                plan->received.total * plan->moe->row_bytes};
 }
 
 struct shunti_span shunti_tokens_span(const struct shunti_plan *plan,
@@ -387,10 +388,10 @@ static enum shunt_status check_memory(const struct shunti_moe_call *call,
     const struct shunti_span r = shunti_rows_span(plan, rows_name, rows);
     const struct shunti_span t = shunti_tokens_span(plan, tokens_name, tokens);
 
-    if (plan->total && !rows)
+    if (plan->received.total && !rows)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
                                       "%s is NULL with %zu rows", rows_name,
-                                      plan->total);
+                                      plan->received.total);
     if (plan->tokens && !tokens)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
                                       "%s is NULL with %zu tokens", tokens_name,
@@ -405,14 +406,14 @@ enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
                                              const char *tokens_name,
                                              const void *tokens)
 {
-    if (max_rows < plan->total) {
+    if (max_rows < plan->received.total) {
         owe(call, plan);
         return shunti_fail(
             &plan->moe->comm->error, SHUNT_ERR_OVERFLOW,
             "%s: %s holds %zu rows, and %zu come: make this call again with "
             "that many before any other on this communicator (the other ranks "
             "wait in it; another call ends it for them with an error)",
-            call->name, rows_name, max_rows, plan->total);
+            call->name, rows_name, max_rows, plan->received.total);
     }
     return check_memory(call, plan, rows_name, rows, tokens_name, tokens);
 }

@@ -32,7 +32,7 @@ static size_t pages_of(const struct shunt_moe *moe)
 static void use(const struct shunti_plan *plan, int i)
 {
     struct shunt_moe *moe = plan->moe;
-    const size_t bytes = shunti_in_pages(plan->total * moe->row_bytes);
+    const size_t bytes = shunti_in_pages(plan->received.total * moe->row_bytes);
     size_t all;
 
     if (bytes <= plan->place->touched[i])
@@ -114,7 +114,7 @@ static size_t most_rows(struct shunti_plan *plan)
     size_t most = 0;
 
     for (int w = 0; w < plan->waves.count; w++) {
-        const size_t rows = shunti_wave_of(plan, w)->total;
+        const size_t rows = shunti_wave_of(plan, w)->received.total;
 
         most = rows > most ? rows : most;
     }

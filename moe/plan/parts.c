@@ -47,7 +47,7 @@ size_t shunti_parts_rows(const struct shunti_plan *plan, int bound, int source,
     if (!bound)
         return 0;
     if (bound == plan->parts.count)
-        return plan->source_count[(size_t)source * local_here(plan) + i];
+        return shunti_received_rows_from(&plan->received, source, i);
     return mark_of(plan, bound, source)[1 + i];
 }
 
@@ -56,7 +56,7 @@ size_t shunti_parts_tokens(const struct shunti_plan *plan, int bound,
 {
     if (!bound)
         return 0;
-    return bound == plan->parts.count ? plan->source_tokens[source]
+    return bound == plan->parts.count ? plan->received.source_tokens[source]
                                       : mark_of(plan, bound, source)[0];
 }
 
@@ -66,7 +66,7 @@ struct shunti_ranges shunti_ranges_of(const struct shunti_plan *plan,
                                       struct shunti_cut cut)
 {
     return (struct shunti_ranges){
-        .plan = plan, .cut = cut, .row = plan->offset[0]};
+        .plan = plan, .cut = cut, .row = plan->received.offset[0]};
 }
 
 bool shunti_ranges_next(struct shunti_ranges *ranges,
@@ -81,7 +81,7 @@ bool shunti_ranges_next(struct shunti_ranges *ranges,
     while (ranges->local < local) {
         const size_t i = ranges->local;
         const int s = ranges->source;
-        const size_t all = plan->source_count[(size_t)s * local + i];
+        const size_t all = shunti_received_rows_from(&plan->received, s, i);
         const size_t before = shunti_parts_rows(plan, ranges->cut.from, s, i);
 
         *range = (struct shunti_range){
@@ -96,7 +96,7 @@ bool shunti_ranges_next(struct shunti_ranges *ranges,
             ranges->row += plan->padded[s];
         if (++ranges->source == moe->nranks) {
             ranges->source = 0;
-            ranges->row = plan->offset[++ranges->local];
+            ranges->row = plan->received.offset[++ranges->local];
         }
         if (range->count)
             return true;
@@ -111,7 +111,7 @@ size_t shunti_parts_lent(const struct shunti_plan *plan, struct shunti_cut cut)
     size_t rows = 0;
 
     if (shunti_cut_is_whole(plan, cut))
-        return plan->rows_lent;
+        return plan->received.lent;
     while (shunti_ranges_next(&ranges, &range))
         rows += range.source != plan->moe->rank ? range.count : 0;
     return rows;

@@ -48,6 +48,7 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
         !shunti_remote_offsets_prepare(moe) || !shunti_loads_prepare(plan) ||
         !shunti_split_prepare(plan) || !shunti_parts_prepare(plan, parts) ||
         !shunti_waves_prepare(plan) ||
+        !shunti_received_rows_init(&plan->received, nranks, local) ||
         !shunti_grow(&moe->key, &moe->key_max,
                      shunti_sort_room(
                          tokens, shunti_sort_stride((size_t)moe->config.topk)),
@@ -57,18 +58,6 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
         !shunti_grow(&plan->first, &plan->first_max, tokens + 1,
                      sizeof(size_t)))
         return false;
-    if (!plan->count || !plan->offset || !plan->source_count ||
-        local > plan->local_max) {
-        free(plan->count);
-        free(plan->offset);
-        free(plan->source_count);
-        plan->local_max = local;
-        plan->count = calloc(local + 1, sizeof(size_t));
-        plan->offset = calloc(local + 1, sizeof(size_t));
-        plan->source_count = calloc((local + 1) * nranks, sizeof(size_t));
-    }
-    if (!plan->source_tokens)
-        plan->source_tokens = calloc(nranks, sizeof(size_t));
     if (!plan->padded)
         plan->padded = calloc(nranks, sizeof(size_t));
     if (!plan->idle)
@@ -77,24 +66,10 @@ static bool prepare(struct shunti_plan *plan, size_t tokens, int parts)
         plan->rank_total = calloc(nranks, sizeof(size_t));
     if (!plan->rank_rows)
         plan->rank_rows = calloc(nranks, sizeof(size_t));
-    return plan->count && plan->offset && plan->source_count &&
-           plan->source_tokens && plan->padded && plan->idle &&
-           plan->rank_total && plan->rank_rows;
+    return plan->padded && plan->idle && plan->rank_total && plan->rank_rows;
 }
 
 /* --- layout and buffers ----------------------------------------------------------- */
-
-static size_t rows_lent(const struct shunti_plan *plan)
-{
-    const struct shunt_moe *moe = plan->moe;
-    size_t local = (size_t)shunti_placement_count(moe->placement, moe->rank);
-    size_t rows = 0;
-
-    for (size_t s = 0; s < (size_t)moe->nranks; s++)
-        for (size_t i = 0; i < local && s != (size_t)moe->rank; i++)
-            rows += plan->source_count[s * local + i];
-    return rows;
-}
 
 /*
  * Make the buffers large enough. Either all ranks get new ones or none does,
@@ -182,42 +157,37 @@ static enum shunt_status prepare_direction(struct shunti_direction *direction)
 }
 
 /* Lay out what this rank receives. */
-static void lay_out_recv(struct shunti_plan *plan,
-                         const struct shunti_layout_recv *recv)
+static void lay_out_recv(struct shunti_plan *plan)
 {
     const struct shunt_moe *moe = plan->moe;
     const struct shunti_received_counts columns = {
         shunti_column_of(moe, 0)->count,
-        shunti_column_words(
-            (size_t)shunti_placement_count(moe->placement, moe->rank)),
+        shunti_column_words(plan->received.local),
         moe->config.pad_to_capacity ? plan->padded : NULL,
     };
 
     for (int s = 0; s < moe->nranks; s++) {
         plan->padded[s] = shunti_records_padded(moe, s);
         plan->idle[s] = !shunti_records_tokens(moe, s);
-        plan->source_tokens[s] = shunti_column_of(moe, s)->tokens;
+        plan->received.source_tokens[s] = shunti_column_of(moe, s)->tokens;
     }
-    plan->total = shunti_layout_recv(moe->placement, &columns,
-                                     moe->config.row_align, moe->rank, recv);
-    plan->rows_lent = rows_lent(plan);
+    shunti_layout_recv(moe->placement, &columns, moe->config.row_align,
+                       moe->rank, &plan->received);
 }
 
 /* Find which rows go where, from the records and columns. */
 static enum shunt_status lay_out(struct shunti_plan *plan)
 {
     struct shunt_moe *moe = plan->moe;
-    const struct shunti_layout_recv recv = {plan->count, plan->offset,
-                                            plan->source_count};
 
     shunti_placement_drop(plan->placement);
     plan->placement = shunti_placement_hold(moe->placement);
-    lay_out_recv(plan, &recv);
+    lay_out_recv(plan);
     shunti_loads_keep(plan);
     if (!plan->placement->shares)
         shunti_split_none(plan);
     choose_directions(plan);
-    return shunti_remote_offsets_find(plan, &recv);
+    return shunti_remote_offsets_find(plan);
 }
 
 /* Make what calls of the plan need: terms, parts, buffers, windows and

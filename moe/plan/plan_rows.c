@@ -30,18 +30,18 @@ static void for_each_gap(const struct shunti_plan *plan,
     size_t local = (size_t)shunti_placement_count(p, moe->rank);
 
     for (size_t i = 0; i < local; i++) {
-        size_t at = plan->offset[i];
+        size_t at = plan->received.offset[i];
 
         for (int s = 0; s < moe->nranks && moe->config.pad_to_capacity; s++) {
-            size_t used = plan->source_count[(size_t)s * local + i];
+            size_t used = shunti_received_rows_from(&plan->received, s, i);
 
             if (shunti_placement_target(p, s, expert[i]) != moe->rank)
                 continue;
             gap(arg, at + used, plan->padded[s] - used);
             at += plan->padded[s];
         }
-        at = plan->offset[i] + plan->count[i];
-        gap(arg, at, plan->offset[i + 1] - at);
+        at = plan->received.offset[i] + plan->received.count[i];
+        gap(arg, at, plan->received.offset[i + 1] - at);
     }
 }
 
@@ -125,11 +125,11 @@ static void fill_rows(const struct shunti_plan *plan,
         .local_experts = shunti_placement_count(plan->placement, moe->rank),
         .expert = shunti_placement_local(shunti_placement_real(plan->placement),
                                          moe->rank),
-        .count = plan->count,
-        .offset = plan->offset,
-        .total = plan->total,
-        .source_count = plan->source_count,
-        .source_tokens = plan->source_tokens,
+        .count = plan->received.count,
+        .offset = plan->received.offset,
+        .total = plan->received.total,
+        .source_count = plan->received.source_count,
+        .source_tokens = plan->received.source_tokens,
         .tokens = plan->tokens,
         .kept = plan->kept,
         .dropped = plan->dropped,
@@ -171,7 +171,7 @@ void *shunt_moe_buffer(const struct shunt_moe_plan *handle,
     const struct shunti_plan *plan = shunti_plan_of(handle);
 
     if (!plan || (int)which < SHUNT_MOE_ROWS || which > SHUNT_MOE_DROWS ||
-        !plan->total)
+        !plan->received.total)
         return NULL;
     for (int w = 0; w < plan->waves.count; w++)
         shunti_pages_use(shunti_wave_of(plan, w), which);

@@ -97,21 +97,16 @@ static void find_from_records(struct shunti_plan *plan)
 
 /* --- from the ranks that receive the rows ------------------------------------------- */
 
-static void write_loads(const struct shunti_plan *plan,
-                        const struct shunti_layout_recv *recv, uint32_t *load)
+static void write_loads(const struct shunti_received_rows *rows, uint32_t *load)
 {
-    const struct shunt_moe *moe = plan->moe;
-    const size_t local = local_of(moe, moe->rank);
-
-    for (size_t i = 0; i < local; i++) {
+    for (size_t i = 0; i < rows->local; i++) {
         load[i] = 0;
-        for (size_t s = 0; s < (size_t)moe->nranks; s++)
-            load[i] += (uint32_t)recv->source_count[s * local + i];
+        for (size_t s = 0; s < rows->ranks; s++)
+            load[i] += (uint32_t)rows->source_count[s * rows->local + i];
     }
 }
 
-static void write_starts(const struct shunti_plan *plan,
-                         const struct shunti_layout_recv *recv, size_t told)
+static void write_starts(const struct shunti_plan *plan, size_t told)
 {
     const struct shunt_moe *moe = plan->moe;
     const size_t bytes = start_bytes(moe, moe->rank, told);
@@ -123,7 +118,7 @@ static void write_starts(const struct shunti_plan *plan,
             (struct start *)(void *)(moe->messages.out + (size_t)r * bytes);
         unsigned char *at = start->more;
 
-        start->total = plan->total;
+        start->total = plan->received.total;
         start->bad = (uint64_t)(bad + 1);
         for (int d = 0; d < SHUNTI_TOWARDS; d++) {
             const struct shunti_direction *direction = &plan->direction[d];
@@ -133,13 +128,13 @@ static void write_starts(const struct shunti_plan *plan,
             direction->route->tell(direction, moe->rank, r, at);
             at += direction->route->told;
         }
-        write_loads(plan, recv, (uint32_t *)(void *)at + local);
+        write_loads(&plan->received, (uint32_t *)(void *)at + local);
         moe->messages.bytes[r] = bytes;
         moe->messages.bytes[moe->nranks + r] = start_bytes(moe, r, told);
     }
     shunti_layout_starts(
         moe->placement, moe->config.pad_to_capacity ? plan->padded : NULL,
-        moe->rank, recv,
+        moe->rank, &plan->received,
         (uint32_t *)(void *)(moe->messages.out + sizeof(struct start) + told),
         bytes / sizeof(uint32_t));
 }
@@ -248,9 +243,7 @@ static enum shunt_status check_totals(const struct shunti_plan *plan)
     return SHUNT_OK;
 }
 
-enum shunt_status
-shunti_remote_offsets_find(struct shunti_plan *plan,
-                           const struct shunti_layout_recv *recv)
+enum shunt_status shunti_remote_offsets_find(struct shunti_plan *plan)
 {
     struct shunt_moe *moe = plan->moe;
     const size_t told = told_bytes(plan);
@@ -264,7 +257,7 @@ shunti_remote_offsets_find(struct shunti_plan *plan,
         find_from_records(plan);
         return check_totals(plan);
     }
-    write_starts(plan, recv, told);
+    write_starts(plan, told);
     st = shunti_alltoallv(moe->comm, SHUNTI_IN_PLAN_CREATE, moe->messages.out,
                           moe->messages.bytes, NULL, moe->messages.in,
                           moe->messages.bytes + moe->nranks, NULL, SHUNT_U8);

@@ -26,13 +26,9 @@ bool shunti_remote_offsets_prepare(struct shunt_moe *moe);
 
 /*
  * Fill in plan->rank_total, plan->rank_rows, moe->base, and the remote offsets
- * of the plan's directions (hear() of the route). After traffic(). Collective;
- * all ranks get the same errors.
- *
- * recv  the layout of this rank's own buffer: shunti_layout_recv().
+ * of the plan's directions (hear() of the route). After shunti_layout_recv() and
+ * traffic(). Collective; all ranks get the same errors.
  */
-enum shunt_status
-shunti_remote_offsets_find(struct shunti_plan *plan,
-                           const struct shunti_layout_recv *recv);
+enum shunt_status shunti_remote_offsets_find(struct shunti_plan *plan);
 
 #endif

@@ -131,7 +131,7 @@ static bool offers(const struct shunti_plan *plan, const void *out,
 
     if (plan->tokens)
         return dweight != NULL;
-    return !plan->total ||
+    return !plan->received.total ||
            (out && (out == dout || !shunti_spans_overlap(&results, &gradient)));
 }
 
@@ -150,7 +150,7 @@ static enum shunt_status check_gradient(struct shunti_plan *plan,
 
     if (!dweight || !plan->tokens) /* offers() says if others may read out */
         return SHUNT_OK;
-    if (!out && plan->total)
+    if (!out && plan->received.total)
         return shunti_moe_call_refuse(call, plan, SHUNT_ERR_INVALID,
                                       "out is NULL, and dweight is wanted");
     st = shunti_moe_call_check_apart(call, plan, &results, &gradient, true);

@@ -184,7 +184,7 @@ static bool lists_are_good(const struct shunti_direction *direction)
             for (; i < end->recv_rows; i++, entry++) {
                 tokens += (entry->row & SHUNTI_PACK_NEW) != 0;
                 if (tokens == before ||
-                    (entry->row & ~SHUNTI_PACK_NEW) >= plan->total)
+                    (entry->row & ~SHUNTI_PACK_NEW) >= plan->received.total)
                     return false;
             }
             if (tokens != end->recv_tokens)

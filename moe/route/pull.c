@@ -340,7 +340,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
     struct shunti_plan *plan = direction->plan;
     struct shunt_moe *moe = plan->moe;
     struct shunt_comm *comm = moe->comm;
-    size_t bytes = plan->total * moe->row_bytes;
+    size_t bytes = plan->received.total * moe->row_bytes;
     struct pull begin = {
         .meeting = {.call = call, .plan = plan, .cut = what->cut},
         .plan = plan,

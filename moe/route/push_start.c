@@ -42,7 +42,7 @@ static enum shunt_status choose_memory(const struct shunti_moe_call *call,
                                        struct shunti_pushing *push)
 {
     const struct shunt_comm *comm = plan->moe->comm;
-    size_t bytes = plan->total * plan->moe->row_bytes;
+    size_t bytes = plan->received.total * plan->moe->row_bytes;
     unsigned which;
 
     push->land = push->what.dst;

@@ -271,7 +271,7 @@ static void pack_rows(const struct packed *packed)
     SHUNTI_TRACK(COPIES);
 
     for (size_t i = 0; i < local; i++)
-        at[i] = plan->offset[i];
+        at[i] = plan->received.offset[i];
     for (int s = 0; s < moe->nranks; s++) {
         unsigned char *to;
 
@@ -285,7 +285,7 @@ static void pack_rows(const struct packed *packed)
             if (shunti_placement_target(p, s, expert[i]) == moe->rank)
                 at[i] += moe->config.pad_to_capacity
                              ? plan->padded[s]
-                             : plan->source_count[(size_t)s * local + i];
+                             : shunti_received_rows_from(&plan->received, s, i);
     }
 }
 
@@ -615,7 +615,7 @@ static enum shunt_status start(const struct shunti_moe_call *call,
     }
     if (begin.out)
         pack_tokens(&begin);
-    if (returns(&begin, plan->moe->rank) && plan->total)
+    if (returns(&begin, plan->moe->rank) && plan->received.total)
         pack_rows(&begin);
     st = start_inner(&begin);
     if (st) { /* the communicator has failed */
