@@ -31,7 +31,8 @@ struct shunti_meeting {
     struct shunti_plan *plan;
     struct shunti_cut cut;
     struct shunti_remote rows, out; /* this rank's memory, for its notes */
-    bool local_heard;               /* notes of all local peers have arrived */
+    unsigned borrowed; /* scratches that are this memory: 1 << which */
+    bool local_heard;  /* notes of all local peers have arrived */
     /* True: a local peer made another call, or a bad one. */
     bool alarmed;
     struct shunti_blame blame; /* which peer, and what is wrong */

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows home; see pull.h. */
 #include "moe/route/pull.h"
-#include "moe/plan/pages.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "moe/layout/pieces.h"
-#include "moe/plan/lifetime.h"
 #include "moe/route/meeting.h"
 #include "moe/route/rails_sums.h"
+#include "moe/route/start.h"
 #include "src/base/error.h"
 #include "src/comm.h"
 #include "src/kernels/rows.h"
 #include "src/op/note.h"
 #include "src/progress/call.h"
-#include "src/progress/turns.h"
 #include "src/progress/wait.h"
 #include "src/trace/track.h"
 #include "src/wire/contexts.h"
@@ -35,7 +33,6 @@ struct pull {
     struct shunti_direction *direction;
     size_t bytes; /* that others read of this rank's rows, for traces */
     struct shunti_pull what;
-    unsigned borrowed;
     bool broken;                     /* rows of a peer are missing */
     bool acked;                      /* this rank has acked all peers */
     size_t cursor, end;              /* the next token to add; the last + 1 */
@@ -296,19 +293,27 @@ static bool heard(const struct shunt_request *request, int r)
     return state_of(request)->meeting.met[r].heard;
 }
 
+/* Free the memory of a pull that has ended, or that was never started. */
+static void drop(void *state)
+{
+    struct pull *pull = state;
+
+    free(pull->terms);
+    if (pull->across)
+        shunti_rail_sums_finish(pull->across);
+    free(pull->across);
+}
+
 static void cleanup(struct shunt_request *request)
 {
     struct pull *pull = state_of(request);
 
-    free(pull->terms);
-    if (pull->across) {
+    if (pull->across)
         shunti_rail_leave_line(&pull->across->rails->sums_line,
                                &pull->across->turn);
-        shunti_rail_sums_finish(pull->across);
-        free(pull->across);
-    }
+    drop(pull);
     shunti_moe_call_end(pull->meeting.call, pull->plan, pull->what.cut,
-                        pull->borrowed, request->status);
+                        pull->meeting.borrowed, request->status);
 }
 
 /* Bytes that others read of this rank's rows. */
@@ -332,96 +337,81 @@ static const struct shunti_class classes[2][2] = {
 
 /* --- starting --------------------------------------------------------------------- */
 
+static struct shunti_rail_sums *make_across(struct shunti_direction *direction,
+                                            const struct shunti_pull *what)
+{
+    struct shunti_rail_sums *across = calloc(1, sizeof(*across));
+
+    if (!across)
+        return NULL;
+    across->cut = what->cut;
+    across->weighted = what->weighted;
+    if (shunti_rail_sums_init(across, direction))
+        return across;
+    free(across);
+    return NULL;
+}
+
+static enum shunt_status allocate(struct pull *pull, bool two_level)
+{
+    const size_t topk = (size_t)pull->plan->moe->config.topk;
+
+    pull->terms = calloc(2 * topk, sizeof(*pull->terms));
+    if (two_level)
+        pull->across = make_across(pull->direction, &pull->what);
+    if (pull->terms && (pull->across || !two_level))
+        return SHUNT_OK;
+    return shunti_moe_call_refuse(pull->meeting.call, pull->plan,
+                                  SHUNT_ERR_MEMORY, "no memory");
+}
+
+static void peers(struct shunt_request *request, struct shunti_met *met)
+{
+    struct pull *pull = state_of(request);
+    struct shunti_rails *rails = pull->across ? pull->across->rails : NULL;
+
+    shunti_start_peers(&pull->meeting, met, rails, shunti_rail_receives);
+    pull->peers[request->comm->rank].rows = pull->what.src;
+    if (rails)
+        shunti_rail_line_up(&rails->sums_line, &pull->across->turn,
+                            pull->what.cut);
+    request->comm->stats.bytes_mapped += pull->bytes;
+}
+
 enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
                                     struct shunti_direction *direction,
                                     const struct shunti_pull *what,
                                     bool two_level, struct shunt_request **out)
 {
     struct shunti_plan *plan = direction->plan;
-    struct shunt_moe *moe = plan->moe;
-    struct shunt_comm *comm = moe->comm;
-    size_t bytes = plan->received.total * moe->row_bytes;
     struct pull begin = {
         .meeting = {.call = call, .plan = plan, .cut = what->cut},
         .plan = plan,
         .direction = direction,
+        .bytes = shunti_parts_lent(plan, what->cut) * plan->moe->row_bytes,
         .what = *what,
         .cursor = shunti_parts_token(plan, what->cut.from),
         .end = shunti_parts_token(plan, what->cut.to),
     };
-    const struct shunti_routes routes = shunti_plan_routes(plan);
-    struct shunt_request *request;
-    struct pull *pull;
-    enum shunt_status st;
+    enum shunt_status st = shunti_start_offer(
+        &begin.meeting, what->src, what->staging,
+        "whose rows are no window either", &begin.meeting.rows);
 
-    if (!shunti_remote_of(comm, what->src, bytes, &begin.meeting.rows)) {
-        unsigned char *staging = shunti_plan_scratch(plan, what->staging);
-
-        begin.borrowed = 1u << what->staging;
-        if (shunti_plan_borrowed(plan, begin.borrowed, what->cut))
-            return shunti_moe_call_refuse(
-                call, plan, SHUNT_ERR_BUSY,
-                "another request of this plan is under way whose rows are no "
-                "window either: wait for it, or use shunt_moe_buffer()");
-        shunti_pages_use_scratch(plan, what->staging);
-        shunti_parts_copy(plan, what->cut, staging, what->src);
-        (void)shunti_remote_of(comm, staging, bytes, &begin.meeting.rows);
-    }
-    begin.terms = calloc(2 * (size_t)moe->config.topk, sizeof(*begin.terms));
-    if (begin.terms && two_level) {
-        begin.across = calloc(1, sizeof(*begin.across));
-        if (begin.across)
-            *begin.across = (struct shunti_rail_sums){
-                .cut = what->cut, .weighted = what->weighted};
-        if (!begin.across || !shunti_rail_sums_init(begin.across, direction)) {
-            free(begin.across);
-            free(begin.terms);
-            begin.terms = NULL;
-        }
-    }
-    if (!begin.terms)
-        return shunti_moe_call_refuse(call, plan, SHUNT_ERR_MEMORY,
-                                      "no memory");
-
-    shunti_comm_enter(comm);
-    st = shunti_moe_call_align(call, comm, &routes);
     if (!st)
-        st = shunti_request_create(
-            comm, &classes[call->kind != SHUNTI_KIND_MOE_COMBINE][two_level],
-            shunti_moe_call_signature(call, plan), &shunti_no_options,
-            sizeof(*pull) + (size_t)moe->nranks * (sizeof(pull->peers[0]) +
-                                                   sizeof(struct shunti_met)),
-            &request);
+        st = allocate(&begin, two_level);
     if (st) {
-        free(begin.terms);
-        if (begin.across)
-            shunti_rail_sums_finish(begin.across);
-        free(begin.across);
-    } else {
-        pull = state_of(request);
-        memcpy(pull, &begin, sizeof(begin));
-        pull->bytes = shunti_parts_lent(plan, what->cut) * moe->row_bytes;
-        shunti_meeting_init(&pull->meeting,
-                            (struct shunti_met *)(pull->peers + moe->nranks),
-                            two_level);
-        for (int r = 0; r < moe->nranks; r++) {
-            struct shunti_met *met = &pull->meeting.met[r];
-
-            if (met->direct)
-                continue;
-            if (!shunti_rail_partner(pull->across->rails, r))
-                shunti_meeting_skip(&pull->meeting, r);
-            met->answered = !shunti_rail_receives(pull->across->rails, r);
-        }
-        pull->peers[moe->rank].rows = what->src;
-        if (pull->across)
-            shunti_rail_line_up(&pull->across->rails->sums_line,
-                                &pull->across->turn, what->cut);
-        shunti_moe_call_begin(call, plan, what->cut, begin.borrowed);
-        /* Others read these bytes of this rank's rows. */
-        comm->stats.bytes_mapped += pull->bytes;
-        st = shunti_request_launch(request, out);
+        drop(&begin);
+        return st;
     }
-    shunti_comm_leave(comm);
-    return st;
+    return shunti_start_launch(
+        &(struct shunti_start){
+            .class = &classes[call->kind != SHUNTI_KIND_MOE_COMBINE][two_level],
+            .meeting = &begin.meeting,
+            .state = &begin,
+            .bytes = sizeof(begin),
+            .peer_bytes = sizeof(begin.peers[0]),
+            .peers = peers,
+            .drop = drop,
+        },
+        out);
 }

@@ -486,7 +486,7 @@ static void cleanup(struct shunt_request *request)
                                &push->across->turn);
     shunti_push_drop(push);
     shunti_moe_call_end(push->meeting.call, push->plan, push->what.cut,
-                        push->borrowed, request->status);
+                        push->meeting.borrowed, request->status);
 }
 
 static size_t sent_in_all(const struct shunt_request *request)

@@ -35,7 +35,6 @@ struct shunti_pushing {
     struct shunti_push what;
     size_t end;          /* behind the last token to write */
     unsigned char *land; /* where peers write */
-    unsigned borrowed;   /* scratches in use: 1 << which */
     bool stream;         /* rows are written past the caches */
     bool broken;         /* a peer is missing, so products cannot be computed */
     struct shunti_offers offers;

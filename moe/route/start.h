@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The start of a push (push.h) or a pull (pull.h). Both take the same steps:
+ *
+ * memory   Find memory that peers can reach: the caller's, or scratch memory of
+ *          the plan. shunti_start_offer(), shunti_start_scratch().
+ * device   Prepare for rows in memory of devices (device_rows.h). A pull has
+ *          none: staged.h copies its rows to the host first.
+ * peers    Set what this rank expects of each peer. shunti_start_peers().
+ * launch   Create the request and launch it. shunti_start_launch().
+ *
+ * A rank must not fail after its peers know of the call. So the first two steps
+ * get all memory, and refuse the call if there is too little.
+ */
+#ifndef SHUNTI_START_H
+#define SHUNTI_START_H
+
+#include <stddef.h>
+
+#include "moe/route/meeting.h"
+#include "moe/route/rails.h"
+
+/* Reserve the scratch of the buffer `which`, and set *remote to its address.
+ * Refuses the call if another request uses the scratch; `clash` describes that
+ * request. */
+enum shunt_status shunti_start_scratch(struct shunti_meeting *meeting,
+                                       enum shunt_moe_buffer which,
+                                       const char *clash,
+                                       struct shunti_remote *remote);
+
+/* Set *remote to the address of `rows`, for peers that read them. Rows that are
+ * in no window are copied to the scratch of the buffer `which`. */
+enum shunt_status shunti_start_offer(struct shunti_meeting *meeting,
+                                     const void *rows,
+                                     enum shunt_moe_buffer which,
+                                     const char *clash,
+                                     struct shunti_remote *remote);
+
+/* Begin the meeting. met: (nranks) zeroed. rails: NULL: all peers are direct.
+ * acks: true if this rank awaits an ack of a peer on another node. */
+void shunti_start_peers(struct shunti_meeting *meeting, struct shunti_met *met,
+                        const struct shunti_rails *rails,
+                        bool (*acks)(const struct shunti_rails *rails,
+                                     int rank));
+
+struct shunti_start {
+    const struct shunti_class *class;
+    const struct shunti_meeting *meeting; /* in `state` */
+    void *state;       /* of the request, which gets a copy of it */
+    size_t bytes;      /* of the state */
+    size_t peer_bytes; /* of what follows the state for each peer */
+    /* The peers step, in the new request. met: (nranks) zeroed. */
+    void (*peers)(struct shunt_request *request, struct shunti_met *met);
+    void (*drop)(void *state); /* free the memory of a call that was not made */
+};
+
+/* Create the request and launch it. On failure, `state` has been dropped. */
+enum shunt_status shunti_start_launch(const struct shunti_start *start,
+                                      struct shunt_request **request);
+
+#endif
