@@ -58,6 +58,11 @@ bool harness_sanitized(void)
     return slowness() > 1;
 }
 
+bool harness_brief(void)
+{
+    return getenv("SHUNT_TEST_BRIEF") != NULL;
+}
+
 bool harness_long(void)
 {
     return getenv("SHUNT_TEST_LONG") != NULL;

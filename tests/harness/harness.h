@@ -45,6 +45,11 @@
  * settings that run the same code. */
 bool harness_sanitized(void);
 
+/* Is this a brief run, as `make test` is (scripts/test)? Programs that run the
+ * same cases in many settings then take a few of them. Each case runs, and each
+ * setting has some cases. */
+bool harness_brief(void);
+
 /* Is this run of `make check-long`? It adds tests that take long and differ
  * little from those that always run. */
 bool harness_long(void);

@@ -28,6 +28,13 @@ int rank_self(void)
 /* With TAP, other output must be a comment. */
 static const char *say_prefix = "";
 
+int rank_rounds(int n)
+{
+    const int few = n / 3 > 5 ? n / 3 : 5;
+
+    return getenv("SHUNT_TEST_BRIEF") && few < n ? few : n;
+}
+
 void rank_say(const char *format, ...)
 {
     va_list args;
@@ -429,6 +436,14 @@ static bool fits(const struct rank_case *c, int n)
            (c->max_ranks == 0 || n <= c->max_ranks);
 }
 
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* Run every case in turn, and print TAP. */
 static int run_all(const struct rank_case *cases, int n)
 {
@@ -444,10 +459,11 @@ static int run_all(const struct rank_case *cases, int n)
             printf("ok %d - %s # SKIP not for %d threads\n", i + 1,
                    cases[i].name, n);
         } else {
+            const double start = now();
             int failed = run_threads(&cases[i], n, 0, NULL);
 
-            printf("%s %d - %s\n", failed ? "not ok" : "ok", i + 1,
-                   cases[i].name);
+            printf("%s %d - %s # %.2f s\n", failed ? "not ok" : "ok", i + 1,
+                   cases[i].name, now() - start);
             failures += failed != 0;
         }
         fflush(stdout);

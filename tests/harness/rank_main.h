@@ -109,6 +109,10 @@ int rank_main_tables(int argc, char **argv,
 int rank_threads_run(int n, int (*run)(const struct rank *self),
                      double timeout_s);
 
+/* The number of rounds of a case that draws each of its rounds at random: of `n`
+ * rounds a brief run (harness_brief()) has a third, but at least 5. */
+int rank_rounds(int n);
+
 /* The rank of this thread, for messages; -1 outside of a case. */
 int rank_self(void);
 
