@@ -84,11 +84,17 @@ static void run_list_on(const char *nodes, const char *across,
 static const int sizes[] = {1, 2, 3, 4, 8};
 enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
 
+/* Do settings that run the same code take one of several worlds? */
+static bool is_few(void)
+{
+    return harness_sanitized() || harness_brief();
+}
+
 /* How many of them. Sanitizers learn nothing from eight ranks: all kinds run
  * there on seven, too, on several nodes (on_layouts). */
 static int sizes_used(void)
 {
-    return harness_sanitized() ? SIZES - 1 : SIZES;
+    return is_few() ? SIZES - 1 : SIZES;
 }
 
 /* Each collective by itself, with everything drawn at random. */
@@ -192,7 +198,7 @@ Test(collectives, any_roots)
     static const char *const seeds[] = {"1", "2", "3"};
 
     for (int n = 2; n <= 5; n++)
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < (harness_brief() ? 1 : 3); i++)
             run(NULL, n, "any_roots", seeds[i], NULL, NULL);
 }
 
@@ -260,7 +266,7 @@ static void under(const char *const *env)
 
     for (int i = 0; i < 3; i++)
         /* Sanitizers learn nothing from powers of two. */
-        if (!harness_sanitized() || few[i] == 3)
+        if (!is_few() || few[i] == 3)
             run_list(env, few[i], list);
 }
 
@@ -461,7 +467,7 @@ static void on_layouts(const char *across, const char *const *env,
 
         /* Sanitizers learn nothing from equal nodes, from eight ranks, or from ranks
          * that are in the order of their nodes. */
-        if (harness_sanitized() && i != 3)
+        if (is_few() && i != 3)
             continue;
         run_list_on(at, across, env, list);
     }

@@ -34,17 +34,23 @@ static void run(const char *nodes, const char *transports, const char *across,
     harness_check(&job);
 }
 
+/* By each network; a brief run takes another one for each layout. */
 static void everywhere(const char *name, const char *algorithm, int nlayouts)
 {
-    for (int i = 0; i < nlayouts; i++) {
-        run(layouts[i], "SHUNT_TRANSPORTS=shm", "SHUNT_TEST_ACROSS=shm (put)",
-            name, algorithm);
-        run(layouts[i], "SHUNT_TRANSPORTS=shm,tcp",
-            "SHUNT_TEST_ACROSS=tcp (put)", name, algorithm);
-        if (getenv("SHUNT_TEST_UCX"))
-            run(layouts[i], "SHUNT_TRANSPORTS=shm,ucx",
-                "SHUNT_TEST_ACROSS=ucx (put)", name, algorithm);
-    }
+    static const struct {
+        const char *transports, *across;
+    } networks[] = {
+        {"SHUNT_TRANSPORTS=shm", "SHUNT_TEST_ACROSS=shm (put)"},
+        {"SHUNT_TRANSPORTS=shm,tcp", "SHUNT_TEST_ACROSS=tcp (put)"},
+        {"SHUNT_TRANSPORTS=shm,ucx", "SHUNT_TEST_ACROSS=ucx (put)"},
+    };
+    const int n = getenv("SHUNT_TEST_UCX") ? 3 : 2;
+
+    for (int i = 0; i < nlayouts; i++)
+        for (int k = 0; k < n; k++)
+            if (!harness_brief() || k == i % n)
+                run(layouts[i], networks[k].transports, networks[k].across,
+                    name, algorithm);
 }
 
 Test(messages, flat)

@@ -26,7 +26,8 @@ struct harness *setting_start(const struct setting *setting, const char *name,
                               const char *arg, const char *more);
 
 /* Runs all of the cases that fit, and prints a line of TAP for each. They share
- * one world; a case that breaks its communicator has one of its own. */
+ * one world; a case that breaks its communicator has one of its own. In a brief
+ * run a setting has every fourth case, and the next setting has other ones. */
 void setting_run(struct tap *tap, const struct setting *setting,
                  const char *const *cases, size_t count);
 

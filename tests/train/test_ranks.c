@@ -9,12 +9,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CASE(name, ...)                                               \
-    Test(train_ranks, name, .timeout = 240)                           \
-    {                                                                 \
-        static const int ranks[] = {__VA_ARGS__};                     \
-        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) \
-            harness_case("rank_train", #name, ranks[i]);              \
+/* Runs a case of `program` on each number of ranks of the list; in a brief run,
+ * on the middle one. */
+static void run_on(const char *program, const char *name, const int *ranks,
+                   size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!harness_brief() || i == count / 2)
+            harness_case(program, name, ranks[i]);
+}
+
+#define CASE(name, ...)                                                     \
+    Test(train_ranks, name, .timeout = 240)                                 \
+    {                                                                       \
+        static const int ranks[] = {__VA_ARGS__};                           \
+        run_on("rank_train", #name, ranks, sizeof(ranks) / sizeof(*ranks)); \
     }
 
 CASE(f32_as_one, 1, 2, 3, 4, 8)
@@ -35,12 +44,11 @@ CASE(disagreement_is_told, 2, 4)
 CASE(checkpoint_goes_on, 1, 2, 3, 4)
 CASE(checkpoint_that_does_not_fit, 1, 4)
 
-#define BALANCE_CASE(name, ...)                                       \
-    Test(balance, name, .timeout = 240)                               \
-    {                                                                 \
-        static const int ranks[] = {__VA_ARGS__};                     \
-        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) \
-            harness_case("rank_balance", #name, ranks[i]);            \
+#define BALANCE_CASE(name, ...)                                               \
+    Test(balance, name, .timeout = 240)                                       \
+    {                                                                         \
+        static const int ranks[] = {__VA_ARGS__};                             \
+        run_on("rank_balance", #name, ranks, sizeof(ranks) / sizeof(*ranks)); \
     }
 
 BALANCE_CASE(predicted_by_definition, 1, 4)
@@ -58,8 +66,8 @@ Test(train_ranks, compositions, .timeout = 240)
 {
     static const int ranks[] = {1, 2, 3, 4};
 
-    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
-        harness_case("rank_compose", "compositions", ranks[i]);
+    run_on("rank_compose", "compositions", ranks,
+           sizeof(ranks) / sizeof(*ranks));
     harness_check(&(struct harness_job){.program = "rank_compose",
                                         .args = {"compositions", "1", "3"},
                                         .env = {"SHUNT_TEST_NODES=0,0,1,1"},
@@ -74,8 +82,10 @@ Test(train_ranks, compositions, .timeout = 240)
  * that may. */
 Test(train_ranks, pairs, .timeout = 240)
 {
-    harness_case("rank_pairs", "pairs", 1);
-    harness_case("rank_pairs", "pairs", 4);
+    if (!harness_brief()) {
+        harness_case("rank_pairs", "pairs", 1);
+        harness_case("rank_pairs", "pairs", 4);
+    }
     harness_check(&(struct harness_job){.program = "rank_pairs",
                                         .args = {"pairs", "0", "8"},
                                         .env = {"SHUNT_TEST_NODES=0,0,1,1"},
@@ -84,18 +94,19 @@ Test(train_ranks, pairs, .timeout = 240)
 
 Test(train_ranks, presets_learn, .timeout = 240)
 {
+    if (harness_brief())
+        cr_skip_test("takes long: make check");
     harness_check(&(struct harness_job){.program = "rank_presets",
                                         .args = {"presets_learn"},
                                         .ranks = 2,
                                         .timeout_s = 120});
 }
 
-#define TENSOR_CASE(name, ...)                                        \
-    Test(tensor, name, .timeout = 240)                                \
-    {                                                                 \
-        static const int ranks[] = {__VA_ARGS__};                     \
-        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) \
-            harness_case("rank_tensor", #name, ranks[i]);             \
+#define TENSOR_CASE(name, ...)                                               \
+    Test(tensor, name, .timeout = 240)                                       \
+    {                                                                        \
+        static const int ranks[] = {__VA_ARGS__};                            \
+        run_on("rank_tensor", #name, ranks, sizeof(ranks) / sizeof(*ranks)); \
     }
 
 TENSOR_CASE(groups_as_one, 2, 4, 6, 8)
@@ -109,12 +120,11 @@ TENSOR_CASE(copies_without_groups, 2)
 TENSOR_CASE(shards_as_whole, 1)
 TENSOR_CASE(checkpoint_goes_on, 2, 4)
 
-#define TIERS_CASE(name, ...)                                         \
-    Test(tiers, name, .timeout = 120)                                 \
-    {                                                                 \
-        static const int ranks[] = {__VA_ARGS__};                     \
-        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) \
-            harness_case("rank_tiers", #name, ranks[i]);              \
+#define TIERS_CASE(name, ...)                                               \
+    Test(tiers, name, .timeout = 120)                                       \
+    {                                                                       \
+        static const int ranks[] = {__VA_ARGS__};                           \
+        run_on("rank_tiers", #name, ranks, sizeof(ranks) / sizeof(*ranks)); \
     }
 
 TIERS_CASE(each_tier, 1, 2)
@@ -174,12 +184,12 @@ Test(train_ranks, loss_while_setting_up, .timeout = 60)
     harness_finish(h);
 }
 
-#define CHECKPOINT_CASE(name, ...)                                    \
-    Test(checkpoint, name, .timeout = 120)                            \
-    {                                                                 \
-        static const int ranks[] = {__VA_ARGS__};                     \
-        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) \
-            harness_case("rank_checkpoint", #name, ranks[i]);         \
+#define CHECKPOINT_CASE(name, ...)                \
+    Test(checkpoint, name, .timeout = 120)        \
+    {                                             \
+        static const int ranks[] = {__VA_ARGS__}; \
+        run_on("rank_checkpoint", #name, ranks,   \
+               sizeof(ranks) / sizeof(*ranks));   \
     }
 
 CHECKPOINT_CASE(damages, 1, 3)

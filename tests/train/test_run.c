@@ -141,6 +141,8 @@ Test(train_run, two_runs_print_the_same_but_for_times)
      * sanitizer. Other tests run each part of them. */
     if (harness_sanitized())
         cr_skip_test("nothing that is new to a sanitizer");
+    if (harness_brief())
+        cr_skip_test("takes long: make check");
     char *a = lines_of(JOB(2, "--print-every=10"));
     char *b = lines_of(JOB(2, "--print-every=10"));
 

@@ -36,12 +36,12 @@ static void run(const char *seed, int ranks, const char *const *env)
 }
 
 /* Likewise with up to `most` rows. Sanitizers learn nothing from these, which
- * take most of the time. */
+ * take most of the time; a brief run has them on two ranks. */
 static void run_large(const char *most, const char *seed, int ranks,
                       const char *const *env)
 {
     run(seed, ranks, env);
-    if (!harness_sanitized())
+    if (!harness_sanitized() && (!harness_brief() || ranks == 2))
         run_list((const char *const[]){"--together", "shapes", seed, most, "+",
                                        "plain", "+", "own_columns", NULL},
                  ranks, env);
