@@ -21,17 +21,19 @@ RELEASE_OPTIONS = -Dtrain=enabled -Dtests=disabled -Dexamples=disabled \
 help:
 	@echo 'make train    train a small mixture-of-experts model on $(RANKS) ranks'
 	@echo '              (RANKS=N; ARGS="..." goes to shunt-train)'
-	@echo 'make test     build, and run the tests'
+	@echo 'make test     build, and run the tests, briefly: each case, in few settings'
 	@echo '              (SETTINGS="plain asan tsan": also under the sanitizers)'
+	@echo 'make check    the same with all settings and more seeds; SETTINGS="plain'
+	@echo '              asan tsan" is what CI runs, briefly under the sanitizers'
 	@echo 'make quick    build, and run in a minute what a change breaks first'
 	@echo 'make build    build everything into build/, to work on it: fast to link'
 	@echo 'make release  build the library and its programs into build-release/,'
 	@echo '              optimized as they are when they are installed'
 	@echo 'make check-long'
-	@echo '              run them in all settings, with those that take long (an hour)'
+	@echo '              run them all, under the sanitizers as well (two hours)'
 	@echo 'make check-sanitize'
-	@echo '              run them under the address, undefined behaviour and'
-	@echo '              thread sanitizers'
+	@echo '              run them, briefly, under the address, undefined behaviour'
+	@echo '              and thread sanitizers'
 	@echo 'make public-suites'
 	@echo '              run the test suite of MPICH under the drop-in (an hour)'
 	@echo 'make test-mpi4py'
@@ -100,6 +102,10 @@ build:
 test:
 	scripts/deps
 	scripts/test $(SETTINGS)
+
+check:
+	scripts/deps
+	scripts/test --thorough $(SETTINGS)
 
 # Ranks as threads, units, the contract of two transports, random programs.
 quick: build
@@ -213,7 +219,7 @@ clean:
 	    build-clang build-min build-mutants \
 	    $(RELEASE_BUILD) $(INSTALL_BUILD)
 
-.PHONY: help train build release quick test check-long check-sanitize public-suites \
+.PHONY: help train build release quick test check check-long check-sanitize public-suites \
         test-mpi4py mutants moe-stress test-bursts test-kills test-pairs test-rdma \
         test-slurm cross-arm64 stress perf docs \
         install uninstall format format-check clean
