@@ -264,19 +264,14 @@ static bool parse_seconds(const char *text, double *value)
     return true;
 }
 
-static bool parse_bool(const char *text, bool *value)
+static bool is_bool(const char *text)
 {
     static const char *const words[][2] = {
         {"0", "1"}, {"no", "yes"}, {"off", "on"}, {"false", "true"}};
 
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        for (int is = 0; is < 2; is++) {
-            if (!strcasecmp(text, words[i][is])) {
-                *value = is;
-                return true;
-            }
-        }
-    }
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (!strcasecmp(text, words[i][0]) || !strcasecmp(text, words[i][1]))
+            return true;
     return false;
 }
 
@@ -306,7 +301,6 @@ bool shunti_env_valid(const struct shunti_env_row *row, const char *text)
 {
     double number;
     size_t bytes;
-    bool boolean;
 
     switch (row->type) {
     case SHUNTI_ENV_STRING:
@@ -316,7 +310,7 @@ bool shunti_env_valid(const struct shunti_env_row *row, const char *text)
     case SHUNTI_ENV_PAIR:
         return are_among(row->choices, text);
     case SHUNTI_ENV_BOOL:
-        return parse_bool(text, &boolean);
+        return is_bool(text);
     case SHUNTI_ENV_SIZE:
         return !strcmp(text, "auto") || shunti_parse_size(text, &bytes);
     case SHUNTI_ENV_NUMBER:
@@ -385,16 +379,6 @@ const char *shunti_env_choice(const char *name)
 const char *shunti_env_pair(const char *name)
 {
     return value_of(name, SHUNTI_ENV_PAIR);
-}
-
-bool shunti_env_bool(const char *name)
-{
-    const char *text = value_of(name, SHUNTI_ENV_BOOL);
-    bool value = false;
-
-    if (text)
-        parse_bool(text, &value);
-    return value;
 }
 
 size_t shunti_env_size(const char *name)

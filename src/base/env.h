@@ -46,7 +46,6 @@ const char *shunti_env_string(const char *name);
 const char *shunti_env_choice(const char *name);
 /* One or two of the words in `choices`: "caller,thread". */
 const char *shunti_env_pair(const char *name);
-bool shunti_env_bool(const char *name);
 /* Bytes, or SHUNTI_ENV_AUTO for "auto". */
 size_t shunti_env_size(const char *name);
 /* The value of a NUMBER or SECONDS. Negative for "auto". Seconds are greater

@@ -35,9 +35,6 @@ static inline size_t shunti_dtype_bytes(enum shunt_dtype dtype)
 /* The name of a type, such as "bf16". Valid for any argument. */
 const char *shunti_dtype_name(enum shunt_dtype dtype);
 
-/* The name of a reduction, such as "sum". Valid for any argument. */
-const char *shunti_op_name(enum shunt_op op);
-
 bool shunti_op_valid(enum shunt_op op);
 
 static inline uint32_t shunti_f32_bits(float value)

@@ -173,9 +173,3 @@ const void *shunti_mapped(const struct shunt_comm *comm, int peer,
         return NULL;
     return wp->map + where[1];
 }
-
-const void *shunti_note_mapped(const struct shunt_request *request, int peer,
-                               const struct shunti_note *note)
-{
-    return shunti_mapped(request->comm, peer, note->word, note->bytes);
-}

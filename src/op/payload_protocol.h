@@ -71,8 +71,4 @@ enum shunti_way shunti_note_fill(struct shunt_request *request, int peer,
 const void *shunti_mapped(const struct shunt_comm *comm, int peer,
                           const uint64_t where[2], uint64_t bytes);
 
-/* A pointer to the payload of a peer's WINDOW note. */
-const void *shunti_note_mapped(const struct shunt_request *request, int peer,
-                               const struct shunti_note *note);
-
 #endif
