@@ -212,7 +212,8 @@ static double feed_forward_value(void *context)
 {
     const struct shape *s = context;
 
-    feed_forward(gemm, s->R, s->D, s->F, x, w, w2, t1, t2, SHUNTI_GEMM_SET, y);
+    feed_forward_hidden(gemm, s->R, s->D, s->F, x, w, t1, t2);
+    linear(gemm, s->R, s->F, s->D, t2, w2, SHUNTI_GEMM_SET, y);
     return value(s->R * s->D);
 }
 
@@ -223,8 +224,10 @@ Test(layers, feed_forward_gradient)
         size_t n = s.D * 2 * s.F, n2 = s.F * s.D;
         struct grad g = shares(dw, n, s.G), g2 = shares(dw2, n2, s.G);
         feed_forward_value(&s);
-        feed_forward_backward(gemm, s.R, s.D, s.F, c, x, w, w2, t1, t2, t3, t4,
-                              SHUNTI_GEMM_SET, dx, g, g2);
+        feed_forward_backward_hidden(gemm, s.R, s.D, s.F, c, w2, t1, t3, t4);
+        linear_backward_input(gemm, s.R, s.D, 2 * s.F, t4, w, SHUNTI_GEMM_SET,
+                              dx);
+        feed_forward_backward_weights(gemm, s.R, s.D, s.F, c, x, t2, t4, g, g2);
         fold(g, n);
         fold(g2, n2);
         gradient_check("x", feed_forward_value, &s, x, dx, s.R * s.D, 0.02,

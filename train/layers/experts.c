@@ -12,15 +12,6 @@ void feed_forward_hidden(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
     shunti_elementwise()->swiglu(N, F, hidden, act);
 }
 
-void feed_forward(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
-                  const float *x, const float *gate_up, const float *down,
-                  float *hidden, float *act, enum shunti_gemm_beta beta,
-                  float *y)
-{
-    feed_forward_hidden(gemm, N, D, F, x, gate_up, hidden, act);
-    linear(gemm, N, F, D, act, down, beta, y);
-}
-
 void feed_forward_grouped(struct shunti_gemm *gemm, size_t count, size_t D,
                           size_t F, const struct expert *experts,
                           struct shunti_gemm_item *items)
@@ -57,18 +48,4 @@ void feed_forward_backward_weights(struct shunti_gemm *gemm, size_t N, size_t D,
 {
     linear_backward_weight(gemm, N, F, D, dy, act, ddown);
     linear_backward_weight(gemm, N, D, 2 * F, dhidden, x, dgate_up);
-}
-
-void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,
-                           size_t F, const float *dy, const float *x,
-                           const float *gate_up, const float *down,
-                           const float *hidden, const float *act, float *dact,
-                           float *dhidden, enum shunti_gemm_beta beta,
-                           float *dx, struct grad dgate_up, struct grad ddown)
-{
-    feed_forward_backward_hidden(gemm, N, D, F, dy, down, hidden, dact,
-                                 dhidden);
-    linear_backward_input(gemm, N, D, 2 * F, dhidden, gate_up, beta, dx);
-    feed_forward_backward_weights(gemm, N, D, F, dy, x, act, dhidden, dgate_up,
-                                  ddown);
 }

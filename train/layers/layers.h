@@ -128,14 +128,10 @@ void router_backward(const struct router_config *c, const struct gate_input *in,
 
 /* --- experts.c ------------------------------------------------------------ */
 
-/* A SwiGLU feed-forward: y = (silu(x Wg) * (x Wu)) Wd, with Wg | Wu stored as
- * one matrix gate_up (D, 2 F), and down (F, D).
- * x (N, D) -> hidden (N, 2 F), act (N, F), y (N, D) [+]= */
-void feed_forward(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
-                  const float *x, const float *gate_up, const float *down,
-                  float *hidden, float *act, enum shunti_gemm_beta beta,
-                  float *y);
-/* The first half of feed_forward(): x -> hidden, act. The rest is linear(). */
+/* The first half of a SwiGLU feed-forward: y = (silu(x Wg) * (x Wu)) Wd, with
+ * Wg | Wu stored as one matrix gate_up (D, 2 F), and down (F, D).
+ * x (N, D) -> hidden (N, 2 F), act (N, F)
+ * The second half is linear(): act -> y (N, D). */
 void feed_forward_hidden(struct shunti_gemm *gemm, size_t N, size_t D, size_t F,
                          const float *x, const float *gate_up, float *hidden,
                          float *act);
@@ -146,23 +142,15 @@ struct expert {
     const float *x, *gate_up, *down;
     float *hidden, *act, *y;
 };
-/* feed_forward() of each expert, with the same bits: y = items (count):
- * scratch */
+/* The feed-forward of each expert, with the same bits as alone: sets y.
+ * items (count): scratch */
 void feed_forward_grouped(struct shunti_gemm *gemm, size_t count, size_t D,
                           size_t F, const struct expert *experts,
                           struct shunti_gemm_item *items);
-/* dy (N, D), x, hidden, act -> dx (N, D) [+]=, dgate_up +=, ddown +=
- * dact (N, F), dhidden (N, 2 F): scratch */
-void feed_forward_backward(struct shunti_gemm *gemm, size_t N, size_t D,
-                           size_t F, const float *dy, const float *x,
-                           const float *gate_up, const float *down,
-                           const float *hidden, const float *act, float *dact,
-                           float *dhidden, enum shunti_gemm_beta beta,
-                           float *dx, struct grad dgate_up, struct grad ddown);
-/* The parts of feed_forward_backward(), in a possible order. First the hidden
- * rows: dy (N, D), hidden -> dhidden (N, 2 F); dact (N, F): scratch. Then the
- * input's gradient, by linear_backward_input() of dhidden and gate_up. Then the
- * parameters' gradients. */
+/* The gradients, in a possible order. First the hidden rows: dy (N, D), hidden
+ * -> dhidden (N, 2 F); dact (N, F): scratch. Then the input's gradient, by
+ * linear_backward_input() of dhidden and gate_up. Then the parameters'
+ * gradients: dgate_up +=, ddown += */
 void feed_forward_backward_hidden(struct shunti_gemm *gemm, size_t N, size_t D,
                                   size_t F, const float *dy, const float *down,
                                   const float *hidden, float *dact,

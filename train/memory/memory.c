@@ -141,12 +141,6 @@ bool memory_keeps(const struct memory_plan *plan, size_t layers,
     return true;
 }
 
-bool memory_keeps_all(const struct memory_plan *plan, size_t layers)
-{
-    return !memory_has(plan, layers, MEMORY_RECOMPUTE) &&
-           !memory_has(plan, layers, MEMORY_OFFLOAD);
-}
-
 bool memory_has(const struct memory_plan *plan, size_t layers,
                 enum memory_tier tier)
 {

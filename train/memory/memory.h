@@ -61,10 +61,9 @@ const char *memory_tier_name(int tier);
  * train_error_text(). */
 int memory_parse(struct memory_plan *plan, const char *text, size_t layers);
 
-/* Do all layers keep this module? Do they keep all modules? */
+/* Do all layers keep this module? */
 bool memory_keeps(const struct memory_plan *plan, size_t layers,
                   enum memory_module module);
-bool memory_keeps_all(const struct memory_plan *plan, size_t layers);
 /* Has any module of any layer this tier? */
 bool memory_has(const struct memory_plan *plan, size_t layers,
                 enum memory_tier tier);
