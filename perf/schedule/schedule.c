@@ -109,15 +109,6 @@ double schedule_period(const struct schedule_cycle *c,
     return (s.clock - from) / ROUNDS;
 }
 
-double schedule_compute(const struct schedule_cycle *c)
-{
-    double sum = 0;
-
-    for (int i = 0; i < c->ops; i++)
-        sum += c->op[i].time;
-    return sum;
-}
-
 /* --- orders --------------------------------------------------------------- */
 
 /* Returns the lag of an operation: one round more for each operation on its

@@ -87,9 +87,6 @@ double schedule_time(const struct schedule_cycle *cycle,
 double schedule_period(const struct schedule_cycle *cycle,
                        const struct schedule_order *order);
 
-/* The sum of the operations' times, without waits. */
-double schedule_compute(const struct schedule_cycle *cycle);
-
 /*
  * Find the order with the least period. Of equally good orders, it chooses the
  * one that suffers least when any one operation or exchange takes half as long
