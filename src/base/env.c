@@ -23,104 +23,186 @@
  * in which a user would look for them. */
 static const struct shunti_env_row rows[] = {
     /* Messages and traces. */
-    {"SHUNT_LOG", SHUNTI_ENV_LEVELS, "warn", NULL,
-     "Level of messages: off, error, warn, info or debug; other levels for "
-     "some subsystems after commas: 'info,shm=debug'.",
-     false},
-    {"SHUNT_LOG_FILE", SHUNTI_ENV_STRING, NULL, NULL,
-     "File for messages instead of stderr; %r is the rank, %p the process id.",
-     false},
-    {"SHUNT_TRACE", SHUNTI_ENV_STRING, NULL, NULL,
-     "Write a timeline for Perfetto or chrome://tracing to this file, one for "
-     "each rank; %r is the rank, %p the process id. If neither is in the name, "
-     "shunt-run merges the files of its ranks into one.",
-     false},
-    {"SHUNT_TRACE_MAX", SHUNTI_ENV_SIZE, "1g", NULL,
-     "Bytes at which a rank's timeline ends.", false},
-    {"SHUNT_FLIGHT_RECORDER", SHUNTI_ENV_STRING, NULL, NULL,
-     "Keep the last events of the timeline in memory, and write them to this "
-     "file when a call times out or a rank is lost; %r and %p as in "
-     "SHUNT_TRACE.",
-     false},
-    {"SHUNT_FLIGHT_RECORDER_SIZE", SHUNTI_ENV_SIZE, "1m", NULL,
-     "Bytes of memory for these events in each rank.", false},
+    {
+        .name = "SHUNT_LOG",
+        .type = SHUNTI_ENV_LEVELS,
+        .fallback = "warn",
+        .help = "Level of messages: off, error, warn, info or debug; other "
+                "levels for some subsystems after commas: 'info,shm=debug'.",
+    },
+    {
+        .name = "SHUNT_LOG_FILE",
+        .type = SHUNTI_ENV_STRING,
+        .help = "File for messages instead of stderr; %r is the rank, %p the "
+                "process id.",
+    },
+    {
+        .name = "SHUNT_TRACE",
+        .type = SHUNTI_ENV_STRING,
+        .help =
+            "Write a timeline for Perfetto or chrome://tracing to this file, "
+            "one for each rank; %r is the rank, %p the process id. If neither "
+            "is in the name, shunt-run merges the files of its ranks into one.",
+    },
+    {
+        .name = "SHUNT_TRACE_MAX",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "1g",
+        .help = "Bytes at which a rank's timeline ends.",
+    },
+    {
+        .name = "SHUNT_FLIGHT_RECORDER",
+        .type = SHUNTI_ENV_STRING,
+        .help = "Keep the last events of the timeline in memory, and write "
+                "them to this file when a call times out or a rank is lost; %r "
+                "and %p as in SHUNT_TRACE.",
+    },
+    {
+        .name = "SHUNT_FLIGHT_RECORDER_SIZE",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "1m",
+        .help = "Bytes of memory for these events in each rank.",
+    },
     /* How ranks find each other. */
-    {"SHUNT_TIMEOUT", SHUNTI_ENV_SECONDS, "120", NULL,
-     "Seconds to wait for a rank that neither arrives nor is known to be gone, "
-     "before a call fails; inf: no limit.",
-     false},
-    {"SHUNT_HOST", SHUNTI_ENV_STRING, NULL, NULL,
-     "Address to which ranks connect at first. Without a launcher: an address, "
-     "host name or interface of the process that creates the id (unset: any of "
-     "its addresses). With a launcher: an address or name of rank 0's host, or "
-     "an interface for connections of later communicators.",
-     false},
-    {"SHUNT_PORT", SHUNTI_ENV_NUMBER, "auto", NULL,
-     "TCP port to which ranks connect at first; auto: any free one, or "
-     "MASTER_PORT + 1.",
-     false},
-    {"SHUNT_SECRET", SHUNTI_ENV_STRING, NULL, NULL,
-     "A text that only the ranks of a launched job know: processes without it "
-     "are refused. If it is not set, the launcher's identifiers of the job "
-     "are used, which others may guess.",
-     true},
-    {"SHUNT_NODE", SHUNTI_ENV_STRING, NULL, NULL,
-     "Name of the node this rank is on. Ranks with different names share no "
-     "memory, also on one host: data between them is sent by a transport for "
-     "several hosts, if there is one.",
-     false},
+    {
+        .name = "SHUNT_TIMEOUT",
+        .type = SHUNTI_ENV_SECONDS,
+        .fallback = "120",
+        .help = "Seconds to wait for a rank that neither arrives nor is known "
+                "to be gone, before a call fails; inf: no limit.",
+    },
+    {
+        .name = "SHUNT_HOST",
+        .type = SHUNTI_ENV_STRING,
+        .help = "Address to which ranks connect at first. Without a launcher: "
+                "an address, host name or interface of the process that "
+                "creates the id (unset: any of its addresses). With a "
+                "launcher: an address or name of rank 0's host, or an "
+                "interface for connections of later communicators.",
+    },
+    {
+        .name = "SHUNT_PORT",
+        .type = SHUNTI_ENV_NUMBER,
+        .fallback = "auto",
+        .help = "TCP port to which ranks connect at first; auto: any free one, "
+                "or MASTER_PORT + 1.",
+    },
+    {
+        .name = "SHUNT_SECRET",
+        .type = SHUNTI_ENV_STRING,
+        .help = "A text that only the ranks of a launched job know: processes "
+                "without it are refused. If it is not set, the launcher's "
+                "identifiers of the job are used, which others may guess.",
+        .secret = true,
+    },
+    {
+        .name = "SHUNT_NODE",
+        .type = SHUNTI_ENV_STRING,
+        .help = "Name of the node this rank is on. Ranks with different names "
+                "share no memory, also on one host: data between them is sent "
+                "by a transport for several hosts, if there is one.",
+    },
     /* Transports. */
-    {"SHUNT_TRANSPORTS", SHUNTI_ENV_STRING, NULL, NULL,
-     "Transports to use, best first ('shm'), or not to use ('^inproc'); "
-     "'fault+shm' wraps one in another. Unset: all that work, by score.",
-     false},
-    {"SHUNT_PLUGIN_PATH", SHUNTI_ENV_STRING, NULL, NULL,
-     "Folders to look for transports in, before those of the installation; "
-     "separated by colons.",
-     false},
-    {"SHUNT_CMA", SHUNTI_ENV_CHOICE, "auto", "auto|off|no|0",
-     "Read memory outside windows straight from the other process "
-     "(process_vm_readv), where the kernel allows it.",
-     false},
+    {
+        .name = "SHUNT_TRANSPORTS",
+        .type = SHUNTI_ENV_STRING,
+        .help =
+            "Transports to use, best first ('shm'), or not to use ('^inproc'); "
+            "'fault+shm' wraps one in another. Unset: all that work, by score.",
+    },
+    {
+        .name = "SHUNT_PLUGIN_PATH",
+        .type = SHUNTI_ENV_STRING,
+        .help = "Folders to look for transports in, before those of the "
+                "installation; separated by colons.",
+    },
+    {
+        .name = "SHUNT_CMA",
+        .type = SHUNTI_ENV_CHOICE,
+        .fallback = "auto",
+        .choices = "auto|off|no|0",
+        .help = "Read memory outside windows straight from the other process "
+                "(process_vm_readv), where the kernel allows it.",
+    },
     /* How calls wait and move data. */
-    {"SHUNT_ENGINE", SHUNTI_ENV_STRING, NULL, NULL,
-     "Copy engine for large payload inside a node of calls that were started "
-     "and are waited for later: dma, or another plugin; of several (a,b) the "
-     "first that works here. Unset or off: the caller's thread copies.",
-     false},
-    {"SHUNT_ENGINE_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes from which the copy engine copies such payload; auto: from 4m on, "
-     "and only for calls that turn out to be faster with it.",
-     false},
-    {"SHUNT_PROGRESS", SHUNTI_ENV_CHOICE, "auto", "caller|thread|auto",
-     "Who advances operations. caller: only the caller, in test and wait; "
-     "thread: also a thread of each communicator; auto: between nodes also a "
-     "thread of the process, while callers of _start are outside the library.",
-     false},
-    {"SHUNT_SPIN", SHUNTI_ENV_NUMBER, "auto", NULL,
-     "Microseconds to poll in a wait before sleeping; auto: few if there are "
-     "more ranks than CPUs.",
-     false},
-    {"SHUNT_EAGER", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes up to which a message is sent inside its control message.", false},
-    {"SHUNT_EAGER_FAR", SHUNTI_ENV_SIZE, "auto", NULL,
-     "The same for ranks whose memory is not mapped, as on other hosts. At "
-     "least SHUNT_EAGER, and equal to it if only SHUNT_EAGER is set.",
-     false},
-    {"SHUNT_CHUNK", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes of a chunk of the staging ring between two ranks.", false},
-    {"SHUNT_CHUNKS", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Chunks of the staging ring between two ranks.", false},
-    {"SHUNT_READ_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes from which memory outside windows is read from the other process "
-     "instead of being copied through the staging ring; by default each pair "
-     "of ranks learns in use which is faster.",
-     false},
-    {"SHUNT_ZCOPY_MIN", SHUNTI_ENV_SIZE, "auto", NULL,
-     "Bytes from which a block for a rank whose memory is not mapped is sent "
-     "directly from the sender's memory to the receiver's instead of through "
-     "the staging ring; auto: 64k. At least 64.",
-     false},
+    {
+        .name = "SHUNT_ENGINE",
+        .type = SHUNTI_ENV_STRING,
+        .help = "Copy engine for large payload inside a node of calls that "
+                "were started and are waited for later: dma, or another "
+                "plugin; of several (a,b) the first that works here. Unset or "
+                "off: the caller's thread copies.",
+    },
+    {
+        .name = "SHUNT_ENGINE_MIN",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help =
+            "Bytes from which the copy engine copies such payload; auto: from "
+            "4m on, and only for calls that turn out to be faster with it.",
+    },
+    {
+        .name = "SHUNT_PROGRESS",
+        .type = SHUNTI_ENV_CHOICE,
+        .fallback = "auto",
+        .choices = "caller|thread|auto",
+        .help = "Who advances operations. caller: only the caller, in test and "
+                "wait; thread: also a thread of each communicator; auto: "
+                "between nodes also a thread of the process, while callers of "
+                "_start are outside the library.",
+    },
+    {
+        .name = "SHUNT_SPIN",
+        .type = SHUNTI_ENV_NUMBER,
+        .fallback = "auto",
+        .help = "Microseconds to poll in a wait before sleeping; auto: few if "
+                "there are more ranks than CPUs.",
+    },
+    {
+        .name = "SHUNT_EAGER",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help =
+            "Bytes up to which a message is sent inside its control message.",
+    },
+    {
+        .name = "SHUNT_EAGER_FAR",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help =
+            "The same for ranks whose memory is not mapped, as on other hosts. "
+            "At least SHUNT_EAGER, and equal to it if only SHUNT_EAGER is set.",
+    },
+    {
+        .name = "SHUNT_CHUNK",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help = "Bytes of a chunk of the staging ring between two ranks.",
+    },
+    {
+        .name = "SHUNT_CHUNKS",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help = "Chunks of the staging ring between two ranks.",
+    },
+    {
+        .name = "SHUNT_READ_MIN",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help =
+            "Bytes from which memory outside windows is read from the other "
+            "process instead of being copied through the staging ring; by "
+            "default each pair of ranks learns in use which is faster.",
+    },
+    {
+        .name = "SHUNT_ZCOPY_MIN",
+        .type = SHUNTI_ENV_SIZE,
+        .fallback = "auto",
+        .help =
+            "Bytes from which a block for a rank whose memory is not mapped is "
+            "sent directly from the sender's memory to the receiver's instead "
+            "of through the staging ring; auto: 64k. At least 64.",
+    },
 };
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]), DECLARED_MAX = 80 };
