@@ -336,9 +336,10 @@ static void print_environment(bool all)
             continue;
         printf("      ");
         cli_wrap(stdout, row->help, 6);
-        printf("      %s%s%s; default: %s\n", type_name(row->type),
+        printf("      %s%s%s; default: %s%s\n", type_name(row->type),
                row->choices ? " of " : "", row->choices ? row->choices : "",
-               row->fallback ? row->fallback : "unset");
+               row->fallback ? row->fallback : "unset",
+               row->from_rank_0 ? "; taken from rank 0" : "");
     }
     if (!all)
         printf("%s  (shunt-info --env explains all %zu)\n",
@@ -505,6 +506,7 @@ static void json_environment(void)
         json_field(",", "default", row->fallback);
         json_field(",", "value", current(row));
         printf(",\"valid\":%s", is_wrong(row) ? "false" : "true");
+        printf(",\"from_rank_0\":%s", row->from_rank_0 ? "true" : "false");
         json_field(",", "help", row->help);
         printf("}");
     }

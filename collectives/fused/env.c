@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Environment variables of the fused calls. Rank 0's values hold for all ranks
- * of a communicator (src/comm/init_introduce.c). */
+/* The environment variable of the fused calls; worthwhile.c reads it. */
 #include "src/base/env.h"
 
 static const struct shunti_env_row rows[] = {
     {
         .name = "SHUNT_FUSED",
         .type = SHUNTI_ENV_CHOICE,
+        .from_rank_0 = true,
         .fallback = "auto",
         .choices = "auto|always|off|no|0",
         .help = "Overlap the product and the collective of "

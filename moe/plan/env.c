@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Environment variables of the mixture of experts. SHUNT_MOE_CHUNK and
- * SHUNT_MOE_RECORDS are tunables of rank 0 that hold for all ranks
- * (src/comm/init_introduce.c).
+ * Environment variables of the mixture of experts. settings.c reads those that
+ * are taken from rank 0.
  */
 #include "src/base/env.h"
 
@@ -19,6 +18,7 @@ static const struct shunti_env_row rows[] = {
     {
         .name = "SHUNT_MOE_CHUNK",
         .type = SHUNTI_ENV_SIZE,
+        .from_rank_0 = true,
         .fallback = "auto",
         .help = "Bytes of rows that dispatch and combine send to another node "
                 "at once.",
@@ -26,6 +26,7 @@ static const struct shunti_env_row rows[] = {
     {
         .name = "SHUNT_MOE_RECORDS",
         .type = SHUNTI_ENV_SIZE,
+        .from_rank_0 = true,
         .fallback = "auto",
         .help = "Bytes up to which a plan gathers the counts of all ranks on "
                 "every rank. If they are more, a rank gets only the counts of "

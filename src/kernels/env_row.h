@@ -27,6 +27,7 @@ struct shunti_env_row {
     const char *choices;  /* of CHOICE and PAIR: "caller|thread" */
     const char *help;     /* one or two sentences */
     bool secret;          /* the value is never printed */
+    bool from_rank_0;     /* rank 0's value holds on all ranks: shared_env.h */
 };
 
 #endif
