@@ -26,6 +26,7 @@
 #include "src/comm/link.h"
 #include "src/op/engine.h"
 #include "src/op/engine_worthwhile.h"
+#include "src/op/layer.h"
 #include "src/op/operations.h"
 #include "src/op/request.h"
 #include "src/op/zcopy.h"
@@ -102,6 +103,7 @@ struct shunt_comm {
     struct shunti_requests requests;
     struct shunti_calls calls;
     struct shunti_above above;
+    struct shunti_layers layers;
     struct shunti_parked parked;
     struct shunti_deferred deferred;
     struct shunti_zcopies zcopies;

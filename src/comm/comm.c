@@ -335,6 +335,7 @@ static void tear_down(struct shunt_comm *comm)
     shunti_requests_drop(comm);
     if (comm->above.free)
         comm->above.free(comm);
+    shunti_layers_end(comm);
     shunti_engine_close(comm);
     shunti_scratch_leave(comm);
     shunti_control_forget(comm);

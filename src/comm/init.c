@@ -166,10 +166,11 @@ static void report(const struct shunt_comm *comm)
 
 static struct shunt_comm *comm_new(int nranks, int rank)
 {
-    struct shunt_comm *comm = calloc(1, sizeof(*comm));
+    struct shunt_comm *comm = calloc(1, sizeof(*comm) + shunti_layers_bytes());
 
     if (!comm)
         return NULL;
+    shunti_layers_attach(&comm->layers, comm + 1);
     comm->rank = rank;
     comm->nranks = nranks;
     comm->operations.next_seq = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Round 1: each rank sends where it runs, which transports it has, and which
- * tunables it would choose. The tunables of rank 0 hold on all ranks.
+ * settings it would choose. Those of rank 0 hold on all ranks.
  */
 #include "src/comm/init_rounds.h"
 
@@ -12,6 +12,7 @@
 
 #include "src/base/env.h"
 #include "src/base/error.h"
+#include "src/base/shared_env.h"
 #include "src/op/note.h"
 
 static size_t size_or(const char *name, size_t fallback)
@@ -101,6 +102,14 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     tune->chunk = (tune->chunk + 63) & ~(size_t)63;
 }
 
+/* The settings of rank 0 hold on all ranks. */
+static void take_settings(struct shunt_comm *comm,
+                          const struct shunti_introduction *of_rank_0)
+{
+    comm->tune = of_rank_0->tune;
+    shunti_layers_begin(&comm->layers, comm->nranks, &of_rank_0->shared);
+}
+
 enum shunt_status shunti_init_introduce(struct shunti_init *init)
 {
     struct shunt_comm *comm = init->comm;
@@ -128,9 +137,10 @@ enum shunt_status shunti_init_introduce(struct shunti_init *init)
     }
     shunti_place_here(&mine->place);
     choose_tunables(&mine->tune, (size_t)comm->nranks);
+    shunti_shared_env_collect(&mine->shared);
     snprintf(mine->node, sizeof(mine->node), "%.63s", node ? node : "");
     if (comm->nranks == 1) {
-        comm->tune = mine->tune;
+        take_settings(comm, mine);
         init->places[0] = mine->place;
         free(mine);
         return st;
@@ -149,7 +159,7 @@ enum shunt_status shunti_init_introduce(struct shunti_init *init)
             init->places[r] = theirs->place;
     }
     if (!st) {
-        comm->tune = ((const struct shunti_introduction *)all.data[0])->tune;
+        take_settings(comm, all.data[0]);
         init->introductions = all;
         memset(&all, 0, sizeof(all));
     }

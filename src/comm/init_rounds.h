@@ -13,12 +13,13 @@
 
 #include <shunt/comm.h>
 
+#include "src/base/shared_env.h"
 #include "src/boot/bootstrap.h"
 #include "src/comm.h"
 #include "src/host/topology.h"
 #include "src/plugin/plugin.h"
 
-#define SHUNTI_PROTOCOL 5
+#define SHUNTI_PROTOCOL 6
 
 struct shunti_connecting; /* init_connect.c */
 
@@ -49,6 +50,7 @@ struct shunti_introduction {
     uint32_t candidates;
     struct shunti_place place;
     struct shunti_tunables tune;
+    struct shunti_shared_env shared;
     char node[64];
     char transport[SHUNTI_TRANSPORTS_MAX][32]; /* names, in order */
     unsigned char far[SHUNTI_TRANSPORTS_MAX];

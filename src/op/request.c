@@ -176,6 +176,8 @@ shunti_request_create(struct shunt_comm *comm, const struct shunti_class *class,
                            name_of(signature, class));
     if (comm->above.pending)
         comm->above.pending(comm);
+    if (comm->layers.unfinished)
+        shunti_layers_before_call(comm);
     request = take_spare(comm, state_bytes);
     if (!request && class->reserved) {
         request = comm->reserve;

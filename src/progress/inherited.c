@@ -61,6 +61,7 @@ void shunti_comm_disown(struct shunt_comm *comm)
     comm->control.base = NULL;
     comm->calls.late.status = SHUNT_OK;
     comm->above.pending = NULL;
+    comm->layers.unfinished = 0;
 }
 
 enum shunt_status shunti_inherited_check(const struct shunt_comm *comm)

@@ -60,6 +60,7 @@ static struct shunti_peer *keep_one(struct shunti_peer *peers)
 static void keep_structure(struct shunt_comm *comm)
 {
     struct shunt_request *requests = comm->requests.newest;
+    const struct shunti_layers layers = comm->layers;
 
     *comm = (struct shunt_comm){
         .nranks = 1,
@@ -68,10 +69,12 @@ static void keep_structure(struct shunt_comm *comm)
         .local_size = 1,
         .all_mapped = true,
         .requests.newest = requests,
+        .layers = layers,
         .failure.status = (int)SHUNT_ERR_INVALID,
         .waiting.wake_fd = -1,
         .node_map.mapped = true,
     };
+    shunti_layers_clear(&comm->layers);
     comm->operations.tail = &comm->operations.active;
     comm->deferred.tail = &comm->deferred.first;
     snprintf(comm->failure.text, sizeof(comm->failure.text),
