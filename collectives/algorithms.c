@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "collectives/carry.h"
+#include "collectives/coll_state.h"
 #include "src/base/kind.h"
 #include "src/comm.h"
 #include "src/op/note.h"
@@ -122,8 +123,9 @@ static struct shunti_sizes crowded(const struct shunt_comm *comm)
 /* SHUNT_ALLREDUCE_DIRECT decides between the flat algorithms of allreduce. */
 static struct shunti_sizes up_to_direct(const struct shunt_comm *comm)
 {
-    return (struct shunti_sizes){
-        0, comm->nranks == 1 ? SIZE_MAX : comm->tune.allreduce_direct};
+    const size_t direct = shunti_coll_state(comm)->allreduce_direct;
+
+    return (struct shunti_sizes){0, comm->nranks == 1 ? SIZE_MAX : direct};
 }
 
 static struct shunti_sizes above_direct(const struct shunt_comm *comm)

@@ -14,6 +14,7 @@
  * A rank whose displacements leave gaps offers a copy without gaps.
  */
 #include "collectives/allgather.h"
+#include "collectives/coll_state.h"
 #include "collectives/two_level.h"
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
@@ -47,7 +48,7 @@ struct state {
 bool shunti_allgather_in_place_suits(const struct shunt_comm *comm,
                                      size_t total)
 {
-    return total / (size_t)comm->nranks >= comm->tune.in_place;
+    return total / (size_t)comm->nranks >= shunti_coll_state(comm)->in_place;
 }
 
 /* The next rank, from `r` on, whose block rank `c` forwards to its node; nranks
@@ -334,7 +335,8 @@ shunti_allgather_in_place(const struct shunti_coll *call, uint32_t signature,
     x->late = true;
     x->in_place = shunti_blocks_total(comm, &a->blocks);
     place_blocks(s, comm, a);
-    for (x->part = comm->tune.part; s->largest / x->part > PARTS_MAX;)
+    for (x->part = shunti_coll_state(comm)->part;
+         s->largest / x->part > PARTS_MAX;)
         x->part *= 2;
     fill(x, comm);
     return SHUNT_OK;

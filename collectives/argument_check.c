@@ -7,6 +7,7 @@
 #include <shunt/coll.h>
 
 #include "collectives/allgather.h"
+#include "collectives/coll_state.h"
 #include "src/base/error.h"
 #include "src/base/kind.h"
 #include "src/comm.h"
@@ -49,7 +50,7 @@ shunti_argument_checks_gather(struct shunt_comm *comm,
                                                     SHUNT_U8, 0,
                                                     options->purpose),
                                    SHUNT_ERR_MEMORY, "%s: no memory", call);
-        comm->above.disagreed = !comm->failure.status; /* as others find */
+        shunti_coll_disagreed(comm); /* as others find */
         shunti_comm_leave(comm);
         return st;
     }

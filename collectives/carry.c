@@ -3,6 +3,7 @@
 #include "collectives/carry.h"
 
 #include "collectives/algorithms.h"
+#include "collectives/coll_state.h"
 #include "src/base/env.h"
 #include "src/comm.h"
 
@@ -39,8 +40,9 @@ size_t shunti_carry_limit(const struct shunt_comm *comm)
     const double by_link = MESSAGES_A_BLOCK * l->across.gap / l->across.byte;
     const double bytes = by_copies < by_link ? by_copies : by_link;
     const size_t most = most_carried(comm);
+    const size_t configured = shunti_coll_state(comm)->carry;
 
-    if (comm->tune.carry != SHUNTI_ENV_AUTO)
-        return comm->tune.carry;
+    if (configured != SHUNTI_ENV_AUTO)
+        return configured;
     return bytes < 1024 ? 1024 : bytes > (double)most ? most : (size_t)bytes;
 }

@@ -2,16 +2,16 @@
 /* Disagreement about digests; see digest.h. */
 #include "collectives/digest.h"
 
-#include "src/comm.h"
+#include "collectives/coll_state.h"
 #include "src/op/request.h"
 
 void shunti_digest_disagrees(struct shunt_request *request, uint32_t signature)
 {
-    struct shunti_above *above = &request->comm->above;
+    struct shunti_coll_state *coll = shunti_coll_state(request->comm);
 
     if (!request->digest)
         return;
-    above->disagreed = true;
+    coll->disagreed = true;
     if (shunti_purpose_of(signature) != shunti_purpose_of(request->signature))
-        above->strayed = true;
+        coll->strayed = true;
 }

@@ -3,7 +3,7 @@
  * Digests of arguments. A small call trusts that all ranks' arguments agree,
  * and gives its operation a digest of them (src/op/request.h). If the digests
  * differ, every rank finds so in this operation. If all ranks nevertheless made
- * the same call (above.disagreed, not above.strayed), they may then gather
+ * the same call (coll_state.h: disagreed, not strayed), they may then gather
  * checks of arguments (argument_check.h) to learn what is wrong.
  */
 #ifndef SHUNTI_DIGEST_H

@@ -3,6 +3,7 @@
 #include "collectives/exchange.h"
 #include "collectives/coll_call.h"
 
+#include "collectives/coll_state.h"
 #include "collectives/digest.h"
 #include "src/base/inline.h"
 #include "src/base/scratch.h"
@@ -40,7 +41,7 @@ size_t shunti_exchange_bytes(int nranks)
 uint64_t shunti_ticket(struct shunt_request *request)
 {
     request->in_turn = true;
-    return request->comm->above.tickets++;
+    return shunti_coll_state(request->comm)->tickets++;
 }
 
 bool shunti_turn(struct shunt_request *request, int peer, uint64_t ticket)

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "collectives/coll_state.h"
 #include "src/base/env.h"
 #include "src/base/kind.h"
 #include "src/comm.h"
@@ -151,7 +152,7 @@ struct shunti_entry shunti_forced(const struct shunt_comm *comm, unsigned kind,
                                   size_t bytes, struct shunti_sizes *same)
 {
     const struct shunti_entry none = {0};
-    const char *text = comm->tune.algorithm;
+    const char *text = shunti_coll_state(comm)->algorithm;
     struct shunti_entry entry, found = none;
 
     while (shunti_entry_next(&text, &entry)) {

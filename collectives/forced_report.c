@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/coll_state.h"
 #include "src/base/env.h"
 #include "src/base/kind.h"
 #include "src/base/log.h"
@@ -31,7 +32,7 @@ static bool decides(const struct shunt_comm *comm,
 static bool has_effect(const struct shunt_comm *comm,
                        const struct shunti_entry *entry)
 {
-    const char *text = comm->tune.algorithm;
+    const char *text = shunti_coll_state(comm)->algorithm;
     const struct shunti_row *row;
     struct shunti_entry other;
 
@@ -125,20 +126,21 @@ static void warn_of(const struct shunt_comm *comm,
 static void mind_length(const struct shunt_comm *comm)
 {
     const char *value = shunti_env_string("SHUNT_ALGORITHM");
-    const size_t kept = strlen(comm->tune.algorithm);
+    const struct shunti_coll_state *coll = shunti_coll_state(comm);
+    const size_t kept = strlen(coll->algorithm);
 
-    if (value && value[kept] && !strncmp(value, comm->tune.algorithm, kept))
+    if (value && value[kept] && !strncmp(value, coll->algorithm, kept))
         shunti_warn("select",
                     "SHUNT_ALGORITHM: '%s' is ignored, the value has more than "
                     "%zu characters",
                     value + kept + strspn(value + kept, ","),
-                    sizeof(comm->tune.algorithm) - 1);
+                    sizeof(coll->algorithm) - 1);
 }
 
 void shunti_forced_report(const struct shunt_comm *comm)
 {
     static atomic_flag reported = ATOMIC_FLAG_INIT;
-    const char *text = comm->tune.algorithm;
+    const char *text = shunti_coll_state(comm)->algorithm;
     struct shunti_entry entry;
 
     if (!*text || !shunti_launch_speaks(comm->rank) ||

@@ -50,28 +50,6 @@
 
 struct shunti_registration;
 
-/* State that the layers above src/ keep in a communicator. src/ only reads
- * it. */
-struct shunti_above {
-    /* number of collectives created: collectives/exchange.h */
-    uint64_t tickets;
-    /* Set if every rank found, in an operation with a digest, that ranks
-     * disagree. disagreed: about the arguments of one call. strayed: about
-     * which call they make. See collectives/digest.h. */
-    bool disagreed, strayed;
-    /* messages that collectives/fused/worthwhile.c has logged: a bit for each
-     * call */
-    uint8_t told_unfused;
-    /* If not NULL: the other ranks wait in a call that this rank has not made
-     * yet, and must make next (moe/plan/moe_call.c). The function is called
-     * when this rank makes another call. It sets this pointer to NULL, and ends
-     * the pending call for the others. */
-    void (*pending)(struct shunt_comm *comm);
-    void *state; /* of moe/plan/exchanges.h */
-    /* frees `state`, with the communicator */
-    void (*free)(struct shunt_comm *comm);
-};
-
 /* The algorithm of calls of low <= bytes < low + width. */
 struct shunti_choice {
     size_t low, width; /* width 0: not known yet */
@@ -102,7 +80,6 @@ struct shunt_comm {
     struct shunti_operations operations;
     struct shunti_requests requests;
     struct shunti_calls calls;
-    struct shunti_above above;
     struct shunti_layers layers;
     struct shunti_parked parked;
     struct shunti_deferred deferred;

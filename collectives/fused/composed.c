@@ -2,6 +2,7 @@
 /* The frame around the fused calls; see composed.h. */
 #include "collectives/fused/composed.h"
 
+#include "collectives/coll_state.h"
 #include "collectives/fused/worthwhile.h"
 #include "src/base/error.h"
 #include "src/base/kind.h"
@@ -94,7 +95,7 @@ static enum shunt_status refuse(const struct shunti_fused_call *call,
         SHUNTI_SIGNATURE(SHUNTI_KIND_ALLGATHER, SHUNT_U8, 0, call->purpose),
         (enum shunt_status)terms->check.status, "%s: %s",
         shunti_purpose_name(call->purpose), terms->check.why);
-    comm->above.disagreed = !comm->failure.status;
+    shunti_coll_disagreed(comm);
     shunti_comm_leave(comm);
     return st;
 }
@@ -105,6 +106,7 @@ static enum shunt_status attempt(const struct shunti_fused_call *call,
                                  bool again)
 {
     struct shunt_comm *comm = call->comm;
+    struct shunti_coll_state *coll = shunti_coll_state(comm);
     struct shunt_request *request = NULL;
     struct shunti_terms terms = {0};
     bool trusts = !call->start && !again, well = false;
@@ -113,7 +115,7 @@ static enum shunt_status attempt(const struct shunti_fused_call *call,
     if (call->start && !call->request)
         shunti_terms_refuse(&terms, SHUNT_ERR_INVALID, "request is NULL");
     shunti_comm_enter(comm);
-    comm->above.disagreed = comm->above.strayed = false;
+    coll->disagreed = coll->strayed = false;
     st = shunti_request_compose(comm, call->class, call->state_bytes, &request);
     shunti_comm_leave(comm);
     if (st)
@@ -145,6 +147,7 @@ static enum shunt_status attempt(const struct shunti_fused_call *call,
 
 enum shunt_status shunti_fused_call(const struct shunti_fused_call *call)
 {
+    const struct shunti_coll_state *coll;
     enum shunt_status st;
     SHUNTI_TRACK(LIBRARY);
 
@@ -153,8 +156,7 @@ enum shunt_status shunti_fused_call(const struct shunti_fused_call *call)
     if (!call->comm)
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "%s: comm is NULL",
                            shunti_purpose_name(call->purpose));
+    coll = shunti_coll_state(call->comm);
     st = attempt(call, false);
-    return st && call->comm->above.disagreed && !call->comm->above.strayed
-               ? attempt(call, true)
-               : st;
+    return st && coll->disagreed && !coll->strayed ? attempt(call, true) : st;
 }

@@ -2,6 +2,8 @@
 /* How far fusing is worthwhile; see worthwhile.h. */
 #include "collectives/fused/worthwhile.h"
 
+#include <strings.h>
+
 #include "src/base/log.h"
 #include "src/comm.h"
 
@@ -18,10 +20,43 @@
  * as two copies of them. */
 #define SLOW 2e-9
 
+static void begin(void *state, int nranks,
+                  const struct shunti_shared_env *values)
+{
+    struct shunti_fused_state *s = state;
+    const char *word = shunti_shared_choice(values, "SHUNT_FUSED");
+
+    (void)nranks;
+    s->setting = !strcasecmp(word, "auto")     ? SHUNTI_FUSED_AUTO
+                 : !strcasecmp(word, "always") ? SHUNTI_FUSED_ALWAYS
+                                               : SHUNTI_FUSED_OFF;
+}
+
+static struct shunti_layer layer = {
+    .name = "fused",
+    .bytes = sizeof(struct shunti_fused_state),
+    .begin = begin,
+};
+
+__attribute__((constructor)) static void declare_layer(void)
+{
+    shunti_layer_declare(&layer);
+}
+
+struct shunti_fused_state *shunti_fused_state(const struct shunt_comm *comm)
+{
+    return shunti_layer_state(&comm->layers, &layer);
+}
+
+static bool is_set(const struct shunt_comm *comm, enum shunti_fused setting)
+{
+    return shunti_fused_state(comm)->setting == setting;
+}
+
 bool shunti_fused_waits(const struct shunt_comm *comm)
 {
-    return comm->tune.fused == SHUNTI_FUSED_OFF ||
-           (comm->tune.fused == SHUNTI_FUSED_AUTO && comm->nodes == 1);
+    return is_set(comm, SHUNTI_FUSED_OFF) ||
+           (is_set(comm, SHUNTI_FUSED_AUTO) && comm->nodes == 1);
 }
 
 bool shunti_fused_streams(const struct shunt_comm *comm)
@@ -48,19 +83,20 @@ bool shunti_fused_trusts(const struct shunt_comm *comm, size_t bytes,
                          bool waits)
 {
     return bytes <= TRUSTS_MAX &&
-           (waits || (comm->tune.fused == SHUNTI_FUSED_AUTO &&
+           (waits || (is_set(comm, SHUNTI_FUSED_AUTO) &&
                       seconds_of(comm, bytes) < 2 * least_of(comm)));
 }
 
 static void tell(struct shunt_comm *comm, enum shunti_purpose purpose,
                  const char *why)
 {
+    struct shunti_fused_state *state = shunti_fused_state(comm);
     const uint8_t bit =
         (uint8_t)(1u << (purpose - SHUNTI_PURPOSE_GEMM_REDUCE_SCATTER));
 
-    if (comm->above.told_unfused & bit)
+    if (state->logged & bit)
         return;
-    comm->above.told_unfused |= bit;
+    state->logged |= bit;
     shunti_info("fused", "%s: product and collective one after the other, %s",
                 shunti_purpose_name(purpose), why);
 }
@@ -72,14 +108,14 @@ size_t shunti_parts_together(struct shunt_comm *comm,
     double seconds, least;
     size_t together;
 
-    if (comm->tune.fused == SHUNTI_FUSED_ALWAYS)
+    if (is_set(comm, SHUNTI_FUSED_ALWAYS))
         return 1;
-    if (comm->tune.fused == SHUNTI_FUSED_AUTO && comm->nodes == 1)
+    if (is_set(comm, SHUNTI_FUSED_AUTO) && comm->nodes == 1)
         tell(comm, purpose,
              "because the processors of one node also make the copies");
     if (parts < 2)
         return 1;
-    if (comm->tune.fused == SHUNTI_FUSED_OFF)
+    if (is_set(comm, SHUNTI_FUSED_OFF))
         tell(comm, purpose, "as SHUNT_FUSED says");
     /* On one node, panels are as large as scratch memory that is kept
      * (grid.h). */

@@ -18,10 +18,20 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "src/base/kind.h"
 
 struct shunt_comm;
+
+enum shunti_fused { SHUNTI_FUSED_OFF, SHUNTI_FUSED_AUTO, SHUNTI_FUSED_ALWAYS };
+
+/* State that the fused calls keep in a communicator (src/op/layer.h). */
+struct shunti_fused_state {
+    enum shunti_fused setting; /* SHUNT_FUSED */
+    uint8_t logged; /* messages that have been logged: a bit for each call */
+};
+struct shunti_fused_state *shunti_fused_state(const struct shunt_comm *comm);
 
 /* True if product and collective run one after the other: with SHUNT_FUSED=off,
  * or on one node. */

@@ -14,12 +14,25 @@
 
 struct exchanges {
     struct shunti_slot *slot[SHUNTI_EXCHANGES_MAX]; /* NULL: never taken */
-    struct shunti_pending pending;
 };
 
-struct shunti_pending *shunti_pending_of(struct shunt_comm *comm)
+static void exchanges_free(struct shunt_comm *comm);
+
+/* A communicator keeps a pointer to its table, or NULL. */
+static struct shunti_layer layer = {
+    .name = "exchanges",
+    .bytes = sizeof(struct exchanges *),
+    .end = exchanges_free,
+};
+
+__attribute__((constructor)) static void declare_layer(void)
 {
-    return &((struct exchanges *)comm->above.state)->pending;
+    shunti_layer_declare(&layer);
+}
+
+static struct exchanges **table_of(const struct shunt_comm *comm)
+{
+    return shunti_layer_state(&comm->layers, &layer);
 }
 
 struct shunti_slot *shunti_slot_new(struct shunt_comm *comm, size_t plans)
@@ -74,8 +87,10 @@ static void for_each_place(struct shunt_comm *comm, const struct exchanges *all,
 
 static void exchanges_free(struct shunt_comm *comm)
 {
-    struct exchanges *all = comm->above.state;
+    struct exchanges *all = *table_of(comm);
 
+    if (!all)
+        return;
     for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++)
         if (all->slot[i] && all->slot[i]->moe)
             shunti_moe_free(all->slot[i]->moe);
@@ -86,25 +101,25 @@ static void exchanges_free(struct shunt_comm *comm)
     for (int i = 0; i < SHUNTI_EXCHANGES_MAX; i++)
         shunti_slot_free(all->slot[i]);
     free(all);
+    *table_of(comm) = NULL;
 }
 
 bool shunti_slots_prepare(struct shunt_comm *comm)
 {
+    struct exchanges **table = table_of(comm);
+
     /* On a failed communicator no rank takes a slot. On a destroyed one,
      * nothing would free this memory. */
-    if (comm->above.state || shunti_comm_failed(comm))
+    if (*table || shunti_comm_failed(comm))
         return true;
-    comm->above.state = calloc(1, sizeof(struct exchanges));
-    if (!comm->above.state)
-        return false;
-    comm->above.free = exchanges_free;
-    return true;
+    *table = calloc(1, sizeof(**table));
+    return *table != NULL;
 }
 
 void shunti_slots_settle(struct shunt_comm *comm)
 {
     const struct exchanges *all =
-        comm->inherited.state ? NULL : comm->above.state;
+        comm->inherited.state ? NULL : *table_of(comm);
 
     for (int i = 0; all && i < SHUNTI_EXCHANGES_MAX; i++)
         if (all->slot[i] && all->slot[i]->moe && all->slot[i]->moe->destroyed)
@@ -114,7 +129,7 @@ void shunti_slots_settle(struct shunt_comm *comm)
 void shunti_slots_free_here(const struct shunt_comm *comm,
                             uint64_t free[SHUNTI_EXCHANGES_WORDS])
 {
-    const struct exchanges *all = comm->above.state;
+    const struct exchanges *all = *table_of(comm);
 
     memset(free, 0xff, SHUNTI_EXCHANGES_WORDS * sizeof(*free));
     for (int i = 0; all && i < SHUNTI_EXCHANGES_MAX; i++)
@@ -150,7 +165,7 @@ static void join(struct shunti_slot *slot, struct shunti_slot *fresh)
 bool shunti_slot_take(struct shunt_moe *moe, struct shunti_slot *fresh,
                       const uint64_t free[SHUNTI_EXCHANGES_WORDS])
 {
-    struct exchanges *all = moe->comm->above.state;
+    struct exchanges *all = *table_of(moe->comm);
     struct shunti_slot *slot;
     int index = 0;
 

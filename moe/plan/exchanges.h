@@ -21,19 +21,6 @@
 #include <stdint.h>
 
 #include "moe/plan.h"
-#include "moe/plan/moe_call.h"
-
-/* A call that must be made again with a larger buffer (moe_call.c). */
-struct shunti_pending {
-    const struct shunti_moe_call *call;
-    const struct shunt_moe_plan *plan; /* its handle */
-    struct shunti_routes routes;
-    uint32_t signature;
-};
-
-/* The pending call of a communicator. Valid if comm->above.pending is set. The
- * communicator has had an exchange. */
-struct shunti_pending *shunti_pending_of(struct shunt_comm *comm);
 
 /* Most exchanges of a communicator at once; a multiple of 64. */
 #define SHUNTI_EXCHANGES_MAX 1024

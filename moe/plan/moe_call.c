@@ -236,6 +236,36 @@ static enum shunt_status refuse(const struct shunti_moe_call *call,
 
 /* --- calls that must be made again ---------------------------------------------- */
 
+/* A call that must be made again with a larger buffer. Each communicator has
+ * one, which is valid while this layer has left something unfinished. */
+struct pending {
+    const struct shunti_moe_call *call;
+    const struct shunt_moe_plan *plan; /* its handle */
+    struct shunti_routes routes;
+    uint32_t signature;
+};
+
+static void end_pending(struct shunt_comm *comm);
+
+static struct shunti_layer layer = {
+    .name = "moe calls",
+    .bytes = sizeof(struct pending),
+    .before_call = end_pending,
+};
+
+__attribute__((constructor)) static void declare_layer(void)
+{
+    shunti_layer_declare(&layer);
+}
+
+/* The pending call, or NULL. */
+static const struct pending *pending_of(const struct shunt_comm *comm)
+{
+    return shunti_layer_is_unfinished(&comm->layers, &layer)
+               ? shunti_layer_state(&comm->layers, &layer)
+               : NULL;
+}
+
 /*
  * The other ranks are not told of a buffer that is too small: they wait until
  * the call is made again. If this rank made another call first, they would take
@@ -244,9 +274,9 @@ static enum shunt_status refuse(const struct shunti_moe_call *call,
  */
 static void end_pending(struct shunt_comm *comm)
 {
-    const struct shunti_pending pending = *shunti_pending_of(comm);
+    const struct pending pending = *pending_of(comm);
 
-    comm->above.pending = NULL;
+    shunti_layer_finishes(&comm->layers, &layer);
     (void)refuse_all(pending.call, comm, &pending.routes, pending.signature,
                      SHUNT_ERR_OVERFLOW,
                      "it was not made again with a larger buffer");
@@ -258,13 +288,13 @@ static void owe(const struct shunti_moe_call *call,
     struct shunt_comm *comm = plan->moe->comm;
 
     /* The first pending call stays; nothing was sent of this one. */
-    if (comm->above.pending)
+    if (pending_of(comm))
         return;
     shunti_comm_enter(comm);
-    *shunti_pending_of(comm) =
-        (struct shunti_pending){call, plan->handle, shunti_plan_routes(plan),
-                                shunti_moe_call_signature(call, plan)};
-    comm->above.pending = end_pending;
+    *(struct pending *)shunti_layer_state(&comm->layers, &layer) =
+        (struct pending){call, plan->handle, shunti_plan_routes(plan),
+                         shunti_moe_call_signature(call, plan)};
+    shunti_layer_leaves(&comm->layers, &layer);
     shunti_comm_leave(comm);
 }
 
@@ -273,15 +303,16 @@ static void made(const struct shunti_moe_call *call,
                  const struct shunti_plan *plan)
 {
     struct shunt_comm *comm = plan->moe->comm;
+    const struct pending *pending = pending_of(comm);
 
-    if (comm->above.pending && shunti_pending_of(comm)->call == call &&
-        shunti_pending_of(comm)->plan == plan->handle)
-        comm->above.pending = NULL;
+    if (pending && pending->call == call && pending->plan == plan->handle)
+        shunti_layer_finishes(&comm->layers, &layer);
 }
 
 void shunti_moe_call_plan_ends(const struct shunti_plan *plan)
 {
     struct shunt_comm *comm = plan->moe->comm;
+    const struct pending *pending = pending_of(comm);
     const int call = plan->handle ? shunti_parts_unfinished(plan) : -1;
 
     if (call >= 0 && !shunti_comm_failed(comm))
@@ -292,9 +323,8 @@ void shunti_moe_call_plan_ends(const struct shunti_plan *plan)
             plan->parts.count,
             shunti_kind_name(SHUNTI_KIND_MOE_DISPATCH + (unsigned)call));
 
-    if (comm->above.pending && plan->handle &&
-        shunti_pending_of(comm)->plan == plan->handle)
-        comm->above.pending(comm);
+    if (pending && plan->handle && pending->plan == plan->handle)
+        end_pending(comm);
 }
 
 /* --- refusals ------------------------------------------------------------------- */

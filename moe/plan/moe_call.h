@@ -34,8 +34,7 @@ enum shunt_status shunti_moe_call_refuse(const struct shunti_moe_call *call,
                                          const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The plan is about to be destroyed. Refuse a call on it that is pending
- * (exchanges.h). The caller holds the communicator. */
+/* The plan is about to be destroyed. Refuse a call on it that is pending. The caller holds the communicator. */
 void shunti_moe_call_plan_ends(const struct shunti_plan *plan);
 
 /* Check the arguments of a call. check_rows: rows are written and tokens read.

@@ -11,6 +11,7 @@
 #include "moe/layout/counts.h"
 #include "moe/layout/growing_array.h"
 #include "moe/layout/pieces.h"
+#include "moe/plan/settings.h"
 #include "moe/route.h"
 #include "src/base/error.h"
 #include "src/comm.h"
@@ -67,7 +68,7 @@ static size_t whole_bytes(const struct shunt_moe *moe)
 bool shunti_records_have_counts(const struct shunt_moe *moe)
 {
     return (size_t)moe->nranks * whole_bytes(moe) <=
-           moe->comm->tune.moe_records;
+           shunti_moe_settings(moe->comm)->records;
 }
 
 /* There is room for one more record. If records have no counts, this rank keeps

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/plan/settings.h"
 #include "src/comm.h"
 #include "src/kernels/copy.h"
 #include "src/kernels/fp8.h"
@@ -23,7 +24,7 @@ bool shunti_rail_rows_init(struct shunti_rail_rows *rows,
     rows->rails = direction->state;
     rows->wire =
         rows->fp8 ? shunti_fp8_bytes(moe->config.hidden) : moe->row_bytes;
-    rows->chunk = moe->comm->tune.moe_chunk / rows->wire;
+    rows->chunk = shunti_moe_settings(moe->comm)->chunk / rows->wire;
     if (!rows->chunk)
         rows->chunk = 1;
     rows->to = calloc((size_t)moe->nodes, sizeof(*rows->to));

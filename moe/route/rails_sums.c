@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/plan/settings.h"
 #include "src/comm.h"
 #include "src/trace/track.h"
 
@@ -16,7 +17,7 @@ bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
     sums->plan = direction->plan;
     sums->lists = &direction->lists;
     sums->rails = direction->state;
-    sums->chunk = moe->comm->tune.moe_chunk;
+    sums->chunk = shunti_moe_settings(moe->comm)->chunk;
     sums->terms = calloc(2 * (size_t)moe->config.topk, sizeof(*sums->terms));
     sums->from = calloc((size_t)sums->rails->nfrom + 1, sizeof(*sums->from));
     sums->to = calloc((size_t)moe->nodes, sizeof(*sums->to));

@@ -333,8 +333,6 @@ static void tear_down(struct shunt_comm *comm)
     shunti_say_completed(comm);
     flush_puts(comm, 1.0);
     shunti_requests_drop(comm);
-    if (comm->above.free)
-        comm->above.free(comm);
     shunti_layers_end(comm);
     shunti_engine_close(comm);
     shunti_scratch_leave(comm);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "src/base/env.h"
 #include "src/base/error.h"
@@ -39,29 +38,6 @@ static size_t eager_far(const struct shunti_tunables *tune, size_t nranks)
     return clamp((8 << 20) / (SHUNTI_DEPTH * nranks), tune->eager, 60 << 10);
 }
 
-static enum shunti_fused fused_wanted(void)
-{
-    const char *word = shunti_env_choice("SHUNT_FUSED");
-
-    return !strcasecmp(word, "auto")     ? SHUNTI_FUSED_AUTO
-           : !strcasecmp(word, "always") ? SHUNTI_FUSED_ALWAYS
-                                         : SHUNTI_FUSED_OFF;
-}
-
-/* Keep only the entries that fit, or a part of the first one. */
-static void copy_list(char *to, size_t size, const char *list)
-{
-    size_t len = strlen(list), comma = size - 1;
-
-    if (len >= size) {
-        while (comma && list[comma] != ',')
-            comma--;
-        len = comma ? comma : size - 1;
-    }
-    memcpy(to, list, len);
-    to[len] = 0;
-}
-
 /*
  * Choose the tunables. Measured: docs/lessons.md. Every pair has an inbox and a
  * ring. A deeper ring with larger chunks is better for two ranks, but the rings
@@ -72,7 +48,6 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     size_t pairs = nranks * nranks;
     size_t ring = clamp((16 << 20) / pairs, 64 << 10, 1 << 20);
     size_t chunk = clamp(ring / 8, 16 << 10, 64 << 10);
-    const char *algorithm = shunti_env_string("SHUNT_ALGORITHM");
 
     tune->eager = clamp(size_or("SHUNT_EAGER", 8192), 512, 1 << 20);
     tune->eager_far = clamp(size_or("SHUNT_EAGER_FAR", eager_far(tune, nranks)),
@@ -84,19 +59,6 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     /* a block that fits into a note's body needs no place */
     if (tune->zcopy_min < 64)
         tune->zcopy_min = 64;
-    /* With its header, a chunk is one segment of UCX's TCP (transports/ucx). */
-    tune->moe_chunk = clamp(size_or("SHUNT_MOE_CHUNK", 60 << 10), 1, 1 << 28);
-    /* From about this size on, two more exchanges take less time than reading
-     * all records: docs/scaling.md. */
-    tune->moe_records = size_or("SHUNT_MOE_RECORDS", 1 << 20);
-    tune->allreduce_direct = size_or("SHUNT_ALLREDUCE_DIRECT",
-                                     clamp((512 << 10) / pairs, 0, 64 << 10));
-    tune->carry = size_or("SHUNT_CARRY", SHUNTI_ENV_AUTO);
-    tune->in_place = shunti_env_size("SHUNT_RELAY_IN_PLACE");
-    tune->part = clamp(shunti_env_size("SHUNT_RELAY_PART"), 64, 1 << 30);
-    tune->fused = fused_wanted();
-    copy_list(tune->algorithm, sizeof(tune->algorithm),
-              algorithm ? algorithm : "");
     tune->eager = (tune->eager + 63) & ~(size_t)63;
     tune->eager_far = (tune->eager_far + 63) & ~(size_t)63;
     tune->chunk = (tune->chunk + 63) & ~(size_t)63;

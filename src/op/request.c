@@ -174,8 +174,6 @@ shunti_request_create(struct shunt_comm *comm, const struct shunti_class *class,
         return shunti_fail(&comm->error, SHUNT_ERR_INVALID,
                            "%s after shunt_comm_finish(): only destroy it now",
                            name_of(signature, class));
-    if (comm->above.pending)
-        comm->above.pending(comm);
     if (comm->layers.unfinished)
         shunti_layers_before_call(comm);
     request = take_spare(comm, state_bytes);

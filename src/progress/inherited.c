@@ -60,7 +60,6 @@ void shunti_comm_disown(struct shunt_comm *comm)
     comm->all_mapped = true;
     comm->control.base = NULL;
     comm->calls.late.status = SHUNT_OK;
-    comm->above.pending = NULL;
     comm->layers.unfinished = 0;
 }
 

@@ -7,13 +7,12 @@
 #include <string.h>
 
 #include "collectives/algorithms.h"
+#include "collectives/coll_state.h"
 #include "collectives/forced.h"
 #include "collectives/select.h"
 #include "src/base/env.h"
 #include "src/base/kind.h"
 #include "src/comm.h"
-
-TestSuite(select, .timeout = 30);
 
 /* Eight ranks on two nodes of four; 1 Gbit/s between them, where a message more costs
  * nothing, and 5 us for a step inside of one. */
@@ -25,7 +24,6 @@ static struct shunt_comm comm = {
     .links = {.inside = {.latency = 5e-6, .byte = 0.1e-9},
               .across = {.latency = 20e-6, .byte = 8e-9},
               .crowd = 1},
-    .tune = {.algorithm = "", .carry = SHUNTI_ENV_AUTO},
 };
 
 /* A small message goes flat in less time than one more step inside of a node takes; a
@@ -79,10 +77,24 @@ static struct shunt_comm one_node = {
     .nodes = 1,
     .all_mapped = true,
     .links = {.crowd = 1},
-    .tune = {.algorithm = "",
-             .carry = SHUNTI_ENV_AUTO,
-             .allreduce_direct = 32 << 10},
 };
+
+/* Settings of all communicators here, unless a test gives others. */
+static struct shunti_coll_state settings = {.carry = SHUNTI_ENV_AUTO,
+                                            .allreduce_direct = 32 << 10};
+
+static void give(struct shunt_comm *to, struct shunti_coll_state *state)
+{
+    to->layers.state[shunti_coll_layer.index] = state;
+}
+
+static void give_settings(void)
+{
+    give(&comm, &settings);
+    give(&one_node, &settings);
+}
+
+TestSuite(select, .timeout = 30, .init = give_settings);
 
 Test(select, one_node)
 {
@@ -115,13 +127,17 @@ Test(select, one_node)
                  SHUNTI_ALLREDUCE_DIRECT);
 }
 
-/* A copy of `of` that has chosen nothing yet, with this SHUNT_ALGORITHM. */
-static struct shunt_comm with(const struct shunt_comm *of, const char *value)
+/* A copy of `of` that has chosen nothing yet, with this SHUNT_ALGORITHM, which it
+ * keeps in `own`. */
+static struct shunt_comm with(const struct shunt_comm *of, const char *value,
+                              struct shunti_coll_state *own)
 {
     struct shunt_comm copy = *of;
 
     memset(copy.choices, 0, sizeof(copy.choices));
-    snprintf(copy.tune.algorithm, sizeof(copy.tune.algorithm), "%s", value);
+    *own = settings;
+    snprintf(own->algorithm, sizeof(own->algorithm), "%s", value);
+    give(&copy, own);
     return copy;
 }
 
@@ -193,7 +209,8 @@ static const struct {
 Test(select, forced)
 {
     for (size_t i = 0; i < sizeof(forced) / sizeof(forced[0]); i++) {
-        struct shunt_comm c = with(forced[i].comm, forced[i].value);
+        struct shunti_coll_state own;
+        struct shunt_comm c = with(forced[i].comm, forced[i].value, &own);
 
         cr_expect_eq(shunti_select(&c, forced[i].kind, forced[i].bytes),
                      forced[i].algorithm, "%s, kind %u, %zu bytes",
@@ -209,13 +226,14 @@ Test(select, every_possible_row_can_be_forced)
 
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; (row = shunti_row_at(i)); i++) {
+            struct shunti_coll_state own;
             struct shunt_comm c;
 
             if (!row->possible->here(comms[k]))
                 continue;
             snprintf(value, sizeof(value), "%s=%s", shunti_kind_name(row->kind),
                      row->name);
-            c = with(comms[k], value);
+            c = with(comms[k], value, &own);
             for (size_t bytes = 1; bytes < (size_t)1 << 31; bytes *= 3)
                 cr_expect_eq(shunti_select(&c, row->kind, bytes),
                              row->algorithm, "%s, %zu bytes, %d nodes", value,
@@ -245,13 +263,14 @@ Test(select, remembered_choices)
 
     for (int k = 0; k < 2; k++)
         for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
-            struct shunt_comm old = with(comms[k], values[v]);
+            struct shunti_coll_state own[2];
+            struct shunt_comm old = with(comms[k], values[v], &own[0]);
 
             for (int i = 0; i < 2000; i++) {
                 const unsigned kind =
                     SHUNTI_KIND_BARRIER + (unsigned)i % SHUNTI_KIND_ALLTOALLV;
                 const size_t bytes = draw_bytes(&state);
-                struct shunt_comm new = with(comms[k], values[v]);
+                struct shunt_comm new = with(comms[k], values[v], &own[1]);
 
                 cr_assert_eq(shunti_select(&old, kind, bytes),
                              shunti_select(&new, kind, bytes),

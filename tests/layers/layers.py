@@ -282,7 +282,7 @@ def parts():
 
 def strange_writes():
     """Writes to a part of the communicator by a file that its comment does not
-    name. `above` belongs to the layers above src/, all of them."""
+    name."""
     owners = parts()
     if len(owners) < 20:
         yield f"only {len(owners)} parts of struct shunt_comm were found"
@@ -292,10 +292,8 @@ def strange_writes():
         name = os.path.basename(path)
         for write in WRITES.finditer(without_comments(read(path))):
             part = next(filter(None, write.groups()))
-            fits = (not path.startswith("src/") if part == "above" else
-                    any(fnmatch.fnmatch(name, owner)
-                        for owner in owners.get(part, [name])))
-            if not fits:
+            if not any(fnmatch.fnmatch(name, owner)
+                       for owner in owners.get(part, [name])):
                 yield f"{path} writes to {part}: {write.group().split('->')[-1]}"
 
 

@@ -11,6 +11,7 @@
 
 #include "moe/plan.h"
 #include "moe/plan/moe_call.h"
+#include "moe/plan/settings.h"
 #include "moe/route/rails_rows.h"
 #include "moe/route/rails_sums.h"
 #include "src/comm.h"
@@ -23,6 +24,7 @@ enum { HIDDEN = 4, ROWS = 5, ROOM = 4096, SEQ = 7 };
 
 struct relay {
     struct shunt_comm comm;
+    struct shunti_moe_settings settings;
     struct shunt_moe moe;
     struct shunti_plan plan;
     struct shunti_direction *direction;
@@ -55,7 +57,8 @@ static struct relay *relay_create(void)
                                 .row_bytes = HIDDEN * sizeof(float)};
     p->moe.config.hidden = HIDDEN;
     p->moe.config.topk = 1;
-    p->comm.tune.moe_chunk = 2 * p->moe.row_bytes;
+    p->comm.layers.state[shunti_moe_settings_layer.index] = &p->settings;
+    p->settings.chunk = 2 * p->moe.row_bytes;
     p->window.addr = p->memory;
     p->plan.moe = &p->moe;
     p->plan.parts.count = 1;

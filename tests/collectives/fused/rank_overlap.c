@@ -21,6 +21,7 @@
 
 #include <shunt/shunt.h>
 
+#include "collectives/fused/worthwhile.h"
 #include "src/comm.h"
 #include "tests/harness/rank_main.h"
 
@@ -313,7 +314,7 @@ static void tile_of_chunk(void *arg, size_t row, size_t rows, size_t col,
  * (collectives/fused/worthwhile.h). */
 static void let_links_be_slow(struct shunt_comm *comm)
 {
-    comm->tune.fused = SHUNTI_FUSED_AUTO;
+    shunti_fused_state(comm)->setting = SHUNTI_FUSED_AUTO;
     comm->links.across = (struct shunti_link){.latency = 7.7e-6, .byte = 1e-9};
     comm->links.crowd = 1;
 }

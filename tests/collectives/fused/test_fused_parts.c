@@ -204,6 +204,17 @@ static size_t together(struct shunt_comm *comm, size_t parts, size_t bytes)
                                  bytes);
 }
 
+/* Give the communicator, which is on its own, a state: SHUNT_FUSED is auto. */
+static struct shunti_fused_state *give_state(struct shunt_comm *comm)
+{
+    static _Alignas(uint64_t) unsigned char memory[4096];
+
+    cr_assert_leq(shunti_layers_bytes(), sizeof(memory));
+    shunti_layers_attach(&comm->layers, memory);
+    shunti_fused_state(comm)->setting = SHUNTI_FUSED_AUTO;
+    return shunti_fused_state(comm);
+}
+
 /* A part takes four latencies at least, or all are one. */
 Test(fused_parts, worthwhile)
 {
@@ -211,9 +222,9 @@ Test(fused_parts, worthwhile)
         .nranks = 2,
         .nodes = 2,
         .links = {.across = {.latency = 50e-6, .byte = 8e-9}, .crowd = 1},
-        .tune = {.fused = SHUNTI_FUSED_AUTO},
     };
     const size_t mib = 1 << 20;
+    struct shunti_fused_state *state = give_state(&comm);
 
     cr_assert(shunti_fused_streams(&comm) && !shunti_fused_waits(&comm));
     /* 16 parts of 4.2 ms; 0.26 ms each */
@@ -228,12 +239,12 @@ Test(fused_parts, worthwhile)
     cr_assert_eq(together(&comm, 16, mib), 2);
     comm.links.across.byte = 0.8e-9; /* 10 Gbit/s */
     cr_assert(!shunti_fused_streams(&comm));
-    comm.tune.fused = SHUNTI_FUSED_ALWAYS;
+    state->setting = SHUNTI_FUSED_ALWAYS;
     cr_assert_eq(together(&comm, 16, 16), 1);
-    comm.tune.fused = SHUNTI_FUSED_OFF;
+    state->setting = SHUNTI_FUSED_OFF;
     cr_assert_eq(together(&comm, 16, mib), 16);
     cr_assert(shunti_fused_waits(&comm));
-    comm.tune.fused = SHUNTI_FUSED_AUTO;
+    state->setting = SHUNTI_FUSED_AUTO;
     comm.nodes = 1;
     cr_assert_eq(together(&comm, 16, 16 * mib), 16);
     cr_assert_eq(shunti_parts_together(
@@ -250,9 +261,9 @@ Test(fused_parts, pays_on_a_fast_link)
         .nranks = 2,
         .nodes = 2,
         .links = {.across = {.latency = 10e-6, .byte = 0.8e-9}, .crowd = 1},
-        .tune = {.fused = SHUNTI_FUSED_AUTO},
     };
     const size_t mib = 1 << 20;
+    struct shunti_fused_state *state = give_state(&comm);
 
     cr_assert_eq(together(&comm, 16, 4 * mib), 4);
     /* 0.42 ms are less than two parts */
@@ -264,7 +275,7 @@ Test(fused_parts, pays_on_a_fast_link)
     cr_assert(!shunti_fused_trusts(&comm, mib, false));
     cr_assert(shunti_fused_trusts(&comm, mib / 64, false));
     cr_assert(shunti_fused_trusts(&comm, mib, true));
-    comm.tune.fused = SHUNTI_FUSED_ALWAYS;
+    state->setting = SHUNTI_FUSED_ALWAYS;
     cr_assert(!shunti_fused_trusts(&comm, 1, false));
 }
 
