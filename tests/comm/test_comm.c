@@ -39,6 +39,20 @@ Test(comm, dup_is_independent)
     at_sizes("dup_is_independent", (int[]){1, 4, 0});
 }
 
+Test(comm, settings_are_rank_0s)
+{
+    static const char *const nodes[] = {NULL, "SHUNT_TEST_NODES=0,0,1,1",
+                                        "SHUNT_TEST_NODES=0,1,1,2"};
+
+    for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++)
+        harness_check(&(struct harness_job){
+            .program = "rank_settings",
+            .args = {"settings_are_rank_0s"},
+            .ranks = 4,
+            .env = {nodes[i]},
+        });
+}
+
 Test(comm, many_in_a_row)
 {
     at_sizes("many_in_a_row", (int[]){3, 0});
