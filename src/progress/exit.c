@@ -38,13 +38,13 @@ int shunti_exit_of(const struct shunt_comm *comm, int rank)
 
 /* Send the word to all peers. This is a visit (parked.h), so this thread may
  * touch the communicator. */
-static uint64_t send_word(struct shunt_comm *comm, uint64_t verdict)
+static uint64_t send_word(struct shunt_comm *comm, uint64_t decision_ns)
 {
     const uint64_t until = shunti_now_ns() + LIMIT_NS;
     const size_t at = word_at(comm, comm->rank);
     bool far = false;
 
-    (void)verdict;
+    (void)decision_ns;
     for (int r = 0; r < comm->nranks; r++) {
         struct shunti_peer *p = &comm->peers[r];
 

@@ -17,8 +17,8 @@
 
 /* The probe begins at most this long before the timeout. */
 #define NOTICE_NS 1000000000u
-/* The most further timeouts that this rank waits for the verdict of a rank that
- * answers. */
+/* The most further timeouts that this rank waits for the decision of a rank
+ * that answers. */
 #define PATIENCE 3
 
 static uint64_t timeout_ns(const struct shunt_comm *comm)
@@ -212,11 +212,11 @@ static void give_notice(struct shunt_comm *comm, uint64_t now)
 }
 
 /*
- * Do the replies of awaited ranks carry a verdict that is still in the future?
- * A verdict does not count if it is later than this rank's own timeout, were
+ * Do the replies of awaited ranks carry a decision time that is still ahead?
+ * A time does not count if it is later than this rank's own timeout, were
  * that to begin now: it is that of a call with a longer timeout. The replies
  * arrived after the probe, and are treated as if they had arrived now, so that
- * a verdict that is due just now counts.
+ * a time that is due just now counts.
  */
 static bool learn_decision(struct shunt_comm *comm, uint64_t now)
 {
@@ -237,7 +237,7 @@ static bool learn_decision(struct shunt_comm *comm, uint64_t now)
 }
 
 /* All awaited ranks answer. Wait once more, or twice: one of them may know the
- * missing rank. If one of them has a verdict in the future, wait for it, too,
+ * missing rank. If one of them has a decision time ahead, wait for it, too,
  * but not for ever. */
 static bool may_extend(struct shunt_comm *comm, uint64_t now)
 {
@@ -351,7 +351,8 @@ void shunti_liveness_look(struct shunt_comm *comm)
      * transport reported the loss, and only then decide. */
     if (mark_losses(comm))
         shunti_progress(comm);
-    /* A rank that left or exited may have done so because of one that crashed. */
+    /* A rank that left or exited may have done so because of one that
+     * crashed. */
     if (!fail_if_needed(comm, false))
         fail_if_needed(comm, true);
 }

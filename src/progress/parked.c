@@ -45,8 +45,8 @@ static struct shelf shelves[] = {
 
 _Static_assert(sizeof(shelves) / sizeof(*shelves) == 16, "see shelf_of()");
 
-/* Number of communicators that have been parked. While it is 0, short waits take
- * no lock. */
+/* Number of communicators that have been parked. While it is 0, short waits
+ * take no lock. */
 static atomic_uint ever_put;
 
 static atomic_uint_fast64_t threads; /* how many threads have a number */
@@ -314,9 +314,9 @@ static void let_in_thread(struct shunt_comm *comm)
 }
 
 uint64_t shunti_parked_visit(struct shunt_comm *but, uint64_t now_ns,
-                             uint64_t verdict,
+                             uint64_t decision_ns,
                              uint64_t (*visit)(struct shunt_comm *comm,
-                                               uint64_t verdict))
+                                               uint64_t decision_ns))
 {
     const void *self = shunti_this_thread();
     struct shelf *shelf = shelf_of(self);
@@ -339,7 +339,7 @@ uint64_t shunti_parked_visit(struct shunt_comm *but, uint64_t now_ns,
         alone = false;
         if (!lock_out_thread(c))
             continue;
-        wanted = visit(c, verdict);
+        wanted = visit(c, decision_ns);
         let_in_thread(c);
         pause = wanted < pause ? wanted : pause;
     }
@@ -350,7 +350,7 @@ uint64_t shunti_parked_visit(struct shunt_comm *but, uint64_t now_ns,
 }
 
 void shunti_parked_visit_now(uint64_t (*visit)(struct shunt_comm *comm,
-                                               uint64_t verdict))
+                                               uint64_t decision_ns))
 {
     visits.next_ns = 0;
     visits.alone = NULL;

@@ -134,16 +134,16 @@ void shunti_parked_each(void (*f)(struct shunt_comm *comm));
  * NULL. visit() returns in how many ns it is to be called again. Returns when
  * the next visit is due; UINT64_MAX: there is nothing to visit.
  *
- * verdict  (probe.h) of the call that the thread is in, for visit().
+ * decision_ns  (probe.h) of the call that the thread is in, for visit().
  */
 uint64_t shunti_parked_visit(struct shunt_comm *but, uint64_t now_ns,
-                             uint64_t verdict,
+                             uint64_t decision_ns,
                              uint64_t (*visit)(struct shunt_comm *comm,
-                                               uint64_t verdict));
+                                               uint64_t decision_ns));
 
 /* Visit all communicators that this thread owns now, whether a visit is due or
  * not. For a thread that is in no call. */
 void shunti_parked_visit_now(uint64_t (*visit)(struct shunt_comm *comm,
-                                               uint64_t verdict));
+                                               uint64_t decision_ns));
 
 #endif

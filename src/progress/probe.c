@@ -18,12 +18,12 @@
 
 /*
  * The bits of a reply: the number of the probe (32 bits); the ms until the
- * rank's verdict (31 bits); and whether the rank waits in a call on another
- * communicator.
+ * rank's decision time (31 bits); and whether the rank waits in a call on
+ * another communicator.
  */
 #define NUMBER UINT32_MAX
-#define VERDICT_SHIFT 32
-#define VERDICT_MAX (UINT64_C(0x7fffffff))
+#define DECISION_SHIFT 32
+#define DECISION_MAX (UINT64_C(0x7fffffff))
 #define ELSEWHERE (UINT64_C(1) << 63)
 #define NS_PER_MS 1000000u
 
@@ -83,7 +83,7 @@ uint64_t shunti_probe_decision_ns(const struct shunt_comm *comm)
     return since + shunti_ns(comm->liveness.timeout);
 }
 
-/* The verdict in the form that a reply has. */
+/* The decision time in the form that a reply has. */
 static uint64_t decision_word(const struct shunt_comm *comm)
 {
     const uint64_t now = shunti_now_ns();
@@ -91,7 +91,7 @@ static uint64_t decision_word(const struct shunt_comm *comm)
                                             : shunti_probe_decision_ns(comm);
     const uint64_t ms = at > now ? 1 + (at - now) / NS_PER_MS : 0;
 
-    return (ms < VERDICT_MAX ? ms : VERDICT_MAX) << VERDICT_SHIFT;
+    return (ms < DECISION_MAX ? ms : DECISION_MAX) << DECISION_SHIFT;
 }
 
 static void send_reply(struct shunt_comm *comm, int peer, uint64_t number)
@@ -169,7 +169,7 @@ uint64_t shunti_probe_decision_of(const struct shunt_comm *comm, int peer)
 {
     if (!shunti_probe_answered(comm, peer))
         return 0;
-    return (reply_of(comm, peer) >> VERDICT_SHIFT & VERDICT_MAX) * NS_PER_MS;
+    return (reply_of(comm, peer) >> DECISION_SHIFT & DECISION_MAX) * NS_PER_MS;
 }
 
 /* Has this rank's latest probe got replies that were not counted yet? */

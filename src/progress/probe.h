@@ -15,7 +15,7 @@
  * If all awaited ranks answered, one of them will find out which rank is
  * missing, and gets the time to report it. That rank may have begun to wait
  * much later than the rank that probes, or may wait for a rank that has. So a
- * reply also carries the *verdict* of its rank: the time when it, or a rank
+ * reply also carries its rank's *decision time*: the time when it, or a rank
  * that it waits for, will know which rank is missing.
  */
 #ifndef SHUNTI_PROBE_H
@@ -42,11 +42,11 @@ struct shunti_probe {
     bool open; /* the probe decides which ranks a timeout blames */
     /* how often the timeout was extended because all had answered */
     uint8_t extensions;
-    /* latest verdict in the replies of the awaited ranks, when the timeout was
-     * extended; 0: none */
+    /* latest decision time in the replies of the awaited ranks, when the
+     * timeout was extended; 0: none */
     uint64_t decision_ns;
     bool visited; /* replies are now sent from a call elsewhere: wait.c */
-    uint64_t elsewhere_ns; /* the verdict of the call elsewhere */
+    uint64_t elsewhere_ns; /* the decision time of the call elsewhere */
 };
 
 /* Start a new probe of all peers that `request` awaits. */
@@ -67,14 +67,14 @@ bool shunti_probe_answered(const struct shunt_comm *comm, int peer);
 bool shunti_probe_elsewhere(const struct shunt_comm *comm, int peer);
 
 /*
- * The verdict of this rank: the time when this rank, or a rank that it waits
- * for, will know which rank is missing. For this rank that is the first end of
- * its timeout. A time in the past: no rank is known that will find out.
+ * The decision time of this rank: the time when this rank, or a rank that it
+ * waits for, will know which rank is missing. For this rank that is the first
+ * end of its timeout. A time in the past: no rank is known that will find out.
  */
 uint64_t shunti_probe_decision_ns(const struct shunt_comm *comm);
 
-/* The number of ns until the verdict of `peer`, at the time of its answer to
- * the latest probe; 0: it has none. */
+/* The number of ns until the decision time of `peer`, at the time of its answer
+ * to the latest probe; 0: it has none. */
 uint64_t shunti_probe_decision_of(const struct shunt_comm *comm, int peer);
 
 /* Answer the probes of other ranks. True if a probe or a reply has arrived.

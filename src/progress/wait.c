@@ -84,18 +84,18 @@ void shunti_step_others(void)
     shunti_parked_release(held);
 }
 
-/* The verdict of a call that sets something up: that call has a timeout of its
- * own, which begins now. */
+/* The decision time of a call that sets something up: that call has a timeout
+ * of its own, which begins now. */
 #define IN_ITS_TIME UINT64_MAX
 
 /* Answer probes on `comm` from a call elsewhere.
  *
- * verdict  (probe.h) of that call; 0: it has none.
+ * decision_ns  (probe.h) of that call; 0: it has none.
  */
-static void answer_from_elsewhere(struct shunt_comm *comm, uint64_t verdict)
+static void answer_from_elsewhere(struct shunt_comm *comm, uint64_t decision_ns)
 {
-    comm->probe.elsewhere_ns = verdict;
-    if (verdict == IN_ITS_TIME)
+    comm->probe.elsewhere_ns = decision_ns;
+    if (decision_ns == IN_ITS_TIME)
         comm->probe.elsewhere_ns =
             shunti_now_ns() + shunti_ns(comm->liveness.timeout);
     comm->probe.visited = true;
@@ -105,13 +105,13 @@ static void answer_from_elsewhere(struct shunt_comm *comm, uint64_t verdict)
 
 /* Answer probes on a communicator that may have nothing under way. Returns in
  * how many ns to do so again: several times within the notice of a probe. */
-static uint64_t answer_there(struct shunt_comm *comm, uint64_t verdict)
+static uint64_t answer_there(struct shunt_comm *comm, uint64_t decision_ns)
 {
     const uint64_t pause = shunti_liveness_notice_ns(comm) / 4;
 
     if (!comm->all_mapped)
         shunti_transports_progress(comm);
-    answer_from_elsewhere(comm, verdict);
+    answer_from_elsewhere(comm, decision_ns);
     if (comm->all_mapped)
         return pause;
     if (comm->deferred.first)
@@ -124,12 +124,12 @@ static uint64_t answer_there(struct shunt_comm *comm, uint64_t verdict)
  * Answer probes on all communicators of this thread except `but`. Returns when
  * to do so again.
  *
- * verdict  of the call that this thread is in.
+ * decision_ns  of the call that this thread is in.
  */
 static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns,
-                                 uint64_t verdict)
+                                 uint64_t decision_ns)
 {
-    return shunti_parked_visit(but, now_ns, verdict, answer_there);
+    return shunti_parked_visit(but, now_ns, decision_ns, answer_there);
 }
 
 /* Check the timeout of the oldest operation. If no caller has waited for it
@@ -145,19 +145,19 @@ static void check_time(struct shunt_comm *comm, uint64_t now)
     shunti_liveness_check_time(comm, now);
 }
 
-/* Look around. verdict: of the call that looks. */
-static void look(struct shunt_comm *comm, uint64_t verdict)
+/* Look around. decision_ns: of the call that looks. */
+static void look(struct shunt_comm *comm, uint64_t decision_ns)
 {
     uint64_t now = shunti_now_ns();
 
     shunti_transports_progress(comm);
     shunti_note_learn_completed(comm);
     shunti_progress(comm);
-    if (verdict == IN_ITS_TIME)
-        answer_from_elsewhere(comm, verdict);
+    if (decision_ns == IN_ITS_TIME)
+        answer_from_elsewhere(comm, decision_ns);
     else
         shunti_liveness_note_events(comm);
-    answer_elsewhere(comm, now, verdict);
+    answer_elsewhere(comm, now, decision_ns);
     if (!comm->operations.active || comm->failure.status)
         return;
     shunti_liveness_look(comm);
@@ -477,14 +477,14 @@ static int ms_until(uint64_t now, uint64_t until)
 /* shunti_poll(), where `fds` are the descriptors of `armed`; NULL: of no
  * communicator. */
 static int poll_meanwhile(struct shunt_comm *armed, struct pollfd *fds,
-                          unsigned long n, int ms, uint64_t verdict)
+                          unsigned long n, int ms, uint64_t decision_ns)
 {
     const uint64_t end = shunti_now_ns() + (uint64_t)ms * 1000000;
     SHUNTI_TRACK(WAITS);
 
     for (;;) {
         uint64_t now = shunti_now_ns();
-        uint64_t next = answer_elsewhere(armed, now, verdict);
+        uint64_t next = answer_elsewhere(armed, now, decision_ns);
         int left = ms_until(now, next < end ? next : end), ready;
         struct shunt_comm *held = shunti_parked_hold();
 
@@ -514,14 +514,14 @@ uint64_t shunti_stopped_ns(uint64_t *looked_ns)
     return passed > STOPPED_NS ? passed : 0;
 }
 
-/* verdict: of this call, for replies on other communicators. */
-static void nap(struct shunt_comm *comm, int ms, uint64_t verdict)
+/* decision_ns: of this call, for replies on other communicators. */
+static void nap(struct shunt_comm *comm, int ms, uint64_t decision_ns)
 {
     struct watch watch = {.n = 0};
 
-    answer_elsewhere(NULL, shunti_now_ns(), verdict);
+    answer_elsewhere(NULL, shunti_now_ns(), decision_ns);
     if (watch_comm(&watch, comm))
-        poll_meanwhile(comm, watch.fds, watch.n, ms, verdict);
+        poll_meanwhile(comm, watch.fds, watch.n, ms, decision_ns);
     disarm(comm);
     take_token(&watch, comm);
     shunti_transports_progress(comm);

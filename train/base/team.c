@@ -151,7 +151,7 @@ size_t team_nodes(const struct team *team)
 
 int team_agree(struct team *team, int ok, const char *what)
 {
-    struct verdict {
+    struct outcome {
         int ok;
         char text[512];
     } own = {.ok = ok}, *all;
