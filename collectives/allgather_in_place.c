@@ -255,7 +255,7 @@ static const struct shunti_class allgather_class = {
     .awaits = shunti_two_level_awaits,
     .sent = sent,
     .heard = shunti_two_level_heard,
-    .owes = shunti_two_level_owes,
+    .must_send = shunti_two_level_must_send,
     .cleanup = cleanup,
 };
 
@@ -266,7 +266,7 @@ static const struct shunti_class allgatherv_class = {
     .awaits = shunti_two_level_awaits,
     .sent = sent,
     .heard = shunti_two_level_heard,
-    .owes = shunti_two_level_owes,
+    .must_send = shunti_two_level_must_send,
     .cleanup = cleanup,
 };
 

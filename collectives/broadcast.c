@@ -100,7 +100,7 @@ static const struct shunti_class two_level_class = {
     .awaits = shunti_two_level_awaits,
     .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
-    .owes = shunti_two_level_owes,
+    .must_send = shunti_two_level_must_send,
     .cleanup = shunti_two_level_cleanup,
 };
 

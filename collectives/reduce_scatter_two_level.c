@@ -163,7 +163,7 @@ static const struct shunti_class reduce_scatter_class = {
     .awaits = shunti_two_level_awaits,
     .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
-    .owes = shunti_two_level_owes,
+    .must_send = shunti_two_level_must_send,
     .cleanup = cleanup,
 };
 
@@ -174,7 +174,7 @@ static const struct shunti_class reduce_scatterv_class = {
     .awaits = shunti_two_level_awaits,
     .sent = shunti_two_level_sent,
     .heard = shunti_two_level_heard,
-    .owes = shunti_two_level_owes,
+    .must_send = shunti_two_level_must_send,
     .cleanup = cleanup,
 };
 

@@ -263,7 +263,7 @@ static bool is_sent(const struct shunti_outgoing *out)
     return out->state == SHUNTI_OUTGOING_DONE || shunti_is_pulled(out->way);
 }
 
-bool shunti_two_level_owes(const struct shunt_request *request)
+bool shunti_two_level_must_send(const struct shunt_request *request)
 {
     const struct shunti_two_level *x = shunti_two_level_of(request);
 

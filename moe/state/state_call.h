@@ -94,7 +94,8 @@ void shunti_state_cleanup(struct shunt_request *request);
     {                                                                          \
         .name = text, .algorithm = "two_level", .step = shunti_two_level_step, \
         .awaits = shunti_two_level_awaits, .sent = (sends),                    \
-        .heard = shunti_two_level_heard, .owes = shunti_two_level_owes,        \
+        .heard = shunti_two_level_heard,                                       \
+        .must_send = shunti_two_level_must_send,                               \
         .cleanup = shunti_state_cleanup,                                       \
     }
 

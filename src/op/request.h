@@ -85,7 +85,7 @@ struct shunti_class {
     bool follows;
     /* Do later calls of peers wait for data that this request still has to
      * send? NULL: never. See `in_turn`. */
-    bool (*owes)(const struct shunt_request *request);
+    bool (*must_send)(const struct shunt_request *request);
     /* For traces. sent() and sent_in_all() are also called after cleanup(). */
     const char *algorithm; /* "flat"; NULL: the class has only one */
     /* Bytes of payload that this rank sends to `peer`. NULL: see

@@ -66,7 +66,7 @@ static bool holds_up(const struct shunt_comm *comm,
     if (!others || !request->in_turn || comm->operations.progressing)
         return false;
     for (; older && older->seq < request->seq; older = older->next)
-        if (older->class->owes && older->class->owes(older))
+        if (older->class->must_send && older->class->must_send(older))
             return true;
     return false;
 }

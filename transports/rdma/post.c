@@ -364,7 +364,7 @@ void rdma_want_report(struct shunt_transport_ep *ep)
     for (int i = 0; i < ep->rails; i++) {
         struct rdma_rail *rail = &ep->rail[i];
 
-        rail->owed = end_of(&rail->here);
+        rail->report_to = end_of(&rail->here);
         rail->report = rail->report || rail->here.base != rail->reported;
         news = news || (rail->report && rail->stage == RDMA_REACHED);
     }
@@ -377,7 +377,7 @@ void rdma_post_reports(struct shunt_transport_ep *ep)
     for (int i = 0; i < ep->rails; i++) {
         struct rdma_rail *rail = &ep->rail[i];
 
-        if (rdma_owes_report(rail) && rail->stage == RDMA_REACHED &&
+        if (rdma_rail_report_is_due(rail) && rail->stage == RDMA_REACHED &&
             rdma_has_credit(rail, true))
             post_report(rail);
     }

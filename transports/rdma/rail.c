@@ -37,9 +37,9 @@
 /* Time limit for the first request. A NIC gives up a request much earlier. */
 #define REACH_MS 10000
 /* Time for a NIC to report what arrived before the error state (and for the
- * other side's NIC, why); and the most for completions that are missing. */
+ * other side's NIC, why); and the most for missing completions. */
 #define DRAIN_MS 5
-#define OWED_MS 100
+#define MISSING_MS 100
 /* After this time a call counts as delayed by the kernel. */
 #define KEPT_MS 100
 /* Pause before the next try: after the first failure; the longest; and the
@@ -175,7 +175,7 @@ bool rdma_rail_drained(const struct rdma_rail *rail, int64_t now)
 {
     if (!rail->qp || !rail->connected || rail->nic->dead)
         return true;
-    if (rail->sends > 0 && now < rail->broken_at + OWED_MS)
+    if (rail->sends > 0 && now < rail->broken_at + MISSING_MS)
         return false;
     return (rail->drained && rail->ep->broken) ||
            now >= rail->broken_at + DRAIN_MS;
@@ -345,7 +345,7 @@ static void begin_life(struct rdma_rail *rail)
     rail->connected = rail->probed = rail->report = false;
     rail->acked = rail->heard = rail->drained = false;
     rail->unsaid.wr_id = 0;
-    rail->posted = rail->told_to = rail->reported = rail->owed = 0;
+    rail->posted = rail->told_to = rail->reported = rail->report_to = 0;
     rail->told_by = 0;
     rail->here = (struct rdma_come){.base = 0};
     for (uint32_t i = 0; i < rail->credits; i++)

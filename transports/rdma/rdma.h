@@ -248,8 +248,8 @@ struct rdma_rail {
     uint32_t
         told_by; /* 1 + number of the last request that reported arrivals */
     uint32_t reported;
-    uint32_t owed; /* requests to report as soon as possible */
-    bool report;   /* report now */
+    uint32_t report_to; /* report up to this request as soon as possible */
+    bool report;        /* report now */
 };
 
 /* Index in `log`, or in the reports, for a request of this number. */
@@ -583,19 +583,19 @@ enum shunt_status rdma_repost_record(struct rdma_rail *rail,
 void rdma_want_report(struct shunt_transport_ep *ep);
 /* Is it time to report? Only arrivals without a gap are reported. Arrivals
  * behind a gap are reported when the gap is closed. */
-static inline bool rdma_owes_report(const struct rdma_rail *rail)
+static inline bool rdma_rail_report_is_due(const struct rdma_rail *rail)
 {
     const uint32_t news = rail->here.base - rail->reported;
 
     return news >= RDMA_REPORT_AT || rail->report ||
-           (news && (int32_t)(rail->owed - rail->reported) > 0) ||
+           (news && (int32_t)(rail->report_to - rail->reported) > 0) ||
            rail->ep->lines_freed > RDMA_UNREPORTED;
 }
 
-static inline bool rdma_owes_reports(const struct shunt_transport_ep *ep)
+static inline bool rdma_report_is_due(const struct shunt_transport_ep *ep)
 {
     for (int i = 0; i < ep->rails; i++)
-        if (rdma_owes_report(&ep->rail[i]))
+        if (rdma_rail_report_is_due(&ep->rail[i]))
             return true;
     return false;
 }

@@ -374,7 +374,7 @@ int rdma_poll_nic(struct rdma_nic *nic)
             continue;
         if (rail->ep->larges || rail->ep->again_count)
             rdma_post_fragments(rail->ep);
-        if (rdma_owes_reports(rail->ep))
+        if (rdma_report_is_due(rail->ep))
             rdma_post_reports(rail->ep);
     }
     return count;
