@@ -470,28 +470,29 @@ shunti_moe_call_no_request(const struct shunti_moe_call *call,
 }
 
 bool shunti_remote_of(const struct shunt_comm *comm, const void *ptr,
-                      size_t bytes, struct shunti_remote *spot)
+                      size_t bytes, struct shunti_remote *remote)
 {
     const struct shunti_window *window;
 
-    spot->window = SHUNTI_NOWHERE;
-    spot->offset = 0;
+    remote->window = SHUNTI_NOWHERE;
+    remote->offset = 0;
     if (!bytes)
         return true;
     window = shunti_window_find(comm, ptr, bytes);
     if (!window)
         return false;
-    spot->window = window->id;
-    spot->offset = (uint64_t)((const unsigned char *)ptr - window->addr);
+    remote->window = window->id;
+    remote->offset = (uint64_t)((const unsigned char *)ptr - window->addr);
     return true;
 }
 
 unsigned char *shunti_remote_map(const struct shunt_comm *comm, int peer,
-                                 const struct shunti_remote *spot, size_t bytes)
+                                 const struct shunti_remote *remote,
+                                 size_t bytes)
 {
-    const uint64_t where[2] = {spot->window, spot->offset};
+    const uint64_t where[2] = {remote->window, remote->offset};
 
-    if (spot->window == SHUNTI_NOWHERE)
+    if (remote->window == SHUNTI_NOWHERE)
         return NULL;
     return (unsigned char *)(uintptr_t)shunti_mapped(comm, peer, where, bytes);
 }

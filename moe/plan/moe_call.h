@@ -158,12 +158,12 @@ struct shunti_remote {
 
 /* Find the remote address of `bytes` at `ptr`. False: no window has them. */
 bool shunti_remote_of(const struct shunt_comm *comm, const void *ptr,
-                      size_t bytes, struct shunti_remote *spot);
+                      size_t bytes, struct shunti_remote *remote);
 
 /* A pointer to `bytes` at a peer's remote address. NULL: there is no such
  * memory. */
 unsigned char *shunti_remote_map(const struct shunt_comm *comm, int peer,
-                                 const struct shunti_remote *spot,
+                                 const struct shunti_remote *remote,
                                  size_t bytes);
 
 #endif

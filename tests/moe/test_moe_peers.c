@@ -281,7 +281,7 @@ Test(moe_peers, region_ends_in_its_window)
     const struct shunt_comm comm = {.nranks = 2,
                                     .windows = {.all = &all, .count = 1}};
     static const struct {
-        struct shunti_remote spot;
+        struct shunti_remote remote;
         size_t bytes;
         bool good;
     } rows[] = {
@@ -298,10 +298,10 @@ Test(moe_peers, region_ends_in_its_window)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const unsigned char *at =
-            shunti_remote_map(&comm, 1, &rows[i].spot, rows[i].bytes);
+            shunti_remote_map(&comm, 1, &rows[i].remote, rows[i].bytes);
 
         const unsigned char *want =
-            rows[i].good ? memory + rows[i].spot.offset : NULL;
+            rows[i].good ? memory + rows[i].remote.offset : NULL;
 
         cr_assert_eq(at, want, "case %zu", i);
     }

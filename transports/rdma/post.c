@@ -186,21 +186,21 @@ static void reported(struct rdma_rail *rail)
     rail->ep->refusals_said = rail->ep->refusals;
 }
 
-/* The place of a record in the ring. */
-struct spot {
+/* The lines of the ring that a record gets. */
+struct ring_range {
     uint32_t line, lap, lines;
     uint32_t skipped; /* lines skipped before it, at the end of the ring */
 };
 
-static bool find_remote(const struct shunt_transport_ep *ep,
-                        const struct rdma_record *record, bool own,
-                        struct spot *spot)
+static bool find_range(const struct shunt_transport_ep *ep,
+                       const struct rdma_record *record, bool own,
+                       struct ring_range *range)
 {
     const size_t bytes = sizeof(*record) + record->bytes;
     const uint32_t lines = (uint32_t)((bytes + RDMA_LINE - 1) / RDMA_LINE);
     const bool wraps = ep->tail + lines > RDMA_LINES;
 
-    *spot = (struct spot){
+    *range = (struct ring_range){
         .line = wraps ? 0 : ep->tail,
         .lap = ep->lap + wraps,
         .lines = lines,
@@ -208,16 +208,16 @@ static bool find_remote(const struct shunt_transport_ep *ep,
     };
     return !ep->again_count &&
            ep->sequence - ep->records_freed < RDMA_RECORDS &&
-           ep->used + spot->skipped + lines + (own ? 0 : RDMA_OWN_LINES) <=
+           ep->used + range->skipped + lines + (own ? 0 : RDMA_OWN_LINES) <=
                RDMA_LINES;
 }
 
 bool rdma_has_room(const struct shunt_transport_ep *ep,
                    const struct rdma_record *record)
 {
-    struct spot spot;
+    struct ring_range range;
 
-    return rdma_rail_for_record(ep) && find_remote(ep, record, false, &spot);
+    return rdma_rail_for_record(ep) && find_range(ep, record, false, &range);
 }
 
 /* Shall this record ask for a report? If many are under way, one must ask:
@@ -262,35 +262,35 @@ enum shunt_status rdma_post_record(struct shunt_transport_ep *ep,
     struct rdma_rail *rail = rdma_rail_for_record(ep);
     enum shunt_status status;
     unsigned char *at;
-    struct spot spot;
+    struct ring_range range;
 
-    if (!rail || !find_remote(ep, record, own, &spot))
+    if (!rail || !find_range(ep, record, own, &range))
         return SHUNT_IN_PROGRESS;
-    at = ep->boxes[0].ring + (size_t)spot.line * RDMA_LINE;
+    at = ep->boxes[0].ring + (size_t)range.line * RDMA_LINE;
     record->sequence = ep->sequence;
-    record->lines = (uint16_t)spot.lines;
+    record->lines = (uint16_t)range.lines;
     record->asks = record->asks || must_ask(ep);
     report_in(rail, record);
     memcpy(at, record, sizeof(*record));
     if (record->bytes)
         memcpy(at + sizeof(*record), payload, record->bytes);
     request.record = ep->sequence;
-    request.place = place_of(spot.line, spot.lap);
+    request.place = place_of(range.line, range.lap);
     status = post_from_mirror(rail, &request,
                               (uint32_t)sizeof(*record) + record->bytes);
     if (status)
         return status;
     ep->targets[ep->sequence % RDMA_RECORDS] =
-        (struct rdma_target){.lines = (uint16_t)(spot.lines + spot.skipped),
+        (struct rdma_target){.lines = (uint16_t)(range.lines + range.skipped),
                              .alone = !record->fragments};
     ep->sequence++;
     if (record->asks) {
         ep->asked = true;
         ep->ask_sequence = ep->sequence;
     }
-    ep->tail = spot.line + spot.lines;
-    ep->lap = spot.lap;
-    ep->used += spot.skipped + spot.lines;
+    ep->tail = range.line + range.lines;
+    ep->lap = range.lap;
+    ep->used += range.skipped + range.lines;
     if (place)
         *place = request.place;
     return SHUNT_OK;
