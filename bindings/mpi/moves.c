@@ -13,9 +13,9 @@
 /* --- receiving ------------------------------------------------------------ */
 
 /* Where Shunt receives `times` pieces like `p`: in place, or in state->recv. */
-static void *landing(const struct shunti_mpi_piece *p, int times,
-                     struct shunti_mpi_comm *state, MPI_Comm comm,
-                     enum shunti_mpi_call call, int *rc)
+static void *receive_buffer(const struct shunti_mpi_piece *p, int times,
+                            struct shunti_mpi_comm *state, MPI_Comm comm,
+                            enum shunti_mpi_call call, int *rc)
 {
     void *room;
 
@@ -31,8 +31,8 @@ static void *landing(const struct shunti_mpi_piece *p, int times,
 
 /* Unpack the received data to the program's buffer, if it was not received in
  * place. */
-static int landed(const struct shunti_mpi_piece *p, int times,
-                  const struct shunti_mpi_comm *state, MPI_Comm comm)
+static int unpack_received(const struct shunti_mpi_piece *p, int times,
+                           const struct shunti_mpi_comm *state, MPI_Comm comm)
 {
     if (p->facts->straight)
         return MPI_SUCCESS;
@@ -75,13 +75,13 @@ static int bcast(struct shunti_mpi_piece p, int root, MPI_Comm comm)
         return SHUNTI_MPI_PASS;
     at = state->rank == root
              ? shunti_mpi_piece_packed(&p, 0, p.count, state, comm, call, &rc)
-             : landing(&p, 1, state, comm, call, &rc);
+             : receive_buffer(&p, 1, state, comm, call, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
     st = shunt_broadcast(state->shunt, shunti_mpi_writable(at), bytes, SHUNT_U8,
                          root);
     if (!st && state->rank != root)
-        rc = landed(&p, 1, state, comm);
+        rc = unpack_received(&p, 1, state, comm);
     shunti_mpi_done(state, call, bytes);
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }
@@ -146,13 +146,13 @@ static int exchange(enum shunti_mpi_call call, struct shunti_mpi_piece send,
                                        comm, call, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
-    to = landing(&recv, state->size, state, comm, call, &rc);
+    to = receive_buffer(&recv, state->size, state, comm, call, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
     st = for_all ? shunt_allgather(state->shunt, from, to, bytes, SHUNT_U8)
                  : shunt_alltoall(state->shunt, from, to, bytes, SHUNT_U8);
     if (!st)
-        rc = landed(&recv, state->size, state, comm);
+        rc = unpack_received(&recv, state->size, state, comm);
     shunti_mpi_done(state, call, bytes * (size_t)given);
     return st ? shunti_mpi_error(comm, state, st) : rc;
 }

@@ -120,7 +120,7 @@ static struct sizes sent(const struct shunti_rail_traffic *t)
 
 /* Offsets of the areas of a window. */
 struct parts {
-    size_t rows_landing, sums_landing, dots_landing;
+    size_t rows_arrival, sums_arrival, dots_arrival;
     size_t rows_staging, sums_staging, dots_staging, end;
 };
 
@@ -129,10 +129,10 @@ static struct parts parts_of(const struct shunti_rail_traffic *t)
     const struct sizes in = received(t), out = sent(t);
     struct parts p;
 
-    p.rows_landing = 0;
-    p.sums_landing = p.rows_landing + in.rows;
-    p.dots_landing = p.sums_landing + out.sums;
-    p.rows_staging = p.dots_landing + out.dots;
+    p.rows_arrival = 0;
+    p.sums_arrival = p.rows_arrival + in.rows;
+    p.dots_arrival = p.sums_arrival + out.sums;
+    p.rows_staging = p.dots_arrival + out.dots;
     p.sums_staging = p.rows_staging + out.rows;
     p.dots_staging = p.sums_staging + in.sums;
     p.end = p.dots_staging + in.dots;
@@ -152,13 +152,13 @@ size_t shunti_rail_places(const struct shunti_rail_traffic *t,
         if (n == t->map->node[t->rank])
             continue;
         out[n].staging = own.rows_staging + before.rows;
-        out[n].sums = own.sums_landing + before.sums;
-        out[n].dots = own.dots_landing + before.dots;
+        out[n].sums = own.sums_arrival + before.sums;
+        out[n].dots = own.dots_arrival + before.dots;
         add(&before, sizes_out(t, n));
     }
     before = (struct sizes){0};
     while (shunti_rail_next(&x, &source)) {
-        in[source].landing = own.rows_landing + before.rows;
+        in[source].arrival = own.rows_arrival + before.rows;
         in[source].sums_staging = own.sums_staging + before.sums;
         in[source].dots_staging = own.dots_staging + before.dots;
         add(&before, sizes_in(t, source));
@@ -183,7 +183,7 @@ struct shunti_rail_told shunti_rail_tell(const struct shunti_rail_traffic *t,
     struct shunti_rail_told told = {.window = window};
 
     if (shunti_rail_serves(t->map, t->rank, peer))
-        told.landing = in[peer].landing;
+        told.arrival = in[peer].arrival;
     if (relays(t, peer)) {
         told.sums = out[t->map->node[peer]].sums;
         told.dots = out[t->map->node[peer]].dots;
@@ -204,8 +204,8 @@ bool shunti_rail_hear(const struct shunti_rail_traffic *t, int peer,
     bool good = true;
 
     if (relays(t, peer)) {
-        out[node].landing = told->landing;
-        good = fits(told->landing, sizes_out(t, node).rows, told->window);
+        out[node].arrival = told->arrival;
+        good = fits(told->arrival, sizes_out(t, node).rows, told->window);
     }
     if (shunti_rail_serves(t->map, t->rank, peer)) {
         const struct sizes sizes = sizes_in(t, peer);

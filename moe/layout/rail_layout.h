@@ -8,9 +8,9 @@
  * in this order. In each area, every source for which the rank is the relay, or
  * every other node, has a part of its own:
  *
- *     rows landing   by source: rows to pass on
- *     sums landing   by node: sums for this rank's tokens
- *     dots landing   by node: products for the gradient of the weights
+ *     rows arrive    by source: rows to pass on
+ *     sums arrive    by node: sums for this rank's tokens
+ *     dots arrive    by node: products for the gradient of the weights
  *     rows staging   by node: rows of this rank
  *     sums staging   by source
  *     dots staging   by source
@@ -106,15 +106,16 @@ static inline size_t shunti_rail_sum_bytes(size_t terms, size_t result_bytes,
 }
 
 /* Offsets for the rows that a rank sends to a node. `staging`, `sums` and
- * `dots` are in the rank's own window, `landing` is in the relay's. */
+ * `dots` are in the rank's own window, `arrival` (where its rows arrive) is in
+ * the relay's. */
 struct shunti_rail_out {
-    size_t staging, landing, sums, dots;
+    size_t staging, arrival, sums, dots;
 };
 
 /* Offsets for the rows that a relay receives from a source. `sums` and `dots`
  * are in the source's window, the others in the relay's. */
 struct shunti_rail_in {
-    size_t landing, sums_staging, dots_staging, sums, dots;
+    size_t arrival, sums_staging, dots_staging, sums, dots;
 };
 
 /*
@@ -131,7 +132,7 @@ size_t shunti_rail_places(const struct shunti_rail_traffic *traffic,
 struct shunti_rail_told {
     uint64_t window; /* bytes of the window */
     /* Offset for the peer's rows, if this rank relays them. */
-    uint64_t landing;
+    uint64_t arrival;
     uint64_t sums, dots; /* offsets for results from the peer's node, if the
                             peer is the relay there */
 };

@@ -49,7 +49,7 @@ bool shunti_home_as_is(const struct shunt_moe *moe, size_t terms)
     return terms == 1 && moe->config.partials == SHUNT_MOE_PARTIALS_F32;
 }
 
-/* --- the queue for a landing -------------------------------------------------------- */
+/* --- the queue for an arrival area ------------------------------------------------ */
 
 void shunti_rail_line_up(struct shunti_rail_turn **line,
                          struct shunti_rail_turn *turn, struct shunti_cut cut)
@@ -113,7 +113,7 @@ uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
 }
 
 bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
-                     size_t landing, size_t bytes,
+                     size_t arrival, size_t bytes,
                      enum shunti_rail_signal which, int part, int index,
                      uint64_t call, uint32_t rows)
 {
@@ -124,7 +124,7 @@ bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
         .local = shunti_rail_memory(rails, staging),
         .reg = window->reg[p->context - comm->contexts.all],
         .remote = window->peers[peer].remote,
-        .offset = rails->rail->signals + rails->base + landing,
+        .offset = rails->rail->signals + rails->base + arrival,
         .bytes = bytes,
         .signal = window->peers[peer].remote,
         .signal_offset = signal_in_window(rails, which, part, index),

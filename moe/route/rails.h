@@ -46,7 +46,7 @@ struct shunti_rail_to {
     uint32_t *token;                 /* (rows) token of each row */
     size_t terms;                    /* experts' rows made of them there */
     size_t staging;                  /* of rows, in this rank's rail window */
-    size_t landing;                  /* of rows, in the relay's */
+    size_t arrival;                  /* of rows, in the relay's */
     size_t sums, dots;               /* of results, in this rank's */
     struct shunti_rail_bound *bound; /* (parts + 1) */
 };
@@ -57,22 +57,22 @@ struct shunti_rail_from {
     size_t rows, terms;
     uint32_t *first; /* (rows + 1) index of a row's first entry */
     const struct shunti_rail_entry *entry; /* (terms) */
-    size_t landing;                        /* in this rank's rail window */
+    size_t arrival;                        /* in this rank's rail window */
     size_t sums_staging, dots_staging;     /* of results, in this rank's */
     size_t sums, dots;                     /* of results, in the source's */
     struct shunti_rail_bound *bound;       /* (parts + 1) as the lists say */
 };
 
 /*
- * A request's place in the queue for the landings. There is one queue for rows
+ * A request's place in the queue for arrival areas. There is one queue for rows
  * and products, and one for sums. Requests enter a queue when they get their
  * number, so in the same order on all ranks. If they entered when they have
- * something to send, two ranks could each give their landings to the request
- * that the other one serves last, and would deadlock.
+ * something to send, two ranks could each give their arrival areas to the
+ * request that the other one serves last, and would deadlock.
  *
- * Requests of other parts use other areas of the landings, and other signals.
- * So a request need not wait until earlier ones of other parts are over. It
- * waits only until they have sent all, because parts are to arrive in order.
+ * Requests of other parts use other arrival areas, and other signals. So a
+ * request need not wait until earlier ones of other parts are over. It waits
+ * only until they have sent all, because parts are to arrive in order.
  */
 struct shunti_rail_turn {
     struct shunti_rail_turn *next;
@@ -104,7 +104,7 @@ struct shunti_rails {
     size_t memory_max, received_max;
     struct shunti_rail_bound *bounds; /* holds `bound` of all lists */
     size_t bounds_max;
-    /* Queues for the landings of rows and products, and of sums. */
+    /* Queues for the arrival areas of rows and products, and of sums. */
     struct shunti_rail_turn *rows_line, *sums_line;
 };
 
@@ -155,7 +155,7 @@ size_t shunti_rail_signal_at(const struct shunt_moe *moe,
                              int index);
 
 /* Identifies an operation in signals: its number, and which of the two calls
- * that use the same landing it makes. A rank in the other call ignores the
+ * that use the same arrival area it makes. A rank in the other call ignores the
  * signal. */
 uint64_t shunti_rail_call(const struct shunt_request *request);
 
@@ -167,11 +167,11 @@ uint32_t shunti_rail_arrived(const struct shunti_rails *rails,
                              uint64_t call, size_t most);
 
 /*
- * Put `bytes` at `staging` of this rank's rail window to `landing` of the
+ * Put `bytes` at `staging` of this rank's rail window to `arrival` of the
  * window of `peer`, and set a signal to `rows`. False: no room now; try again.
  */
 bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
-                     size_t landing, size_t bytes,
+                     size_t arrival, size_t bytes,
                      enum shunti_rail_signal which, int part, int index,
                      uint64_t call, uint32_t rows);
 

@@ -110,7 +110,7 @@ static bool send_chunk(struct shunti_rail_rows *rows, int node, uint64_t call)
     }
     if (!shunti_rail_put(rows->rails, to->relay,
                          to->staging + place_of(rows, to->bound, begin),
-                         to->landing + place_of(rows, to->bound, begin),
+                         to->arrival + place_of(rows, to->bound, begin),
                          (end - begin) * rows->wire, SHUNTI_RAIL_ROWS,
                          rows->cut.from, moe->rank, call, (uint32_t)end))
         return false;
@@ -239,7 +239,7 @@ static bool pass_chunk(struct shunti_rail_rows *rows, int index, uint64_t call)
         pass_row(rows, from, passed->rows,
                  shunti_rail_memory(
                      rows->rails,
-                     from->landing + place_of(rows, from->bound, passed->rows)),
+                     from->arrival + place_of(rows, from->bound, passed->rows)),
                  dots);
     if (passed->rows == passed->end)
         passed->done = !dots || send_dots(rows, from, call);

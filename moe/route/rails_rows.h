@@ -5,8 +5,8 @@
  * Out: rows for each other node are packed into staging and put to the rail
  * peer there, one chunk to each node in turn. Each rank begins with the node
  * after its own, so that not all ranks send to the same node. In: rows that
- * have arrived are copied from the landing straight to their slots on the ranks
- * of this node, while the next chunk is on the wire.
+ * have arrived are copied from the arrival area straight to their slots on the
+ * ranks of this node, while the next chunk is on the wire.
  */
 #ifndef SHUNTI_RAILS_ROWS_H
 #define SHUNTI_RAILS_ROWS_H
@@ -69,7 +69,7 @@ bool shunti_rail_rows_miss(const struct shunti_rail_rows *rows, int rank);
 bool shunti_rail_rows_passed(const struct shunti_rail_rows *rows, int source);
 /* True if all rows from all sources have been placed. */
 bool shunti_rail_rows_all_passed(const struct shunti_rail_rows *rows);
-/* True if rows of this rank are in the landing of `rank`. Not valid after
+/* True if rows of this rank are in the arrival area of `rank`. Not valid after
  * give_up(). */
 bool shunti_rail_rows_put_any(const struct shunti_rail_rows *rows, int rank);
 /* Expect nothing more of `rank`, neither as a source nor as a relay. */

@@ -138,7 +138,7 @@ static struct shunti_rails *rails_new(const struct shunt_moe *moe)
 
 /* Room for a row. Rows arrive in dtype, or as fp8, which takes more bytes if
  * rows are very short. */
-static size_t landing_bytes(const struct shunt_moe *moe)
+static size_t arrival_bytes(const struct shunt_moe *moe)
 {
     size_t fp8 = moe->config.wire == SHUNT_MOE_WIRE_FP8
                      ? shunti_fp8_bytes(moe->config.hidden)
@@ -239,7 +239,7 @@ static void find_traffic(const struct shunti_direction *direction, int rank,
         .terms = terms,
         .rows_in = rows_in,
         .terms_in = terms_in,
-        .row_bytes = out ? landing_bytes(moe) : 0,
+        .row_bytes = out ? arrival_bytes(moe) : 0,
         .dot_bytes = out ? sizeof(float) : 0,
         .result_bytes = home ? moe->row_bytes : 0,
         .sum_bytes = home ? shunti_sum_bytes(moe) : 0,
@@ -319,7 +319,7 @@ static bool place(struct shunti_rails *rails)
             .rows = traffic->rows[n],
             .terms = traffic->terms[n],
             .staging = out->staging,
-            .landing = out->landing,
+            .arrival = out->arrival,
             .sums = out->sums,
             .dots = out->dots,
         };
@@ -337,7 +337,7 @@ static bool place(struct shunti_rails *rails)
             .source = s,
             .rows = rows,
             .terms = terms,
-            .landing = in->landing,
+            .arrival = in->arrival,
             .sums_staging = in->sums_staging,
             .dots_staging = in->dots_staging,
             .sums = in->sums,

@@ -85,14 +85,14 @@ static struct relay *relay_create(void)
                                         .first = p->first,
                                         .entry = p->entry,
                                         .bound = p->bound[2],
-                                        .landing = 2048};
+                                        .arrival = 2048};
     for (uint32_t i = 0; i < ROWS; i++) {
         p->entry[i].row = i;
         p->first[i + 1] = i + 1;
         p->token[i] = i;
     }
     for (int i = 0; i < ROWS * HIDDEN; i++)
-        ((float *)(void *)(p->memory + p->from.landing))[i] = (float)(1 + i);
+        ((float *)(void *)(p->memory + p->from.arrival))[i] = (float)(1 + i);
     return p;
 }
 

@@ -181,13 +181,13 @@ static void take_all(const struct job *job, struct window *windows)
             relay = shunti_rail_peer(map, s, n);
             cr_assert_eq(map->node[relay], n);
             in = job->ranks[relay].in;
-            cr_assert_eq(out[n].landing, in[s].landing);
+            cr_assert_eq(out[n].arrival, in[s].arrival);
             cr_assert_eq(out[n].sums, in[s].sums);
             cr_assert_eq(out[n].dots, in[s].dots);
             take(&windows[s], out[n].staging, rows * ROW);
             take(&windows[s], in[s].sums, home);
             take(&windows[s], in[s].dots, terms * sizeof(float));
-            take(&windows[relay], out[n].landing, rows * ROW);
+            take(&windows[relay], out[n].arrival, rows * ROW);
             take(&windows[relay], in[s].sums_staging, home);
             take(&windows[relay], in[s].dots_staging, terms * sizeof(float));
         }
@@ -250,13 +250,13 @@ Test(moe_rails, places_outside_of_a_window_are_found)
     told = tell(&job, 2, 0);
     cr_assert(
         shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
-    told.window = told.landing + 5 * ROW - 1;
+    told.window = told.arrival + 5 * ROW - 1;
     cr_assert_not(
         shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
-    told.landing = told.window + 1;
+    told.arrival = told.window + 1;
     cr_assert_not(
         shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
-    told.landing = UINT64_MAX;
+    told.arrival = UINT64_MAX;
     cr_assert_not(
         shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
 
