@@ -21,7 +21,7 @@
  * relative to the time without it. */
 #define MOST_CPU 1.05f
 /* The engine is turned off if it exceeds MOST_CPU so often in a row. */
-#define DEAR 2
+#define EXPENSIVE_TRIALS 2
 
 /* --- results ---------------------------------------------------------------- */
 
@@ -31,7 +31,7 @@ static struct shunti_worthwhile *find(struct shunti_engine_worthwhile *all,
 {
     const uint8_t log2 = (uint8_t)(63 - __builtin_clzll(bytes));
 
-    for (int i = 0; i < SHUNTI_PAYS_KINDS; i++) {
+    for (int i = 0; i < SHUNTI_WORTHWHILE_KINDS; i++) {
         struct shunti_worthwhile *p = &all->kind[i];
 
         if (!p->class)
@@ -52,7 +52,7 @@ static int by_value(const void *a, const void *b)
 
 static float median(float *values)
 {
-    const size_t n = SHUNTI_PAYS_TRIALS / 2;
+    const size_t n = SHUNTI_WORTHWHILE_TRIALS / 2;
 
     qsort(values, n, sizeof(*values), by_value);
     return (values[n / 2 - 1] + values[n / 2]) / 2;
@@ -60,11 +60,11 @@ static float median(float *values)
 
 static bool is_expensive(const struct shunti_worthwhile *p)
 {
-    return p->expensive >= DEAR;
+    return p->expensive >= EXPENSIVE_TRIALS;
 }
 
-static void tell(const struct shunt_comm *comm,
-                 const struct shunti_worthwhile *p, bool cheaper)
+static void log_conclusion(const struct shunt_comm *comm,
+                           const struct shunti_worthwhile *p, bool cheaper)
 {
     if (cheaper && is_expensive(p))
         shunti_info(
@@ -97,7 +97,7 @@ static void conclude(struct shunt_comm *comm, struct shunti_worthwhile *p)
     p->since = 0;
     if (p->cpu[1] <= MOST_CPU * p->cpu[0])
         p->expensive = 0;
-    else if (p->expensive < DEAR)
+    else if (p->expensive < EXPENSIVE_TRIALS)
         p->expensive++;
     if (cheaper && p->expensive && !is_expensive(p)) {
         p->tried = 0; /* one more series of trials */
@@ -107,7 +107,7 @@ static void conclude(struct shunt_comm *comm, struct shunti_worthwhile *p)
     comm->stats.engine_dear +=
         (uint64_t)(cheaper && is_expensive(p) && !was_expensive);
     if (p->use != before || !p->known)
-        tell(comm, p, cheaper);
+        log_conclusion(comm, p, cheaper);
     p->known = true;
 }
 
@@ -160,7 +160,7 @@ static void settle(struct shunt_comm *comm)
     p->trial[with][p->tried / 2] = all->ended.ns;
     p->trial_cpu[with][p->tried / 2] =
         all->ended.cpu_ns + (with ? (float)spent_for(comm) : 0);
-    if (++p->tried == SHUNTI_PAYS_TRIALS)
+    if (++p->tried == SHUNTI_WORTHWHILE_TRIALS)
         conclude(comm, p);
 }
 
@@ -182,7 +182,7 @@ bool shunti_worthwhile_choose(struct shunt_request *request, size_t bytes)
     p = find(all, request->class, bytes);
     if (!p)
         return true;
-    if (p->tried == SHUNTI_PAYS_TRIALS) {
+    if (p->tried == SHUNTI_WORTHWHILE_TRIALS) {
         if (++p->since < AGAIN)
             return p->use;
         p->tried = 0;

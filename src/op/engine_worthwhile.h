@@ -39,9 +39,9 @@ struct shunt_request;
 struct shunti_class;
 
 enum {
-    SHUNTI_PAYS_KINDS = 12,
+    SHUNTI_WORTHWHILE_KINDS = 12,
     /* for each kind; half of them use the engine */
-    SHUNTI_PAYS_TRIALS = 16,
+    SHUNTI_WORTHWHILE_TRIALS = 16,
 };
 
 /* The figures for a kind of call. */
@@ -55,10 +55,10 @@ struct shunti_worthwhile {
     uint16_t since; /* calls since all trials were over */
     /* [1]: with the engine, [0]: without; in ns for the least bytes of the
      * class */
-    float trial[2][SHUNTI_PAYS_TRIALS / 2];
+    float trial[2][SHUNTI_WORTHWHILE_TRIALS / 2];
     float cost[2]; /* the medians */
     /* the same for CPU time, the caller's and the engine's */
-    float trial_cpu[2][SHUNTI_PAYS_TRIALS / 2];
+    float trial_cpu[2][SHUNTI_WORTHWHILE_TRIALS / 2];
     float cpu[2];
     /* how often in a row the engine used too much CPU time */
     uint8_t expensive;
@@ -67,7 +67,7 @@ struct shunti_worthwhile {
 /* Part of a communicator: trials of the engine. engine_worthwhile.c writes
  * it. */
 struct shunti_engine_worthwhile {
-    struct shunti_worthwhile kind[SHUNTI_PAYS_KINDS];
+    struct shunti_worthwhile kind[SHUNTI_WORTHWHILE_KINDS];
     /* the call that is measured now */
     struct {
         struct shunti_worthwhile *worthwhile; /* NULL: none */

@@ -109,7 +109,7 @@ static int by_engine_of_the_next(struct world *w, int calls)
 /* Until it is known, also if a series seemed expensive since the machine is busy. */
 static void let_it_learn(struct world *w)
 {
-    by_engine_of_the_next(w, 3 * SHUNTI_PAYS_TRIALS);
+    by_engine_of_the_next(w, 3 * SHUNTI_WORTHWHILE_TRIALS);
 }
 
 static void end(struct world *w)
@@ -123,8 +123,8 @@ Test(engine_worthwhile, where_it_is_cheap)
     struct world w = world_of(&engine);
 
     w.engine_ns = 1;
-    cr_assert_eq(by_engine_of_the_next(&w, SHUNTI_PAYS_TRIALS),
-                 SHUNTI_PAYS_TRIALS / 2);
+    cr_assert_eq(by_engine_of_the_next(&w, SHUNTI_WORTHWHILE_TRIALS),
+                 SHUNTI_WORTHWHILE_TRIALS / 2);
     let_it_learn(&w);
     cr_assert_eq(by_engine_of_the_next(&w, 20), 20);
     cr_assert_eq(w.comm->stats.engine_dear, 0);
@@ -137,8 +137,8 @@ Test(engine_worthwhile, not_where_it_takes_cpu_time)
     struct world w = world_of(&engine);
 
     w.engine_ns = 2 * w.caller_ns;
-    cr_assert_eq(by_engine_of_the_next(&w, 2 * SHUNTI_PAYS_TRIALS),
-                 SHUNTI_PAYS_TRIALS);
+    cr_assert_eq(by_engine_of_the_next(&w, 2 * SHUNTI_WORTHWHILE_TRIALS),
+                 SHUNTI_WORTHWHILE_TRIALS);
     cr_assert_eq(by_engine_of_the_next(&w, 20), 0);
     cr_assert_eq(w.comm->stats.engine_dear, 1);
     end(&w);
@@ -150,7 +150,7 @@ Test(engine_worthwhile, after_a_series_that_was_expensive_by_chance)
     struct world w = world_of(&engine);
 
     w.engine_ns = 2 * w.caller_ns;
-    by_engine_of_the_next(&w, SHUNTI_PAYS_TRIALS);
+    by_engine_of_the_next(&w, SHUNTI_WORTHWHILE_TRIALS);
     w.engine_ns = 1;
     let_it_learn(&w);
     cr_assert_eq(by_engine_of_the_next(&w, 20), 20);
@@ -188,7 +188,7 @@ Test(engine_worthwhile, not_where_the_caller_loses)
 
     w.here_ns = 0;
     w.there_ns = 10 * MS;
-    by_engine_of_the_next(&w, SHUNTI_PAYS_TRIALS);
+    by_engine_of_the_next(&w, SHUNTI_WORTHWHILE_TRIALS);
     cr_assert_eq(by_engine_of_the_next(&w, 20), 0);
     cr_assert_eq(w.comm->stats.engine_dear, 0);
     end(&w);

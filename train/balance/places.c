@@ -123,8 +123,8 @@ static int migrate(const struct balance_config *c, const struct places *now,
                  "where experts should be");
 }
 
-/* Give hot experts copies. A copy's price is given in rows: it pays if the
- * largest load falls by more than `hot` times the mean. */
+/* Give hot experts copies. A copy's price is given in rows: it is worthwhile if
+ * the largest load falls by more than `hot` times the mean. */
 static int replicate(const struct balance_config *c, const double *rows,
                      double mean, struct places *next)
 {

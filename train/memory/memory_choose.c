@@ -126,19 +126,19 @@ static void keep_again(const struct memory_tensor *t, size_t count,
     for (;;) {
         const struct largest l = largest_of(t, count, drop);
         const size_t now = memory_choose_bytes(t, count, drop);
-        size_t dearest = count;
+        size_t slowest = count;
 
         for (size_t i = 0; i < count; i++) {
             const size_t first = l.first[t[i].group];
             const size_t shrinks =
                 t[i].bytes == first ? first - l.second[t[i].group] : 0;
             if (drop[i] && now + t[i].bytes - shrinks <= budget &&
-                (dearest == count || t[i].seconds > t[dearest].seconds))
-                dearest = i;
+                (slowest == count || t[i].seconds > t[slowest].seconds))
+                slowest = i;
         }
-        if (dearest == count)
+        if (slowest == count)
             return;
-        drop[dearest] = false;
+        drop[slowest] = false;
     }
 }
 
