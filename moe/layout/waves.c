@@ -44,9 +44,9 @@ static size_t users_of(const struct shunt_moe *moe, int rank)
     return users;
 }
 
-/* The number of shares of the buffer of `rank`. With padding, each (source,
- * expert) takes as many rows as the fullest one, so each pair has a share. */
-static size_t shares_of(const struct shunt_moe *moe, int rank)
+/* The number of quotas in the buffer of `rank`. With padding, each (source,
+ * expert) takes as many rows as the fullest one, so each pair has a quota. */
+static size_t quotas_of(const struct shunt_moe *moe, int rank)
 {
     return moe->config.pad_to_capacity ? users_of(moe, rank)
                                        : (size_t)moe->nranks;
@@ -58,7 +58,7 @@ size_t shunti_waves_least(const struct shunt_moe *moe)
 
     for (int r = 0; r < moe->nranks; r++) {
         const size_t need =
-            shares_of(moe, r) * (size_t)moe->config.topk + gaps_of(moe, r);
+            quotas_of(moe, r) * (size_t)moe->config.topk + gaps_of(moe, r);
 
         least = need > least ? need : least;
     }
@@ -102,8 +102,8 @@ bool shunti_waves_prepare(struct shunti_plan *plan)
         calloc((size_t)plan->moe->config.experts, sizeof(*waves->of_expert));
     if (waves->mine && waves->of_expert) {
         waves->rest = waves->mine + ranks;
-        waves->share = waves->rest + ranks;
-        waves->taken = waves->share + ranks;
+        waves->quota = waves->rest + ranks;
+        waves->taken = waves->quota + ranks;
         return true;
     }
     free(waves->mine);
@@ -232,9 +232,9 @@ void shunti_waves_begin(struct shunti_plan *whole, const uint32_t *count)
 /*
  * How many of this rank's rows for `rank` fit into a wave. One token always
  * fits. The rest of the buffer is shared in proportion, rounded down. All ranks
- * know the same `rest`, so their shares together are at most the buffer.
+ * know the same `rest`, so their quotas together are at most the buffer.
  */
-static uint64_t share_of(const struct shunti_plan *whole, int rank)
+static uint64_t rank_quota(const struct shunti_plan *whole, int rank)
 {
     const struct shunt_moe *moe = whole->moe;
     const struct shunti_waves *waves = &whole->waves;
@@ -242,7 +242,7 @@ static uint64_t share_of(const struct shunti_plan *whole, int rank)
     const size_t least = (size_t)moe->config.topk;
 
     if (moe->config.pad_to_capacity)
-        return UINT64_MAX; /* share_of_experts() is the limit */
+        return UINT64_MAX; /* expert_quota() is the limit */
     if (waves->rest[rank] <= (wide)room * UNIT)
         return UINT64_MAX;
     return least * UNIT +
@@ -253,11 +253,11 @@ static uint64_t share_of(const struct shunti_plan *whole, int rank)
 /* In order: find what fits behind the ranks before this one. If all that they
  * have fits, they take it; otherwise nothing is left for this rank. There are
  * no copies with shares. */
-static void share_in_order(const struct shunti_plan *whole)
+static void fill_quotas_in_order(const struct shunti_plan *whole)
 {
     const struct shunt_moe *moe = whole->moe;
     const size_t ranks = (size_t)moe->nranks;
-    uint64_t *room = whole->waves.share;
+    uint64_t *room = whole->waves.quota;
 
     for (size_t r = 0; r < ranks; r++)
         room[r] = (whole->waves.max_rows - gaps_of(moe, (int)r)) * UNIT;
@@ -318,19 +318,19 @@ static void find_ranges(const struct shunti_plan *whole,
 }
 
 /* The most rows that this rank may have for an expert in a wave. */
-static size_t share_of_experts(const struct shunti_plan *whole)
+static size_t expert_quota(const struct shunti_plan *whole)
 {
     const struct shunt_moe *moe = whole->moe;
-    size_t share = SIZE_MAX;
+    size_t quota = SIZE_MAX;
 
     for (int r = 0; r < moe->nranks && moe->config.pad_to_capacity; r++) {
         const size_t users = users_of(moe, r);
         const size_t room = whole->waves.max_rows - gaps_of(moe, r);
 
-        if (users && room / users < share)
-            share = room / users;
+        if (users && room / users < quota)
+            quota = room / users;
     }
-    return share;
+    return quota;
 }
 
 /* Take a token into the wave, or give it back. */
@@ -367,7 +367,7 @@ static bool fits(const struct shunti_plan *whole, const int32_t *expert,
              v++) {
             const int r = s ? p->owner[p->copy[v]] : moe->order.expert[e].rank;
 
-            if (waves->taken[r] > waves->share[r])
+            if (waves->taken[r] > waves->quota[r])
                 return false;
         }
     }
@@ -379,7 +379,7 @@ size_t shunti_waves_take(struct shunti_plan *whole, const int32_t *expert,
 {
     const struct shunt_moe *moe = whole->moe;
     const size_t ranks = (size_t)moe->nranks, k = (size_t)moe->config.topk;
-    const size_t most = share_of_experts(whole);
+    const size_t most = expert_quota(whole);
     struct shunti_waves *waves = &whole->waves;
     size_t t;
 
@@ -387,9 +387,9 @@ size_t shunti_waves_take(struct shunti_plan *whole, const int32_t *expert,
     memset(waves->of_expert, 0,
            (size_t)moe->config.experts * sizeof(*waves->of_expert));
     if (waves->in_order)
-        share_in_order(whole);
+        fill_quotas_in_order(whole);
     for (size_t r = 0; r < ranks && !waves->in_order; r++)
-        waves->share[r] = share_of(whole, (int)r);
+        waves->quota[r] = rank_quota(whole, (int)r);
     for (t = 0; t < tokens; t++, expert += k) {
         take(whole, expert, false);
         if (!fits(whole, expert, most)) {

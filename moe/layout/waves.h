@@ -48,7 +48,7 @@ struct shunti_waves {
     /* The next four arrays are in units of 1/UNIT. */
     uint64_t *mine, *rest; /* (nranks) rows for each rank that are in no wave
                               yet: of this rank, and of all ranks */
-    uint64_t *share;       /* (nranks) this rank's rows that fit into a wave */
+    uint64_t *quota;       /* (nranks) this rank's rows that fit into a wave */
     uint64_t *taken;       /* (nranks) this rank's rows in the wave */
     uint32_t *of_expert;   /* (experts) this rank's rows in the wave */
     uint32_t *part;        /* (copies) with shares: part of the expert's rows */
