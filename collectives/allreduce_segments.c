@@ -45,9 +45,9 @@ enum { READY = 0x01, TAKEN = 0x02, FAILED = 0x10, UNREAD = 0x20 };
 #define LINE 64
 
 struct segment_peer {
-    bool met, in_done, out_done;
+    bool received, in_done, out_done;
     bool bad;           /* the peer made another call: ignore it */
-    unsigned said;      /* stages that this rank has acked to the peer */
+    unsigned acked;     /* stages that this rank has acked to the peer */
     uint8_t result_way; /* protocol of this rank's result for the peer */
     struct shunti_stream input_tx, result_tx;
     struct shunti_source input, result;
@@ -58,7 +58,7 @@ struct segments {
     unsigned char *recv;
     size_t bytes;
     uint64_t ticket;
-    int posted, unmet, open;
+    int posted, missing, open;
     bool any_bad;
     bool ready; /* this rank's segment is finished, or discarded */
     struct shunti_reduction reduction;
@@ -155,15 +155,16 @@ static bool open_sources(struct shunt_request *request, struct segments *s,
                               segment(s, comm->nranks, peer, &at), &p->result);
 }
 
-static bool meet(struct shunt_request *request, struct segments *s, int peer)
+static bool receive_note(struct shunt_request *request, struct segments *s,
+                         int peer)
 {
     const struct shunti_note *note = shunti_note_arrived(request, peer);
     struct segment_peer *p = &s->peers[peer];
 
     if (!note)
         return false;
-    p->met = true;
-    s->unmet--;
+    p->received = true;
+    s->missing--;
     if (shunti_note_bad(request, peer)) {
         p->bad = true;
     } else if (note->bytes != s->bytes) {
@@ -205,25 +206,25 @@ static bool discard(struct shunt_request *request, struct segments *s,
     return all;
 }
 
-static void say(struct shunt_request *request, struct segments *s, int peer,
-                unsigned stage)
+static void send_ack(struct shunt_request *request, struct segments *s,
+                     int peer, unsigned stage)
 {
     struct segment_peer *p = &s->peers[peer];
 
-    p->said |= stage;
-    shunti_ack_stage(request, peer, p->said);
+    p->acked |= stage;
+    shunti_ack_stage(request, peer, p->acked);
 }
 
-static void tell_failure(struct shunt_request *request, struct segments *s)
+static void send_failure(struct shunt_request *request, struct segments *s)
 {
     for (int r = 0; r < request->comm->nranks; r++)
         if (r != request->comm->rank && !s->peers[r].bad)
-            say(request, s, r, FAILED);
+            send_ack(request, s, r, FAILED);
 }
 
 /* Record the error of a rank whose own reads succeeded. */
-static void hear_failure(struct shunt_request *request, int peer,
-                         const char *what)
+static void receive_failure(struct shunt_request *request, int peer,
+                            const char *what)
 {
     shunti_request_error(request, SHUNT_ERR_REMOTE,
                          "%s: rank %d could not read %s memory (its "
@@ -252,7 +253,7 @@ static bool reduce(struct shunt_request *request, struct segments *s)
         /* A peer that sees the failure may free its input, so report it only
          * when no read is under way. */
         if (ready && s->reduction.failed)
-            tell_failure(request, s);
+            send_failure(request, s);
     }
     if (!ready)
         return moved;
@@ -261,7 +262,7 @@ static bool reduce(struct shunt_request *request, struct segments *s)
         int peer = shunti_nth_out(comm, i);
 
         if (!s->peers[peer].bad && is_pulled(s->peers[peer].result_way))
-            say(request, s, peer, READY);
+            send_ack(request, s, peer, READY);
     }
     return true;
 }
@@ -295,7 +296,7 @@ static bool result_taken(struct shunt_request *request, int peer)
     const unsigned stages = shunti_acked_stage(request, peer);
 
     if (stages & UNREAD)
-        hear_failure(request, peer, "this rank's");
+        receive_failure(request, peer, "this rank's");
     return stages & TAKEN;
 }
 
@@ -330,7 +331,7 @@ static bool receive(struct shunt_request *request, struct segments *s, int peer)
     if (is_pulled(p->result.way) && !(stages & (READY | FAILED)))
         return false;
     if (stages & FAILED) {
-        hear_failure(request, peer, "another rank's");
+        receive_failure(request, peer, "another rank's");
     } else {
         (void)segment(s, request->comm->nranks, peer, &at);
         if (!shunti_source_pull(request, peer, &p->result, s->recv + at))
@@ -338,7 +339,7 @@ static bool receive(struct shunt_request *request, struct segments *s, int peer)
     }
     p->in_done = true;
     if (is_pulled(p->result.way))
-        say(request, s, peer, p->result.failed ? TAKEN | UNREAD : TAKEN);
+        send_ack(request, s, peer, p->result.failed ? TAKEN | UNREAD : TAKEN);
     return true;
 }
 
@@ -369,21 +370,21 @@ static enum shunt_status step(struct shunt_request *request)
 
     do {
         moved = s->posted < peers && post(request, s);
-        for (int i = 0; i < peers && s->unmet; i++) {
+        for (int i = 0; i < peers && s->missing; i++) {
             int peer = shunti_nth_in(comm, i);
 
-            if (!s->peers[peer].met)
-                moved |= meet(request, s, peer);
+            if (!s->peers[peer].received)
+                moved |= receive_note(request, s, peer);
         }
-        if (!s->ready && !s->unmet && s->posted == peers)
+        if (!s->ready && !s->missing && s->posted == peers)
             moved |= reduce(request, s);
         for (int i = 0; i < s->posted; i++) {
             int peer = shunti_nth_out(comm, i);
             struct segment_peer *p = &s->peers[peer];
 
-            if (!(p->out_done && p->in_done) && p->met)
+            if (!(p->out_done && p->in_done) && p->received)
                 moved |= attend(request, s, peer);
-            else if (!p->met && p->input_tx.done < p->input_tx.bytes)
+            else if (!p->received && p->input_tx.done < p->input_tx.bytes)
                 moved |= send(request, s, peer);
         }
         if (!s->open)
@@ -450,7 +451,7 @@ shunti_allreduce_segments(const struct shunti_coll *call, uint32_t signature,
     s->recv = a->recv;
     s->bytes = a->bytes;
     s->ticket = shunti_ticket(*request);
-    s->unmet = s->open = comm->nranks - 1;
+    s->missing = s->open = comm->nranks - 1;
     r = &s->reduction;
     r->bytes = segment(s, comm->nranks, comm->rank, &at);
     r->own = a->send + at;

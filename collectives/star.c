@@ -64,7 +64,7 @@ static enum shunt_status gather_step(struct shunt_request *request)
     return shunti_exchange_step(request);
 }
 
-static bool has_come(const struct shunt_request *request, int peer)
+static bool has_entered(const struct shunt_request *request, int peer)
 {
     return exchange_of(request)->peers[peer].in != SHUNTI_IN_NOTE;
 }
@@ -83,7 +83,7 @@ static const struct shunti_class root_classes[] = {
         .algorithm = "star",
         .step = gather_step,
         .awaits = shunti_exchange_awaits,
-        .heard = has_come,
+        .heard = has_entered,
     },
 };
 
@@ -116,8 +116,8 @@ struct small_root {
     const void *block;
     size_t bytes;
     uint64_t ticket;
-    int posted; /* messages sent, in the order of shunti_nth_out() */
-    int met;    /* leaves' answers, in the order of shunti_nth_in() */
+    int posted;   /* messages sent, in the order of shunti_nth_out() */
+    int answered; /* leaves' answers, in the order of shunti_nth_in() */
 };
 
 static struct small_root *small_root_of(const struct shunt_request *request)
@@ -163,17 +163,18 @@ static bool small_answered(struct shunt_request *request,
 /* Look for the answers in order, since the operation ends with the last one.
  * While an answer is missing, its leaf may be in another call, and another
  * rank's message may say so. */
-static bool small_meet(struct shunt_request *request, struct small_root *root)
+static bool count_answers(struct shunt_request *request,
+                          struct small_root *root)
 {
     const struct shunt_comm *comm = request->comm;
     const int peers = comm->nranks - 1;
 
-    while (root->met < peers &&
-           small_answered(request, root, shunti_nth_in(comm, root->met)))
-        root->met++;
-    for (int i = root->met + 1; i < peers && !request->error; i++)
+    while (root->answered < peers &&
+           small_answered(request, root, shunti_nth_in(comm, root->answered)))
+        root->answered++;
+    for (int i = root->answered + 1; i < peers && !request->error; i++)
         shunti_note_look(request, shunti_nth_in(comm, i));
-    return root->met == peers;
+    return root->answered == peers;
 }
 
 SHUNTI_FLATTEN static enum shunt_status
@@ -188,7 +189,7 @@ small_step(struct shunt_request *request)
     if (root->posted < peers && small_post(request, root) &&
         request->comm->operations.active != request)
         return SHUNT_IN_PROGRESS;
-    return small_meet(request, root) && root->posted == peers
+    return count_answers(request, root) && root->posted == peers
                ? SHUNT_OK
                : SHUNT_IN_PROGRESS;
 }
@@ -206,7 +207,7 @@ static bool small_awaits(const struct shunt_request *request, int peer)
     for (int i = root->posted; i < comm->nranks - 1; i++)
         if (shunti_nth_out(comm, i) == peer)
             return true;
-    for (int i = root->met; i < comm->nranks - 1; i++)
+    for (int i = root->answered; i < comm->nranks - 1; i++)
         if (shunti_nth_in(comm, i) == peer)
             return !shunti_answer_is_there(request, peer);
     return false;
@@ -253,13 +254,13 @@ struct leaf {
     void *buffer;
     size_t bytes;
     int root;
-    int warned;   /* ranks below this one have this leaf's message, too */
-    int looks;    /* looks in vain for the root's small block */
-    bool small;   /* the block is small: the root sends it in its message */
-    bool gathers; /* a barrier: this rank waits for all ranks */
-    bool told;    /* a message or an ack was sent to the root */
-    bool met;     /* the root's message has arrived */
-    bool done;    /* the root's block, if there is one, has been copied */
+    int warned;    /* ranks below this one have this leaf's message, too */
+    int looks;     /* looks in vain for the root's small block */
+    bool small;    /* the block is small: the root sends it in its message */
+    bool gathers;  /* a barrier: this rank waits for all ranks */
+    bool answered; /* a message or an ack was sent to the root */
+    bool received; /* the root's message has arrived */
+    bool done;     /* the root's block, if there is one, has been copied */
     struct shunti_source source;
 };
 
@@ -270,8 +271,8 @@ static struct leaf *leaf_of(const struct shunt_request *request)
 
 /* Send this leaf's control message, which has no block, so it need not wait for
  * its turn (exchange.h). */
-static bool tell(struct shunt_request *request, const struct leaf *leaf,
-                 int peer)
+static bool send_note(struct shunt_request *request, const struct leaf *leaf,
+                      int peer)
 {
     uint64_t none;
 
@@ -291,14 +292,14 @@ static bool tell(struct shunt_request *request, const struct leaf *leaf,
 static bool answer(struct shunt_request *request, struct leaf *leaf)
 {
     if (leaf->small && !request->error) {
-        if (leaf->met) {
+        if (leaf->received) {
             shunti_ack(request, leaf->root, SHUNT_OK);
             return true;
         }
         if (++leaf->looks < LOOKS)
             return false;
     }
-    return tell(request, leaf, leaf->root);
+    return send_note(request, leaf, leaf->root);
 }
 
 /* Something is wrong: send this leaf's message to all ranks, which may wait for
@@ -311,7 +312,7 @@ SHUNTI_NOINLINE static bool warn(struct shunt_request *request,
     for (; leaf->warned < comm->nranks; leaf->warned++) {
         if (leaf->warned == comm->rank || leaf->warned == leaf->root)
             continue;
-        if (!tell(request, leaf, leaf->warned))
+        if (!send_note(request, leaf, leaf->warned))
             return false;
     }
     return true;
@@ -326,16 +327,16 @@ static void look_at_others(struct shunt_request *request,
             shunti_note_look(request, r);
 }
 
-static void meet(struct shunt_request *request, struct leaf *leaf)
+static void receive_note(struct shunt_request *request, struct leaf *leaf)
 {
     const struct shunti_note *note = shunti_note_arrived(request, leaf->root);
 
     if (!note) {
-        if (leaf->told)
+        if (leaf->answered)
             look_at_others(request, leaf);
         return;
     }
-    leaf->met = true;
+    leaf->received = true;
     if (shunti_note_bad(request, leaf->root)) {
         leaf->done = true;
     } else if (!shunti_agree_received(request, leaf->root, note, leaf->bytes)) {
@@ -351,7 +352,7 @@ static void meet(struct shunt_request *request, struct leaf *leaf)
     }
 }
 
-static void take(struct shunt_request *request, struct leaf *leaf)
+static void copy_block(struct shunt_request *request, struct leaf *leaf)
 {
     const struct shunti_source *source = &leaf->source;
 
@@ -368,21 +369,21 @@ SHUNTI_FLATTEN static enum shunt_status step(struct shunt_request *request)
     struct leaf *leaf = leaf_of(request);
     size_t before;
 
-    if (!leaf->met)
-        meet(request, leaf);
-    if (!leaf->told)
-        leaf->told = answer(request, leaf);
+    if (!leaf->received)
+        receive_note(request, leaf);
+    if (!leaf->answered)
+        leaf->answered = answer(request, leaf);
     /* No peer wakes this rank for work that it can already do: continue until
      * there is none. */
-    if (leaf->met && !leaf->done) {
+    if (leaf->received && !leaf->done) {
         do {
             before = leaf->source.done;
-            take(request, leaf);
+            copy_block(request, leaf);
         } while (!leaf->done && leaf->source.done != before);
     }
     if (request->error && !warn(request, leaf))
         return SHUNT_IN_PROGRESS;
-    return leaf->done && leaf->told ? SHUNT_OK : SHUNT_IN_PROGRESS;
+    return leaf->done && leaf->answered ? SHUNT_OK : SHUNT_IN_PROGRESS;
 }
 
 static bool awaits(const struct shunt_request *request, int peer)
@@ -390,13 +391,13 @@ static bool awaits(const struct shunt_request *request, int peer)
     const struct leaf *leaf = leaf_of(request);
 
     if (peer == leaf->root || leaf->gathers)
-        return !leaf->done || !leaf->told;
+        return !leaf->done || !leaf->answered;
     return request->error && peer == leaf->warned;
 }
 
 /* A leaf gets no message from other leaves, so it does not know whether they
  * have entered. */
-static bool may_have_come(const struct shunt_request *request, int peer)
+static bool may_have_entered(const struct shunt_request *request, int peer)
 {
     return peer != leaf_of(request)->root;
 }
@@ -413,7 +414,7 @@ static const struct shunti_class leaf_classes[] = {
         .algorithm = "star",
         .step = step,
         .awaits = awaits,
-        .heard = may_have_come,
+        .heard = may_have_entered,
         .follows = true,
     },
 };

@@ -201,7 +201,7 @@ static bool send_dots(const struct shunti_rail_rows *rows,
 static bool knows_wants(const struct shunti_rail_rows *rows,
                         const struct shunti_rail_passed *passed)
 {
-    return !rows->offers || rows->plan->tokens || passed->met;
+    return !rows->offers || rows->plan->tokens || passed->entered;
 }
 
 static bool wants_dots(const struct shunti_rail_rows *rows,
@@ -355,7 +355,7 @@ void shunti_rail_rows_meet(struct shunti_rail_rows *rows, int rank, bool offers)
 
     for (int i = 0; i < rows->rails->nfrom; i++)
         if (rows->rails->from[i].source == rank) {
-            rows->from[i].met = true;
+            rows->from[i].entered = true;
             rows->from[i].wants = offers;
         }
     if (!offers && rows->rails->to[node].relay == rank)

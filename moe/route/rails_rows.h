@@ -37,10 +37,10 @@ struct shunti_rail_rows {
     } * to;                       /* (nodes) */
     bool began; /* `from` has its bounds: the lists have arrived */
     struct shunti_rail_passed {
-        uint32_t rows, end; /* rows passed on; end of the cut */
-        bool met, wants;    /* its note has arrived; it wants products */
-        bool done;          /* all rows passed on, and products sent */
-    } * from;               /* (nfrom) */
+        uint32_t rows, end;  /* rows passed on; end of the cut */
+        bool entered, wants; /* its note has arrived; it wants products */
+        bool done;           /* all rows passed on, and products sent */
+    } * from;                /* (nfrom) */
     /* By local index, once known: the rows and the results of each rank. */
     unsigned char **places;     /* (ranks of the node) */
     const unsigned char **outs; /* (ranks of the node) */
