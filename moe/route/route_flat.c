@@ -106,7 +106,7 @@ struct packed {
     /* The inner operation does not say which plan it belongs to. The note of
      * this operation does. */
     struct peer {
-        bool told, heard;
+        bool sent, received;
     } peers[];
 };
 
@@ -368,14 +368,14 @@ static bool inner_is_over(struct shunt_request *request)
     return true;
 }
 
-static void hear_bad(struct packed *packed, const struct shunt_request *request)
+static void note_bad(struct packed *packed, const struct shunt_request *request)
 {
     if (!packed->why[0])
         snprintf(packed->why, sizeof(packed->why), "%s",
                  shunti_request_text(request));
 }
 
-static bool tell_and_hear(struct shunt_request *request)
+static bool exchange_notes(struct shunt_request *request)
 {
     struct packed *packed = state_of(request);
     const int rank = packed->plan->moe->rank;
@@ -388,26 +388,26 @@ static bool tell_and_hear(struct shunt_request *request)
 
         if (r == rank)
             continue;
-        if (!peer->told && shunti_note_room(request, r)) {
+        if (!peer->sent && shunti_note_room(request, r)) {
             struct shunti_note *ours = shunti_moe_call_note(
                 request, r, packed->plan, packed->what.cut);
 
             ours->word[0] = packed->what.offers;
             shunti_note_send(request, r, ours, 0);
-            peer->told = true;
+            peer->sent = true;
         }
-        note = peer->heard ? NULL : shunti_note_arrived(request, r);
+        note = peer->received ? NULL : shunti_note_arrived(request, r);
         if (note) {
-            peer->heard = true;
+            peer->received = true;
             if (!shunti_moe_call_agrees(request, r, packed->plan,
                                         packed->what.cut, note, &blame))
-                hear_bad(packed, request);
+                note_bad(packed, request);
             else if (packed->call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
                      !shunti_offers_hear(&packed->offers, request, packed->call,
                                          packed->plan, r, note->word[0]))
-                hear_bad(packed, request);
+                note_bad(packed, request);
         }
-        all = all && peer->told && peer->heard;
+        all = all && peer->sent && peer->received;
     }
     return all;
 }
@@ -415,9 +415,10 @@ static bool tell_and_hear(struct shunt_request *request)
 static enum shunt_status step(struct shunt_request *request)
 {
     struct packed *packed = state_of(request);
-    bool all_heard = tell_and_hear(request);
+    bool all_received = exchange_notes(request);
 
-    if (!all_heard || !inner_is_over(request) || !packed->direction->lists.here)
+    if (!all_received || !inner_is_over(request) ||
+        !packed->direction->lists.here)
         return SHUNT_IN_PROGRESS;
     if (packed->why[0]) { /* the cause of an error of the inner operation */
         enum shunt_status st = request->error;
@@ -446,7 +447,7 @@ static bool awaits(const struct shunt_request *request, int r)
     const struct packed *packed = state_of(request);
     const struct peer *peer = &packed->peers[r];
 
-    return !peer->told || !peer->heard ||
+    return !peer->sent || !peer->received ||
            shunti_lists_await(&packed->direction->lists, r);
 }
 

@@ -38,7 +38,7 @@ struct side {
     void *state;
     unsigned char *to; /* (room, and PERF_SIGNAL_PAGE) */
     int to_fd;
-    uint64_t told, heard; /* signals sent to the other rank; received */
+    uint64_t sent, received; /* signals sent to the other rank; received */
 };
 
 struct bench {
@@ -66,16 +66,16 @@ static void must(const struct side *s, const char *wrong)
         perf_die(PERF_EXIT_FAILED, "put by %s: %s", s->how->name, wrong);
 }
 
-static void tell(struct side *s, size_t offset, size_t bytes, bool signal)
+static void send_slot(struct side *s, size_t offset, size_t bytes, bool signal)
 {
     must(s, s->how->send(s->state, offset, bytes, signal));
-    s->told += signal;
+    s->sent += signal;
 }
 
-static void hear(struct side *s, int signals)
+static void await_signals(struct side *s, int signals)
 {
-    s->heard += (uint64_t)signals;
-    must(s, s->how->await(s->state, s->heard));
+    s->received += (uint64_t)signals;
+    must(s, s->how->await(s->state, s->received));
 }
 
 /* --- what is measured ----------------------------------------------------- */
@@ -85,10 +85,10 @@ static void ping_pong(struct bench *b, struct side *s, size_t bytes,
 {
     for (int i = 0; i < messages; i++) {
         if (b->g->rank == 0)
-            tell(s, 0, bytes, true);
-        hear(s, 1);
+            send_slot(s, 0, bytes, true);
+        await_signals(s, 1);
         if (b->g->rank == 1)
-            tell(s, 0, bytes, true);
+            send_slot(s, 0, bytes, true);
     }
 }
 
@@ -98,10 +98,10 @@ static void ping_pong(struct bench *b, struct side *s, size_t bytes,
 static void settle(struct bench *b, struct side *s)
 {
     if (b->g->rank == 1)
-        tell(s, 0, 8, true);
-    hear(s, 1);
+        send_slot(s, 0, 8, true);
+    await_signals(s, 1);
     if (b->g->rank == 0)
-        tell(s, 0, 8, true);
+        send_slot(s, 0, 8, true);
 }
 
 static size_t slots_of(const struct bench *b, size_t bytes)
@@ -120,13 +120,14 @@ static void stream(struct bench *b, struct side *s, size_t bytes, int messages)
     const size_t slots = slots_of(b, bytes);
 
     if (b->g->rank == 1) {
-        hear(s, each ? messages : 1);
-        tell(s, 0, 8, true);
+        await_signals(s, each ? messages : 1);
+        send_slot(s, 0, 8, true);
         return;
     }
     for (int i = 0; i < messages; i++)
-        tell(s, (size_t)i % slots * bytes, bytes, each || i + 1 == messages);
-    hear(s, 1);
+        send_slot(s, (size_t)i % slots * bytes, bytes,
+                  each || i + 1 == messages);
+    await_signals(s, 1);
 }
 
 static const struct kind kinds[] = {

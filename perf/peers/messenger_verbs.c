@@ -43,7 +43,7 @@ struct raw {
     struct place mine, theirs;
     uint64_t posted, done; /* requests posted, completed */
     uint64_t asked;        /* `posted` at the last with a completion */
-    uint64_t heard;        /* immediates received */
+    uint64_t received;     /* immediates received */
     unsigned spins;
     unsigned used; /* receive requests used since some were posted */
     char text[256], where[128];
@@ -312,7 +312,7 @@ static const char *poll(struct raw *raw)
         if (wc[i].wr_id) {
             raw->done = wc[i].wr_id;
         } else {
-            raw->heard++;
+            raw->received++;
             raw->used++;
         }
     }
@@ -373,7 +373,7 @@ static const char *raw_await(void *state, uint64_t signals)
     struct perf_wait wait = {.spins = raw->spins};
     const char *wrong = NULL;
 
-    while (!wrong && raw->heard < signals) {
+    while (!wrong && raw->received < signals) {
         wrong = poll(raw);
         if (!perf_wait_more(&wait))
             return failed(raw, "an immediate does not come", 0);

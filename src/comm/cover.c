@@ -43,12 +43,13 @@ bool shunti_reports_make(struct shunti_reports *reports, int n)
         .failed = calloc(count * row, sizeof(*reports->failed)),
         .closed = calloc(count * row, sizeof(*reports->closed)),
         .good = calloc(count * row, sizeof(*reports->good)),
-        .heard = calloc(count * row, sizeof(*reports->heard)),
+        .reported = calloc(count * row, sizeof(*reports->reported)),
         .left = calloc(row, sizeof(*reports->left)),
         .doubts = calloc(count, sizeof(*reports->doubts)),
     };
     return reports->stage && reports->failed && reports->closed &&
-           reports->good && reports->heard && reports->left && reports->doubts;
+           reports->good && reports->reported && reports->left &&
+           reports->doubts;
 }
 
 void shunti_reports_free(struct shunti_reports *reports)
@@ -57,7 +58,7 @@ void shunti_reports_free(struct shunti_reports *reports)
     free(reports->failed);
     free(reports->closed);
     free(reports->good);
-    free(reports->heard);
+    free(reports->reported);
     free(reports->left);
     free(reports->doubts);
 }
@@ -119,15 +120,15 @@ static bool add_claims(const struct shunti_reports *reports, bool doubted,
  * report of a host that receives nothing may arrive at only some of the other
  * ranks. Yet all ranks must agree on whether it reports. */
 static void find_answering(const struct shunti_reports *reports,
-                           uint64_t *heard)
+                           uint64_t *answering)
 {
     const int n = reports->n, w = words(n);
 
     for (int i = 0; i < n * w; i++)
-        heard[i % w] |= reports->good[i] | reports->heard[i];
+        answering[i % w] |= reports->good[i] | reports->reported[i];
     for (int r = 0; r < n; r++)
         if (reports->stage[r] >= SHUNTI_REPORT_BEGUN)
-            add(heard, r);
+            add(answering, r);
 }
 
 /* Add to `named` the ranks that witnesses have missed. The witnesses are
@@ -147,19 +148,20 @@ static void add_missed(const struct shunti_reports *reports, int rank,
  * Add the links over which one rank has missed the other. True if there are
  * any.
  *
- * heard  ranks that have answered or report
- * all    other ranks count as well
- * named  room for one row
+ * answering  ranks that have answered or report
+ * all        other ranks count as well
+ * named      room for one row
  */
 static bool add_missing(const struct shunti_reports *reports, bool all,
-                        const uint64_t *heard, uint64_t *named, uint64_t *edges)
+                        const uint64_t *answering, uint64_t *named,
+                        uint64_t *edges)
 {
     const int n = reports->n;
     const size_t w = (size_t)words(n);
     bool any = false;
 
     for (int a = 0; a < n; a++) {
-        memcpy(named, heard, w * sizeof(*named));
+        memcpy(named, answering, w * sizeof(*named));
         add_missed(reports, a, named);
         if (all)
             memset(named, 0xff, w * sizeof(*named));
@@ -196,20 +198,20 @@ bool shunti_reports_edges(struct shunti_reports *reports, uint64_t *edges)
 {
     const int n = reports->n;
     const size_t w = (size_t)words(n);
-    uint64_t *heard = calloc(2 * w, sizeof(*heard));
+    uint64_t *answering = calloc(2 * w, sizeof(*answering));
     bool any, refuted;
 
     memset(edges, 0, (size_t)n * w * sizeof(*edges));
     find_doubts(reports);
-    if (!heard)
+    if (!answering)
         return false;
-    find_answering(reports, heard);
+    find_answering(reports, answering);
     any = add_claims(reports, false, edges);
     refuted = !any && add_claims(reports, true, NULL);
-    any |= add_missing(reports, refuted, heard, heard + w, edges);
+    any |= add_missing(reports, refuted, answering, answering + w, edges);
     if (!any)
         add_claims(reports, true, edges);
-    free(heard);
+    free(answering);
     return true;
 }
 

@@ -27,11 +27,11 @@
  * for each rank. */
 struct shunti_reports {
     int n;
-    uint32_t *stage;  /* (n) enum shunti_report */
-    uint64_t *failed; /* (n rows) ranks that the rank of the row has missed */
-    uint64_t *closed; /* (n rows) ranks to which its connection has ended */
-    uint64_t *good;   /* (n rows) ranks that have answered it */
-    uint64_t *heard;  /* (n rows) ranks whose reports have reached it */
+    uint32_t *stage;    /* (n) enum shunti_report */
+    uint64_t *failed;   /* (n rows) ranks that the rank of the row has missed */
+    uint64_t *closed;   /* (n rows) ranks to which its connection has ended */
+    uint64_t *good;     /* (n rows) ranks that have answered it */
+    uint64_t *reported; /* (n rows) ranks whose reports have reached it */
     /* (one row) ranks that left, whose links therefore count for nothing */
     uint64_t *left;
     /* (n) set by shunti_reports_edges(), used by shunti_cover() */

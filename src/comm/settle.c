@@ -64,8 +64,8 @@ static void take_report(const struct settle *s, int rank,
            shunti_loss_set(s->comm, loss, SHUNTI_CLOSED), bytes);
     memcpy(row(s, s->reports.good, rank),
            shunti_loss_set(s->comm, loss, SHUNTI_GOOD), bytes);
-    memcpy(row(s, s->reports.heard, rank),
-           shunti_loss_set(s->comm, loss, SHUNTI_HEARD), bytes);
+    memcpy(row(s, s->reports.reported, rank),
+           shunti_loss_set(s->comm, loss, SHUNTI_REPORTED), bytes);
 }
 
 static bool is_gone(const struct settle *s, int rank)
@@ -104,7 +104,7 @@ static void read_reports(struct settle *s)
         if (r != s->comm->rank && shunti_probe_answered(s->comm, r))
             add_news(s, SHUNTI_GOOD, r);
         if (r != s->comm->rank && s->reports.stage[r] >= SHUNTI_REPORT_BEGUN)
-            add_news(s, SHUNTI_HEARD, r);
+            add_news(s, SHUNTI_REPORTED, r);
         if (has_left(s, r))
             add(s->reports.left, r);
     }
@@ -239,12 +239,12 @@ static bool all_have_answered(const struct settle *s)
 static bool all_have_reported(const struct settle *s)
 {
     for (int r = 0; r < s->comm->nranks; r++) {
-        bool heard = s->reports.stage[r] >= SHUNTI_REPORT_BEGUN;
+        bool answering = s->reports.stage[r] >= SHUNTI_REPORT_BEGUN;
 
         for (int o = 0; o < s->comm->nranks; o++)
-            heard |= has(row(s, s->reports.good, o), r) ||
-                     has(row(s, s->reports.heard, o), r);
-        if (heard && r != s->comm->rank && !is_gone(s, r) &&
+            answering |= has(row(s, s->reports.good, o), r) ||
+                         has(row(s, s->reports.reported, o), r);
+        if (answering && r != s->comm->rank && !is_gone(s, r) &&
             s->reports.stage[r] < SHUNTI_REPORT_FINAL)
             return false;
     }

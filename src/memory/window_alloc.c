@@ -35,7 +35,7 @@ struct offer {
 struct exchange {
     struct shunti_window *window;
     int posted;
-    int heard;
+    int received;
     unsigned char (*keys)[SHUNT_TRANSPORT_KEY_MAX]; /* (ncontexts) */
     size_t *key_len;                                /* (ncontexts) */
 };
@@ -137,15 +137,15 @@ static enum shunt_status step(struct shunt_request *request)
             break;
         post_key(request, shunti_nth_peer(comm, state->posted));
     }
-    for (; state->heard < peers; state->heard++) {
-        int peer = shunti_nth_peer(comm, state->heard);
+    for (; state->received < peers; state->received++) {
+        int peer = shunti_nth_peer(comm, state->received);
         const struct shunti_note *note = shunti_note_arrived(request, peer);
 
         if (!note || take_key(request, peer, note) == SHUNT_IN_PROGRESS)
             break;
     }
-    return state->posted < peers || state->heard < peers ? SHUNT_IN_PROGRESS
-                                                         : SHUNT_OK;
+    return state->posted < peers || state->received < peers ? SHUNT_IN_PROGRESS
+                                                            : SHUNT_OK;
 }
 
 static bool awaits(const struct shunt_request *request, int peer)
@@ -153,7 +153,7 @@ static bool awaits(const struct shunt_request *request, int peer)
     const struct shunt_comm *comm = request->comm;
     int i = shunti_peer_number(comm, peer);
 
-    return i >= state_of(request)->heard || i >= state_of(request)->posted;
+    return i >= state_of(request)->received || i >= state_of(request)->posted;
 }
 
 static const struct shunti_class alloc_class = {

@@ -28,7 +28,7 @@ __attribute__((constructor)) static void register_kinds(void)
 struct agreement {
     int mine;
     int posted;   /* number of notes sent, to the first of `peers` */
-    int heard;    /* number of notes received, from the first of `peers` */
+    int received; /* number of notes received, from the first of `peers` */
     int bad_rank; /* the first rank found that failed, and its status */
     int bad;
     uint64_t *said; /* (nranks), the caller's; NULL: no numbers */
@@ -62,12 +62,12 @@ static void post(struct shunt_request *request, int most)
     }
 }
 
-static void hear(struct shunt_request *request, int most)
+static void receive_notes(struct shunt_request *request, int most)
 {
     struct agreement *state = state_of(request);
 
-    for (; state->heard < most; state->heard++) {
-        const int peer = state->peers[state->heard];
+    for (; state->received < most; state->received++) {
+        const int peer = state->peers[state->received];
         const struct shunti_note *note = shunti_note_arrived(request, peer);
 
         if (!note)
@@ -95,9 +95,9 @@ static void hear(struct shunt_request *request, int most)
 static bool is_through(struct shunt_request *request, int peers)
 {
     post(request, peers);
-    hear(request, peers);
+    receive_notes(request, peers);
     return state_of(request)->posted >= peers &&
-           state_of(request)->heard >= peers;
+           state_of(request)->received >= peers;
 }
 
 static enum shunt_status step(struct shunt_request *request)
@@ -126,7 +126,7 @@ static bool awaits(const struct shunt_request *request, int peer)
 
     while (i < state->count && state->peers[i] != peer)
         i++;
-    if (i == state->count || (i < state->posted && i < state->heard))
+    if (i == state->count || (i < state->posted && i < state->received))
         return false;
     return i >= state->posted ||
            !shunti_note_arrived((struct shunt_request *)(uintptr_t)request,

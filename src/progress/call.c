@@ -142,7 +142,7 @@ SHUNTI_NOINLINE static bool settled(const struct shunt_request *request)
  * sent its notes of the earlier one before. A peer that made another call sent
  * no note. Its count of completed operations shows that; the count is read only
  * when something is wrong. */
-SHUNTI_NOINLINE static void hear_trailing(struct shunt_comm *comm)
+SHUNTI_NOINLINE static void collect_trailing(struct shunt_comm *comm)
 {
     shunti_progress(comm);
     if (comm->operations.active &&
@@ -187,8 +187,8 @@ enum shunt_status shunti_request_wait(struct shunt_request *request)
     if (comm->operations.active) {
         if (comm->operations.active->attachment == SHUNTI_TRAILING &&
             (!leaves || request->seq - comm->operations.active->seq >= TRAIL))
-            hear_trailing(comm);
-        /* The operation may have ended in hear_trailing(). */
+            collect_trailing(comm);
+        /* The operation may have ended in collect_trailing(). */
         if (leaves && request->status == SHUNT_IN_PROGRESS)
             return trail(request);
     }

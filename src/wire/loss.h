@@ -35,14 +35,14 @@ enum shunti_shrink_stage {
 
 /* Sets of ranks in a record. */
 enum {
-    SHUNTI_LOST,    /* counted as lost, for any reason */
-    SHUNTI_FENCED,  /* of the lost ranks: those that cannot return a
+    SHUNTI_LOST,     /* counted as lost, for any reason */
+    SHUNTI_FENCED,   /* of the lost ranks: those that cannot return a
                        communicator (shrink.c) */
-    SHUNTI_MEMBERS, /* from BOUND on: members of the new communicator */
-    SHUNTI_FAILED,  /* this rank misses them itself: failure.h */
-    SHUNTI_GOOD,    /* answered this rank: settle.h */
-    SHUNTI_CLOSED,  /* this rank's connection to them has ended: settle.h */
-    SHUNTI_HEARD,   /* their reports have arrived at this rank: settle.h */
+    SHUNTI_MEMBERS,  /* from BOUND on: members of the new communicator */
+    SHUNTI_FAILED,   /* this rank misses them itself: failure.h */
+    SHUNTI_GOOD,     /* answered this rank: settle.h */
+    SHUNTI_CLOSED,   /* this rank's connection to them has ended: settle.h */
+    SHUNTI_REPORTED, /* their reports have arrived at this rank: settle.h */
     SHUNTI_SETS
 };
 

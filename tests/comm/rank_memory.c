@@ -415,7 +415,7 @@ static bool is_to_go_on(int which)
 
 /* A rank that needs nothing from the victim may get no error: its result is
  * right. */
-static bool must_hear(const struct scene *s, int which, int rank)
+static bool must_fail(const struct scene *s, int which, int rank)
 {
     return calls[which].make != broadcast || rank == s->size - 1;
 }
@@ -541,7 +541,7 @@ static int one(const struct rank *self, int which, int victim, long n,
               shunt_strerror((enum shunt_status)all[r][2]));
         goes_on = goes_on && !all[r][2];
         CHECK(!all[victim][1] || all[r][1] || all[r][2] || all[r][3] ||
-                  !must_hear(&s, which, r),
+                  !must_fail(&s, which, r),
               "%s, allocation %ld: rank %d did not hear of it",
               calls[which].name, n, r);
         CHECK(!all[r][2] || all[victim][4] || !is_to_go_on(which),

@@ -266,7 +266,7 @@ Test(cover, a_host_that_one_rank_missed_is_lost)
 
 /* Two hosts do not hear a third one, which hears nothing of them either, but whose
  * reports arrive. One rank there has missed a rank, and was missed. Both ranks of that
- * host are lost, although nobody has heard or missed the second one. */
+ * host are lost, although nobody has answered or missed the second one. */
 Test(cover, a_rank_that_reports_is_no_silent_one)
 {
     struct shunti_reports reports;
@@ -285,7 +285,7 @@ Test(cover, a_rank_that_reports_is_no_silent_one)
     cr_assert_eq(decide(&reports), 1 << 2 | 1 << 3);
     /* The report of the second one has not arrived here, but at rank 5. */
     reports.stage[3] = SHUNTI_REPORT_NONE;
-    reports.heard[5] = 1 << 3;
+    reports.reported[5] = 1 << 3;
     cr_assert_eq(decide(&reports), 1 << 2 | 1 << 3);
     shunti_reports_free(&reports);
 }

@@ -148,7 +148,7 @@ struct nic_qp {
     struct nic_send *first, **last, *unsent;
     uint32_t used; /* used places of max_sends */
     uint64_t next_send;
-    int64_t heard_at, wait, unreachable_at; /* in us; unreachable_at 0: it is
+    int64_t answered_at, wait, unreachable_at; /* in us; unreachable_at 0: it is
                                                reachable */
 
     struct nic_arrival *arrivals, **last_arrival;

@@ -424,7 +424,7 @@ static int post_one(struct nic *nic, struct nic_qp *qp,
     send->leaves = harm()->slow ? nic_now() + harm()->slow : 0;
     send->packet.sequence = qp->next_send++;
     if (!qp->first) {
-        qp->heard_at = nic_now();
+        qp->answered_at = nic_now();
         qp->wait = NIC_WAIT_US;
     }
     qp->used++;

@@ -198,7 +198,7 @@ void nic_on_answer(struct nic *nic, struct nic_qp *qp,
             qp->unreachable_at = nic_now();
         return;
     }
-    qp->heard_at = nic_now();
+    qp->answered_at = nic_now();
     qp->wait = NIC_WAIT_US;
     qp->unreachable_at = 0;
     while (send && send->packet.sequence != packet->sequence)
@@ -228,7 +228,7 @@ int64_t nic_look_at_time(struct nic *nic, struct nic_qp *qp, int64_t now)
         return -1;
     if (qp->unsent && qp->unsent->leaves > now)
         return qp->unsent->leaves - now;
-    due = qp->heard_at + qp->wait;
+    due = qp->answered_at + qp->wait;
     if (qp->unreachable_at && due > qp->unreachable_at + patience(qp))
         due = qp->unreachable_at + patience(qp) + 1;
     if (now < due)
@@ -241,7 +241,7 @@ int64_t nic_look_at_time(struct nic *nic, struct nic_qp *qp, int64_t now)
         nic_qp_fail(nic, qp);
         return -1;
     }
-    qp->heard_at = now;
+    qp->answered_at = now;
     qp->wait = qp->wait * 2 < WAIT_MOST_US ? qp->wait * 2 : WAIT_MOST_US;
     qp->unsent = qp->first;
     nic_send_some(nic, qp);

@@ -237,7 +237,7 @@ static bool waits_for_peer(const struct rdma_rail *rail, int64_t now)
         return now < rail->task_at + KEPT_MS;
     if (rail->stage == RDMA_READY &&
         theirs >= rdma_word(rail->life, RDMA_READY))
-        return rail->acked && !rail->heard;
+        return rail->acked && !rail->probe_arrived;
     return rail->stage == RDMA_BROKEN ||
            theirs < rdma_word(rail->life, rail->stage);
 }
@@ -343,7 +343,7 @@ static void begin_life(struct rdma_rail *rail)
     rail->life++;
     rail->stage = RDMA_NEW;
     rail->connected = rail->probed = rail->report = false;
-    rail->acked = rail->heard = rail->drained = false;
+    rail->acked = rail->probe_arrived = rail->drained = false;
     rail->unsaid.wr_id = 0;
     rail->posted = rail->told_to = rail->reported = rail->report_to = 0;
     rail->told_by = 0;
@@ -466,7 +466,7 @@ static void step_connecting(struct rdma_rail *rail, uint64_t theirs,
     }
     /* The peer's NIC acknowledges by itself. The first request of its process
      * may be late, as long as the process does not call the library. */
-    if (rail->acked && rail->heard)
+    if (rail->acked && rail->probe_arrived)
         reach(rail, now);
     else if (rail->probed && !rail->acked && now > rail->deadline)
         rdma_rail_break(rail, "nothing comes from there");

@@ -213,10 +213,11 @@ struct rdma_rail {
     enum rdma_stage stage;
     uint64_t told; /* last rdma_word() sent to the peer */
     struct rdma_hello ours, theirs;
-    struct rdma_come come[2];  /* sent to the peer; of even and of odd lives */
-    bool connected;            /* the queue pair is connected */
-    bool probed, acked, heard; /* first request: sent, acknowledged by the
-                                  peer's NIC; and the peer's has arrived */
+    struct rdma_come come[2]; /* sent to the peer; of even and of odd lives */
+    bool connected;           /* the queue pair is connected */
+    /* The first request of the rail: sent; acknowledged by the peer's NIC; and
+     * the peer's first request has arrived. */
+    bool probed, acked, probe_arrived;
     bool was_up;
     int gid_index; /* index of ours.place.gid */
     bool drained;  /* nothing more arrives from the queue pair */

@@ -249,7 +249,7 @@ static void on_report(struct rdma_rail *rail, uint32_t number, uint8_t refused)
     memcpy(&report, &words[rdma_slot(rail, number)], sizeof(report));
     rdma_on_told(rail, number, &report.progress);
     on_refusals(rail->ep, refused, report.sent);
-    rail->heard = true;
+    rail->probe_arrived = true;
 }
 
 /* Note that the request with this number, of which `*number` has the lowest

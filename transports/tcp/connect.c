@@ -139,9 +139,9 @@ bool tcp_is_ending(const struct shunt_transport_ep *ep)
            (ep->line[TCP_MAIN].failed || ep->line[TCP_EXPRESS].failed);
 }
 
-void tcp_hear_bye(struct shunt_transport_ep *ep)
+void tcp_receive_bye(struct shunt_transport_ep *ep)
 {
-    const struct tcp_header answer = {.kind = TCP_BYE_HEARD};
+    const struct tcp_header answer = {.kind = TCP_BYE_ACK};
     const struct tcp_line *main = &ep->line[TCP_MAIN],
                           *express = &ep->line[TCP_EXPRESS];
 
@@ -204,7 +204,7 @@ static void note_failed_lines(struct shunt_transport_ep *ep)
         else
             tcp_drop_sends(line);
     }
-    tcp_hear_bye(ep);
+    tcp_receive_bye(ep);
     if (ep->left)
         return;
     if (!tcp_is_ending(ep) || is_silent(ep))

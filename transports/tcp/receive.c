@@ -127,7 +127,7 @@ static void on_flush(struct tcp_line *line, const struct tcp_header *header)
 static void on_bye(struct tcp_line *line)
 {
     line->bye = true;
-    tcp_hear_bye(line->ep);
+    tcp_receive_bye(line->ep);
 }
 
 static void on_message(struct tcp_line *line, const struct tcp_header *header)
@@ -154,8 +154,8 @@ static void on_message(struct tcp_line *line, const struct tcp_header *header)
     case TCP_BYE:
         on_bye(line);
         break;
-    case TCP_BYE_HEARD:
-        ep->bye_heard = true;
+    case TCP_BYE_ACK:
+        ep->bye_acked = true;
         break;
     case TCP_EXPRESS_ASK:
     case TCP_EXPRESS_PORT:

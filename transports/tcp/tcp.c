@@ -199,13 +199,13 @@ static bool has_unsent(const struct shunt_transport_ep *ep)
 }
 
 /* Is there a peer that was not sent BYE yet, or that has not answered it? */
-static bool unheard(const struct shunt_transport_ctx *ctx)
+static bool misses_bye_ack(const struct shunt_transport_ctx *ctx)
 {
     for (int p = 0; p < ctx->nranks; p++) {
         const struct shunt_transport_ep *ep = ctx->eps[p];
 
         if (ep && ep->line[TCP_MAIN].fd >= 0 && !ep->broken &&
-            (has_unsent(ep) || (!ep->left && !ep->bye_heard)))
+            (has_unsent(ep) || (!ep->left && !ep->bye_acked)))
             return true;
     }
     return false;
@@ -233,7 +233,7 @@ static void say_bye(struct shunt_transport_ctx *ctx)
         if (tcp_line_of_short(ep) != &ep->line[TCP_MAIN])
             tcp_tell(&ep->line[TCP_EXPRESS], &bye);
     }
-    while (unheard(ctx) && tcp_now() < deadline) {
+    while (misses_bye_ack(ctx) && tcp_now() < deadline) {
         if (ctx->host->meanwhile)
             ctx->host->meanwhile();
         if (!tcp_progress(ctx))

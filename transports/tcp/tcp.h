@@ -52,7 +52,7 @@ enum tcp_kind {
     TCP_FLUSHED,
     TCP_WAKE,
     TCP_BYE,
-    TCP_BYE_HEARD,
+    TCP_BYE_ACK,
     /* express.c, on the main connection */
     TCP_EXPRESS_ASK,
     TCP_EXPRESS_PORT,
@@ -228,7 +228,7 @@ struct shunt_transport_ep {
     bool left;   /* the peer has sent BYE */
     bool broken; /* the connection or the process ended */
     bool gone;   /* left or broken, seen by the last progress() */
-    bool bye_heard;
+    bool bye_acked;
     int error; /* errno of the connection, or 0 */
     /* After the end of its process, or of one of two connections: time when the
      * peer is lost unless something arrives; and ep.reads when that was set */
@@ -359,7 +359,7 @@ void tcp_line_watch(struct tcp_line *line);
 void tcp_close_lines(struct shunt_transport_ep *ep);
 /* If the peer has sent BYE on every connection that it used, mark it as left,
  * and acknowledge that. */
-void tcp_hear_bye(struct shunt_transport_ep *ep);
+void tcp_receive_bye(struct shunt_transport_ep *ep);
 /* Has a connection of the peer ended, while the other one may still receive
  * data? */
 bool tcp_is_ending(const struct shunt_transport_ep *ep);

@@ -145,9 +145,9 @@ static bool is_silent(struct shunt_transport_ep *ep)
 {
     const int64_t now = ucx_now();
 
-    if (!ep->silent_at || ep->heard_bytes != ep->heard_then)
+    if (!ep->silent_at || ep->received_bytes != ep->received_then)
         ep->silent_at = now + SILENCE_MS;
-    ep->heard_then = ep->heard_bytes;
+    ep->received_then = ep->received_bytes;
     return now >= ep->silent_at;
 }
 
@@ -255,8 +255,8 @@ static void say_hello(struct shunt_transport_ep *ep)
     if (!ep->wired)
         return; /* ucx_greet() will do it */
     ep->greeted = true;
-    if (!ucx_tell(ep, UCX_HELLO, ep->heard))
-        ep->told = ep->heard;
+    if (!ucx_tell(ep, UCX_HELLO, ep->hello_received))
+        ep->hello_acked = ep->hello_received;
 }
 
 void ucx_greet(struct shunt_transport_ctx *ctx)
@@ -321,9 +321,9 @@ ucs_status_t ucx_on_hello(void *arg, const void *header, size_t header_bytes,
     if (!ep)
         return UCS_OK;
     memcpy(&sender, header, sizeof(sender));
-    ep->heard = true;
+    ep->hello_received = true;
     ep->confirmed |= sender.flag != 0;
-    if (!ep->told || !sender.flag)
+    if (!ep->hello_acked || !sender.flag)
         say_hello(ep);
     return UCS_OK;
 }
@@ -399,7 +399,7 @@ enum shunt_status ucx_connect(struct shunt_transport_ctx *ctx, int peer,
                         ep->confirmed ? SHUNT_ERR_PEER : SHUNT_ERR_UNSUPPORTED,
                         "UCX does not reach rank %d: %s", peer,
                         ep->left ? "it has left" : ucs_status_string(ep->why));
-    if (!ep->heard || !ep->confirmed || !ep->told)
+    if (!ep->hello_received || !ep->confirmed || !ep->hello_acked)
         return SHUNT_IN_PROGRESS;
     ep->up = true;
     return SHUNT_OK;

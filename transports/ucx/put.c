@@ -134,9 +134,9 @@ static enum shunt_status send_from(struct shunt_transport_ep *ep, unsigned kind,
     sender = (struct ucx_sender *)(void *)send->header;
     memcpy(sender->token, ep->token_out, sizeof(sender->token));
     sender->rank = ctx->rank;
-    sender->heard = ep->heard_bytes;
+    sender->received_bytes = ep->received_bytes;
     ep->sends++;
-    ep->said_bytes += header_bytes + bytes;
+    ep->sent_bytes += header_bytes + bytes;
     param.user_data = send;
     if (bytes <= ep->eager_max) {
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;

@@ -31,9 +31,10 @@ struct shunt_transport_ep *ucx_sender_of(struct shunt_transport_ctx *ctx,
     if (!ep || memcmp(sender.token, ep->token_in, sizeof(sender.token)))
         return NULL;
     ctx->events++;
-    ep->heard_bytes += header_bytes + bytes;
-    if (sender.heard > ep->said_heard && sender.heard <= ep->said_bytes)
-        ep->said_heard = sender.heard;
+    ep->received_bytes += header_bytes + bytes;
+    if (sender.received_bytes > ep->acked_bytes &&
+        sender.received_bytes <= ep->sent_bytes)
+        ep->acked_bytes = sender.received_bytes;
     return ep;
 }
 
@@ -123,7 +124,7 @@ static void on_received(void *request, ucs_status_t status, size_t bytes,
         return;
     }
     ep->ctx->events++;
-    ep->heard_bytes += a->bytes;
+    ep->received_bytes += a->bytes;
     a->state = UCX_THERE;
     advance(ep, &ep->channels[a->put.channel]);
 }
@@ -151,7 +152,7 @@ static void start(struct ucx_arrival *a)
         if (a->descriptor)
             ucp_am_data_release(ctx->worker, a->descriptor);
         a->descriptor = NULL;
-        ep->heard_bytes += a->rendezvous ? a->bytes : 0;
+        ep->received_bytes += a->rendezvous ? a->bytes : 0;
         ucx_reg_drop(a->signal_reg); /* refused, as in on_put() */
         a->signal_reg = NULL;
         ep->refused++;
@@ -175,7 +176,7 @@ static void start(struct ucx_arrival *a)
     } else if (request) {
         a->state = UCX_COMING;
     } else {
-        ep->heard_bytes += a->bytes;
+        ep->received_bytes += a->bytes;
     }
 }
 
@@ -308,7 +309,7 @@ static ucs_status_t on_put(void *arg, const void *header, size_t header_bytes,
     if (!resolve(ctx, &a.put, bytes, &a.reg, &a.signal_reg)) {
         /* The put is counted, but has no effect. */
         a.ep->refused++;
-        a.ep->heard_bytes += announced ? bytes : 0;
+        a.ep->received_bytes += announced ? bytes : 0;
         a.reg = a.signal_reg = NULL;
         a.bytes = 0;
         a.rendezvous = false;
@@ -383,16 +384,16 @@ static ucs_status_t on_bye(void *arg, const void *header, size_t header_bytes,
     (void)data;
     (void)param;
     if (ep) {
-        ucx_tell(ep, UCX_BYE_HEARD, 0);
+        ucx_tell(ep, UCX_BYE_ACK, 0);
         ep->left = true;
         ctx->news = ctx->parting = true;
     }
     return UCS_OK;
 }
 
-static ucs_status_t on_bye_heard(void *arg, const void *header,
-                                 size_t header_bytes, void *data, size_t bytes,
-                                 const ucp_am_recv_param_t *param)
+static ucs_status_t on_bye_ack(void *arg, const void *header,
+                               size_t header_bytes, void *data, size_t bytes,
+                               const ucp_am_recv_param_t *param)
 {
     struct shunt_transport_ep *ep = ucx_sender_of(
         arg, header, header_bytes, sizeof(struct ucx_sender), bytes);
@@ -400,17 +401,17 @@ static ucs_status_t on_bye_heard(void *arg, const void *header,
     (void)data;
     (void)param;
     if (ep)
-        ep->bye_heard = true;
+        ep->bye_acked = true;
     return UCS_OK;
 }
 
 enum shunt_status ucx_set_handlers(struct shunt_transport_ctx *ctx)
 {
     static const ucp_am_recv_callback_t handlers[UCX_KINDS] = {
-        [UCX_HELLO] = ucx_on_hello,     [UCX_PUT] = on_put,
-        [UCX_FLUSH] = on_flush,         [UCX_FLUSHED] = on_flushed,
-        [UCX_WAKE] = on_wake,           [UCX_BYE] = on_bye,
-        [UCX_BYE_HEARD] = on_bye_heard,
+        [UCX_HELLO] = ucx_on_hello, [UCX_PUT] = on_put,
+        [UCX_FLUSH] = on_flush,     [UCX_FLUSHED] = on_flushed,
+        [UCX_WAKE] = on_wake,       [UCX_BYE] = on_bye,
+        [UCX_BYE_ACK] = on_bye_ack,
     };
 
     for (unsigned i = 0; i < UCX_KINDS; i++) {

@@ -342,12 +342,12 @@ static enum shunt_status ucx_open(const struct shunt_transport_params *params,
 }
 
 /* Is there a peer that has not answered BYE yet? */
-static bool unheard(const struct shunt_transport_ctx *ctx)
+static bool misses_bye_ack(const struct shunt_transport_ctx *ctx)
 {
     for (int p = 0; p < ctx->nranks; p++) {
         const struct shunt_transport_ep *ep = ctx->eps[p];
 
-        if (ep && ep->ucp && !ep->broken && !ep->left && !ep->bye_heard)
+        if (ep && ep->ucp && !ep->broken && !ep->left && !ep->bye_acked)
             return true;
     }
     return false;
@@ -379,9 +379,9 @@ static void say_bye(struct shunt_transport_ctx *ctx)
         if (ep->confirmed)
             ucx_tell(ep, UCX_BYE, 0);
         else
-            ep->bye_heard = true;
+            ep->bye_acked = true;
     }
-    while (unheard(ctx) && ucx_now() < deadline) {
+    while (misses_bye_ack(ctx) && ucx_now() < deadline) {
         if (ctx->host->meanwhile)
             ctx->host->meanwhile();
         if (!ucx_progress(ctx))
@@ -617,7 +617,7 @@ static bool pushed(struct shunt_transport_ep *ep)
     if (ep->sends > 0)
         return false;
     if (!ep->tcp || !ep->copied ||
-        ep->said_bytes - ep->said_heard <= SOCKET_BYTES)
+        ep->sent_bytes - ep->acked_bytes <= SOCKET_BYTES)
         return true;
     if (ucx_tell(ep, UCX_WAKE, 0))
         return true;

@@ -55,7 +55,7 @@ enum {
     UCX_FLUSHED,
     UCX_WAKE,
     UCX_BYE,
-    UCX_BYE_HEARD,
+    UCX_BYE_ACK,
     UCX_KINDS
 };
 
@@ -69,7 +69,7 @@ struct ucx_sender {
     uint32_t flag;
     /* bytes of messages that the sender of this has received from the receiver
      * of this */
-    uint64_t heard;
+    uint64_t received_bytes;
 };
 
 struct ucx_put {
@@ -138,34 +138,34 @@ struct shunt_transport_ep {
     unsigned char token_out[UCX_TOKEN], token_in[UCX_TOKEN];
     struct transport_link *remotes; /* shunt_transport_remote */
 
-    bool wired;       /* UCP has connected it: see reach() */
-    bool greeted;     /* a HELLO was sent to it */
-    bool heard;       /* its HELLO has arrived */
-    bool told;        /* this rank's HELLO has reported that */
+    bool wired;          /* UCP has connected it: see reach() */
+    bool greeted;        /* a HELLO was sent to it */
+    bool hello_received; /* its HELLO has arrived */
+    bool hello_acked;    /* this rank's HELLO has reported that */
     bool confirmed;   /* the peer has reported that this rank's HELLO arrived */
     bool up;          /* connect() returned OK */
     bool tcp;         /* all its lanes are TCP */
     size_t eager_max; /* bytes sent without rendezvous; 0: UCX decides */
 
     bool left;      /* its BYE has arrived */
-    bool bye_heard; /* this rank's BYE has arrived there */
+    bool bye_acked; /* this rank's BYE has arrived there */
     bool broken;    /* UCP reported an error, or the peer's process ended */
     bool gone;      /* left or broken, seen by the last progress() */
     ucs_status_t why;
     void *closing; /* UCP's request for closing */
     int pidfd;     /* of a peer on this host, or -1 */
     /* After the end of its process: time when the peer is lost unless something
-     * arrives; and heard_bytes when that was set */
+     * arrives; and received_bytes when that was set */
     int64_t silent_at;
-    uint64_t heard_then;
+    uint64_t received_then;
 
     struct ucx_channel channels[UCX_CHANNELS];
-    unsigned sends;                   /* sends that are not locally complete */
-    struct ucx_send *lent;            /* sends that count as pending */
-    uint64_t said_bytes, heard_bytes; /* bytes of messages sent and received */
+    unsigned sends;        /* sends that are not locally complete */
+    struct ucx_send *lent; /* sends that count as pending */
+    uint64_t sent_bytes, received_bytes; /* of messages */
     /* bytes from this rank that had arrived when the peer last sent a
      * message */
-    uint64_t said_heard;
+    uint64_t acked_bytes;
     bool copied; /* the last message may be in a buffer of UCP: see pushed() */
     enum shunt_status failed; /* returned by the next put or flush */
     bool unflushed;           /* puts since the last complete flush */
