@@ -19,8 +19,8 @@
 struct shunti_push;
 struct shunti_pull;
 
-/* Most bytes that a route may tell each rank: struct shunti_route, `told`. */
-#define SHUNTI_TOLD_MAX 32
+/* Most bytes of offsets that a route may send to each rank (`offset_bytes`). */
+#define SHUNTI_OFFSETS_MAX 32
 
 struct shunti_route {
     const char *name; /* as in SHUNT_MOE_MODE */
@@ -41,25 +41,27 @@ struct shunti_route {
 
     /*
      * Offsets that a rank needs in the windows of other ranks
-     * (remote_offsets.h). Each rank sends `told` bytes to each other rank: at
-     * most SHUNTI_TOLD_MAX, a multiple of 8. Local. NULL: the route needs none.
+     * (remote_offsets.h). Each rank sends `offset_bytes` to each other rank: at
+     * most SHUNTI_OFFSETS_MAX, a multiple of 8. Local. NULL: the route needs
+     * none.
      *
-     * measure  find the offsets in this rank's own window; after traffic().
-     *          False: no memory.
-     * tell     write the bytes that `teller` sends to `hearer`. `teller` is
-     *          this rank; or any rank, if records have counts.
-     * hear     read the bytes that `teller` sent to this rank. False: they
-     *          cannot be right.
+     * measure        find the offsets in this rank's own window; after
+     *                traffic(). False: no memory.
+     * write_offsets  write the bytes that `sender` sends to `receiver`.
+     *                `sender` is this rank; or any rank, if records have counts.
+     * read_offsets   read the bytes that `sender` sent to this rank. False: they
+     *                cannot be right.
      */
-    size_t told;
+    size_t offset_bytes;
     bool (*measure)(struct shunti_direction *direction);
-    void (*tell)(const struct shunti_direction *direction, int teller,
-                 int hearer, void *to);
-    bool (*hear)(struct shunti_direction *direction, int teller,
-                 const void *from);
+    void (*write_offsets)(const struct shunti_direction *direction, int sender,
+                          int receiver, void *to);
+    bool (*read_offsets)(struct shunti_direction *direction, int sender,
+                         const void *from);
 
     /* Make what calls need beside the plan's layout: windows, lists and
-     * direction->state. Collective; after hear(). NULL: nothing is needed. */
+     * direction->state. Collective; after read_offsets(). NULL: nothing is
+     * needed. */
     enum shunt_status (*plan)(struct shunti_direction *direction);
     /* finish: free direction->state. bytes: the size of its lists. NULL if the
      * route never has a state. */

@@ -174,21 +174,20 @@ static bool relays(const struct shunti_rail_traffic *t, int peer)
     return shunti_rail_serves(t->map, peer, t->rank);
 }
 
-struct shunti_rail_told shunti_rail_tell(const struct shunti_rail_traffic *t,
-                                         size_t window,
-                                         const struct shunti_rail_out *out,
-                                         const struct shunti_rail_in *in,
-                                         int peer)
+struct shunti_rail_offsets
+shunti_rail_offsets_for(const struct shunti_rail_traffic *t, size_t window,
+                        const struct shunti_rail_out *out,
+                        const struct shunti_rail_in *in, int peer)
 {
-    struct shunti_rail_told told = {.window = window};
+    struct shunti_rail_offsets offsets = {.window = window};
 
     if (shunti_rail_serves(t->map, t->rank, peer))
-        told.arrival = in[peer].arrival;
+        offsets.arrival = in[peer].arrival;
     if (relays(t, peer)) {
-        told.sums = out[t->map->node[peer]].sums;
-        told.dots = out[t->map->node[peer]].dots;
+        offsets.sums = out[t->map->node[peer]].sums;
+        offsets.dots = out[t->map->node[peer]].dots;
     }
-    return told;
+    return offsets;
 }
 
 static bool fits(uint64_t at, size_t bytes, uint64_t window)
@@ -196,24 +195,25 @@ static bool fits(uint64_t at, size_t bytes, uint64_t window)
     return at <= window && bytes <= window - at;
 }
 
-bool shunti_rail_hear(const struct shunti_rail_traffic *t, int peer,
-                      const struct shunti_rail_told *told,
-                      struct shunti_rail_out *out, struct shunti_rail_in *in)
+bool shunti_rail_store_offsets(const struct shunti_rail_traffic *t, int peer,
+                               const struct shunti_rail_offsets *offsets,
+                               struct shunti_rail_out *out,
+                               struct shunti_rail_in *in)
 {
     const int node = t->map->node[peer];
     bool good = true;
 
     if (relays(t, peer)) {
-        out[node].arrival = told->arrival;
-        good = fits(told->arrival, sizes_out(t, node).rows, told->window);
+        out[node].arrival = offsets->arrival;
+        good = fits(offsets->arrival, sizes_out(t, node).rows, offsets->window);
     }
     if (shunti_rail_serves(t->map, t->rank, peer)) {
         const struct sizes sizes = sizes_in(t, peer);
 
-        in[peer].sums = told->sums;
-        in[peer].dots = told->dots;
-        good = good && fits(told->sums, sizes.sums, told->window) &&
-               fits(told->dots, sizes.dots, told->window);
+        in[peer].sums = offsets->sums;
+        in[peer].dots = offsets->dots;
+        good = good && fits(offsets->sums, sizes.sums, offsets->window) &&
+               fits(offsets->dots, sizes.dots, offsets->window);
     }
     return good;
 }

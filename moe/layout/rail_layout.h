@@ -20,7 +20,7 @@
  * can need, because only the two ends know which tokens have one term. A rank
  * computes the offsets in its own window from its own traffic, in time linear
  * in nodes and sources. Offsets in a peer's window are sent by the peer (struct
- * shunti_rail_told).
+ * shunti_rail_offsets).
  */
 #ifndef SHUNTI_RAIL_LAYOUT_H
 #define SHUNTI_RAIL_LAYOUT_H
@@ -129,7 +129,7 @@ size_t shunti_rail_places(const struct shunti_rail_traffic *traffic,
                           struct shunti_rail_in *in);
 
 /* Offsets in the window of a rank that the rank sends to a peer. */
-struct shunti_rail_told {
+struct shunti_rail_offsets {
     uint64_t window; /* bytes of the window */
     /* Offset for the peer's rows, if this rank relays them. */
     uint64_t arrival;
@@ -138,16 +138,18 @@ struct shunti_rail_told {
 };
 
 /* Offsets in this rank's window that `peer` needs. This rank sends them. */
-struct shunti_rail_told
-shunti_rail_tell(const struct shunti_rail_traffic *traffic, size_t window,
-                 const struct shunti_rail_out *out,
-                 const struct shunti_rail_in *in, int peer);
+struct shunti_rail_offsets
+shunti_rail_offsets_for(const struct shunti_rail_traffic *traffic,
+                        size_t window, const struct shunti_rail_out *out,
+                        const struct shunti_rail_in *in, int peer);
 
 /* Store the offsets that `peer` has sent, which are in its own window. False:
  * they are not inside that window. */
-bool shunti_rail_hear(const struct shunti_rail_traffic *traffic, int peer,
-                      const struct shunti_rail_told *told,
-                      struct shunti_rail_out *out, struct shunti_rail_in *in);
+bool shunti_rail_store_offsets(const struct shunti_rail_traffic *traffic,
+                               int peer,
+                               const struct shunti_rail_offsets *offsets,
+                               struct shunti_rail_out *out,
+                               struct shunti_rail_in *in);
 
 /* Offset of signal number `index` of a plan. For each part of the plan there
  * are signals for rows, by source, and then two signals for each node. */

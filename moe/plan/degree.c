@@ -101,38 +101,38 @@ int shunti_degree_choose(const struct shunti_degrees *degrees, size_t tokens,
 
 /* --- times of all ranks ----------------------------------------------------------- */
 
-void shunti_degrees_tell(struct shunti_degrees *degrees,
-                         const struct shunti_time *time)
+void shunti_degrees_add_time(struct shunti_degrees *degrees,
+                             const struct shunti_time *time)
 {
-    if (degrees->ntold == SHUNTI_TIMES_MAX) {
-        memmove(degrees->told, degrees->told + 1,
+    if (degrees->ntimes == SHUNTI_TIMES_MAX) {
+        memmove(degrees->times, degrees->times + 1,
                 (SHUNTI_TIMES_MAX - 1) * sizeof(*time));
-        degrees->ntold--;
+        degrees->ntimes--;
     }
-    degrees->told[degrees->ntold++] = *time;
+    degrees->times[degrees->ntimes++] = *time;
 }
 
-static struct shunti_time told_by(const void *told, size_t stride, int rank,
+static struct shunti_time time_by(const void *times, size_t stride, int rank,
                                   int i)
 {
     struct shunti_time time;
 
     memcpy(&time,
-           (const unsigned char *)told + (size_t)rank * stride +
+           (const unsigned char *)times + (size_t)rank * stride +
                (size_t)i * sizeof(time),
            sizeof(time));
     return time;
 }
 
 /* Find the longest time of a plan. False: some rank has not reported one. */
-static bool find_longest(const void *told, size_t stride, int ranks,
+static bool find_longest(const void *times, size_t stride, int ranks,
                          struct shunti_time *of)
 {
     for (int r = 1; r < ranks; r++) {
         bool found = false;
 
         for (int i = 0; i < SHUNTI_TIMES_MAX; i++) {
-            const struct shunti_time time = told_by(told, stride, r, i);
+            const struct shunti_time time = time_by(times, stride, r, i);
 
             if (time.plan != of->plan)
                 continue;
@@ -145,17 +145,17 @@ static bool find_longest(const void *told, size_t stride, int ranks,
     return true;
 }
 
-void shunti_degrees_hear(struct shunti_degrees *degrees, const void *told,
-                         size_t stride, int ranks)
+void shunti_degrees_read_times(struct shunti_degrees *degrees,
+                               const void *times, size_t stride, int ranks)
 {
-    memset(degrees->told, 0, sizeof(degrees->told));
-    degrees->ntold = 0;
+    memset(degrees->times, 0, sizeof(degrees->times));
+    degrees->ntimes = 0;
     for (int i = 0; i < SHUNTI_TIMES_MAX; i++) {
-        struct shunti_time time = told_by(told, stride, 0, i);
+        struct shunti_time time = time_by(times, stride, 0, i);
 
         if (time.plan && time.class < SHUNTI_DEGREE_CLASSES &&
             time.degree < SHUNTI_DEGREES &&
-            find_longest(told, stride, ranks, &time))
+            find_longest(times, stride, ranks, &time))
             shunti_degree_add(&degrees->class[time.class], time.degree,
                               time.seconds);
     }
@@ -176,13 +176,13 @@ enum shunt_status shunt_moe_plan_took(struct shunt_moe_plan *handle,
     if (!isfinite(seconds) || seconds < 0)
         return shunti_fail(&plan->moe->comm->error, SHUNT_ERR_INVALID,
                            "moe_plan_took: seconds is %g", seconds);
-    if (of->told)
+    if (of->reported)
         return shunti_fail(&plan->moe->comm->error, SHUNT_ERR_INVALID,
                            "moe_plan_took: the time of this plan was told "
                            "before");
-    of->told = true;
+    of->reported = true;
     if (of->wanted)
-        shunti_degrees_tell(
+        shunti_degrees_add_time(
             &plan->moe->degrees,
             &(struct shunti_time){plan->serial, of->class, of->degree,
                                   seconds / (double)of->tokens});

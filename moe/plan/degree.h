@@ -49,14 +49,14 @@ struct shunti_time {
 struct shunti_degrees {
     struct shunti_degree class[SHUNTI_DEGREE_CLASSES];
     /* Times of this rank, for its next record. */
-    struct shunti_time told[SHUNTI_TIMES_MAX];
-    unsigned ntold;
+    struct shunti_time times[SHUNTI_TIMES_MAX];
+    unsigned ntimes;
 };
 
 /* The degree of a plan. */
 struct shunti_degree_of {
-    bool wanted; /* the caller left the number of parts to the library */
-    bool told;   /* the caller has reported the plan's time */
+    bool wanted;   /* the caller left the number of parts to the library */
+    bool reported; /* the caller has reported the plan's time */
     uint32_t class, degree;
     size_t tokens; /* the most that any rank has */
 };
@@ -77,16 +77,16 @@ unsigned shunti_degree_next(const struct shunti_degree *degree);
 
 /* Keep a time of this rank for its next record. If there are too many, the
  * oldest is dropped. */
-void shunti_degrees_tell(struct shunti_degrees *degrees,
-                         const struct shunti_time *time);
+void shunti_degrees_add_time(struct shunti_degrees *degrees,
+                             const struct shunti_time *time);
 /* Choose the degree of a plan, and fill in *of. Returns the number of parts.
  * tokens: the most that any rank has. */
 int shunti_degree_choose(const struct shunti_degrees *degrees, size_t tokens,
                          struct shunti_degree_of *of);
 
 /* Add the times that all ranks have reported, and forget this rank's own list.
- * told: (ranks, SHUNTI_TIMES_MAX); ranks are `stride` bytes apart. */
-void shunti_degrees_hear(struct shunti_degrees *degrees, const void *told,
-                         size_t stride, int ranks);
+ * times: (ranks, SHUNTI_TIMES_MAX); ranks are `stride` bytes apart. */
+void shunti_degrees_read_times(struct shunti_degrees *degrees,
+                               const void *times, size_t stride, int ranks);
 
 #endif

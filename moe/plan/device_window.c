@@ -31,7 +31,8 @@ enum use {
 
 /* Published by a rank in its host window, for each of its device windows. */
 struct shown {
-    struct shunti_device_place place; /* complete before any peer is told */
+    struct shunti_device_place
+        place; /* complete before it is sent to any peer */
     /* (nranks) enum use; each rank writes its own */
     _Atomic uint8_t use[];
 };

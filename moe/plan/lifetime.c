@@ -130,7 +130,7 @@ void shunti_plan_finish(struct shunti_plan *plan)
     free(plan->loads.count);
     free(plan->range);
     free(plan->parts.mark);
-    free(plan->parts.told);
+    free(plan->parts.answers);
     for (int d = 0; d < SHUNTI_TOWARDS; d++)
         shunti_direction_drop(&plan->direction[d]);
     for (size_t w = 0; w < plan->waves.made; w++) {

@@ -61,7 +61,7 @@ void shunti_loads_add(struct shunti_plan *plan, int32_t expert, uint32_t rows)
         plan->loads.count[expert] += rows;
 }
 
-/* --- what the caller is told -------------------------------------------------------- */
+/* --- loads for the caller -------------------------------------------------------- */
 
 /* The plan of a handle, for the call `name`; NULL: *status says why. */
 static const struct shunti_plan *plan_for(const struct shunt_moe_plan *handle,

@@ -39,7 +39,7 @@ void shunti_moe_call_plan_ends(const struct shunti_plan *plan);
 
 /* Check the arguments of a call. check_rows: rows are written and tokens read.
  * check_tokens: rows are read and tokens written. If `rows` is too small, the
- * other ranks are not told: they wait until the call is made again. */
+ * other ranks do not learn of it: they wait until the call is made again. */
 enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
                                              struct shunti_plan *plan,
                                              const char *rows_name, void *rows,

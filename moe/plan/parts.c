@@ -312,7 +312,7 @@ enum shunt_status shunti_parts_cut(struct shunti_plan *plan)
 
     memset(plan->parts.made, 0, sizeof(plan->parts.made));
     memset(plan->parts.failed, 0, sizeof(plan->parts.failed));
-    plan->parts.is_told = false;
+    plan->parts.has_answers = false;
     if (count == 1)
         return SHUNT_OK;
     count_marks(plan);

@@ -43,9 +43,9 @@ struct shunti_parts {
     uint32_t made[SHUNTI_PART_CALLS][SHUNT_MOE_PARTS_MAX];
     uint32_t failed[SHUNTI_PART_CALLS][SHUNT_MOE_PARTS_MAX];
     /* Answers of shunt_moe_part_rows() (parts_rows.c), made at first need. */
-    size_t *told;
-    size_t told_max;
-    bool is_told;
+    size_t *answers;
+    size_t answers_max;
+    bool has_answers;
 };
 
 /* The first token of this rank behind a bound. */

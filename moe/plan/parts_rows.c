@@ -11,77 +11,77 @@
 
 /* The answer for a part: the index of each expert's first range, then the first
  * row of each range, then the number of its rows. */
-struct told {
+struct answer {
     size_t *first_range, *offset, *count;
 };
 
-static struct told told_of(const struct shunti_plan *plan, int part)
+static struct answer answer_of(const struct shunti_plan *plan, int part)
 {
     const struct shunt_moe *moe = plan->moe;
     const size_t local =
         (size_t)shunti_placement_count(plan->placement, moe->rank);
     const size_t most = local * (size_t)moe->nranks;
-    size_t *at = plan->parts.told + (size_t)part * (local + 1 + 2 * most);
+    size_t *at = plan->parts.answers + (size_t)part * (local + 1 + 2 * most);
 
-    return (struct told){at, at + local + 1, at + local + 1 + most};
+    return (struct answer){at, at + local + 1, at + local + 1 + most};
 }
 
 /* Make the answer for a part. Ranges without a gap between them become one. */
-static void tell(struct shunti_plan *plan, int part, size_t local)
+static void make_answer(struct shunti_plan *plan, int part, size_t local)
 {
     struct shunti_ranges ranges =
         shunti_ranges_of(plan, (struct shunti_cut){part, part + 1});
-    const struct told told = told_of(plan, part);
+    const struct answer answer = answer_of(plan, part);
     struct shunti_range range;
     size_t n = 0, expert = 0;
 
-    told.first_range[0] = 0;
+    answer.first_range[0] = 0;
     while (shunti_ranges_next(&ranges, &range)) {
         while (expert < range.local)
-            told.first_range[++expert] = n;
-        if (n > told.first_range[expert] &&
-            told.offset[n - 1] + told.count[n - 1] == range.row) {
-            told.count[n - 1] += range.count;
+            answer.first_range[++expert] = n;
+        if (n > answer.first_range[expert] &&
+            answer.offset[n - 1] + answer.count[n - 1] == range.row) {
+            answer.count[n - 1] += range.count;
             continue;
         }
-        told.offset[n] = range.row;
-        told.count[n++] = range.count;
+        answer.offset[n] = range.row;
+        answer.count[n++] = range.count;
     }
     while (expert < local)
-        told.first_range[++expert] = n;
+        answer.first_range[++expert] = n;
 }
 
 /* Make the answers for all parts, once. False: no memory. */
-static bool tell_all(struct shunti_plan *plan, size_t local)
+static bool make_answers(struct shunti_plan *plan, size_t local)
 {
     const size_t each = local + 1 + 2 * local * (size_t)plan->moe->nranks;
 
-    if (plan->parts.is_told)
+    if (plan->parts.has_answers)
         return true;
-    if (!shunti_grow(&plan->parts.told, &plan->parts.told_max,
+    if (!shunti_grow(&plan->parts.answers, &plan->parts.answers_max,
                      (size_t)plan->parts.count * each, sizeof(size_t)))
         return false;
     for (int p = 0; p < plan->parts.count; p++)
-        tell(plan, p, local);
-    plan->parts.is_told = true;
+        make_answer(plan, p, local);
+    plan->parts.has_answers = true;
     return true;
 }
 
 static struct shunt_moe_part_rows part_rows(const struct shunti_plan *plan,
                                             int part, size_t local)
 {
-    const struct told told = told_of(plan, part);
+    const struct answer answer = answer_of(plan, part);
     struct shunt_moe_part_rows rows = {
         .first_token = shunti_parts_token(plan, part),
         .local_experts = (int)local,
-        .first_range = told.first_range,
-        .offset = told.offset,
-        .count = told.count,
+        .first_range = answer.first_range,
+        .offset = answer.offset,
+        .count = answer.count,
     };
 
     rows.tokens = shunti_parts_token(plan, part + 1) - rows.first_token;
-    for (size_t i = 0; i < told.first_range[local]; i++)
-        rows.rows += told.count[i];
+    for (size_t i = 0; i < answer.first_range[local]; i++)
+        rows.rows += answer.count[i];
     return rows;
 }
 
@@ -113,7 +113,7 @@ enum shunt_status shunt_moe_part_rows(struct shunt_moe_plan *handle, int part,
     } else {
         local =
             (size_t)shunti_placement_count(plan->placement, plan->moe->rank);
-        if (tell_all(plan, local))
+        if (make_answers(plan, local))
             all = part_rows(plan, part, local);
         else
             st = shunti_fail(&plan->moe->comm->error, SHUNT_ERR_MEMORY,

@@ -87,7 +87,7 @@ size_t shunti_plan_list_gaps(const struct shunti_plan *plan, uint32_t *rows)
     return l.count;
 }
 
-/* --- what the caller is told -------------------------------------------------------- */
+/* --- rows for the caller --------------------------------------------------------- */
 
 /* Add up what the waves of a plan send. */
 static void add_up_traffic(const struct shunti_plan *plan,

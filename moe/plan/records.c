@@ -36,8 +36,8 @@ struct record {
     uint32_t parts;      /* number that the caller asks for; 0: AUTO */
     uint64_t free[SHUNTI_PLANS_MAX / 64]; /* a bit for each place */
     union {
-        char why[136];                             /* if status is an error */
-        struct shunti_time told[SHUNTI_TIMES_MAX]; /* otherwise */
+        char why[136];                              /* if status is an error */
+        struct shunti_time times[SHUNTI_TIMES_MAX]; /* otherwise */
     };
     uint32_t count[];
 };
@@ -471,7 +471,7 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
     if (status)
         snprintf(mine->why, sizeof(mine->why), "%s", why);
     else
-        memcpy(mine->told, moe->degrees.told, sizeof(mine->told));
+        memcpy(mine->times, moe->degrees.times, sizeof(mine->times));
     st = shunti_allgather(moe->comm, SHUNTI_IN_PLAN_CREATE, SHUNT_IN_PLACE,
                           moe->records, moe->record_bytes, SHUNT_U8);
     if (status)
@@ -480,8 +480,8 @@ enum shunt_status shunti_records_gather(struct shunt_moe *moe,
     if (!st)
         st = compare(moe, mine);
     if (!st)
-        shunti_degrees_hear(&moe->degrees, record_of(moe, 0)->told,
-                            moe->record_bytes, moe->nranks);
+        shunti_degrees_read_times(&moe->degrees, record_of(moe, 0)->times,
+                                  moe->record_bytes, moe->nranks);
     return st;
 }
 

@@ -27,45 +27,47 @@ static size_t local_of(const struct shunt_moe *moe, int rank)
 }
 
 /* True if the direction tells other ranks anything. */
-static bool tells(const struct shunti_direction *direction)
+static bool sends_offsets(const struct shunti_direction *direction)
 {
     return direction->route->measure && shunti_direction_serves(direction);
 }
 
-/* Bytes that the directions of a plan tell. */
-static size_t told_bytes(const struct shunti_plan *plan)
+/* Bytes of offsets of all directions of a plan. */
+static size_t offset_bytes_of(const struct shunti_plan *plan)
 {
     size_t bytes = 0;
 
     for (int d = 0; d < SHUNTI_TOWARDS; d++)
-        if (tells(&plan->direction[d]))
-            bytes += plan->direction[d].route->told;
+        if (sends_offsets(&plan->direction[d]))
+            bytes += plan->direction[d].route->offset_bytes;
     return bytes;
 }
 
 /* A multiple of 8. */
-size_t shunti_start_bytes(size_t local, size_t told)
+size_t shunti_start_bytes(size_t local, size_t offset_bytes)
 {
-    return sizeof(struct start) + told + 2 * local * sizeof(uint32_t);
+    return sizeof(struct start) + offset_bytes + 2 * local * sizeof(uint32_t);
 }
 
-static size_t start_bytes(const struct shunt_moe *moe, int rank, size_t told)
+static size_t start_bytes(const struct shunt_moe *moe, int rank,
+                          size_t offset_bytes)
 {
-    return shunti_start_bytes(local_of(moe, rank), told);
+    return shunti_start_bytes(local_of(moe, rank), offset_bytes);
 }
 
 bool shunti_remote_offsets_prepare(struct shunt_moe *moe)
 {
-    const size_t told = SHUNTI_TOWARDS * SHUNTI_TOLD_MAX;
+    const size_t offset_bytes = SHUNTI_TOWARDS * SHUNTI_OFFSETS_MAX;
     size_t in = 0;
 
     if (shunti_records_have_counts(moe))
         return shunti_messages_prepare(
             moe, (size_t)moe->nranks * sizeof(uint32_t *), 0);
     for (int r = 0; r < moe->nranks; r++)
-        in += start_bytes(moe, r, told);
+        in += start_bytes(moe, r, offset_bytes);
     return shunti_messages_prepare(
-        moe, (size_t)moe->nranks * start_bytes(moe, moe->rank, told), in);
+        moe, (size_t)moe->nranks * start_bytes(moe, moe->rank, offset_bytes),
+        in);
 }
 
 /* --- from all counts -------------------------------------------------------------- */
@@ -77,7 +79,7 @@ static void find_from_records(struct shunti_plan *plan)
     const uint32_t **rows = (const uint32_t **)(void *)moe->messages.out;
     const struct shunti_counts counts = {
         rows, moe->config.pad_to_capacity ? plan->padded : NULL};
-    unsigned char told[SHUNTI_TOLD_MAX] __attribute__((aligned(8)));
+    unsigned char offsets[SHUNTI_OFFSETS_MAX] __attribute__((aligned(8)));
 
     for (int s = 0; s < moe->nranks; s++)
         rows[s] = shunti_record(moe, s).expert;
@@ -88,9 +90,9 @@ static void find_from_records(struct shunti_plan *plan)
     for (int d = 0; d < SHUNTI_TOWARDS; d++) {
         struct shunti_direction *direction = &plan->direction[d];
 
-        for (int r = 0; r < moe->nranks && tells(direction); r++) {
-            direction->route->tell(direction, r, moe->rank, told);
-            (void)direction->route->hear(direction, r, told);
+        for (int r = 0; r < moe->nranks && sends_offsets(direction); r++) {
+            direction->route->write_offsets(direction, r, moe->rank, offsets);
+            (void)direction->route->read_offsets(direction, r, offsets);
         }
     }
 }
@@ -106,10 +108,10 @@ static void write_loads(const struct shunti_received_rows *rows, uint32_t *load)
     }
 }
 
-static void write_starts(const struct shunti_plan *plan, size_t told)
+static void write_starts(const struct shunti_plan *plan, size_t offset_bytes)
 {
     const struct shunt_moe *moe = plan->moe;
-    const size_t bytes = start_bytes(moe, moe->rank, told);
+    const size_t bytes = start_bytes(moe, moe->rank, offset_bytes);
     const size_t local = local_of(moe, moe->rank);
     const int bad = shunti_received_counts_find_bad(moe);
 
@@ -123,19 +125,21 @@ static void write_starts(const struct shunti_plan *plan, size_t told)
         for (int d = 0; d < SHUNTI_TOWARDS; d++) {
             const struct shunti_direction *direction = &plan->direction[d];
 
-            if (!tells(direction))
+            if (!sends_offsets(direction))
                 continue;
-            direction->route->tell(direction, moe->rank, r, at);
-            at += direction->route->told;
+            direction->route->write_offsets(direction, moe->rank, r, at);
+            at += direction->route->offset_bytes;
         }
         write_loads(&plan->received, (uint32_t *)(void *)at + local);
         moe->messages.bytes[r] = bytes;
-        moe->messages.bytes[moe->nranks + r] = start_bytes(moe, r, told);
+        moe->messages.bytes[moe->nranks + r] =
+            start_bytes(moe, r, offset_bytes);
     }
     shunti_layout_starts(
         moe->placement, moe->config.pad_to_capacity ? plan->padded : NULL,
         moe->rank, &plan->received,
-        (uint32_t *)(void *)(moe->messages.out + sizeof(struct start) + told),
+        (uint32_t *)(void *)(moe->messages.out + sizeof(struct start) +
+                             offset_bytes),
         bytes / sizeof(uint32_t));
 }
 
@@ -195,10 +199,10 @@ static bool read_start(struct shunti_plan *plan, int r,
     for (int d = 0; d < SHUNTI_TOWARDS; d++) {
         struct shunti_direction *direction = &plan->direction[d];
 
-        if (!tells(direction))
+        if (!sends_offsets(direction))
             continue;
-        good = direction->route->hear(direction, r, at) && good;
-        at += direction->route->told;
+        good = direction->route->read_offsets(direction, r, at) && good;
+        at += direction->route->offset_bytes;
     }
     first = (const uint32_t *)(const void *)at;
     plan->rank_rows[r] = 0;
@@ -246,18 +250,18 @@ static enum shunt_status check_totals(const struct shunti_plan *plan)
 enum shunt_status shunti_remote_offsets_find(struct shunti_plan *plan)
 {
     struct shunt_moe *moe = plan->moe;
-    const size_t told = told_bytes(plan);
+    const size_t offset_bytes = offset_bytes_of(plan);
     enum shunt_status st;
 
     for (int d = 0; d < SHUNTI_TOWARDS; d++)
-        if (tells(&plan->direction[d]) &&
+        if (sends_offsets(&plan->direction[d]) &&
             !plan->direction[d].route->measure(&plan->direction[d]))
             return shunti_lists_no_memory(moe);
     if (shunti_records_have_counts(moe)) {
         find_from_records(plan);
         return check_totals(plan);
     }
-    write_starts(plan, told);
+    write_starts(plan, offset_bytes);
     st = shunti_alltoallv(moe->comm, SHUNTI_IN_PLAN_CREATE, moe->messages.out,
                           moe->messages.bytes, NULL, moe->messages.in,
                           moe->messages.bytes + moe->nranks, NULL, SHUNT_U8);

@@ -16,18 +16,19 @@
 #include "moe/layout/layout.h"
 #include "moe/plan.h"
 
-/* Bytes that a rank with `local` experts sends to each source. They are `told`
- * bytes of the routes, and for each expert the source's first row and the rows
- * of all sources (loads.h). */
-size_t shunti_start_bytes(size_t local, size_t told);
+/* Bytes that a rank with `local` experts sends to each source: `offset_bytes`
+ * of the routes, and for each expert the source's first row and the rows of all
+ * sources (loads.h). */
+size_t shunti_start_bytes(size_t local, size_t offset_bytes);
 
 /* Get memory to find the offsets. False: no memory. */
 bool shunti_remote_offsets_prepare(struct shunt_moe *moe);
 
 /*
  * Fill in plan->rank_total, plan->rank_rows, moe->base, and the remote offsets
- * of the plan's directions (hear() of the route). After shunti_layout_recv() and
- * traffic(). Collective; all ranks get the same errors.
+ * of the plan's directions (read_offsets() of the route). After
+ * shunti_layout_recv() and traffic(). Collective; all ranks get the same
+ * errors.
  */
 enum shunt_status shunti_remote_offsets_find(struct shunti_plan *plan);
 

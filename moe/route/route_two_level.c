@@ -266,35 +266,36 @@ static bool measure(struct shunti_direction *direction)
     return true;
 }
 
-_Static_assert(sizeof(struct shunti_rail_told) <= SHUNTI_TOLD_MAX &&
-                   sizeof(struct shunti_rail_told) % 8 == 0,
-               "it is told with the starts of rows");
+_Static_assert(sizeof(struct shunti_rail_offsets) <= SHUNTI_OFFSETS_MAX &&
+                   sizeof(struct shunti_rail_offsets) % 8 == 0,
+               "the offsets fit into the message with the starts of rows");
 
-static void tell(const struct shunti_direction *direction, int teller,
-                 int hearer, void *to)
+static void write_offsets(const struct shunti_direction *direction, int sender,
+                          int receiver, void *to)
 {
     struct shunti_rails *rails = direction->state;
     struct shunti_rail_own *of =
-        teller == rails->moe->rank ? &rails->own : &rails->other;
+        sender == rails->moe->rank ? &rails->own : &rails->other;
 
     if (of == &rails->other) {
-        find_traffic(direction, teller, &rails->map, of);
+        find_traffic(direction, sender, &rails->map, of);
         of->window = shunti_rail_places(&of->traffic, of->out, of->in);
     }
-    *(struct shunti_rail_told *)to =
-        shunti_rail_tell(&of->traffic, of->window, of->out, of->in, hearer);
+    *(struct shunti_rail_offsets *)to = shunti_rail_offsets_for(
+        &of->traffic, of->window, of->out, of->in, receiver);
 }
 
-static bool hear(struct shunti_direction *direction, int teller,
-                 const void *from)
+static bool read_offsets(struct shunti_direction *direction, int sender,
+                         const void *from)
 {
-    const struct shunti_rail_told *told = from;
+    const struct shunti_rail_offsets *offsets = from;
     struct shunti_rails *rails = direction->state;
     struct shunti_rail_own *own = &rails->own;
 
-    if (told->window > rails->window_most)
-        rails->window_most = told->window;
-    return shunti_rail_hear(&own->traffic, teller, told, own->out, own->in);
+    if (offsets->window > rails->window_most)
+        rails->window_most = offsets->window;
+    return shunti_rail_store_offsets(&own->traffic, sender, offsets, own->out,
+                                     own->in);
 }
 
 /* All offsets are known: store them, and allocate the lists. False: no
@@ -660,10 +661,10 @@ const struct shunti_route shunti_route_two_level = {
     .name = "two-level",
     .unsuited = unsuited,
     .traffic = traffic,
-    .told = sizeof(struct shunti_rail_told),
+    .offset_bytes = sizeof(struct shunti_rail_offsets),
     .measure = measure,
-    .tell = tell,
-    .hear = hear,
+    .write_offsets = write_offsets,
+    .read_offsets = read_offsets,
     .plan = plan,
     .finish = finish,
     .bytes = bytes,

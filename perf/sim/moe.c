@@ -397,7 +397,7 @@ static void move_own(const struct rails *x, struct scaling_schedule *s, int r,
 }
 
 /* Add the notes to local peers and rail peers. They delay nothing here. */
-static void tell(struct scaling_schedule *s, int r)
+static void send_control(struct scaling_schedule *s, int r)
 {
     const struct scaling_topology *t = s->topology;
 
@@ -466,7 +466,7 @@ static void rails_dispatch(struct scaling_schedule *s,
 
         read_rank(&reader, r);
         make_parcels(&x, &reader, &parcels, r);
-        tell(s, r);
+        send_control(s, r);
         send_rows(&x, s, r, &parcels);
         move_own(&x, s, r, parcels.own, SHUNTI_PUSH_CHUNK);
         free_parcels(&parcels);
@@ -521,7 +521,7 @@ static void rails_combine(struct scaling_schedule *s,
         make_parcels(&x, &reader, &parcels[r], r);
     }
     for (int r = 0; r < t->ranks; r++) {
-        tell(s, r);
+        send_control(s, r);
         send_sums(&x, s, r, parcels);
         move_own(&x, s, r, parcels[r].own, SHUNTI_PULL_STEP);
     }
@@ -581,7 +581,8 @@ static uint32_t *blocks_by_local(const struct scaling_topology *t,
                                  const struct scaling_moe *moe, bool columns)
 {
     const size_t ranks = (size_t)t->ranks;
-    const size_t told = by_rails(moe) ? sizeof(struct shunti_rail_told) : 0;
+    const size_t offsets =
+        by_rails(moe) ? sizeof(struct shunti_rail_offsets) : 0;
     uint32_t *blocks = scaling_alloc(ranks * ranks * sizeof(*blocks));
     struct reader x;
 
@@ -596,7 +597,7 @@ static uint32_t *blocks_by_local(const struct scaling_topology *t,
                     (uint32_t)(sizeof(uint32_t) * shunti_column_words(local));
             else
                 blocks[r * ranks + peer] =
-                    (uint32_t)shunti_start_bytes(local, told);
+                    (uint32_t)shunti_start_bytes(local, offsets);
     }
     reader_finish(&x);
     return blocks;

@@ -97,13 +97,13 @@ Test(moe_degree, the_longest_time_counts)
         put(records, 1,
             (struct shunti_time[]){{plan - 1, 5, 2, 9}, {plan, 5, 2, 3}}, 2);
         put(records, 2, (struct shunti_time[]){{plan, 5, 2, 2}}, 1);
-        shunti_degrees_hear(&degrees, records, ROOM, RANKS);
+        shunti_degrees_read_times(&degrees, records, ROOM, RANKS);
     }
     cr_assert_eq(shunti_degree_time(&degrees.class[5], 2), 3);
     cr_assert_eq(degrees.class[5].samples[2], SHUNTI_DEGREE_SAMPLES);
 }
 
-Test(moe_degree, what_a_rank_has_not_told_does_not_count)
+Test(moe_degree, a_time_that_one_rank_has_not_reported_does_not_count)
 {
     _Alignas(8) unsigned char records[RANKS * ROOM];
     struct shunti_degrees degrees = {0};
@@ -111,11 +111,11 @@ Test(moe_degree, what_a_rank_has_not_told_does_not_count)
     put(records, 0, (struct shunti_time[]){{7, 5, 1, 1}, {8, 5, 1, 1}}, 2);
     put(records, 1, (struct shunti_time[]){{7, 5, 1, 1}, {8, 5, 1, 1}}, 2);
     put(records, 2, (struct shunti_time[]){{8, 5, 1, 1}}, 1);
-    shunti_degrees_hear(&degrees, records, ROOM, RANKS);
+    shunti_degrees_read_times(&degrees, records, ROOM, RANKS);
     cr_assert_eq(degrees.class[5].samples[1], 1);
     /* A time that no rank reports must not count, either. */
     memset(records, 0, sizeof(records));
-    shunti_degrees_hear(&degrees, records, ROOM, RANKS);
+    shunti_degrees_read_times(&degrees, records, ROOM, RANKS);
     cr_assert_eq(degrees.class[5].samples[1], 1);
     cr_assert_eq(degrees.class[0].samples[0], 0);
     /* Nor an invalid report. */
@@ -124,15 +124,15 @@ Test(moe_degree, what_a_rank_has_not_told_does_not_count)
             (struct shunti_time[]){{9, SHUNTI_DEGREE_CLASSES, 0, 1},
                                    {10, 0, SHUNTI_DEGREES, 1}},
             2);
-    shunti_degrees_hear(&degrees, records, ROOM, RANKS);
+    shunti_degrees_read_times(&degrees, records, ROOM, RANKS);
 }
 
-Test(moe_degree, the_latest_times_are_told)
+Test(moe_degree, the_latest_times_are_reported)
 {
     struct shunti_degrees degrees = {0};
 
     for (uint64_t plan = 1; plan <= SHUNTI_TIMES_MAX + 2; plan++)
-        shunti_degrees_tell(&degrees, &(struct shunti_time){plan, 1, 1, 1});
+        shunti_degrees_add_time(&degrees, &(struct shunti_time){plan, 1, 1, 1});
     for (int i = 0; i < SHUNTI_TIMES_MAX; i++)
-        cr_assert_eq(degrees.told[i].plan, 3 + (uint64_t)i);
+        cr_assert_eq(degrees.times[i].plan, 3 + (uint64_t)i);
 }

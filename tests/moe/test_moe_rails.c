@@ -68,11 +68,12 @@ static void know(struct job *job, int rank, size_t result)
     k->window = shunti_rail_places(&k->traffic, k->out, k->in);
 }
 
-static struct shunti_rail_told tell(const struct job *job, int rank, int peer)
+static struct shunti_rail_offsets offsets_of(const struct job *job, int rank,
+                                             int peer)
 {
     const struct known *k = &job->ranks[rank];
 
-    return shunti_rail_tell(&k->traffic, k->window, k->out, k->in, peer);
+    return shunti_rail_offsets_for(&k->traffic, k->window, k->out, k->in, peer);
 }
 
 static void job_init(struct job *job, const struct shape *s, size_t result,
@@ -110,11 +111,11 @@ static void job_init(struct job *job, const struct shape *s, size_t result,
         know(job, r, result);
     for (int r = 0; r < s->ranks; r++)
         for (int p = 0; p < s->ranks; p++) {
-            const struct shunti_rail_told told = tell(job, p, r);
+            const struct shunti_rail_offsets offsets = offsets_of(job, p, r);
             struct known *k = &job->ranks[r];
 
-            cr_assert(p == r ||
-                      shunti_rail_hear(&k->traffic, p, &told, k->out, k->in));
+            cr_assert(p == r || shunti_rail_store_offsets(
+                                    &k->traffic, p, &offsets, k->out, k->in));
         }
 }
 
@@ -239,7 +240,7 @@ Test(moe_rails, places_agree_and_do_not_overlap)
 Test(moe_rails, places_outside_of_a_window_are_found)
 {
     static struct job job;
-    struct shunti_rail_told told;
+    struct shunti_rail_offsets offsets;
     struct known *source = &job.ranks[0], *relay = &job.ranks[2];
 
     job_init(&job, &shapes[0], results[0], 1);
@@ -247,39 +248,39 @@ Test(moe_rails, places_outside_of_a_window_are_found)
     for (int r = 0; r < 8; r++)
         know(&job, r, results[0]);
 
-    told = tell(&job, 2, 0);
-    cr_assert(
-        shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
-    told.window = told.arrival + 5 * ROW - 1;
-    cr_assert_not(
-        shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
-    told.arrival = told.window + 1;
-    cr_assert_not(
-        shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
-    told.arrival = UINT64_MAX;
-    cr_assert_not(
-        shunti_rail_hear(&source->traffic, 2, &told, source->out, source->in));
+    offsets = offsets_of(&job, 2, 0);
+    cr_assert(shunti_rail_store_offsets(&source->traffic, 2, &offsets,
+                                        source->out, source->in));
+    offsets.window = offsets.arrival + 5 * ROW - 1;
+    cr_assert_not(shunti_rail_store_offsets(&source->traffic, 2, &offsets,
+                                            source->out, source->in));
+    offsets.arrival = offsets.window + 1;
+    cr_assert_not(shunti_rail_store_offsets(&source->traffic, 2, &offsets,
+                                            source->out, source->in));
+    offsets.arrival = UINT64_MAX;
+    cr_assert_not(shunti_rail_store_offsets(&source->traffic, 2, &offsets,
+                                            source->out, source->in));
 
     for (int which = 0; which < 3; which++) {
-        told = tell(&job, 0, 2);
-        told.sums += which == 1 ? told.window : 0;
-        told.dots += which == 2 ? told.window : 0;
-        cr_assert_eq(
-            shunti_rail_hear(&relay->traffic, 0, &told, relay->out, relay->in),
-            which == 0);
+        offsets = offsets_of(&job, 0, 2);
+        offsets.sums += which == 1 ? offsets.window : 0;
+        offsets.dots += which == 2 ? offsets.window : 0;
+        cr_assert_eq(shunti_rail_store_offsets(&relay->traffic, 0, &offsets,
+                                               relay->out, relay->in),
+                     which == 0);
     }
 
     /* In a window that ends within the sums. */
-    told = tell(&job, 0, 2);
-    told.dots = 0;
-    told.window = told.sums + 5 * results[0] - 1;
-    cr_assert_not(
-        shunti_rail_hear(&relay->traffic, 0, &told, relay->out, relay->in));
-    told = tell(&job, 0, 2);
-    told.sums = 0;
-    told.window = told.dots + 5 * sizeof(float) - 1;
-    cr_assert_not(
-        shunti_rail_hear(&relay->traffic, 0, &told, relay->out, relay->in));
+    offsets = offsets_of(&job, 0, 2);
+    offsets.dots = 0;
+    offsets.window = offsets.sums + 5 * results[0] - 1;
+    cr_assert_not(shunti_rail_store_offsets(&relay->traffic, 0, &offsets,
+                                            relay->out, relay->in));
+    offsets = offsets_of(&job, 0, 2);
+    offsets.sums = 0;
+    offsets.window = offsets.dots + 5 * sizeof(float) - 1;
+    cr_assert_not(shunti_rail_store_offsets(&relay->traffic, 0, &offsets,
+                                            relay->out, relay->in));
 }
 
 Test(moe_rails, a_list_has_a_count_for_each_row_and_its_bounds)
