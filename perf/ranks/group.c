@@ -203,7 +203,7 @@ double perf_sum(const struct perf_group *g, double value)
 /* Returns whether the user set the libraries to yield. Then there are more
  * ranks than processors, even if the host seems to have enough: containers
  * share them. */
-static bool told_to_yield(void)
+static bool is_set_to_yield(void)
 {
     const char *spin = getenv("SHUNT_SPIN");
     const char *yield = getenv("OMPI_MCA_mpi_yield_when_idle");
@@ -229,7 +229,7 @@ static void find_processors(struct perf_group *g)
     g->processors = CPU_COUNT(&g->cpus);
     free(all);
     bool crowded = g->hosts.size[g->hosts.mine] > g->processors;
-    g->crowded = perf_max(g, crowded || told_to_yield()) > 0;
+    g->crowded = perf_max(g, crowded || is_set_to_yield()) > 0;
 }
 
 int perf_pin(const struct perf_group *g, bool force, const char **why)

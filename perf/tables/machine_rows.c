@@ -429,7 +429,7 @@ static void add_settings(struct perf_record *r)
     perf_record_text(r, "algorithm",
                      perf_op_is_moe(o->op) ? NULL : getenv("SHUNT_ALGORITHM"));
     perf_record_text(r, "label", o->label);
-    perf_record_text(r, "environment", perf_told());
+    perf_record_text(r, "environment", perf_environment());
     perf_record_text(r, "transport", perf_transport(&settings));
     perf_record_text(r, "pinning", settings.pinning);
     perf_record_text(r, "pair_place", settings.place);

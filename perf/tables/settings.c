@@ -52,7 +52,7 @@ const char *perf_far_transport(const struct perf_settings *settings)
     return far > 0 ? transport_to(g, far) : "";
 }
 
-const char *perf_told(void)
+const char *perf_environment(void)
 {
     static const char *const names[] = {
         "SHUNT_SPIN",      "SHUNT_MOE_MODE",

@@ -22,7 +22,7 @@ struct perf_settings {
 /* The processor's name; "unknown" if the kernel does not report it. */
 const char *perf_cpu_model(void);
 /* The environment variables that affect the libraries, or NULL. */
-const char *perf_told(void);
+const char *perf_environment(void);
 /* The transports from rank 0 to the next rank, and to the next host if there is
  * one. */
 const char *perf_transport(const struct perf_settings *settings);

@@ -202,8 +202,8 @@ void perf_table_open(const struct perf_settings *given)
     print_pair();
     perf_table_note("transport: %s", perf_transport(&settings));
     print_hosts();
-    if (perf_told())
-        perf_table_note("environment: %s", perf_told());
+    if (perf_environment())
+        perf_table_note("environment: %s", perf_environment());
     print_sampling();
     if (o->overlap)
         perf_table_note("overlap: share of the call that a computation of the "

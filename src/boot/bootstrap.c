@@ -93,8 +93,9 @@ static enum shunt_status expect(struct shunti_bootstrap *bs, uint32_t type,
         return io_failed(bs, io, doing);
     text[header.bytes] = '\0';
     for (size_t at = strlen(text) + 1; at + 4 <= header.bytes; at += 4)
-        shunti_parent_told(bs->parent, (int32_t)shunti_wire_get32(
-                                           (const unsigned char *)text + at));
+        shunti_parent_add_reported(
+            bs->parent,
+            (int32_t)shunti_wire_get32((const unsigned char *)text + at));
     /* The process of the root lacks a resource. Name its rank. */
     if (bs->parent && (header.status == SHUNT_ERR_MEMORY ||
                        header.status == SHUNT_ERR_SYSTEM))

@@ -92,9 +92,9 @@ enum shunt_status shunti_parent_agree(struct shunti_parent *parent,
                                       enum shunt_status mine);
 
 /* Add a rank, by its number in the parent, to `blamed`: this rank did not get
- * an answer from it (blame), or the root reported it (told). */
+ * an answer from it, or the root reported it. */
 void shunti_parent_blame(struct shunti_parent *parent, int name);
-void shunti_parent_told(struct shunti_parent *parent, int name);
+void shunti_parent_add_reported(struct shunti_parent *parent, int name);
 
 /* The largest blob of one rank. */
 #define SHUNTI_BLOB_MAX ((size_t)1 << 20)

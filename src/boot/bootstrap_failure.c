@@ -24,7 +24,7 @@ int shunti_root_rank_name(const struct shunti_root *root, int rank)
  * event loop counts again. */
 void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
 {
-    root->told++;
+    root->failures_sent++;
     shunti_root_count_conns(root, root->counted + 1);
     if (c->fd < 0)
         return;

@@ -22,7 +22,7 @@ enum shunt_status shunti_parent_agree(struct shunti_parent *parent,
     return st;
 }
 
-void shunti_parent_told(struct shunti_parent *parent, int name)
+void shunti_parent_add_reported(struct shunti_parent *parent, int name)
 {
     int *blamed;
 
@@ -39,7 +39,7 @@ void shunti_parent_blame(struct shunti_parent *parent, int name)
 {
     const size_t before = parent ? parent->nblamed : 0;
 
-    shunti_parent_told(parent, name);
+    shunti_parent_add_reported(parent, name);
     if (!parent || parent->nblamed == before)
         return;
     parent->blamed[before] = parent->blamed[parent->nmissed];

@@ -87,7 +87,7 @@ static size_t open_conns(const struct shunti_root *root)
 static bool expects_more(const struct shunti_root *root)
 {
     return root->listen_fd >= 0 &&
-           (!root->expected || root->told < root->expected);
+           (!root->expected || root->failures_sent < root->expected);
 }
 
 /* Is nothing left to do? */

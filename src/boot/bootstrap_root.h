@@ -112,7 +112,7 @@ struct shunti_root {
     struct shunti_reply *failure_frame; /* ERROR, for every rank */
     bool failure_kept;                  /* shunti_root_keep_failure() has been
                                            called */
-    int told;                           /* number of ranks that failure_frame
+    int failures_sent;                  /* number of ranks that failure_frame
                                            was sent to */
     int expected; /* ranks that may connect: the largest nranks of a hello */
     bool held;    /* all ranks have joined, and the address is held */

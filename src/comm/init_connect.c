@@ -22,7 +22,7 @@
 #define NOT_REACHED 0xff
 /* The root sends a failure to all ranks at the same time; wait so long for
  * it. */
-#define TOLD_SECONDS 0.1
+#define FAILURE_SECONDS 0.1
 
 /* The address of a transport; or the reason why the sender lacks the
  * transport. */
@@ -376,11 +376,11 @@ static enum shunt_status check_reached(struct shunti_init *init)
  * return the reason that the root has. */
 static enum shunt_status why_not_reached(struct shunti_init *init)
 {
-    enum shunt_status st = check_reached(init), told = SHUNT_OK;
+    enum shunt_status st = check_reached(init), failure = SHUNT_OK;
 
     if (st)
-        told = shunti_bootstrap_check(init->bootstrap, TOLD_SECONDS);
-    return told ? told : st;
+        failure = shunti_bootstrap_check(init->bootstrap, FAILURE_SECONDS);
+    return failure ? failure : st;
 }
 
 /* The stage that begins at `begin` in rank 0's list: the near transports up to

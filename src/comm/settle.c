@@ -135,8 +135,8 @@ static void confirm(const struct settle *s)
     if (s->reporter == s->comm->rank ||
         !shunti_probe_answered(s->comm, s->reporter))
         return;
-    for (size_t i = 0; i < failure->ntold; i++) {
-        const int r = failure->told[i];
+    for (size_t i = 0; i < failure->nsuspects; i++) {
+        const int r = failure->suspects[i];
 
         if (r >= 0 && r != s->comm->rank && !has_left(s, r) &&
             !shunti_probe_answered(s->comm, r))

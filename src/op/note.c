@@ -134,10 +134,10 @@ static bool needs_credit(const struct shunt_comm *comm, int peer, bool waits)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
-    if (comm->operations.completed < p->told + SHUNTI_DEPTH / 4 ||
+    if (comm->operations.completed < p->reported + SHUNTI_DEPTH / 4 ||
         (!waits && comm->operations.completed < p->looked + SHUNTI_DEPTH))
         return false;
-    if (wrote_since(comm, peer, p->told))
+    if (wrote_since(comm, peer, p->reported))
         return true;
     p->looked = comm->operations.completed;
     return false;
@@ -147,7 +147,7 @@ static void give_credit(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
-    p->told = comm->operations.completed;
+    p->reported = comm->operations.completed;
     p->looked = 0;
     shunti_control_tell(comm, peer, 0, NULL, 0,
                         comm->control.layout.words +
@@ -175,7 +175,8 @@ void shunti_say_completed(struct shunt_comm *comm)
         struct shunti_peer *p = &comm->peers[r];
 
         if (r != comm->rank && p->ep && p->control_remote && !p->control &&
-            p->told < comm->operations.completed && p->transport->alive(p->ep))
+            p->reported < comm->operations.completed &&
+            p->transport->alive(p->ep))
             give_credit(comm, r);
     }
 }
@@ -470,7 +471,7 @@ const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
         if (note->lag)
             learn(&p->completed, request->seq - note->lag);
         if (note->known_lag)
-            learn(&p->told, request->seq - note->known_lag);
+            learn(&p->reported, request->seq - note->known_lag);
     }
     if (note && is_bad(request, note))
         record_bad(request, peer, note);

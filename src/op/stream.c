@@ -50,14 +50,14 @@ static void raise_word(struct shunt_comm *comm, int peer, int which,
 /* Send the peer the number of consumed chunks. A message for each chunk would
  * be too many. A peer that is not mapped gets one for half a ring, long before
  * it could run out of room. */
-static void tell_consumed(struct shunt_comm *comm, int peer)
+static void report_consumed(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
 
     if (!p->control &&
-        p->rx_tail < p->rx_told + comm->control.layout.chunks / 2)
+        p->rx_tail < p->rx_reported + comm->control.layout.chunks / 2)
         return;
-    p->rx_told = p->rx_tail;
+    p->rx_reported = p->rx_tail;
     raise_word(comm, peer, SHUNTI_WORD_CONSUMED, p->rx_tail);
 }
 
@@ -175,7 +175,7 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
         if (p->rx_tail > k || comm->operations.active != request)
             return NULL;
         p->rx_tail = k;
-        tell_consumed(comm, peer);
+        report_consumed(comm, peer);
     }
     if (own_word(comm, peer, SHUNTI_WORD_ARRIVED) <= k)
         return NULL;
@@ -196,7 +196,7 @@ void shunti_stream_next(struct shunt_request *request, int peer,
 
     stream->done += bytes;
     p->rx_tail++;
-    tell_consumed(comm, peer);
+    report_consumed(comm, peer);
 }
 
 bool shunti_stream_recv(struct shunt_request *request, int peer,

@@ -174,15 +174,15 @@ static void report(struct shunt_comm *comm, uint64_t word)
 
 /* Settle who is lost. Returns one of the lost ranks. */
 static int settle(struct shunt_comm *comm, enum shunt_status status,
-                  int reporter, const int *told, size_t count)
+                  int reporter, const int *suspects, size_t count)
 {
     settling = comm->failure.settling = true;
-    comm->failure.told = told;
-    comm->failure.ntold = count;
-    shunti_fail_settle(comm, status, reporter, told[0]);
-    comm->failure.ntold = 0;
+    comm->failure.suspects = suspects;
+    comm->failure.nsuspects = count;
+    shunti_fail_settle(comm, status, reporter, suspects[0]);
+    comm->failure.nsuspects = 0;
     settling = comm->failure.settling = false;
-    return comm->failure.nlost ? comm->failure.lost[0] : told[0];
+    return comm->failure.nlost ? comm->failure.lost[0] : suspects[0];
 }
 
 /* Record the complete failure, and notify the peers. The loss record is sent
@@ -224,10 +224,10 @@ static void name_others(struct shunt_comm *comm, const uint64_t *missed)
 
 enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
                                       enum shunt_status status, int reporter,
-                                      const int *told, size_t count,
+                                      const int *suspects, size_t count,
                                       const char *text)
 {
-    int lost = told[0];
+    int lost = suspects[0];
     uint64_t word = pack_abort(status, lost, reporter);
 
     if (comm->failure.status)
@@ -239,10 +239,10 @@ enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
         reporter = comm->rank;
     for (size_t i = 0; i < count && reporter == comm->rank; i++)
         if (status == SHUNT_ERR_PEER || status == SHUNT_ERR_TIMEOUT)
-            shunti_comm_add_lost(comm, told[i]);
+            shunti_comm_add_lost(comm, suspects[i]);
     if (is_to_settle(comm, status, lost)) {
         report(comm, word);
-        lost = settle(comm, status, reporter, told, count);
+        lost = settle(comm, status, reporter, suspects, count);
         if (comm->loss.record)
             name_others(
                 comm, shunti_loss_set(comm, comm->loss.record, SHUNTI_FAILED));

@@ -26,9 +26,9 @@ struct shunti_failure {
     int *lost;          /* (nlost), in the order in which they were lost */
     size_t nlost;
     bool settling; /* it has failed, and settle.c is finding out who is lost */
-    const int *told; /* (ntold), while `settling`: the ranks that the reporter
-                        misses */
-    size_t ntold;
+    /* (nsuspects), while `settling`: the ranks that the reporter misses */
+    const int *suspects;
+    size_t nsuspects;
     char text[400]; /* error text of `status` */
 };
 

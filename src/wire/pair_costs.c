@@ -91,7 +91,7 @@ static void send_costs(struct shunt_comm *comm, int peer)
                       (size_t)comm->rank * comm->control.layout.word_stride +
                       SHUNTI_WORD_WAYS * 64;
 
-    w->told = w->into;
+    w->into_sent = w->into;
     __atomic_store_n((uint64_t *)(void *)(p->control + at),
                      (uint64_t)w->into << 2 * BITS |
                          (uint64_t)w->tries << BITS | w->wants,
@@ -142,7 +142,7 @@ void shunti_pair_costs_into(struct shunt_comm *comm, int peer, size_t bytes,
     if (bytes < SMALLEST)
         return;
     learn(&w->into, bytes, ns);
-    if (w->into > w->told * 1.2f || w->into < w->told * 0.8f)
+    if (w->into > w->into_sent * 1.2f || w->into < w->into_sent * 0.8f)
         send_costs(comm, peer);
 }
 

@@ -41,7 +41,7 @@ struct shunt_comm;
 struct shunti_pair_costs {
     /* of this rank's copies into the peer's ring, and out of its own ring */
     float into, out;
-    float told;                      /* the value of `into` that was last sent
+    float into_sent;                 /* the value of `into` that was last sent
                                         to the peer */
     float read[SHUNTI_WAYS_CLASSES]; /* of reads by the kernel */
     /* cost of the protocol in use, at the time of its choice */

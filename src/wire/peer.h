@@ -29,13 +29,13 @@ struct shunti_peer {
     unsigned char *outbox;
     /* Numbers of operations completed; note.c writes them. */
     uint64_t completed; /* by the peer, as far as this rank knows */
-    uint64_t told; /* by this rank, as the peer knows; only if not mapped */
+    uint64_t reported; /* by this rank, as the peer knows; only if not mapped */
     /* by this rank, when it last decided whether to report to the peer */
     uint64_t looked;
     /* Numbers of chunks; stream.c writes them. */
     uint64_t tx_reserved, tx_head; /* offered, and sent, to the peer */
     uint64_t rx_tail;              /* received from the peer */
-    uint64_t rx_told;     /* received from the peer, as the peer knows */
+    uint64_t rx_reported; /* received from the peer, as the peer knows */
     uint64_t tx_consumed; /* received by the peer, as last read here */
     uint64_t messages;    /* sent: shunt_peer_stats */
     uint64_t bytes_put;   /* by wire.c: shunt_peer_stats */

@@ -151,7 +151,7 @@ int fork_world_use(struct fork_world *w)
 int fork_world_end(struct fork_world *w)
 {
     const int n = w->self->size;
-    uint64_t told = 0;
+    uint64_t signals = 0;
 
     for (int i = 0; i < 2; i++)
         CHECK_OK(w->comm, shunt_wait(&w->begun[i]));
@@ -159,9 +159,11 @@ int fork_world_end(struct fork_world *w)
     for (int i = 0; i < 3; i++)
         CHECK(w->sum[i] == n * (n + 1) / 2, "sum %d is %lld", i,
               (long long)w->sum[i]);
-    CHECK(read(w->event, &told, sizeof(told)) == (ssize_t)sizeof(told) &&
-              told == 1,
-          "the end of a request was told %llu times", (unsigned long long)told);
+    CHECK(read(w->event, &signals, sizeof(signals)) ==
+                  (ssize_t)sizeof(signals) &&
+              signals == 1,
+          "the end of a request was signalled %llu times",
+          (unsigned long long)signals);
     CHECK_RUN(fork_world_use(w));
     shunt_moe_plan_destroy(w->parts);
     shunt_moe_plan_destroy(w->plan);

@@ -277,7 +277,7 @@ static int bad_creation(const struct rank *self)
 }
 
 /* If one rank passes bad arguments, the others must get an error at once. */
-static int bad_creation_is_told(const struct rank *self)
+static int bad_creation_is_reported(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
     double t0 = now_s();
@@ -789,7 +789,7 @@ static const struct rank_case cases[] = {
     {"windows_come_and_go", windows_come_and_go, .min_ranks = 1},
     {"bad_window_calls", bad_window_calls, .min_ranks = 2},
     {"bad_creation", bad_creation, .no_comm = true, .no_threads = true},
-    {"bad_creation_is_told", bad_creation_is_told, .no_comm = true,
+    {"bad_creation_is_reported", bad_creation_is_reported, .no_comm = true,
      .no_threads = true, .min_ranks = 2},
     {"unknown_transport", unknown_transport, .no_comm = true,
      .no_threads = true, .min_ranks = 2},

@@ -324,7 +324,7 @@ static int child_of_root(const struct rank *self)
 
 /* --- the helper forks -------------------------------------------------------- */
 
-static sem_t told;
+static sem_t notified;
 
 /* Called by the helper thread, which the child does not have. */
 static void fork_and_tell(void *arg)
@@ -334,7 +334,7 @@ static void fork_and_tell(void *arg)
     *child = fork();
     if (!*child)
         _exit(be_child());
-    sem_post(&told);
+    sem_post(&notified);
 }
 
 static int count_helpers(void)
@@ -374,7 +374,7 @@ static int make_signal(int rank)
 }
 
 /* The helper ends a request, and calls a function that forks. */
-static int be_told(struct shunt_comm *comm, int go)
+static int get_notified(struct shunt_comm *comm, int go)
 {
     int64_t mine = 1, sum = 0;
     struct shunt_request *request;
@@ -385,7 +385,7 @@ static int be_told(struct shunt_comm *comm, int go)
                                          SHUNT_SUM, &request));
     CHECK_OK(comm, shunt_notify(request, fork_and_tell, &child));
     CHECK(send(go, "", 1, 0) == 1, "send: %s", strerror(errno));
-    while (sem_wait(&told))
+    while (sem_wait(&notified))
         ;
     CHECK(waitpid(child, &status, 0) == child && !status,
           "the helper's child ended with %x", status);
@@ -402,7 +402,7 @@ static int helper_forks(const struct rank *self)
     int go = -1;
     char byte;
 
-    sem_init(&told, 0, 0);
+    sem_init(&notified, 0, 0);
     if (self->rank)
         go = make_signal(1);
     CHECK_OK(self->comm, shunt_barrier(self->comm));
@@ -411,7 +411,7 @@ static int helper_forks(const struct rank *self)
     CHECK(go >= 0, "socket: %s", strerror(errno));
     for (int k = 0; k < FORKS; k++) {
         if (!self->rank) {
-            CHECK_RUN(be_told(self->comm, go));
+            CHECK_RUN(get_notified(self->comm, go));
             continue;
         }
         CHECK(recv(go, &byte, 1, 0) == 1, "recv: %s", strerror(errno));

@@ -60,7 +60,7 @@ static int helpers_settle(int wanted)
 
 enum news { AWAY, DONE };
 
-static atomic_bool told[2]; /* among threads */
+static atomic_bool posted[2]; /* among threads */
 
 /* argv[0]: a path; no rank has made a file there yet. */
 static void file_of(const struct rank *self, enum news news, char path[600])
@@ -74,7 +74,7 @@ static void tell(const struct rank *self, enum news news)
     FILE *file;
 
     if (self->threads) {
-        atomic_store(&told[news], true);
+        atomic_store(&posted[news], true);
         return;
     }
     file_of(self, news, path);
@@ -83,13 +83,13 @@ static void tell(const struct rank *self, enum news news)
         fclose(file);
 }
 
-static bool is_told(const struct rank *self, enum news news)
+static bool has_news(const struct rank *self, enum news news)
 {
     struct stat st;
     char path[600];
 
     if (self->threads)
-        return atomic_load(&told[news]);
+        return atomic_load(&posted[news]);
     file_of(self, news, path);
     return stat(path, &st) == 0;
 }
@@ -98,9 +98,9 @@ static int await_news(const struct rank *self, enum news news)
 {
     const time_t end = time(NULL) + 30;
 
-    while (!is_told(self, news) && time(NULL) < end)
+    while (!has_news(self, news) && time(NULL) < end)
         sched_yield();
-    CHECK(is_told(self, news), "%s",
+    CHECK(has_news(self, news), "%s",
           news == AWAY ? "rank 0 has not started"
                        : "the last rank still waits for rank 0");
     return 0;
@@ -352,7 +352,7 @@ static int lost_while_away(const struct rank *self)
         _exit(0);
     }
     CHECK_RUN(swap_start(&swap, self, self->comm, 0));
-    while (!is_told(self, DONE))
+    while (!has_news(self, DONE))
         sched_yield();
     while (!shunt_comm_async_status(self->comm))
         sched_yield(); /* only the helper can notice */

@@ -99,7 +99,7 @@ static enum shunt_status alltoall(struct scene *s)
     return st;
 }
 
-static void told(void *calls)
+static void on_end(void *calls)
 {
     atomic_fetch_add((atomic_int *)calls, 1);
 }
@@ -116,7 +116,7 @@ static enum shunt_status notify(struct scene *s)
 
     if (st)
         return st;
-    asked = !shunt_notify(request, told, &calls);
+    asked = !shunt_notify(request, on_end, &calls);
     st = shunt_wait(&request);
     s->usable = (st || transposed(s)) && atomic_load(&calls) == asked;
     return st;

@@ -56,7 +56,7 @@ static int swaps_end(struct swaps *s, const struct rank *self,
     return 0;
 }
 
-/* --- being told ----------------------------------------------------------------- */
+/* --- notifications -------------------------------------------------------------- */
 
 /* Reads the descriptor until `count` requests are done, outside of the
  * library. */
@@ -104,7 +104,7 @@ static int open_fd(int *fd)
 
 /* --- the cases ------------------------------------------------------------------ */
 
-static int told_of_size(const struct rank *self, size_t bytes)
+static int notified_of_size(const struct rank *self, size_t bytes)
 {
     atomic_int calls = 0;
     struct swaps s;
@@ -124,22 +124,22 @@ static int told_of_size(const struct rank *self, size_t bytes)
     return 0;
 }
 
-static int told_of_small(const struct rank *self)
+static int notified_of_small(const struct rank *self)
 {
     for (int k = 0; k < 20; k++)
-        CHECK_RUN(told_of_size(self, 8));
-    return told_of_size(self, 5000);
+        CHECK_RUN(notified_of_size(self, 8));
+    return notified_of_size(self, 5000);
 }
 
-static int told_of_large(const struct rank *self)
+static int notified_of_large(const struct rank *self)
 {
-    CHECK_RUN(told_of_size(self, (size_t)300 << 10));
-    return told_of_size(self, (size_t)3 << 20);
+    CHECK_RUN(notified_of_size(self, (size_t)300 << 10));
+    return notified_of_size(self, (size_t)3 << 20);
 }
 
 /* Notifications for some requests, while the caller waits for others, tests,
  * and makes calls. */
-static int told_among_calls(const struct rank *self)
+static int notified_among_calls(const struct rank *self)
 {
     for (int k = 0; k < 30; k++) {
         atomic_int calls = 0;
@@ -166,7 +166,7 @@ static int told_among_calls(const struct rank *self)
 /* Each rank waits for a request on another communicator than the other ranks,
  * so that it must progress both. The notification is asked for before both have
  * started, and after. */
-static int told_across(const struct rank *self)
+static int notified_across(const struct rank *self)
 {
     struct shunt_comm *comm[2] = {self->comm};
 
@@ -195,7 +195,7 @@ static int told_across(const struct rank *self)
 
 /* A root's wait returns before the other ranks have entered, and the
  * notification must have come by then. */
-static int told_by_root(const struct rank *self)
+static int notified_by_root(const struct rank *self)
 {
     struct shunt_request *request;
     struct shunt_comm *other;
@@ -225,7 +225,7 @@ static int told_by_root(const struct rank *self)
 }
 
 /* A request that is already done must be notified at once. */
-static int told_late(const struct rank *self)
+static int notified_late(const struct rank *self)
 {
     atomic_int calls = 0;
     struct swaps s;
@@ -428,7 +428,7 @@ static void tell_others(const struct rank *self)
         fclose(file);
 }
 
-static bool is_told(const struct rank *self)
+static bool has_arrived(const struct rank *self)
 {
     struct stat st;
 
@@ -439,14 +439,15 @@ static int await_others(const struct rank *self)
 {
     const time_t end = time(NULL) + 60;
 
-    while (!is_told(self) && time(NULL) < end)
+    while (!has_arrived(self) && time(NULL) < end)
         sched_yield();
-    CHECK(is_told(self), "rank 0 has not come so far");
+    CHECK(has_arrived(self), "rank 0 has not come so far");
     return 0;
 }
 
 /* Rank 1 is lost, or stays away (SHUNT_TIMEOUT is short). */
-static int told_of_failure(const struct rank *self, enum shunt_status wanted)
+static int notified_of_failure(const struct rank *self,
+                               enum shunt_status wanted)
 {
     enum shunt_status st;
     struct swaps s;
@@ -473,14 +474,14 @@ static int told_of_failure(const struct rank *self, enum shunt_status wanted)
     return 0;
 }
 
-static int told_of_a_loss(const struct rank *self)
+static int notified_of_a_loss(const struct rank *self)
 {
-    return told_of_failure(self, SHUNT_ERR_PEER);
+    return notified_of_failure(self, SHUNT_ERR_PEER);
 }
 
-static int told_of_a_timeout(const struct rank *self)
+static int notified_of_a_timeout(const struct rank *self)
 {
-    return told_of_failure(self, SHUNT_ERR_TIMEOUT);
+    return notified_of_failure(self, SHUNT_ERR_TIMEOUT);
 }
 
 static int no_thread_to_be_had(const struct rank *self)
@@ -506,20 +507,20 @@ static int no_thread_to_be_had(const struct rank *self)
 }
 
 static const struct rank_case cases[] = {
-    {.name = "told_of_small", .run = told_of_small},
-    {.name = "told_of_large", .run = told_of_large},
-    {.name = "told_among_calls", .run = told_among_calls},
-    {.name = "told_across", .run = told_across, .min_ranks = 2},
-    {.name = "told_by_root", .run = told_by_root},
-    {.name = "told_late", .run = told_late},
+    {.name = "notified_of_small", .run = notified_of_small},
+    {.name = "notified_of_large", .run = notified_of_large},
+    {.name = "notified_among_calls", .run = notified_among_calls},
+    {.name = "notified_across", .run = notified_across, .min_ranks = 2},
+    {.name = "notified_by_root", .run = notified_by_root},
+    {.name = "notified_late", .run = notified_late},
     {.name = "full_descriptors", .run = full_descriptors},
     {.name = "by_pipe", .run = by_pipe},
     {.name = "unfit_descriptors", .run = unfit_descriptors},
     {.name = "bad_arguments", .run = bad_arguments},
     {"destroyed_first", destroyed_first, .min_ranks = 2},
-    {"told_of_a_loss", told_of_a_loss, .breaks_comm = true, .min_ranks = 2,
-     .max_ranks = 2, .no_threads = true},
-    {"told_of_a_timeout", told_of_a_timeout, .breaks_comm = true,
+    {"notified_of_a_loss", notified_of_a_loss, .breaks_comm = true,
+     .min_ranks = 2, .max_ranks = 2, .no_threads = true},
+    {"notified_of_a_timeout", notified_of_a_timeout, .breaks_comm = true,
      .min_ranks = 2, .max_ranks = 2, .no_threads = true},
     {"no_thread_to_be_had", no_thread_to_be_had, .min_ranks = 2,
      .no_threads = true},

@@ -336,7 +336,7 @@ Test(birth, a_rank_without_descriptors_tells_the_others)
 
 /* The root's process must not end before it has sent the error to all ranks,
  * however late its thread does that. */
-Test(birth, all_are_told_before_the_root_ends)
+Test(birth, all_ranks_learn_it_before_the_root_ends)
 {
     MISTAKE(6, "export SLOW_ROOT=1 NO_SYSTEM_CALL=eventfd", "5", "seccomp");
 }

@@ -104,9 +104,9 @@ Test(comm, bad_creation)
     at_sizes("bad_creation", (int[]){1, 0});
 }
 
-Test(comm, bad_creation_is_told)
+Test(comm, bad_creation_is_reported)
 {
-    at_sizes("bad_creation_is_told", (int[]){3, 0});
+    at_sizes("bad_creation_is_reported", (int[]){3, 0});
 }
 
 Test(comm, unknown_transport)

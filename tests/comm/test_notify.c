@@ -58,34 +58,34 @@ static void with_a_file(const char *name, const char *setting)
     unlink(path);
 }
 
-Test(notify, told_of_small)
+Test(notify, notified_of_small)
 {
-    everywhere("told_of_small");
+    everywhere("notified_of_small");
 }
 
-Test(notify, told_of_large)
+Test(notify, notified_of_large)
 {
-    everywhere("told_of_large");
+    everywhere("notified_of_large");
 }
 
-Test(notify, told_among_calls)
+Test(notify, notified_among_calls)
 {
-    everywhere("told_among_calls");
+    everywhere("notified_among_calls");
 }
 
-Test(notify, told_across)
+Test(notify, notified_across)
 {
-    everywhere("told_across");
+    everywhere("notified_across");
 }
 
-Test(notify, told_by_root)
+Test(notify, notified_by_root)
 {
-    everywhere("told_by_root");
+    everywhere("notified_by_root");
 }
 
-Test(notify, told_late)
+Test(notify, notified_late)
 {
-    everywhere("told_late");
+    everywhere("notified_late");
 }
 
 Test(notify, full_descriptors)
@@ -113,14 +113,14 @@ Test(notify, destroyed_first)
     everywhere("destroyed_first");
 }
 
-Test(notify, told_of_a_loss)
+Test(notify, notified_of_a_loss)
 {
-    with_a_file("told_of_a_loss", "SHUNT_TIMEOUT=60");
+    with_a_file("notified_of_a_loss", "SHUNT_TIMEOUT=60");
 }
 
-Test(notify, told_of_a_timeout)
+Test(notify, notified_of_a_timeout)
 {
-    with_a_file("told_of_a_timeout", "SHUNT_TIMEOUT=2");
+    with_a_file("notified_of_a_timeout", "SHUNT_TIMEOUT=2");
 }
 
 Test(notify, no_thread_to_be_had)

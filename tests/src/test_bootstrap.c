@@ -226,7 +226,7 @@ static bool yes(void *arg, char *why, size_t size)
 /* A rank that has joined, and then neither reads nor closes. Whoever waits for it
  * to be told gets on with the other communicators of its thread, which the poll
  * does, and waits no longer than the parent lives. */
-Test(bootstrap, others_are_answered_while_a_silent_rank_is_told)
+Test(bootstrap, others_are_answered_while_a_silent_rank_is_notified)
 {
     struct shunt_id id = new_id();
     struct shunti_parent failed = {.cancelled = yes};

@@ -128,13 +128,13 @@ Test(bootstrap, ids_follow_host_and_port)
 
 /* A rank that has missed the root names the root first, also if the root has named
  * others to it before. */
-Test(bootstrap, told_ranks_come_after_missed_ones)
+Test(bootstrap, reported_ranks_follow_missed_ones)
 {
     struct shunti_parent parent = {.root = 0};
     const int all[] = {0, 4, 3, 2};
 
-    shunti_parent_told(&parent, 2);
-    shunti_parent_told(&parent, 3);
+    shunti_parent_add_reported(&parent, 2);
+    shunti_parent_add_reported(&parent, 3);
     shunti_parent_blame(&parent, 0);
     shunti_parent_blame(&parent, 4);
     cr_assert_eq(parent.nmissed, 2);
@@ -143,7 +143,7 @@ Test(bootstrap, told_ranks_come_after_missed_ones)
         cr_assert(parent.blamed[i] == all[i] ||
                       (i >= 2 && parent.blamed[i] == all[5 - i]),
                   "place %d: rank %d", i, parent.blamed[i]);
-    shunti_parent_told(NULL, 1);
+    shunti_parent_add_reported(NULL, 1);
     shunti_parent_blame(NULL, 1);
     free(parent.blamed);
 }

@@ -81,7 +81,7 @@ static enum shunt_status serve_elsewhere(struct shunt_id id, char text[400])
 
 /* Rank 1 of job A waits for its rank 0, when that of job B comes; then those
  * that are left, who are told as well. */
-Test(bootstrap, two_jobs_in_their_births_are_told)
+Test(bootstrap, two_jobs_that_start_get_errors)
 {
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         struct shunt_id name = launched_id(kinds[k]), a = name;
@@ -155,12 +155,12 @@ static void port_in_use(bool listens, bool near)
     close(fd);
 }
 
-Test(bootstrap, all_are_told_of_a_silent_program_at_the_port)
+Test(bootstrap, all_ranks_name_a_silent_program_at_the_port)
 {
     port_in_use(true, false);
 }
 
-Test(bootstrap, all_are_told_of_a_port_that_is_taken)
+Test(bootstrap, all_ranks_name_a_port_that_is_in_use)
 {
     port_in_use(false, true);
 }

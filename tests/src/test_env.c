@@ -312,7 +312,7 @@ Test(log, levels_by_subsystem)
     cr_assert(!strstr(text, "plugin-error"));
 }
 
-Test(log, warnings_unless_told_otherwise)
+Test(log, warnings_by_default)
 {
     log_by_default();
     one_of_each("core");
@@ -329,7 +329,7 @@ Test(log, off_is_silent)
     cr_assert(!shunti_log_wanted(SHUNTI_LOG_ERROR, "core"));
 }
 
-Test(log, a_misspelt_level_is_told)
+Test(log, a_misspelt_level_is_reported)
 {
     log_to_file("inof");
     shunti_env_report();

@@ -584,7 +584,7 @@ static int shares_in_order(const struct rank *self)
     return 0;
 }
 
-static int disagreement_is_told(const struct rank *self)
+static int disagreement_is_reported(const struct rank *self)
 {
     struct team team = {
         .comm = self->comm, .rank = self->rank, .size = self->size};
@@ -746,8 +746,8 @@ static const struct rank_case cases[] = {
      .no_threads = true,
      .min_ranks = 2},
     {.name = "shares_in_order", .run = shares_in_order},
-    {.name = "disagreement_is_told",
-     .run = disagreement_is_told,
+    {.name = "disagreement_is_reported",
+     .run = disagreement_is_reported,
      .min_ranks = 2},
     {.name = "checkpoint_goes_on", .run = checkpoint_goes_on},
     {.name = "checkpoint_of_noise_goes_on", .run = checkpoint_of_noise_goes_on},

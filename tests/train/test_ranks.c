@@ -40,7 +40,7 @@ CASE(waves_of_leaves_as_one, 1, 2, 3, 4)
 CASE(lossy_exchange, 1, 2, 4)
 CASE(stop_reaches_all, 1, 4)
 CASE(shares_in_order, 1, 2, 3, 4)
-CASE(disagreement_is_told, 2, 4)
+CASE(disagreement_is_reported, 2, 4)
 CASE(checkpoint_goes_on, 1, 2, 3, 4)
 CASE(checkpoint_that_does_not_fit, 1, 4)
 

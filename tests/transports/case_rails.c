@@ -420,12 +420,12 @@ void case_rdma_withdrawn(struct rank *r)
         world_barrier(r);
         if (r->rank == 0) {
             enum shunt_status st = SHUNT_OK;
-            int told = 0;
+            int refused = 0;
 
             EXPECT(r, SHUNT_OK,
                    r->t->import(r->eps[1], r->board->slot[2], r->board->len[2],
                                 &remote));
-            for (int i = 0; i < 4; told += st != SHUNT_OK, i++)
+            for (int i = 0; i < 4; refused += st != SHUNT_OK, i++)
                 UNTIL(r, (st = r->t->put(
                               r->eps[1],
                               &(struct shunt_transport_put){
@@ -441,14 +441,14 @@ void case_rdma_withdrawn(struct rank *r)
                               })) != SHUNT_IN_PROGRESS);
             UNTIL(r, pending == 0);
             for (; (st = r->t->flush(r->eps[1]));
-                 told += st == SHUNT_ERR_INVALID) {
+                 refused += st == SHUNT_ERR_INVALID) {
                 CHECK(r, st == SHUNT_IN_PROGRESS || st == SHUNT_ERR_INVALID,
                       "%s", r->t->error(r->ctx));
                 world_relax(r);
             }
-            CHECK(r, told || !outages_counter(r, "rails lost"),
+            CHECK(r, refused || !outages_counter(r, "rails lost"),
                   "nobody says that puts had no effect");
-            atomic_fetch_add(&r->board->flags[direct ? 4 : 3], told > 0);
+            atomic_fetch_add(&r->board->flags[direct ? 4 : 3], refused > 0);
             CHECK(r, !direct || outages_counter(r, "direct") > 0,
                   "no put was direct");
             world_signal(r, &w, 1, LARGE, TAUGHT + 5, 0);
@@ -515,15 +515,15 @@ import_and_withdraw(struct rank *r, struct shunt_transport_memory memory)
 static void flush_refused(struct rank *r)
 {
     enum shunt_status st;
-    int told = 0;
+    int refused = 0;
 
     while ((st = r->t->flush(r->eps[1])) != SHUNT_OK) {
         CHECK(r, st == SHUNT_IN_PROGRESS || st == SHUNT_ERR_INVALID, "%s",
               r->t->error(r->ctx));
-        told += st == SHUNT_ERR_INVALID;
+        refused += st == SHUNT_ERR_INVALID;
         world_relax(r);
     }
-    CHECK(r, told, "nobody says that puts had no effect");
+    CHECK(r, refused, "nobody says that puts had no effect");
 }
 
 /* Many puts to deregistered memory, the first of them on a rail that fails.

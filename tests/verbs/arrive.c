@@ -260,10 +260,10 @@ static bool raise(struct nic *nic, struct nic_qp *qp, struct nic_arrival *a,
     };
 
     if (!nic_srq_take(qp->ibv.srq, &wc.wr_id)) {
-        if (!a->told_rnr)
+        if (!a->rnr_sent)
             harm_report("receiver not ready: no receive request for an "
                         "immediate");
-        a->told_rnr = true;
+        a->rnr_sent = true;
         return false;
     }
     nic_complete(nic, qp->ibv.recv_cq, &wc, qp, false);

@@ -120,7 +120,7 @@ struct nic_arrival {
     uint32_t rkey, imm;
     bool with_imm;
     bool answered;
-    bool told_rnr;
+    bool rnr_sent;
     uint8_t rnr_retry;
     unsigned char *data; /* payload that is not placed yet; NULL: it is */
     size_t pieces, placed, first, stride;

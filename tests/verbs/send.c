@@ -143,15 +143,15 @@ static void unlink_send(struct nic_qp *qp, struct nic_send **at)
 void nic_sends_end(struct nic *nic, struct nic_qp *qp)
 {
     struct nic_send *send;
-    bool told = false;
+    bool reported = false;
 
     while ((send = qp->first)) {
         enum ibv_wc_status status = IBV_WC_WR_FLUSH_ERR;
 
         unlink_send(qp, &qp->first);
-        if (!told && send->answered)
+        if (!reported && send->answered)
             status = send->status;
-        told = told || status;
+        reported = reported || status;
         complete(nic, qp, send, status);
     }
 }

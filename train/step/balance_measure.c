@@ -30,7 +30,7 @@ static double fullest_at_home(const struct balance *b, size_t layer)
 
 int balance_measure(struct balance *b, double experts_s, struct step_metrics *m)
 {
-    const size_t M = b->layers, told = M + 3;
+    const size_t M = b->layers, each = M + 3;
     double all = 0, computing = 0, fewer = 0;
 
     if (!b->c || b->c->how == BALANCE_OFF)
@@ -39,15 +39,15 @@ int balance_measure(struct balance *b, double experts_s, struct step_metrics *m)
     b->own_rows[M + 1] = b->did.seconds;
     b->own_rows[M + 2] = b->did.sum_bytes;
     if (team_gather(b->team, b->own_rows, b->all_rows,
-                    told * sizeof(*b->own_rows)))
+                    each * sizeof(*b->own_rows)))
         return -1;
     m->rank_imbalance = m->balance_s = 0;
     for (size_t l = 0; l < M; l++) {
         double most = 0, sum = 0;
 
         for (size_t r = 0; r < ranks(b); r++) {
-            most = fmax(most, b->all_rows[r * told + l]);
-            sum += b->all_rows[r * told + l];
+            most = fmax(most, b->all_rows[r * each + l]);
+            sum += b->all_rows[r * each + l];
         }
         all += sum;
         fewer += fullest_at_home(b, l) - most;
@@ -55,9 +55,9 @@ int balance_measure(struct balance *b, double experts_s, struct step_metrics *m)
             (sum > 0 ? most * (double)ranks(b) / sum : 1) / (double)M;
     }
     for (size_t r = 0; r < ranks(b); r++) {
-        computing += b->all_rows[r * told + M];
-        m->balance_s += b->all_rows[r * told + M + 1] / (double)ranks(b);
-        m->copy_bytes += b->all_rows[r * told + M + 2];
+        computing += b->all_rows[r * each + M];
+        m->balance_s += b->all_rows[r * each + M + 1] / (double)ranks(b);
+        m->copy_bytes += b->all_rows[r * each + M + 2];
     }
     m->moved = b->did.moved;
     m->moved_bytes = b->did.move_bytes;

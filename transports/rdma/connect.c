@@ -98,8 +98,8 @@ static void notify_broken(struct shunt_transport_ep *ep)
         .signal_value = 1,
     };
 
-    if (ep->broken && !ep->told_broken && ep->mail)
-        ep->told_broken = ep->ctx->tcp->put(ep->tcp, &put) == SHUNT_OK;
+    if (ep->broken && !ep->broken_sent && ep->mail)
+        ep->broken_sent = ep->ctx->tcp->put(ep->tcp, &put) == SHUNT_OK;
 }
 
 static bool is_broken_there(const struct shunt_transport_ep *ep)

@@ -111,7 +111,7 @@ static void look(struct shunt_transport_ep *ep, struct rdma_direct *direct)
 {
     if (direct->under_way)
         return;
-    if (!direct->untold || ep->broken)
+    if (!direct->unconfirmed || ep->broken)
         end(ep, direct);
     else if (direct->remote->refused)
         give_back(ep, direct);
@@ -135,17 +135,17 @@ void rdma_direct_sent(struct shunt_transport_ep *ep, uint32_t sequence, bool ok)
         return;
     direct->under_way = false;
     if (ok && ep->rails == 1)
-        direct->untold = false;
+        direct->unconfirmed = false;
     look(ep, direct);
 }
 
-void rdma_direct_told(struct shunt_transport_ep *ep, uint32_t sequence)
+void rdma_direct_confirmed(struct shunt_transport_ep *ep, uint32_t sequence)
 {
     struct rdma_direct *direct = find(ep, sequence);
 
     if (!direct)
         return;
-    direct->untold = false;
+    direct->unconfirmed = false;
     look(ep, direct);
 }
 
@@ -219,8 +219,8 @@ static bool may_be_written(const struct shunt_transport_put *put)
  * a record first, because a direct put has no room for them. */
 static bool has_turn(const struct shunt_transport_ep *ep)
 {
-    return !ep->again_count && ep->refusals == ep->refusals_said &&
-           ep->sequence - ep->records_told < RDMA_DIRECTS &&
+    return !ep->again_count && ep->refusals == ep->refusals_reported &&
+           ep->sequence - ep->records_confirmed < RDMA_DIRECTS &&
            ep->sequence - ep->records_freed < RDMA_RECORDS &&
            !ep->directs[ep->sequence % RDMA_DIRECTS].remote;
 }
@@ -285,7 +285,7 @@ bool rdma_put_direct(struct shunt_transport_ep *ep,
     if (put->bytes)
         target = put->remote->addr + put->offset;
     rail = find_rail(ep, put);
-    if (!rail || (put->bytes && ep->sequence != ep->records_told &&
+    if (!rail || (put->bytes && ep->sequence != ep->records_confirmed &&
                   rdma_overlaps(ep, target, put->bytes, &after)))
         return false;
     request = (struct rdma_request){.kind = RDMA_DIRECT,
@@ -312,7 +312,7 @@ bool rdma_put_direct(struct shunt_transport_ep *ep,
             .reg = put->reg,
             .pending = put->pending,
             .under_way = true,
-            .untold = true,
+            .unconfirmed = true,
         };
         put->remote->refs++;
         put->reg->region.refs++;

@@ -38,7 +38,7 @@ struct rdma_direct {
     unsigned *pending;
     uint32_t sequence; /* number of the record that it replaces */
     bool under_way;    /* a NIC still has it */
-    bool untold;       /* the peer has not reported it as arrived */
+    bool unconfirmed;  /* the peer has not reported it as arrived */
 };
 
 /* Learn a word: a record has named its signal in full. Both sides call this in
@@ -63,7 +63,7 @@ bool rdma_direct_is_forgotten(struct shunt_transport_ep *ep,
 void rdma_direct_refused(struct shunt_transport_ep *ep, uint32_t sequence);
 void rdma_direct_sent(struct shunt_transport_ep *ep, uint32_t sequence,
                       bool ok);
-void rdma_direct_told(struct shunt_transport_ep *ep, uint32_t sequence);
+void rdma_direct_confirmed(struct shunt_transport_ep *ep, uint32_t sequence);
 /* The direct puts to end, and whose memory to return, when the connection
  * ends. */
 enum rdma_end {

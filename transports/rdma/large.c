@@ -70,7 +70,8 @@ void rdma_large_look(struct rdma_large *large)
 {
     if (large->under_way)
         return;
-    if (large->sent == large->bytes && (!large->untold || large->ep->broken))
+    if (large->sent == large->bytes &&
+        (!large->unconfirmed || large->ep->broken))
         end_large(large);
     else if (large->remote->refused && large->pending)
         give_back(large);
@@ -235,13 +236,13 @@ void rdma_post_fragments(struct shunt_transport_ep *ep)
     while ((large = ep->larges) && !ep->broken && !ep->again_count) {
         const size_t bytes = fragment_at(large, large->sent);
 
-        if (large->waits && (int32_t)(large->after - ep->records_told) > 0)
+        if (large->waits && (int32_t)(large->after - ep->records_confirmed) > 0)
             return;
         large->waits = false;
         rail = rdma_rail_for_fragment(large);
         if (!rail || rdma_post_fragment(rail, large, large->sent, bytes))
             return;
-        large->untold++;
+        large->unconfirmed++;
         large->sent += bytes;
         if (large->sent == large->bytes) {
             ep->larges = large->next;

@@ -156,7 +156,7 @@ enum shunt_status rdma_post(struct rdma_rail *rail,
         return rail->ep->broken ? SHUNT_ERR_PEER : SHUNT_IN_PROGRESS;
     }
     rail->log[slot] = *request;
-    rail->log[slot].sent = rail->log[slot].told = false;
+    rail->log[slot].sent = rail->log[slot].confirmed = false;
     rail->log[slot].behind = behind;
     rail->posted++;
     rail->sends += 1 + behind;
@@ -183,7 +183,7 @@ static void reported(struct rdma_rail *rail)
     rail->reported = rail->here.base;
     rail->ep->lines_freed = 0;
     rail->report = false;
-    rail->ep->refusals_said = rail->ep->refusals;
+    rail->ep->refusals_reported = rail->ep->refusals;
 }
 
 /* The lines of the ring that a record gets. */
@@ -226,8 +226,8 @@ bool rdma_has_room(const struct shunt_transport_ep *ep,
  * effect. */
 static bool must_ask(const struct shunt_transport_ep *ep)
 {
-    const uint32_t under_way = ep->sequence - ep->records_told;
-    const uint32_t asked = ep->ask_sequence - 1 - ep->records_told;
+    const uint32_t under_way = ep->sequence - ep->records_confirmed;
+    const uint32_t asked = ep->ask_sequence - 1 - ep->records_confirmed;
 
     return under_way >= RDMA_DIRECTS && !(ep->asked && asked < under_way);
 }
@@ -387,7 +387,7 @@ void rdma_post_reports(struct shunt_transport_ep *ep)
  * reads any more. */
 static void free_lines(struct shunt_transport_ep *ep)
 {
-    while (ep->records_freed != ep->records_told) {
+    while (ep->records_freed != ep->records_confirmed) {
         const struct rdma_target *t =
             &ep->targets[ep->records_freed % RDMA_RECORDS];
 
@@ -401,9 +401,9 @@ static void free_lines(struct shunt_transport_ep *ep)
 /* Count the records in effect among those that have arrived. */
 static void note_effects(struct shunt_transport_ep *ep)
 {
-    while (ep->records_told != ep->sequence &&
-           ep->targets[ep->records_told % RDMA_RECORDS].came)
-        ep->records_told++;
+    while (ep->records_confirmed != ep->sequence &&
+           ep->targets[ep->records_confirmed % RDMA_RECORDS].came)
+        ep->records_confirmed++;
 }
 
 static inline void request_reported(struct rdma_rail *rail,
@@ -418,15 +418,15 @@ static inline void request_reported(struct rdma_rail *rail,
     /* If the put is known to be in effect, another record may have its place
      * already. */
     if ((request->kind == RDMA_RECORD || is_direct(request)) &&
-        (int32_t)(request->record - ep->records_told) >= 0)
+        (int32_t)(request->record - ep->records_confirmed) >= 0)
         target->came = target->alone;
     if (is_direct(request) &&
         ep->directs[request->record % RDMA_DIRECTS].remote)
-        rdma_direct_told(ep, request->record);
-    if (!is_fragment(request) || !request->large || request->told)
+        rdma_direct_confirmed(ep, request->record);
+    if (!is_fragment(request) || !request->large || request->confirmed)
         return;
-    request->told = true;
-    request->large->untold--;
+    request->confirmed = true;
+    request->large->unconfirmed--;
     rdma_large_look(request->large);
 }
 
@@ -434,37 +434,38 @@ static inline void request_reported(struct rdma_rail *rail,
  * outdated report. */
 static void on_report(struct rdma_rail *rail, uint32_t requests)
 {
-    if (requests > rail->posted - rail->told_to)
+    if (requests > rail->posted - rail->confirmed)
         return;
     for (; requests > 0; requests--)
-        request_reported(rail, &rail->log[rdma_slot(rail, rail->told_to++)]);
+        request_reported(rail, &rail->log[rdma_slot(rail, rail->confirmed++)]);
 }
 
-void rdma_on_told(struct rdma_rail *rail, uint32_t number,
-                  const struct rdma_progress *progress)
+void rdma_on_report(struct rdma_rail *rail, uint32_t number,
+                    const struct rdma_progress *progress)
 {
     struct shunt_transport_ep *ep = rail->ep;
-    const uint32_t records = progress->records - ep->records_told;
+    const uint32_t records = progress->records - ep->records_confirmed;
 
-    if ((int32_t)(number - rail->told_by) >= 0)
-        rail->told_by = number + 1;
-    on_report(rail, progress->requests - rail->told_to);
-    if (records <= ep->sequence - ep->records_told)
-        ep->records_told += records;
+    if ((int32_t)(number - rail->newest_report) >= 0)
+        rail->newest_report = number + 1;
+    on_report(rail, progress->requests - rail->confirmed);
+    if (records <= ep->sequence - ep->records_confirmed)
+        ep->records_confirmed += records;
     note_effects(ep);
     free_lines(ep);
 }
 
 /* The bits identify the total only if this report is the newest: each request
  * reports at least as much as those before it. */
-void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place)
+void rdma_on_report_bits(struct rdma_rail *rail, uint32_t number,
+                         uint32_t place)
 {
     const uint32_t came = place >> (RDMA_WORD_BITS + RDMA_TURN_BITS);
-    const uint32_t requests = rdma_bits(came - rail->told_to, RDMA_CAME_BITS);
+    const uint32_t requests = rdma_bits(came - rail->confirmed, RDMA_CAME_BITS);
 
-    if ((int32_t)(number - rail->told_by) < 0)
+    if ((int32_t)(number - rail->newest_report) < 0)
         return;
-    rail->told_by = number + 1;
+    rail->newest_report = number + 1;
     if (!requests)
         return;
     on_report(rail, requests);
@@ -474,7 +475,8 @@ void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place)
 
 /* --- what becomes of requests ------------------------------------------------ */
 
-void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request)
+void rdma_request_confirmed(struct rdma_rail *rail,
+                            struct rdma_request *request)
 {
     request_reported(rail, request);
 }
@@ -500,7 +502,7 @@ void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,
     /* With one rail the acknowledgement of the NIC must do: if the peer's NIC
      * forgets a request that it has acknowledged, the peer is lost anyway. */
     if (ok && ep->rails == 1) {
-        large->untold -= !request->told;
+        large->unconfirmed -= !request->confirmed;
         request->large = NULL;
     }
     rdma_large_look(large);

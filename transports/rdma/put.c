@@ -48,7 +48,7 @@ static enum shunt_status ask(struct shunt_transport_ep *ep)
 bool rdma_overlaps(const struct shunt_transport_ep *ep, uint64_t address,
                    uint64_t bytes, uint32_t *after)
 {
-    for (uint32_t s = ep->sequence; s != ep->records_told; s--) {
+    for (uint32_t s = ep->sequence; s != ep->records_confirmed; s--) {
         const struct rdma_target *t = &ep->targets[(s - 1) % RDMA_RECORDS];
 
         if (t->bytes && t->address < address + bytes &&
@@ -219,7 +219,7 @@ enum shunt_status rdma_flush(struct shunt_transport_ep *ep)
     if (ep->failed)
         return take_failure(ep);
     if (!ep->dropped && !ep->refusals_wait && !ep->by_tcp &&
-        (int32_t)(ep->put_end - ep->records_told) <= 0)
+        (int32_t)(ep->put_end - ep->records_confirmed) <= 0)
         return SHUNT_OK;
     /* A peer that has left reports nothing more. */
     if (ep->gone || ep->left)

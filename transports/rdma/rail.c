@@ -85,7 +85,7 @@ static bool send_mail(struct rdma_rail *rail, const void *what, size_t offset,
         ep->failed = status; /* the failure of an earlier rare put */
     if (status)
         return false;
-    rail->told = word;
+    rail->word_sent = word;
     return true;
 }
 
@@ -99,13 +99,13 @@ static void send_stage(struct rdma_rail *rail)
     const bool fenced = rail->stage == RDMA_FENCED;
 
     if (!rail->ep->mail || rail->stage == RDMA_NEW ||
-        rail->stage == RDMA_BROKEN || rail->told >= word)
+        rail->stage == RDMA_BROKEN || rail->word_sent >= word)
         return;
-    if (rail->told < hello && rail->stage < RDMA_BROKEN &&
+    if (rail->word_sent < hello && rail->stage < RDMA_BROKEN &&
         !send_mail(rail, &rail->ours, offsetof(struct rdma_rail_mail, hello),
                    sizeof(rail->ours), hello))
         return;
-    if (rail->told < word)
+    if (rail->word_sent < word)
         send_mail(rail, &rail->come[odd],
                   offsetof(struct rdma_rail_mail, come) +
                       odd * sizeof(rail->come[0]),
@@ -345,8 +345,8 @@ static void begin_life(struct rdma_rail *rail)
     rail->connected = rail->probed = rail->report = false;
     rail->acked = rail->probe_arrived = rail->drained = false;
     rail->unsaid.wr_id = 0;
-    rail->posted = rail->told_to = rail->reported = rail->report_to = 0;
-    rail->told_by = 0;
+    rail->posted = rail->confirmed = rail->reported = rail->report_to = 0;
+    rail->newest_report = 0;
     rail->here = (struct rdma_come){.base = 0};
     for (uint32_t i = 0; i < rail->credits; i++)
         rail->log[i] = (struct rdma_request){.sent = true};
@@ -493,7 +493,7 @@ void rdma_rail_step(struct rdma_rail *rail, int64_t now)
         return;
     send_stage(rail);
     if (rail->stage == RDMA_FENCED &&
-        rail->told == rdma_word(rail->life, RDMA_FENCED) &&
+        rail->word_sent == rdma_word(rail->life, RDMA_FENCED) &&
         theirs >= rdma_word(rail->life, RDMA_FENCED)) {
         rdma_settle(rail, &mail_of(rail)->come[rail->life % 2]);
         begin_life(rail);

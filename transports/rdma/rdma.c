@@ -392,7 +392,7 @@ static bool is_busy(const struct shunt_transport_ep *ep)
         const struct rdma_rail *rail = &ep->rail[i];
 
         if (rail->sends || (rail->stage >= RDMA_BROKEN && !ep->broken &&
-                            rail->posted != rail->told_to))
+                            rail->posted != rail->confirmed))
             return true;
     }
     return false;

@@ -155,8 +155,8 @@ struct rdma_large {
     size_t bytes, sent;
     bool waits; /* until `after` records are in effect: */
     uint32_t after;
-    unsigned under_way; /* fragments that a NIC still has */
-    unsigned untold;    /* fragments that the peer has not reported yet */
+    unsigned under_way;   /* fragments that a NIC still has */
+    unsigned unconfirmed; /* fragments that the peer has not reported yet */
     struct shunt_transport_reg *reg; /* held, or NULL: `own` is registered */
     struct rdma_pieces own;          /* registered with the NICs used so far */
     const struct rdma_pieces *from;  /* `own`, or the pieces of `reg` */
@@ -194,8 +194,8 @@ struct rdma_request {
     uint32_t place;           /* line and lap; for a direct put its word */
     uint8_t kind;             /* enum rdma_kind */
     bool sent;                /* the NIC has completed it */
-    bool told;                /* of a fragment: reported as arrived */
-    bool behind;              /* its immediate is a second request */
+    bool confirmed; /* of a fragment: reported by the peer as arrived */
+    bool behind;    /* its immediate is a second request */
 };
 
 /* The connection between a NIC of this rank and a NIC of the peer. */
@@ -211,7 +211,7 @@ struct rdma_rail {
 
     uint32_t life; /* number of the present connection, from 1 */
     enum rdma_stage stage;
-    uint64_t told; /* last rdma_word() sent to the peer */
+    uint64_t word_sent; /* last rdma_word() sent to the peer */
     struct rdma_hello ours, theirs;
     struct rdma_come come[2]; /* sent to the peer; of even and of odd lives */
     bool connected;           /* the queue pair is connected */
@@ -233,9 +233,10 @@ struct rdma_rail {
     struct rdma_rail *next_slow;
 
     /* sending */
-    uint32_t posted, told_to; /* requests posted; and reported as arrived */
-    unsigned sends;           /* occupied places in the send queue */
-    struct ibv_send_wr wr;    /* the last one, most of which the next one uses
+    uint32_t posted,
+        confirmed;  /* requests posted; and reported by the peer as arrived */
+    unsigned sends; /* occupied places in the send queue */
+    struct ibv_send_wr wr; /* the last one, most of which the next one uses
                                  again */
     /* An immediate that had no room behind its payload. wr_id 0: none. */
     struct ibv_send_wr unsaid;
@@ -246,8 +247,7 @@ struct rdma_rail {
 
     /* receiving */
     struct rdma_come here;
-    uint32_t
-        told_by; /* 1 + number of the last request that reported arrivals */
+    uint32_t newest_report; /* 1 + number of the newest request with a report */
     uint32_t reported;
     uint32_t report_to; /* report up to this request as soon as possible */
     bool report;        /* report now */
@@ -282,7 +282,7 @@ struct shunt_transport_ep {
     /* Not SHUNT_OK: puts return this, because the start failed on this rank. */
     enum shunt_status unable;
     int64_t first_up; /* in ms: when the first rail was up; 0: never */
-    bool told_broken;
+    bool broken_sent;
     struct rdma_dark dark; /* the time without a rail */
     unsigned darks;        /* times in a row without a rail and without progress
                               between */
@@ -301,7 +301,7 @@ struct shunt_transport_ep {
 
     /* sending: number of the next record; of the first not known to be in
      * effect; and of the first that is still in the ring */
-    uint32_t sequence, records_told, records_freed;
+    uint32_t sequence, records_confirmed, records_freed;
     uint32_t put_end;            /* `sequence` after the last put */
     uint32_t tail, lap;          /* of the next record */
     uint32_t used;               /* lines in use */
@@ -331,8 +331,8 @@ struct shunt_transport_ep {
     /* Number of refusals by this rank, counted together while not reported; the
      * number that it last sent; and the number that the peer last sent. */
     uint8_t refusals;
-    uint8_t refusals_said;
-    uint8_t refusals_told;
+    uint8_t refusals_reported;
+    uint8_t refusals_known;
     bool refused;       /* this rank has refused a put */
     bool has_refused;   /* the peer has refused a put */
     bool refusals_wait; /* its report takes effect at this record: */
@@ -545,7 +545,7 @@ enum shunt_status rdma_find_crossover(struct shunt_transport_ctx *ctx,
 /* Is there room for one more request? report: for a report. */
 static inline bool rdma_has_credit(const struct rdma_rail *rail, bool report)
 {
-    const uint32_t under_way = rail->posted - rail->told_to;
+    const uint32_t under_way = rail->posted - rail->confirmed;
     const uint32_t most = rail->credits - (report ? 0 : RDMA_REPORT_CREDITS);
 
     return under_way < most && rail->log[rdma_slot(rail, rail->posted)].sent &&
@@ -607,13 +607,15 @@ void rdma_post_reports(struct shunt_transport_ep *ep);
 void rdma_post_probe(struct rdma_rail *rail);
 /* The request of this number, which arrived over this rail, has reported
  * `progress`. */
-void rdma_on_told(struct rdma_rail *rail, uint32_t number,
-                  const struct rdma_progress *progress);
+void rdma_on_report(struct rdma_rail *rail, uint32_t number,
+                    const struct rdma_progress *progress);
 /* The same, but only for the requests of this rail, in the lowest bits of
  * `place`. */
-void rdma_on_told_came(struct rdma_rail *rail, uint32_t number, uint32_t place);
+void rdma_on_report_bits(struct rdma_rail *rail, uint32_t number,
+                         uint32_t place);
 /* The peer has reported this request as arrived. */
-void rdma_request_told(struct rdma_rail *rail, struct rdma_request *request);
+void rdma_request_confirmed(struct rdma_rail *rail,
+                            struct rdma_request *request);
 /* The NIC has completed a request. ok: the peer's NIC has acknowledged it. */
 void rdma_request_sent(struct rdma_rail *rail, struct rdma_request *request,
                        bool ok);

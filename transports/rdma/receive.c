@@ -38,7 +38,7 @@ signal_region_of(struct shunt_transport_ctx *ctx, uint64_t id, uint64_t offset)
  * failed many puts may take their turn at once. */
 static void refuse(struct shunt_transport_ep *ep)
 {
-    if (ep->refusals == ep->refusals_said)
+    if (ep->refusals == ep->refusals_reported)
         ep->refusals++;
     ep->refused = true;
 }
@@ -207,9 +207,9 @@ static void advance(struct shunt_transport_ep *ep)
 static void on_refusals(struct shunt_transport_ep *ep, uint8_t count,
                         uint32_t after)
 {
-    if ((int8_t)(uint8_t)(count - ep->refusals_told) <= 0)
+    if ((int8_t)(uint8_t)(count - ep->refusals_known) <= 0)
         return;
-    ep->refusals_told = count;
+    ep->refusals_known = count;
     ep->refusals_wait = true;
     ep->refusals_after = after;
 }
@@ -237,7 +237,7 @@ static void on_record(struct rdma_rail *rail, uint32_t number, uint32_t line)
     }
     ep->lines[line].record = true;
     record_at(ep, line, &record);
-    rdma_on_told(rail, number, &record.progress);
+    rdma_on_report(rail, number, &record.progress);
     on_refusals(ep, record.refused, record.sequence);
 }
 
@@ -247,7 +247,7 @@ static void on_report(struct rdma_rail *rail, uint32_t number, uint8_t refused)
     struct rdma_report report;
 
     memcpy(&report, &words[rdma_slot(rail, number)], sizeof(report));
-    rdma_on_told(rail, number, &report.progress);
+    rdma_on_report(rail, number, &report.progress);
     on_refusals(rail->ep, refused, report.sent);
     rail->probe_arrived = true;
 }
@@ -306,7 +306,7 @@ static void on_imm(struct rdma_rail *rail, uint32_t imm)
     }
     ep->moved++;
     if (kind == RDMA_DIRECT)
-        rdma_on_told_came(rail, number, place);
+        rdma_on_report_bits(rail, number, place);
     if (kind == RDMA_DIRECT ||
         (kind == RDMA_REPORT && place & RDMA_EXTRA_DIRECT)) {
         on_direct(ep, place, kind == RDMA_REPORT && place & RDMA_EXTRA_MISSING);

@@ -43,12 +43,12 @@ void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
         rdma_break(ep, "out of memory");
         return;
     }
-    for (; rail->told_to != rail->posted; rail->told_to++) {
+    for (; rail->confirmed != rail->posted; rail->confirmed++) {
         struct rdma_request *request =
-            &rail->log[rdma_slot(rail, rail->told_to)];
+            &rail->log[rdma_slot(rail, rail->confirmed)];
 
-        if (has_arrived(come, rail->told_to)) {
-            rdma_request_told(rail, request);
+        if (has_arrived(come, rail->confirmed)) {
+            rdma_request_confirmed(rail, request);
         } else if (request->kind != RDMA_REPORT) {
             forgotten = forgotten || is_forgotten(ep, request);
             ep->again[ep->again_count++] = *request;
