@@ -53,7 +53,7 @@ bool shunti_allgather_in_place_suits(const struct shunt_comm *comm,
 
 /* The next rank, from `r` on, whose block rank `c` forwards to its node; nranks
  * if there is none. */
-static int next_brought(const struct shunt_comm *comm, const struct state *s,
+static int next_relayed(const struct shunt_comm *comm, const struct state *s,
                         int c, int r)
 {
     const int node = comm->peers[c].node;
@@ -65,13 +65,13 @@ static int next_brought(const struct shunt_comm *comm, const struct state *s,
     return r;
 }
 
-static size_t brought_bytes(const struct shunt_comm *comm,
+static size_t relayed_bytes(const struct shunt_comm *comm,
                             const struct state *s, int c)
 {
     size_t bytes = 0;
 
-    for (int r = next_brought(comm, s, c, 0); r < comm->nranks;
-         r = next_brought(comm, s, c, r + 1))
+    for (int r = next_relayed(comm, s, c, 0); r < comm->nranks;
+         r = next_relayed(comm, s, c, r + 1))
         bytes += s->blocks[r].bytes;
     return bytes;
 }
@@ -93,10 +93,10 @@ static void *scratch(struct shunt_request *request, size_t bytes)
 static void turn(struct shunt_request *request, struct shunti_two_level *x)
 {
     struct shunt_comm *comm = request->comm;
-    const size_t brought = brought_bytes(comm, x->own, comm->rank);
+    const size_t relayed = relayed_bytes(comm, x->own, comm->rank);
     struct state *s = x->own;
 
-    if (s->gaps && brought) {
+    if (s->gaps && relayed) {
         s->result = s->scratch = scratch(request, x->in_place);
         if (!s->result)
             return;
@@ -106,14 +106,14 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
             &x->peer_states[x->order[i]].out[SHUNTI_BLOCK];
 
         if (x->peer_states[x->order[i]].phase != SHUNTI_PHASE_SECOND ||
-            !brought)
+            !relayed)
             continue;
         out->in_place =
             shunti_readable(comm, x->order[i], s->result, x->in_place);
         if (!out->in_place && !s->packed)
-            s->packed = scratch(request, brought);
+            s->packed = scratch(request, relayed);
         out->data = out->in_place ? s->result : s->packed;
-        out->bytes = out->in_place ? x->in_place : brought;
+        out->bytes = out->in_place ? x->in_place : relayed;
         if (!out->data)
             return;
     }
@@ -152,8 +152,8 @@ static void ready(struct shunt_request *request, struct shunti_two_level *x)
     const struct state *s = x->own;
     unsigned char *to = s->packed;
 
-    for (int r = next_brought(comm, s, comm->rank, 0); r < comm->nranks;
-         r = next_brought(comm, s, comm->rank, r + 1)) {
+    for (int r = next_relayed(comm, s, comm->rank, 0); r < comm->nranks;
+         r = next_relayed(comm, s, comm->rank, r + 1)) {
         const struct block *b = &s->blocks[r];
 
         if (s->scratch)
@@ -178,9 +178,9 @@ static bool take_parts(struct shunt_request *request,
     for (; at->part < parts && at->part * x->part < s->largest; at->part++) {
         const size_t from = at->part * x->part;
 
-        for (at->rank = next_brought(comm, s, peer, at->rank);
+        for (at->rank = next_relayed(comm, s, peer, at->rank);
              at->rank < comm->nranks;
-             at->rank = next_brought(comm, s, peer, at->rank + 1)) {
+             at->rank = next_relayed(comm, s, peer, at->rank + 1)) {
             const struct block *b = &s->blocks[at->rank];
             const size_t rest = b->bytes > from ? b->bytes - from : 0;
 
@@ -201,8 +201,8 @@ static void unpack(struct shunt_request *request, struct shunti_two_level *x,
     const unsigned char *at = x->peer_states[peer].in[SHUNTI_BLOCK].to;
     const struct state *s = x->own;
 
-    for (int r = next_brought(comm, s, peer, 0); r < comm->nranks;
-         r = next_brought(comm, s, peer, r + 1)) {
+    for (int r = next_relayed(comm, s, peer, 0); r < comm->nranks;
+         r = next_relayed(comm, s, peer, r + 1)) {
         shunti_copy_payload(s->blocks[r].recv, at, s->blocks[r].bytes);
         at += s->blocks[r].bytes;
     }
@@ -236,7 +236,7 @@ static size_t sent(const struct shunt_request *request, int peer)
 
     if (x->peer_states[peer].phase != SHUNTI_PHASE_SECOND)
         return shunti_two_level_sent(request, peer);
-    return s->blocks[comm->rank].bytes + brought_bytes(comm, s, comm->rank);
+    return s->blocks[comm->rank].bytes + relayed_bytes(comm, s, comm->rank);
 }
 
 static void cleanup(struct shunt_request *request)
@@ -304,7 +304,7 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm)
         const int k = local ? SHUNTI_PACKAGE : SHUNTI_BLOCK;
 
         if (local) /* the size if it is packed */
-            peer_state->in[SHUNTI_BLOCK].bytes = brought_bytes(comm, s, peer);
+            peer_state->in[SHUNTI_BLOCK].bytes = relayed_bytes(comm, s, peer);
         if (local ||
             shunti_rail(comm, comm->rank, comm->peers[peer].node) == peer) {
             peer_state->out[k].data = s->send;

@@ -34,7 +34,7 @@ struct state {
 
 /* Does `c` receive the block of `r` for its node? (The block of `c` itself is
  * always first in its package.) */
-static bool brings(const struct shunt_comm *comm, int c, int r)
+static bool relays(const struct shunt_comm *comm, int c, int r)
 {
     return c != r && shunti_rail(comm, r, comm->peers[c].node) == c;
 }
@@ -52,7 +52,7 @@ static bool arrived(struct shunt_request *request, struct shunti_two_level *x,
         shunti_copy_payload(s->blocks[peer].recv, at, s->blocks[peer].bytes);
     at += s->blocks[peer].bytes;
     for (int r = 0; r < comm->nranks; r++) {
-        if (!brings(comm, peer, r))
+        if (!relays(comm, peer, r))
             continue;
         if (s->blocks[r].bytes)
             shunti_copy_payload(s->blocks[r].recv, at, s->blocks[r].bytes);
@@ -68,7 +68,7 @@ static size_t package_bytes(const struct shunt_comm *comm,
     size_t bytes = s->blocks[c].bytes;
 
     for (int r = 0; r < comm->nranks; r++)
-        if (brings(comm, c, r))
+        if (relays(comm, c, r))
             bytes += s->blocks[r].bytes;
     return bytes;
 }
@@ -85,7 +85,7 @@ static void turn(struct shunt_request *request, struct shunti_two_level *x)
     if (at)
         shunti_copy_payload(package, s->send, at);
     for (int r = 0; r < comm->nranks; r++) {
-        if (!brings(comm, comm->rank, r) || !s->blocks[r].bytes)
+        if (!relays(comm, comm->rank, r) || !s->blocks[r].bytes)
             continue;
         shunti_copy_payload(package + at, s->blocks[r].recv,
                             s->blocks[r].bytes);
@@ -170,12 +170,12 @@ static void fill(struct shunti_two_level *x, const struct shunt_comm *comm,
             room += peer_state->in[SHUNTI_PACKAGE].bytes;
             continue;
         }
-        if (brings(comm, peer, comm->rank)) {
+        if (relays(comm, peer, comm->rank)) {
             peer_state->out[SHUNTI_PACKAGE].data = s->send;
             peer_state->out[SHUNTI_PACKAGE].bytes = s->blocks[comm->rank].bytes;
             peer_state->payload = s->blocks[comm->rank].bytes;
         }
-        if (brings(comm, comm->rank, peer)) {
+        if (relays(comm, comm->rank, peer)) {
             peer_state->in[SHUNTI_PACKAGE].to = s->blocks[peer].recv;
             peer_state->in[SHUNTI_PACKAGE].bytes = s->blocks[peer].bytes;
         }

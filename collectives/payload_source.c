@@ -113,12 +113,12 @@ static void pull_stream(struct shunt_request *request, int peer,
     source->done = source->stream.done;
 }
 
-static void came(struct shunt_request *request, int peer,
-                 const struct shunti_source *source)
+static void note_received(struct shunt_request *request, int peer,
+                          const struct shunti_source *source)
 {
     if (source->way == SHUNTI_WAY_STREAM || source->way == SHUNTI_WAY_READ)
-        shunti_pair_costs_came(request->comm, peer, source->bytes,
-                               source->way == SHUNTI_WAY_READ);
+        shunti_pair_costs_received(request->comm, peer, source->bytes,
+                                   source->way == SHUNTI_WAY_READ);
 }
 
 bool shunti_source_copy(struct shunt_request *request, struct shunti_copy *copy,
@@ -157,7 +157,7 @@ bool shunti_source_pull(struct shunt_request *request, int peer,
         pull_stream(request, peer, source, dst);
         if (source->done < source->bytes)
             return false;
-        came(request, peer, source);
+        note_received(request, peer, source);
         return true;
     }
     if (!dst && source->way == SHUNTI_WAY_READ &&
@@ -168,7 +168,7 @@ bool shunti_source_pull(struct shunt_request *request, int peer,
               source->bytes - source->done))
         return false;
     source->done = source->bytes;
-    came(request, peer, source);
+    note_received(request, peer, source);
     return true;
 }
 
@@ -211,5 +211,5 @@ void shunti_source_next(struct shunt_request *request, int peer,
         source->read.done = 0;
     source->done += bytes;
     if (source->done == source->bytes)
-        came(request, peer, source);
+        note_received(request, peer, source);
 }

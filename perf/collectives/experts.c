@@ -31,8 +31,8 @@ struct experts {
     int32_t *home, *to; /* (experts) home before the call; target rank */
     struct shunt_moe_replica *replicas;
     size_t nreplicas;
-    int here;        /* experts at home on this rank, in slots 0, 1, ... */
-    int comes, goes; /* experts received; sent: the first of `here` */
+    int here;           /* experts at home on this rank, in slots 0, 1, ... */
+    int received, sent; /* experts received; sent: the first of `here` */
     struct shunt_moe *moe;
     struct shunt_moe_array array;
     int32_t *slot; /* slots of this rank's experts after a move */
@@ -86,8 +86,8 @@ static void choose(struct experts *x)
         }
     x->nreplicas = n;
     x->here = home_count(x, x->g->rank);
-    x->goes = travels_from(x, x->g->rank);
-    x->comes = travels_from(x, (x->g->rank + ranks - x->half) % ranks);
+    x->sent = travels_from(x, x->g->rank);
+    x->received = travels_from(x, (x->g->rank + ranks - x->half) % ranks);
 }
 
 /* Returns the first expert that this rank receives. */
@@ -105,7 +105,7 @@ static bool moves(const struct experts *x)
  * experts received first fill the slots of experts sent; the others follow. */
 static int slot_of_coming(const struct experts *x, int i)
 {
-    return moves(x) && i < x->goes ? i : x->here + i;
+    return moves(x) && i < x->sent ? i : x->here + i;
 }
 
 static float *state_of(const struct experts *x, int slot)
@@ -139,10 +139,10 @@ static void list_slots(struct experts *x)
     int n = 0;
 
     for (int e = 0; e < x->o->experts; e++) {
-        if (e >= theirs && e < theirs + x->comes)
+        if (e >= theirs && e < theirs + x->received)
             x->slot[n++] = slot_of_coming(x, e - theirs);
         else if (e >= mine && e < mine + x->here &&
-                 (!moves(x) || e - mine >= x->goes))
+                 (!moves(x) || e - mine >= x->sent))
             x->slot[n++] = e - mine;
     }
 }
@@ -174,7 +174,7 @@ static void call(void *state)
  * the gradients that return to their home. */
 static int received(const struct experts *x)
 {
-    return x->o->op == PERF_MOE_REDUCE ? x->goes : x->comes;
+    return x->o->op == PERF_MOE_REDUCE ? x->sent : x->received;
 }
 
 static void copy(void *state)
@@ -227,7 +227,7 @@ static double try_once(const struct experts *x, double *bytes)
     struct shunt_comm_stats before, after;
     double wrong = 0;
 
-    for (int i = 0; i < x->comes; i++)
+    for (int i = 0; i < x->received; i++)
         fill(x, x->here + i, sums ? theirs + i : -1, 1);
     for (int i = 0; i < x->here; i++)
         fill(x, i, mine + i, 0);
@@ -235,10 +235,10 @@ static double try_once(const struct experts *x, double *bytes)
     must(x, shunt_comm_get_stats(x->g->comm, &before, sizeof(before)), "stats");
     call((void *)(uintptr_t)x);
     must(x, shunt_comm_get_stats(x->g->comm, &after, sizeof(after)), "stats");
-    for (int i = 0; i < x->comes && !sums; i++)
+    for (int i = 0; i < x->received && !sums; i++)
         wrong += differs(x, slot_of_coming(x, i), theirs + i, false);
-    for (int i = moves(x) ? x->goes : 0; i < x->here; i++)
-        wrong += differs(x, i, mine + i, sums && i < x->goes);
+    for (int i = moves(x) ? x->sent : 0; i < x->here; i++)
+        wrong += differs(x, i, mine + i, sums && i < x->sent);
     *bytes = perf_sum(x->g, (double)(after.bytes_remote - before.bytes_remote));
     return wrong;
 }
@@ -352,7 +352,7 @@ void perf_experts(const struct perf_contest *contest)
     config.replicas = moves(&x) ? NULL : x.replicas;
     config.nreplicas = moves(&x) ? 0 : x.nreplicas;
     must(&x, shunt_moe_create(x.g->comm, &config, &x.moe), "moe_create");
-    bytes = (size_t)(x.here + x.comes) * o->expert_bytes;
+    bytes = (size_t)(x.here + x.received) * o->expert_bytes;
     x.array = (struct shunt_moe_array){.at = perf_alloc(bytes),
                                        .bytes = o->expert_bytes};
     memset(x.array.at, 0, bytes);

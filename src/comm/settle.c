@@ -187,7 +187,7 @@ static bool explains(const struct settle *s, const uint64_t *lost)
 }
 
 /* Does the decision of rank `a` come before that of `b`? */
-static bool comes_first(const struct settle *s, int a, int b)
+static bool decides_before(const struct settle *s, int a, int b)
 {
     return shunti_decides_first(s->comm->nranks, s->edges, a, b);
 }
@@ -218,7 +218,7 @@ static bool follow(struct settle *s)
             continue;
         if (first < 0)
             (void)shunti_reports_edges(&s->reports, s->edges);
-        if (first >= 0 && !comes_first(s, r, first))
+        if (first >= 0 && !decides_before(s, r, first))
             continue;
         first = r;
         memcpy(s->lost, lost, row_words(s) * sizeof(*lost));
@@ -263,7 +263,7 @@ static bool is_given_up(const struct settle *s)
     for (int r = 0; r < s->comm->nranks; r++) {
         const uint64_t *lost = read_decision(s, r);
 
-        if (!lost || !has(lost, rank) || (!any && !comes_first(s, r, rank)))
+        if (!lost || !has(lost, rank) || (!any && !decides_before(s, r, rank)))
             continue;
         memcpy(s->lost, lost, row_words(s) * sizeof(*lost));
         return true;
@@ -293,7 +293,7 @@ static bool lets_decide(const struct settle *s)
             shunti_probe_answered(s->comm, r) &&
             s->reports.stage[r] >= SHUNTI_REPORT_BEGUN &&
             s->reports.stage[r] < SHUNTI_REPORT_DECIDED &&
-            (has(s->lost, rank) || comes_first(s, r, rank)))
+            (has(s->lost, rank) || decides_before(s, r, rank)))
             return true;
     return false;
 }

@@ -286,11 +286,11 @@ static void end_one(struct shunti_zcopy *z, bool over, uint64_t deadline_ns)
 {
     struct shunt_comm *comm = z->request->comm;
     struct shunti_context *context = comm->peers[z->peer].context;
-    const bool came = z->named && shunti_zcopy_arrived(z);
+    const bool arrived = z->named && shunti_zcopy_arrived(z);
 
     if (z->reg)
         context->transport->dereg(context->ctx, z->reg);
-    if (over && (z->pending || (z->reg && !came)))
+    if (over && (z->pending || (z->reg && !arrived)))
         shunti_reclaim(comm, z->peer, deadline_ns);
     if (z->remote)
         spend(z);

@@ -184,8 +184,8 @@ static void begin_trial(struct shunti_pair_costs *w, int class)
 {
     const unsigned bit = 1u << class;
 
-    w->before = (uint16_t)((w->before & ~bit) | (w->came & bit));
-    if (w->came & bit)
+    w->before = (uint16_t)((w->before & ~bit) | (w->last_read & bit));
+    if (w->last_read & bit)
         w->into = w->out = 0;
     else
         w->read[class] = 0;
@@ -282,8 +282,8 @@ static bool changed(const struct shunti_pair_costs *w, int class, float cost)
             cost < w->chosen[class] / CHANGED);
 }
 
-void shunti_pair_costs_came(struct shunt_comm *comm, int peer, size_t bytes,
-                            bool read)
+void shunti_pair_costs_received(struct shunt_comm *comm, int peer, size_t bytes,
+                                bool read)
 {
     struct shunti_pair_costs *w = &comm->peers[peer].costs;
     const int class = class_of(bytes);
@@ -294,7 +294,7 @@ void shunti_pair_costs_came(struct shunt_comm *comm, int peer, size_t bytes,
         return;
     follow(comm, peer, costs_from(comm, peer));
     w->fresh[class] = FRESH;
-    w->came = (uint16_t)((w->came & ~bit) | (read ? bit : 0));
+    w->last_read = (uint16_t)((w->last_read & ~bit) | (read ? bit : 0));
     if (w->tries & bit) {
         w->taken[class] += read != (w->before >> class & 1);
         if (w->taken[class] >= times(TRIES, class))

@@ -53,7 +53,7 @@ struct shunti_pair_costs {
     uint16_t wants;       /* classes that this rank wants to read */
     uint16_t tries;       /* classes for which this rank tries the other
                              protocol */
-    uint16_t came;        /* classes whose last block was read, */
+    uint16_t last_read;   /* classes whose last block was read, */
     uint16_t before;      /* and those whose last block was read when the trial
                              began */
     uint16_t their_tries; /* the peer's `tries` as last seen */
@@ -96,7 +96,7 @@ void shunti_pair_costs_was_read(struct shunt_comm *comm, int peer, size_t whole,
                                 size_t bytes, uint64_t ns);
 
 /* Record that a block from `peer` has been received completely. */
-void shunti_pair_costs_came(struct shunt_comm *comm, int peer, size_t bytes,
-                            bool read);
+void shunti_pair_costs_received(struct shunt_comm *comm, int peer, size_t bytes,
+                                bool read);
 
 #endif

@@ -67,7 +67,7 @@ static bool send_from(struct pair *p, int from, size_t bytes)
     if (read)
         shunti_pair_costs_was_read(&p->comm[to], from, bytes, bytes,
                                    p->read * bytes / CHUNK);
-    shunti_pair_costs_came(&p->comm[to], from, bytes, read);
+    shunti_pair_costs_received(&p->comm[to], from, bytes, read);
     p->blocks++;
     p->were_read += read;
     return read;

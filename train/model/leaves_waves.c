@@ -160,9 +160,9 @@ int leaves_waves_begin(struct leaves_waves *x, struct model *m,
 void leaves_waves_next(struct leaves_waves *x,
                        const struct shunt_moe_rows *wave)
 {
-    for (size_t i = 0; x->came && i < x->ranks * x->experts; i++)
-        x->next[i] += x->came[i];
-    x->came = wave->source_count;
+    for (size_t i = 0; x->received && i < x->ranks * x->experts; i++)
+        x->next[i] += x->received[i];
+    x->received = wave->source_count;
 }
 
 /* --- sums ------------------------------------------------------------------------- */
@@ -353,7 +353,7 @@ int leaves_waves_add(struct leaves_waves *x, struct model *m,
     size_t before = 0; /* rows of earlier sources */
 
     for (size_t s = 0; s < x->ranks && before < end; s++) {
-        const size_t i = s * x->experts + part->e, n = x->came[i];
+        const size_t i = s * x->experts + part->e, n = x->received[i];
         const size_t from = begin > before ? begin - before : 0;
         const size_t to = end - before < n ? end - before : n;
 

@@ -34,7 +34,7 @@ struct leaves_waves {
     struct leaves_of_expert *of; /* (experts) */
     uint64_t *next; /* (ranks, experts) the next row of each source, as a number
                        of the expert's rows */
-    const size_t *came; /* (ranks, experts) rows of the current wave */
+    const size_t *received; /* (ranks, experts) rows of the current wave */
     struct leaves_memory {
         float *free[64]; /* memory to be used again */
         size_t count;

@@ -18,7 +18,7 @@ struct rdma_request;
  * its turn, and the number of requests of this rail that have arrived. */
 #define RDMA_WORD_BITS 5
 #define RDMA_TURN_BITS 6
-#define RDMA_CAME_BITS 7 /* as many as for the number of a request */
+#define RDMA_ARRIVED_BITS 7 /* as many as for the number of a request */
 
 #define RDMA_DIRECTS (1u << RDMA_TURN_BITS)
 #define RDMA_NO_WORD ((1u << RDMA_WORD_BITS) - 1) /* no signal */

@@ -64,7 +64,7 @@ static uint32_t make_imm(const struct rdma_rail *rail,
         place |= RDMA_EXTRA | RDMA_EXTRA_DIRECT;
         imm = RDMA_REPORT;
     } else if (request->kind == RDMA_DIRECT) {
-        place |= rdma_bits(rail->here.base, RDMA_CAME_BITS)
+        place |= rdma_bits(rail->here.base, RDMA_ARRIVED_BITS)
                  << (RDMA_WORD_BITS + RDMA_TURN_BITS);
     }
     imm =
@@ -351,10 +351,11 @@ void rdma_post_probe(struct rdma_rail *rail)
 }
 
 /* 1 + the number of the last request that has arrived. */
-static uint32_t end_of(const struct rdma_come *come)
+static uint32_t end_of(const struct rdma_arrivals *arrivals)
 {
-    return come->base +
-           (come->beyond ? 64 - (uint32_t)__builtin_clzll(come->beyond) : 0);
+    return arrivals->base +
+           (arrivals->beyond ? 64 - (uint32_t)__builtin_clzll(arrivals->beyond)
+                             : 0);
 }
 
 void rdma_want_report(struct shunt_transport_ep *ep)
@@ -402,7 +403,7 @@ static void free_lines(struct shunt_transport_ep *ep)
 static void note_effects(struct shunt_transport_ep *ep)
 {
     while (ep->records_confirmed != ep->sequence &&
-           ep->targets[ep->records_confirmed % RDMA_RECORDS].came)
+           ep->targets[ep->records_confirmed % RDMA_RECORDS].arrived)
         ep->records_confirmed++;
 }
 
@@ -419,7 +420,7 @@ static inline void request_reported(struct rdma_rail *rail,
      * already. */
     if ((request->kind == RDMA_RECORD || is_direct(request)) &&
         (int32_t)(request->record - ep->records_confirmed) >= 0)
-        target->came = target->alone;
+        target->arrived = target->alone;
     if (is_direct(request) &&
         ep->directs[request->record % RDMA_DIRECTS].remote)
         rdma_direct_confirmed(ep, request->record);
@@ -460,8 +461,9 @@ void rdma_on_report(struct rdma_rail *rail, uint32_t number,
 void rdma_on_report_bits(struct rdma_rail *rail, uint32_t number,
                          uint32_t place)
 {
-    const uint32_t came = place >> (RDMA_WORD_BITS + RDMA_TURN_BITS);
-    const uint32_t requests = rdma_bits(came - rail->confirmed, RDMA_CAME_BITS);
+    const uint32_t arrived = place >> (RDMA_WORD_BITS + RDMA_TURN_BITS);
+    const uint32_t requests =
+        rdma_bits(arrived - rail->confirmed, RDMA_ARRIVED_BITS);
 
     if ((int32_t)(number - rail->newest_report) < 0)
         return;

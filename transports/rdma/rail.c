@@ -106,10 +106,10 @@ static void send_stage(struct rdma_rail *rail)
                    sizeof(rail->ours), hello))
         return;
     if (rail->word_sent < word)
-        send_mail(rail, &rail->come[odd],
-                  offsetof(struct rdma_rail_mail, come) +
-                      odd * sizeof(rail->come[0]),
-                  fenced ? sizeof(rail->come[0]) : 0, word);
+        send_mail(rail, &rail->arrivals[odd],
+                  offsetof(struct rdma_rail_mail, arrivals) +
+                      odd * sizeof(rail->arrivals[0]),
+                  fenced ? sizeof(rail->arrivals[0]) : 0, word);
 }
 
 /* --- queue pairs ------------------------------------------------------------- */
@@ -319,7 +319,7 @@ static void fence(struct rdma_rail *rail)
 
     if (!destroy_qp(rail) || ep->broken)
         return;
-    rail->come[rail->life % 2] = rail->here;
+    rail->arrivals[rail->life % 2] = rail->here;
     rail->stage = RDMA_FENCED;
     ep->ctx->fencing--;
     ep->ctx->events++;
@@ -347,7 +347,7 @@ static void begin_life(struct rdma_rail *rail)
     rail->unsaid.wr_id = 0;
     rail->posted = rail->confirmed = rail->reported = rail->report_to = 0;
     rail->newest_report = 0;
-    rail->here = (struct rdma_come){.base = 0};
+    rail->here = (struct rdma_arrivals){.base = 0};
     for (uint32_t i = 0; i < rail->credits; i++)
         rail->log[i] = (struct rdma_request){.sent = true};
     /* The first try for a dark peer is immediate. */
@@ -478,7 +478,7 @@ void rdma_rail_step(struct rdma_rail *rail, int64_t now)
     const bool ended = theirs >= rdma_word(rail->life, RDMA_BROKEN);
 
     if (rail->stage == RDMA_NEW && ended) {
-        rail->come[rail->life % 2] = rail->here; /* nothing has arrived */
+        rail->arrivals[rail->life % 2] = rail->here; /* nothing has arrived */
         rail->stage = RDMA_FENCED;
     } else if (rail->stage < RDMA_BROKEN && ended) {
         rdma_rail_break(rail, "the other side has lost it");
@@ -495,7 +495,7 @@ void rdma_rail_step(struct rdma_rail *rail, int64_t now)
     if (rail->stage == RDMA_FENCED &&
         rail->word_sent == rdma_word(rail->life, RDMA_FENCED) &&
         theirs >= rdma_word(rail->life, RDMA_FENCED)) {
-        rdma_settle(rail, &mail_of(rail)->come[rail->life % 2]);
+        rdma_settle(rail, &mail_of(rail)->arrivals[rail->life % 2]);
         begin_life(rail);
     }
 }

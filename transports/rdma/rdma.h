@@ -170,10 +170,10 @@ struct rdma_large {
 struct rdma_target {
     uint64_t address; /* that the put writes to */
     uint64_t bytes : 48;
-    uint64_t lines : 12; /* of the record, and lines skipped before it */
-    uint64_t sent : 1;   /* no NIC reads the mirror of it any more */
-    uint64_t alone : 1;  /* the put has no fragments */
-    uint64_t came : 1;   /* `alone`, and the peer has reported it as arrived */
+    uint64_t lines : 12;  /* of the record, and lines skipped before it */
+    uint64_t sent : 1;    /* no NIC reads the mirror of it any more */
+    uint64_t alone : 1;   /* the put has no fragments */
+    uint64_t arrived : 1; /* `alone`, and reported by the peer as arrived */
 };
 
 /* The arrivals of a record that begins at this line. */
@@ -213,8 +213,8 @@ struct rdma_rail {
     enum rdma_stage stage;
     uint64_t word_sent; /* last rdma_word() sent to the peer */
     struct rdma_hello ours, theirs;
-    struct rdma_come come[2]; /* sent to the peer; of even and of odd lives */
-    bool connected;           /* the queue pair is connected */
+    struct rdma_arrivals arrivals[2]; /* sent to the peer; by life: even, odd */
+    bool connected;                   /* the queue pair is connected */
     /* The first request of the rail: sent; acknowledged by the peer's NIC; and
      * the peer's first request has arrived. */
     bool probed, acked, probe_arrived;
@@ -246,7 +246,7 @@ struct rdma_rail {
     struct rdma_request *log; /* (credits); index: rdma_slot() */
 
     /* receiving */
-    struct rdma_come here;
+    struct rdma_arrivals here;
     uint32_t newest_report; /* 1 + number of the newest request with a report */
     uint32_t reported;
     uint32_t report_to; /* report up to this request as soon as possible */
@@ -323,8 +323,8 @@ struct shunt_transport_ep {
     /* receiving */
     struct rdma_line *lines;       /* (RDMA_LINES) */
     struct rdma_known *words_here; /* (RDMA_WORDS) */
-    uint8_t
-        came[RDMA_DIRECTS]; /* direct puts that wait for their turn: 1 + word */
+    /* direct puts that wait for their turn: 1 + word */
+    uint8_t arrived[RDMA_DIRECTS];
     uint32_t head, head_lap;
     uint32_t next_record;
     uint32_t lines_freed; /* lines freed but not reported */
@@ -653,9 +653,9 @@ void rdma_end_larges(struct shunt_transport_ep *ep);
 
 /* --- replay.c ---------------------------------------------------------------- */
 
-/* `come`: requests of this rail that have arrived. Queue all others to be sent
- * again. */
-void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come);
+/* `arrivals`: requests of this rail that have arrived. Queue all others to be
+ * sent again. */
+void rdma_settle(struct rdma_rail *rail, const struct rdma_arrivals *arrivals);
 /* Send queued requests again. False: some are left. */
 bool rdma_replay(struct shunt_transport_ep *ep);
 

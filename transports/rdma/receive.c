@@ -79,20 +79,20 @@ static void take_direct_effect(struct shunt_transport_ep *ep,
         refuse(ep);
 }
 
-#define CAME_MISSING 0x80
+#define DIRECT_MISSING 0x80
 
 /* Note that a direct put has arrived, or is missing; `place` is from its
  * immediate. False: impossible, so the memory is damaged. */
 static bool note_direct(struct shunt_transport_ep *ep, uint32_t place,
                         bool missing)
 {
-    uint8_t *came =
-        &ep->came[rdma_bits(place >> RDMA_WORD_BITS, RDMA_TURN_BITS)];
+    uint8_t *arrived =
+        &ep->arrived[rdma_bits(place >> RDMA_WORD_BITS, RDMA_TURN_BITS)];
 
-    if (*came)
+    if (*arrived)
         return false;
-    *came = (uint8_t)((1 + rdma_bits(place, RDMA_WORD_BITS)) |
-                      (missing ? CAME_MISSING : 0));
+    *arrived = (uint8_t)((1 + rdma_bits(place, RDMA_WORD_BITS)) |
+                         (missing ? DIRECT_MISSING : 0));
     return true;
 }
 
@@ -100,11 +100,11 @@ static bool note_direct(struct shunt_transport_ep *ep, uint32_t place,
  * it is not. */
 static bool take_direct(struct shunt_transport_ep *ep)
 {
-    uint8_t *came = &ep->came[ep->next_record % RDMA_DIRECTS];
-    const bool missing = *came & CAME_MISSING;
-    const unsigned number = (*came & ~(unsigned)CAME_MISSING) - 1;
+    uint8_t *arrived = &ep->arrived[ep->next_record % RDMA_DIRECTS];
+    const bool missing = *arrived & DIRECT_MISSING;
+    const unsigned number = (*arrived & ~(unsigned)DIRECT_MISSING) - 1;
 
-    if (!*came)
+    if (!*arrived)
         return false;
     if (number != RDMA_NO_WORD)
         ep->words_here[number].value += ep->words_here[number].step;
@@ -112,7 +112,7 @@ static bool take_direct(struct shunt_transport_ep *ep)
         refuse(ep);
     else if (number != RDMA_NO_WORD)
         take_direct_effect(ep, &ep->words_here[number]);
-    *came = 0;
+    *arrived = 0;
     ep->next_record++;
     return true;
 }
@@ -256,7 +256,7 @@ static void on_report(struct rdma_rail *rail, uint32_t number, uint8_t refused)
  * bits, has arrived. False: it had arrived before, or it cannot exist. */
 static bool note_number(struct rdma_rail *rail, uint32_t *number)
 {
-    struct rdma_come *here = &rail->here;
+    struct rdma_arrivals *here = &rail->here;
     const uint32_t behind = rdma_bits(*number - here->base, RDMA_NUMBER_BITS);
 
     if (behind >= rail->credits || (here->beyond >> behind & 1))

@@ -15,13 +15,13 @@
 
 #include "transports/rdma/rdma.h"
 
-static bool has_arrived(const struct rdma_come *come, uint32_t number)
+static bool has_arrived(const struct rdma_arrivals *arrivals, uint32_t number)
 {
-    const uint32_t behind = number - come->base;
+    const uint32_t behind = number - arrivals->base;
 
     if ((int32_t)behind < 0)
         return true;
-    return behind < RDMA_CREDITS && (come->beyond >> behind & 1);
+    return behind < RDMA_CREDITS && (arrivals->beyond >> behind & 1);
 }
 
 /* Has the memory of this request been returned to the caller? */
@@ -32,7 +32,7 @@ static bool is_forgotten(struct shunt_transport_ep *ep,
            rdma_direct_is_forgotten(ep, request);
 }
 
-void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
+void rdma_settle(struct rdma_rail *rail, const struct rdma_arrivals *arrivals)
 {
     struct shunt_transport_ep *ep = rail->ep;
     bool forgotten = false;
@@ -47,7 +47,7 @@ void rdma_settle(struct rdma_rail *rail, const struct rdma_come *come)
         struct rdma_request *request =
             &rail->log[rdma_slot(rail, rail->confirmed)];
 
-        if (has_arrived(come, rail->confirmed)) {
+        if (has_arrived(arrivals, rail->confirmed)) {
             rdma_request_confirmed(rail, request);
         } else if (request->kind != RDMA_REPORT) {
             forgotten = forgotten || is_forgotten(ep, request);

@@ -122,7 +122,7 @@ struct rdma_hello {
 
 /* The requests that have arrived: the first `base`, and behind them those with
  * a bit in `beyond`. */
-struct rdma_come {
+struct rdma_arrivals {
     uint64_t beyond;
     uint32_t base, zero;
 };
@@ -146,7 +146,7 @@ static inline uint64_t rdma_word(uint32_t life, enum rdma_stage stage)
 /* Memory to which a peer writes, by tcp, the state of a rail. */
 struct rdma_rail_mail {
     struct rdma_hello hello;
-    struct rdma_come come[2]; /* by life: even, odd */
+    struct rdma_arrivals arrivals[2]; /* by life: even, odd */
     uint64_t word;
 };
 
