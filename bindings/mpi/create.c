@@ -201,8 +201,8 @@ struct reason {
 
 /* No communicator could be made: record the reason of the lowest rank that has
  * one. Collective over `comm`. */
-static void tell_why(MPI_Comm comm, const struct shunti_mpi_comm *state,
-                     struct reason *reason)
+static void log_reason(MPI_Comm comm, const struct shunti_mpi_comm *state,
+                       struct reason *reason)
 {
     int mine = reason->text[0] ? state->rank : state->size, first = 0;
 
@@ -275,6 +275,6 @@ SHUNTI_MPI_NOINLINE void shunti_mpi_create(MPI_Comm comm,
         shunti_mpi_ask_table(state, shunt_comm_nodes(state->shunt));
         return;
     }
-    tell_why(comm, state, &reason);
+    log_reason(comm, state, &reason);
     shunti_mpi_serve_none(state, SHUNTI_MPI_NO_COMM);
 }

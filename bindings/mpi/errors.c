@@ -34,7 +34,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int codes[COUNT]; /* under lock; 0: not made yet */
 
 /* If errors are fatal, the program ends here: print the reason for its user. */
-static void tell_before_the_end(MPI_Comm comm, const char *text)
+static void print_before_exit(MPI_Comm comm, const char *text)
 {
     MPI_Errhandler handler;
 
@@ -80,7 +80,7 @@ static int code_of(MPI_Comm comm, enum shunt_status status, const char *story)
     pthread_mutex_unlock(&lock);
     if (code)
         return code;
-    tell_before_the_end(comm, text);
+    print_before_exit(comm, text);
     return classes[i].class;
 }
 

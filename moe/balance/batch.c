@@ -266,8 +266,8 @@ static bool level(struct batch *b)
 
 /* Write the replicas by expert, then rank, and the shares in rows. Returns how
  * many replicas there are. */
-static size_t tell(const struct batch *b, struct shunt_moe_replica *replicas,
-                   int64_t *share)
+static size_t write_result(const struct batch *b,
+                           struct shunt_moe_replica *replicas, int64_t *share)
 {
     size_t out = 0, ne = (size_t)b->experts;
 
@@ -494,7 +494,7 @@ static enum shunt_status decide(const char *call, struct batch *b,
             choose(b, goal, sent);
         else
             share_out(b, b->mean, b->mean);
-        *nreplicas = tell(b, replicas, share);
+        *nreplicas = write_result(b, replicas, share);
         if (result)
             memcpy(result, b->load, (size_t)b->ranks * sizeof(*result));
     } else {

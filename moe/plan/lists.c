@@ -97,7 +97,7 @@ static enum shunt_status watch(struct shunti_lists *lists,
     snprintf(text, sizeof(text), "%.299s", comm->error.text);
     st = judge(lists, comm, st, text);
     end(lists, st);
-    return st ? shunti_comm_tell(comm, st) : st;
+    return st ? shunti_comm_set_error(comm, st) : st;
 }
 
 enum shunt_status
@@ -169,7 +169,7 @@ enum shunt_status shunti_lists_no_memory(const struct shunt_moe *moe)
     shunti_comm_enter(moe->comm);
     st = shunti_comm_fail(moe->comm, SHUNT_ERR_MEMORY, moe->rank,
                           "moe_plan_create: no memory for lists");
-    st = shunti_comm_tell(moe->comm, st);
+    st = shunti_comm_set_error(moe->comm, st);
     shunti_comm_leave(moe->comm);
     return st;
 }

@@ -298,7 +298,7 @@ static enum shunt_status fail(struct shunt_comm *comm, int source)
                           "moe_plan_create: the parts of rank %d contradict "
                           "its counts",
                           source);
-    st = shunti_comm_tell(comm, st);
+    st = shunti_comm_set_error(comm, st);
     shunti_comm_leave(comm);
     return st;
 }

@@ -153,7 +153,7 @@ static enum shunt_status impossible(const struct shunt_moe *moe, int rank,
     shunti_comm_enter(moe->comm);
     st = shunti_comm_fail(moe->comm, SHUNT_ERR_MISMATCH, rank,
                           "moe_plan_create: rank %d %s", rank, what);
-    st = shunti_comm_tell(moe->comm, st);
+    st = shunti_comm_set_error(moe->comm, st);
     shunti_comm_leave(moe->comm);
     return st;
 }

@@ -187,7 +187,8 @@ void shunti_bootstrap_abort(struct shunti_bootstrap *bs, const char *text);
  * host, but the root is on another host. The thread's last error is the same
  * afterwards.
  */
-void shunti_bootstrap_tell(const struct shunti_id_parts *parts, int ranks);
+void shunti_bootstrap_send_failure(const struct shunti_id_parts *parts,
+                                   int ranks);
 
 /* Send BYE and free `bs`, which may be NULL. Local; does not wait. */
 void shunti_bootstrap_leave(struct shunti_bootstrap *bs);

@@ -26,7 +26,7 @@
 #define ACCEPTS_PER_ROUND 64
 #define ACCEPT_FAILS_SECONDS 1.0 /* fail the init after this time */
 #define ACCEPT_RETRY_SECONDS 0.1 /* between two attempts */
-#define TELL_EACH_SECONDS 0.5    /* to notify one rank of a failure */
+#define SEND_EACH_SECONDS 0.5    /* to notify one rank of a failure */
 
 /* A limit that leaves descriptors to the process, whose transports need
  * them. */
@@ -110,7 +110,7 @@ static bool hurry_connections(struct shunti_root *root, double now)
 
         if (c->fd < 0)
             continue;
-        c->deadline = fmin(c->deadline, now + TELL_EACH_SECONDS);
+        c->deadline = fmin(c->deadline, now + SEND_EACH_SECONDS);
         if (c->stage == SHUNTI_CONN_LEAVING && !c->nout)
             shunti_conn_close(c);
         any = true;

@@ -22,7 +22,7 @@ int shunti_root_rank_name(const struct shunti_root *root, int rank)
 /* The rank at the other end may belong to this process. It then calls
  * shunti_bootstrap_settle() and exits. So count one connection more, until the
  * event loop counts again. */
-void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c)
+void shunti_root_send_failure(struct shunti_root *root, struct shunti_conn *c)
 {
     root->failures_sent++;
     shunti_root_count_conns(root, root->counted + 1);
@@ -108,7 +108,7 @@ shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
     fill_failure_frame(root, is);
     for (int r = 0; r < root->nranks; r++)
         if (root->members[r] && root->members[r]->stage == SHUNTI_CONN_MEMBER)
-            shunti_root_tell(root, root->members[r]);
+            shunti_root_send_failure(root, root->members[r]);
     root->deadline =
         shunti_wire_now() + (root->timeout < SHUNTI_ROOT_LINGER_SECONDS
                                  ? root->timeout

@@ -132,7 +132,7 @@ static bool has_place(struct shunti_root *root, struct shunti_conn *c)
             root->expected *= 2; /* the ranks of another job may connect, too */
     }
     if (root->failure)
-        shunti_root_tell(root, c);
+        shunti_root_send_failure(root, c);
     return !root->failure;
 }
 
@@ -200,7 +200,7 @@ void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c)
             shunti_root_fail(root, SHUNT_ERR_MEMORY,
                              "the root has no memory for %d ranks",
                              c->transcript.nranks);
-            shunti_root_tell(root, c);
+            shunti_root_send_failure(root, c);
             return;
         }
         root->nranks = c->transcript.nranks;

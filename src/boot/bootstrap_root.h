@@ -203,7 +203,7 @@ int shunti_root_rank_name(const struct shunti_root *root, int rank);
 bool shunti_root_reserve_failure(struct shunti_root *root);
 
 /* Send the failure to one connection, and end the connection. */
-void shunti_root_tell(struct shunti_root *root, struct shunti_conn *c);
+void shunti_root_send_failure(struct shunti_root *root, struct shunti_conn *c);
 
 /* Record a failure and notify every member. Does nothing if the root has failed
  * before. `is` selects the ranks that did not join or send in time, which the

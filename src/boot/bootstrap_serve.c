@@ -25,7 +25,7 @@
 #define BIND_AFTER_ROOT_SECONDS 15.0
 #define ANSWER_SECONDS 2.0 /* of another root to answer */
 #define NAP_SECONDS 0.002
-#define TELL_SECONDS 3.0 /* to notify the others that there is no root */
+#define SEND_SECONDS 3.0 /* to notify the others that there is no root */
 
 /* Does a process of another user listen at the address of `parts`? */
 static bool is_other_user_at(const struct shunti_id_parts *parts, char *why,
@@ -229,7 +229,7 @@ static void send_refusal(void *arg)
         send_refusal_at(&place, refusal->nranks, refusal->text);
     }
     explicit_bzero(&place, sizeof(place));
-    shunti_bootstrap_settle(TELL_SECONDS, NULL);
+    shunti_bootstrap_settle(SEND_SECONDS, NULL);
 }
 
 static void nap(void *arg)
@@ -252,7 +252,8 @@ static void refuse_others(const struct shunti_id_parts *parts, int nranks)
     shunti_fail(NULL, SHUNT_ERR_SYSTEM, "%s", text);
 }
 
-void shunti_bootstrap_tell(const struct shunti_id_parts *parts, int ranks)
+void shunti_bootstrap_send_failure(const struct shunti_id_parts *parts,
+                                   int ranks)
 {
     struct shunti_id_parts place = *parts;
     char text[512];
@@ -260,7 +261,7 @@ void shunti_bootstrap_tell(const struct shunti_id_parts *parts, int ranks)
     snprintf(text, sizeof(text), "%s", shunti_error_last());
     (void)send_refusal_at(&place, ranks + 1, text);
     explicit_bzero(&place, sizeof(place));
-    shunti_bootstrap_settle(TELL_SECONDS, NULL);
+    shunti_bootstrap_settle(SEND_SECONDS, NULL);
     shunti_fail(NULL, SHUNT_ERR_UNSUPPORTED, "%s", text);
 }
 

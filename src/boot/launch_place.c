@@ -122,7 +122,7 @@ static enum shunt_status check_slurm_host(const struct shunti_launcher *l,
                      "ranks",
                      host);
     if (by_srun && ranks_to_notify(rank, nranks) > 0)
-        shunti_bootstrap_tell(parts, ranks_to_notify(rank, nranks));
+        shunti_bootstrap_send_failure(parts, ranks_to_notify(rank, nranks));
     return st;
 }
 

@@ -234,8 +234,8 @@ static enum shunt_status refuse(struct shunti_parent *parent,
  * as the parent does. Ranks that are silent in the new communicator are silent
  * in the parent, too.
  */
-static enum shunt_status tell_disagreement(struct shunti_init *init,
-                                           enum shunt_status status)
+static enum shunt_status report_disagreement(struct shunti_init *init,
+                                             enum shunt_status status)
 {
     const struct shunt_comm *comm = init->comm;
     char names[128] = "";
@@ -345,7 +345,7 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
         st = shunti_agree_by_rails(
             init.comm, SHUNTI_SIGNATURE(SHUNTI_KIND_CREATE, 0, 0, 0));
         if (st)
-            st = tell_disagreement(&init, st);
+            st = report_disagreement(&init, st);
     }
     for (int r = 0; !st && r < nranks; r++)
         init.comm->peers[r].messages = init.comm->peers[r].bytes_put = 0;

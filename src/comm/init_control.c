@@ -195,7 +195,7 @@ static enum shunt_status why_not_measured(const struct shunti_init *init,
         return shunti_fail(NULL, SHUNT_ERR_REMOTE, "on rank %d: %s",
                            shunti_init_name(init, failure->culprit),
                            shunt_strerror(failed));
-    return shunti_comm_tell(init->comm, failed);
+    return shunti_comm_set_error(init->comm, failed);
 }
 
 /* Send rank 0's figures to all ranks. */

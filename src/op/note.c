@@ -149,12 +149,12 @@ static void give_credit(struct shunt_comm *comm, int peer)
 
     p->reported = comm->operations.completed;
     p->looked = 0;
-    shunti_control_tell(comm, peer, 0, NULL, 0,
-                        comm->control.layout.words +
-                            (size_t)comm->rank *
-                                comm->control.layout.word_stride +
-                            SHUNTI_WORD_CREDIT * 64,
-                        comm->operations.completed);
+    shunti_control_put_rare(comm, peer, 0, NULL, 0,
+                            comm->control.layout.words +
+                                (size_t)comm->rank *
+                                    comm->control.layout.word_stride +
+                                SHUNTI_WORD_CREDIT * 64,
+                            comm->operations.completed);
 }
 
 SHUNTI_NOINLINE void shunti_give_credits(struct shunt_comm *comm, bool waits)
@@ -262,7 +262,7 @@ void shunti_note_send(struct shunt_request *request, int peer,
         size_t at = slot_offset(request, comm->rank);
 
         complete_far(request, p, note);
-        (request->class->rare ? shunti_control_tell : shunti_control_put)(
+        (request->class->rare ? shunti_control_put_rare : shunti_control_put)(
             comm, peer, at + sizeof(note->seq),
             (unsigned char *)note + sizeof(note->seq),
             sizeof(*note) - sizeof(note->seq) + behind, at, request->seq);

@@ -72,7 +72,7 @@ static void signal_fd(int fd)
                     strerror(error));
 }
 
-void shunti_notice_tell(const struct shunti_notice *notice)
+void shunti_notice_deliver(const struct shunti_notice *notice)
 {
     if (notice->done) {
         SHUNTI_TRACK(COMPUTE);
@@ -89,6 +89,6 @@ SHUNTI_NOINLINE void shunti_notice_give(struct shunt_request *request)
     request->notice = NULL;
     request->comm->requests.notices--;
     atomic_fetch_sub(&shunti_notices, 1);
-    shunti_notice_tell(notice);
+    shunti_notice_deliver(notice);
     free(notice);
 }

@@ -25,7 +25,7 @@ struct shunti_notice {
 extern atomic_uint shunti_notices;
 
 /* Call the notice's function, and write to its descriptor. */
-void shunti_notice_tell(const struct shunti_notice *notice);
+void shunti_notice_deliver(const struct shunti_notice *notice);
 
 /* Give the notice of a request that has ended, and free the notice. The holder
  * of the communicator calls this as the last thing that it does with the

@@ -65,10 +65,10 @@ static void take_back(const struct shunt_comm *comm,
     free(r);
 }
 
-static enum shunt_status tell(struct shunt_comm *comm,
-                              struct shunti_context *context,
-                              const struct shunti_registration *r,
-                              struct shunt_transport_reg **reg)
+static enum shunt_status register_with(struct shunt_comm *comm,
+                                       struct shunti_context *context,
+                                       const struct shunti_registration *r,
+                                       struct shunt_transport_reg **reg)
 {
     const struct shunt_transport_memory memory = {
         .addr = r->addr,
@@ -104,7 +104,7 @@ enum shunt_status shunti_registration_add(struct shunt_comm *comm, void *ptr,
     r->addr = ptr;
     r->bytes = bytes;
     for (size_t i = 0; !st && i < comm->contexts.count; i++)
-        st = tell(comm, &comm->contexts.all[i], r, &r->reg[i]);
+        st = register_with(comm, &comm->contexts.all[i], r, &r->reg[i]);
     if (st) {
         take_back(comm, r);
         return st;

@@ -82,7 +82,7 @@ shunti_request_no_memory(struct shunt_comm *comm,
                                          format, name, bytes);
     st = shunti_comm_fail(comm, SHUNT_ERR_MEMORY, comm->rank, format, name,
                           bytes);
-    return shunti_comm_tell(comm, st);
+    return shunti_comm_set_error(comm, st);
 }
 
 void shunti_request_list(struct shunt_request *request)

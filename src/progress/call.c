@@ -29,7 +29,8 @@
 /* shunt_test() looks at the transports in one of so many calls. */
 #define TESTS_PER_LOOK 32
 
-SHUNTI_NOINLINE static enum shunt_status tell_late(struct shunt_comm *comm)
+SHUNTI_NOINLINE static enum shunt_status
+return_late_error(struct shunt_comm *comm)
 {
     const enum shunt_status st = comm->calls.late.status;
 
@@ -44,7 +45,7 @@ SHUNTI_NOINLINE static enum shunt_status tell_late(struct shunt_comm *comm)
 
 /* Set the communicator's error text to that of the request, which is being
  * freed. */
-SHUNTI_NOINLINE static void tell_error(struct shunt_request *request)
+SHUNTI_NOINLINE static void set_error_text(struct shunt_request *request)
 {
     shunti_fail_again(&request->comm->error, shunti_request_text(request));
     shunti_request_drop_text(request);
@@ -104,7 +105,7 @@ enum shunt_status shunti_request_collect(struct shunt_request *request)
     if (request->on_trial)
         shunti_worthwhile_end(request);
     if (st)
-        tell_error(request);
+        set_error_text(request);
     shunti_request_free(request);
     return st;
 }
@@ -112,8 +113,9 @@ enum shunt_status shunti_request_collect(struct shunt_request *request)
 enum shunt_status shunti_request_late(struct shunt_comm *comm, bool keeps_late,
                                       enum shunt_status status)
 {
-    return !status && comm->calls.late.status && !keeps_late ? tell_late(comm)
-                                                             : status;
+    return !status && comm->calls.late.status && !keeps_late
+               ? return_late_error(comm)
+               : status;
 }
 
 /*

@@ -54,7 +54,7 @@ static uint64_t send_word(struct shunt_comm *comm, uint64_t decision_ns)
             __atomic_store_n((uint64_t *)(void *)(p->control + at), said,
                              __ATOMIC_RELEASE);
         else if (p->control_remote && p->transport->alive(p->ep))
-            shunti_control_tell(comm, r, 0, NULL, 0, at, said);
+            shunti_control_put_rare(comm, r, 0, NULL, 0, at, said);
         far |= !p->control;
     }
     while (far && !shunti_all_sent(comm) && shunti_now_ns() < until) {

@@ -103,14 +103,14 @@ enum shunt_status shunt_notify(struct shunt_request *request,
     if (!done)
         return refuse(request, "shunt_notify: done is NULL");
     if (!request) {
-        shunti_notice_tell(&now);
+        shunti_notice_deliver(&now);
         return SHUNT_OK;
     }
     if (request->comm->inherited.state)
         return shunti_inherited_check(request->comm);
     shunti_comm_enter(request->comm);
     if (request->status != SHUNT_IN_PROGRESS) {
-        shunti_notice_tell(&now);
+        shunti_notice_deliver(&now);
     } else {
         st = notice_of(request, "shunt_notify", &notice);
         if (!st && notice->done)
@@ -135,14 +135,14 @@ enum shunt_status shunt_notify_fd(struct shunt_request *request, int fd)
     if (why)
         return refuse(request, "shunt_notify_fd: descriptor %d: %s", fd, why);
     if (!request) {
-        shunti_notice_tell(&now);
+        shunti_notice_deliver(&now);
         return SHUNT_OK;
     }
     if (request->comm->inherited.state)
         return shunti_inherited_check(request->comm);
     shunti_comm_enter(request->comm);
     if (request->status != SHUNT_IN_PROGRESS) {
-        shunti_notice_tell(&now);
+        shunti_notice_deliver(&now);
     } else {
         st = notice_of(request, "shunt_notify_fd", &notice);
         if (!st && notice->fd >= 0)

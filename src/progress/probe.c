@@ -63,9 +63,9 @@ static void send_probe(struct shunt_comm *comm, int peer)
         store_word(p->control, comm->control.layout.doorbell, doorbell);
         p->transport->wake(p->ep);
     } else {
-        shunti_control_tell(comm, peer, at, &comm->probe.number,
-                            sizeof(comm->probe.number),
-                            comm->control.layout.doorbell, doorbell);
+        shunti_control_put_rare(comm, peer, at, &comm->probe.number,
+                                sizeof(comm->probe.number),
+                                comm->control.layout.doorbell, doorbell);
     }
 }
 
@@ -107,7 +107,7 @@ static void send_reply(struct shunt_comm *comm, int peer, uint64_t number)
         store_word(p->control, at, reply);
         p->transport->wake(p->ep);
     } else {
-        shunti_control_tell(comm, peer, 0, NULL, 0, at, reply);
+        shunti_control_put_rare(comm, peer, 0, NULL, 0, at, reply);
     }
 }
 

@@ -127,8 +127,8 @@ static void notify_others(struct shunt_comm *comm, uint64_t word)
         struct shunti_peer *p = &comm->peers[r];
 
         if (p->control_remote && !p->control && !p->lost)
-            shunti_control_tell(comm, r, 0, NULL, 0, comm->control.layout.abort,
-                                word);
+            shunti_control_put_rare(comm, r, 0, NULL, 0,
+                                    comm->control.layout.abort, word);
     }
 }
 
@@ -195,7 +195,7 @@ static enum shunt_status end_with(struct shunt_comm *comm,
     comm->failure.status = (int)status;
     shunti_info("comm", "rank %d: %s", comm->rank, comm->failure.text);
     if (comm->failure.nlost)
-        shunti_loss_tell(comm);
+        shunti_loss_publish_lost(comm);
     notify_mapped(comm, word);
     notify_others(comm, word);
     if (shunti_trace_enabled())
@@ -371,8 +371,8 @@ enum shunt_status shunti_comm_failed(struct shunt_comm *comm)
     return word ? take_abort(comm, word) : SHUNT_OK;
 }
 
-enum shunt_status shunti_comm_tell(struct shunt_comm *comm,
-                                   enum shunt_status status)
+enum shunt_status shunti_comm_set_error(struct shunt_comm *comm,
+                                        enum shunt_status status)
 {
     if (comm->failure.status)
         return shunti_fail(&comm->error,
@@ -385,7 +385,7 @@ enum shunt_status shunti_comm_check(struct shunt_comm *comm)
 {
     const enum shunt_status status = shunti_comm_failed(comm);
 
-    return status ? shunti_comm_tell(comm, status) : SHUNT_OK;
+    return status ? shunti_comm_set_error(comm, status) : SHUNT_OK;
 }
 
 void shunt_comm_abort(struct shunt_comm *comm)

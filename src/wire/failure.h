@@ -41,7 +41,7 @@ struct shunti_failure {
  *
  * The error text (error.h) is that of the last call that failed, so a failure
  * that is noticed during another call must not change it. A call that returns
- * the failure's status sets the text by shunti_comm_tell() or
+ * the failure's status sets the text by shunti_comm_set_error() or
  * shunti_comm_check(). The text of an operation's error is set when the
  * operation is collected.
  */
@@ -87,8 +87,8 @@ enum shunt_status shunti_comm_failed(struct shunt_comm *comm);
 
 /* Set the error text to that of the failure, and return its status. If `comm`
  * has no failure yet, or still settles who is lost: return `status`. */
-enum shunt_status shunti_comm_tell(struct shunt_comm *comm,
-                                   enum shunt_status status);
+enum shunt_status shunti_comm_set_error(struct shunt_comm *comm,
+                                        enum shunt_status status);
 
 /* As shunti_comm_failed(), for a call that returns this status: it also sets
  * the error text. */

@@ -108,14 +108,14 @@ bool shunti_loss_publish(struct shunt_comm *comm)
             store(p->control + at, loss, bytes);
             p->transport->wake(p->ep);
         } else if (p->control_remote && !p->lost) {
-            shunti_control_tell(comm, r, at + 8, image->record + 8, bytes - 8,
-                                at, loss->version);
+            shunti_control_put_rare(comm, r, at + 8, image->record + 8,
+                                    bytes - 8, at, loss->version);
         }
     }
     return true;
 }
 
-void shunti_loss_tell(struct shunt_comm *comm)
+void shunti_loss_publish_lost(struct shunt_comm *comm)
 {
     if (!comm->loss.record)
         comm->loss.record = shunti_loss_new(comm->nranks);

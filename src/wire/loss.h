@@ -98,7 +98,7 @@ bool shunti_loss_read(const struct shunt_comm *comm, int rank,
                       struct shunti_loss *into);
 
 /* Add comm->failure.lost to this rank's record, and publish the record. */
-void shunti_loss_tell(struct shunt_comm *comm);
+void shunti_loss_publish_lost(struct shunt_comm *comm);
 
 /* Add to comm->failure.lost the ranks that the peers' records count as lost. */
 void shunti_loss_merge(struct shunt_comm *comm);

@@ -155,9 +155,9 @@ void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
     put_or_defer(comm, peer, &put);
 }
 
-void shunti_control_tell(struct shunt_comm *comm, int peer, size_t offset,
-                         const void *local, size_t bytes, size_t signal_offset,
-                         uint64_t value)
+void shunti_control_put_rare(struct shunt_comm *comm, int peer, size_t offset,
+                             const void *local, size_t bytes,
+                             size_t signal_offset, uint64_t value)
 {
     struct shunt_transport_put put =
         put_of(&comm->peers[peer], offset, local, bytes, signal_offset, value);

@@ -55,9 +55,9 @@ void shunti_control_put_tail(struct shunt_comm *comm, int peer, size_t offset,
 
 /* As shunti_control_put(), for data that is no reason to connect two ranks
  * which exchange nothing else: shunt_transport_put.rare. */
-void shunti_control_tell(struct shunt_comm *comm, int peer, size_t offset,
-                         const void *local, size_t bytes, size_t signal_offset,
-                         uint64_t value);
+void shunti_control_put_rare(struct shunt_comm *comm, int peer, size_t offset,
+                             const void *local, size_t bytes,
+                             size_t signal_offset, uint64_t value);
 
 /* Try again the puts for which a transport had no room. */
 void shunti_control_retry(struct shunt_comm *comm);

@@ -147,7 +147,7 @@ void tcp_receive_bye(struct shunt_transport_ep *ep)
 
     if (ep->left || !main->bye || (is_open(express) && !express->bye))
         return;
-    tcp_tell(&ep->line[TCP_MAIN], &answer);
+    tcp_send_header(&ep->line[TCP_MAIN], &answer);
     ep->left = true;
     ep->ctx->news = true;
 }

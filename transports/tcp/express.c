@@ -51,7 +51,7 @@ static enum shunt_status say(struct shunt_transport_ep *ep, uint32_t kind,
      * that it still has to send. */
     if (transport_process_ended(ep->pidfd))
         return SHUNT_ERR_PEER;
-    return tcp_tell(&ep->line[TCP_MAIN], &header);
+    return tcp_send_header(&ep->line[TCP_MAIN], &header);
 }
 
 static void set_state(struct shunt_transport_ep *ep, enum tcp_express state)

@@ -118,7 +118,7 @@ static void on_flush(struct tcp_line *line, const struct tcp_header *header)
     if (transport_process_ended(ep->pidfd))
         return;
     /* The peer waits for the answer. */
-    status = tcp_tell(line, &answer);
+    status = tcp_send_header(line, &answer);
     if (status && status != SHUNT_IN_PROGRESS)
         tcp_broken(ep, ENOMEM);
     ep->refused = 0;

@@ -223,8 +223,8 @@ static enum shunt_status post(struct tcp_line *line,
     return SHUNT_OK;
 }
 
-enum shunt_status tcp_tell(struct tcp_line *line,
-                           const struct tcp_header *header)
+enum shunt_status tcp_send_header(struct tcp_line *line,
+                                  const struct tcp_header *header)
 {
     const struct tcp_send message = {.header = *header};
 
@@ -323,7 +323,7 @@ static enum shunt_status ask_flush(struct shunt_transport_ep *ep)
 
         if (line != &ep->line[TCP_MAIN] && line != tcp_line_of_short(ep))
             continue;
-        status = tcp_tell(line, &header);
+        status = tcp_send_header(line, &header);
         if (status)
             return status;
         line->flush_asked = header.serial;
@@ -359,7 +359,7 @@ void tcp_wake(struct shunt_transport_ep *ep)
 
     /* A message in the queue wakes the peer as well. */
     if (!ep->gone && !ep->left && !line->first)
-        tcp_tell(line, &header);
+        tcp_send_header(line, &header);
 }
 
 size_t tcp_counters(const struct shunt_transport_ctx *ctx,

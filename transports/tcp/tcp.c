@@ -229,9 +229,9 @@ static void say_bye(struct shunt_transport_ctx *ctx)
 
         if (!ep || ep->left)
             continue;
-        tcp_tell(&ep->line[TCP_MAIN], &bye);
+        tcp_send_header(&ep->line[TCP_MAIN], &bye);
         if (tcp_line_of_short(ep) != &ep->line[TCP_MAIN])
-            tcp_tell(&ep->line[TCP_EXPRESS], &bye);
+            tcp_send_header(&ep->line[TCP_EXPRESS], &bye);
     }
     while (misses_bye_ack(ctx) && tcp_now() < deadline) {
         if (ctx->host->meanwhile)

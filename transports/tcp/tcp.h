@@ -410,8 +410,8 @@ enum shunt_status tcp_put(struct shunt_transport_ep *ep,
 enum shunt_status tcp_flush(struct shunt_transport_ep *ep);
 void tcp_wake(struct shunt_transport_ep *ep);
 /* Send a message without payload. */
-enum shunt_status tcp_tell(struct tcp_line *line,
-                           const struct tcp_header *header);
+enum shunt_status tcp_send_header(struct tcp_line *line,
+                                  const struct tcp_header *header);
 /* Send queued messages. */
 void tcp_push(struct tcp_line *line);
 /* Drop messages that were not sent. */

@@ -255,7 +255,7 @@ static void say_hello(struct shunt_transport_ep *ep)
     if (!ep->wired)
         return; /* ucx_greet() will do it */
     ep->greeted = true;
-    if (!ucx_tell(ep, UCX_HELLO, ep->hello_received))
+    if (!ucx_send_empty(ep, UCX_HELLO, ep->hello_received))
         ep->hello_acked = ep->hello_received;
 }
 

@@ -165,8 +165,8 @@ enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
     return send_from(ep, kind, header, header_bytes, data, bytes, NULL, NULL);
 }
 
-enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
-                           uint32_t flag)
+enum shunt_status ucx_send_empty(struct shunt_transport_ep *ep, unsigned kind,
+                                 uint32_t flag)
 {
     struct ucx_sender sender = {.flag = flag};
 
@@ -313,7 +313,7 @@ void ucx_wake(struct shunt_transport_ep *ep)
     /* A message that is under way wakes the peer as well. */
     if (ep->gone || ep->left || ep->sends > 0)
         return;
-    ucx_tell(ep, UCX_WAKE, 0);
+    ucx_send_empty(ep, UCX_WAKE, 0);
 }
 
 size_t ucx_counters(const struct shunt_transport_ctx *ctx,

@@ -384,7 +384,7 @@ static ucs_status_t on_bye(void *arg, const void *header, size_t header_bytes,
     (void)data;
     (void)param;
     if (ep) {
-        ucx_tell(ep, UCX_BYE_ACK, 0);
+        ucx_send_empty(ep, UCX_BYE_ACK, 0);
         ep->left = true;
         ctx->news = ctx->parting = true;
     }

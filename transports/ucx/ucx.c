@@ -377,7 +377,7 @@ static void say_bye(struct shunt_transport_ctx *ctx)
         if (!ep || ep->broken || ep->left)
             continue;
         if (ep->confirmed)
-            ucx_tell(ep, UCX_BYE, 0);
+            ucx_send_empty(ep, UCX_BYE, 0);
         else
             ep->bye_acked = true;
     }
@@ -619,7 +619,7 @@ static bool pushed(struct shunt_transport_ep *ep)
     if (!ep->tcp || !ep->copied ||
         ep->sent_bytes - ep->acked_bytes <= SOCKET_BYTES)
         return true;
-    if (ucx_tell(ep, UCX_WAKE, 0))
+    if (ucx_send_empty(ep, UCX_WAKE, 0))
         return true;
     ep->copied = false;
     return ep->sends == 0;

@@ -278,8 +278,8 @@ enum shunt_status ucx_send(struct shunt_transport_ep *ep, unsigned kind,
                            const void *header, size_t header_bytes,
                            const void *data, size_t bytes);
 /* Send a message without content. */
-enum shunt_status ucx_tell(struct shunt_transport_ep *ep, unsigned kind,
-                           uint32_t flag);
+enum shunt_status ucx_send_empty(struct shunt_transport_ep *ep, unsigned kind,
+                                 uint32_t flag);
 
 /* --- receive.c ------------------------------------------------------------ */
 
