@@ -53,10 +53,10 @@ static bool open_engine(void)
            places_begin("cuda");
 }
 
-static void fill(unsigned char *to, size_t bytes, unsigned salt)
+static void fill(unsigned char *to, size_t bytes, unsigned seed)
 {
     for (size_t i = 0; i < bytes; i++)
-        to[i] = (unsigned char)(i * 13 + i / 251 + salt);
+        to[i] = (unsigned char)(i * 13 + i / 251 + seed);
 }
 
 static bool copy(void *to, const void *from, size_t bytes)

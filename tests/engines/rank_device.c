@@ -56,10 +56,10 @@ static bool is_result(int a)
     return a == ROWS || a == Y || a == DOUT || a == DWEIGHT || a == DX;
 }
 
-static void fill(float *to, size_t count, int salt)
+static void fill(float *to, size_t count, int seed)
 {
     for (size_t i = 0; i < count; i++)
-        to[i] = (float)((i * 2654435761u + (unsigned)salt * 40503u) % 2003) /
+        to[i] = (float)((i * 2654435761u + (unsigned)seed * 40503u) % 2003) /
                     64.0f -
                 15.0f;
 }

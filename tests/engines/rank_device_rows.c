@@ -93,10 +93,10 @@ static int plan(struct work *w, const struct setting *s, size_t tokens)
     return 0;
 }
 
-static void fill(unsigned char *to, size_t bytes, int salt)
+static void fill(unsigned char *to, size_t bytes, int seed)
 {
     for (size_t i = 0; i < bytes; i++) /* finite in each type */
-        to[i] = (unsigned char)((i * 37 + (size_t)salt * 11) % 61);
+        to[i] = (unsigned char)((i * 37 + (size_t)seed * 11) % 61);
 }
 
 static int begin(const struct rank *self, struct work *w,

@@ -59,9 +59,9 @@ static bool round_make(struct round *r, enum types types)
     return true;
 }
 
-static const struct layout *choose(const struct round *r, int salt)
+static const struct layout *choose(const struct round *r, int seed)
 {
-    uint64_t key = mix(r->layout_key, (uint64_t)salt);
+    uint64_t key = mix(r->layout_key, (uint64_t)seed);
     const struct layouts *set = r->set;
 
     switch (r->types) {
@@ -86,7 +86,7 @@ static int up(ptrdiff_t a, ptrdiff_t by)
 /* Blocks of units[i] units each, one behind the other, or at displacements out
  * of order, with gaps.
  * `empty`: there is nothing in all of the operation. */
-static void side_make(struct side *s, const struct round *r, int salt, int n,
+static void side_make(struct side *s, const struct round *r, int seed, int n,
                       const int *units, bool scattered, bool empty)
 {
     int total = 0;
@@ -95,7 +95,7 @@ static void side_make(struct side *s, const struct round *r, int salt, int n,
     s->n = n;
     for (int i = 0; i < n; i++)
         total += units[i];
-    s->l = choose(r, salt);
+    s->l = choose(r, seed);
     if (r->nothing && empty)
         s->l = &r->set->nothing;
 
@@ -272,12 +272,12 @@ static void allgatherv(struct round *r, bool in_place)
     /* Open MPI 4.1 chooses its algorithm by the size of the datatype that this
      * rank sends: with others than it receives, ranks may disagree, and hang.
      */
-    int salt = check_wild ? 2 : 1;
+    int seed = check_wild ? 2 : 1;
 
     matrix_make(&u, false);
     column(&u, 0, r->size, units);
     side_make(&in, r, 1, 1, &units[r->rank], false, u.empty);
-    side_make(&out, r, salt, r->size, units, true, u.empty);
+    side_make(&out, r, seed, r->size, units, true, u.empty);
     block_set(&in, 0, pair_key(r, r->rank, 0));
     if (in_place)
         block_set(&out, r->rank, pair_key(r, r->rank, 0));
@@ -367,7 +367,7 @@ struct wide {
     void *buf;
 };
 
-static void wide_make(struct wide *w, const struct round *r, int salt,
+static void wide_make(struct wide *w, const struct round *r, int seed,
                       const int *units)
 {
     ptrdiff_t pos = 0;
@@ -375,7 +375,7 @@ static void wide_make(struct wide *w, const struct round *r, int salt,
     memset(w, 0, sizeof(*w));
     for (int b = r->size - 1; b >= 0; b--) {
         ptrdiff_t from, to;
-        w->l[b] = choose(r, salt + 16 * b);
+        w->l[b] = choose(r, seed + 16 * b);
         if (units[b] == 0 && r->nothing)
             w->l[b] = &r->set->nothing;
         w->counts[b] = w->l[b]->n ? units[b] * UNIT / w->l[b]->n : 2;
