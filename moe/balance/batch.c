@@ -361,7 +361,7 @@ static bool is_better(const struct batch *b,
                       const struct outcome *x, const struct outcome *y)
 {
     const double within = goal->within * (double)b->mean;
-    const bool meets = (double)x->most <= within;
+    const bool is_within = (double)x->most <= within;
 
     if (goal->copy_s > 0) {
         const double price =
@@ -371,9 +371,9 @@ static bool is_better(const struct batch *b,
 
         return price < other || (price == other && x->copies < y->copies);
     }
-    if (meets != ((double)y->most <= within))
-        return meets;
-    if (meets && x->copies != y->copies)
+    if (is_within != ((double)y->most <= within))
+        return is_within;
+    if (is_within && x->copies != y->copies)
         return x->copies < y->copies;
     return x->most < y->most || (x->most == y->most && x->copies < y->copies);
 }

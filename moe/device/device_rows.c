@@ -274,8 +274,8 @@ static bool advance(struct shunti_device_rows *d, struct piece *piece,
 
 /* Copy the tokens to the host, if some rank that the engine does not serve
  * needs them. */
-static bool bring_tokens(struct shunti_device_rows *d, char *why,
-                         size_t why_len)
+static bool copy_tokens_to_host(struct shunti_device_rows *d, char *why,
+                                size_t why_len)
 {
     const size_t bytes = d->plan->moe->row_bytes;
     void *host = NULL;
@@ -303,7 +303,7 @@ bool shunti_device_rows_step(struct shunti_device_rows *d,
     for (int r = 0; r < d->plan->moe->nranks; r++)
         any |= advance(d, &d->to[r].piece, why, why_len);
     any |= advance(d, &d->zeros, why, why_len);
-    any |= bring_tokens(d, why, why_len);
+    any |= copy_tokens_to_host(d, why, why_len);
     *status = d->failed;
     return any;
 }

@@ -495,7 +495,7 @@ int balance_sums_are_home(struct balance *b, size_t layer)
     return finish(b, &b->reducing[layer], "gradients of copies of experts");
 }
 
-int balance_bring_sums(struct balance *b, size_t routing, float *const *sums)
+int balance_send_sums(struct balance *b, size_t routing, float *const *sums)
 {
     const size_t row = row_of(b, routing), l = routing % b->layers;
     const struct shunt_moe_array g = {b->expert->grad, bytes(b), 0};

@@ -112,7 +112,7 @@ bool balance_is_home(const struct balance *b, size_t routing, int32_t expert);
 int balance_sums_are_home(struct balance *b, size_t layer);
 /* Start to send the sums of this routing's copies to the homes. sums (experts
  * on this rank): where the sums of each expert are. */
-int balance_bring_sums(struct balance *b, size_t routing, float *const *sums);
+int balance_send_sums(struct balance *b, size_t routing, float *const *sums);
 /* End of backward: the gradients of copies are added at the homes. Blocks. */
 int balance_gradients(struct balance *b);
 /* After the update of the weights: decide on a new placement if one is due, and

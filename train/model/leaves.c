@@ -189,7 +189,7 @@ static int end(void *arg, struct model *m, struct micro_batch *b, size_t l)
                                       gradient_of(m, b, l, x->rows.expert[e]));
     }
     leaves_waves_end(&x->waves);
-    return balance_bring_sums(x->balance, model_routing(m, b, l), x->sums);
+    return balance_send_sums(x->balance, model_routing(m, b, l), x->sums);
 }
 
 struct model_gradients leaves_gradients(struct leaves *x, size_t leaf_rows)

@@ -197,7 +197,7 @@ static void destroy_queue_pair(struct rdma_rail *rail)
     rdma_slow_begin(rail, RDMA_DESTROY);
 }
 
-bool rdma_slow_bury_all(struct shunt_transport_ctx *ctx, int64_t ms)
+bool rdma_slow_destroy_all(struct shunt_transport_ctx *ctx, int64_t ms)
 {
     struct rdma_slow *slow = &ctx->slow;
     struct timespec until;

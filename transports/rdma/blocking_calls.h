@@ -35,7 +35,7 @@ bool rdma_slow_ended(const struct rdma_rail *rail);
 bool rdma_slow_rang(struct rdma_slow *slow);
 /* Destroy all queue pairs, and wait for all calls, at most `ms`. True: all have
  * ended. */
-bool rdma_slow_bury_all(struct shunt_transport_ctx *ctx, int64_t ms);
+bool rdma_slow_destroy_all(struct shunt_transport_ctx *ctx, int64_t ms);
 /* Are calls still under way? If so, the last thread calls rdma_close_rest(). */
 bool rdma_slow_leave(struct rdma_slow *slow);
 

@@ -136,7 +136,7 @@ static void rdma_close(struct shunt_transport_ctx *ctx)
         ctx->tcp->close(ctx->tcp_ctx);
     ctx->tcp_ctx = NULL; /* the remotes of tcp are freed as well */
     /* After this no peer writes to this rank, and no NIC reads. */
-    all = rdma_slow_bury_all(ctx, CLOSE_MS);
+    all = rdma_slow_destroy_all(ctx, CLOSE_MS);
     for (int p = 0; ctx->eps && p < ctx->nranks; p++)
         if (ctx->eps[p])
             rdma_endpoint_end(ctx->eps[p]);

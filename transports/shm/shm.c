@@ -139,7 +139,7 @@ static void close_ctx(struct shunt_transport_ctx *ctx)
         shm_dereg(ctx, ctx->regs); /* the links are closed: sends nothing */
     while (ctx->unauthenticated)
         shm_link_drop(ctx->unauthenticated);
-    shm_links_bury(ctx);
+    shm_links_free_dropped(ctx);
     for (int i = 0; ctx->eps && i < ctx->nranks; i++) {
         if (ctx->eps[i])
             ep_free(ctx->eps[i]);
@@ -353,7 +353,7 @@ int shm_look(struct shunt_transport_ctx *ctx)
             handled += handle_event(ctx, &events[i]);
     } while (n == EVENTS);
     shm_expire_unauthenticated(ctx);
-    shm_links_bury(ctx);
+    shm_links_free_dropped(ctx);
     return handled;
 }
 

@@ -261,7 +261,8 @@ void shm_handle(struct shm_link *link, const struct shm_message *message,
 struct shm_link *shm_link_create(struct shunt_transport_ctx *ctx, int fd);
 /* End a socket. The object is freed when no event can point to it. */
 void shm_link_drop(struct shm_link *link);
-void shm_links_bury(struct shunt_transport_ctx *ctx);
+/* Free the links that were dropped, once no event can point to them. */
+void shm_links_free_dropped(struct shunt_transport_ctx *ctx);
 /* Send a message, or queue it. Returns 0, or an errno that a later attempt
  * cannot avoid. A peer that is gone is not an error here. */
 int shm_send(struct shm_link *link, const struct shm_message *message,

@@ -95,7 +95,7 @@ void shm_link_drop(struct shm_link *link)
     ctx->dead = link;
 }
 
-void shm_links_bury(struct shunt_transport_ctx *ctx)
+void shm_links_free_dropped(struct shunt_transport_ctx *ctx)
 {
     while (ctx->dead) {
         struct shm_link *link = ctx->dead;
