@@ -13,8 +13,9 @@
 static const struct scaling_machine machines[] = {
     {
         .name = "rails400",
-        .about = "8 accelerators a node, each with a 400 Gbit/s port on its "
-                 "rail; full bandwidth between rails",
+        .about = "nodes of 8 accelerators, each with a 400 Gbit/s port; ports "
+                 "with one index on all nodes are a rail, behind one switch; "
+                 "full bandwidth between rails",
         .nic = 50 * GB,
         .latency = 3 * US,
         .latency_far = 4 * US,
@@ -27,8 +28,8 @@ static const struct scaling_machine machines[] = {
     },
     {
         .name = "rails200",
-        .about = "the same with 200 Gbit/s ports, and a quarter of their sum "
-                 "between rails",
+        .about = "as rails400, with 200 Gbit/s ports, and a quarter of their "
+                 "bandwidth between rails",
         .nic = 25 * GB,
         .latency = 3 * US,
         .latency_far = 4 * US,

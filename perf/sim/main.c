@@ -2,7 +2,7 @@
 /*
  * shunt-scaling: computes the time that one exchange would take on another
  * machine. Prints one JSON object: the options, figures of the schedule, and
- * the time. perf/sim/run makes the data of docs/scaling.md with it.
+ * the time (--help lists its fields). perf/sim/run makes the data of docs/scaling.md with it.
  */
 #include <math.h>
 #include <stdio.h>
@@ -94,55 +94,104 @@ static bool take_carry(void *object, const char *text, struct cli_line *line)
 
 #define AT(field) CLI_AT(struct options, field)
 
+#define HEADING(text) .kind = CLI_HEADING, .help = text
+
 static const struct cli_row option_rows[] = {
-    {"machine", 0, "NAME", CLI_CALL, "see below (rails400)",
+    {HEADING("Machine and ranks:")},
+    {"machine", 0, "NAME", CLI_CALL, "the machine, see below (rails400)",
      .take = take_machine},
-    {"nodes", 0, "N", CLI_WHOLE, "nodes", AT(nodes), .least = 1, .most = 256},
-    {"node-ranks", 0, "N", CLI_WHOLE, "ranks of each", AT(node_ranks),
+    {"nodes", 0, "N", CLI_WHOLE, "number of nodes", AT(nodes), .least = 1,
+     .most = 256},
+    {"node-ranks", 0, "N", CLI_WHOLE, "ranks on each node", AT(node_ranks),
      .least = 1, .most = 64},
     {"sizes", 0, "A,B,...", CLI_LIST,
-     "ranks of each node, instead of the last two",
+     "ranks on each node, in place of --nodes and --node-ranks",
      CLI_LIST_AT(struct options, sizes, nsizes), .least = 1, .most = 64},
-    {"engine", 0, "NAME", CLI_TEXT, "ports or simgrid", AT(engine)},
-    {"window", 0, "N", CLI_WHOLE, "messages of a rank at once", AT(window),
+    {"window", 0, "N", CLI_WHOLE,
+     "messages that a rank has under way at once, at most", AT(window),
      .least = 1},
+
+    {HEADING("Simulation:")},
+    {"engine", 0, "NAME", CLI_TEXT,
+     "model of the network: ports (each port serves one message at a time) or "
+     "simgrid (messages share links; if built with SimGrid)",
+     AT(engine)},
     {"precision", 0, "S", CLI_REAL,
-     "SimGrid's, seconds: a 5000th of the bound, 1e-6 at most", AT(precision),
-     .least = 1e-12},
-    {"bytes", 0, "B", CLI_SIZE, "alltoallv, allgather: of each block",
+     "precision of --engine simgrid, in seconds (by default a 5000th of the "
+     "lower bound of the time, at most 1e-6)",
+     AT(precision), .least = 1e-12},
+    {"seed", 0, "N", CLI_WHOLE, "seed of routings and of sizes of blocks",
+     AT(seed)},
+
+    {HEADING("Collectives:")},
+    {"bytes", 0, "B", CLI_SIZE, "alltoallv, allgather: bytes of each block",
      AT(bytes)},
-    {"spread", 0, "F", CLI_REAL, "alltoallv: blocks of B/F to B*F bytes",
-     AT(spread), .least = 1},
-    {"carry", 0, "B", CLI_CALL, "alltoallv: as SHUNT_CARRY; 0, flat; all (0)",
+    {"spread", 0, "F", CLI_REAL,
+     "alltoallv: blocks have from B/F to B*F bytes, at random", AT(spread),
+     .least = 1},
+    {"carry", 0, "B", CLI_CALL,
+     "alltoallv: blocks of up to B bytes travel through a relay, together with "
+     "those of other ranks of the node (SHUNT_CARRY). 0: none, every pair of "
+     "ranks exchanges messages; all: every block (0)",
      .take = take_carry},
     {"two-level", 0, NULL, CLI_FLAG,
-     "allgather, plan, columns, starts, lists: in two levels", AT(two_level)},
-    {"no-counts", 0, NULL, CLI_FLAG,
-     "plan: records without counts, as before columns and starts",
-     AT(no_counts)},
-    {"mode", 0, "NAME", CLI_CALL, "plain, ranks, 2dh, nodes, allgather (nodes)",
+     "allgather, plan, columns, starts, lists: in two levels, inside nodes and "
+     "between them",
+     AT(two_level)},
+
+    {HEADING("Tokens (dispatch, combine, rows, and the exchanges of a plan):")},
+    {"mode", 0, "NAME", CLI_CALL,
+     "how rows travel. plain: a row for each expert of a token; ranks: once to "
+     "each rank; 2dh: as ranks, by an alltoallv in two levels; nodes: once to "
+     "each node; allgather: every token to every node (nodes)",
      .take = take_mode},
-    {"routing", 0, "NAME", CLI_CALL, "uniform, zipf:S, limited:M (uniform)",
+    {"routing", 0, "NAME", CLI_CALL,
+     "how tokens choose experts. uniform; zipf:S, popularity falls as 1/i^S; "
+     "limited:M, the experts of a token are on M nodes (uniform)",
      .take = take_routing},
-    {"tokens", 0, "T", CLI_WHOLE, "of a rank", AT(routing.tokens)},
+    {"tokens", 0, "T", CLI_WHOLE, "tokens of a rank", AT(routing.tokens)},
     {"hidden", 0, "H", CLI_WHOLE, "elements of a token", AT(hidden),
      .least = 1},
     {"topk", 0, "K", CLI_WHOLE, "experts of a token", AT(routing.topk),
      .least = 1},
-    {"experts", 0, "E", CLI_WHOLE, "of all ranks", AT(routing.experts),
-     .least = 1},
-    {"fp8", 0, NULL, CLI_FLAG, "rows to the experts are e4m3", AT(fp8)},
-    {"narrow", 0, NULL, CLI_FLAG, "nodes' sums are bf16, not f32", AT(narrow)},
-    {"chunk", 0, "B", CLI_SIZE, "as SHUNT_MOE_CHUNK", AT(moe.chunk),
-     .least = 1},
-    {"seed", 0, "N", CLI_WHOLE, "of routings and blocks", AT(seed)},
+    {"experts", 0, "E", CLI_WHOLE, "experts of all ranks together",
+     AT(routing.experts), .least = 1},
+    {"fp8", 0, NULL, CLI_FLAG,
+     "rows travel to the experts as fp8 (e4m3), not bf16", AT(fp8)},
+    {"narrow", 0, NULL, CLI_FLAG,
+     "combine: the sums that nodes send are bf16, not f32", AT(narrow)},
+    {"chunk", 0, "B", CLI_SIZE,
+     "bytes of rows that travel between nodes at once (SHUNT_MOE_CHUNK)",
+     AT(moe.chunk), .least = 1},
+    {"no-counts", 0, NULL, CLI_FLAG,
+     "plan: records have no counts of rows, so that columns and starts follow",
+     AT(no_counts)},
 };
+
+static void print_fields(FILE *to, int column)
+{
+    fputs("\nFields of the output, beside the options:\n", to);
+    cli_print_item(to, column, "time_us", "simulated time of the exchange");
+    cli_print_item(to, column, "port_us, rails_us, rank_us",
+                   "lower bounds of it: of the busiest port, of the links "
+                   "between rails, and of the busiest rank");
+    cli_print_item(to, column, "messages, messages_of_rank",
+                   "messages between nodes: of all ranks, and of the rank that "
+                   "sends most");
+    cli_print_item(to, column, "payload, wire",
+                   "bytes between nodes: of the caller's data, and with "
+                   "headers, control messages and acks");
+    cli_print_item(to, column, "operations",
+                   "steps of all ranks: each copies, sends, or both");
+    cli_print_item(to, column, "took_s", "seconds that the simulation took");
+}
 
 static void more_help(FILE *to, int column)
 {
     const struct scaling_machine *m;
 
-    fputs("\nmachines:\n", to);
+    print_fields(to, column);
+    fputs("\nMachines:\n", to);
     for (int i = 0; (m = scaling_machine_at(i)); i++)
         cli_print_item(to, column, m->name, m->about);
 }
@@ -163,11 +212,28 @@ static const struct options defaults = {
 
 static const struct cli_program program = {
     .name = "shunt-scaling",
-    .usage = "usage: shunt-scaling OPERATION [OPTION]...\n"
-             "\n"
-             "operations: alltoallv allgather plan columns starts lists "
-             "dispatch combine\n"
-             "            rows machine\n",
+    .usage =
+        "Usage: shunt-scaling OPERATION [OPTION]...\n"
+        "Simulate the messages of one exchange on another machine, and print "
+        "the time\n"
+        "that it takes there, as one JSON object.\n"
+        "\n"
+        "Operations:\n"
+        "  alltoallv   a block for each pair of ranks\n"
+        "  allgather   a block of each rank, for all ranks\n"
+        "  dispatch    rows of tokens travel to the ranks of their experts\n"
+        "  combine     results of experts travel back and are added\n"
+        "  plan        all-gather of the records from which ranks make a plan\n"
+        "  columns     if records have no counts: all-to-all of the counts of "
+        "rows for\n"
+        "              each expert\n"
+        "  starts      then: all-to-all of the offsets of rows on the "
+        "receiving "
+        "ranks\n"
+        "  lists       all-to-all of the lists by which relays pass rows on\n"
+        "  rows        no exchange: count the rows that leave their node, in "
+        "each mode\n"
+        "  machine     no exchange: print the figures of the machine\n",
     .rows = option_rows,
     .nrows = sizeof(option_rows) / sizeof(option_rows[0]),
     .defaults = &defaults,
