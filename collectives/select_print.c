@@ -10,8 +10,10 @@
 static void print_link(FILE *out, const char *name,
                        const struct shunti_link *link)
 {
-    fprintf(out, "  %-12s latency %.1f us, a message more %.2f us, %.3g GB/s\n",
-            name, link->latency * 1e6, link->gap * 1e6, 1e-9 / link->byte);
+    fprintf(
+        out,
+        "  %-16s latency %.1f us, each further message %.2f us, %.3g GB/s\n",
+        name, link->latency * 1e6, link->gap * 1e6, 1e-9 / link->byte);
 }
 
 static void print_size(FILE *out, size_t bytes)
@@ -66,17 +68,17 @@ void shunti_select_table(const struct shunt_comm *comm, FILE *out)
 {
     shunti_forced_report(comm);
     if (comm->nodes > 1) {
-        print_link(out, "in a node", &comm->links.inside);
-        print_link(out, "across", &comm->links.across);
-        fprintf(out, "  %-12s %.1f\n", "ranks a CPU", comm->links.crowd);
+        print_link(out, "inside a node", &comm->links.inside);
+        print_link(out, "between nodes", &comm->links.across);
+        fprintf(out, "  %-16s %.1f\n", "ranks per CPU", comm->links.crowd);
     }
     for (size_t i = 0; shunti_row_at(i); i++)
         if (is_first_of_kind(i))
             print_kind(out, comm, shunti_row_at(i)->kind);
     if (comm->nodes > 1) {
-        fprintf(out, "  of alltoall, blocks are carried up to ");
+        fprintf(out, "  in alltoall, a relay forwards blocks of up to ");
         print_size(out, shunti_carry_limit(comm));
-        fprintf(out, "\n");
+        fprintf(out, " (SHUNT_CARRY)\n");
     }
 }
 

@@ -115,12 +115,13 @@ int info_trace(const char *path)
         puts(
             "\ncompute, copies, wire (sending), waits, library: shares of the "
             "thread's time\n"
-            "under way: from start to end of the calls; inside: the caller was "
-            "in these calls;\n"
-            "hidden: the caller was elsewhere, a share of the time under way; "
-            "agree: ranks find\n"
-            "out whether a call that creates something succeeded on all of "
-            "them");
+            "under way: from start to end of the calls; inside: the part of it "
+            "that the caller\n"
+            "spent in Shunt; hidden: the rest, in which the caller computed, "
+            "as a share of it\n"
+            "agree: a call in which ranks find out whether a call that creates "
+            "something\n"
+            "succeeded on all of them");
         return !cli_written("shunt-info");
     }
     fprintf(stderr,

@@ -59,7 +59,7 @@ Test(forced, between_nodes)
          "  allreduce        flat_segments\n");
     says(true, "SHUNT_ALGORITHM=allreduce=direct:0-5000,lanes",
          "  allreduce        flat_direct up to 5000, two_level_lanes\n");
-    says(true, "SHUNT_CARRY=3k", "blocks are carried up to 3k\n");
+    says(true, "SHUNT_CARRY=3k", "a relay forwards blocks of up to 3k ");
 }
 
 Test(forced, on_one_node)
