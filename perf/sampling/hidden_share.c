@@ -21,7 +21,9 @@ const char *perf_hidden_text(double share, char *text, size_t size)
             "hidden share unknown: one of them was disturbed when measured "
             "alone");
     else
-        snprintf(text, size, "%.0f %% of the shorter one is hidden",
+        snprintf(text, size,
+                 "%.0f %% of the shorter one is hidden: it runs during the "
+                 "longer one",
                  100 * fmax(fmin(share, 1), 0));
     return text;
 }

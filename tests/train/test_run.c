@@ -454,8 +454,8 @@ Test(train_run, report_and_sample)
     /* The common style sheet, for light and for dark. */
     cr_assert(contains(html, "prefers-color-scheme:dark"));
     cr_assert(contains(html, "<td>dropped<td>"));
-    cr_assert(contains(html, "<td>hidden<td>dispatch "));
-    cr_assert(contains(html, "Hidden of each exchange"));
+    cr_assert(contains(html, "<td>hidden behind computing<td>dispatch "));
+    cr_assert(contains(html, "Time of each exchange that is hidden"));
     cr_assert(contains(html, "GF/s in matrix products"));
     cr_assert(contains(html, ", of inputs rounded to bf16, kernels "));
     cr_assert(contains(html, "<td>products<td>of bf16, summed in f32"));

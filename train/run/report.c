@@ -334,7 +334,7 @@ static void plot_experts(FILE *f, const struct report *r)
             fprintf(f,
                     "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                     "height=\"%.1f\" fill=\"%s\"><title>layer %zu, expert %zu: "
-                    "%.2f of an even share</title></rect>",
+                    "%.2f times the mean</title></rect>",
                     px(&p, (double)l) + bar * (double)e, py(&p, y), bar * 0.85,
                     py(&p, 0) - py(&p, y), colours[l % 4],
                     model_moe_layer(c, l), e, y);
@@ -379,7 +379,7 @@ static void figures_hidden(FILE *f, const struct metrics_means *mean)
 
     if (!isfinite(mean->hidden[0]))
         return;
-    fputs("<tr><td>hidden<td>", f);
+    fputs("<tr><td>hidden behind computing<td>", f);
     for (int what = 0; what < TRAVELS; what++)
         fprintf(f, "%s%s %s", what ? ", " : "", travels_name(what),
                 metrics_share(mean->hidden[what], share, sizeof(share)));
@@ -542,14 +542,17 @@ int report_write(const struct report *r, const char *path)
     fputs("<h2>Time of a step on rank 0, ms</h2>", f);
     plot_times(f, r);
     if (knows_hidden(r->metrics)) {
-        fputs("<h2>Hidden of each exchange, %</h2>", f);
+        fputs(
+            "<h2>Time of each exchange that is hidden behind computing, %</h2>",
+            f);
         plot_hidden(f, r);
     }
     if (r->ranks > 1) {
-        fputs("<h2>Rows of the fullest rank, in means</h2>", f);
+        fputs("<h2>Rows of the fullest rank, over the mean of all ranks</h2>",
+              f);
         plot_balance(f, r);
     }
-    fputs("<h2>Tokens of each expert, in even shares</h2>", f);
+    fputs("<h2>Tokens of each expert, over the mean of all experts</h2>", f);
     plot_experts(f, r);
     if (r->sample->bytes) {
         const struct sample *s = r->sample;

@@ -190,7 +190,8 @@ void run_introduce(struct run *run)
                      "balance     %s; decided once in %zu steps",
                      options_balance(o), o->balance.every);
     if (o->tp == 1 && o->tp_sums > 1)
-        progress_say(&run->progress, "sums        as of groups of %zu ranks",
+        progress_say(&run->progress,
+                     "sums        added as by groups of %zu ranks (--tp-sums)",
                      o->tp_sums);
     if (o->mpi)
         progress_say(&run->progress, "ranks       exchange by %s",
@@ -202,6 +203,11 @@ void run_introduce(struct run *run)
                      run_each_kind(run->bars.loss[bar], kinds, sizeof(kinds)),
                      bar == BAR_XZ && !xz_there() ? ": built without liblzma"
                                                   : "");
+    progress_say(
+        &run->progress,
+        "columns     loss: nats a byte; imbalance: rows of the busiest "
+        "expert over the mean; wait: part of a step in which rank 0 "
+        "waits for others");
 }
 
 static void conclude_hidden(struct run *run, const struct metrics_means *m)
@@ -218,8 +224,9 @@ static void conclude_hidden(struct run *run, const struct metrics_means *m)
     if (at)
         progress_say(
             &run->progress,
-            "hidden: %s; compared with steps %d and %d, in which each of "
-            "these was waited for as soon as it had started",
+            "hidden: %s: the part of its time that a step does not wait for, "
+            "compared with steps %d and %d, which wait for each of these as "
+            "soon as it has started",
             text, AT_ONCE_FIRST, AT_ONCE_LAST);
 }
 
