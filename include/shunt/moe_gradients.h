@@ -91,8 +91,8 @@ struct shunt_moe_tree {
     struct shunt_moe_range range; /* of the copy */
     size_t leaf_rows;             /* rows of a leaf */
     size_t n;                     /* floats of a sum */
-    float *memory;                /* of the caller, for the sums */
-    uint64_t leaves;              /* of the expert, on all copies */
+    float *memory;                /* the caller's memory for the sums */
+    uint64_t leaves;              /* leaves of the expert on all its copies */
     uint64_t next;                /* the first leaf that is not yet in sums */
     int making;                   /* 1: the caller computes leaf `next` */
     unsigned char level[132];     /* each sum contains 2^level leaves */

@@ -17,8 +17,8 @@ static inline size_t shunti_sort_stride(size_t most)
     return (most + SHUNTI_SORT_RUN - 1) / SHUNTI_SORT_RUN * SHUNTI_SORT_RUN;
 }
 
-/* Keys for which an array of `lists` lists must have room. Sorting handles four
- * runs at once, so it may touch keys behind the last list. */
+/* Returns the size, in keys, of an array for `lists` lists. Sorting handles
+ * four runs at once, so it may read and write keys behind the last list. */
 static inline size_t shunti_sort_room(size_t lists, size_t stride)
 {
     return lists * stride + 3 * SHUNTI_SORT_RUN;

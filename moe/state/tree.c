@@ -114,8 +114,9 @@ size_t shunt_moe_tree_sums(const struct shunt_moe_range *range,
 
 /* The most sums at a time while a subtree is made of `leaves` leaves. Before
  * leaf k there is a sum for each bit that is set in k, and leaf k adds one. So
- * this is 1 + the most bits of any k < leaves. That k is the last one, or one
- * in which a bit of the last k is 0 and all lower bits are 1. */
+ * the result is 1 + the most bits that any k < leaves has. Candidates for k are
+ * the last one; and for each bit that is set in the last one, the number that
+ * has 0 there, 1 in all lower bits, and the same higher bits. */
 static size_t most_sums(uint64_t leaves)
 {
     const uint64_t last = leaves - 1;

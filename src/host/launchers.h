@@ -34,9 +34,10 @@ enum shunt_status shunti_launch_number(const char *name, long low, long high,
 const struct shunti_launcher *shunti_launcher_detect(void);
 
 /*
- * Another launcher that has started as many ranks as `l` says that there are: a
- * script translated its variables to those of `l`. NULL: there is none, or
- * torchrun has set those of `l`; torchrun starts its own ranks.
+ * Find another launcher whose number of ranks is that of `l`. Then that
+ * launcher started the ranks, and a script copied its variables to those of
+ * `l`. NULL: there is none, or torchrun has set the variables of `l`, because
+ * torchrun starts ranks itself.
  */
 const struct shunti_launcher *
 shunti_launcher_around(const struct shunti_launcher *l);
@@ -45,14 +46,14 @@ shunti_launcher_around(const struct shunti_launcher *l);
  * set? */
 bool shunti_launcher_is_torchrun(const struct shunti_launcher *l);
 
-/* Did srun start these ranks, whichever row has their variables? */
+/* Did srun start these ranks? Their variables may be those of another row. */
 bool shunti_launcher_by_srun(const struct shunti_launcher *l);
 
 /* Does the launcher say that all ranks are on this host? */
 bool shunti_launcher_on_one_host(const struct shunti_launcher *l, int nranks);
 
-/* Find only the rank and the number of ranks. Not counted as a call of
- * shunti_launch_find(); needs no address. */
+/* Find only the rank and the number of ranks, for which no address is needed.
+ * Does not count as a call of shunti_launch_find(). */
 enum shunt_status shunti_launch_rank(int *rank, int *nranks, const char **how);
 
 /* Does `rank` of a communicator log messages that appear once per job? Rank 0

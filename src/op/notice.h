@@ -4,9 +4,9 @@
  *
  * A request with a notice advances also while its caller is outside of the
  * library: on the progress thread, or on the helper, whatever SHUNT_PROGRESS
- * says. Everything else that the caller has left under way advances as well, as
- * in a wait. For another rank may wait, in another communicator, for the rank
- * that awaits the notice.
+ * says. All other operations that the caller has left under way advance as
+ * well, as in a wait, because the peers of those operations may need them
+ * before they reach the operation with the notice.
  */
 #ifndef SHUNTI_NOTICE_H
 #define SHUNTI_NOTICE_H

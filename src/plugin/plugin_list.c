@@ -18,7 +18,7 @@ static bool list_add(struct shunti_plugin_list *list, const char *folder,
 
     for (size_t i = 0; i < list->count; i++)
         if (!strcmp(list->item[i].name, name))
-            return true; /* the file of an earlier folder counts */
+            return true; /* the file in an earlier folder is used */
     grown = realloc(list->item, (list->count + 1) * sizeof(*grown));
     if (!grown)
         return false;

@@ -141,7 +141,7 @@ static uint64_t look_at(struct shunt_comm *comm, uint64_t now,
         return help->patience_ns;
     }
     if (!atomic_load_explicit(&comm->parked.put, memory_order_relaxed)) {
-        /* The caller is in a call, or has left nothing. */
+        /* The caller is in a call, or has left no operation under way. */
         be_patient(comm);
         help->watched = false;
         help->done = stamp;

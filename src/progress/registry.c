@@ -55,8 +55,9 @@ static struct shunti_peer *keep_one(struct shunti_peer *peers)
     return one;
 }
 
-/* Every call looks for a failure first, and finds one. Everything else that a
- * call looks at has the values of a communicator of one rank. */
+/* Give a destroyed communicator a failure, which every call checks first and
+ * returns. A call reads other fields before that, too: they get the values of a
+ * communicator of one rank. */
 static void keep_structure(struct shunt_comm *comm)
 {
     struct shunt_request *requests = comm->requests.newest;

@@ -145,7 +145,8 @@ static void check_time(struct shunt_comm *comm, uint64_t now)
     shunti_liveness_check_time(comm, now);
 }
 
-/* Look around. decision_ns: of the call that looks. */
+/* Do once what a wait does: progress, events and probes. decision_ns: of the
+ * call that waits. */
 static void look(struct shunt_comm *comm, uint64_t decision_ns)
 {
     uint64_t now = shunti_now_ns();

@@ -399,7 +399,8 @@ static void free_lines(struct shunt_transport_ep *ep)
     }
 }
 
-/* Count the records in effect among those that have arrived. */
+/* A record takes effect when it and all records before it have arrived. Count
+ * such records as confirmed. */
 static void note_effects(struct shunt_transport_ep *ep)
 {
     while (ep->records_confirmed != ep->sequence &&

@@ -284,8 +284,8 @@ struct shunt_transport_ep {
     int64_t first_up; /* in ms: when the first rail was up; 0: never */
     bool broken_sent;
     struct rdma_dark dark; /* the time without a rail */
-    unsigned darks;        /* times in a row without a rail and without progress
-                              between */
+    unsigned darks;        /* times without a rail since the last progress of
+                              requests */
     uint32_t moved;        /* requests that have arrived, in both directions */
     uint32_t dark_moved;   /* `moved` when it was last without a rail */
     char reason[RDMA_REASON];

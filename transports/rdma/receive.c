@@ -361,7 +361,8 @@ int rdma_poll_nic(struct rdma_nic *nic)
         /* NULL: the queue pair was destroyed. */
         struct rdma_rail *rail = rdma_rail_by_qp(nic, wc[i].qp_num);
 
-        /* Post them again before this one is reported to the peer. */
+        /* Post the used receives again before this arrival is reported to the
+         * peer, which may then send more. */
         if (!wc[i].wr_id && ++nic->used >= RDMA_SPARE)
             rdma_post_receives_again(nic);
         if (!rail)

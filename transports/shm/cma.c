@@ -55,8 +55,8 @@ bool shm_cma_try(pid_t pid, uint64_t address, uint64_t cookie)
     if (process_vm_readv(pid, &local, 1, &remote, 1, 0) !=
         (ssize_t)sizeof(found))
         return false;
-    /* Compare: the number may be that of another process in another
-     * namespace. */
+    /* In another namespace `pid` may be another process: compare what it
+     * has. */
     return found == cookie;
 }
 
