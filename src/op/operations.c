@@ -16,6 +16,7 @@
 #include "src/op/request.h"
 #include "src/op/trace_request.h"
 #include "src/trace/trace.h"
+#include "src/wire/contexts.h"
 #include "src/wire/failure.h"
 #include "src/wire/wire.h"
 
@@ -76,11 +77,29 @@ static void give_memory_back(struct shunt_request *request, bool over)
         shunti_reads_end(request);
 }
 
+/* The status of a request that ends with `status`. An abort ends every pending
+ * call, also one about which ranks disagree: they may do so because the rank
+ * that aborted was in another call. Its abort word may have arrived behind its
+ * control message, and not have been read yet. */
+static enum shunt_status outcome(struct shunt_request *request,
+                                 enum shunt_status status)
+{
+    if (!request->error)
+        return status;
+    shunti_transports_progress(request->comm);
+    if (shunti_comm_failed(request->comm) == SHUNT_ERR_ABORTED) {
+        shunti_request_drop_text(request); /* the text is that of the abort */
+        request->error = SHUNT_OK;
+        return SHUNT_ERR_ABORTED;
+    }
+    return request->error;
+}
+
 static void finish(struct shunt_request *request, enum shunt_status status)
 {
     struct shunt_comm *comm = request->comm;
 
-    request->status = request->error ? request->error : status;
+    request->status = outcome(request, status);
     if (request->status)
         shunti_request_keep_text(request);
     assert(!request->reads || comm->failure.status);

@@ -351,6 +351,31 @@ static int abort_wakes_everyone(const struct rank *self)
     return 0;
 }
 
+/* A rank starts all-gathers and aborts. The others make another call only
+ * afterwards: it is aborted, too, and does not end as a disagreement. */
+static int abort_ends_other_calls(const struct rank *self)
+{
+    for (int round = 0; round < 4 * self->size; round++) {
+        struct shunt_request *request[8];
+        int32_t in = 0, out[8][64];
+        struct shunt_comm *twin;
+
+        CHECK_OK(self->comm, shunt_comm_dup(self->comm, &twin));
+        if (self->rank == round % self->size) {
+            for (int i = 0; i < 8; i++)
+                CHECK_OK(twin, shunt_allgather_start(twin, &in, out[i], 1,
+                                                     SHUNT_I32, &request[i]));
+            shunt_comm_abort(twin);
+            CHECK(shunt_wait_all(request, 8) == SHUNT_ERR_ABORTED, "its own");
+        }
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+        CHECK_STATUS(twin, shunt_barrier(twin), SHUNT_ERR_ABORTED);
+        shunt_comm_destroy(twin);
+        CHECK_OK(self->comm, shunt_barrier(self->comm));
+    }
+    return 0;
+}
+
 static int check_peer_lost(const struct rank *self, enum shunt_status st,
                            int lost_rank)
 {
@@ -797,6 +822,7 @@ static const struct rank_case cases[] = {
      .no_threads = true, .min_ranks = 2},
     {"nodes_share_no_memory", nodes_share_no_memory, .min_ranks = 2},
     {"abort_wakes_everyone", abort_wakes_everyone, .breaks_comm = true},
+    {"abort_ends_other_calls", abort_ends_other_calls, .min_ranks = 2},
     {"early_destroy_is_a_loss", early_destroy_is_a_loss, .min_ranks = 2},
     {"done_and_gone", done_and_gone, .min_ranks = 3},
     {"killed", killed, .breaks_comm = true, .no_threads = true},

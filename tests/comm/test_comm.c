@@ -124,6 +124,21 @@ Test(comm, abort_wakes_everyone)
     at_sizes("abort_wakes_everyone", (int[]){1, 2, 8, 0});
 }
 
+Test(comm, abort_ends_other_calls)
+{
+    static const char *const across[] = {"SHUNT_TRANSPORTS=shm,tcp",
+                                         "SHUNT_TRANSPORTS=shm,ucx"};
+
+    at_sizes("abort_ends_other_calls", (int[]){2, 4, 0});
+    for (int i = 0; i < (getenv("SHUNT_TEST_UCX") ? 2 : 1); i++)
+        harness_check(&(struct harness_job){
+            .program = PROGRAM,
+            .args = {"abort_ends_other_calls"},
+            .ranks = 4,
+            .env = {across[i], "SHUNT_TEST_NODES=0,0,1,1"},
+        });
+}
+
 Test(comm, early_destroy_is_a_loss)
 {
     at_sizes("early_destroy_is_a_loss", (int[]){2, 4, 0});
