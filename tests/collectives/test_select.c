@@ -218,6 +218,14 @@ Test(select, forced)
     }
 }
 
+/* A communicator remembers choices of these kinds only. */
+Test(select, has_room_for_choices_of_every_row)
+{
+    for (size_t i = 0; shunti_row_at(i); i++)
+        cr_expect_lt(shunti_row_at(i)->kind, SHUNTI_KINDS_CHOSEN, "kind %u",
+                     shunti_row_at(i)->kind);
+}
+
 Test(select, every_possible_row_can_be_forced)
 {
     struct shunt_comm *const comms[] = {&comm, &one_node};
