@@ -561,8 +561,8 @@ static const struct cli_row rows[] = {
      "kernel",
      AT(ways)},
     {"trace", 0, "FILE", CLI_TEXT,
-     "sums of a timeline that SHUNT_TRACE wrote: how each thread spent its "
-     "time, and how much of each kind of call ran while its caller did "
+     "summary of a timeline that SHUNT_TRACE wrote: how each thread spent its "
+     "time, and what share of each kind of call ran while its caller did "
      "something else",
      AT(trace)},
     {"json", 'j', NULL, CLI_FLAG,

@@ -59,8 +59,9 @@ static enum shunt_status begin(const struct shunti_fused_call *call,
     return request->error;
 }
 
-/* Begin without gathering the terms. The received data are not used unless all
- * ranks have the same terms. */
+/* Make the blocking call without gathering the terms. The collective has a
+ * digest of them: if the ranks' terms differ, it fails before the received data
+ * are used. */
 static enum shunt_status begin_trusting(const struct shunti_fused_call *call,
                                         struct shunt_request **request,
                                         const struct shunti_terms *terms)

@@ -38,9 +38,10 @@
  * but the first. Memory for shunt_moe_tree_room() * n floats while the caller
  * works on a range, of which tree.sums * n remain until the reduction. Without
  * copies that is one sum, and nothing is sent. With leaves of B rows the
- * additions read and write 6 / B bytes for each operation of the product. So
- * choose B as large as shares permit: a rank's rows are then even to within
- * about B.
+ * additions read and write 6 / B bytes for each operation of the product, so a
+ * larger B is faster. But copies divide rows between leaves, so the rows of the
+ * ranks are equal only to within about B. Choose the largest B for which they
+ * are equal enough.
  *
  * The copies do not keep their sums until the end of a step, because the sums
  * of two plans cannot be added before each of them is complete. So keeping them

@@ -418,8 +418,9 @@ void shunti_waves_add(struct shunti_plan *whole, const struct shunti_plan *wave)
     waves->count++;
 }
 
-/* Each wave rounds the ranges of copies to leaves. So the rows of a copy in all
- * waves may differ from its rows in a plan without waves. */
+/* Set the counts and ranges of the whole plan to the sums over its waves. The
+ * copies may have other rows than in a plan without waves, because each wave
+ * rounds their ranges to leaves. */
 void shunti_waves_end(struct shunti_plan *whole)
 {
     const struct shunt_moe *moe = whole->moe;

@@ -32,9 +32,10 @@ struct shunti_cut {
 
 struct shunti_parts {
     int count;
-    /* (ranks, count - 1, 1 + local experts) By source and inner bound: how many
-     * distinct tokens come to this rank before the bound, and how many rows for
-     * each expert here. */
+    /* (ranks, count - 1, 1 + local experts) For each source, and each bound but
+     * the first and last: counts of what the source sends to this rank in the
+     * parts before the bound. First the distinct tokens, then the rows of each
+     * expert of this rank. */
     uint32_t *mark;
     size_t mark_max;
     /* By call and part. made: calls that are under way or succeeded. failed:

@@ -178,9 +178,9 @@ bool shunti_rail_put(const struct shunti_rails *rails, int peer, size_t staging,
 /* Memory at an offset in this plan's area of this rank's rail window. */
 unsigned char *shunti_rail_memory(const struct shunti_rails *rails, size_t at);
 
-/* True if this rank sends rows to `rank` as a relay. */
+/* True if `rank` is a relay of this rank and receives rows from this rank. */
 bool shunti_rail_sends(const struct shunti_rails *rails, int rank);
-/* True if `rank` sends rows to this rank as its relay. */
+/* True if this rank is a relay of `rank` and receives rows from `rank`. */
 bool shunti_rail_receives(const struct shunti_rails *rails, int rank);
 /* True if `rank` is a relay of this rank, or this rank is the relay of
  * `rank`. */

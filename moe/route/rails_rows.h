@@ -78,7 +78,8 @@ void shunti_rail_rows_give_up(struct shunti_rail_rows *rows, int rank);
  * offers products; a source then also wants some. */
 void shunti_rail_rows_meet(struct shunti_rail_rows *rows, int rank,
                            bool offers);
-/* True if all rows are sent, all arrived rows placed, and all products here. */
+/* True if this rank has sent all its rows and has all products that it wants,
+ * and as a relay has placed all rows and sent back all their products. */
 bool shunti_rail_rows_done(const struct shunti_rail_rows *rows);
 
 #endif

@@ -551,8 +551,8 @@ static bool allocate(struct packed *packed)
     return packed->send && packed->recv;
 }
 
-/* Start the inner operation, which comes before the call's own on every
- * rank. */
+/* Start the alltoallv of the packs (packed->inner). On every rank it comes
+ * before the operation that start_itself() starts. */
 static enum shunt_status start_inner(struct packed *packed)
 {
     const int n = packed->plan->moe->nranks;

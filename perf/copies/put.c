@@ -46,8 +46,8 @@ struct bench {
     const struct perf_options *o;
     struct side side[2]; /* the transport; the peer library */
     int sides;
-    unsigned char *from,
-        *theirs; /* (room) what this rank sends; what the other rank sends */
+    unsigned char *from;   /* (room) bytes that this rank sends */
+    unsigned char *theirs; /* (room) expected bytes of the other rank */
     size_t room;
     int from_fd;
 };

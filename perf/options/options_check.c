@@ -40,13 +40,13 @@ void perf_options_check_op(const struct perf_options *o)
          perf_op_is_moe(o->op) || perf_op_is_fused(o->op) ||
          perf_op_is_experts(o->op) || o->op == PERF_COPY || o->op == PERF_PUT))
         perf_die(PERF_EXIT_USAGE,
-                 "--in-place: %s has no input apart from its output",
+                 "--in-place does not apply to %s: leave it out",
                  perf_op_name(o->op));
     if ((o->op == PERF_DISPATCH || o->op == PERF_MOE) && !o->overlap &&
         o->batch > 1)
         perf_die(PERF_EXIT_USAGE,
-                 "--batch: a sample of %s is one step, from its plan to its "
-                 "release",
+                 "--batch: a sample of %s is one call, from making its plan to "
+                 "releasing it; leave --batch out, or add --overlap",
                  perf_op_name(o->op));
     if ((perf_op_is_fused(o->op) || perf_op_has_experts(o->op)) &&
         o->dtype != SHUNT_F32)

@@ -26,7 +26,7 @@ struct shunti_shrink {
     struct shunt_comm *comm;
     struct shunti_loss *mine;    /* comm->loss.record */
     struct shunti_loss **theirs; /* (nranks) records as last read */
-    uint64_t *settled;           /* a set: the ranks that were lost before */
+    uint64_t *settled;           /* a set: the ranks lost before this call */
     uint64_t began_ns;           /* when this call began */
     uint64_t attempt_ns;         /* when this attempt began */
     uint64_t looked_ns;          /* when the clock was last read */

@@ -19,8 +19,8 @@ int shunti_ancestors_with(const char *name, const char *other);
 
 /*
  * Get the value of argument `option` of the nearest ancestor that has it and
- * whose program's name contains `program`. "--port", "proxy" -> "a:4711".
- * False: there is none.
+ * whose program's name contains `program`. For ("proxy", "--port"), "a:4711" of
+ * "/bin/proxy --port a:4711". False: there is none.
  */
 bool shunti_ancestor_option(const char *program, const char *option,
                             char *value, size_t len);

@@ -3,9 +3,9 @@
  * The copy engine of this process; see engine.h.
  *
  * The engine writes to an eventfd when a copy has ended. It may do so a little
- * after the signal, when the communicator of the copy is already gone. So the
- * engine gets a descriptor of its own for each communicator, which is closed
- * when no copy is under way.
+ * after the copy's signal, when the communicator of the copy may already be
+ * gone. So the engine gets a duplicate of each communicator's eventfd. The
+ * duplicate is closed when no copy is under way.
  *
  * A child of fork() has no engine: the engine's thread, or its access to a
  * device, stayed with the parent. Communicators that the child inherits do not

@@ -11,9 +11,9 @@
 
 struct shunt_comm;
 
-/* Part of a communicator: its progress thread. progress.c starts and stops it;
- * turns.c takes turns with it. A thread that touches the communicator holds the
- * lock. */
+/* Part of a communicator: its progress thread. progress.c starts and stops the
+ * thread. turns.c lets callers and the thread use the communicator in turn:
+ * whichever of them uses it holds the lock. */
 struct shunti_progress_thread {
     bool exists; /* false: calls use nothing below */
     /* the thread sleeps on the transports, and has released the lock */

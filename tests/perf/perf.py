@@ -489,7 +489,7 @@ def copies():
     refused(2, "copy is compared with memcpy()", "copy", "--peer", "memcpy")
     refused(2, "copy is compared with memcpy()", "copy", "--overlap")
     refused(2, "copy is compared with memcpy()", "copy", "--mem", "window")
-    refused(2, "copy has no input apart", "copy", "--in-place")
+    refused(2, "does not apply to copy", "copy", "--in-place")
     refused(2, "is none of cold|warm", "copy", "--cache", "hot")
 
 
@@ -690,7 +690,7 @@ def without_mpi():
     refused(2, "'' is none of", "alltoall,")
     refused(2, "alltoall is named twice", "alltoall,barrier,alltoall")
     refused(2, "as one word, with commas", "alltoall", "barrier")
-    refused(2, "broadcast has no input apart", "alltoall,broadcast",
+    refused(2, "does not apply to broadcast", "alltoall,broadcast",
             "--in-place")
     several_operations()
     refused(2, "'8q' is no size", "alltoall", "-b", "8q")
@@ -710,12 +710,12 @@ def without_mpi():
     refused(2, "no calls that return at once", "alltoall", "--overlap",
             "--peer", "memcpy")
     for op in ("dispatch", "moe"):
-        refused(2, f"a sample of {op} is one step", op, "--batch", "2")
+        refused(2, f"a sample of {op} is one call", op, "--batch", "2")
     rows = measure(["combine"], 2, "--tokens", "9", "--hidden", "64", "--batch",
                    "7", peer="none")
     if [row["batch"] for row in rows] != [7]:
         fail(["combine"], f"batch: {rows}")
-    refused(2, "broadcast has no input apart", "broadcast", "--in-place")
+    refused(2, "does not apply to broadcast", "broadcast", "--in-place")
     refused(2, "--root 1: there are 1", "broadcast", "--root", "1")
     for option in ("--help", "-h"):
         command, result = run([option])

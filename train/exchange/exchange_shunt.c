@@ -22,9 +22,10 @@
 enum { BUFFERS = 4 }; /* for rows, out, dout, drows: enum shunt_moe_buffer */
 
 /* A wave of a routing, and where its rows are. plays[i] is the library's buffer
- * that serves as buffer i: plays[SHUNT_MOE_OUT] has the experts' output. The
- * rows' gradients use the same one later, unless rows of another wave arrive
- * there. */
+ * that serves as buffer i. In a plan of one wave the rows' gradients
+ * (SHUNT_MOE_DROWS) later overwrite the experts' output (SHUNT_MOE_OUT). With
+ * several waves the two have separate buffers, because rows of another wave may
+ * arrive in the output's buffer. */
 struct wave {
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;

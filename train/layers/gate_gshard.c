@@ -48,7 +48,8 @@ static void backward(const struct router_config *c, const struct gate_input *in,
 
         for (size_t e = 0; e < E; e++)
             d[e] = balance * slope[e];
-        /* A second expert that was not used still counts in the sum. */
+        /* The two weights were divided by their sum before the second expert
+         * was dropped at random. So find both experts and weights again. */
         gate_best(c, in, p, NULL, best);
         gate_weigh(c, p, best, weight);
         dw[0] = dweight[2 * r];

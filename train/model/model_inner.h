@@ -29,7 +29,7 @@ struct expert_part {
 /* Compute the experts of layer l, whose rows are under way, and start to send
  * the results back. */
 int model_experts_forward(struct model *m, struct micro_batch *b, size_t l);
-/* Compute their output again. */
+/* Compute the output of the experts of layer l again. */
 int model_experts_again(struct model *m, struct micro_batch *b, size_t l);
 /* Backward of the experts, whose dout is under way: adds to the experts'
  * gradients, and starts to send their part of dh. Does nothing for a layer

@@ -96,9 +96,9 @@ static const struct cli_row rows[] = {
                {"noisy", GATE_NOISY}),
      .mark = SHAPE},
     {"choose", 0, "HOW", CLI_CHOICE,
-     "with --gate softmax or sigmoid: the best experts of all; limited: of the "
-     "--open-groups best groups (DeepSeek's); grouped: equally many of each "
-     "group (MoGE)",
+     "with --gate softmax or sigmoid, which experts a token gets. best: the "
+     "best of all; limited (DeepSeek's): the best of the --open-groups best "
+     "groups; grouped (MoGE): equally many of each group",
      AT(model.gate.choose),
      CLI_NAMES({"best", CHOOSE_BEST}, {"limited", CHOOSE_LIMITED},
                {"grouped", CHOOSE_GROUPED}),

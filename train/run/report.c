@@ -434,7 +434,7 @@ static void figures(FILE *f, const struct report *r)
     if (mean.fused_calls > 0)
         fprintf(f,
                 ", tensor-parallel groups %.0f%%<tr><td>fused products<td>%.0f "
-                "a step",
+                "a step, on all ranks together",
                 100 * mean.tensor_s / mean.step_s, mean.fused_calls);
     if (mean.cores_s > 0)
         fprintf(f,

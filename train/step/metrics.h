@@ -46,7 +46,8 @@ const char *travels_name(int what);
 struct step_metrics {
     size_t step;
     double loss;
-    double balance; /* mean over layers of E sum f P; 1: even loads */
+    double balance; /* balancing loss, mean over layers: E sum_e f_e P_e
+                     * (layers/gate_loss.c); 1: even loads */
     double zloss;   /* mean over layers and rows of lse^2 */
     double lr, grad_norm;
     double step_s;     /* seconds of the whole step */

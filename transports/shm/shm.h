@@ -220,7 +220,8 @@ struct shunt_transport_ctx {
 #define shm_fail(ctx, ...) transport_fail(&(ctx)->error, __VA_ARGS__)
 /* Milliseconds of a coarse monotonic clock. */
 int64_t shm_now(void);
-/* Check all descriptors now, even if progress() would not yet. */
+/* Handle the events of all sockets now, also where progress() would not look at
+ * them yet. Returns the number of handled events. */
 int shm_look(struct shunt_transport_ctx *ctx);
 
 /* --- listen.c ------------------------------------------------------------- */
