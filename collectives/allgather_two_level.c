@@ -123,7 +123,7 @@ static const struct shunti_class allgather_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .sent = shunti_two_level_sent,
-    .heard = shunti_two_level_heard,
+    .received = shunti_two_level_received,
     .must_send = shunti_two_level_must_send,
     .cleanup = shunti_two_level_cleanup,
 };
@@ -134,7 +134,7 @@ static const struct shunti_class allgatherv_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .sent = shunti_two_level_sent,
-    .heard = shunti_two_level_heard,
+    .received = shunti_two_level_received,
     .must_send = shunti_two_level_must_send,
     .cleanup = shunti_two_level_cleanup,
 };

@@ -166,7 +166,7 @@ static const struct shunti_class two_level_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .sent = shunti_two_level_sent,
-    .heard = shunti_two_level_heard,
+    .received = shunti_two_level_received,
     .must_send = shunti_two_level_must_send,
     .cleanup = cleanup,
 };

@@ -472,7 +472,7 @@ static const struct shunti_class alltoall_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .sent = shunti_two_level_sent,
-    .heard = shunti_two_level_heard,
+    .received = shunti_two_level_received,
     .must_send = shunti_two_level_must_send,
     .cleanup = cleanup,
 };
@@ -483,7 +483,7 @@ static const struct shunti_class alltoallv_class = {
     .step = shunti_two_level_step,
     .awaits = shunti_two_level_awaits,
     .sent = shunti_two_level_sent,
-    .heard = shunti_two_level_heard,
+    .received = shunti_two_level_received,
     .must_send = shunti_two_level_must_send,
     .cleanup = cleanup,
 };

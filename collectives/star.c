@@ -83,7 +83,7 @@ static const struct shunti_class root_classes[] = {
         .algorithm = "star",
         .step = gather_step,
         .awaits = shunti_exchange_awaits,
-        .heard = has_entered,
+        .received = has_entered,
     },
 };
 
@@ -414,7 +414,7 @@ static const struct shunti_class leaf_classes[] = {
         .algorithm = "star",
         .step = step,
         .awaits = awaits,
-        .heard = may_have_entered,
+        .received = may_have_entered,
         .follows = true,
     },
 };

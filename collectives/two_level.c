@@ -239,7 +239,7 @@ bool shunti_two_level_awaits(const struct shunt_request *request, int peer)
 
 /* True also for a rank that sends this one no message, since nobody waits for
  * it. */
-bool shunti_two_level_heard(const struct shunt_request *request, int peer)
+bool shunti_two_level_received(const struct shunt_request *request, int peer)
 {
     const uint8_t receiving =
         shunti_two_level_of(request)->peer_states[peer].receiving;

@@ -246,7 +246,7 @@ void shunti_two_level_drop_in(struct shunt_request *request, int peer);
 /* Functions for classes of two-level requests. */
 enum shunt_status shunti_two_level_step(struct shunt_request *request);
 bool shunti_two_level_awaits(const struct shunt_request *request, int peer);
-bool shunti_two_level_heard(const struct shunt_request *request, int peer);
+bool shunti_two_level_received(const struct shunt_request *request, int peer);
 bool shunti_two_level_must_send(const struct shunt_request *request);
 size_t shunti_two_level_sent(const struct shunt_request *request, int peer);
 void shunti_two_level_cleanup(struct shunt_request *request);

@@ -267,7 +267,7 @@ static const struct pending *pending_of(const struct shunt_comm *comm)
 }
 
 /*
- * The other ranks are not told of a buffer that is too small: they wait until
+ * The other ranks do not learn of a buffer that is too small: they wait until
  * the call is made again. If this rank made another call first, they would take
  * it for the pending one, and all later calls for others. So the pending call
  * ends here, with a refusal.
@@ -282,8 +282,8 @@ static void end_pending(struct shunt_comm *comm)
                      "it was not made again with a larger buffer");
 }
 
-static void owe(const struct shunti_moe_call *call,
-                const struct shunti_plan *plan)
+static void leave_pending(const struct shunti_moe_call *call,
+                          const struct shunti_plan *plan)
 {
     struct shunt_comm *comm = plan->moe->comm;
 
@@ -437,7 +437,7 @@ enum shunt_status shunti_moe_call_check_rows(const struct shunti_moe_call *call,
                                              const void *tokens)
 {
     if (max_rows < plan->received.total) {
-        owe(call, plan);
+        leave_pending(call, plan);
         return shunti_fail(
             &plan->moe->comm->error, SHUNT_ERR_OVERFLOW,
             "%s: %s holds %zu rows, and %zu come: make this call again with "

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "moe/layout/pieces.h"
-#include "moe/route/meeting.h"
+#include "moe/route/handshake.h"
 #include "moe/route/rails_sums.h"
 #include "moe/route/start.h"
 #include "src/base/error.h"
@@ -28,7 +28,7 @@ struct peer {
 };
 
 struct pull {
-    struct shunti_meeting meeting;
+    struct shunti_handshake handshake;
     struct shunti_plan *plan;
     struct shunti_direction *direction;
     size_t bytes; /* that others read of this rank's rows, for traces */
@@ -46,24 +46,24 @@ static struct pull *state_of(const struct shunt_request *request)
     return (struct pull *)(void *)(uintptr_t)request->state;
 }
 
-static void hear(struct shunt_request *request, int r)
+static void receive(struct shunt_request *request, int r)
 {
     struct pull *pull = state_of(request);
-    const bool direct = pull->meeting.met[r].direct;
+    const bool direct = pull->handshake.notes[r].direct;
     struct peer *peer = &pull->peers[r];
     const struct shunti_note *note;
     struct shunti_remote rows;
     size_t bytes = pull->plan->rank_total[r] * pull->plan->moe->row_bytes;
 
-    switch (shunti_meeting_hear(request, &pull->meeting, r, &note)) {
-    case SHUNTI_HEARD_NOTHING:
+    switch (shunti_handshake_receive(request, &pull->handshake, r, &note)) {
+    case SHUNTI_HANDSHAKE_NOTHING:
         return;
-    case SHUNTI_HEARD_BAD:
+    case SHUNTI_HANDSHAKE_BAD:
         peer->bad = pull->broken = true;
         if (pull->across && !direct)
             shunti_rail_sums_give_up(pull->across, r);
         return;
-    case SHUNTI_HEARD_CALL:
+    case SHUNTI_HANDSHAKE_CALL:
         break;
     }
     if (!direct)
@@ -74,7 +74,7 @@ static void hear(struct shunt_request *request, int r)
         shunti_request_error(request, SHUNT_ERR_MISMATCH,
                              "%s: rank %d named memory that is no window, or "
                              "too little of one",
-                             pull->meeting.call->name, r);
+                             pull->handshake.call->name, r);
         pull->broken = true;
     }
 }
@@ -100,7 +100,7 @@ static size_t collect(const struct pull *pull, size_t t,
         size_t there;
         bool as_is;
 
-        if (pull->meeting.met[from->rank].direct) {
+        if (pull->handshake.notes[from->rank].direct) {
             terms[n++] = (struct shunti_rows_term){
                 pull->peers[from->rank].rows + from->row * moe->row_bytes,
                 pull->what.weighted ? from->weight : 1,
@@ -185,7 +185,7 @@ static bool move_across(struct shunt_request *request)
             shunti_request_error(request, SHUNT_ERR_REMOTE,
                                  "%s: the call failed on a rank of another "
                                  "node, and its results are missing",
-                                 pull->meeting.call->name);
+                                 pull->handshake.call->name);
             request->second_hand = true;
         }
     }
@@ -197,11 +197,11 @@ static bool move_across(struct shunt_request *request)
 static void give_up_across(struct pull *pull)
 {
     for (int r = 0; r < pull->plan->moe->nranks; r++) {
-        struct shunti_met *met = &pull->meeting.met[r];
+        struct shunti_handshake_notes *notes = &pull->handshake.notes[r];
 
-        if (met->direct)
+        if (notes->direct)
             continue;
-        met->heard = met->answered = pull->peers[r].bad = true;
+        notes->received = notes->answered = pull->peers[r].bad = true;
         shunti_rail_sums_give_up(pull->across, r);
     }
 }
@@ -211,27 +211,27 @@ static void give_up_across(struct pull *pull)
 static bool look_at_peers(struct shunt_request *request, bool *all)
 {
     struct pull *pull = state_of(request);
-    struct shunti_meeting *meeting = &pull->meeting;
+    struct shunti_handshake *handshake = &pull->handshake;
     const int nranks = pull->plan->moe->nranks, rank = pull->plan->moe->rank;
     bool local = true;
 
-    if (pull->across && meeting->local_heard && meeting->alarmed)
+    if (pull->across && handshake->local_received && handshake->alarmed)
         give_up_across(pull);
     *all = true;
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
 
-        shunti_meeting_tell(request, meeting, r);
-        hear(request, r);
+        shunti_handshake_send(request, handshake, r);
+        receive(request, r);
     }
     for (int r = 0; r < nranks; r++) {
-        const struct shunti_met *met = &meeting->met[r];
+        const struct shunti_handshake_notes *notes = &handshake->notes[r];
 
-        local = local && (met->heard || !met->direct);
-        *all = *all && met->heard && met->told;
+        local = local && (notes->received || !notes->direct);
+        *all = *all && notes->received && notes->sent;
     }
-    if (local && !meeting->local_heard) {
-        meeting->local_heard = true;
+    if (local && !handshake->local_received) {
+        handshake->local_received = true;
         *all = false; /* no note has gone to other nodes yet */
         return look_at_peers(request, all);
     }
@@ -259,15 +259,15 @@ static enum shunt_status step(struct shunt_request *request)
         return SHUNT_IN_PROGRESS;
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
-        struct shunti_met *met = &pull->meeting.met[r];
+        struct shunti_handshake_notes *notes = &pull->handshake.notes[r];
 
         /* A rank of another node that sent no sums here awaits no ack. */
         if (!pull->acked && !pull->peers[r].bad &&
-            (met->direct || shunti_rail_sends(pull->across->rails, r)))
+            (notes->direct || shunti_rail_sends(pull->across->rails, r)))
             shunti_ack(request, r, SHUNT_OK);
-        if (!met->answered)
-            met->answered = shunti_acked(request, r);
-        all_done = all_done && met->answered;
+        if (!notes->answered)
+            notes->answered = shunti_acked(request, r);
+        all_done = all_done && notes->answered;
     }
     pull->acked = true;
     return all_done ? SHUNT_OK : SHUNT_IN_PROGRESS;
@@ -276,21 +276,21 @@ static enum shunt_status step(struct shunt_request *request)
 static bool awaits(const struct shunt_request *request, int r)
 {
     const struct pull *pull = state_of(request);
-    const struct shunti_met *met = &pull->meeting.met[r];
+    const struct shunti_handshake_notes *notes = &pull->handshake.notes[r];
 
     /* Do not wait for other nodes until the notes of all local peers are
      * here. */
-    if (!met->direct && !pull->meeting.local_heard)
+    if (!notes->direct && !pull->handshake.local_received)
         return false;
-    return !met->told || !met->heard || !met->answered ||
-           (pull->across && !met->direct &&
+    return !notes->sent || !notes->received || !notes->answered ||
+           (pull->across && !notes->direct &&
             (shunti_rail_sums_miss(pull->across, r) ||
              shunti_lists_await(&pull->direction->lists, r)));
 }
 
-static bool heard(const struct shunt_request *request, int r)
+static bool has_received(const struct shunt_request *request, int r)
 {
-    return state_of(request)->meeting.met[r].heard;
+    return state_of(request)->handshake.notes[r].received;
 }
 
 /* Free the memory of a pull that has ended, or that was never started. */
@@ -312,8 +312,8 @@ static void cleanup(struct shunt_request *request)
         shunti_rail_leave_line(&pull->across->rails->sums_line,
                                &pull->across->turn);
     drop(pull);
-    shunti_moe_call_end(pull->meeting.call, pull->plan, pull->what.cut,
-                        pull->meeting.borrowed, request->status);
+    shunti_moe_call_end(pull->handshake.call, pull->plan, pull->what.cut,
+                        pull->handshake.borrowed, request->status);
 }
 
 /* Bytes that others read of this rank's rows. */
@@ -325,7 +325,8 @@ static size_t sent_in_all(const struct shunt_request *request)
 #define CLASS(call, mode)                                                \
     {                                                                    \
         .name = call, .algorithm = mode, .step = step, .awaits = awaits, \
-        .heard = heard, .cleanup = cleanup, .sent_in_all = sent_in_all,  \
+        .received = has_received, .cleanup = cleanup,                    \
+        .sent_in_all = sent_in_all,                                      \
     }
 
 /* By call, and by whether rows go through rails. */
@@ -361,16 +362,17 @@ static enum shunt_status allocate(struct pull *pull, bool two_level)
         pull->across = make_across(pull->direction, &pull->what);
     if (pull->terms && (pull->across || !two_level))
         return SHUNT_OK;
-    return shunti_moe_call_refuse(pull->meeting.call, pull->plan,
+    return shunti_moe_call_refuse(pull->handshake.call, pull->plan,
                                   SHUNT_ERR_MEMORY, "no memory");
 }
 
-static void peers(struct shunt_request *request, struct shunti_met *met)
+static void peers(struct shunt_request *request,
+                  struct shunti_handshake_notes *notes)
 {
     struct pull *pull = state_of(request);
     struct shunti_rails *rails = pull->across ? pull->across->rails : NULL;
 
-    shunti_start_peers(&pull->meeting, met, rails, shunti_rail_receives);
+    shunti_start_peers(&pull->handshake, notes, rails, shunti_rail_receives);
     pull->peers[request->comm->rank].rows = pull->what.src;
     if (rails)
         shunti_rail_line_up(&rails->sums_line, &pull->across->turn,
@@ -385,7 +387,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
 {
     struct shunti_plan *plan = direction->plan;
     struct pull begin = {
-        .meeting = {.call = call, .plan = plan, .cut = what->cut},
+        .handshake = {.call = call, .plan = plan, .cut = what->cut},
         .plan = plan,
         .direction = direction,
         .bytes = shunti_parts_lent(plan, what->cut) * plan->moe->row_bytes,
@@ -394,8 +396,8 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
         .end = shunti_parts_token(plan, what->cut.to),
     };
     enum shunt_status st = shunti_start_offer(
-        &begin.meeting, what->src, what->staging,
-        "whose rows are no window either", &begin.meeting.rows);
+        &begin.handshake, what->src, what->staging,
+        "whose rows are no window either", &begin.handshake.rows);
 
     if (!st)
         st = allocate(&begin, two_level);
@@ -406,7 +408,7 @@ enum shunt_status shunti_pull_start(const struct shunti_moe_call *call,
     return shunti_start_launch(
         &(struct shunti_start){
             .class = &classes[call->kind != SHUNTI_KIND_MOE_COMBINE][two_level],
-            .meeting = &begin.meeting,
+            .handshake = &begin.handshake,
             .state = &begin,
             .bytes = sizeof(begin),
             .peer_bytes = sizeof(begin.peers[0]),

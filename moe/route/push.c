@@ -8,7 +8,7 @@
 #include "moe/device/device_rows.h"
 #include "moe/plan/lifetime.h"
 #include "moe/plan/plan_rows.h"
-#include "moe/route/meeting.h"
+#include "moe/route/handshake.h"
 #include "moe/route/rails_rows.h"
 #include "moe/route/row_copies.h"
 #include "src/base/error.h"
@@ -42,7 +42,7 @@ static void hear_bad(struct shunt_request *request, int r,
      * this ack, which says that this rank no longer reads them. */
     if (note->way == SHUNTI_WAY_ALARM)
         shunti_ack(request, r, SHUNT_OK);
-    if (push->across && !push->meeting.met[r].direct)
+    if (push->across && !push->handshake.notes[r].direct)
         shunti_rail_rows_give_up(push->across, r);
 }
 
@@ -54,10 +54,11 @@ struct shunti_offers shunti_offers_of(const struct shunti_plan *plan,
     return (struct shunti_offers){wants ? rank : -1, offers ? -1 : rank};
 }
 
-bool shunti_offers_hear(struct shunti_offers *offers,
-                        struct shunt_request *request,
-                        const struct shunti_moe_call *call,
-                        const struct shunti_plan *plan, int rank, bool offered)
+bool shunti_offers_receive(struct shunti_offers *offers,
+                           struct shunt_request *request,
+                           const struct shunti_moe_call *call,
+                           const struct shunti_plan *plan, int rank,
+                           bool offered)
 {
     if (!offered)
         offers->silent = rank;
@@ -87,24 +88,24 @@ static void hand_over(struct shunti_pushing *push, int r)
         shunti_row_copies_drop(push->copies, r);
 }
 
-static void hear(struct shunt_request *request, int r)
+static void receive(struct shunt_request *request, int r)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
-    const bool direct = push->meeting.met[r].direct;
-    const char *name = push->meeting.call->name;
+    const bool direct = push->handshake.notes[r].direct;
+    const char *name = push->handshake.call->name;
     struct shunti_push_peer *peer = &push->peers[r];
     const struct shunti_note *note;
     struct shunti_remote rows, out;
     size_t bytes = push->plan->rank_total[r] * push->plan->moe->row_bytes;
     bool offers;
 
-    switch (shunti_meeting_hear(request, &push->meeting, r, &note)) {
-    case SHUNTI_HEARD_NOTHING:
+    switch (shunti_handshake_receive(request, &push->handshake, r, &note)) {
+    case SHUNTI_HANDSHAKE_NOTHING:
         return;
-    case SHUNTI_HEARD_BAD:
+    case SHUNTI_HANDSHAKE_BAD:
         hear_bad(request, r, note);
         return;
-    case SHUNTI_HEARD_CALL:
+    case SHUNTI_HANDSHAKE_CALL:
         break;
     }
     rows = (struct shunti_remote){note->word[0], note->word[1]};
@@ -118,9 +119,9 @@ static void hear(struct shunt_request *request, int r)
         peer->cursor = push->end;
     if (offers)
         peer->out = shunti_remote_map(request->comm, r, &out, bytes);
-    if (push->meeting.call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
-        !shunti_offers_hear(&push->offers, request, push->meeting.call,
-                            push->plan, r, offers))
+    if (push->handshake.call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
+        !shunti_offers_receive(&push->offers, request, push->handshake.call,
+                               push->plan, r, offers))
         push->broken = true;
     if (!direct)
         shunti_rail_rows_meet(push->across, r, offers);
@@ -212,19 +213,19 @@ static size_t put_chunk(struct shunti_pushing *push)
         return 0; /* the tokens are not on the host yet, or not needed there */
 
     for (int r = 0; r < nranks; r++)
-        if (push->meeting.met[r].heard && push->peers[r].cursor < from)
+        if (push->handshake.notes[r].received && push->peers[r].cursor < from)
             from = push->peers[r].cursor;
     if (from == push->end)
         return 0;
     to = push->end - from < push->chunk ? push->end : from + push->chunk;
     for (int r = 0; r < nranks; r++)
-        if (push->meeting.met[r].heard && push->peers[r].cursor > from &&
+        if (push->handshake.notes[r].received && push->peers[r].cursor > from &&
             push->peers[r].cursor < to)
             to = push->peers[r].cursor;
     for (t = from; t < to; t++)
         put_token(push, t, from);
     for (int r = 0; r < nranks; r++)
-        if (push->meeting.met[r].heard && push->peers[r].cursor == from)
+        if (push->handshake.notes[r].received && push->peers[r].cursor == from)
             push->peers[r].cursor = to;
     return (plan->first[to] - plan->first[from] + 1) * plan->moe->row_bytes;
 }
@@ -235,9 +236,9 @@ static size_t put_chunk(struct shunti_pushing *push)
  * if all rows that it sent have been passed on. */
 static bool is_served(const struct shunti_pushing *push, int r)
 {
-    if (!push->meeting.met[r].heard)
+    if (!push->handshake.notes[r].received)
         return false;
-    if (!push->meeting.met[r].direct)
+    if (!push->handshake.notes[r].direct)
         return shunti_rail_rows_passed(push->across, r);
     return push->peers[r].cursor == push->end &&
            (!push->copies || shunti_row_copies_done(push->copies, r)) &&
@@ -252,13 +253,13 @@ static bool is_served(const struct shunti_pushing *push, int r)
 static void give_up_across(struct shunti_pushing *push)
 {
     for (int r = 0; r < push->plan->moe->nranks; r++) {
-        struct shunti_met *met = &push->meeting.met[r];
+        struct shunti_handshake_notes *notes = &push->handshake.notes[r];
 
-        if (met->direct)
+        if (notes->direct)
             continue;
-        met->heard = push->peers[r].served = true;
+        notes->received = push->peers[r].served = true;
         if (!shunti_rail_rows_put_any(push->across, r))
-            met->answered = true;
+            notes->answered = true;
         shunti_rail_rows_give_up(push->across, r);
     }
 }
@@ -270,7 +271,7 @@ static bool is_answered(struct shunt_request *request, int r)
     const struct shunti_pushing *push = shunti_pushing_of(request);
 
     return shunti_acked(request, r) ||
-           (push->meeting.alarmed && !push->meeting.met[r].direct &&
+           (push->handshake.alarmed && !push->handshake.notes[r].direct &&
             shunti_peer_completed(request->comm, r, request->seq));
 }
 
@@ -278,37 +279,38 @@ static bool is_answered(struct shunt_request *request, int r)
 static void look_at_peers(struct shunt_request *request)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
-    struct shunti_meeting *meeting = &push->meeting;
+    struct shunti_handshake *handshake = &push->handshake;
     const int nranks = push->plan->moe->nranks, rank = push->plan->moe->rank;
 
-    if (push->across && !meeting->local_heard &&
-        shunti_meeting_locals_heard(meeting)) {
-        meeting->local_heard = true;
-        if (meeting->alarmed)
+    if (push->across && !handshake->local_received &&
+        shunti_handshake_has_locals(handshake)) {
+        handshake->local_received = true;
+        if (handshake->alarmed)
             give_up_across(push);
     }
     for (int i = 1; i < nranks; i++) {
         int r = (rank + i) % nranks;
         struct shunti_push_peer *peer = &push->peers[r];
-        struct shunti_met *met = &meeting->met[r];
+        struct shunti_handshake_notes *notes = &handshake->notes[r];
 
-        if (met->told && peer->served && met->answered)
+        if (notes->sent && peer->served && notes->answered)
             continue;
-        shunti_meeting_tell(request, meeting, r);
-        hear(request, r);
+        shunti_handshake_send(request, handshake, r);
+        receive(request, r);
         if (!peer->served && is_served(push, r)) {
             if (push->stream)
                 shunti_copy_fence();
             /* A rank of another node that sent no rows awaits no ack. */
             if (push->failed)
                 shunti_ack_failed(request, r);
-            else if (met->direct ||
+            else if (notes->direct ||
                      shunti_rail_receives(push->across->rails, r))
-                shunti_ack(request, r, met->direct ? SHUNT_OK : request->error);
+                shunti_ack(request, r,
+                           notes->direct ? SHUNT_OK : request->error);
             peer->served = true;
         }
-        if (met->told && !met->answered)
-            met->answered = is_answered(request, r);
+        if (notes->sent && !notes->answered)
+            notes->answered = is_answered(request, r);
     }
 }
 
@@ -322,7 +324,7 @@ static bool move_across(struct shunt_request *request)
     const uint64_t call = shunti_rail_call(request);
     bool sent = shunti_rail_rows_send(across, call);
 
-    if (!push->meeting.local_heard)
+    if (!push->handshake.local_received)
         return sent;
     for (int i = 0; i < comm->local_size; i++) {
         const struct shunti_push_peer *peer = &push->peers[local[i]];
@@ -330,7 +332,7 @@ static bool move_across(struct shunt_request *request)
         across->places[i] = peer->rows;
         across->outs[i] = peer->out;
         if (local[i] == comm->rank)
-            across->places[i] = push->land;
+            across->places[i] = push->arrivals;
     }
     across->broken = across->broken || push->broken;
     if (across->dweight)
@@ -343,7 +345,7 @@ static void fail(struct shunt_request *request, enum shunt_status status,
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
 
-    shunti_request_error(request, status, "%s: %s", push->meeting.call->name,
+    shunti_request_error(request, status, "%s: %s", push->handshake.call->name,
                          why);
     push->failed = true;
     for (int r = 0; r < push->plan->moe->nranks; r++)
@@ -378,7 +380,8 @@ static bool finish_devices(struct shunt_request *request)
 
     if (request->error)
         return true;
-    st = shunti_device_rows_finish(push->device, push->land, why, sizeof(why));
+    st = shunti_device_rows_finish(push->device, push->arrivals, why,
+                                   sizeof(why));
     if (st && st != SHUNT_IN_PROGRESS)
         fail(request, st, why);
     return st != SHUNT_IN_PROGRESS;
@@ -397,7 +400,7 @@ static void begin(struct shunt_request *request)
         return;
     push->copies = shunti_row_copies_create(
         request, push->plan, shunti_parts_token(push->plan, what->cut.from),
-        push->end, push->meeting.met, what->src);
+        push->end, push->handshake.notes, what->src);
     if (push->copies)
         hand_over(push, request->comm->rank);
 }
@@ -430,8 +433,8 @@ static enum shunt_status step(struct shunt_request *request)
         return SHUNT_IN_PROGRESS;
     }
     for (int r = 0; r < nranks; r++)
-        if (!push->meeting.met[r].told || !push->peers[r].served ||
-            !push->meeting.met[r].answered)
+        if (!push->handshake.notes[r].sent || !push->peers[r].served ||
+            !push->handshake.notes[r].answered)
             return SHUNT_IN_PROGRESS;
     if (push->peers[rank].cursor < push->end ||
         (push->copies && !shunti_row_copies_done(push->copies, rank)))
@@ -441,30 +444,30 @@ static enum shunt_status step(struct shunt_request *request)
         return SHUNT_IN_PROGRESS;
     if (push->device && !finish_devices(request))
         return SHUNT_IN_PROGRESS;
-    if (push->land != push->what.dst && !request->error &&
+    if (push->arrivals != push->what.dst && !request->error &&
         !(push->what.device & SHUNTI_DEVICE_ROWS))
-        shunti_parts_copy(plan, push->what.cut, push->what.dst, push->land);
+        shunti_parts_copy(plan, push->what.cut, push->what.dst, push->arrivals);
     return SHUNT_OK;
 }
 
 static bool awaits(const struct shunt_request *request, int r)
 {
     const struct shunti_pushing *push = shunti_pushing_of(request);
-    const struct shunti_met *met = &push->meeting.met[r];
+    const struct shunti_handshake_notes *notes = &push->handshake.notes[r];
 
     /* Do not wait for other nodes until the notes of all local peers are
      * here. */
-    if (!met->direct && !push->meeting.local_heard)
+    if (!notes->direct && !push->handshake.local_received)
         return false;
-    return !met->told || !push->peers[r].served || !met->answered ||
-           (push->across && !met->direct &&
+    return !notes->sent || !push->peers[r].served || !notes->answered ||
+           (push->across && !notes->direct &&
             (shunti_rail_rows_miss(push->across, r) ||
              shunti_lists_await(&push->direction->lists, r)));
 }
 
-static bool heard(const struct shunt_request *request, int r)
+static bool has_received(const struct shunt_request *request, int r)
 {
-    return shunti_pushing_of(request)->meeting.met[r].heard;
+    return shunti_pushing_of(request)->handshake.notes[r].received;
 }
 
 void shunti_push_drop(struct shunti_pushing *push)
@@ -485,8 +488,8 @@ static void cleanup(struct shunt_request *request)
         shunti_rail_leave_line(&push->across->rails->rows_line,
                                &push->across->turn);
     shunti_push_drop(push);
-    shunti_moe_call_end(push->meeting.call, push->plan, push->what.cut,
-                        push->meeting.borrowed, request->status);
+    shunti_moe_call_end(push->handshake.call, push->plan, push->what.cut,
+                        push->handshake.borrowed, request->status);
 }
 
 static size_t sent_in_all(const struct shunt_request *request)
@@ -497,7 +500,8 @@ static size_t sent_in_all(const struct shunt_request *request)
 #define CLASS(call, mode)                                                \
     {                                                                    \
         .name = call, .algorithm = mode, .step = step, .awaits = awaits, \
-        .heard = heard, .cleanup = cleanup, .sent_in_all = sent_in_all,  \
+        .received = has_received, .cleanup = cleanup,                    \
+        .sent_in_all = sent_in_all,                                      \
     }
 
 const struct shunti_class shunti_push_classes[2][2] = {

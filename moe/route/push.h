@@ -23,12 +23,12 @@
 
 struct shunti_push {
     struct shunti_cut cut;
-    const void *src;               /* (tokens, hidden) */
-    void *dst;                     /* (total, hidden) */
-    enum shunt_moe_buffer landing; /* peers write to the scratch of this buffer
+    const void *src;                /* (tokens, hidden) */
+    void *dst;                      /* (total, hidden) */
+    enum shunt_moe_buffer arrivals; /* peers write to the scratch of this buffer
                                       if dst is in no window */
-    bool fp8;                      /* rows are rounded through e4m3 */
-    bool weighted;                 /* rows are multiplied by their weights */
+    bool fp8;                       /* rows are rounded through e4m3 */
+    bool weighted;                  /* rows are multiplied by their weights */
     /* For the gradient of the weights: products of src with the rows of `out`
      * at the destination. A rank without tokens wants no products, and offers
      * its `out` to the ranks that want some. */
@@ -59,9 +59,10 @@ struct shunti_offers shunti_offers_of(const struct shunti_plan *plan,
                                       bool wants, bool offers);
 /* The note of `rank` says whether it offers its `out`. False: some rank wants
  * dweight and cannot have it; the error is recorded in the request. */
-bool shunti_offers_hear(struct shunti_offers *offers,
-                        struct shunt_request *request,
-                        const struct shunti_moe_call *call,
-                        const struct shunti_plan *plan, int rank, bool offered);
+bool shunti_offers_receive(struct shunti_offers *offers,
+                           struct shunt_request *request,
+                           const struct shunti_moe_call *call,
+                           const struct shunti_plan *plan, int rank,
+                           bool offered);
 
 #endif

@@ -23,7 +23,7 @@ static void count_bytes(struct shunt_comm *comm, struct shunti_pushing *push)
     for (; i < plan->first[push->end]; i++) {
         int r = plan->terms[i].rank;
 
-        if (r == comm->rank || !push->meeting.met[r].direct)
+        if (r == comm->rank || !push->handshake.notes[r].direct)
             continue;
         push->bytes += bytes;
         comm->stats.bytes_mapped += bytes;
@@ -40,24 +40,25 @@ static enum shunt_status choose_memory(struct shunti_pushing *push)
 {
     const struct shunti_plan *plan = push->plan;
     const struct shunti_push *what = &push->what;
-    struct shunti_meeting *meeting = &push->meeting;
+    struct shunti_handshake *handshake = &push->handshake;
     enum shunt_status st = SHUNT_OK;
 
-    push->land = what->dst;
-    meeting->out.window = SHUNTI_NOT_OFFERED;
+    push->arrivals = what->dst;
+    handshake->out.window = SHUNTI_NOT_OFFERED;
     if (what->device & SHUNTI_DEVICE_ROWS ||
         !shunti_remote_of(plan->moe->comm, what->dst,
                           plan->received.total * plan->moe->row_bytes,
-                          &meeting->rows)) {
-        push->land = shunti_plan_scratch(plan, what->landing);
-        st = shunti_start_scratch(meeting, what->landing,
+                          &handshake->rows)) {
+        push->arrivals = shunti_plan_scratch(plan, what->arrivals);
+        st = shunti_start_scratch(handshake, what->arrivals,
                                   "that also has no window to write to",
-                                  &meeting->rows);
+                                  &handshake->rows);
     }
     if (st || !what->offers)
         return st;
-    return shunti_start_offer(meeting, what->out, SHUNT_MOE_OUT,
-                              "whose `out` is no window either", &meeting->out);
+    return shunti_start_offer(handshake, what->out, SHUNT_MOE_OUT,
+                              "whose `out` is no window either",
+                              &handshake->out);
 }
 
 /* Prepare for rows in memory of devices. */
@@ -70,12 +71,12 @@ static enum shunt_status prepare_devices(struct shunti_pushing *push)
     if (!what->device)
         return SHUNT_OK;
     push->device =
-        shunti_device_rows_create(plan, what->cut, what->landing, what->device,
+        shunti_device_rows_create(plan, what->cut, what->arrivals, what->device,
                                   what->src, what->dst, why, sizeof(why));
     if (!push->device)
-        return shunti_moe_call_refuse(push->meeting.call, plan,
+        return shunti_moe_call_refuse(push->handshake.call, plan,
                                       SHUNT_ERR_MEMORY, "%s", why);
-    push->meeting.out.offset = shunti_device_rows_flags(push->device);
+    push->handshake.out.offset = shunti_device_rows_flags(push->device);
     if (what->device & SHUNTI_DEVICE_TOKENS) {
         push->src_first = shunti_parts_token(plan, what->cut.from);
         what->src = NULL;
@@ -109,7 +110,7 @@ static enum shunt_status allocate(struct shunti_pushing *push, bool two_level)
         push->across = make_across(push->direction, &push->what);
     if (push->scratch && (push->across || !two_level))
         return SHUNT_OK;
-    return shunti_moe_call_refuse(push->meeting.call, push->plan,
+    return shunti_moe_call_refuse(push->handshake.call, push->plan,
                                   SHUNT_ERR_MEMORY, "no memory");
 }
 
@@ -127,7 +128,8 @@ static void zero_results(const struct shunti_pushing *push, size_t from)
                (push->end - from) * topk * sizeof(float));
 }
 
-static void peers(struct shunt_request *request, struct shunti_met *met)
+static void peers(struct shunt_request *request,
+                  struct shunti_handshake_notes *notes)
 {
     struct shunti_pushing *push = shunti_pushing_of(request);
     const struct shunti_push *what = &push->what;
@@ -135,16 +137,16 @@ static void peers(struct shunt_request *request, struct shunti_met *met)
     const size_t from = shunti_parts_token(push->plan, what->cut.from);
     struct shunti_rails *rails = push->across ? push->across->rails : NULL;
 
-    shunti_start_peers(&push->meeting, met, rails, shunti_rail_sends);
+    shunti_start_peers(&push->handshake, notes, rails, shunti_rail_sends);
     for (int r = 0; r < comm->nranks; r++)
         push->peers[r] = (struct shunti_push_peer){
-            .served = met[r].stranger,
-            .cursor = met[r].direct ? from : push->end,
+            .served = notes[r].stranger,
+            .cursor = notes[r].direct ? from : push->end,
         };
     push->peers[comm->rank] = (struct shunti_push_peer){
         .served = true,
         .cursor = from,
-        .rows = what->device & SHUNTI_DEVICE_ROWS ? push->land : what->dst,
+        .rows = what->device & SHUNTI_DEVICE_ROWS ? push->arrivals : what->dst,
         .out = what->out,
     };
     if (push->device && shunti_device_rows_meet_self(push->device))
@@ -169,7 +171,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
     const size_t from = shunti_parts_token(plan, what->cut.from);
     const size_t end = shunti_parts_token(plan, what->cut.to);
     struct shunti_pushing begin = {
-        .meeting = {.call = call, .plan = plan, .cut = what->cut},
+        .handshake = {.call = call, .plan = plan, .cut = what->cut},
         .plan = plan,
         .direction = direction,
         .what = *what,
@@ -196,7 +198,7 @@ enum shunt_status shunti_push_start(const struct shunti_moe_call *call,
         &(struct shunti_start){
             .class = &shunti_push_classes[call->kind !=
                                           SHUNTI_KIND_MOE_DISPATCH][two_level],
-            .meeting = &begin.meeting,
+            .handshake = &begin.handshake,
             .state = &begin,
             .bytes = sizeof(begin),
             .peer_bytes = sizeof(begin.peers[0]),

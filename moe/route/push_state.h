@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "moe/route/meeting.h"
+#include "moe/route/handshake.h"
 #include "moe/route/push.h"
 #include "src/op/request.h"
 
@@ -28,15 +28,15 @@ struct shunti_push_peer {
 };
 
 struct shunti_pushing {
-    struct shunti_meeting meeting;
+    struct shunti_handshake handshake;
     struct shunti_plan *plan;
     struct shunti_direction *direction;
     size_t bytes; /* sent to others, for traces */
     struct shunti_push what;
-    size_t end;          /* behind the last token to write */
-    unsigned char *land; /* where peers write */
-    bool stream;         /* rows are written past the caches */
-    bool broken;         /* a peer is missing, so products cannot be computed */
+    size_t end;              /* behind the last token to write */
+    unsigned char *arrivals; /* where peers write */
+    bool stream;             /* rows are written past the caches */
+    bool broken; /* a peer is missing, so products cannot be computed */
     struct shunti_offers offers;
     unsigned char *scratch;            /* a row */
     size_t chunk;                      /* tokens in a chunk */

@@ -52,7 +52,7 @@ bool shunti_rail_sums_init(struct shunti_rail_sums *sums,
 void shunti_rail_sums_finish(struct shunti_rail_sums *sums);
 
 /* Send a chunk of sums to each source that has room. `broken`: rows of a rank
- * of this node are missing, and the sources are told so. True if anything was
+ * of this node are missing, and the sources learn so. True if anything was
  * sent. */
 bool shunti_rail_sums_send(struct shunti_rail_sums *sums, uint64_t call,
                            bool broken);

@@ -403,8 +403,9 @@ static bool exchange_notes(struct shunt_request *request)
                                         packed->what.cut, note, &blame))
                 note_bad(packed, request);
             else if (packed->call->kind == SHUNTI_KIND_MOE_COMBINE_BACKWARD &&
-                     !shunti_offers_hear(&packed->offers, request, packed->call,
-                                         packed->plan, r, note->word[0]))
+                     !shunti_offers_receive(&packed->offers, request,
+                                            packed->call, packed->plan, r,
+                                            note->word[0]))
                 note_bad(packed, request);
         }
         all = all && peer->sent && peer->received;
@@ -527,7 +528,7 @@ static void measure(struct packed *packed)
     }
 }
 
-/* Allocate all that the call needs before any peer is told of it. */
+/* Allocate all that the call needs before any peer learns of it. */
 static bool allocate(struct packed *packed)
 {
     const struct shunti_plan *plan = packed->plan;

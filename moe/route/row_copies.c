@@ -48,8 +48,8 @@ struct shunti_row_copies {
 /* --- making them ------------------------------------------------------------------ */
 
 /* Find where the list of each rank begins. Returns the number of all rows. */
-static size_t lay_out(struct shunti_row_copies *c, const struct shunti_met *met,
-                      size_t *ranks)
+static size_t lay_out(struct shunti_row_copies *c,
+                      const struct shunti_handshake_notes *notes, size_t *ranks)
 {
     const struct shunti_plan *plan = c->plan;
     size_t all = 0;
@@ -58,7 +58,7 @@ static size_t lay_out(struct shunti_row_copies *c, const struct shunti_met *met,
         c->place[plan->terms[i].rank].end++;
     *ranks = 0;
     for (int r = 0; r < plan->moe->nranks; r++) {
-        const size_t rows = met[r].direct ? c->place[r].end : 0;
+        const size_t rows = notes[r].direct ? c->place[r].end : 0;
 
         c->place[r].begin = c->place[r].end = all;
         all += rows;
@@ -85,8 +85,9 @@ static void cut(struct shunti_row_copies *c, size_t whole)
     }
 }
 
-static void list(struct shunti_row_copies *c, const struct shunti_met *met,
-                 size_t part, size_t whole)
+static void list(struct shunti_row_copies *c,
+                 const struct shunti_handshake_notes *notes, size_t part,
+                 size_t whole)
 {
     const struct shunti_plan *plan = c->plan;
 
@@ -95,7 +96,7 @@ static void list(struct shunti_row_copies *c, const struct shunti_met *met,
             const struct shunti_term *term = &plan->terms[i];
             size_t at;
 
-            if (!met[term->rank].direct)
+            if (!notes[term->rank].direct)
                 continue;
             at = c->place[term->rank].end++;
             c->token[at] = (uint32_t)t;
@@ -107,8 +108,9 @@ static void list(struct shunti_row_copies *c, const struct shunti_met *met,
     cut(c, whole);
 }
 
-static bool make(struct shunti_row_copies *c, const struct shunti_met *met,
-                 size_t rows, size_t ranks)
+static bool make(struct shunti_row_copies *c,
+                 const struct shunti_handshake_notes *notes, size_t rows,
+                 size_t ranks)
 {
     const size_t bytes = c->plan->moe->row_bytes, tokens = c->to - c->from;
     size_t parts = tokens * bytes / PART + 1, part;
@@ -121,14 +123,13 @@ static bool make(struct shunti_row_copies *c, const struct shunti_met *met,
     if (!c->token || !c->blocks)
         return false;
     c->row = c->token + rows;
-    list(c, met, part, rows * bytes);
+    list(c, notes, part, rows * bytes);
     return true;
 }
 
-struct shunti_row_copies *
-shunti_row_copies_create(struct shunt_request *request,
-                         const struct shunti_plan *plan, size_t from, size_t to,
-                         const struct shunti_met *met, const void *src)
+struct shunti_row_copies *shunti_row_copies_create(
+    struct shunt_request *request, const struct shunti_plan *plan, size_t from,
+    size_t to, const struct shunti_handshake_notes *notes, const void *src)
 {
     struct shunti_row_copies *c;
     size_t rows, ranks;
@@ -143,9 +144,9 @@ shunti_row_copies_create(struct shunt_request *request,
     c->from = from;
     c->to = to;
     c->place = calloc((size_t)plan->moe->nranks, sizeof(*c->place));
-    rows = c->place ? lay_out(c, met, &ranks) : 0;
+    rows = c->place ? lay_out(c, notes, &ranks) : 0;
     if (rows && shunti_copy_suits(request, rows * plan->moe->row_bytes) &&
-        make(c, met, rows, ranks))
+        make(c, notes, rows, ranks))
         return c;
     shunti_row_copies_destroy(c);
     return NULL;

@@ -14,20 +14,19 @@
 #include <stddef.h>
 
 #include "moe/plan.h"
-#include "moe/route/meeting.h"
+#include "moe/route/handshake.h"
 
 struct shunt_request;
 struct shunti_row_copies;
 
 /*
  * Make the copies of a push: of the tokens from <= t < to of `src` (tokens,
- * hidden), to the ranks that are `direct` in `met`. NULL: the engine makes no
+ * hidden), to the ranks that are `direct` in `notes`. NULL: the engine makes no
  * copies for this request (src/op/engine.h), or there is no memory.
  */
-struct shunti_row_copies *
-shunti_row_copies_create(struct shunt_request *request,
-                         const struct shunti_plan *plan, size_t from, size_t to,
-                         const struct shunti_met *met, const void *src);
+struct shunti_row_copies *shunti_row_copies_create(
+    struct shunt_request *request, const struct shunti_plan *plan, size_t from,
+    size_t to, const struct shunti_handshake_notes *notes, const void *src);
 /* Called after the request's copies have ended. NULL is allowed. */
 void shunti_row_copies_destroy(struct shunti_row_copies *copies);
 

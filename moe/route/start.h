@@ -17,40 +17,42 @@
 
 #include <stddef.h>
 
-#include "moe/route/meeting.h"
+#include "moe/route/handshake.h"
 #include "moe/route/rails.h"
 
 /* Reserve the scratch of the buffer `which`, and set *remote to its address.
  * Refuses the call if another request uses the scratch; `clash` describes that
  * request. */
-enum shunt_status shunti_start_scratch(struct shunti_meeting *meeting,
+enum shunt_status shunti_start_scratch(struct shunti_handshake *handshake,
                                        enum shunt_moe_buffer which,
                                        const char *clash,
                                        struct shunti_remote *remote);
 
 /* Set *remote to the address of `rows`, for peers that read them. Rows that are
  * in no window are copied to the scratch of the buffer `which`. */
-enum shunt_status shunti_start_offer(struct shunti_meeting *meeting,
+enum shunt_status shunti_start_offer(struct shunti_handshake *handshake,
                                      const void *rows,
                                      enum shunt_moe_buffer which,
                                      const char *clash,
                                      struct shunti_remote *remote);
 
-/* Begin the meeting. met: (nranks) zeroed. rails: NULL: all peers are direct.
+/* Begin the handshake. notes: (nranks) zeroed. rails: NULL: all peers are direct.
  * acks: true if this rank awaits an ack of a peer on another node. */
-void shunti_start_peers(struct shunti_meeting *meeting, struct shunti_met *met,
+void shunti_start_peers(struct shunti_handshake *handshake,
+                        struct shunti_handshake_notes *notes,
                         const struct shunti_rails *rails,
                         bool (*acks)(const struct shunti_rails *rails,
                                      int rank));
 
 struct shunti_start {
     const struct shunti_class *class;
-    const struct shunti_meeting *meeting; /* in `state` */
+    const struct shunti_handshake *handshake; /* in `state` */
     void *state;       /* of the request, which gets a copy of it */
     size_t bytes;      /* of the state */
     size_t peer_bytes; /* of what follows the state for each peer */
-    /* The peers step, in the new request. met: (nranks) zeroed. */
-    void (*peers)(struct shunt_request *request, struct shunti_met *met);
+    /* The peers step, in the new request. notes: (nranks) zeroed. */
+    void (*peers)(struct shunt_request *request,
+                  struct shunti_handshake_notes *notes);
     void (*drop)(void *state); /* free the memory of a call that was not made */
 };
 

@@ -94,7 +94,7 @@ void shunti_state_cleanup(struct shunt_request *request);
     {                                                                          \
         .name = text, .algorithm = "two_level", .step = shunti_two_level_step, \
         .awaits = shunti_two_level_awaits, .sent = (sends),                    \
-        .heard = shunti_two_level_heard,                                       \
+        .received = shunti_two_level_received,                                 \
         .must_send = shunti_two_level_must_send,                               \
         .cleanup = shunti_state_cleanup,                                       \
     }

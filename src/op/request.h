@@ -78,7 +78,7 @@ struct shunti_class {
     /* Has `peer` shown that it is in this call? A timeout first names the ranks
      * that have not, because the others may be waiting for them. NULL: not
      * known. */
-    bool (*heard)(const struct shunt_request *request, int peer);
+    bool (*received)(const struct shunt_request *request, int peer);
     /* In this class another rank waits for the same ranks, and knows which of
      * them are missing. If all awaited ranks answer the probe, that rank
      * reports the missing ones. */

@@ -73,7 +73,7 @@ static int suspicion(const struct shunt_request *request, int peer)
         return NOT_AWAITED;
     if (!shunti_probe_answered(comm, peer))
         return SILENT;
-    if (request->class->heard && request->class->heard(request, peer))
+    if (request->class->received && request->class->received(request, peer))
         return UNFINISHED;
     return comm->peers[peer].node == comm->node ? UNHEARD_LOCAL : UNHEARD_AFAR;
 }

@@ -263,7 +263,7 @@ static int refusals(const struct rank *self)
     return 0;
 }
 
-/* Calls that are refused everywhere end before anybody has heard of anybody. */
+/* Calls that are refused everywhere end before anybody has received anything. */
 static int refused_by_all(const struct rank *self)
 {
     for (int round = 0; round < 40; round++) {

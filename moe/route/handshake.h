@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A meeting: in a dispatch or combine, in either direction, each rank sends its
+ * A handshake: in a dispatch or combine, in either direction, each rank sends its
  * peers a note that says where its memory is, and receives theirs.
  *
  * In two levels a rank exchanges notes with its local peers and its rail peers
@@ -9,8 +9,8 @@
  * makes a bad call, rail peers get an alarm instead of the note. Then nothing
  * else is exchanged with other nodes.
  */
-#ifndef SHUNTI_MEETING_H
-#define SHUNTI_MEETING_H
+#ifndef SHUNTI_HANDSHAKE_H
+#define SHUNTI_HANDSHAKE_H
 
 #include <stdbool.h>
 
@@ -18,48 +18,51 @@
 #include "moe/plan/moe_call.h"
 #include "src/op/note.h"
 
-struct shunti_met {
+struct shunti_handshake_notes {
     bool direct; /* its memory is mapped, and rows are written or read there;
                     otherwise rows go through rail peers */
-    bool told, heard; /* this rank's note was sent; the peer's has arrived */
-    bool stranger; /* gets a note only if a call fails: shunti_meeting_skip() */
+    bool sent, received; /* this rank's note was sent; the peer's has arrived */
+    bool
+        stranger; /* gets a note only if a call fails: shunti_handshake_skip() */
     bool answered; /* its ack has arrived, or none will */
 };
 
-struct shunti_meeting {
+struct shunti_handshake {
     const struct shunti_moe_call *call;
     struct shunti_plan *plan;
     struct shunti_cut cut;
     struct shunti_remote rows, out; /* this rank's memory, for its notes */
-    unsigned borrowed; /* scratches that are this memory: 1 << which */
-    bool local_heard;  /* notes of all local peers have arrived */
+    unsigned borrowed;   /* scratches that are this memory: 1 << which */
+    bool local_received; /* notes of all local peers have arrived */
     /* True: a local peer made another call, or a bad one. */
     bool alarmed;
-    struct shunti_blame blame; /* which peer, and what is wrong */
-    struct shunti_met *met;    /* (nranks) */
+    struct shunti_blame blame;            /* which peer, and what is wrong */
+    struct shunti_handshake_notes *notes; /* (nranks) */
 };
 
-/* Begin. met: (nranks) zeroed. two_level: ranks of other nodes are not
+/* Begin. notes: (nranks) zeroed. two_level: ranks of other nodes are not
  * `direct`. This rank's own entry is complete at once. */
-void shunti_meeting_init(struct shunti_meeting *meeting, struct shunti_met *met,
-                         bool two_level);
+void shunti_handshake_init(struct shunti_handshake *handshake,
+                           struct shunti_handshake_notes *notes,
+                           bool two_level);
 
 /* Send this rank's note to `rank`, unless it was sent, the peer has no room for
  * it, or it is too early for a rail peer. */
-void shunti_meeting_tell(struct shunt_request *request,
-                         struct shunti_meeting *meeting, int rank);
+void shunti_handshake_send(struct shunt_request *request,
+                           struct shunti_handshake *handshake, int rank);
 
-enum shunti_heard {
-    SHUNTI_HEARD_NOTHING, /* no new note */
-    SHUNTI_HEARD_CALL,    /* a note of the same call */
-    SHUNTI_HEARD_BAD,     /* a note of another or a bad call; an error is
+enum shunti_handshake_result {
+    SHUNTI_HANDSHAKE_NOTHING, /* no new note */
+    SHUNTI_HANDSHAKE_CALL,    /* a note of the same call */
+    SHUNTI_HANDSHAKE_BAD,     /* a note of another or a bad call; an error is
                              recorded */
 };
 
 /* Look for the note of `rank`. *note is the note that has arrived. */
-enum shunti_heard shunti_meeting_hear(struct shunt_request *request,
-                                      struct shunti_meeting *meeting, int rank,
-                                      const struct shunti_note **note);
+enum shunti_handshake_result
+shunti_handshake_receive(struct shunt_request *request,
+                         struct shunti_handshake *handshake, int rank,
+                         const struct shunti_note **note);
 
 /*
  * Exchange no notes with `rank`, which is on another node and exchanges no rows
@@ -70,9 +73,9 @@ enum shunti_heard shunti_meeting_hear(struct shunt_request *request,
  * every rank. So `rank` gets a note after all if any peer turns out to make
  * another call.
  */
-void shunti_meeting_skip(struct shunti_meeting *meeting, int rank);
+void shunti_handshake_skip(struct shunti_handshake *handshake, int rank);
 
 /* True if the notes of all `direct` peers have arrived. */
-bool shunti_meeting_locals_heard(const struct shunti_meeting *meeting);
+bool shunti_handshake_has_locals(const struct shunti_handshake *handshake);
 
 #endif
