@@ -38,19 +38,25 @@ void shunti_shared_env_collect(struct shunti_shared_env *values)
     }
 }
 
-/* The text of a variable among `values`, or its default. */
+/* The text of a variable among `values`, or its default. The values come from
+ * another process: nothing behind their end is read. */
 static const char *value_of(const struct shunti_shared_env *values,
                             const char *name, enum shunti_env_type type)
 {
     const struct shunti_env_row *row = shunti_env_row_of(name);
+    const char *const end = values->text + sizeof(values->text);
     const size_t len = strlen(name);
 
     assert(row && row->from_rank_0 && row->type == type);
     if (!row || row->type != type)
         return NULL;
-    for (const char *at = values->text; *at; at += strlen(at) + 1)
+    for (const char *at = values->text, *nul; at < end && *at; at = nul + 1) {
+        nul = memchr(at, 0, (size_t)(end - at));
+        if (!nul)
+            break;
         if (!strncmp(at, name, len) && at[len] == '=')
             return at + len + 1;
+    }
     return row->fallback;
 }
 

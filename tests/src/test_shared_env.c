@@ -44,6 +44,22 @@ Test(shared_env, has_no_value_of_other_variables)
     cr_assert_eq(values.text[0], 0);
 }
 
+/* Values of another process that have no end, or that fill the text to its last
+ * byte. */
+Test(shared_env, reads_nothing_behind_the_end)
+{
+    struct shunti_shared_env *values = malloc(sizeof(*values));
+
+    cr_assert(values);
+    memset(values->text, 'x', sizeof(values->text));
+    memcpy(values->text, "SHUNT_ALGORITHM=", 16);
+    cr_assert_null(shunti_shared_string(values, "SHUNT_ALGORITHM"));
+    values->text[sizeof(values->text) - 1] = 0;
+    cr_assert_eq(shunti_shared_size(values, "SHUNT_MOE_CHUNK"),
+                 SHUNTI_ENV_AUTO);
+    free(values);
+}
+
 /* All of them, each as long as it can be. */
 Test(shared_env, has_room_for_all)
 {
