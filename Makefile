@@ -30,7 +30,7 @@ help:
 	@echo 'make release  build the library and its programs into build-release/,'
 	@echo '              optimized as they are when they are installed'
 	@echo 'make check-long'
-	@echo '              run them all, under the sanitizers as well (two hours)'
+	@echo '              run them all, under the sanitizers as well (hours)'
 	@echo 'make check-sanitize'
 	@echo '              run them, briefly, under the address, undefined behaviour'
 	@echo '              and thread sanitizers'
