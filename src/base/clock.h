@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The clock of this host, which times waits. */
+/* The host's monotonic clock, by which waits are timed. */
 #ifndef SHUNTI_CLOCK_H
 #define SHUNTI_CLOCK_H
 

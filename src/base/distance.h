@@ -8,7 +8,7 @@
 
 enum { SHUNTI_NAME_MAX = 64 }; /* a longer name is similar to no other */
 
-/* The number of letters to change, add, remove, or swap with their neighbour to
+/* The number of letters to change, add, remove, or swap with their neighbor to
  * turn one name into the other. Ignores case. */
 unsigned shunti_distance(const char *a, const char *b);
 

@@ -27,9 +27,9 @@ const struct shunti_env_row *shunti_env_row_at(size_t i);
 /* The row of a name, or NULL. */
 const struct shunti_env_row *shunti_env_row_of(const char *name);
 
-/* Add a variable to the table. The caller, a plugin that is never unloaded,
- * owns its texts. Does nothing if the name is in the table already. False: the
- * table is full. Thread safe. */
+/* Add a variable to the table. The texts of the row are not copied: the caller,
+ * a plugin that is never unloaded, owns them. Does nothing if the name is in
+ * the table already. False: the table is full. Thread safe. */
 bool shunti_env_declare(const struct shunti_env_row *row);
 /* Add the rows of a folder. Call this from a constructor, so that the rows
  * exist before any variable is read:
@@ -56,7 +56,7 @@ double shunti_env_number(const char *name);
  * choice. For variables of any type. */
 bool shunti_env_is_set(const char *name);
 /* The raw text in the environment, or NULL. Also NULL for a name that is not in
- * the table, because such names are passed by plugins. */
+ * the table: plugins may pass any name. */
 const char *shunti_env_raw(const char *name);
 
 /* Is `text` valid for this row? Has no side effects. */

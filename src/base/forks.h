@@ -13,8 +13,8 @@ struct shunti_fork {
     /* Held during the fork, so that no other thread is changing what the lock
      * protects. NULL: none. */
     pthread_mutex_t *lock;
-    /* A thread that holds this lock may take locks that are not `outer`, and no
-     * other outer one. There is only one such lock. */
+    /* True: a thread that holds this lock may take other locks, so a fork takes
+     * this lock first. Only one lock is `outer`. */
     bool outer;
     /* Called in the child, before fork() returns there. NULL: nothing. */
     void (*in_child)(void);

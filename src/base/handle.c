@@ -14,8 +14,8 @@
  *
  * A thread may use a stale handle whose entry now belongs to a communicator of
  * another thread. So every word is atomic. The values that the thread reads are
- * harmless. `valid` is another handle. `since` is above the count of the stale
- * handle, because this thread set it when it gave the entry back.
+ * harmless: `valid` is another handle, and `since` is above the count of the
+ * stale handle. The thread itself raised `since` when it gave the entry back.
  */
 #define ENTRY_BITS 20
 #define COUNT_SHIFT (1 + ENTRY_BITS)
@@ -26,13 +26,14 @@ _Static_assert(sizeof(uintptr_t) == 8, "a handle has 64 bits");
 
 struct entry {
     uintptr_t valid;    /* the valid handle, or 0 */
-    void *object;       /* its object */
-    uint64_t count;     /* handles issued */
-    uint64_t since;     /* `count` when the entry was taken */
+    void *object;       /* the object of the valid handle */
+    uint64_t count;     /* number of handles issued so far */
+    uint64_t since;     /* count of the first handle since the entry was
+                           taken */
     uint64_t inherited; /* `count` when this process was forked */
     void *owner;
     unsigned kind;
-    uint32_t next; /* of a free entry: the next one, or 0 */
+    uint32_t next; /* in a free entry: the next free entry, or 0 */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Handles: used by callers instead of pointers to objects, so that using a
- * handle after its object is gone is an error and not a crash.
+ * Handles: callers use them instead of pointers to objects. So using a handle
+ * after its object is gone is an error and not a crash.
  *
- * A handle consists of two numbers: that of an entry in a table, and a count of
- * the handles that this entry had before. The process has one table. A user
- * keeps an entry for long, and issues one handle after another from it. Only
- * the last handle is valid. An old handle still leads to the owner of the
+ * A handle consists of two numbers: that of an entry in a table, and the count
+ * of handles that were issued from this entry. The process has one table. A
+ * user keeps an entry for long, and issues one handle after another from it.
+ * Only the last handle is valid. An old handle still leads to the owner of the
  * entry, until the entry is given back. So a plan that has been destroyed still
  * leads to its communicator, whose other ranks must be notified of the bad
  * call.
@@ -41,7 +41,7 @@ void shunti_handle_revoke(uint32_t entry);
 /* The object of a valid handle; otherwise NULL. */
 void *shunti_handle_object(enum shunti_handle_kind kind, const void *handle);
 /* Was the handle issued by a parent of this process? In a child of fork() no
- * handle of the parent is valid, but it leads to its owner. */
+ * handle of the parent is valid, but each still leads to its owner. */
 bool shunti_handle_is_inherited(enum shunti_handle_kind kind,
                                 const void *handle);
 /* The owner of a handle, valid or not, if its entry is still taken; otherwise

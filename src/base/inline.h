@@ -2,10 +2,10 @@
 /*
  * Attributes that decide what is inlined into the path of a small call.
  *
- * A small call on one host takes as long as its instructions. Two in five of
- * these only led from one small function to the next: saved registers,
- * arguments by pointer, tests whose outcome the caller knew. Measured:
- * docs/lessons.md, "A small call is instructions".
+ * The time of a small call on one host is the time of its instructions. Two in
+ * five instructions only passed control from one small function to the next:
+ * saved registers, arguments by pointer, tests whose outcome the caller knew.
+ * Measured: docs/lessons.md, "A small call is instructions".
  */
 #ifndef SHUNTI_INLINE_H
 #define SHUNTI_INLINE_H

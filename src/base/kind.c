@@ -5,7 +5,8 @@
 #include <assert.h>
 #include <stddef.h>
 
-static const struct shunti_kind *kinds[256]; /* by what a note says */
+static const struct shunti_kind *kinds[256]; /* indexed by the kind in a
+                                                signature */
 static const char *purposes[SHUNTI_PURPOSES];
 
 void shunti_kind_register(const struct shunti_kind *kind)

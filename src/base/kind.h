@@ -51,9 +51,9 @@ enum shunti_kind_number {
 
 _Static_assert(SHUNTI_KINDS <= 256, "a signature has 8 bits for the kind");
 
-/* All purposes: calls that are made of calls of other kinds. */
+/* All purposes. A purpose is a call that consists of calls of other kinds. */
 enum shunti_purpose {
-    SHUNTI_PURPOSE_ITSELF, /* no such call */
+    SHUNTI_PURPOSE_ITSELF, /* the operation is not a part of another call */
     SHUNTI_PURPOSE_MOE_CREATE,
     SHUNTI_PURPOSE_MOE_SET_PLACEMENT,
     SHUNTI_PURPOSE_MOE_PLAN_CREATE,
@@ -69,7 +69,8 @@ enum shunti_purpose {
 
 /* The meaning of the low 16 bits of a signature, without SHUNTI_TWO_LEVEL. */
 enum shunti_detail {
-    SHUNTI_DETAIL_PURPOSE = 0, /* the call that this one is a part of, or 0 */
+    SHUNTI_DETAIL_PURPOSE = 0, /* the purpose: the call that this one is a part
+                                  of, or 0 */
     SHUNTI_DETAIL_ROOT,
     SHUNTI_DETAIL_ALGORITHM,
     SHUNTI_DETAIL_NONE,
@@ -81,7 +82,7 @@ struct shunti_kind {
     enum shunti_detail detail;
     bool typed;  /* the call's elements have a type, which traces show */
     bool counts; /* the call's argument (note.h) is a digest of counts */
-    /* the count decides whether the call takes two levels */
+    /* the count of elements decides whether the call takes two levels */
     bool split_by_count;
     /* Record the error of a call whose signature agrees with that of this rank,
      * but whose argument does not. NULL: the argument is a number of bytes, or
@@ -99,15 +100,16 @@ struct shunti_kind {
 void shunti_kind_register(const struct shunti_kind *kind);
 
 /*
- * Purposes: calls that are made of calls of other kinds. The operations of such
- * a call carry its purpose in the low bits of their signature. So the text of a disagreement or a timeout names the call that the
- * user made. 0: none.
+ * Purposes: calls that consist of calls of other kinds. The operations of such
+ * a call carry its purpose in the low bits of their signature. So the text of a
+ * disagreement or a timeout names the call that the user made. The number 0
+ * stands for no purpose.
  */
 void shunti_purpose_register(unsigned number, const char *name);
 
 /* The signature of a call, in 32 bits, which each note carries: kind, dtype,
- * reduction, detail. If signatures disagree, the error text names the part that
- * does. */
+ * reduction, detail. If signatures differ, the error text names the part that
+ * differs. */
 #define SHUNTI_SIGNATURE(kind, dtype, op, root)                                \
     ((uint32_t)(kind) << 24 | (uint32_t)(dtype) << 20 | (uint32_t)(op) << 16 | \
      ((uint32_t)(root)&0xffff))

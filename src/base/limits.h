@@ -3,7 +3,7 @@
 #ifndef SHUNTI_LIMITS_H
 #define SHUNTI_LIMITS_H
 
-/* Ranks of a communicator: a signature (request.h) has 15 bits for the root. */
+/* Ranks of a communicator: a signature (kind.h) has 15 bits for the root. */
 #define SHUNTI_RANKS_MAX 32768
 
 #endif

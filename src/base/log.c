@@ -36,13 +36,13 @@ struct rule {
     int level;
 };
 
-/* All protected by `lock`. */
+/* `lock` protects these variables. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int base_level;
 static struct rule rules[RULES_MAX];
 static size_t nrules;
-static int log_fd = -1;      /* SHUNT_LOG_FILE, once it is open */
-static int log_fd_rank = -1; /* the rank in its name */
+static int log_fd = -1;      /* descriptor of SHUNT_LOG_FILE; -1: not open */
+static int log_fd_rank = -1; /* the rank in the name of that file */
 static bool log_fd_failed;
 static bool no_stderr; /* descriptor 2 was closed at some time */
 
@@ -69,7 +69,8 @@ static bool parse_word(const char *word, size_t len, struct rule *rule)
     if (rule->level < 0 || (equals && !name) || name >= sizeof(rule->subsystem))
         return false;
     memcpy(rule->subsystem, word, name);
-    rule->subsystem[name] = '\0'; /* "": for all subsystems without a rule */
+    rule->subsystem[name] = '\0'; /* "": the level of all subsystems without a
+                                     rule */
     return true;
 }
 
@@ -166,8 +167,8 @@ bool shunti_expand_path(const char *pattern, int rank, char *path,
     return true;
 }
 
-/* Was the program's stderr closed? A file that the program opens later may get
- * its number. */
+/* Set no_stderr if the program has closed stderr. A file that the program opens
+ * later may get descriptor 2. */
 static void look(void)
 {
     const int flags = fcntl(STDERR_FILENO, F_GETFL);
@@ -196,8 +197,8 @@ static int stderr_fd(void)
     return no_stderr ? -1 : STDERR_FILENO;
 }
 
-/* The reader of a FIFO must have opened it already. Messages may be lost if it
- * is slow. */
+/* Is the path a FIFO? A FIFO is opened without blocking: a reader must have
+ * opened it already, and messages may be lost if the reader is slow. */
 static bool is_fifo(const char *path)
 {
     struct stat st;
@@ -227,7 +228,8 @@ static int log_target(void)
     if (log_fd >= 0 && (rank == log_fd_rank || !strstr(pattern, "%r")))
         return log_fd;
 
-    /* The first message, or the rank has become known. */
+    /* Open the file: this is the first message, or the rank has become
+     * known. */
     if (log_fd >= 0)
         close(log_fd);
     log_fd = -1;

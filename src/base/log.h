@@ -65,8 +65,8 @@ void shunti_log_write(enum shunti_log_level level, const char *subsystem,
 
 /*
  * Set the rank of this thread's messages; -1: none. The first rank that is set
- * stays: communicators made later, for example by a split, number their ranks
- * differently, but the reader of a log knows the process by its first rank. The
+ * stays. Communicators made later, for example by a split, number their ranks
+ * differently. But the reader of a log knows the process by its first rank. The
  * first rank of the process is also in the name of the log file (%r), and is
  * used for threads that have set none.
  */

@@ -28,11 +28,11 @@ bool shunti_own_table_is_here(void)
     return is_here;
 }
 
-/* If the limit is larger, this many closed numbers are enough. */
+/* Close at most this many descriptors, even if the limit is larger. */
 #define ROOM 65536
 
-/* Leave the process's table. Linux before 5.9 has no close_range(); filters of
- * containers deny unshare(). */
+/* Give this thread its own table, with only 0 to 2. close_range() does not
+ * exist before Linux 5.9. Filters of containers deny unshare(). */
 static bool leave_table(void)
 {
     long most;

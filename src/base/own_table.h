@@ -22,8 +22,7 @@
  * meanwhile  called by the calling thread, again and again until work() has
  *            ended.
  *
- * False: there is no thread, or the system refuses the table; work() did not
- * run.
+ * False: the system refuses the thread or its table; work() did not run.
  */
 bool shunti_own_table_run(void (*work)(void *arg), void (*meanwhile)(void *arg),
                           void *arg);

@@ -15,7 +15,7 @@
 
 struct block {
     struct block *next;
-    size_t capacity; /* of the memory that follows this cache line */
+    size_t capacity; /* bytes of the memory that follows this cache line */
     _Alignas(LINE) unsigned char memory[];
 };
 

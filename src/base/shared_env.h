@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Environment variables that are taken from rank 0: rows of the table (env.h)
- * with `from_rank_0`. Choices that all ranks must share follow from them, so
- * rank 0's values hold on all ranks of a communicator. Each rank collects its
- * own values when a communicator is made; rank 0's are kept.
+ * with `from_rank_0`. They decide choices that all ranks must make alike, so
+ * all ranks of a communicator use the values of rank 0. Each rank collects its
+ * own values when a communicator is made, and then keeps those of rank 0.
  */
 #ifndef SHUNTI_SHARED_ENV_H
 #define SHUNTI_SHARED_ENV_H
@@ -19,8 +19,8 @@ enum {
 };
 
 /* The variables that are set to valid values: "NAME=value", with a NUL behind
- * each; an empty text behind the last one. All ranks' are of one size, so that
- * they travel in the first round of a communicator. */
+ * each; an empty text behind the last one. The size is the same on all ranks,
+ * so that the values can be sent in the first round of an init. */
 struct shunti_shared_env {
     char text[SHUNTI_SHARED_ENV_BYTES];
 };

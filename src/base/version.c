@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The version of this library at its build.
+ * The version of this library, which is fixed when it is built.
  */
 #include <shunt/version.h>
 
