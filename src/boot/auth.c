@@ -23,7 +23,8 @@ void shunti_auth_prove(const unsigned char secret[SHUNTI_KEY_BYTES],
                        const struct shunti_auth_transcript *transcript,
                        unsigned char proof[SHUNTI_KEY_BYTES])
 {
-    /* Both have the same length, so that the HMAC's input is unambiguous. */
+    /* The labels have the same length, so that the HMAC's input is
+     * unambiguous. */
     static const char labels[2][16] = {"shunt join rank", "shunt join root"};
     uint32_t rank = htole32((uint32_t)transcript->rank);
     uint32_t nranks = htole32((uint32_t)transcript->nranks);
@@ -76,7 +77,7 @@ void shunti_auth_digest(const void *data, size_t len,
     sha256_digest(&ctx, SHUNTI_KEY_BYTES, out);
 }
 
-/* Read /dev/urandom, if a filter denies the system call. */
+/* Read /dev/urandom: used if a filter denies getrandom(). */
 static bool read_device(unsigned char *bytes, size_t len)
 {
     int fd = shunti_fd_lift(open("/dev/urandom", O_RDONLY | O_CLOEXEC)), error;

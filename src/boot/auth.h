@@ -30,7 +30,7 @@ struct shunti_auth_transcript {
     int32_t nranks;
     uint32_t timeout_ms;
     uint32_t waited_ms;
-    uint32_t pid; /* of the rank; `host` names its host in errors */
+    uint32_t pid; /* the rank's process; errors name the process and `host` */
     char host[SHUNTI_HOST_BYTES];
     /* Random bytes of the root, which rank 0 of a launcher's job sends back. */
     unsigned char start[SHUNTI_START_BYTES];

@@ -184,8 +184,8 @@ enum shunt_status shunti_bootstrap_join(const struct shunt_id *id, int nranks,
 }
 
 /* Called when joining has failed on this or another rank. If a root of this
- * process lacked a resource, return that error instead. The root may have been
- * unable to send it. */
+ * process lacked a resource, return that error instead of `status`. The root
+ * may have been unable to send its error. */
 static enum shunt_status in_own_words(const struct shunti_id_parts *parts,
                                       enum shunt_status status)
 {
@@ -300,9 +300,9 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
     bs->nranks = nranks;
     bs->timeout = timeout;
     /* Join even if rank or nranks are invalid, so that the other ranks are
-     * notified, but wait only briefly. If the parent agrees on the result, wait
-     * half the timeout: the parent's ranks wait for this one for the whole
-     * timeout. */
+     * notified, but wait only briefly. If the ranks of the parent agree on the
+     * result, wait only half the timeout: they wait the whole timeout for this
+     * rank. */
     deadline = start + (sane || timeout < 5 ? timeout : 5);
     if (parent && parent->agree)
         deadline = start + timeout / 2;

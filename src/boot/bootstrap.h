@@ -45,9 +45,10 @@ extern int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
                                     int ms);
 
 /*
- * The parent of a new communicator (split, dup, shrink), as its init uses it.
- * The parent notices that a rank will not join, and errors name ranks by their
- * numbers in the parent.
+ * The parent: the communicator from which a new one is made (split, dup,
+ * shrink). The init of the new one uses the parent for two purposes. The parent
+ * notices if a rank will not join, and errors name ranks by their numbers in
+ * the parent.
  */
 struct shunti_parent {
     /* (nranks) Number of each new rank in the parent; NULL: the same numbers.
@@ -67,8 +68,8 @@ struct shunti_parent {
     bool agreed; /* `agree` has been called */
     bool joined; /* `agree` has returned SHUNT_OK */
     /* out: the ranks that did not answer in time, by their numbers in the
-     * parent. First `nmissed` that this rank waited for, then those that the
-     * root reported. The caller frees the array. */
+     * parent. This rank waited for the first `nmissed` of them. The root
+     * reported the others. The caller frees the array. */
     int *blamed;
     size_t nblamed, nmissed;
 };
@@ -91,8 +92,9 @@ enum shunt_status shunti_parent_error(const struct shunti_parent *parent);
 enum shunt_status shunti_parent_agree(struct shunti_parent *parent,
                                       enum shunt_status mine);
 
-/* Add a rank, by its number in the parent, to `blamed`: this rank did not get
- * an answer from it, or the root reported it. */
+/* Add a rank, by its number in the parent, to `blamed`. The first function is
+ * for a rank that did not answer this one, the second for a rank that the root
+ * reported. */
 void shunti_parent_blame(struct shunti_parent *parent, int name);
 void shunti_parent_add_reported(struct shunti_parent *parent, int name);
 
@@ -146,8 +148,8 @@ enum shunt_status shunti_bootstrap_join_from(struct shunti_parent *parent,
                                              double timeout,
                                              struct shunti_bootstrap **bs);
 
-/* As shunt_id_create(), for `nranks` ranks, which errors call by `names`. Opens
- * a port only if a rank needs one to connect. */
+/* As shunt_id_create(), for `nranks` ranks, whose numbers in errors are
+ * `names`. Opens a port only if a rank needs one to connect. */
 enum shunt_status shunti_id_create_named(const int *names, int nranks,
                                          enum shunti_reach reach,
                                          struct shunt_id *id);

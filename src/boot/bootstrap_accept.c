@@ -25,8 +25,8 @@
 #define UNAUTHENTICATED_SHARE 4 /* at most 1/4 of RLIMIT_NOFILE */
 #define ACCEPTS_PER_ROUND 64
 #define ACCEPT_FAILS_SECONDS 1.0 /* fail the init after this time */
-#define ACCEPT_RETRY_SECONDS 0.1 /* between two attempts */
-#define SEND_EACH_SECONDS 0.5    /* to notify one rank of a failure */
+#define ACCEPT_RETRY_SECONDS 0.1 /* between two attempts to accept */
+#define SEND_EACH_SECONDS 0.5    /* limit for notifying one rank of a failure */
 
 /* A limit that leaves descriptors to the process, whose transports need
  * them. */
@@ -54,7 +54,7 @@ static void drop_oldest_unauthenticated(struct shunti_root *root, double before)
             oldest = c;
     }
     if (oldest && oldest->stage == SHUNTI_CONN_LEAVING)
-        shunti_conn_close(oldest); /* it was refused before */
+        shunti_conn_close(oldest); /* the peer was refused before */
     else if (oldest)
         shunti_root_refuse(oldest,
                            "too many connections wait; it was the oldest");

@@ -21,7 +21,7 @@
 
 #define NAP_SECONDS 0.002
 
-/* Protects all that follows. The counters are sums over all roots of this
+/* Protects the variables below. The counters are sums over all roots of this
  * process. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t conns; /* see shunti_root_count_conns() */

@@ -29,7 +29,7 @@ void shunti_root_send_failure(struct shunti_root *root, struct shunti_conn *c)
     if (c->fd < 0)
         return;
     if (!shunti_conn_send(c, root->failure_frame)) {
-        shunti_conn_close(c); /* its queue is full: it sees end of file */
+        shunti_conn_close(c); /* the queue is full: the rank sees end of file */
         return;
     }
     shunti_conn_leave(c);

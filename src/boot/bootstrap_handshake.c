@@ -64,8 +64,8 @@ static void send_refusal(struct shunti_conn *c, enum shunti_wire_refusal why)
 }
 
 /* May this be a rank of this job that has another SHUNT_SECRET? False if that
- * rank has joined, or all ranks have. Also false if the id was handed on, since
- * that id holds the secret. */
+ * rank has joined, or all ranks have. Also false for an id that the program
+ * distributed, since such an id holds the secret. */
 static bool is_plausible_rank(const struct shunti_root *root,
                               const struct shunti_auth_transcript *transcript)
 {
@@ -110,8 +110,8 @@ static void on_proof(struct shunti_root *root, struct shunti_conn *c)
                       expected);
     c->in_used = 0;
     authenticated = shunti_auth_equal(expected, c->in, sizeof(expected));
-    /* The question takes milliseconds for TCP within this host. Ask only if the
-     * answer matters. */
+    /* Finding the user of a TCP peer on this host takes milliseconds. Do it
+     * only if the result matters. */
     user = shunti_peer_user(
         c->fd,
         authenticated ? public : is_plausible_rank(root, &c->transcript));
@@ -132,7 +132,7 @@ static void on_proof(struct shunti_root *root, struct shunti_conn *c)
                          "runs as: %s (is getsockopt denied, by a filter of "
                          "seccomp?)",
                          strerror(errno));
-        shunti_root_admit(root, c); /* sends the failure */
+        shunti_root_admit(root, c); /* sends the failure to this rank */
     } else if (authenticated) {
         shunti_root_admit(root, c);
     } else {

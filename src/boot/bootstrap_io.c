@@ -19,7 +19,7 @@
 #include "src/boot/peer_user.h"
 #include "transports/common/descriptor.h"
 
-/* Between two calls of shunti_parent_cancelled(). */
+/* Time between two calls of shunti_parent_cancelled(). */
 #define CANCEL_CHECK_SECONDS 0.02
 
 double shunti_wire_now(void)
@@ -42,8 +42,8 @@ int shunti_wire_poll_ms(double deadline)
 int (*shunti_bootstrap_poll)(struct pollfd *fds, unsigned long n,
                              int ms) = poll;
 
-/* Wait, without progress on communicators if this thread has its own table of
- * descriptors, since theirs are not in it. */
+/* Wait. If this thread has its own table of descriptors, make no progress on
+ * communicators, because their descriptors are in the other table. */
 static int poll_here(struct pollfd *fds, unsigned long n, int ms)
 {
     return shunti_own_table_is_here() ? poll(fds, n, ms)
@@ -183,9 +183,9 @@ int shunti_io_connect(const struct shunti_id_parts *parts, double deadline,
     return fd;
 }
 
-/* Asks the kernel before the handshake. The name of a job's unix socket is
- * public, and the first process to bind it owns it. A process of another user
- * that never answers would otherwise cost the time limit of a handshake. */
+/* Ask the kernel before the handshake. The name of a job's unix socket is
+ * public, so a process of another user may bind it first. If that process never
+ * answered, this rank would wait for the time limit of a handshake. */
 bool shunti_io_is_other_user(int fd, char *why, size_t why_len)
 {
     uid_t uid;

@@ -4,9 +4,9 @@
  *
  * A rank retries until its timeout in three cases. The root may not be up yet
  * (ids from the environment). The root may have dropped it in a flood of
- * unauthenticated peers. The root of another job may still have the port. It
- * fails at once if retrying cannot help: nothing listens where an id was made,
- * or the secrets differ.
+ * unauthenticated peers. The root of another job may still have the port. A
+ * rank fails at once if retrying cannot help: nothing listens where an id was
+ * made, or the secrets differ.
  */
 #include "src/boot/bootstrap_join.h"
 
@@ -25,23 +25,28 @@
 
 #define BACKOFF_MIN 0.005
 #define BACKOFF_MAX 0.2
-#define PATIENCE_MIN 0.5 /* for a connection to one of several addresses */
-#define PATIENCE_MAX 4.0 /* the longest; no address is slower to answer */
+/* Seconds to connect to one of several addresses. The first round allows
+ * PATIENCE_MIN. An address that has not answered within PATIENCE_MAX is not
+ * tried again. */
+#define PATIENCE_MIN 0.5
+#define PATIENCE_MAX 4.0
 #define HANDSHAKE_MIN 1.5
-#define SPARE_SECONDS 0.8     /* before that, rank 0 still tries to listen */
-#define NOT_SHUNT_SECONDS 2.0 /* another program has the port */
+/* Try the spare port after this time. Until then rank 0 may still be trying to
+ * listen at the port of the id. */
+#define SPARE_SECONDS 0.8
+#define NOT_SHUNT_SECONDS 2.0 /* fail if another program has the port so long */
 #define WHY 192               /* bytes of a reason */
 
 enum outcome {
     JOINED,
     RETRY,         /* may work later */
     FATAL,         /* will never work */
-    NO_DESCRIPTOR, /* this process is out of them, or of memory: as FATAL */
-    NOT_SHUNT,     /* another program listens: FATAL if it stays, or without
-                      SHUNTI_ID_RETRY */
-    OTHER_JOB,     /* the ranks of another job meet there: FATAL without
-                      SHUNTI_ID_RETRY */
-    NOT_LISTENING, /* FATAL without SHUNTI_ID_RETRY */
+    NO_DESCRIPTOR, /* this process has no descriptor or memory left: as FATAL */
+    NOT_SHUNT,     /* another program listens: FATAL if it keeps listening, or
+                      without SHUNTI_ID_RETRY */
+    OTHER_JOB,     /* the root there serves another job or communicator: FATAL
+                      without SHUNTI_ID_RETRY */
+    NOT_LISTENING, /* nobody listens: FATAL without SHUNTI_ID_RETRY */
 };
 
 static const char *refusal(int32_t reason)
@@ -57,8 +62,8 @@ struct attempt {
     const struct shunti_id_parts *parts;
     struct shunti_bootstrap *bs;
     double start, deadline;
-    int order[1 + SHUNTI_ID_MORE], count; /* of its addresses */
-    double patience; /* seconds to connect to one of several */
+    int order[1 + SHUNTI_ID_MORE], count; /* order of the addresses */
+    double patience; /* limit for connecting to one of several addresses */
     /* Seconds to wait for the root's challenge. The program that listens there
      * may not be a root, and may never send anything. */
     double handshake;
@@ -206,7 +211,7 @@ static enum outcome try_join(const struct attempt *a,
     a->bs->fd = fd;
     if (user != SHUNTI_USER_HIDDEN)
         return JOINED;
-    /* Without this the other ranks would wait for this rank. */
+    /* Notify the other ranks, which would wait for this rank otherwise. */
     shunti_bootstrap_abort(a->bs, why);
     a->bs->fd = -1;
     result = FATAL;
@@ -222,8 +227,9 @@ out:
 }
 
 /* Rank 0's own addresses of its root. If the root listens on all addresses,
- * rank 0 may not reach the one that other ranks use. So it tries loopback and
- * the address itself. False: use the addresses of `parts`. */
+ * rank 0 may not reach the one that other ranks use. So it tries the loopback
+ * addresses, and the address of `parts`. False: use the addresses of
+ * `parts`. */
 static bool own_places(const struct shunti_id_parts *parts,
                        struct shunti_id_parts *own)
 {
@@ -237,7 +243,7 @@ static bool own_places(const struct shunti_id_parts *parts,
     own->scope = 0;
     memset(own->address, 0, sizeof(own->address));
     memcpy(own->address, loopback, sizeof(loopback));
-    own->nmore = 2; /* the second is the address itself, for hosts without
+    own->nmore = 2; /* the second is the address of `parts`, for hosts without
                        loopback */
     own->more[0] = (struct shunti_id_place){.kind = SHUNTI_ID_IPV6};
     own->more[0].address[15] = 1;
@@ -273,7 +279,8 @@ static bool other_place(const struct shunti_id_parts *parts,
     return true;
 }
 
-/* The rank of an outcome: the first in `order` says most about the root. */
+/* The position of an outcome in `order`. The first outcome there says most
+ * about the root. */
 static int weight(enum outcome outcome)
 {
     static const enum outcome order[] = {
@@ -286,10 +293,10 @@ static int weight(enum outcome outcome)
 }
 
 /*
- * Try each address of the id once. A connection that is not answered takes
- * `patience`, because the address may lead to another host, as that of a
- * container bridge does. Later rounds double `patience`. Returns the outcome
- * that says most about the root.
+ * Try each address of the id once. An address that does not answer takes
+ * `patience` seconds. Such an address may lead to another host, as the address
+ * of a container bridge does. Later rounds double `patience`. Returns the
+ * outcome that says most about the root.
  */
 static enum outcome try_each(struct attempt *a)
 {

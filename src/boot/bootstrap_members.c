@@ -26,7 +26,7 @@ bool shunti_root_is_complete(const struct shunti_root *root)
     return root->nranks && root->left == root->nranks;
 }
 
-/* "process 4711 on host a" */
+/* Print "process 4711 on host a". */
 static void print_process(const struct shunti_auth_transcript *transcript,
                           char *text, size_t len)
 {
@@ -65,7 +65,7 @@ static void print_taken(const struct shunti_root *root,
 }
 
 /* Is this rank 0 of another job? The rank 0 of this job runs the root, and has
- * its start. */
+ * the root's start (id.h). */
 static bool is_other_start(const struct shunti_root *root,
                            const struct shunti_auth_transcript *transcript)
 {

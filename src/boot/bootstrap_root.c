@@ -82,7 +82,7 @@ static size_t open_conns(const struct shunti_root *root)
     return n;
 }
 
-/* May a rank connect that the failure was not sent to? A root without
+/* Can a rank still connect to which the failure was not sent? A root without
  * descriptors has read no hello, and does not know how many ranks to expect. */
 static bool expects_more(const struct shunti_root *root)
 {
@@ -296,7 +296,8 @@ int shunti_root_start(int listen_fd, const struct shunti_id_parts *parts,
     if (failure) {
         root->expected = nranks;
         shunti_root_fail(root, SHUNT_ERR_SYSTEM, "%s", failure);
-        shunti_root_count_conns(root, 1); /* for shunti_bootstrap_settle() */
+        shunti_root_count_conns(root, 1); /* so that shunti_bootstrap_settle()
+                                             waits */
     }
 
     /* Block all signals in the new thread: they are for the program's own

@@ -31,7 +31,7 @@
 
 #define SHUNTI_ROOT_LINGER_SECONDS 10.0 /* to notify late ranks of a failure */
 #define SHUNTI_ROOT_HOLD_SECONDS 10.0   /* see shunti_root_hold() */
-#define SHUNTI_CONN_OUTBOX 4            /* READY, ALL, ERROR and one to spare */
+#define SHUNTI_CONN_OUTBOX 4            /* queue: READY, ALL, ERROR, a spare */
 
 /* A message that may be queued on several connections. */
 struct shunti_reply {
@@ -68,8 +68,8 @@ struct shunti_conn {
 
     struct shunti_reply *out[SHUNTI_CONN_OUTBOX];
     unsigned nout;
-    size_t out_sent; /* of out[0] */
-    bool shut;       /* this side has shut down its direction */
+    size_t out_sent; /* bytes of out[0] that were sent */
+    bool shut;       /* shutdown() for sending was called */
 };
 
 struct shunti_root_blob {
@@ -83,7 +83,7 @@ struct shunti_root {
     struct shunti_id_parts parts;
     char where[64];
     double timeout;             /* SHUNT_TIMEOUT of this process */
-    size_t unauthenticated_max; /* connections kept at a time */
+    size_t unauthenticated_max; /* most unauthenticated connections at a time */
     double accept_after;        /* do not accept before this time */
     double accept_fails_since;  /* accept() fails since then, for lack of
                                    descriptors; 0: it works */
@@ -93,15 +93,16 @@ struct shunti_root {
 
     struct shunti_conn **conns;
     size_t nconns, room;
-    struct pollfd *polls; /* room + 1 */
+    struct pollfd *polls; /* (room + 1) the listening socket, then the
+                             connections */
 
     int *names; /* (nnames) numbers of the ranks in errors */
     int nnames;
     int nranks;                     /* 0: no rank has joined yet */
     struct shunti_conn **members;   /* (nranks) by rank */
     int joined;                     /* number of ranks that have joined */
-    int left;                       /* number of ranks that have said goodbye */
-    struct shunti_root_blob *blobs; /* (nranks) of the gather under way */
+    int left;                       /* number of ranks that have sent BYE */
+    struct shunti_root_blob *blobs; /* (nranks) blobs of the current gather */
     int gathered;
     double member_timeout; /* the shortest timeout of a member */
     double deadline;       /* for the next step of the init */
@@ -114,7 +115,7 @@ struct shunti_root {
                                            called */
     int failures_sent;                  /* number of ranks that failure_frame
                                            was sent to */
-    int expected; /* ranks that may connect: the largest nranks of a hello */
+    int expected; /* ranks that may connect: the largest nranks in any hello */
     bool held;    /* all ranks have joined, and the address is held */
     bool warned;  /* the log has a warning of a second job */
     struct shunti_root *next; /* list of listening roots: bootstrap_count.c */
@@ -164,8 +165,8 @@ void shunti_root_release_spare(struct shunti_root *root);
 void shunti_root_keep_failure(const struct shunti_root *root);
 
 /* The status and text of the root of this process that was at `where`, if it
- * was the last one to call shunti_root_keep_failure(). SHUNT_OK: none
- * failed. */
+ * was the last one to call shunti_root_keep_failure(). SHUNT_OK: that root did
+ * not fail, or was not the last one. */
 enum shunt_status shunti_root_failed_here(const char *where, char *text,
                                           size_t size);
 
@@ -207,7 +208,7 @@ void shunti_root_send_failure(struct shunti_root *root, struct shunti_conn *c);
 
 /* Record a failure and notify every member. Does nothing if the root has failed
  * before. `is` selects the ranks that did not join or send in time, which the
- * ERROR frame lists; NULL: that is not the cause. */
+ * ERROR frame lists; NULL: the frame lists no ranks. */
 void shunti_root_fail_for(struct shunti_root *root, enum shunt_status status,
                           bool (*is)(const struct shunti_root *, int),
                           const char *format, ...)
@@ -228,13 +229,13 @@ void shunti_root_admit(struct shunti_root *root, struct shunti_conn *c);
 /* Read and handle what a member has sent. */
 void shunti_root_read_member(struct shunti_root *root, struct shunti_conn *c);
 
-/* A member's connection has ended without a goodbye. */
+/* A member's connection has ended without a BYE. */
 void shunti_root_member_lost(struct shunti_root *root, struct shunti_conn *c);
 
 /* Fail if members wait for a blob of a member that has left. */
 void shunti_root_check_left(struct shunti_root *root);
 
-/* Have all members said goodbye? Then the init is over for all of them. */
+/* Have all members sent BYE? Then the init is over for all of them. */
 bool shunti_root_is_complete(const struct shunti_root *root);
 
 /* root->deadline has passed: fail, and name the ranks that are missing. */

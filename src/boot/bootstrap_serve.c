@@ -23,7 +23,7 @@
  * long enough for a process that is about to exit. */
 #define BIND_SECONDS 1.0
 #define BIND_AFTER_ROOT_SECONDS 15.0
-#define ANSWER_SECONDS 2.0 /* of another root to answer */
+#define ANSWER_SECONDS 2.0 /* for another root to answer */
 #define NAP_SECONDS 0.002
 #define SEND_SECONDS 3.0 /* to notify the others that there is no root */
 

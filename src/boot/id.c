@@ -238,7 +238,8 @@ bool shunti_id_set_sockaddr(struct shunti_id_parts *parts,
     }
     if (addr->ss_family == AF_INET6) {
         const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
-        /* A socket for both families gives IPv4 peers such an address. */
+        /* A socket for both families reports an IPv4 peer with an IPv6
+         * address. */
         const bool v4 = IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
 
         parts->kind = v4 ? SHUNTI_ID_IPV4 : SHUNTI_ID_IPV6;

@@ -70,15 +70,16 @@ struct shunti_id_place {
     unsigned char address[16];
 };
 
-#define SHUNTI_ID_MORE 8 /* as many IPv4 addresses as there is room for */
+#define SHUNTI_ID_MORE 8 /* an id has room for this many IPv4 addresses */
 #define SHUNTI_SECRET_BYTES 32
 #define SHUNTI_TAG_BYTES 16
 
 struct shunti_id_parts {
     enum shunti_id_kind kind;
-    /* The kind of a second address to try, or 0. A root may listen there if its
-     * rank 0 got other facts about the job from the launcher. One of the two
-     * kinds is SHUNTI_ID_LOCAL. This job's root never listens there. */
+    /* The kind of a second address to try, or 0. The root listens there if the
+     * launcher gave rank 0 other facts about the job than this rank. For rank 0
+     * itself, the root never listens there. One of the two kinds is
+     * SHUNTI_ID_LOCAL. */
     enum shunti_id_kind other;
     unsigned flags;
     uint16_t port;

@@ -31,7 +31,7 @@ static const struct sockaddr_in6 *in6(const struct sockaddr *addr)
     return (const struct sockaddr_in6 *)(const void *)addr;
 }
 
-/* --- of an id that is made here ------------------------------------------- */
+/* --- addresses of an id that is made here --------------------------------- */
 
 /* How useful an address is to other hosts, from 0 (useless) to BEST_RATE. A
  * link that is up counts more than the address family. */
@@ -164,7 +164,7 @@ enum shunt_status shunti_id_choose_address(struct shunti_id_parts *parts,
     return SHUNT_OK;
 }
 
-/* --- of an id that is joined from here ------------------------------------ */
+/* --- order of the addresses of an id that is joined from here ------------- */
 
 static bool same_bits(const unsigned char *a, const unsigned char *b,
                       const unsigned char *mask, size_t bytes)
@@ -184,7 +184,8 @@ static const unsigned char *ip_of(const struct sockaddr *addr)
                : (const unsigned char *)&in6(addr)->sin6_addr;
 }
 
-/* 0: in a network of this host; 2: an address of this host; 1: neither. */
+/* 0: `one` is in a network of this host; 1: it is not; 2: this host has the
+ * address itself. */
 static int distance_to(const struct shunti_id_parts *one,
                        const struct ifaddrs *list)
 {

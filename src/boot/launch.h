@@ -36,7 +36,7 @@
 struct shunti_launch {
     int rank;
     int nranks;
-    const char *how;    /* "torchrun", "Open MPI", ...; "none" */
+    const char *how;    /* name of the launcher: "torchrun", ...; "none" */
     struct shunt_id id; /* rank 0 calls shunti_bootstrap_serve() on it */
 };
 

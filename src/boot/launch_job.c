@@ -49,10 +49,10 @@ static bool add_variables(struct text *t, const struct shunti_launcher *l)
 }
 
 /*
- * Hydra sets no variable that identifies the job. But the host's Hydra proxy
- * starts each of its processes. The proxy's command line has the address where
- * mpiexec listens. All hosts of this job have that address, and no other job
- * has it.
+ * Hydra sets no variable that identifies the job. But a Hydra proxy on each
+ * host starts all processes of the job there. The proxy's command line has the
+ * address where mpiexec listens. All hosts of this job have that address, and
+ * no other job has it.
  *
  * Other process managers have no such option. Each of their processes is the
  * leader of a session, or a descendant of one. The parent of that leader

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The address where the ranks of a launcher's job meet; see launch_place.h. */
+/* The address where the root of a launcher's job listens; see
+ * launch_place.h. */
 #include "src/boot/launch_place.h"
 
 #include <stdbool.h>
@@ -26,7 +27,8 @@ static uint16_t derived_port(const unsigned char *tag)
  * A step has a list of its own. If the step has several components, rank 0 is
  * on the first host of the first component, but the list is sorted by name.
  * mpirun starts its ranks on the hosts of the whole job, from the first one on.
- * A step is also there if mpirun starts its daemons by srun.
+ * If mpirun starts its daemons by srun, there is also a step, whose list does
+ * not count.
  */
 static bool slurm_host(bool by_srun, char *host, size_t len)
 {
@@ -46,8 +48,8 @@ static bool slurm_host(bool by_srun, char *host, size_t len)
     return step && shunti_hostlist_first(step, host, len);
 }
 
-/* Does this rank, as rank 0 or on the first host of the step, see that rank 0
- * is not on that host? */
+/* Does this rank see that rank 0 is not on the first host of the step? Only
+ * rank 0 and the ranks on that host can see it. */
 static bool rank_0_is_elsewhere(int rank)
 {
     const char *node = shunti_launch_get("SLURM_NODEID");
@@ -61,9 +63,9 @@ static bool rank_0_is_elsewhere(int rank)
     return rank == 0 ? node && !first : first && tasks && atoi(tasks) != 0;
 }
 
-/* The number of ranks on other hosts that look for rank 0 on this host, the
- * step's first, and that this rank notifies. 0 if another rank of this host
- * notifies them. */
+/* This host is the step's first, where ranks of other hosts look for rank 0.
+ * Return the number of these ranks if this rank notifies them of the failure. 0
+ * if another rank of this host notifies them. */
 static int ranks_to_notify(int rank, int nranks)
 {
     const char *tasks = shunti_launch_get("SLURM_GTIDS");
@@ -76,10 +78,10 @@ static int ranks_to_notify(int rank, int nranks)
     return nranks - here - 1; /* rank 0 notices it itself */
 }
 
-/* The host where the ranks meet: SHUNT_HOST, MASTER_ADDR, or Slurm's host of
+/* The host where the root listens: SHUNT_HOST, MASTER_ADDR, or Slurm's host of
  * rank 0. NULL: none is set. *slurm: it is Slurm's host. An interface in
- * SHUNT_HOST does not count, because other hosts cannot find rank 0 by it. It
- * is for later communicators. */
+ * SHUNT_HOST does not count, because other hosts cannot find rank 0 by it. An
+ * interface is meant for later communicators. */
 static const char *root_host(const struct shunti_launcher *l, char *buffer,
                              size_t len, bool *slurm)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The address of rank 0's root, where the ranks of a launcher's job meet.
+ * The address of rank 0's root, to which the ranks of a launcher's job connect.
  */
 #ifndef SHUNTI_LAUNCH_PLACE_H
 #define SHUNTI_LAUNCH_PLACE_H

@@ -20,8 +20,8 @@ static enum shunti_peer_user compare(unsigned long uid)
     return uid == geteuid() ? SHUNTI_USER_OURS : SHUNTI_USER_OTHER;
 }
 
-/* Print an address as in /proc/net/tcp: "0100007F:1F90". *v6: it is in the
- * table tcp6. False: no such family. */
+/* Print an address as in /proc/net/tcp: "0100007F:1F90". *v6 is true if the
+ * address is in the table tcp6. False: the family has no such table. */
 static bool print_address(const struct sockaddr_storage *addr, char *text,
                           bool *v6)
 {
@@ -145,6 +145,6 @@ enum shunti_peer_user shunti_peer_user(int fd, bool tcp)
         is_elsewhere(theirs) /* much faster than a search of the table */
             ? SHUNTI_USER_UNKNOWN
             : look_up(v6 ? "/proc/net/tcp6" : "/proc/net/tcp", local, remote);
-    /* check this after the table was read */
+    /* check is_closed() after the table was read */
     return is_closed(fd) ? SHUNTI_USER_GONE : user;
 }

@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 enum shunti_peer_user {
-    SHUNTI_USER_UNKNOWN, /* it is on another host, or there is no /proc */
+    SHUNTI_USER_UNKNOWN, /* the peer is on another host, or there is no /proc */
     SHUNTI_USER_OURS,    /* the effective user of this process */
     SHUNTI_USER_OTHER,
     SHUNTI_USER_GONE,   /* the TCP connection is closed */
