@@ -102,8 +102,8 @@ const char *shunt_comm_transport(const struct shunt_comm *comm, int rank)
     return rank == comm->rank ? "self" : comm->peers[rank].how;
 }
 
-/* Enter for a query. A progress thread may be writing the data, so queries take
- * their turn, too. */
+/* Enter the communicator for a query, because a progress thread may be writing
+ * the data. */
 static struct shunt_comm *enter(const struct shunt_comm *comm)
 {
     struct shunt_comm *entered = (struct shunt_comm *)(uintptr_t)comm;
@@ -230,8 +230,8 @@ static void keep_promises(struct shunt_comm *comm)
 }
 
 /* Send the puts that are still under way to peers whose memory is not mapped,
- * before the transports are closed. The peers may need them after this rank is
- * gone. Bounded; best effort. */
+ * before the transports are closed. The peers may need these puts after this
+ * rank is gone. Best effort, and bounded in time. */
 static void flush_puts(struct shunt_comm *comm, double seconds)
 {
     uint64_t end = shunti_now_ns() + shunti_ns(seconds);
@@ -254,7 +254,7 @@ static void flush_puts(struct shunt_comm *comm, double seconds)
 
 /* Send the failure to the peers. A peer that still waits must learn of the
  * failure before it sees this rank leave. Otherwise it would report this rank
- * as lost. Data that a device has still to send ends with the transport.
+ * as lost. Closing the transport discards data that a device has not sent yet.
  * Bounded, because some peers may be gone. */
 static void flush_failure(struct shunt_comm *comm, double seconds)
 {
@@ -273,7 +273,7 @@ static void flush_failure(struct shunt_comm *comm, double seconds)
     }
 }
 
-/* "transport ucx: 12 messages, 4096 bytes, 0 retries" */
+/* Log a line such as "transport ucx: 12 messages, 4096 bytes, 0 retries". */
 static void log_counters(const struct shunti_context *context)
 {
     struct shunt_transport_counter all[20];

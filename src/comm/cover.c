@@ -72,7 +72,7 @@ static bool either(int n, const uint64_t *rows, int a, int b)
 }
 
 /* Does the report of one of the two ranks say that their link has failed?
- * doubted: also if an answer has arrived over the link since. */
+ * doubted: true even if an answer has arrived over the link since. */
 static bool is_claimed(const struct shunti_reports *reports, int a, int b,
                        bool doubted)
 {
@@ -149,7 +149,8 @@ static void add_missed(const struct shunti_reports *reports, int rank,
  * any.
  *
  * answering  ranks that have answered or report
- * all        other ranks count as well
+ * all        consider all ranks, not only those and the ones that a witness
+ *            has missed
  * named      room for one row
  */
 static bool add_missing(const struct shunti_reports *reports, bool all,
@@ -177,7 +178,7 @@ static bool add_missing(const struct shunti_reports *reports, bool all,
     return any;
 }
 
-/* Find the ranks of which it is doubtful that they are well. Such a rank has
+/* Find the ranks that are doubtful: they may not be well. Such a rank has
  * answered a rank that had missed it, or its report stopped in the middle. (A
  * rank whose report has not arrived at all may be well: the link from it to
  * this rank may be the one that has failed.) */
@@ -242,7 +243,7 @@ struct part {
     uint64_t *edges;     /* (n rows) */
     uint64_t *votes;     /* (n) votes for sparing each rank */
     uint64_t *best;      /* one row: the smallest set so far */
-    int best_size;       /* n + 1: none so far */
+    int best_size;       /* size of `best`; n + 1: no set so far */
     uint64_t best_votes; /* votes of all ranks in `best` */
     uint64_t steps;      /* steps that may still be taken */
     uint64_t *rows;      /* room for two rows for each depth */
@@ -304,8 +305,8 @@ static int busiest(const struct part *part, const uint64_t *left, int *fewest)
     return at;
 }
 
-/* Search on after `depth` decisions. The ranks in `left` are not decided yet;
- * those in `set` are lost. Both are in the rows of this depth. */
+/* Continue the search after `depth` decisions. The ranks in `left` are not
+ * decided yet; those in `set` are lost. Both are in the rows of this depth. */
 static void search(struct part *part, int depth, int size, uint64_t votes)
 {
     uint64_t *left = part->rows + (size_t)depth * 2 * (size_t)part->w;
@@ -401,7 +402,7 @@ static bool cover_part(int n, const uint64_t *edges, const uint64_t *good,
     if (part.edges && part.votes && part.best && part.rows) {
         for (int a = 0; a < count; a++) {
             part.votes[a] = count_votes(n, good, doubts, ranks[a]);
-            add(part.rows, a); /* nothing is decided */
+            add(part.rows, a); /* no rank is decided yet */
             for (int b = 0; b < count; b++)
                 if (has(edges + (size_t)ranks[a] * (size_t)words(n), ranks[b]))
                     add(part.edges + (size_t)a * row, b);

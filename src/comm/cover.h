@@ -56,9 +56,9 @@ void shunti_reports_free(struct shunti_reports *reports);
  * A link has also failed if one of its ranks has probed the other without
  * getting an answer, and one of these is true: the other rank reports; it has
  * answered a third rank; or a witness has missed it. A witness is a rank to
- * which the link of the first rank works. A rank that is silent, and that
- * nobody misses, may only be busy. A host that receives nothing misses all
- * ranks.
+ * which the link of the first rank works. Without one of these the link does
+ * not count as failed: a rank that is silent, and that nobody misses, may only
+ * be busy, and a host that receives nothing misses all ranks.
  *
  * If all ranks that were missed have answered since, the call has failed for
  * another reason. Then every rank that has not answered counts as missed, even

@@ -8,7 +8,7 @@
  *      the nodes
  *   4  the keys of the control windows, which each rank imports
  *      (init_control.c)
- *   5  all is well
+ *   5  only the statuses: every rank has succeeded
  *   6  with several nodes: the cost of messages (init_control.c, link.h)
  *
  * and then a barrier, the first operation of the new communicator.
@@ -46,19 +46,21 @@
 #include "src/wire/nodes.h"
 #include "transports/common/descriptor.h"
 
-/* The time in which the other ranks learn of this rank's failure, before its
- * process, which may run the root, ends. */
+/* The longest wait after a failure before this process may end. It may run the
+ * root, which must still notify the other ranks. */
 #define SETTLE_SECONDS 2.0
 
-/* While this thread waits for the bootstrap, it steps the communicators that it
- * already has. */
+/* While this thread waits for the bootstrap, it makes progress on the
+ * communicators that it already has. */
 __attribute__((constructor)) static void wait_for_bootstrap(void)
 {
     shunti_bootstrap_poll = shunti_poll;
 }
 
-/* Between ranks that map each other a CPU copies the payload. If the ranks have
- * no CPUs to spare, the helper would only take time from the computation. */
+/* Make the progress thread if it is configured. If nothing is configured, the
+ * helper may run instead, unless all ranks map each other. Then a CPU copies
+ * the payload, so a helper would only take time from the computation if there
+ * are no CPUs to spare. */
 static enum shunt_status make_progress_thread(struct shunti_init *init)
 {
     struct shunt_comm *comm = init->comm;
@@ -114,8 +116,8 @@ static enum shunt_status meet(struct shunti_init *init,
         st = shunti_init_control(init);
     else
         return st;
-    /* The thread is made before this round: after it nothing may fail on one
-     * rank alone. */
+    /* The thread is made before this round: after the round nothing may fail on
+     * one rank alone. */
     if (!st)
         st = make_progress_thread(init);
     st = shunti_init_gather(init, &head, sizeof(head), st, &all);
@@ -193,8 +195,8 @@ static struct shunt_comm *comm_new(int nranks, int rank)
     return comm;
 }
 
-/* Fail on all ranks, because this rank's arguments are wrong, or it lacks what
- * it needs. The others must not wait for it. */
+/* Fail on all ranks, because this rank's arguments are wrong, or it lacks a
+ * resource. The other ranks must not wait for this one. */
 static enum shunt_status refuse(struct shunti_parent *parent,
                                 const struct shunt_id *id, int nranks, int rank,
                                 enum shunt_status status)
@@ -340,8 +342,8 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
     if (!st) {
         set_waiting(init.comm);
         /* The process of the root may exit as soon as its rank returns from
-         * here. It must not return before every rank has received the last
-         * round. */
+         * here. So that rank must not return before every rank has received the
+         * last round. */
         st = shunti_agree_by_rails(
             init.comm, SHUNTI_SIGNATURE(SHUNTI_KIND_CREATE, 0, 0, 0));
         if (st)
@@ -370,7 +372,7 @@ static enum shunt_status make(const struct shunt_id *id, int nranks, int rank,
     free(init.places);
     if (st)
         shunti_comm_free(init.comm);
-    /* With a parent all ranks agree there once more, before any process
+    /* With a parent, all ranks agree once more by the parent before any process
      * ends. */
     if (st && !(parent && parent->agree))
         shunti_bootstrap_settle(SETTLE_SECONDS, parent);

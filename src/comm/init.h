@@ -20,20 +20,20 @@ struct shunti_configured {
     double call_timeout; /* as the user gave it; 0: the same as init_timeout */
     int progress_thread; /* 1: yes, -1: no, 0: the helper (helper.h) */
     char name[32];
-    /* "": the choice of the environment */
+    /* "": the environment chooses */
     char transports[SHUNTI_TRANSPORT_LIST_MAX];
     char node[64];
 };
 
 /* Make a communicator of one rank, or of the ranks that join with `id`. parent:
- * of a communicator that is made from another one, else NULL. */
+ * NULL, unless the communicator is made from another one. */
 enum shunt_status shunti_comm_init(const struct shunt_id *id, int nranks,
                                    int rank,
                                    const struct shunt_comm_config *config,
                                    struct shunti_parent *parent,
                                    struct shunt_comm **comm);
 
-/* Compute the layout of a control window for so many ranks. */
+/* Compute the layout of a control window for `nranks` ranks. */
 void shunti_layout_compute(struct shunti_layout *layout, int nranks,
                            bool all_mapped, const struct shunti_tunables *tune);
 

@@ -2,13 +2,13 @@
 /*
  * Rounds 2 and 3 of the making of a communicator. The ranks exchange the
  * addresses of their transports. Each pair connects by the first transport, in
- * rank 0's order, that both have and that reaches. Then all compare what they
- * reached.
+ * rank 0's order, that both ranks have and that reaches the peer. Then all
+ * ranks compare which peers they reached.
  *
  * Transports that stay on a host are tried first. A transport to other hosts
  * opens ports and loads large libraries. So the rounds are repeated with the
- * next transport only if a pair is still apart. A transport that reached no
- * rank is closed again.
+ * next transport only if a pair is not connected yet. A transport that reached
+ * no rank is closed again.
  */
 #include "src/comm/init_rounds.h"
 
@@ -20,15 +20,15 @@
 #include "src/base/log.h"
 
 #define NOT_REACHED 0xff
-/* The root sends a failure to all ranks at the same time; wait so long for
- * it. */
+/* The root sends a failure to all ranks at the same time; wait this long for
+ * the failure to arrive. */
 #define FAILURE_SECONDS 0.1
 
 /* The address of a transport; or the reason why the sender lacks the
  * transport. */
 struct address {
     char transport[32];
-    uint64_t len; /* 0: not available */
+    uint64_t len; /* 0: the transport is not available */
     union {
         unsigned char blob[SHUNT_TRANSPORT_ADDRESS_MAX];
         char why[SHUNT_TRANSPORT_ADDRESS_MAX];
@@ -119,9 +119,9 @@ static bool is_dispensable(const struct shunti_init *init,
 
 /*
  * Open a transport, if it is installed, and get its address. A transport to
- * other hosts need not work here if the user did not ask for it, or if a later
- * one reaches other hosts, too. (Hosts may have different NICs.) Then `a` says
- * why it does not work.
+ * other hosts need not work here in two cases: the user did not ask for it, or
+ * a later transport reaches other hosts, too. (Hosts may have different NICs.)
+ * Then `a` says why it does not work.
  */
 static enum shunt_status open_context(struct shunti_init *init,
                                       const char *name, struct address *a)
@@ -197,8 +197,8 @@ static void describe_link(struct shunti_peer *p)
              p->caps & SHUNT_TRANSPORT_GET ? ", read" : "");
 }
 
-/* Record why a pair cannot use a transport, for the case that no other
- * transport reaches either. */
+/* Record why a pair cannot use a transport. The error text has the reason if no
+ * other transport connects the pair either. */
 static void note_lack(struct shunti_init *init, const char *name, int rank,
                       const struct address *a)
 {
@@ -419,9 +419,9 @@ static enum shunt_status try_stage(struct shunti_init *init, struct stage stage)
             take_last_resorts(init);
             st = why_not_reached(init);
         }
-        /* Peers that wait for this rank reach the next round much later. So an
-         * error is sent to them at once, unless it is only the silence of a
-         * peer. */
+        /* Peers that wait for this rank reach the next round much later. So
+         * send them an error at once, unless the error is only that a peer is
+         * silent. */
         if (st && st != SHUNT_ERR_PEER && st != SHUNT_ERR_TIMEOUT)
             shunti_bootstrap_abort(init->bootstrap, shunti_error_last());
     }
@@ -448,8 +448,8 @@ static void keep_mutual_caps(struct shunt_comm *comm,
     }
 }
 
-/* Exchange the caps of every pair; NOT_REACHED for a pair that the stages left
- * apart. */
+/* Exchange the caps of every pair; NOT_REACHED for a pair that no stage has
+ * connected. */
 static enum shunt_status compare_reach(struct shunti_init *init,
                                        enum shunt_status status,
                                        struct shunti_blobs *reach)
@@ -542,8 +542,8 @@ enum shunt_status shunti_init_connect(struct shunti_init *init,
         shunti_blobs_finish(reach);
         stage = stage_at(init, stage.end);
         st = try_stage(init, stage);
-        /* The other ranks may wait for this rank's connections, and not for a
-         * message. They notice that this rank leaves. */
+        /* Do not join the next round: the other ranks may be waiting for this
+         * rank to connect. They notice that this rank leaves. */
         if (st == SHUNT_ERR_MEMORY)
             return st;
         st = compare_reach(init, st, reach);

@@ -210,8 +210,8 @@ enum shunt_status shunti_init_links(struct shunti_init *init)
     enum shunt_status st =
         why_not_measured(init, shunti_links_measure(init, &mine.links));
 
-    /* The peers that wait for this rank's messages would not reach the
-     * round. */
+    /* Notify the peers, because those that wait for this rank's messages would
+     * not reach the next round. */
     if (st && st != SHUNT_ERR_PEER && st != SHUNT_ERR_TIMEOUT)
         shunti_bootstrap_abort(init->bootstrap, shunti_error_last());
     mine.links.crowd = comm->links.crowd;

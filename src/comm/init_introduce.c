@@ -28,8 +28,8 @@ static size_t clamp(size_t value, size_t low, size_t high)
 
 /*
  * The eager size for peers that are not mapped. There a message costs more than
- * copying its payload. So it is as much as one segment of UCX's TCP takes
- * (transports/ucx), while all inboxes of a rank together stay small.
+ * copying its payload. So the size is that of one segment of UCX's TCP
+ * (transports/ucx), as long as all inboxes of a rank together stay small.
  */
 static size_t eager_far(const struct shunti_tunables *tune, size_t nranks)
 {
@@ -56,7 +56,7 @@ static void choose_tunables(struct shunti_tunables *tune, size_t nranks)
     tune->chunks = clamp(size_or("SHUNT_CHUNKS", ring / tune->chunk), 2, 4096);
     tune->read_min = size_or("SHUNT_READ_MIN", SIZE_MAX);
     tune->zcopy_min = size_or("SHUNT_ZCOPY_MIN", 64 << 10);
-    /* a block that fits into a note's body needs no place */
+    /* a block that fits into a note's body is sent in the note */
     if (tune->zcopy_min < 64)
         tune->zcopy_min = 64;
     tune->eager = (tune->eager + 63) & ~(size_t)63;

@@ -66,8 +66,8 @@ static void number_nodes(struct shunti_init *init, const int *parent)
         comm->local_size += comm->peers[r].node == comm->node;
 }
 
-/* The number of ranks of `rank`'s host for each CPU that they may use; 1 or
- * more. */
+/* On the host of `rank`: the number of ranks, divided by the number of CPUs
+ * that they may use; 1 or more. */
 static double crowd_of(const struct shunti_init *init, int rank,
                        struct shunti_place *here)
 {

@@ -8,7 +8,7 @@
 #include "src/progress/wait.h"
 #include "src/trace/trace.h"
 
-/* Time between two looks at a connection that no descriptor announces. */
+/* Time between two checks of a connection, if no descriptor becomes ready. */
 #define CONNECT_NAP_MS 2
 
 int shunti_init_name(const struct shunti_init *init, int rank)

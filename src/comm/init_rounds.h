@@ -27,7 +27,7 @@ struct shunti_init {
     struct shunt_comm *comm;
     struct shunti_bootstrap *bootstrap; /* NULL with one rank */
     const struct shunt_comm_config *config;
-    struct shunti_candidates candidates; /* of this rank */
+    struct shunti_candidates candidates; /* this rank's transports */
     struct shunti_place *places;         /* (nranks) */
     struct shunti_blobs introductions; /* (nranks) struct shunti_introduction */
     struct shunti_connecting *connections; /* (nranks) */
@@ -60,7 +60,7 @@ struct shunti_introduction {
 int shunti_init_name(const struct shunti_init *init, int rank);
 
 /* Gather a blob of `len` bytes from every rank. The blob begins with a head. If
- * any rank fails, all do. status: of this rank. */
+ * any rank fails, all do. `status` is that of this rank. */
 enum shunt_status shunti_init_gather(struct shunti_init *init,
                                      struct shunti_init_head *mine, size_t len,
                                      enum shunt_status status,
@@ -94,8 +94,9 @@ const unsigned char *shunti_caps_of(const struct shunti_blobs *reach, int rank);
 /* Find out which ranks make up which node (init_nodes.c). Sends no message. */
 enum shunt_status shunti_init_nodes(struct shunti_init *init,
                                     const struct shunti_blobs *reach);
-/* Pass the ranks and CPUs of this host to the copy engine, if there is one. For
- * a rank without peers; shunti_init_nodes() does the same for all others. */
+/* Pass the ranks and CPUs of this host to the copy engine, if there is one.
+ * Called directly for a rank without peers; for all other ranks
+ * shunti_init_nodes() calls this. */
 enum shunt_status shunti_init_engine(const struct shunti_init *init);
 
 /* Round 4 (init_control.c): the control windows. shunti_init_control_alone():

@@ -3,8 +3,8 @@
  * Measuring links; see link.h.
  *
  * For each pair a word of the control window counts messages. Rank 0 raises its
- * word at the peer, and asks for an answer to some of these messages. For an
- * answer the peer raises its word at rank 0 to the same number. To measure
+ * word at the peer, and asks for an answer to some of these messages. To
+ * answer, the peer raises its own word at rank 0 to the same number. To measure
  * bytes, rank 0 first writes to the ring of streams, which is not in use yet.
  */
 #include "src/comm/link.h"
@@ -41,7 +41,8 @@ enum { PINGS = 12, BURSTS = 3, BURST = 24, BULKS = 4 };
 #define NOTE_SECONDS 2e-7
 #define LEAST_BYTE_SECONDS 5e-11
 
-/* After one look in so many the rank naps; after the others it yields. */
+/* A waiting rank sleeps after every LOOKS-th check of the word, and yields the
+ * CPU after the others. */
 #define LOOKS 64
 
 /* The usual cost of shared memory, used inside a node if rank 0 has no local
@@ -52,7 +53,7 @@ struct pair {
     struct shunti_init *init;
     struct shunt_comm *comm;
     int peer;
-    uint64_t sent, seen; /* numbers */
+    uint64_t sent, seen; /* last number sent; the peer's word as last read */
     uint64_t deadline_ns;
 };
 
@@ -79,8 +80,8 @@ static void raise_word(struct pair *pair, uint64_t value)
     p->transport->wake(p->ep);
 }
 
-/* Pause once. Returns an error if a put has failed, here or on a rank that says
- * so, or if another rank ends the init. */
+/* Pause once. Returns an error if a put has failed, here or on a rank that
+ * reports it, or if another rank ends the init. */
 static enum shunt_status pause_a_little(struct shunti_init *init,
                                         uint64_t *deadline_ns)
 {
@@ -300,8 +301,8 @@ static int rail_peer_of_first(const struct shunt_comm *comm)
     return shunti_node_ranks(comm, 1)[0];
 }
 
-/* Wait until everything is sent. It may need this rank's progress, and the next
- * call may be much later. */
+/* Wait until everything is sent. Sending may need progress by this rank, and
+ * the next call may be much later. */
 static enum shunt_status see_off(struct shunti_init *init, uint64_t deadline_ns)
 {
     struct shunt_comm *comm = init->comm;

@@ -18,8 +18,8 @@ struct shunti_init;
 
 /* The cost of a message, in seconds. */
 struct shunti_link {
-    double latency; /* of a small message */
-    double gap;     /* for each further message of many: the work for it */
+    double latency; /* one way, of a small message */
+    double gap;     /* added by each further message of a burst */
     double byte;    /* for each byte of a large message */
 };
 

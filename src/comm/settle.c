@@ -171,8 +171,8 @@ static bool pump(struct settle *s)
     return shunti_now_ns() < s->until_ns;
 }
 
-/* Does this decision explain each link that this rank has missed? A link over
- * which an answer has arrived since does not count. */
+/* Does this decision explain each failed link of this rank? A link to a missed
+ * rank does not count if an answer has arrived since. */
 static bool explains(const struct settle *s, const uint64_t *lost)
 {
     const int rank = s->comm->rank;
@@ -192,7 +192,8 @@ static bool decides_before(const struct settle *s, int a, int b)
     return shunti_decides_first(s->comm->nranks, s->edges, a, b);
 }
 
-/* Read the decision of a rank that has decided, and answered. */
+/* Read the decision of a rank. NULL: it has not decided, or has not answered
+ * this rank. */
 static const uint64_t *read_decision(const struct settle *s, int rank)
 {
     if (rank == s->comm->rank ||
@@ -205,8 +206,8 @@ static const uint64_t *read_decision(const struct settle *s, int rank)
                : NULL;
 }
 
-/* Take the first decision that spares this rank and explains the links that it
- * has missed. False: there is none. */
+/* Take the first decision, in the order of decides_before(), that spares this
+ * rank and explains its failed links. False: there is none. */
 static bool follow(struct settle *s)
 {
     int first = -1;
@@ -235,7 +236,8 @@ static bool all_have_answered(const struct settle *s)
     return true;
 }
 
-/* Have all ranks reported that have answered any rank, or begun to report? */
+/* Is there a complete report of each rank that has answered any rank, or has
+ * begun to report? */
 static bool all_have_reported(const struct settle *s)
 {
     for (int r = 0; r < s->comm->nranks; r++) {
@@ -325,16 +327,17 @@ static enum shunti_report decide(struct settle *s, uint64_t wait_ns,
     return SHUNTI_REPORT_FINAL;
 }
 
-/* The rank that is lost if all failed links are those of ranks that have left:
- * the rank that was missed, or the rank that missed it. */
+/* The rank to report as lost if all failed links are those of ranks that have
+ * left: the rank that was missed, unless only the rank that missed it has
+ * left. */
 static int find_left(const struct settle *s)
 {
     return !has_left(s, s->named) && has_left(s, s->reporter) ? s->reporter
                                                               : s->named;
 }
 
-/* Put the ranks of the decision into comm->failure.lost, which stays as it is
- * if the decision names no rank. */
+/* Put the ranks of the decision into comm->failure.lost. If the decision names
+ * no rank, only add the rank of find_left(). */
 static void take_decision(const struct settle *s)
 {
     struct shunti_failure *failure = &s->comm->failure;
@@ -364,7 +367,8 @@ static enum shunti_report settle(struct settle *s, uint64_t wait_ns)
     add_closed(s);
     confirm(s);
     publish(s);
-    /* A rank that misses other ranks reports only when its own time is over. */
+    /* A rank that misses other ranks reports only when its own time for answers
+     * is over. */
     s->until_ns = limit + wait_ns;
     while (pump(s) && !all_have_reported(s) && !followed) {
         publish_news(s);
@@ -386,10 +390,10 @@ static bool make_record(struct shunt_comm *comm)
     return comm->loss.record != NULL;
 }
 
-/* The time for the answer of a rank, in ns. A rank that is only silent has as
- * much time as in a probe. If a connection has ended, that mostly suffices by
- * itself. But a rank that waits in another communicator answers with its next
- * visit (parked.h), of which there are two in half of the probe's time. */
+/* How long to wait for the answer of a rank, in ns. A rank that is only silent
+ * has as much time as in a probe. If a connection has ended, that is mostly
+ * proof enough, and half of this time is enough for answers: a rank that waits
+ * in another communicator visits this one twice in that time (parked.h). */
 static uint64_t time_to_answer(const struct shunt_comm *comm,
                                enum shunt_status status)
 {

@@ -13,8 +13,8 @@
  *        all ranks that have answered any rank, or that report.
  *     4. It decides by these reports: cover.h. The rank with the fewest failed
  *        links decides first. Each other rank takes the first decision that
- *        spares it and explains the links that it misses itself. A rank that
- *        would count itself as lost names the ranks that it does not reach.
+ *        spares it and explains its own failed links. A rank that would count
+ *        itself as lost names the ranks that it does not reach.
  *
  * Ranks that all map each other need no settling: between them there is no link
  * that could fail. failure.c calls settle.c through shunti_fail_settle().

@@ -191,8 +191,8 @@ static bool any_returned(const struct shunti_shrink *s)
     return false;
 }
 
-/* This rank has MADE the communicator: wait until it may return it. False:
- * begin the next attempt, or give up. */
+/* This rank has MADE the communicator. Wait until this rank may return the
+ * communicator. False: begin the next attempt, or give up. */
 static bool await_members(struct shunti_shrink *s)
 {
     shunti_shrink_set_stage(s, SHUNTI_SHRINK_MADE);

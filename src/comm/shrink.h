@@ -30,7 +30,8 @@ struct shunti_shrink {
     uint64_t began_ns;           /* when this call began */
     uint64_t attempt_ns;         /* when this attempt began */
     uint64_t looked_ns;          /* when the clock was last read */
-    enum shunt_status status; /* why this rank gives up; the text is set, too */
+    enum shunt_status status;    /* why this rank gives up; comm->error has the
+                                 text */
 };
 
 /* --- sets ----------------------------------------------------------------- */

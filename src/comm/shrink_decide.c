@@ -15,11 +15,12 @@
 #include "src/wire/nodes.h"
 
 /*
- * A rank waits for so many timeouts for a leader that is not in the call
- * (AWAY), and for one that is (THERE). The second leader may not know that it
- * leads: it may still wait for a lower rank that is not in the call. Others may
- * have seen that rank leave, and the leader may have begun the call later than
- * they did. Less than SHUNTI_SHRINK_TIMEOUTS.
+ * A rank waits LEADER_AWAY timeouts for a leader that is not in the call, and
+ * LEADER_THERE timeouts for a leader that is in the call. A leader in the call
+ * may not know that it leads: it may still wait for a lower rank that is not in
+ * the call. Others may have seen that rank leave, and the leader may have begun
+ * the call later than they did. Both numbers must be less than
+ * SHUNTI_SHRINK_TIMEOUTS.
  */
 #define LEADER_AWAY 4
 #define LEADER_THERE 6
@@ -49,7 +50,7 @@ static int lowest_not_lost(const struct shunti_shrink *s)
 
     while (shunti_shrink_lost(s, r))
         r++;
-    return r; /* ends at this rank at the latest */
+    return r; /* the loop ends at this rank at the latest */
 }
 
 /* Does one of the two ranks count the other as lost? */
@@ -59,7 +60,7 @@ static bool disagree(const struct shunti_shrink *s, int a, int b)
            shunti_shrink_has(s, shunti_shrink_record(s, b), SHUNTI_LOST, a);
 }
 
-/* May `rank` be a member beside the leader, which is always one? */
+/* May `rank` be a member? The leader, which is this rank, always is one. */
 static bool may_be_member(const struct shunti_shrink *s, int rank)
 {
     return is_waiting(s, rank) &&
@@ -210,7 +211,7 @@ static const struct shunti_loss *find_decision(struct shunti_shrink *s)
             continue;
         /* A leader may have left since its decision, so whether it is lost now
          * does not matter. But a rank that was lost before this call does not
-         * lead it. */
+         * lead the call. */
         if (theirs->stage == SHUNTI_SHRINK_NO_QUORUM &&
             !(s->settled[r / 64] >> r % 64 & 1))
             no_quorum(s, r);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The knowledge of a rank in shunt_comm_shrink() about the others. It reads
+ * A rank's knowledge of the other ranks in shunt_comm_shrink(). The rank reads
  * their loss records, finds out which ranks are lost and which are fenced, and
  * publishes its own record.
  */
@@ -96,8 +96,8 @@ static bool excludes_us(const struct shunti_shrink *s, int rank)
            !shunti_shrink_has(s, theirs, SHUNTI_MEMBERS, s->comm->rank);
 }
 
-/* Do this rank and `rank` map each other's window? True only where every rank
- * can know that of both. */
+/* Do this rank and `rank` map each other's window? True only if every rank can
+ * know that both do. */
 static bool maps_both_ways(const struct shunti_shrink *s, int rank)
 {
     const struct shunti_peer *p = &s->comm->peers[rank];
@@ -208,7 +208,7 @@ bool shunti_shrink_look(struct shunti_shrink *s)
 
     shunti_transports_progress(comm);
     shunti_control_retry(comm);
-    /* other ranks may still settle which ranks are lost */
+    /* answer probes: other ranks may still be settling which ranks are lost */
     shunti_probe_poll(comm);
     read_records(s);
     update_lost(s);
