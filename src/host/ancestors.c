@@ -12,7 +12,7 @@
 #include "transports/common/descriptor.h"
 
 #define GENERATIONS 32
-#define BYTES_MAX ((size_t)4 << 20) /* of an environment */
+#define BYTES_MAX ((size_t)4 << 20) /* largest file that is read */
 
 /* The parent of a process; 0: unknown. */
 static long parent_of(long pid)

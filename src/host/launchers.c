@@ -32,7 +32,8 @@ const char *shunti_launch_get(const char *name)
 /*
  * Did srun start this process? The batch script of sbatch also has
  * SLURM_PROCID=0 and SLURM_NTASKS. So has any process that the script starts
- * without srun, which is not one of several tasks. Only srun sets the step.
+ * without srun, although such a process is not one of several tasks. Only srun
+ * sets the step.
  */
 static bool started_by_srun(void)
 {
@@ -186,9 +187,10 @@ static bool is_inner(const struct shunti_launcher *l,
 }
 
 /*
- * Do the variables of another launcher contradict those of `l`? A launcher of
- * one process may start one rank of several, so it contradicts none. RANK and
- * WORLD_SIZE may be wrong even on the rank whose numbers happen to agree.
+ * Do the variables of another launcher contradict those of `l`? If `other`
+ * launched only one process, that process may be one rank of several, so there
+ * is no contradiction. RANK and WORLD_SIZE may be wrong even on the rank whose
+ * numbers happen to agree.
  */
 static bool contradicts(const struct shunti_launcher *l,
                         const struct shunti_launcher *other)

@@ -55,9 +55,9 @@ static uint32_t count_of(hwloc_obj_type_t type)
     return n > 0 ? (uint32_t)n : 0;
 }
 
-/* Is the question for the affinity denied? hwloc repeats it with larger and
- * larger sets until the kernel answers. If a filter of system calls forbids it,
- * hwloc would repeat it forever. */
+/* Does a filter of system calls forbid sched_getaffinity()? hwloc repeats the
+ * call with larger and larger sets until it succeeds. If a filter forbids the
+ * call, hwloc would repeat it forever. */
 static bool affinity_is_denied(void)
 {
     cpu_set_t set;
@@ -245,7 +245,7 @@ int shunti_places_cpus(const struct shunti_place *places, size_t count)
     return cpus > 0 ? cpus : 1;
 }
 
-/* --- CPUs that are left --------------------------------------------------- */
+/* --- spare CPUs ----------------------------------------------------------- */
 
 #define WORDS (SHUNTI_CPUS_MAX / 64)
 

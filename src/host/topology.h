@@ -5,7 +5,7 @@
  * Each rank describes its place and sends it to the others (it is plain data).
  * The places decide the order of ranks by locality, and whether there are more
  * ranks than CPUs. A place is only a hint. Whether ranks can map each other's
- * memory is tried, never concluded from it.
+ * memory is tried, and never concluded from their places.
  */
 #ifndef SHUNTI_TOPOLOGY_H
 #define SHUNTI_TOPOLOGY_H
@@ -18,16 +18,17 @@
 
 struct shunti_place {
     char host[64];    /* name, for messages */
-    uint64_t boot;    /* hash of the kernel's boot id: same kernel */
+    uint64_t boot;    /* hash of the kernel's boot id: equal on one host */
     uint64_t network; /* number of the network namespace; 0: unknown */
     int32_t pid;
     int32_t numa;      /* logical index; -1: spans several, or unknown */
-    int32_t cache;     /* last-level cache, in the same way */
+    int32_t cache;     /* last-level cache: index or -1, as for numa */
     int32_t first_cpu; /* lowest CPU allowed; -1: unknown */
     /* CPUs on which the calling thread may run */
     uint64_t cpus[SHUNTI_CPUS_MAX / 64];
     uint32_t quota_milli;  /* cgroup limit in 1/1000 CPU; 0: none */
-    uint32_t machine_cpus; /* totals of the machine */
+    uint32_t machine_cpus; /* machine_ fields are totals of the
+                              machine */
     uint32_t machine_cores;
     uint32_t machine_numa;
     uint32_t machine_caches;

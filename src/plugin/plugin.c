@@ -161,8 +161,8 @@ static void declare_knobs(const char *plugin,
     }
 }
 
-/* Is this a transport with the right ABI number and all mandatory operations? If
- * not, `why` says why. */
+/* Is this a transport with the right ABI number and all mandatory operations?
+ * If not, `why` says why. */
 static bool check(const struct shunt_transport *t, const char *name,
                   const char *path, char *why, size_t why_len)
 {
@@ -194,7 +194,7 @@ static bool check(const struct shunt_transport *t, const char *name,
     return false;
 }
 
-/* The same for a copy engine. */
+/* As check(), for a copy engine. */
 static bool check_engine(const struct shunt_engine *e, const char *name,
                          const char *path, char *why, size_t why_len)
 {

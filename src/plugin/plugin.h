@@ -10,9 +10,10 @@
  * A transport NAME is the shared object shunt_NAME.so in the first of these
  * folders that has one: those of SHUNT_PLUGIN_PATH (separated by ':'), then
  * shunt/ and transports/ beside the object that contains this code
- * (libshunt.so). So an installation can be moved. The folder that this build was
- * configured for counts only if neither of these exists. The current folder never
- * counts. A transport is loaded once, and stays loaded until the process ends.
+ * (libshunt.so). So an installation can be moved. The folder that this build
+ * was configured for counts only if the folders beside the object contain no
+ * plugin. The current folder never counts. A transport is loaded once, and
+ * stays loaded until the process ends.
  */
 #ifndef SHUNTI_PLUGIN_H
 #define SHUNTI_PLUGIN_H
@@ -59,7 +60,7 @@ bool shunti_transport_is_far(const char *name);
 struct shunti_candidate {
     char name[SHUNTI_TRANSPORT_NAME_MAX];
     const struct shunt_transport *transport;  /* NULL: far, not loaded yet */
-    char options[128];                        /* "fault+shm": "shm" */
+    char options[128];                        /* for "fault+shm": "shm" */
     struct shunt_transport_estimate estimate; /* valid if the transport is
                                                  loaded */
     bool far;    /* reaches other hosts: SHUNT_TRANSPORT_IS_FAR */
@@ -94,7 +95,8 @@ enum shunt_status shunti_transport_candidates(const char *spec,
 enum shunt_status shunti_candidate_load(struct shunti_candidate *candidate,
                                         char *why, size_t why_len);
 
-/* A plugin file, for shunt-info; also if it cannot be loaded. */
+/* An entry of shunt-info's list: one plugin file, even if it cannot be
+ * loaded. */
 struct shunti_transport_entry {
     const struct shunt_engine
         *engine; /* not NULL: the plugin is a copy engine and no transport */

@@ -11,7 +11,7 @@
 #include "src/plugin/plugin_files.h"
 #include "src/plugin/plugin_list.h"
 
-/* "shm, inproc, fault": the names of all transports, for messages. */
+/* Print the names of all transports, for messages: "shm, inproc, fault". */
 static void list_names(char *text, size_t len)
 {
     struct shunti_plugin_list list = shunti_plugin_list(false);

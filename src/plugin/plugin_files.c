@@ -148,8 +148,8 @@ bool shunti_plugin_locate(const char *name, char *path, size_t len, char *why,
     return found;
 }
 
-/* Find the mark with its score. The text of the macro alone is in every plugin
- * that was built with -g3. */
+/* Find the mark that is followed by its score. A plugin that was built with -g3
+ * also contains the mark without a score, as the text of the macro. */
 static bool find_mark(const char *bytes, size_t len, int *score)
 {
     const size_t mark_len = strlen(SHUNT_TRANSPORT_FAR_MARK);
