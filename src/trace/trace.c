@@ -62,10 +62,11 @@ struct thread {
 struct recorder {
     /* names are not in the ring, where events would overwrite them */
     struct thread threads[THREADS];
-    /* number of threads that were named; slot of the next: that % THREADS */
+    /* number of threads that were named; the next one gets slot nthreads %
+     * THREADS */
     size_t nthreads;
-    size_t slots;  /* of ring */
-    uint64_t next; /* number of the next event; its slot: that % slots */
+    size_t slots;  /* number of slots in `ring` */
+    uint64_t next; /* number of the next event, which gets slot next % slots */
     struct event ring[];
 };
 
@@ -74,8 +75,9 @@ struct writer {
     int rank;
     int nranks;
     struct recorder *recorder; /* NULL: none */
-    int fd;                    /* -1: no file, or gave up */
-    bool stream; /* a FIFO or a terminal: the closing bracket is written last */
+    int fd;                    /* -1: no file, or writing it has failed */
+    bool stream; /* a FIFO or a terminal: the closing bracket is written only
+                    once, at the end */
     off_t offset;
     off_t limit; /* largest size of the file */
     uint64_t written_ns;
@@ -142,7 +144,7 @@ static ssize_t write_to_reader(int fd, const char *data, size_t bytes)
     return n;
 }
 
-/* Write at `at` bytes behind the end of what the file has. */
+/* Write at `at` bytes behind `offset`. A stream has no positions: append. */
 static ssize_t write_at(struct writer *w, const char *data, size_t bytes,
                         size_t at)
 {
@@ -150,8 +152,8 @@ static ssize_t write_at(struct writer *w, const char *data, size_t bytes,
                      : pwrite(w->fd, data, bytes, w->offset + (off_t)at);
 }
 
-/* End this file. The rest of a failed write is cut off, so that the file is
- * complete. */
+/* End this file. Bytes of a failed write are cut off, so that the file is valid
+ * JSON. */
 static void stop(struct writer *w, const char *why)
 {
     const bool ended =

@@ -70,8 +70,8 @@ void shunti_trace_instant(int rank, const char *name, uint64_t t_ns,
                           const char *args_json);
 void shunti_trace_counter(int rank, const char *name, uint64_t t_ns,
                           double value);
-/* Record that the calling thread has waited. In the file its track of waits
- * shows that, if it has one. */
+/* Record that the calling thread has waited. In the file, the thread's track of
+ * waits shows the wait, if the thread has tracks. */
 void shunti_trace_wait(int rank, uint64_t t0_ns, uint64_t t1_ns);
 /* Record an event named "failed", and write all events that are buffered or
  * recorded to the files. */

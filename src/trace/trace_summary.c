@@ -14,7 +14,7 @@
 struct line {
     struct line *next;
     int rank;
-    char kind[32]; /* "": about a thread */
+    char kind[32]; /* the kind of call; "": the line is about a thread */
     uint64_t calls, bytes, inside_ns, under_way_ns;
     struct shunti_summary_thread thread;
 };

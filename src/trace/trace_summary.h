@@ -17,7 +17,7 @@
 
 struct shunti_summary_thread {
     char name[16];
-    uint64_t ns[5]; /* SHUNTI_TRACKS */
+    uint64_t ns[5]; /* (SHUNTI_TRACKS) time on each track */
 };
 
 /* Room for the arguments of an event. */

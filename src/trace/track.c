@@ -24,7 +24,7 @@
 
 /* A piece of at least this length has its own span. */
 #define LONG_NS 10000u
-/* Shorter pieces are put together for this time. */
+/* Shorter pieces are added up until the first of them is this old. */
 #define MIXED_NS 100000u
 
 /* Further tracks, which are not part of the thread's time. */
@@ -92,7 +92,7 @@ __attribute__((destructor)) static void drop_key(void)
     has_key = false;
 }
 
-/* --- to the file ------------------------------------------------------------ */
+/* --- writing spans to the file -------------------------------------------- */
 
 static void write_span(struct account *a, int track, const char *name,
                        uint64_t from_ns, uint64_t to_ns, const char *args)
@@ -162,7 +162,7 @@ static void end_piece(struct account *a, uint64_t now)
         put_together(a);
 }
 
-/* --- the thread's side ------------------------------------------------------ */
+/* --- calls of the thread -------------------------------------------------- */
 
 static void begin(int rank, const char *name, bool inside)
 {

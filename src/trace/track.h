@@ -58,7 +58,8 @@ SHUNTI_NOINLINE enum shunti_track shunti_track_switch(enum shunti_track to);
 /* Undo the latest change, which was from track `back`. */
 void shunti_track_undo(enum shunti_track back);
 
-/* A wait begins, or continues; and a wait ends. */
+/* shunti_track_wait(): a wait begins, or continues. shunti_track_waited(): the
+ * wait has ended. */
 void shunti_track_wait(void);
 void shunti_track_waited(void);
 
