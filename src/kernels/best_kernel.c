@@ -5,8 +5,9 @@
  * One is the k-th best so far. The other is used if there are many numbers:
  * split them into sixteen parts, one for each lane; the bound is the k-th
  * largest of the maxima of the parts. At least k numbers are as large as this
- * bound. Of 256 numbers in random order it leaves about 10 for k = 8, instead
- * of 36, and it is known before the first number is inserted.
+ * bound. Of 256 numbers in random order, the second bound leaves about 10 for k
+ * = 8, and the first one leaves 36. The second one is also known before the
+ * first number is inserted.
  */
 #include "src/kernels/best.h"
 

@@ -3,9 +3,8 @@
  * Detection of the CPU, and the choice of an instruction set.
  *
  * The library and shunt-train each have a copy of this code, because the
- * library exports none of its internals. So the setting is read here, from the
- * environment, and both obey it. The rows below are for the library's table of
- * variables.
+ * library exports none of its internals. So each copy reads the setting from
+ * the environment. The rows below are for the library's table of variables.
  */
 #include "src/kernels/cpu.h"
 
@@ -89,7 +88,7 @@ enum shunti_isa shunti_isa_best(void)
  * is no such name, as "auto", or if the name is of another architecture. */
 static enum shunti_isa at_most(const char *name)
 {
-    if (!strcasecmp(name, "baseline")) /* of SHUNT_TRAIN_KERNELS */
+    if (!strcasecmp(name, "baseline")) /* a value of SHUNT_TRAIN_KERNELS */
         name = names[SHUNTI_ISA_PLAIN];
     for (int i = 0; i < SHUNTI_ISA_COUNT; i++)
         if (!strcasecmp(name, names[i]) && shunti_isa_runs((enum shunti_isa)i))
@@ -101,7 +100,7 @@ static enum shunti_isa choose(void)
 {
     const char *name = secure_getenv(shunti_cpu_env[0].name);
 
-    if (!name || !*name) /* its name in earlier releases */
+    if (!name || !*name) /* the variable's name in earlier releases */
         name = secure_getenv(shunti_cpu_env[1].name);
     return name ? at_most(name) : shunti_isa_best();
 }

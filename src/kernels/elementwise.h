@@ -30,7 +30,7 @@ struct shunti_elementwise {
                       size_t ldb);
     /* y (n) += x (n) */
     void (*add)(size_t n, const float *x, float *y);
-    /* The same in f64. */
+    /* y (n) += x (n), with y in f64. */
     void (*add_f64)(size_t n, const float *x, double *y);
     /* Sums of x (n), and of x (n) * y (n). */
     float (*sum)(size_t n, const float *x);
@@ -58,13 +58,14 @@ struct shunti_elementwise {
     /* Some rows of the softmax of each column of scores, in place: s (rows, n)
      * = 2^(s - top). top (n) becomes the greatest score so far, and the results
      * are added to sum (n). factor (n) = 2^(old top - new top): earlier results
-     * must be multiplied by it. The function does that for sum, and the caller
-     * for all else. At the start top is -INFINITY and sum 0. Row r has the
+     * must be multiplied by this factor. The function multiplies sum, and the
+     * caller all else. At the start top is -INFINITY and sum 0. Row r has the
      * columns from first + r on; s is 0 in the columns before. */
     void (*softmax_tile)(size_t rows, size_t n, ptrdiff_t first, float *s,
                          float *top, float *sum, float *factor);
-    /* p (rows, n) again from scores: 2^(p - lse), for p - lse up to 127; and dp
-     * = p * (dp - delta). */
+    /* The backward pass of softmax_tile: computes p (rows, n) = 2^(p - lse)
+     * again from the scores in p, for p - lse up to 127. Then dp = p * (dp -
+     * delta). */
     void (*softmax_tile_backward)(size_t rows, size_t n, ptrdiff_t first,
                                   const float *lse, const float *delta,
                                   float *p, float *dp);
@@ -75,7 +76,7 @@ struct shunti_elementwise {
     void (*scale_rows)(size_t rows, size_t n, const float *by, float *x,
                        size_t ld);
 
-    /* y (n) = 1 / (1 + exp(-x)); may be x */
+    /* y (n) = 1 / (1 + exp(-x)); y may be x. */
     void (*sigmoid)(size_t n, const float *x, float *y);
 
     /* y (rows, n) = silu(gate) * up; x (rows, 2 n) = gate | up. */

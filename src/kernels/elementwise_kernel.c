@@ -285,7 +285,7 @@ static void sigmoid(size_t n, const float *x, float *y)
         y[i] = 1.0f / (1.0f + exp_(-x[i]));
 }
 
-/* -- attention -------------------------------------------------------------- */
+/* -- attention ------------------------------------------------------------- */
 
 /* 2^x for x up to 127, in fewer steps than exp_(). Cephes' exp2f(), 2 ulp. The
  * polynomial is evaluated by halves (Estrin), which depend less on one

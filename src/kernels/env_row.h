@@ -17,7 +17,7 @@ enum shunti_env_type {
     SHUNTI_ENV_SIZE,    /* bytes, with k, m, g (powers of 1024), or "auto" */
     SHUNTI_ENV_NUMBER,  /* a number >= 0, or "auto" */
     SHUNTI_ENV_SECONDS, /* a number > 0 */
-    SHUNTI_ENV_LEVELS,  /* of messages: log.h */
+    SHUNTI_ENV_LEVELS,  /* levels of messages: log.h */
 };
 
 struct shunti_env_row {

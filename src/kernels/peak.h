@@ -12,8 +12,8 @@
 
 struct shunti_peak_set {
     /* Do `rounds` times some multiply-adds, and return the number of
-     * operations. *sink is about 1 before and after; it keeps the compiler from
-     * removing them. */
+     * operations. *sink is about 1 before and after; using it keeps the
+     * compiler from removing the multiply-adds. */
     double (*run)(size_t rounds, float *sink);
 };
 

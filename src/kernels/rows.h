@@ -55,7 +55,7 @@ struct shunti_rows {
     float (*dot)(const void *a, const void *b, const void *next, size_t n);
     /* dst = src rounded through e4m3, slice by slice (fp8.h). */
     void (*fp8)(void *dst, const void *src, size_t n);
-    /* The same in two halves. `packed` has the bytes that are sent: codes, then
+    /* fp8() in two halves. `packed` has the bytes that are sent: codes, then
      * scales, shunti_fp8_bytes() in all. */
     void (*pack)(void *packed, const void *src, size_t n);
     void (*unpack)(void *dst, const void *packed, size_t n);

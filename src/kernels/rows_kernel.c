@@ -2,11 +2,11 @@
 /*
  * Row kernels on vectors.
  *
- * Written with the compilers' vector extension; meson.build compiles this file
+ * This file uses the compilers' vector extension, and meson.build compiles it
  * once for each instruction set. LANES is the number of floats in a register,
  * because compilers do badly with wider vectors. UNROLL is the number of
- * registers in a block of `sum`; three sums of each must fit in the register
- * file.
+ * registers in a block of `sum`; three times as many, for three sums, must fit
+ * in the register file.
  */
 #include <stdbool.h>
 #include <string.h>
@@ -45,7 +45,7 @@ typedef int32_t vi __attribute__((vector_size(4 * LANES)));
 typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
 typedef uint8_t vb __attribute__((vector_size(LANES)));
 
-/* The element type is a constant wherever these are inlined. */
+/* The element type is a constant wherever the functions below are inlined. */
 enum element { F32, BF16 };
 
 INLINE size_t size_of(enum element type)
@@ -312,8 +312,8 @@ INLINE float dot(enum element type, const void *a, const void *b,
             reg[r] +=
                 load_part(type, a, at, n - at) * load_part(type, b, at, n - at);
     }
-    /* Not written as a loop over the widths: a loop that is not unrolled would keep
-     * all registers in memory, for the whole function. */
+    /* Do not write this as a loop over the widths: a loop that is not unrolled
+     * would keep all registers in memory, for the whole function. */
     EACH(r, 32 / LANES) reg[r] += reg[r + 32 / LANES];
     EACH(r, 16 / LANES) reg[r] += reg[r + 16 / LANES];
 #if LANES <= 8

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Heights of the blocks of rows that tn sums, the highest that fits first. C is
- * read and written once for each block. */
+/* tn sums rows in blocks of these heights. The highest block that fits is next.
+ * C is read and written once for each block. */
 static const size_t heights[] = {256, 64, 16};
 enum { LOWEST = 16 };
 
@@ -26,9 +26,9 @@ enum { ROUNDED = 256 };
  * C. */
 enum { FEW = 128 };
 
-/* Rows of B that are a multiple of ALIAS floats apart share the same places in
- * a first-level cache, which holds only a few of them. So they are copied, with
- * SKEW more floats between rows. */
+/* Rows of B that are a multiple of ALIAS floats apart fall into the same set of
+ * a first-level cache, which holds only a few lines. So such rows are copied,
+ * with SKEW more floats between them. */
 enum { ALIAS = 1024, SKEW = 16 };
 
 struct shunti_gemm {

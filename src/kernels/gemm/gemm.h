@@ -54,8 +54,8 @@ struct shunti_gemm_backend {
      * of this. */
     size_t (*block)(size_t n);
     /* C (m, n) [+]= A (m, k) B (k, n). `next`, which may be NULL, is the B of
-     * the following product. It is as large as this B, and is fetched into the
-     * cache meanwhile. */
+     * the following product, and as large as this B. The backend may prefetch
+     * it meanwhile. */
     void (*nn)(size_t m, size_t n, size_t k, const float *a, size_t lda,
                const float *b, size_t ldb, const float *next,
                enum shunti_gemm_beta beta, float *c, size_t ldc);

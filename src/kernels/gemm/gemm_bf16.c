@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Matrix products of bf16: rounds both inputs, packs them into words of two
- * neighbours in k, and cuts the product into tiles (gemm_bf16.h).
+ * neighbors in k, and cuts the product into tiles (gemm_bf16.h).
  *
  *     b    in panels of SHUNTI_TILE_COLUMNS columns, each (pairs, columns); the
  *          last is filled up with zeros to whole vectors
@@ -205,8 +205,8 @@ static uint32_t *pack_a_turned(const struct shunti_bf16_tile *tile,
 
 /* -- multiplying ----------------------------------------------------------- */
 
-/* Multiply a tile. If its last vector is not full, the result is made in a full
- * one and copied. */
+/* Multiply a tile. If the last vector of columns is not full, compute into a
+ * buffer of full vectors, and copy the result. */
 static void multiply(const struct shunti_bf16_tile *tile, size_t rows,
                      size_t columns, size_t pairs, const uint32_t *a,
                      size_t a_row, size_t a_pair, const uint32_t *b, bool add,
@@ -233,8 +233,9 @@ static void multiply(const struct shunti_bf16_tile *tile, size_t rows,
 struct ahead {
     const float *a, *b;
     size_t lda, ldb;
-    size_t of_a, of_b; /* cache lines of a row */
-    size_t rows, line; /* rows left to fetch; the next line of the first */
+    size_t of_a, of_b; /* cache lines of a row of a, and of b */
+    size_t rows, line; /* rows left to fetch; next line to fetch of the first of
+                          them */
     size_t each;       /* lines to fetch with each tile */
 };
 
@@ -281,7 +282,8 @@ static size_t tiles_of(size_t m, size_t n)
            ((n + SHUNTI_TILE_COLUMNS - 1) / SHUNTI_TILE_COLUMNS);
 }
 
-/* C (m, n) [+]= rows a (m, k) times panels b. `later` is fetched meanwhile. */
+/* C (m, n) [+]= rows a (m, k) times panels b. `later` is prefetched
+ * meanwhile. */
 static void by_rows(const struct shunti_bf16_tile *tile,
                     struct shunti_bf16_scratch *s, size_t m, size_t n, size_t k,
                     const float *a, size_t lda, const uint32_t *b, bool add,

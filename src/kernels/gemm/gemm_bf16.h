@@ -24,8 +24,8 @@ enum {
     SHUNTI_TILE_COLUMNS = SHUNTI_TILE_VECTORS * SHUNTI_TILE_LANES,
 };
 
-/* The product of packed inputs. A word is a pair of bf16, with that of an even
- * index in the lower half and the next one in the upper half. */
+/* The product of packed inputs. A word is a pair of bf16, with the element of
+ * an even index in the lower half and the next element in the upper half. */
 struct shunti_bf16_tile {
     const char *name;
 
@@ -74,7 +74,7 @@ struct shunti_bf16_packed {
 
 struct shunti_bf16_scratch {
     struct shunti_bf16_packed a, b, rows;
-    void (*no_memory)(void); /* as of shunti_gemm_create() */
+    void (*no_memory)(void); /* as in shunti_gemm_create() */
 };
 
 void shunti_bf16_scratch_free(struct shunti_bf16_scratch *scratch);

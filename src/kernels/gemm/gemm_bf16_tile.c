@@ -8,8 +8,9 @@
  * According to Intel's manual each line is one multiply-add, rounded once and
  * to the nearest, whatever MXCSR says. Denormal inputs count as zero, and so do
  * denormal sums. A tile holds 24 sums in registers, which is more than the
- * instruction's latency times its throughput. For each pair of a row and four
- * vectors of columns it loads 10 times to multiply 24 times.
+ * instruction's latency times its throughput. For each pair of bf16 in k, a
+ * tile of 6 rows and 4 vectors of columns loads 10 times and multiplies 24
+ * times.
  *
  * The tests compile this source with SIMDe (TILE_SIMDE), which implements every
  * intrinsic in plain C, so that it runs on CPUs that lack the instruction.
@@ -40,7 +41,8 @@ static inline __m512bh spread(const uint32_t *word)
 {
     int both;
 
-    memcpy(&both, word, sizeof(both)); /* the halves were written alone */
+    memcpy(&both, word, sizeof(both)); /* the two halves were written one by
+                                          one */
     return (__m512bh)_mm512_set1_epi32(both);
 }
 

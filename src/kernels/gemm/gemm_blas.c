@@ -3,10 +3,10 @@
  * Matrix products with any CBLAS: the portable fallback. Each block of rows is
  * one call, because a BLAS picks its kernel, and with it the order of sums, by
  * the number of rows. Blocks are low, because all rows of a block must be
- * treated alike. OpenBLAS' kernels for Haswell and Zen sum the last rows of 12
- * or more in another order than the first. (The tests would detect a BLAS that
- * does so with 8.) OpenBLAS is set to start no threads, because there is a rank
- * for each core already.
+ * treated alike. In blocks of 12 or more rows, OpenBLAS' kernels for Haswell
+ * and Zen sum the last rows in another order than the first rows. (The tests
+ * would detect a BLAS that does so with 8 rows.) OpenBLAS is set to start no
+ * threads, because there is a rank for each core already.
  */
 #include "src/kernels/gemm/gemm.h"
 

@@ -3,11 +3,11 @@
  * Matrix products with LIBXSMM, which writes a kernel for each shape at run
  * time (Heinecke, Henry, Hutchinson, Pabst: "LIBXSMM", SC 2016), for the CPU it
  * runs on. LIBXSMM is column-major: the row-major C = A B here is its C' = B'
- * A'. So its m is this file's n, and it vectorises over the columns of this
- * file.
+ * A'. So LIBXSMM's m is this file's n, and LIBXSMM vectorizes over the columns
+ * of this file.
  *
  * Kernels are looked up for each product: LIBXSMM keeps them in a table of its
- * own, which is safe to use from any thread once initialised.
+ * own, which is safe to use from any thread once initialized.
  */
 #include "src/kernels/gemm/gemm.h"
 
@@ -50,7 +50,7 @@ static bool usable(void)
 {
     pthread_once(&once, libxsmm_init);
     /* LIBXSMM has no code generator for CPUs without AVX, nor for other
-     * families. */
+     * architectures. */
     return kernel(16, BLOCK, 16, 16, 16, 16, 0, LIBXSMM_GEMM_FLAG_NONE) &&
            kernel(16, 16, 16, 16, 16, 16, 1, LIBXSMM_GEMM_FLAG_TRANS_B);
 }
