@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * shunt-info --ways: the protocol for memory outside windows, between rank 0
- * and the other ranks of its host. As in a program, each pair learns it by
- * sending blocks to each other.
+ * and the other ranks of its host. As in a program, each pair of ranks learns
+ * the protocol by sending blocks to each other.
  */
 #include "tools/info_pair_costs.h"
 
@@ -30,8 +30,8 @@ static size_t block_bytes(int class)
     return shunti_pair_costs_class_bytes(class) / 2 * 3;
 }
 
-/* Is one of the two ranks trying the other protocol? Until the trial ends, it
- * has no cost for that protocol. All ranks call this. */
+/* Is one of the two ranks trying the other protocol? Until the trial ends, that
+ * rank has no cost for the protocol. All ranks call this. */
 static enum shunt_status in_trial(struct shunt_comm *comm, int peer, int class,
                                   bool *any)
 {

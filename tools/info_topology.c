@@ -132,8 +132,9 @@ static enum shunt_status gather(struct view *v)
     return st;
 }
 
-/* Ping-pong: a broadcast from each of the two ranks in turn, which the other
- * one must have received before it continues. The best of several. */
+/* Ping-pong: each of the two ranks broadcasts in turn, and the other rank must
+ * receive the broadcast before it continues. *seconds: the best time of a round
+ * trip. */
 static enum shunt_status ping(struct shunt_comm *pair, double *seconds)
 {
     enum shunt_status st = SHUNT_OK;
@@ -412,7 +413,7 @@ static enum shunt_status collect(struct shunt_comm *comm, void *data)
     v->records = calloc((size_t)comm->nranks, sizeof(*v->records));
     if (!v->records) {
         fputs("shunt-info: no memory for the places of all ranks\n", stderr);
-        exit(1); /* the other ranks are told */
+        exit(1); /* the other ranks are notified */
     }
     st = gather(v);
     return st ? st : measure_all(v);

@@ -14,7 +14,7 @@
 struct ranks_env {
     int master_port; /* first of the two reserved ports; 0: none is reserved */
     const char *master_addr;
-    int fds[2]; /* sockets that reserve them; -1: no loopback address */
+    int fds[2]; /* sockets that reserve the ports; -1: no loopback address */
     char secret[65];
 };
 

@@ -12,11 +12,12 @@
 #include <stddef.h>
 
 struct run_sink {
-    int fd;       /* to write to */
+    int fd;       /* descriptor to write to */
     bool socket;  /* a socket: written with send() */
-    bool careful; /* it may block: call poll() before each piece */
+    bool careful; /* writing may block: call poll() before each piece */
     bool lost;    /* writing has failed; the rest is dropped */
-    int error;    /* the errno of that; 0: the reader has closed it */
+    int error;    /* errno of the failure; 0: the reader has closed the
+                     stream */
     bool terminal;
     char *queue;
     size_t length, room;
@@ -25,8 +26,8 @@ struct run_sink {
 /* stdout and stderr; call run_sinks_init() first. */
 extern struct run_sink run_out, run_err;
 
-/* Initialise both. If descriptor 0, 1 or 2 is closed, open /dev/null there, so
- * that no pipe of shunt-run gets its number. */
+/* Initialize both. If descriptor 0, 1 or 2 is closed, open /dev/null there, so
+ * that no pipe of shunt-run gets that number. */
 void run_sinks_init(void);
 
 /* Write `data`, or queue it. The queue is not bounded: callers that pass on the

@@ -3,7 +3,7 @@
  * shunt-info: the version and build of Shunt, what it finds on this machine,
  * and every environment variable that it reads.
  *
- * The library is linked statically into it, because it prints internals.
+ * shunt-info links the library statically, because it prints internals.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -49,7 +49,8 @@ struct facts {
 };
 
 /* Remove from f->chosen the transports between hosts that do not work here.
- * They are opened only when needed, so their loading does not show it. */
+ * Such a transport is loaded only when it is needed, so choosing it did not
+ * show whether it works. */
 static void check_far(struct facts *f)
 {
     size_t kept = 0;

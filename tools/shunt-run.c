@@ -18,7 +18,7 @@
  *
  * There is one thread and one poll(): signals arrive through a signalfd,
  * deadlines through poll's timeout. Nothing else blocks: output that nobody
- * reads is queued (run_sink.h), and meanwhile no more of it is read from the
+ * reads is queued (run_sink.h), and meanwhile no more output is read from the
  * ranks.
  */
 
@@ -233,7 +233,7 @@ static void handle_signals(void)
             if (status == 0)
                 status = 128 + signo;
             if (phase >= ASKED) {
-                signal_ranks(SIGKILL); /* second signal */
+                signal_ranks(SIGKILL); /* this is the second signal */
                 enter(KILLED, KILL_AFTER);
             } else {
                 signal_ranks(signo);
@@ -574,7 +574,7 @@ static void run_until_all_ended(void)
     size_t count = 2 * (size_t)options.ranks;
     struct pollfd *polls = calloc(OWN_FDS + count, sizeof(*polls));
     struct pollfd few[OWN_FDS];
-    struct pollfd *own = polls ? polls : few; /* NULL: no output */
+    struct pollfd *own = polls ? polls : few; /* no memory: read no output */
 
     while (running > 0 && !(phase == KILLED && now() >= phase_ends)) {
         int wait = phase == KILLED ? 100 : next_deadline();
@@ -647,8 +647,8 @@ int main(int argc, char **argv)
     early = run_options_parse(&options, argc, argv);
     if (early >= 0)
         return early;
-    /* The timeout also applies to a start that fails, whose messages may not be
-     * read. */
+    /* The timeout also applies if starting the ranks fails, because nobody may
+     * read the messages. */
     job_ends = now() + options.timeout;
     if (start_ranks())
         run_until_all_ended();

@@ -8,8 +8,8 @@
  *
  * Numbers are decimal, also with a leading 0, or hexadecimal after 0x.
  *
- * Every program takes -h, --help, --help all, -V and --version besides its rows.
- * Error texts say what is allowed.
+ * Every program takes -h, --help, --help all, -V and --version besides its
+ * rows. Error texts say what is allowed.
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -28,7 +28,7 @@ enum cli_kind {
     CLI_CHOICE,  /* one of `names`, into an integer of any size */
     CLI_TEXT,    /* a const char *; points into argv */
     CLI_LIST,    /* whole numbers with commas between them */
-    CLI_CALL,    /* whatever `take` does with it */
+    CLI_CALL,    /* a value that `take` reads */
 };
 
 struct cli_name {
@@ -49,7 +49,8 @@ struct cli_line {
 struct cli_row {
     const char *name;     /* without "--" */
     char letter;          /* letter of the short option; 0: none */
-    const char *argument; /* its name in the help; NULL: the option has none */
+    const char *argument; /* name of the argument in the help; NULL: no
+                             argument */
     enum cli_kind kind;
     const char *help; /* cli_help() adds choices and default */
 
@@ -70,7 +71,8 @@ struct cli_row {
     bool (*take)(void *object, const char *text, struct cli_line *line);
 };
 
-/* Values for a row's fields: where a field of `type` is. */
+/* Initializers of a row: the field of `type` that gets the value, and the names
+ * of a choice. */
 #define CLI_AT(type, field) \
     .at = offsetof(type, field), .size = sizeof(((type *)NULL)->field)
 #define CLI_LIST_AT(type, field, count)                                    \
@@ -93,9 +95,11 @@ struct cli_program {
                                  * begins with "Usage:" */
     const struct cli_row *rows; /* at most 128 */
     int nrows;
-    const void *defaults; /* an object, for --help; NULL: all zero */
+    const void *defaults; /* an object with the defaults, for --help; NULL: all
+                             zero */
     bool runs_command;    /* options end at the first operand */
-    void (*more)(FILE *to, int column); /* after the rows, or NULL */
+    void (*more)(FILE *to, int column); /* prints more after the rows, or
+                                           NULL */
     const char *end;                    /* last text of --help, or NULL */
     /* For a program with many options. --help prints these two in place of
      * `usage` and `end`, and between them the rows that are `first`. --help all
@@ -112,8 +116,9 @@ enum cli_result { CLI_RUN, CLI_EXIT, CLI_BAD, CLI_LOST };
 enum cli_result cli_parse(const struct cli_program *program, void *object,
                           int argc, char **argv, struct cli_line *line);
 
-/* The same for a program of one process. Exits after --help, and after a
- * mistake, with status 2 and a line on stderr. */
+/* As cli_parse(), for a program of one process. Exits after --help, and with a
+ * line on stderr after a mistake (status 2), or if --help was not written
+ * (status 1). */
 void cli_parse_or_exit(const struct cli_program *program, void *object,
                        int argc, char **argv, struct cli_line *line);
 /* Flush `stream`. Call it after each row of a table, and at the end of a

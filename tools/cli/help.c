@@ -47,7 +47,8 @@ void cli_print_item(FILE *to, int column, const char *head, const char *text)
     cli_wrap(to, text, column);
 }
 
-/* The option as --help prints it: "-b, --begin SIZE", or "    --json[=FILE]". */
+/* The option as --help prints it: "-b, --begin SIZE", or, without a letter,
+ * "    --json[=FILE]". */
 static void head_of(const struct cli_row *row, char *to, size_t room)
 {
     char letter[5] = "    ";
@@ -129,7 +130,7 @@ static void print_all(const struct cli_program *program, FILE *to, int column)
     }
 }
 
-/* The options to begin with, and how many there are. */
+/* Print the options to begin with, and the number of all options. */
 static void print_first(const struct cli_program *program, FILE *to, int column)
 {
     int options = 0;

@@ -18,7 +18,7 @@ enum { ROWS_MAX = 128, FIRST = 256, HELP = FIRST + ROWS_MAX, VERSION };
 
 struct tables {
     struct option names[ROWS_MAX + 3];
-    char letters[2 + 2 * ROWS_MAX + 3]; /* "+:b:h" */
+    char letters[2 + 2 * ROWS_MAX + 3]; /* for getopt_long(): "+:b:h" */
 };
 
 static void make_tables(const struct cli_program *program, struct tables *t)

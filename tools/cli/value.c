@@ -89,8 +89,8 @@ static bool read_integer(const char *text, uint64_t *value)
     return true;
 }
 
-/* Read a size with or without a unit. Its limit is such that the sum of a few
- * sizes does not overflow. */
+/* Read a size with or without a unit. Sizes are limited so that the sum of a
+ * few sizes does not overflow. */
 static bool read_size(const char *text, uint64_t *value)
 {
     size_t length = strlen(text);
