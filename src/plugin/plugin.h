@@ -9,11 +9,12 @@
  *
  * A transport NAME is the shared object shunt_NAME.so in the first of these
  * folders that has one: those of SHUNT_PLUGIN_PATH (separated by ':'), then
- * shunt/ and transports/ beside the object that contains this code
- * (libshunt.so). So an installation can be moved. The folder that this build
- * was configured for counts only if the folders beside the object contain no
- * plugin. The current folder never counts. A transport is loaded once, and
- * stays loaded until the process ends.
+ * shunt/ and transports/ beside the object that contains this code: libshunt.so,
+ * or a program that links it statically. For a program also transports/ and the
+ * folder of installed plugins, one level up. So an installation can be moved.
+ * The folder that this build was configured for counts only if these folders
+ * contain no plugin. The current folder never counts. A transport is loaded
+ * once, and stays loaded until the process ends.
  */
 #ifndef SHUNTI_PLUGIN_H
 #define SHUNTI_PLUGIN_H
