@@ -56,24 +56,25 @@ struct shunti_choice {
     uint8_t algorithm; /* enum shunti_algorithm */
 };
 
-/* Part of a communicator: the last choices for a kind of calls. They depend
- * only on what is the same on all ranks. collectives/select.c writes it. */
+/* Part of a communicator: the algorithms chosen last for one kind of calls, for
+ * small and for large calls. A choice depends only on values that are the same
+ * on all ranks. collectives/select.c writes it. */
 struct shunti_choices {
     struct shunti_choice small, large;
 };
 
 struct shunt_comm {
-    /* The ranks. init.c and init_nodes.c set these fields. After init only the
-     * fields of a peer that peer.h names still change. */
+    /* The ranks. init.c and init_nodes.c set these fields. After init, only
+     * those fields of a peer change for which peer.h names a writer. */
     int rank, nranks;
     int nodes, node, local_rank, local_size;
     struct shunti_peer *peers; /* (nranks) */
-    bool all_mapped;           /* every rank maps all others */
+    bool all_mapped;           /* every rank maps all others' memory */
     bool oversubscribed;       /* this host has more ranks than CPUs */
-    /* A wait begins with polls that do not read the clock: all_mapped, not
-     * oversubscribed, and no timeline is recorded; init.c */
+    /* True if a wait begins with polls that do not read the clock. Set by
+     * init.c if all_mapped, not oversubscribed, and no timeline is recorded. */
     bool polls_first;
-    /* this communicator has put memory into the scratch: scratch.c */
+    /* this communicator has returned memory to the scratch; set by scratch.c */
     bool uses_scratch;
 
     /* Parts that every small call touches: keep them together, and short. */
@@ -84,13 +85,13 @@ struct shunt_comm {
     struct shunti_parked parked;
     struct shunti_deferred deferred;
     struct shunti_zcopies zcopies;
-    /* small calls use only its first field */
+    /* small calls use only the first field of this part */
     struct shunti_progress_thread thread;
     struct shunti_control control;
     struct shunti_tunables tune;
     struct shunt_comm_stats stats; /* each file counts its own work */
     struct shunti_choices choices[SHUNTI_KINDS_CHOSEN];
-    struct shunti_failure failure; /* small calls do not use its text */
+    struct shunti_failure failure; /* small calls do not use `text` */
 
     /* Parts that waits and large calls use. */
     struct shunti_contexts contexts;
@@ -100,9 +101,10 @@ struct shunt_comm {
     struct shunti_probe probe;
     struct shunti_windows windows;
     struct shunti_registration
-        *registrations; /* registration.c; newest first */
+        *registrations; /* list, newest first; registration.c writes it */
     struct shunti_node_map node_map;
-    /* with several nodes: rank 0's figures, on every rank */
+    /* with several nodes: the costs that rank 0 measured, the same on every
+     * rank */
     struct shunti_links links;
     struct shunti_engine_use engine;
     struct shunti_engine_worthwhile worthwhile;
@@ -111,10 +113,11 @@ struct shunt_comm {
      * user asks. */
     struct shunti_loss_own loss;
     struct shunti_configured configured;
-    /* the secret of the bootstrap: init.c */
+    /* the secret of the bootstrap; init.c sets it */
     unsigned char secret[32];
-    struct shunti_inherited inherited;  /* inherited.c */
-    struct shunt_comm *next_registered; /* registry.c, under its lock */
+    struct shunti_inherited inherited; /* inherited.c writes it */
+    /* next one in the registry; registry.c, under its lock */
+    struct shunt_comm *next_registered;
     /* the error of the last call: shunti_fail() */
     struct shunti_error error;
     /* A request kept for refusing a call when memory has run out. NULL while
@@ -122,9 +125,10 @@ struct shunt_comm {
     struct shunt_request *reserve;
 };
 
-/* Order the peers as rank + 1, rank + 2, ..., so that the ranks do not all
- * begin with the same one. The first function returns peer number i, from 0.
- * The second one returns the number of `peer`. */
+/* The order in which this rank handles its peers: rank + 1, rank + 2, ... So
+ * the ranks do not all begin with the same peer. shunti_nth_peer() returns peer
+ * number i of that order, from 0. shunti_peer_number() returns the number of
+ * `peer` in it. */
 static inline int shunti_nth_peer(const struct shunt_comm *comm, int i)
 {
     return (comm->rank + 1 + i) % comm->nranks;
