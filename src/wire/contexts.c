@@ -11,7 +11,7 @@
 #include "src/trace/trace.h"
 #include "src/trace/track.h"
 
-/* Least time between two entries of the bytes sent in a timeline. */
+/* Least time between two timeline entries of the bytes sent, in ns. */
 #define COUNT_NS 1000000u
 
 enum shunt_status shunti_context_register(struct shunti_context *context,
@@ -60,9 +60,9 @@ static void count_sent(struct shunt_comm *comm)
                          (double)comm->contexts.counted);
 }
 
-/* Progress of one transport, on the track of the wire if it sends or receives.
- * A call that finds no event and has nothing to send stays on the track of the
- * thread, which is mostly that of waits. */
+/* Call the progress() of one transport. If the transport reaches other nodes,
+ * and sends or receives, this time counts on the track WIRE. Otherwise it
+ * counts on the thread's current track, which is mostly WAITS. */
 SHUNTI_NOINLINE static unsigned progress_tracked(struct shunt_comm *comm,
                                                  const struct shunti_context *c)
 {

@@ -20,8 +20,10 @@ struct shunti_segment;
 struct shunti_context {
     const struct shunt_transport *transport;
     struct shunt_transport_ctx *ctx;
-    struct shunt_transport_reg *control_reg; /* of this rank's control window */
-    /* the outboxes of the peers that it reaches (outbox.h); NULL: none */
+    /* registration of this rank's control window */
+    struct shunt_transport_reg *control_reg;
+    /* outboxes of the peers that this transport reaches (outbox.h); NULL: it
+     * has none */
     unsigned char *outboxes;
     size_t outbox_bytes;
     struct shunt_transport_reg *outbox_reg; /* NULL: not registered */
@@ -33,24 +35,25 @@ struct shunti_context {
 struct shunti_contexts {
     struct shunti_context *all; /* (count) */
     size_t count;
-    uint64_t events; /* number of events that their progress() has reported */
-    uint64_t looks;  /* number of calls of shunti_transports_progress() */
-    /* a transport had no room for a put or get, which must be tried again
+    /* number of events that calls of progress() have reported */
+    uint64_t events;
+    uint64_t looks; /* number of calls of shunti_transports_progress() */
+    /* a transport had no room for a put or get; the caller must try it again
      * soon */
     bool full;
-    uint64_t counted, counted_ns; /* last entry in the timeline: bytes sent, and
-                                     its time */
+    /* latest timeline entry: the bytes sent, and the time of the entry */
+    uint64_t counted, counted_ns;
 };
 
 /* Call the progress() of all transports. */
 void shunti_transports_progress(struct shunt_comm *comm);
 
-/* Has every put left this rank, so that no transport needs further progress
- * calls? */
+/* Has this rank sent every put? Then no transport needs further calls of
+ * progress() to send. */
 bool shunti_all_sent(const struct shunt_comm *comm);
 
-/* Record in parked.unsent whether something is left to send. If so, this rank
- * has to step the communicator even where no operation is under way. */
+/* Set parked.unsent: is something left to send? Then this rank must step the
+ * communicator even if no operation is under way. */
 void shunti_note_unsent(struct shunt_comm *comm);
 
 /* Interrupt a wait that sleeps on this communicator. Any thread may call

@@ -13,23 +13,25 @@
 
 struct shunti_segment;
 
-/* Offsets in a control window. "Per src": there is one for each rank, which
- * that rank writes; the next one is a stride further on. */
+/* Offsets in a control window. "Per src" means an array with one element for
+ * each rank, which that rank writes. The next element is a stride further
+ * on. */
 struct shunti_layout {
     size_t completed; /* word: operations finished by the owner */
     size_t abort;     /* word: why the communicator ended, 0 while it lives */
     size_t doorbell;  /* word: changes with each liveness probe: probe.h */
-    size_t inbox, slot_bytes, inbox_stride; /* per src: note.h */
-    size_t acks, ack_stride;                /* per src: note.h */
-    size_t landed, landed_stride; /* per src: zero-copy payload that arrived:
-                                     zcopy.h */
-    size_t words, word_stride;    /* per src: a line for each SHUNTI_WORD_... */
-    size_t loss, loss_stride;     /* per src: its loss record: loss.h */
-    size_t ring, ring_stride;     /* per src: its stream chunks: stream.h */
-    size_t bytes;                 /* of the whole control window */
-    size_t eager;    /* room behind a note's header: shunti_eager() */
+    size_t inbox, slot_bytes, inbox_stride; /* per src: its notes: note.h */
+    size_t acks, ack_stride;                /* per src: its acks: note.h */
+    /* per src: words that say which zero-copy payload has arrived: zcopy.h */
+    size_t landed, landed_stride;
+    size_t words, word_stride; /* per src: a line for each SHUNTI_WORD_... */
+    size_t loss, loss_stride;  /* per src: its loss record: loss.h */
+    size_t ring, ring_stride;  /* per src: its stream chunks: stream.h */
+    size_t bytes;              /* size of the whole control window */
+    /* payload bytes that fit behind a note's header: shunti_eager() */
+    size_t eager;
     size_t chunk;    /* bytes of a stream chunk */
-    unsigned chunks; /* in a ring */
+    unsigned chunks; /* chunks in a ring */
 };
 
 /* Lines of layout.words. */
@@ -50,8 +52,8 @@ enum {
 struct shunti_control {
     unsigned char *base;
     struct shunti_segment *segment;
-    struct shunti_layout layout; /* the same for this rank's and the peers'
-                                    windows */
+    /* offsets in this rank's window, and in those of all peers */
+    struct shunti_layout layout;
 };
 
 #endif

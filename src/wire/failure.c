@@ -4,9 +4,9 @@
  *
  * Every rank has an abort word in its control window. Any rank may write it,
  * and the first value stays. A rank that fails writes its own abort word, and
- * then that of every peer. Before it writes those of peers it sends them its
- * loss record (loss.h), which has all ranks that it counts as lost. The word
- * has room for only one.
+ * then that of every peer. Before it writes the abort words of peers, it sends
+ * them its loss record (loss.h). The record names all ranks that this rank
+ * counts as lost; the abort word has room for only one.
  */
 #include "src/wire/failure.h"
 
@@ -23,8 +23,8 @@
 #include "src/wire/loss.h"
 #include "src/wire/wire.h"
 
-/* The status if the control window is damaged; the same as after an impossible
- * offer. */
+/* The status if other code has overwritten the abort word. An impossible offer
+ * gets the same status. */
 #define DAMAGED SHUNT_ERR_MISMATCH
 
 /*
@@ -33,7 +33,8 @@
  * stays.
  */
 #define ABORT_MARK ((uint64_t)0xa5)
-/* The mark if the named rank is alive, but did not make its call. */
+/* The mark if the rank in the field "lost" is alive, but did not make its
+ * call. */
 #define ALIVE_MARK ((uint64_t)0xa6)
 
 static uint64_t pack_abort(enum shunt_status status, int lost, int reporter)
@@ -146,7 +147,8 @@ void shunti_comm_add_lost(struct shunt_comm *comm, int rank)
         comm->failure.lost[comm->failure.nlost++] = rank;
 }
 
-/* May only a link have failed? Then ranks may disagree on who is lost. */
+/* Can it be that only a link has failed? Then ranks may disagree on which ranks
+ * are lost. */
 static bool is_to_settle(const struct shunt_comm *comm,
                          enum shunt_status status, int lost)
 {
@@ -154,7 +156,7 @@ static bool is_to_settle(const struct shunt_comm *comm,
            lost >= 0 && !comm->all_mapped && !settling;
 }
 
-/* Publish the first report: this rank misses the ranks of comm->failure.lost.
+/* Publish this rank's first report: it misses the ranks of comm->failure.lost.
  * Then end the communicator for the other ranks, so that they settle, too. */
 static void report(struct shunt_comm *comm, uint64_t word)
 {
@@ -172,7 +174,7 @@ static void report(struct shunt_comm *comm, uint64_t word)
     notify_others(comm, word);
 }
 
-/* Settle who is lost. Returns one of the lost ranks. */
+/* Agree with the other ranks on which ranks are lost. Returns one of them. */
 static int settle(struct shunt_comm *comm, enum shunt_status status,
                   int reporter, const int *suspects, size_t count)
 {
@@ -203,8 +205,8 @@ static enum shunt_status end_with(struct shunt_comm *comm,
     return status;
 }
 
-/* Append to the error text the lost ranks that are not in `missed`, the ranks
- * that this rank misses itself. */
+/* Append more lost ranks to the error text: those that are not in `missed`.
+ * `missed` has the ranks that this rank misses itself. */
 static void name_others(struct shunt_comm *comm, const uint64_t *missed)
 {
     const size_t size = sizeof(comm->failure.text);
@@ -293,7 +295,8 @@ static void describe_alive(struct shunt_comm *comm, const struct end *end)
              end->reporter, whom, end->reporter);
 }
 
-/* Another rank, or another thread of this one, ended the communicator. */
+/* Fail because another rank, or another thread of this rank, has written the
+ * abort word. */
 SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
                                                     uint64_t word)
 {
@@ -303,8 +306,9 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
     int lost, reporter;
 
     if (settling)
-        return SHUNT_OK; /* the next call on this communicator reads the word
-                            again */
+        /* this thread settles already; the next call on `comm` reads the word
+         * again */
+        return SHUNT_OK;
     if (!unpack_abort(comm, word, &end))
         return shunti_comm_fail(
             comm, DAMAGED, comm->rank,
@@ -353,8 +357,8 @@ SHUNTI_NOINLINE static enum shunt_status take_abort(struct shunt_comm *comm,
                  reporter, lost, shunt_strerror(status));
     /* Pass the failure on to all ranks. The rank that wrote the abort word may
      * not have written those of all ranks yet, and this rank may exit before it
-     * does. A rank that then sees this rank gone would report this rank as
-     * lost. */
+     * does. Without this, a rank that sees that this rank has exited would
+     * report this rank as lost. */
     return end_with(comm, status, lost, word);
 }
 

@@ -3,8 +3,8 @@
  * The failure of a communicator: how all ranks learn that it has ended, and
  * why.
  *
- * A rank *misses* another one if its connection to that one has failed, or if
- * that one did not answer in time.
+ * Rank A *misses* rank B if its connection to B has failed, or if B did not
+ * answer in time.
  */
 #ifndef SHUNTI_FAILURE_H
 #define SHUNTI_FAILURE_H
@@ -21,11 +21,14 @@ struct shunt_comm;
  * writes it. init.c allocates `lost`; shrink*.c empties it and collects the
  * lost ranks anew. */
 struct shunti_failure {
-    _Atomic int status; /* enum shunt_status; 0: it has not ended */
-    int culprit;        /* valid with `status`: the rank at fault, or -1 */
-    int *lost;          /* (nlost), in the order in which they were lost */
+    /* enum shunt_status; 0: the communicator has not ended */
+    _Atomic int status;
+    int culprit; /* valid with `status`: the rank at fault, or -1 */
+    int *lost;   /* (nlost), in the order in which they were lost */
     size_t nlost;
-    bool settling; /* it has failed, and settle.c is finding out who is lost */
+    /* the communicator has failed, and settle.c is finding out which ranks are
+     * lost */
+    bool settling;
     /* (nsuspects), while `settling`: the ranks that the reporter misses */
     const int *suspects;
     size_t nsuspects;
@@ -39,19 +42,20 @@ struct shunti_failure {
  *
  * lost  the rank at fault, or -1.
  *
- * The error text (error.h) is that of the last call that failed, so a failure
- * that is noticed during another call must not change it. A call that returns
- * the failure's status sets the text by shunti_comm_set_error() or
- * shunti_comm_check(). The text of an operation's error is set when the
- * operation is collected.
+ * This does not set the error text (error.h), which belongs to the last call
+ * that failed. A failure may be noticed during a call that does not return it.
+ * A call that returns the failure's status sets the text by
+ * shunti_comm_set_error() or shunti_comm_check(). The text of an operation's
+ * error is set when the operation is collected.
  */
 enum shunt_status shunti_comm_fail(struct shunt_comm *comm,
                                    enum shunt_status status, int lost,
                                    const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* As shunti_comm_fail(), for ranks that rank `reporter` misses and has reported
- * to this rank. `lost` has `count` ranks, at least 1. */
+/* As shunti_comm_fail(), for several ranks: `reporter` misses the `count` >= 1
+ * ranks of `lost`. `reporter` is this rank, or a rank that has reported them to
+ * this rank. */
 enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
                                       enum shunt_status status, int reporter,
                                       const int *lost, size_t count,
@@ -62,7 +66,8 @@ enum shunt_status shunti_comm_fail_as(struct shunt_comm *comm,
 enum shunt_status shunti_comm_fail_alive(struct shunt_comm *comm, int culprit,
                                          const char *text);
 
-/* Add a rank to those of shunt_comm_lost(); before shunti_comm_fail(). */
+/* Add a rank to those that shunt_comm_lost() returns. Call this before
+ * shunti_comm_fail(). */
 void shunti_comm_add_lost(struct shunt_comm *comm, int rank);
 
 /*
@@ -86,12 +91,13 @@ extern void (*shunti_fail_trace)(struct shunt_comm *comm);
 enum shunt_status shunti_comm_failed(struct shunt_comm *comm);
 
 /* Set the error text to that of the failure, and return its status. If `comm`
- * has no failure yet, or still settles who is lost: return `status`. */
+ * has no failure yet, or still settles which ranks are lost: return
+ * `status`. */
 enum shunt_status shunti_comm_set_error(struct shunt_comm *comm,
                                         enum shunt_status status);
 
-/* As shunti_comm_failed(), for a call that returns this status: it also sets
- * the error text. */
+/* As shunti_comm_failed(), but also set the error text. For calls that return
+ * the status to the user. */
 enum shunt_status shunti_comm_check(struct shunt_comm *comm);
 
 #endif

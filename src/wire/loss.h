@@ -25,9 +25,10 @@ struct shunti_loss_image;
 
 /* Stages of a rank in shunt_comm_shrink(); shrink.c explains them. */
 enum shunti_shrink_stage {
-    SHUNTI_SHRINK_NONE = 0,  /* not in the call */
-    SHUNTI_SHRINK_WAITING,   /* waits for a decision */
-    SHUNTI_SHRINK_NO_QUORUM, /* is the leader, and too few ranks are left */
+    SHUNTI_SHRINK_NONE = 0, /* not in the call */
+    SHUNTI_SHRINK_WAITING,  /* waits for a decision */
+    /* is the leader, and too few ranks are left for a quorum */
+    SHUNTI_SHRINK_NO_QUORUM,
     SHUNTI_SHRINK_BOUND, /* has accepted a decision, makes the communicator */
     SHUNTI_SHRINK_MADE,  /* has made the communicator, but not returned it */
     SHUNTI_SHRINK_RETURNED, /* has returned the communicator */
@@ -35,42 +36,48 @@ enum shunti_shrink_stage {
 
 /* Sets of ranks in a record. */
 enum {
-    SHUNTI_LOST,     /* counted as lost, for any reason */
-    SHUNTI_FENCED,   /* of the lost ranks: those that cannot return a
-                       communicator (shrink.c) */
-    SHUNTI_MEMBERS,  /* from BOUND on: members of the new communicator */
-    SHUNTI_FAILED,   /* this rank misses them itself: failure.h */
-    SHUNTI_GOOD,     /* answered this rank: settle.h */
-    SHUNTI_CLOSED,   /* this rank's connection to them has ended: settle.h */
-    SHUNTI_REPORTED, /* their reports have arrived at this rank: settle.h */
+    SHUNTI_LOST, /* ranks that are counted as lost, for any reason */
+    /* lost ranks that cannot return a new communicator (shrink.c) */
+    SHUNTI_FENCED,
+    SHUNTI_MEMBERS, /* from BOUND on: members of the new communicator */
+    SHUNTI_FAILED,  /* ranks that the record's rank misses itself: failure.h */
+    SHUNTI_GOOD,    /* ranks that have answered the record's rank: settle.h */
+    /* ranks whose connection to the record's rank has ended: settle.h */
+    SHUNTI_CLOSED,
+    /* ranks whose reports have arrived at the record's rank: settle.h */
+    SHUNTI_REPORTED,
     SHUNTI_SETS
 };
 
 /* State of a rank's report; a field of its loss record. */
 enum shunti_report {
     SHUNTI_REPORT_NONE,
-    SHUNTI_REPORT_BEGUN,   /* SHUNTI_FAILED holds what the rank knew at first */
-    SHUNTI_REPORT_FINAL,   /* it has probed every rank; late answers are still
-                              added */
-    SHUNTI_REPORT_DECIDED, /* it has decided which ranks are lost; it is not */
+    /* SHUNTI_FAILED has the ranks that the rank missed at first */
+    SHUNTI_REPORT_BEGUN,
+    /* the rank has probed every rank; late answers are still added */
+    SHUNTI_REPORT_FINAL,
+    /* the rank has decided which ranks are lost, and is not one of them */
+    SHUNTI_REPORT_DECIDED,
 };
 
 struct shunti_loss {
-    uint64_t version; /* atomic in a slot, and written last; 0: none yet */
-    uint64_t sum;     /* checksum of `version` and of all that follows `sum` */
+    /* in a slot: atomic, and written last; 0: no record yet */
+    uint64_t version;
+    uint64_t sum;     /* checksum of all other fields */
     uint32_t attempt; /* number of the decision that `stage` refers to */
     uint32_t stage;
     int32_t leader;     /* the rank that decided, from BOUND on */
     uint32_t report;    /* enum shunti_report: settle.h */
     struct shunt_id id; /* id of the new communicator, from the leader's
                            decision */
-    uint64_t set[];     /* SHUNTI_SETS, of shunti_loss_words() each */
+    /* SHUNTI_SETS sets, each of a bit for each rank, in whole words */
+    uint64_t set[];
 };
 
 /* Part of a communicator: this rank's record. loss.c writes it; failure.c and
  * settle.c write it when the communicator fails, and shrink*.c after that. */
 struct shunti_loss_own {
-    struct shunti_loss *record;       /* NULL: nothing was recorded yet */
+    struct shunti_loss *record; /* NULL: this rank has recorded nothing yet */
     struct shunti_loss_image *images; /* the published copies, which puts may
                                          still read */
 };
@@ -92,8 +99,8 @@ void shunti_loss_add(const struct shunt_comm *comm, struct shunti_loss *loss,
  * out, and nothing was written. */
 bool shunti_loss_publish(struct shunt_comm *comm);
 
-/* Copy the latest record of `rank` to `into` if it is newer than `into`. True
- * if it was. */
+/* Copy the latest record of `rank` to `into` if it is newer than `into`, and
+ * complete. True: it was copied. */
 bool shunti_loss_read(const struct shunt_comm *comm, int rank,
                       struct shunti_loss *into);
 

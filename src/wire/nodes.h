@@ -7,7 +7,7 @@
  * with local index l on node n talks to node m through its *rail peer* there.
  * That is the rank of m with local index l or, if m has fewer ranks, l modulo
  * the number of ranks of m. So the traffic between two nodes is spread over
- * their ranks. With nodes of equal size it never leaves its rail.
+ * their ranks. With nodes of equal size this traffic never leaves its rail.
  *
  * The tables are the same on every rank, and fixed at init.
  */
@@ -37,23 +37,24 @@ int shunti_node_size(const struct shunt_comm *comm, int node);
 const int *shunti_node_ranks(const struct shunt_comm *comm, int node);
 /* The rail peer of `rank` on `node`; `rank` itself on its own node. */
 int shunti_rail(const struct shunt_comm *comm, int rank, int node);
-/* Is `peer`, a rank of another node, a rail peer of `rank`, or `rank` one of
- * `peer`? */
+/* `rank` and `peer` are on different nodes. Is one of them a rail peer of the
+ * other? */
 bool shunti_is_rail_peer(const struct shunt_comm *comm, int rank, int peer);
 
 /* Does each rank map the memory of all others of its node? */
 bool shunti_nodes_mapped(const struct shunt_comm *comm);
 
-/* How far away the other ranks are, as seen from the rank that makes the id. */
+/* How far away the ranks are that have to connect to this one. The id of a
+ * communicator names an address that they can reach. */
 enum shunti_reach {
-    SHUNTI_REACH_HOSTS,    /* anywhere */
+    SHUNTI_REACH_HOSTS,    /* on any host */
     SHUNTI_REACH_LOOPBACK, /* behind the same loopback device */
     SHUNTI_REACH_USER,     /* as SHUNTI_REACH_LOOPBACK, and they run as the same
                               user */
 };
 
-/* The farthest of these `count` ranks, which this rank has to connect to. A
- * mapped peer is a process of this host and user. */
+/* How far away the farthest of these `count` ranks is. A mapped peer is a
+ * process of this host and user. */
 enum shunti_reach shunti_reach_of(const struct shunt_comm *comm,
                                   const int *ranks, int count);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Outboxes: for each peer whose memory is not mapped, a copy of what this rank
- * puts to that peer's control window. Those of one transport are contiguous and
- * are registered with it, so that a NIC need not register each put.
+ * puts to that peer's control window. The outboxes of one transport are
+ * contiguous, and registered with it. So the memory of a put need not be
+ * registered each time.
  */
 #ifndef SHUNTI_OUTBOX_H
 #define SHUNTI_OUTBOX_H
@@ -15,8 +16,8 @@ struct shunt_comm;
 struct shunti_context;
 struct shunt_transport_reg;
 
-/* Create each peer's outbox. Call this when the endpoints and the layout are
- * known. */
+/* Create each peer's outbox. Call this when the endpoints are connected and the
+ * layout of control windows is computed. */
 enum shunt_status shunti_outboxes_create(struct shunt_comm *comm);
 /* Free the outboxes. The transports must be closed, because puts that are still
  * under way after a failure read from the outboxes. */

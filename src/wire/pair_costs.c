@@ -10,23 +10,26 @@ enum {
     /* One of this many chunks is timed, because reading a clock twice takes 1
      * or 2 % of the copy of a chunk. */
     CHUNKS_PER_TIMING = 4,
-    /* For the smallest class: blocks before the first trial, so that new memory
-     * has been touched; and blocks in a trial. Larger classes need fewer. */
+    /* Blocks of the smallest class before its first trial; by then new memory
+     * has been touched. Larger classes need fewer: times(). */
     FIRST = 24,
+    /* Blocks of the smallest class in a trial. Larger classes need fewer. */
     TRIES = 4,
-    /* Blocks before the next trial in any case; and blocks before a trial
-     * because the cost of the protocol in use has changed, as it does when
-     * ranks move to other CPUs. The latter number doubles each time such a
-     * trial changes nothing. */
+    /* After so many blocks the next trial begins in any case. */
     AGAIN = 1000,
+    /* A trial also begins if the cost of the protocol in use has changed, as it
+     * does when ranks move to other CPUs. But CHANGED_FIRST blocks must have
+     * passed. This number doubles, up to CHANGED_LAST, each time that such a
+     * trial changes nothing. */
     CHANGED_FIRST = 16,
     CHANGED_LAST = 512,
     /* After this many blocks sent without one received, the traffic is
      * one-way. */
     FRESH = 64,
 };
+/* A cost has changed if it is higher or lower by this factor. */
 #define CHANGED 1.5f
-/* The protocol in use stays unless the other one is clearly cheaper. */
+/* The protocol in use stays unless the other one is cheaper by this factor. */
 #define CLEARLY 0.9f
 
 _Static_assert(SHUNTI_WAYS_CLASSES <= 16, "a set of them has 16 bits");
@@ -45,9 +48,10 @@ static int class_of(size_t bytes)
     return class;
 }
 
-/* A rank that was interrupted measures too much, perhaps a hundred times, and
- * never too little. So a lower measurement replaces the cost at once, and a
- * higher one raises the cost in small steps. */
+/* Update a cost with a measurement. A rank that was interrupted measures too
+ * much, perhaps a hundred times the cost, and never too little. So a lower
+ * measurement replaces the cost at once, and a higher one raises it in small
+ * steps. */
 static void learn(float *cost, size_t bytes, uint64_t ns)
 {
     const float seen = (float)ns * 65536 / (float)bytes;
@@ -78,8 +82,8 @@ bool shunti_pair_costs_learn(const struct shunt_comm *comm, int peer)
 
 /* --- words that a pair exchanges ----------------------------------------- */
 
-/* The word: the cost of copies into the ring in ns, the classes to try, the
- * classes to read. */
+/* The bits of the word, from the highest: the cost of copies into the ring
+ * (`into`), the classes to try (`tries`), the classes to read (`wants`). */
 #define BITS SHUNTI_WAYS_CLASSES
 #define ALL ((1u << BITS) - 1)
 
@@ -178,8 +182,8 @@ bool shunti_pair_costs_in_trial(const struct shunt_comm *comm, int peer,
     return (w->tries | w->their_tries) >> class & 1;
 }
 
-/* Begin a trial. Forget the cost of the protocol that is tried now, which is
- * out of date. */
+/* Begin a trial of the protocol that the last block did not use. Reset the cost
+ * of that protocol, which is out of date. */
 static void begin_trial(struct shunti_pair_costs *w, int class)
 {
     const unsigned bit = 1u << class;
@@ -193,8 +197,8 @@ static void begin_trial(struct shunti_pair_costs *w, int class)
     w->taken[class] = 0;
 }
 
-/* Set the choice for a class, and for larger classes without a choice so
- * far. */
+/* Set the choice for a class, and for the next larger classes, up to the first
+ * one that has a choice of its own. */
 static void want(struct shunti_pair_costs *w, int class, bool read)
 {
     do {

@@ -28,31 +28,36 @@ struct shunti_peer {
      * control window; a part of context->outboxes. */
     unsigned char *outbox;
     /* Numbers of operations completed; note.c writes them. */
-    uint64_t completed; /* by the peer, as far as this rank knows */
-    uint64_t reported; /* by this rank, as the peer knows; only if not mapped */
-    /* by this rank, when it last decided whether to report to the peer */
+    uint64_t completed; /* completed by the peer, as far as this rank knows */
+    /* completed by this rank: the last number that the peer got in a credit, or
+     * confirmed in a note; only if not mapped */
+    uint64_t reported;
+    /* completed by this rank when it last found that the peer needs no
+     * credit */
     uint64_t looked;
     /* Numbers of chunks; stream.c writes them. */
-    uint64_t tx_reserved, tx_head; /* offered, and sent, to the peer */
+    uint64_t tx_reserved, tx_head; /* reserved for the peer, and sent to it */
     uint64_t rx_tail;              /* received from the peer */
-    uint64_t rx_reported; /* received from the peer, as the peer knows */
-    uint64_t tx_consumed; /* received by the peer, as last read here */
-    uint64_t messages;    /* sent: shunt_peer_stats */
-    uint64_t bytes_put;   /* by wire.c: shunt_peer_stats */
+    uint64_t rx_reported; /* value of rx_tail that was last sent to the peer */
+    uint64_t tx_consumed; /* received by the peer, as this rank last read */
+    uint64_t messages;    /* messages sent to the peer: shunt_peer_stats */
+    /* bytes put to the peer: shunt_peer_stats; counted by wire.c, zcopy.c and
+     * moe/route/rails.c */
+    uint64_t bytes_put;
     /* collectives/exchange.c: the ticket of the operation whose note is sent
      * next. */
     uint64_t turn;
-    /* probe.c: number of the latest probe of this rank that the peer received,
+    /* probe.c: number of this rank's latest probe that was sent to the peer,
      * and of the peer's latest probe that this rank answered. */
     uint64_t probed, replied;
-    bool lost; /* its transport reported that the peer is gone */
+    bool lost; /* the transport reported that the peer is gone */
     /* wire.c: the transport had no room in this round of
      * shunti_control_retry() */
     bool full;
-    int node, local; /* number of its node, index within it */
-    /* how memory outside of windows is moved: pair_costs.c */
+    int node, local; /* the peer's node, and its index in that node */
+    /* costs of moving memory that is in no window: pair_costs.c */
     struct shunti_pair_costs costs;
-    char how[48]; /* "shm (map, cma)" */
+    char how[48]; /* how the peer is reached, for reports: "shm (map, cma)" */
 };
 
 #endif

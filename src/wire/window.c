@@ -8,7 +8,7 @@
 #include "src/base/error.h"
 #include "src/comm.h"
 
-/* The index of the first window whose id is not lower. */
+/* The index of the first window whose id is not lower than `id`. */
 static size_t place_of(const struct shunt_comm *comm, uint64_t id)
 {
     size_t from = 0, to = comm->windows.count;
@@ -24,7 +24,7 @@ static size_t place_of(const struct shunt_comm *comm, uint64_t id)
     return from;
 }
 
-/* Reserve room for one more, so that adding it cannot fail. */
+/* Reserve room for one more window, so that adding the window cannot fail. */
 enum shunt_status shunti_windows_reserve(struct shunt_comm *comm)
 {
     size_t room = comm->windows.room ? 2 * comm->windows.room : 8;

@@ -7,8 +7,7 @@
  *
  * The number is that of the operation which made the window. It is the same on
  * all ranks, even if earlier calls failed on some of them, and is never used
- * again. So using the number of a freed window is an error, and never finds
- * another window.
+ * again. So the number of a freed window never refers to another window.
  */
 #ifndef SHUNTI_WINDOW_H
 #define SHUNTI_WINDOW_H
@@ -60,8 +59,8 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm,
                                        size_t bytes,
                                        struct shunti_window **window);
 /*
- * Collective and blocking. window: NULL on a rank with 0 bytes of the window
- * that the others free. If it is NULL on all ranks, nothing is freed.
+ * Collective and blocking. A rank with 0 bytes of the window passes NULL. If
+ * all ranks pass NULL, nothing is freed.
  *
  * If any rank refuses, or passes another window, no rank frees anything.
  */

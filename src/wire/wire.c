@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Writing to a peer's memory by its transport; see wire.h. Puts to a control
- * window for which the transport has no room are kept in order, and
- * shunti_control_retry() tries them again; callers need not know.
+ * Writing to a peer's memory by its transport; see wire.h. A transport may have
+ * no room for a put to a control window. Such puts are kept in order, and
+ * shunti_control_retry() tries them again; callers do not notice.
  */
 #include "src/wire/wire.h"
 
@@ -32,10 +32,10 @@ static enum shunti_track begin_move(const struct shunt_comm *comm, int peer)
                                    : SHUNTI_TRACK_WIRE);
 }
 
-/* The peer refused an earlier put, so the transport has not made this one. A
- * peer that has failed withdraws its memory, but writes the abort word first.
- * If this rank finds that word, the peer's reason counts, and the put is made
- * after all. */
+/* The transport returned an error: the peer refused an earlier put, and this
+ * put was not made. A peer that has failed withdraws its memory, but writes
+ * this rank's abort word first. If that word is set, its reason counts, and not
+ * this error. Then the put is made again. */
 SHUNTI_NOINLINE static enum shunt_status
 put_after_refusal(struct shunt_comm *comm, struct shunti_peer *p,
                   const struct shunt_transport_put *put, enum shunt_status st)
@@ -58,9 +58,9 @@ bool shunti_put(struct shunt_comm *comm, int peer,
         return false;
     }
     if (st == SHUNT_ERR_PEER)
-        p->lost = true; /* wait.c reports the loss when an operation waits for
-                           the peer */
-    else if (st)        /* only memory is a failure of this rank itself */
+        /* an operation that waits for the peer will fail: liveness.c */
+        p->lost = true;
+    else if (st) /* a lack of memory is the only failure of this rank itself */
         shunti_comm_fail(comm, st, st == SHUNT_ERR_MEMORY ? comm->rank : peer,
                          "put to rank %d: %s", peer,
                          p->transport->error(p->context->ctx));
@@ -80,7 +80,8 @@ enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
     return st;
 }
 
-/* An empty put to a peer that is gone fails, and the error text says why. */
+/* Try an empty put: to a peer that is gone it fails, and the error text says
+ * why the peer is gone. */
 const char *shunti_why_lost(const struct shunt_comm *comm, int peer)
 {
     const struct shunt_transport_put nothing = {.bytes = 0};
@@ -186,9 +187,9 @@ SHUNTI_NOINLINE void shunti_control_retry(struct shunt_comm *comm)
 
     for (d = comm->deferred.first; d; d = d->next)
         comm->peers[d->peer].full = false;
-    /* Puts to one peer stay in order. A peer without room must not delay the
-     * puts for others: it may be cut off, and the others must be notified of
-     * that. */
+    /* Puts to one peer stay in order. If there is no room for one peer, the
+     * puts for other peers must not wait: that peer may be cut off, and the
+     * others must be notified of it. */
     while ((d = *at)) {
         struct shunti_peer *p = &comm->peers[d->peer];
 

@@ -22,25 +22,25 @@ struct shunti_deferred {
     struct shunti_deferred_put *first, **tail;
 };
 
-/* Put. False: the transport has no room now; try again. If the peer is lost,
- * this sets peers[peer].lost, and an operation that waits for the peer fails
- * later. Other errors end the communicator. */
+/* Put. False: the transport has no room now, and the caller must try again. If
+ * the peer is lost, this sets peers[peer].lost, and an operation that waits for
+ * the peer fails later. Other errors end the communicator. */
 bool shunti_put(struct shunt_comm *comm, int peer,
                 const struct shunt_transport_put *put);
 
-/* Get. SHUNT_IN_PROGRESS: the transport has no room now; try again. The caller
- * handles any error, here or in get->status: it may concern one operation
- * only. */
+/* Get. SHUNT_IN_PROGRESS: the transport has no room now; try again. Errors are
+ * returned, or set in get->status. The caller handles both, because an error
+ * may concern one operation only. */
 enum shunt_status shunti_get(struct shunt_comm *comm, int peer,
                              const struct shunt_transport_get *get);
 
-/* Why a lost peer was lost, in the words of its transport, valid until the next
- * call of that transport. NULL: no reason is known. */
+/* The reason why a peer was lost: a text of the peer's transport, valid until
+ * the next call of that transport. NULL: no reason is known. */
 const char *shunti_why_lost(const struct shunt_comm *comm, int peer);
 
 /* Write `bytes` at `offset` of the peer's control window, then raise the word
- * at `signal_offset` to `value`. `local` must not change until the peer has
- * reacted. */
+ * at `signal_offset` to `value`. `local` must not change until an answer of the
+ * peer shows that it has read the bytes. */
 void shunti_control_put(struct shunt_comm *comm, int peer, size_t offset,
                         const void *local, size_t bytes, size_t signal_offset,
                         uint64_t value);
@@ -53,8 +53,8 @@ void shunti_control_put_tail(struct shunt_comm *comm, int peer, size_t offset,
                              const struct shunt_transport_piece *tail,
                              size_t signal_offset, uint64_t value);
 
-/* As shunti_control_put(), for data that is no reason to connect two ranks
- * which exchange nothing else: shunt_transport_put.rare. */
+/* As shunti_control_put(), but marked `rare` (shunt_transport_put): the put is
+ * no reason to connect two ranks that exchange nothing else. */
 void shunti_control_put_rare(struct shunt_comm *comm, int peer, size_t offset,
                              const void *local, size_t bytes,
                              size_t signal_offset, uint64_t value);
