@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Agreement; see agree.h. Each rank sends one note to every other rank; by
- * rails, only to local peers and rail peers. */
+/* Agreement; see agree.h. Each rank sends one note to every other rank. In an
+ * agreement by rails, it sends notes only to local peers and rail peers. */
 #include "src/progress/agree.h"
 
 #include <string.h>
@@ -26,13 +26,15 @@ __attribute__((constructor)) static void register_kinds(void)
 }
 
 struct agreement {
-    int mine;
-    int posted;   /* number of notes sent, to the first of `peers` */
-    int received; /* number of notes received, from the first of `peers` */
-    int bad_rank; /* the first rank found that failed, and its status */
-    int bad;
-    uint64_t *said; /* (nranks), the caller's; NULL: no numbers */
-    /* number of `peers` that get their notes before the others do */
+    int mine;   /* status of this rank */
+    int posted; /* number of notes sent: to the first `posted` of `peers` */
+    /* number of notes received: from the first `received` of `peers` */
+    int received;
+    int bad_rank; /* the first rank whose failure arrived; valid if `bad` */
+    int bad;      /* status of `bad_rank`; 0: no failure has arrived */
+    /* (nranks) the caller's array of numbers; NULL: the ranks send none */
+    uint64_t *said;
+    /* the first `local` of `peers` get their notes before the others do */
     int local;
     int count;
     int peers[]; /* (count) */
@@ -141,7 +143,8 @@ static const struct shunti_class agree_class = {
     .rare = true,
 };
 
-/* by_rails: first the ranks of this node, then only rail peers. */
+/* If `by_rails`, send notes first to the ranks of this node, and then only to
+ * rail peers. Otherwise to all ranks. */
 static enum shunt_status agree(struct shunt_comm *comm, uint32_t signature,
                                enum shunt_status mine, uint64_t *said,
                                bool by_rails)
@@ -156,7 +159,7 @@ static enum shunt_status agree(struct shunt_comm *comm, uint32_t signature,
         sizeof(*state) + others * sizeof(state->peers[0]), &request);
     if (st)
         return st;
-    if (mine) /* the text of that error is still the last one */
+    if (mine) /* the communicator's last error text is still that of `mine` */
         request->error_text = strdup(comm->error.text);
     state = state_of(request);
     state->mine = (int)mine;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Agreement: every rank gives its status, and every rank learns of any
- * failure. */
+/* Agreement: every rank sends its status to all others. If one rank failed, all
+ * return an error. */
 #ifndef SHUNTI_AGREE_H
 #define SHUNTI_AGREE_H
 
@@ -15,12 +15,13 @@ struct shunt_comm;
 /*
  * Agree on the status. Collective and blocking; also a barrier.
  *
- * signature  what is agreed on (SHUNTI_SIGNATURE), for the error text.
+ * signature  the call that the ranks are in (SHUNTI_SIGNATURE), for the error
+ *            text.
  * mine       this rank's status.
  *
- * Returns SHUNT_OK if every rank gave SHUNT_OK, and `mine` if that is an error.
- * Otherwise returns SHUNT_ERR_REMOTE, with a text that names the rank that
- * failed.
+ * Returns `mine` if that is an error, and SHUNT_OK if all ranks passed
+ * SHUNT_OK. Otherwise returns SHUNT_ERR_REMOTE, with a text that names the rank
+ * that failed.
  */
 enum shunt_status shunti_agree(struct shunt_comm *comm, uint32_t signature,
                                enum shunt_status mine);
@@ -37,9 +38,9 @@ enum shunt_status shunti_agree_by_rails(struct shunt_comm *comm,
 /*
  * Do the same as shunti_agree(), and get a number from every other rank.
  *
- * said  (nranks), zeroed; said[own rank] is the number of this rank. The entry
- *       of a rank that failed or made another call stays 0. The same on all
- *       ranks if SHUNT_OK is returned.
+ * said  (nranks) The caller sets said[own rank] to the number of this rank, and
+ *       the rest to 0. The entry of a rank that failed or made another call
+ *       stays 0. If SHUNT_OK is returned, all ranks have the same array.
  */
 enum shunt_status shunti_agree_numbers(struct shunt_comm *comm,
                                        uint32_t signature,

@@ -23,10 +23,11 @@
 #include "src/wire/contexts.h"
 #include "src/wire/failure.h"
 
-/* So many operations may trail without a look at their notes: half of those
- * that can be under way. */
+/* At most so many operations trail before a call reads the notes of their
+ * peers. This is half of the operations that can be under way. */
 #define TRAIL (SHUNTI_DEPTH / 2)
-/* shunt_test() looks at the transports in one of so many calls. */
+/* If all ranks map each other, shunt_test() looks at the transports in one of
+ * so many calls. */
 #define TESTS_PER_LOOK 32
 
 SHUNTI_NOINLINE static enum shunt_status
@@ -52,10 +53,10 @@ SHUNTI_NOINLINE static void set_error_text(struct shunt_request *request)
 }
 
 /*
- * Must this wait also complete older operations? Other ranks may still be in
- * this call, because their notes of an older operation must be sent before the
- * notes of this one. For the older operation they may still need something from
- * this rank.
+ * Must a wait for `request` also complete older operations? Other ranks may
+ * still be in this call: they send the notes of an older operation before the
+ * notes of this one. To complete the older one, they may need data that this
+ * rank still has to send.
  */
 static bool holds_up(const struct shunt_comm *comm,
                      const struct shunt_request *request)
@@ -73,10 +74,10 @@ static bool holds_up(const struct shunt_comm *comm,
 }
 
 /*
- * Is there still something to send that other ranks need? It is sent before a
- * call returns, because the caller may compute for long before its next call.
- * But this wait is bounded. If something prevents the sending, the next call
- * notices that, with a timeout of its own.
+ * Must this call wait until its last messages are sent? They are sent before
+ * the call returns, because the caller may compute for long before its next
+ * call. The wait ends a short time after `since_ns`. If the messages cannot be
+ * sent, the next call notices that, with a timeout of its own.
  */
 SHUNTI_NOINLINE static bool sees_off(struct shunt_comm *comm, uint64_t since_ns)
 {
@@ -119,10 +120,10 @@ enum shunt_status shunti_request_late(struct shunt_comm *comm, bool keeps_late,
 }
 
 /*
- * Return to the caller, with the operation still under way. Its peers' notes
- * are looked at later: by the next call that waits, or by a call that returns
- * like this one when TRAIL operations trail. Fetching several cache lines at
- * once from the peers' caches takes as long as fetching one.
+ * End the call while the operation is still under way. The peers' notes are
+ * read later, for several operations at once: by the next call that waits, or
+ * by the call after which TRAIL operations would trail. Fetching several cache
+ * lines at once from the peers' caches takes as long as fetching one.
  */
 SHUNTI_NOINLINE static enum shunt_status trail(struct shunt_request *request)
 {
@@ -140,10 +141,10 @@ SHUNTI_NOINLINE static bool settled(const struct shunt_request *request)
            request->class->settled(request);
 }
 
-/* Look for errors of trailing operations now. A peer that has reached this call
- * sent its notes of the earlier one before. A peer that made another call sent
- * no note. Its count of completed operations shows that; the count is read only
- * when something is wrong. */
+/* Read the notes of trailing operations now, and record their errors. A peer
+ * that is in this call has sent its notes of earlier operations before. A peer
+ * that made another call has sent no note. The peers' counts of completed
+ * operations show that; they are read only after an error. */
 SHUNTI_NOINLINE static void collect_trailing(struct shunt_comm *comm)
 {
     shunti_progress(comm);
@@ -211,8 +212,8 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
     request->comm->help.started = request->comm->help.may;
     if (request->traced)
         shunti_trace_request_out(request);
-    /* The operation may have ended here, while messages to other ranks have not
-     * been sent yet. */
+    /* The operation may have ended already, while its messages to other ranks
+     * are not sent yet. */
     shunti_note_unsent(request->comm);
     return SHUNT_OK;
 }

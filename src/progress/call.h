@@ -20,11 +20,11 @@ struct shunti_calls {
      * next call returns it. */
     struct {
         enum shunt_status status;
-        char *text; /* its text; NULL: none */
+        char *text; /* text of the error; NULL: none */
     } late;
     /* shunt_comm_finish() was called; no operation may follow */
     bool finish_called;
-    /* number of shunt_test() calls; one call in TESTS_PER_LOOK looks at the
+    /* number of shunt_test() calls, to find the ones that look at the
      * transports */
     unsigned tests;
 };
@@ -38,9 +38,9 @@ enum shunt_status shunti_request_launch(struct shunt_request *request,
  * blocking call. */
 enum shunt_status shunti_request_wait(struct shunt_request *request);
 
-/* Free a finished request, and return its status, without waiting. For requests
- * that are composed of others: their own wait deals with everything that the
- * parts have left under way. */
+/* Free a finished request, and return its status, without waiting. For callers
+ * that are part of a larger call, whose own wait completes everything that is
+ * still under way. */
 enum shunt_status shunti_request_collect(struct shunt_request *request);
 /* Free a finished request whose status no call returns. The error text of the
  * communicator stays as it is. */

@@ -16,8 +16,9 @@
 /* The longest time for sending the word to ranks whose memory is not mapped. */
 #define LIMIT_NS 100000000u
 
-static pid_t watched; /* the process; a child of fork() has no ranks */
-static uint64_t said; /* the word that is sent: 1 + the status */
+/* the process that sends the word; its children by fork() do not */
+static pid_t watched;
+static uint64_t said; /* the word that is sent: 1 + the exit status */
 
 static size_t word_at(const struct shunt_comm *comm, int writer)
 {

@@ -16,8 +16,7 @@ struct shunt_comm;
 /* Install the function that exit() calls. Any thread may call this. */
 void shunti_exit_watch(void);
 
-/* The status with which `rank` exited; -1: it has not exited, as far as is
- * known. */
+/* The exit status of `rank`; -1: no notification from `rank` has arrived. */
 int shunti_exit_of(const struct shunt_comm *comm, int rank);
 
 #endif

@@ -2,16 +2,17 @@
 /*
  * The helper thread; see helper.h.
  *
- * `life` protects the thread and its end; `lock` protects the list of
- * communicators. The thread itself takes only `lock`, and not while it sleeps
- * or steps. It holds the communicators that it steps, by the rules of parked.h,
- * so no lock is needed for that.
+ * `life` protects the start and the end of the thread; `lock` protects the list
+ * of communicators. The thread itself locks only `lock`, and not while it
+ * sleeps or steps. Stepping needs no lock, because the thread holds the
+ * communicators that it steps (parked.h).
  *
- * A fork stops the thread before, and starts it again in the parent. So no lock
- * is taken, and no communicator held, by a thread that the child does not have.
- * The child removes the parent's communicators from the list, because it must
- * not step them. If the thread itself forks, in a callback of shunt_notify(),
- * it continues in the parent.
+ * Before a fork() the thread is ended, and afterwards it is started again in
+ * the parent. So in the child no lock is taken, and no communicator held, by a
+ * thread that does not exist there. The child removes the parent's
+ * communicators from the list, because it must not step them. If the thread
+ * itself forks, in a callback of shunt_notify(), it is not ended, and continues
+ * in the parent.
  */
 #include "src/progress/helper.h"
 
@@ -37,14 +38,16 @@
 #include "src/trace/track.h"
 #include "transports/common/descriptor.h"
 
-/* The bounds of a communicator's patience. The least is about ten times the
- * cost of a handover. It is also the most time that is lost at the beginning of
- * an absence. */
+/* The bounds of a communicator's patience (helper.h). The lower one is about
+ * ten times the cost of a handover. With that patience, nobody steps the
+ * communicator for so long at the beginning of an absence. */
 #define MIN_PATIENCE_NS 100000u
 #define MAX_PATIENCE_NS 20000000u
-/* An absence, or a hold, of at least this time was worth its handover. */
+/* An absence of the caller, or a hold by the helper, that lasted at least this
+ * long was worth a handover. */
 #define LONG_NS (10 * MIN_PATIENCE_NS)
-/* The shortest slice that there is; see ask_for_short_slices(). */
+/* The shortest time slice that the kernel grants; see
+ * ask_for_short_slices(). */
 #define SLICE_NS 100000u
 /* After a round of work the helper rests RESTS times as long, but at most
  * LONGEST_REST_NS. Meanwhile more data for the next round arrives in buffers of
@@ -55,8 +58,8 @@
 #define VAIN_RESTS 2
 /* The most descriptors that the helper watches in a rest. */
 #define MAX_FDS 64
-/* The owner waits elsewhere, and holds the communicator itself: look again
- * after this time. */
+/* If another thread holds the communicator, as an owner does that waits
+ * elsewhere, look at the communicator again after this time. */
 #define ELSEWHERE_NS 10000000u
 
 int (*shunti_help_poll)(struct shunt_comm *held, struct pollfd *fds,
@@ -71,24 +74,26 @@ static struct {
     int rank; /* for log messages */
     pthread_t id;
     /* An eventfd that ends the helper's sleep. It is open as long as a call may
-     * ring. */
+     * write to it: ring(). */
     int bell;
 } helper = {.bell = -1}; /* under `life` */
-/* When the helper will look by itself. */
+/* When the helper will look at the communicators again without being woken:
+ * SOON, within MIN_PATIENCE_NS; LATER, within MAX_PATIENCE_NS; NEVER, not
+ * before it is woken. */
 enum { SOON, LATER, NEVER };
-static atomic_int next_look; /* one of these */
+static atomic_int next_look; /* SOON, LATER or NEVER */
 
-/* --- the callers' side ----------------------------------------------------- */
+/* --- the callers' side ---------------------------------------------------- */
 
 static void ring(void)
 {
     static const uint64_t one = 1;
     ssize_t put = write(helper.bell, &one, sizeof(one));
 
-    (void)put; /* if it is full, it is readable already */
+    (void)put; /* if the eventfd is full, it is readable already */
 }
 
-/* --- the thread ------------------------------------------------------------ */
+/* --- the thread ----------------------------------------------------------- */
 
 static void be_patient(struct shunt_comm *comm)
 {
@@ -101,10 +106,10 @@ static void be_patient(struct shunt_comm *comm)
 /*
  * Continue on the CPU that the caller computes on. The kernel moves the helper
  * away when a rest ends and a CPU is idle. If no CPU is idle, the helper takes
- * time from its own caller. If it took time from another rank, two ranks would
- * be delayed: one by the lost time, and one by waiting for that rank. An event
- * that wakes the helper may move it to the CPU that does the network's work,
- * idle or not, and the helper would stay there.
+ * time from its own caller. Time taken from another rank would delay two ranks:
+ * that rank, and the caller, which waits for it. Without this, an event that
+ * wakes the helper may move it to the CPU that does the network's work, idle or
+ * not, and the helper would stay there.
  */
 static void follow_caller(int cpu)
 {
@@ -119,7 +124,8 @@ static void follow_caller(int cpu)
         sched_setaffinity(0, sizeof(all), &all);
 }
 
-/* Hold `comm` if its caller is away. Returns when to look again, in ns. */
+/* Hold `comm` if its caller has been away for the communicator's patience.
+ * Returns in how many ns to look again. */
 static uint64_t look_at(struct shunt_comm *comm, uint64_t now,
                         struct shunt_comm **held)
 {
@@ -179,7 +185,8 @@ static uint64_t look_around(uint64_t now, struct shunt_comm **held)
     return pause;
 }
 
-/* Release `comm`: its caller came back, or (done) nothing is left to do. */
+/* Release `comm`, because its caller is back or, if `done`, because nothing is
+ * left to do. */
 static void hand_over(struct shunt_comm *comm, uint64_t now, bool done)
 {
     if (now - comm->help.held_ns >= LONG_NS)
@@ -197,8 +204,8 @@ static bool is_wanted(const struct shunt_comm *comm)
     return shunti_parked_is_wanted(comm) || atomic_load(&comm->help.recalled);
 }
 
-/* Release the communicators that are wanted back or done; all of them, if
- * `all`. */
+/* Release the held communicators that a caller wants back, or that need no more
+ * steps. If `all`, release every one. */
 static void release_held(struct shunt_comm **held, uint64_t now, bool all)
 {
     struct shunt_comm **at = held;
@@ -273,8 +280,9 @@ static void rest(const struct shunt_comm *held, struct pollfd *bell)
         bell->revents = fds[0].revents;
 }
 
-/* Do one round on the communicators that are held. It sleeps only after some
- * rests without news. */
+/* Step the communicators of `held` once, and rest. If none is held, or some
+ * rests in a row brought no news, also sleep until an event, for at most
+ * `pause`. */
 static void work(struct shunt_comm *held, struct pollfd *bell, uint64_t pause)
 {
     static unsigned vain; /* used only by this thread */
@@ -305,8 +313,8 @@ static void *help(void *arg)
     for (;;) {
         uint64_t pause, token;
 
-        /* Set this before the look: then a call whose stamp the look misses
-         * rings. */
+        /* Set this before the look. If the look misses the new stamp of a call,
+         * that call finds NEVER, and rings. */
         atomic_store(&next_look, NEVER);
         pthread_mutex_lock(&lock);
         if (stop)
@@ -329,7 +337,7 @@ static void *help(void *arg)
     return NULL;
 }
 
-/* --- start and end --------------------------------------------------------- */
+/* --- start and end -------------------------------------------------------- */
 
 /* Block all signals in the thread: they are for the program's own threads. */
 static int create_thread(void)
@@ -394,9 +402,10 @@ static void end(void)
     atomic_store(&next_look, SOON);
 }
 
-/* The helper itself may fork, in a callback of shunt_notify(). Then it cannot
- * end. It holds no lock there, and another thread may hold `life` while it
- * waits for the helper's end. */
+/* If the helper itself forks, in a callback of shunt_notify(), this does
+ * nothing: the helper cannot wait for its own end. The helper has no lock
+ * there. It must not lock `life`, because a thread that has `life` locked may
+ * be waiting for the helper's end. */
 static void before_fork(void)
 {
     if (is_helper)
@@ -424,7 +433,7 @@ static void after_fork_in_child(void)
         first = comm->help.next;
         comm->help.may = comm->help.started = comm->help.attached = false;
     }
-    close_bell(); /* the parent's as well */
+    close_bell(); /* the child's descriptor of the parent's eventfd */
     helper.running = false;
     is_helper = false;
     life = free_lock;

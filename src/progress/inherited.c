@@ -12,13 +12,14 @@
 #include "src/op/request.h"
 #include "src/wire/window.h"
 
-/* End a request with an error, which its caller gets. Nothing else in the child
- * looks at the request. Its notice is the parent's to give, and its transfers
- * in engines and transports are the parent's to end. */
+/* End a request with an error, which a wait for it returns. Nothing else in the
+ * child uses the request. The parent delivers its notice, and ends its
+ * transfers in engines and transports. */
 static void disown_request(struct shunt_request *request)
 {
     request->status = request->error = SHUNT_ERR_INVALID;
-    request->error_text = NULL; /* the text of the communicator is better */
+    /* a wait then returns the communicator's error text, which says more */
+    request->error_text = NULL;
     request->on_trial = false;
 }
 
@@ -39,7 +40,9 @@ static void disown_requests(struct shunt_comm *comm)
 
 void shunti_comm_disown(struct shunt_comm *comm)
 {
-    /* Only the owner's calls change the table of windows. */
+    /* Only the owner's calls change the table of windows. If this thread is the
+     * owner, no such call was under way at the fork(), and the table is
+     * whole. */
     comm->inherited.state =
         comm->parked.owner == shunti_this_thread() ? SHUNTI_WHOLE : SHUNTI_TORN;
     comm->failure.status = (int)SHUNT_ERR_INVALID;

@@ -3,11 +3,12 @@
  * Communicators in a child of fork().
  *
  * The child has copies of its parent's communicators, and shares their control
- * windows, sockets and devices with the parent. If the child used them, peers
- * would take that for the parent's doing. So in the child every communicator of
- * the parent has failed from the start, before fork() returns there. Each call
- * looks for a failure first, and needs no other check. Handles of exchanges and
- * plans are not valid in the child (handle.c), and no request is under way.
+ * windows, sockets and devices with the parent. If the child used them, its
+ * peers would take the messages for the parent's. So in the child every
+ * communicator of the parent has failed from the start, before fork() returns
+ * there. Each call looks for a failure first, and needs no other check. Handles
+ * of exchanges and plans are not valid in the child (handle.c), and no request
+ * is under way.
  */
 #ifndef SHUNTI_INHERITED_H
 #define SHUNTI_INHERITED_H
@@ -22,17 +23,18 @@ struct shunt_comm;
     "it: "                                                                   \
     "let the parent make the call, or make a communicator of its own here"
 
-/* Part of a communicator: is this process a child of the one that made it? */
+/* Part of a communicator: is this process a child of the process that made the
+ * communicator? */
 struct shunti_inherited {
     enum {
         SHUNTI_OWN = 0,
-        SHUNTI_WHOLE, /* no call was under way in another thread at the fork() */
+        SHUNTI_WHOLE, /* no other thread was in a call at the fork() */
         /* a call may have been under way, or the communicator is destroyed
          * here */
         SHUNTI_TORN,
     } state;
-    /* Operations that were under way at the fork(): kept for tools that look
-     * for leaks. */
+    /* Operations under way and deferred puts at the fork(). These pointers keep
+     * them reachable, for tools that look for leaks. */
     void *active, *deferred;
 };
 
@@ -43,7 +45,7 @@ void shunti_comm_disown(struct shunt_comm *comm);
 
 /* For calls that may be made on a communicator that has failed. Returns the
  * error that calls return on a communicator of the parent; SHUNT_OK for any
- * other. */
+ * other communicator. */
 enum shunt_status shunti_inherited_check(const struct shunt_comm *comm);
 
 /* Release the memory that the communicator shares with other processes. Called

@@ -17,8 +17,8 @@
 
 /* The probe begins at most this long before the timeout. */
 #define NOTICE_NS 1000000000u
-/* The most further timeouts that this rank waits for the decision of a rank
- * that answers. */
+/* After its timeout, this rank waits at most so many further timeouts for the
+ * decision of a rank that answers. */
 #define PATIENCE 3
 
 static uint64_t timeout_ns(const struct shunt_comm *comm)
@@ -57,11 +57,12 @@ void shunti_liveness_note_events(struct shunt_comm *comm)
 /*
  * How likely an awaited peer is the cause of a timeout; the likeliest is last.
  *
- * UNFINISHED     it has only not finished
- * UNHEARD_AFAR   no message of this call from it; it is on another node,
- *                where it may itself wait for a local peer
- * UNHEARD_LOCAL  no message of this call from it; it is on this node
- * SILENT         it does not answer the probe
+ * UNFINISHED     the peer has sent a message of this call, but has not finished
+ * UNHEARD_AFAR   no message of this call has arrived from the peer; it is on
+ *                another node, where it may itself wait for a local peer
+ * UNHEARD_LOCAL  no message of this call has arrived from the peer; it is on
+ *                this node
+ * SILENT         the peer does not answer the probe
  */
 enum { NOT_AWAITED, UNFINISHED, UNHEARD_AFAR, UNHEARD_LOCAL, SILENT };
 
@@ -91,10 +92,10 @@ static int likeliest(const struct shunt_request *request)
 }
 
 /*
- * Write the numbers of the likeliest peers of the oldest operation to `text`,
- * as "2, 5". Returns the first of them.
+ * Write the peers that are the likeliest cause of the timeout of `request` to
+ * `text`, as "2, 5". Returns the first of them, or -1.
  *
- * lost  count them as lost.
+ * lost  true: also count these peers as lost.
  */
 static int name_missing(const struct shunt_request *request, bool lost,
                         char *text, size_t size)
@@ -139,11 +140,12 @@ static void fail_by_order(struct shunt_comm *comm)
 }
 
 /*
- * Fail because a rank that is needed is gone. If another rank had crashed
- * before, the needed rank is gone because of that: a rank that notices a crash
+ * Fail because a rank that is needed is gone. If another rank crashed first,
+ * the needed rank is gone because of that crash: a rank that notices a crash
  * gives up, and its connections end. Then the error names the crashed rank,
- * even if everything that it had to send is here. (The message of the rank that
- * gave up may be lost with its connection.)
+ * even if this rank has received everything from it. (The needed rank reports
+ * the crash when it gives up, but this message may be lost with its
+ * connection.)
  */
 static void fail_by_loss(struct shunt_comm *comm,
                          const struct shunt_request *request, int needed)
@@ -204,7 +206,8 @@ static void fail_by_timeout(struct shunt_comm *comm)
                      first < 0 ? "?" : missing, nodes, comm->liveness.timeout);
 }
 
-/* From now on the probe's answers get their time. */
+/* Set the timeout to one notice from now. In this time the answers to the probe
+ * can arrive. */
 static void give_notice(struct shunt_comm *comm, uint64_t now)
 {
     comm->liveness.last_event_ns =
@@ -212,11 +215,12 @@ static void give_notice(struct shunt_comm *comm, uint64_t now)
 }
 
 /*
- * Do the replies of awaited ranks carry a decision time that is still ahead?
- * A time does not count if it is later than this rank's own timeout, were
- * that to begin now: it is that of a call with a longer timeout. The replies
- * arrived after the probe, and are treated as if they had arrived now, so that
- * a time that is due just now counts.
+ * Does a reply of an awaited rank have a decision time (probe.h) that is still
+ * ahead? Sets probe.decision_ns to the latest such time; 0: there is none. A
+ * time counts only if it is at most this rank's timeout, and a notice, ahead; a
+ * later one is that of a call with a longer timeout. A reply has the time left
+ * when it was sent. This counts as the time left now, so a time that is just
+ * over still counts.
  */
 static bool learn_decision(struct shunt_comm *comm, uint64_t now)
 {
@@ -236,9 +240,10 @@ static bool learn_decision(struct shunt_comm *comm, uint64_t now)
     return latest > 0;
 }
 
-/* All awaited ranks answer. Wait once more, or twice: one of them may know the
- * missing rank. If one of them has a decision time ahead, wait for it, too,
- * but not for ever. */
+/* All awaited ranks have answered. May this rank wait for a further timeout,
+ * because one of them may find out which rank is missing? The first time it
+ * may, and a second time if the class `follows`. While a reply has a decision
+ * time ahead, PATIENCE times more. */
 static bool may_extend(struct shunt_comm *comm, uint64_t now)
 {
     const int patience = learn_decision(comm, now) ? PATIENCE : 0;
@@ -271,7 +276,8 @@ uint64_t shunti_liveness_check_time(struct shunt_comm *comm, uint64_t now)
     const uint64_t due = comm->liveness.last_event_ns + timeout_ns(comm);
     const uint64_t notice = shunti_liveness_notice_ns(comm);
 
-    /* In these cases the caller has a limit of its own. */
+    /* Without an operation, or after a failure, the caller has a time limit of
+     * its own. */
     if (!comm->operations.active || comm->failure.status)
         return now + notice / 4;
     if (comm->probe.seq != comm->operations.active->seq) {
@@ -318,10 +324,11 @@ static bool mark_losses(struct shunt_comm *comm)
     return news;
 }
 
-/* Fail if a rank is needed that is gone. left: look at ranks that left in order
- * or exited; false: at crashed ones. A rank that has completed an operation is
- * not needed in it any more: its data is here. The data may not have been used
- * yet, as in a sum that lacks another rank's part. */
+/* Fail if an operation still needs a rank that is gone. If `left`, check the
+ * ranks that left in order or exited, and otherwise the crashed ones. A rank
+ * that has completed an operation is not needed in it any more, because its
+ * data has arrived. The operation may still await it, as in a sum that lacks
+ * another rank's part. */
 static bool fail_if_needed(struct shunt_comm *comm, bool left)
 {
     const struct shunt_request *request;
@@ -347,12 +354,12 @@ static bool fail_if_needed(struct shunt_comm *comm, bool left)
 
 void shunti_liveness_look(struct shunt_comm *comm)
 {
-    /* Messages that a lost peer sent before count. So step once after the
-     * transport reported the loss, and only then decide. */
+    /* Messages that a peer sent before it was lost still count. So step once
+     * after the transport has reported the loss, and decide only then. */
     if (mark_losses(comm))
         shunti_progress(comm);
-    /* A rank that left or exited may have done so because of one that
-     * crashed. */
+    /* A rank may have left or exited because another one crashed. So check for
+     * crashed ranks first. */
     if (!fail_if_needed(comm, false))
         fail_if_needed(comm, true);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Liveness: are the ranks that this rank waits for still there? Two things end
- * the communicator, with an error that names the rank: an operation that gets
- * no news for SHUNT_TIMEOUT, and an awaited rank that its transport reports as
- * gone.
+ * the communicator, with an error that names the rank: an operation for which
+ * nothing arrives within SHUNT_TIMEOUT, and an awaited rank that its transport
+ * reports as gone.
  *
  * Before a timeout, a rank probes the ranks that it waits for (probe.h). Ranks
  * that are waiting as well answer, and are not to blame.
@@ -15,18 +15,21 @@
 
 struct shunt_comm;
 
-/* Part of a communicator: the time without news. liveness.c writes it. init.c
- * sets the timeout. wait.c sets last_event_ns when a wait begins, and when a
- * message of a peer arrived on another communicator. */
+/* Part of a communicator: the time since something arrived from a peer.
+ * liveness.c writes it. init.c sets the timeout. wait.c sets last_event_ns when
+ * a wait begins, and when a message of a peer arrived on another
+ * communicator. */
 struct shunti_liveness {
-    double timeout;         /* of calls: seconds without news */
+    /* timeout of calls: seconds without a message from a peer */
+    double timeout;
     uint64_t last_event_ns; /* when the last event arrived from a peer */
     uint64_t events_seen;   /* value of contexts.events at the last look */
-    /* 1 + the first rank found gone that had neither left nor exited */
+    /* 1 + the first rank found gone that had neither left nor exited; 0:
+     * none */
     int first_crash;
 };
 
-/* The probe begins this many ns before the timeout. */
+/* The notice: the probe begins this many ns before the timeout. */
 uint64_t shunti_liveness_notice_ns(const struct shunt_comm *comm);
 
 /* Answer probes. If anything else has arrived from a peer, set
