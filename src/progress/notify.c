@@ -18,7 +18,7 @@
 #include "src/progress/turns.h"
 #include "src/trace/trace.h"
 
-/* NULL, or why nothing can be written to the descriptor. */
+/* The reason why a notice cannot be written to the descriptor; NULL: it can. */
 static const char *why_unfit(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -60,8 +60,9 @@ refuse(struct shunt_request *request, const char *format, ...)
     return SHUNT_ERR_INVALID;
 }
 
-/* The notice of a request that is under way; a new one is empty. The request's
- * timeout begins now, as in a wait. */
+/* Set *notice to the notice of a request that is under way. If the request has
+ * none, it gets an empty one. The request's timeout begins now, as in a
+ * wait. */
 static enum shunt_status notice_of(struct shunt_request *request,
                                    const char *call,
                                    struct shunti_notice **notice)

@@ -4,17 +4,17 @@
  *
  * All communicators are in shelves, lists with a lock each. The shelf is found
  * by the address of the thread that owns the communicator. A new thread may get
- * the address of a thread that has ended. With the address it gets the
- * communicators of that thread, perhaps those of another rank. It may hold the
- * parked ones, as any thread may. For visits the number of the thread must
- * agree, too; no number is used twice.
+ * the address of a thread that has ended. Then it counts as the owner of that
+ * thread's communicators, perhaps those of another rank. It may hold the parked
+ * ones, as any thread may. For visits the number of the thread must agree, too;
+ * no number is used twice.
  *
  * A call by a thread that is not the owner begins by taking the communicator
  * over, under the lock of the owner's shelf. So an owner that has this lock may
- * touch everything in its shelf. No other thread is in a call on these
- * communicators, and a call of the owner itself is waiting. The owner may also
- * hold parked communicators for longer, without the lock. A call then waits for
- * the release.
+ * touch all its communicators: no other thread is in a call on them, and the
+ * owner's own call, if there is one, is in a wait. The owner may also hold
+ * parked communicators for longer, without the lock. Then a call of another
+ * thread waits for the release.
  */
 #include "src/progress/parked.h"
 
@@ -53,10 +53,10 @@ static atomic_uint_fast64_t threads; /* how many threads have a number */
 
 /* This thread's visits. */
 static _Thread_local struct {
-    uint64_t number; /* the thread's; 0: none yet */
-    uint64_t next_ns;
-    /* the last visit found no other communicator than this one: no visit is
-     * due */
+    uint64_t number;  /* number of this thread; 0: it has none yet */
+    uint64_t next_ns; /* when the next visit is due */
+    /* If not NULL, the last visit found no other communicator than this one.
+     * Then no visit is due. */
     const struct shunt_comm *alone;
 } visits;
 
@@ -91,9 +91,10 @@ static uint64_t this_number(void)
     return visits.number;
 }
 
-/* In a child of fork(). The operations under way are the parent's. A step of
- * the child would take the messages for them, into the child's copy of the
- * memory. So in the child nobody owns a communicator, and none is parked. */
+/* Runs in a child of fork(). The operations under way are the parent's. If the
+ * child stepped them, it would consume the parent's messages, and copy payload
+ * to the child's memory. So in the child nobody owns a communicator, and none
+ * is parked. */
 static void forked(void)
 {
     static const struct shelf empty = SHELF;
@@ -173,8 +174,8 @@ SHUNTI_NOINLINE void shunti_park(struct shunt_comm *comm)
                               memory_order_release);
 }
 
-/* Wait until the holder releases `comm`. That is soon: the holder checks
- * whether it is wanted, and the token of shunti_wake_self() ends its sleep. */
+/* Wait until the holder releases `comm`. The holder does so soon: it checks
+ * whether `comm` is wanted, and shunti_wake_self() ends its sleep. */
 static void await_release(struct shunt_comm *comm)
 {
     pthread_mutex_lock(&release_lock);
@@ -225,8 +226,8 @@ void shunti_parked_yield(struct shunt_comm *comm)
     pthread_mutex_unlock(&release_lock);
 }
 
-/* Ask the helper to release `comm`, if the helper holds it. A call of another
- * thread that holds it releases it soon anyway. */
+/* Ask the helper to release `comm`, in case the helper is the holder. Any other
+ * holder is in a call, and releases `comm` soon anyway. */
 static void recall(struct shunt_comm *comm)
 {
     if (comm->help.attached && !atomic_exchange(&comm->help.recalled, true))
@@ -247,7 +248,7 @@ SHUNTI_NOINLINE struct shunt_comm *shunti_parked_hold(void)
             shunti_parked_is_wanted(comm))
             continue;
         if (comm->help.attached)
-            atomic_fetch_add(&comm->help.stamp, 1); /* not away */
+            atomic_fetch_add(&comm->help.stamp, 1); /* its caller is not away */
         if (!shunti_parked_try_hold(comm)) {
             recall(comm);
             continue;
@@ -268,10 +269,9 @@ void shunti_parked_release(struct shunt_comm *held)
     while (held) {
         struct shunt_comm *comm = held;
 
-        held =
-            comm->parked
-                /* after shunti_parked_yield() the communicator may be gone */
-                .next_held;
+        held = comm->parked
+                   /* after the yield another thread may free `comm` */
+                   .next_held;
         shunti_parked_yield(comm);
     }
 }
@@ -288,8 +288,9 @@ void shunti_parked_each(void (*f)(struct shunt_comm *comm))
     pthread_mutex_unlock(&shelf->lock);
 }
 
-/* Keep the progress thread, or the helper, out. False: that thread is at work
- * on the communicator, or sleeps on it. Then it answers probes itself. */
+/* Keep the progress thread, or the helper, from using `comm`. False: that
+ * thread is using `comm`, or sleeps on its transports. Then that thread answers
+ * probes. */
 static bool lock_out_thread(struct shunt_comm *comm)
 {
     if (!comm->thread.exists)
@@ -326,8 +327,8 @@ uint64_t shunti_parked_visit(struct shunt_comm *but, uint64_t now_ns,
     if (now_ns < visits.next_ns && (!visits.alone || visits.alone == but))
         return visits.alone ? UINT64_MAX : visits.next_ns;
     pthread_mutex_lock(&shelf->lock);
-    /* This thread is in a call on `but`. The owner of `but` has this thread's
-     * address, but perhaps the number of a thread that has ended. */
+    /* This thread is in a call on `but`, and owns it by its address. The number
+     * may still be that of an ended thread with the same address. */
     if (but && but->parked.owner == self)
         but->parked.number = this_number();
     for (struct shunt_comm *c = shelf->first; c; c = c->parked.next) {

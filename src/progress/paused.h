@@ -7,8 +7,8 @@
 
 struct shunt_comm;
 
-/* Is it of use to step the communicator while its caller is away? False if all
- * that is under way pauses or trails. */
+/* Is it of use to step the communicator while its caller is away? It is not if
+ * all operations under way pause or trail. */
 bool shunti_wants_steps(const struct shunt_comm *comm);
 
 #endif

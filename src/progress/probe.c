@@ -83,7 +83,7 @@ uint64_t shunti_probe_decision_ns(const struct shunt_comm *comm)
     return since + shunti_ns(comm->liveness.timeout);
 }
 
-/* The decision time in the form that a reply has. */
+/* The decision time of this rank, as the bits of a reply. */
 static uint64_t decision_word(const struct shunt_comm *comm)
 {
     const uint64_t now = shunti_now_ns();

@@ -13,10 +13,10 @@
  * somewhere else in its program.
  *
  * If all awaited ranks answered, one of them will find out which rank is
- * missing, and gets the time to report it. That rank may have begun to wait
- * much later than the rank that probes, or may wait for a rank that has. So a
- * reply also carries its rank's *decision time*: the time when it, or a rank
- * that it waits for, will know which rank is missing.
+ * missing. The rank that probes waits for that rank's report. But the reporting
+ * rank may have begun to wait much later, or may itself wait for a rank that
+ * began later. So a reply also has its sender's *decision time*: the time when
+ * the sender, or a rank that it waits for, will know which rank is missing.
  */
 #ifndef SHUNTI_PROBE_H
 #define SHUNTI_PROBE_H
@@ -39,14 +39,17 @@ struct shunti_probe {
     uint64_t last_ns; /* when the last probe or reply arrived */
     /* number of the operation that the probe was sent for */
     uint64_t seq;
-    bool open; /* the probe decides which ranks a timeout blames */
+    /* the probe is under way; its replies decide which ranks a timeout
+     * blames */
+    bool open;
     /* how often the timeout was extended because all had answered */
     uint8_t extensions;
     /* latest decision time in the replies of the awaited ranks, when the
      * timeout was extended; 0: none */
     uint64_t decision_ns;
-    bool visited; /* replies are now sent from a call elsewhere: wait.c */
-    uint64_t elsewhere_ns; /* the decision time of the call elsewhere */
+    /* the thread that sends replies now is in a call on another communicator */
+    bool visited;
+    uint64_t elsewhere_ns; /* the decision time of that call */
 };
 
 /* Start a new probe of all peers that `request` awaits. */
@@ -68,8 +71,9 @@ bool shunti_probe_elsewhere(const struct shunt_comm *comm, int peer);
 
 /*
  * The decision time of this rank: the time when this rank, or a rank that it
- * waits for, will know which rank is missing. For this rank that is the first
- * end of its timeout. A time in the past: no rank is known that will find out.
+ * waits for, will know which rank is missing. For this rank itself, this is
+ * when its timeout first ends. A time in the past means that no such rank is
+ * known.
  */
 uint64_t shunti_probe_decision_ns(const struct shunt_comm *comm);
 

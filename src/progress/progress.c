@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The progress thread; see progress.h, and turns.h for how it and callers take
- * turns. */
+/* The progress thread; see progress.h. turns.h explains how callers and the
+ * thread take turns. */
 #include "src/progress/progress.h"
 
 #include <pthread.h>
@@ -25,8 +25,8 @@ static bool may_drive(const struct shunt_comm *comm)
            !atomic_load_explicit(&comm->thread.callers, memory_order_acquire);
 }
 
-/* Sleep a little, because waits do not sleep after a failure. So the remaining
- * messages are sent as soon as possible, without a busy loop. */
+/* Sleep for DOZE_NS at most. After a failure waits do not sleep, and the
+ * remaining messages must be sent as soon as possible, without a busy loop. */
 static void doze(struct shunt_comm *comm)
 {
     struct timespec until;

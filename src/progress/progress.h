@@ -15,8 +15,9 @@ struct shunt_comm;
  * thread. turns.c lets callers and the thread use the communicator in turn:
  * whichever of them uses it holds the lock. */
 struct shunti_progress_thread {
-    bool exists; /* false: calls use nothing below */
-    /* the thread sleeps on the transports, and has released the lock */
+    /* there is a progress thread; if not, calls use no field below */
+    bool exists;
+    /* the thread sleeps on the transports; it has released `lock` meanwhile */
     bool asleep;
     bool stop;
     /* number of threads inside the library, or about to enter it */

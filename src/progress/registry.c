@@ -55,8 +55,8 @@ static struct shunti_peer *keep_one(struct shunti_peer *peers)
     return one;
 }
 
-/* Give a destroyed communicator a failure, which every call checks first and
- * returns. A call reads other fields before that, too: they get the values of a
+/* Set a failure that every call on a destroyed communicator returns. Before a
+ * call finds the failure, it reads other fields. These get the values of a
  * communicator of one rank. */
 static void keep_structure(struct shunt_comm *comm)
 {
@@ -88,7 +88,7 @@ static void keep_structure(struct shunt_comm *comm)
 static void free_structure(struct shunt_comm *comm)
 {
     shunti_requests_free(comm);
-    /* from a mem_alloc() after the communicator was destroyed */
+    /* allocated by a mem_alloc() after the communicator was destroyed */
     free(comm->windows.all);
     free(comm->peers);
     free(comm);

@@ -4,9 +4,10 @@
  * the structures of the communicators that were destroyed last.
  *
  * Languages that collect garbage destroy objects in any order, and more than
- * once. Destroying a communicator frees all that it had, but its structure
- * stays as long as it is one of the last SHUNTI_REGISTRY_DESTROYED. Calls on it
- * fail. Its requests can still be waited for, and then return an error.
+ * once. Destroying a communicator frees all its memory but the structure
+ * itself. The structure stays as long as it is one of the last
+ * SHUNTI_REGISTRY_DESTROYED. Calls on it fail. Its requests can still be waited
+ * for, and then return an error.
  */
 #ifndef SHUNTI_REGISTRY_H
 #define SHUNTI_REGISTRY_H
@@ -23,11 +24,11 @@ void shunti_registry_add(struct shunt_comm *comm);
 /* Remove `comm`, which no longer exists. False: it was not in the registry.
  * Does not look at the memory of `comm`. */
 bool shunti_registry_remove(struct shunt_comm *comm);
-/* Keep the structure of a communicator that was removed. Everything but its
- * peers and its requests, none of which is active, has been freed. */
+/* Keep the structure of a communicator that was removed. Everything has been
+ * freed but its peers and its requests. No request is active. */
 void shunti_registry_keep(struct shunt_comm *comm);
-/* Keep unchanged a communicator of the parent of this process (inherited.h)
- * that was removed. */
+/* Keep a communicator that was removed, unchanged. It belongs to the parent of
+ * this process (inherited.h). */
 void shunti_registry_leave(struct shunt_comm *comm);
 
 #endif

@@ -7,12 +7,13 @@
  * condition while a caller is inside the library. It also waits if nothing is
  * under way and nothing is left to send.
  *
- * Only one of the two sleeps on the transports' descriptors. These are
- * edge-triggered, and one flag tells peers whether this rank must be woken: two
- * sleepers would take each other's wake-ups. So a caller that is about to sleep
- * first wakes the thread, if the thread sleeps there, and waits until it no
- * longer does. A caller that returns while the thread still sleeps there wakes
- * it, because the caller may have taken the thread's wake-up.
+ * Only one of the two may sleep on the transports' descriptors. The descriptors
+ * are edge-triggered, and one flag shows peers whether this rank must be woken,
+ * so two sleepers would consume each other's wake-ups. A caller that is about
+ * to sleep first wakes the thread, if the thread sleeps on the descriptors, and
+ * waits until it no longer does. A caller that returns while the thread still
+ * sleeps also wakes the thread, because the caller may have consumed the
+ * thread's wake-up.
  *
  * A communicator without a progress thread is used only by the caller. It is
  * parked (parked.h) if a call leaves operations under way. Then the helper
@@ -54,7 +55,8 @@ static void get(struct shunt_comm *comm)
         shunti_parked_take_over(comm);
 }
 
-/* In a timeline all calls are entered here, because parked.home is not set. */
+/* While a timeline is recorded, all calls enter here, because parked.home is
+ * not set. */
 SHUNTI_NOINLINE static void enter_tracked(struct shunt_comm *comm)
 {
     enum shunti_track before;

@@ -37,19 +37,20 @@
 #define MAX_FDS 256
 /* Longest sleep if something has to be tried again. */
 #define RETRY_NAP_MS 1
-/* If a loop of short naps takes so long for one round, the process was stopped
+/* If one round of a loop of short naps takes so long, the process was stopped
  * meanwhile. */
 #define STOPPED_NS 250000000u
-/* Longest sleep: an event without a wake-up is noticed by then. */
+/* Longest sleep. After it, an event that sent no wake-up is noticed. */
 #define NAP_MS 500
-/* Naps between two calls of the user's idle(): each is twice as long as the one
- * before, since the work of idle() often comes in several steps shortly after
- * one another. */
+/* The first and the longest nap between two calls of the user's idle(). Each
+ * nap is twice as long as the one before, because work for idle() often arrives
+ * in several steps, a short time apart. */
 #define FIRST_IDLE_NAP_NS 50000u
 #define LAST_IDLE_NAP_NS 2000000u
-/* No naps for this long after idle() did something, */
+/* A wait does not nap for this long after idle() did something. */
 #define IDLE_AWAKE_NS 200000u
-/* except in one of so many rounds, because a nap checks for lost peers. */
+/* During that time, one of so many rounds naps nevertheless, because a nap
+ * checks for lost peers. */
 #define AWAKE_PER_NAP 256
 /* Yields between two calls of idle(). */
 #define YIELDS_PER_IDLE 16
@@ -84,13 +85,13 @@ void shunti_step_others(void)
     shunti_parked_release(held);
 }
 
-/* The decision time of a call that sets something up: that call has a timeout
- * of its own, which begins now. */
+/* Stands for the decision time of a call that sets something up. Such a call
+ * has a timeout of its own, which is taken to begin now. */
 #define IN_ITS_TIME UINT64_MAX
 
 /* Answer probes on `comm` from a call elsewhere.
  *
- * decision_ns  (probe.h) of that call; 0: it has none.
+ * decision_ns  the decision time (probe.h) of that call; 0: it has none.
  */
 static void answer_from_elsewhere(struct shunt_comm *comm, uint64_t decision_ns)
 {
@@ -104,7 +105,8 @@ static void answer_from_elsewhere(struct shunt_comm *comm, uint64_t decision_ns)
 }
 
 /* Answer probes on a communicator that may have nothing under way. Returns in
- * how many ns to do so again: several times within the notice of a probe. */
+ * how many ns to do so again. The interval is a part of the notice of a probe,
+ * so that a probe is answered in time. */
 static uint64_t answer_there(struct shunt_comm *comm, uint64_t decision_ns)
 {
     const uint64_t pause = shunti_liveness_notice_ns(comm) / 4;
@@ -124,7 +126,7 @@ static uint64_t answer_there(struct shunt_comm *comm, uint64_t decision_ns)
  * Answer probes on all communicators of this thread except `but`. Returns when
  * to do so again.
  *
- * decision_ns  of the call that this thread is in.
+ * decision_ns  the decision time of the call that this thread is in.
  */
 static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns,
                                  uint64_t decision_ns)
@@ -132,8 +134,8 @@ static uint64_t answer_elsewhere(struct shunt_comm *but, uint64_t now_ns,
     return shunti_parked_visit(but, now_ns, decision_ns, answer_there);
 }
 
-/* Check the timeout of the oldest operation. If no caller has waited for it
- * yet, it has no start time, and its timeout counts from here. */
+/* Check the timeout of the oldest operation. If no caller has waited for the
+ * operation yet, it has no start time, and its timeout begins now. */
 static void check_time(struct shunt_comm *comm, uint64_t now)
 {
     if (!comm->operations.active || comm->failure.status)
@@ -145,8 +147,8 @@ static void check_time(struct shunt_comm *comm, uint64_t now)
     shunti_liveness_check_time(comm, now);
 }
 
-/* Do once what a wait does: progress, events and probes. decision_ns: of the
- * call that waits. */
+/* Do once what a wait does: progress, events and probes. decision_ns: the
+ * decision time of the call that waits. */
 static void look(struct shunt_comm *comm, uint64_t decision_ns)
 {
     uint64_t now = shunti_now_ns();
@@ -270,11 +272,11 @@ static void disarm(struct shunt_comm *comm)
         comm->contexts.all[i].transport->disarm(comm->contexts.all[i].ctx);
 }
 
-/* Look once more before a sleep. Events from before arm() send no wake-up, and
- * an earlier progress may have noticed a loss. A step that progresses the
- * transports may consume the event of an operation that was stepped before it.
- * True: nothing was left to do; but perhaps there soon will be
- * (watch->soon). */
+/* Look once more before a sleep. An event from before arm() sends no wake-up,
+ * and an earlier progress may have noticed a loss. A step that progresses the
+ * transports may consume an event that an operation stepped earlier in this
+ * round needs. True: there was nothing to do. watch->soon is set if there may
+ * soon be. */
 static bool is_idle(struct watch *watch, struct shunt_comm *comm)
 {
     const struct shunt_request *oldest = comm->operations.active;
@@ -322,7 +324,8 @@ static void take_token(const struct watch *watch, const struct shunt_comm *comm)
     (void)got;
 }
 
-/* Handle the events, after a sleep, or if there is something to do instead. */
+/* Disarm the transports, and handle events. Called after a sleep, or in the
+ * place of a sleep if there is something to do. */
 static void get_up(const struct watch *watch, struct shunt_comm *comm)
 {
     disarm(comm);
@@ -441,8 +444,7 @@ static int poll_as_helper(struct shunt_comm *held, struct pollfd *fds,
     if (held) {
         const int ready = poll_with(held, fds, n, ns < most ? ns : most);
 
-        /* A caller that awaits a notice waits as in a call: not without a
-         * limit. */
+        /* A caller that awaits a notice has a timeout, as a call that waits. */
         for (; held; held = held->parked.next_held)
             if (held->requests.notices)
                 check_time(held, shunti_now_ns());
@@ -457,8 +459,8 @@ __attribute__((constructor)) static void be_the_helpers(void)
     shunti_help_poll = poll_as_helper;
 }
 
-/* Answer probes while a transport closes. That may take as long as the notice
- * of a probe. */
+/* Answer probes while a transport closes, because closing may take as long as
+ * the notice of a probe. */
 static void answer_meanwhile(void)
 {
     answer_elsewhere(NULL, shunti_now_ns(), IN_ITS_TIME);
@@ -475,8 +477,8 @@ static int ms_until(uint64_t now, uint64_t until)
     return now < until ? (int)((until - now + 999999) / 1000000) : 0;
 }
 
-/* shunti_poll(), where `fds` are the descriptors of `armed`; NULL: of no
- * communicator. */
+/* As shunti_poll(). If `fds` are the descriptors of a communicator, whose
+ * transports are armed, `armed` is that communicator; else NULL. */
 static int poll_meanwhile(struct shunt_comm *armed, struct pollfd *fds,
                           unsigned long n, int ms, uint64_t decision_ns)
 {
@@ -515,7 +517,8 @@ uint64_t shunti_stopped_ns(uint64_t *looked_ns)
     return passed > STOPPED_NS ? passed : 0;
 }
 
-/* decision_ns: of this call, for replies on other communicators. */
+/* Sleep until a transport of `comm` has an event, at most `ms`. decision_ns:
+ * the decision time of this call, for replies on other communicators. */
 static void nap(struct shunt_comm *comm, int ms, uint64_t decision_ns)
 {
     struct watch watch = {.n = 0};
@@ -602,7 +605,9 @@ SHUNTI_NOINLINE void shunti_waiter_end(struct shunt_comm *comm,
     comm->stats.seconds_waiting += (double)(now - waiter->began_ns) * 1e-9;
     answer_elsewhere(
         comm, now,
-        shunti_probe_decision_ns(comm)); /* many short waits may follow */
+        /* Probes must be answered here, because many short waits may follow,
+         * which answer none. */
+        shunti_probe_decision_ns(comm));
     if (shunti_trace_enabled())
         shunti_trace_wait(comm->rank, waiter->began_ns, now);
     if (shunti_tracked())

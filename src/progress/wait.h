@@ -6,7 +6,7 @@
  * away. Then it yields its CPU: with more ranks than CPUs the awaited peer may
  * need the CPU, and more polling would cost a scheduler tick. Then it sleeps in
  * one poll() on the descriptors of all transports until a peer wakes it.
- * Meanwhile it checks for lost peers, aborts and timeouts.
+ * Between sleeps it checks for lost peers, aborts and timeouts.
  *
  * If the user has configured an idle(), it is called before each yield and
  * sleep, and whenever the clock is read. No descriptor becomes ready when
@@ -27,7 +27,7 @@ struct shunti_waiting {
     /* how long a wait polls before it yields and sleeps */
     unsigned spin_ns;
     int wake_fd;            /* eventfd: ends a sleep, from any thread */
-    int (*idle)(void *arg); /* the user's; NULL: none */
+    int (*idle)(void *arg); /* the user's function; NULL: none */
     void *idle_arg;
 };
 
@@ -38,7 +38,8 @@ struct shunti_waiter {
     unsigned naps; /* number of naps since idle() did something */
     /* rounds without a nap since idle() did something */
     unsigned awake;
-    /* no naps until then, because idle() may have more to do */
+    /* until this time the wait does not nap, because idle() may have more to
+     * do */
     uint64_t idle_until_ns;
     bool idle; /* this is a caller's own wait: call the configured idle() */
 };
@@ -54,8 +55,8 @@ void shunti_waiter_end(struct shunt_comm *comm, struct shunti_waiter *waiter);
  * that test and never wait. */
 void shunti_look_around(struct shunt_comm *comm);
 
-/* Do the same in a call that sets something up elsewhere. The loss of a rank of
- * `comm` would end that call. */
+/* Do the same on `comm`, from a call that sets up something else. The loss of a
+ * rank of `comm` must end that call. */
 void shunti_look_in(struct shunt_comm *comm);
 
 /* Step this thread's other communicators that have operations under way. */
@@ -66,17 +67,22 @@ void shunti_step_others(void);
  * waits outside of a call on a communicator, as in init. */
 int shunti_poll(struct pollfd *fds, unsigned long n, int ms);
 
-/* Sleep until a transport has an event, at most `ms`, and let all transports
- * progress. Nothing else is done: for init, whose end other ranks may await. */
+/* Sleep until a transport of `comm` has an event, at most `ms`, and let its
+ * transports progress. Meanwhile serve this thread's other communicators as
+ * shunti_poll() does. Replies to probes have a decision time, as if the timeout
+ * of the call began now. For init and other calls whose end other ranks may
+ * await. */
 void shunti_transports_nap(struct shunt_comm *comm, int ms);
 
-/* Do the same for shrink, which waits for other ranks. These may wait for this
- * rank in another communicator, and must give up there. */
+/* Do the same, but without a decision time in the replies. For shrink, which
+ * waits for other ranks: these may wait for this rank in another communicator,
+ * and must give up there. */
 void shunti_transports_nap_for_peers(struct shunt_comm *comm, int ms);
 
-/* For loops that read the clock often, last at *looked_ns. Returns for how many
- * ns this process has probably been stopped since then. That time does not
- * count towards the timeouts of peers. Sets *looked_ns to now. */
+/* For loops that read the clock often. *looked_ns is the time of the last
+ * reading, and is set to now. Returns for how many ns this process has probably
+ * been stopped in between. Callers do not count this time towards the timeouts
+ * of peers. */
 uint64_t shunti_stopped_ns(uint64_t *looked_ns);
 
 #endif
