@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Blame: which rank's call does not agree with the others', and the text that
- * says so.
+ * Blame: the rank whose call does not agree with those of the other ranks, and
+ * the error text about it.
  *
  * If an operation passes data through other ranks (collectives/two_level.h),
- * not every rank sees a disagreement by itself. Then the rank that sees it
- * sends the blame to the others, and each records the same error.
+ * not every rank sees a disagreement by itself. Then a rank that sees it sends
+ * the blame to the other ranks, and all record the same error.
  */
 #ifndef SHUNTI_BLAME_H
 #define SHUNTI_BLAME_H
@@ -17,10 +17,12 @@
 struct shunt_request;
 
 struct shunti_blame {
-    int rank;     /* made a bad call, or a call that differs from this rank's */
-    int reporter; /* the rank that noticed it */
-    enum shunt_status status; /* SHUNT_ERR_MISMATCH, or why `rank` refused */
-    uint32_t signature;       /* of the call that `rank` made */
+    /* the rank that made a bad call, or another call than this rank */
+    int rank;
+    int reporter; /* the rank that noticed the bad call */
+    /* SHUNT_ERR_MISMATCH, or the error of the bad call */
+    enum shunt_status status;
+    uint32_t signature; /* signature of the call that `rank` made */
     /* If the signatures agree: the argument that differs, as `rank` passed it
      * and as the reporter passed it. */
     uint64_t argument, expected;
@@ -31,8 +33,8 @@ struct shunti_blame {
 void shunti_blame_record(struct shunt_request *request,
                          const struct shunti_blame *blame);
 
-/* The same for a call whose signature agrees on `rank`, on the reporter and on
- * this rank, while an argument differs. */
+/* Record the blame for a call that has the same signature on `rank`, on the
+ * reporter and on this rank, but not the same argument. */
 void shunti_blame_argument(struct shunt_request *request,
                            const struct shunti_blame *blame);
 

@@ -37,8 +37,9 @@ static int count_loaded(struct dl_phdr_info *info, size_t size, void *count)
     return 1; /* the count is the same in all entries */
 }
 
-/* Held around calls of the loader, which has a lock of its own. A fork()
- * meanwhile would leave that lock held in the child. */
+/* Held around calls of the loader, and during a fork(). The loader has a lock
+ * of its own. A fork() in the middle of such a call would leave that lock held
+ * in the child. */
 static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
 
 __attribute__((constructor)) static void watch_forks(void)
@@ -113,7 +114,7 @@ const char *shunti_device_unable(const struct shunt_comm *comm)
     return failure_of(comm);
 }
 
-/* --- memory ------------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 static void give_back(struct shunt_comm *comm,
                       enum shunt_transport_memory_kind kind, void *memory)
@@ -149,10 +150,11 @@ void shunti_device_free(struct shunt_comm *comm, void *memory)
     give_back(comm, SHUNT_TRANSPORT_DEVICE_MEMORY, memory);
 }
 
-/* --- memory of other ranks of this host --------------------------------------- */
+/* --- memory of other ranks of this host ----------------------------------- */
 
-/* The name of this process: its number and a random number. The number alone is
- * not unique: it is used again, and may be in use in another container. */
+/* Set `name` to the name of this process: its process id and a random number.
+ * The id alone is not unique: it is used again, and may be in use in another
+ * container. */
 static void name_process(uint64_t name[2])
 {
     static _Atomic uint64_t random;
@@ -216,7 +218,7 @@ void shunti_device_close(struct shunt_comm *comm,
         comm->engine.engine->sharing->close(comm->engine.ctx, memory);
 }
 
-/* --- copies ------------------------------------------------------------------- */
+/* --- copies --------------------------------------------------------------- */
 
 static enum shunt_status failed(const struct shunt_comm *comm, char *why,
                                 size_t why_len)
@@ -228,8 +230,8 @@ static enum shunt_status failed(const struct shunt_comm *comm, char *why,
     return SHUNT_ERR_SYSTEM;
 }
 
-/* A copy has not ended: SHUNT_IN_PROGRESS, or an error if it has used up its
- * time. */
+/* Called for a copy that has not ended. Returns SHUNT_IN_PROGRESS as long as
+ * the copy has time. Then gives the engine up, and returns an error. */
 static enum shunt_status give_it_time(struct shunt_comm *comm,
                                       const struct shunti_device_copy *copy,
                                       char *why, size_t why_len)
@@ -241,7 +243,7 @@ static enum shunt_status give_it_time(struct shunt_comm *comm,
         return SHUNT_IN_PROGRESS;
     comm->engine.engine->give_up(comm->engine.ctx, seconds);
     if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
-        return SHUNT_OK; /* it has just ended */
+        return SHUNT_OK; /* the copy has just ended */
     (void)failed(comm, why, why_len);
     return SHUNT_ERR_TIMEOUT;
 }
@@ -305,8 +307,8 @@ enum shunt_status shunti_device_copy_test(struct shunt_comm *comm,
     if (!shunti_engine_is_ours(comm))
         return failed(comm, why, why_len);
     comm->engine.engine->poll(comm->engine.ctx);
-    /* Look for the failure before the signal: a copy without a signal after a
-     * failure never gets one. */
+    /* Check for a failure first, and then for the signal: if the signal is
+     * missing after a failure, it will never be set. */
     lost = failure_of(comm) != NULL;
     if (__atomic_load_n(&copy->done, __ATOMIC_ACQUIRE))
         return SHUNT_OK;

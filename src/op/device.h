@@ -47,18 +47,19 @@ enum shunt_status shunti_device_alloc(struct shunt_comm *comm, size_t bytes,
                                       void **memory, char *why, size_t why_len);
 void shunti_device_free(struct shunt_comm *comm, void *memory);
 
-/* --- memory of other ranks of this host --------------------------------------- */
+/* --- memory of other ranks of this host ----------------------------------- */
 
 /* The place of a rank's device memory. A rank sends it to the other ranks as
  * plain bytes. */
 struct shunti_device_place {
-    uint64_t process[2]; /* the owner; in that process `address` suffices */
+    /* name of the owner's process, where `address` suffices */
+    uint64_t process[2];
     uint64_t address, bytes;
     unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES];
 };
 
-/* Can this process open the device memory of other processes, and they its
- * own? */
+/* Can this process open the device memory of other processes of this host, and
+ * share its own with them? */
 bool shunti_device_shares(const struct shunt_comm *comm);
 /* Fill in the place of `bytes` at `memory`, which shunti_device_alloc()
  * returned. */
@@ -74,7 +75,7 @@ enum shunt_status shunti_device_open(struct shunt_comm *comm,
 void shunti_device_close(struct shunt_comm *comm,
                          const struct shunti_device_place *place, void *memory);
 
-/* --- copies ------------------------------------------------------------------- */
+/* --- copies --------------------------------------------------------------- */
 
 /* A copy between two devices, or between a device and the host. Zeroed before
  * it begins. It must live until it has ended. */
@@ -89,15 +90,16 @@ struct shunti_device_copy {
     uint64_t since_ns;    /* when the copy was first submitted */
     void *to;
     const void *from;
-    size_t bytes; /* of a row */
-    /* NULL: one row; else they live as long as the copy */
+    size_t bytes; /* bytes of a row */
+    /* NULL: the copy is one row. Otherwise this must live as long as the
+     * copy. */
     const struct shunti_copy_rows *rows;
 };
 
-/* Begin `copy`. SHUNT_IN_PROGRESS: the engine has no room; call again.
- * Beginning and testing end in bounded time. A copy may take three quarters of
- * the timeout of a call (SHUNT_TIMEOUT). After that the engine is given up for
- * good, and the status is SHUNT_ERR_TIMEOUT. So this rank reports the error
+/* Begin `copy`. SHUNT_IN_PROGRESS: the engine has no room; call again. The time
+ * of a copy is bounded: it may take three quarters of the timeout of a call
+ * (SHUNT_TIMEOUT). After that the engine is given up for good, and beginning or
+ * testing the copy returns SHUNT_ERR_TIMEOUT. So this rank reports the error
  * before other ranks blame this rank. */
 enum shunt_status shunti_device_copy_begin(struct shunt_comm *comm,
                                            struct shunti_device_copy *copy,

@@ -2,9 +2,9 @@
 /*
  * The copy engine of this process; see engine.h.
  *
- * The engine writes to an eventfd when a copy has ended. It may do so a little
+ * The engine writes to an eventfd when a copy has ended. It may write a little
  * after the copy's signal, when the communicator of the copy may already be
- * gone. So the engine gets a duplicate of each communicator's eventfd. The
+ * destroyed. So the engine gets a duplicate of each communicator's eventfd. The
  * duplicate is closed when no copy is under way.
  *
  * A child of fork() has no engine: the engine's thread, or its access to a
@@ -40,9 +40,10 @@
 #include "src/trace/trace.h"
 #include "src/trace/track.h"
 
-/* If all CPUs are busy, a copy begins only when the engine's thread has been
+/* The least size of a copy by the engine, unless SHUNT_ENGINE_MIN is set. If
+ * all CPUs are busy, a copy begins only when the engine's thread has been
  * woken. The wake-up took twice as long as copying 512 KiB, and an eighth of
- * the time of 4 MiB. */
+ * the time of copying 4 MiB. */
 #define DEFAULT_MIN ((size_t)4 << 20)
 
 /* From this size on rows bypass the caches, as in moe/route/push.c. */
@@ -60,8 +61,8 @@ static const struct shunt_engine *engine;
 static struct shunt_engine_ctx *ctx;
 static size_t users;
 static struct stale *stale;
-/* settled: the engine knows the node. declined: it is of no use on this
- * node. */
+/* settled: the engine has been given a description of the node. declined: the
+ * engine is of no use on this node. */
 static bool settled, declined;
 /* number of forks from the first process to this one */
 static unsigned generation;
@@ -108,8 +109,8 @@ static void go_without(const struct shunt_comm *comm, const char *name,
 }
 
 /* Is the engine of use for `comm`? A communicator of one rank gains nothing
- * from an engine of the host's memory. Besides, it does not know the other
- * ranks of its node, whose CPUs the engine would use. */
+ * from an engine of the host's memory. Besides, such a communicator does not
+ * know the other ranks of its node, whose CPUs the engine would use. */
 static bool is_for(const struct shunt_comm *comm)
 {
     return comm->nranks > 1 || engine->memory;
@@ -135,8 +136,8 @@ static enum shunt_status open_one(const struct shunt_comm *comm,
     return st;
 }
 
-/* Open the first engine that is of use here. SHUNT_OK and no context: none
- * is. */
+/* Open the first engine that is of use here. If none is, this returns SHUNT_OK,
+ * and `ctx` stays NULL. */
 static enum shunt_status open_engine(const struct shunt_comm *comm,
                                      const char *names)
 {
@@ -195,7 +196,7 @@ static void close_unused(void)
     log_counters();
     engine->close(ctx);
     ctx = NULL;
-    settled = false; /* the next engine does not know the node */
+    settled = false; /* the next engine has no description of the node */
     close_stale();
 }
 
@@ -375,8 +376,8 @@ enum shunt_status shunti_copy_rows_start(struct shunt_request *request,
     copy->bytes = bytes;
     copy->rows = rows;
     st = start(request, copy);
-    /* The end of a copy shows that there is room. Without a copy under way
-     * nothing would show it. */
+    /* The caller tries again when a copy of this request has ended. Without a
+     * copy under way, nothing would make it try again. */
     return st == SHUNT_IN_PROGRESS && !request->copies ? SHUNT_ERR_BUSY : st;
 }
 
@@ -399,8 +400,8 @@ void shunti_copy_rows_here(void *to, const void *from, size_t bytes,
         shunti_copy_fence();
 }
 
-/* Make a copy here, from its beginning, because the engine does not make it, or
- * has failed in the middle of it. */
+/* Make a copy on this thread, from its beginning, because the engine does not
+ * make the copy, or has failed in the middle of it. */
 static void copy_instead(struct shunt_comm *comm, struct shunti_copy *copy)
 {
     comm->stats.bytes_engine -= bytes_of(copy);

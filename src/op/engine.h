@@ -3,9 +3,9 @@
  * Copies by the copy engine of this process (SHUNT_ENGINE; shunt/engine.h).
  *
  * The first communicator opens the engine, and the last one closes it. A copy
- * that is under way belongs to a request. A request may end before its copies,
- * as after a failure. Then it waits for the engine, because its caller gets the
- * memory back.
+ * that is under way belongs to a request. If a request ends before its copies,
+ * as after a failure, it first waits for the engine, because the caller then
+ * uses the memory again.
  *
  * The library copies without the engine if the engine reports that it is of no
  * use here, and after the engine has failed.
@@ -28,8 +28,8 @@ struct shunt_request;
 struct shunti_copy_rows {
     size_t rows;
     const uint32_t *from, *to; /* (rows) */
-    size_t stride;             /* bytes */
-    /* bytes of all copies that belong together, with this one */
+    size_t stride;             /* bytes from one row to the next */
+    /* bytes of this copy, and of all copies that belong together with it */
     size_t whole;
 };
 
@@ -47,11 +47,12 @@ struct shunti_copy {
     bool started;
     void *to;
     const void *from;
-    size_t bytes;                        /* of a row */
-    const struct shunti_copy_rows *rows; /* NULL: one */
-    /* when it was started, in a timeline; else 0 */
+    size_t bytes;                        /* bytes of a row */
+    const struct shunti_copy_rows *rows; /* NULL: one row */
+    /* in a timeline: when the copy was started; else 0 */
     uint64_t begun_ns;
-    struct shunti_copy *next; /* in the request's list of copies under way */
+    /* next in the request's list of copies under way */
+    struct shunti_copy *next;
 };
 
 /* Part of a communicator: its use of the engine. engine.c writes it; call.c
@@ -69,7 +70,8 @@ struct shunti_engine_use {
     struct shunt_engine_ctx *ctx;
     /* the engine makes copies of at least this size, in bytes */
     size_t min;
-    /* descriptor of this communicator that the engine writes to; -1: none */
+    /* descriptor to which the engine writes when a copy of this communicator
+     * has ended; -1: none */
     int wake_fd;
     /* generation of the process when `engine` was opened: engine.c */
     unsigned generation;
@@ -79,9 +81,9 @@ struct shunti_engine_use {
  * comm->engine. If the engine is of no use here: a warning, and SHUNT_OK
  * without an engine. */
 enum shunt_status shunti_engine_open(struct shunt_comm *comm);
-/* Called when the ranks of this host are known. Decides whether the engine may
- * be used among them. The first communicator of the process decides for all
- * later ones. */
+/* Decide whether the engine may be used among the ranks of this host. Called
+ * when these ranks are known. The first communicator of the process decides for
+ * all later ones. */
 struct shunti_place;
 void shunti_engine_settle(struct shunt_comm *comm,
                           const struct shunti_place *places, size_t count,

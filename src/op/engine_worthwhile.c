@@ -20,10 +20,11 @@
 /* The most CPU time that computing and copying may take with the engine,
  * relative to the time without it. */
 #define MOST_CPU 1.05f
-/* The engine is turned off if it exceeds MOST_CPU so often in a row. */
+/* The engine is turned off if it exceeds MOST_CPU in so many series of trials
+ * in a row. */
 #define EXPENSIVE_TRIALS 2
 
-/* --- results ---------------------------------------------------------------- */
+/* --- results -------------------------------------------------------------- */
 
 static struct shunti_worthwhile *find(struct shunti_engine_worthwhile *all,
                                       const struct shunti_class *class,
@@ -111,7 +112,7 @@ static void conclude(struct shunt_comm *comm, struct shunti_worthwhile *p)
     p->known = true;
 }
 
-/* --- trials ----------------------------------------------------------------------- */
+/* --- trials --------------------------------------------------------------- */
 
 static uint64_t cpu_ns(void)
 {
@@ -146,8 +147,8 @@ static double spent_for(const struct shunt_comm *comm)
     return own < bytes ? (double)ns * (double)own / (double)bytes : (double)ns;
 }
 
-/* Enter the trial that is over. One of the trials 2 i and 2 i + 1 uses the
- * engine. */
+/* Record the results of the trial that has ended. Of trials 2 i and 2 i + 1,
+ * one uses the engine and one does not: the results of both have index i. */
 static void settle(struct shunt_comm *comm)
 {
     struct shunti_engine_worthwhile *all = &comm->worthwhile;
@@ -164,8 +165,8 @@ static void settle(struct shunt_comm *comm)
         conclude(comm, p);
 }
 
-/* Does the next trial use the engine? The order is that of Thue and Morse. It
- * favours neither choice if a program repeats a few calls, or becomes
+/* Does the next trial use the engine? The order is that of Thue and Morse. This
+ * order favors neither choice if a program repeats a few calls, or becomes
  * faster. */
 static bool by_engine(const struct shunti_worthwhile *p)
 {
@@ -227,8 +228,8 @@ SHUNTI_NOINLINE void shunti_worthwhile_return(struct shunt_request *request)
         cpu_ns() - comm->worthwhile.trial.left_cpu_ns;
 }
 
-/* The time of a call is dropped if it says nothing: the caller was never away,
- * or another call was made meanwhile. */
+/* The time of a call is dropped if it shows nothing: the caller was never away,
+ * the call failed, or another call was made meanwhile. */
 SHUNTI_NOINLINE void shunti_worthwhile_end(struct shunt_request *request)
 {
     struct shunt_comm *comm = request->comm;

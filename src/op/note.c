@@ -13,8 +13,8 @@
 #include "src/wire/wire.h"
 
 /* Payload of at least so many bytes is sent from where it is, if the transport
- * can. Smaller payload is in a cache by then, and a further piece costs more
- * than the copy. */
+ * can do that. Smaller payload is in a cache by then, and a further piece costs
+ * more than the copy. */
 #define TAIL_MIN 2048
 
 _Static_assert(sizeof(struct shunti_note) == 64, "a note is one cache line");
@@ -77,9 +77,9 @@ static uint64_t credit_of(const struct shunt_comm *comm, int peer)
                      SHUNTI_WORD_CREDIT * 64);
 }
 
-/* shunti_note_room() for a peer whose memory is not mapped. Checks the peer's
- * credit, and whether the peer still needs the note that this rank wrote to the
- * slot last. */
+/* As shunti_note_room(), for a peer whose memory is not mapped. Checks the
+ * peer's credit, and whether the peer still needs the note that this rank wrote
+ * to the slot last. */
 static bool put_room(const struct shunt_request *request, int peer)
 {
     struct shunt_comm *comm = request->comm;
@@ -99,17 +99,17 @@ bool shunti_note_room(struct shunt_request *request, int peer)
     struct shunt_comm *comm = request->comm;
     struct shunti_peer *p = &comm->peers[peer];
 
-    /* This rank's note of the slot's previous operation may not have been sent
-     * yet, even if the peer has completed that operation without it (all ranks
-     * refuse). */
+    /* This rank may not have sent its note of the slot's previous operation
+     * yet. The peer may have completed that operation without the note, because
+     * all ranks refuse it. */
     if (request->seq > comm->operations.completed + SHUNTI_DEPTH)
         return false;
     if (request->seq <= p->completed + SHUNTI_DEPTH)
         return true;
     if (!p->control)
         return put_room(request, peer);
-    /* Pairs with the release in operations.c: a peer that has completed that
-     * operation does not read the old note any more. */
+    /* Pairs with the release in operations.c: once the peer has completed the
+     * slot's previous operation, it does not read the old note any more. */
     p->completed = load_word(p->control + comm->control.layout.completed);
     return request->seq <= p->completed + SHUNTI_DEPTH;
 }
@@ -124,11 +124,11 @@ static bool wrote_since(const struct shunt_comm *comm, int peer, uint64_t seq)
     return false;
 }
 
-/* Does the peer need a credit? This is checked from SHUNTI_DEPTH / 4 operations
- * after the last credit on. If a check found no new note of the peer, the next
+/* Does the peer need a credit? The first check is SHUNTI_DEPTH / 4 operations
+ * after the last credit. If a check finds no new note of the peer, the next
  * check is SHUNTI_DEPTH operations later, or when this rank is about to wait.
- * By then the peer has not run out of slots. (If an operation ends without the
- * peer's note, because all ranks refuse, the note may arrive after the
+ * The peer cannot have run out of slots by then. (If an operation ends without
+ * the peer's note, because all ranks refuse, the note may arrive after the
  * check.) */
 static bool needs_credit(const struct shunt_comm *comm, int peer, bool waits)
 {
@@ -207,9 +207,9 @@ struct shunti_note *shunti_note_compose(struct shunt_request *request, int peer)
 
 /*
  * Prefetch the cache line that the next operation writes first. The peer read
- * that line last. Getting it back is a large part of a small note's cost, and
- * now overlaps with the wait for the answer. (Prefetching more lines than the
- * header's made notes of two and more lines slower.)
+ * that line last. Fetching the line back is a large part of a small note's
+ * cost, and now overlaps with the wait for the answer. (Prefetching more lines
+ * than the header's made notes of two and more lines slower.)
  */
 static void claim_next(const struct shunt_request *request,
                        const struct shunti_peer *p)
@@ -241,7 +241,7 @@ static void complete_far(const struct shunt_request *request,
                          const struct shunti_peer *p, struct shunti_note *note)
 {
     note->signature = request->signature;
-    note->seq = request->seq; /* for put_room() */
+    note->seq = request->seq; /* put_room() reads this */
     note->lag = lag_of(request, request->comm->operations.completed);
     note->known_lag = lag_of(request, p->completed);
 }
@@ -491,8 +491,8 @@ const void *shunti_note_inline(const struct shunti_note *note)
                                            : (const void *)(note + 1);
 }
 
-/* low bits of an ack word: the answer; the number of the operation is above
- * them */
+/* The low bits of an ack word are the answer. The bits above are the number of
+ * the operation. */
 #define ACK_BITS 16
 
 /* The answers of shunti_ack() and shunti_ack_failed(). */
@@ -517,14 +517,14 @@ static void put_ack(struct shunt_request *request, int peer, unsigned answer)
 }
 
 /*
- * The ack of `peer` to this operation's note. Negative: none yet. `passed`: the
- * ack has been overwritten.
+ * Returns the answer in the ack of `peer` to this operation's note. Negative:
+ * no ack has arrived. `passed`: the ack has been overwritten.
  *
  * The slot's word may already hold the ack to the operation SHUNTI_DEPTH later,
  * if that operation began before this rank read the word. This rank sent the
  * note of that operation only after the peer had completed this one, so the
- * peer had acked everything. (A refusal is lost then; the peer itself has
- * reported it.)
+ * peer had acked everything. (If the lost ack was a refusal, only the peer
+ * reports the error.)
  */
 static int get_ack(const struct shunt_request *request, int peer, int passed)
 {

@@ -11,11 +11,11 @@
  *
  * A slot is free for operation seq once both its owner and its writer have
  * completed operation seq - SHUNTI_DEPTH. Every rank publishes how many
- * operations it has completed. A writer reads that word only when it would
- * otherwise have to wait. A writer that does not map the owner's memory
- * receives the number: in notes, and in credits where there are few notes. A
- * peer gets a credit only if it has written a note since the last credit: the
- * slots of any other peer hold nothing new, and are free.
+ * operations it has completed. A writer reads the owner's number only when it
+ * would otherwise have to wait. If the writer does not map the owner's memory,
+ * the owner sends the number: in its notes and, where there are few notes, in
+ * credits. A peer gets a credit only if it has written a note since the last
+ * credit: the slots of any other peer hold nothing new, and are free.
  *
  * The answer to a note is an ack, a word in the control window of the note's
  * sender. An ack says that the payload was taken, or that it was refused.
@@ -42,18 +42,21 @@ struct shunt_comm;
 
 /* The protocol that transfers the payload of a note. */
 enum shunti_way {
-    SHUNTI_WAY_NONE = 0, /* no payload; the body is the class's own */
+    SHUNTI_WAY_NONE = 0, /* no payload; the class defines the body */
     SHUNTI_WAY_INLINE,   /* in the note: in its body, or behind the header */
     SHUNTI_WAY_WINDOW,   /* in a window of the sender: window, offset */
     SHUNTI_WAY_READ,     /* at an address of the sender, for get() */
     SHUNTI_WAY_STREAM,   /* through the ring, from chunk `start` on */
-    SHUNTI_WAY_ZCOPY,    /* put where the reader's note says: zcopy.h */
-    SHUNTI_WAY_REFUSED,  /* none: the sender's call was bad; body: status */
-    SHUNTI_WAY_ALARM,    /* none: another's was bad: shunti_note_alarm() */
+    SHUNTI_WAY_ZCOPY, /* put to the place that the reader's note has: zcopy.h */
+    /* no payload: the sender's call was bad; body: its status */
+    SHUNTI_WAY_REFUSED,
+    /* no payload: the call of a rank other than the sender was bad:
+     * shunti_note_alarm() */
+    SHUNTI_WAY_ALARM,
 };
 
 struct shunti_note {
-    uint64_t seq; /* atomic */
+    uint64_t seq; /* number of the operation; atomic */
     uint32_t signature;
     uint8_t way : 4;
     /* protocol of a second payload at word[2], if the class has one */
@@ -66,7 +69,7 @@ struct shunti_note {
      * completed. 0: the difference is too large. Used only where memory is not
      * mapped. */
     uint8_t lag, known_lag;
-    uint64_t bytes; /* of payload */
+    uint64_t bytes; /* number of bytes of payload */
     union {
         unsigned char body[SHUNTI_NOTE_BODY];
         uint64_t word[SHUNTI_NOTE_BODY / 8];
@@ -104,8 +107,8 @@ void shunti_say_completed(struct shunt_comm *comm);
 /* Has the peer completed operation `seq`, as far as this rank knows? */
 bool shunti_peer_completed(struct shunt_comm *comm, int peer, uint64_t seq);
 
-/* A note for the caller to fill in: way, bytes, expects and body, and up to
- * `eager` bytes behind the header. Then the caller sends it. Needs
+/* Returns a note for `peer`. The caller fills in way, bytes, expects and body,
+ * and up to `eager` bytes behind the header, and then sends the note. Needs
  * shunti_note_room(). */
 struct shunti_note *shunti_note_compose(struct shunt_request *request,
                                         int peer);
@@ -127,25 +130,25 @@ void shunti_note_send_far(struct shunt_request *request, int peer,
                           const struct shunt_transport_piece *payload);
 
 /*
- * The note of this operation from `peer`, or NULL: it has not arrived yet.
+ * Returns the note of this operation from `peer`; NULL: it has not arrived yet.
  *
- * Three cases are recorded as errors of the request. The note is a refusal. Its
- * signature disagrees. Or the peer made another call, and has completed the
- * operation without a note for this rank (shunti_notes_may_lack()). After an
- * error the caller must check shunti_note_bad(), and expect nothing from that
- * peer.
+ * In three cases this records an error of the request: the note is a refusal;
+ * the signature of the note disagrees; or the peer made another call, and has
+ * completed the operation without a note for this rank
+ * (shunti_notes_may_lack()). After an error the caller must check
+ * shunti_note_bad(), and expect nothing from that peer.
  */
 const struct shunti_note *shunti_note_arrived(struct shunt_request *request,
                                               int peer);
 
 /* May a call send no notes to some ranks? Only if every rank can read from
- * every other rank's memory which operations that rank has completed. The same
- * answer on all ranks. */
+ * every other rank's memory which operations that rank has completed. The
+ * answer is the same on all ranks. */
 bool shunti_notes_may_lack(const struct shunt_comm *comm);
 /* Read how many operations each peer has completed. For waits that are not
  * short. */
 void shunti_note_learn_completed(struct shunt_comm *comm);
-/* `peer` need not send a note. If it has sent a bad one, record the error. */
+/* Record an error if `peer`, which need not send a note, has sent a bad one. */
 void shunti_note_look(struct shunt_request *request, int peer);
 
 /* Has the peer's note arrived, and is it a refusal, an alarm, or a note of
@@ -163,12 +166,12 @@ struct shunti_blame shunti_note_blame(const struct shunt_request *request,
 /* The payload of an INLINE note. */
 const void *shunti_note_inline(const struct shunti_note *note);
 
-/* Ack the note of `peer`. SHUNT_OK: its payload was taken. Any other status: it
- * was refused. */
+/* Ack the note of `peer`. SHUNT_OK: the payload was taken. Any other status:
+ * the payload was refused. */
 void shunti_ack(struct shunt_request *request, int peer,
                 enum shunt_status status);
 
-/* Send this in the place of an ack: this rank has failed, and has not sent
+/* Send a message in the place of an ack: this rank has failed, and has not sent
  * everything. */
 void shunti_ack_failed(struct shunt_request *request, int peer);
 
@@ -180,15 +183,15 @@ bool shunti_acked(struct shunt_request *request, int peer);
 bool shunti_answer_is_there(const struct shunt_request *request, int peer);
 
 /*
- * Send an ack of an operation with several stages. `stage` has 16 bits: the
- * lower eight are one bit for each stage, the last four of which report errors;
- * the upper eight may count. An ack replaces the one before, so it must repeat
- * the bits of that ack. An operation uses either these acks or shunti_ack().
+ * Send an ack of an operation with several stages. Bits 0 to 3 of `stage` are a
+ * bit for each stage, bits 4 to 7 a bit for each error, and bits 8 to 15 may
+ * count. An ack replaces the one before, so it must repeat the bits of that
+ * ack. An operation uses either these acks or shunti_ack().
  */
 void shunti_ack_stage(struct shunt_request *request, int peer, unsigned stage);
 
 /* The stages that `peer` has acked; 0: none yet. If the peer has already acked
- * the operation SHUNTI_DEPTH later: all stages, and no error. */
+ * the operation SHUNTI_DEPTH later, this returns all stages and no error. */
 unsigned shunti_acked_stage(const struct shunt_request *request, int peer);
 
 #endif

@@ -21,7 +21,7 @@
 
 atomic_uint shunti_notices;
 
-/* Notices that were awaited at the fork() are for the parent to give. */
+/* The parent delivers the notices that were awaited at the fork(). */
 static void forked(void)
 {
     atomic_store(&shunti_notices, 0);
@@ -67,7 +67,8 @@ static void signal_fd(int fd)
         error = write_now(fd);
     while (error == EINTR);
     pthread_mutex_unlock(&writing);
-    if (error && error != EAGAIN) /* EAGAIN: full, so it is readable */
+    /* EAGAIN: the descriptor is full, so it is readable */
+    if (error && error != EAGAIN)
         shunti_warn("comm", "shunt_notify_fd: descriptor %d: %s", fd,
                     strerror(error));
 }
