@@ -21,10 +21,11 @@
 #include "src/wire/wire.h"
 
 /* Publish which operations this rank has completed, so that peers can use their
- * note slots again. A peer that waits for a slot has sent this rank notes of
- * the next SHUNTI_DEPTH operations. So this rank can complete these without the
- * peer, which it wakes once in half as many. Credits are sent twice as often,
- * well before the peer runs out of slots. */
+ * note slots again. A peer that waits for a slot has already sent this rank its
+ * notes of the next SHUNTI_DEPTH operations. So this rank can complete these
+ * operations without the peer. It wakes mapped peers once in SHUNTI_DEPTH / 2
+ * operations. It considers credits for other peers twice as often, well before
+ * they run out of slots. */
 static void publish_completed(struct shunt_comm *comm)
 {
     uint64_t old = comm->operations.completed;
@@ -65,7 +66,7 @@ static void unlink_active(struct shunt_request *request)
         comm->operations.tail = at;
 }
 
-/* End everything that touches the caller's memory. over: the communicator has
+/* End all transfers that use the caller's memory. over: the communicator has
  * failed or is being destroyed. */
 static void give_memory_back(struct shunt_request *request, bool over)
 {
@@ -78,9 +79,10 @@ static void give_memory_back(struct shunt_request *request, bool over)
 }
 
 /* The status of a request that ends with `status`. An abort ends every pending
- * call, also one about which ranks disagree: they may do so because the rank
- * that aborted was in another call. Its abort word may have arrived behind its
- * control message, and not have been read yet. */
+ * call with its own status, also a call with an error of its own. Ranks may
+ * disagree only because the rank that aborted was in another call. The abort
+ * word arrives behind the control message of that rank, so this rank may not
+ * have read it yet. */
 static enum shunt_status outcome(struct shunt_request *request,
                                  enum shunt_status status)
 {
@@ -159,15 +161,17 @@ void shunti_progress(struct shunt_comm *comm)
 {
     struct shunt_request *request = comm->operations.active, *next;
 
-    if (comm->operations.progressing) /* called in a step of an operation */
+    /* this call comes from a step of an operation */
+    if (comm->operations.progressing)
         return;
     comm->operations.progressing = true;
     if (comm->deferred.first)
         shunti_control_retry(comm);
     for (; request; request = next) {
         next = request->next;
-        /* No call waits for a trailing operation, and its end can be published
-         * only after the end of those before it. */
+        /* A trailing operation is stepped only when it is the oldest. No call
+         * waits for it, and its end can be published only after the end of all
+         * older operations. */
         if (request->attachment == SHUNTI_TRAILING &&
             request != comm->operations.active) {
             if (!comm->operations.untrailed)

@@ -12,15 +12,16 @@ struct shunt_request;
 /* Part of a communicator: its operations. operations.c writes it. request.c
  * numbers a new operation and appends it. call.c counts one as trailing. */
 struct shunti_operations {
-    struct shunt_request *active, **tail; /* under way, by seq */
+    struct shunt_request *active, **tail; /* operations under way, by seq */
     /* number of the next operation; the first operation has 1 */
     uint64_t next_seq;
     /* all operations up to this seq have finished; peers read this number */
     uint64_t completed;
     /* number of operations that have finished, in any order */
     uint64_t finished;
-    unsigned untrailed; /* active ones that do not trail (request.h) */
-    bool progressing;   /* this rank is inside shunti_progress() */
+    /* number of active operations that do not trail (request.h) */
+    unsigned untrailed;
+    bool progressing; /* this rank is inside shunti_progress() */
 };
 
 /* Step an operation for the first time. Its request outlives the call: for the
@@ -34,7 +35,7 @@ void shunti_operation_begin(struct shunt_request *request);
 void shunti_progress(struct shunt_comm *comm);
 
 /* End all active operations of `comm`, which is being destroyed. Peers are not
- * notified. Requests that the caller has not collected stay. */
+ * notified. Requests that a caller has not collected stay allocated. */
 void shunti_requests_drop(struct shunt_comm *comm);
 /* End all active operations, and free all requests. */
 void shunti_requests_free(struct shunt_comm *comm);

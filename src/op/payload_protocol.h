@@ -16,24 +16,26 @@
 #include "src/op/note.h"
 
 /* A block of at least this size that is in a window is not copied into the
- * note, even if it fits: the note names its place. Saving a copy is worth the
- * ack. (Two ranks, 4 KiB: 0.27 us instead of 0.33.) */
+ * note, even if it fits: the note has its place in the window. The copy that is
+ * saved is worth the ack that is needed. (Two ranks, 4 KiB: 0.27 us instead of
+ * 0.33.) */
 #define SHUNTI_WINDOW_MIN 2048
 
 /*
- * The best protocol for `peer` to get `bytes` at `data` that do not travel in a
- * note: window, read, or stream. For a stream, its chunks are reserved.
- * where[]: the values for the note's word[0] and word[1].
+ * Choose the best protocol by which `peer` gets `bytes` at `data` that do not
+ * travel in a note: window, read, or stream. For a stream, this reserves the
+ * chunks. Sets where[] to the values for the note's word[0] and word[1].
  */
 enum shunti_way shunti_locate(struct shunt_request *request, int peer,
                               const void *data, size_t bytes,
                               uint64_t where[2]);
 
-/* Can `peer` read these bytes where they are, now and later? */
+/* Can `peer` read these bytes where they are? The answer does not change
+ * later. */
 bool shunti_readable(const struct shunt_comm *comm, int peer, const void *data,
                      size_t bytes);
-/* Choose the protocol for bytes of which the peer reads only parts, in place:
- * window or read. Only if shunti_readable(). */
+/* Choose the protocol for bytes of which the peer reads only parts: window or
+ * read. Call this only if shunti_readable(). */
 enum shunti_way shunti_locate_in_place(struct shunt_request *request, int peer,
                                        const void *data, size_t bytes,
                                        uint64_t where[2]);
@@ -43,9 +45,9 @@ enum shunti_way shunti_locate_in_place(struct shunt_request *request, int peer,
  * allreduce.c relies on it. */
 size_t shunti_eager(const struct shunt_comm *comm, int peer);
 
-/* Does a block of so many bytes travel in the note, wherever in memory it is?
- * Only where all memory is mapped. Then its sender has nothing more to do for
- * the peer once the note is sent. */
+/* Does a block of so many bytes always travel in the note, wherever in memory
+ * it is? If so, its sender has nothing more to do for the peer once the note is
+ * sent. False unless all ranks map each other's memory. */
 bool shunti_always_inline(const struct shunt_comm *comm, size_t bytes);
 
 /*

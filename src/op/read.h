@@ -4,7 +4,8 @@
  * after the call that begins it.
  *
  * A read belongs to a request. If the request ends before the read, as after a
- * failure, the read is ended first, because the caller gets the memory back.
+ * failure, the read is ended first, because the caller then uses the memory
+ * again.
  */
 #ifndef SHUNTI_READ_H
 #define SHUNTI_READ_H
@@ -24,16 +25,17 @@ struct shunti_read {
     uint32_t piece; /* bytes under way; 0: none */
     bool late;      /* the last piece ended after the call that began it */
     uint64_t begun_ns;
-    enum shunt_status status; /* of the piece */
-    int peer;                 /* of the piece */
-    struct shunti_read *next; /* in the request's list of reads under way */
+    enum shunt_status status; /* status of the piece */
+    int peer;                 /* the peer that the piece is read from */
+    /* next in the request's list of reads under way */
+    struct shunti_read *next;
 };
 
 /*
  * Continue to read the `bytes` at the peer's `address` into `to`. SHUNT_OK: all
- * are read; further calls return SHUNT_OK, too. SHUNT_IN_PROGRESS: call again.
- * Any other status is an error, which the caller handles; the content of `to`
- * is then unspecified.
+ * bytes are read; further calls return SHUNT_OK, too. SHUNT_IN_PROGRESS: call
+ * again. Any other status is an error, which the caller handles; the content of
+ * `to` is then unspecified.
  *
  * whole  bytes of the block that these bytes are a part of; for pair_costs.h
  */

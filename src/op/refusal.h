@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Refusals: how the other ranks learn that a rank made a call with bad
- * arguments. */
+/* Refusals: messages by which a rank reports to all others that its call had
+ * bad arguments. */
 #ifndef SHUNTI_REFUSAL_H
 #define SHUNTI_REFUSAL_H
 
@@ -12,10 +12,10 @@ struct shunt_comm;
 
 /*
  * Send every peer a refusal in the place of this rank's call, which was bad.
- * `signature` has the purpose of the call, if there is one. The refusal has the
- * number that the operation would have had. So the peers'
- * calls fail, with a text that names this rank, instead of waiting. Returns
- * `status`, and sets its text from `format`.
+ * `signature` includes the purpose of the call, if there is one. The refusal
+ * has the number that the operation would have had. So the peers' calls do not
+ * wait, but fail with a text that names this rank. Returns `status`, and sets
+ * this rank's error text from `format`.
  */
 enum shunt_status
 shunti_request_refuse(struct shunt_comm *comm, uint32_t signature,

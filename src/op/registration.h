@@ -21,8 +21,8 @@ struct shunt_transport_reg *
 shunti_registration_of(const struct shunt_comm *comm, int peer,
                        const void *memory, size_t bytes);
 
-/* Register `bytes` at `ptr` with the transports. The text of an error is the
- * communicator's. */
+/* Register `bytes` at `ptr` with the transports. Sets the communicator's error
+ * text on an error. */
 enum shunt_status shunti_registration_add(struct shunt_comm *comm, void *ptr,
                                           size_t bytes);
 /* Remove the registration of the memory at `ptr`. False: there is none. */

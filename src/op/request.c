@@ -49,8 +49,8 @@ static struct shunt_request *take_spare(struct shunt_comm *comm,
     return request;
 }
 
-/* Bytes of the reserve's state. This is less than that of any other request; so
- * the reserve is recognized by its capacity. */
+/* Bytes of the reserve's state. All other requests have room for more. So the
+ * reserve is recognized by its capacity. */
 #define RESERVE_STATE 64
 
 bool shunti_request_reserve(struct shunt_comm *comm)
@@ -245,8 +245,8 @@ static void keep_for_next(struct shunt_request *request)
     request->error_text = NULL;
 }
 
-/* Did the failure of the communicator end the request? Then its text is that of
- * the failure. */
+/* Did the failure of the communicator end the request? Then the failure's error
+ * text is also that of the request. */
 static bool is_by_failure(const struct shunt_request *request)
 {
     const int failure = request->comm->failure.status;
@@ -293,7 +293,8 @@ enum shunt_status shunti_request_error(struct shunt_request *request,
     request->second_hand = false;
     free(request->error_text);
     request->error_text = strdup(text);
-    /* Not the text of a call yet: another call may be about to fail. */
+    /* Do not set the communicator's error text yet: another call may be about
+     * to fail. */
     shunti_debug("error", "%s: %s", shunt_strerror(status), text);
     return status;
 }

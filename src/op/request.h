@@ -6,9 +6,9 @@
  * be done now, and never blocks. It returns SHUNT_IN_PROGRESS, or SHUNT_OK when
  * everything is done. The operations of a communicator are numbered by `seq`.
  * The number is the same on every rank, because all ranks make the same calls
- * in the same order; notes (note.h) carry it. Up to SHUNTI_DEPTH operations
- * have slots at a peer at once; a later one waits inside its step() until a
- * slot is free.
+ * in the same order; notes (note.h) carry it. At most SHUNTI_DEPTH operations
+ * have slots at a peer at once. Steps of a later one return SHUNT_IN_PROGRESS
+ * until a slot is free.
  *
  * Errors. An error of one operation (a bad count, a peer that called with bad
  * arguments) is recorded by shunti_request_error(), and the operation continues
@@ -37,39 +37,41 @@ struct shunti_notice;
  * The functions of a class of operations.
  *
  * A class with run() is for requests that are composed of other requests
- * (shunti_request_compose()). Such a request has no number, no peer knows of
- * it, and only a test or a wait of the request itself advances it. So the
- * caller's own work, such as a product, is done by the thread that asked for
- * it, and in no other call. Such a class needs no step().
+ * (shunti_request_compose()). Such a request has no number, is unknown to
+ * peers, and is advanced only by a test or a wait of the request itself. So the
+ * caller's own work, such as a product, is done by the thread that started it,
+ * and in no other call. Such a class needs no step().
  */
 struct shunti_class {
     /* Every call reads the first fields. */
     /* Advance; SHUNT_IN_PROGRESS, SHUNT_OK, or an error of this operation. */
     enum shunt_status (*step)(struct shunt_request *request);
-    /* Does the caller have all results, and every peer everything that it needs
-     * from this rank? Then a blocking call returns. The rest, a check that the
-     * peers agree, is done in later calls, so a root need not wait for all
-     * ranks. A later call returns an error of that check:
-     * shunti_request_late(). NULL: never before the end. */
+    /* Does the caller have all results, and does every peer have everything
+     * that it needs from this rank? Then a blocking call returns, so a root
+     * need not wait for all ranks. Later calls do the rest, which is a check
+     * that the peers agree, and return its error: shunti_request_late(). NULL:
+     * never before the end. */
     bool (*settled)(const struct shunt_request *request);
-    /* Has the request sent everything that peers need? And do the kernel's
-     * buffers hold all data that it awaits, until the caller is back? Then
-     * nobody gains if the request is stepped meanwhile. NULL: never. */
+    /* Has the request sent everything that peers need? And can the kernel's
+     * buffers hold all data that the request still awaits, until the caller is
+     * back? Then nobody gains if the request is stepped meanwhile. NULL:
+     * never. */
     bool (*pauses)(const struct shunt_request *request);
     /* Release what the state owns; called once, also after a failure. NULL:
      * nothing. */
     void (*cleanup)(struct shunt_request *request);
     /* Test the requests that this request is composed of, or wait for them; the
-     * communicator is not held. Returns what step() does, and records errors as
-     * it does. */
+     * communicator is not held. Returns the same values as step(), and records
+     * errors in the same way. */
     enum shunt_status (*run)(struct shunt_request *request, bool wait);
     /* Everything that the request receives is in notes, so in this rank's
-     * control window. It stays valid even if the sender fails afterwards. */
+     * control window. This data stays valid even if the sender fails
+     * afterwards. */
     bool from_notes;
     /* The notes of this class are no reason to connect ranks:
      * shunt_transport_put.rare. */
     bool rare;
-    bool reserved;    /* may use the communicator's reserve: request.c */
+    bool reserved; /* requests may use the communicator's reserve: request.c */
     const char *name; /* "alltoallv": for errors and traces */
     /* Does the request still need something from `peer`? Decides which ranks a
      * timeout may name, and whether the loss of a peer concerns this
@@ -98,22 +100,26 @@ struct shunti_class {
 
 /* The relation of a request to its caller. */
 enum shunti_attachment {
-    SHUNTI_ATTACHED = 0, /* the caller waits for it, or has its handle, and
-                          * collects it */
-    SHUNTI_DETACHED,     /* no caller collects it: freed when finished */
-    SHUNTI_PROMISED,     /* the same, and peers rely on it: destroying the
-                          * communicator waits for its end */
-    SHUNTI_TRAILING,     /* the same as DETACHED, because it was settled: its
-                          * blocking call has returned */
+    /* a caller waits for the request, or has its handle, and collects it */
+    SHUNTI_ATTACHED = 0,
+    /* no caller collects the request: it is freed when it has finished */
+    SHUNTI_DETACHED,
+    /* as DETACHED; besides, peers rely on the request: destroying the
+     * communicator waits for its end */
+    SHUNTI_PROMISED,
+    /* as DETACHED, because the request was settled, and its blocking call has
+     * returned */
+    SHUNTI_TRAILING,
 };
 
-/* Options of a call that another call makes as a part of its own. Zero: none.
- * With them the part acts for the call that the user made. */
+/* Options of a call that is a part of another call. With these options the part
+ * acts for the call that the user made. All zero: the call is the user's
+ * own. */
 struct shunti_options {
     /* The user's call: kind.h. The creator also puts it into the signature. */
     enum shunti_purpose purpose;
-    /* The part does not return the late error of an earlier call (call.h). So
-     * does a part with a purpose. */
+    /* The part does not return the late error of an earlier call (call.h). Nor
+     * does any part with a purpose. */
     bool keeps_late;
     bool streams;    /* see struct shunt_request */
     uint64_t digest; /* see struct shunt_request */
@@ -130,9 +136,10 @@ static inline bool shunti_keeps_late(const struct shunti_options *options)
  * trace_request.c. */
 struct shunti_traced {
     uint64_t began_ns;
-    /* the start of the call on this request that the caller is in; 0: none */
+    /* when the call on this request began that the caller is in; 0: the caller
+     * is in none */
     uint64_t in_ns;
-    uint64_t inside_ns; /* time that earlier calls on this request took */
+    uint64_t inside_ns; /* total time of earlier calls on this request */
     /* (nranks) Bits 1 << enum shunti_way: the protocols by which this rank's
      * payload was sent to each rank. */
     uint8_t ways[];
@@ -149,21 +156,22 @@ struct shunt_request {
      * replaces it */
     bool second_hand;
     uint8_t attachment; /* enum shunti_attachment */
-    bool stepping;      /* guards against steps within steps */
-    /* The request streams what it would send by zero copy. A stream begins at
-     * once, and the receiver's ring limits its sender. A zero-copy transfer
-     * begins only when this rank has looked for the peer's note, and then no
-     * receiver limits it. The same on all ranks. */
+    bool stepping; /* a step is running; guards against a step within a step */
+    /* The request uses streams in the place of zero copy. A stream begins at
+     * once, but sends no more than the receiver's ring has room for. Zero copy
+     * begins only when this rank has seen the peer's note, but then no receiver
+     * limits it. All ranks have the same value. */
     bool streams;
-    bool keeps_late; /* as the option says */
+    bool keeps_late; /* as in struct shunti_options */
     /* A digest of arguments, besides sizes, that must agree across ranks. It is
      * mixed into the `expects` of the notes, so that calls with different
      * digests disagree. 0: none. */
     uint64_t digest;
-    /* its notes are sent after those of the calls before it:
+    /* the notes of this request are sent after those of earlier calls:
      * collectives/exchange.h */
     bool in_turn;
-    bool listed; /* in requests.newest: it may outlive its call */
+    /* the request is in the list requests.newest, and may outlive its call */
+    bool listed;
     struct shunti_traced *traced; /* NULL after the end, and without a trace */
     bool on_trial;                /* engine_worthwhile.h */
     uint8_t engine;               /* enum shunti_use */
@@ -176,8 +184,9 @@ struct shunt_request {
     struct shunti_read *reads;    /* reads under way: read.h */
     struct shunti_notice *notice; /* notice.h; NULL: none */
     size_t capacity;              /* bytes of `state` */
-    struct shunt_request *next;   /* in the list of active ones, by seq */
-    /* in the list of `listed` ones, by creation */
+    /* next in the list of active requests, by seq */
+    struct shunt_request *next;
+    /* neighbors in the list of `listed` requests, by creation */
     struct shunt_request *newer, *older;
     _Alignas(16) unsigned char state[];
 };
@@ -187,8 +196,8 @@ struct shunt_request {
  * `notices`. */
 struct shunti_requests {
     struct shunt_request *spare;  /* finished requests, for reuse */
-    size_t spare_state;           /* bytes of their `state` */
-    struct shunt_request *newest; /* the newest of those that are `listed` */
+    size_t spare_state;           /* bytes of `state` of each spare request */
+    struct shunt_request *newest; /* the newest `listed` request */
     /* number of notices of requests under way; notify.c and notice.c count
      * them */
     unsigned notices;
@@ -214,22 +223,23 @@ bool shunti_request_reserve(struct shunt_comm *comm);
  * Create an operation. It has a number, and is not active yet; its state is
  * zeroed.
  *
- * signature    with the purpose in `options`, if there is one.
- * state_bytes  of `state`; what a class needs.
+ * signature    includes the purpose in `options`, if there is one.
+ * state_bytes  bytes of `state` that the class needs.
  *
  * Errors: the communicator's failure; SHUNT_ERR_MEMORY. If memory runs out, a
  * refusal takes the operation's place, and the other ranks get an error that
  * names this rank. In two cases the communicator fails instead, because the
- * ranks would disagree: the operation is one of several of a call
- * (its signature has a purpose), or a refusal for the same reason is still under way.
+ * ranks would disagree: the operation is one of several of a call (its
+ * signature has a purpose); or the refusal of an earlier call, for the same
+ * reason, is still under way.
  */
 enum shunt_status
 shunti_request_create(struct shunt_comm *comm, const struct shunti_class *class,
                       uint32_t signature, const struct shunti_options *options,
                       size_t state_bytes, struct shunt_request **request);
 
-/* Return the error of shunti_request_create() for memory that the operation
- * needs beside its state. Called in the place of shunti_request_create(). */
+/* Fail as shunti_request_create() does without memory. Called in its place if
+ * memory runs out that the operation needs beside its state. */
 enum shunt_status shunti_request_no_memory(struct shunt_comm *comm,
                                            const struct shunti_class *class,
                                            uint32_t signature, size_t bytes);
@@ -271,7 +281,7 @@ void shunti_request_list(struct shunt_request *request);
 /* Free a request. Its error has been returned, or there was none. */
 void shunti_request_free(struct shunt_request *request);
 /* Keep the error text of a failed request until the request is collected. If
- * the request is TRAILING, keep the text until the next call. */
+ * the request is TRAILING, keep its error for the next call. */
 void shunti_request_keep_text(struct shunt_request *request);
 void shunti_request_drop_text(struct shunt_request *request);
 /* The text of the request's error; valid until the request is freed. */

@@ -48,8 +48,8 @@ static void raise_word(struct shunt_comm *comm, int peer, int which,
 }
 
 /* Send the peer the number of consumed chunks. A message for each chunk would
- * be too many. A peer that is not mapped gets one for half a ring, long before
- * it could run out of room. */
+ * be too many for a peer that is not mapped. Such a peer gets one for half a
+ * ring, long before it could run out of room. */
 static void report_consumed(struct shunt_comm *comm, int peer)
 {
     struct shunti_peer *p = &comm->peers[peer];
@@ -129,7 +129,7 @@ bool shunti_stream_send(struct shunt_request *request, int peer,
         size_t len = min_size(chunk, stream->bytes - stream->done);
         const unsigned char *from = (const unsigned char *)data + stream->done;
 
-        if (p->tx_head != k) /* an earlier operation is next */
+        if (p->tx_head != k) /* chunks of an earlier operation are sent first */
             return false;
         if (!ring_has_room(comm, peer, k))
             return false;
@@ -169,9 +169,9 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
     if (stream->done == stream->bytes)
         return NULL;
     if (p->rx_tail != k) {
-        /* The chunks before these belong to an earlier operation, which will
-         * take them. Or nobody takes them, because this rank's call of that
-         * number was refused. */
+        /* The chunks before chunk `k` belong to an earlier operation. If that
+         * operation is still active, it will receive the chunks. Otherwise this
+         * rank refused it, nobody receives the chunks, and they are skipped. */
         if (p->rx_tail > k || comm->operations.active != request)
             return NULL;
         p->rx_tail = k;

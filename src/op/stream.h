@@ -28,16 +28,16 @@ struct shunti_stream {
     size_t bytes;
 };
 
-/* Send as much as the ring has room for. True: everything is sent. */
+/* Send as many chunks as the ring has room for. True: everything is sent. */
 bool shunti_stream_send(struct shunt_request *request, int peer,
                         struct shunti_stream *stream, const void *data);
 
-/* Receive into `data` what has arrived. True: everything is received. */
+/* Copy the chunks that have arrived to `data`. True: everything is received. */
 bool shunti_stream_recv(struct shunt_request *request, int peer,
                         struct shunti_stream *stream, void *data);
 
-/* A pointer to the next chunk in the ring, *bytes long; NULL: it has not
- * arrived. */
+/* Returns the next chunk in the ring, and sets *bytes to its length; NULL: the
+ * chunk has not arrived, or there is none. */
 const void *shunti_stream_peek(struct shunt_request *request, int peer,
                                const struct shunti_stream *stream,
                                size_t *bytes);
@@ -45,9 +45,9 @@ const void *shunti_stream_peek(struct shunt_request *request, int peer,
 void shunti_stream_next(struct shunt_request *request, int peer,
                         struct shunti_stream *stream, size_t bytes);
 
-/* Skip the rest of the stream, because the peer refused it. True: the ring has
- * been moved past the stream. False: it is not this stream's turn yet; call
- * again. */
+/* Skip the chunks of the stream that were not sent, because the peer refused
+ * the payload. True: later streams may use the ring now. False: it is not this
+ * stream's turn yet; call again. */
 bool shunti_stream_skip(struct shunt_request *request, int peer,
                         struct shunti_stream *stream);
 

@@ -114,7 +114,7 @@ void shunti_trace_request_begin(struct shunt_request *request)
     const uint64_t now = shunti_now_ns();
 
     request->begun_ns = now;
-    /* Without memory the event lacks the fields that need it. */
+    /* If memory runs out, the event lacks the fields that need `traced`. */
     request->traced =
         calloc(1, sizeof(*request->traced) + (size_t)request->comm->nranks);
     if (request->traced)
@@ -135,8 +135,9 @@ void shunti_trace_request_out(const struct shunt_request *request)
 }
 
 /* Append ,"inside_us":5.001,"hidden":0.667: how long the caller was in calls
- * for the request, and for which fraction of the request's time it was not.
- * Adds both to the sums. */
+ * for the request, and the fraction of the request's time in which the caller
+ * was not in such a call. Also adds the times to the summary
+ * (trace_summary.h). */
 static size_t describe_hidden(const struct shunt_request *request, uint64_t now,
                               uint64_t bytes, char *args, size_t size)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operations in the timeline. Each is a span, with the bytes sent to each rank,
- * the algorithm and the protocols. When a communicator fails, the operations
- * under way are recorded. Call these functions only if shunti_trace_enabled().
+ * Operations in the timeline. Each operation is a span, with the bytes sent to
+ * each rank, the algorithm and the protocols. When a communicator fails, the
+ * operations under way are recorded. Call these functions only if
+ * shunti_trace_enabled().
  */
 #ifndef SHUNTI_TRACE_REQUEST_H
 #define SHUNTI_TRACE_REQUEST_H
@@ -11,7 +12,7 @@
 #include "src/op/request.h"
 
 /* Begin to record the operation. From now on the protocols of its payload are
- * recorded in request->traced. Its caller is in the call. */
+ * recorded in request->traced. The caller is in a call on it. */
 SHUNTI_NOINLINE void shunti_trace_request_begin(struct shunt_request *request);
 
 /* in: the caller begins to wait for the request, or to test it. out: the caller

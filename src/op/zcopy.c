@@ -25,7 +25,7 @@
  * for the signals of the blocks. */
 #define CHANNEL (SHUNT_TRANSPORT_BULK + 1)
 
-/* The place of a block, in a note; the key follows. */
+/* The place of a block, as written in a note. The key of the memory follows. */
 struct name {
     uint64_t bytes;
     uint64_t key_bytes;
@@ -210,7 +210,8 @@ bool shunti_zcopy_aim(struct shunti_zcopy *z, const void *data, size_t bytes,
     release_spent(comm, z->peer, p->completed);
     st = p->transport->import(p->ep, key, (size_t)name.key_bytes, &z->remote);
     if (st == SHUNT_ERR_PEER) {
-        p->lost = true; /* a wait for the peer will notice it in wait.c */
+        /* an operation that waits for the peer will fail: liveness.c */
+        p->lost = true;
         return true;
     }
     if (st) {

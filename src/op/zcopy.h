@@ -16,9 +16,9 @@
  * call.
  *
  * The rule that keeps memory safe: a receiver that has sent a key does not end
- * its operation before the block has arrived, unless the peer has said that it
- * will put nothing there. If the communicator fails, the rule cannot be kept;
- * then the transport ends access to the memory (transport.h).
+ * its operation before the block has arrived, unless the peer has sent a
+ * message that it will put nothing there. If the communicator fails, the rule
+ * cannot be kept; then the transport ends access to the memory (transport.h).
  */
 #ifndef SHUNTI_ZCOPY_H
 #define SHUNTI_ZCOPY_H
@@ -35,23 +35,23 @@ struct shunt_transport_remote;
 /* The most bytes that the place of a block, with its key, takes in a note. */
 #define SHUNTI_ZCOPY_NAME 288
 
-/* A block of one operation that is sent to one peer, and a block that is
- * received from it: at most one each. `which` is their index among the
- * operation's payloads. */
+/* Zero copy between this rank and one peer in one operation: a block to
+ * receive, a block to send, or both. `which` is the index of the blocks among
+ * the operation's payloads. */
 struct shunti_zcopy {
-    /* in the communicator's list of open ones, or of spare ones */
+    /* next in the communicator's list of open ones, or of spare ones */
     struct shunti_zcopy *next;
     struct shunt_request *request;
     int peer;
     int which; /* 0 .. SHUNTI_ZCOPY_PAYLOADS - 1, the same on both sides */
     /* The block to receive. */
-    bool named;
-    struct shunt_transport_reg *reg;
+    bool named;                      /* its place is in a note to the peer */
+    struct shunt_transport_reg *reg; /* registration of its memory */
     /* The block to send. */
     const unsigned char *data;
     /* the registration of `data`; NULL: none */
     struct shunt_transport_reg *from;
-    size_t bytes, done;
+    size_t bytes, done; /* size of the block; bytes put so far */
     /* Each part of so many bytes is signalled to the peer; 0: only the end
      * is. */
     size_t part;
@@ -63,8 +63,8 @@ struct shunti_zcopy {
 
 #define SHUNTI_ZCOPY_PAYLOADS 2
 
-/* A remote that was imported for one operation, which the peer may not have
- * completed yet. */
+/* A peer's memory that was imported for operation `seq`. It must not be
+ * released before the peer has completed that operation. */
 struct shunti_spent_remote {
     struct shunti_spent_remote *next;
     struct shunt_transport_remote *remote;
@@ -107,8 +107,8 @@ bool shunti_zcopy_aim(struct shunti_zcopy *z, const void *data, size_t bytes,
 bool shunti_zcopy_send(struct shunti_zcopy *z);
 
 /* End the zero-copy blocks of a request that ends. over: the communicator has
- * failed, so a transfer may be under way. It is ended, if need be by breaking
- * the connection. */
+ * failed or is being destroyed. Then a transfer may still be under way; it is
+ * ended, if need be by breaking the connection. */
 void shunti_zcopy_end(struct shunt_request *request, bool over);
 /* Free all zero-copy blocks, when the communicator is destroyed. */
 void shunti_zcopies_finish(struct shunt_comm *comm);
