@@ -4,7 +4,8 @@
  *
  * Making a window takes two rounds. First every rank registers its part with
  * each open transport, and sends the key to each peer, which imports it. Then
- * all ranks agree that this worked, or all give the window up.
+ * all ranks agree whether this worked everywhere. If not, all give the window
+ * up.
  */
 #include "src/wire/window.h"
 
@@ -324,7 +325,7 @@ enum shunt_status shunti_window_create(struct shunt_comm *comm,
  * Do all ranks free the same window, and does every rank that passed NULL have
  * no part of it? The answer is the same on all ranks, because said[] is.
  *
- * said     the window of each rank, 0: none
+ * said     (nranks) id of the window that each rank passed; 0: NULL
  * *window  the window that all ranks free, or NULL
  */
 static enum shunt_status judge(struct shunt_comm *comm, const uint64_t *said,
@@ -409,7 +410,8 @@ enum shunt_status shunt_mem_alloc(struct shunt_comm *comm, size_t bytes,
         return shunti_fail(NULL, SHUNT_ERR_INVALID, "mem_alloc: comm is NULL");
     shunti_comm_enter(comm);
     if (!ptr) {
-        /* Create two operations, as the ranks do that pass a pointer. */
+        /* Make two operations, because the call of a rank that passes a pointer
+         * has two. */
         const uint32_t signature =
             SHUNTI_SIGNATURE(SHUNTI_KIND_MEM_ALLOC, 0, 0, 0);
 
