@@ -24,7 +24,7 @@ static inline double clock_now(void)
     return clock_of(CLOCK_MONOTONIC);
 }
 
-/* Sleeps until that time on the monotonic clock. */
+/* Sleeps until `time` on the monotonic clock. */
 static inline void clock_sleep_until(double time)
 {
     const struct timespec t = {(time_t)time,
@@ -54,7 +54,7 @@ static inline void clock_add_between(struct spent *sum,
 }
 
 /* Adds the time since `*since` to `*sum`, and sets `*since` to now. The span in
- * the timeline is named `name`, without all before its last dot: "c" for
+ * the timeline is named by the part of `name` behind its last dot: "c" for
  * "a->b.c". */
 static inline void clock_add_as(const char *name, struct spent *sum,
                                 struct spent *since)
@@ -67,7 +67,7 @@ static inline void clock_add_as(const char *name, struct spent *sum,
     *since = now;
 }
 
-/* The span has the name of the sum. */
+/* As clock_add_as(). The span is named after the argument `sum`. */
 #define clock_add(sum, since) clock_add_as(#sum, sum, since)
 
 #endif

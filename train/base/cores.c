@@ -28,7 +28,8 @@ static void find_place(struct place *place)
         CPU_ZERO(&place->may);
 }
 
-/* Cores of a machine, if `first` is the first rank on it; else 0. */
+/* The number of cores of rank `first`'s machine, if no earlier rank is on that
+ * machine; else 0. */
 static size_t cores_there(const struct place *all, int first, int ranks)
 {
     cpu_set_t may = all[first].may;

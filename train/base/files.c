@@ -33,7 +33,7 @@ int new_file_open(struct new_file *file, const char *path)
     if (file->stream)
         return 0;
     int error = errno;
-    free(file->temporary); /* not created here, so not removed */
+    free(file->temporary); /* keep that file: this call did not create it */
     file->temporary = NULL;
     new_file_discard(file);
     return train_error("cannot write %s: %s", path, strerror(error));

@@ -23,7 +23,8 @@ int is_plain_file(const char *path);
  * itself. 0, or -1 with train_error_text(). */
 int new_file_open(struct new_file *file, const char *path);
 /* Syncs the file to the disk and renames it to its final name. 0, or -1 with
- * train_error_text(): the old file stays, and the temporary one is removed. */
+ * train_error_text(). On failure the old file stays, and the temporary file is
+ * removed. */
 int new_file_commit(struct new_file *file);
 /* Removes the temporary file. Does nothing after a commit, or for a zeroed
  * struct. */

@@ -23,10 +23,10 @@ struct groups {
     size_t tp;           /* ranks of a tensor-parallel group */
     struct team tensor;  /* this rank's group; unset if tp is 1 */
     struct team *data;   /* ranks that have the same shard as this rank */
-    struct team of_data; /* memory of `data`, unless that is all ranks */
+    struct team of_data; /* `data` points here, unless it is all ranks */
 
-    struct team *experts; /* the part of this rank: ranks that have all experts
-                             together */
+    struct team *experts; /* this rank's part: ranks that together have all
+                             experts */
     struct team of_experts;
     struct team copies; /* ranks that have the same experts as this rank */
 };

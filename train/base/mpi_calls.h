@@ -39,12 +39,13 @@ struct mpi_calls {
     void (*alltoallv)(enum mpi_group group, size_t bytes, const void *send,
                       const int *send_counts, const int *send_at, void *recv,
                       const int *recv_counts, const int *recv_at);
-    /* own NULL: this rank's elements are in their place in `all`. */
+    /* own NULL: this rank's elements are already in `all`. */
     void (*allgatherv)(size_t bytes, const void *own, void *all,
                        const int *counts, const int *at);
 };
 
-/* Loads the module and returns its table. NULL: train_error_text(). */
+/* Loads the module and returns its table. Returns NULL on failure, with
+ * train_error_text(). */
 const struct mpi_calls *mpi_load(void);
 
 #endif

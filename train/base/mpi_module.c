@@ -37,8 +37,8 @@ static MPI_Datatype type_of(size_t bytes)
     return types[i].type;
 }
 
-/* An error text if the ranks were not started by MPI's launcher, so that each
- * is alone in MPI. NULL: they were. */
+/* Returns an error text if another launcher than MPI's started the ranks. Each
+ * rank is then alone in MPI. Else returns NULL. */
 static const char *started_by_another(void)
 {
     static char text[200];
@@ -68,7 +68,7 @@ static const char *begin(struct shunt_comm **comm)
         return wrong;
     group[MPI_ALL] = MPI_COMM_WORLD;
     MPI_Get_library_version(version, &length);
-    /* Cut off the rest of the text, which says how it was built. */
+    /* Cut off the rest of the text, which says how MPI was built. */
     version[strcspn(version, ",\n")] = '\0';
     return shunt_comm_create_mpi(MPI_COMM_WORLD, NULL, comm) == SHUNT_OK
                ? NULL

@@ -41,8 +41,8 @@ bool team_is_far(const struct team *team, int rank)
            shunt_comm_node(team->comm, team->rank);
 }
 
-/* Gather each rank's elements of `bytes` bytes, by rank. own NULL: they are in
- * their place. */
+/* Gather the elements of all ranks, `bytes` bytes each, in rank order. own
+ * NULL: this rank's elements are already in `all`. */
 static int gather_by_mpi(struct team *team, size_t bytes, const void *own,
                          void *all, const size_t *counts)
 {
@@ -67,7 +67,8 @@ static int gather_by_mpi(struct team *team, size_t bytes, const void *own,
     return 0;
 }
 
-/* The same by MPI or libshunt, timed. */
+/* Gather in the same way, by MPI or by libshunt, and add the time to
+ * team->spent. */
 static int gather(struct team *team, enum shunt_dtype dtype, const void *own,
                   void *all, const size_t *counts, const char *what,
                   const char *span)
@@ -88,8 +89,8 @@ static int gather(struct team *team, enum shunt_dtype dtype, const void *own,
     return st;
 }
 
-/* The counts of all ranks: from `begin`, or `alike` for each. Freed by the
- * caller. */
+/* Allocate an array with the count of each rank: from `begin`, or `alike` if
+ * `begin` is NULL. The caller frees it. */
 static size_t *counts_of(const struct team *team, const size_t *begin,
                          size_t alike)
 {
@@ -123,7 +124,7 @@ int team_gather(struct team *team, const void *own, void *all, size_t bytes)
 int team_gather_doubles(struct team *team, const double *own, size_t count,
                         double *all, const size_t *counts)
 {
-    (void)count; /* counts has the same number */
+    (void)count; /* equal to counts[rank] */
     return gather(team, SHUNT_F64, own, all, counts, "gathering norms",
                   "norms");
 }

@@ -24,11 +24,12 @@ struct team {
     int size;
     char where[96];     /* which ranks these are, for error texts; "" for all
                            ranks */
-    struct spent spent; /* time in collectives since the caller cleared it */
+    struct spent spent; /* time in collectives since the caller cleared the
+                           field */
     /* Not NULL: MPI does team_gather...(), and sends gradients and rows. */
     const struct mpi_calls *mpi;
     double mpi_bytes; /* bytes that MPI sent from this rank to other nodes,
-                         since the caller cleared it */
+                         since the caller cleared the field */
 };
 
 /* Turns a status into 0 or -1. `what`: what was being done, for the error
@@ -36,14 +37,14 @@ struct team {
 int team_check(const struct team *team, enum shunt_status status,
                const char *what);
 
-/* Memory that peers can access directly, zeroed. It is freed with the
- * communicator. */
+/* Allocates zeroed memory that peers can access directly. The communicator
+ * frees it. */
 int team_memory(struct team *team, size_t bytes, void **memory);
 
 int team_broadcast(struct team *team, void *data, size_t bytes, int root);
-/* all (size, bytes): gets every rank's `own`, in rank order. */
+/* all (size, bytes): out, every rank's `own`, in rank order. */
 int team_gather(struct team *team, const void *own, void *all, size_t bytes);
-/* counts (size): how many doubles each rank gives. */
+/* counts (size): how many doubles each rank sends. */
 int team_gather_doubles(struct team *team, const double *own, size_t count,
                         double *all, const size_t *counts);
 /* vector: this rank's slice, [begin[rank], begin[rank + 1]), is sent to all
