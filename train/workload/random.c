@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Counter-based random numbers: the finaliser of SplitMix64 (Steele, Lea,
+ * Counter-based random numbers: the finalizer of SplitMix64 (Steele, Lea,
  * Flood, 2014), applied to a key and a counter.
  */
 #include "train/workload/random.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Random numbers that are a function of (seed, name, index). They have no
- * state: so they are the same on any number of ranks, and a checkpoint need not
+ * state. So they are the same on any number of ranks, and a checkpoint need not
  * save them.
  */
 #ifndef WORKLOAD_RANDOM_H

@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-/* HOT_OF: of so many tokens, all but one choose from the hot set. STAYS: steps
- * of a hot spot that moves. BURST: of so many steps the last one has a
+/* All but one of every HOT_OF tokens choose from the hot set. A hot spot that
+ * moves stays in place for STAYS steps. The last of every BURST steps has a
  * burst. */
 enum { HOT_OF = 4, STAYS = 3, BURST = 4 };
 

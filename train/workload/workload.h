@@ -5,26 +5,27 @@
  * (github.com/NVIDIA/Megatron-LM/pull/7488), with random numbers of this
  * project. A token has K different experts; all choices of K from a set are
  * equally probable. E is the number of experts, and H = max(K, E / 4). If a set
- * is called hot, three of four tokens choose from it, in order of their place
- * in the batch; the fourth chooses from all experts.
+ * is called hot, three of every four consecutive tokens of the batch choose
+ * from that set. The remaining token chooses from all experts.
  *
  *     W0  balanced: experts in turn
  *     W1  hot experts: the first H
- *     W2  a hot rank: the same set, which is on one rank or a few
+ *     W2  a hot rank: as W1; the hot experts are on one rank or a few
  *     W3  hot experts that are spread: every second expert
- *     W4  uneven sources: tokens choose from all experts, but some have none.
- *         Of the first tokens of the batch all have experts, of the last a
- *         quarter, and linearly in between. (The proposal only says that
- *         sources are uneven.)
- *     W5  experts and ranks without rows: only the second half of the experts
+ *     W4  uneven sources: tokens choose from all experts, but some tokens get
+ *         none. The probability to get experts falls linearly, from 1 for the
+ *         first token of the batch to 1/4 for the last. (The proposal only says
+ *         that sources are uneven.)
+ *     W5  experts and ranks without rows: tokens choose only from the second
+ *         half of the experts
  *     W6  a hot spot that moves: H hot experts; every three steps the next H
  *     W7  bursts: in every fourth step, from step 3 on, every second token
  *         chooses from the first H; all others choose from all experts
- *     zipf  not of the proposal: of the experts not chosen yet, e is chosen
- *           with a probability in proportion to 1 / (e + 1) (Zipf's law,
+ *     zipf  not in the proposal: experts are drawn one after the other, expert
+ *           e with a probability in proportion to 1 / (e + 1) (Zipf's law,
  *           exponent 1)
  *
- * A set with less than K experts is replaced by all experts. A token's experts
+ * A set with fewer than K experts is replaced by all experts. A token's experts
  * are a function of (seed, step, layer, place in the batch), so that they are
  * the same on any number of ranks.
  */
@@ -54,8 +55,8 @@ struct workload {
     size_t tokens; /* tokens in the batch */
 };
 
-/* Chooses K different experts for the token at a place in the batch; or -1, K
- * times. */
+/* Chooses K different experts for the token at place `token` of the batch. If
+ * the token gets none (W4), writes -1 K times. */
 void workload_choose(const struct workload *w, size_t token, size_t E, size_t K,
                      int32_t *choice);
 
