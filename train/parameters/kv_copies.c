@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Is this the matrix of q | k | v, and do k and v have copies? They are at the
- * end of each row. */
+/* Is this the matrix of q | k | v, and do k and v have copies? k and v are at
+ * the end of each row. */
 static bool has_copies(const struct tensor *t)
 {
     return t->blocks > 1 && t->copies[1] > 1;
@@ -37,7 +37,8 @@ static size_t before(const struct layout *l, size_t at)
     return sum;
 }
 
-/* The same for a vector of shards, one behind the other. */
+/* Elements of keys and values before offset `at` in a vector of consecutive
+ * shards. */
 static size_t before_in_all(const struct kv_copies *k, size_t at)
 {
     const size_t size = k->layout->shard_size;
@@ -84,7 +85,10 @@ void kv_copies_destroy(struct kv_copies *k)
     memset(k, 0, sizeof(*k));
 }
 
-/* A row of one copy of a head's keys or values. */
+/* One row of one copy of a head's keys or values, `width` elements from `at` on
+ * in the vector. `copy` counts the copies of all shards. A shard has `in_shard`
+ * copies of the block (k or v); their rows begin at `row` in the shard's part
+ * of `parts`. */
 struct run {
     size_t at, copy, row, in_shard, width;
 };
@@ -108,8 +112,8 @@ static void visit_run(struct kv_copies *k, const struct run *run, visit *to)
            (last < end ? last : end) - run->at);
 }
 
-/* Visit a row of shard number `shard` of this rank. It begins at `at` in the
- * vector, and at `row` in the shard's part of `parts`. */
+/* Visit a row of shard number `shard` of this rank. The row begins at `at` in
+ * the vector, and at `row` in the shard's part of `parts`. */
 static void visit_row(struct kv_copies *k, const struct tensor *t, size_t shard,
                       size_t at, size_t row, visit *to)
 {
@@ -150,7 +154,7 @@ static void visit_all(struct kv_copies *k, visit *to)
     }
 }
 
-/* Where `parts` has this row for the n-th of all copies. */
+/* The address in `parts` of the same row of the n-th of all copies. */
 static float *part_of(const struct kv_copies *k, const struct run *run,
                       size_t n)
 {

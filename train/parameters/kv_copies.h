@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * With tensor parallelism several shards may need the same head of keys and
- * values. Each of them has a copy of it (model_kv_copies()). The gradient in a
- * copy is only the part that comes from the heads of q in the same shard. So
- * the copies' gradients are added, in the order of the copies, on whatever
- * ranks they are, and every copy gets the sum. Weights and moments of all
- * copies then stay bitwise equal. The norm of the gradient counts the sum once.
+ * values. Each of these shards has its own copy of the head
+ * (model_kv_copies()). The gradient in a copy is only the part that comes from
+ * the heads of q in the same shard. So the gradients of all copies are added,
+ * in the order of the copies, on whatever ranks they are. Every copy is set to
+ * the sum. Weights and moments of all copies then stay bitwise equal. The norm
+ * of the gradient counts the sum once.
  */
 #ifndef TRAIN_KV_COPIES_H
 #define TRAIN_KV_COPIES_H
@@ -40,10 +41,10 @@ int kv_copies_create(struct kv_copies *k, const struct model_config *c,
                      const struct params *shard);
 void kv_copies_destroy(struct kv_copies *k);
 
-/* kv_copies_add() changes slice_grad: the first copy of each head gets the sum,
- * the others get zeros. Collective; 0, or -1 with train_error_text(). Call
- * kv_copies_spread() after gradient_norm(): it gives the sum to the other
- * copies, too. Not collective, cannot fail. */
+/* kv_copies_add() changes slice_grad: the first copy of each head is set to the
+ * sum, the other copies to zeros. Collective; 0, or -1 with train_error_text().
+ * Call kv_copies_spread() after gradient_norm(): it writes the sum to the other
+ * copies, too. It is not collective and cannot fail. */
 int kv_copies_add(struct kv_copies *k);
 void kv_copies_spread(struct kv_copies *k);
 

@@ -130,7 +130,8 @@ struct router_config model_router(const struct model_config *c)
                                   c->balance, c->zloss, c->gate};
 }
 
-/* Append a tensor to the dense vector. layer < 0: it belongs to no layer. */
+/* Append a tensor to the dense vector. layer < 0: the tensor belongs to no
+ * layer. */
 static size_t place(struct layout *l, int layer, const char *name, size_t count,
                     float std, float fill, bool decay)
 {
@@ -161,10 +162,10 @@ static size_t place_gain(struct layout *l, int layer, const char *name,
     return place(l, layer, name, n, 0, 1.0f, false);
 }
 
-/* Append a matrix of n rows, to the dense vector if there is one shard. If
- * there are several, a shard has a part of the columns of each block. In all
- * blocks but the first each `unit` columns may have copies. A matrix with a
- * single block is cut by rows. */
+/* Append a matrix of n rows. If there is one shard, the matrix goes to the
+ * dense vector. If there are several, each shard has a part of the columns of
+ * each block. In all blocks but the first, groups of `unit` columns have
+ * `copies` copies. A matrix with a single block is cut by rows. */
 static size_t place_split(struct layout *l, int layer, const char *name,
                           size_t n, const size_t width[LAYOUT_BLOCKS],
                           size_t copies, size_t unit, float std)
@@ -300,7 +301,7 @@ size_t layout_column(const struct tensor *t, size_t shards, size_t shard,
     return before + column / t->unit / copies * t->unit + column % t->unit;
 }
 
-/* Columns of the whole matrix. */
+/* The number of columns of the whole matrix. */
 static size_t whole_columns(const struct tensor *t, size_t shards)
 {
     size_t columns = 0;

@@ -7,7 +7,7 @@
  * parameters are another vector: (layers with experts, experts of this rank,
  * expert_size). With tensor parallelism the matrices of attention and of the
  * shared expert are cut into shards. Each shard is a vector of its own. Without
- * it these matrices are dense.
+ * tensor parallelism these matrices are dense.
  */
 #ifndef TRAIN_LAYOUT_H
 #define TRAIN_LAYOUT_H
@@ -22,7 +22,7 @@ struct model_config {
     size_t layers;        /* L */
     size_t dim;           /* D */
     size_t heads;         /* H */
-    size_t seq;           /* T at most */
+    size_t seq;           /* largest T */
     size_t experts;       /* E */
     size_t topk;          /* K */
     size_t expert_hidden; /* F */
@@ -32,42 +32,44 @@ struct model_config {
     float zloss;          /* weight of the router z-loss */
     float bias_rate;      /* step of the aux-loss-free bias; 0: none */
     struct gate_config gate;
-    /* Layers without experts have a feed-forward of their own: the first
-     * `first_dense` layers, and of each `moe_every` layers after them all but
-     * the last. */
+    /* Layers without experts have a feed-forward of their own. They are the
+     * first `first_dense` layers, and then all but the last of each `moe_every`
+     * layers. */
     size_t first_dense;
-    size_t moe_every;    /* 0: 1 */
+    size_t moe_every;    /* 0 means 1 */
     size_t dense_hidden; /* hidden width of that feed-forward */
     size_t kv_heads;     /* heads of keys and values; 0: as many as heads */
     size_t head_width;   /* W; 0: dim / heads */
-    /* Set by the model: model_kv_copies() for its shards; 0: 1. */
+    /* The model sets this to model_kv_copies() for its number of shards. 0
+     * means 1. */
     size_t kv_copies;
 };
 
 /* The number of copies of each head of keys and values. Shards whose heads of q
- * need the same head each have a copy of it (as in Megatron-LM). It is the
- * smallest number for which every copy, in all shards, is shared by the same
- * number of consecutive heads of q. */
+ * need the same head each have a copy of that head (as in Megatron-LM). The
+ * number of copies is the smallest for which every copy, in all shards, is
+ * shared by equally many consecutive heads of q. */
 size_t model_kv_copies(const struct model_config *c, size_t shards);
 
-/* Letters as in layers.h. KV, without copies; W; the width H W of all heads of
- * q together; and the width of a row of q | k | v, with copies. */
+/* Letters as in layers.h. The functions return KV, without copies; W; H W, the
+ * width of all heads of q together; and the width of a row of q | k | v, with
+ * copies. */
 size_t model_kv_heads(const struct model_config *c);
 size_t model_head_width(const struct model_config *c);
 size_t model_heads_width(const struct model_config *c);
 size_t model_qkv_width(const struct model_config *c);
 
-/* The number of layers with experts, M of the L. They have indices of their
- * own, 0 .. M - 1: arrays of experts, biases, loads and routings are in that
- * order. */
+/* M, the number of layers with experts. These layers have indices of their own,
+ * 0 .. M - 1. Arrays of experts, biases, loads and routings are in the order of
+ * these indices. */
 size_t model_moe_layers(const struct model_config *c);
 /* The layer with index i among the layers with experts. */
 size_t model_moe_layer(const struct model_config *c, size_t i);
 bool model_has_experts(const struct model_config *c, size_t layer);
 /* The index of `layer`, which has experts, among the layers with experts. */
 size_t model_moe_index(const struct model_config *c, size_t layer);
-/* Hidden width of the part that every token goes through: of the shared expert,
- * or of the feed-forward of a layer without experts. 0: none. */
+/* The hidden width of the module that every token passes through: the shared
+ * expert, or the feed-forward of a layer without experts. 0: there is none. */
 size_t model_common_hidden(const struct model_config *c, size_t layer);
 /* The largest model_common_hidden() of all layers. */
 size_t model_most_common(const struct model_config *c);
@@ -76,7 +78,7 @@ size_t model_most_common(const struct model_config *c);
 struct router_config model_router(const struct model_config *c);
 
 /* Vectors are cut into slices at multiples of this many elements. Norms are
- * summed over as many at a time. */
+ * summed over as many elements at a time. */
 enum { LAYOUT_CHUNK = 1024 };
 
 /* Checks a config. 0, or -1 with train_error_text(). */
@@ -92,11 +94,11 @@ struct tensor {
                              `fill` */
     float fill;           /* the initial value if std is 0 */
     bool decay;           /* weight decay applies */
-    /* The rest is for a shard's part of a matrix, (rows, columns). If the
-     * matrix is cut by columns it has `blocks` blocks (q, k and v), and a shard
-     * has width[i] columns of block i. blocks = 0: the matrix is cut by rows.
-     * copies[i]: put the shards side by side, and each `unit` columns (a head)
-     * of block i appear this many times in a row. */
+    /* The remaining fields describe a shard's part of a matrix, (rows,
+     * columns). If the matrix is cut by columns it has `blocks` blocks (q, k
+     * and v). A shard has width[i] columns of block i. blocks = 0: the matrix
+     * is cut by rows. copies[i]: how often in succession each group of `unit`
+     * columns (a head) of block i appears, if the shards are side by side. */
     size_t rows, columns, blocks, width[LAYOUT_BLOCKS];
     size_t copies[LAYOUT_BLOCKS], unit;
 };
@@ -105,9 +107,9 @@ struct layer_layout {
     size_t norm1;  /* (D) */
     size_t norm2;  /* (D) */
     size_t router; /* (D, gate_width()), where there are experts */
-    /* The next ones are offsets in a shard if there are several shards, else in
-     * the dense vector. Q', A' and S' are a shard's part of model_qkv_width(),
-     * model_heads_width() and S = model_common_hidden(). */
+    /* The following fields are offsets in a shard if there are several shards,
+     * else in the dense vector. Q', A' and S' are a shard's part of
+     * model_qkv_width(), model_heads_width() and S = model_common_hidden(). */
     size_t qkv;            /* (D, Q') */
     size_t proj;           /* (A', D) */
     size_t shared_gate_up; /* (D, 2 S') */
@@ -116,7 +118,7 @@ struct layer_layout {
 };
 
 struct layout {
-    struct tensor *tensors; /* of the dense vector */
+    struct tensor *tensors; /* tensors in the dense vector */
     size_t ntensors;
     size_t dense;               /* length of the dense vector */
     size_t embed;               /* (V, D) */

@@ -9,18 +9,18 @@
 struct optimizer_config {
     float lr;      /* the highest rate */
     float lr_end;  /* the rate of the last step, as a part of lr */
-    size_t warmup; /* steps */
+    size_t warmup; /* steps in which the rate rises */
     float beta1, beta2, eps;
     float decay;
     float clip; /* largest norm of the gradient; 0: no clipping */
 };
 
-/* The learning rate of a step, 1 .. steps. It rises linearly, then falls as
- * half a cosine. */
+/* The learning rate of a step, 1 .. steps. The rate rises linearly, then falls
+ * as half a cosine. */
 double optimizer_rate(const struct optimizer_config *c, size_t step,
                       size_t steps);
 
-/* The constants that the kernel needs in a step. norm: of the whole
+/* The constants that the kernel needs in a step. norm: the norm of the whole
  * gradient. */
 struct shunti_adamw optimizer_step(const struct optimizer_config *c,
                                    size_t step, size_t steps, double norm);

@@ -36,7 +36,8 @@ static int allocate_whole(struct params *p)
     return w && grad ? 0 : train_error("out of memory");
 }
 
-/* Units do not depend on the number of ranks, so that norms do not, either. */
+/* Units do not depend on the number of ranks. So norms do not depend on it,
+ * either. */
 static int allocate(struct params *p)
 {
     const size_t ranks = (size_t)p->team->size, n = p->length;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A vector of parameters that all ranks of a team have. Each rank adds up the
- * gradient of its shares of the batch, and gets one slice of the sum over all
- * shares (reduction.h). It updates that slice; then the slices are gathered on
- * all ranks. So moments are kept once and not once per rank (Rajbhandari et
- * al.: "ZeRO", 2020, stage 1).
+ * gradient of its shares of the batch. It receives one slice of the sum over
+ * all shares (reduction.h), and updates that slice. Then the slices are
+ * gathered on all ranks. So moments are kept once and not once per rank
+ * (Rajbhandari et al.: "ZeRO", 2020, stage 1).
  */
 #ifndef TRAIN_PARAMS_H
 #define TRAIN_PARAMS_H
@@ -22,11 +22,12 @@ struct params {
                                    elements */
     bool alone;                 /* one rank and one share, so slice_grad is
                                    grad */
-    float *w;                   /* (length) in a window, as grad */
+    float *w;                   /* (length); w and grad are in windows, unless
+                                   `alone` */
     float *grad;                /* (shares, length) */
     size_t *begin;              /* (ranks + 1) where each rank's slice begins */
     float *slice_grad, *m, *v;  /* this rank's slice */
-    struct reduction reduction; /* of grad into slice_grad */
+    struct reduction reduction; /* sums grad into slice_grad */
 };
 
 /* nodes: as in reduction.h. A team of one rank needs no communicator. With
@@ -35,9 +36,9 @@ struct params {
 int params_create(struct params *p, struct team *team, size_t length,
                   size_t shares, size_t nodes, size_t unit);
 void params_destroy(struct params *p);
-/* Adds room for `more` elements of w and grad behind the vector; they are not
- * part of it. Only for a team of one rank with one share. 0, or -1 with
- * train_error_text(). */
+/* Adds room for `more` elements of w and grad behind the vector. These elements
+ * are not part of the vector. Only for a team of one rank with one share. 0, or
+ * -1 with train_error_text(). */
 int params_grow(struct params *p, size_t more);
 
 /* The number of elements, and of units, in a rank's slice. */

@@ -102,7 +102,7 @@ int reduction_start(struct reduction *r, size_t first, size_t last)
         r->requests += !st;
     }
     for (size_t i = 0; r->by_slices && i < r->shares && !st; i++) {
-        for (size_t s = 0; s < ranks; s++) { /* in the order of the batch */
+        for (size_t s = 0; s < ranks; s++) { /* work: in batch order */
             own[s] = counts[me];
             to[s] = (s * r->shares + i) * own_length(r) + at;
         }
@@ -145,7 +145,7 @@ int reduction_wait(struct reduction *r)
     t = clock_read();
     st = shunt_wait_all(r->request, r->requests);
     r->seconds += clock_now() - t.time;
-    if (!st && r->work) /* if this rank has a slice */
+    if (!st && r->work) /* NULL: no slice, or no exchange */
         reduction_add(r->work, (size_t)r->team->size * r->shares,
                       r->nodes ? r->nodes : 1, own_length(r), r->slice);
     r->requests = r->parts = 0;

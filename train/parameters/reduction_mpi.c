@@ -2,8 +2,8 @@
 /*
  * The sum of the shares' gradients by MPI, with the same bits as by libshunt.
  * MPI_Reduce_scatter promises no order. So slices are exchanged and added here.
- * If the wanted order allows it, a rank adds its shares before it sends them,
- * and the ranks of a node add theirs before they send to other nodes.
+ * If the wanted order allows, a rank adds its shares before it sends them.
+ * Likewise, the ranks of a node add their sums before they send to other nodes.
  */
 #include "train/parameters/reduction.h"
 
@@ -20,9 +20,9 @@ static size_t length_of(const struct reduction *r, size_t rank)
     return r->begin[rank + 1] - r->begin[rank];
 }
 
-/* Exchange slices of `from`: this rank gets its slice of one vector of each
- * rank. They are stored in r->work at every `every`-th place, from place
- * `first` on. */
+/* Exchange slices of `from`: this rank receives its slice of one vector of each
+ * rank. The slice from rank d is stored in r->work as slice number d * every +
+ * first. */
 static int exchange_slices(struct reduction *r, const float *from, size_t every,
                            size_t first, int *counts)
 {
@@ -48,9 +48,9 @@ static int exchange_slices(struct reduction *r, const float *from, size_t every,
     return 0;
 }
 
-/* Add within each node first. A rank gets the node's sum for the slices of all
+/* Add within each node first. A rank makes its node's sum of the slices of all
  * ranks with the same index on their nodes. Then these ranks exchange the
- * slices. */
+ * sums. */
 static int by_nodes(struct reduction *r, size_t nodes, int *counts)
 {
     const size_t ranks = (size_t)r->team->size, me = (size_t)r->team->rank;
@@ -140,7 +140,7 @@ size_t reduction_mpi_work(const struct reduction *r)
 
     if (!reduction_is_of_ranks(r))
         return ranks * r->shares * own;
-    if (nodes > 1 && nodes < ranks) /* what arrives, and sums */
+    if (nodes > 1 && nodes < ranks) /* see by_nodes() */
         return (ranks / nodes + 1) * r->length + nodes * own;
     return ranks * own;
 }

@@ -167,7 +167,7 @@ int tensor_scatter(struct tensor_group *t, struct shunti_gemm *gemm,
         product(gemm, rows->own, n, m, x, w, transposed, beta, y);
         return 0;
     }
-    /* Add in the order of the ranks of a group. */
+    /* Add in the order in which the ranks of a group would add. */
     for (size_t s = 0; s < t->own; s++) {
         product(gemm, rows->own, n, m, x + s * rows->own * n, w + s * stride,
                 transposed, SHUNTI_GEMM_SET, s ? t->part : t->sum);

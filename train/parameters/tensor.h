@@ -2,15 +2,16 @@
 /*
  * Tensor parallelism. The matrices in front of attention and of the shared
  * expert are cut by columns, those behind them by rows (Shoeybi et al. 2019,
- * Megatron-LM). In between, a rank has all rows of its group, and a part of
- * their elements. Everywhere else a rank has its own rows, with all of their
- * elements (Korthikanti et al. 2022: "sequence parallelism"). So rows are
- * gathered for the first product, shunt_allgather_gemm(), and the sums of the
- * second are scattered, shunt_gemm_reduce_scatter(). In backward the two change
- * places.
+ * Megatron-LM). Between these matrices, a rank has all rows of its group, and a
+ * part of their elements. Everywhere else a rank has its own rows, with all of
+ * their elements (Korthikanti et al. 2022: "sequence parallelism"). So rows are
+ * gathered for the first product (shunt_allgather_gemm()), and the sums of the
+ * second product are scattered (shunt_gemm_reduce_scatter()). In backward the
+ * two calls change places.
  *
  * A rank that is alone in its group has all shards. It computes their products
- * and sums one by one, with the same bits. One shard is a plain product.
+ * and sums one by one, with the same bits. With one shard there is one plain
+ * product.
  */
 #ifndef TRAIN_TENSOR_H
 #define TRAIN_TENSOR_H
@@ -26,13 +27,13 @@ struct tensor_group {
                           shards */
     size_t shards;     /* shards of each matrix */
     size_t own;        /* shards that this rank has */
-    size_t first;      /* the first of them */
+    size_t first;      /* index of the first of these */
 
     struct spent spent; /* time in fused products, without the products
                            themselves */
     size_t gathers,
         scatters; /* number of fused products of each kind, since the caller
-                     cleared it */
+                     cleared the field */
 
     float *sum, *part; /* (rows, D) scratch of a rank with several shards */
 };
@@ -56,10 +57,10 @@ int tensor_create(struct tensor_group *t, size_t floats);
 void tensor_destroy(struct tensor_group *t);
 
 /* x (own, n) -> all (all, n): the rows of all ranks in the group; y (own
- * shards, all, m) = all w, or all w^T.
- * all  without a group x is copied to it, unless it is x
- * w    (n, m), or (m, n) if transposed; the next shard's begins `stride` floats
- *      behind
+ * shards, all, m): the product `all` w, or `all` w^T.
+ * all  may be x; without a group, x is copied to another `all`
+ * w    (n, m), or (m, n) if transposed; the weights of own shard s begin at w +
+ *      s * stride
  *
  * Collective within the group. 0, or -1 with train_error_text(). */
 int tensor_gather(struct tensor_group *t, struct shunti_gemm *gemm,
@@ -67,8 +68,8 @@ int tensor_gather(struct tensor_group *t, struct shunti_gemm *gemm,
                   const float *x, float *all, const float *w, size_t stride,
                   bool transposed, float *y);
 
-/* x (own shards, all, n) -> y (own, m) [+]= this rank's rows of the sum over
- * all shards of x w, or x w^T, added shard by shard. w, stride: as above.
+/* x (own shards, all, n) -> y (own, m) [+]= this rank's rows of a sum: of x w,
+ * or x w^T, over all shards, added shard by shard. w, stride: as above.
  * Collective within the group. 0, or -1 with train_error_text(). */
 int tensor_scatter(struct tensor_group *t, struct shunti_gemm *gemm,
                    const struct tensor_rows *rows, size_t n, size_t m,
