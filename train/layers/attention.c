@@ -5,22 +5,23 @@
  * FlashAttention (Dao et al., 2022; with this order of loops Dao, 2023,
  * "FlashAttention-2").
  *
- * Forward handles up to QUERIES queries at a time. For each query it has the
+ * Forward handles up to QUERIES queries at a time. For each query it keeps the
  * largest score so far, the sum of the exponentials so far, and the sum of the
- * values they weigh. Then it adds KEYS more keys. If one of these has a larger
- * score, the sums are rescaled. At the end the log-sum-exp of each query is
- * kept. From it, backward can compute the probabilities of any tile alone.
- * Their gradient needs sum(p dp) of each query, which equals sum(y dy).
+ * values with the exponentials as weights. Then it adds KEYS more keys. If one
+ * of these has a larger score, the sums are rescaled. At the end the
+ * log-sum-exp of each query is kept. From it, backward can compute the
+ * probabilities of any tile alone. Their gradient needs sum(p dp) of each
+ * query, which equals sum(y dy).
  *
  * A tile has keys as rows: (KEYS, QUERIES). So a query is a column, and maxima
- * and sums of 16 queries need no sum across a vector. Of the products, only the
- * one over keys has a transposed first matrix. q and dy are transposed once for
- * all keys. Scores are in units of ln 2, by a factor of q, because exp2() takes
- * fewer steps than exp(). Tiles above the diagonal are skipped. In tiles on the
- * diagonal, strips of STRIP keys skip what is above it.
+ * and sums of 16 queries need no sum across a vector. Only the product that
+ * sums over keys has a transposed first matrix. q and dy are transposed once
+ * for all keys. Scores are in units of ln 2, by a factor of q, because exp2()
+ * takes fewer steps than exp(). Tiles above the diagonal are skipped. In tiles
+ * on the diagonal, strips of STRIP keys skip the part above the diagonal.
  *
  * Several heads of q may share keys and values (Ainslie et al., 2023, "GQA").
- * Each of these heads reads them; they are not repeated.
+ * Each of these heads reads the same keys and values, which are not copied.
  */
 #include "train/layers/layers.h"
 
@@ -32,9 +33,9 @@
 #include <string.h>
 
 /* KEYS is a multiple of QUERIES, so that each query sees the first key of each
- * tile. Up to LONG positions a tile has half as many queries, which wastes less
- * above the diagonal. With more positions, longer products over queries gain
- * more. */
+ * tile. Up to LONG positions a tile has half as many queries, because less work
+ * above the diagonal is then wasted. With more positions, longer products over
+ * queries gain more. */
 enum { QUERIES = 128, KEYS = 256, STRIP = 32, LONG = 512 };
 
 #define LOG2_E 1.44269504f
@@ -113,8 +114,8 @@ static void turn_in(const struct queries *of, size_t W, const float *x,
     shunti_elementwise()->transpose(of->m, W, x, ld, t, of->n);
 }
 
-/* The keys from j on, up to `end`, that the same queries see: their number, and
- * the first of these queries. */
+/* Returns how many keys from j on (and before `end`) are handled at once.
+ * *query: the first query that sees any of these keys. */
 static size_t piece(const struct queries *of, size_t j, size_t end,
                     size_t *query)
 {
@@ -152,8 +153,9 @@ static void gather(struct shunti_gemm *gemm, const struct queries *of, size_t j,
     }
 }
 
-/* dx += s y, for keys [j, end) of dx. The queries of a key's own tile are the
- * first that see it: then the first of its heads sets dx. */
+/* dx += s y, for keys [j, end) of dx. The first queries that see a key are
+ * those of the key's own tile. For these queries, the first head that shares
+ * the key sets dx; all other calls add to dx. */
 static void scatter(struct shunti_gemm *gemm, const struct queries *of,
                     size_t j, size_t end, size_t W, const float *s,
                     const float *y, size_t ldy, bool first, float *dx,

@@ -20,14 +20,16 @@
 
 enum gate_kind {
     GATE_SOFTMAX, /* gate_softmax.c */
-    GATE_SWITCH,  /* the same with K = 1 */
+    GATE_SWITCH,  /* gate_softmax.c, with K = 1 */
     GATE_GSHARD,  /* gate_gshard.c */
     GATE_SIGMOID, /* gate_sigmoid.c */
     GATE_NOISY,   /* gate_noisy.c */
     GATES,
 };
 
-/* From which experts a token's K best ones are chosen: gate_choice.c. */
+/* How a token's K experts are chosen (gate_choice.c): the best of all experts,
+ * the best of a limited number of groups, or the K / groups best of each
+ * group. */
 enum gate_choice { CHOOSE_BEST, CHOOSE_LIMITED, CHOOSE_GROUPED };
 
 /* All 0: softmax, and the K best of all experts. */
@@ -50,7 +52,8 @@ struct router_config {
     struct gate_config gate;
 };
 
-/* Sets the options that the user did not give to what the gate needs. */
+/* Sets the options that the user did not give to the values that the gate
+ * needs. */
 void gate_adapt(struct router_config *c, bool topk_given,
                 bool renormalise_given);
 /* Checks the config. `biased`: a bias shifts the choice. 0, or -1 with
@@ -92,9 +95,9 @@ uint64_t gate_key(uint64_t seed, size_t step, size_t layer);
  * stay in the first-level cache from the logits to the sums of the losses. */
 enum { GATE_ROWS = 16 };
 
-/* The input of a router. draw: NULL for no random numbers. workload: NULL, or
- * it chooses the experts, in gates that call gate_choose(); it needs `draw`.
- * bias (E), or NULL. scratch: gate_scratch() floats. */
+/* The input of a router. draw: NULL for no random numbers. workload: if not
+ * NULL, it chooses the experts in gates that call gate_choose(), and `draw`
+ * must not be NULL. bias (E), or NULL. scratch: gate_scratch() floats. */
 struct gate_input {
     size_t R;
     size_t first; /* number of the first row, for `draw` */
@@ -109,20 +112,21 @@ struct gate_input {
 };
 
 size_t gate_scratch(const struct router_config *c);
-/* Place in the batch of the token in a row. */
+/* The place in the batch of the token in row `row`. */
 size_t gate_token(const struct gate_input *in, size_t row);
 
-/* A gate. Its functions get one block at a time: R is at most GATE_ROWS. */
+/* A gate. Its functions are called for one block at a time: R is at most
+ * GATE_ROWS. */
 struct gate {
     /* logits -> all other fields of `to`, but not lse if the gate keeps the
      * logits. 0, or -1 with train_error_text(). */
     int (*forward)(const struct router_config *c, const struct gate_input *in,
                    const struct routed *to);
     /* dweight (R, K), slope (gate_slopes()) -> dlogits (R, width) = , without
-     * the z-loss. `balance` times `slope` is d(loss)/d(P of a row), then
-     * d(loss)/d(a row's weights). Of the arrays in `of` only probs may be
-     * overwritten, and only if the gate keeps the logits. in->scratch as in
-     * forward. */
+     * the z-loss. `balance` times `slope` is d(loss)/d(P of a row), and with
+     * gate_counts_weights() behind that d(loss)/d(a row's weights). Of the
+     * arrays in `of` only probs may be overwritten, and only if the gate keeps
+     * the logits. in->scratch as in forward. */
     void (*backward)(const struct router_config *c, const struct gate_input *in,
                      const struct routed *of, const float *dweight,
                      const float *slope, float balance, float *dlogits);
@@ -131,7 +135,7 @@ struct gate {
     bool keeps_logits, counts_apart, counts_weights;
     size_t topk;     /* required K; 0: any */
     int renormalise; /* required value; -1: any */
-    bool takes_bias; /* whether it allows a bias, groups and a scale */
+    bool takes_bias; /* whether the gate allows a bias, groups and a scale */
 };
 
 const struct gate *gate_of(const struct router_config *c);
@@ -144,15 +148,15 @@ extern const struct gate gate_softmax, gate_switch, gate_gshard, gate_sigmoid,
 /* One row of scratch, (E), behind the scratch of the block's rows. */
 float *gate_row(const struct router_config *c, const struct gate_input *in);
 /* The K experts with the largest scores + bias, in descending order. scores
- * (E); bias (E) or NULL. Among equal ones the lower id is first; NaN counts as
- * -infinity. Uses gate_row(). */
+ * (E); bias (E) or NULL. Among equal scores the lower id is first; NaN counts
+ * as -infinity. Uses gate_row(). */
 void gate_best(const struct router_config *c, const struct gate_input *in,
                const float *scores, const float *bias, int32_t *choice);
 /* choice (R, K) from scores (R, E) and the bias, as c->gate.choose says, or
  * from the workload. 0, or -1 with train_error_text(). */
 int gate_choose(const struct router_config *c, const struct gate_input *in,
                 const float *scores, int32_t *choice);
-/* A token's weights: its scores (E) at `choice` (K), renormalised and scaled as
+/* A token's weights: its scores (E) at `choice` (K), renormalized and scaled as
  * configured. */
 void gate_weigh(const struct router_config *c, const float *scores,
                 const int32_t *choice, float *weight);

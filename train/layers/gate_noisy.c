@@ -27,7 +27,7 @@ static double softplus(double x)
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-/* The width of the noise, large enough to divide by. */
+/* The width of the noise, at least 1e-30 so that callers can divide by it. */
 static double width_of(double q)
 {
     const double width = softplus(q);
@@ -110,7 +110,8 @@ static int forward(const struct router_config *c, const struct gate_input *in,
     return 0;
 }
 
-/* Add to dh, dl and dq what comes from P of a row. */
+/* Add the gradient that comes from P of a row, to dh and to dlogits (dl,
+ * dq). */
 static void load_backward(const struct router_config *c, const float *l,
                           const float *h, const int32_t *choice,
                           const float *slope, float balance, float *dh,

@@ -57,6 +57,6 @@ const struct gate gate_switch = {
     .backward = backward,
     .columns = 1,
     .topk = 1,
-    .renormalise = 0, /* renormalised, a single weight would be 1 and have no
+    .renormalise = 0, /* if renormalized, a single weight would be 1 and have no
                          gradient */
 };

@@ -46,7 +46,7 @@ void linear(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,
 void linear_backward(struct shunti_gemm *gemm, size_t R, size_t n, size_t m,
                      const float *dy, const float *x, const float *w,
                      enum shunti_gemm_beta beta, float *dx, struct grad dw);
-/* The two halves of linear_backward(): dx, which the layer before waits for,
+/* The two halves of linear_backward(): dx, which the preceding layer waits for,
  * and dw. */
 void linear_backward_input(struct shunti_gemm *gemm, size_t R, size_t n,
                            size_t m, const float *dy, const float *w,
@@ -142,15 +142,15 @@ struct expert {
     const float *x, *gate_up, *down;
     float *hidden, *act, *y;
 };
-/* The feed-forward of each expert, with the same bits as alone: sets y.
- * items (count): scratch */
+/* The feed-forward of all experts: sets y of each. The bits are the same as for
+ * an expert alone. items (count): scratch */
 void feed_forward_grouped(struct shunti_gemm *gemm, size_t count, size_t D,
                           size_t F, const struct expert *experts,
                           struct shunti_gemm_item *items);
-/* The gradients, in a possible order. First the hidden rows: dy (N, D), hidden
- * -> dhidden (N, 2 F); dact (N, F): scratch. Then the input's gradient, by
- * linear_backward_input() of dhidden and gate_up. Then the parameters'
- * gradients: dgate_up +=, ddown += */
+/* The gradients can be computed in this order. First the hidden rows: dy (N,
+ * D), hidden -> dhidden (N, 2 F); dact (N, F): scratch. Then the input's
+ * gradient, by linear_backward_input() of dhidden and gate_up. Then the
+ * parameters' gradients: dgate_up +=, ddown += */
 void feed_forward_backward_hidden(struct shunti_gemm *gemm, size_t N, size_t D,
                                   size_t F, const float *dy, const float *down,
                                   const float *hidden, float *dact,

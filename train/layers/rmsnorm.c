@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Normalisation by the root mean square (Zhang, Sennrich, 2019). */
+/* Normalization by the root mean square (Zhang, Sennrich, 2019). */
 #include "train/layers/layers.h"
 
 #include "src/kernels/elementwise.h"
