@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 3 }; /* rows; out, and later drows; dout */
+enum { BUFFERS = 3 }; /* [0] rows; [1] out, and later drows; [2] dout */
 
 struct routing {
     struct baseline_plan plan;
@@ -41,16 +41,17 @@ struct mpi_exchange {
     size_t own;      /* number of this rank's experts */
     int32_t *expert; /* (own) their ids */
     uint32_t *group; /* (E) the expert's group in the order of sums */
-    uint32_t *node;  /* (E) the node of that group */
-    bool *far;       /* (ranks) is it on another node? */
+    uint32_t *node;  /* (E) the node of the expert's group */
+    bool *far;       /* (ranks) is the rank on another node? */
     size_t max_tokens;
 
     char *here;        /* (max_tokens K, D) packed rows to send */
     char *back;        /* (max_tokens K, D) packed rows received by
                           dispatch_backward */
     char *there;       /* rows of this rank's experts, by source and expert */
-    size_t there_room; /* rows */
-    uint16_t *tokens;  /* bf16: (max_tokens, D) */
+    size_t there_room; /* rows that `there` has room for */
+    uint16_t *tokens;  /* bf16: (max_tokens, D) tokens' rows, as sent or
+                          received */
     void **memory;     /* memory that memory() returned */
     size_t nmemory;
 };
@@ -187,7 +188,7 @@ static int plan(struct exchange *x, size_t routing, const int32_t *choice,
     return 0;
 }
 
-/* --- on the way ------------------------------------------------------------ */
+/* --- exchanges of rows ---------------------------------------------------- */
 
 static void count_sent(struct mpi_exchange *s, const int *counts)
 {
@@ -200,8 +201,8 @@ static void count_sent(struct mpi_exchange *s, const int *counts)
     }
 }
 
-/* Send the rows in `here` to the experts, to `major` (total, D) in expert-major
- * order. */
+/* Send the rows in `here` to their experts. The rows that arrive are written to
+ * `major` (total, D), in expert-major order. */
 static void send_there(struct mpi_exchange *s, struct routing *r, float *major)
 {
     const struct baseline_plan *p = &r->plan;
@@ -213,8 +214,8 @@ static void send_there(struct mpi_exchange *s, struct routing *r, float *major)
     baseline_to_experts(&s->b, p, s->there, major);
 }
 
-/* Send the rows in `major` back to their tokens, to `packed`, in the order of
- * `here`. */
+/* Send the rows in `major` back to the ranks of their tokens. The rows that
+ * arrive are written to `packed`, in the order of `here`. */
 static void send_home(struct mpi_exchange *s, struct routing *r, float *major,
                       void *packed)
 {
@@ -318,7 +319,7 @@ static void release(struct exchange *x, size_t routing)
     (void)routing;
 }
 
-/* --- its life -------------------------------------------------------------- */
+/* --- creation and destruction --------------------------------------------- */
 
 static void destroy(struct exchange *x)
 {

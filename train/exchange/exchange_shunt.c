@@ -2,9 +2,9 @@
 /*
  * The exchange by libshunt. All routings use one shunt_moe, unless layers have
  * placements of their own; then each layer has one. Layers that take turns
- * share one all the same: they change its placement from plan to plan. The
- * reason is that a shunt_moe keeps the memory of a released plan for its next
- * plan. Each active routing has one plan.
+ * nevertheless share one shunt_moe, and change its placement from plan to plan.
+ * They do so because a shunt_moe keeps the memory of a released plan for its
+ * next plan. Each active routing has one plan.
  *
  * With f32 rows the experts compute in the library's own buffers. With bf16
  * rows these buffers hold the rows that are sent, and the model computes in f32
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 4 }; /* for rows, out, dout, drows: enum shunt_moe_buffer */
+enum { BUFFERS = 4 }; /* rows, out, dout, drows, as enum shunt_moe_buffer */
 
 /* A wave of a routing, and where its rows are. plays[i] is the library's buffer
  * that serves as buffer i. In a plan of one wave the rows' gradients
@@ -38,9 +38,10 @@ struct under_way {
     struct shunt_request *request;
     enum exchange_call call;
     struct wave wave;
-    /* the buffer that receives the result, unless it is `to` */
+    /* the buffer that receives the result, if `to` is NULL */
     enum shunt_moe_buffer arrives;
-    float *to; /* array of tokens that receives the result; NULL: a buffer */
+    float *to; /* array of tokens that receives the result; NULL: the buffer
+                  `arrives` */
 };
 
 /* f32 copies of bf16 rows, for up to `rows` rows. */
@@ -53,7 +54,8 @@ struct routing {
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
     struct wave wave;             /* the current wave */
-    struct under_way call, ahead; /* a call, and an ahead() beside it */
+    struct under_way call, ahead; /* a call under way, and an ahead() beside
+                                     that call */
     uint16_t *tokens;      /* bf16: (tokens, D) the tokens' rows, as sent or
                               received */
     struct copies *copies; /* shared by routings that take turns */
@@ -68,7 +70,7 @@ struct shunt_exchange {
     size_t moes;
     size_t D, K, routings;
     size_t max_rows;
-    bool in_order; /* of waves */
+    bool in_order; /* waves are in order (exchange.h) */
     int bf16;
     bool overlap;
     struct routing *routing;
@@ -251,7 +253,8 @@ static void rows_in(struct shunt_exchange *s, const struct routing *r,
                                         r->copies->f32[w->plays[u->arrives]]);
 }
 
-/* A call was started at time `began`. Remember where its result will arrive. */
+/* Record a call that was started at time `began`, and where its result will
+ * arrive. Without overlap, wait for the call. */
 static int started(struct shunt_exchange *s, struct under_way *u,
                    const struct wave *w, double began, enum shunt_status status,
                    enum exchange_call call, enum shunt_moe_buffer arrives,
@@ -345,7 +348,8 @@ static int combine_backward_start(struct exchange *x, size_t routing,
     const void *tokens = tokens_out(s, r, w, dy);
     double began;
 
-    /* There was no combine: this wave, or this plan, was made again. */
+    /* This wave, or this plan, was made again and had no combine. So the
+     * library's buffer does not have the output yet. */
     if (!r->out_there)
         rows_out(s, r, SHUNT_MOE_OUT);
     began = clock_now();
@@ -484,8 +488,8 @@ static const struct exchange_ops ops = {
     .destroy = destroy,
 };
 
-/* Each micro-batch may have a call under way, so that each has its own part of
- * `tokens`. A single micro-batch uses all of it. */
+/* Each micro-batch may have a call under way, so each has its own part of
+ * `tokens`. A single micro-batch uses all of `tokens`. */
 static void share_tokens(struct shunt_exchange *s,
                          const struct exchange_config *config, size_t layers,
                          uint16_t *tokens)
@@ -496,8 +500,7 @@ static void share_tokens(struct shunt_exchange *s,
         s->routing[i].tokens = tokens + i / layers * each;
 }
 
-/* The first layer that this layer takes turns with; itself, if there is
- * none. */
+/* The first layer that takes turns with `layer`, or `layer` itself. */
 static size_t first_in_turn(const struct exchange_config *config, size_t layer)
 {
     size_t first = layer;
@@ -507,8 +510,8 @@ static size_t first_in_turn(const struct exchange_config *config, size_t layer)
     return first;
 }
 
-/* Set what each routing shares with others. 0, or -1 with
- * train_error_text(). */
+/* Create the shunt_moe's, and set the shunt_moe and the copies of each routing,
+ * which routings may share. 0, or -1 with train_error_text(). */
 static int set_up(struct shunt_exchange *s,
                   const struct exchange_config *config,
                   struct shunt_moe_config *c, size_t layers)

@@ -17,7 +17,7 @@ int exchange_shunt_create(struct team *team, const struct model_config *model,
 /* Callbacks of the exchange's calls. `routing` is the routing's number. They
  * return 0, or -1 with train_error_text(). */
 struct exchange_hooks {
-    /* Before a routing is planned; again: it was planned and released
+    /* Before a routing is planned. again: the routing was planned and released
      * before. */
     int (*planning)(void *arg, size_t routing, const int32_t *choice,
                     size_t tokens, bool again);
@@ -32,8 +32,8 @@ struct exchange_hooks {
 /* Replaces the hooks; returns the previous ones. */
 struct exchange_hooks exchange_shunt_hook(struct exchange *exchange,
                                           const struct exchange_hooks *hooks);
-/* The shunt_moe of the l-th layer with experts. All layers have one, or the
- * layers that take turns do, or each layer has its own. */
+/* The shunt_moe of the l-th layer with experts. All layers share one, or the
+ * layers that take turns share one, or each layer has its own. */
 struct shunt_moe *exchange_shunt_moe(const struct exchange *exchange, size_t l);
 /* The plan of a routing, until it is released. */
 struct shunt_moe_plan *exchange_shunt_plan(const struct exchange *exchange,
