@@ -53,8 +53,8 @@ static size_t bytes(const struct balance *b)
 
 /* --- slots ------------------------------------------------------------------ */
 
-/* Give each expert that moves to a rank the seat of an expert that leaves
- * it. */
+/* Give each expert that moves to a rank the seat of an expert that leaves that
+ * rank. */
 static void seat(struct balance *b, size_t layer, const struct places *next)
 {
     const int32_t *was = b->now[layer].home, *home = next->home;
@@ -219,7 +219,7 @@ static void abandon(struct shunt_request **requests, size_t count)
 {
     for (size_t i = 0; requests && i < count; i++)
         if (requests[i] && shunt_wait(&requests[i]))
-            continue; /* the error is known */
+            continue; /* the first error is reported already */
 }
 
 void balance_destroy(struct balance *b)
@@ -255,7 +255,7 @@ void balance_destroy(struct balance *b)
     memset(b, 0, sizeof(*b));
 }
 
-/* --- what travels ------------------------------------------------------------ */
+/* --- transfers ------------------------------------------------------------ */
 
 static int finish(struct balance *b, struct shunt_request **request,
                   const char *what)
@@ -287,8 +287,8 @@ static struct shunt_moe_state state(const struct shunt_moe_array *array,
 
 /* Set the placement b->now[row] in the shunt_moe. All later plans and transfers
  * use it. Gradients that are summed leaf by leaf need the rows of each copy, so
- * that the shares are set, too. Layers that take turns have one shunt_moe,
- * whose placement may be that of another layer. */
+ * the shares are set, too. Layers that take turns share one shunt_moe, whose
+ * placement may be that of another layer. */
 static int place(struct balance *b, size_t row)
 {
     const struct places *now = &b->now[row];
@@ -378,7 +378,8 @@ static int change(struct balance *b, size_t layer, const struct places *next)
     const struct shunt_moe_state from = state(arrays, 3, b->from);
     const struct shunt_moe_state to = state(arrays, 3, b->to);
     const double began = clock_now();
-    int st = moved ? place(b, layer) : 0; /* the placement before the move */
+    int st = moved ? place(b, layer) : 0; /* set the placement before the
+                                             move */
 
     list(b, layer, b->from);
     follow(b, layer, next);
@@ -573,8 +574,8 @@ int balance_update(struct balance *b, size_t step)
         for (size_t l = 0; l < b->layers; l++)
             if (decide(b, l))
                 return -1;
-    /* Copies get weights from their home, so the weights must have arrived
-     * there. */
+    /* Copies receive weights from the expert's home, so the weights must have
+     * arrived at the home. */
     for (size_t l = 0; l < b->layers; l++)
         if ((b->now[l].replicas && finish_move(b, l)) || refresh(b, l))
             return -1;

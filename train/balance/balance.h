@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Load balancing during training. Each step's loads predict the loads of the
- * next step. Experts then get copies, or move to another rank, so that all
- * ranks compute equally many rows (places.h). Three things travel for that:
- * experts that move, weights of copies after each update, and gradients of
- * copies in backward. Each transfer is a request. This rank waits for it only
- * before the experts of that layer compute.
+ * next step. Then copies of experts are made, or experts move to another rank,
+ * so that all ranks compute equally many rows (places.h). Three kinds of data
+ * are sent for that: experts that move, weights of copies after each update,
+ * and gradients of copies in backward. Each transfer is a request. This rank
+ * waits for it only before the experts of that layer compute.
  *
  * "Home" is the rank that owns an expert's weights and moments. Every array of
  * expert data has the same slots: first the experts whose home is this rank,
@@ -28,8 +28,8 @@
 #include "train/parameters/layout.h"
 #include "train/parameters/params.h"
 
-/* The work of balance in one step. "This rank" where a count is not the same on
- * all. */
+/* The work of balance in one step. A comment says "this rank" if the number is
+ * not the same on all ranks. */
 struct balance_did {
     double moved;            /* experts that moved to another home */
     double move_bytes;       /* bytes of their weights and moments */
@@ -39,8 +39,8 @@ struct balance_did {
                                 gradients sent back */
     double sum_bytes;        /* bytes of sums of leaves that this rank sent to
                                 homes */
-    double seconds, planner; /* of this rank: in transfers and their calls; in
-                                deciding */
+    double seconds, planner; /* times of this rank: in transfers and their
+                                calls; in decisions */
 };
 
 struct balance {
@@ -57,10 +57,11 @@ struct balance {
     struct places *now;  /* placement of each routing (BALANCE_MICROBATCH), else
                             of each layer (M) */
     struct places next;  /* scratch */
-    int *node;           /* (ranks) */
+    int *node;           /* (ranks) the node of each */
     int32_t *seat;       /* (M, E) index of an expert among those with the same
                             home */
-    int32_t *slot;       /* (routings, E) see above; -1: not on this rank */
+    int32_t *slot;       /* (routings, E) slot of an expert (see above); -1: not
+                            on this rank */
     size_t *exchange_of; /* (M) first layer that uses the same shunt_moe */
     struct places *has;  /* (M) the placement set in the shunt_moe of that first
                             layer */
@@ -69,15 +70,15 @@ struct balance {
     int32_t *from, *to;  /* (E) scratch: slots of experts before and after a
                             move */
 
-    bool counting;     /* whether plans are made for a step's batch, so that
-                          their loads count */
+    bool counting;     /* true while plans are made for a step's batch: their
+                          loads count */
     double *rows;      /* (M, ranks, E) rows of this step, by source */
     double *predicted; /* (M, ranks, E) rows expected in the next step */
     size_t steps;      /* steps that `predicted` is based on; 0: no prediction
                           yet */
     int64_t *counts;   /* (E) scratch */
     int64_t *loads;    /* (ranks, E) scratch */
-    double *own_rows;  /* (M) rows that this rank's experts got, and 3 more
+    double *own_rows;  /* (M) rows that this rank's experts received, and 3 more
                           numbers for all_rows */
     double *all_rows;  /* (ranks, M + 3) own_rows of every rank */
 
@@ -103,7 +104,7 @@ void balance_destroy(struct balance *b);
 
 /* Begin a step: count the loads of all plans made from now on. */
 void balance_begin(struct balance *b);
-/* Reset the loads counted so far; counting goes on. */
+/* Reset the loads counted so far, and continue to count. */
 void balance_forget(struct balance *b);
 /* Is this rank the home of an expert? False for a copy. Local. */
 bool balance_is_home(const struct balance *b, size_t routing, int32_t expert);

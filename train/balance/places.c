@@ -98,8 +98,8 @@ static int check(enum shunt_status status, const char *what)
     return status ? train_error("%s: %s", what, shunt_last_error(NULL)) : 0;
 }
 
-/* Compute the rows of each rank if all rows go to homes, as p->on_rank. Returns
- * their mean. */
+/* Set p->on_rank to the rows of each rank if all rows go to the experts' homes.
+ * Returns the mean of p->on_rank. */
 static double add_ranks(const struct places *p)
 {
     double all = 0;

@@ -16,8 +16,8 @@
 enum balance_how {
     BALANCE_OFF,
     BALANCE_REPLICAS,   /* hot experts get copies on all ranks */
-    BALANCE_MIGRATE,    /* experts move, each has one place */
-    BALANCE_BOTH,       /* experts move; then hot ones get copies for the
+    BALANCE_MIGRATE,    /* experts move; none has copies */
+    BALANCE_BOTH,       /* experts move; then hot experts get copies for the
                            remaining difference */
     BALANCE_MICROBATCH, /* each routing has copies of its own */
 };
@@ -33,8 +33,8 @@ struct balance_config {
     double hot;       /* an expert gets copies only if the fullest rank's rows
                          fall by this much, as a part of the mean of all
                          ranks */
-    size_t leaf_rows; /* rows of a leaf of gradients; 0: summed at once, so that
-                         copies change the bits */
+    size_t leaf_rows; /* rows of a leaf of gradients; 0: gradients are summed at
+                         once, and copies change the bits */
     double above;     /* no copies if the fullest rank's rows are at most this
                          many times the mean */
 };
@@ -78,9 +78,10 @@ bool places_has_copy(const struct places *p, size_t expert, int rank);
  * 0, or -1 with train_error_text(). */
 int places_decide(const struct balance_config *c, const double *rows,
                   const struct places *now, struct places *next);
-/* Decides the copies for one routing, whose rows are known. Homes stay.
- * rows  (ranks, experts)
- * node  (ranks)
+/* Decides the copies for one routing, whose rows are known. Homes do not
+ * change.
+ * rows  (ranks, experts) rows of each source for each expert
+ * node  (ranks) the node of each
  *
  * 0, or -1 with train_error_text(). */
 int places_decide_batch(const struct balance_config *c, const int64_t *rows,
