@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tokens to experts and back, as programs write it on MPI today, written to be
- * fast. Programs compare libshunt with this code.
+ * Sending tokens to experts and back by MPI, as programs do it today, written
+ * to be fast. Programs compare libshunt with this code.
  *
  * Each assignment of a token to an expert has a row. Rows are packed by expert,
  * and so by destination. MPI_Alltoall exchanges the counts, MPI_Alltoallv the
  * rows. Rows arrive ordered by source and expert, and are copied block by block
- * to expert-major order, and back after the experts. So no ids are sent.
+ * to expert-major order. After the experts have computed, rows are copied back
+ * in the same way. So no ids are sent.
  *
- * The caller makes the calls of MPI, and has the memory for rows. Expert e is
- * on rank e * ranks / experts.
+ * The caller makes the calls of MPI, and allocates the memory for rows. Expert
+ * e is on rank e * ranks / experts.
  */
 #ifndef TRAIN_BASELINE_H
 #define TRAIN_BASELINE_H
@@ -20,17 +21,17 @@
 
 #include <shunt/coll.h>
 
-/* The shape of all routings. The caller sets the first group. */
+/* The shape of all routings. The caller sets the fields before `bytes`. */
 struct baseline {
     int rank, ranks, experts, topk;
     size_t hidden;
-    enum shunt_dtype dtype; /* of rows that travel: SHUNT_BF16 or SHUNT_F32 */
-    /* Conversions of n elements, for rows that travel as bf16 while the experts
-     * have f32. NULL: experts have rows as they travel. */
+    enum shunt_dtype dtype; /* type of rows as sent: SHUNT_BF16 or SHUNT_F32 */
+    /* Conversions of n elements, for rows that are sent as bf16 while the
+     * experts use f32. NULL: experts use rows as they are sent. */
     void (*widen)(size_t n, const uint16_t *from, float *to);
     void (*narrow)(size_t n, const float *from, uint16_t *to);
 
-    size_t bytes; /* of a row that travels */
+    size_t bytes; /* bytes of a row as sent */
     int most;     /* experts of the rank that has most */
     int *first;   /* (ranks + 1) first expert of each rank */
     int *next;    /* (experts) scratch */
@@ -51,11 +52,12 @@ struct baseline_plan {
     int *packed;     /* (tokens, topk) packed index of each assignment's row */
     int *send_table; /* (ranks, most) rows sent to each expert, by rank */
     int *recv_table; /* (ranks, most) rows from each rank, by own expert */
-    int *send_counts, *send_displs; /* (ranks) rows */
+    int *send_counts, *send_displs; /* (ranks) rows sent to each rank, and where
+                                       they begin */
     int *recv_counts, *recv_displs;
     size_t total; /* rows of this rank's experts */
-    /* (tokens, topk) the order in which rows are added; the caller's. NULL:
-     * that of the routing, without a tree. */
+    /* (tokens, topk) the order in which rows are added. The caller owns this
+     * array. NULL: the order of `choice`, without a tree. */
     const struct baseline_term *order;
 };
 
@@ -82,7 +84,7 @@ void baseline_plan_packing(const struct baseline *b, struct baseline_plan *p,
  * count `total`. */
 bool baseline_plan_arrivals(const struct baseline *b, struct baseline_plan *p);
 
-/* Packs a row for each assignment of rows (tokens, hidden). */
+/* Packs one row for each assignment, from rows (tokens, hidden). */
 void baseline_pack(const struct baseline *b, const struct baseline_plan *p,
                    const void *rows, void *packed);
 /* Packs the gradients of weighted sums, from dy (tokens, hidden). The gradient
