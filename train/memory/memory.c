@@ -151,8 +151,8 @@ bool memory_has(const struct memory_plan *plan, size_t layers,
     return false;
 }
 
-/* "norm of layers 0-1 3": the layers in which a module has this tier; 0:
- * none. */
+/* Write the layers in which a module has this tier: "norm of layers 0-1 3".
+ * Returns the length; 0: there are none. */
 static size_t describe_module(const struct memory_plan *plan, size_t layers,
                               int module, int tier, char *to, size_t room)
 {
@@ -226,9 +226,9 @@ size_t memory_forward_limit(const struct memory_plan *plan, size_t layer,
 bool memory_open_in_order(size_t ranks, size_t experts, size_t leaf_rows,
                           size_t max_rows)
 {
-    /* For each expert: each source may have an incomplete leaf at its end, and
-     * all but the first one at their beginning. On average they are half
-     * full. */
+    /* For each expert, the rows of each source may end with an incomplete leaf.
+     * The rows of all sources but the first may also begin with one. On average
+     * these leaves are half full. */
     const size_t leaves = (2 * ranks - 1) * ((experts + ranks - 1) / ranks);
 
     return leaves * leaf_rows / 2 > max_rows;
@@ -319,7 +319,7 @@ static size_t fixed_bytes(const struct memory_shape *s,
     return sum;
 }
 
-/* Rows of the largest wave but the first; 0: there is one wave. */
+/* Rows of the largest wave after the first; 0: there is only one wave. */
 static size_t rows_of_others(const struct memory_shape *s, size_t layer)
 {
     return s->others && model_has_experts(s->c, layer) ? s->others[layer] : 0;
@@ -341,9 +341,9 @@ static size_t piece_rows(size_t limit, size_t rows)
                : rows;
 }
 
-/* Bytes of hidden rows while `rows` rows are computed. The output of the
- * activation function is in the memory for its gradient if it will not be
- * kept. */
+/* Bytes of hidden rows while `rows` rows are computed. If the output of the
+ * activation function will not be kept, it is in the memory for its
+ * gradient. */
 static size_t making(const struct memory_shape *s, const unsigned char *tier,
                      size_t limit, size_t rows)
 {
@@ -365,8 +365,9 @@ static void top(struct held *h, size_t more)
 
 /*
  * Walk through forward and backward, and count rows as model.c and
- * model_experts.c do. With several micro-batches each may hold as much as a
- * single one, except memory that is freed before the next one computes.
+ * model_experts.c do. With several micro-batches, each may hold as much as a
+ * single micro-batch. The exception is memory that is freed before the next
+ * micro-batch computes.
  */
 size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
 {
@@ -385,7 +386,7 @@ size_t memory_peak(const struct memory_shape *s, const struct memory_plan *plan)
         const size_t stays =
             !drops * (t[MEMORY_EXPERT] == MEMORY_KEEP) * hidden +
             !above * (t[MEMORY_ACTIVATION] == MEMORY_KEEP) * act;
-        /* held until the micro-batch continues */
+        /* rows being offloaded, held until the micro-batch continues */
         const size_t lingers =
             !above * ((t[MEMORY_EXPERT] == MEMORY_OFFLOAD) * hidden +
                       (t[MEMORY_ACTIVATION] == MEMORY_OFFLOAD) * act);

@@ -30,7 +30,7 @@ enum memory_module {
     MEMORY_RESIDUAL,   /* x2 */
     MEMORY_ROUTER,     /* logits, probabilities, choices, weights */
     MEMORY_EXPERT,     /* the hidden rows of experts and shared experts */
-    MEMORY_ACTIVATION, /* the same behind the activation function */
+    MEMORY_ACTIVATION, /* the hidden rows behind the activation function */
     MEMORY_ROWS,       /* the plan, and rows of experts: input and output */
     MEMORY_MODULES,
 };
@@ -42,8 +42,8 @@ enum { MEMORY_LAYERS = 256, MEMORY_WHERE = 1024 };
 /* All 0: everything is kept. */
 struct memory_plan {
     unsigned char tier[MEMORY_LAYERS][MEMORY_MODULES]; /* enum memory_tier */
-    /* The hidden rows of a layer's experts are recomputed, whatever their tier,
-     * if a micro-batch has more than `above` times the mean rows of a rank.
+    /* If a micro-batch has more than `above` times the mean rows of a rank, the
+     * hidden rows of a layer's experts are recomputed, whatever their tier.
      * They are recomputed in pieces of at most that many rows. 0: never. */
     double above;
     size_t budget;  /* most bytes of activations of this rank; 0: any number */
@@ -56,9 +56,9 @@ struct memory_plan {
 const char *memory_module_name(int module);
 const char *memory_tier_name(int tier);
 
-/* Adds to the plan what a text says: "expert=recompute,rows=offload:/folder",
- * "0-3:layer=recompute". Layers count from 0. 0, or -1 with
- * train_error_text(). */
+/* Parses a text and sets the tiers of the plan. Examples:
+ * "expert=recompute,rows=offload:/folder", "0-3:layer=recompute". Layers count
+ * from 0. 0, or -1 with train_error_text(). */
 int memory_parse(struct memory_plan *plan, const char *text, size_t layers);
 
 /* Do all layers keep this module? */
@@ -72,12 +72,13 @@ bool memory_has(const struct memory_plan *plan, size_t layers,
 const char *memory_describe(const struct memory_plan *plan, size_t layers,
                             char *to, size_t room);
 
-/* The experts' hidden rows of a layer are recomputed if there are more rows
- * than this, in pieces of at most this many. mean: rows of a rank on average.
- * 0: no limit. */
+/* If a layer has more rows of experts than this, their hidden rows are
+ * recomputed, in pieces of at most this many rows. mean: rows of a rank on
+ * average. 0: no limit. */
 size_t memory_limit(const struct memory_plan *plan, size_t mean);
-/* The most rows that forward computes at once: memory_limit(), and if the layer
- * keeps no hidden rows at most about an eighth of the mean, too. */
+/* The most rows that forward computes at once: memory_limit(). If the layer
+ * keeps no hidden rows, the limit is also at most about an eighth of the
+ * mean. */
 size_t memory_forward_limit(const struct memory_plan *plan, size_t layer,
                             size_t mean);
 
@@ -90,9 +91,9 @@ static inline size_t memory_piece(size_t limit)
 }
 
 /* Floats of a row of a plan: the experts' input, output, and gradient of the
- * output. The gradient of the input then takes the place of the output. With
- * waves it has a place of its own, since the next wave's rows arrive in the
- * place of the output. */
+ * output. The gradient of the input is stored in the memory of the output. With
+ * waves that gradient has its own memory, because the next wave's rows arrive
+ * in the memory of the output. */
 static inline size_t memory_plan_row(size_t dim, bool waves)
 {
     return (waves ? 4 : 3) * dim;
@@ -104,12 +105,13 @@ static inline size_t memory_open_row(size_t dim, size_t expert_hidden)
 }
 
 /* Should waves be in order (leaves_waves.h)? Yes if, in another order,
- * incomplete leaves would have more rows on average than a wave. experts: of
- * all ranks. */
+ * incomplete leaves would have more rows on average than a wave. experts: the
+ * number of experts on all ranks. */
 bool memory_open_in_order(size_t ranks, size_t experts, size_t leaf_rows,
                           size_t max_rows);
-/* The most rows that there is memory for at a time, on a rank whose experts
- * have `rows` rows together. A kept leaf has memory for all of its rows. */
+/* The most rows that incomplete leaves have memory for at a time, on a rank
+ * whose experts have `rows` rows together. A kept leaf has memory for all of
+ * its rows. */
 size_t memory_open_rows(size_t ranks, size_t experts, size_t leaf_rows,
                         size_t max_rows, size_t rows);
 
@@ -118,8 +120,8 @@ size_t memory_open_rows(size_t ranks, size_t experts, size_t leaf_rows,
 struct memory_count {
     size_t now, peak;    /* bytes of activations */
     size_t experts;      /* part of `now`: hidden rows of experts */
-    size_t experts_peak; /* the most of these; this and the next since
-                            memory_clear() */
+    size_t experts_peak; /* the largest `experts`. This field and the next ones
+                            count since memory_clear() */
     size_t offloaded;    /* bytes that were offloaded */
     size_t dropped;      /* (layer, micro-batch) pairs whose hidden rows were
                             dropped: above the limit, or to stay within the
@@ -170,8 +172,8 @@ struct memory_shape {
 /* Bytes of a module of a layer, for all micro-batches together. */
 size_t memory_module_bytes(const struct memory_shape *s, size_t layer,
                            enum memory_module module);
-/* The most bytes held at a time. If no experts are computed in pieces it is
- * exact for one micro-batch, and an upper bound for several. */
+/* The most bytes held at a time. If no experts are computed in pieces the
+ * result is exact for one micro-batch, and an upper bound for several. */
 size_t memory_peak(const struct memory_shape *s,
                    const struct memory_plan *plan);
 

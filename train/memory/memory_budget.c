@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A budget of bytes. The modules to recompute are chosen by the time that this
- * takes. The time is a rough estimate, from operations and bytes a second of a
- * core. Only the ratio between two modules matters.
+ * A budget of bytes. The modules to recompute are chosen by the time that
+ * recomputing takes. That time is a rough estimate, from operations and bytes a
+ * second of a core. Only the ratio between two modules matters.
  */
 #include "train/base/error.h"
 #include "train/memory/memory.h"
@@ -12,11 +12,11 @@
 #include <string.h>
 
 #define PRODUCTS_A_SECOND 100e9 /* operations */
-#define BYTES_A_SECOND 8e9      /* of loops over elements */
+#define BYTES_A_SECOND 8e9      /* bytes, in loops */
 #define SENT_A_SECOND 1e9       /* bytes of rows, sent there and back */
 
-/* The router decides how many rows experts get: leave room for this many times
- * the mean. */
+/* The router decides how many rows experts receive: leave room for this many
+ * times the mean. */
 #define HEADROOM 1.25
 
 static double seconds_of(const struct memory_shape *s, size_t layer,
@@ -45,7 +45,7 @@ static double seconds_of(const struct memory_shape *s, size_t layer,
     case MEMORY_EXPERT:
         flops = 4 * D * (n * F + R * S);
         break;
-    case MEMORY_ROWS: /* with the output, which combine's gradient needs */
+    case MEMORY_ROWS: /* also the output, for combine's gradient */
         flops = 2 * n * F * D;
         sent = n * D * (double)sizeof(float);
         break;
@@ -119,7 +119,7 @@ static int choose(const struct memory_shape *s, struct memory_plan *plan,
             budget, least);
     memset(all->drop, 0, sizeof(all->drop));
     kept = memory_choose_bytes(all->tensor, all->count, all->drop);
-    /* The bytes that there is no choice about. */
+    /* The bytes that are held whatever is chosen. */
     const size_t rest = peak > kept ? peak - kept : 0;
     size_t room = budget > rest ? budget - rest : 0;
     for (int i = 0; i < 64; i++) {

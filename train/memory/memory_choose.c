@@ -80,10 +80,10 @@ static struct largest largest_of(const struct memory_tensor *t, size_t count,
     return l;
 }
 
-/* Drop what costs the least seconds for each byte that it saves: one more
- * tensor, or all remaining ones of a group. The latter because the first
- * dropped tensor of a group saves nothing by itself. False: nothing saves any
- * more. */
+/* Drop one more tensor, or all remaining tensors of a group: the choice that
+ * costs the least seconds for each byte saved. Whole groups are tried because
+ * the first dropped tensor of a group alone saves nothing. Returns false if no
+ * choice saves bytes. */
 static bool drop_more(const struct memory_tensor *t, size_t count, bool *drop)
 {
     const struct largest l = largest_of(t, count, drop);

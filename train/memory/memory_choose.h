@@ -13,7 +13,7 @@
 
 enum {
     MEMORY_EXACT = 20, /* up to this many tensors the choice is optimal */
-    MEMORY_GROUPS = 8, /* groups at most */
+    MEMORY_GROUPS = 8, /* the most groups */
 };
 
 struct memory_tensor {
@@ -27,8 +27,9 @@ size_t memory_choose_bytes(const struct memory_tensor *tensors, size_t count,
                            const bool *drop);
 
 /* drop (count): the choice that costs the least time and fits into `budget`
- * bytes. For more than MEMORY_EXACT tensors it is only a good one: greedy, by
- * seconds per byte. False: nothing fits, and all are dropped. */
+ * bytes. For more than MEMORY_EXACT tensors the choice is only a good one:
+ * greedy, by seconds per byte. Returns false if nothing fits; then all tensors
+ * are dropped. */
 bool memory_choose(const struct memory_tensor *tensors, size_t count,
                    size_t budget, bool *drop);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The file is mapped, so that an engine, which copies memory, can write to it.
- * The kernel writes it to the disk when it likes. Its blocks are allocated
- * before they are written, since a full disk would cause a signal otherwise.
+ * The file is mapped, because an engine can only copy memory. The kernel
+ * chooses when to write the file to the disk. The file's blocks are allocated
+ * before they are written, because a full disk would cause a signal otherwise.
  */
 #include "train/memory/offload.h"
 
@@ -60,8 +60,7 @@ static enum shunt_status settle(struct offload *o, int ranks, char *why,
     return o->engine->settle(o->ctx, &node, why, why_len);
 }
 
-/* Open an engine. If none works here the caller copies, so that this is no
- * error. */
+/* Open an engine. If none works here the caller copies, so this is no error. */
 static void open_engine(struct offload *o, int ranks)
 {
     const struct shunt_engine_params params = {.host = shunti_transport_host()};
@@ -245,7 +244,7 @@ static int settle_all(struct offload *o)
 
     for (unsigned round = 0; o->engine && o->engine->poll(o->ctx); round++) {
         if (o->engine->failed && o->engine->failed(o->ctx))
-            break; /* it accesses no memory any more */
+            break; /* a failed engine accesses no memory */
         if (clock_now() - began > DEADLINE)
             return lost(o);
         pause_for(o, round);
@@ -258,8 +257,8 @@ static int grow(struct offload *o, size_t room)
     int error;
     void *base;
 
-    /* The mapping may move. After a failure of the engine offload_wait() would
-     * repeat copies to the old address. */
+    /* The mapping may move, so no copy may be under way. After a failure of the
+     * engine offload_wait() would repeat copies to the old address. */
     if (settle_all(o))
         return -1;
     if (o->engine && o->engine->failed && o->engine->failed(o->ctx))

@@ -13,8 +13,8 @@
 
 struct offload;
 
-/* A stored piece, and its latest copy; all 0: none. It must not move while a
- * copy is under way. */
+/* A stored piece of memory, and the latest copy to or from it. All 0: nothing
+ * is stored. The struct must not move while a copy is under way. */
 struct offloaded {
     size_t at, bytes;
     void *to;
@@ -25,8 +25,9 @@ struct offloaded {
 
 /* where: a folder, in which a file without a name is made; NULL: memory. The
  * engine is the one that SHUNT_ENGINE names, or `dma`. The caller copies if
- * SHUNT_ENGINE is "off", or if the engine does not work here, as without a CPU
- * to spare; ranks: those of this host. 0, or -1 with train_error_text(). */
+ * SHUNT_ENGINE is "off", or if the engine does not work here, for example
+ * without a spare CPU. ranks: the number of ranks on this host. 0, or -1 with
+ * train_error_text(). */
 int offload_create(const char *where, int ranks, struct offload **offload);
 /* Waits for copies under way. NULL is allowed. */
 void offload_destroy(struct offload *o);
@@ -38,8 +39,8 @@ const char *offload_describe(const struct offload *o);
  * offload_wait(). 0, or -1 with train_error_text(). */
 int offload_out(struct offload *o, const void *from, size_t bytes,
                 struct offloaded *what);
-/* Starts to copy it back to `to`. Waits first for the copy that is under way.
- * 0, or -1 with train_error_text(). */
+/* Starts to copy `what` back to `to`. Waits first for the copy that is under
+ * way. 0, or -1 with train_error_text(). */
 int offload_in(struct offload *o, void *to, struct offloaded *what);
 /* Waits for the latest copy, if there is one. 0, or -1 with
  * train_error_text(). */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory of rows. Two tables list the fields: those of a layer, and the others.
- * Each field has one vector of 4-byte elements for each row. If a layer's tier
- * does not keep a field, the field is in scratch memory that the layer shares
- * with others.
+ * Memory of rows. One table lists the fields of a layer, and another one lists
+ * all other fields. Each field has one vector of 4-byte elements for each row.
+ * If a layer's tier does not keep a field, the field is in scratch memory that
+ * the layer shares with others.
  */
 #include "train/memory/rows.h"
 
@@ -22,8 +22,8 @@ enum { HEAD = MEMORY_MODULES, GRADIENTS };
 struct field {
     size_t at;    /* offset of the pointer in its struct */
     size_t width; /* elements of a row */
-    bool sent;    /* rows are dispatched from it, so it is memory of the
-                     exchange */
+    bool sent;    /* dispatch sends rows from this field, so the exchange
+                     allocates it */
     int module;   /* enum memory_module, or HEAD, or GRADIENTS */
 };
 
@@ -36,8 +36,7 @@ static size_t fields_of_layer(const struct model_config *c, size_t layer,
     const struct router_config r = model_router(c);
     const size_t logits = moe && gate_keeps_logits(&r) ? gate_width(&r) : 0;
     const size_t counted = gate_counts_apart(&r) ? K : 0;
-    const size_t all = P > 1 ? P * D : 0; /* else it is another field's
-                                             memory */
+    const size_t all = P > 1 ? P * D : 0; /* 0: uses another field's memory */
     const struct field fields[] = {
         {offsetof(struct activations, x1), D, false, MEMORY_INPUT},
         {offsetof(struct activations, inv1), 1, false, MEMORY_NORM},
@@ -112,7 +111,7 @@ static void put(void *of, size_t at, char *p)
     memcpy((char *)of + at, &p, sizeof(p));
 }
 
-/* Zeroed. */
+/* Allocate zeroed memory, aligned to a cache line. */
 static void *allocate(size_t bytes)
 {
     const size_t whole = bytes ? (bytes + 63) & ~(size_t)63 : 64;
@@ -143,7 +142,8 @@ static bool is_kept(const struct memory_plan *plan, size_t layer, int module)
     return plan->tier[layer][module] == MEMORY_KEEP;
 }
 
-/* How many slots a module has; and which of them a layer uses. */
+/* The number of slots of a module. slot_of() says which of them a layer
+ * uses. */
 static size_t slots(const struct memory_plan *plan, size_t layers, int module)
 {
     size_t shared = 0;

@@ -2,9 +2,9 @@
 /*
  * The memory of the model for each row of a batch, and the views that
  * micro-batches have of it. Letters and shapes as in layers.h. With tensor
- * parallelism P ranks share attention and the shared expert. There each rank
- * has all P R rows of the group, but only its shard's part of their elements:
- * as many floats as without.
+ * parallelism P ranks share attention and the shared expert. In these modules
+ * each rank has all P R rows of the group, but only its shard's part of their
+ * elements: as many floats as without tensor parallelism.
  */
 #ifndef TRAIN_ROWS_H
 #define TRAIN_ROWS_H
@@ -20,14 +20,14 @@
 struct activations {
     float *x1;      /* (R, D) input */
     float *inv1;    /* (R) */
-    float *h1;      /* (R, D) normalised */
+    float *h1;      /* (R, D) normalized */
     float *h1_all;  /* (P R, D) h1 of all ranks in the group; P = 1: h1 */
     float *qkv;     /* (P R, (H + 2 KV) W / P) rotated, and q scaled */
     float *att_lse; /* (P B, H / P, T) log2-sum-exp of attention's scores */
     float *att;     /* (P R, H W / P) */
     float *x2;      /* (R, D) after attention is added */
     float *inv2;    /* (R) */
-    float *h2;      /* (R, D) normalised; memory of the exchange */
+    float *h2;      /* (R, D) normalized; memory of the exchange */
     /* the router's fields, in layers with experts */
     float *logits;     /* (R, width) if the gate keeps logits */
     float *probs;      /* (R, E) */
