@@ -2,8 +2,8 @@
 /* See gradients.h. */
 #include "train/model/gradients.h"
 
-/* A single share: rows are in the order of the batch, whatever rank they are
- * from. */
+/* The gradient has a single share, because rows are in the order of the batch,
+ * whatever rank they are from. */
 void gradients_add(struct model *m, const struct expert_rows *r,
                    const struct expert_part *p, const float *act,
                    float *gradient)

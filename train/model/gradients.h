@@ -6,8 +6,9 @@
 
 #include "train/model/model_inner.h"
 
-/* Adds to `gradient` what some rows of a layer contribute to their expert. act,
- * and m->dhidden, belong to the piece that the rows are in. */
+/* Adds to `gradient`, that of an expert, the contribution of some of the
+ * expert's rows. act, and m->dhidden, belong to the piece that the rows are
+ * in. */
 void gradients_add(struct model *m, const struct expert_rows *rows,
                    const struct expert_part *part, const float *act,
                    float *gradient);

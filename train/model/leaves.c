@@ -33,7 +33,7 @@ void leaves_destroy(struct leaves *x)
     free(x->memory);
     free(x->room);
     free(x->sums);
-    x->waves.bytes = 0; /* no model counts them any more */
+    x->waves.bytes = 0; /* the model that counted these bytes may be gone */
     leaves_waves_end(&x->waves);
     memset(x, 0, sizeof(*x));
 }
@@ -74,9 +74,9 @@ static int reserve(struct leaves *x, size_t routing,
                              most);
 }
 
-/* All sums of an expert are made; they begin at `at`. At the expert's home a
- * whole sum is added to its gradient. Other sums stay in memory to be sent.
- * Returns how many stay. */
+/* Handle the complete sums of an expert, which begin at `at`. If this is the
+ * expert's home and has the sum of all rows, add the sum to the gradient. Other
+ * sums stay in memory to be sent. Returns how many stay. */
 static size_t take_sums(struct leaves *x, struct model *m,
                         struct micro_batch *b, size_t l, size_t e, float *at,
                         size_t sums)
@@ -104,7 +104,8 @@ static int begin(void *arg, struct model *m, struct micro_batch *b, size_t l)
     if (!at->wave) {
         memset(x->sums, 0, at->experts * sizeof(*x->sums));
         x->used = x->missing = 0;
-        /* The sums of micro-batches are added in their order. */
+        /* Micro-batches are in order, so first wait for the sums of the
+         * previous one. */
         if (balance_sums_are_home(x->balance, layer))
             return -1;
     }
@@ -117,7 +118,7 @@ static int begin(void *arg, struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* Begin the next leaf, since the one before is complete. */
+/* Begin the next leaf, since the previous leaf is complete. */
 static void next_leaf(struct leaves *x, size_t n)
 {
     x->missing = 0;
@@ -172,7 +173,7 @@ static int add(void *arg, struct model *m, struct micro_batch *b, size_t l,
                : add_part(x, m, b, l, part, act);
 }
 
-/* After the last wave: add the sums to the gradients, and send those of
+/* After the last wave: add the sums to the gradients, and send the sums of
  * copies. */
 static int end(void *arg, struct model *m, struct micro_batch *b, size_t l)
 {
@@ -184,7 +185,7 @@ static int end(void *arg, struct model *m, struct micro_batch *b, size_t l)
     for (size_t e = 0; at->waves > 1 && e < at->experts; e++) {
         const float *sum = leaves_waves_sum(&x->waves, e);
 
-        if (sum) /* it has all rows: with waves there are no copies */
+        if (sum) /* sum of all rows: with waves there are no copies */
             shunti_elementwise()->add(m->layout.expert_size, sum,
                                       gradient_of(m, b, l, x->rows.expert[e]));
     }

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A leaf of which some rows have arrived. Each is at its place in `rows`. */
+/* A leaf of which some rows have arrived. Each of these rows is at its place in
+ * `rows`. */
 struct leaves_open {
     uint64_t leaf;
     size_t held;
@@ -26,7 +27,7 @@ struct leaves_sum {
 };
 
 struct leaves_of_expert {
-    uint64_t rows; /* in all waves */
+    uint64_t rows; /* rows of the expert in all waves */
     struct leaves_open *open;
     struct leaves_sum *sum;
     size_t opened, open_max, sums, sum_max;
@@ -45,7 +46,8 @@ static float *take(struct leaves_memory *memory, size_t floats)
     return p;
 }
 
-/* Keep the memory for later. False: it was freed instead. */
+/* Put memory on the list of free memory. Returns false if the list is full, and
+ * the memory was freed instead. */
 static bool give(struct leaves_memory *memory, float *p)
 {
     if (memory->count == sizeof(memory->free) / sizeof(*memory->free)) {
@@ -67,8 +69,8 @@ static size_t leaf_bytes(const struct leaves_waves *x)
     return x->leaf_rows * memory_open_row(x->D, x->F) * sizeof(float);
 }
 
-/* Memory for the rows of a leaf. of: rows of the routing, which the budget must
- * not drop for it. */
+/* Allocate memory for the rows of a leaf. of: rows of the routing, which must
+ * not be dropped to make room for the leaf. */
 static float *take_rows(struct leaves_waves *x, const struct expert_rows *of)
 {
     float *p;
@@ -174,7 +176,7 @@ static uint64_t leaves_of(const struct leaves_waves *x,
 }
 
 /* Remove the sum of 2^level leaves from `first` on from the list, and return
- * it. NULL: not there. */
+ * it. Returns NULL if the list does not have it. */
 static float *take_sum(struct leaves_of_expert *of, uint64_t first,
                        unsigned level)
 {
@@ -187,8 +189,8 @@ static float *take_sum(struct leaves_of_expert *of, uint64_t first,
     return NULL;
 }
 
-/* Add the sum of a leaf to its partners in the tree, as far as they are there.
- * The result stays in the list until its own partner is there. */
+/* Add the sum of a leaf to its partners in the tree, as far as these have been
+ * made. The result stays in the list until its own partner has been made. */
 static int add_sum(struct leaves_waves *x, struct leaves_of_expert *of,
                    uint64_t first, float *sum)
 {
@@ -202,7 +204,7 @@ static int add_sum(struct leaves_waves *x, struct leaves_of_expert *of,
 
         if (!right && first + width >= leaves) {
             if (!first)
-                break; /* it is the sum of all leaves */
+                break; /* this is the sum of all leaves */
             continue;  /* no partner: the same sum is one level higher */
         }
         partner = take_sum(of, right ? first - width : first + width, level);
@@ -244,7 +246,8 @@ static struct kept kept_in(const struct leaves_waves *x, float *memory)
     return k;
 }
 
-/* Find an incomplete leaf, or begin it. NULL: train_error_text(). */
+/* Find an incomplete leaf, or begin the leaf. Returns NULL on failure, with
+ * train_error_text(). */
 static struct leaves_open *open_leaf(struct leaves_waves *x,
                                      const struct expert_rows *r,
                                      struct leaves_of_expert *of, uint64_t leaf)
@@ -265,7 +268,8 @@ static struct leaves_open *open_leaf(struct leaves_waves *x,
     return o->rows ? o : NULL;
 }
 
-/* Copy rows of a part to a leaf. Its first row is row `at` of the leaf. */
+/* Copy rows of a part to a leaf. The first row of the part is row `at` of the
+ * leaf. */
 static void keep(const struct leaves_waves *x, struct leaves_open *o,
                  const struct model *m, const struct expert_rows *r,
                  const struct expert_part *p, const float *act, size_t at)
@@ -282,7 +286,7 @@ static void keep(const struct leaves_waves *x, struct leaves_open *o,
 }
 
 /* Add rows of one source that are in one leaf. The leaf has `rows` rows, and
- * the first one added is row `at`. */
+ * the first added row is row `at` of the leaf. */
 static int add_to_leaf(struct leaves_waves *x, struct model *m,
                        const struct expert_rows *r, const struct expert_part *p,
                        const float *act, uint64_t leaf, size_t at, size_t rows)
@@ -317,7 +321,7 @@ static int add_to_leaf(struct leaves_waves *x, struct model *m,
     return add_sum(x, of, leaf, sum);
 }
 
-/* Add rows of one source. The first one is row `first` of the expert. */
+/* Add rows of one source. The first added row is row `first` of the expert. */
 static int add_rows(struct leaves_waves *x, struct model *m,
                     const struct expert_rows *r, struct expert_part rest,
                     const float *act, uint64_t first)

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Leaves of gradients (leaves.h) of a layer whose rows come in waves
+ * Leaves of gradients (leaves.h) of a layer whose rows arrive in waves
  * (shunt/moe_waves.h). The rows of an expert are ordered by source, then by
- * token. A wave continues the rows of each source where the wave before ended.
- * So a leaf may be incomplete in a wave, once for each source. Such rows are
- * kept until the leaf's last row has arrived. Leaves are then completed in any
- * order. Each sum is added to its partner in the tree (shunt/moe_gradients.h)
- * as soon as both are there. So all leaves and sums have the bits that one wave
- * would give.
+ * token. A wave continues the rows of each source where the previous wave
+ * ended. So a leaf may be incomplete in a wave, once for each source. Such rows
+ * are kept until the leaf's last row has arrived. Leaves are then completed in
+ * any order. Each sum is added to its partner in the tree
+ * (shunt/moe_gradients.h) as soon as both have been made. So all leaves and
+ * sums have the bits that one wave would give.
  *
  * Waves may also be in order (memory_open_in_order()): then a wave has rows of
- * few sources. Fewer leaves are kept that way, but fewer ranks send at a time.
+ * few sources. In that case fewer leaves are kept, but fewer ranks send at a
+ * time.
  *
  * Memory while a layer's waves are computed: for each local expert and each
  * source that still has rows, up to two leaves of leaf_rows rows
- * (memory_open_row()), on average half of that. And sums without a partner, up
- * to 2 log2(leaves) + 1 for each source (in order: log2(leaves) + 1 in all).
- * The kept rows are counted as activations.
+ * (memory_open_row()). On average it is half of that. In addition there are
+ * sums without a partner, up to 2 log2(leaves) + 1 for each source (in order:
+ * log2(leaves) + 1 in all). The kept rows are counted as activations.
  */
 #ifndef TRAIN_LEAVES_WAVES_H
 #define TRAIN_LEAVES_WAVES_H
@@ -32,8 +33,8 @@ struct leaves_waves {
     size_t leaf_rows, D, F;
     size_t floats;               /* floats of a sum */
     struct leaves_of_expert *of; /* (experts) */
-    uint64_t *next; /* (ranks, experts) the next row of each source, as a number
-                       of the expert's rows */
+    uint64_t *next; /* (ranks, experts) index of each source's next row among
+                       all rows of the expert */
     const size_t *received; /* (ranks, experts) rows of the current wave */
     struct leaves_memory {
         float *free[64]; /* memory to be used again */
@@ -42,8 +43,9 @@ struct leaves_waves {
     size_t bytes; /* bytes of rows that have been counted */
 };
 
-/* Called before the first wave of a plan. ranks: those of the plan. leaf_rows
- * is that of model_gradients. 0, or -1 with train_error_text(). */
+/* Called before the first wave of a plan. ranks: the number of ranks of the
+ * plan. leaf_rows is that of model_gradients. 0, or -1 with
+ * train_error_text(). */
 int leaves_waves_begin(struct leaves_waves *x, struct model *m,
                        const struct shunt_moe_rows *plan, size_t ranks);
 /* Called before each wave, also the first. */

@@ -35,7 +35,7 @@ static const float *split(const struct model *m, size_t offset)
     return (m->layout.shard_size ? m->shard : m->dense) + offset;
 }
 
-/* The gradient of the same matrix in shard s of this rank. */
+/* The gradient of such a matrix in shard s of this rank. */
 static struct grad split_share(const struct model *m, size_t s, size_t offset)
 {
     struct grad g = m->shard_grad;
@@ -64,13 +64,13 @@ size_t model_expert_at(const struct model *m, const struct micro_batch *b,
            m->layout.expert_size;
 }
 
-/* The part of a micro-batch in a vector of the batch's positions. */
+/* The micro-batch's part of a vector of the batch's positions. */
 static const uint8_t *of(const uint8_t *batch, const struct micro_batch *b)
 {
     return batch ? batch + b->first : NULL;
 }
 
-/* --- forward, in steps between which rows travel -------------------------- */
+/* --- forward, in steps; rows are sent between steps ----------------------- */
 
 /* The input of layer l's router for rows [first, first + R). */
 static struct gate_input gate_input(const struct model *m,
@@ -118,14 +118,16 @@ static struct routed routed(const struct router_config *c,
     };
 }
 
-/* Is a module computed now? Always in forward; `again`: if recomputed. */
+/* Is a module computed now? In forward always; in backward (`again`) if it is
+ * recomputed. */
 static bool makes(const struct model *m, size_t l, enum memory_module module,
                   bool again)
 {
     return !again || model_tier(m, l, module) == MEMORY_RECOMPUTE;
 }
 
-/* h2 -> choice and weight. Not `again`: also adds to the statistics. */
+/* h2 -> choice and weight. In forward (not `again`) also adds to the
+ * statistics. */
 static int choose(struct model *m, struct micro_batch *b, size_t l, size_t T,
                   bool again)
 {
@@ -147,9 +149,10 @@ static int choose(struct model *m, struct micro_batch *b, size_t l, size_t T,
     return router(&c, &in, &to);
 }
 
-/* Plan a routing, and start to send h2 to the experts. `again`: in backward;
- * rows are only sent if they are recomputed, and with waves the first one,
- * where backward begins. The traffic is counted only once. */
+/* Plan a routing, and start to send h2 to the experts. `again`: in backward.
+ * Then rows are sent only if they are recomputed. With waves only the first
+ * wave is sent, because backward begins with it. The traffic is counted only in
+ * forward. */
 static int send(struct model *m, struct micro_batch *b, size_t l, bool again)
 {
     const struct exchange_ops *x = m->exchange->ops;
@@ -203,7 +206,8 @@ attention_of(const struct model *m, const struct micro_batch *b, size_t T)
     };
 }
 
-/* x1 -> x2, and start to send h2 to experts. `again`: what is recomputed. */
+/* x1 -> x2, and start to send h2 to experts. `again`: in backward, which
+ * computes only modules that are recomputed. */
 static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T,
                   bool again)
 {
@@ -243,7 +247,8 @@ static int attend(struct model *m, struct micro_batch *b, size_t l, size_t T,
     t = clock_read();
 
     /* While rows are sent, compute the shared expert, which needs no rows of
-     * other ranks. Its last product is left for the time when rows return. */
+     * other ranks. The last product of the shared expert is computed later,
+     * while rows return. */
     if (S && makes(m, l, MEMORY_EXPERT, again) &&
         tensor_gather(&m->tensor, m->gemm, &b->group, D, 2 * SS, a->h2,
                       a->h2_all, split(m, at->shared_gate_up), stride, false,
@@ -317,9 +322,10 @@ static void end_forward(struct model *m, struct micro_batch *b,
     clock_add(&m->times.head, &t);
 }
 
-/* --- backward, likewise ---------------------------------------------------- */
+/* --- backward, in the same steps ------------------------------------------ */
 
-/* Offset of the parameters of layer l; l = layers: of those behind the last. */
+/* Offset of the parameters of layer l; l = layers: of the parameters behind the
+ * last layer. */
 static size_t parameters(const struct model *m, size_t l)
 {
     return l < m->c.layers ? m->layout.layer[l].norm1 : m->layout.norm;
@@ -344,8 +350,8 @@ static int complete_layer(const struct model *m, size_t l)
 }
 
 /* Gradients of matrices of layer l, or of the head if l = layers. Nothing waits
- * for them, so they are computed while rows of the layer before are sent. After
- * the last micro-batch the layer's gradients are complete. */
+ * for these gradients, so they are computed while rows of layer l - 1 are sent.
+ * After the last micro-batch the layer's gradients are complete. */
 static int left_weights(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct layout *at = &m->layout;
@@ -389,7 +395,7 @@ static void begin_backward(struct model *m, struct micro_batch *b,
     clock_add(&m->times.head, &t);
 }
 
-/* Backward of the shared expert, except what it adds to dh. */
+/* Backward of the shared expert, except for its part of dh. */
 static int shared_backward(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct layer_layout *at = &m->layout.layer[l];
@@ -452,10 +458,10 @@ static int send_gradient(struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* Start to send dx to the experts, and meanwhile restore what is not kept of
- * the layer. If the experts' rows are not kept, restore first. Restoring may
- * overwrite what the gradients of the next layer's matrices need, so these are
- * computed before it. */
+/* Start to send dx to the experts, and meanwhile restore the layer's
+ * activations that are not kept. If the experts' rows are not kept, restore
+ * first and then send. Restoring may overwrite what the gradients of the
+ * matrices of layer l + 1 need. So these gradients are computed before. */
 static int begin_layer_backward(struct model *m, struct micro_batch *b,
                                 size_t l, size_t T)
 {
@@ -614,9 +620,9 @@ static int cut(struct model *m, size_t B, size_t T, size_t micro_batches)
 }
 
 /*
- * Each function below ends by starting to send rows. The next one for the same
- * micro-batch begins by waiting for them. Between the two the other
- * micro-batches are computed. Gradients are added in the order of the
+ * Each function called below ends by starting to send rows. The next function
+ * for the same micro-batch begins by waiting for these rows. In between, the
+ * other micro-batches are computed. Gradients are added in the order of the
  * micro-batches, as if each were computed alone.
  */
 

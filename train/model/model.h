@@ -20,7 +20,7 @@
 /*
  * The contribution of one sequence to losses and statistics, a vector of
  * stats_size() numbers. All are f64. They are summed over sequences in the
- * order of the batch, so the sums do not depend on which rank had which
+ * order of the batch. So the sums do not depend on which rank had which
  * sequence.
  *
  *     [0] sum of the cross entropy over its T positions
@@ -45,12 +45,12 @@ enum { EXPERT_STORED = 4 };
 struct expert_rows {
     struct exchange_rows at;
     float *hidden;  /* (held, 2 F); NULL: not kept */
-    float *act;     /* (held, F), likewise */
+    float *act;     /* (held, F); NULL: not kept */
     size_t held;    /* at.total when hidden and act were allocated */
     bool dropped;   /* hidden rows are not kept: too many, or the budget was too
                        small */
-    size_t planned; /* bytes of the plan's buffers (of its largest wave), as
-                       long as there is a plan */
+    size_t planned; /* bytes counted for the plan's buffers (for its largest
+                       wave); 0: no plan */
     struct offloaded stored[EXPERT_STORED];
 };
 
@@ -61,7 +61,7 @@ struct micro_batch {
     size_t B;                    /* sequences of this rank */
     size_t all_B;                /* sequences of the whole tensor-parallel
                                     group */
-    struct tensor_rows group;    /* R, and the rows of the group */
+    struct tensor_rows group;    /* R, and the number of rows of the group */
     size_t *counts;              /* (ranks of the group) rows of each */
     struct rows rows;            /* views of the batch's rows, from `first`
                                     on */
@@ -85,14 +85,15 @@ struct expert_part;
 struct model_gradients {
     int (*begin)(void *arg, struct model *m, struct micro_batch *b,
                  size_t layer);
-    /* act: of the piece that the part is in, as m->dhidden */
+    /* act: an array of the whole piece that the part is in, like m->dhidden */
     int (*add)(void *arg, struct model *m, struct micro_batch *b, size_t layer,
                const struct expert_part *part, const float *act);
     /* Collective. */
     int (*end)(void *arg, struct model *m, struct micro_batch *b, size_t layer);
     void *arg;
-    size_t leaf_rows; /* the sum is interrupted after so many rows of an expert,
-                         so that it may be cut there; 0: nowhere */
+    size_t leaf_rows; /* after each leaf_rows rows of an expert the sum is
+                         interrupted, and a piece may end there; 0: the sum is
+                         not interrupted */
 };
 
 /* Time of this rank, for the report. */
@@ -109,16 +110,17 @@ struct model {
     struct tensor_group tensor;
     size_t *group_B; /* (ranks of the group) sequences of each */
 
-    /* Not owned: set by the caller after model_create(). */
+    /* The caller owns the next fields, and sets them after model_create(). */
     const float *dense;       /* (layout.dense) */
-    struct grad dense_grad;   /* G gradients of that; backward adds to them */
+    struct grad dense_grad;   /* G gradients of `dense`; backward adds to
+                                 them */
     const float *shard;       /* (own shards, layout.shard_size); NULL: no
                                  shards */
-    struct grad shard_grad;   /* the gradients of that, one for each of the
-                                 group's shares */
-    const float *expert;      /* (M, experts of this rank, expert_size), or as
-                                 `slot` says */
-    float *expert_grad;       /* gradients of that; backward adds to them */
+    struct grad shard_grad;   /* gradients of `shard`, one for each share of the
+                                 group */
+    const float *expert;      /* (M, experts of this rank, expert_size), unless
+                                 `slot` is set */
+    float *expert_grad;       /* gradients of `expert`; backward adds to them */
     const float *router_bias; /* (M, E), or NULL */
     /* The inputs of the gates' random numbers. sequence: the place in the
      * batch of each sequence of a forward. NULL: no random numbers, as outside
@@ -138,7 +140,8 @@ struct model {
     void *complete_shard_arg;
     double row_s;         /* least time of experts for a row, in seconds */
     size_t first_expert;  /* first expert of this rank, if `slot` is NULL */
-    size_t local_experts; /* number of its experts, which follow it */
+    size_t local_experts; /* number of this rank's experts, consecutive from
+                             first_expert */
     const int32_t *slot;  /* (routings, E) an expert's index in `expert` and
                              `expert_grad`; NULL: no balance */
     struct model_gradients gradients; /* all 0: gradients are summed over all
@@ -148,7 +151,8 @@ struct model {
     struct memory_count activations;
     struct offload *offload; /* NULL: nothing is offloaded */
     bool forward_only;       /* no backward will follow; set by the caller */
-    double *stats;           /* of the forward under way; NULL: not wanted */
+    double *stats;           /* statistics of the forward under way; NULL:
+                                none */
 
     size_t max_rows; /* the largest R */
     struct rows rows;
@@ -158,20 +162,20 @@ struct model {
 
     /* scratch */
     float *dhidden, *dact;  /* (rows.total, 2 F), (rows.total, F), of a layer */
-    size_t dexpert_rows;    /* rows that these have room for */
+    size_t dexpert_rows;    /* rows that dhidden and dact have room for */
     struct expert *experts; /* (E) scratch for this rank's experts */
     struct shunti_gemm_item *items; /* (E) */
     struct expert_part *parts;      /* (E) */
     float *work;                    /* scratch of attention */
     float *gate_scratch;            /* gate_scratch() */
 
-    struct model_times times; /* since the caller last cleared it */
+    struct model_times times; /* since the caller last cleared this field */
 };
 
 /* sequences      the largest B, of c->seq positions each
- * micro_batches  the most of a call. The exchange has a routing for each layer
- *                with experts of each: that of the j-th such layer of the i-th
- *                micro-batch is i M + j.
+ * micro_batches  the most micro-batches of a call. The exchange has a routing
+ *                for each micro-batch and layer with experts: i M + j for the
+ *                j-th such layer of the i-th micro-batch.
  * tensor         how attention and the shared expert are cut; NULL: not at all
  * memory         what is kept for backward; NULL: everything. All ranks must
  *                have the same tiers.
@@ -187,9 +191,9 @@ void model_destroy(struct model *model);
 /* bytes (B, T) -> model->rows.probs (R, V): logits. With targets (B, T) not
  * NULL also the loss: model->rows.loss (R); then probs has probabilities, and
  * stats (B, stats_size) is written.
- * micro_batches  number of parts of B / micro_batches consecutive sequences,
- *                that are computed in turn: one computes while rows of another
- *                are sent. 1: no parts.
+ * micro_batches  number of parts of the batch, of B / micro_batches consecutive
+ *                sequences each. They are computed in turn: one part computes
+ *                while rows of another are sent. 1: the batch is not cut.
  *
  * Collective. Ranks may have different B, also 0. 0, or -1 with
  * train_error_text(). */
@@ -229,7 +233,7 @@ void stats_add(void *stats_rows, size_t first, size_t n);
 void stats_of_losses(const struct model *model, size_t B, size_t T,
                      double *stats);
 
-/* Releases what a forward keeps, if no backward follows. */
+/* Releases the memory that a forward keeps, if no backward follows. */
 void model_release(struct model *model);
 
 #endif

@@ -93,7 +93,8 @@ static void destroy_micro(const struct model *m, struct micro_batch *b)
 void model_destroy(struct model *m)
 {
     offload_destroy(
-        m->offload); /* an engine may still copy from and to its memory */
+        m->offload); /* an engine may still copy from and to the model's
+                        memory */
     for (size_t i = 0; m->micro && i < m->max_micro; i++)
         destroy_micro(m, &m->micro[i]);
     free(m->micro);

@@ -2,19 +2,19 @@
 /*
  * The experts of a layer, forward and backward.
  *
- * The rows of a layer may come in waves (exchange.h). While a wave is computed,
- * the rows of the next one arrive, and the results of the one before are sent.
- * This needs no more than the four buffers of the largest wave. In forward a
- * wave uses two of them, and the next one the two for gradients. In backward
- * the next wave's rows arrive in the place of this wave's output, once the
- * output's gradient has arrived.
+ * The rows of a layer may arrive in waves (exchange.h). While a wave is
+ * computed, the rows of the next wave arrive, and the results of the previous
+ * wave are sent. This needs no more than the four buffers of the largest wave.
+ * In forward a wave uses two of these buffers, and the next wave uses the two
+ * for gradients. In backward the next wave's rows arrive in the buffer of this
+ * wave's output, once the output's gradient has arrived.
  *
- * Experts may have more rows than the limit (memory.h), whose hidden rows are
- * not kept. They are then computed in pieces: as many whole experts as fit, or
- * a part of one. A part begins at a multiple of STEP rows of its expert, or of
- * its leaf (model_gradients). There, products that sum over rows begin a new
- * block (src/kernels/gemm/gemm.h). So all bits are those of computing all rows
- * at once.
+ * If experts have more rows than the limit (memory.h), their hidden rows are
+ * not kept. The experts are then computed in pieces: as many whole experts as
+ * fit, or a part of one. A part begins at a multiple of STEP rows of its
+ * expert, or of its leaf (model_gradients). At these rows, products that sum
+ * over rows begin a new block (src/kernels/gemm/gemm.h). So all results have
+ * the same bits as if all rows were computed at once.
  */
 #include "src/kernels/elementwise.h"
 #include "train/base/clock.h"
@@ -31,8 +31,9 @@ struct cursor {
 
 enum { STEP = MEMORY_PIECE };
 
-/* The most rows, at most `room`, that can be taken behind an expert's first
- * `done` rows, so that the expert may be cut after them. */
+/* The expert's first `done` rows are in earlier pieces. Returns how many more
+ * rows, at most `room`, the next piece can have, such that the expert may be
+ * cut behind them. */
 static size_t up_to_a_cut(size_t done, size_t room, size_t leaf_rows)
 {
     const size_t leaf = leaf_rows ? (done + room) / leaf_rows * leaf_rows : 0;
@@ -86,7 +87,7 @@ static size_t piece_rows(const struct model *m, const struct expert_rows *r,
     return rows < r->at.total ? rows : r->at.total;
 }
 
-/* The limit in backward. */
+/* The limit of rows above which hidden rows are not kept. */
 static size_t limit_of(const struct model *m, const struct micro_batch *b)
 {
     return memory_limit(&m->memory, b->R * m->c.topk);
@@ -164,7 +165,7 @@ static size_t all_parts(const struct model *m, const struct expert_rows *r)
     return r->at.experts;
 }
 
-/* Is act in the memory for its gradient, since it will not be kept? */
+/* True if act will not be kept. It is then in the memory for its gradient. */
 static bool act_is_apart(const struct model *m, size_t l)
 {
     return model_tier(m, l, MEMORY_ACTIVATION) == MEMORY_RECOMPUTE;
@@ -239,9 +240,9 @@ static int send_ahead(struct model *m, struct micro_batch *b, size_t l,
                                    b->rows.act[l].h2, into);
 }
 
-/* Wait for the rows of the next wave, and make it the current one. The experts
- * have computed the wave before; only what is still being sent of it is
- * needed. */
+/* Wait for the rows of the next wave, and make that the current wave. The
+ * experts have computed the previous wave, so only the buffer that is still
+ * being sent is needed. */
 static int advance(struct model *m, struct micro_batch *b, size_t l)
 {
     struct expert_rows *r = &b->experts[l];
@@ -272,7 +273,7 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
     const size_t at_once =
         memory_forward_limit(&m->memory, l, b->R * m->c.topk);
     struct spent t = clock_read();
-    bool dropped = false; /* any wave was over the limit; r->dropped is that of
+    bool dropped = false; /* any wave was over the limit; r->dropped is only for
                              the current wave */
 
     if (x->wait(m->exchange, routing))
@@ -288,7 +289,7 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
         if (compute_rows(m, b, l, at_once))
             return -1;
         clock_add(&m->times.experts, &t);
-        /* Wait until the results of the wave before have arrived. */
+        /* Wait until the results of the previous wave have arrived. */
         if ((!first && x->wait(m->exchange, routing)) ||
             x->combine_start(m->exchange, routing, b->rows.dtmp))
             return -1;
@@ -305,8 +306,8 @@ int model_experts_forward(struct model *m, struct micro_batch *b, size_t l)
 
 /* --- backward --------------------------------------------------------------------- */
 
-/* hidden -> dhidden, drows, for one part; it begins at `at` in hidden and
- * gradients */
+/* hidden -> dhidden, drows, for one part, which begins at row p->at of hidden
+ * and dhidden */
 static void gradients_of_rows(struct model *m, const struct micro_batch *b,
                               size_t l, const struct expert_part *p,
                               const float *hidden)
@@ -360,8 +361,8 @@ static void hidden_again(struct model *m, const struct micro_batch *b, size_t l,
            hidden + p->at * 2 * F);
 }
 
-/* Recompute act from hidden. It takes the place of d(act), which is not needed
- * any more. */
+/* Recompute act from hidden. The result overwrites d(act), which is no longer
+ * needed. */
 static float *act_again(struct model *m, const struct expert_part *p,
                         const float *hidden)
 {
@@ -397,8 +398,8 @@ static int backward_in_pieces(struct model *m, struct micro_batch *b, size_t l,
     return st;
 }
 
-/* Prepare backward of all rows at once: get hidden rows, and memory for
- * gradients. */
+/* Prepare backward of all rows at once: restore hidden rows, and allocate
+ * memory for gradients. */
 static int prepare(struct model *m, struct micro_batch *b, size_t l)
 {
     struct expert_rows *r = &b->experts[l];
@@ -416,7 +417,8 @@ static int prepare(struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* Gradients of weights from all rows at once. The hidden rows are there. */
+/* Gradients of weights from all rows at once. prepare() has restored the hidden
+ * rows. */
 static int gradients_at_once(struct model *m, struct micro_batch *b, size_t l)
 {
     const struct expert_rows *r = &b->experts[l];
@@ -468,11 +470,11 @@ static int compute_backward(struct model *m, struct micro_batch *b, size_t l)
 }
 
 /*
- * Forward has ended with the first wave: its rows and the experts' output are
- * still there. The other waves have lost their memory. So they are dispatched
- * and computed again, from the second to the last. Leaves of gradients need
- * this order, since they count each source's rows from wave to wave
- * (leaves_waves.h).
+ * Forward has ended with the first wave: the rows and the experts' output of
+ * that wave are still in memory. The other waves' memory has been overwritten.
+ * So these waves are dispatched and computed again, from the second to the
+ * last. Leaves of gradients need this order, since they count each source's
+ * rows from wave to wave (leaves_waves.h).
  */
 int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
 {
@@ -498,7 +500,7 @@ int model_experts_backward(struct model *m, struct micro_batch *b, size_t l)
         if (model_experts_again(m, b, l))
             return -1;
         clock_add(&m->times.experts, &t);
-        /* Wait until the gradients of the wave before have arrived. */
+        /* Wait until the gradients of the previous wave have arrived. */
         if (x->wait(m->exchange, routing) ||
             x->combine_backward_start(m->exchange, routing, b->rows.dx,
                                       b->rows.dweight))

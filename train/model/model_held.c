@@ -3,9 +3,9 @@
  * Activations held between forward and backward, by the tiers of memory.h.
  *
  * The offloaded fields of a layer are in one of two slots (rows.h). Forward
- * copies them out while the next layer computes in the other slot, and waits
- * before the layer after that writes to the slot. Backward copies those of
- * layer l - 1 back while it computes layer l.
+ * copies the fields out while the next layer computes in the other slot. It
+ * waits for the copies before another layer writes to the slot. Backward copies
+ * the fields of layer l - 1 back while it computes layer l.
  */
 #include "train/base/error.h"
 #include "train/model/model_inner.h"
@@ -25,8 +25,8 @@ bool model_is_kept(const struct model *m, size_t l)
 
 /* --- counted memory ------------------------------------------------------------ */
 
-/* Drop hidden rows of some other layer or micro-batch. False: there are
- * none. */
+/* Drop hidden rows of some other layer or micro-batch. Returns false if there
+ * are none. */
 static bool give_way(struct model *m, const struct expert_rows *for_rows)
 {
     for (size_t l = 0; l < m->c.layers; l++)
@@ -244,7 +244,7 @@ int model_experts_left(struct model *m, struct micro_batch *b, size_t l)
     return 0;
 }
 
-/* Copy back, and wait for it. */
+/* Copy offloaded rows back, and wait for the copy. */
 static int in(struct model *m, float *to, struct offloaded *from)
 {
     return offload_in(m->offload, to, from) || offload_wait(m->offload, from)

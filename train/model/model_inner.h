@@ -2,8 +2,8 @@
 /*
  * Functions that the parts of the model share. model.c: the layers in their
  * order; model_experts.c: the experts of a layer; model_held.c: activations
- * that are not kept, and how backward gets them. All functions with a status
- * return 0, or -1 with train_error_text().
+ * that are not kept, and how backward restores them. All functions with a
+ * status return 0, or -1 with train_error_text().
  */
 #ifndef TRAIN_MODEL_INNER_H
 #define TRAIN_MODEL_INNER_H
@@ -38,8 +38,8 @@ int model_experts_backward(struct model *m, struct micro_batch *b, size_t l);
 
 /* --- model_held.c ---------------------------------------------------------------- */
 
-/* Counts bytes that are about to be allocated. If that exceeds the budget,
- * hidden rows of other layers are dropped. */
+/* Counts bytes that are about to be allocated. If all counted bytes exceed the
+ * budget, hidden rows of other layers are dropped. */
 int model_take(struct model *m, const struct expert_rows *for_rows,
                size_t bytes);
 void model_give(struct model *m, size_t bytes);
@@ -50,7 +50,8 @@ void model_give_rows(struct model *m, float **rows, size_t bytes);
 /* Frees the hidden rows of a layer's experts. */
 void model_give_experts(struct model *m, struct expert_rows *r);
 
-/* Called when a plan was made, and when it is no longer needed. */
+/* model_planned() counts the memory of a plan that was just made.
+ * model_unplan() releases the plan. */
 int model_planned(struct model *m, struct micro_batch *b, size_t l);
 void model_unplan(struct model *m, struct micro_batch *b, size_t l);
 
@@ -59,11 +60,12 @@ void model_unplan(struct model *m, struct micro_batch *b, size_t l);
  * wait until the fields of layer l - 1 are offloaded. */
 int model_leave(struct model *m, struct micro_batch *b, size_t l);
 int model_before_output(struct model *m, struct micro_batch *b, size_t l);
-/* Start to offload the experts' rows, and wait until that is done. */
+/* model_experts_out() starts to offload the experts' rows. model_experts_left()
+ * waits until that is done, and frees what is not kept. */
 int model_experts_out(struct model *m, struct micro_batch *b, size_t l);
 int model_experts_left(struct model *m, struct micro_batch *b, size_t l);
-/* In backward. Start to copy back the offloaded fields of a layer, and wait for
- * them. */
+/* In backward. model_fetch() starts to copy back the offloaded fields of a
+ * layer, and model_fetched() waits for the copies. */
 int model_fetch(struct model *m, struct micro_batch *b, size_t l);
 int model_fetched(struct model *m, struct micro_batch *b, size_t l);
 /* Copy back the experts' hidden rows, and the rows of the plan. */
