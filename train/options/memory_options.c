@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parses the options of memory.h, once the number of layers is known. */
+/* Parses the options of memory.h, which needs the number of layers. */
 #include "train/base/error.h"
 #include "train/options/options.h"
 

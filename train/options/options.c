@@ -16,12 +16,12 @@
 #include "tools/cli/cli.h"
 #include "train/workload/random.h"
 
-/* The role of an option for a checkpoint. SETTING: it decides what a run computes,
- * and is kept. SHAPE: the length of the checkpoint's vectors also depends on
- * it. */
+/* The role of an option for a checkpoint. SETTING: the option decides what a
+ * run computes, and is kept. SHAPE: the length of the checkpoint's vectors also
+ * depends on the option. */
 enum role { OTHER, SETTING, SHAPE };
 
-/* Sizes are multiplied with one another later. */
+/* The largest size. Sizes are multiplied with one another later. */
 #define LARGEST (1 << 30)
 _Static_assert((int)MOST_ROUTINGS <= (int)MEMORY_LAYERS,
                "a tier for each layer");
@@ -513,8 +513,9 @@ static bool no_preset(const char *name, struct cli_line *line)
     return cli_wrong(line, "no preset \"%s\"; there are %s", name, all);
 }
 
-/* Apply a preset. Its options count as given, but those that the user gave
- * stay. So its place on the command line does not matter. */
+/* Apply a preset. Its options count as given, but options that the user gave
+ * keep their values. So the preset's place on the command line does not
+ * matter. */
 static bool take_preset(void *object, const char *name, struct cli_line *line)
 {
     struct options *o = object;
@@ -606,8 +607,8 @@ enum options_adopted options_adopt(struct options *o, const struct setting *s,
         return ADOPT_SAME;
     if (o->given & cli_bit(&program, s->name))
         return row->mark == SHAPE ? ADOPT_OTHER_SHAPE : ADOPT_OTHER;
-    /* The value may be 0, which an option does not allow, as for nodes of
-     * different sizes. */
+    /* The checkpoint's value may be 0, which the command line does not allow:
+     * --nodes is 0 if nodes have different sizes. */
     struct cli_row any = *row;
     any.least = 0;
     return cli_read(&any, o, s->value, &line) ? ADOPT_SAME : ADOPT_UNKNOWN;

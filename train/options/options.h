@@ -45,16 +45,17 @@ struct options {
     uint64_t seed;
     size_t shares;  /* parts in which the batch is summed; 0: 4, or the number
                        of ranks */
-    size_t nodes;   /* groups in which these are summed; 0: as the ranks are */
+    size_t nodes;   /* nodes over which shares are summed; 0: as the ranks are
+                       on nodes */
     size_t tp;      /* ranks of a tensor-parallel group */
     size_t tp_sums; /* shards whose products are added; 0: tp */
-    size_t expert_copies; /* ranks that have the same experts */
+    size_t expert_copies; /* copies of each expert, on different ranks */
     size_t micro_batches; /* parts into which the batch is cut first; 0: chosen
                              by the number of nodes */
     enum workload_kind workload;    /* chooses experts instead of the routers */
     double row_us;                  /* least time of experts for a row, in us */
-    enum balance_over balance_over; /* the part of the batch that a balancing
-                                       loss is for */
+    enum balance_over balance_over; /* the part of the batch over which a
+                                       balancing loss is computed */
     struct balance_config balance;  /* balance of the ranks' rows */
 
     size_t accumulate; /* parts of the batch that are computed one after the
@@ -62,7 +63,7 @@ struct options {
 
     bool bf16, fp8;     /* how rows are sent */
     bool overlap;       /* compute while rows are sent */
-    bool overlap_given; /* by --overlap, whose value was: */
+    bool overlap_given; /* --overlap was given, with the value overlap_asked */
     enum overlap_asked overlap_asked;
     bool mpi;          /* MPI sends rows and gradients instead of libshunt */
     bool compute_bf16; /* inputs of matrix products are bf16 */
@@ -76,7 +77,8 @@ struct options {
     double recompute_above;         /* 0: never */
     size_t activation_budget;       /* most bytes of activations; 0: any
                                        number */
-    struct memory_plan memory_plan; /* what these say; set by options_check() */
+    struct memory_plan memory_plan; /* made from the options above; set by
+                                       options_check() */
     bool save_memory, balanced;     /* --save-memory, --balanced */
     char switched[SWITCHES][160];   /* the options that each switch stood for */
 
@@ -85,9 +87,10 @@ struct options {
     bool resume, accept, generate;
     const char *log;
     const char *report;
-    size_t eval_every; /* 0: ten or fewer in a run */
+    size_t eval_every; /* steps between validations; 0: at most ten validations
+                          in a run */
     size_t eval_bytes;
-    size_t sample;      /* bytes */
+    size_t sample;      /* bytes to generate */
     const char *prompt; /* NULL: the first lines of held-out text */
     double temperature;
     size_t print_every;
@@ -95,8 +98,8 @@ struct options {
     bool adopted;       /* the settings are those of a checkpoint */
     cli_set given;      /* options that the user or a preset gave, as bits:
                            cli_bit() */
-    cli_set of_presets; /* those of them that a preset gave: --minutes replaces
-                           its steps */
+    cli_set of_presets; /* those of `given` that a preset gave; --minutes
+                           replaces a preset's steps */
 };
 
 /* An option that decides what a run computes, with its value, as texts. */
@@ -111,16 +114,17 @@ enum options_result { OPTIONS_RUN, OPTIONS_EXIT, OPTIONS_BAD };
 enum options_result options_parse(int argc, char **argv, struct options *o);
 void options_free(struct options *o);
 
-/* Checks that need the number of ranks, as whether they divide the batch. Sets
- * batch, shares, nodes, micro_batches and tp_sums if they are 0. nodes:
- * team_nodes(). 0, or -1 with train_error_text(). */
+/* Checks that need the number of ranks, such as whether the ranks divide the
+ * batch. Sets batch, shares, nodes, micro_batches and tp_sums if they are 0.
+ * nodes: team_nodes(). 0, or -1 with train_error_text(). */
 int options_check(struct options *o, size_t ranks, size_t nodes);
 
 /* The part of options_check() for --memory and related options;
  * memory_options.c. */
 int options_check_memory(struct options *o);
 
-/* Was the option given by the user or a preset? By a preset? */
+/* options_given(): was the option given, by the user or by a preset?
+ * options_of_preset(): by a preset? */
 bool options_given(const struct options *o, const char *name);
 bool options_of_preset(const struct options *o, const char *name);
 
@@ -129,7 +133,7 @@ bool options_of_preset(const struct options *o, const char *name);
 size_t options_settings(const struct options *o, struct setting *to);
 
 /* Takes over a setting of a checkpoint, if the user did not give that option.
- * If the user gave another value, `own` gets it. */
+ * `own` receives the option's value before this call. */
 enum options_adopted {
     ADOPT_SAME,        /* the options have this value now */
     ADOPT_OTHER,       /* the user gave another value */
@@ -140,7 +144,7 @@ enum options_adopted {
 enum options_adopted options_adopt(struct options *o, const struct setting *s,
                                    struct setting *own);
 
-/* The value of --balance-over in words; the name of the gate. */
+/* The values of --balance-over and --gate. */
 const char *options_balance_over(const struct options *o);
 const char *options_gate(const struct options *o);
 /* The values of --balance and --workload. */

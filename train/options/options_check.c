@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks whether options go together, and with the ranks. Sets those that
- * follow from others if they are not given. */
+/* Checks whether options are compatible with each other and with the ranks.
+ * Sets options that follow from others, if they are not given. */
 #include "train/base/error.h"
 #include "train/layers/gate.h"
 #include "train/options/options.h"
@@ -36,7 +36,8 @@ static int check_groups(struct options *o, size_t ranks)
     return 0;
 }
 
-/* Set the router's options that are not given to what its gate needs. */
+/* Set the router's options that are not given to the values that its gate
+ * needs. */
 static void adapt_gate(struct options *o)
 {
     struct router_config c = model_router(&o->model);
@@ -47,9 +48,9 @@ static void adapt_gate(struct options *o)
 }
 
 /* With copies of experts the library assigns the rows of each wave to copies.
- * So the tokens of a wave depend on where the copies are, and with them the
- * bits of gradients that are summed over leaves. Without leaves there is no
- * promise about bits: each copy has one sum for the step. */
+ * So the tokens of a wave depend on where the copies are. Then the bits of
+ * gradients that are summed over leaves would depend on the copies, too.
+ * Without leaves no bits are promised: each copy has one sum for the step. */
 static int check_waves(const struct options *o, bool copies)
 {
     if (o->max_rows && copies && o->balance.leaf_rows)

@@ -12,8 +12,8 @@
 
 #include <stddef.h>
 
-/* Sigmoid; the best 4 of 8 groups, by their two best experts; a bias; and a
- * loss of each sequence with a very small weight. */
+/* DeepSeek's gate: sigmoid; the best 4 of 8 groups, by their two best experts;
+ * a bias; and a loss of each sequence with a very small weight. */
 #define DEEPSEEK_GATE                                                        \
     {"gate", "sigmoid"}, {"choose", "limited"}, {"expert-groups", "8"},      \
         {"open-groups", "4"}, {"group-score", "2"}, {"weight-scale", "2.5"}, \
@@ -22,22 +22,23 @@
     {                                                                        \
         "zloss", "0"                                                         \
     }
-/* Without groups and bias. Its loss is over the batch of some ranks, here over
- * each micro-batch, and has DeepSeek's weight. */
+/* Pangu's gate has no groups and no bias. Its loss is over the batch of some
+ * ranks, here over each micro-batch. The loss has the same weight as
+ * DeepSeek's. */
 #define PANGU_GATE                                                        \
     {"gate", "sigmoid"}, {"weight-scale", "2.5"}, {"renormalise", "yes"}, \
         {"balance-loss", "1e-4"}, {"balance-over", "micro-batch"},        \
     {                                                                     \
         "zloss", "0"                                                      \
     }
-/* The loss is over the whole batch (2501.11873). */
+/* Qwen's loss is over the whole batch (2501.11873). */
 #define QWEN_GATE                                                          \
     {"gate", "softmax"}, {"renormalise", "yes"}, {"balance-loss", "1e-3"}, \
         {"balance-over", "batch"},                                         \
     {                                                                      \
         "zloss", "0"                                                       \
     }
-/* The weight of the loss is that of its published configuration. */
+/* The weight of the loss is that of Mixtral's published configuration. */
 #define MIXTRAL_GATE                                                       \
     {"gate", "softmax"}, {"renormalise", "yes"}, {"balance-loss", "0.02"}, \
         {"balance-over", "micro-batch"},                                   \

@@ -14,6 +14,6 @@ struct preset {
     } option[PRESET_OPTIONS];
 };
 
-extern const struct preset presets[]; /* the last one's name is NULL */
+extern const struct preset presets[]; /* the last preset's name is NULL */
 
 #endif

@@ -8,7 +8,7 @@ static const struct train_switch {
     const char *name;
     struct {
         const char *name, *value; /* as on the command line, without "--" */
-    } option[SWITCH_OPTIONS];     /* name NULL: no more */
+    } option[SWITCH_OPTIONS];     /* the last name is NULL */
 } switches[SWITCHES] = {
     {"save-memory",
      {{"memory", "layer=recompute"}, {"recompute-above", "1.5"}}},
