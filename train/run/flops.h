@@ -14,7 +14,7 @@
  * (Chowdhery et al.: "PaLM", 2022, appendix B). Products that are recomputed,
  * dropped or padded do not count.
  *
- * Divided by time and by the peak, this gives the model's FLOPs utilisation,
+ * Divided by time and by the peak, this gives the model's FLOPs utilization,
  * MFU.
  */
 double model_flops(const struct model_config *c);

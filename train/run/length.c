@@ -2,7 +2,7 @@
 /*
  * The number of steps is fixed once. The learning rate falls towards the last
  * step. So if the number changed, the rate would depend on how busy the machine
- * is, and no two runs would be the same.
+ * is. No two runs would then be the same.
  */
 #include "train/run/length.h"
 
@@ -33,8 +33,8 @@ size_t length_in_time(double seconds, double step_s, size_t done,
 {
     double fit = seconds > 0 ? seconds / step_s : 0;
     double all = (double)done + fit;
-    /* The number of validations is that of a run without them: slightly too
-     * many. */
+    /* The number of validations is computed as if validations took no time:
+     * slightly too many. */
     size_t evals = all < 1e9 ? length_evals((size_t)all, every) : 1;
     double n = all - forward * ((double)evals * eval_batches + sample);
 

@@ -11,23 +11,26 @@ enum {
                             learns something */
     PROBE = 8,           /* steps after which the length of a run with --minutes
                             is fixed */
-    PROBE_SKIP = 3,      /* of these, steps whose time does not count: they also
-                            generate kernels of matrix products */
+    PROBE_SKIP = 3,      /* the first of these steps, whose time does not count:
+                            they also generate kernels of matrix products */
 };
 
-/* The number of validations of a run of `steps` steps, the one at its end
- * included. every: steps between them; 0: at most ten in a run. */
+/* The number of validations of a run of `steps` steps, including the validation
+ * at its end. every: steps between validations; 0: at most ten validations in a
+ * run. */
 size_t length_evals(size_t steps, size_t every);
 
 /* How many of these validations are due after `done` steps. */
 size_t length_evals_due(size_t steps, size_t every, size_t done);
 
 /*
- * How many steps a run can have, those done included, if `seconds` are left.
+ * Returns how many steps a run can have if `seconds` are left, including the
+ * `done` steps.
  *
  * step_s        seconds of a step
  * eval_batches  batches of a validation
- * sample        time of the sample, in batches
+ * sample        number of batches whose forward pass takes as long as the
+ *               sample
  */
 size_t length_in_time(double seconds, double step_s, size_t done,
                       double eval_batches, double sample, size_t every);

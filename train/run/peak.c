@@ -16,10 +16,10 @@
 /*
  * The peak of a core is the best of several windows of 65 us, so that other
  * work on the core does not count. The first windows are one burst of 20 ms, in
- * which an idle core reaches its full clock. The others are short bursts over
- * the next 100 ms, because a neighbour on the same physical core, or a
- * hypervisor, can take a part of the core for longer than one burst. All ranks
- * begin each burst together.
+ * which an idle core reaches its full clock. The other windows are in short
+ * bursts over the next 100 ms. There are several bursts because a neighbor on
+ * the same physical core, or a hypervisor, can use a part of the core for
+ * longer than one burst. All ranks begin each burst together.
  */
 enum {
     ROUNDS = 1 << 15, /* rounds of a window */
@@ -66,8 +66,8 @@ static int peak_of_core(const struct team *team,
     return 0;
 }
 
-/* CPUs that this rank may use. If it is bound to a single CPU, that is its own,
- * and all CPUs of the host count. */
+/* CPUs that this rank may use. If this rank is bound to a single CPU, it has
+ * that CPU to itself. Then all CPUs of the host count. */
 static long usable_cpus(void)
 {
     cpu_set_t set;
@@ -92,7 +92,7 @@ int peak_measure(struct team *team, const struct shunti_bf16_tile *tile,
         before += shunt_comm_node(comm, r) == own;
     int st = peak_of_core(team, tile, &peak);
     if (before >= cores && cores > 0)
-        peak = 0; /* it shares a core with another rank */
+        peak = 0; /* this rank shares a core with another */
     if (st == 0)
         st = team_gather(team, &peak, all, sizeof(peak));
     *flops = 0;

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 /* Is stdout the terminal of this session? mpirun gives ranks a pseudo terminal
- * of another session. It passes on their output, mixed with that of other ranks
- * and with a tag in front. A line cannot be redrawn there. */
+ * of another session. mpirun passes on their output, mixed with that of other
+ * ranks and with a tag in front. A line cannot be redrawn there. */
 static bool has_terminal(void)
 {
     const char *term = getenv("TERM");
@@ -40,14 +40,14 @@ static void time_left(char *to, size_t room, double seconds)
         snprintf(to, room, "%d:%02d left", s / 60, s % 60);
 }
 
-/* The parts of a line. Those that are equal in two runs come first, then
+/* The parts of a line. Parts that are equal in two runs come first, then
  * times. */
 enum { STEP, LOSS, IMBALANCE, DROPPED, SPEED, GFLOPS, WAIT, LEFT, PARTS };
 
 static void make_parts(const struct progress *p, const struct step_metrics *m,
                        size_t steps, char part[PARTS][40])
 {
-    /* Columns are aligned only if lines stay below one another. */
+    /* Align columns only if lines stay, one below the other. */
     int wide = p->live ? 0 : 6, narrow = p->live ? 0 : 5;
     char of[24] = "", left[32] = "";
 

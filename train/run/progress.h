@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The progress of a run. On the session's terminal it is one line that is
- * redrawn, elsewhere whole lines. For rank 0 alone.
+ * The progress of a run. On the session's terminal, one line is printed and
+ * redrawn. Elsewhere whole lines are printed. For rank 0 alone.
  */
 #ifndef TRAIN_PROGRESS_H
 #define TRAIN_PROGRESS_H
@@ -13,9 +13,9 @@
 
 struct progress {
     bool live;     /* stdout is the session's terminal */
-    bool drawn;    /* a line is on it that will be redrawn */
+    bool drawn;    /* the terminal shows a line that will be redrawn */
     size_t every;  /* steps between plain lines */
-    double last;   /* time when that line was drawn */
+    double last;   /* time when the last line was printed */
     double step_s; /* time of a step, averaged over recent steps */
 };
 

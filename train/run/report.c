@@ -2,10 +2,10 @@
 /*
  * The report: figures, plots (inline SVG), the settings, and the sample.
  *
- * The report is written here and not by tools/report/pages.py, so that --report needs
- * no Python where shunt-train runs. A run of hours must not fail at its end
- * because Python is missing. The style sheet is the same:
- * tools/report/style.css.
+ * The report is written here and not by tools/report/pages.py, so that --report
+ * does not need Python on the machine where shunt-train runs. A run of hours
+ * must not fail at its end because Python is missing. The style sheet is the
+ * same: tools/report/style.css.
  */
 #include "train/run/report.h"
 
@@ -79,7 +79,7 @@ static double py(const struct plot *p, double y)
     return TOP + (1 - part) * (HEIGHT - TOP - BELOW);
 }
 
-/* A round distance, for about five marks. */
+/* Return a round distance between marks, for about five marks. */
 static double tick(double range)
 {
     double unit = pow(10, floor(log10(range / 5)));
@@ -178,8 +178,8 @@ static void plot_loss(FILE *f, const struct report *r)
 
 static void plot_times(FILE *f, const struct report *r)
 {
-    /* Waiting is a part of both kinds of communication. It is a line of its
-     * own. */
+    /* Waiting is a part of both kinds of communication, so it is drawn as a
+     * separate line. */
     static const size_t parts[] = {
         offsetof(struct step_metrics, compute_s),
         offsetof(struct step_metrics, exchange_s),
@@ -230,7 +230,7 @@ static bool knows_hidden(const struct metrics *m)
     return false;
 }
 
-/* The mean over those steps of a bucket that know it. */
+/* The mean over those steps of a bucket in which `hidden` was measured. */
 static double hidden_of(const struct metrics *m, size_t from, int what)
 {
     double sum = 0, n = 0;

@@ -18,11 +18,13 @@ struct report {
     const char *text; /* origin of the text, in words */
     size_t text_bytes;
     const double *val;     /* (HELD) loss of the last validation; NaN: none */
-    double val_dropped;    /* part of its assignments that was dropped */
-    const size_t *windows; /* (HELD) its windows */
+    double val_dropped;    /* part of that validation's assignments that was
+                              dropped */
+    const size_t *windows; /* (HELD) windows of that validation */
     const struct bars *bars;
-    double peak;           /* operations a second */
-    const char *peak_name; /* the kind of operations */
+    double peak;           /* operations a second that the ranks' cores can
+                              do */
+    const char *peak_name; /* the kind of operations that `peak` is for */
     double seconds;
     const double *expert_rows; /* (M, E) */
     const struct sample *sample;

@@ -24,26 +24,27 @@ struct run {
     struct text text;
     struct data data;
     struct trainer trainer;
-    struct metrics metrics;   /* rank 0 */
-    struct progress progress; /* rank 0 */
+    struct metrics metrics;   /* only on rank 0 */
+    struct progress progress; /* only on rank 0 */
     struct checkpoint_info info;
     struct checkpoint *checkpoint;  /* checkpoint to resume or generate from;
                                        NULL: none */
-    struct checkpoint_info resumed; /* its state */
+    struct checkpoint_info resumed; /* state of `checkpoint` */
     int lock;                       /* rank 0: lock on --checkpoint; -1: none */
     char changes[600];              /* settings that differ from the
                                        checkpoint's */
     char source[256];               /* origin of the text, in words */
     double start;
-    struct bars bars;     /* rank 0 */
+    struct bars bars;     /* only on rank 0 */
     double val[HELD];     /* losses of the last validation */
-    double val_dropped;   /* part of its assignments that was dropped */
-    size_t windows[HELD]; /* its windows */
+    double val_dropped;   /* part of that validation's assignments that was
+                             dropped */
+    size_t windows[HELD]; /* windows of that validation */
     double peak;          /* operations a second that the ranks' cores can do */
     double probed;        /* when the steps began that are timed for
                              --minutes */
-    size_t evals;         /* validations done */
-    struct sample sample; /* rank 0 */
+    size_t evals;         /* number of validations done */
+    struct sample sample; /* only on rank 0 */
 };
 
 static inline bool first_rank(const struct run *run)
@@ -64,8 +65,8 @@ const char *run_groups(const struct run *run, char *to, size_t room);
 /* The kind of operations that the peak is for. */
 const char *run_peak_name(const struct run *run);
 
-/* On rank 0: print the lines before the first step, after the last, and the
- * sample. */
+/* On rank 0: print the lines before the first step, the lines after the last
+ * step, and the sample. */
 void run_introduce(struct run *run);
 void run_conclude(struct run *run);
 void run_show_sample(struct run *run);

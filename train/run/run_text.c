@@ -58,7 +58,8 @@ static void introduce_text(struct run *run)
             d->held[HELD_BLOCKS].length);
 }
 
-/* Losses as text: "unseen files 2.5012, unseen blocks 2.4876 nats a byte" */
+/* Write losses as text: "unseen files 2.5012, unseen blocks 2.4876 nats a
+ * byte". */
 const char *run_each_kind(const double *nats, char *to, size_t room)
 {
     size_t at = 0;
@@ -230,8 +231,7 @@ static void conclude_hidden(struct run *run, const struct metrics_means *m)
             text, AT_ONCE_FIRST, AT_ONCE_LAST);
 }
 
-/* Print what was sent, and how much of that the steps had to wait for: means of
- * a step. */
+/* Print the mean traffic of a step, and how much of it the step waited for. */
 static void conclude_traffic(struct run *run)
 {
     struct metrics_means m = metrics_means(&run->metrics);
@@ -300,7 +300,7 @@ static void conclude_speed(struct run *run)
     }
 }
 
-/* Print what balance did to the ranks' rows, and at what cost: means of a
+/* Print how balance changed the ranks' rows, and what it cost, in the mean
  * step. */
 static void conclude_balance(struct run *run)
 {

@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Contexts are padded to a multiple of this, so that few shapes of products are
- * needed. Attention is causal, so that the padding does not matter. */
+ * needed. Attention is causal, so the padding does not matter. */
 enum { STEP = 32 };
 
 static uint8_t pick(const float *logits, double temperature, double uniform)
@@ -52,7 +52,7 @@ static size_t last_bytes(const uint8_t *text, size_t length, size_t seq,
     return n;
 }
 
-/* Exchange the signals that asked ranks to stop. asked: room for (ranks). */
+/* Exchange the signals that asked ranks to stop. asked: (ranks) scratch. */
 static int ask_all(struct trainer *t, int own, uint8_t *asked, int *any)
 {
     const uint8_t mine = (uint8_t)own;

@@ -47,7 +47,7 @@ static void on_signal(int signo)
 }
 
 /* On a signal training stops after the step, and a sample after a byte.
- * --generate has nothing to save, so that the signal ends it. */
+ * --generate has nothing to save, so a signal ends it at once. */
 static void catch_signals(const struct options *o)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -106,8 +106,8 @@ static int read_text_here(struct run *run)
     return 0;
 }
 
-/* Rank 0 reads the text and sends it, so that all ranks have the same, even if
- * files are edited meanwhile. */
+/* Rank 0 reads the text and sends it, so that all ranks have the same text,
+ * even if files are edited meanwhile. */
 static int share_text(struct run *run)
 {
     struct text *text = &run->text;
@@ -142,8 +142,8 @@ static int share_text(struct run *run)
 
 /* --- beginning ------------------------------------------------------------ */
 
-/* Check that all ranks were given the same options. The library compares those
- * of the exchange; this compares the others. */
+/* Check that all ranks were given the same options. The library compares the
+ * options of the exchange; this function compares the other options. */
 static int compare_options(struct run *run)
 {
     uint64_t own = options_hash(&run->o);
@@ -200,8 +200,8 @@ static int open_checkpoint(struct run *run)
     if (o->resume && o->steps && run->resumed.steps &&
         o->steps != run->resumed.steps)
         add_change(run, "--steps %zu, not %zu", run->resumed.steps, o->steps);
-    /* Each rank drops what exceeds its own part of the capacity, so that the
-     * number of ranks matters. */
+    /* Each rank drops what exceeds its own part of the capacity, so the number
+     * of ranks matters. */
     if (o->resume && o->capacity_factor > 0 &&
         run->resumed.ranks != (size_t)run->team.size)
         add_change(run, "%zu ranks, not %d", run->resumed.ranks,
@@ -219,8 +219,8 @@ static int open_checkpoint(struct run *run)
     return 0;
 }
 
-/* Refuse a folder with a checkpoint: a new run would remove it when it writes
- * its first one. */
+/* Refuse a folder with a checkpoint: a new run would remove that checkpoint
+ * when it writes its own first one. */
 static int refuse_to_replace(struct run *run)
 {
     struct checkpoint_info found;
@@ -356,8 +356,8 @@ static int train(struct run *run)
     for (size_t step = first; !run->info.steps || step <= run->info.steps;
          step++) {
         struct step_metrics m;
-        /* As long as the number of steps is not known, the rate is that of an
-         * endless run: it rises, or is constant. */
+        /* As long as the number of steps is not known, the learning rate is
+         * that of an endless run: it rises, or is constant. */
         size_t steps = run->info.steps ? run->info.steps : SIZE_MAX / 2;
 
         if (trainer_step(t, step, steps, interrupted, &m))
@@ -466,7 +466,7 @@ static int lock_folder(struct run *run)
 }
 
 /* Set up the text, the checkpoint if there is one, and the options. Check that
- * these go together, and with the ranks. */
+ * these fit together, and that they fit the ranks. */
 static int settle_options(struct run *run)
 {
     struct options *o = &run->o;
@@ -478,8 +478,8 @@ static int settle_options(struct run *run)
                     o->resume ? "resume" : "generate");
     if (team_agree(&run->team, good, "options") || compare_options(run))
         return -1;
-    if (!o->generate && share_text(run)) /* its hash is compared with that of
-                                            the checkpoint */
+    if (!o->generate && share_text(run)) /* open_checkpoint() compares its
+                                            hash */
         return -1;
     if (o->checkpoint && !o->generate && lock_folder(run))
         return -1;
@@ -609,9 +609,9 @@ static int join(struct run *run)
     return 0;
 }
 
-/* Rows of experts are freed and allocated in each step (model_held.c). Keep
- * their pages, so that the kernel need not clear them again. These are the
- * largest values of malloc. */
+/* Rows of experts are freed and allocated in each step (model_held.c). Keep the
+ * pages of freed rows, so that the kernel need not clear them again. Both
+ * values are the largest that malloc allows. */
 static void keep_pages(void)
 {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
@@ -659,7 +659,8 @@ int main(int argc, char **argv)
         status = EXIT_SIGNAL + done;
     }
     checkpoint_close(run.checkpoint);
-    /* First end the calls that an error has left under way in that memory. */
+    /* Destroy the communicator before the trainer: that ends the calls that an
+     * error has left under way in the trainer's memory. */
     shunt_comm_destroy(run.team.comm);
     trainer_destroy(&run.trainer);
     folder_lock_release(run.lock);

@@ -14,10 +14,11 @@
 
 enum {
     MOST = 16 << 20
-}; /* bytes of training text, which takes a dozen seconds */
+}; /* MOST: bytes of training text that are compressed, which takes a dozen
+      seconds */
 
 /* Encode `bytes` bytes. With LZMA_SYNC_FLUSH all input so far can be decoded
- * from the output. False: it failed. */
+ * from the output. Returns false on failure. */
 static bool feed(lzma_stream *xz, const uint8_t *from, size_t bytes,
                  lzma_action until)
 {

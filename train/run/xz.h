@@ -12,11 +12,12 @@
 bool xz_there(void);
 
 /*
- * Nats a byte that `xz -9e` needs for the windows of each kind, after it has
- * compressed the training text (its last 16 MiB). So it has the same
- * information as the model, and for later windows also the earlier ones. NaN:
- * no windows, no liblzma or no memory. Each part ends with a flush. So this is
- * about 3 % more than the difference of two files of xz.
+ * Nats a byte that `xz -9e` needs for the windows of each kind. It has
+ * compressed the training text (the last 16 MiB) before. So xz has the same
+ * information as the model, and for later windows also the earlier windows.
+ * NaN: no windows, no liblzma or no memory. Each part ends with a flush. So the
+ * result is about 3 % more than the difference between the sizes of two xz
+ * files.
  */
 void xz_loss(const struct data *data, const size_t *windows, size_t T,
              double *loss);
