@@ -6,8 +6,9 @@
 #include "train/balance/balance.h"
 #include "train/step/metrics.h"
 
-/* Fill in what the report shows of this step. experts_s: seconds that this rank
- * spent in computing experts. Collective. 0, or -1 with train_error_text(). */
+/* Fill in the fields of `m` about balance, for the report. experts_s: seconds
+ * that this rank spent in computing experts. Collective. 0, or -1 with
+ * train_error_text(). */
 int balance_measure(struct balance *b, double experts_s,
                     struct step_metrics *m);
 

@@ -117,8 +117,8 @@ static int take_places(struct balance *b, size_t slots, const struct piece *of)
     return 0;
 }
 
-/* Restore the prediction of a run on `saved` ranks. If that is another number
- * than now, each rank gets an equal part of an expert's load. */
+/* Restore the prediction of a run on `saved` ranks. If there are now more or
+ * fewer ranks, each rank gets an equal part of an expert's load. */
 static void take_rows(struct balance *b, size_t saved, const struct piece *of)
 {
     const size_t E = b->experts, R = ranks(b);

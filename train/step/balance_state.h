@@ -9,16 +9,16 @@
 
 enum { BALANCE_PIECES = 5 };
 
-/* Writes BALANCE_PIECES pieces to `to`; on ranks other than 0 all are empty,
- * since the state is the same everywhere. With balance off *count is 0. `to`
- * points into b->saved, which stays valid until the next call. 0, or -1 with
- * train_error_text(). */
+/* Writes BALANCE_PIECES pieces to `to`; on ranks other than 0 all pieces are
+ * empty, since the state is the same everywhere. With balance off *count is 0.
+ * `to` points into b->saved, which stays valid until the next call. 0, or -1
+ * with train_error_text(). */
 int balance_save(struct balance *b, struct piece *to, size_t *count);
 
-/* Sets the placement and the prediction of the checkpoint. With another number
- * of ranks only the prediction is taken over. Nothing is done with balance off,
- * or for a checkpoint without balance. The caller then reads the state of the
- * homes and calls balance_restore(). Collective. 0, or -1 with
+/* Restores the placement and the prediction from the checkpoint. With another
+ * number of ranks only the prediction is taken over. Nothing is done with
+ * balance off, or for a checkpoint without balance. The caller then reads the
+ * state of the homes and calls balance_restore(). Collective. 0, or -1 with
  * train_error_text(). */
 int balance_load(struct balance *b, struct team *team,
                  struct checkpoint *checkpoint);

@@ -44,7 +44,8 @@ static int write_pieces(const struct options *o, const char *file,
     return new_file_commit(&f);
 }
 
-/* Write the manifest from the records of all ranks, `count` of each rank. */
+/* Write the manifest from the records of all ranks, `count` records of each
+ * rank. */
 static int write_manifest(const struct options *o,
                           const struct checkpoint_info *info,
                           struct record *records, size_t count, int ranks)
@@ -85,8 +86,8 @@ static int write_manifest(const struct options *o,
     return st;
 }
 
-/* Is this the name of a data file? *temporary: it is one that is not
- * complete. */
+/* Is this the name of a data file? *temporary: whether the name is that of an
+ * incomplete file. */
 static bool is_data_file(const char *name, bool *temporary)
 {
     size_t length = strlen(name);
@@ -95,9 +96,9 @@ static bool is_data_file(const char *name, bool *temporary)
     return strncmp(name, "step-", 5) == 0 && strstr(name, ".rank-");
 }
 
-/* Choose the prefix of the new checkpoint's data files. It must not be in use:
- * a repeated run may write a checkpoint of the same step, and the old files
- * must stay until the new ones are complete. */
+/* Choose the prefix of the new checkpoint's data files. The prefix must not be
+ * in use: a repeated run may write a checkpoint of the same step. Then the old
+ * files must stay until the new files are complete. */
 static int choose_prefix(const struct options *o, size_t step, char *prefix,
                          size_t room)
 {
@@ -219,7 +220,7 @@ struct checkpoint {
 };
 
 /* Data files without a manifest are the rest of a checkpoint. A new run would
- * replace them at its end, so that is refused. */
+ * replace them at its end, so it is refused. */
 static int no_data_files(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -271,7 +272,8 @@ int checkpoint_open(struct team *team, const char *folder,
     size_t bytes = 0;
     uint64_t length = 0; /* with '\0'; 0: no checkpoint */
 
-    /* Rank 0 reads it and sends it, so that all ranks use the same one. */
+    /* Rank 0 reads the manifest and sends it, so that all ranks use the same
+     * one. */
     snprintf(path, sizeof(path), "%s/" MANIFEST, folder);
     if (st == 0 && team->rank == 0) {
         text = read_text(path, &bytes, &missing);
@@ -359,7 +361,7 @@ void checkpoint_close(struct checkpoint *c)
 
 /* Read the part of a record that overlaps `p`, if any. The whole record is
  * read, for its checksum. Every byte of every file is in a record that some
- * rank reads, so that damage anywhere is noticed. */
+ * rank reads, so damage anywhere is noticed. */
 static int read_record(const struct checkpoint *c, const struct record *r,
                        const struct piece *p, size_t *filled)
 {

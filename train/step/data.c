@@ -16,7 +16,8 @@
 enum {
     BLOCK = 2048,
     BLOCKS_IN = 10, /* one of this many blocks is held out */
-    FILES_IN = 16,  /* one of this many files is held out, starting with: */
+    FILES_IN = 16,  /* one of this many files is held out, the first is
+                       FIRST_FILE */
     FIRST_FILE = 8,
 };
 
@@ -88,7 +89,8 @@ static int wanted(const char *name)
                    strcmp(dot, ".md") == 0);
 }
 
-/* Did meson or ninja make this folder? It then has no text of this project. */
+/* Did meson or ninja make this folder? The folder then has no text of this
+ * project. */
 static int is_build_folder(const char *path)
 {
     char file[4200];
@@ -122,7 +124,7 @@ static int walk(struct list *list, const char *folder, int depth)
     int st = 0;
 
     if (!dir)
-        return depth ? 0 /* removed or not readable: skipped */
+        return depth ? 0 /* skip a folder that was removed or is not readable */
                      : train_error("cannot read the folder %s: %s", folder,
                                    strerror(errno));
     while (st == 0 && (entry = readdir(dir))) {
@@ -232,8 +234,8 @@ static void hold_blocks(struct data *data)
 
 int data_split(const struct text *text, size_t T, struct data *data)
 {
-    /* Both parts must have a sequence. The smaller one is a tenth of the
-     * text. */
+    /* The training text and the held-out blocks must each have a sequence. The
+     * blocks are a tenth of the text. */
     size_t needed = (T + 1 + BLOCK) * BLOCKS_IN;
 
     memset(data, 0, sizeof(*data));
@@ -296,7 +298,7 @@ const uint8_t *data_prompt(const struct data *data, size_t *length)
     enum {
         PROMPT = 120,
         LINE = 400
-    }; /* bytes; the first line should end within LINE */
+    }; /* in bytes; the first line should end within LINE */
     const struct held *held =
         &data->held[data->files ? HELD_FILES : HELD_BLOCKS];
     const uint8_t *at = held->bytes, *line = NULL;

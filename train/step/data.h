@@ -28,8 +28,8 @@ uint64_t text_hash(const struct text *text);
 /* Two kinds of text are held out of training. HELD_FILES: every sixteenth file,
  * if there are nine or more. The model has never seen this text. HELD_BLOCKS:
  * every tenth block of 2 KiB of the other files. The model has seen the text
- * around them, so its loss is lower there, the more so the more often training
- * has passed over the text. */
+ * around these blocks, so its loss on them is lower. The more often training
+ * has passed over the text, the lower is that loss. */
 enum { HELD_FILES, HELD_BLOCKS, HELD };
 
 struct held {
@@ -48,17 +48,17 @@ struct data {
 const char *held_name(int kind);
 
 /* Splits a text for sequences of T positions. 0, or -1 with train_error_text(),
- * as if the text is too short. */
+ * for example if the text is too short. */
 int data_split(const struct text *text, size_t T, struct data *data);
 void data_free(struct data *data);
 
-/* Sequence number `place` of the batch of step `step`. It has T + 1 bytes: the
- * first T are the input, the last T the targets. It begins at a random byte of
- * the training text, a function of (seed, step, place) alone. */
+/* Sequence number `place` of the batch of step `step`. The sequence has T + 1
+ * bytes: the first T are the input, the last T the targets. It begins at a
+ * random byte of the training text, a function of (seed, step, place) alone. */
 const uint8_t *data_sequence(const struct data *data, uint64_t seed,
                              size_t step, size_t place, size_t T);
 
-/* Held-out text is cut into windows of T + 1 bytes; neighbours share one byte.
+/* Held-out text is cut into windows of T + 1 bytes; neighbors share one byte.
  * data_windows() is their number, data_window() the i-th of `count` windows
  * that are spread evenly over the text. */
 size_t data_windows(const struct held *held, size_t T);

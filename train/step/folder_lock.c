@@ -4,7 +4,7 @@
  * locked as long as the job runs. NAME is locked while the file's text is
  * written or read, so that the text is never that of an earlier job. The locks
  * belong to the open file (F_OFD_SETLK), not to the process: closing another
- * descriptor does not release them, and they work over NFS.
+ * descriptor does not release them. The locks also work over NFS.
  */
 #include "train/step/folder_lock.h"
 
@@ -33,8 +33,8 @@ static bool is_busy(int error)
     return error == EAGAIN || error == EACCES;
 }
 
-/* Lock NAME, which others hold for a few system calls only. Give up after two
- * seconds, in case that a process was stopped meanwhile. */
+/* Lock NAME, which other jobs hold for a few system calls only. Give up after
+ * two seconds, in case that a process was stopped meanwhile. */
 static int lock_name(int fd)
 {
     int error = set_lock(fd, F_WRLCK, NAME);
@@ -103,8 +103,8 @@ void folder_lock_release(int fd)
 {
     if (fd < 0)
         return;
-    if (ftruncate(fd, 0) == 0) /* otherwise the file keeps the name of the ended
-                                  job */
+    if (ftruncate(fd, 0) == 0) /* on failure the file keeps the name of the
+                                  ended job */
         fsync(fd);
     close(fd);
 }

@@ -30,7 +30,8 @@ uint64_t checksum(const void *data, size_t bytes)
 
 /* --- the checksum --------------------------------------------------------- */
 
-/* Print the end of the file: the checksum of the `body` bytes before it. */
+/* Print the end of the file: the checksum of the first `body` bytes of
+ * `text`. */
 static int print_end(char *to, size_t room, const char *text, size_t body)
 {
     return snprintf(to, room, ",\n\t\"checksum\":\t\"%016" PRIx64 "\"\n}\n",
@@ -188,7 +189,7 @@ static int parse_file(const cJSON *json, struct data_file *f)
     return strchr(f->name, '/') ? bad_manifest("a file's name") : 0;
 }
 
-/* Parse a record, and check that it is within one of the files. */
+/* Parse a record, and check that its piece is within one of the files. */
 static int parse_record(const cJSON *json, const struct manifest *m,
                         struct record *r)
 {
@@ -293,7 +294,7 @@ int manifest_parse(struct manifest *m, const char *where, const char *text,
     int st = -1;
 
     memset(m, 0, sizeof(*m));
-    /* Format 1 had no checksum. It is refused as an old format, not as
+    /* Format 1 had no checksum. A file of format 1 is refused as old, not as
      * damaged. */
     if (!older && !is_sealed(text, length))
         train_error("%s is damaged: its checksum is wrong", where);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * checkpoint.json: the list of all that a checkpoint consists of. Its last
- * member is a checksum of all bytes before it, so that every change to the file
- * is noticed.
+ * checkpoint.json: the list of everything that belongs to a checkpoint. Its
+ * last member is a checksum of all bytes before it, so that every change to the
+ * file is noticed.
  */
 #ifndef TRAIN_MANIFEST_H
 #define TRAIN_MANIFEST_H
@@ -16,12 +16,12 @@
 
 enum { PIECE_NAME = 24, FILE_NAME = 64 };
 
-/* A piece, and where it is. */
+/* A piece, and its place in a file. */
 struct record {
     char name[PIECE_NAME];
     char file[FILE_NAME];
     uint64_t begin, count; /* elements */
-    uint64_t at;           /* bytes into the file */
+    uint64_t at;           /* offset in the file, in bytes */
     uint64_t sum;          /* checksum of the piece */
 };
 
@@ -39,11 +39,12 @@ struct manifest {
     struct record *record;
 };
 
-/* A change within the 8 bytes of one word always gives another value; any other
- * change gives one with a probability of 1 - 2^-64. */
+/* A change within the 8 bytes of one word always changes the checksum. Any
+ * other change does so with a probability of 1 - 2^-64. */
 uint64_t checksum(const void *data, size_t bytes);
 
-/* Returns the file's text, which the caller frees. NULL: train_error_text(). */
+/* Returns the file's text, which the caller frees. Returns NULL on failure,
+ * with train_error_text(). */
 char *manifest_print(const struct manifest *m);
 
 /* Parses a text of `length` bytes, followed by '\0'. `where` is the file's name

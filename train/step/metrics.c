@@ -116,7 +116,7 @@ static void write_line(FILE *f, const struct step_metrics *s)
     fputs("}\n", f);
 }
 
-/* Parse a line of the log; false if it is not one. */
+/* Parse a line of the log. Returns false if `line` is not a line of the log. */
 static bool read_line(const char *line, struct step_metrics *s)
 {
     cJSON *json = cJSON_Parse(line);
@@ -162,7 +162,7 @@ int metrics_open(struct metrics *m, const char *path, size_t resume_step)
         return -1;
     }
     /* Write the kept lines to a new file that replaces the old one. So a step
-     * that is repeated is not in it twice. */
+     * that is repeated is not in the file twice. */
     struct new_file f;
     int st = new_file_open(&f, path);
     if (st == 0) {
@@ -191,14 +191,14 @@ int metrics_add(struct metrics *m, const struct step_metrics *s)
     return keep(m, s);
 }
 
-/* A field that an older log does not have is NaN. */
+/* Skip NaN: the value of a field that an older log does not have. */
 static void add(double *sum, double value, size_t n)
 {
     if (isfinite(value))
         *sum += value / (double)n;
 }
 
-/* The mean over those steps that know it. */
+/* The mean over those steps in which `hidden` was measured. */
 static double mean_hidden(const struct metrics *m, size_t first, int what)
 {
     double sum = 0, n = 0;

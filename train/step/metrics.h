@@ -51,20 +51,24 @@ struct step_metrics {
     double zloss;   /* mean over layers and rows of lse^2 */
     double lr, grad_norm;
     double step_s;     /* seconds of the whole step */
-    double compute_s;  /* of rank 0, as the next four: seconds of computing */
-    double exchange_s; /* in plan, dispatch, combine and their backwards */
-    double reduce_s;   /* in other collectives */
-    double tensor_s;   /* in fused products, without the time of the products
-                          themselves */
-    double wait_s;     /* part of these three: waiting for other ranks */
+    double compute_s;  /* of rank 0, as the next four fields: seconds of
+                          computing */
+    double exchange_s; /* seconds in plan, dispatch, combine and their
+                          backwards */
+    double reduce_s;   /* seconds in other collectives */
+    double tensor_s;   /* seconds in fused products, without the time of the
+                          products themselves */
+    double wait_s;     /* part of the last three: waiting for other ranks */
     /* Over all ranks: computing time of the rank that computed longest, and the
      * mean. Then the sum of all threads' CPU time, and the part of it that was
      * computing. */
     double compute_most_s, compute_mean_s, cpu_s, compute_cpu_s;
     double cores;        /* cores that the ranks had, at most one a rank */
     double wire_bytes;   /* bytes that all ranks sent to other nodes */
-    double wire_rows;    /* rows of tokens that they sent there in forward */
-    double plain_rows;   /* the same if each assignment sent a row of its own */
+    double wire_rows;    /* rows of tokens that all ranks sent to other nodes in
+                            forward */
+    double plain_rows;   /* what wire_rows would be if each assignment sent a
+                            row of its own */
     double mpi_rows;     /* rows that MPI sent to any rank, forward and
                             backward */
     double fused_calls;  /* fused products of all ranks */
@@ -77,25 +81,26 @@ struct step_metrics {
     /* Rows of the fullest rank / mean, averaged over layers: as it was, and as
      * it would be without --balance. */
     double rank_imbalance, rank_imbalance_off;
-    double replicas; /* copies of experts, of all layers */
-    double moved;    /* experts that moved to another rank; next, bytes of
-                        these, and of copies' weights and gradients */
+    double replicas; /* copies of experts, in all layers */
+    double moved;    /* experts that moved to another rank */
+    /* Bytes of the moved experts, and of copies' weights and gradients. */
     double moved_bytes, copy_bytes;
     /* Seconds that balance took from a step: the mean of all ranks, and the
-     * part of it that rank 0 needed for decisions. saved_s: by how much the
-     * longest time for computing experts fell. It is estimated from the rows of
-     * the fullest rank and the time of a row. */
+     * part of that time that rank 0 needed for decisions. saved_s: by how much
+     * the longest time for computing experts fell. It is estimated from the
+     * rows of the fullest rank and the time of a row. */
     double balance_s, planner_s, saved_s;
     double dropped;      /* assignments beyond the capacity, over all layers */
-    double dropped_part; /* the same as a part of all assignments */
-    /* For each transfer: exposed_s is the time that it took from the step, in
-     * calls that start it or wait for it, averaged over ranks. hidden is 1 -
-     * exposed_s divided by the same in steps that wait at once. NaN: not known.
-     * Below 0: it took longer than there. */
+    double dropped_part; /* `dropped` as a part of all assignments */
+    /* For each transfer: exposed_s is the time that calls which start the
+     * transfer, or wait for it, took from the step, averaged over ranks. hidden
+     * is 1 - exposed_s / (exposed_s in steps that wait at once). NaN: not
+     * known. Below 0: the transfer took longer than in those steps. */
     double exposed_s[TRAVELS], hidden[TRAVELS];
     double activation_bytes; /* most bytes of activations on any rank at a
                                 time */
-    double expert_bytes;     /* the same for the experts' hidden rows */
+    double expert_bytes;     /* most bytes of the experts' hidden rows on any
+                                rank at a time */
     double offload_bytes;    /* bytes that all ranks offloaded */
     double recomputed; /* (layer, micro-batch) pairs of all ranks whose hidden
                           rows were dropped: too many for --recompute-above or
@@ -134,14 +139,15 @@ struct metrics_means {
 struct metrics_means metrics_means(const struct metrics *m);
 
 /* path NULL: measurements are only kept in memory. resume_step > 0: the lines
- * of the file up to that step are read back and kept, the others are removed.
- * 0, or -1 with train_error_text(). */
+ * of the file up to that step are read back and kept, all other lines are
+ * removed. 0, or -1 with train_error_text(). */
 int metrics_open(struct metrics *m, const char *path, size_t resume_step);
 int metrics_add(struct metrics *m, const struct step_metrics *s);
 void metrics_close(struct metrics *m);
 
 /* The part of an exchange that was hidden behind computing, 1 - exposed /
- * alone, as text: a percentage, or how much longer it took than alone. */
+ * alone, as text: a percentage, or how many times as long as alone the exchange
+ * took. */
 const char *metrics_share(double hidden, char *text, size_t size);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The norm of the gradient; see norm.h. The parts of a rank are those of its
- * slice of the dense vector, of its slice of shards, and of its experts, in
- * this order. */
+/* The norm of the gradient; see norm.h. The parts of a rank are in this order:
+ * those of its slice of the dense vector, of its slice of shards, and of its
+ * experts. */
 #include "train/step/norm.h"
 
 #include <math.h>
@@ -12,8 +12,9 @@ static int data_rank(const struct trainer *t, int rank)
     return rank / (int)t->groups.tp;
 }
 
-/* The first unit of experts of the c-th rank that has the experts of rank e in
- * its group; counted over all layers. */
+/* Several ranks have the experts of rank e of a group of experts, and share the
+ * units of these experts. Return the first unit of the c-th of these ranks,
+ * counted over all layers. */
 static size_t first_unit(const struct trainer *t, int e, int c)
 {
     size_t first, experts;

@@ -10,8 +10,8 @@ size_t sums_record(const struct trainer *t)
 }
 
 /* The place in the batch of sequence b of a rank. A piece consists of
- * consecutive sequences of the batch, and each rank has a part of it. So the
- * content of a piece does not depend on the number of ranks. */
+ * consecutive sequences of the batch, and each rank has a part of each piece.
+ * So the content of a piece does not depend on the number of ranks. */
 static size_t place_of(const struct trainer *t, size_t pieces, int rank,
                        size_t b)
 {
@@ -55,8 +55,8 @@ int sums_gather(struct trainer *t, size_t pieces, size_t first, size_t count,
     const size_t size = stats_size(&t->o->model), own = count * size;
     double *record = t->own_record + first * size;
 
-    /* The signal is sent behind the statistics, in the place of the next
-     * sequence's. */
+    /* The signal is sent behind the statistics. The statistics of the next
+     * sequence will overwrite it. */
     record[own] = asked_to_stop;
     if (team_gather(t->team, record, t->records, (own + 1) * sizeof(double)))
         return -1;
@@ -80,7 +80,8 @@ double sums_add(const struct trainer *t, size_t at, size_t from, size_t to)
     return sum;
 }
 
-/* Index of element `at` of a layer's statistics within a sequence's. */
+/* Index of element `at` of a layer's statistics within the statistics of a
+ * sequence. */
 static size_t index_of(const struct trainer *t, size_t layer, size_t at)
 {
     return (size_t)(stats_layer(&t->o->model, t->stats, layer) - t->stats) + at;
@@ -120,7 +121,7 @@ static double assigned_to(const struct trainer *t, size_t layer, size_t expert)
     return sums_add(t, index_of(t, layer, at), 0, t->o->batch);
 }
 
-/* The mean of these over the experts of the layer. */
+/* The mean of assigned_to() over the experts of the layer. */
 static double assigned_mean(const struct trainer *t, size_t layer)
 {
     const size_t E = t->o->model.experts;
@@ -131,8 +132,8 @@ static double assigned_mean(const struct trainer *t, size_t layer)
     return all / (double)E;
 }
 
-/* Rows of the fullest rank over the mean, in a layer, as they would be without
- * --balance. */
+/* The rows of a layer's fullest rank divided by the mean of the ranks. The rows
+ * are those that ranks would have without --balance. */
 static double judge_ranks(const struct trainer *t, size_t layer)
 {
     const struct model_config *c = &t->o->model;
@@ -149,8 +150,8 @@ static double judge_ranks(const struct trainer *t, size_t layer)
     return all > 0 ? most * (double)ranks / all : 1;
 }
 
-/* Add up the rows of each expert of a layer. Returns the fullest expert over
- * the mean. */
+/* Add up the rows of each expert of a layer. Returns the rows of the fullest
+ * expert divided by the mean. */
 static double judge_loads(struct trainer *t, size_t layer)
 {
     const size_t E = t->o->model.experts;
@@ -204,6 +205,6 @@ void sums_judge(struct trainer *t, struct step_metrics *m)
         m->imbalance += judge_loads(t, l) / (double)M;
         m->rank_imbalance_off += judge_ranks(t, l) / (double)M;
     }
-    m->rank_imbalance = m->rank_imbalance_off; /* unless balance changes it
-                                                  later */
+    m->rank_imbalance = m->rank_imbalance_off; /* balance_measure() may change
+                                                  it later */
 }

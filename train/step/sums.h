@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The sums of a batch: losses and loads, and what follows from them: the slopes
- * of the balancing loss, and the routers' bias. Every rank gets the numbers of
- * every sequence and adds them in the order of the batch. So all ranks have the
- * same sums.
+ * of the balancing loss, and the routers' bias. Every rank receives the numbers
+ * of every sequence and adds them in the order of the batch. So all ranks have
+ * the same sums.
  *
  * A batch is cut into pieces: the micro-batches of all its parts. Each rank has
  * its own sequences of each piece.
@@ -33,8 +33,8 @@ int sums_gather(struct trainer *t, size_t pieces, size_t first, size_t count,
 /* The sum of element `at` of the statistics over sequences [from, to). */
 double sums_add(const struct trainer *t, size_t at, size_t from, size_t to);
 /* Computes t->slopes, and returns the balancing loss. The slopes of a scope are
- * right once t->stats has all of its sequences, the loss once t->stats has the
- * whole batch. */
+ * right once t->stats has all sequences of the scope. The loss is right once
+ * t->stats has the whole batch. */
 double sums_balance(struct trainer *t);
 /* Computes losses and loads of the batch, except the balancing loss. */
 void sums_judge(struct trainer *t, struct step_metrics *m);

@@ -103,7 +103,7 @@ static int allocate(struct trainer *t)
     return bad ? train_error("out of memory") : 0;
 }
 
-/* A model.complete: starts to add a part of the gradient. */
+/* The callback model.complete: starts to add a part of the gradient. */
 static int add_part(void *arg, size_t first, size_t last)
 {
     return params_complete(arg, first, last);
@@ -256,7 +256,8 @@ int trainer_create(struct trainer *t, const struct options *o,
 
 void trainer_destroy(struct trainer *t)
 {
-    /* First end the calls that an error has left under way. */
+    /* Destroying the communicators first ends the calls that an error has left
+     * under way. */
     groups_destroy(&t->groups);
     model_destroy(&t->model);
     exchange_destroy(t->exchange);
@@ -361,7 +362,8 @@ static struct spent computing(const struct trainer *t,
     return rest;
 }
 
-/* Add up what all ranks did since `before`. */
+/* Exchange the counters of all ranks since `before`, and write their sums to
+ * `m`. */
 static int add_counts(struct trainer *t, const struct before *before,
                       struct step_metrics *m)
 {
@@ -420,14 +422,13 @@ static int add_counts(struct trainer *t, const struct before *before,
         m->exposed_s[i] = sum[EXPOSED + i] / t->team->size;
     m->dropped = sum[DROPPED];
     m->dropped_part = m->dropped / assignments(t, t->o->batch);
-    m->gflops = sum[FLOPS] / 1e9; /* of the step; trainer_step() has the
-                                     seconds */
+    m->gflops = sum[FLOPS] / 1e9; /* trainer_step() divides it by the seconds */
     return 0;
 }
 
-/* Does this step wait for each transfer at once? Not if there is nothing to
- * hide: with --overlap=no all steps do, as with MPI; and a single rank has no
- * transfers. */
+/* Does this step wait for each transfer at once, to be compared with other
+ * steps? Not if there is nothing to hide: with --overlap=no or MPI all steps
+ * wait at once, and a single rank has no transfers. */
 static bool waits_at_once(const struct trainer *t)
 {
     return t->o->overlap && !t->team->mpi && t->team->size > 1 &&
@@ -458,7 +459,7 @@ static void judge_hidden(struct trainer *t, bool at_once,
     t->at_once += at_once;
 }
 
-/* Update a slice in which all tensors are matrices, so that all decay. */
+/* Update a slice in which all tensors are matrices, so all of them decay. */
 static void update_matrices(struct params *p, const struct shunti_adamw *a)
 {
     if (p->length)
@@ -520,8 +521,8 @@ static int backward(struct trainer *t, size_t part)
 }
 
 /* The balancing loss of the whole batch needs statistics of all parts. So all
- * parts go forward once before the first goes backward: one more forward pass
- * than they would need. */
+ * parts go forward once before the first part goes backward. This costs one
+ * more forward pass. */
 static int look_ahead(struct trainer *t, int asked_to_stop,
                       struct step_metrics *m)
 {
@@ -609,7 +610,7 @@ int trainer_step(struct trainer *t, size_t step, size_t steps,
     if (update(t, step, steps, m) || add_counts(t, &before, m) ||
         balance_measure(&t->balance, t->model.times.experts.time, m))
         return -1;
-    /* No later step would wait for these transfers. */
+    /* No later step would wait for the transfers of balance. */
     if ((step == steps || t->stop) && balance_settle(&t->balance))
         return -1;
     judge_hidden(t, at_once, m);
@@ -651,8 +652,8 @@ static int validate(struct trainer *t, int kind, double *loss)
     double sum = 0;
 
     for (size_t at = 0; at < n; at += all) {
-        /* The last batch may be smaller. It is not padded, since padding would
-         * use up capacity that belongs to the text. */
+        /* The last batch may be smaller. That batch is not padded, since
+         * padding would use up capacity that belongs to the text. */
         size_t rest = n - at < all ? n - at : all;
         size_t B = rest > place ? rest - place : 0;
         B = B < most ? B : most;

@@ -2,14 +2,14 @@
 /*
  * One rank's part of a training run: the model, its state, and a step.
  *
- * There are three kinds of parameters. The dense ones are on every rank, and
- * each rank updates a slice of them (params.h). With tensor parallelism some of
- * them are cut into shards, one on each rank of a group (groups.h). An expert's
- * parameters are on its home rank (balance.h). Its gradient is complete there,
- * because its rows came from all ranks. If there are copies of it, the
- * gradients of all copies are added.
+ * There are three kinds of parameters. The dense parameters are on every rank,
+ * and each rank updates a slice of them (params.h). With tensor parallelism
+ * some of them are cut into shards, one on each rank of a group (groups.h). An
+ * expert's parameters are on its home rank (balance.h). Its gradient is
+ * complete there, because its rows came from all ranks. If the expert has
+ * copies, the gradients of all copies are added.
  *
- * All sums over the batch are made in the order of the batch, in parts that do
+ * All sums over the batch are made in the order of the batch. Their parts do
  * not depend on the ranks. So weights and losses have the same bits on 1, 2 and
  * 4 ranks.
  */
@@ -73,7 +73,8 @@ struct trainer {
     double *own_norms, *norms;
     size_t *norm_counts; /* (ranks) */
 
-    double *expert_rows; /* (M, E) assignments since the caller cleared it */
+    double *expert_rows; /* (M, E) assignments since the caller cleared the
+                            array */
     double *counts;      /* (ranks, COUNTS) counters of each rank in a step */
     size_t steps;        /* steps since trainer_create() */
     /* Time that each transfer takes in a step that waits at once, averaged over
@@ -83,7 +84,7 @@ struct trainer {
     int stop; /* signal that asked any rank to stop; 0: none */
 };
 
-/* Also initialises the weights. `o`, `team` and `data` are borrowed.
+/* Also initializes the weights. `o`, `team` and `data` are borrowed.
  * Collective. 0, or -1 with train_error_text(). */
 int trainer_create(struct trainer *t, const struct options *o,
                    struct team *team, const struct data *data);
@@ -101,13 +102,13 @@ enum { AT_ONCE_FIRST = 2, AT_ONCE_LAST = 3 };
 int trainer_step(struct trainer *t, size_t step, size_t steps,
                  int asked_to_stop, struct step_metrics *m);
 
-/* The number of windows of a kind of held-out text that a validation uses,
- * about eval_bytes in all for both kinds, spread over the text. 0: there is no
- * such text. */
+/* The number of windows of a kind of held-out text that a validation uses. The
+ * windows of both kinds have about eval_bytes in all. They are spread over the
+ * text. 0: there is no such text. */
 size_t trainer_windows(const struct trainer *t, int kind);
 /* The mean losses on these windows (HELD; NaN for a kind without text). As in
  * training, assignments beyond the capacity are dropped; *dropped is their part
- * of all assignments. Collective; all ranks get the result. 0, or -1 with
+ * of all assignments. Collective; all ranks have the result. 0, or -1 with
  * train_error_text(). */
 int trainer_validate(struct trainer *t, double *loss, double *dropped);
 

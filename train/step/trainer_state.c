@@ -9,8 +9,8 @@
 
 /* Append the pieces of a part of a parameter vector: its w, m and v. The part
  * is [from, from + count) of this team's vector, and [begin, begin + count) of
- * the whole run's vector. The pieces have only what is in this rank's slice.
- * `whole`: w has all of the part. */
+ * the whole run's vector. The pieces have only the elements in this rank's
+ * slice. If `whole`, the piece of w has the whole part. */
 static struct piece *add_pieces(const struct params *p, const char *const *name,
                                 size_t from, size_t count, size_t begin,
                                 bool whole, struct piece *to)
@@ -28,7 +28,7 @@ static struct piece *add_pieces(const struct params *p, const char *const *name,
         (struct piece){name[1], begin + a - from, b - a, p->m + (a - first)};
     to[2] =
         (struct piece){name[2], begin + a - from, b - a, p->v + (a - first)};
-    for (int i = 0; i < 3; i++) /* an empty piece may begin anywhere */
+    for (int i = 0; i < 3; i++) /* a valid begin for empty pieces */
         to[i].begin = to[i].count ? to[i].begin : begin;
     return to + 3;
 }
@@ -76,8 +76,8 @@ static struct piece *add_by_seat(const struct trainer *t, size_t l,
 }
 
 /* List the state as pieces. All ranks have the same number of pieces. whole:
- * all of the weights, for reading; else this rank's slice of them, for
- * writing. */
+ * list all of the weights, for reading. Otherwise list this rank's slice of the
+ * weights, for writing. */
 static size_t list_pieces(const struct trainer *t, bool whole,
                           struct piece *pieces)
 {
