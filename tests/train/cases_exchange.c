@@ -16,7 +16,7 @@ struct passage {
     float dweight[TOKENS * TOPK];
 };
 
-/* Experts that multiply by a number of their own. */
+/* Compute experts, each of which multiplies by a number of its own. */
 static void multiply(const struct exchange_rows *rows, const float *from,
                      float *to)
 {
@@ -79,8 +79,8 @@ static void route(int rank, int32_t *choice, float *weight)
 }
 
 /* Compares the library's exchange on all ranks with one that each rank computes
- * by loops. Trainers on any number of ranks use the former, so they would agree
- * about a wrong gradient. */
+ * by loops. Trainers on any number of ranks use the library's exchange, so two
+ * trainers could agree about a wrong gradient. */
 static int exchange_by_definition(const struct rank *self)
 {
     const struct model_config model = {
@@ -115,7 +115,7 @@ static int exchange_by_definition(const struct rank *self)
 }
 
 /* Forward in several waves. All ranks but the last compute the output of a wave
- * before the last rank combines the wave before. */
+ * before the last rank combines the previous wave. */
 static int pass_in_waves(const struct rank *self, struct exchange *x,
                          struct shunt_comm *meet, const int32_t *choice,
                          const float *weight, struct passage *p)

@@ -3,9 +3,8 @@
  * Rows are copied by nested loops over experts and assignments. Sums run in
  * that order: by expert, then by token, then by slot.
  *
- * A call only fills its result with NaNs; wait() does the work. So a caller
- * that reads the result too early, or changes an input, does not get a right
- * gradient.
+ * A call only fills its result with NaNs; wait() does the work. So the gradient
+ * is wrong if a caller reads the result too early, or changes an input.
  */
 #include "tests/train/exchange_local.h"
 
@@ -21,7 +20,7 @@ struct plan;
 typedef void move(struct local *s, struct plan *p, size_t i, size_t row,
                   const float *from, float *to, float *dweight);
 
-/* A call under way; NULL: none. */
+/* A call under way. move NULL: there is none. */
 struct call {
     move *move;
     const float *from;
@@ -233,7 +232,7 @@ static void set_overlap(struct exchange *x, bool overlap)
 static const struct exchange_ops ops = {
     memory,
     plan,
-    NULL, /* waves: */
+    NULL, /* ahead() and advance(), which only waves need */
     NULL,
     dispatch_start,
     combine_start,

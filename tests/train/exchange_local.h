@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * An exchange (train/exchange/exchange.h) of a single rank with all experts,
- * which needs no library. The model is tested with it.
+ * which needs no library. Tests of the model use this exchange.
  */
 #ifndef TEST_EXCHANGE_LOCAL_H
 #define TEST_EXCHANGE_LOCAL_H

@@ -19,8 +19,8 @@
 typedef double gradient_function(void *context);
 
 /* Fails the Criterion test unless the directional derivatives of `f` by x (n)
- * agree with those from `gradient` (n), within `tolerance` times the gradient's
- * norm. */
+ * agree with those from `gradient` (n). They may differ by `tolerance` times
+ * the gradient's norm. */
 void gradient_check(const char *what, gradient_function *f, void *context,
                     float *x, const float *gradient, size_t n, double step,
                     double tolerance);

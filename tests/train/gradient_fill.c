@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Test data. It is not in gradient.c, which needs Criterion. */
+/* Test data. This function is not in gradient.c, which needs Criterion. */
 #include "tests/train/gradient.h"
 
 #include "train/workload/random.h"

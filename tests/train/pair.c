@@ -138,7 +138,8 @@ static double norm_of(const struct pair *p)
     return sqrt(sum);
 }
 
-/* Overlapping waves use the four buffers of the largest wave, and no more. */
+/* Overlapping waves must use no more than the four buffers of the largest
+ * wave. */
 static int check_memory_of_waves(const struct pair *p)
 {
     const size_t routings = model_moe_layers(&p->o.model) * p->o.micro_batches;
@@ -174,8 +175,8 @@ int pair_steps(const struct rank *self, const struct options *o)
               a.grad_norm);
         CHECK((m.waves > 0) == (o->max_rows > 0) && a.waves == 0,
               "%s: %g waves, alone %g", when, m.waves, a.waves);
-        /* Steps that wait at once have the same bits. Later steps are compared
-         * with them. */
+        /* Steps that wait at once must have the same bits. The times of later
+         * steps are compared with theirs. */
         for (int what = 0; what < TRAVELS; what++) {
             CHECK(m.exposed_s[what] > 0 && !isfinite(a.hidden[what]) &&
                       isfinite(m.hidden[what]) ==
@@ -196,7 +197,8 @@ int pair_steps(const struct rank *self, const struct options *o)
     CHECK_TRAIN(trainer_validate(&p.many, many, &dropped));
     CHECK_TRAIN(trainer_validate(&p.alone, alone, &dropped));
     for (int kind = 0; kind < HELD; kind++) {
-        /* Not a multiple of the batch, so that the last batch is smaller. */
+        /* The number of windows is not a multiple of the batch, so the last
+         * batch is smaller. */
         size_t windows = trainer_windows(&p.many, kind);
         CHECK(windows == 18, "%zu windows of %s", windows, held_name(kind));
         CHECK(many[kind] == alone[kind], "%s: %.17g, alone %.17g",

@@ -22,7 +22,7 @@
 
 struct pair {
     struct data data;
-    struct options o, off; /* `off`: options of the second one, without
+    struct options o, off; /* `off`: options of the second trainer, without
                               balance */
     struct team all, one;
     struct trainer many, alone;
@@ -38,11 +38,12 @@ void pair_text(struct data *d);
 int pair_begin(const struct rank *self, struct pair *p,
                const struct options *o);
 void pair_end(struct pair *p);
-/* Compares this rank's state with the same part of the second trainer's.
- * Gradients of experts that moved in the step are left out, since they do not
- * move. */
+/* Compares this rank's state with the same part of the second trainer's. If
+ * experts moved in the step, gradients of experts are left out, since gradients
+ * do not move. */
 int pair_compare(struct pair *p, const char *when);
-/* Compares one array of the experts; the slots of `many` say where they are. */
+/* Compares one array of the experts; the slots of `many` say where each expert
+ * is. */
 int pair_compare_experts(const struct pair *p, const float *many,
                          const float *alone, const char *what,
                          const char *when);

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ten experts cannot be divided by 4 ranks. Other experts are hot every three
- * steps, so the prediction changes all the time. */
+/* Ten experts cannot be divided by 4 ranks. Every three steps other experts are
+ * hot, so the prediction changes all the time. */
 static struct options balanced(enum balance_how how)
 {
     struct options o = pair_options();
@@ -34,9 +34,9 @@ static struct options balanced(enum balance_how how)
     return o;
 }
 
-/* One of seven experts has three of four rows, so that ranks cannot be balanced
- * without a copy. Another expert is hot every three steps, so that each of them
- * is tested. */
+/* One of seven experts has three of four rows, so ranks cannot be balanced
+ * without a copy. Every three steps another expert is hot, so each expert is
+ * tested. */
 static void one_is_hot(struct options *o)
 {
     o->balance.every = 1;
@@ -61,7 +61,8 @@ static int alike(const struct rank *self, const struct balance *b)
     return 0;
 }
 
-/* Counters over some steps. */
+/* Sums over some steps; `with` and `without` balance: the mean of the
+ * imbalance. */
 struct sum {
     double moved, moved_bytes, copies, with, without;
 };
@@ -162,7 +163,8 @@ static int migrated_as_off(const struct rank *self)
     return 0;
 }
 
-/* With copies. Leaves are smaller than the share of a copy. */
+/* Runs with copies, compared with `off`. Leaves are smaller than the share of a
+ * copy. */
 static int copied_as_off(const struct rank *self, enum balance_how how,
                          enum workload_kind workload, size_t micro_batches,
                          size_t accumulate, size_t leaf_rows, size_t steps,
@@ -198,8 +200,7 @@ static int both_as_off(const struct rank *self)
                          self->size > 1);
 }
 
-/* The second case has such large leaves that one copy gets all rows of an
- * expert. */
+/* The first case has large leaves, so an expert has only a few. */
 static int by_batch_as_off(const struct rank *self)
 {
     CHECK_RUN(copied_as_off(self, BALANCE_MICROBATCH, WORKLOAD_W1, 1, 1, 32, 20,
@@ -208,7 +209,8 @@ static int by_batch_as_off(const struct rank *self)
                          false);
 }
 
-/* A layer has four routings, whose sums must be added in their order. */
+/* A layer has several routings, whose sums must be added in the order of the
+ * routings. */
 static int micro_batches_as_off(const struct rank *self)
 {
     CHECK_RUN(copied_as_off(self, BALANCE_MICROBATCH, WORKLOAD_W1,
@@ -217,9 +219,9 @@ static int micro_batches_as_off(const struct rank *self)
                          self->size == 3 ? 2 : 3, 4, 30, false);
 }
 
-/* Copies in waves, each of which divides its own rows, with one sum for each
- * copy. The loss of the same weights must be equal, and gradients must be equal
- * except for rounding. */
+/* Copies with waves: each wave divides its own rows over the copies, and each
+ * copy has one sum of gradients. The first loss must be equal. Later losses,
+ * and gradients, must be equal except for rounding. */
 static int copies_in_waves(const struct rank *self)
 {
     struct options o = balanced(BALANCE_REPLICAS);
@@ -248,8 +250,8 @@ static int copies_in_waves(const struct rank *self)
     return 0;
 }
 
-/* Weights must be sent to each other node only once, however many copies it
- * has. */
+/* Weights must be sent to each other node only once, however many copies that
+ * node has. */
 static int bytes_of_a_refresh(const struct rank *self)
 {
     struct options o = balanced(BALANCE_REPLICAS);
@@ -309,8 +311,8 @@ static int checkpoint_goes_on(const struct rank *self)
     char path[64];
 
     o.balance.leaf_rows = 8;
-    if (self->size == 4) /* layers share one exchange, whose placement is
-                            changed */
+    if (self->size == 4) /* layers share one shunt_moe, and change its
+                            placement */
         CHECK_TRAIN(
             memory_parse(&o.memory_plan, "layer=recompute", o.model.layers));
     CHECK_RUN(pair_begin(self, &p, &o));
@@ -358,17 +360,19 @@ static int checkpoint_goes_on(const struct rank *self)
 
 /* --- kills ------------------------------------------------------------------------ */
 
-/* A layer has four times as many rows as that on each rank. */
+/* The rank with the hot expert has about four times as many rows in a layer as
+ * KILL_ROWS. */
 enum { KILL_STEPS = 12, KILL_SAVED = 4, KILL_ROWS = 40 };
 
-/* A rank kills itself when a routing is planned for the n-th time, or its rows
- * have arrived for the n-th time, while `what` is under way. */
+/* A rank kills itself at the n-th event, counted from 0. An event is that a
+ * routing has been planned, or that its rows have arrived, while `what` is
+ * under way. */
 struct kill {
     const char *what; /* move, refresh, reduce or wave */
     int rank, n;
     const char *folder;
-    struct balance *balance; /* these hooks are called before the hooks of
-                                balance */
+    struct balance *balance; /* its hooks are in `hooks`, and are called after
+                                those of this file */
     struct exchange_hooks hooks;
 };
 
@@ -462,8 +466,8 @@ static int killed(const struct rank *self)
     return 0;
 }
 
-/* Continues from that checkpoint. The bits must be those of a run that was
- * never interrupted. */
+/* Continues from the checkpoint that killed() wrote. The bits must be those of
+ * a run that was never interrupted. */
 static int goes_on_after(const struct rank *self)
 {
     struct checkpoint_info found;

@@ -200,7 +200,7 @@ static bool same(const struct file *a, const struct file *b)
 
 static uint64_t random_state;
 
-static size_t below(size_t n) /* splitmix64 */
+static size_t below(size_t n) /* SplitMix64 */
 {
     uint64_t z = random_state += 0x9e3779b97f4a7c15u;
 
@@ -273,8 +273,8 @@ static void damage(struct folder *f, const struct folder *older, size_t kind)
         memset(x->data + x->bytes, 0, n);
         x->bytes += n;
         break;
-    case 10: { /* the manifest has the older name, the other files have the
-                  names of their step */
+    case 10: { /* the data of the older checkpoint's file. The names of data
+                  files differ by the step, that of the manifest does not */
         const struct file *y = &older->file[x - f->file];
         x->bytes = y->bytes;
         memcpy(x->data, y->data, y->bytes);
@@ -292,7 +292,7 @@ static void damage(struct folder *f, const struct folder *older, size_t kind)
  * name a damaged file. Afterwards the undamaged checkpoint must be readable. */
 static int damages(const struct rank *self)
 {
-    static struct folder whole, older, f; /* rank 0 */
+    static struct folder whole, older, f; /* only on rank 0 */
     struct team team = {
         .comm = self->comm, .rank = self->rank, .size = self->size};
     int count = self->argc > 0 ? atoi(self->argv[0]) : 1000;
@@ -401,11 +401,11 @@ static int no_manifest(const struct rank *self)
 }
 
 /* If writing fails after the data files, the previous checkpoint must stay.
- * That must also hold if it is of the same step, since a repeated run writes
- * that step again. */
+ * That must also hold if the previous checkpoint is of the same step, since a
+ * repeated run writes that step again. */
 static int old_one_stays(const struct rank *self)
 {
-    static struct folder before, after; /* rank 0 */
+    static struct folder before, after; /* only on rank 0 */
     struct team team = {
         .comm = self->comm, .rank = self->rank, .size = self->size};
     char path[64], name[400];
@@ -416,8 +416,8 @@ static int old_one_stays(const struct rank *self)
     if (team.rank == 0)
         CHECK_RUN(read_folder(&before, path));
     CHECK_OK(team.comm, shunt_barrier(team.comm));
-    /* A folder has the name of the manifest's temporary file, so it cannot be
-     * written. */
+    /* A folder has the name of the manifest's temporary file, so that file
+     * cannot be written. */
     snprintf(name, sizeof(name), "%s/checkpoint.json.tmp", path);
     if (team.rank == 0)
         CHECK(mkdir(name, 0777) == 0, "%s", strerror(errno));
@@ -455,7 +455,7 @@ static int old_one_stays(const struct rank *self)
 }
 
 /* The manifest must not be written through a link. Otherwise the target would
- * be truncated before the new one is complete. */
+ * be truncated before the new manifest is complete. */
 static int link_is_refused(const struct rank *self)
 {
     struct team team = {

@@ -13,8 +13,8 @@
  * A combination must have the bits of a trainer on a single rank that keeps
  * everything and has the same leaves. There is one exception: without leaves,
  * sums over rows in waves have another order. Then the bits must be those of a
- * trainer on as many ranks, with the same waves and balance, that keeps
- * everything. The first loss is still that of the single rank.
+ * trainer that keeps everything, on as many ranks, with the same waves and
+ * balance. The first loss is still that of the single rank.
  */
 #include "tests/random/chance.h"
 #include "tests/train/pair.h"
@@ -38,7 +38,8 @@ struct composition {
 
 /* Records of what a trainer's exchange was asked to do. */
 struct seen {
-    struct exchange_hooks hooks; /* balance's, which come first */
+    struct exchange_hooks hooks; /* the hooks of balance, which are called
+                                    last */
     size_t again, cut;           /* routings that were planned again; routings
                                     in waves */
     /* For each layer in the current step: */
@@ -57,7 +58,7 @@ struct trio {
     struct seen seen;
 };
 
-/* --- what it is made of --------------------------------------------------------- */
+/* --- compositions --------------------------------------------------------- */
 
 static const char *const tiers[] = {
     NULL,
@@ -119,7 +120,7 @@ static struct composition compose(int number, int ranks)
     c.tiers = tiers[below(&chance, sizeof(tiers) / sizeof(tiers[0]))];
     o->recompute_above = one_in(&chance, 2) ? 0.3 : 0;
     c.budget = one_in(&chance, 3);
-    /* Half of a mean rank's rows. */
+    /* Half of the mean number of rows of a rank. */
     if (!copies && one_in(&chance, 2))
         o->max_rows = o->batch * o->model.seq * o->model.topk /
                       ((size_t)ranks * o->micro_batches * o->accumulate * 2);
@@ -127,7 +128,7 @@ static struct composition compose(int number, int ranks)
     return c;
 }
 
-/* --- what it did ------------------------------------------------------------------ */
+/* --- records of a run ----------------------------------------------------- */
 
 static int planning(void *arg, size_t routing, const int32_t *choice,
                     size_t tokens, bool again)
@@ -246,8 +247,9 @@ static int bytes_are_right(const struct composition *c, const struct trio *t)
     const bool alone = !c->budget && c->o.micro_batches * c->o.accumulate == 1;
     const bool bounded = !c->budget && !(c->o.recompute_above > 0);
 
-    /* Incomplete leaves need not be held when most other memory is held, except
-     * leaves as long as a wave. Pieces of a wave may end within a leaf. */
+    /* At the moment when most other memory is held, incomplete leaves need not
+     * be held, unless leaves are as long as a wave. Pieces of a wave may end
+     * within a leaf. */
     if (want == least || !alone)
         CHECK(alone ? is == want : !bounded || is <= want,
               "%s: %zu bytes, not %zu", c->text, is, want);
@@ -261,9 +263,9 @@ static int bytes_are_right(const struct composition *c, const struct trio *t)
     return 0;
 }
 
-/* --- running it -------------------------------------------------------------------- */
+/* --- running a composition ------------------------------------------------ */
 
-/* Has it sums in an order of its own? */
+/* Does the composition have sums in another order than a single rank? */
 static bool is_apart(const struct composition *c)
 {
     return c->o.max_rows && !c->o.balance.leaf_rows;
@@ -356,7 +358,7 @@ static int step_is_same(const struct composition *c, struct trio *t,
     memset(t->seen.waves, 0, sizeof(t->seen.waves));
     memset(t->seen.open, 0, sizeof(t->seen.open));
     CHECK_TRAIN(trainer_step(&t->many, step, STEPS, false, m));
-    /* With a budget it has made this step already. */
+    /* With a budget, begin() has made the first step of `kept` already. */
     if (!waves || !c->budget || step > 1)
         CHECK_TRAIN(trainer_step(plain, step, STEPS, false, &p));
     if (waves && step == 1) {
@@ -430,8 +432,8 @@ static int is_as_plain(const struct rank *self, int number)
     return 0;
 }
 
-/* Without arguments a few compositions are run, other ones for each number of
- * ranks. */
+/* Without arguments a few compositions are run. Each number of ranks runs other
+ * compositions. */
 static int each(const struct rank *self,
                 int (*run)(const struct rank *self, int number))
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Does training compute while rows are sent? The test supplies the matrix
- * products. Each of them takes a given time while an exchange is under way, and
- * so does each put of an exchange (SHUNT_FAULT).
+ * products. Each product takes a given time while an exchange is under way.
+ * Each put of an exchange also takes a given time (SHUNT_FAULT).
  *
  * The program is linked with --wrap for the products. It calls the exchange's
  * functions through a table that records what is under way.
@@ -12,13 +12,13 @@
 #include <string.h>
 #include <time.h>
 
-static const double PRODUCT = 0.03; /* seconds */
+static const double PRODUCT = 0.03; /* seconds of a product */
 
 /* The state of this rank. */
 static struct {
-    const struct exchange_ops *ops; /* of the exchange */
+    const struct exchange_ops *ops; /* the exchange's own functions */
     bool under_way[EXCHANGES];
-    bool travels; /* one of them is under way */
+    bool travels; /* an exchange is under way */
     size_t D, F;
     size_t
         weights[2]; /* gradients of experts' weights: computed during dispatch
@@ -27,8 +27,8 @@ static struct {
 
 /* --- products ----------------------------------------------------------------- */
 
-/* Called before a product of (m, n). It waits for the time of a product, and
- * records whether this is a gradient of experts' weights, which have special
+/* Called before a product of (m, n). Waits for PRODUCT seconds if an exchange
+ * is under way. Counts gradients of experts' weights, which have special
  * shapes. */
 static void product(bool of_weights, size_t m, size_t n)
 {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Options that must not change a bit of the result, combined at random. A run
- * has options that decide what is computed. A second run has the same ones, and
- * others that say how: where memory is, what is recomputed, which ranks
- * compute, when rows are sent.
+ * has options that decide what is computed. A second run has the same options,
+ * and others that decide how it is computed: where memory is, what is
+ * recomputed, which ranks compute, when rows are sent.
  *
  *     rank_pairs pairs [FIRST COUNT]
  *
  * runs the COUNT pairs from number FIRST on. It prints how many pairs were
- * equal, how many were refused (options that do not go together, or a budget
- * that is too small), and how many differed. A pair follows from its number and
- * the number of ranks. Options are those of the command line. `make test-pairs`
- * runs a thousand pairs.
+ * equal, how many were refused, and how many differed. Pairs are refused if
+ * options do not fit together, or a budget is too small. A pair follows from
+ * its number and the number of ranks. Options are those of the command line.
+ * `make test-pairs` runs a thousand pairs.
  */
 #include "tests/random/chance.h"
 #include "tests/train/pair.h"
@@ -177,7 +177,7 @@ static void say_balance(struct line *l, struct chance *c)
     say(l, "--balance-theta=%s", ONE_OF(c, "0", "0.5", "0.9"));
 }
 
-/* Options that only say how it is computed. */
+/* Options that only decide how the result is computed. */
 static void say_how(struct line *l, struct chance *c)
 {
     for (int i = 1 + below(c, 3); i > 0; i--)
@@ -214,15 +214,15 @@ static void say_how(struct line *l, struct chance *c)
     l->validate = one_in(c, 4);
 }
 
-/* The number of ranks, and how `pieces` micro-batches are divided. Dropped
- * rows, and waves without leaves, depend on the number of ranks, so that it is
- * fixed then. */
+/* Choose the number of ranks, and how `pieces` micro-batches are divided into
+ * parts. Dropped rows, and waves without leaves, depend on the number of ranks.
+ * With such options the number is fixed. */
 static void say_ranks(struct line *l, struct chance *c, int pieces, int world)
 {
     const bool fixed = has(l, "--capacity-factor") || has(l, "--preset=sw") ||
                        (has(l, "--max-rows") && !has(l, "--leaf-rows"));
-    /* A validation has as many sequences as a part of the batch, and so its
-     * capacity. */
+    /* A validation has as many sequences as a part of the batch. So the number
+     * of parts would change the capacity of validations. */
     const bool parts = !has(l, "--capacity-factor") && !has(l, "--preset=sw");
     const int accumulate = pieces > 1 && parts && one_in(c, 2) ? 2 : 1;
 
@@ -260,7 +260,7 @@ static void describe(const struct line *l)
         rank_say("  on %d ranks after step %zu", l->then, l->save);
 }
 
-/* --- running it ------------------------------------------------------------------- */
+/* --- running a pair ------------------------------------------------------- */
 
 struct job {
     const struct rank *self;
@@ -269,7 +269,7 @@ struct job {
     struct team team;
     struct trainer t;
     char folder[64];
-    char words[TEXT]; /* of its command line */
+    char words[TEXT]; /* the words of the command line */
 };
 
 static int refuse(struct result *r)
@@ -318,8 +318,8 @@ static int end(struct job *j, bool well)
     return 0;
 }
 
-/* Continues on another number of ranks. All new teams read what the first old
- * team wrote. */
+/* Continues on another number of ranks. All new teams read the checkpoint that
+ * the first old team wrote. */
 static int change_ranks(struct job *j, const struct line *l, struct result *r)
 {
     struct checkpoint_info info = {.step = l->save, .steps = STEPS};

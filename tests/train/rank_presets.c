@@ -13,8 +13,8 @@
 
 enum { STEPS = 8 };
 
-/* Models that are too large are left out, they have twins; and `medium`, which
- * takes hours. */
+/* Models that are too large are left out: these are the models that have twins.
+ * `medium` is left out because it takes hours. */
 static bool is_trained(const char *name)
 {
     char twin[64];

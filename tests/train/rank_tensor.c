@@ -183,8 +183,8 @@ static int steps_in_groups(const struct rank *self, const struct options *o,
         CHECK((model_kv_copies(&o->model, sums) > 1) ==
                   (p.many.kv_copies.layout != NULL),
               "copies of heads");
-        /* In each layer there is a gather and a scatter for attention, and for
-         * the shared expert, in forward and in backward. */
+        /* In each layer, attention and the shared expert have a gather and a
+         * scatter each, in forward and in backward. */
         CHECK(m.fused_calls == (tp == 1
                                     ? 0
                                     : (double)(8 * LAYERS * o->micro_batches *
@@ -340,9 +340,9 @@ static int copies_as_few(const struct rank *self)
 
 /* --- whole matrices -------------------------------------------------------- */
 
-/* The column of the whole q | k | v that a shard has as `column`. For a head of
- * q it is that head. For the j-th copy of keys or values it is the head that
- * the first head of q beside this copy uses. */
+/* The column of the whole q | k | v that a shard has as `column`. For a column
+ * of q it is in the same head. For a column in a copy of keys or values, it is
+ * in the head that belongs to the first head of q that uses the copy. */
 static size_t column_of_heads(const struct model_config *c,
                               const struct layout *cut, const struct tensor *t,
                               size_t shard, size_t column)
@@ -383,7 +383,7 @@ static size_t place_in_whole(const struct model *of_whole,
     return whole->tensors[n].offset + row * width + column;
 }
 
-/* a - b| and |b| over the shards' elements. */
+/* Adds |a - b|^2 to *apart and |b|^2 to *length, over the shards' elements. */
 static void distance(const struct model *of_whole, const struct layout *cut,
                      const float *a, const float *b, double *apart,
                      double *length)

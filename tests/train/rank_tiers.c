@@ -44,7 +44,7 @@ static int plan_of(struct options *o, const char *tiers)
     return tiers ? memory_parse(&o->memory_plan, tiers, o->model.layers) : 0;
 }
 
-/* The same as trainer_create(), collectively. */
+/* Creates trainer number `which`, with these tiers. Collective. */
 static int create(const struct rank *self, struct two *two, int which,
                   const struct options *o, const char *tiers)
 {
@@ -81,8 +81,8 @@ static int compare(const struct two *two, const char *when)
     return 0;
 }
 
-/* Compares steps of both trainers; [1] has the tiers. *last: the numbers of the
- * last step. */
+/* Compares steps of both trainers. two->t[1] has the tiers. *last: the metrics
+ * of its last step. */
 static int steps_are_same(struct two *two, const char *when,
                           struct step_metrics *last)
 {
@@ -235,10 +235,11 @@ static int check_pages(const struct two *two, double rows)
     return 0;
 }
 
-/* On a single rank each row has K rows of experts. Of L layers that keep
- * nothing one is held, and two if they are offloaded. Rows of experts are not
- * held then. The output of the activation function takes no memory if it is
- * recomputed, since it is in the memory for its gradient. */
+/* On a single rank each row has K rows of experts. If L layers do not keep a
+ * module, memory for one layer is held, or for two layers if the module is
+ * offloaded. Rows of experts of these layers are not held. The output of the
+ * activation function takes no memory if it is recomputed, since it is in the
+ * memory for its gradient. */
 static int bytes_of_tiers(const struct rank *self)
 {
     const struct options o = four_layers();
@@ -287,7 +288,8 @@ static int bytes_of_tiers(const struct rank *self)
     return 0;
 }
 
-/* On several ranks, compared with the walk of memory.c for the actual rows. */
+/* The bytes held on several ranks must be those of memory_peak() for the actual
+ * rows. */
 static int bytes_of_routings(const struct rank *self)
 {
     struct options o = four_layers();
@@ -342,8 +344,8 @@ static int parse_defaults(struct options *o)
     return st;
 }
 
-/* The model of `make train`, with the largest part of its memory given back. On
- * several ranks the one with most bytes counts. */
+/* The deepest tiers must save at least 70 % of the bytes held by the model of
+ * `make train`. On several ranks the rank with most bytes counts. */
 static int deepest_saves_most(const struct rank *self)
 {
     double bytes[2];
@@ -377,8 +379,8 @@ static int deepest_saves_most(const struct rank *self)
 /* --- what follows the routing ------------------------------------------------- */
 
 /* One rank is hot. Its hidden rows of a layer and a micro-batch must never be
- * more than S times the mean of the ranks, neither while they are kept nor
- * while they are computed. */
+ * more than S times the mean of the ranks. That must hold while they are
+ * computed, and while they are kept. */
 static int above_is_recomputed(const struct rank *self)
 {
     struct options o = four_layers();
@@ -433,7 +435,7 @@ static int above_is_recomputed(const struct rank *self)
     return 0;
 }
 
-/* Experts have more rows than a piece, so that pieces end within an expert. */
+/* Experts have more rows than a piece, so pieces end within an expert. */
 static int pieces_of_an_expert(const struct rank *self)
 {
     struct options o = four_layers();
@@ -442,10 +444,10 @@ static int pieces_of_an_expert(const struct rank *self)
 
     o.batch = 96;
     o.model.layers = 2;
-    o.model.experts = o.model.topk = 3; /* 768 rows each */
+    o.model.experts = o.model.topk = 3; /* 768 rows of each expert */
     pair_text(&two.data);
     CHECK_RUN(create(self, &two, 0, &o, NULL));
-    o.recompute_above = 0.2; /* 460 of 2304 */
+    o.recompute_above = 0.2; /* pieces of 460 of 2304 rows */
     CHECK_RUN(create(self, &two, 1, &o, NULL));
     CHECK_RUN(steps_are_same(&two, "pieces", &m));
     const double piece = 460 * 3 * (double)o.model.expert_hidden * 4;
@@ -495,9 +497,10 @@ static int counted(const struct rank *self, const char *tiers, size_t *bytes,
     return 0;
 }
 
-/* The memory that is not counted is the same whatever is kept. So the process
- * that keeps everything must be larger than one that keeps almost nothing by
- * the bytes counted; within a tenth, and 4 MiB that malloc() may hold. */
+/* The memory that is not counted is the same whatever is kept. So with a
+ * trainer that keeps everything, the process must grow by the additional bytes
+ * counted. The tolerance is a tenth of these bytes, and 4 MiB that malloc() may
+ * hold. */
 static int bytes_are_resident(const struct rank *self)
 {
     size_t bytes[2], resident[2];

@@ -39,7 +39,7 @@ static int bf16_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* With the CPU's instruction for bf16, or its emulation. */
+/* Products use the CPU's instruction for bf16, or its emulation. */
 static int bf16_products_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -48,7 +48,7 @@ static int bf16_products_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* With f32 products of rounded inputs, which a named backend uses. */
+/* Products are f32 products of rounded inputs, which a named backend uses. */
 static int rounded_products_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -76,7 +76,7 @@ static void count_choices(const struct trainer *t, size_t layer, double *counts)
 }
 
 /* The bias of an expert with fewer assignments than its layer's mean must rise
- * by the rate, and that of an expert with more must fall. */
+ * by the rate. The bias of an expert with more assignments must fall. */
 static int bias_by_definition(const struct rank *self)
 {
     struct options o = pair_options();
@@ -130,7 +130,7 @@ static int bias_and_share_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* With a loss for each sequence. */
+/* The balancing loss is over each sequence. */
 static int gshard_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -200,7 +200,7 @@ static int balance_by_definition(const struct rank *self)
     return 0;
 }
 
-/* DeepSeek-V3's gate, with a loss for each micro-batch. */
+/* DeepSeek-V3's gate, with a balancing loss over each micro-batch. */
 static int sigmoid_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -258,7 +258,8 @@ static int micro_batches_of_bf16_as_one(const struct rank *self)
 /* Counts the sources that have tokens in both of the first two waves. */
 struct in_two {
     size_t ranks;
-    size_t least, most; /* over all plans in waves */
+    size_t least, most; /* the fewest and most such sources of a plan in
+                           waves */
     size_t plans;
 };
 
@@ -292,7 +293,8 @@ static int count_in_two(void *arg, size_t routing,
     return 0;
 }
 
-/* Are waves in order, or do they come from all sources at once? */
+/* Checks that waves are in order, or otherwise that waves have rows of all
+ * sources. */
 static int waves_are(const struct rank *self, const struct options *o,
                      bool in_order)
 {
@@ -311,7 +313,7 @@ static int waves_are(const struct rank *self, const struct options *o,
     return 0;
 }
 
-/* Several waves for each rank, which end within leaves. If leaves have many
+/* Each rank has several waves, which end within leaves. If leaves have many
  * rows, waves must be in order. */
 static int waves_of_leaves_as_one(const struct rank *self)
 {
@@ -330,7 +332,7 @@ static int waves_of_leaves_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* Also with tokens that have no expert. */
+/* Some tokens have no expert. */
 static int workload_as_one(const struct rank *self)
 {
     struct options o = pair_options();
@@ -339,8 +341,8 @@ static int workload_as_one(const struct rank *self)
     return pair_steps(self, &o);
 }
 
-/* The batch in parts, one after the other, must have the bits of all of it in
- * as many micro-batches. */
+/* A batch may be computed in parts, one after the other. It must have the same
+ * bits as the whole batch in as many micro-batches. */
 static int parts_as_micro_batches(const struct rank *self,
                                   enum balance_over over, enum gate_kind gate)
 {
@@ -450,7 +452,7 @@ static int lossy_exchange(const struct rank *self)
     return 0;
 }
 
-/* One rank is asked to stop. After that step all ranks must know. */
+/* One rank is asked to stop. After that step all ranks must have the signal. */
 static int stop_reaches_all(const struct rank *self)
 {
     struct options o = pair_options();
@@ -490,8 +492,8 @@ static int loss_while_setting_up(const struct rank *self)
 
     CHECK_TRAIN(products_create(NULL, SHUNTI_GEMM_F32, &gemm));
     CHECK_TRAIN(exchange_shunt_create(&team, &o.model, &x, &exchange));
-    /* A rank that has left this barrier knows that all others have reached it.
-     * A rank that is still in it may notice the loss here. */
+    /* When a rank leaves this barrier, all other ranks have reached it. A rank
+     * that is still in it may notice the loss here. */
     st = shunt_barrier(self->comm);
     if (self->rank == 1)
         raise(st ? SIGTERM : SIGKILL);
@@ -525,8 +527,10 @@ static float sum_by_nodes(const float *all, size_t count, size_t nodes,
     return sum;
 }
 
-/* Sums with one share a rank, or one rank a node (reduce-scatter), and others
- * (exchange and add). The nodes are the real ones, or others. */
+/* Sums of gradients must have the wanted order. With one share on each rank, or
+ * one rank on each node, they are made by a reduce-scatter. All others are made
+ * by exchanging slices and adding. The number of nodes is the real one, or
+ * another one. */
 static int shares_in_order(const struct rank *self)
 {
     enum { N = 5000 };
@@ -548,8 +552,7 @@ static int shares_in_order(const struct rank *self)
             gradient_fill(g + 1, N, g % 2 ? 1e3 : 1e-3, all + g * N);
         for (size_t nodes = 0; nodes <= 4; nodes++) {
             size_t as = nodes ? nodes : shares == 1 ? team_nodes(&team) : 1;
-            if (!as || count % as) /* nodes of different sizes: only the real
-                                      ones */
+            if (!as || count % as) /* the nodes would have different sizes */
                 continue;
             struct reduction r = {.team = &team,
                                   .grad = own,
@@ -559,7 +562,7 @@ static int shares_in_order(const struct rank *self)
                                   .begin = begin,
                                   .slice = slice};
             CHECK_TRAIN(reduction_create(&r));
-            /* First all at once, then in parts from the end. */
+            /* First all elements at once, then in parts from the end. */
             for (int parts = 0; parts < 2; parts++) {
                 static const size_t cuts[] = {N, 4711, 4711, 2500, 1, 0};
                 memset(slice, 0xff, length * sizeof(*slice));
@@ -669,8 +672,8 @@ static int checkpoint_of_noise_goes_on(const struct rank *self)
     return goes_on(self, GATE_NOISY);
 }
 
-/* A flipped bit in the checkpoint, and a folder that cannot be written, must be
- * an error on every rank, not a hang. */
+/* A flipped bit in the checkpoint must be an error on every rank, not a hang.
+ * So must be a folder that cannot be written. */
 static int checkpoint_that_does_not_fit(const struct rank *self)
 {
     struct options o = pair_options();

@@ -20,7 +20,7 @@ void run(struct harness_job j);
 
 bool contains(const char *text, const char *what);
 
-/* The content of a file. Freed by the caller. */
+/* Returns the content of a file. The caller frees it. */
 char *read_all(const char *path);
 
 /* Reads the losses of each step from a log. Returns their number. */

@@ -5,7 +5,7 @@
 #include "train/parameters/layout.h"
 
 /* A small model. Its 6 experts cannot be divided by 4 ranks. Each token has
- * three of them, since a sum of two has the same bits in any order. */
+ * three experts, since a sum of two terms has the same bits in any order. */
 static inline struct model_config small_model(void)
 {
     return (struct model_config){

@@ -134,8 +134,8 @@ static void add(size_t n, double by, const double *a, double *to)
         to[i] += by * a[i];
 }
 
-/* Query i of head h by the definition; its sequence begins at row b. Returns
- * the size of the largest score. */
+/* Query i of head h in sequence b, by the definition. Returns the size of the
+ * largest score. */
 static double query(const struct attention_shape *s, size_t b, size_t h,
                     size_t i)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Two jobs with one --checkpoint folder. SHUNT_TEST_ROUNDS: the number of pairs
- * of jobs that start at the same time, instead of a few.
+ * of jobs that start at the same time, instead of 3.
  */
 #include "tests/harness/harness.h"
 
@@ -81,8 +81,8 @@ static void is_refused(struct harness *h, const char *text)
 }
 
 /* A second job must be refused with the name of the job that writes. A stopped
- * job still holds the folder; a killed one does not, whichever process waits
- * for it. */
+ * job must still hold the folder. A killed job must not, whichever process
+ * waits for it. */
 Test(train_folder, the_job_that_writes_is_named)
 {
     char option[128], line[128], host[256] = "", text[400];

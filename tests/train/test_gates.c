@@ -45,8 +45,8 @@ static void set_up(void)
 
 TestSuite(gates, .init = set_up, .timeout = 60);
 
-/* Routes the rows of `logits`; results share memory with them as in the
- * model. */
+/* Routes the rows of `logits`. The results share memory with a copy of the
+ * logits, as in the model. */
 static void route(struct fixture *f)
 {
     const size_t E = f->c.experts, W = gate_width(&f->c);
@@ -170,7 +170,7 @@ static void largest(size_t n, size_t K, const double *score, int32_t *to)
 
     for (size_t i = 0; i < n; i++)
         order[i] = i;
-    for (size_t i = 1; i < n; i++) /* stable */
+    for (size_t i = 1; i < n; i++) /* a stable sort */
         for (size_t j = i; j > 0 && score[order[j]] > score[order[j - 1]];
              j--) {
             const size_t other = order[j];
@@ -270,7 +270,7 @@ Test(gates, sigmoid_by_definition)
             shifted[e] = s[e] + bias[e];
             all += s[e];
         }
-        for (size_t g = 0; g < 4; g++) /* of two experts */
+        for (size_t g = 0; g < 4; g++) /* groups of two experts */
             group[g] = shifted[2 * g] + shifted[2 * g + 1];
         largest(4, 2, group, open);
         for (size_t e = 0; e < 8; e++)
@@ -291,7 +291,7 @@ Test(gates, sigmoid_by_definition)
     cr_assert(apart > 100, "the bias changes %zu choices of 300", apart);
 }
 
-/* MoGE: equally many experts of each group, the best ones of the group. */
+/* MoGE: equally many experts of each group, the best experts of the group. */
 Test(gates, grouped_by_definition)
 {
     static struct fixture f = {
@@ -342,7 +342,7 @@ Test(gates, gshard_by_definition)
         cr_assert(fabs(taken - 2 * w * n) <=
                       4.5 * sqrt(n * 2 * w * (1 - 2 * w)) + 1e-9,
                   "weight %g: %g of %g are taken", w, taken, n);
-        f.draws = false; /* outside of training: all of them */
+        f.draws = false; /* outside of training all second experts are used */
         route(&f);
         for (size_t r = 0; r < ROWS; r++)
             cr_assert(choice[2 * r + 1] >= 0);
@@ -355,7 +355,8 @@ static double softplus(double x)
 }
 
 /* P must be the frequency with which the expert is among the K if its own noise
- * is drawn again. The weights must be a softmax over the K alone. */
+ * is drawn again. The weights must be a softmax over the K chosen experts
+ * alone. */
 Test(gates, noisy_by_definition)
 {
     enum { E = 5, K = 2, TRIES = 4000 };

@@ -87,7 +87,8 @@ static void route(const struct edge *g, size_t rows)
     router_backward(&g->c, &in, &to, dweight, slope, 1.0f / ROWS, dlogits);
 }
 
-/* A row must have K different experts of the E. GShard's second may be -1. */
+/* A row must have K different experts of the E. GShard's second expert may be
+ * -1. */
 static void expect_experts(const struct edge *g, const char *what,
                            const int32_t *of, size_t row, bool second_counts)
 {
@@ -282,7 +283,7 @@ Test(gates_edges, groups_that_limit_nothing)
     }
 }
 
-/* The K experts fill all open groups. */
+/* The K experts must fill all open groups. */
 Test(gates_edges, groups_that_are_taken_whole)
 {
     static const struct edge g = {
@@ -373,7 +374,7 @@ Test(gates_edges, blocks_are_as_all_rows_at_once)
     }
 }
 
-/* A rank without tokens. */
+/* Without tokens the router must write nothing. */
 Test(gates_edges, no_tokens)
 {
     for (size_t i = 0; i < GATES_HERE; i++) {

@@ -63,14 +63,14 @@ static double value(size_t n)
     return sum;
 }
 
-/* Adds up the gradients of the shares, which are `stride` apart, into the
- * first. */
+/* Clears the gradients of G shares of n numbers each, which begin at d. */
 static struct grad shares(float *d, size_t n, size_t G)
 {
     memset(d, 0, n * G * sizeof(*d));
     return (struct grad){d, n, G};
 }
 
+/* Adds the gradients of the other shares to that of the first share. */
 static void fold(struct grad g, size_t n)
 {
     for (size_t s = 1; s < g.shares; s++)

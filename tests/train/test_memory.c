@@ -102,8 +102,8 @@ static double cost_of(const struct memory_tensor *t, size_t n, const bool *drop)
     return sum;
 }
 
-/* The bytes by definition: all kept bytes, and for each group the largest
- * tensor that is not kept. */
+/* The bytes that are held, by the definition: all kept bytes, and for each
+ * group the largest tensor that is not kept. */
 static size_t bytes_of(const struct memory_tensor *t, size_t n,
                        const bool *drop)
 {
@@ -179,8 +179,9 @@ Test(memory, the_choice_is_exact)
     cr_assert_gt(memory_choose_bytes(t, 20, drop), 1100u);
 }
 
-/* Many tensors: the choice must fit if any does, nothing more may fit, and on
- * average it must not be much more expensive than the best. */
+/* Many tensors: the choice must fit if any choice does, and no other tensor may
+ * fit in addition. On average the choice must not be much more expensive than
+ * the best. */
 Test(memory, the_greedy_choice_is_good)
 {
     struct memory_tensor t[60];
@@ -204,7 +205,8 @@ Test(memory, the_greedy_choice_is_good)
         }
         cr_assert(!memory_choose(t, 60, least - 1, drop));
         cr_assert_eq(memcmp(drop, all, sizeof(all)), 0);
-        /* 10 tensors, and others without bytes, compared with all choices. */
+        /* Take 10 tensors, and others without bytes. The choice is compared
+         * with all choices for the 10. */
         double best = cheapest(t, 10, bytes_of(t, 10, all) + 1500);
         for (size_t j = 10; j < 60; j++)
             t[j] = (struct memory_tensor){0, 0, 7};
@@ -230,8 +232,8 @@ static struct model_config wide(size_t layers)
                                  .moe_every = 1};
 }
 
-/* Counts the layers in which each module is recomputed, with a budget of `less`
- * bytes less than everything. */
+/* Counts the layers in which each module is recomputed, with a budget that is
+ * `less` bytes below the bytes of everything. */
 static void fit(size_t layers, size_t less, size_t *recomputed)
 {
     const struct model_config c = wide(layers);
@@ -249,9 +251,9 @@ static void fit(size_t layers, size_t less, size_t *recomputed)
     }
 }
 
-/* Tensors that are computed by loops must be recomputed before those computed
- * by products, and first those with fewer bytes to compute. With two layers all
- * choices are searched, with six they are not. */
+/* Tensors that are computed by loops must be recomputed before tensors that are
+ * computed by products. The first must be those with fewer bytes to compute.
+ * With two layers all choices are searched, with six they are not. */
 Test(memory, a_budget_drops_what_costs_the_least_time)
 {
     for (size_t layers = 2; layers <= 6; layers += 4) {
@@ -267,7 +269,7 @@ Test(memory, a_budget_drops_what_costs_the_least_time)
         for (int m = 0; m < MEMORY_MODULES; m++)
             cr_assert(m == MEMORY_NORM || m == MEMORY_ROUTER || n[m] == 0,
                       "%zu layers: %s", layers, memory_module_name(m));
-        /* More bytes than the norms of all layers have. */
+        /* Ask for more bytes than the norms of all layers can save. */
         fit(layers, (layers - 1) * norm + act / 2, n);
         cr_assert_geq(n[MEMORY_ACTIVATION], 2u, "%zu layers", layers);
         cr_assert_eq(n[MEMORY_ATTENTION] + n[MEMORY_RESIDUAL] +

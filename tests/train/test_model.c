@@ -296,8 +296,8 @@ static void sums(struct fixture *f, size_t l, double *probs, double *counted)
     }
 }
 
-/* The loss with its auxiliary terms. Counts are constants in it, weights are
- * not. */
+/* The loss with its auxiliary terms. Counts are constants in this loss, weights
+ * are not. */
 static double loss(void *context)
 {
     struct fixture *f = context;
@@ -309,7 +309,7 @@ static double loss(void *context)
     float slope[16];
 
     forward(f);
-    for (size_t l = 0; l < L; l++) /* as long as the choice does not change */
+    for (size_t l = 0; l < L; l++) /* the choice must not change */
         cr_assert_eq(memcmp(f->model.rows.act[model_moe_layer(c, l)].choice,
                             f->choice + l * R * K, R * K * sizeof(int32_t)),
                      0,
@@ -333,7 +333,8 @@ static double loss(void *context)
     return sum / (double)R;
 }
 
-/* Use the slopes of the whole batch for each sequence. */
+/* Remember the choices, and use the slopes of the whole batch for each
+ * sequence. */
 static void remember(struct fixture *f)
 {
     const struct model_config *c = &f->s->c;
@@ -420,7 +421,8 @@ static int add_parts(void *parts, size_t first, size_t last)
     return 0;
 }
 
-/* Micro-batches in turn must have the bits of one after the other. */
+/* Micro-batches that take turns must have the same bits as micro-batches that
+ * are computed one after the other. */
 static void in_turn(const struct setting *s, size_t G, size_t M)
 {
     struct fixture turns, alone;
@@ -433,7 +435,7 @@ static void in_turn(const struct setting *s, size_t G, size_t M)
     turns.model.complete = add_parts;
     turns.model.complete_arg = &parts;
     remember(&turns);
-    for (size_t i = 0; i < slopes; i++) /* each sequence has its own */
+    for (size_t i = 0; i < slopes; i++) /* other slopes for each sequence */
         turns.slope[i] *= 1 + (float)(i % 7) / 16;
     memcpy(alone.slope, turns.slope, slopes * sizeof(float));
     backward(&turns);
@@ -565,16 +567,16 @@ static void compare_gradients(const struct setting *s)
     backward(&b);
     double dense = distance(b.dw, f.dw, f.dense);
     double experts = distance(b.de, f.de, f.experts);
-    /* A rounding changes a number by at most 2^-9 of it. Each product has two
-     * roundings, and there are several products in a row. */
+    /* A rounding changes a number by at most 2^-9 of the number. Each product
+     * has two roundings, and there are several products in a row. */
     cr_assert(dense > 0 && dense < 8 * 0x1p-9, "%g", dense);
     cr_assert(experts > 0 && experts < 8 * 0x1p-9, "%g", experts);
     tear_down(&f);
     tear_down(&b);
 }
 
-/* Every expert is chosen, so that rounding cannot change a choice. The gradient
- * of bf16 must be that of f32, within the rounding errors. */
+/* Every expert is chosen, so rounding cannot change a choice. The gradient of
+ * bf16 must be that of f32, within the rounding errors. */
 Test(model, gradient_of_bf16)
 {
     for (size_t i = 0; i < 2; i++) {

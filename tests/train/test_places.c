@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * When experts get copies: not if the fullest rank has at most `above` times
- * the mean; else, if they pay.
+ * Experts must get copies only if the fullest rank has more than `above` times
+ * the mean, and if the copies pay.
  */
 #include "train/balance/places.h"
 #include "train/base/error.h"
@@ -67,7 +67,7 @@ static size_t copies_of_batch(double above, int64_t hot)
     return next.replicas;
 }
 
-/* Rank 0 has 2800 rows, the mean is 1300: 2.1538... times that. */
+/* Rank 0 has 2800 rows, which is 2.1538... times the mean of 1300. */
 Test(places, no_copies_up_to_the_threshold)
 {
     cr_assert_eq(copies(2.1539, 600), 0u);

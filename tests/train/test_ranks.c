@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Runs the cases of rank_train.c, rank_balance.c, rank_compose.c, rank_pairs.c,
- * rank_presets.c, rank_tensor.c, rank_tiers.c and rank_checkpoint.c as
- * processes. */
+ * rank_presets.c, rank_tensor.c, rank_tiers.c, rank_checkpoint.c and
+ * rank_hidden.c as processes. */
 #include "tests/harness/harness.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 /* Runs a case of `program` on each number of ranks of the list; in a brief run,
- * on the middle one. */
+ * only on the middle number. */
 static void run_on(const char *program, const char *name, const int *ranks,
                    size_t count)
 {
@@ -60,8 +60,8 @@ BALANCE_CASE(micro_batches_as_off, 4)
 BALANCE_CASE(copies_in_waves, 2, 4)
 BALANCE_CASE(checkpoint_goes_on, 2, 4)
 
-/* On 4 ranks also with two nodes. The argument for more of them: see
- * rank_compose.c. */
+/* On 4 ranks the compositions also run on two nodes. The arguments, which
+ * choose compositions, are explained in rank_compose.c. */
 Test(train_ranks, compositions, .timeout = 240)
 {
     static const int ranks[] = {1, 2, 3, 4};
@@ -72,14 +72,15 @@ Test(train_ranks, compositions, .timeout = 240)
                                         .args = {"compositions", "1", "3"},
                                         .env = {"SHUNT_TEST_NODES=0,0,1,1"},
                                         .ranks = 4});
-    /* The rows of incomplete leaves are a part of the most bytes. */
+    /* In this composition, the rows of incomplete leaves are a part of the
+     * largest number of bytes held. */
     harness_check(&(struct harness_job){.program = "rank_compose",
                                         .args = {"compositions", "142", "1"},
                                         .ranks = 2});
 }
 
-/* The same for pairs: options that must not change bits, combined with others
- * that may. */
+/* Pairs of runs: options that must not change bits, combined with others that
+ * may. The arguments are explained in rank_pairs.c. */
 Test(train_ranks, pairs, .timeout = 240)
 {
     if (!harness_brief()) {
@@ -155,7 +156,7 @@ Test(tiers, two_nodes, .timeout = 120)
                                         .ranks = 2});
 }
 
-/* The same for rows that are recomputed, by each route. */
+/* Rows are recomputed on two nodes, by each route between nodes. */
 Test(tiers, above_is_recomputed_by_each_route, .timeout = 240)
 {
     static const char *const routes[] = {"SHUNT_MOE_MODE=two-level",
@@ -239,7 +240,7 @@ Test(balance, two_nodes, .timeout = 240)
 }
 
 /* A rank is killed while experts move, weights are sent to copies, gradients
- * return, or a layer's rows come in waves. tests/train/kills repeats that any
+ * return, or a layer's rows arrive in waves. tests/train/kills repeats this any
  * number of times. */
 Test(balance, kills, .timeout = 240)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * shunt-train as users run it: on 1, 2 and 4 ranks, twice, killed, interrupted and
- * resumed. test_run_refused.c has what it refuses.
+ * shunt-train as users run it: on 1, 2 and 4 ranks, twice, killed, interrupted
+ * and resumed. test_run_refused.c tests what it refuses.
  */
 #include "tests/train/runs.h"
 
@@ -48,10 +48,10 @@ static double sum_of(const char *path, const char *field)
     return sum;
 }
 
-/* With any number of ranks, they have all existing cores, and use no more CPU
- * time than these have. A part of it is computing, and a part is not. Times are
- * summed over the whole run, since ranks are not in the same step at the same
- * time. */
+/* The log must say that the ranks have all existing cores, at most one each.
+ * The ranks must use no more CPU time than these cores have. A part of that
+ * time must be computing, and a part must not. Times are summed over the whole
+ * run, since ranks are not in the same step at the same time. */
 Test(train_run, cores_are_accounted_for)
 {
     const size_t all = 20;
@@ -73,7 +73,8 @@ Test(train_run, cores_are_accounted_for)
     }
 }
 
-/* The mean loss of the last steps, when the model has learnt something. */
+/* Returns the mean loss of the last steps. The model must have learned
+ * something by then. */
 static double late_loss(const char *log, size_t steps)
 {
     enum { MOST = 256, LAST = 10 };
@@ -108,8 +109,8 @@ Test(train_run, compute_bf16)
     free(log);
 }
 
-/* The lines that a run prints without --steps, up to where times begin. Freed
- * by the caller. */
+/* Returns the lines that a job prints, each up to where times begin, without
+ * lines that have only times. The caller frees them. */
 static char *lines_of(struct harness_job j)
 {
     struct harness *h = harness_start(&j);
@@ -137,8 +138,8 @@ static char *lines_of(struct harness_job j)
 
 Test(train_run, two_runs_print_the_same_but_for_times)
 {
-    /* Two long runs, which take a fifth of this program's time with a
-     * sanitizer. Other tests run each part of them. */
+    /* With a sanitizer these two long runs take a fifth of this program's time.
+     * Other tests run each part of them. */
     if (harness_sanitized())
         cr_skip_test("nothing that is new to a sanitizer");
     if (harness_brief())
@@ -197,8 +198,9 @@ Test(train_run, minutes_fix_the_steps_once)
     harness_finish(h);
 }
 
-/* Waves must compute the same: bit by bit until the first gradients of experts'
- * weights have been used, since these are added in another order. */
+/* Waves must compute the same losses. The first loss must have the same bits.
+ * Later losses may differ by rounding, since gradients of experts' weights are
+ * added in another order. */
 Test(train_run, waves_compute_the_same)
 {
     enum { STEPS = 6 };
@@ -227,7 +229,7 @@ Test(train_run, waves_compute_the_same)
     cr_assert(differ, "there were no waves");
 }
 
-/* With leaves also the gradients must be added in the order of one wave. */
+/* With leaves, waves must add also the gradients in the order of one wave. */
 Test(train_run, waves_of_leaves_have_the_same_bits)
 {
     static const struct {
@@ -248,8 +250,9 @@ Test(train_run, waves_of_leaves_have_the_same_bits)
     }
 }
 
-/* With copies of experts, whose gradients are summed leaf by leaf, and experts
- * that move, recomputing and offloading must not change bits. */
+/* Recomputing and offloading must not change bits, neither with copies of
+ * experts (whose gradients are summed leaf by leaf), nor with experts that
+ * move. */
 Test(train_run, tiers_go_with_balance)
 {
     char *kept = in_folder("kept"), *tiers = in_folder("tiers");
@@ -273,7 +276,7 @@ Test(train_run, tiers_go_with_balance)
 
 enum { SCRIPT = 640 };
 
-/* The same job with `each` ranks on each of several nodes. */
+/* Returns the job j with `each` ranks on each of several nodes. */
 static struct harness_job on_nodes(struct harness_job j, int each,
                                    char script[SCRIPT])
 {
@@ -288,9 +291,9 @@ static struct harness_job on_nodes(struct harness_job j, int each,
     return j;
 }
 
-/* Runs that drop or round a little must learn as well: their loss must be
- * within 1 % of that of a run without. Their counters must show that they drop
- * rows, and that they send fewer bytes for as many rows. */
+/* Runs that drop a few rows, or round rows, must learn as well: their loss must
+ * be within 1 % of that of a run that does neither. Their counters must show
+ * that they drop rows, and that they send fewer bytes for as many rows. */
 Test(train_run, capacity_and_fp8_learn_as_well)
 {
     enum { STEPS = 80 };
@@ -324,7 +327,7 @@ Test(train_run, capacity_and_fp8_learn_as_well)
     rows = sum_of(fp8, "wire_rows");
     cr_assert(rows > 0 && fabs(saved / rows - 28) < 3, "%g bytes of %g rows",
               saved, rows);
-    /* Both are other runs than the first. */
+    /* Dropping and rounding must have an effect: both losses must differ. */
     cr_assert_neq(of_capacity, want);
     cr_assert_neq(of_fp8, want);
 }
@@ -473,8 +476,8 @@ Test(train_run, report_and_sample)
 }
 
 /* An untrained model writes any of the 256 bytes. All must be printed visibly,
- * and as many as were asked for. The prompt is a piece of the validation
- * text. */
+ * and there must be as many bytes as were asked for. The prompt is a piece of
+ * the validation text. */
 Test(train_run, sample_shows_every_byte)
 {
     struct harness_job j =

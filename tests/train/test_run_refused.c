@@ -23,7 +23,7 @@ static void fails(struct harness_job j, int status, const char *what)
     harness_finish(h);
 }
 
-/* The output of a job on rank 0. Freed by the caller. */
+/* Runs a job and returns the output of rank 0. The caller frees it. */
 static char *said(struct harness_job j)
 {
     struct harness *h = harness_start(&j);
@@ -161,9 +161,9 @@ Test(train_run, generate_needs_a_checkpoint_and_nothing_else)
     free(out);
 }
 
-/* Attention cut over two ranks must have the bits of one rank that adds in the
- * same order, on two ranks and on four. The checkpoint's model must write the
- * same text. */
+/* With attention cut over two ranks, runs on two and on four ranks must have
+ * the bits of one rank that adds in the same order. The checkpoint's model must
+ * write the same text. */
 Test(train_run, tensor_parallel_groups)
 {
     char *one = in_folder("1"), *two = in_folder("2"), *four = in_folder("4");
@@ -196,7 +196,7 @@ Test(train_run, tensor_parallel_groups)
     cr_assert_str_eq(strstr(out, "\nprompt, "), strstr(alone, "\nprompt, "));
     free(out);
     free(alone);
-    /* The run continues in groups of two, or without groups. */
+    /* The run must continue in groups of two, and without groups. */
     run(BARE(4, "--tp=2", "--resume", option, "--sample=0", text1, text2));
     run(BARE(2, "--resume", option, "--sample=0", text1, text2));
     fails(BARE(2, "--resume", "--tp-sums=1", option, text1, text2), 1,
@@ -206,7 +206,8 @@ Test(train_run, tensor_parallel_groups)
     fails(JOB(2, "--steps=3", "--tp=2", "--tp-sums=1"), 1, "give --tp 1");
 }
 
-/* --sample is larger than the test would wait for: one signal must end it. */
+/* --sample takes longer than the test would wait. One signal must end the
+ * program. */
 Test(train_run, generate_ends_at_the_first_signal)
 {
     char option[160], begun[160];
@@ -274,7 +275,7 @@ Test(train_run, what_makes_no_sense_is_an_error_on_every_rank)
     fails(JOB(2, "--steps=3", "--log=/nonexistent/log"), 1, "/nonexistent/log");
 }
 
-/* Each stream that a run writes to, on a full disk. */
+/* A full disk must be an error for each stream that a run writes to. */
 Test(train_run, a_full_disk_is_an_error)
 {
     char command[2048];
@@ -332,7 +333,8 @@ Test(train_run, a_loss_that_is_no_number_stops_the_run)
     fails(JOB(2, "--steps=40", "--lr=1e30", "--clip=0"), 1, "not a number");
 }
 
-/* The options to begin with, or all of them. */
+/* --help must list the options to begin with, and --help all must list all
+ * options. */
 Test(train_run, help_lists_the_options)
 {
     for (int all = 0; all < 2; all++) {

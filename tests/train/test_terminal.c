@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The output of shunt-train on the terminal of its session, and on one of
- * another session, as mpirun gives it to ranks.
+ * The output of shunt-train on the terminal of its session, and on a terminal
+ * of another session. mpirun starts ranks on such a terminal.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -17,7 +17,8 @@
 
 enum { STEPS = 4, ROOM = 1 << 16, DEADLINE_MS = 60000 };
 
-/* Our end of a pseudo terminal, and the name of the program's end. */
+/* Opens a pseudo terminal. Returns the test's end, and writes the name of the
+ * program's end to `name`. */
 static int open_terminal(char *name, size_t room, unsigned short columns)
 {
     struct winsize size = {.ws_row = 24, .ws_col = columns};
@@ -29,7 +30,7 @@ static int open_terminal(char *name, size_t room, unsigned short columns)
     return fd;
 }
 
-/* In the child: never returns. */
+/* Runs the program in the child. Never returns. */
 static void become(const char *program, const char *texts, const char *terminal,
                    bool of_session)
 {

@@ -131,8 +131,8 @@ Test(text, a_tenth_is_held_out_and_nothing_is_lost)
         cr_assert_eq(h->bytes[i] % 10, 9);
     for (size_t i = 0; i < d.ntrain; i++)
         cr_assert_neq(d.train[i] % 10, 9);
-    /* Windows share a byte, stay inside of the text, and are spread over all of
-     * it. */
+    /* Windows must share a byte, stay inside of the text, and be spread over
+     * all of the text. */
     size_t n = data_windows(h, 64);
     cr_assert_eq(n, (4 * 2048u - 1) / 64);
     cr_assert_eq(data_window(h, 1, n, 64), h->bytes + 64);
@@ -145,7 +145,7 @@ Test(text, a_tenth_is_held_out_and_nothing_is_lost)
 }
 
 /* The ninth of twenty files is held out as a whole. Held-out blocks are from
- * the others. */
+ * the other files. */
 Test(text, whole_files_are_held_out)
 {
     enum { FILES = 20, BYTES = 5000 };
@@ -210,7 +210,7 @@ Test(text, sequences_are_a_function_of_seed_step_and_place)
         equal += s == one;
         equal += data_sequence(&d, 2 + i, 5, 3, 64) == one;
     }
-    cr_assert_lt(equal, 4); /* itself, and hardly another */
+    cr_assert_lt(equal, 4); /* `one` itself, and hardly another */
     data_free(&d);
     text_free(&t);
 }
@@ -263,8 +263,8 @@ static double xz(const struct data *d)
     return loss[HELD_BLOCKS];
 }
 
-/* Two bits a letter that cannot be predicted; almost none if the training text
- * has the same letters. */
+/* xz must need two bits for a letter that cannot be predicted, and almost none
+ * if the training text has the same letters. */
 Test(text, xz_of_texts_whose_entropy_is_known)
 {
     struct text t = numbered(2048 * 100);

@@ -48,7 +48,7 @@ Test(optimizer, rate_rises_and_falls)
 {
     cr_assert_float_eq(optimizer_rate(&config, 1, 110), 0.001, 1e-9);
     cr_assert_float_eq(optimizer_rate(&config, 10, 110), 0.01, 1e-9);
-    /* half of the cosine: the mean of the highest and the last */
+    /* in the middle of the cosine: the mean of the highest and the last rate */
     cr_assert_float_eq(optimizer_rate(&config, 60, 110), 0.0055, 1e-8);
     cr_assert_float_eq(optimizer_rate(&config, 110, 110), 0.001, 1e-8);
     cr_assert_float_eq(optimizer_rate(&config, 500, 110), 0.001, 1e-8);
@@ -157,13 +157,13 @@ Test(layout, tensors_do_not_overlap_and_values_depend_on_names_alone)
 
 Test(length, has_no_cap_and_no_fewer_than_it_learns_from)
 {
-    /* 10 minutes of 10 ms are 60000 steps, less the time for validations. */
+    /* 10 minutes have time for 60000 steps of 10 ms, without validations. */
     size_t n = length_in_time(600, 0.01, 8, 16, 50, 0);
 
     cr_assert(n > 59800 && n < 60008, "%zu", n);
     cr_assert_eq(length_in_time(-5, 0.5, 8, 16, 50, 0), STEPS_LEAST);
     cr_assert_eq(length_in_time(1, 0.5, 8, 16, 50, 0), STEPS_LEAST);
-    /* Validations that were asked for take their time, too. */
+    /* More validations leave time for fewer steps. */
     cr_assert_lt(length_in_time(600, 0.01, 8, 16, 50, 10), 40000);
 }
 
@@ -236,7 +236,7 @@ Test(options, what_is_wrong_is_said)
     cr_assert(strstr(train_error_text(), "two"));
     cr_assert_eq(PARSE("--layers", "0"), OPTIONS_BAD);
     cr_assert_eq(PARSE("--layers", "-3"), OPTIONS_BAD);
-    cr_assert_eq(PARSE("--layers", "257"), OPTIONS_BAD); /* plans in flight */
+    cr_assert_eq(PARSE("--layers", "257"), OPTIONS_BAD); /* > MOST_ROUTINGS */
     cr_assert(strstr(train_error_text(), "from 1 to 256"), "%s",
               train_error_text());
     cr_assert_eq(PARSE("--layers", "99999999999999999999"), OPTIONS_BAD);
@@ -262,9 +262,9 @@ Test(options, the_default_batch_suits_any_number_of_ranks)
     }
 }
 
-/* Each preset must be valid. Options must override it, before it and after it.
- * Its settings must be the same when they have been written to a checkpoint and
- * read back. */
+/* Each preset must be valid. Options must override the preset, whether they are
+ * before it or after it on the command line. The settings must be the same
+ * after they were written to a checkpoint and read back. */
 Test(options, presets)
 {
     struct setting a[64], b[64], own;
@@ -392,8 +392,8 @@ Test(options, operations_of_a_model)
     cr_assert_eq(model_flops(&c), 6 * (first + second + 4 * 256));
 }
 
-/* --minutes must replace the steps of a preset, before it and after it, but not
- * steps that the user gave. */
+/* --minutes must replace the steps of a preset, whether it is before or after
+ * --preset, but not steps that the user gave. */
 Test(options, presets_and_minutes)
 {
     struct options o;
@@ -486,7 +486,8 @@ static void check_refuses(const char *const *args, const char *why)
 #define REFUSES(why, ...) \
     check_refuses((const char *const[]){__VA_ARGS__, NULL}, why)
 
-/* Leaves of copies would depend on how waves are cut. MPI sends all rows at
+/* Waves must be refused with copies that have leaves, since leaves would depend
+ * on how waves are cut. Waves must be refused with MPI, which sends all rows at
  * once. */
 Test(options, waves)
 {
@@ -507,8 +508,8 @@ Test(options, waves)
     REFUSES("or give --balance migrate", waves, "--balance=microbatch");
 }
 
-/* All tiers must be allowed with copies, leaves and all switches. MPI keeps its
- * rows. */
+/* All tiers must be allowed with copies, leaves and all switches. With MPI the
+ * rows of experts must be kept. */
 Test(options, tiers)
 {
     static const char both[] = "--balance=both", mpi[] = "--comm=mpi";
@@ -647,7 +648,8 @@ static const char *in_folder(const char *name)
     return path;
 }
 
-/* A percentage below 0 would mean nothing to a reader. */
+/* A share below 0 must not be printed as a percentage, which would mean nothing
+ * to a reader. */
 Test(files, hidden_shares_as_text)
 {
     char text[64];
@@ -752,7 +754,7 @@ Test(files, a_device_is_written_to_and_not_replaced)
     cr_assert_eq(symlink("/dev/full", in_folder("full")), 0);
     cr_assert_eq(new_file_open(&f, in_folder("full")), 0);
     fputs("x", f.stream);
-    cr_assert_eq(new_file_commit(&f), -1); /* no space left */
+    cr_assert_eq(new_file_commit(&f), -1); /* the device has no space left */
     cr_assert(strstr(train_error_text(), "full"));
     cr_assert_eq(lstat(in_folder("full"), &st), 0);
     cr_assert(S_ISLNK(st.st_mode));

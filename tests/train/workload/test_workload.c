@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Synthetic workloads have the loads that workload.h says. */
+/* Synthetic workloads must have the loads that workload.h describes. */
 #include "train/workload/random.h"
 #include "train/workload/workload.h"
 
@@ -79,7 +79,8 @@ Test(workload, loads)
 
 /* The load of the hottest of 8 experts, with top-4 and top-2, as published for
  * this benchmark: 1.77 to 1.78 and 3.2 to 3.3 times the mean, for 512 and 128
- * tokens. Two experts are hot with top-2, so that is 8 (3/4 / 2 + 1/4 / 8). */
+ * tokens. With top-2 two experts are hot, so their load is 8 (3/4 / 2 + 1/4 /
+ * 8) times the mean. */
 Test(workload, heat)
 {
     static const enum workload_kind hot[] = {WORKLOAD_W1, WORKLOAD_W2,
@@ -122,7 +123,8 @@ Test(workload, pairs_are_alike)
             near(pairs[(1 << a) | (1 << b)] / TOKENS, 1.0 / 6);
 }
 
-/* First with one choice a token. With several choices, all must differ. */
+/* With one choice a token, expert e must be chosen in proportion to 1 / (e +
+ * 1). */
 Test(workload, zipf_by_number)
 {
     double rows[E], all = 0;
@@ -144,7 +146,8 @@ Test(workload, sources_are_uneven)
     count(WORKLOAD_W4, 1, 1, TOKENS - TOKENS / 8, TOKENS / 8, rows);
     for (size_t e = 0; e < E; e++)
         last += rows[e];
-    /* The middles of the first and of the last eighth. */
+    /* The expected numbers are for the middle of the first and of the last
+     * eighth. */
     cr_assert(fabs(first / (TOKENS / 8) - (1 - 0.75 / 16)) < 0.03);
     cr_assert(fabs(last / (TOKENS / 8) - (1 - 0.75 * 15 / 16)) < 0.07);
 }
@@ -172,7 +175,7 @@ Test(workload, choices_differ)
             count((enum workload_kind)kind, 8, topk[i], 100, 50, rows);
 }
 
-/* The same with the smallest possible number of experts. */
+/* The experts of a token must differ also if it chooses all experts. */
 Test(workload, of_few_experts)
 {
     for (int kind = WORKLOAD_W0; kind <= WORKLOAD_ZIPF; kind++)
