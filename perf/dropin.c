@@ -14,9 +14,9 @@
  *     CALL BYTES MICROSECONDS
  *
  * the median of some batches. A batch is several calls back to back; its time
- * is that of the slowest rank. The first byte of each block is checked. With -s
- * it prints instead, for each call, the time of the very first call and of the
- * next.
+ * is that of the slowest rank. The first byte of each block is checked. With
+ * -s, rank 0 instead prints the times of the very first call and of the next
+ * one, for each CALL.
  */
 #include <mpi.h>
 
@@ -90,7 +90,7 @@ static void barrier(size_t bytes, int turn)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* The result of a call in `out`. */
+/* The contents of `out` after a call. */
 enum result { FROM_EACH, GATHERED, SUM, ROOTS, NOTHING };
 
 static const struct call {
@@ -140,7 +140,8 @@ static int right(const struct call *call, size_t bytes)
     memcpy(&sum, out, sizeof(sum));
     if (call->result == SUM)
         return sum == (float)(ranks * (ranks + 1) / 2);
-    /* All ranks have the data of the first call's root by then. */
+    /* The root of the first call was rank 0. Later roots then sent rank 0's
+     * data on. */
     if (call->result == ROOTS)
         return out[0] == 0;
     for (int r = 0; r < ranks; r++)
@@ -152,7 +153,8 @@ static int right(const struct call *call, size_t bytes)
 
 /* --- time ----------------------------------------------------------------- */
 
-/* Seconds of `n` calls on the slowest rank; the same on all. */
+/* Returns the seconds that `n` calls took on the slowest rank. All ranks get
+ * the same value. */
 static double batch(const struct call *call, size_t bytes, int n)
 {
     double took, slowest;

@@ -185,7 +185,7 @@ int main(int argc, char **argv)
         perf_device_find();
     perf_births(&options);
     perf_launch(&options, argv);
-    /* shunt_comm_create_env() reads it. */
+    /* For shunt_comm_create_env(), which reads this variable. */
     if (options.algorithm)
         setenv("SHUNT_ALGORITHM", options.algorithm, 1);
 

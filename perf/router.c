@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * shunt-perf-router: compares two versions of shunt-train's routers. One
- * handles blocks of rows from the logits to the sums of the losses. The other
- * makes one pass over all rows for each step. Both run in turn on the same
- * logits. The program fails if they choose different experts.
+ * version takes each block of rows through all steps, from the logits to the
+ * sums of the losses. The other version makes one pass over all rows for each
+ * step. Both run in turn on the same logits. The program fails if they choose
+ * different experts.
  */
 #include <stdio.h>
 #include <stdlib.h>

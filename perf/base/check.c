@@ -42,7 +42,7 @@ void perf_fill_bytes(void *to, uint64_t key, size_t from, size_t bytes)
 size_t perf_check_bytes(const void *got, uint64_t key, size_t from,
                         size_t bytes, size_t size)
 {
-    unsigned char expected[BLOCK * 8]; /* a multiple of every size */
+    unsigned char expected[BLOCK * 8]; /* a multiple of every element size */
     const unsigned char *p = got;
     size_t wrong = 0;
 
@@ -126,7 +126,7 @@ static double load_float(enum shunt_dtype dtype, const void *p)
     }
 }
 
-/* Returns the bits of the significand, including the implicit one. */
+/* Returns the number of bits of the significand, including the implicit bit. */
 static int precision(enum shunt_dtype dtype)
 {
     switch (dtype) {
@@ -317,7 +317,7 @@ static int float_is_right(const struct accumulator *a, enum shunt_dtype dtype,
         if (steps != precision(dtype))
             bound += ldexp(fabs(value) + bound, -precision(dtype));
     }
-    /* Written so that a NaN is wrong. */
+    /* The comparison is false for a NaN, which thus counts as wrong. */
     return fabs(got - value) <= bound;
 }
 
@@ -537,9 +537,10 @@ size_t perf_check_dweight(const struct perf_rows *rows, const float *dweight)
 struct sums {
     bool weighted;
     double *all;       /* (hidden) */
-    double *magnitude; /* (hidden) of the products */
-    double *node;      /* (hidden) of one node */
-    double *carried;   /* (hidden) |sums of other nodes|, added */
+    double *magnitude; /* (hidden) sum of the results' absolute values */
+    double *node;      /* (hidden) sum over the experts of one node */
+    double *carried;   /* (hidden) sum of the absolute values of other nodes'
+                        * sums */
     char *row;
 };
 
@@ -611,7 +612,7 @@ static void add_answers(const struct perf_rows *rows, const int *node_of,
         while (node_of_slot(rows, node_of, token, k) != node)
             k++;
         if (k < first)
-            continue; /* that node has been added */
+            continue; /* an earlier slot added this node */
         memset(s->node, 0, bytes);
         for (; k < topk; k++)
             if (node_of_slot(rows, node_of, token, k) == node)

@@ -16,14 +16,15 @@
 #include "perf/base/routing.h"
 
 /* Outputs are filled with this byte before a call. No expected result consists
- * of it, and as a float it is NaN. */
+ * of this byte. As a float, such bytes are a NaN. */
 #define PERF_POISON 0xff
 
 /* --- bytes to move: any bit pattern --------------------------------------- */
 
-/* Fill in bytes from .. from + bytes - 1 of stream `key`. */
+/* Write bytes from .. from + bytes - 1 of stream `key` to `to`. */
 void perf_fill_bytes(void *to, uint64_t key, size_t from, size_t bytes);
-/* Returns how many elements of `size` bytes differ from these bytes. */
+/* Returns how many elements of `size` bytes differ from those bytes of the
+ * stream. */
 size_t perf_check_bytes(const void *got, uint64_t key, size_t from,
                         size_t bytes, size_t size);
 
@@ -36,9 +37,9 @@ void perf_fill_values(void *to, enum shunt_dtype dtype, enum shunt_op op,
 
 /*
  * Compare with the reduction of the streams keys[0 .. ranks). Integers, min and
- * max must be exact. Others are compared with a sum (product) in f64, within
- * the rounding errors of each step in the type. For f16 and bf16, the steps
- * round in f32, and the result once in the type.
+ * max must be exact. Other results may differ from the sum (product) in f64 by
+ * the rounding errors of each step in the type. For f16 and bf16, each step
+ * rounds to f32, and the result is rounded once to the type.
  */
 size_t perf_check_values(const void *got, enum shunt_dtype dtype,
                          enum shunt_op op, const uint64_t *keys, int ranks,
@@ -61,9 +62,9 @@ void perf_fill_x(const struct perf_rows *rows, void *x);
 
 /*
  * Check dispatched rows. They must have the bits of the sources' x. With `fp8`
- * they must be within the error of e4m3 with one scale for 128 elements (1/17
- * of a value, or 2^-10 of the scale if that is more), and the rounding to the
- * type.
+ * each element may differ by the error of e4m3 with one scale for 128 elements,
+ * and by the rounding to the type. The error of e4m3 is 1/17 of a value, or
+ * 2^-10 of the scale if that is more.
  */
 size_t perf_check_dispatch(const struct perf_rows *rows, int fp8,
                            const void *got);
@@ -90,7 +91,8 @@ size_t perf_check_dweight(const struct perf_rows *rows, const float *dweight);
  * type.
  *
  * weighted  false: the plain sum, as dispatch_backward computes it
- * node_of   (ranks) if each node's sum was also rounded to the type; NULL: not
+ * node_of   (ranks) node of each rank, if each node's sum was also rounded to
+ *           the type; otherwise NULL
  */
 size_t perf_check_combine(const struct perf_rows *rows, bool weighted,
                           const int *node_of, const void *y);

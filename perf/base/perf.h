@@ -54,7 +54,7 @@ enum perf_op {
     PERF_OPS,
 };
 
-/* The name of its subcommand. */
+/* The name of the subcommand for `op`. */
 const char *perf_op_name(enum perf_op op);
 
 static inline int perf_op_reduces(enum perf_op op)

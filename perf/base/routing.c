@@ -130,8 +130,9 @@ static int draw_expert(const struct draw *d, uint64_t key, uint64_t *i)
     int experts = d->config->experts;
     double sum = d->bounds[experts - 1];
 
-    /* Rejecting taken experts keeps the relative weights of the others. If
-     * these have hardly any weight left, the next allowed one is taken. */
+    /* Rejecting taken experts keeps the relative weights of the others. If the
+     * allowed experts have hardly any weight left, take the first allowed one
+     * from a random start on. */
     for (int attempt = 0; attempt < 256; attempt++) {
         int e = find(d->bounds, experts, perf_uniform(key, (*i)++) * sum);
         if (allowed(d, e))

@@ -33,8 +33,8 @@ static inline bool perf_skew_is_workload(enum perf_skew skew)
     return skew >= PERF_SKEW_W0;
 }
 
-/* One (token, slot) that a rank receives. An array of them is in the order of
- * its rows. */
+/* One (token, slot) that a rank receives. An array of these is in the order of
+ * the rank's rows. */
 struct perf_arrival {
     int32_t source;
     int32_t token;
@@ -46,8 +46,9 @@ struct perf_routing {
     int ranks;
     int experts;
     int topk;
-    size_t tokens;  /* of each rank */
-    int32_t *index; /* (ranks, tokens, topk), distinct in a token; -1: none */
+    size_t tokens;  /* number of tokens of each rank */
+    int32_t *index; /* (ranks, tokens, topk) experts, distinct within a token;
+                     * -1: no expert */
     float *weight;  /* (ranks, tokens, topk), > 0; the sum over a token is 1 */
 };
 
@@ -58,7 +59,8 @@ struct perf_routing_config {
     size_t tokens;
     enum perf_skew skew;
     double arg;
-    int groups; /* of contiguous ranks, for PERF_SKEW_NODE_LIMITED */
+    int groups; /* number of groups of contiguous ranks, for
+                 * PERF_SKEW_NODE_LIMITED */
     uint64_t seed;
     size_t step; /* for W6 and W7, which change from step to step */
 };

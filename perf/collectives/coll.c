@@ -30,17 +30,18 @@ enum { STREAM_DATA = 21, STREAM_SHARE };
 /* The counts of one call of this size, the same on every rank. */
 struct shape {
     size_t count;      /* the argument of the call */
-    size_t size;       /* bytes, for the table */
+    size_t size;       /* the size in bytes that the table shows */
     size_t send, recv; /* bytes: the largest buffers of any rank */
     size_t *matrix;    /* (ranks, ranks) elements from rank s to d */
     size_t *send_displs;
-    size_t *recv_counts, *recv_displs; /* of this rank */
+    size_t *recv_counts, *recv_displs; /* counts and displacements of this
+                                        * rank */
 };
 
 struct sweep {
     const struct perf_options *o;
     const struct perf_group *g;
-    int n; /* ranks */
+    int n; /* number of ranks */
     size_t element;
     struct shape shape;
     uint64_t *keys; /* (ranks) keys of the current inputs */
@@ -59,8 +60,9 @@ struct side {
 
 /* --- shapes --------------------------------------------------------------- */
 
-/* Returns the elements that rank s sends to rank d: `even` on average. Pairs
- * differ, in the same way for every size. */
+/* Returns the elements that rank s sends to rank d: `even` on average. The
+ * number differs between pairs of ranks, in the same proportions for every
+ * size. */
 static size_t skewed(const struct sweep *w, int s, int d, size_t even)
 {
     /* allgatherv has a count for each sender, reduce_scatterv for each

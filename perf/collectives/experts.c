@@ -32,7 +32,8 @@ struct experts {
     struct shunt_moe_replica *replicas;
     size_t nreplicas;
     int here;           /* experts at home on this rank, in slots 0, 1, ... */
-    int received, sent; /* experts received; sent: the first of `here` */
+    int received, sent; /* number of experts received; number sent: the first
+                         * ones of `here` */
     struct shunt_moe *moe;
     struct shunt_moe_array array;
     int32_t *slot; /* slots of this rank's experts after a move */
@@ -218,8 +219,8 @@ static double differs(const struct experts *x, int slot, int expert, bool sum)
     return wrong;
 }
 
-/* Make one call on fresh state. *bytes: what the library counted between
- * nodes. */
+/* Make one call on fresh state. Set *bytes to the bytes between nodes that the
+ * library counted. */
 static double try_once(const struct experts *x, double *bytes)
 {
     const bool sums = x->o->op == PERF_MOE_REDUCE;
@@ -245,7 +246,7 @@ static double try_once(const struct experts *x, double *bytes)
 
 /* --- a row ---------------------------------------------------------------- */
 
-/* Returns the bytes that must cross between nodes: each expert once. */
+/* Returns the bytes that must cross between nodes: each expert's state once. */
 static struct perf_need need_of(const struct experts *x)
 {
     const struct perf_places p = perf_group_places(x->g);

@@ -54,11 +54,13 @@ struct bench {
     float *shard;                  /* ag-gemm: this rank's rows of a */
     float *product;                /* gemm-rs, unfused: (m, n) */
     float *out;                    /* (out_rows, n) */
-    uint64_t a_key;                /* of ag-gemm: the same on all ranks */
+    uint64_t a_key;                /* key of `a` for ag-gemm, the same on all
+                                    * ranks */
     size_t parts;                  /* parts that a fused call sends */
     const struct perf_engine *mpi; /* NULL: not measured */
-    void *by_mpi;                  /* the state of its collective */
-    struct perf_beside *beside;    /* the streams; NULL: nothing crosses */
+    void *by_mpi;                  /* MPI's state for the collective */
+    struct perf_beside *beside;    /* background streams; NULL: no bytes cross
+                                    * between hosts */
     double wrong[2];               /* wrong elements of T and U; of M */
 };
 
@@ -121,8 +123,8 @@ static double expected(const struct bench *b, size_t row, size_t col)
     return sum;
 }
 
-/* Make one call on poisoned output. Returns how many of some elements are
- * wrong. */
+/* Make one call on poisoned output. Returns how many of the compared elements
+ * are wrong. */
 static double try_once(struct bench *b, void (*run)(void *), uint64_t round)
 {
     const uint64_t key = perf_key(b->o->seed, STREAM_PLACES, round, 0);
@@ -276,7 +278,8 @@ static size_t count_parts(struct bench *b)
     fused(b);
     must(b, shunt_comm_get_stats(b->g->comm, &after, sizeof(after)), "stats");
     operations = (size_t)(after.operations - before.operations);
-    /* less the agreement; a small call needs none */
+    /* One operation is the agreement of the ranks. A small call has no
+     * agreement. */
     return operations > 1 ? operations - 1 : operations;
 }
 

@@ -19,9 +19,9 @@
 /* Polls of the signal between two calls of poll(), which may take a lock that
  * the engine needs. */
 #define LOOKS 64
-/* Check whether other threads use CPU time: the time between two checks, the
- * most checks, and a tolerance for the caller's own time between reading two
- * clocks. A sleeping thread uses none. */
+/* For the check whether other threads use CPU time: the time between two
+ * checks, the most checks, and a tolerance for the caller's own time between
+ * reading two clocks. A sleeping thread uses no CPU time. */
 #define LOOK_NS 3000000
 #define MAX_CPU_LOOKS 100
 #define TOLERANCE_US 15.0

@@ -48,7 +48,7 @@ double perf_copier_others_us(void);
 /*
  * Wait until no thread except the caller's uses the CPU: twice, some
  * milliseconds apart, the CPU time of the others is the same. Returns false if
- * it still changes after many looks.
+ * that time still changes after many checks.
  */
 bool perf_copier_await_sleep(const struct perf_copier *copier);
 

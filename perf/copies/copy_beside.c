@@ -24,7 +24,7 @@
 #define TRIES 5
 
 struct beside {
-    struct perf_copy_side side; /* memcpy */
+    struct perf_copy_side side; /* the side that copies with memcpy() */
     struct perf_copy_bench *bench;
     struct shunti_gemm *gemm;
     float *a, *b, *c; /* (MAX_M, SIDE), (SIDE, SIDE), (MAX_M, SIDE) */

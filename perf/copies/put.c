@@ -26,7 +26,7 @@
 #define WARM 16                 /* messages before the clock starts */
 #define MAX_BATCH 20000         /* most messages in a round */
 #define MIN_STREAM 64           /* least messages in a stream */
-#define ROOM ((size_t)16 << 20) /* for messages that are in flight */
+#define ROOM ((size_t)16 << 20) /* bytes for messages in flight */
 #define STREAM_PATTERN 77
 #define POISON 0xa5
 /* Polls before a waiting rank yields the processor. */
@@ -36,7 +36,7 @@
 struct side {
     const struct perf_messenger *how;
     void *state;
-    unsigned char *to; /* (room, and PERF_SIGNAL_PAGE) */
+    unsigned char *to; /* receive buffer: `room` bytes, then PERF_SIGNAL_PAGE */
     int to_fd;
     uint64_t sent, received; /* signals sent to the other rank; received */
 };
@@ -57,7 +57,8 @@ struct kind {
     const char *op;
     void (*run)(struct bench *b, struct side *s, size_t bytes, int messages);
     int least;      /* least messages in a round */
-    double between; /* a time is divided by `between` per message */
+    double between; /* a message takes its share of the time, divided by
+                     * `between` */
 };
 
 static void must(const struct side *s, const char *wrong)
@@ -112,8 +113,8 @@ static size_t slots_of(const struct bench *b, size_t bytes)
 }
 
 /* With the transport each message has a signal. The peer library sends plain
- * writes in order, and only the last has an immediate: these are the fewest
- * requests possible. */
+ * writes in order, and only the last has an immediate: no other way needs fewer
+ * requests. */
 static void stream(struct bench *b, struct side *s, size_t bytes, int messages)
 {
     const bool each = s == &b->side[PERF_OURS];

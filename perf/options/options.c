@@ -158,7 +158,7 @@ const char *perf_order_name(enum perf_order order)
 
 /* The parameter of a routing: its default and its range. */
 struct parameter {
-    double fallback, least, most; /* most 0: the routing has none */
+    double fallback, least, most; /* most == 0: the routing has no parameter */
     bool whole;
 };
 
@@ -171,7 +171,7 @@ static struct parameter parameter_of(enum perf_skew skew, bool all)
     case PERF_SKEW_HOT:
         return all ? (struct parameter){.fallback = 1}
                    : (struct parameter){.fallback = 0.5, .most = 1};
-    case PERF_SKEW_NODE_LIMITED: /* 0: half of the groups */
+    case PERF_SKEW_NODE_LIMITED: /* parameter 0: half of the groups */
         return (struct parameter){.least = 1, .most = 1 << 20, .whole = true};
     default:
         break;
@@ -617,7 +617,8 @@ void perf_options_parse(struct perf_options *o, int argc, char **argv)
  * Options for the results, which only rank 0 uses, are left out. */
 uint64_t perf_options_digest(const struct perf_options *o)
 {
-    /* Values that no row stores, or that a function reads. */
+    /* Values that cli_digest() leaves out, because functions read these
+     * options. */
     const double rest[] = {o->skew, o->skew_arg,    o->peer,
                            o->link, o->modes.there, o->modes.back};
     uint64_t digest = cli_digest(&program, o, OWN);

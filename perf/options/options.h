@@ -52,7 +52,7 @@ enum perf_order { PERF_ORDER_SEARCH, PERF_ORDER_PAPER, PERF_ORDER_SERIAL };
 struct perf_options {
     enum perf_op ops[PERF_OPS]; /* in the order in which they are measured */
     int nops;
-    enum perf_op op; /* the one that is measured now */
+    enum perf_op op; /* the operation that is measured now */
 
     /* Data. */
     size_t begin, end; /* bytes */
@@ -69,7 +69,8 @@ struct perf_options {
     const char *algorithm; /* value of SHUNT_ALGORITHM; NULL: unchanged */
 
     /* Exchanges of tokens. */
-    size_t tokens[PERF_MAX_TOKENS_LIST]; /* of each rank; one row each */
+    size_t tokens[PERF_MAX_TOKENS_LIST]; /* tokens of each rank; one table row
+                                          * for each entry */
     int ntokens;
     size_t hidden;
     size_t inner; /* inner width of fused products and of layers */
@@ -78,14 +79,15 @@ struct perf_options {
     enum shunt_moe_wire wire;
     struct perf_modes modes;
     enum shunt_moe_partials partials;
-    int parts; /* of a plan; 0, for a layer: the best number */
+    int parts; /* number of parts of a plan; 0, only for a layer: the best
+                * number */
     enum perf_skew skew;
     double skew_arg;
 
     /* Layers. */
     int micro_batches; /* 1 or 2 */
     enum perf_order order;
-    int layers;       /* in a chain */
+    int layers;       /* number of layers in a chain */
     double attention; /* share of attention in the products */
     double ratio;     /* exchange time / computation time, by which `inner` is
                        * chosen; 0: not chosen */
@@ -94,10 +96,10 @@ struct perf_options {
     enum perf_balance balance;
     int slots;           /* for copies of experts, on each rank */
     double expert_us;    /* time of an expert for one row */
-    size_t expert_bytes; /* of an expert's parameters */
-    double within;       /* rows of a rank, over the mean: no copies up to
+    size_t expert_bytes; /* bytes of an expert's parameters */
+    double within;       /* no copies while every rank's rows / mean is at most
                           * this */
-    double copy_us;      /* cost of a copy in the decision; 0: none */
+    double copy_us;      /* cost of a copy in the decision; 0: no cost */
     size_t leaf_rows;    /* shares of copies are multiples of so many rows */
 
     /* Copies. */
@@ -107,27 +109,28 @@ struct perf_options {
     int nrow_bytes;
 
     /* Measurement. */
-    int warmup;     /* calls */
+    int warmup;     /* number of calls before the measurement */
     int samples;    /* 0: as many as `seconds` allow */
-    int batch;      /* calls of one sample; 0: by their length */
+    int batch;      /* calls in one sample; 0: chosen by the length of a call */
     bool overlap;   /* measure the _start calls, with a computation */
-    int tests;      /* tests of a request during a computation */
-    double seconds; /* for one row, all sides together */
+    int tests;      /* number of tests of a request during a computation */
+    double seconds; /* time for one row, all sides together */
     enum perf_peer peer;
     bool link; /* also measure plain streams between the hosts */
     bool only_peer;
     uint64_t seed;
 
     /* Ranks and output. */
-    int ranks;  /* 0: as the launcher started them */
+    int ranks;  /* 0: as many as the launcher started */
     int births; /* runs with new ranks each; 0: just this run */
     enum perf_pin pin;
-    const char *interface; /* to other hosts; NULL: found by address */
+    const char *interface; /* network interface to other hosts; NULL: found by
+                            * address */
     bool json;
     const char *json_file; /* append rows here; NULL: stdout */
     bool csv;
     const char *csv_file;
-    const char *label; /* of this run, for reports; or NULL */
+    const char *label; /* name of this run in reports, or NULL */
 };
 
 /* Read the command line. Ends the program on a mistake, and after --help. */

@@ -19,7 +19,8 @@ enum perf_role { PERF_OURS, PERF_PEER, PERF_LINK, PERF_WHOLE, PERF_ROLES };
 struct perf_contest {
     const struct perf_options *options;
     const struct perf_group *group;
-    struct perf_link link;                        /* with several hosts */
+    struct perf_link link;                        /* the measured link; set only
+                                                   * with several hosts */
     const struct perf_engine *engine[PERF_ROLES]; /* NULL: not measured */
     const struct perf_messenger *raw;             /* the peer of put, or NULL */
 };

@@ -115,7 +115,8 @@ void perf_device_find(void)
                  "--mem device: the CUDA driver finds no GPU (%d); shunt-info "
                  "says what the engine cuda finds",
                  result);
-    /* If it is no number of a GPU, the engine reports the error. */
+    /* If SHUNT_CUDA_DEVICE names no GPU, use GPU 0 here; the engine reports the
+     * error. */
     result = cuda.get(&cuda.device, chosen ? atoi(chosen) : 0);
     if (result)
         must("cuDeviceGet", cuda.get(&cuda.device, 0));

@@ -34,8 +34,8 @@ struct perf_call {
     void *recv;
     bool in_place; /* the input is in `recv`; `send` is not used */
     size_t count;  /* elements of a block: the argument of the call */
-    /* (ranks); only for allgatherv (recv), reduce_scatterv (send) and alltoallv
-     * (both) */
+    /* Each (ranks). Set only for allgatherv (recv), reduce_scatterv (send) and
+     * alltoallv (both). */
     const size_t *send_counts, *send_displs;
     const size_t *recv_counts, *recv_displs;
     const uint64_t *traffic; /* (hosts, hosts) bytes between hosts: traffic.h */
@@ -52,7 +52,7 @@ enum perf_go {
 /* An exchange of tokens: described once, run many times. */
 struct perf_exchange {
     int rank, ranks;
-    size_t tokens; /* of each rank */
+    size_t tokens; /* tokens of each rank */
     size_t hidden;
     enum shunt_dtype dtype; /* SHUNT_BF16 or SHUNT_F32 */
     int topk;
@@ -92,9 +92,9 @@ struct perf_engine {
 
     /*
      * Called after a call, not timed: complete every rank's call. A call may
-     * return while the library still holds data that others wait for. A rank
-     * that then sleeps at the gate would never send them. NULL: a call leaves
-     * nothing to complete.
+     * return while the library still holds data that other ranks wait for. If
+     * the rank then slept at the gate, it would never send these data. NULL: a
+     * call leaves nothing to complete.
      */
     void (*settle)(void);
 
@@ -154,11 +154,11 @@ extern const struct perf_engine perf_engine_memcpy;
  * of the GPU's copies. */
 extern const struct perf_engine perf_engine_whole;
 
-/* The same for the current plan of the Shunt engine `state`. */
+/* The rows that the current plan of the Shunt engine `state` sends. */
 struct perf_sent perf_shunt_sent(void *state);
 
-/* Plain TCP streams over `net` that send the bytes between hosts. NULL: there
- * is one host. */
+/* Plain TCP streams over `net` that send the bytes between hosts. `net` is NULL
+ * if there is one host. */
 struct perf_net;
 void perf_link_use(struct perf_net *net);
 extern const struct perf_engine perf_engine_link;

@@ -2,8 +2,8 @@
 /*
  * The links alone. The bytes that must cross between the hosts are sent in
  * plain TCP streams, one for each pair of hosts, from one small buffer into
- * another. No rank receives useful data. The time is that of the exchange if
- * only the links took time.
+ * another. No rank receives useful data. The measured time is that of an
+ * exchange in which only the links take time.
  */
 #include <stdlib.h>
 

@@ -85,8 +85,8 @@ struct order {
 };
 
 struct moe {
-    bool device;         /* x, major and home are a GPU's */
-    size_t count, bytes; /* of rows, of one row */
+    bool device;         /* x, major and home are memory of a GPU */
+    size_t count, bytes; /* number of rows; bytes of one row */
     const char *x;       /* (tokens, hidden) */
     char *major;         /* (count, hidden), by expert */
     char *home;          /* (count, hidden), by token and slot */
@@ -146,7 +146,7 @@ static void moe_combine(void *state)
     copy_rows(m, m->home, m->combine->home, m->major, m->combine->major);
 }
 
-/* The gradients move the same rows. */
+/* The exchanges of gradients copy the same rows. */
 static void moe_go(void *state, enum perf_go what)
 {
     if (what == PERF_GO_DISPATCH || what == PERF_GO_COMBINE_BACKWARD)

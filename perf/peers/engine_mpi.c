@@ -23,8 +23,8 @@ void *perf_mpi_alloc(size_t bytes)
     return p;
 }
 
-/* Complete the previous calls on all ranks: a rank in the barrier finishes
- * their rest. The first barrier may open connections, so a second one
+/* Complete the previous calls on all ranks: a rank in the barrier finishes what
+ * is left of them. The first barrier may open connections, so a second one
  * follows. */
 static void settle(void)
 {

@@ -13,7 +13,7 @@ struct call {
     MPI_Op op;
     int count;
     int *send_counts, *send_displs, *recv_counts, *recv_displs;
-    MPI_Request request; /* of perf_mpi_call_start() */
+    MPI_Request request; /* the request of perf_mpi_call_start() */
 };
 
 /* Returns a type of the same size, to move elements. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Exchanges of tokens by MPI: the calls of MPI around what programs write
- * today, which shunt-train shares (train/baseline). A row is one MPI type, so
- * that no count overflows. All memory is allocated before.
+ * Exchanges of tokens by MPI: MPI calls, and the code around them that programs
+ * contain today. shunt-train uses the same code (train/baseline). A row is one
+ * MPI type, so that no count overflows. All memory is allocated before.
  */
 #include "perf/peers/engine_mpi.h"
 
@@ -24,7 +24,7 @@ struct exchange {
     char *home;  /* rows that combine returns: `here`, or separate memory for
                   * the gradient of the weights */
     char *there; /* (total, hidden) rows as they arrive, by source */
-    MPI_Request request; /* of perf_mpi_moe_start() */
+    MPI_Request request; /* the request of perf_mpi_moe_start() */
     enum perf_go started;
 };
 

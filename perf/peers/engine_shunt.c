@@ -24,8 +24,8 @@ static void must(enum shunt_status st, const char *what)
 }
 
 /* A plan sends its lists of rows after it is made. The barrier's control
- * messages follow them, so after the barrier all ranks have sent their
- * lists. */
+ * messages are sent after the lists. So after the barrier all ranks have sent
+ * their lists. */
 static void plan_settle(void)
 {
     must(shunt_barrier(comm), "barrier");
@@ -36,7 +36,7 @@ static void plan_settle(void)
 
 struct call {
     struct perf_call c;
-    struct shunt_request *request; /* of call_start() */
+    struct shunt_request *request; /* the request of call_start() */
 };
 
 static const char *call_open(const struct perf_call *call, void **state)
@@ -173,7 +173,8 @@ struct exchange {
     struct shunt_moe_plan *plan;
     void *buffer[4]; /* by enum shunt_moe_buffer, under the plan */
     size_t max_rows;
-    struct shunt_request *request[SHUNT_MOE_PARTS_MAX]; /* of moe_start() */
+    struct shunt_request *request[SHUNT_MOE_PARTS_MAX]; /* the requests of
+                                                         * moe_start() */
 };
 
 static const char *moe_open(const struct perf_exchange *exchange, void **state)

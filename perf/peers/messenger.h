@@ -6,8 +6,8 @@
  * so that the code around a message costs each of them the same.
  *
  * libibverbs is used by a module, which is loaded only if it is needed. The
- * module uses no functions of the program. So functions return texts instead of
- * calling perf_die(): NULL, or the error.
+ * module uses no functions of the program. So functions do not call perf_die(),
+ * but return an error text, or NULL.
  */
 #ifndef SHUNT_PERF_MESSENGER_H
 #define SHUNT_PERF_MESSENGER_H
@@ -27,9 +27,9 @@ typedef void perf_swap(void *arg, const void *mine, void *theirs, size_t bytes);
 
 struct perf_messenger_params {
     int rank;       /* 0 or 1 */
-    unsigned spins; /* see struct perf_wait */
+    unsigned spins; /* see struct perf_wait below */
     bool one_host;
-    unsigned char secret[32]; /* of this pair alone */
+    unsigned char secret[32]; /* a key that only these two ranks have */
     /* `from` (bytes): what this rank sends. `to` (bytes, and a page for
      * signals): where the other rank writes. Both are shareable memory with
      * these descriptors. */
@@ -47,7 +47,7 @@ struct perf_messenger {
     const char *(*open)(const struct perf_messenger_params *params,
                         void **state);
     void (*close)(void *state);
-    /* The device or transport that it uses, as text. */
+    /* Returns the device or transport in use, as text. */
     const char *(*route)(void *state);
     /* Send `bytes` bytes at `offset` of `from` to the same offset of the other
      * rank's `to`, followed by a signal if `signal`. Returns when the message

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Messages by puts of a transport. The library does not export its puts. So its
- * own code, linked in here, finds and loads the plugin, and opens it a second
- * time for two ranks, beside the communicator.
+ * Messages by puts of a transport. The library does not export its puts. So the
+ * library's code is linked in here. It finds and loads the plugin, and opens it
+ * a second time, for two ranks, beside the communicator.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -42,10 +42,12 @@ struct raw {
     uint32_t inlined;
     struct place mine, theirs;
     uint64_t posted, done; /* requests posted, completed */
-    uint64_t asked;        /* `posted` at the last with a completion */
+    uint64_t asked;        /* value of `posted` at the last request that asked
+                            * for a completion */
     uint64_t received;     /* immediates received */
     unsigned spins;
-    unsigned used; /* receive requests used since some were posted */
+    unsigned used; /* receive requests used since receive requests were last
+                    * posted */
     char text[256], where[128];
 };
 
@@ -106,7 +108,8 @@ static bool find_gid(struct raw *raw, const struct ibv_port_attr *port)
     return found;
 }
 
-/* Open a device and choose an active port. Returns false if none is. */
+/* Open a device and choose an active port. Returns false if no port is
+ * active. */
 static bool use(struct raw *raw, struct ibv_device *which)
 {
     struct ibv_device_attr device;
@@ -269,7 +272,7 @@ static const char *raw_open(const struct perf_messenger_params *p, void **state)
     error = connect_qp(raw);
     if (error)
         return failed(raw, "the queue pair cannot be connected", error);
-    /* The other one receives. */
+    /* When this exchange returns, the other rank can receive. */
     p->swap(p->arg, &raw->mine, &raw->theirs, sizeof(raw->mine));
     return NULL;
 }

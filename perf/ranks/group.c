@@ -34,7 +34,7 @@ struct perf_gate {
      * acquire load. */
     _Alignas(64) atomic_int arrived;
     _Alignas(64) atomic_uint round;
-    _Alignas(64) atomic_uint line; /* perf_gate_line() */
+    _Alignas(64) atomic_uint line; /* returned by perf_gate_line() */
 };
 
 /* --- the gate ------------------------------------------------------------- */
@@ -95,8 +95,8 @@ static void open_gate(struct perf_group *g)
     if (g->rank != 0 && all[0].nonce)
         join_gate(g, &all[0]);
     free(all);
-    /* All ranks must use it, or none. This exchange also keeps the memfd open
-     * until all have opened it. */
+    /* Either all ranks use the page, or none does. This exchange also keeps the
+     * memfd open until all have opened it. */
     bool everywhere = perf_max(g, g->gate ? 0 : 1) == 0;
     if (fd >= 0)
         close(fd);

@@ -27,7 +27,7 @@ struct perf_group {
     struct perf_gate *gate; /* NULL: not all ranks are on one host */
     struct perf_net *net;   /* NULL: all ranks are on one host */
     cpu_set_t cpus;         /* all processors that ranks of this host may use */
-    int processors;         /* their number */
+    int processors;         /* number of `cpus` */
     bool crowded;           /* more ranks than processors on some host */
 };
 
@@ -35,7 +35,7 @@ struct perf_group {
  * Become a rank: by MPI if `module` is not NULL, otherwise by the launcher's
  * environment. Creates a communicator unless `without_shunt`.
  *
- * interface  to the other hosts; NULL: found by address
+ * interface  network interface to the other hosts; NULL: found by address
  */
 void perf_group_open(struct perf_group *group, const struct perf_module *module,
                      bool without_shunt, const char *interface);
@@ -50,11 +50,11 @@ struct perf_places {
 };
 struct perf_places perf_group_places(const struct perf_group *group);
 
-/* Collect `bytes` of each rank, in rank order. Uses MPI if it is loaded, so
- * that checks of Shunt's results do not depend on Shunt. */
+/* Collect `bytes` bytes from each rank into `all`, in rank order. Uses MPI if
+ * it is loaded, so that checks of Shunt's results do not depend on Shunt. */
 void perf_allgather(const struct perf_group *group, const void *mine, void *all,
                     size_t bytes);
-/* The largest value of all ranks, and the sum. */
+/* The largest of all ranks' values, and their sum. */
 double perf_max(const struct perf_group *group, double value);
 double perf_sum(const struct perf_group *group, double value);
 

@@ -90,7 +90,7 @@ static void use_mpirun(struct words *w, int ranks, const char *count)
         say(w, "--allow-run-as-root");
     if (crowded(ranks)) {
         say(w, "--oversubscribe");
-        /* Otherwise spinning ranks keep the others from running. */
+        /* Otherwise spinning ranks keep the other ranks from running. */
         say(w, "--mca");
         say(w, "mpi_yield_when_idle");
         say(w, "1");

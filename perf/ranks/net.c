@@ -4,7 +4,8 @@
  *
  * Every rank listens, publishes its address, connects to some ranks, and then
  * accepts as many connections as it expects. The connecting rank sends its rank
- * and a key that was distributed before. Without this key it is refused.
+ * and a key that was distributed before. A connection without this key is
+ * refused.
  */
 #include "perf/ranks/net.h"
 
@@ -37,9 +38,10 @@
 
 struct perf_net {
     const struct perf_group *g;
-    int *hub;    /* rank 0: (ranks) a socket to each; others: (1) to rank 0 */
-    int *stream; /* (hosts) sockets to other hosts; -1: another rank of this
-                  * host has it */
+    int *hub;    /* rank 0: (ranks) sockets to the other ranks; other ranks: (1)
+                  * a socket to rank 0 */
+    int *stream; /* (hosts) socket to each other host; -1: another rank of this
+                  * host has that socket */
     char interface[IF_NAMESIZE];
     char *piece; /* (PIECE) send and receive buffer */
     bool rests;
@@ -507,7 +509,8 @@ void perf_net_gate(const struct perf_net *net)
 
 /* --- streams -------------------------------------------------------------- */
 
-/* Move as many bytes as the socket accepts or has. Returns how many. */
+/* Send as many bytes as the socket accepts, or receive as many as it has.
+ * Returns how many. */
 static uint64_t step(int fd, bool out, char *piece, uint64_t left)
 {
     size_t most = left < PIECE ? (size_t)left : PIECE;
@@ -594,8 +597,8 @@ static int ascending(const void *a, const void *b)
 }
 
 /* Receive one byte by polling, because the time to wake a sleeping process is
- * not a property of the link. It polls for a short time only, so that another
- * process that needs the processor does not get it at the wrong moment. */
+ * not a property of the link. Polls only for a short time: a process that polls
+ * for long may lose its processor to another one at the wrong moment. */
 static void catch (int fd)
 {
     double patience = perf_now_us() + WATCH_US;

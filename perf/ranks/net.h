@@ -3,9 +3,9 @@
  * Plain TCP between the ranks of a run on several hosts, for the gate and for
  * the streams that measure the raw rate of the links.
  *
- * Each pair of hosts has one connection. On each of the two hosts it belongs to
- * the rank whose index there is the number of the other host, modulo the number
- * of ranks.
+ * Each pair of hosts has one connection. On each of the two hosts, one rank
+ * holds the connection: the rank whose index on its host is the other host's
+ * number modulo the host's number of ranks.
  */
 #ifndef SHUNT_PERF_NET_H
 #define SHUNT_PERF_NET_H
@@ -20,7 +20,7 @@ struct perf_net;
 /*
  * Connect the ranks. Collective; only with several hosts.
  *
- * interface  to the other hosts; NULL: found by address
+ * interface  network interface to the other hosts; NULL: found by address
  */
 struct perf_net *perf_net_open(const struct perf_group *group,
                                const char *interface);

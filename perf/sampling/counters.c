@@ -28,7 +28,7 @@ struct question {
 
 /* The counter to find in a reply. */
 struct search {
-    int index; /* of the interface */
+    int index; /* index of the interface */
     bool found;
     struct perf_counters *counters;
 };

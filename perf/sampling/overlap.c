@@ -14,14 +14,15 @@
 #define CALIBRATION_LOOPS 200000L
 /* The share of the time used to find the length of a call. */
 #define PURE_SHARE 0.25
-/* The share of a call by which both together may take less time than the
- * computation alone on a quiet machine, since medians have an error. */
+/* Call and computation together may be faster than the computation alone by
+ * this share of the call, since medians have an error. More means that the
+ * machine was not quiet. */
 #define DISTURBED 0.05
 
 struct lap {
     struct perf_halves halves;
     int tests;
-    long loops; /* of the whole computation */
+    long loops; /* multiplications of the whole computation */
 };
 
 static void compute(long loops)

@@ -14,9 +14,9 @@
 struct perf_halves {
     void *state;
     void (*start)(void *state);
-    void (*test)(void *state); /* lets it advance, without waiting */
+    void (*test)(void *state); /* lets the call advance, without waiting */
     void (*wait)(void *state);
-    void (*settle)(void); /* see sample.h; or NULL */
+    void (*settle)(void); /* as in struct perf_side (sample.h), or NULL */
 };
 
 struct perf_overlap {
@@ -38,8 +38,9 @@ void perf_overlap_measure(const struct perf_group *group,
                           const struct perf_halves *sides, int nsides,
                           struct perf_overlap *result);
 
-/* False if both together took clearly less time than the computation alone,
- * which was disturbed then. Their share means nothing. */
+/* False if call and computation together took clearly less time than the
+ * computation alone. Then the latter was disturbed, and the share means
+ * nothing. */
 bool perf_overlap_known(const struct perf_overlap *overlap);
 
 /* The share of the call's time that the computation hid, from 0 to 1. */

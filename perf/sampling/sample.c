@@ -8,7 +8,8 @@
  * the loop, and a sample has the value of its slowest rank.
  *
  * The sides alternate, and each is first in turn, so that drift (clock rates,
- * other load on the machine) affects both alike. Both have the same batch.
+ * other load on the machine) affects all sides alike. All sides have the same
+ * batch.
  */
 #include "perf/sampling/sample.h"
 
@@ -34,7 +35,7 @@
 
 /* --- statistics ----------------------------------------------------------- */
 
-/* sum: (samples) */
+/* Set sum, (samples), to the sum of phases first .. last of `us`. */
 static void add_phases(const struct perf_series *s, const double *us, int first,
                        int last, double *sum)
 {
@@ -47,7 +48,7 @@ static void add_phases(const struct perf_series *s, const double *us, int first,
 
 struct perf_times perf_times_of(double *us, size_t n)
 {
-    const double median = perf_median(us, n); /* which sorts them */
+    const double median = perf_median(us, n); /* sorts `us` */
 
     return (struct perf_times){
         .median = median,

@@ -20,12 +20,12 @@ struct perf_side {
     /* Each phase is timed separately. It begins when all ranks have arrived at
      * the gate. */
     void (*phase[PERF_MAX_PHASES])(void *state);
-    /* the phases are independent: each may be timed in batches */
+    /* true: the phases are independent, so each may be timed in batches */
     bool apart;
     /* Called after each phase, not timed; or NULL. See engine.h. */
     void (*settle)(void);
-    /* Called after phase 0, if it is a plan, when bytes are counted; or
-     * NULL. */
+    /* Called after phase 0 when bytes are counted, if that phase makes a plan;
+     * or NULL. */
     void (*plan_settle)(void);
     /* Called before the last phase, not timed; or NULL. */
     void (*prepare)(void *state);
@@ -40,7 +40,7 @@ struct perf_plan {
     double seconds;
 };
 
-/* The times of one side; each is that of the slowest rank. */
+/* The times of one side. Each time is that of the slowest rank. */
 struct perf_series {
     int phases;
     size_t samples;

@@ -47,7 +47,8 @@ void perf_traffic_call(const struct perf_call *c, const size_t *matrix,
             for (int to = 0; to < p->n; to++)
                 add(bytes, p, p->of[a], to, size * block(c, matrix, a));
             break;
-        case PERF_REDUCE_SCATTER: /* sums of each place, to their owners */
+        case PERF_REDUCE_SCATTER: /* each place's sum, to the rank that gets
+                                   * it */
         case PERF_REDUCE_SCATTERV:
             for (int from = 0; from < p->n; from++)
                 add(bytes, p, from, p->of[a], size * result(c, matrix, a));

@@ -40,8 +40,9 @@ void perf_traffic_rows(const struct perf_routing *routing,
                        enum perf_rows_each each,
                        const struct perf_places *places, uint64_t *rows);
 
-/* Add the bytes of `rows`, each of `row_bytes`, to `bytes`; with `back`, in the
- * other direction. `bytes` and `rows` must not be the same array. */
+/* Add the bytes of `rows` to `bytes`; each row has `row_bytes` bytes. With
+ * `back`, add them to the opposite direction. `bytes` and `rows` must not be
+ * the same array. */
 void perf_traffic_add(const uint64_t *rows, int places, uint64_t row_bytes,
                       bool back, uint64_t *bytes);
 

@@ -18,7 +18,7 @@ enum { WARM_UP = 6, ROUNDS = 6 };
 struct state {
     double clock;                    /* time of the processor */
     double link[SCHEDULE_STREAMS];   /* when each stream is free */
-    double done[SCHEDULE_EXCHANGES]; /* last end of each */
+    double done[SCHEDULE_EXCHANGES]; /* when each exchange last ended */
 };
 
 static double later(double a, double b)
@@ -57,7 +57,8 @@ static void run_round(const struct schedule_cycle *c,
             s->clock = later(s->clock, s->done[op->waits]);
         s->clock += op->time;
         for (int x = 0; x < op->nsends; x++)
-            /* After the last layer there is no next one. */
+            /* Such an exchange is for the next layer. The last layer has
+             * none. */
             if (!c->exchange[op->sends + x].first || layer + 1 < layers)
                 send(c, s, op->sends + x);
     }
@@ -93,8 +94,8 @@ double schedule_time(const struct schedule_cycle *c,
 double schedule_period(const struct schedule_cycle *c,
                        const struct schedule_order *order)
 {
-    const int layers = WARM_UP + ROUNDS + SCHEDULE_OPS; /* so many that none of
-                                                         * the rounds ends */
+    /* enough that no operation of these rounds lacks a layer */
+    const int layers = WARM_UP + ROUNDS + SCHEDULE_OPS;
     struct state s = {0};
     int least, greatest;
     double from = 0;
@@ -111,8 +112,9 @@ double schedule_period(const struct schedule_cycle *c,
 
 /* --- orders --------------------------------------------------------------- */
 
-/* Returns the lag of an operation: one round more for each operation on its
- * chain that is placed before the one it needs. */
+/* Returns the lag of an operation. Follow the chain of the operations that it
+ * needs: the lag is one round more for each operation placed before the one it
+ * needs. */
 static int lag_of(const struct schedule_cycle *c, const int *place, int op)
 {
     int lag = 0;
@@ -147,7 +149,8 @@ struct search {
     struct schedule_order best;
 };
 
-/* Returns the sum of the periods when one time after the other is longer. */
+/* Make each operation and exchange longer, one at a time. Returns the sum of
+ * the periods. */
 static double slower_periods(const struct schedule_cycle *cycle,
                              const struct schedule_order *order)
 {

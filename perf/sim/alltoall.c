@@ -8,11 +8,11 @@
 
 #include <stdlib.h>
 
-/* Bytes of an entry in a package: the sizes of what one rank sends to another
- * and expects from it. */
+/* Bytes of an entry in a package. An entry has two sizes: of the block that one
+ * rank sends to another, and of the block that it expects back. */
 enum { ENTRY = 16 };
 
-/* Blocks of more bytes for a rank of the own node are sent on their own. */
+/* A block of more bytes for a rank of the sender's node is not packed. */
 enum { WINDOW_MIN = 2048 };
 
 struct build {
@@ -38,8 +38,8 @@ static void exchange(const struct build *b, bool zero_copy)
             struct scaling_op *op = scaling_add(b->schedule, r);
 
             scaling_send(b->schedule, op, peer, bytes, SCALING_NOTE);
-            /* The receiver copies blocks of its own node directly: one copy in
-             * all. */
+            /* Within a node, the receiver copies the block directly from the
+             * sender's buffer. */
             if (b->t->node[peer] != b->t->node[r] && !zero_copy)
                 op->local = op->unpack = bytes;
         }
@@ -115,7 +115,8 @@ static void send_inside(const struct build *b, int r, const int32_t *arrived)
         struct scaling_op *op = scaling_add(s, r);
 
         if (i == 1)
-            op->local = (uint32_t)packed; /* all packages are filled first */
+            op->local = (uint32_t)packed; /* charge the filling of all packages
+                                           * to the first one */
         if (own > WINDOW_MIN)
             bytes += own;
         scaling_send(s, op, peer, bytes, SCALING_NOTE + entries * ENTRY);
@@ -184,11 +185,12 @@ static void send_between(const struct build *b, int r, int32_t arrived)
                              (carries
                                   ? (uint64_t)scaling_node_size(t, node) * ENTRY
                                   : 0));
-            /* Copies to and from the network's memory, and of a package's
-             * blocks to their destinations. */
+            /* Count the copies to and from the network's memory, and the copies
+             * of a package's blocks to their destinations. */
             op->local = (uint32_t)(packed + bytes + direct);
             op->unpack = (uint32_t)(2 * bytes + direct);
-            packed = 0; /* all are filled before the first is sent */
+            packed = 0; /* the first package was charged for filling all
+                         * packages */
         }
     }
     if (arrived >= 0)

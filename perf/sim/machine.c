@@ -244,7 +244,7 @@ static void leave(struct scaling_world *w, int rank)
     }
 }
 
-/* Let `rank` receive what has arrived. */
+/* Let `rank` receive the message of operation `i`, which has arrived. */
 static void take(struct scaling_world *w, int rank, int32_t i)
 {
     const struct scaling_machine *m = w->machine;

@@ -26,14 +26,17 @@ extern "C" {
 struct scaling_machine {
     const char *name, *about;
     double nic;         /* rate of one direction of one network port */
-    bool nic_of_node;   /* one port for all ranks of a node; else for each */
+    bool nic_of_node;   /* true: one port for all ranks of a node; false: a port
+                         * for each rank */
     double latency;     /* between ports (of one rail, if there are rails) */
     double latency_far; /* between rails, over one more level of switches */
     double taper;       /* n: between rails, all ranks of one rail together have
-                         * 1/n of the sum of their ports; 0: all of it */
+                         * 1/n of the rate of their ports; 0: their full rate */
     double post, take;  /* time of a message, for its sender and its receiver */
     double inside;      /* rate between ranks of a node */
-    double inside_latency, inside_message; /* the same there; both sides */
+    double inside_latency, inside_message; /* latency and time of a message
+                                            * within a node, the latter for each
+                                            * side */
     double copy;                           /* rate in a rank's own memory */
 };
 
@@ -57,7 +60,8 @@ static inline bool scaling_has_rails(const struct scaling_machine *machine)
 struct scaling_queue {
     struct scaling_task {
         int32_t op;
-        bool arrived; /* true: it has arrived; false: it is to be started */
+        bool arrived; /* true: `op` has arrived, to be received; false: `op` is
+                       * to be started */
         double ready;
     } * task;
     size_t first, count, max;
@@ -76,13 +80,13 @@ struct scaling_engine {
 
 struct scaling_rank {
     struct scaling_queue sends, local;
-    double free;     /* when it can do the next thing */
-    double inside;   /* when its memory is free for its node's ranks */
-    int32_t doing;   /* the operation that it does until `free`; -1: none */
+    double free;     /* when the rank can do its next operation */
+    double inside;   /* when its memory can serve another rank of its node */
+    int32_t doing;   /* the operation under way until `free`; -1: none */
     int in_flight;   /* messages on their way */
-    bool local_turn; /* which queue is served next, if both have entries */
+    bool local_turn; /* if both queues have entries: `local` is served next */
     bool waits;
-    size_t todo; /* operations and arrivals that are left */
+    size_t todo; /* number of operations and arrivals still to be done */
 };
 
 struct scaling_world {
@@ -90,7 +94,8 @@ struct scaling_world {
     const struct scaling_machine *machine;
     const struct scaling_engine *engine;
     int window;
-    double tick; /* least time that a rank sleeps; 0: exact */
+    double tick; /* events of a rank closer than this are simultaneous; 0:
+                  * exact */
     struct scaling_rank *ranks;
     uint32_t *count; /* (counters) */
     size_t open;     /* ranks that have something left to do */
@@ -113,12 +118,12 @@ void scaling_arrived(struct scaling_world *world, int32_t op, double now);
 
 /* --- engines: they return the seconds until all ranks are done ------------ */
 
-/* Ports that serve messages one by one, in the order of arrival. */
+/* Simulate ports that serve messages one by one, in the order of arrival. */
 double scaling_run_ports(const struct scaling_schedule *schedule,
                          const struct scaling_machine *machine, int window);
 
-/* SimGrid: flows that share ports and links fairly (max-min). precision:
- * seconds; events closer than that are simultaneous. */
+/* Simulate with SimGrid: flows share ports and links fairly (max-min). Events
+ * closer than `precision` seconds are simultaneous. */
 double scaling_run_simgrid(const struct scaling_schedule *schedule,
                            const struct scaling_machine *machine, int window,
                            double precision);

@@ -2,7 +2,8 @@
 /*
  * shunt-scaling: computes the time that one exchange would take on another
  * machine. Prints one JSON object: the options, figures of the schedule, and
- * the time (--help lists its fields). perf/sim/run makes the data of docs/scaling.md with it.
+ * the time (--help lists its fields). perf/sim/run uses this program to make
+ * the data of docs/scaling.md.
  */
 #include <math.h>
 #include <stdio.h>

@@ -36,7 +36,8 @@ struct reader {
     const struct scaling_moe *moe;
     struct shunti_placement placement;
     struct shunti_order order;
-    size_t *base; /* (experts) zeros: the places of rows do not matter */
+    size_t *base; /* (experts) all zero, because the places of rows do not
+                   * matter here */
     uint32_t *key, *count, *scratch;
     /* Terms of the source that read_rank() read last. */
     struct shunti_term *terms;
@@ -234,7 +235,7 @@ struct parcel {
 struct rails {
     const struct scaling_topology *t;
     const struct scaling_moe *moe;
-    bool back;     /* combine: results return */
+    bool back;     /* combine: true: results return to the tokens' ranks */
     size_t stride; /* bytes of a struct parcel with its terms */
     int most;      /* most ranks of a node */
 };
@@ -244,7 +245,7 @@ struct parcels {
     size_t *first; /* (nodes + 1) */
     unsigned char *memory;
     size_t most;   /* most parcels for one node */
-    uint32_t *own; /* (most ranks of a node) rows for the own node */
+    uint32_t *own; /* (most ranks of a node) rows for the source's own node */
 };
 
 static void rails_init(struct rails *x, const struct scaling_topology *t,
@@ -396,7 +397,8 @@ static void move_own(const struct rails *x, struct scaling_schedule *s, int r,
     }
 }
 
-/* Add the notes to local peers and rail peers. They delay nothing here. */
+/* Add the notes to local peers and rail peers. In this simulation no operation
+ * waits for them. */
 static void send_control(struct scaling_schedule *s, int r)
 {
     const struct scaling_topology *t = s->topology;
@@ -411,7 +413,7 @@ static void send_control(struct scaling_schedule *s, int r)
     }
 }
 
-/* Add what `r` sends, and the relays' copies of it. */
+/* Add the rows that `r` sends, and the relays' copies of these rows. */
 static void send_rows(const struct rails *x, struct scaling_schedule *s, int r,
                       const struct parcels *parcels)
 {

@@ -3,8 +3,8 @@
  * The network as ports that serve one message at a time. Each port sends
  * messages in the order they are given to it, and receives in the order of
  * arrival. Between rails, all ranks of a rail share one port up and one port
- * down. Messages wait for each other nowhere else. A message begins to arrive
- * before its last byte has left.
+ * down. Nowhere else does a message wait for another one. A message begins to
+ * arrive before its last byte has left.
  */
 #include "perf/sim/machine.h"
 
@@ -25,8 +25,8 @@ struct ports {
     size_t count, max;
     uint64_t made;
     double now;
-    double *out, *in;  /* (ports) when each is free */
-    double *up, *down; /* (rails) */
+    double *out, *in;  /* (ports) when each port is free */
+    double *up, *down; /* (rails) when each rail's shared port is free */
     double *planned;   /* (ranks) time of the next step; INFINITY: none */
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Message schedules: what every rank of a job sends, copies and waits for in an
- * exchange of tokens, without exchanging any.
+ * Message schedules: lists of all that the ranks of a job send, copy and wait
+ * for in an exchange of tokens. Nothing is exchanged.
  *
  * In the library, what a rank sends to another depends only on the counts and
  * the routing. Here the same decisions are written down as a list of
@@ -57,11 +57,11 @@ struct scaling_part {
 };
 
 /*
- * One thing that a rank's one thread does. It copies `local` bytes of its own,
- * and its parts from or to other ranks of its node. Then, if there is a peer,
- * it sends `bytes` to the peer. When these have arrived, the peer copies
- * `unpack` bytes. Then the operation is over: operation `then` may begin, and
- * `counter` is increased by one.
+ * One operation of a rank, which has one thread. The rank copies `local` bytes
+ * in its own memory, and its parts from or to other ranks of its node. Then, if
+ * there is a peer, it sends `bytes` to the peer. When these have arrived, the
+ * peer copies `unpack` bytes. Then the operation is over: operation `then` may
+ * begin, and `counter` is increased by one.
  */
 struct scaling_op {
     uint64_t bytes; /* on the wire, headers included */
@@ -71,7 +71,8 @@ struct scaling_op {
     int32_t peer;    /* -1: no peer */
     int32_t then;    /* -1: no operation */
     int32_t counter; /* -1: no counter */
-    bool waits;      /* for a counter, or for another one's `then` */
+    bool waits;      /* true: begins by a counter, or as another operation's
+                      * `then` */
 };
 
 /* Operations first .. first + nops - 1 may begin when `need` other operations
@@ -91,8 +92,8 @@ struct scaling_traffic {
 
 struct scaling_schedule {
     const struct scaling_topology *topology;
-    struct scaling_op *ops; /* the operations of each rank are in the order in
-                             * which it does them */
+    struct scaling_op *ops; /* each rank's operations are in the order in which
+                             * the rank does them */
     size_t nops, ops_max;
     struct scaling_part *parts;
     size_t nparts, parts_max;
@@ -109,10 +110,10 @@ void scaling_schedule_finish(struct scaling_schedule *schedule);
 
 /* Add an operation of `rank` that may begin at once and does nothing yet. */
 struct scaling_op *scaling_add(struct scaling_schedule *schedule, int rank);
-/* Let it send `payload` bytes, and `header` more, to `peer`. */
+/* Let `op` send `payload` bytes and `header` more bytes to `peer`. */
 void scaling_send(struct scaling_schedule *schedule, struct scaling_op *op,
                   int peer, uint64_t payload, uint64_t header);
-/* Let it move bytes from or to `rank` of its node. Call it right after
+/* Let `op` copy bytes from or to `rank` of its node. Call this right after
  * scaling_add(). */
 void scaling_move(struct scaling_schedule *schedule, struct scaling_op *op,
                   int rank, uint64_t bytes);
@@ -121,15 +122,17 @@ int32_t scaling_count_to(struct scaling_schedule *schedule, uint32_t need);
 void scaling_start_by(struct scaling_schedule *schedule, int32_t counter,
                       size_t first);
 
-void *scaling_alloc(size_t bytes); /* zeroed; or ends the program */
+void *scaling_alloc(size_t bytes); /* zeroed memory; ends the program if there
+                                    * is none */
 
 /* --- collectives (alltoall.c) --------------------------------------------- */
 
-/* Bytes of a note, with which every message of a collective begins, and of an
- * ack. */
+/* Bytes of a note and of an ack. Every message of a collective begins with a
+ * note. */
 enum { SCALING_NOTE = 64, SCALING_ACK = 8 };
 
-/* As SHUNT_CARRY: no block is sent through a relay, or every one is. */
+/* Values like those of SHUNT_CARRY: send no block through a relay, or every
+ * block. */
 #define SCALING_FLAT 0
 #define SCALING_CARRY_ALL UINT64_MAX
 
@@ -153,10 +156,10 @@ void scaling_allgather(struct scaling_schedule *schedule, uint32_t bytes,
 /* --- exchanges of tokens (moe.c) ------------------------------------------ */
 
 enum scaling_mode {
-    SCALING_PLAIN,     /* a row for each assignment: MPI_Alltoallv */
-    SCALING_RANKS,     /* a token once to each rank, results one by one: FLAT */
-    SCALING_CARRIED,   /* the same by the two-level all-to-all: 2DH */
-    SCALING_NODES,     /* a token once to each node: TWO_LEVEL */
+    SCALING_PLAIN,     /* one row for each assignment, as with MPI_Alltoallv */
+    SCALING_RANKS,     /* FLAT: a token once to each rank; results one by one */
+    SCALING_CARRIED,   /* 2DH: like FLAT, by the two-level all-to-all */
+    SCALING_NODES,     /* TWO_LEVEL: a token once to each node */
     SCALING_ALLGATHER, /* every token to every node */
     SCALING_MODES,
 };
@@ -166,9 +169,9 @@ const char *scaling_mode_name(enum scaling_mode mode);
 struct scaling_moe {
     const struct perf_routing *routing;
     enum scaling_mode mode;
-    size_t row_bytes;  /* of a row in memory */
-    size_t wire_bytes; /* of a row that is sent to the experts */
-    size_t sum_bytes;  /* of one node's sum of several rows */
+    size_t row_bytes;  /* bytes of a row in memory */
+    size_t wire_bytes; /* bytes of a row that is sent to the experts */
+    size_t sum_bytes;  /* bytes of one node's sum of several rows */
     size_t chunk;      /* as SHUNT_MOE_CHUNK */
 };
 
@@ -191,12 +194,13 @@ uint32_t *scaling_plan_columns(const struct scaling_topology *topology,
 uint32_t *scaling_plan_starts(const struct scaling_topology *topology,
                               const struct scaling_moe *moe);
 
-/* Rows that leave their node, summed over all ranks, as the closed formulas
- * give them. */
+/* Rows that leave their node, summed over all ranks, to compare with the closed
+ * formulas. */
 struct scaling_rows {
     uint64_t tokens;
     uint64_t plain, ranks, nodes, allgather;
-    uint64_t alone; /* of `nodes`: tokens with one expert on that node */
+    uint64_t alone; /* rows of `nodes` whose token has only one expert on that
+                     * node */
 };
 
 void scaling_count_rows(const struct scaling_topology *topology,

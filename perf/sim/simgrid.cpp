@@ -31,8 +31,8 @@ using Link = simgrid::kernel::resource::StandardLinkImpl;
 namespace
 {
 
-/* The network: ports, and for each rail that is slower than its ports together
- * one link up and one down. */
+/* The network: ports, and one link up and one link down for each rail that is
+ * slower than its ports together. */
 class Fabric : public routing::StarZone
 {
   public:
@@ -108,7 +108,7 @@ class Fabric : public routing::StarZone
 struct Simulation {
     std::vector<s4u::Mailbox *> mailbox;
     std::vector<s4u::SemaphorePtr> woken;
-    std::vector<size_t> awaited; /* messages from other nodes, by rank */
+    std::vector<size_t> awaited; /* (ranks) messages from other nodes */
     const scaling_op *ops;
 };
 
@@ -181,7 +181,7 @@ double scaling_run_simgrid(const scaling_schedule *schedule,
     std::vector<s4u::Host *> hosts;
     s4u::Engine engine(&argc, argv);
 
-    /* The network must be as the machine says, without a protocol's overhead.
+    /* The network must have the machine's rates, without a protocol's overhead.
      * Thousands of actors need small stacks (KiB). */
     xbt_log_control_set("root.thres:error");
     for (const char *setting :

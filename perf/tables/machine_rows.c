@@ -17,7 +17,7 @@
 #include "tools/cli/cli.h"
 
 static struct perf_settings settings;
-static FILE *json, *csv; /* NULL: none, or not rank 0 */
+static FILE *json, *csv; /* NULL: no such output, or not rank 0 */
 
 void perf_check_written(FILE *stream, const char *file)
 {
@@ -41,8 +41,8 @@ static FILE *open_one(const char *option, bool wanted, const char *path,
 }
 
 /* Returns whether the path is a regular file, or does not exist yet. Only then
- * is it opened for reading as well: this process would be the reader of a
- * FIFO. */
+ * open it for reading as well. Otherwise this process would become the reader
+ * of a FIFO. */
 static bool is_regular(const char *path)
 {
     struct stat st;
@@ -75,7 +75,7 @@ static void close_one(const char *option, FILE *f, const char *path)
 
 void perf_objects_close(void)
 {
-    if (!settings.options) /* another rank */
+    if (!settings.options) /* only rank 0 has settings */
         return;
     close_one("--json", json, settings.options->json_file);
     close_one("--csv", csv, settings.options->csv_file);
@@ -84,7 +84,7 @@ void perf_objects_close(void)
 
 /* --- fields --------------------------------------------------------------- */
 
-/* The key of a side's field is a prefix and a name. */
+/* A number of a side. The key of its field is a prefix and `name`. */
 struct number {
     const char *name;
     bool known;

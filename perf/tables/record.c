@@ -117,7 +117,7 @@ int perf_record_csv_fits(FILE *file, const struct perf_record *r)
     ssize_t got = 0;
     struct stat is;
 
-    /* A pipe has nothing to read. */
+    /* A pipe has no earlier rows that could be read. */
     if (fstat(fileno(file), &is) == 0 && S_ISREG(is.st_mode)) {
         rewind(file);
         got = getline(&line, &room, file);

@@ -29,7 +29,8 @@
 /* A row of one run. */
 struct kept {
     int birth;
-    enum perf_op part_of; /* dispatch and moe have parts with the same name */
+    enum perf_op part_of; /* the operation: parts of dispatch and of moe have
+                           * the same name */
     char op[32];
     size_t bytes, count;
     double pair;        /* < 0: unknown */

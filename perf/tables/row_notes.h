@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Notes under a row of the table: how a fused call, a layer, a plan in parts, a
- * step, moved experts or a put spent the time that the row has.
+ * Notes under a row of the table: how the row's time was spent in a fused call,
+ * a layer, a plan in parts, a step, a transfer of experts or a put.
  */
 #ifndef SHUNT_PERF_ROW_NOTES_H
 #define SHUNT_PERF_ROW_NOTES_H

@@ -13,8 +13,10 @@ struct perf_settings {
     const struct perf_group *group;
     const char *peer;      /* version of the peer, or NULL */
     const char *pinning;   /* as text */
-    const char *place;     /* of ranks 0 and 1: pair.h; NULL: two hosts */
-    double pair;           /* microseconds: pair.h; < 0: unknown */
+    const char *place;     /* place of ranks 0 and 1: pair.h; NULL: they are on
+                            * two hosts */
+    double pair;           /* latency of ranks 0 and 1 in microseconds: pair.h;
+                            * < 0: unknown */
     struct perf_link link; /* filled in with several hosts */
     const char *uncounted; /* why the kernel's counters are not read, or NULL */
 };

@@ -23,13 +23,14 @@
 #include "perf/tables/row_notes.h"
 
 static struct perf_settings settings;
-static FILE *words; /* the stream; NULL: another rank prints */
-static bool headed; /* the head of the operation's columns is printed */
+static FILE *words; /* the output stream; NULL: this is not rank 0 */
+static bool headed; /* the operation's column heads have been printed */
 static bool right = true;
 
-/* The ratios of rows that move data, and the row with the worst ratio. */
+/* The ratios of all rows that send or copy data, and the row with the worst
+ * ratio. */
 static double *ratios;
-static size_t nratios, nparts; /* nparts: rows that move no data */
+static size_t nratios, nparts; /* nparts: number of rows without data */
 static double pair_least, pair_most = -1;
 static struct perf_row worst;
 static bool worst_of_tokens;

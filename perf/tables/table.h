@@ -18,8 +18,9 @@
  * computed. */
 struct perf_need {
     uint64_t total;
-    uint64_t busiest; /* on the most loaded link, in its busier direction */
-    uint64_t rows;    /* of tokens; 0: not an exchange of tokens */
+    uint64_t busiest; /* bytes on the most loaded link, in its busier
+                       * direction */
+    uint64_t rows;    /* rows of tokens; 0: not an exchange of tokens */
 };
 
 /* A row of `shunt-perf copy`, whose `times` are those of the copy engine
@@ -43,29 +44,29 @@ struct perf_row_copy {
  * exchange waited for at once. Microseconds for a layer. */
 struct perf_row_layer {
     double compute, communicate; /* computation alone, exchanges alone */
-    bool streams; /* `compute` was measured during plain streams */
+    bool streams; /* true: `compute` was measured during plain streams */
     struct {
         double compute, start;
         double wait[4]; /* for dispatch, combine and both backward exchanges */
-    } beside;           /* where the time went, means over ranks and calls */
-    double predicted;   /* by the simulator */
-    double attention_share; /* of `compute` */
-    double plan;            /* of a routing; not in the other times */
+    } beside;           /* parts of the time, means over ranks and calls */
+    double predicted;   /* time by the simulator */
+    double attention_share; /* share of attention in `compute` */
+    double plan;            /* time of making a plan; not in the other times */
     int micro_batches, parts, layers;
-    size_t inner, attention; /* widths */
-    const char *order;       /* of the operations, as text */
+    size_t inner, attention; /* widths of experts and of attention */
+    const char *order;       /* order of the operations, as text */
 };
 
 /* A row of `shunt-perf moe-parts`. Its peer is the same exchange in one part.
  * For a learned number of parts, the peer is the best of the given numbers.
- * Microseconds; whole_: in one part. */
+ * Times are in microseconds. whole_: the times in one part. */
 struct perf_row_parts {
     int parts;
-    int learned; /* plans until AUTO was settled; 0: number was given */
-    /* the time of the same number of parts when given; for a learned row, this
-     * is another sample of the same */
+    int learned; /* plans until AUTO chose `parts`; 0: `parts` was given */
+    /* the time with the same number of parts when that number is given. For a
+     * learned row, this is a second sample of the same work. */
     double given;
-    double compute, exchange, plan; /* each alone */
+    double compute, exchange, plan; /* the time of each alone */
     double whole_compute, whole_exchange, whole_plan;
     double beside; /* whole_compute during plain streams of these bytes */
     size_t inner;
@@ -75,7 +76,7 @@ struct perf_row_parts {
  * Microseconds for a step. */
 struct perf_row_step {
     double without, with; /* busiest rank's rows / mean, worst step */
-    double forced;        /* time with a router that is even, the median */
+    double forced;        /* median time with an even router */
     /* Means over the steps of these three times. Unlike medians they include
      * bursts. */
     double mean, mean_without, mean_forced;
@@ -123,13 +124,14 @@ static inline double perf_row_copy_hidden(const struct perf_row_copy *c,
 /* One line of the table. */
 struct perf_row {
     const char *op;
-    size_t bytes; /* of one rank */
+    size_t bytes; /* bytes of one rank */
     size_t count; /* elements of a call's block, or tokens of a rank */
     double bus;   /* busbw is this share of algbw */
-    bool part;    /* moves no data: not included in the geometric mean */
+    bool part;    /* true: sends no data; not included in the geometric mean */
     size_t samples;
     int batch;
-    double pair; /* microseconds, measured just before: pair.h; < 0: unknown */
+    double pair; /* microseconds, measured just before the row: pair.h; < 0:
+                  * unknown */
     bool has[PERF_ROLES];
     struct perf_times times[PERF_ROLES];
     /* With --overlap. `times` are then those of start and wait. */
@@ -137,9 +139,9 @@ struct perf_row {
     bool checked; /* false: there is nothing to check */
     double wrong[PERF_ROLES];
 
-    bool between; /* between several hosts or nodes: the next fields are filled
-                   * in */
-    struct perf_need need[PERF_ROLES]; /* what each side's algorithm must
+    bool between; /* true: there are several hosts or nodes, and the next two
+                   * fields are set */
+    struct perf_need need[PERF_ROLES]; /* bytes that each side's algorithm must
                                         * send */
     struct perf_wire wire[PERF_ROLES];
     /* A fused call. Microseconds of the same call unfused, of the product
@@ -159,7 +161,7 @@ struct perf_row {
     const struct perf_row_put *put;         /* the same */
     const struct perf_row_experts *experts; /* the same */
     const char *mode;             /* Shunt's mode for tokens, or NULL */
-    double sent_rows, sent_bytes; /* sent by its plan: rows, bytes; < 0: no
+    double sent_rows, sent_bytes; /* rows and bytes that its plan sends; < 0: no
                                    * plan */
 };
 

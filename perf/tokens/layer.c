@@ -352,10 +352,11 @@ static void shared_f(struct layer *m)
                    m->sh, D);
 }
 
-/* The rows of the local experts in a part: some ranges for each expert. Without
- * parts, each expert has one range. */
+/* The rows of the local experts in a part: each expert has some ranges of rows.
+ * Without parts, each expert has one range. */
 struct ranges {
-    const size_t *first; /* first range of each expert; NULL: one each */
+    const size_t *first; /* number of each expert's first range; NULL: one range
+                          * for each expert */
     const size_t *offset, *count;
 };
 

@@ -2,7 +2,8 @@
 /*
  * A mixture-of-experts layer to be measured: its computations and its
  * exchanges. It runs forward with one micro-batch and backward with another,
- * layer after layer. All layers have the same weights, whose gradients add up.
+ * layer after layer. All layers have the same weights, so the layers' gradients
+ * of a weight are summed.
  *
  *     x2 = x1 + (x1 Wa) Wb                               in place of attention
  *     y  = x2 + (x2 S1) S2 + sum of weight * (x2 W1) W2  shared expert, experts
@@ -53,7 +54,7 @@ struct layer_shape {
 struct layer_weights {
     float *wa, *wb; /* (D, A), (A, D) */
     float *s1, *s2; /* (D, S), (S, D) */
-    float *w1, *w2; /* (experts of this rank, D, F) and (..., F, D) */
+    float *w1, *w2; /* (experts, D, F) and (experts, F, D) of this rank */
 };
 
 struct layer {
@@ -61,16 +62,19 @@ struct layer {
     struct layer_shape shape;
     struct shunti_gemm *gemm;
     struct shunt_moe *moe;
-    struct shunt_moe_plan *plan[2]; /* forward, backward: the same routing */
+    struct shunt_moe_plan *plan[2]; /* forward and backward, with the same
+                                     * routing */
     struct shunt_moe_rows at;       /* the rows of either plan */
-    int parts;                      /* of the exchanges */
+    int parts;                      /* number of parts of an exchange */
     struct shunt_moe_part_rows part[LAYER_PARTS]; /* the parts of either plan */
-    /* (at.local_experts * ranks), the most ranges that a part has */
+    /* A product for each range of a part, which has at most at.local_experts *
+     * ranks ranges. */
     struct shunti_gemm_item *items;
     struct layer_weights w, dw;
     size_t nweights; /* floats of w, or of dw: packed, from wa on */
 
-    /* Forward (f). Kept for backward (b), too, of a layer that ran before. */
+    /* Values of the forward pass: f of the current layer, and b of an earlier
+     * one, kept for its backward pass. */
     struct layer_kept {
         float *x1, *x2;    /* (T, D) */
         float *ah;         /* (T, A) */
@@ -80,8 +84,8 @@ struct layer {
     } f, b;
     float *sh, *yr; /* (T, D) */
 
-    /* Backward. There are two of each array that the exchanges of the next
-     * layer write while this layer still reads it. */
+    /* Backward. Some arrays exist twice: the next layer's exchanges write one
+     * while this layer still reads the other. */
     float *dy[2];           /* (T, D) */
     float *dout[2];         /* (N, D) */
     float *drows;           /* (N, D) a buffer of the plan */
@@ -94,8 +98,9 @@ struct layer {
     struct shunt_request *request[LAYER_EXCHANGES][LAYER_PARTS];
 };
 
-/* The widths of a layer. `inner` is that of an expert and of the shared expert.
- * The width of attention is such that attention is `share` of the products. */
+/* The widths of a layer. `inner` is the inner width of an expert, and of the
+ * shared expert. The width of attention is such that attention is `share` of
+ * the products. */
 struct layer_shape layer_shape(const struct perf_options *o, size_t tokens,
                                size_t inner, double share);
 
@@ -143,7 +148,7 @@ double layer_weight(const struct layer *layer, enum layer_kind kind, int expert,
 /* Check some tokens' results of a chain of `layers` layers against the
  * definition in f64. Returns the number of wrong elements. */
 double layer_check(const struct layer *layer, int layers);
-/* Likewise check yr: what the experts alone compute from x2. */
+/* Check yr in the same way: the sums of only the experts' results for x2. */
 double layer_check_experts(const struct layer *layer);
 
 #endif

@@ -7,9 +7,10 @@
 
 enum { NONE = SCHEDULE_NONE };
 
-/* The operations: what each needs (`after`, `of_last`), waits for and sends;
- * see schedule.h. `after` holds values of enum layer_op, `waits` and `sends` of
- * enum layer_exchange. add_op() turns these into numbers of parts. */
+/* The operations: the operation that each one needs (`after`, `of_last`), and
+ * the exchanges that it waits for and sends; see schedule.h. `after` holds
+ * values of enum layer_op, `waits` and `sends` of enum layer_exchange. add_op()
+ * turns these into numbers of parts. */
 static const struct {
     const char *name;
     int after;
@@ -29,8 +30,8 @@ static const struct {
     [LAYER_ATTN_DW] = {"attn_dw", LAYER_ATTN_B, false, NONE, NONE},
 };
 
-/* Forward, then backward. An operation that can run during an exchange is
- * before the one that waits for the exchange. */
+/* Forward, then backward. If an operation can run during an exchange, it
+ * precedes the operation that waits for the exchange. */
 static const enum layer_op serial[] = {
     LAYER_ATTN_F, LAYER_SHARED_F, LAYER_MLP_F,  LAYER_SHARED_B, LAYER_SHARED_DW,
     LAYER_MLP_B,  LAYER_MLP_DW,   LAYER_ATTN_B, LAYER_ATTN_DW,
@@ -65,8 +66,9 @@ static int number_of(const struct layer_pass *p, int op)
     return NONE;
 }
 
-/* Add operation `op`, or one of its parts. An operation without parts waits
- * for all parts of its exchange, and sends all parts of the next at once. */
+/* Add operation `op`, or one of its parts. An operation without parts waits for
+ * all parts of its exchange. When it ends, it starts all parts of the next
+ * exchange at once. */
 static void add_op(struct layer_pass *p, enum layer_op op, int part, int parts)
 {
     const int i = p->cycle.ops++;
@@ -101,8 +103,8 @@ static void finish_pass(struct layer_pass *p, int parts)
     c->exchanges = LAYER_EXCHANGES * parts;
     for (int i = 0; i < parts && experts != NONE; i++)
         c->exchange[LAYER_COMBINE_B * parts + i].first = true;
-    /* mlp_dw and attn_b come after the last part of mlp_b: they read what it
-     * wrote, and the first part for the next layer overwrites it. */
+    /* mlp_dw and attn_b come after the last part of mlp_b: they read what mlp_b
+     * wrote, and the next layer's first part of mlp_b overwrites that. */
     for (int i = 0; i < c->ops && parts > 1 && experts != NONE; i++)
         if (p->op[i] == LAYER_MLP_DW || p->op[i] == LAYER_ATTN_B)
             c->op[i].behind = experts;
@@ -210,7 +212,7 @@ struct chain {
     struct layer_times *times;
 };
 
-/* Returns the exchange that a number of the cycle stands for. */
+/* Returns the exchange whose part has this number in the cycle. */
 static enum layer_exchange kind(const struct chain *c, int exchange)
 {
     return (enum layer_exchange)(exchange / c->parts);

@@ -13,9 +13,10 @@
 /* Microseconds, summed over layers. */
 struct layer_times {
     double op[LAYER_OPS];
-    double exchange[LAYER_EXCHANGES]; /* each alone, waited for at once */
-    /* Exchanges that are under way meanwhile: time in their starts, and in
-     * their waits. */
+    double exchange[LAYER_EXCHANGES]; /* each exchange alone, waited for at
+                                       * once */
+    /* With overlap: the time in the starts of exchanges, and in the waits for
+     * each. */
     double started, waited[LAYER_EXCHANGES];
 };
 
@@ -26,8 +27,10 @@ struct layer_times {
 struct layer_pass {
     struct schedule_cycle cycle;
     struct schedule_order order;
-    enum layer_op op[SCHEDULE_OPS]; /* of each operation of the cycle */
-    int part[SCHEDULE_OPS];         /* its part, or LAYER_WHOLE */
+    enum layer_op op[SCHEDULE_OPS]; /* the kind of each operation of the
+                                     * cycle */
+    int part[SCHEDULE_OPS];         /* the part that each operation computes, or
+                                     * LAYER_WHOLE */
 };
 struct layer_program {
     int passes, parts;
@@ -38,9 +41,9 @@ struct layer_program {
  * may be in several parts. */
 struct layer_program layer_program(int micro_batches, int parts);
 
-/* Set the times of operations and exchanges in proportion to `times`, which is
- * over several layers. In sum they are `compute` and `communicate` microseconds
- * for a layer. */
+/* Set the times of operations and exchanges, in proportion to `times`, which
+ * has sums over several layers. Scale them so that for one layer, operations
+ * take `compute` and exchanges `communicate` microseconds in sum. */
 void layer_program_times(struct layer_program *program,
                          const struct layer_times *times, double compute,
                          double communicate);

@@ -6,9 +6,9 @@
 
 #include "perf/tokens/layer.h"
 
-enum { CHECKED = 3 }; /* tokens */
-/* Relative to the largest element: the rounding error of f32 sums of some
- * thousand products. */
+enum { CHECKED = 3 }; /* number of tokens whose results are checked */
+/* The rounding error of f32 sums of some thousand products, relative to the
+ * largest element. */
 #define TOLERANCE 1e-4
 
 /* Add to y, for one row in f64, factor * x W, with x (rows) and W (rows,

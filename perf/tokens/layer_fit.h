@@ -21,9 +21,9 @@ enum { LAYER_FIT_TRIALS = 5 };
 uint64_t *layer_fit_bytes(struct perf_bench *tokens, const struct layer *layer,
                           unsigned times);
 
-/* Set the inner width of experts to try next, from the measured ratio and the
- * one asked for: a whole number of vectors. Returns false if the ratio is close
- * enough. */
+/* Set `*inner` to the inner width of experts to try next, from the measured
+ * ratio and the ratio `asked`. It is a whole number of vectors. Returns false
+ * if the ratio is close enough. */
 bool layer_fit_inner(size_t *inner, double ratio, double asked);
 
 #endif

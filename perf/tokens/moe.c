@@ -24,7 +24,7 @@
 struct part {
     const char *name;
     int first, last;
-    bool there, back; /* whether rows are sent to the experts; back */
+    bool there, back; /* rows are sent to the experts; rows are sent back */
 };
 
 static const struct part dispatch_parts[] = {
@@ -58,7 +58,8 @@ static const struct part backward_parts[] = {
 /* The parts of an operation. */
 struct steps {
     const struct part *parts;
-    bool plans; /* makes a plan in each step; otherwise one is kept */
+    bool plans; /* true: each step makes a plan; false: all steps use one
+                 * plan */
     int n;
     enum perf_go go[2];
 };
@@ -143,7 +144,7 @@ struct result {
     double wrong;
 };
 
-/* Set the rows and bytes that all ranks sent; only if Shunt sends rows between
+/* Set the rows and bytes that all ranks sent, if Shunt sent rows between
  * nodes. */
 static void set_sent(struct perf_row *row, const struct part *part,
                      const struct perf_sent *sent)

@@ -25,7 +25,7 @@ struct perf_routing_config perf_bench_config(const struct perf_bench *b,
         .arg = o->skew_arg,
         .groups = nodes > 1 ? nodes : b->g->ranks,
         .seed = o->seed,
-        /* the step of the first burst */
+        /* the first burst of W7 is at this step */
         .step = o->skew == PERF_SKEW_W7 ? 3 : 0,
     };
     if (o->skew == PERF_SKEW_NODE_LIMITED && !config.arg)

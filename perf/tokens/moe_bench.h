@@ -24,7 +24,7 @@ struct perf_bench {
     const struct perf_options *o;
     const struct perf_group *g;
     struct perf_routing routing;
-    struct perf_rows rows; /* from which the data are generated: check.h */
+    struct perf_rows rows; /* the data are generated from this: check.h */
     size_t row_bytes;
     size_t total; /* rows that this rank receives */
     /* With --mem device: memory of the host, as large as the largest of the
@@ -33,7 +33,7 @@ struct perf_bench {
     void *x, *y;
     void *in, *out; /* the caller's row buffers; NULL: not needed */
     float *dweight; /* (tokens, topk); NULL: no gradients */
-    double pair;    /* microseconds: pair.h */
+    double pair;    /* latency of ranks 0 and 1 in microseconds: pair.h */
     double remote;  /* share of the rows that leave their rank */
     struct perf_places places;
     struct perf_bench_traffic traffic[PERF_ROLES];
@@ -63,8 +63,8 @@ void perf_bench_get(const struct perf_bench *b, const void *array,
 void perf_bench_find_traffic(struct perf_bench *b,
                              const struct perf_sent *sent);
 
-/* The bytes that a side must send: rows to the experts (there), rows from them (back), or
- * both. */
+/* The bytes that a side must send: rows to the experts (there), rows from them
+ * (back), or both. */
 struct perf_need perf_bench_need(const struct perf_bench *b,
                                  enum perf_role role, bool there, bool back);
 

@@ -12,7 +12,8 @@
  *     exposed = T - C        hidden = (C + R - T) / min(C, R)
  *
  * The matrix products are real, so ranks that share a core still do the same
- * work. Plans are made before; the time of a plan is printed.
+ * work. Plans are made before the measurement, and the time to make one is
+ * printed.
  */
 #include "perf/tokens/moe_layer.h"
 
@@ -40,15 +41,17 @@ struct bench {
     struct perf_bench tokens;
     struct layer layer;
     struct layer_program program, serial;
-    /* Times of operations alone, and of those that ran during exchanges. */
+    /* Times of operations alone, and of operations that ran during
+     * exchanges. */
     struct layer_times alone, beside;
     int chains; /* chains added to `beside` */
     int layers; /* layers in a chain */
     double compute, communicate;
-    /* Time in parts over the time in one piece. */
+    /* Ratios: the time in parts over the time in one piece. */
     double cost_compute, cost_communicate;
 
-    uint64_t *bytes; /* (hosts, hosts) per layer; NULL: nothing crosses */
+    uint64_t *bytes; /* (hosts, hosts) per layer; NULL: no bytes cross between
+                      * hosts */
     uint64_t *chain_bytes;
     pthread_t streams;
     bool streaming;
@@ -149,8 +152,8 @@ static void agree(const struct perf_group *g, struct layer_times *times)
         times->exchange[i] = perf_max(g, times->exchange[i]);
 }
 
-/* Compute, from all chains with exchanges during computation, the mean time
- * per rank and layer of the computation, of the starts and of the waits. */
+/* Compute mean times per rank and layer, over all chains that ran exchanges
+ * during computation: of the computation, of the starts and of the waits. */
 static void find_beside(struct bench *b, struct perf_row_layer *layer)
 {
     const struct layer_times *t = &b->beside;
@@ -177,7 +180,8 @@ static double timed(const struct bench *b, void (*run)(void *))
     return perf_max(b->g, perf_now_us() - start) / b->layers;
 }
 
-/* Run each twice: the first run warms up, the second gives the times. */
+/* Run computations and exchanges alone, twice: the first run warms up, the
+ * second gives the times. */
 static void try_alone(struct bench *b)
 {
     for (int i = 0; i < 2; i++) {
@@ -311,8 +315,8 @@ static float *kept(const float *from, size_t n)
     return memcpy(perf_alloc(n * sizeof(float)), from, n * sizeof(float));
 }
 
-/* Compare a short chain with the definition at some elements, and a longer
- * chain in this order with the serial order: all bits must be the same. */
+/* Compare a short chain with the definition at some elements. Compare a longer
+ * chain in this order with the serial order, bit for bit. */
 static double check(struct bench *b)
 {
     struct layer *m = &b->layer;

@@ -36,7 +36,8 @@ struct bench {
     struct perf_bench tokens;
     struct layer layer;
     uint64_t *bytes;            /* (hosts, hosts) of dispatch and combine */
-    struct perf_beside *beside; /* the plain streams; NULL: nothing crosses */
+    struct perf_beside *beside; /* the plain streams; NULL: no bytes cross
+                                 * between hosts */
     int plans;                  /* plans until AUTO was settled */
 };
 
@@ -200,8 +201,8 @@ static void learn(struct bench *b)
 
 /* --- check ---------------------------------------------------------------- */
 
-/* Compare the results in one part with the definition, and all others with
- * these, bit for bit. */
+/* Compare the results of one part with the definition. Compare the results of
+ * other numbers of parts with those of one part, bit for bit. */
 static double check(struct bench *b)
 {
     struct layer *m = &b->layer;
@@ -228,8 +229,10 @@ static double check(struct bench *b)
 
 struct measured {
     double *us[CUTS][TIMES]; /* (samples) */
-    double *cpu[CUTS];       /* (samples) of TOGETHER, summed over ranks */
-    double *beside;          /* (samples) of COMPUTE, whole, with streams */
+    double *cpu[CUTS];       /* (samples) CPU time of TOGETHER, summed over
+                              * ranks */
+    double *beside;          /* (samples) COMPUTE in one part, during plain
+                              * streams */
     int parts[CUTS];
 };
 

@@ -155,7 +155,7 @@ static void poison(const struct perf_bench *b, void *array, size_t bytes)
     perf_bench_put(b, array, bytes);
 }
 
-/* Returns the bytes of an array in memory that the host can read. */
+/* Returns the contents of an array, in memory that the host can read. */
 static const void *look(const struct perf_bench *b, void *array, size_t bytes)
 {
     perf_bench_get(b, array, bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A side in a measurement of exchanges: an engine with its own plan, on the
- * bench that it shares with the other sides. And the checks of its results.
+ * A side in a measurement of exchanges: an engine with its own plan, and the
+ * checks of its results. All sides share one bench.
  *
  * Functions with a parameter void * are called by perf_measure() and
  * perf_overlap_measure(). The argument is a struct perf_moe_side.
@@ -31,7 +31,8 @@ void perf_moe_side_open(struct perf_moe_side *side);
 void perf_moe_side_plan(void *state);
 void perf_moe_side_release(void *state);
 
-/* The exchanges, and their starts, by enum perf_go. */
+/* Functions that run an exchange, and that start it, indexed by enum
+ * perf_go. */
 extern void (*const perf_moe_side_runs[])(void *);
 extern void (*const perf_moe_side_starts[])(void *);
 void perf_moe_side_test(void *state);

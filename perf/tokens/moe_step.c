@@ -43,8 +43,8 @@ static double timed(struct step *b, enum step_side side)
 
 /* --- check ---------------------------------------------------------------- */
 
-/* Check that y and dx are x times the weighted sum of the experts' parameters,
- * and that the gradient at a home counts the rows of all copies. */
+/* Check that y and dx are x times the weighted sum of the experts' parameters.
+ * Check that the gradient at a home counts the rows of all copies. */
 static void check(struct step *b, enum step_side side)
 {
     const struct perf_routing *r = &b->routing[side];

@@ -44,21 +44,22 @@ const char *step_phase_name(enum step_phase phase);
 struct step_experts {
     char *parameters, *gradients;
     int32_t *slot;   /* slot of each expert here, by expert number */
-    int32_t *expert; /* their numbers */
-    bool *shared;    /* has copies, or is one */
+    int32_t *expert; /* (here) the experts' numbers */
+    bool *shared;    /* true: the expert has copies, or is a copy */
     int here;
 };
 
 struct step {
     const struct perf_options *o;
     const struct perf_group *g;
-    struct perf_bench tokens; /* with x and y */
+    struct perf_bench tokens; /* the tokens, with x and y */
     struct perf_routing routing[STEP_SIDES];
     struct shunt_moe *moe[STEP_SIDES];
-    struct step_experts own;   /* of STEP_BALANCED; the other sides have only
-                                * the experts at home */
+    struct step_experts own;   /* experts of STEP_BALANCED. The other sides have
+                                * only the experts at home. */
     int64_t *rows;             /* (ranks, experts) rows of a step */
-    double *loads, *predicted; /* the same, for PERF_BALANCE_REPLICAS */
+    double *loads, *predicted; /* (ranks, experts) loads seen and predicted, for
+                                * PERF_BALANCE_REPLICAS */
     bool seen;                 /* a step has run: there is a prediction */
     int64_t *share; /* (experts + ranks * slots) rows of each home and copy */
     struct shunt_moe_replica *replicas; /* (ranks * slots) */
