@@ -18,7 +18,8 @@ TestSuite(check, .timeout = 60);
 
 #define N 5000
 
-/* A stream is the same in pieces, at any offset and alignment. */
+/* Filling a stream in pieces, at any offset and alignment, gives the same
+ * bytes. */
 Test(check, bytes_in_pieces)
 {
     static unsigned char all[N + 16], pieces[N + 16];
@@ -40,18 +41,18 @@ Test(check, bytes_count_wrong_elements)
     perf_fill_bytes(buffer, 1, 0, n);
     cr_assert_eq(perf_check_bytes(buffer, 1, 0, n, 4), 0);
     buffer[0] ^= 1;
-    buffer[3] ^= 1; /* the same element */
+    buffer[3] ^= 1; /* in the same element as byte 0 */
     buffer[8191] ^= 128;
     buffer[n - 1] ^= 1;
     cr_assert_eq(perf_check_bytes(buffer, 1, 0, n, 4), 3);
-    /* Data that belong a bit further on. */
+    /* The data of an offset that is 4 bytes higher. */
     perf_fill_bytes(buffer, 1, 4, n);
     cr_assert_eq(perf_check_bytes(buffer, 1, 0, n, 4), n / 4);
     memset(buffer, PERF_POISON, n);
     cr_assert_eq(perf_check_bytes(buffer, 1, 0, n, 8), n / 8);
 }
 
-/* Integers in plain loops of their own type. */
+/* Compare integers with plain loops in the integers' own type. */
 #define TEST_INTEGER(name, type, dtype)                                       \
     Test(check, name)                                                         \
     {                                                                         \
@@ -106,7 +107,8 @@ Test(check, f32_sums_in_any_order_and_nothing_worse)
         out[i] = ((in[3][i] + in[1][i]) + in[0][i]) + in[2][i];
     cr_assert_eq(perf_check_values(out, SHUNT_F32, SHUNT_SUM, keys, 4, 0, N),
                  0);
-    /* A rank that is left out, or counted twice, shows nearly everywhere. */
+    /* If a rank is left out, or counted twice, nearly all elements are
+     * wrong. */
     for (int i = 0; i < N; i++)
         out[i] = (in[0][i] + in[1][i]) + in[2][i];
     cr_assert_gt(perf_check_values(out, SHUNT_F32, SHUNT_SUM, keys, 4, 0, N),
@@ -160,7 +162,8 @@ Test(check, f16)
     perf_fill_values(in, SHUNT_F16, SHUNT_SUM, 9, 0, N);
     size_t different = 0;
     for (int i = 0; i < N; i++) {
-        /* the exponent of values in (-1, 1) is below 15, that of 1.0 */
+        /* the exponent of values in (-1, 1) is below that of 1.0, which is
+         * 15 */
         cr_assert_lt(in[i] >> 10 & 31, 15);
         different += i > 0 && in[i] != in[i - 1];
     }
@@ -200,7 +203,7 @@ Test(check, f64_min_is_exact)
 
 struct world {
     struct perf_routing routing;
-    struct perf_rows rows[2]; /* by rank */
+    struct perf_rows rows[2]; /* rows of each rank */
     void *x[2];
     size_t bytes;
 };
@@ -225,7 +228,8 @@ static void make_world(struct world *w, enum shunt_dtype dtype)
     }
 }
 
-/* Rows of rank 1, expert by expert, straight from the definition. */
+/* Returns the rows of rank 1, expert by expert, computed from the
+ * definition. */
 static char *gather(const struct world *w, size_t *count)
 {
     char *rows = malloc(2 * 40 * 3 * w->bytes);
@@ -249,7 +253,8 @@ static void free_world(struct world *w)
     perf_routing_finish(&w->routing);
 }
 
-/* Calls `add` for each row with which an expert of `rank` answers rank 0. */
+/* Calls `add` for each result row that an expert of `rank` returns to rank
+ * 0. */
 static void each_answer(const struct world *w, int rank,
                         void (*add)(const struct world *w,
                                     const struct perf_arrival *a,
@@ -274,7 +279,7 @@ static float element(const struct world *w, const void *row, size_t h)
                                            : wide(((const uint16_t *)row)[h]);
 }
 
-/* `sums`: (tokens, 200). */
+/* Add a row times its weight to `sums`, (tokens, 200). */
 static void add_weighted(const struct world *w, const struct perf_arrival *a,
                          const void *row, float *sums)
 {
@@ -284,7 +289,7 @@ static void add_weighted(const struct world *w, const struct perf_arrival *a,
         sums[(size_t)a->token * 200 + h] += weight * element(w, row, h);
 }
 
-/* `dweight`: (tokens, 3). */
+/* Add the product of dy and a row to `dweight`, (tokens, 3). */
 static void add_product(const struct world *w, const struct perf_arrival *a,
                         const void *row, float *dweight)
 {
@@ -318,7 +323,7 @@ Test(check, dispatch)
     }
 }
 
-/* A rounded sum is right only if rounding is expected. */
+/* A sum whose parts were rounded is right only if rounding is expected. */
 Test(check, combine_of_rounded_sums)
 {
     static const int apart[] = {0, 1}, together[] = {0, 0};
@@ -327,7 +332,7 @@ Test(check, combine_of_rounded_sums)
     make_world(&w, SHUNT_BF16);
     uint16_t *y = calloc(40, w.bytes);
 
-    /* Rank 1's part through bf16, the whole once more. */
+    /* Round rank 1's part to bf16, and then the whole sum. */
     float *home = calloc(40 * 200, sizeof(*home));
     float *away = calloc(40 * 200, sizeof(*away));
     each_answer(&w, 0, add_weighted, home);
@@ -346,7 +351,8 @@ Test(check, combine_of_rounded_sums)
     free_world(&w);
 }
 
-/* The answers of all experts, and their sum, from perf_fill_out() alone. */
+/* Compute the results of all experts, and their sum, from perf_fill_out()
+ * alone. */
 Test(check, combine)
 {
     struct world w;
@@ -367,7 +373,7 @@ Test(check, combine)
     free_world(&w);
 }
 
-/* Gradients of combine, from x and perf_fill_out() alone. */
+/* Compute the gradients of combine from x and perf_fill_out() alone. */
 Test(check, combine_backward)
 {
     struct world w;

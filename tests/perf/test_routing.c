@@ -23,7 +23,7 @@ static const struct perf_routing_config configs[] = {
     {2, 64, 8, 500, PERF_SKEW_UNIFORM, 0, 2, 1, 0},
     {4, 64, 8, 200, PERF_SKEW_ZIPF, 1.5, 4, 2, 0},
     {3, 7, 7, 100, PERF_SKEW_ZIPF, 16, 3, 3,
-     0}, /* all experts, some hopeless */
+     0}, /* topk is all experts, some with hardly any weight */
     {2, 16, 3, 300, PERF_SKEW_HOT, 0.5, 2, 4, 0},
     {8, 64, 6, 100, PERF_SKEW_NODE_LIMITED, 2, 8, 5, 0},
     {5, 3, 2, 50, PERF_SKEW_UNIFORM, 0, 5, 6, 0}, /* fewer experts than ranks */
@@ -97,8 +97,8 @@ Test(routing, uniform_loads_experts_alike)
         2, 16, 4, 10000, PERF_SKEW_UNIFORM, 0, 2, 11, 0});
     size_t count[16];
 
-    /* Binomial: 20000 tokens, each has an expert with probability 1/4. Six
-     * standard deviations are 367. */
+    /* Binomial: 20000 tokens, each has an expert with probability 1/4. The
+     * bound of 367 is six standard deviations. */
     count_experts(&r, count);
     for (int e = 0; e < 16; e++)
         cr_assert(count[e] > 5000 - 367 && count[e] < 5000 + 367, "%d: %zu", e,
@@ -138,7 +138,8 @@ Test(routing, the_hot_expert_has_its_share)
         2, 64, 2, 10000, PERF_SKEW_HOT, 0.5, 2, 13, 0});
     size_t count[64];
 
-    /* Half of 20000 tokens, and of the others 2 of 64 by chance: 10312. */
+    /* Expert 0 gets half of 20000 tokens. Each other token has it with
+     * probability 2 of 64: 10312 in all. */
     count_experts(&r, count);
     cr_assert(count[0] > 10312 - 500 && count[0] < 10312 + 500, "%zu",
               count[0]);
@@ -159,7 +160,7 @@ Test(routing, node_limited_tokens_stay_in_their_groups)
             bool group[4] = {false};
             int groups = 0;
             for (int k = 0; k < r.topk; k++) {
-                int g = perf_expert_rank(&r, e[k]) / 2; /* 2 ranks a group */
+                int g = perf_expert_rank(&r, e[k]) / 2; /* 2 ranks in a group */
                 groups += !group[g];
                 group[g] = all_groups[g] = true;
             }
@@ -192,8 +193,8 @@ Test(routing, placement_is_contiguous_and_complete)
 /* An example for four ranks and eight experts, calculated by hand. */
 Test(routing, arrivals_are_in_expert_major_order)
 {
-    /* Tokens: two on rank 0, one on rank 1 and on rank 3; here every rank has
-     * two, and those that are not used go to expert 7 only. */
+    /* The example has two tokens on rank 0, and one each on ranks 1 and 3. Here
+     * every rank has two tokens. The unused ones have only expert 7. */
     static int32_t index[] = {
         1, 4, 6, 4, 5, 7, /* rank 0 */
         0, 2, 3, 7, 7, 7, /* rank 1 */
@@ -216,8 +217,9 @@ Test(routing, arrivals_are_in_expert_major_order)
     cr_assert_eq(perf_routing_rows(&r, 3), 24 - 4 - 2 - 3);
 }
 
-/* Ranks have the tokens of a batch in order: 64 experts on 4 ranks, so that the
- * hot ones of W2, W6 and W7 are a rank's. */
+/* Returns a workload whose batch is split over the ranks in order. It has 64
+ * experts on 4 ranks, so the hot experts of W2, W6 and W7 are all on one
+ * rank. */
 static struct perf_routing workload(enum perf_skew skew, size_t step)
 {
     return make((struct perf_routing_config){.ranks = 4,
@@ -235,7 +237,8 @@ static double share_of(const struct perf_routing *r, int rank)
            (double)perf_routing_assigned(r);
 }
 
-/* Three of four tokens, and a quarter of the others' choices. */
+/* The hot rank has the experts of three of four tokens, and a quarter of the
+ * other tokens' choices: 0.8125. */
 Test(routing, workloads_have_a_hot_rank)
 {
     for (size_t step = 0; step < 10; step++) {
@@ -271,7 +274,8 @@ Test(routing, tokens_without_experts_are_nobodys)
         free(perf_routing_arrivals(&r, s, &count));
         cr_assert_eq(count, perf_routing_rows(&r, s));
     }
-    /* The middles of the first quarter and of the last: 1/8 and 7/8 of 3/4. */
+    /* The share of tokens without experts grows up to 3/4. In the middle of the
+     * first and last quarters, it is 1/8 and 7/8 of that. */
     cr_assert(none[0] > 55 && none[0] < 135, "%zu", none[0]);
     cr_assert(none[3] > 590 && none[3] < 720, "%zu", none[3]);
     cr_assert_eq(rows, perf_routing_assigned(&r));

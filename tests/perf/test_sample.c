@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* shunt-perf's statistics, and how it takes samples. */
+/* Tests of shunt-perf's statistics, and of how it takes samples. */
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -29,7 +29,8 @@ Test(sample, quantile_is_the_nearest_rank)
         v[i] = i + 1;
     cr_assert_eq(perf_quantile(v, 200, 0.99), 198);
     cr_assert_eq(perf_quantile(v, 100, 0.99), 99);
-    /* Below a hundred values nothing but the last is at or above 99%. */
+    /* With fewer than a hundred values, only the last one is at or above
+     * 99%. */
     cr_assert_eq(perf_quantile(v, 99, 0.99), 99);
     cr_assert_eq(perf_quantile(v, 20, 0.99), 20);
     cr_assert_eq(perf_quantile(v, 1, 0.99), 1);
@@ -45,11 +46,11 @@ Test(sample, geometric_mean)
     cr_assert(fabs(perf_geomean(same, 3) - 3) < 1e-12);
 }
 
-/* Medians of sums are not sums of medians. */
+/* The median of sums is not the sum of the medians. */
 Test(sample, sums_of_phases_are_taken_by_sample)
 {
     double us[] = {1, 2, 10, /* phase 0 */ 10, 1, 2 /* phase 1 */};
-    /* in one sample the kernel did something else in our name */
+    /* in one sample the kernel did other work that counts as this process's */
     double cpu_us[] = {3, 1, 100, /* phase 0 */ 4, 5, 2 /* phase 1 */};
     struct perf_series s = {
         .phases = 2, .samples = 3, .batch = 1, .us = us, .cpu_us = cpu_us};
@@ -63,7 +64,7 @@ Test(sample, sums_of_phases_are_taken_by_sample)
     cr_assert_eq(perf_series_times(&s, 0, 1).cpu, 7);
 }
 
-/* A call that takes a given time, and records the order of the sides. */
+/* A call takes a given time, and appends the name of its side to `order`. */
 static char order[64];
 static size_t calls;
 
@@ -116,7 +117,7 @@ Test(sample, sides_alternate_and_take_turns_in_going_first)
     struct perf_series series[2];
 
     perf_measure(&g, &plan, sides, 2, series);
-    /* Warm-up, the estimate, and four samples each. */
+    /* The calls are: warm-up, the estimate, and four samples of each side. */
     cr_assert_str_eq(order, "ababab"
                             "baab"
                             "ba");
@@ -160,7 +161,8 @@ Test(sample, preparing_is_not_timed_and_releasing_counts_as_phase_0)
     cr_assert_eq(series.batch, 1);
     cr_assert_eq(a.prepared, a.released);
     cr_assert_geq(a.prepared, 5);
-    /* Bounds from below are certain; above, a busy machine may add. */
+    /* The lower bounds are certain. Upper bounds are not, because a busy
+     * machine may add time. */
     for (size_t i = 0; i < series.samples; i++) {
         cr_assert_geq(series.us[i], 1200);
         cr_assert_geq(series.us[series.samples + i], 200);
@@ -174,7 +176,8 @@ static void nothing(void *state)
     (void)state;
 }
 
-/* The first measurement, of start and wait, is part of it. */
+/* The time for a row includes the first measurement, of start and wait
+ * alone. */
 Test(sample, overlap_keeps_to_the_time)
 {
     const double seconds = 0.4;
@@ -187,7 +190,8 @@ Test(sample, overlap_keeps_to_the_time)
     double us;
 
     perf_overlap_measure(&g, &plan, 0, &halves, 1, &o);
-    /* The samples of three parts each, and the calls of the first one. */
+    /* The samples of all three parts, and the other calls of the first
+     * measurement. */
     us = (double)o.samples * (o.pure.least + o.compute.least + o.both.least);
     us += ((double)calls - 2 * (double)o.samples) * o.pure.least;
     cr_assert_lt(us, 1.1e6 * seconds, "%zu samples, %zu calls", o.samples,

@@ -22,7 +22,8 @@ static void expect(const uint64_t *bytes, const uint64_t *wanted, int places)
 }
 
 /* Two nodes of two ranks, two experts on each rank, top-3; calculated by hand.
- * Each token of ranks 1 to 3 is there twice. Rank 2's stay on their node. */
+ * Ranks 1 to 3 have the same token twice. The rows of ranks 1 and 2 stay on
+ * their node. */
 static int32_t index_of_all[] = {
     1, 4, 6, 4, 5, 7, /* rank 0: to both nodes; only to node 1 */
     0, 2, 3, 0, 2, 3, /* rank 1: stays on node 0 */
@@ -101,7 +102,8 @@ Test(traffic, uneven_nodes)
 
     perf_traffic_rows(&r, PERF_EACH_PLACE, &(struct perf_places){2, uneven},
                       rows);
-    /* Rank 1's tokens now cross for expert 0; rank 3's no longer do. */
+    /* Rank 1's tokens now cross to node 0 for expert 0. Rank 3's tokens no
+     * longer cross. */
     expect(rows, (const uint64_t[]){0, 2, 2, 0}, 2);
 }
 
@@ -150,16 +152,18 @@ Test(traffic, collectives)
         30,  40,  0, 0,
     };
 
-    /* Two ranks there, for each of two here, 40 bytes. */
+    /* Each of two ranks on a node sends 40 bytes to each of two ranks on the
+     * other node. */
     call(PERF_ALLTOALL, NULL, (const uint64_t[]){0, 160, 160, 0});
     call(PERF_ALLTOALLV, matrix, (const uint64_t[]){0, 40, 400, 0});
-    /* Blocks of both ranks, once. */
+    /* The blocks of a node's two ranks are sent once. */
     call(PERF_ALLGATHER, NULL, (const uint64_t[]){0, 80, 80, 0});
     call(PERF_ALLGATHERV, matrix, (const uint64_t[]){0, 800, 160, 0});
     call(PERF_REDUCE_SCATTER, NULL, (const uint64_t[]){0, 80, 80, 0});
-    /* Blocks of 100 and 100 here, of 1 and 2 there. */
+    /* The blocks of node 0 have 100 and 100 elements, and those of node 1 have
+     * 1 and 2. */
     call(PERF_REDUCE_SCATTERV, matrix, (const uint64_t[]){0, 12, 800, 0});
-    /* Half of the vector to each node, and back. */
+    /* Each node reduces half of the vector, and sends the result back. */
     call(PERF_ALLREDUCE, NULL, (const uint64_t[]){0, 40, 40, 0});
     call(PERF_BROADCAST, NULL, (const uint64_t[]){0, 0, 40, 0});
     call(PERF_BARRIER, NULL, (const uint64_t[]){0, 0, 0, 0});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The simulator of computations beside exchanges, against closed forms, and the
- * search, against figures that were worked out without it.
+ * Tests of the simulator of computations beside exchanges, against closed
+ * forms. Tests of the search, against figures from another calculation.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -12,9 +12,10 @@ enum { ATTN_F, MLP_F, MLP_B, MLP_DW, ATTN_B, ATTN_DW, OPS };
 enum { COMBINE_B, DISPATCH_F, DISPATCH_B, COMBINE_F, EXCHANGES };
 
 /*
- * A forward and a backward pass beside one another: a layer computes for 1, of
- * it `attention` in attention, a third each forward, in the input's gradient and
- * in the weights'; its four exchanges take r together.
+ * Returns a layer's forward pass beside a backward pass. The layer computes for
+ * 1, of which attention takes `attention`. Attention and experts spend a third
+ * of their time each in the forward pass, in the input's gradient and in the
+ * weights' gradient. The four exchanges together take r.
  */
 static struct schedule_cycle pair(double attention, double r)
 {
@@ -38,7 +39,7 @@ static struct schedule_cycle pair(double attention, double r)
     return c;
 }
 
-/* The part of a layer's time that is no computation, in percent. */
+/* Returns the share of a layer's time that is not computation, in percent. */
 static double exposed(const struct schedule_cycle *c,
                       const struct schedule_order *order)
 {
@@ -50,8 +51,8 @@ static double exposed(const struct schedule_cycle *c,
     return 100 * (t - compute) / t;
 }
 
-/* The order attn_f, mlp_b, mlp_dw, mlp_f, and then all gradients of attention:
- * those of the weights are computed before the next exchange begins. */
+/* The order attn_f, mlp_b, mlp_dw, mlp_f, and then all gradients of attention.
+ * The weights' gradients are computed before the next exchange begins. */
 static double exposed_by_paper(double attention, double r)
 {
     static const int order[] = {ATTN_F, MLP_B, MLP_DW, MLP_F, ATTN_B};
@@ -72,7 +73,7 @@ static double exposed_by_search(double attention, double r)
     return exposed(&c, &o);
 }
 
-/* Weights' gradients last. */
+/* Orders with the weights' gradients last. */
 static double exposed_weights_last(double attention, double r)
 {
     static const int order[] = {ATTN_F, MLP_B, MLP_F, ATTN_B, ATTN_DW, MLP_DW};
@@ -89,7 +90,7 @@ static bool is(double value, double percent)
     return fabs(value - percent) < 0.05001;
 }
 
-/* Percent, by another enumeration of all orders. */
+/* Exposed shares in percent, from another enumeration of all orders. */
 static const struct {
     double attention, r, paper, best;
 } worked[] = {
@@ -124,12 +125,13 @@ Test(schedule, search_finds_orders_that_are_as_good)
         cr_expect(e < worked[i].best + 0.05001, "%g %g: %g",
                   worked[i].attention, worked[i].r, e);
     }
-    /* Half of attention's gradients go into the next layer's round. */
+    /* In the best order, the round of the next layer computes half of
+     * attention's gradients. */
     cr_expect(is(exposed_by_search(0.3, 1), 1.6), "%g",
               exposed_by_search(0.3, 1));
 }
 
-/* A period is never below what the processor and the link have to do. */
+/* A period is never shorter than the work of the processor or of the link. */
 Test(schedule, no_order_beats_the_bound)
 {
     for (double r = 0; r < 3; r += 0.1) {
@@ -140,7 +142,8 @@ Test(schedule, no_order_beats_the_bound)
     }
 }
 
-/* One layer forward, its exchanges and experts in d parts. */
+/* Returns the time of a layer's forward pass, with exchanges and experts in d
+ * parts. */
 static double parts(double dispatch, double experts, double combine, int d)
 {
     const int none = SCHEDULE_NONE;
@@ -178,7 +181,7 @@ Test(schedule, parts_take_the_time_of_their_closed_form)
         }
 }
 
-/* Parts of the experts stay in their order. */
+/* The search keeps the order that `behind` asks for. */
 Test(schedule, search_keeps_what_stands_behind_another)
 {
     struct schedule_cycle c = pair(0.3, 0.8);
@@ -194,9 +197,9 @@ Test(schedule, search_keeps_what_stands_behind_another)
     cr_expect(place[ATTN_DW] < place[MLP_B]);
 }
 
-/* Every operation of a layer runs once, also if it is before the operation
- * whose result it needs. A chain of layers takes its beginning, its end, and a
- * period for each layer. */
+/* Every operation of a layer runs once, even if it is placed before the
+ * operation whose result it needs. The time of a chain is a period for each
+ * layer. */
 Test(schedule, what_stands_before_its_input_comes_a_round_later)
 {
     static const int op[] = {ATTN_F, ATTN_B, ATTN_DW, MLP_B, MLP_F, MLP_DW};
@@ -210,8 +213,9 @@ Test(schedule, what_stands_before_its_input_comes_a_round_later)
     cr_expect(fabs(schedule_time(&c, &o, 7) - 7) < 1e-9);
 }
 
-/* The shared expert needs the gradient that the previous layer computed. Its
- * result is needed by the same operation of its own layer. */
+/* The shared expert needs the gradient that the previous layer's attn_b
+ * computed. If it is placed behind attn_b, it already runs for the next
+ * layer. */
 Test(schedule, what_needs_the_layer_before_may_come_a_round_sooner)
 {
     static const int sooner[] = {ATTN_F, MLP_F,  MLP_B,  ATTN_B,
@@ -235,7 +239,8 @@ Test(schedule, what_needs_the_layer_before_may_come_a_round_sooner)
 
 Test(schedule, a_chain_begins_and_ends_with_exchanges)
 {
-    /* combine_b, mlp_b, dispatch_b, and all else behind it */
+    /* One layer takes combine_b, mlp_b and dispatch_b, and then all other
+     * operations. */
     static const int op[] = {ATTN_F, MLP_B, MLP_F, ATTN_B, ATTN_DW, MLP_DW};
     const struct schedule_cycle c = pair(0, 0.8);
     const struct schedule_order o = schedule_order_of(&c, op);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Compares the schedules of scaling/ with the library. For every rank, the
- * bytes to other nodes that the library predicts and counts must be exactly
- * those that the schedule of the same routing sends.
+ * library predicts and counts bytes to other nodes. Both must be exactly the
+ * bytes that the schedule of the same routing sends.
  *
  * Nodes are virtual (test_library.c).
  */
@@ -85,7 +85,8 @@ static size_t plain_rows(const struct scaling_topology *t,
     return rows;
 }
 
-/* Bytes of an exchange of blocks, or of a schedule, to other nodes. */
+/* Returns the bytes that this rank sends to other nodes in a schedule, and
+ * frees the schedule. */
 static uint64_t payload_of(const struct rank *self, struct scaling_schedule *s)
 {
     const uint64_t payload = s->traffic[self->rank].payload;
@@ -107,8 +108,8 @@ static uint64_t payload_of_blocks(const struct rank *self,
 }
 
 /* Check the bytes that a plan sends, with records that have counts and without
- * them. The plan's lists may still be in transfer when the plan is complete: a
- * dispatch ends after them. */
+ * them. The plan's lists may still be in transfer when the plan is complete. A
+ * dispatch ends only after the lists have arrived. */
 static int check_plan(const struct rank *self, struct shunt_moe *exchange,
                       const struct scaling_topology *t,
                       const struct perf_routing *routing,
@@ -206,8 +207,8 @@ static int exchange(const struct rank *self, const struct experiment *x,
     CHECK(rows.network_dispatch_bytes == sent->payload,
           "dispatch: the plan says %zu B, the schedule %llu",
           rows.network_dispatch_bytes, (unsigned long long)sent->payload);
-    /* The plan tells what this rank receives, the schedule what each rank
-     * sends. */
+    /* The plan has the bytes that this rank receives. The schedule has the
+     * bytes that each rank sends. */
     home = rows.network_combine_bytes;
     CHECK_OK(self->comm, shunt_allreduce(self->comm, &home, &home, 1, SHUNT_U64,
                                          SHUNT_SUM));
@@ -215,7 +216,8 @@ static int exchange(const struct rank *self, const struct experiment *x,
           "combine: the plans say %llu B, the schedule %llu",
           (unsigned long long)home, (unsigned long long)payload(&back));
 
-    /* The plan's lists may still be in transfer: a dispatch ends after them. */
+    /* The plan's lists may still be in transfer. A dispatch ends only after the
+     * lists have arrived. */
     CHECK_OK(self->comm,
              shunt_moe_dispatch(plan, tokens,
                                 shunt_moe_buffer(plan, SHUNT_MOE_ROWS),
@@ -266,7 +268,7 @@ static int moe_bytes(const struct rank *self)
         struct perf_routing routing;
         const char *wrong;
 
-        /* Routing by nodes means equal ones. */
+        /* Node-limited routing needs nodes of equal size. */
         for (int n = 1; n < t.nodes; n++)
             if (x->skew == PERF_SKEW_NODE_LIMITED &&
                 scaling_node_size(&t, n) != scaling_node_size(&t, 0))
@@ -293,7 +295,7 @@ static int moe_bytes(const struct rank *self)
 /* --- alltoallv --------------------------------------------------------------
  */
 
-/* Blocks from nothing to 20 KiB; some are large enough to go straight. */
+/* Blocks from nothing to 20 KiB; some are large enough to be sent directly. */
 static uint32_t block(int from, int to)
 {
     unsigned x = (unsigned)(from * 31 + to * 17) * 2654435761u >> 16;
@@ -301,7 +303,8 @@ static uint32_t block(int from, int to)
     return x % 5 == 0 ? 0 : x % 7 == 0 ? x % 20000 : x % 3000;
 }
 
-/* argv[0]: as SHUNT_CARRY, which says the same; or "flat". */
+/* argv[0]: the value of SHUNT_CARRY, which the environment also has, or
+ * "flat". */
 static int alltoallv_bytes(const struct rank *self)
 {
     const size_t n = (size_t)self->size;

@@ -13,7 +13,7 @@ static const char *const shapes[] = {
     "0,0,1,1,2,2,3,3", /* 4 x 2 */
     "0,1,1,2,2,2",     /* 1, 2, 3 */
     "0,0,0,1",         /* 3, 1 */
-    "0,1,2,3",         /* one each */
+    "0,1,2,3",         /* one rank on each node */
     "0,0,0,0",         /* one node */
 };
 enum { SHAPES = sizeof(shapes) / sizeof(*shapes) };
@@ -38,8 +38,9 @@ static void run_on(const char *nodes, const char *name, const char *how,
 
 Test(scaling_library, moe)
 {
-    /* One node has no rails. In two levels an exchange of packs would be
-     * counted where it is carried. */
+    /* Leave out the shape with one node, which has no rails. Use the flat
+     * exchange: in two levels the library would count the bytes of packs on the
+     * relays. */
     for (int i = 0; i < SHAPES - 1; i++) {
         run_on(shapes[i], "moe_bytes", NULL, "SHUNT_ALGORITHM=flat", NULL);
         run_on(shapes[i], "moe_bytes", NULL, "SHUNT_ALGORITHM=flat",
@@ -69,7 +70,7 @@ Test(scaling_library, allgather)
     for (int i = 0; i < SHAPES; i++) {
         run_on(shapes[i], "allgather_bytes", "flat", "SHUNT_ALGORITHM=flat",
                NULL);
-        /* one node has one level */
+        /* with one node there is only one level */
         run_on(shapes[i], "allgather_bytes",
                i == SHAPES - 1 ? "flat" : "two_level",
                "SHUNT_ALGORITHM=two_level", NULL);

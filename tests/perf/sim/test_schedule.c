@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tests of schedules alone: they end on every machine, they send what closed
- * forms predict, and the simplest ones take the right time.
+ * Tests of schedules alone: schedules end on every machine, they send the rows
+ * that closed forms predict, and the simplest schedules take the right time.
  */
 
 #include <criterion/criterion.h>
@@ -161,7 +161,8 @@ Test(scaling, every_collective_ends)
 /* --- rows -------------------------------------------------------------------
  */
 
-/* Two nodes of two ranks, eight experts, three a token; by hand. */
+/* Two nodes of two ranks, eight experts, three experts for each token. The
+ * figures were calculated by hand. */
 Test(scaling, worked_example)
 {
     static int32_t index[] = {1,  4,  6,  4,  5,  7,  0, 2, 3, -1, -1, -1,
@@ -177,10 +178,10 @@ Test(scaling, worked_example)
     scaling_count_rows(&t, &moe, &rows);
     cr_assert_eq(rows.plain, 6);
     cr_assert_eq(rows.nodes, 3);
-    cr_assert_eq(rows.alone, 1); /* expert 2 of t3 */
+    cr_assert_eq(rows.alone, 1); /* the row of t3, for its expert 2 */
     scaling_schedule_init(&s, &t);
     scaling_dispatch(&s, &moe);
-    /* t0 and t1 to rank 2, t3 to rank 1 */
+    /* rank 0 sends t0 and t1 to rank 2; rank 3 sends t3 to rank 1 */
     cr_assert_eq(s.traffic[0].payload, 2 * 264);
     cr_assert_eq(s.traffic[1].payload, 0);
     cr_assert_eq(s.traffic[2].payload, 0);
@@ -188,14 +189,15 @@ Test(scaling, worked_example)
     scaling_schedule_finish(&s);
     scaling_schedule_init(&s, &t);
     scaling_combine(&s, &moe);
-    /* t0 has two experts there and t1 three; t3's only one is not summed. */
+    /* t0 has two experts on the other node and t1 three, so each returns as a
+     * sum. t3 has only one, which is not summed. */
     cr_assert_eq(s.traffic[2].payload, 2 * 1024);
     cr_assert_eq(s.traffic[1].payload, 512);
     scaling_schedule_finish(&s);
     scaling_topology_finish(&t);
 }
 
-/* (n choose k) / (m choose k) */
+/* Returns (n choose k) / (m choose k). */
 static double choose_ratio(int n, int m, int k)
 {
     double ratio = 1;
@@ -205,7 +207,7 @@ static double choose_ratio(int n, int m, int k)
     return n < k ? 0 : ratio;
 }
 
-/* Uniform top-k without replacement: the expected numbers of rows. */
+/* With uniform top-k without replacement, rows are as many as expected. */
 Test(scaling, rows_are_as_expected)
 {
     static const struct {
@@ -238,7 +240,8 @@ Test(scaling, rows_are_as_expected)
         cr_assert_float_eq((double)rows.nodes / tokens,
                            (n - 1) * (1 - choose_ratio(e - (int)(e / n), e, k)),
                            .03);
-        /* Just one of a node's e / n experts, and the others elsewhere. */
+        /* Tokens with just one of a node's e / n experts, and the others on
+         * other nodes. */
         cr_assert_float_eq((double)rows.alone / tokens,
                            (n - 1) * (e / n) * k / (e - k + 1) *
                                choose_ratio(e - (int)(e / n), e, k - 1),
@@ -252,7 +255,8 @@ Test(scaling, rows_are_as_expected)
     }
 }
 
-/* Messages between nodes: n - m of each rank, and n / m - 1 in two levels. */
+/* With n ranks on nodes of m ranks, each rank sends n - m messages to other
+ * nodes. In two levels it sends n / m - 1. */
 Test(scaling, messages_are_as_counted)
 {
     struct scaling_topology t;
@@ -289,7 +293,8 @@ static const struct scaling_machine simple = {
     .copy = 1e11,
 };
 
-/* One message, then two to one rank, then a chain over a proxy. */
+/* First one message, then two messages to one rank, then a chain through rank
+ * 1. */
 Test(scaling, time_of_messages)
 {
     struct scaling_topology t;
@@ -301,7 +306,7 @@ Test(scaling, time_of_messages)
     scaling_send(&s, scaling_add(&s, 0), 1, 1000000, 0);
     cr_assert_float_eq(scaling_run_ports(&s, &simple, 16),
                        1e-4 + 1e-3 + 1e-3 + 1e-5, 1e-9);
-    /* The second waits for the port of rank 1. */
+    /* The second message waits for the port of rank 1. */
     scaling_send(&s, scaling_add(&s, 2), 1, 1000000, 0);
     cr_assert_float_eq(scaling_run_ports(&s, &simple, 16),
                        1e-4 + 1e-3 + 2e-3 + 1e-5, 1e-9);
@@ -339,7 +344,7 @@ Test(scaling, window)
     scaling_topology_finish(&t);
 }
 
-/* between rails: a quarter of the ports' total rate */
+/* Between rails, there is a quarter of the ports' total rate. */
 Test(scaling, taper)
 {
     struct scaling_machine m = simple;
@@ -349,10 +354,11 @@ Test(scaling, taper)
     make(&t, "2222");
     m.taper = 4;
     scaling_schedule_init(&s, &t);
-    for (int n = 0; n < 4; n++) /* all on one rail, to the other */
+    for (int n = 0; n < 4; n++) /* from rail 0 to rail 1 */
         scaling_send(&s, scaling_add(&s, 2 * n), 2 * ((n + 1) % 4) + 1, 1000000,
                      0);
-    /* Four messages one after the other, and the last is still to arrive. */
+    /* The four messages share the rail's port one after the other. After that,
+     * the last one has to arrive. */
     cr_assert_float_eq(scaling_run_ports(&s, &m, 16), 1e-4 + 1e-3 + 4e-3 + 1e-5,
                        1.1e-3);
     cr_assert_gt(scaling_run_ports(&s, &m, 16), 4e-3);
