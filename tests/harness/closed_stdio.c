@@ -53,7 +53,7 @@ int closed_stdio_open(int set)
     return 0;
 }
 
-/* The kernel's name of a descriptor's file. */
+/* Get the kernel's name of a descriptor's file. */
 static void name(int fd, char *target, size_t size)
 {
     char path[32];

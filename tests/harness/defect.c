@@ -11,7 +11,7 @@
 #include <string.h>
 
 static void *volatile kept;
-static volatile int shared; /* not atomic: that is the race */
+static volatile int shared; /* not atomic, so two threads race */
 
 static void *increment(void *unused)
 {
@@ -49,7 +49,8 @@ int main(int argc, char **argv)
         volatile char *text = malloc(8);
 
         if (text)
-            text[argc + 6] = 'x'; /* [8], which the compiler cannot see */
+            text[argc + 6] = 'x'; /* argc is 2: text[8], but the compiler does
+                                   * not know that */
         free((void *)text);
         return 0;
     }

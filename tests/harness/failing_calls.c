@@ -36,8 +36,8 @@ static bool fails(const char *name, int error)
     return true;
 }
 
-/* Defines a function that returns `type`. It returns `bad`, with `error`, if it
- * is the call that fails. */
+/* Defines a function that returns `type`. If its turn to fail has come, it sets
+ * errno to `error` and returns `bad`. */
 #define CALL(type, name, error, bad, parameters, arguments) \
     type name parameters;                                   \
     type name parameters                                    \

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The functions that these call: of the sanitizer, or of the C library. */
+/* The allocation functions of the sanitizer, or of the C library, that the
+ * functions below call. */
 #if defined(__SANITIZE_ADDRESS__)
 #define BEHIND(name) __interceptor_##name
 #else
@@ -31,7 +32,7 @@ void *__libc_memalign(size_t alignment, size_t bytes);
 static _Thread_local long left; /* allocations until one fails; 0: none fails */
 static _Thread_local bool each; /* every allocation fails */
 static _Thread_local bool failed;
-static _Atomic long left_of_all; /* the same for all threads together */
+static _Atomic long left_of_all; /* like `left`, for all threads together */
 static _Atomic bool one_failed;
 static _Atomic bool of_library; /* left_of_all counts only allocations of the
                                    library */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Threads that cannot be made; see failing_threads.h. */
+/* Makes pthread_create() fail; see failing_threads.h. */
 #include "tests/harness/failing_threads.h"
 
 #if defined(__has_feature)
@@ -31,7 +31,8 @@ bool failing_threads(bool fail)
     return true;
 }
 
-/* The library's calls find this one first. */
+/* When the library calls pthread_create(), the linker finds this function
+ * first. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
                    void *(*start)(void *), void *arg)
 {

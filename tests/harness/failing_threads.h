@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Threads that cannot be created when a test wants it. A program that links
- * failing_threads.c has its own pthread_create(), which otherwise calls that of
- * the C library. Not with the thread sanitizer, which has its own
+ * Makes pthread_create() fail when a test wants it. A program that links
+ * failing_threads.c has its own pthread_create(). If the call is not to fail,
+ * it calls the C library. Not with the thread sanitizer, which has its own
  * pthread_create().
  */
 #ifndef SHUNT_TESTS_FAILING_THREADS_H

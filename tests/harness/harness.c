@@ -45,7 +45,8 @@ struct harness {
     char *story;
 };
 
-/* Factor of all timeouts: sanitizers are slow. */
+/* Returns the factor by which all timeouts are multiplied, because sanitizers
+ * are slow. */
 static double slowness(void)
 {
     const char *text = getenv("SHUNT_TEST_SLOWNESS");
@@ -78,7 +79,8 @@ static double now(void)
 
 /* -- starting -------------------------------------------------------------- */
 
-/* A copy of `environ` to be changed. The strings belong to others. */
+/* A copy of `environ` that can be changed. The copy does not own the
+ * strings. */
 struct variables {
     const char **list;
     size_t count;
@@ -130,8 +132,8 @@ static bool find_program(const char *program, char *path, size_t size)
 }
 
 /*
- * Run in the child of a process that may have threads. Only functions that are
- * safe after fork() are called.
+ * Become the program `path`. Called in the child of a process that may have
+ * threads. So it calls only functions that are safe after fork().
  */
 static void become(const char *path, const char **args, const char **env,
                    const int out[2], pid_t parent)
@@ -274,7 +276,8 @@ struct harness *harness_start(const struct harness_job *job)
 
 /* -- waiting --------------------------------------------------------------- */
 
-/* Append all output that there is. Close the pipe at its end. */
+/* Append all output in the pipe to `text`. At the end of the output, close the
+ * pipe. */
 static void take(int *fd, char **text, size_t *bytes)
 {
     char part[4096];
@@ -308,8 +311,8 @@ static void take_end(struct harness *h, struct process *p)
 {
     int status;
 
-    /* Kill its children first. As long as the rank is a zombie, nobody else can
-     * have its process group. */
+    /* Kill the rank's children first. As long as the rank is a zombie, no other
+     * process can have its process group. */
     kill(-p->seen.pid, SIGKILL);
     if (waitpid(p->seen.pid, &status, 0) != p->seen.pid)
         return;
@@ -333,7 +336,7 @@ static int running(const struct harness *h)
     return n;
 }
 
-/* Wait for output or the end of a rank, and record it. False at the
+/* Wait until a rank prints or ends, and record that. Returns false at the
  * deadline. */
 static bool advance(struct harness *h)
 {
@@ -451,7 +454,7 @@ const struct harness_rank *harness_rank(const struct harness *h, int rank)
 
 /* -- telling --------------------------------------------------------------- */
 
-/* The end of a text, starting with a whole line. */
+/* Returns the end of a text, starting with a whole line. */
 static const char *tail(const char *text, size_t bytes)
 {
     const char *at = text;

@@ -3,8 +3,8 @@
  * Runs rank programs from a test, with a time limit.
  *
  * Criterion forks a process for each test. If a fork of that process asserts,
- * the runner hangs. So ranks are programs of their own (rank_main.h). They are
- * started here, each in a process group of its own. The group is killed at the
+ * the runner hangs. So ranks are separate programs (rank_main.h). The harness
+ * starts each rank in its own process group. It kills the group at the
  * deadline, and when the test's process dies. The output and the exit status of
  * each rank are collected.
  *
@@ -15,8 +15,8 @@
  *         harness_case("rank_alltoallv", "zero_counts", 4);
  *     }
  *
- * A test that interferes goes step by step. It waits for lines that ranks print
- * to stdout, never for time to pass:
+ * A test that interferes with ranks works step by step. It waits for lines that
+ * ranks print to stdout, never for time to pass:
  *
  *     struct harness *h = harness_start(&(struct harness_job){
  *         .program = "rank_loss", .args = {"survive"}, .ranks = 4});
@@ -34,7 +34,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Seconds, if a job sets no timeout. Timeouts are multiplied by
+/* The timeout in seconds of a job that sets none. Timeouts are multiplied by
  * SHUNT_TEST_SLOWNESS, which builds with sanitizers set. */
 #define HARNESS_TIMEOUT 30.0
 
@@ -45,13 +45,13 @@
  * settings that run the same code. */
 bool harness_sanitized(void);
 
-/* Is this a brief run, as `make test` is (scripts/test)? Programs that run the
- * same cases in many settings then take a few of them. Each case runs, and each
- * setting has some cases. */
+/* Is this a brief run, as `make test` is (scripts/test)? In a brief run,
+ * programs that run the same cases in many settings choose a few combinations.
+ * Each case still runs, and each setting still has some cases. */
 bool harness_brief(void);
 
-/* Is this run of `make check-long`? It adds tests that take long and differ
- * little from those that always run. */
+/* Is this run of `make check-long`? Such a run adds tests that take long and
+ * differ little from tests that always run. */
 bool harness_long(void);
 
 struct harness_job {

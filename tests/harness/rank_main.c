@@ -25,7 +25,7 @@ int rank_self(void)
     return this_rank;
 }
 
-/* With TAP, other output must be a comment. */
+/* Printed before lines of ranks: with TAP, other output must be a comment. */
 static const char *say_prefix = "";
 
 int rank_rounds(int n)
@@ -97,7 +97,8 @@ enum { NODE_NAME = 32 };
  * checked. */
 static bool is_child;
 
-int __lsan_is_turned_off(void); /* the sanitizer calls it, if it is there */
+int __lsan_is_turned_off(void); /* the leak sanitizer calls this function, if it
+                                 * exists */
 
 int __lsan_is_turned_off(void)
 {
@@ -114,7 +115,8 @@ __attribute__((constructor)) static void watch_forks(void)
     pthread_atfork(NULL, NULL, forked);
 }
 
-/* The node of a rank in SHUNT_TEST_NODES, as "node1". False: it has none. */
+/* Set `name` to the node of a rank in SHUNT_TEST_NODES, as "node1". Returns
+ * false if the rank has no node there. */
 static bool node_of(int rank, char *name)
 {
     const char *at = getenv("SHUNT_TEST_NODES");
@@ -234,7 +236,8 @@ static const struct rank_case *find(const struct rank_case *cases,
     return NULL;
 }
 
-/* The end of the arguments of the case that begins at argv[at]. */
+/* Returns the index behind the last argument of the case that begins at
+ * argv[at]. */
 static int end_of_case(int argc, char **argv, int at)
 {
     while (at < argc && strcmp(argv[at], "+") != 0)
@@ -331,7 +334,8 @@ static void *run_member(void *arg)
     return NULL;
 }
 
-/* Factor of all timeouts: sanitizers are slow. */
+/* Returns the factor by which all timeouts are multiplied, because sanitizers
+ * are slow. */
 static double slowness(void)
 {
     const char *text = getenv("SHUNT_TEST_SLOWNESS");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A rank program is a table of named cases. A case is what one rank does.
+ * A rank program is a table of named cases. A case is a function that every
+ * rank runs.
  *
  *     static int sum_of_ranks(const struct rank *self)
  *     {
@@ -26,20 +27,21 @@
  *
  *     prog CASE [ARG...]                one rank, as a process. Its number is
  *                                       in the environment (set by harness.h
- *                                       and shunt-run).
- *     prog --together CASE [ARG...] + CASE [ARG...] ...
- *                                       one rank, too. It runs several cases,
- *                                       one by one, each on a duplicate of
- *                                       one communicator, up to the first that
+ *                                       and shunt-run). prog --together CASE
+ *                                       [ARG...] + CASE [ARG...] ... also one
+ *                                       rank. It runs several cases, one by
+ *                                       one, each on a duplicate of one
+ *                                       communicator, up to the first case that
  *                                       fails. After case n (from 0) it prints
  *                                       "passed n". Cases with no_comm or
  *                                       breaks_comm cannot be run like this.
- *     prog --threads N [CASE [ARG...]]  N ranks, threads of this process, that
+ *                                       prog --threads N [CASE [ARG...]]  N
+ *                                       ranks, threads of this process, that
  *                                       communicate by inproc, or by
  *                                       SHUNT_TRANSPORTS. Without CASE it runs
  *                                       all cases and prints TAP. The thread
- *                                       sanitizer runs this way.
- *     prog --list                       the names of the cases
+ *                                       sanitizer runs this way. prog --list
+ *                                       the names of the cases
  *
  * Environment variables describe where ranks are, in all three ways:
  *
@@ -68,7 +70,7 @@ struct rank {
     int rank;
     int size;
     bool threads;     /* ranks are threads of this process */
-    const char *name; /* the case's */
+    const char *name; /* name of the case */
     int argc;         /* the arguments behind the case's name */
     char **argv;
     /* With threads: the id that all ranks share (if the case wants it), and
@@ -83,10 +85,11 @@ struct rank {
 struct rank_case {
     const char *name;
     int (*run)(const struct rank *self);
-    bool no_comm;     /* do not make a communicator for it */
-    bool wants_id;    /* with no_comm and threads: it needs `id` all the same */
-    bool breaks_comm; /* its communicator is dead at the end: do not call
-                         finish */
+    bool no_comm;     /* the case gets no communicator */
+    bool wants_id;    /* with no_comm and threads: the case needs `id`
+                       * nevertheless */
+    bool breaks_comm; /* the case breaks its communicator, so do not call
+                       * shunt_comm_finish() */
     bool no_threads;  /* for processes only */
     int min_ranks;    /* 0: any; with fewer --threads skips the case */
     int max_ranks;    /* 0: any */
@@ -97,20 +100,23 @@ struct rank_case {
  * exit status. */
 int rank_main(int argc, char **argv, const struct rank_case *cases);
 
-/* The same with the cases of several tables. `tables` ends with NULL. */
+/* Like rank_main(), with the cases of several tables. `tables` ends with
+ * NULL. */
 int rank_main_tables(int argc, char **argv,
                      const struct rank_case *const *tables);
 
 /*
  * Runs `run` on `n` threads. Each is a rank with a communicator through inproc.
- * If they have not all returned after `timeout_s` (0: 60), prints that and ends
- * the process with status 99. Returns the number of ranks that failed.
+ * If some thread has not returned after `timeout_s` seconds (0: 60), prints
+ * that and ends the process with status 99. Returns the number of ranks that
+ * failed.
  */
 int rank_threads_run(int n, int (*run)(const struct rank *self),
                      double timeout_s);
 
-/* The number of rounds of a case that draws each of its rounds at random: of `n`
- * rounds a brief run (harness_brief()) has a third, but at least 5. */
+/* Returns the number of rounds of a case whose rounds are random: `n`. In a
+ * brief run (harness_brief()), it is a third of `n`, but at least 5 (or
+ * `n`). */
 int rank_rounds(int n);
 
 /* The rank of this thread, for messages; -1 outside of a case. */
@@ -124,8 +130,8 @@ __attribute__((format(printf, 4, 5))) int rank_fail(const char *file, int line,
                                                     const char *what,
                                                     const char *format, ...);
 
-/* The text of a failed call: that of its status, and the communicator's last
- * error. */
+/* Returns the text for a failed call: the text of its status, and the
+ * communicator's last error. */
 const char *rank_why(const struct shunt_comm *comm, enum shunt_status status);
 
 /* Checks the status of a call that rank 1 made wrongly. On rank 1 it must be
@@ -155,8 +161,8 @@ int rank_check_refused(const struct rank *self, enum shunt_status st,
 /* The call must return SHUNT_OK. */
 #define CHECK_OK(comm, call) CHECK_STATUS((comm), (call), SHUNT_OK)
 
-/* The call must return 0, as cases and their helpers do; else its value is
- * returned. */
+/* The call must return 0, as cases and their helpers do. Otherwise the calling
+ * function returns its value. */
 #define CHECK_RUN(call)          \
     do {                         \
         int check_run_ = (call); \

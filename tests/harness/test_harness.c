@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests of the harness itself. It must not call a failed test good. */
+/* Tests of the harness itself. The harness must not report success for a test
+ * that failed. */
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -87,14 +88,16 @@ Test(harness, asked_after_the_deadline)
 
 Test(harness, children_of_ranks_die_too)
 {
-    /* The rank ends well. Its child has no pipe open, but must be killed. */
+    /* The rank succeeds. It leaves a child that has no pipe open, but must be
+     * killed. */
     struct harness *h =
         shell("sleep 1000 >/dev/null 2>&1 & echo $!; exit 0", 1, 20);
     int child = 0;
 
     cr_assert(harness_wait(h), "%s", harness_story(h));
     cr_assert_eq(sscanf(harness_rank(h, 0)->out, "%d", &child), 1);
-    /* The child is dead if its new parent has not collected it yet, too. */
+    /* A zombie counts as dead, too: its new parent may not have collected it
+     * yet. */
     for (int i = 0; i < 1000 && kill(child, 0) == 0; i++) {
         char path[64];
         char state = '?';

@@ -77,7 +77,7 @@ Test(rank_main, wrong_status)
     harness_finish(h);
 }
 
-/* A rank that fails ends the waits of the others long before their timeout. */
+/* If a rank fails, the other ranks stop waiting long before their timeout. */
 Test(rank_main, failure_ends_the_others)
 {
     struct harness *processes = run("fails_inside", 3, 0, 25);

@@ -39,8 +39,8 @@ static bool all_passed(struct harness *h, int ranks, int n)
     return true;
 }
 
-/* Run cases from `first` on in one world, up to the first that fails. The line
- * of the last case is printed when the world has ended. Returns the index
+/* Run cases from `first` on in one world, up to the first case that fails. The
+ * line of the last case is printed after the world has ended. Returns the index
  * behind the last case that ran. */
 static int run_world(struct tap *tap, const struct together *t, int first)
 {

@@ -21,7 +21,7 @@ struct together {
     int count; /* at most HARNESS_ARGS / 2 */
 };
 
-/* Counts the lines of TAP, and those of them with "not ok". */
+/* The number of lines of TAP so far, and of lines with "not ok". */
 struct tap {
     int number;
     int failed;
