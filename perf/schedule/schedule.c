@@ -94,7 +94,7 @@ double schedule_time(const struct schedule_cycle *c,
 double schedule_period(const struct schedule_cycle *c,
                        const struct schedule_order *order)
 {
-    /* enough that no operation of these rounds lacks a layer */
+    /* Enough that no operation of these rounds lacks a layer */
     const int layers = WARM_UP + ROUNDS + SCHEDULE_OPS;
     struct state s = {0};
     int least, greatest;

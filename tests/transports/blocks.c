@@ -5,7 +5,7 @@
 
 enum { PIECE = 4096 };
 
-/* For memory of this thread alone. */
+/* For functions that access only memory of this thread. */
 #define UNWATCHED __attribute__((no_sanitize("thread"), no_sanitize("address")))
 
 UNWATCHED unsigned char block_byte(int rank, size_t i)
@@ -37,8 +37,9 @@ void block_fill(unsigned char *to, int rank, size_t first, size_t bytes)
     }
 }
 
-/* The number of equal bytes at the beginning of both. If they differ at first
- * and are equal later, the last one counts as different. */
+/* Returns the number of equal bytes at the beginning of `a` and `b`. If the
+ * blocks differ at first and are equal when compared again, the last byte
+ * counts as different. */
 static size_t equal(const unsigned char *a, const unsigned char *b,
                     size_t bytes)
 {

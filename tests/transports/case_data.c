@@ -37,7 +37,7 @@ void case_connect(struct rank *r)
     }
 }
 
-/* Everyone writes a block of everyone's memory through the map. */
+/* Every rank writes a block of every rank's memory, through the mapping. */
 void case_map(struct rank *r)
 {
     const size_t block = 5000;
@@ -67,8 +67,8 @@ void case_map(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* In a lane, `bytes` of rank `from` begin at `offset`. They are its bytes from
- * `first` on. */
+/* Check that a put wrote exactly `bytes` bytes at `offset` of a lane. They must
+ * be the bytes of rank `from` from `first` on. */
 static void check_put(struct rank *r, const unsigned char *lane,
                       size_t lane_bytes, size_t offset, size_t bytes, int from,
                       size_t first)
@@ -84,7 +84,7 @@ static void check_put(struct rank *r, const unsigned char *lane,
           from);
 }
 
-/* Sizes and offsets of all kinds, and not a byte beside them. */
+/* Puts of many sizes and offsets, which change no byte beside them. */
 void case_put(struct rank *r)
 {
     static const size_t sizes[] = {0, 1, 7, 8, 63, 4096, 100001, 1 << 20};
@@ -159,7 +159,7 @@ static size_t tailed_bytes(void)
 
     for (size_t k = 0; k < TAILED_PUTS; k++)
         bytes += head_bytes(k) + tail_bytes(k) + TAILED_GAP;
-    return (bytes + 7) & ~(size_t)7; /* signals follow */
+    return (bytes + 7) & ~(size_t)7; /* signals follow, which must be aligned */
 }
 
 static void put_tailed(struct rank *r, struct window *w, int peer,
@@ -207,8 +207,8 @@ static void check_tailed(struct rank *r, const unsigned char *got, int from)
     }
 }
 
-/* The tail changes as soon as put() returns; and there are more puts than
- * sockets have room for, while no peer looks. */
+/* The caller overwrites the tail as soon as put() returns. There are more puts
+ * than sockets have room for, while no peer makes progress. */
 void case_tail(struct rank *r)
 {
     const size_t lane = tailed_bytes(), signals = lane * (size_t)r->nranks;
@@ -239,9 +239,9 @@ void case_tail(struct rank *r)
 }
 
 /*
- * The payload arrives before the signal. On every channel to every peer one
- * message at a time is in progress, and a rank that sees the signal must see
- * the whole payload.
+ * The payload arrives before the signal. On every channel to every peer, one
+ * message at a time is in progress. A rank that sees the signal must see the
+ * whole payload.
  */
 struct stress {
     size_t payload;  /* bytes of a slot */
@@ -371,7 +371,8 @@ void case_order(struct rank *r)
                 .remote = w.remote[to],
                 .offset = 8 + 8 * (size_t)sent,
                 .bytes = 8,
-                /* Every third stands for itself and those before. */
+                /* Every third put has a signal, which covers the puts before
+                 * it, too. */
                 .signal = sent % 3 == 2 || sent == N - 1 ? w.remote[to] : NULL,
                 .signal_offset = 0,
                 .signal_value = (uint64_t)sent + 1,
@@ -429,7 +430,7 @@ void case_flush(struct rank *r)
         if (p != r->rank)
             UNTIL(r, r->t->flush(r->eps[p]) == SHUNT_OK);
     }
-    memset(source, 0, lane); /* the source is free */
+    memset(source, 0, lane); /* after flush() the source may be overwritten */
     world_barrier(r);
     for (int p = 0; p < r->nranks; p++) {
         size_t good = lane;
@@ -443,7 +444,8 @@ void case_flush(struct rank *r)
     free(source);
 }
 
-/* Addresses travel in slots: plain memory, a hole behind it. */
+/* Get `bytes` bytes at `at` of rank p's memory, and check them. The byte behind
+ * the destination must not change. */
 static void get_checked(struct rank *r, int p, uint64_t address, size_t bytes,
                         size_t at, unsigned char *to)
 {
@@ -483,19 +485,20 @@ void case_get(struct rank *r)
             get_checked(r, p, address + 13 * s, sizes[s], 13 * s, to);
         EXPECT(r, SHUNT_OK, world_get(r, p, 0, NULL, 0));
         if (r->threads)
-            continue; /* a bad pointer is a crash there */
+            continue; /* with threads, a bad pointer is a crash */
         EXPECT(r, SHUNT_ERR_INVALID, world_get(r, p, 16, to, 8));
         EXPECT(r, SHUNT_ERR_INVALID,
                world_get(r, p, address + bytes - 5000, to, 6000));
         EXPECT(r, SHUNT_ERR_INVALID, world_get(r, p, (uint64_t)1 << 63, to, 1));
-        get_checked(r, p, address, 100, 0, to); /* and it still works */
+        get_checked(r, p, address, 100, 0, to); /* after the errors, get still
+                                                 * works */
     }
     world_barrier(r);
     munmap(mine, bytes);
     free(to);
 }
 
-/* More than 4 GiB, of which few pages are ever touched. */
+/* A window of more than 4 GiB, of which few pages are ever touched. */
 void case_large(struct rank *r)
 {
     const size_t bytes = ((size_t)5 << 30) + 4096;
@@ -559,7 +562,8 @@ void case_many_registrations(struct rank *r)
     CHECK(r, after == before, "%d descriptors before, %d after", before, after);
 }
 
-/* Registered, never imported, by peers that do not even look. */
+/* Memory that is registered, but that no peer imports. The peers make no
+ * progress meanwhile. */
 void case_unimported(struct rank *r)
 {
     enum { N = 300 };
@@ -596,7 +600,7 @@ static void raise_all(struct rank *r, struct window *w, uint64_t value)
             world_signal(r, w, p, 8 * (size_t)r->rank, value, 0);
 }
 
-/* Others may be further than that. */
+/* Wait until every other rank has raised its word to at least `value`. */
 static void await_all(struct rank *r, struct window *w, uint64_t value)
 {
     for (int p = 0; p < r->nranks; p++)
@@ -604,7 +608,7 @@ static void await_all(struct rank *r, struct window *w, uint64_t value)
                      word_load(window_word(w, 8 * (size_t)p)) >= value);
 }
 
-/* Two communicators of the same ranks, independent. */
+/* Two independent communicators of the same ranks. */
 void case_two_worlds(struct rank *r)
 {
     const size_t bytes = 8 * (size_t)r->nranks;
@@ -626,7 +630,7 @@ void case_two_worlds(struct rank *r)
     world_close_uncounted(&other);
     await_all(r, &w, 2);
     /* Two ranks of the first world may have connected to each other at the same
-     * time. Which connection they keep they may find out as late as this. */
+     * time. They may decide as late as this which connection to keep. */
     UNTIL(r, r->threads || world_count_fds() <= other.fds);
     for (int p = 0; p < r->nranks; p++)
         CHECK(r, p == r->rank || r->t->alive(r->eps[p]),
@@ -637,8 +641,8 @@ void case_two_worlds(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* Wrong arguments are reported, and change nothing. */
-/* No transport reaches these yet. */
+/* Memory that is not the host's is refused: */
+/* no transport supports these kinds yet. */
 static void expect_kinds_refused(struct rank *r)
 {
     static const enum shunt_transport_memory_kind kinds[] = {
@@ -690,7 +694,7 @@ void case_errors(struct rank *r)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         enum shunt_status st = r->t->put(r->eps[p], &bad[i]);
 
-        if (st == SHUNT_OK) /* reported later */
+        if (st == SHUNT_OK) /* flush() reports the error later */
             UNTIL(r, (st = r->t->flush(r->eps[p])) != SHUNT_IN_PROGRESS);
         EXPECT(r, SHUNT_ERR_INVALID, st);
     }
@@ -712,7 +716,7 @@ static uint64_t counter(const struct rank *r, const char *name)
     return 0;
 }
 
-/* A transport's counters agree with the calls that it got. */
+/* A transport's counters agree with the calls that it received. */
 void case_counters(struct rank *r)
 {
     static unsigned char data[1000];

@@ -10,14 +10,14 @@
 #include "tests/verbs/outages.h"
 
 #define LARGE ((size_t)256 << 10)
-#define PLACE 24 /* of the payload */
+#define PLACE 24 /* offset of the payload */
 #define ROUNDS 6
 
 struct bench {
-    struct window w; /* a place, and a signal word behind it */
+    struct window w; /* a place for the payload, and a signal word behind it */
     unsigned char *source;
-    struct shunt_transport_reg *reg; /* of the source */
-    uint64_t signal;                 /* the last */
+    struct shunt_transport_reg *reg; /* registration of the source */
+    uint64_t signal;                 /* value of the last signal */
     uint64_t round;
 };
 
@@ -52,7 +52,8 @@ static void put(struct rank *r, struct bench *b, size_t bytes, uint64_t step)
               });
 }
 
-/* Rank 1 finds all of the put, and says so. */
+/* Rank 1 waits for the put, checks it and signals back. Rank 0 waits for that
+ * signal. */
 static void meet(struct rank *r, struct bench *b, size_t bytes, uint64_t step)
 {
     b->signal += step;
@@ -79,8 +80,8 @@ static void put_and_meet(struct rank *r, struct bench *b, size_t bytes,
 }
 
 /* Check that `direct` of `all` puts were direct, and that each put was one work
- * request. With two rails that is a matter of chance, because each rail reports
- * only what arrived over itself. */
+ * request. Checks nothing with two rails: each rail reports only what arrived
+ * over itself, so the numbers depend on chance. */
 static void expect(struct rank *r, const uint64_t before[2], uint64_t direct,
                    uint64_t all)
 {
@@ -169,7 +170,7 @@ void case_rdma_direct(struct rank *r)
     register_source(r, &b);
     put_all_sizes(r, &b);
     put_what_cannot_be(r, &b);
-    /* The NIC may read from it until it is done. */
+    /* Deregister the source while the NIC may still read from it. */
     if (r->rank == 0) {
         fill(&b, LARGE);
         put(r, &b, LARGE, 1);
@@ -184,7 +185,7 @@ void case_rdma_direct(struct rank *r)
 
 /* A large put, or a put over another rail, may take effect without a report to
  * its sender: direct puts in the other direction report only what arrived over
- * their own rail. Even after many such puts there is room for the next. */
+ * their own rail. Even after many such puts there is room for the next one. */
 void case_rdma_answered(struct rank *r)
 {
     enum { ANSWERS = 400 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The second connection of tcp, for short messages: transports/tcp/express.c. */
+/* The second connection of tcp, for short messages; see
+ * transports/tcp/express.c. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -13,14 +14,16 @@
 
 #include "tests/transports/cases.h"
 
-#define SHORT 0 /* a channel */
+#define SHORT 0 /* the channel of short messages */
 #define BULK SHUNT_TRANSPORT_BULK
 #define PIECE ((size_t)4 << 20)
-#define SLOTS 4096 /* of short messages, each with its number */
+/* Slots of short messages; a slot contains the message's number */
+#define SLOTS 4096
 
 /* Offsets in the window of each rank. */
 enum { AT_SHORT = 0, AT_BULK = 128, AT_SLOTS = 256 };
-#define AT_MINE (AT_SLOTS + SLOTS * 8) /* value put into the peer's slots */
+/* Where the value for the peer's slots is */
+#define AT_MINE (AT_SLOTS + SLOTS * 8)
 #define AT_PIECES (AT_MINE + SLOTS * 8)
 
 static struct shunt_transport_put piece_of(struct rank *r, struct window *w,
@@ -63,7 +66,8 @@ static void put_bulk(struct rank *r, struct window *w, uint64_t value)
     put_piece(r, w, PIECE, value);
 }
 
-/* The payload of each is its number, in a place of its own. */
+/* Returns the offset of the slot of short message `number`. Its payload is the
+ * number. */
 static size_t slot_of(uint64_t number)
 {
     return number % SLOTS * 8;
@@ -115,9 +119,10 @@ static uint64_t check_order(struct rank *r, struct window *w, uint64_t seen)
 }
 
 /*
- * Rank 0 puts payload and short messages until some of these have taken the second
- * connection; rank 1 likewise, if `both`. Their order is checked all the while.
- * Returns the number of this rank's last one.
+ * Rank 0, and rank 1 if `both`, puts payload and short messages, until some
+ * short messages have been sent over the second connection. Meanwhile the order
+ * of the short messages is checked. Returns the number of this rank's last
+ * short message.
  */
 static uint64_t make_express(struct rank *r, struct window *w, bool both)
 {
@@ -152,8 +157,8 @@ static void create(struct rank *r, struct window *w)
 }
 
 /*
- * A short message overtakes payload: rank 0 has put more of that than the kernels
- * take, and does nothing more until rank 1 has the short one.
+ * A short message overtakes payload: rank 0 has put more payload than the
+ * kernels accept, and calls nothing more until rank 1 has the short message.
  */
 void case_tcp_express(struct rank *r)
 {
@@ -191,8 +196,9 @@ void case_tcp_express(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* Rank 1 puts as much as the kernels take, without rank 0, and ends. What it got
- * rid of is found, by both connections, and then how it ended. */
+/* Rank 1 puts as much as the kernels accept while rank 0 makes no progress, and
+ * ends. Rank 0 must receive everything that the kernels accepted, over both
+ * connections. Only then may it see how rank 1 ended. */
 static void end_with_both(struct rank *r, bool killed)
 {
     atomic_int *bulk = &r->board->flags[6], *ended = &r->board->flags[7];
@@ -270,8 +276,8 @@ static bool contains(const int *fds, int n, int fd)
     return false;
 }
 
-/* Something resets one of the connections, the second one or, `first`, the other:
- * on both sides the peer is lost, and it has not left. */
+/* One connection is shut down: the first one, or the second one if not `first`.
+ * Both ranks then see the peer as lost, not as left. */
 static void cut_one(struct rank *r, bool first)
 {
     enum { ROOM = 64 };
@@ -311,7 +317,7 @@ void case_tcp_express_main_cut(struct rank *r)
     cut_one(r, true);
 }
 
-/* Listen on any port, and let it be the only one that the ranks may use. */
+/* Listen on any port, and make it the only port that the ranks may use. */
 static int occupy_port(struct rank *r)
 {
     struct sockaddr_in in = {.sin_family = AF_INET};

@@ -26,7 +26,7 @@ static enum shunt_status put_word(struct rank *r, struct window *w, int peer,
     return r->t->put(r->eps[peer], &put);
 }
 
-/* Transports deliver when they like, at the latest now. */
+/* Flush all peers: a transport may send puts as late as in flush(). */
 static void flush_all(struct rank *r)
 {
     for (int p = 0; p < r->nranks; p++) {
@@ -93,7 +93,8 @@ void case_fault_get(struct rank *r)
         EXPECT(r, SHUNT_OK, r->t->get(r->eps[peer], &get));
         UNTIL(r, r->t->let_go(r->eps[peer], false) != SHUNT_IN_PROGRESS);
         CHECK(r, ended[1] != SHUNT_IN_PROGRESS, "%d", ended[1]);
-        if (ended[1] != SHUNT_OK) { /* then the data never arrives */
+        if (ended[1] != SHUNT_OK) { /* the get failed, so its data must never
+                                     * arrive */
             const enum shunt_status how = ended[1];
             const double due = world_now() + 0.025;
 
@@ -108,7 +109,7 @@ void case_fault_get(struct rank *r)
     world_barrier(r);
 }
 
-/* The third put of rank 1 fails, and nothing else. */
+/* Only the third put of rank 1 fails. */
 void case_fault_fail(struct rank *r)
 {
     const int peer = 1 - r->rank;
@@ -218,8 +219,8 @@ void case_fault_silence(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* Rounds of eight puts, each on its channel; the times a later one was there
- * before an earlier one. */
+/* Make rounds of eight puts, each on its own channel. Returns how often a later
+ * put arrived before an earlier one. */
 static int count_overtakings(struct rank *r, struct window *w, uint64_t rounds)
 {
     int overtakings = 0;
@@ -269,8 +270,8 @@ void case_fault_reorder(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* Rank 0's puts to rank 2 are late by 100 ms, all of it; those to rank 1 are
- * not, also behind them. */
+/* Rank 0's puts to rank 2 are delayed by the full 100 ms. Its puts to rank 1
+ * are not, even if they follow a delayed one. */
 void case_fault_peer(struct rank *r)
 {
     bool met = false;
@@ -278,7 +279,8 @@ void case_fault_peer(struct rank *r)
 
     open_with(r, "nomap,delay=100000,fixed,rank=0,peer=2");
     window_create(r, &w, 64);
-    /* Again if this rank was held up for so long. */
+    /* Try again if this rank was held up for so long that the delayed put had
+     * arrived. */
     for (uint64_t k = 1; k <= 10 && r->rank == 0 && !met; k++) {
         double began = world_now();
 

@@ -19,7 +19,7 @@
 #define LAST MEMORY
 #define memory_nth(n) failing_memory_nth(n)
 #define memory_failed() failing_memory_failed()
-#else /* by the thread sanitizer */
+#else /* the thread sanitizer has its own malloc() */
 #define LAST CALLS
 #define memory_nth(n) ((void)(n))
 #define memory_failed() false
@@ -34,7 +34,8 @@ static void open_with(struct rank *r, const char *words)
     world_open(r);
 }
 
-/* A put of `bytes` of value `byte`, with a signal of the same value. */
+/* Returns a put of `bytes` bytes from `source`, with a signal of the value of
+ * the first byte. */
 static struct shunt_transport_put put_of(const struct window *w, int peer,
                                          const unsigned char *source,
                                          size_t bytes)
@@ -49,7 +50,8 @@ static struct shunt_transport_put put_of(const struct window *w, int peer,
     };
 }
 
-/* From rank to rank at the same time; a rank that is -1 does nothing. */
+/* Put to rank `to`, and at the same time receive a put of rank `from`. A rank
+ * that is -1 is skipped. */
 static void exchange(struct rank *r, struct window *w, int to, int from,
                      size_t bytes, unsigned char byte)
 {
@@ -105,7 +107,8 @@ void case_rdma_first_puts(struct rank *r)
 {
     first_puts(r, "nasty,devices=2", 64);
     first_puts(r, "nasty,devices=2", BYTES);
-    open_with(r, "nasty,devices=2"); /* and none, ever */
+    open_with(r, "nasty,devices=2"); /* without puts there is never a queue
+                                      * pair */
     check_count(r, 0);
     world_close(r);
 }
@@ -126,8 +129,9 @@ void case_rdma_first_put_wakes(struct rank *r)
     world_close(r);
 }
 
-/* Rank 1 dies after some steps of connecting, more with more ranks: the others name
- * it, and put to each other. */
+/* Rank 1 dies after some steps of connecting; with more ranks, there are more
+ * steps. The other ranks name it in their errors, and still put to each
+ * other. */
 void case_rdma_first_put_killed(struct rank *r)
 {
     static const unsigned char source[64] = {5};
@@ -169,7 +173,8 @@ void case_rdma_first_put_killed(struct rank *r)
     close(w.fd);
 }
 
-/* Rank 1 leaves while others connect: it has left, and nothing hangs. */
+/* Rank 1 leaves while others connect: the other ranks see that it left, and do
+ * not hang. */
 void case_rdma_first_put_left(struct rank *r)
 {
     static const unsigned char source[64] = {5};
@@ -212,7 +217,7 @@ static void arm(struct rank *r, enum what what, int n)
 
 /* Both ranks put while the n-th call or allocation fails on one of them. If a
  * put fails, it fails on both, with a reason. Returns false if there were fewer
- * than n. */
+ * than n calls or allocations. */
 static bool fail_at(struct rank *r, enum what what, int n, int whose)
 {
     static const unsigned char source[64] = {5};
@@ -253,8 +258,9 @@ static bool fail_at(struct rank *r, enum what what, int n, int whose)
 
 void case_rdma_first_put_fails(struct rank *r)
 {
-    /* A registration, receive requests, a queue pair, and its three moves; the lines,
-     * targets, rails and their logs, and as many for the stand-in. */
+    /* Calls: a registration, receive requests, a queue pair and its three state
+     * changes. Allocations: lines, targets, rails and their logs, and as many
+     * by the stand-in. */
     static const int least[] = {6, 8};
 
     for (enum what what = CALLS; what <= LAST; what++) {
@@ -317,8 +323,8 @@ void case_rdma_queues_too_small(struct rank *r)
     r->t->close(ctx);
 }
 
-/* Did one of the ranks recreate the queue pair of the second rail and destroy
- * it? */
+/* Returns whether some rank has recreated the queue pair of the second rail and
+ * then destroyed it. */
 static bool was_tried(struct rank *r, bool *made)
 {
     const int count = outages_queue_pairs(r);
@@ -329,9 +335,9 @@ static bool was_tried(struct rank *r, bool *made)
     return atomic_load(&r->board->flags[0]) != 0;
 }
 
-/* A subnet's prefix changes on one side, and later on the other: until then that rail is
- * not connected over LIDs of two subnets (the stand-in would report it), and the other
- * one carries all. */
+/* The prefix of a subnet changes on one side, and later on the other. In
+ * between, that rail is not connected, because its LIDs are of two subnets (the
+ * stand-in would report such a connection). The other rail sends everything. */
 static void change_subnet(struct rank *r)
 {
     bool made = false;
@@ -349,8 +355,9 @@ static void change_subnet(struct rank *r)
     world_all_signal(r);
 }
 
-/* Ports of InfiniBand in other subnets are no rails, in whatever order the devices are;
- * ranks that have no others cannot be connected. What is used is said. */
+/* Two InfiniBand ports in different subnets do not form a rail, whatever the
+ * order of the devices. Ranks without ports in a common subnet cannot be
+ * connected. probe() lists the ports in use. */
 void case_rdma_subnets(struct rank *r)
 {
     static const char *const both[] = {"mean0,mean1", "mean1,mean0"};

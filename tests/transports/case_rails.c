@@ -20,7 +20,7 @@ static void open_with(struct rank *r, const char *words)
 {
     setenv("SHUNT_TEST_VERBS", words, 1);
     world_open(r);
-    world_all_signal(r); /* which makes the rails */
+    world_all_signal(r); /* the first puts connect the rails */
 }
 
 bool case_rdma_is_row_of_own_nics(void)
@@ -42,8 +42,8 @@ static size_t bytes_of(uint64_t k)
 }
 
 /* Rank 0 starts each put after rank 1 has checked the one before. Rank 1 calls
- * progress() only then. `at_half` is called while put PUTS / 2 is in
- * progress. */
+ * progress() only while it waits for a put. `at_half` is called while put PUTS
+ * / 2 is in progress. */
 static void put_all(struct rank *r, struct window *w,
                     void (*at_half)(struct rank *r))
 {
@@ -88,7 +88,7 @@ static void put_all(struct rank *r, struct window *w,
     free(source);
 }
 
-/* Both rails carry payload. */
+/* Payload is sent over both rails. */
 void case_rdma_rails(struct rank *r)
 {
     struct window w;
@@ -110,7 +110,7 @@ void case_rdma_rails(struct rank *r)
 }
 
 /* Memory lent for puts is returned, in whatever order the puts' requests and
- * the other side's reports complete, and no other traffic is needed. */
+ * the other side's reports complete. No other traffic is needed for that. */
 void case_rdma_rails_lend(struct rank *r)
 {
     const size_t bytes = 100000;
@@ -144,7 +144,7 @@ static void kill_device(struct rank *r)
     outages_do(r, 0, "fatal");
 }
 
-/* A device fails permanently: its rail stays lost, and no put is missing. */
+/* A device fails permanently: its rail stays lost, but no put is lost. */
 void case_rdma_rail_dies(struct rank *r)
 {
     struct window w;
@@ -158,10 +158,12 @@ void case_rdma_rail_dies(struct rank *r)
     world_close(r);
 }
 
-/* close() takes no time where nothing else runs, and more beside other tests. */
+/* The limit for close() in seconds. On an idle machine close() returns at once,
+ * but other tests may run at the same time. */
 enum { SOON_S = 5 };
 
-/* All rails fail during a put: both ranks notice in time, with the reason. */
+/* All rails fail during a put: both ranks notice in time, and their errors
+ * contain the reason. */
 void case_rdma_rails_gone(struct rank *r)
 {
     unsigned char *source = calloc(1, LARGE);
@@ -192,7 +194,8 @@ void case_rdma_rails_gone(struct rank *r)
     EXPECT(r, SHUNT_ERR_PEER, r->t->put(r->eps[!r->rank], &nothing));
     CHECK(r, strstr(r->t->error(r->ctx), r->rank ? "rank 0" : "rank 1"), "%s",
           r->t->error(r->ctx));
-    /* Why, or that the other side has said so first. */
+    /* The error has the reason, or says that the other rank reported it
+     * first. */
     CHECK(r,
           r->rank == 1 || strstr(r->t->error(r->ctx), "mean") ||
               strstr(r->t->error(r->ctx), "connection broke"),
@@ -256,8 +259,9 @@ void case_rdma_requests_replayed(struct rank *r)
     }
 }
 
-/* The same with one device, where the first request connects. Also the other
- * failures of a rail whose device and port are working. */
+/* Requests fail as in case_rdma_requests_replayed(), with one device, where the
+ * first request connects. Also tests other failures of a rail whose device and
+ * port work. */
 void case_rdma_last_rail(struct rank *r)
 {
     static const char *const ways[] = {
@@ -288,8 +292,8 @@ void case_rdma_last_rail(struct rank *r)
     }
 }
 
-/* The only rail fails again and again. Each time in between, always the same
- * rank puts through the ring, so neither rank gives up the other. */
+/* The only rail fails again and again. Between failures, the same rank always
+ * puts through the ring, so neither rank gives up the other. */
 void case_rdma_last_rail_often(struct rank *r)
 {
     enum { TIMES = 8 };
@@ -325,7 +329,8 @@ void case_rdma_last_rail_often(struct rank *r)
     world_close(r);
 }
 
-/* Nothing passes any more, or nothing large: both ranks notice in time. */
+/* From some moment on, no packets arrive, or no large ones. Both ranks notice
+ * in time. */
 void case_rdma_last_rail_lost(struct rank *r)
 {
     unsigned char *source = calloc(1, LARGE);
@@ -339,7 +344,7 @@ void case_rdma_last_rail_lost(struct rank *r)
         outages_do(r, 0, way == 0 ? "mtu=0" : "mtu=4096");
         world_open(r);
         window_create(r, &w, LARGE);
-        world_all_signal(r); /* it is connected */
+        world_all_signal(r); /* connects the rail */
         start = world_now();
         if (r->rank == 0) {
             if (way == 0)
@@ -367,7 +372,7 @@ void case_rdma_last_rail_lost(struct rank *r)
 }
 
 #define DIRECT ((size_t)64 << 10)
-#define TAUGHT 2 /* the signal that direct puts go on from */
+#define TAUGHT 2 /* value of the signal from which direct puts go on */
 
 /* Register the source, so that further puts from it are direct. */
 static void register_and_teach(struct rank *r, struct window *w, void *source,
@@ -384,8 +389,8 @@ static void register_and_teach(struct rank *r, struct window *w, void *source,
 }
 
 /* Rank 1 deregisters memory while puts of rank 0 to it are in progress. The
- * puts have no effect, rank 0 may reuse their source and gets an error, and
- * everything else continues. */
+ * puts have no effect. Rank 0 gets an error and may reuse the puts' source.
+ * Everything else continues. */
 void case_rdma_withdrawn(struct rank *r)
 {
     const char *words = getenv("SHUNT_TEST_VERBS");
@@ -457,7 +462,7 @@ void case_rdma_withdrawn(struct rank *r)
                 r->t->progress(r->ctx);
             r->t->dereg(r->ctx, reg);
             memset(target, 3, LARGE);
-            /* The signal word of both sides still has the same meaning. */
+            /* Both ranks still agree on the value of the signal word. */
             UNTIL(r, word_load(window_word(&w, LARGE)) == TAUGHT + 5);
         }
         world_barrier(r);
@@ -483,8 +488,8 @@ void case_rdma_withdrawn(struct rank *r)
     free(target);
 }
 
-/* Returns memory of rank 1 that rank 0 has imported and rank 1 has deregistered
- * since. */
+/* Rank 0 imports memory of rank 1, which rank 1 then deregisters. Returns rank
+ * 0's handle of the memory. */
 static struct shunt_transport_remote *
 import_and_withdraw(struct rank *r, struct shunt_transport_memory memory)
 {
@@ -527,8 +532,8 @@ static void flush_refused(struct rank *r)
 }
 
 /* Many puts to deregistered memory, the first of them on a rail that fails.
- * When it is sent again, all of them take effect at once: more than the 8 bits
- * of a report can distinguish from none. */
+ * When that put is sent again, all puts take effect at once. They are more than
+ * the 8 bits of a report can distinguish from none. */
 void case_rdma_refused_at_once(struct rank *r)
 {
     enum { REFUSED = 200 };
@@ -556,8 +561,8 @@ void case_rdma_refused_at_once(struct rank *r)
 }
 
 /* If memory is registered for one operation only, small puts to it are not
- * direct. So the peer's library refuses them, and not its NIC, which would end
- * the rail. */
+ * direct. So the peer's library refuses these puts. If its NIC refused them,
+ * the rail would fail. */
 void case_rdma_refused_small(struct rank *r)
 {
     static unsigned char target[64], source[64];
@@ -588,7 +593,8 @@ void case_rdma_refused_small(struct rank *r)
     world_close(r);
 }
 
-/* SHUNT_RDMA_DEVICE chooses, in its order; and why others are not used is said. */
+/* SHUNT_RDMA_DEVICE chooses the devices and their order. probe() says why other
+ * devices are not used. */
 void case_rdma_choice(struct rank *r)
 {
     struct shunt_transport_estimate estimate;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Conformance: rare puts (shunt_transport_put.rare). With every transport they
- * are puts, in order with others. With rdma none of them makes a connection.
+ * Conformance: rare puts (shunt_transport_put.rare). With every transport, rare
+ * puts are in order with other puts. With rdma, a rare put makes no connection.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -13,7 +13,8 @@
 
 #define PUTS 96
 #define BYTES ((size_t)192)
-#define AREA (PUTS * BYTES + 64) /* of each sender; its signal is at the end */
+/* Bytes for each sender; its signal is at the end */
+#define AREA (PUTS * BYTES + 64)
 
 struct mail {
     struct rank *r;
@@ -45,7 +46,7 @@ static void mail_open(struct mail *m, struct rank *r)
     world_barrier(r);
 }
 
-/* The next put to this peer. */
+/* Send the next put to this peer. */
 static enum shunt_status send_next(struct mail *m, int peer, bool rare)
 {
     struct rank *r = m->r;
@@ -66,8 +67,8 @@ static enum shunt_status send_next(struct mail *m, int peer, bool rare)
     return st;
 }
 
-/* All payload that this sender's signal covers has arrived, and the signal
- * never decreases. */
+/* Check that all payload that this sender's signal covers has arrived, and that
+ * the signal never decreases. */
 static void look(struct mail *m, int sender)
 {
     struct rank *r = m->r;
@@ -93,7 +94,8 @@ static void mail_close(struct mail *m)
     window_destroy(m->r, &m->w);
 }
 
-/* All to all; pairs of neighbours not only rarely. */
+/* All ranks put to all. All puts are rare, except that neighbours also make
+ * ordinary puts unless `only_rare`. */
 static void exchange(struct mail *m, bool only_rare)
 {
     struct rank *r = m->r;
@@ -129,8 +131,8 @@ void case_rare(struct rank *r)
     mail_close(&m);
 }
 
-/* Only neighbours have queue pairs, and without ordinary puts nobody has; a sleeper
- * wakes up all the same. */
+/* Only neighbours have queue pairs. Without ordinary puts, no ranks have any. A
+ * rare put still wakes a sleeping rank. */
 void case_rdma_rare(struct rank *r)
 {
     for (int only_rare = 1; only_rare >= 0; only_rare--) {
@@ -157,8 +159,9 @@ void case_rdma_rare(struct rank *r)
     }
 }
 
-/* Rank 1 dies while all put rarely to it: they name it, in time, without having
- * connected; and to each other they go on. */
+/* Rank 1 dies while all ranks make rare puts to it. Their errors name rank 1,
+ * in time, although they have not connected to it. They still put to each
+ * other. */
 void case_rdma_rare_killed(struct rank *r)
 {
     struct mail m;

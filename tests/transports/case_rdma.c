@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Conformance: only for rdma. The stand-in for libibverbs (tests/verbs) causes
- * errors of NICs. On a real device there are none, and the cases pass.
+ * errors of NICs. A real device has no such errors, and the cases pass.
  */
 #include <errno.h>
 #include <poll.h>
@@ -29,9 +29,9 @@ static void close_in_time(struct rank *r)
 }
 
 /*
- * Rank 0 puts until its device fails. Then it and all others report each other
- * as lost, not as left. No memory of the caller is in use, and all ranks end in
- * time.
+ * Rank 0 puts until its device fails. Then rank 0 and all other ranks report
+ * each other as lost, not as left. No memory of the caller is in use any more,
+ * and all ranks end in time.
  */
 void case_rdma_device_fails(struct rank *r)
 {
@@ -63,7 +63,7 @@ void case_rdma_device_fails(struct rank *r)
             put.bytes = i % 2 ? 64 : LARGE;
             UNTIL(r, (st = r->t->put(r->eps[p], &put)) != SHUNT_IN_PROGRESS);
         }
-        /* Or it could not be connected, by a device that had failed before. */
+        /* Or connecting failed, because the device had failed before. */
         CHECK(r, st == SHUNT_ERR_PEER || (p > 1 && st == SHUNT_ERR_SYSTEM),
               "%d: %s", (int)st, r->t->error(r->ctx));
         UNTIL(r, !r->t->alive(r->eps[p]));
@@ -99,7 +99,8 @@ static uint64_t requests(struct rank *r)
     FAIL(r, "work requests are not counted");
 }
 
-/* The devices of the stand-in, each of which is a rail; 1 for other devices. */
+/* Returns the number of devices of the stand-in, each of which is a rail.
+ * Returns 1 for other devices. */
 static uint64_t devices(void)
 {
     const char *words = getenv("SHUNT_TEST_VERBS");
@@ -108,8 +109,8 @@ static uint64_t devices(void)
     return count ? strtoul(count + strlen("devices="), NULL, 10) : 1;
 }
 
-/* A put that fits in one request is one, with its signal; a larger one of n
- * fragments is n + 1. */
+/* A put that fits in one request takes one request, including its signal. A
+ * larger put of n fragments takes n + 1. */
 void case_rdma_requests(struct rank *r)
 {
     enum { PUTS = 10 };
@@ -122,7 +123,7 @@ void case_rdma_requests(struct rank *r)
 
     CHECK(r, source, "no memory");
     window_create(r, &w, LARGE + 8);
-    if (r->rank == 0) { /* The first also connects. */
+    if (r->rank == 0) { /* The first put also connects. */
         world_put(r, 1,
                   &(struct shunt_transport_put){
                       .local = source, .remote = w.remote[1], .bytes = 8});
@@ -207,11 +208,12 @@ static void fill_with(void *to, size_t bytes, uint64_t seed)
         words[i] = seed * 1000003 + i;
 }
 
-#define PIECE ((size_t)136 << 10) /* of which a device must take one */
+/* A device must be able to register one piece */
+#define PIECE ((size_t)136 << 10)
 
-/* Puts between memory that is registered in pieces, and the same by number at the
- * other side, from memory that is registered for the put, and from memory that is
- * registered before. */
+/* Both ranks put to windows that are registered in pieces. The source is
+ * registered in advance, or only for the put. Both ranks make the same puts, so
+ * each knows the contents of the other's. */
 static void put_pieces(struct rank *r, const char *word)
 {
     enum { PUTS = 60 };
@@ -257,8 +259,8 @@ static void put_pieces(struct rank *r, const char *word)
     free(right);
 }
 
-/* Devices that can register only little memory at once, whether they report
- * that or not, and devices for which a window is too large. */
+/* Tests devices that can register only little memory at once, whether they
+ * report that or not. Tests a device for which a window is too large. */
 void case_rdma_pieces(struct rank *r)
 {
     const size_t bytes = 55 * PIECE;
@@ -286,8 +288,8 @@ void case_rdma_pieces(struct rank *r)
     world_close(r);
 }
 
-/* How many requests a put of this size takes, from memory that is not registered: one
- * if it is copied, two if it is registered. */
+/* Returns how many requests a put of this size takes from memory that is not
+ * registered: one if the put is copied, two if its memory is registered. */
 static uint64_t requests_of(struct rank *r, struct window *w, size_t bytes)
 {
     static unsigned char source[64 << 10];
@@ -310,7 +312,8 @@ void case_rdma_crossover(struct rank *r)
     } trials[] = {
         {"reg=5000", NULL, 24576},
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-        {"reg=0", NULL, 8192}, /* it costs no more than a call of malloc() */
+        {"reg=0", NULL, 8192}, /* costs no more than malloc(), if no sanitizer
+                                * slows that */
 #endif
         {"reg=0", "9000", 9000},
         {"reg=0", "8192", 8192},
@@ -329,7 +332,7 @@ void case_rdma_crossover(struct rank *r)
         world_open(r);
         window_create(r, &w, 64 << 10);
         if (r->rank == 0) {
-            /* Connected, and nothing is to be said any more. */
+            /* Connect, and wait until no request is left to post. */
             world_signal(r, &w, 1, (64 << 10) - 8, 1, 0);
             UNTIL(r, r->t->flush(r->eps[1]) == SHUNT_OK);
             UNTIL(r, !r->t->busy(r->ctx));
@@ -346,7 +349,7 @@ void case_rdma_crossover(struct rank *r)
 }
 
 /*
- * Puts that fill the ring as far as possible without a report, and then the
+ * Puts fill the ring as far as possible without a report. Then follows the
  * longest put that fits into the ring, at the position that wastes most of the
  * ring's end. It has room as soon as the puts before it have taken effect. The
  * other rank sends nothing.
@@ -392,8 +395,8 @@ static void await_end_of(struct rank *r, pid_t pid)
         close(ended.fd);
 }
 
-/* A put to rank 1 is in progress when rank 0 gives up its connection, or
- * leaves. */
+/* Rank 0 gives up its connection to rank 1, or leaves, while a put to rank 1 is
+ * in progress. */
 static void give_up(struct rank *r, struct window *w, unsigned char *source,
                     bool leave)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Only for shm: a socket that strangers find, descriptors that are sent, and
- * reads of plain memory that may be forbidden.
+ * Only for shm: a socket to which strangers can connect, descriptors that are
+ * sent, and reads of plain memory, which may be forbidden.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 /* More connections than a rank accepts at the same time. */
 #define IDLE 200
 
-/* Connect to the socket of a rank, whose name is in its address. */
+/* Connect to a rank's socket. The rank's address contains the socket's name. */
 static int call(struct rank *r, int peer)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -39,7 +39,7 @@ static int call(struct rank *r, int peer)
     return fd;
 }
 
-/* The other side has hung up (or says so within our patience). */
+/* The other side must close the connection, within world_patience. */
 static void expect_refusal(struct rank *r, int fd)
 {
     struct pollfd pfd = {.fd = fd, .events = POLLIN | POLLRDHUP};
@@ -52,8 +52,9 @@ static void expect_refusal(struct rank *r, int fd)
 }
 
 /*
- * Rank 1 is a stranger at rank 0's door, before, while and after the ranks
- * connect: with silence, noise, and a hello without a proof.
+ * Rank 1 plays a stranger that connects to rank 0's socket: before, while and
+ * after the ranks connect. The stranger sends nothing, noise, or a hello
+ * without a proof.
  */
 void case_shm_strangers(struct rank *r)
 {
@@ -81,7 +82,7 @@ void case_shm_strangers(struct rank *r)
             CHECK(r, send(fd, noise, n, MSG_NOSIGNAL) == (ssize_t)n, "%zu", n);
             expect_refusal(r, fd);
         }
-        /* A right hello is answered, whatever its size turns out to be. */
+        /* Rank 0 answers a correct hello. Find its size by trying. */
         memcpy(hello + 8, &from, sizeof(from));
         for (size_t n = 40; n <= sizeof(hello) && !message; n += 8) {
             struct pollfd pfd = {.events = POLLIN};
@@ -96,7 +97,8 @@ void case_shm_strangers(struct rank *r)
                       "no challenge");
                 message = n;
                 memcpy(challenge, hello, 4);
-                challenge[4] = 3; /* a proof, and not a good one */
+                challenge[4] = 3; /* the type of a proof; its contents are
+                                   * wrong */
                 CHECK(r, send(pfd.fd, challenge, n, MSG_NOSIGNAL) > 0, "");
                 expect_refusal(r, pfd.fd);
             } else {
@@ -111,7 +113,8 @@ void case_shm_strangers(struct rank *r)
     world_all_signal(r);
 }
 
-/* A rank of another secret does not get in; both sides find out or wait. */
+/* A rank with another secret cannot connect. Each side gets an error, or keeps
+ * waiting. */
 void case_secret(struct rank *r)
 {
     const int peer = 1 - r->rank;
@@ -136,7 +139,8 @@ void case_secret(struct rank *r)
     r->ctx = NULL;
 }
 
-/* Keys that say more than there is, and memory that could shrink. */
+/* Keys that claim more memory than there is, and memory that could shrink, are
+ * refused. */
 void case_shm_lies(struct rank *r)
 {
     const int peer = 1 - r->rank;
@@ -161,7 +165,7 @@ void case_shm_lies(struct rank *r)
     memory.bytes = 4096;
     EXPECT(r, SHUNT_OK, r->t->reg(r->ctx, &memory, key, &len, &reg));
     CHECK(r, ftruncate(memory.fd, 100), "it can still shrink");
-    memcpy(key + 16, &huge, sizeof(huge)); /* the size, as memory.c has it */
+    memcpy(key + 16, &huge, sizeof(huge)); /* where memory.c puts the size */
     world_put_slot(r, key, len);
     UNTIL(r, (st = r->t->import(r->eps[peer], r->board->slot[peer], len,
                                 &remote)) != SHUNT_IN_PROGRESS);

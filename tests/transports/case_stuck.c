@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Calls of verbs that the kernel does not complete while a link is down:
- * connecting, and destroying a queue pair. A rank must learn in time that its
- * peer is lost, and must close in time. What close() leaves must be destroyed
- * when the link is up again.
+ * connecting, and destroying a queue pair. A rank must notice in time that its
+ * peer is lost, and must close in time. The queue pairs that close() leaves
+ * behind must be destroyed when the link is up again.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,10 +11,10 @@
 #include "tests/transports/cases.h"
 #include "tests/verbs/outages.h"
 
-/* More than anything here may take. */
+/* Longer than any step here may take. */
 #define STUCK "rc,stuck=60000"
-/* close() takes half a second where nothing else runs, and more beside other
- * tests. */
+/* The limit for close() in seconds. It takes half a second on an idle machine,
+ * and longer if other tests run. */
 enum { SOON_S = 5 };
 
 /* The board's flag: the link of rank 1 is down. */
@@ -49,7 +49,7 @@ static void close_in_time(struct rank *r)
 static void destroy(struct rank *r)
 {
     world_open(r);
-    world_all_signal(r); /* it is connected */
+    world_all_signal(r); /* connects the ranks */
     if (r->rank == 1) {
         outages_do(r, 0, "qp");
         outages_do(r, 0, "down");

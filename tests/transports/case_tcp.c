@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Only for tcp: a port that strangers find. */
+/* Only for tcp: a port to which strangers can connect. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -14,10 +14,13 @@
 
 #include "tests/transports/cases.h"
 
-#define FULL 129 /* with a rank as many as rank 0 bears: listen.c */
-#define IDLE 200 /* more connections than a rank accepts, with two ranks */
+/* Strangers; with one rank, as many connections as rank 0 accepts: listen.c */
+#define FULL 129
+/* Strangers; more than a rank accepts in a world of two ranks */
+#define IDLE 200
 
-/* A connection to a rank's port, which is in its address; -1: refused. */
+/* Connect to a rank's port, which its address contains. Returns the socket, or
+ * -1 if the connection is refused. */
 static int call(struct rank *r, int peer)
 {
     struct sockaddr_in in = {.sin_family = AF_INET};
@@ -35,7 +38,7 @@ static int call(struct rank *r, int peer)
     return -1;
 }
 
-/* The other side has hung up. */
+/* The other side must close the connection. */
 static void expect_refusal(struct rank *r, int fd)
 {
     struct pollfd pfd = {.fd = fd, .events = POLLIN};
@@ -49,7 +52,7 @@ static void expect_refusal(struct rank *r, int fd)
     close(fd);
 }
 
-/* A hello as handshake.c has it, and then no proof, or a wrong one. */
+/* Send a hello as handshake.c does, and then a wrong proof. */
 static void pretend(struct rank *r)
 {
     unsigned char hello[48] = "shuntcp1", challenge[64], proof[32] = {1};
@@ -70,9 +73,9 @@ static void pretend(struct rank *r)
 }
 
 /*
- * Rank 1 is a stranger at rank 0's port before the ranks connect: with silence,
- * noise, and a hello without a right proof. It disturbs nobody, and when all are
- * connected there is no port any more.
+ * Rank 1 plays a stranger that connects to rank 0's port before the ranks
+ * connect. The stranger sends nothing, noise, or a hello with a wrong proof. It
+ * disturbs no rank, and once all ranks are connected the port is closed.
  */
 void case_tcp_strangers(struct rank *r)
 {
@@ -105,9 +108,9 @@ void case_tcp_strangers(struct rank *r)
     world_all_signal(r);
 }
 
-/* Take turns until rank 1 is connected. Rank 0 has not called the transport
- * since then and does not see it yet. In every turn each stranger of rank 1
- * sends one byte. */
+/* The ranks take turns until rank 1 sees the connection as complete. At that
+ * time, rank 0 has not called the transport since, and does not see it yet. In
+ * every turn each stranger of rank 1 sends one byte. */
 static void connect_in_turns(struct rank *r, const int *fd, int strangers)
 {
     atomic_int *turn = &r->board->flags[0], *up = &r->board->flags[1];
@@ -130,12 +133,14 @@ static void connect_in_turns(struct rank *r, const int *fd, int strangers)
 }
 
 /*
- * Strangers speak at the very moment at which rank 0's last peer is connected: it
- * finds all that in one look.
+ * Strangers send data at the very moment at which rank 0's last peer is
+ * connected. Rank 0 finds both in one poll.
  */
 void case_tcp_strangers_at_last(struct rank *r)
 {
-    enum { STRANGERS = 40 }; /* with the peer, less than one look takes */
+    enum {
+        STRANGERS = 40
+    }; /* with the peer's connection, fewer than one poll handles */
     const char noise[100] = "noise";
     int fd[STRANGERS];
 
@@ -156,8 +161,8 @@ void case_tcp_strangers_at_last(struct rank *r)
     world_barrier(r);
 }
 
-/* Rank 0 is stopped for so long that it would look whether rank 1 is there, which
- * has connected meanwhile, and does not listen any more. */
+/* Rank 0 pauses for so long that it would then check whether rank 1 exists.
+ * Meanwhile rank 1 has connected, and does not listen any more. */
 void case_tcp_late_listener(struct rank *r)
 {
     const double begun = world_now();
@@ -170,9 +175,9 @@ void case_tcp_late_listener(struct rank *r)
     world_barrier(r);
 }
 
-/* Rank 0 has as many strangers as it bears, and has more to read than it reads at
- * once, when it finds that they take too long. The rank that has proven itself is
- * not one of them. */
+/* Rank 0 has as many strangers as it accepts, and more to read than it reads at
+ * once. Then it notices that the strangers take too long, and drops them. It
+ * does not drop the rank that has sent its proof. */
 void case_tcp_strangers_many(struct rank *r)
 {
     int fd[FULL];
@@ -241,8 +246,9 @@ static void exchange_one(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* A port is occupied only while ranks connect: SHUNT_TCP_PORTS has one for each,
- * and world after world is made, beside one that stays. */
+/* A port is occupied only while ranks connect. SHUNT_TCP_PORTS has one port for
+ * each rank. Yet one world after another is opened while the first one stays
+ * open. */
 void case_tcp_ports(struct rank *r)
 {
     enum { WORLDS = 3 };
@@ -271,8 +277,8 @@ void case_tcp_ports(struct rank *r)
     exchange_one(r);
 }
 
-/* A child that lives until rank 0 is done, as a loader of data does. `quietly`:
- * without the handlers of pthread_atfork(). */
+/* Fork a child that lives until rank 0 is done, as a data loader may.
+ * `quietly`: without the handlers of pthread_atfork(). */
 static void fork_a_loader(struct rank *r, bool quietly)
 {
     const double deadline = world_now() + 2 * world_patience;
@@ -282,7 +288,7 @@ static void fork_a_loader(struct rank *r, bool quietly)
     CHECK(r, pid >= 0, "%s", strerror(errno));
     if (pid > 0)
         return;
-    prctl(PR_SET_PDEATHSIG, 0); /* it stays when its rank is killed */
+    prctl(PR_SET_PDEATHSIG, 0); /* the child survives when its rank is killed */
     while (!atomic_load(&r->board->flags[0]) && world_now() < deadline)
         usleep(1000);
     _exit(0);
@@ -305,15 +311,15 @@ static void lose_with_children(struct rank *r, bool quietly)
     r->ctx = NULL;
 }
 
-/* The loss is found by the process, which is on the same host. */
+/* Rank 0 finds the loss by rank 1's process, which is on the same host. */
 void case_tcp_kill_cloned(struct rank *r)
 {
     world_open(r);
     lose_with_children(r, true);
 }
 
-/* The loss is found by the connection: each rank believes that the other one is
- * on another host. */
+/* Rank 0 finds the loss by the connection, because each rank believes that the
+ * other rank is on another host. */
 void case_tcp_kill_forked_afar(struct rank *r)
 {
     world_open_and_tell(r);

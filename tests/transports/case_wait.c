@@ -13,9 +13,9 @@
 
 #include "tests/transports/cases.h"
 
-/* A token passes from rank to rank, and each rank sleeps until it arrives.
- * Every other time it is sent by a plain store and wake(), if memory is
- * mapped. */
+/* A token passes from rank to rank, and each rank sleeps until it arrives. If
+ * memory is mapped, the token is sent by a plain store and wake() every other
+ * time. */
 void case_sleep(struct rank *r)
 {
     enum { ROUNDS = 3000 };
@@ -65,13 +65,14 @@ void case_sleep_race(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* Data that is not busy() any more arrives without further calls. Rank 0 puts
- * much, waits until the transport is not busy, and does not call it again until
- * rank 1 has received everything. */
+/* Once a transport is not busy() any more, all data arrives without further
+ * calls. Rank 0 puts much, waits until the transport is not busy, and does not
+ * call it again until rank 1 has received everything. */
 void case_busy(struct rank *r)
 {
     enum { PUTS = 600, BYTES = 60000, PLACES = 16 };
-    /* Over the stand-in for libibverbs at its worst one takes a second. */
+    /* With the slowest settings of the stand-in for libibverbs, a round takes a
+     * second. */
     const int rounds = getenv("SHUNT_TEST_VERBS") ? 3 : 10;
     const size_t place = (size_t)PLACES * BYTES;
     unsigned char *source = malloc(BYTES);
@@ -117,9 +118,10 @@ void case_busy(struct rank *r)
     free(source);
 }
 
-/* The same if large puts have filled the connection and a small one follows.
- * Rank 0 puts both in turn until one is queued, while rank 1 receives nothing.
- * Then rank 1 must receive everything that was not busy any more. */
+/* Like case_busy(), if large puts have filled the connection and a small put
+ * follows. Rank 0 puts both in turn until one is queued, while rank 1 receives
+ * nothing. Then rank 1 must receive all puts after which rank 0 was not busy
+ * any more. */
 void case_busy_when_full(struct rank *r)
 {
     enum { ROUNDS = 12, LARGE = 1000, PUTS = 20000, TRIES = 200 };
@@ -132,7 +134,8 @@ void case_busy_when_full(struct rank *r)
     for (int k = 1; k <= ROUNDS; k++) {
         atomic_int *seen_off = &r->board->flags[0];
         uint64_t *word = window_word(&w, LARGE);
-        int looks = 2 * PUTS; /* where each put is kept for a while, too */
+        int looks = 2 * PUTS; /* bounds the loop if a transport queues each put
+                               * for a while */
 
         for (bool kept = false; r->rank == 0 && !kept; sent++) {
             struct shunt_transport_put put = {
@@ -146,7 +149,7 @@ void case_busy_when_full(struct rank *r)
             enum shunt_status st = r->t->put(r->eps[1], &put);
             int tries = 0;
 
-            /* A transport may have room for so much and no more. */
+            /* A transport may have no more room. */
             for (; tries < TRIES && st == SHUNT_IN_PROGRESS; tries++) {
                 r->t->progress(r->ctx);
                 st = r->t->put(r->eps[1], &put);
@@ -178,8 +181,9 @@ void case_busy_when_full(struct rank *r)
 
 /* -- loss ------------------------------------------------------------------- */
 
-/* The last rank signals and leaves or dies. A rank that sees its loss has
- * received its last signal, and its memory stays mapped. */
+/* Called after the last rank has sent signals and has left or died. A rank that
+ * sees this loss has received the last signal, and the lost rank's memory stays
+ * mapped. */
 static void check_loss(struct rank *r, struct window *w, bool left)
 {
     const int lost = r->nranks - 1;
@@ -199,7 +203,7 @@ static void check_loss(struct rank *r, struct window *w, bool left)
         EXPECT(r, SHUNT_ERR_PEER,
                world_get(r, lost, (uint64_t)(uintptr_t)w, &c, 1));
     }
-    r->t->wake(ep); /* is nothing, but no crash */
+    r->t->wake(ep); /* does nothing, and must not crash */
     if (w->map[lost]) {
         CHECK(r, w->map[lost][100] == 77, "its memory has changed");
         w->map[lost][200 + r->rank] = 1;
@@ -245,7 +249,8 @@ void case_leave(struct rank *r)
     if (r->rank == r->nranks - 1) {
         signal_all(r, &w);
         close(w.fd);
-        r->t->close(r->ctx); /* with all it has left open */
+        r->t->close(r->ctx); /* although memory is still registered and
+                              * imported */
         r->ctx = NULL;
         return;
     }
@@ -291,7 +296,8 @@ static void fall_asleep_and_lose(struct rank *r, bool kill)
     prepare(r, &w);
     if (r->rank == r->nranks - 1) {
         signal_all(r, &w);
-        usleep(50000); /* so that most are asleep; right in any case */
+        usleep(50000); /* so that most ranks are asleep; the test is also right
+                        * if they are not */
         if (kill)
             raise(SIGKILL);
         close(w.fd);
@@ -314,7 +320,8 @@ void case_kill_sleeping(struct rank *r)
     fall_asleep_and_lose(r, true);
 }
 
-/* A child that it forked lives on; the loss is seen all the same. */
+/* A child that the killed rank forked lives on. The other ranks still see the
+ * loss. */
 void case_kill_forked(struct rank *r)
 {
     struct window w;
@@ -373,16 +380,15 @@ static void reset_sockets(void)
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
 
-/* Step by step, each in its turn, and nobody moves in another's. */
+/* The ranks act in turns. This ends the turn of this rank. */
 static void end_turn(struct rank *r)
 {
     atomic_fetch_add(&r->board->flags[0], 1);
 }
 
-/* Rank 1, in a process of its own, puts as much as the kernel accepts without
- * the help of rank 0, records how many puts those were, and is killed. If it
- * `asks`, rank 0 has to answer requests of the dead rank. That must not lose
- * the data behind the requests. */
+/* Rank 1, in a separate process, makes `steps` steps in turns with rank 0, and
+ * is killed. A step is a call of connect() if it `connects`, and otherwise of
+ * progress(). Its sockets end by a reset. */
 static void be_killed_connecting(struct rank *r, int steps, bool connects)
 {
     int status, turn = atomic_load(&r->board->flags[0]);
@@ -407,8 +413,8 @@ static void be_killed_connecting(struct rank *r, int steps, bool connects)
     atomic_fetch_add(&r->board->flags[1], 1);
 }
 
-/* A peer is killed while much data is in transfer in both directions: a put is
- * only partly in the kernel, and data of the peer is unread. */
+/* A peer is killed after each number of steps of connecting. Rank 0 gets an
+ * error, or connects and then sees the loss. */
 void case_kill_connecting(struct rank *r)
 {
     enum { STEPS = 12 };
@@ -429,7 +435,7 @@ void case_kill_connecting(struct rank *r)
             end_turn(r);
             world_await_flag(r, 0, turn + 2);
         }
-        world_await_flag(r, 1, k + 1); /* it is dead */
+        world_await_flag(r, 1, k + 1); /* rank 1 is dead */
         UNTIL(r, (st = world_connect_step(r, 1)) != SHUNT_IN_PROGRESS);
         if (st == SHUNT_OK)
             UNTIL(r, !r->t->alive(r->eps[1]));
@@ -441,8 +447,9 @@ void case_kill_connecting(struct rank *r)
     }
 }
 
-/* Rank 1, in a process of its own: it takes nothing until rank 0 cannot send
- * any more, puts something itself, looks so many times, and is killed. */
+/* Rank 1, in a separate process, receives nothing until rank 0 cannot send any
+ * more. Then it makes some puts, calls progress() `round` times, and is
+ * killed. */
 static void be_killed_in_transfer(struct rank *r, int round, size_t bytes)
 {
     int status;
@@ -479,8 +486,8 @@ static void be_killed_in_transfer(struct rank *r, int round, size_t bytes)
     atomic_fetch_add(&r->board->flags[1], 1);
 }
 
-/* A peer that is killed while much is under way both ways: part of a put in the
- * kernel and part not, and something unread of the peer's. */
+/* A peer is killed while much data is in transfer in both directions: a put is
+ * only partly in the kernel, and data of the peer is unread. */
 void case_kill_in_transfer(struct rank *r)
 {
     enum { ROUNDS = 12, PUTS = 1000, BYTES = 60000 };
@@ -513,7 +520,7 @@ void case_kill_in_transfer(struct rank *r)
             r->t->progress(r->ctx);
         }
         atomic_store(&r->board->flags[0], k + 1);
-        world_await_flag(r, 1, k + 1); /* it is dead */
+        world_await_flag(r, 1, k + 1); /* rank 1 is dead */
         UNTIL(r, !r->t->alive(r->eps[1]));
         if (counts)
             EXPECT(r, SHUNT_OK, r->t->let_go(r->eps[1], true));
@@ -525,9 +532,10 @@ void case_kill_in_transfer(struct rank *r)
     free(source);
 }
 
-/* Rank 1, in a process of its own: it puts as much as it gets rid of, without
- * rank 0, tells how far it came, and is killed. If it `asks`, answers of rank 0
- * are due when it is dead, which must not cost what is behind the questions. */
+/* Rank 1, in a separate process, puts as much as the kernel accepts without the
+ * help of rank 0. It records how many puts those were, and is killed. If it
+ * `asks`, rank 0 has to answer requests of the dead rank. That must not lose
+ * the data behind the requests. */
 static void be_killed_when_sent(struct rank *r, size_t bytes, bool asks)
 {
     enum { PUTS = 400 };
@@ -587,7 +595,7 @@ void case_kill_when_sent(struct rank *r)
         }
         world_open(r);
         window_create(r, &w, BYTES + 8);
-        world_await_flag(r, 1, k + 1); /* it is dead */
+        world_await_flag(r, 1, k + 1); /* rank 1 is dead */
         UNTIL(r, !r->t->alive(r->eps[1]));
         CHECK(r,
               word_load(window_word(&w, BYTES)) >=
@@ -601,8 +609,9 @@ void case_kill_when_sent(struct rank *r)
     }
 }
 
-/* The same where UCX has other networks, too, though none that sends messages.
- * (It has settings that are only for TCP alone.) */
+/* Like case_kill_in_transfer(), if UCX also has other networks, but none of
+ * them sends messages. (UCX has settings that apply only if TCP is its only
+ * network.) */
 void case_ucx_kill_among_networks(struct rank *r)
 {
     setenv("UCX_TLS", "tcp,cma", 1);

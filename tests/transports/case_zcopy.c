@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Conformance: memory that is registered for one operation, puts that report
- * when they do not need their memory any more, and how both are returned. */
+ * when they do not need their memory any more, and how the memory of both
+ * becomes free again. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,7 +171,7 @@ void case_brief_withdrawn(struct rank *r)
 }
 
 /* If the memory of a signal word is deregistered while the payload is in
- * transfer, the signal is not raised. (Between processes: this rank reads the
+ * transfer, the signal is not raised. (Between processes, this rank reads the
  * payload while it is written.) */
 void case_brief_signal(struct rank *r)
 {
@@ -210,7 +211,8 @@ void case_brief_signal(struct rank *r)
         UNTIL(r, r->rank == 1 || *(volatile unsigned char *)w.addr == 0);
         r->t->dereg(r->ctx, reg);
         if (r->rank == 0)
-            *word = word_load(word) == 7 ? 0 : 5; /* 0: it was too fast */
+            /* 7: the put had completed before, so the check does not apply */
+            *word = word_load(word) == 7 ? 0 : 5;
         world_barrier(r);
         CHECK(r, *word != 7, "it was raised");
         r->t->release(r->eps[!r->rank], remote);
@@ -249,7 +251,8 @@ void case_let_go(struct rank *r)
     if (!all_can(r))
         return;
     window_create(r, &w, bytes);
-    world_all_signal(r); /* a first put needs the other rank */
+    world_all_signal(r); /* connects: a first put needs progress calls of the
+                          * other rank */
     if (r->rank == 1) {
         atomic_store(pid, getpid());
         raise(SIGSTOP);
@@ -271,7 +274,8 @@ void case_let_go(struct rank *r)
               });
     for (int i = 0; i < 100; i++)
         r->t->progress(r->ctx);
-    if (strcmp(r->t->name, "fault")) { /* which may have copied it */
+    if (strcmp(r->t->name, "fault")) { /* the wrapper may have copied the
+                                        * payload */
         CHECK(r, pending > 0, "a stopped process took 64 MiB");
         EXPECT(r, SHUNT_IN_PROGRESS, r->t->let_go(r->eps[1], false));
     }
@@ -299,7 +303,7 @@ static void *map_pages(struct rank *r, void *where)
     return pages;
 }
 
-/* Other pages at the address of these, by one of the ways that there are. */
+/* Replace the pages at this address by other pages, in one of five ways. */
 static void change_pages(struct rank *r, unsigned char *at, int way)
 {
     void *other;
@@ -323,7 +327,7 @@ static void change_pages(struct rank *r, unsigned char *at, int way)
                      at) == at,
               "mremap()");
         break;
-    case 4: /* the next write here gets pages of its own */
+    case 4: /* after fork(), the next write here goes to copied pages */
         pid = fork();
         CHECK(r, pid >= 0, "fork()");
         if (pid == 0) {
@@ -337,14 +341,16 @@ static void change_pages(struct rank *r, unsigned char *at, int way)
 
 int transport_rounds = 200;
 
-/* Other than BLOCK_NONE, and than in the rounds before. */
+/* Returns a byte that differs from BLOCK_NONE and from the bytes of the rounds
+ * before. */
 static int round_byte(int k)
 {
     return 1 + k % 233;
 }
 
-/* A put sends the memory that is mapped at an address now, not the one before:
- * memory is mapped anew between puts from it and to it. */
+/* A put sends the memory that is mapped at its address now, not memory that was
+ * mapped there before. Between puts, the memory of the source and of the target
+ * is mapped anew. */
 void case_remapped(struct rank *r)
 {
     unsigned char *mine = map_pages(r, NULL);

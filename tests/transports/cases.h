@@ -29,7 +29,7 @@ void case_brief(struct rank *r);
 void case_brief_withdrawn(struct rank *r);
 void case_brief_signal(struct rank *r);
 void case_let_go(struct rank *r);
-extern int transport_rounds; /* rounds of it */
+extern int transport_rounds; /* number of rounds of case_remapped() */
 void case_remapped(struct rank *r);
 
 /* case_wait.c: sleeping, and losing peers. */
@@ -75,7 +75,8 @@ void case_rdma_ring(struct rank *r);
 void case_rdma_requests(struct rank *r);
 void case_rdma_pinned(struct rank *r);
 void case_rdma_device_fails(struct rank *r);
-/* Is SHUNT_TEST_VERBS the one with which the suite runs `own_nics` cases? */
+/* Does SHUNT_TEST_VERBS have the value with which the suite runs `own_nics`
+ * cases? */
 bool case_rdma_is_row_of_own_nics(void);
 void case_rdma_pieces(struct rank *r);
 void case_rdma_crossover(struct rank *r);
@@ -111,9 +112,9 @@ void case_rdma_refused_small(struct rank *r);
 void case_rdma_requests_replayed(struct rank *r);
 void case_rdma_choice(struct rank *r);
 
-/* case_shm.c: only for shm; */
+/* case_shm.c: only for shm, except case_secret(). */
 void case_shm_strangers(struct rank *r);
-/* this one for tcp, too. */
+/* For shm and tcp. */
 void case_secret(struct rank *r);
 void case_shm_lies(struct rank *r);
 void case_shm_descriptors(struct rank *r);

@@ -23,7 +23,7 @@ void transport_experts(struct harness_job *job)
     job->program = "rank_moe";
     job->timeout_s = 120;
     job->args[n++] = "--together";
-    /* A brief run has a third of them, without "large". */
+    /* A brief run has a third of the cases, without "large". */
     for (size_t i = 0; i < MOE_CASES; i++) {
         if (harness_brief() && i % 3 != 2)
             continue;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Runs ranks with nothing but RDMA between them, on one host: communicators,
- * the collectives and the exchanges of mixture-of-experts. with_verbs
- * (tests/verbs) says how the NICs behave.
+ * Runs ranks that are connected only by RDMA, on one host: communicators, the
+ * collectives and the exchanges of mixture-of-experts. with_verbs (tests/verbs)
+ * sets how the NICs behave.
  *
- * SHUNT_NODE puts all ranks on one node, or on two. Elsewhere mapped memory
- * decides that.
+ * SHUNT_NODE puts all ranks on one node, or on two. In other tests, ranks that
+ * can map each other's memory are on one node.
  */
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -72,7 +72,7 @@ Test(rdma, words_leave_before_their_rank)
     });
 }
 
-/* Kill `victim` in the middle of its loop; everyone else must name it. */
+/* Kill `victim` in the middle of its loop; all other ranks must name it. */
 static void kill_one(const char *name, int ranks, int victim)
 {
     struct harness *h;
@@ -109,8 +109,9 @@ Test(rdma, killed_rank_is_named)
     kill_one("killed_while_testing", 3, 2);
 }
 
-/* The reason for a loss is in the words of its transport. The device of rank 1
- * fails, and the first rank that notices got the reason from rank 1. */
+/* The error for a lost rank contains the reason that its transport gave. The
+ * device of rank 1 fails, and the first rank that notices receives the reason
+ * from rank 1. */
 Test(rdma, why_a_rank_is_lost)
 {
     static const char script[] =
@@ -153,7 +154,7 @@ Test(rdma, experts)
     transport_experts(&(struct harness_job){.env = ONE_NODE, .ranks = 3});
 }
 
-/* The ranks of a node by shared memory, and RDMA between them. */
+/* Ranks of a node are connected by shared memory, and nodes by RDMA. */
 Test(rdma, experts_on_two_nodes)
 {
     transport_experts(&(struct harness_job){
@@ -162,8 +163,9 @@ Test(rdma, experts_on_two_nodes)
         .ranks = 4});
 }
 
-/* A child of fork() that uses what it inherited, and one that makes communicators.
- * The latter may find a lock of the address sanitizer held (test_fork.c). */
+/* One child of fork() uses the communicators that it inherited, and another one
+ * makes its own. The latter may find a lock of the address sanitizer held
+ * (test_fork.c). */
 Test(rdma, forked_children)
 {
     for (int c = 0; c < (harness_sanitized() ? 2 : 3); c++)
@@ -180,7 +182,8 @@ Test(rdma, forked_children)
         });
 }
 
-/* A rank without a device: the transport that is named behind rdma reaches it. */
+/* A rank without a device is connected by the transport that is listed behind
+ * rdma. */
 Test(rdma, a_rank_without_device)
 {
     const char *behind = getenv("SHUNT_TEST_BEHIND");

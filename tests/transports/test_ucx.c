@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Runs ranks with nothing but UCX between them, on one host: communicators, the
+ * Runs ranks that are connected only by UCX, on one host: communicators, the
  * collectives and the exchanges of mixture-of-experts.
  *
- * SHUNT_NODE puts all ranks on one node, or on two. Elsewhere mapped memory
- * decides that.
+ * SHUNT_NODE puts all ranks on one node, or on two. In other tests, ranks that
+ * can map each other's memory are on one node.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -54,7 +54,7 @@ Test(ucx, communicators)
     }
 }
 
-/* Files in /dev/shm of UCX's own shared memory. */
+/* Returns the number of files in /dev/shm for UCX's own shared memory. */
 static int leftovers(void)
 {
     DIR *dir = opendir("/dev/shm");
@@ -68,7 +68,7 @@ static int leftovers(void)
     return n;
 }
 
-/* Kill `victim` in the middle of its loop; everyone else must name it. */
+/* Kill `victim` in the middle of its loop; all other ranks must name it. */
 static void kill_one(const char *name, int ranks, int victim)
 {
     int before = leftovers();
@@ -130,7 +130,8 @@ Test(ucx, silent_rank_times_out)
 
 Test(ucx, collectives)
 {
-    /* Slow cases show nothing new with other numbers of ranks. */
+    /* Other numbers of ranks would show nothing new, and would be slow with
+     * sanitizers. */
     const int most = harness_sanitized() ? 2 : 4;
 
     for (int ranks = 2; ranks <= most; ranks++) {

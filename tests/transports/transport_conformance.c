@@ -4,8 +4,8 @@
  *
  *     transport_conformance [--threads] [--case NAME] [--rounds N] NAME[+OPTIONS]
  *
- * prints TAP. Ranks are processes, or threads of one. The program of a wrapper
- * is in the environment (SHUNT_FAULT). --rounds: rounds of the case `remapped`,
+ * prints TAP. Ranks are processes, or threads of one process. The environment
+ * configures a wrapper (SHUNT_FAULT). --rounds: rounds of the case `remapped`,
  * which otherwise has only a few.
  */
 #include <stdio.h>
@@ -15,8 +15,9 @@
 
 #include "tests/transports/cases.h"
 
-/* Cases that set what NICs do run in one row of the suite. By name they run in
- * any row that uses the stand-in for libibverbs. */
+/* Cases that set what NICs do run in only one row of the suite. If such a case
+ * is named by --case, it runs in any row that uses the stand-in for
+ * libibverbs. */
 static bool is_left_out(const struct test_case *c, const char *only)
 {
     if (!c->own_nics)
@@ -64,7 +65,8 @@ int main(int argc, char **argv)
     bool threads = false;
     struct rlimit limit;
 
-    /* Threads share one table of descriptors, which the usual 1024 fill. */
+    /* Threads share one table of descriptors. The usual limit of 1024 is too
+     * low for them. */
     if (!getrlimit(RLIMIT_NOFILE, &limit)) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);

@@ -5,13 +5,13 @@
  *     transport_latency [--threads | --enter PID,PID] NAME[+OPTIONS]
  *
  * Not a test: its figures depend on the machine. Spinning: a ping-pong of a put
- * with a signal, while the peer polls. Sleeping: the same, but both ranks go to
- * sleep each time. wake(): a call while no rank sleeps. progress(): a call with
- * nothing to do. Streams: puts of one size, several under way at a time, each
- * acknowledged by a signal; both sides sleep when they have nothing to do. With
- * one under way the next put starts when the last one was acknowledged. CPU is
- * that of both processes, per second, without the kernel's work in the
- * background.
+ * with a signal, while the peer polls. Sleeping: the same ping-pong, but both
+ * ranks sleep until each signal. wake(): a call while no rank sleeps.
+ * progress(): a call with nothing to do. Streams: puts of one size, several
+ * under way at a time, each acknowledged by a signal; both sides sleep when
+ * they have nothing to do. With only one under way, the next put starts when
+ * the last one was acknowledged. CPU is the CPU time of both processes per
+ * second, without the kernel's work in the background.
  *
  * --enter puts each rank into the network, PID and mount namespaces of a
  * process: the first process of a host made of namespaces. For root only.
@@ -58,8 +58,8 @@ static void put_when_connected(struct rank *r, int peer,
     EXPECT(r, SHUNT_OK, st);
 }
 
-/* Half a round trip in nanoseconds, of the best and of the median block. On a
- * busy machine the best block shows the cost of the transport. */
+/* Half the time of a round trip in nanoseconds, in the best and in the median
+ * block. On a busy machine the best block shows the cost of the transport. */
 struct figure {
     double best, median;
 };
@@ -103,8 +103,8 @@ static struct figure ping_pong(struct rank *r, struct window *w, size_t offset,
     return figure;
 }
 
-/* How many blocks of this take about two seconds: the same for both ranks, on
- * a word of their own. */
+/* Returns how many blocks of this ping-pong take about two seconds. The number
+ * is the same on both ranks. The word at `offset` must not be in use. */
 static int blocks_of(struct rank *r, struct window *w, size_t offset,
                      bool sleep, int rounds)
 {
@@ -204,7 +204,8 @@ static void stream(struct rank *r, size_t bytes, uint64_t window)
     uint64_t count = 4 + (4 << 20) / (bytes + 4096);
     struct window w;
 
-    /* The second time for as long as we want, judged by the first. */
+    /* The first pass only finds how many puts the second pass needs to take the
+     * wanted time. */
     for (int pass = 0; pass < 2; pass++) {
         double start;
 

@@ -21,10 +21,10 @@
 #include "src/plugin/transport_defaults.h"
 #include "tests/transports/world.h"
 
-#define YIELDS 200 /* about 0.1 ms on a core of one's own */
+#define YIELDS 200 /* about 0.1 ms if no other thread uses the core */
 #define NAP_US 50
 
-/* Long: a virtual machine's processor may stand still for 20 s. */
+/* Long, because the processor of a virtual machine may stand still for 20 s. */
 double world_patience = 60.0;
 
 double world_now(void)
@@ -116,7 +116,8 @@ static const struct shunt_transport *load(const char *name)
 const struct shunt_transport *world_find(const char *name)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static struct shunt_transport found[8]; /* with the loader's defaults */
+    static struct shunt_transport found[8]; /* transports found so far, with the
+                                             * loader's defaults */
     const struct shunt_transport *t = NULL;
     size_t i = 0;
 
@@ -201,8 +202,8 @@ static bool idle(struct rank *r)
 
 int world_count_fds_still(struct rank *r)
 {
-    /* A peer may have connected once more than it needed, and closed that
-     * connection: it is open here until its end is read. */
+    /* A peer may have made one connection more than needed, and closed it. That
+     * connection is open here until its end is read. */
     world_barrier(r);
     UNTIL(r, idle(r));
     world_barrier(r);
@@ -215,7 +216,7 @@ int world_count_fds_still(struct rank *r)
 void world_put_slot(struct rank *r, const void *blob, size_t len)
 {
     CHECK(r, len <= SLOT_BYTES, "%zu", len);
-    world_barrier(r); /* nobody reads the last ones any more */
+    world_barrier(r); /* no rank reads the previous blobs any more */
     memcpy(r->board->slot[r->rank], blob, len);
     r->board->len[r->rank] = len;
     world_barrier(r);
@@ -314,8 +315,9 @@ void world_close_uncounted(struct rank *r)
 void world_close(struct rank *r)
 {
     world_close_uncounted(r);
-    /* Threads share a table, so it is only still when all have closed. What the kernel
-     * keeps is closed later, by a thread. */
+    /* Threads share a table of descriptors, so the number is final only when
+     * all threads have closed. A kernel thread closes some descriptors
+     * later. */
     UNTIL(r, world_count_fds() <= r->fds || r->threads);
 }
 
@@ -493,8 +495,9 @@ static void die_with(pid_t parent)
         _exit(1);
 }
 
-/* SHUNT_TEST_MOUNTS=PID,PID...: rank r sees the files, and so the devices, that
- * process r of these does; more ranks than those begin again with the first. */
+/* SHUNT_TEST_MOUNTS=PID,PID...: rank r enters the mount namespace of the r-th
+ * process, and so sees its files and devices. If there are more ranks than
+ * processes, the list is repeated. */
 static void enter_mounts(int rank)
 {
     const char *list = getenv("SHUNT_TEST_MOUNTS");
@@ -550,7 +553,8 @@ static void init_job(struct job *job, const struct test_case *c,
         .t = t,
         .random = (uint64_t)rank * 7919 + 17,
     };
-    /* One secret a run: inproc's registry is the process's. */
+    /* The secret depends on the number of ranks, because inproc's registry
+     * belongs to the whole process. */
     for (size_t i = 0; i < sizeof(job->rank.secret); i++)
         job->rank.secret[i] = (unsigned char)(i * 7 + (size_t)nranks);
 }
@@ -565,8 +569,8 @@ static void run_threads(struct job *jobs, int n)
         pthread_join(jobs[i].thread, NULL);
 }
 
-/* Has one of the children ended in another way than it should? It can still be
- * waited for. */
+/* Returns whether some child ended in a wrong way. It does not collect the
+ * child. */
 static bool one_failed(const pid_t *pids, int children, int killed)
 {
     for (int i = 0; i < children; i++) {
@@ -582,8 +586,8 @@ static bool one_failed(const pid_t *pids, int children, int killed)
 }
 
 /* Wait for a child, at most until the deadline. Returns false if it was killed.
- * If one child failed, the others only wait for it: they have their own time
- * limit and add nothing to the report. */
+ * After one child has failed, the deadline is a second from then: the other
+ * children would only wait for the failed one, and would report nothing new. */
 static bool reap(const pid_t *pids, int children, int which, int killed,
                  double *deadline, int *status)
 {

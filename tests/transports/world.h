@@ -25,7 +25,7 @@
 struct board {
     atomic_int arrived;
     atomic_int generation;
-    atomic_int flags[8]; /* for a case's own use */
+    atomic_int flags[8]; /* flags that each case may use as it likes */
     int fds[MAX_RANKS];
     size_t len[MAX_RANKS];
     unsigned char slot[MAX_RANKS][SLOT_BYTES];
@@ -35,7 +35,7 @@ struct board {
 struct rank {
     struct board *board;
     int rank, nranks;
-    bool threads; /* ranks are threads */
+    bool threads; /* true: ranks are threads; false: processes */
     const char *options;
     const struct shunt_transport *t;
     unsigned char secret[32];
@@ -71,10 +71,9 @@ struct test_case {
     int nranks[6];    /* ends with 0 */
     bool processes;   /* ranks must be processes, not threads */
     bool bare;        /* the case opens the world itself */
-    const char *only; /* only for this transport */
-    /* The case sets what NICs do. So it does not depend on the words with which
-     * the suite runs over the stand-in for libibverbs, and one run is
-     * enough. */
+    const char *only; /* name of the only transport to test; NULL: all */
+    /* true: the case sets what NICs do. So it does not depend on the suite's
+     * settings for the stand-in for libibverbs, and one run is enough. */
     bool own_nics;
     int killed; /* 1 + the rank that ends by SIGKILL; 0: none */
 };
@@ -93,7 +92,7 @@ world_fail(const struct rank *r, const char *file, int line, const char *format,
             FAIL(r, #condition ": " __VA_ARGS__); \
     } while (0)
 
-/* The call must return this status; else the transport's error text is
+/* The call must return this status. Otherwise the transport's error text is
  * printed. */
 #define EXPECT(r, expected, call)                                              \
     do {                                                                       \
@@ -103,7 +102,7 @@ world_fail(const struct rank *r, const char *file, int line, const char *format,
                  (r)->ctx ? (r)->t->error((r)->ctx) : "");                     \
     } while (0)
 
-/* Progresses the transport until the condition holds. */
+/* Calls progress() until the condition holds. */
 #define UNTIL(r, condition)                                \
     do {                                                   \
         double deadline_ = world_now() + world_patience;   \
@@ -117,13 +116,13 @@ world_fail(const struct rank *r, const char *file, int line, const char *format,
 
 extern double world_patience; /* seconds */
 double world_now(void);
-/* Progresses the transport, and yields. Now and then it sleeps for
+/* Calls progress(), and yields the processor. Now and then it sleeps for
  * microseconds. If 16 threads only yield, they can keep the kernel's own
  * threads from running, and one of the 16 may wait for these: a growing table
  * of descriptors waits for all processors, in synchronize_rcu(). */
 void world_relax(struct rank *r);
-/* The same for loops that may be long. After many tries it sleeps for
- * microseconds each time, so that waiting ranks leave the cores to others.
+/* Like world_relax(), for loops that may be long. After many tries it sleeps
+ * for microseconds each time, so that waiting ranks leave the cores to others.
  * `tries` begins at 0. */
 void world_relax_more(struct rank *r, unsigned *tries);
 
@@ -137,7 +136,7 @@ extern const struct shunt_transport_host world_host;
  * world_open_only() only opens. */
 void world_open(struct rank *r);
 void world_open_only(struct rank *r);
-/* Opens, and exchanges addresses. */
+/* Opens the transport and exchanges addresses, without connecting. */
 void world_open_and_tell(struct rank *r);
 /* One call of connect for the peer, and one progress. */
 enum shunt_status world_connect_step(struct rank *r, int peer);
@@ -181,13 +180,13 @@ void world_signal(struct rank *r, struct window *w, int peer, size_t offset,
                   uint64_t value, int channel);
 /* Every rank signals all others and waits for their signals. Collective. */
 void world_all_signal(struct rank *r);
-/* Sleeps until the word has this value, in the way that the contract demands.
- * Fails if the condition became true without a wake-up. */
+/* Sleeps until the word has this value, as the contract demands (arm(), poll(),
+ * disarm()). Fails if the condition became true without a wake-up. */
 void world_sleep_until(struct rank *r, const uint64_t *word, uint64_t value);
 
 /* -- the runner ------------------------------------------------------------- */
 
-/* Runs a case in processes or threads of its own. Prints why it failed. */
+/* Runs a case in new processes or threads. Prints why it failed. */
 bool world_run(const struct test_case *c, const struct shunt_transport *t,
                const char *options, int nranks, bool threads);
 
