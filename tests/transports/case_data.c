@@ -641,8 +641,8 @@ void case_two_worlds(struct rank *r)
     window_destroy(r, &w);
 }
 
-/* Memory that is not the host's is refused: */
-/* no transport supports these kinds yet. */
+/* Memory that is not the host's is refused: no transport supports these kinds
+ * yet. */
 static void expect_kinds_refused(struct rank *r)
 {
     static const enum shunt_transport_memory_kind kinds[] = {

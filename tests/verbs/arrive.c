@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Arrivals at a NIC. Requests have numbers and are accepted in their order,
- * as on a reliable connection. Then their payload is placed and their
- * completions are raised, in the order that SHUNT_TEST_VERBS allows. An RDMA
- * write without an immediate has no completion at the receiver. If completions
- * are in order, that of a later request shows that the write has been placed:
- * by the InfiniBand specification, a receive request completes when all that
- * arrived before it on its connection has been placed.
+ * Arrivals at a NIC. Requests have numbers and are accepted in their order, as
+ * on a reliable connection. Then their payload is placed and their completions
+ * are raised, in the order that SHUNT_TEST_VERBS allows. An RDMA write without
+ * an immediate has no completion at the receiver. If completions are in order,
+ * the completion of a later request shows that the write has been placed. By
+ * the InfiniBand specification, a receive request completes when everything
+ * that arrived before it on its connection has been placed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "tests/verbs/nic.h"
 #include "tests/verbs/pages.h"
 
-#define NEAR 8   /* the first requests, which are placed in any order */
+#define NEAR 8   /* how many of the oldest requests are placed in any order */
 #define STEPS 16 /* pieces placed in a round */
 /* One in DELAYED requests is delayed: later requests overtake it in this
  * time. */
@@ -42,8 +42,8 @@ static bool is_current(const struct nic_packet *packet)
            word == packet->base + NIC_CURRENT;
 }
 
-/* Read the payload from the sender's memory to `to`. False: the sender's connection
- * has ended, and with it the packets. */
+/* Read the payload from the sender's memory to `to`. Returns false if the
+ * sender's connection has ended. Then its packets are no longer valid. */
 static bool pull(const struct nic_packet *packet, unsigned char *to)
 {
     struct iovec from[NIC_SGES], target = {to, packet->bytes};
@@ -81,7 +81,8 @@ static size_t common_divisor(size_t a, size_t b)
     return a;
 }
 
-/* Place the pieces in this order: from `first` on, by steps of `stride`. */
+/* Choose the order in which the pieces of a request are placed: from `first`
+ * on, in steps of `stride`. */
 static void shuffle(struct nic *nic, struct nic_arrival *a)
 {
     a->first = nic_random(nic, a->pieces);
@@ -92,7 +93,8 @@ static void shuffle(struct nic *nic, struct nic_arrival *a)
         a->not_before = nic_now() + (int64_t)nic_random(nic, DELAY_US);
 }
 
-/* Place one more piece. False: its memory is not registered any more. */
+/* Place one more piece. Returns false if its memory is not registered any
+ * more. */
 static bool place_piece(struct nic *nic, struct nic_arrival *a)
 {
     size_t at = (a->first + a->placed * a->stride) % a->pieces * NIC_PIECE;
@@ -117,8 +119,9 @@ static bool place_piece(struct nic *nic, struct nic_arrival *a)
 
 static void finish_some(struct nic *nic, struct nic_qp *qp);
 
-/* A refusal says that all requests before it are complete. Which one is refused first:
- * this one, or one before it. */
+/* The refusal of a request tells the sender that all requests before it are
+ * complete. So complete these first. Returns the first request that must be
+ * refused: `sequence`, or an earlier one. */
 static uint64_t finish_before(struct nic *nic, struct nic_qp *qp,
                               uint64_t sequence)
 {
@@ -155,7 +158,7 @@ static void answer_again(struct nic_qp *qp, uint64_t sequence)
 {
     for (struct nic_arrival *a = qp->arrivals; a; a = a->next)
         if (a->sequence == sequence && !a->answered)
-            return; /* it will be */
+            return; /* its first answer follows later */
     nic_answer(qp, sequence, IBV_WC_SUCCESS);
 }
 
@@ -222,13 +225,14 @@ void nic_on_request(struct nic *nic, struct nic_qp *qp,
                     const struct nic_packet *packet)
 {
     if (packet->from != qp->peer || packet->base != qp->peer_base)
-        return; /* of another connection */
+        return; /* the packet is from another connection */
     if (!is_for_us(nic, packet)) {
         nic_stay_silent(qp, packet);
         return;
     }
     if (qp->ibv.state ==
-        IBV_QPS_ERR) /* a NIC is silent: its time-out ends it */
+        IBV_QPS_ERR) /* a real NIC is silent, and the sender's time-out ends the
+                      * connection */
         nic_answer(qp, packet->sequence, NIC_NOT_READY);
     if (qp->ibv.state != IBV_QPS_RTR && qp->ibv.state != IBV_QPS_RTS)
         return;
@@ -239,13 +243,14 @@ void nic_on_request(struct nic *nic, struct nic_qp *qp,
     if (packet->sequence > qp->next_arrival)
         return;
     if (harm()->not_ready && nic_random(nic, 200) == 0)
-        return; /* the sender repeats it */
+        return; /* drop the request: the sender repeats it */
     take(nic, qp, packet);
 }
 
 /* --- completions ------------------------------------------------------------- */
 
-/* False: there is no receive request for it. */
+/* Raise the completion of a request with an immediate. Returns false if there
+ * is no receive request for it. */
 static bool raise(struct nic *nic, struct nic_qp *qp, struct nic_arrival *a,
                   enum ibv_wc_status status)
 {
@@ -283,7 +288,8 @@ static void finish(struct nic_qp *qp, struct nic_arrival **at)
     free(a);
 }
 
-/* Raise the completions of what has been placed. */
+/* Finish requests whose payload has been placed, and raise their
+ * completions. */
 static void finish_some(struct nic *nic, struct nic_qp *qp)
 {
     struct nic_arrival **p = &qp->arrivals;
@@ -310,8 +316,9 @@ static void finish_some(struct nic *nic, struct nic_qp *qp)
     }
 }
 
-/* One of the first requests of which something can be placed. NULL: there is none,
- * until `*next` (-1: there is none at all). */
+/* Returns one of the oldest requests of which a piece can be placed now.
+ * Otherwise returns NULL, and sets `*next` to the time when there will be one
+ * (-1: never). */
 static struct nic_arrival *choose(struct nic *nic, struct nic_qp *qp,
                                   int64_t now, int64_t *next)
 {
@@ -351,9 +358,8 @@ int64_t nic_place_some(struct nic *nic, struct nic_qp *qp, int64_t now)
     return next < 0 ? -1 : next - now;
 }
 
-/* The queue pair enters an error state. Requests that were acknowledged have
- * arrived, and their sender does not repeat them, so they are placed and
- * complete. */
+/* The queue pair enters an error state. The sender does not repeat requests
+ * that were acknowledged. So these are still placed and completed. */
 void nic_arrivals_end(struct nic *nic, struct nic_qp *qp)
 {
     for (struct nic_arrival *a = qp->arrivals; a; a = a->next) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * For a mutant of the transport rdma (meson.build). The mutant caches a
- * registration by its address, as some libraries do to save time. Other memory
- * may be mapped there by then.
+ * registration by its address, as some libraries do to save time. Meanwhile,
+ * other memory may have been mapped at that address.
  */
 #include "transports/rdma/rdma.h"
 

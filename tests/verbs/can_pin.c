@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Can the NICs of the stand-in pin pages here? Status 0: yes. Else it prints
- * why not: the kernel may have no io_uring, or may not let this user pin that
- * much. */
+/* Can the NICs of the stand-in pin pages on this machine? The exit status is 0
+ * if they can. Otherwise the program prints why not: the kernel may have no
+ * io_uring, or may not let this user pin so much memory. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When a peer without a rail is lost, tested with a clock of this test:
+/* Tests when a peer without a rail is lost, with a simulated clock:
  * transports/rdma/time_without_rail.h. */
 #include <stdio.h>
 
@@ -7,8 +7,9 @@
 
 #define BEGIN 1000
 
-/* When it is lost, in ms from the beginning, if it counts from `since`, is looked at each
- * `every` ms, and waits for the other side's software for `waits` ms. */
+/* Returns after how many ms a peer is lost. Its port went down `since` ms
+ * before. The transport checks every `every` ms, and the other side's software
+ * does not respond for the first `waits` ms. */
 static int64_t lost_after(int64_t since, int64_t every, int64_t waits)
 {
     struct rdma_dark dark;
@@ -35,7 +36,7 @@ int main(void)
 {
     int bad = 0;
 
-    /* The clock's steps are of 1 to 10 ms. */
+    /* Check every 1 to 10 ms. */
     for (int64_t every = 1; every <= 10; every++)
         bad += check("looked at often", lost_after(0, every, 0), 200, 210);
     bad += check("the other side computes", lost_after(0, 4, 5000), 5200, 5204);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Devices, ports, protection domains and memory: what libibverbs exports. */
+/* Devices, ports, protection domains and memory: functions that libibverbs
+ * exports. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -98,7 +99,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
     pthread_mutex_init(&nic->lock, NULL);
     pthread_mutex_init(&nic->ibv.mutex, NULL);
     nic->random = harm()->seed * 1000003 + (uint64_t)getpid();
-    /* Peers read what this process sends, where the kernel asks for that. */
+    /* Let peers read this process's memory, which they need to get payloads.
+     * Some kernels require this call. */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     if (!nic_start(nic))
         abort();
@@ -175,7 +177,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t port,
     return 0;
 }
 
-/* A GID of InfiniBand: the subnet's prefix and a GUID. */
+/* Set a GID of InfiniBand: the subnet's prefix and a GUID. */
 static int query_ib_gid(const struct nic *nic, union ibv_gid *gid)
 {
     memset(gid, 0, sizeof(*gid));
@@ -189,7 +191,8 @@ static int query_ib_gid(const struct nic *nic, union ibv_gid *gid)
     return 0;
 }
 
-/* A link-local one, then one of IPv4 in both versions of RoCE. */
+/* The GIDs are a link-local one (0), and one of IPv4 for each version of RoCE
+ * (1 and 2). */
 int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
                   union ibv_gid *gid)
 {
@@ -303,7 +306,7 @@ int ibv_dealloc_pd(struct ibv_pd *ibv)
     return 0;
 }
 
-/* A key: the slot, and a number that differs each time. */
+/* Returns a key, which has the slot and a number that differs each time. */
 static uint32_t key_of(struct nic *nic, size_t slot)
 {
     return (uint32_t)slot << 12 | (++nic->generation & 0xfff);
@@ -408,7 +411,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t bytes,
                       (int)(access & ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE));
 }
 
-/* Whoever is placing something there is waited for: the lock. */
+/* If the NIC is just placing data in this memory, the lock makes this call
+ * wait. */
 int ibv_dereg_mr(struct ibv_mr *ibv)
 {
     struct nic *nic = nic_of(ibv->context);

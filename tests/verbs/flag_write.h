@@ -28,7 +28,7 @@ static void flag_write_post(struct shunt_transport_ep *ep, const void *from,
     };
     struct ibv_send_wr *bad;
 
-    /* The NIC makes room without help. */
+    /* Repeat until there is room: the NIC works without the caller. */
     while (ibv_post_send(ep->rail[0].qp, &wr, &bad) == ENOMEM)
         ;
 }

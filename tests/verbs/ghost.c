@@ -12,19 +12,21 @@
 #include "tests/verbs/nic.h"
 
 #define DELAY_US 30000
-#define KEPT_US 200000 /* until its payload has been read, or never is */
+/* After this time, the payload has been read or never will be */
+#define KEPT_US 200000
 
 struct nic_ghost {
     struct nic_ghost *next;
     struct nic_packet packet;
-    int fd; /* the queue pair's, also when that is destroyed */
+    int fd; /* a duplicate of the queue pair's socket, which may be closed */
     uint64_t current;
     int64_t due;
     bool sent;
     unsigned char data[];
 };
 
-/* A copy with its payload, which the sender may change now. */
+/* Returns a copy of a packet with its payload, because the sender may now
+ * change its own payload. */
 static struct nic_ghost *copy_of(const struct nic_packet *packet)
 {
     struct nic_ghost *ghost = calloc(1, sizeof(*ghost) + packet->bytes);
@@ -72,7 +74,7 @@ static void send_ghost(struct nic_ghost *ghost)
     ssize_t n = send(ghost->fd, &ghost->packet, sizeof(ghost->packet),
                      MSG_DONTWAIT | MSG_NOSIGNAL);
 
-    (void)n; /* nobody is there any more */
+    (void)n; /* an error means that the receiver is gone */
     ghost->sent = true;
 }
 

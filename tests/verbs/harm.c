@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The words of SHUNT_TEST_VERBS, separated by commas.
+ * Parses SHUNT_TEST_VERBS, a list of these words, separated by commas:
  *
  *     devices=N   N devices (1)
  *     lacks=RANK  this rank has none

@@ -12,7 +12,7 @@
 
 #include "tests/verbs/nic.h"
 
-#define PACKETS 64 /* received from a queue pair in one step */
+#define PACKETS 64 /* most packets received by a queue pair in one step */
 
 int64_t nic_now(void)
 {
@@ -37,7 +37,7 @@ void nic_kick(struct nic *nic)
     const uint64_t one = 1;
     ssize_t n = write(nic->kick, &one, sizeof(one));
 
-    (void)n; /* full: it is readable already */
+    (void)n; /* an error means that the pipe is full, and so already readable */
 }
 
 void nic_event(struct nic *nic, enum ibv_event_type type, void *element,
@@ -97,7 +97,7 @@ static void read_kick(struct nic *nic)
     (void)n;
 }
 
-/* The sooner of two times; -1: never. */
+/* Returns the earlier of two times; -1 means never. */
 static int64_t sooner(int64_t a, int64_t b)
 {
     return a < 0 || (b >= 0 && b < a) ? b : a;

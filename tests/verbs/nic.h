@@ -4,24 +4,24 @@
  *
  * The stand-in is a library with the name, the symbols and the rules of
  * libibverbs, to test programs without an RDMA device. Each open device is a
- * NIC with a thread of its own, which works while its program does not. NICs
- * send each other requests and acknowledgements as datagrams of Unix sockets,
- * one socket for each queue pair. So a killed process leaves nothing behind.
- * The receiving NIC reads the payload from the sender's memory.
+ * NIC with its own thread, which works even while the program does not call the
+ * library. NICs send each other requests and acknowledgements as datagrams of
+ * Unix sockets, one socket for each queue pair. So a killed process leaves
+ * nothing behind. The receiving NIC reads the payload from the sender's memory.
  *
  * The NIC has reliable connections, shared receive queues, RDMA writes with and
  * without an immediate, and completion channels. Where the rules of verbs leave
  * a choice, SHUNT_TEST_VERBS can ask for the less convenient one: see harm.c.
  *
- *     harm.c    what SHUNT_TEST_VERBS asks for; reports of violations
+ *     harm.c    the settings of SHUNT_TEST_VERBS; reports of violations
  *     entry.c   devices, memory, queues: the functions that libibverbs exports
  *     qp.c      queue pairs and their states; posting
  *     queues.c  completion queues and shared receive queues
- *     send.c    sending what was posted; acknowledgements; time-outs
+ *     send.c    sending posted requests; acknowledgements; time-outs
  *     arrive.c  receiving: payloads are placed, completions are raised
  *     pages.c   the pages of registered memory
  *     nic.c     the thread
- *     now.c     what a test does to a device while it runs
+ *     now.c     changes of a device by a test while it runs
  *     ghost.c   packets that arrive after the end of their connection
  */
 #ifndef VERBS_NIC_H
@@ -46,10 +46,10 @@ enum nic_packet_kind { NIC_REQUEST = 1, NIC_ANSWER };
 struct nic_packet {
     uint32_t kind;
     uint32_t from, to; /* numbers of queue pairs */
-    uint32_t base;     /* first PSN of the sender: it identifies the
-                          connection */
+    uint32_t base;     /* first PSN of the sender, which identifies the
+                        * connection */
     uint64_t sequence; /* number of the request on this connection, from 0 */
-    /* of an answer: the request's status, of enum ibv_wc_status; or
+    /* only in an answer: the request's status (enum ibv_wc_status), or
      * NIC_NOT_READY: the queue pair cannot receive now */
     int32_t status;
     int32_t pid;
@@ -75,13 +75,14 @@ struct nic_packet {
 /* --- objects ---------------------------------------------------------------- */
 
 struct nic_mr {
-    struct ibv_mr ibv; /* first */
+    struct ibv_mr ibv; /* must be the first member */
     int access;
-    struct nic_pages *pages; /* NULL: the memory at its address */
+    struct nic_pages *pages; /* the pinned pages; NULL: use the memory at its
+                              * address */
 };
 
 struct nic_cq {
-    struct ibv_cq ibv; /* first */
+    struct ibv_cq ibv; /* must be the first member */
     struct nic_completion *ring;
     size_t capacity, head, count;
     bool armed;
@@ -95,21 +96,22 @@ struct nic_completion {
 };
 
 struct nic_srq {
-    struct ibv_srq ibv; /* first */
+    struct ibv_srq ibv; /* must be the first member */
     uint64_t *wr_id;
     size_t capacity, head, count;
     int qps;
 };
 
-/* A request that was posted and has not completed. */
+/* A request that was posted here and has not completed. */
 struct nic_send {
     struct nic_send *next;
     uint64_t wr_id;
     bool signaled;
     bool answered;
-    bool harmed; /* its completion will be an error in any case */
+    bool harmed; /* true: its completion will be an error, whatever the
+                  * answer */
     enum ibv_wc_status status;
-    int64_t leaves; /* in us: it is not sent before that */
+    int64_t leaves; /* in us: the request is not sent before this time */
     struct nic_packet packet;
 };
 
@@ -122,9 +124,10 @@ struct nic_arrival {
     bool answered;
     bool rnr_sent;
     uint8_t rnr_retry;
-    unsigned char *data; /* payload that is not placed yet; NULL: it is */
+    unsigned char *data; /* payload that is not placed yet; NULL: all is
+                          * placed */
     size_t pieces, placed, first, stride;
-    int64_t not_before; /* in us: no piece may be placed before that */
+    int64_t not_before; /* in us: no piece may be placed before this time */
 };
 
 struct nic_answer {
@@ -133,7 +136,7 @@ struct nic_answer {
 };
 
 struct nic_qp {
-    struct ibv_qp ibv; /* first */
+    struct ibv_qp ibv; /* must be the first member */
     struct nic_qp *next;
     int fd;
     bool watches_room;
@@ -142,14 +145,14 @@ struct nic_qp {
     uint32_t peer, base, peer_base; /* base: first PSN of this side */
     uint8_t timeout, retries, rnr_retry;
     struct ibv_ah_attr to;
-    unsigned gids; /* nic.gids when it was connected */
+    unsigned gids; /* value of nic.gids when the queue pair was connected */
 
     uint64_t current; /* see nic_packet.current */
     struct nic_send *first, **last, *unsent;
-    uint32_t used; /* used places of max_sends */
+    uint32_t used; /* entries of the send queue in use, of max_sends */
     uint64_t next_send;
-    int64_t answered_at, wait, unreachable_at; /* in us; unreachable_at 0: it is
-                                               reachable */
+    int64_t answered_at, wait, unreachable_at; /* in us; unreachable_at is 0
+                                                * while the peer is reachable */
 
     struct nic_arrival *arrivals, **last_arrival;
     uint64_t next_arrival;
@@ -157,8 +160,8 @@ struct nic_qp {
 };
 
 struct nic {
-    struct ibv_context ibv; /* first */
-    pthread_mutex_t lock;   /* protects all that follows, and all objects */
+    struct ibv_context ibv; /* must be the first member */
+    pthread_mutex_t lock;   /* protects all fields below, and all objects */
     pthread_t thread;
     bool stop;
     int epoll, kick, async_write;
@@ -173,23 +176,23 @@ struct nic {
     bool down;        /* the link is down */
     bool lossy;       /* all packets are lost */
     bool fatal;       /* the device has failed for good */
-    unsigned gids;    /* how often its addresses have changed */
-    /* not 0: its subnet has another prefix than at the beginning */
+    unsigned gids;    /* number of changes of its addresses */
+    /* not 0: the prefix of its subnet has changed since the start */
     uint8_t moved;
-    uint16_t lid;  /* of InfiniBand */
-    uint16_t guid; /* in its GID: its first LID */
+    uint16_t lid;  /* the LID of InfiniBand */
+    uint16_t guid; /* the GUID in its GID, which is its first LID */
     struct nic_ghost *ghosts;
 };
 
-/* An asynchronous event. It has the number of its queue pair, which may be
- * destroyed already. */
+/* An asynchronous event. For an event of a queue pair, `qp_num` is its number,
+ * because the queue pair may be destroyed already. */
 struct nic_event {
     struct ibv_async_event event;
     uint32_t qp_num;
 };
 
 struct nic_pd {
-    struct ibv_pd ibv; /* first */
+    struct ibv_pd ibv; /* must be the first member */
     int users;
 };
 
@@ -208,8 +211,9 @@ struct harm {
     bool infiniband, grh, subnets;
     int service;       /* service level that works; -1: all */
     bool out_of_order; /* payloads are placed in any order */
-    bool unordered;    /* and completions are raised in any order */
-    bool late;         /* requests are acknowledged before they are placed */
+    bool unordered;    /* completions are raised in any order, too */
+    bool late;         /* requests are acknowledged before their payload is
+                        * placed */
     bool not_ready;    /* receivers sometimes ask to be tried again */
     bool partial;      /* polls return few completions */
     bool ghosts;       /* packets of a failing queue pair arrive later */
@@ -238,10 +242,10 @@ void harm_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The number of this request in this process, from 1. */
 unsigned harm_next_request(void);
 unsigned harm_next_receive(void);
-/* Does this call, one of those that connect, fail? */
+/* Called by each function that connects. Returns whether the call must fail. */
 bool harm_call_fails(void);
-/* Sets a word from now on. It replaces earlier words with a number, and
- * requests are counted anew. */
+/* Applies a word of SHUNT_TEST_VERBS from now on. Earlier words that count
+ * requests no longer apply, and counting starts again. */
 bool harm_set(const char *word);
 
 /* A LID that no other device of this host has. */
@@ -263,27 +267,27 @@ void nic_event(struct nic *nic, enum ibv_event_type type, void *element,
 
 void nic_list(struct nic *nic);
 void nic_unlist(struct nic *nic);
-/* Is this queue pair cut off in both directions? */
+/* Does this queue pair lose all packets in both directions? */
 bool nic_is_cut(const struct nic *nic, const struct nic_qp *qp);
 
 /* --- ghost.c ---------------------------------------------------------------- */
 
 void nic_ghosts_make(struct nic *nic, const struct nic_qp *qp);
-/* Sends those that are due. Returns the time of the next one, in us; -1: there
- * is none. */
+/* Sends the ghosts that are due. Returns the time of the next one, in us; -1:
+ * there is none. */
 int64_t nic_ghosts_send(struct nic *nic, int64_t now);
 void nic_ghosts_end(struct nic *nic);
 
 /* --- entry.c ---------------------------------------------------------------- */
 
-/* The memory region of this key, if it contains the bytes and allows the
- * access. */
+/* Returns the memory region of this key, if it contains the bytes and allows
+ * the access; otherwise NULL. */
 struct nic_mr *nic_mr_find(struct nic *nic, uint32_t key, uint64_t address,
                            uint64_t bytes, int access);
 
 /* --- qp.c ------------------------------------------------------------------- */
 
-/* Ends all that is under way; see qp.c. */
+/* Ends all requests of the queue pair; see qp.c. */
 void nic_qp_fail(struct nic *nic, struct nic_qp *qp);
 int nic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
                   struct ibv_send_wr **bad);
@@ -293,7 +297,7 @@ void nic_watch(struct nic *nic, struct nic_qp *qp, bool room);
 
 void nic_complete(struct nic *nic, struct ibv_cq *cq, const struct ibv_wc *wc,
                   struct nic_qp *of, bool frees_place);
-/* Forgets the completions of a queue pair. */
+/* Drops the completions of a queue pair. */
 void nic_cq_forget(struct ibv_cq *cq, const struct nic_qp *qp);
 bool nic_srq_take(struct ibv_srq *srq, uint64_t *wr_id);
 int nic_poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc);
@@ -307,10 +311,11 @@ void nic_send_some(struct nic *nic, struct nic_qp *qp);
 void nic_on_answer(struct nic *nic, struct nic_qp *qp,
                    const struct nic_packet *packet);
 void nic_answer(struct nic_qp *qp, uint64_t sequence, int status);
-/* Sends no answer, so far as the other NIC can notice. */
+/* Stands for sending no answer: tells the stand-in at the other end to behave
+ * as if none had arrived. */
 void nic_stay_silent(struct nic_qp *qp, const struct nic_packet *packet);
-/* Sends again what was not answered for long. Returns the time until the next
- * check, in us; -1: none is due. */
+/* Sends requests again that were not answered for long. Returns the time until
+ * the next check, in us; -1: none is due. */
 int64_t nic_look_at_time(struct nic *nic, struct nic_qp *qp, int64_t now);
 void nic_sends_end(struct nic *nic, struct nic_qp *qp);
 
@@ -318,8 +323,8 @@ void nic_sends_end(struct nic *nic, struct nic_qp *qp);
 
 void nic_on_request(struct nic *nic, struct nic_qp *qp,
                     const struct nic_packet *packet);
-/* Places and completes some of what has arrived. Returns when there is more to
- * do, in us; -1: nothing. */
+/* Places and completes some of the requests that have arrived. Returns the time
+ * until there is more to do, in us; -1: there is nothing. */
 int64_t nic_place_some(struct nic *nic, struct nic_qp *qp, int64_t now);
 void nic_arrivals_end(struct nic *nic, struct nic_qp *qp);
 void nic_arrivals_drop(struct nic_qp *qp);

@@ -33,7 +33,8 @@ bool nic_is_cut(const struct nic *nic, const struct nic_qp *qp)
     return nic->down || nic->lossy || nic->fatal || qp->gids != nic->gids;
 }
 
-/* One of those that are connected, at random. */
+/* Fail a random queue pair of those that are connected. Returns false if there
+ * is none. */
 static bool fail_a_qp(struct nic *nic)
 {
     uint64_t count = 0, which;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * For a mutant of the transport rdma (meson.build): the payload of a fragment
- * is sent over another rail than its immediate. A connection's completions tell
- * nothing about data on another connection.
+ * is sent over another rail than its immediate. This is wrong, because a
+ * completion of one connection does not show that data on another connection
+ * has been placed.
  */
 #include "transports/rdma/rdma.h"
 
@@ -29,7 +30,7 @@ static void other_rail_write(const struct rdma_rail *rail,
     };
     struct ibv_send_wr *bad;
 
-    /* The NIC makes room by itself. */
+    /* Repeat until there is room: the NIC works without the caller. */
     while (ibv_post_send(rail->qp, &wr, &bad) == ENOMEM)
         ;
 }

@@ -8,10 +8,11 @@
 #include "tests/verbs/now.h"
 #include "tests/verbs/outages.h"
 
-/* An issue's demand. */
+/* A failed rail must be back within this time, in seconds. */
 #define BACK_S 5.0
 
-/* The board's flags: how many have been; and the rails that each rank has. */
+/* Indexes of the board's flags: the number of outages so far, and the number of
+ * rails of rank 0 (and of rank 1, behind it). */
 enum { DONE, RAILS_OF_0 };
 
 uint64_t outages_counter(struct rank *r, const char *name)
@@ -42,7 +43,7 @@ static void do_by_nics(struct rank *r, int device, const char *what)
         FAIL(r, "%s", command);
 }
 
-/* A function of the stand-in, which stays loaded. */
+/* Returns a function of the stand-in, which stays loaded. */
 static void *verbs_function(struct rank *r, const char *name)
 {
     void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -133,7 +134,7 @@ static void begin(struct rank *r, struct outages *o)
         o->over = o->since;
 }
 
-/* One that we have made. */
+/* Follow an outage that this rank has caused, until all rails are back. */
 static void follow(struct rank *r, struct outages *o, bool all_back)
 {
     const double now = world_now();

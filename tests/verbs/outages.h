@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rails that fail at random moments, while two ranks put: one failure at a time, on
- * either side, and the next when both have all rails again. Each must be back in
- * time. With SHUNT_TEST_NICS, a command (tests/rdma-vm/nics), cables are pulled by it.
+ * Makes rails fail at random moments while two ranks put. There is one failure
+ * at a time, on either side. The next one follows when both ranks have all
+ * rails again. Each rail must be back in time. SHUNT_TEST_NICS is a command
+ * that disconnects devices instead (tests/rdma-vm/nics).
  */
 #ifndef VERBS_OUTAGES_H
 #define VERBS_OUTAGES_H
@@ -11,28 +12,32 @@
 
 struct outages {
     int wanted;
-    int rails;          /* that both have in the beginning */
-    int before;         /* calls before the next one */
-    int device;         /* -1: none is out */
-    uint64_t lost;      /* as counted when it failed */
-    double since, over; /* the failure; its end, 0: it lasts */
-    double longest;     /* from the end until all rails were back, in s */
+    int rails;          /* number of rails that both ranks have at the start */
+    int before;         /* calls of outages_step() before the next outage */
+    int device;         /* the device that failed; -1: none */
+    uint64_t lost;      /* counter "rails lost" when the device failed */
+    double since, over; /* times of the failure and of its end; `over` 0: it
+                         * lasts */
+    double longest;     /* longest time from an end until all rails were back,
+                         * in s */
 };
 
-/* verbs_do() (now.h), of the stand-in that the transport has loaded. */
+/* Calls verbs_do() (now.h) of the stand-in that the transport has loaded. */
 void outages_do(struct rank *r, int device, const char *what);
-/* False: it is no longer there. */
+/* Brings the link of a device up. Returns false if the device is no longer
+ * open. */
 bool outages_plug_in(struct rank *r, int device);
-/* Wait until the other one of two ranks is lost, which takes less than a
+/* Waits until the other one of two ranks is lost, which takes less than a
  * second: the time limit is 0.6 s, of which the NIC takes a third. Only 20 ms
  * of each pause of this process count, as in the transport
  * (time_without_rail.h). */
 void outages_await_loss(struct rank *r);
-/* verbs_count(): the queue pairs of this process. */
+/* Returns verbs_count(), the number of queue pairs of this process. */
 int outages_queue_pairs(struct rank *r);
-/* The counter of this name. */
+/* Returns the value of the counter of this name. */
 uint64_t outages_counter(struct rank *r, const char *name);
-/* Call often. True: all have been, and all rails are back, on both sides. */
+/* Causes or follows an outage; call it often. Returns true when all outages
+ * have happened and all rails are back, on both sides. */
 bool outages_step(struct rank *r, struct outages *o);
 
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Pages as a NIC sees them: those that memory had when it was registered,
- * whatever has been mapped at its address since. The kernel pins buffers that
- * are registered with an io_uring, as it pins memory of a NIC, and writes to
- * those pages. So each registration has a ring with one buffer. Written data
- * pass through a pipe.
+ * Pages as a NIC sees them: the pages that memory had when it was registered,
+ * even if other pages have been mapped at its address since. The kernel pins
+ * buffers that are registered with an io_uring, as it pins memory for a NIC.
+ * Writes then go to those pages. So each registration has a ring with one
+ * buffer. Written data pass through a pipe.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 
 struct nic_pages {
     int ring, pipe[2];
-    unsigned char *queues; /* both, in one mapping */
+    unsigned char *queues; /* submission and completion queue, in one mapping */
     size_t queue_bytes;
     struct io_uring_sqe *entries;
     struct io_uring_params params;
@@ -94,7 +94,7 @@ void nic_pages_unpin(struct nic_pages *pages)
     errno = error;
 }
 
-/* Move bytes from the pipe to the pages, or from the pages to the pipe. */
+/* Copy bytes from the pipe to the pages, or from the pages to the pipe. */
 static void move(struct nic_pages *pages, int op, uint64_t address, size_t n)
 {
     const struct io_uring_params *p = &pages->params;

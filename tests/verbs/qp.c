@@ -3,8 +3,8 @@
  * Queue pairs: their states, and posting to them.
  *
  * In the error state all posted requests complete with a flush error, and
- * nothing is received. A reset forgets everything, also completions that have
- * not been polled.
+ * nothing is received. A reset drops everything, including completions that
+ * have not been polled.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,8 +25,8 @@
 
 /* --- sockets ----------------------------------------------------------------- */
 
-/* One name for each queue pair of this user's NICs: all of them are on one
- * network. */
+/* Make the socket name of a queue pair. Names differ among all queue pairs of
+ * this user's NICs, which are all on one network. */
 static socklen_t name_of(uint32_t number, struct sockaddr_un *name)
 {
     int n;
@@ -38,7 +38,7 @@ static socklen_t name_of(uint32_t number, struct sockaddr_un *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* Bind to a number that nobody has. */
+/* Bind the socket to a number that no other queue pair has. */
 static bool bind_any(struct nic_qp *qp)
 {
     for (int i = 0; i < 100; i++) {
@@ -107,7 +107,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
     qp = calloc(1, sizeof(*qp));
     if (!qp)
         return NULL;
-    /* A queue pair of a NIC has no descriptor. */
+    /* Move the descriptor above 2 (stdin to stderr), because a queue pair of a
+     * real NIC has no descriptor. */
     qp->fd = shunti_fd_lift(
         socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (qp->fd < 0 || !bind_any(qp)) {
@@ -288,7 +289,8 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
         qp->peer_base = attr->rq_psn;
         qp->to = attr->ah_attr;
         qp->gids = nic->gids;
-        /* A peer that is not there is found out later, as on a NIC. */
+        /* If the peer does not exist, that is noticed later, as on a real
+         * NIC. */
         (void)connect(qp->fd, (struct sockaddr *)(void *)&name, len);
     } else if (attr->qp_state == IBV_QPS_RTS) {
         qp->base = attr->sq_psn;
@@ -319,7 +321,8 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
 
 /* --- posting ----------------------------------------------------------------- */
 
-/* Fill in the packet of a request. False: there can be no such request. */
+/* Fill in the packet of a request. Returns false if the request is not
+ * valid. */
 static bool describe(struct nic *nic, const struct nic_qp *qp,
                      const struct ibv_send_wr *wr, struct nic_send *send)
 {
@@ -432,7 +435,7 @@ static int post_one(struct nic *nic, struct nic_qp *qp,
     qp->last = &send->next;
     if (!qp->unsent)
         qp->unsent = send;
-    if (send->status) /* of no use to the peer */
+    if (send->status) /* the request cannot be sent, so the queue pair fails */
         nic_qp_fail(nic, qp);
     else if (qp->ibv.state == IBV_QPS_ERR)
         nic_sends_end(nic, qp);
@@ -457,6 +460,7 @@ int nic_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
     nic_send_some(nic, qp);
     pthread_mutex_unlock(&nic->lock);
     if (was_idle)
-        nic_kick(nic); /* it looks at the time */
+        nic_kick(nic); /* the NIC's thread must compute the time-out of the
+                        * request */
     return error;
 }

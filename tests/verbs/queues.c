@@ -12,7 +12,7 @@
 
 /* A channel is a pipe through which pointers to queues are sent. */
 struct nic_channel {
-    struct ibv_comp_channel ibv; /* first */
+    struct ibv_comp_channel ibv; /* must be the first member */
     int write;
 };
 
@@ -60,7 +60,8 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
     *cq = which;
     *cq_context = which->cq_context;
     pthread_mutex_lock(&nic_of(channel->context)->lock);
-    which->comp_events_completed--; /* acknowledged: it is 0 again */
+    which->comp_events_completed--; /* minus the number of unacknowledged
+                                     * events */
     pthread_mutex_unlock(&nic_of(channel->context)->lock);
     return 0;
 }
@@ -121,7 +122,8 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
         harm_report("a completion queue is destroyed before its queue pairs");
         return EBUSY;
     }
-    if (ibv->comp_events_completed) /* libibverbs would wait for ever */
+    if (ibv->comp_events_completed) /* the real libibverbs would wait for
+                                     * ever */
         harm_report("completion events were not acknowledged");
     if (ibv->channel)
         ibv->channel->refcnt--;
@@ -166,8 +168,8 @@ int nic_poll_cq(struct ibv_cq *ibv, int room, struct ibv_wc *wc)
     int n = 0;
 
     pthread_mutex_lock(&nic->lock);
-    /* At least one: a queue that was armed, and then found to be empty, must
-     * be empty. */
+    /* Return at least one completion: if a poll after arming returns none, the
+     * queue must really be empty. */
     if (harm()->partial && room > 1)
         room =
             1 + (int)nic_random(nic, (uint64_t)room < 4 ? (uint64_t)room : 4);
@@ -239,7 +241,8 @@ int nic_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr,
     bool was_empty;
     int error = 0;
 
-    if (!srq->qps && harm_call_fails()) { /* not in place of those taken */
+    if (!srq->qps && harm_call_fails()) { /* before there are queue pairs, not
+                                           * when requests are replaced */
         *bad = wr;
         return ENOMEM;
     }

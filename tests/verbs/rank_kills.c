@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ranks that tests/verbs/kills kills or stops:
+ * The program of the ranks that tests/verbs/kills kills or stops:
  *
  *     rank_kills small | large | windows [shrink]
  *
- * The ranks make rounds of small calls, of exchanges that keep MiBs under way to
- * each rank, or of creating and freeing windows. They stop when a call fails,
- * or (not with `windows`) when some rank has got SIGUSR1. They print, with
- * seconds of the monotonic clock:
+ * The ranks make rounds of small calls, of exchanges that keep MiBs under way
+ * to each rank, or of creating and freeing windows. They stop when a call
+ * fails, or (not with `windows`) when some rank has received SIGUSR1. They
+ * print, with seconds of the monotonic clock:
  *
  *     in the loop
  *     lost R R at T, destroyed in S: TEXT    a call failed
- *     N rounds                               it ended well
- *     N queue pairs                          with `windows`: when it failed
+ *     N rounds                               the run ended without an error
+ *     N queue pairs                          with `windows`: when a call failed
  *     N go on                                with `shrink`: the survivors,
  *                                            whose rounds were all right
  */
@@ -65,7 +65,7 @@ static enum shunt_status exchange(struct shunt_comm *comm, unsigned char *send,
     return st;
 }
 
-/* Each rank's part has another size. */
+/* Create and free a window, whose part has another size on each rank. */
 static enum shunt_status use_window(struct shunt_comm *comm, int64_t round)
 {
     const size_t bytes = (size_t)(shunt_comm_rank(comm) + round % 3) * 4096;
@@ -109,7 +109,7 @@ static void say_lost(struct shunt_comm *comm)
            text);
 }
 
-/* The survivors make a communicator, and do some rounds. */
+/* The survivors make a communicator, and run some rounds. */
 static void go_on(struct shunt_comm *comm, unsigned char *send,
                   unsigned char *recv)
 {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ranks of a communicator that have queue pairs, with nodes of PER_NODE ranks:
+ * Checks which ranks of a communicator have queue pairs, with nodes of PER_NODE
+ * ranks:
  *
  *     rank_pairs PER_NODE [abort]
  *
- * From its creation on, the two ranks between which its links were measured
- * have one. That does not change when windows have been created and freed and
- * calls refused, nor when it ends without other calls. Calls in two levels add
- * queue pairs between rail peers, one for each other node.
+ * From the communicator's creation on, the two ranks between which its links
+ * were measured have one. That does not change when windows are created and
+ * freed, when calls are refused, or when the communicator ends without other
+ * calls. Calls in two levels add queue pairs between rail peers, one for each
+ * other node.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -68,7 +70,8 @@ static int be_refused(struct shunt_comm *comm)
     return 1;
 }
 
-/* The last rank ends it in the middle of calls, of which each rank is in any. */
+/* The last rank aborts the communicator in the middle of calls. The ranks may
+ * be in different calls then. */
 static int end(struct shunt_comm *comm, int expected)
 {
     const int rank = shunt_comm_rank(comm), last = shunt_comm_size(comm) - 1;
@@ -112,7 +115,8 @@ static int run(struct shunt_comm *comm, int aborts)
     if (aborts)
         return bad + end(comm, measured);
     bad += use_windows(comm, measured) + be_refused(comm);
-    /* No rank communicates or leaves before all have counted. */
+    /* use_windows() synchronizes: no rank communicates or leaves before all
+     * ranks have counted. */
     bad += use_windows(comm, measured) + talk(comm);
     return bad + use_windows(comm, shunt_comm_nodes(comm) - 1);
 }

@@ -7,9 +7,9 @@
  * A message is a put of random size with a signal, on one of 8 channels. Or it
  * is two puts to the same bytes, of which the second has the signal and the
  * right content. Up to DEPTH messages of a channel are under way. Each rank
- * progresses the transport at random moments, sends in bursts, and sometimes
- * does nothing for a while. Every signal must arrive once, in order, and not
- * before all of its payload.
+ * calls progress() at random moments, sends in bursts, and sometimes does
+ * nothing for a while. Every signal must arrive once, in order, and not before
+ * all of its payload.
  *
  * --outages: rails fail N times meanwhile (outages.h). The ranks put until all
  * outages have happened, however many messages that takes. Without it, several
@@ -71,11 +71,12 @@ static void fill(unsigned char *to, const struct message *m, uint64_t contents)
     }
 }
 
-/* One direction. */
+/* The messages between this rank and the other one. */
 struct way {
     struct window w;
-    unsigned char *source; /* of puts; behind it, wrong content */
-    struct shunt_transport_reg *source_reg; /* of one half of the channels */
+    unsigned char *source; /* the source of puts; behind it, wrong content */
+    struct shunt_transport_reg *source_reg; /* registration of the source, used
+                                             * by half of the channels */
     uint64_t sent[CHANNELS], seen[CHANNELS];
     uint64_t done; /* messages sent, of all channels */
     bool stop;
@@ -194,20 +195,23 @@ static void check_paths(struct rank *r, const struct way *way)
     const uint64_t behind = outages_counter(r, "immediates behind");
     const char *immediate = getenv("SHUNT_RDMA_IMMEDIATE");
 
-    /* One message in 12 is large enough. */
+    /* One message in 12 is large enough for an immediate behind its payload. */
     CHECK(r,
           immediate && !strcmp(immediate, "behind") ? behind > way->done / 24
                                                     : behind == 0,
           "%llu immediates of %llu messages went behind their payload",
           (unsigned long long)behind, (unsigned long long)way->done);
-    /* A busy machine makes puts wait, and those that wait are not direct. */
+    /* On a busy machine puts may have to wait, and puts that waited are not
+     * direct. */
     CHECK(r, direct > way->done / 16 && direct < way->done,
           "%llu puts of %llu messages were direct", (unsigned long long)direct,
           (unsigned long long)way->done);
     check_balance(r);
 }
 
-/* How many messages the other rank sends; it says so when it is done. */
+/* Returns whether this rank has sent all its messages and received all of the
+ * other rank's. With outages, each rank publishes at the end how many messages
+ * it has sent. */
 static bool is_over(struct rank *r, struct way *way, struct outages *o)
 {
     atomic_int *sent = r->board->flags + 4;
@@ -241,7 +245,7 @@ static void run(struct rank *r)
            r->t->reg(r->ctx, &memory, key, &len, &way->source_reg));
     window_create(r, &way->w, PLACES + 16 * CHANNELS);
     if (outages)
-        world_all_signal(r); /* all rails are there */
+        world_all_signal(r); /* connects all rails */
     r->random += first_seed;
     while (!is_over(r, way, &o)) {
         const uint64_t before = way->done + total(way->seen);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sending what was posted to the other NIC. A socket loses nothing while both
+ * Sends posted requests to the other NIC. A socket loses nothing while both
  * ends exist. But a receiver may drop a request because it is not ready. So
  * unanswered requests are sent again after some time, from the first one on.
- * The receiver sees by the numbers which of them it has already.
+ * The receiver finds by the numbers which of them it already has.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@
 
 #define WAIT_MOST_US 200000
 
-/* False: there is no room for it now, or nobody to receive it. */
+/* Returns false if the packet was not sent: there is no room now, or (`*gone`)
+ * there is no receiver. */
 static bool send_packet(struct nic_qp *qp, const struct nic_packet *packet,
                         bool *gone)
 {
@@ -27,7 +28,7 @@ static bool send_packet(struct nic_qp *qp, const struct nic_packet *packet,
     return false;
 }
 
-/* Drop requests that were not sent. */
+/* Drop requests and answers that were not sent. */
 static void drop_unsent(struct nic_qp *qp)
 {
     struct nic_answer *answer;
@@ -125,7 +126,8 @@ static void complete(struct nic *nic, struct nic_qp *qp, struct nic_send *send,
     if (send->signaled || status)
         nic_complete(nic, qp->ibv.send_cq, &wc, qp, true);
     else
-        qp->used--; /* earlier than on a NIC, which is stricter */
+        qp->used--; /* a real NIC frees the entry later, so this is less
+                     * strict */
     free(send);
 }
 
@@ -157,7 +159,7 @@ void nic_sends_end(struct nic *nic, struct nic_qp *qp)
 }
 
 /* Complete answered requests: in order, or in any order if NICs need not keep
- * it. */
+ * the order. */
 static void complete_answered(struct nic *nic, struct nic_qp *qp)
 {
     struct nic_send **p = &qp->first;
@@ -192,7 +194,7 @@ void nic_on_answer(struct nic *nic, struct nic_qp *qp,
     struct nic_send *send = qp->first;
 
     if (packet->base != qp->base || qp->ibv.state != IBV_QPS_RTS)
-        return; /* of a connection that is no more */
+        return; /* the answer is for an earlier connection */
     if (packet->status == NIC_NOT_READY) {
         if (!qp->unreachable_at)
             qp->unreachable_at = nic_now();
@@ -212,7 +214,7 @@ void nic_on_answer(struct nic *nic, struct nic_qp *qp,
 
 /* --- time-outs --------------------------------------------------------------- */
 
-/* The connection's own time-out, after all its retries. */
+/* Returns the connection's time-out in us, after all its retries. */
 static int64_t patience(const struct nic_qp *qp)
 {
     int64_t once = (int64_t)(4.096 * (double)(1u << qp->timeout));

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ways to signal to a receiver that a payload is there, by verbs alone:
+ * Tests ways to signal to a receiver, by verbs alone, that a payload has
+ * arrived:
  *
  *     signals flag       a second write, behind the payload, sets a word
  *     signals immediate  the payload's own completion at the receiver
  *     signals behind     the completion of an empty request with an immediate,
  *                        behind the payload
  *
- * prints how often the signal was early, that is, before the payload. Many
- * programs use the first way. It is wrong if a NIC does not keep the order of
- * writes. The last way is wrong if a NIC does not keep the order of
- * completions. A useful stand-in must show both.
+ * prints how often the signal was visible before the payload. Many programs use
+ * the first way. It is wrong if a NIC does not keep the order of writes. The
+ * last way is wrong if a NIC does not keep the order of completions. A useful
+ * stand-in must show both errors.
  */
 #include <arpa/inet.h>
 #include <sched.h>
@@ -31,7 +32,7 @@ struct side {
     struct ibv_srq *srq;
     struct ibv_qp *qp;
     struct ibv_mr *mr;
-    /* the payload, and behind it the word */
+    /* the payload, and the word behind it */
     unsigned char *memory;
 };
 
@@ -116,7 +117,8 @@ static void take_down(struct side *s)
     free(s->memory);
 }
 
-/* Write `bytes` from offset `at` of one side to the same place of the other. */
+/* Write `bytes` bytes from offset `at` of one side to the same offset of the
+ * other side. */
 static void write_there(struct side *from, const struct side *to, size_t at,
                         size_t bytes, int with_immediate)
 {
@@ -164,7 +166,7 @@ enum way { IMMEDIATE, BEHIND, FLAG };
 
 static const char *const ways[] = {"immediate", "behind", "flag"};
 
-/* One message; 1: its signal was early. */
+/* Send one message. Returns 1 if its signal was early. */
 static int round_early(struct side *from, struct side *to, int k, enum way way)
 {
     const int by_flag = way == FLAG;
