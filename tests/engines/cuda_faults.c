@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The engine "cuda" where the driver refuses a call, or loses its device, on the
- * fake driver (cuda/fake_cuda.h): the errors name the call, nothing is left, what
- * has a signal has been copied, and what has none is not copied any more.
+ * Tests the engine "cuda" on the fake driver (cuda/fake_cuda.h) when the driver
+ * refuses a call or loses its device. Errors must name the call, all objects
+ * must be freed, and copies whose signal is set must have been made.
  *
  * Prints TAP. SHUNT_PLUGIN_PATH is the folder of shunt_cuda.so.
  */
@@ -59,7 +59,9 @@ static bool fails_if(bool wrong, const char *what)
 
 /* --- probe ------------------------------------------------------------------------ */
 
-/* In a process of its own, since the driver is loaded once. */
+/* Probe in a new process, because a process loads the driver only once. Returns
+ * whether the engine is as usable as expected, with a text that contains
+ * `text`. */
 static bool says(const char *settings, const char *variables, bool usable,
                  const char *text)
 {
@@ -113,7 +115,8 @@ static bool nothing_left(void)
     return false;
 }
 
-/* The name in an error: without the number of its version. */
+/* Returns whether an error names the call. Errors leave out the version number
+ * of its name. */
 static bool names(const char *text, const char *call)
 {
     return !strncmp(text, call, strcspn(call, "_"));
@@ -165,7 +168,7 @@ static bool opening(void)
 
 /* --- copies under way --------------------------------------------------------------- */
 
-/* Copies of rows, contiguous, at a distance, and by a list in turn. */
+/* Copies of rows: in turn contiguous, with a stride, and by an index list. */
 struct load {
     struct shunt_engine_ctx *ctx;
     unsigned char *from, *to;
@@ -175,7 +178,7 @@ struct load {
     int wake_fd;
 };
 
-/* With a run of two rows, and without any. */
+/* Index lists with two consecutive rows, and without consecutive rows. */
 static const uint32_t list[ROWS] = {2, 0, 1}, scattered[ROWS] = {2, 0, 2};
 
 static struct load *begin(void)
@@ -230,7 +233,7 @@ static bool submit_all(struct load *l)
     return true;
 }
 
-/* Until nothing is under way. */
+/* Poll until no copy is under way. Returns false after a time limit. */
 static bool settle(struct load *l)
 {
     const time_t end = time(NULL) + 60;
@@ -243,8 +246,8 @@ static bool settle(struct load *l)
     return true;
 }
 
-/* Every byte is that of a copy, or as it was; of a copy with a signal, the former.
- */
+/* Check that each signal is unset, or has its value and belongs to an accepted
+ * copy. Check that the copies whose signal is set have been made. */
 static bool is_right(struct load *l, bool device_is_there)
 {
     static unsigned char now[COPIES * ROWS * TO];
@@ -279,7 +282,8 @@ static bool end(struct load *l)
     return well;
 }
 
-/* The n-th call fails: the engine has, and says so. n 0: none. */
+/* Let the n-th call of `call` fail: the engine must fail, too, and name the
+ * call. n 0: no call fails. */
 static bool nth_call(const char *call, int n, int result)
 {
     struct load *l = begin();
@@ -322,14 +326,14 @@ static bool calls(void)
     return well;
 }
 
-/* Rows that do not follow each other are one call: of the driver's newest version,
- * or of the older one where the driver has only that. If the driver refuses the
- * rows, each is a call. */
+/* Rows that are not consecutive are copied by one batch call: of the newest
+ * version, or of the older one if the driver has only that. If the driver
+ * refuses the batch, each row is one call. */
 static bool batches(void)
 {
     static const struct {
-        int result;                  /* of the first batch */
-        unsigned long older, copies; /* calls instead of it */
+        int result;                  /* result of the first batch call */
+        unsigned long older, copies; /* calls that replace the first one */
     } rounds[] = {{0, 0, 0}, {1, 0, ROWS}, {801, 1, 0}};
     bool well = true;
 
@@ -357,7 +361,8 @@ static bool batches(void)
     return well;
 }
 
-/* A descriptor that the driver refuses is refused, and harms no other. */
+/* If the driver refuses a copy, the engine refuses it, too, and other copies
+ * still work. */
 static bool refusals(void)
 {
     struct load *l = begin();
@@ -387,7 +392,8 @@ static bool lost_after(int operations)
     well = !fails_if(!all && !engine->failed(l->ctx),
                      "signals are missing, and there is no failure") &&
            well;
-    /* Whoever sleeps is woken, by a copy or by the failure. */
+    /* A copy or the failure must wake a thread that sleeps on the
+     * descriptor. */
     well = !fails_if(l->taken[1] && poll(&p, 1, 0) != 1, "nobody is woken") &&
            well;
     well = !fails_if(!is_right(l, false), "the data") && well;
@@ -410,7 +416,7 @@ static bool losses(void)
     return well;
 }
 
-/* As many as there are places for; the next one has to wait. */
+/* Submit copies until the engine has no room; the next copy has to wait. */
 static bool full(void)
 {
     struct load *l = begin();
@@ -458,7 +464,8 @@ int main(void)
         bool well;
 
         fflush(stdout);
-        if (i == 1 && !load()) { /* the first case is of other processes */
+        if (i == 1 && !load()) { /* the first case loads the driver only in
+                                  * other processes */
             printf("Bail out! no engine, or no fake driver\n");
             return 1;
         }

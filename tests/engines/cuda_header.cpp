@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares the declarations of transports/cuda/driver.h with NVIDIA's cuda.h, where
-// that is installed: constants, structs and their offsets, and of each function the
-// symbol and the size and kind of its parameters. Needs no driver and no GPU.
+// Compares the declarations of transports/cuda/driver.h with NVIDIA's cuda.h,
+// if that is installed. Compares constants, structs and their offsets, and for
+// each function the symbol and the size and kind of its parameters. Needs no
+// driver and no GPU.
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -17,8 +18,9 @@
 
 namespace {
 
-// Ours have void * for handles, int for enums. So two types are alike if both are
-// pointers to what is alike, or neither is a pointer and their sizes are equal.
+// Shunt's declarations have void * for handles, and int for enums. So two types
+// are alike if both are pointers to types that are alike, or if neither is a
+// pointer and their sizes are equal.
 template <class Theirs, class Ours> constexpr bool alike()
 {
     if constexpr (std::is_pointer_v<Ours> || std::is_pointer_v<Theirs>) {
@@ -66,7 +68,7 @@ void check(bool good, const char *what)
 
 void check_functions()
 {
-    // A name that cuda.h defines as another one is that of an older version.
+    // If cuda.h defines the name as another one, it names an older version.
 #define CHECK_ENTRY(symbol, member, optional)                                \
     check(std::strcmp(#symbol, EXPANDED(symbol)) == 0, #symbol ": version"); \
     check(calls<decltype(&symbol), decltype(cuda_driver::member)>::match,    \

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory of a GPU that another process copies to and from, by the engine "cuda" on
- * the fake driver (cuda/fake_cuda.h), which keeps to the documentation: a handle is
- * that of a whole allocation, only another process opens it, and closes it before
- * the owner frees the memory.
+ * Tests memory of a GPU to and from which another process copies, by the engine
+ * "cuda" on the fake driver (cuda/fake_cuda.h). The fake enforces the
+ * documented rules: a handle is of a whole allocation, and only another process
+ * can open it. That process must close it before the owner frees the memory.
  *
  * Prints TAP. SHUNT_PLUGIN_PATH is the folder of shunt_cuda.so. The other process is
  * this program with the argument "other".
@@ -82,8 +82,10 @@ static bool copy(void *to, const void *from, size_t bytes)
 
 /* --- the other process --------------------------------------------------------- */
 
-/* Reads a handle from its input. Copies what is there to memory of its own, and back
- * behind it. Says in its exit status how far it came. */
+/* The other process. Reads a handle from its standard input, and copies a part
+ * of the memory to its own memory, and from there to the place behind that
+ * part. The exit status says which step failed. If not `may`, opening must
+ * fail. */
 static int other(bool may)
 {
     unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES], now[PART], expected[PART];
@@ -104,7 +106,7 @@ static int other(bool may)
     if (engine->sharing->open(ctx, handle, &again, why, sizeof(why)) ||
         again != memory)
         return 4;
-    engine->sharing->close(ctx, again); /* it stays open once */
+    engine->sharing->close(ctx, again); /* the first open remains */
     own = place_device.take(PART);
     if (!copy(own, memory, PART) || !copy((char *)memory + PART, own, PART))
         return 5;
@@ -168,7 +170,8 @@ static void give_back(void *memory)
     engine->memory->free(ctx, SHUNT_TRANSPORT_DEVICE_MEMORY, memory);
 }
 
-/* A place within an allocation; all around it stays. */
+/* Share a place within an allocation. The other process changes only that
+ * place. */
 static bool both_ways(void)
 {
     static unsigned char expected[BYTES], now[BYTES];
@@ -186,7 +189,7 @@ static bool both_ways(void)
     return well && !memcmp(now, expected, BYTES);
 }
 
-/* In its own process, and what is no handle. */
+/* A process cannot open its own handle, nor a text that is not a handle. */
 static bool not_here(void)
 {
     unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES], none[sizeof(handle)] = {0};
@@ -209,7 +212,8 @@ static bool not_here(void)
     return well;
 }
 
-/* Memory that has been freed, and memory that has come since, as another one. */
+/* A handle of freed memory cannot be opened, even if there is new memory
+ * since. */
 static bool freed(void)
 {
     unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES], later[sizeof(handle)];
@@ -223,7 +227,7 @@ static bool freed(void)
     return well;
 }
 
-/* GPUs that do not reach each other, and a driver without handles. */
+/* GPUs that cannot access each other's memory, and a driver without handles. */
 static bool unsupported(void)
 {
     unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES];
@@ -253,7 +257,7 @@ static bool is_told(void)
     if (pipe(ready) || pipe(go))
         return false;
     child = fork();
-    if (!child) { /* the owner */
+    if (!child) { /* the child is the owner */
         unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES];
         void *memory;
 
@@ -265,7 +269,7 @@ static bool is_told(void)
         give_back(memory);
         engine->close(ctx);
         places_end();
-        exit(0); /* strict: not with that status */
+        exit(0); /* because of `strict`, the status is 97 instead */
     }
     {
         unsigned char handle[SHUNT_ENGINE_HANDLE_BYTES];
@@ -289,7 +293,9 @@ static const struct {
     const char *name;
     bool (*run)(void);
 } cases[] = {
-    {"memory that is freed too early is told", is_told}, /* opens the engine */
+    {"memory that is freed too early is told", is_told}, /* also opens the
+                                                          * engine for the cases
+                                                          * below */
     {"a place in an allocation, both ways", both_ways},
     {"not in the process that has it", not_here},
     {"memory that is gone", freed},

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The contract of include/shunt/engine.h, as tests, for any copy engine.
+ * Tests of the contract in include/shunt/engine.h, for any copy engine.
  *
  *     engine_conformance [--seed N] NAME
  *
- * prints TAP. SHUNT_PLUGIN_PATH is the folder of shunt_NAME.so. An engine that
- * is not for the host's memory copies between the kinds of memory that it is for
+ * prints TAP. SHUNT_PLUGIN_PATH is the folder of shunt_NAME.so. An engine for
+ * other memory than the host's copies between its own kinds of memory
  * (places.h).
  */
 #include <dlfcn.h>
@@ -64,7 +64,8 @@ static uint64_t random_below(uint64_t n)
     return (z ^ (z >> 31)) % n;
 }
 
-/* Eight bytes a time, by memcpy(): a sanitizer looks at each access. */
+/* Fill eight bytes at a time by memcpy(), because a sanitizer checks each
+ * access. */
 static void fill(unsigned char *to, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 8) {
@@ -93,7 +94,8 @@ static bool open_engine(void)
     return false;
 }
 
-/* False: the engine refuses it, or takes none for too long. */
+/* Submit a copy. Returns false if the engine refuses it, or has no room for too
+ * long. */
 static bool submit(const struct shunt_engine_copy *copy)
 {
     const double end = seconds() + DEADLINE_SECONDS;
@@ -123,16 +125,17 @@ static bool raised(const uint64_t *signal, uint64_t value)
     return true;
 }
 
-/* The kinds of memory that a case copies between. */
+/* The kinds of memory between which a case copies. */
 static const struct place *to_place = &place_host, *from_place = &place_host;
 
 struct memory {
-    unsigned char *at; /* GUARD bytes on both sides */
+    unsigned char *at; /* there are GUARD bytes on both sides */
     size_t bytes;
     const struct place *place;
 };
 
-/* *content: the same bytes, from the first guard on; the caller frees it. */
+/* Allocate memory with random contents. *content is a copy of its bytes, from
+ * the first guard on. The caller frees it. */
 static struct memory memory_new(const struct place *place, size_t bytes,
                                 unsigned char **content)
 {
@@ -173,7 +176,8 @@ static void shuffle(uint32_t *order, size_t n)
     }
 }
 
-/* One descriptor against the definition in engine.h, and nothing beside it. */
+/* Make one copy. Check that it has the effect that engine.h defines, and
+ * changes nothing else. */
 static bool one_copy(size_t rows, size_t bytes, size_t to_gap, size_t from_gap,
                      bool indexed)
 {
@@ -206,7 +210,7 @@ static bool one_copy(size_t rows, size_t bytes, size_t to_gap, size_t from_gap,
 
     shuffle(place, rows);
     for (size_t i = 0; i < rows; i++) {
-        /* Some of them follow each other. */
+        /* Some rows are consecutive. */
         index[i] = i && index[i - 1] + 1 < sources && random_below(2)
                        ? index[i - 1] + 1
                        : (uint32_t)random_below(sources);
@@ -242,7 +246,7 @@ static bool contiguous(void)
     return true;
 }
 
-/* Small ones, and some that an engine may copy in other ways. */
+/* Copy small rows, and some that an engine may copy in other ways. */
 static bool rows(bool indexed)
 {
     const int pairs = places_of(engine->name)->pairs;
@@ -304,7 +308,7 @@ static void *submit_many(void *arg)
     return NULL;
 }
 
-/* More than any queue holds, by several threads. */
+/* Several threads submit more copies than any queue holds. */
 static bool many(void)
 {
     struct submitter *all = calloc(THREADS, sizeof(*all));
@@ -331,7 +335,8 @@ static bool many(void)
     return well && engine->poll(ctx) == 0;
 }
 
-/* A sleeper on the eventfd is woken, and the signal is there when it is. */
+/* A copy wakes a thread that sleeps on the eventfd, and has set its signal by
+ * then. */
 static bool wakes(void)
 {
     unsigned char *expected, *before;
@@ -363,7 +368,7 @@ static bool wakes(void)
     return well;
 }
 
-/* close() waits for what is under way. */
+/* close() waits for copies under way. */
 static bool closing(void)
 {
     unsigned char *expected, *before;
@@ -398,7 +403,7 @@ static bool closing(void)
     return open_engine() && well;
 }
 
-/* Copies that were taken back are never made, and all others are. */
+/* Copies that were taken back are never made. All other copies are made. */
 static bool takes_some_back(void)
 {
     enum { PIECES = 24 };
@@ -491,7 +496,8 @@ static bool says_what_it_spent(void)
                (uint64_t)all.tv_sec * 1000000000u + (uint64_t)all.tv_nsec;
 }
 
-/* The thread of engine dma sleeps by then: it has used no CPU time for some time. */
+/* Wait until the thread of engine dma sleeps: it has used no CPU time for some
+ * time. */
 static void await_sleep(void)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
@@ -503,15 +509,16 @@ static void await_sleep(void)
         nanosleep(&pause, NULL);
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all);
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &mine);
-        /* of the caller between the two clocks: less than 100 us */
+        /* ignore what the caller used between reading the two clocks, less than
+         * 100 us */
         others = ((all.tv_sec - mine.tv_sec) * 1000000000LL + all.tv_nsec -
                   mine.tv_nsec) /
                  100000;
     }
 }
 
-/* A small copy for a thread that sleeps is made by the caller who polls for it, if
- * that is first; a large one never. */
+/* If the engine's thread sleeps, a caller who polls makes a small copy itself,
+ * unless the thread is faster. It never makes a large copy. */
 static bool lends(void)
 {
     uint64_t lent;
@@ -579,7 +586,7 @@ static const struct {
     {"says what it spent", says_what_it_spent},
 };
 
-/* Between all kinds of memory. */
+/* Run a case for all pairs of kinds of memory. */
 static bool run_case(bool (*run)(void))
 {
     const struct places *places = places_of(engine->name);

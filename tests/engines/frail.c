@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A copy engine that fails: it makes SHUNT_FRAIL_COPIES copies, takes as many
- * again of which it makes a half and raises no signal, and then says so.
+ * A copy engine that fails: it makes SHUNT_FRAIL_COPIES copies. It accepts as
+ * many again, of which it copies only half of each row, without a signal. It
+ * refuses all others. It reports its failure as soon as it has made an
+ * incomplete copy.
  *
- * With SHUNT_FRAIL_LATE it makes a copy in every poll(), slowly, and the rest in
- * its close().
+ * With SHUNT_FRAIL_LATE it does not fail, but makes one copy in every poll(),
+ * slowly, and the rest in close().
  */
 #include <poll.h>
 #include <pthread.h>
@@ -21,8 +23,8 @@ enum { LATE = 64 };
 struct shunt_engine_ctx {
     int good;
     atomic_int taken;
-    int late;             /* ms */
-    pthread_mutex_t lock; /* of what follows */
+    int late;             /* ms that a copy takes */
+    pthread_mutex_t lock; /* protects the fields below */
     size_t made, submitted;
     struct shunt_engine_copy waits[LATE];
 };
@@ -61,7 +63,7 @@ static enum shunt_status frail_open(const struct shunt_engine_params *params,
     return SHUNT_OK;
 }
 
-/* The first `part` of the bytes of each row. */
+/* Copy the first `part` bytes of each row. */
 static void move(const struct shunt_engine_copy *copy, size_t part)
 {
     for (size_t i = 0; i < copy->rows; i++)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Kinds of memory; see places.h. That of a GPU is had from the driver itself,
- * real or not.
+ * Kinds of memory; see places.h. Memory of a GPU is allocated by the driver
+ * itself, the real or the fake one.
  */
 #include "tests/engines/places.h"
 

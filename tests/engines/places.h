@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Kinds of memory that an engine copies between. */
+/* The kinds of memory between which an engine copies. */
 #ifndef PLACES_H
 #define PLACES_H
 
@@ -10,15 +10,16 @@ struct place {
     const char *name;
     void *(*take)(size_t bytes);
     void (*give_back)(void *memory);
-    /* From and to the host's memory, at once. */
+    /* Copy from and to the host's memory, synchronously. */
     void (*write)(void *to, const void *from, size_t bytes);
     void (*read)(void *to, const void *from, size_t bytes);
 };
 
 struct places {
-    const struct place *pair[3][2]; /* from, to */
+    const struct place *pair[3][2]; /* pairs of source and target */
     int pairs;
-    const struct place *refused; /* NULL: it takes all */
+    const struct place *refused; /* memory that the engine refuses; NULL: it
+                                  * accepts all kinds */
 };
 
 extern const struct place place_host;
@@ -26,8 +27,8 @@ extern const struct place place_host;
 extern const struct place place_device, place_pinned;
 
 const struct places *places_of(const char *engine);
-/* Call them before the first and after the last use. False: the reason was
- * printed. */
+/* Call places_begin() before the first use, and places_end() after the last
+ * one. places_begin() returns false on an error, which it has printed. */
 bool places_begin(const char *engine);
 void places_end(void);
 

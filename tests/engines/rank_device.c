@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls on memory of a device, with the fake driver (cuda/fake_cuda.h), where
- * whoever accesses such memory by its address is killed: dispatch, combine and
- * their gradients give the bits that they give on the host's memory, and all
- * other calls refuse it.
+ * Tests calls on memory of a device, with the fake driver (cuda/fake_cuda.h),
+ * where a process that accesses such memory by its address is killed. Dispatch,
+ * combine and their gradients must give the same bits as on the host's memory.
+ * All other calls must refuse such memory.
  *
- * On a machine with a GPU, SHUNT_TEST_GPU=1 takes its driver.
+ * On a machine with a GPU, SHUNT_TEST_GPU=1 uses the real driver.
  */
 #include <dlfcn.h>
 #include <sched.h>
@@ -24,7 +24,7 @@ enum { HIDDEN = 37, TOPK = 2, EXPERTS = 7, TOKENS = 11 };
 
 static const struct fake_cuda_control *fake;
 
-/* The arguments of all four calls: on the host, and where the calls get them. */
+/* The arguments of all four calls. */
 enum argument {
     X,
     ROWS,
@@ -43,8 +43,8 @@ struct work {
     const struct rank *self;
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
-    int parts;    /* of the plan */
-    size_t total; /* rows here */
+    int parts;    /* number of parts of the plan */
+    size_t total; /* rows that this rank receives */
     size_t bytes[ARGUMENTS];
     unsigned char *host[ARGUMENTS];
     unsigned char *expected[ARGUMENTS];
@@ -128,7 +128,8 @@ static void end(struct work *w)
     }
 }
 
-/* Where an argument is: bit a of `where`: on the device. */
+/* Returns argument `a`: on the device if bit `a` of `where` is set, and
+ * otherwise on the host. */
 static void *at(const struct work *w, unsigned where, int a)
 {
     return where >> a & 1 ? w->device[a] : w->host[a];
@@ -197,7 +198,8 @@ static enum shunt_status call_now(struct work *w, int call, unsigned where)
     }
 }
 
-/* To the device: inputs, and something else in the place of results. */
+/* Copy the inputs to the device. Overwrite the results, here and on the
+ * device. */
 static void prepare(struct work *w)
 {
     for (int a = 0; a < ARGUMENTS; a++) {
@@ -220,7 +222,7 @@ static int check(struct work *w, unsigned where, const char *what)
     return 0;
 }
 
-/* All on the host. */
+/* Compute the expected results, with all arguments on the host. */
 static int expect(struct work *w)
 {
     for (int call = 0; call < 4; call++)
@@ -239,8 +241,9 @@ static uint64_t engine_bytes(const struct rank *self)
                : stats.bytes_engine;
 }
 
-/* Bytes of the arguments of a call that are on the device. Those of dispatch need
- * not go through the host: rank_device_rows.c. */
+/* Returns the bytes of those arguments of a call that are on the device.
+ * Dispatch may copy rows directly between devices instead:
+ * rank_device_rows.c. */
 static uint64_t staged_bytes(const struct work *w, unsigned where, int call)
 {
     static const unsigned of[] = {
@@ -286,11 +289,12 @@ static int same_bits(const struct rank *self)
     return 0;
 }
 
-/* Those of one plan that can be under way together: combine and its gradient both
- * have `out`, which is no window. */
+/* The calls of one plan that can be under way together. Combine and its
+ * gradient cannot, because both use `out`, which is not a window. */
 static const int together[] = {0, 1, 3};
 
-/* All at once, with a collective between, in another order of waits and by tests. */
+/* Start these calls at once, and a collective during them. Wait in the opposite
+ * order, in some rounds by shunt_test(). */
 static int started(const struct rank *self)
 {
     const unsigned where = self->rank % 2 ? 0x3ff : 0x155;
@@ -325,8 +329,8 @@ static int started(const struct rank *self)
     return 0;
 }
 
-/* Call after call in parts, which are under way at once or one after the other:
- * each writes its own tokens and rows, and nothing else of the arrays. */
+/* Make each call in parts, which are under way at once or one after the other.
+ * Each part must write only its own tokens and rows. */
 static int in_parts(const struct rank *self)
 {
     enum { PARTS = 4 };
@@ -358,7 +362,7 @@ static int in_parts(const struct rank *self)
     return 0;
 }
 
-/* dout takes the place of out, and y that of the bias. */
+/* Results in place: dout overwrites out, and y overwrites the bias. */
 static int in_place(const struct rank *self)
 {
     struct work w;
@@ -384,7 +388,8 @@ static int in_place(const struct rank *self)
     return 0;
 }
 
-/* The rank whose argument it is says so; the others, that it does. */
+/* Check that rank 0, whose argument is on a device, gets an error that says so.
+ * The other ranks get an error about rank 0. */
 static int is_refused(const struct rank *self, enum shunt_status st,
                       const char *call)
 {
@@ -399,7 +404,7 @@ static int is_refused(const struct rank *self, enum shunt_status st,
     return 0;
 }
 
-/* Calls that do not take it. */
+/* Calls that do not accept memory of a device. */
 static int refused(const struct rank *self)
 {
     int32_t sixteen[16] = {0}, more[16 * 8];
@@ -430,7 +435,7 @@ static int refused(const struct rank *self)
     CHECK_RUN(is_refused(
         self, shunt_moe_plan_create(w.moe, mine, NULL, 16 / TOPK, &none),
         "plan_create"));
-    /* All is as before. */
+    /* After the errors, everything still works. */
     if (expect(&w))
         return 1;
     end(&w);
@@ -438,7 +443,7 @@ static int refused(const struct rank *self)
     return 0;
 }
 
-/* Without the engine (SHUNT_ENGINE=off). */
+/* Without an engine, all calls refuse memory of a device (SHUNT_ENGINE=off). */
 static int no_engine(const struct rank *self)
 {
     struct work w;
@@ -457,8 +462,8 @@ static int no_engine(const struct rank *self)
     return 0;
 }
 
-/* The device of rank 0 is lost after some operations: an error here and there, no
- * rank waits, and what is on the host goes on. */
+/* The device of rank 0 is lost after some operations. Some calls fail, no rank
+ * waits forever, and calls on the host's memory still work. */
 static int lost(const struct rank *self)
 {
     struct work w;
@@ -490,10 +495,10 @@ static int lost(const struct rank *self)
     return 0;
 }
 
-/* Rank 0's device does nothing any more, and reports no error: the call ends in
- * bounded time with an error that names it, and so do the calls after it; what is
- * on the host goes on. argv[0]: the argument that is on the device, one that is
- * read (x) or written (rows). */
+/* Rank 0's device stops running operations, and reports no error. The call, and
+ * the calls after it, end in bounded time with an error that names the device.
+ * Calls on the host's memory still work. argv[0]: the argument on the device,
+ * which the call reads (x) or writes (rows). */
 static int hangs(const struct rank *self)
 {
     const bool written = !strcmp(self->argv[0], "rows");
@@ -529,7 +534,7 @@ static int hangs(const struct rank *self)
     return 0;
 }
 
-/* The communicator goes while requests are under way. */
+/* The communicator is aborted while requests are under way. */
 static int abandoned(const struct rank *self)
 {
     struct shunt_request *request[4];
@@ -542,9 +547,11 @@ static int abandoned(const struct rank *self)
         CHECK_OK(self->comm,
                  start(&w, together[i], 0x3ff, &request[together[i]]));
     CHECK_OK(self->comm, shunt_wait(&request[0]));
-    (void)!shunt_barrier(self->comm); /* or another rank is quicker */
+    (void)!shunt_barrier(self->comm); /* so that no rank aborts before another
+                                       * one has made its calls */
     shunt_comm_abort(self->comm);
-    (void)!shunt_wait(&request[3]); /* the other one goes with it */
+    (void)!shunt_wait(&request[3]); /* the remaining request is freed with the
+                                     * communicator */
     end(&w);
     return 0;
 }
@@ -572,7 +579,7 @@ int main(int argc, char **argv)
     setenv("FAKE_CUDA", "strict", 0);
     snprintf(path, sizeof(path), "%s/engines/cuda/libcuda.so.1",
              getenv("SHUNT_TEST_BIN") ? getenv("SHUNT_TEST_BIN") : ".");
-    /* From then on it is found by its name. */
+    /* The library then finds the loaded driver by its name. */
     driver = dlopen(getenv("SHUNT_TEST_GPU") ? "libcuda.so.1" : path,
                     RTLD_NOW | RTLD_LOCAL);
     fake = driver ? dlsym(driver, FAKE_CUDA_CONTROL) : NULL;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rows from GPU to GPU: dispatch, and a gradient of combine that only copies, on
- * the fake driver (cuda/fake_cuda.h), where whoever accesses a GPU's memory by its
- * address is killed. They give the bits that they give on the host's memory; what
- * the engine moves is counted, byte by byte, and where all is on GPUs no page of the
- * host is taken for it. And the memory of others is closed before its owner frees
- * it, whatever goes first: the fake tells if not.
+ * Tests rows from GPU to GPU: dispatch, and a gradient of combine that only
+ * copies. The fake driver (cuda/fake_cuda.h) kills a process that accesses a
+ * GPU's memory by its address. The calls must give the same bits as on the
+ * host's memory, and the engine must copy exactly the expected number of bytes.
+ * If all arguments are on GPUs, no memory of the host may be allocated. A rank
+ * must close memory of other ranks before its owner frees it, in whatever order
+ * objects end. The fake reports a violation.
  *
- * On a machine with a GPU, SHUNT_TEST_GPU=1 takes its driver; then only cases that
- * need no fake one can be run (rows).
+ * On a machine with a GPU, SHUNT_TEST_GPU=1 uses the real driver. Then only
+ * cases that do not need the fake driver can run (rows).
  */
 #include <dlfcn.h>
 #include <signal.h>
@@ -40,14 +41,15 @@ struct work {
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows in;
-    size_t tokens, row;                /* bytes of one */
-    unsigned char *host_x, *host_rows; /* rows: with a guard behind them */
+    size_t tokens, row;                /* number of tokens; bytes of a row */
+    unsigned char *host_x, *host_rows; /* host_rows has a guard row at its
+                                        * end */
     unsigned char *expected;
     unsigned char *device_x, *device_rows;
-    size_t *to; /* (size) rows of ours for each rank */
+    size_t *to; /* (size) number of rows that this rank sends to each rank */
 };
 
-enum { X = 1, ROWS = 2 }; /* on the device */
+enum { X = 1, ROWS = 2 }; /* bits: the argument is on the device */
 
 static size_t rows_bytes(const struct work *w)
 {
@@ -95,7 +97,7 @@ static int plan(struct work *w, const struct setting *s, size_t tokens)
 
 static void fill(unsigned char *to, size_t bytes, int seed)
 {
-    for (size_t i = 0; i < bytes; i++) /* finite in each type */
+    for (size_t i = 0; i < bytes; i++) /* values are finite in each type */
         to[i] = (unsigned char)((i * 37 + (size_t)seed * 11) % 61);
 }
 
@@ -117,7 +119,7 @@ static int begin(const struct rank *self, struct work *w,
     place_device.write(w->device_x, w->host_x, tokens * w->row);
     CHECK_OK(self->comm,
              shunt_moe_dispatch(w->plan, w->host_x, w->expected, w->in.total));
-    /* The rows that each rank receives from each source. */
+    /* Exchange the numbers of rows that each rank receives from each source. */
     w->to = calloc((size_t)self->size, sizeof(*w->to));
     counts = calloc(2 * (size_t)self->size, sizeof(*counts));
     for (int r = 0; r < self->size; r++)
@@ -153,7 +155,7 @@ static void *rows_of(const struct work *w, unsigned where)
     return where & ROWS ? w->device_rows : w->host_rows;
 }
 
-/* Something else in their place, and behind them. */
+/* Overwrite the rows, and the guard row behind them. */
 static void spoil(struct work *w)
 {
     memset(w->host_rows, 0xbb, rows_bytes(w) + w->row);
@@ -186,8 +188,9 @@ static struct moved moved(const struct rank *self)
     return (struct moved){stats.bytes_engine, stats.bytes_device};
 }
 
-/* Where a rank's arguments are in a round, which all ranks know. In the first all
- * are on GPUs, then nothing is, and then it differs. */
+/* Returns where a rank's arguments are in a round. Every rank can compute that.
+ * In the first round all are on GPUs, in the second none, and then it
+ * differs. */
 static unsigned where_of(int round, int rank)
 {
     return round == 0 ? X | ROWS
@@ -205,8 +208,8 @@ static size_t gaps(const struct work *w)
     return rows;
 }
 
-/* Returns the bytes that the engine moves in a round, if `reach` says that GPUs
- * reach each other. */
+/* Returns the bytes that the engine must copy in a call of this round. `reach`:
+ * GPUs can access each other's memory. */
 static struct moved moves(const struct work *w, int round, bool reach)
 {
     const int self = w->self->rank;
@@ -297,7 +300,8 @@ static int rows(const struct rank *self)
     return 0;
 }
 
-/* GPUs that do not reach each other (FAKE_CUDA): the same bits by the host. */
+/* If GPUs cannot access each other's memory (FAKE_CUDA), rows go through the
+ * host and have the same bits. */
 static int by_the_host(const struct rank *self)
 {
     for (int s = 0; s < 2; s++)
@@ -305,7 +309,8 @@ static int by_the_host(const struct rank *self)
     return 0;
 }
 
-/* Where all is on GPUs nothing is taken or opened anew in later calls. */
+/* If all arguments are on GPUs, later calls allocate no memory and open no
+ * handles. */
 static int steady(const struct rank *self)
 {
     unsigned long alloc = 0, opened = 0, memory = 0;
@@ -356,9 +361,10 @@ static int once(struct work *w)
     return check(w, ROWS, "dispatch");
 }
 
-/* A plan, an exchange and at last the communicator go while requests are under
- * way; larger buffers take the place of smaller ones; exchanges follow each other.
- * strict: nothing is left, and nothing is freed that another process has open. */
+/* Plans and exchanges are destroyed while requests are under way. Larger
+ * buffers replace smaller ones, and exchanges follow each other. `strict`
+ * checks that all memory is freed, and none while another process has it
+ * open. */
 static int lifetimes(const struct rank *self)
 {
     for (int round = 0; round < 4; round++) {
@@ -384,7 +390,8 @@ static int lifetimes(const struct rank *self)
     return 0;
 }
 
-/* Owners go first, and wait until the others have closed their memory. */
+/* The communicator is destroyed first. Owners of memory then wait until the
+ * other ranks have closed it. */
 static int own_communicator(const struct rank *self)
 {
     for (int round = 0; round < 3; round++) {
@@ -398,7 +405,7 @@ static int own_communicator(const struct rank *self)
             return 1;
         CHECK_RUN(once(&w));
         shunt_comm_destroy(dup);
-        w.moe = NULL; /* gone with it */
+        w.moe = NULL; /* destroyed with the communicator */
         end(&w);
     }
     return 0;
@@ -406,8 +413,8 @@ static int own_communicator(const struct rank *self)
 
 /* --- failures ---------------------------------------------------------------------- */
 
-/* Calls until rank 1 is killed, which is named; its GPU's memory is open here.
- * With an argument, rank 1 kills itself. */
+/* Make calls until rank 1 is killed. The error must name it, although its GPU's
+ * memory is open here. With an argument, rank 1 kills itself. */
 static int killed(const struct rank *self)
 {
     enum shunt_status st = SHUNT_OK;
@@ -434,8 +441,9 @@ static int killed(const struct rank *self)
     return 0;
 }
 
-/* Rank 0's GPU is lost after argv[0] operations: it says so, the others get right
- * rows or an error, and what is on the host goes on. */
+/* Rank 0's GPU is lost after argv[0] operations. Rank 0 gets an error that says
+ * so, and the other ranks get right rows or an error. Calls on the host's
+ * memory still work. */
 static int lost(const struct rank *self)
 {
     unsigned char *expected[2], *x[2];
@@ -445,7 +453,8 @@ static int lost(const struct rank *self)
     if (begin(self, &w, &settings[0]))
         return 1;
     CHECK_RUN(once(&w));
-    /* Other tokens in each round: what has landed before is none of these. */
+    /* Alternate between two sets of tokens, so that rows left from the round
+     * before are wrong. */
     expected[0] = w.expected;
     x[0] = w.device_x;
     expected[1] = malloc(rows_bytes(&w) + 1);
@@ -491,8 +500,9 @@ static int lost(const struct rank *self)
     return 0;
 }
 
-/* The n-th call of the driver (argv[0]) in a dispatch fails, for each n: an error on
- * rank 0 that names it, or right rows by another way; no rank waits. */
+/* In a dispatch, the n-th call of the driver function argv[0] fails on rank 0,
+ * for each n. Either rank 0 gets an error with the result's name, or the rows
+ * arrive in another way. No rank waits forever. */
 static int failing(const struct rank *self)
 {
     for (int n = 1; n < 4; n++) {
@@ -517,7 +527,8 @@ static int failing(const struct rank *self)
               shunt_strerror(st), shunt_last_error(dup));
         if (!st)
             CHECK_RUN(check(&w, ROWS, self->argv[0]));
-        /* The others are as before; an engine that has failed stays so. */
+        /* Calls on the host's memory still work. An engine that has failed
+         * stays failed. */
         memset(w.host_rows, 0xbb, rows_bytes(&w) + w.row);
         CHECK_OK(dup,
                  shunt_moe_dispatch(w.plan, w.host_x, w.host_rows, w.in.total));
@@ -530,8 +541,8 @@ static int failing(const struct rank *self)
     return 0;
 }
 
-/* Rank 0's GPU does nothing any more: the call ends in bounded time with an error
- * that names it. */
+/* Rank 0's GPU stops running operations. The call ends in bounded time with an
+ * error that names the GPU. */
 static int hangs(const struct rank *self)
 {
     enum shunt_status st;
@@ -566,7 +577,8 @@ static int hangs(const struct rank *self)
     return 0;
 }
 
-/* Others go on when a rank gives up in the midst of it. */
+/* Ranks abort the communicator in the middle of a dispatch, and must not
+ * hang. */
 static int abandoned(const struct rank *self)
 {
     struct shunt_request *request = NULL;
@@ -575,7 +587,8 @@ static int abandoned(const struct rank *self)
     if (begin(self, &w, &settings[0]))
         return 1;
     CHECK_RUN(once(&w));
-    (void)!shunt_barrier(self->comm); /* or another rank is quicker */
+    (void)!shunt_barrier(self->comm); /* so that no rank aborts before another
+                                       * one has made its calls */
     (void)!shunt_moe_dispatch_start(w.plan, w.device_x, w.device_rows,
                                     w.in.total, &request);
     shunt_comm_abort(self->comm);
@@ -608,7 +621,7 @@ int main(int argc, char **argv)
 
     setenv("SHUNT_ENGINE", "cuda", 0);
     setenv("FAKE_CUDA", "strict", 0);
-    /* Each rank has a GPU of its own, if there are several. */
+    /* If there are several GPUs, each rank uses another one. */
     if (settings_of && strstr(settings_of, "devices=") && rank)
         setenv("SHUNT_CUDA_DEVICE", rank, 1);
     snprintf(path, sizeof(path), "%s/engines/cuda/libcuda.so.1",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The ranks of test_engine.c. The copy engine copies large blocks in windows,
- * of calls that were started. It does not copy smaller blocks, nor those of
+ * in calls that were started. It does not copy small blocks, nor the blocks of
  * blocking calls. It copies nothing after it has failed, if no call can use it,
  * or if it is slower.
  */
@@ -64,7 +64,7 @@ static int window(const struct rank *self, size_t bytes, unsigned char **at)
     return 0;
 }
 
-/* Several calls under way at once, on their own memory. */
+/* Several calls are under way at once, each on its own memory. */
 static int started(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
@@ -102,7 +102,7 @@ static int started(const struct rank *self)
     return 0;
 }
 
-/* One call, on windows that hold all blocks. */
+/* Make one call, on windows that hold all blocks. */
 static int exchange(const struct rank *self, unsigned char *send,
                     unsigned char *recv, int call)
 {
@@ -116,8 +116,8 @@ static int exchange(const struct rank *self, unsigned char *send,
     return check(self, recv, call, LARGE);
 }
 
-/* argv[0]: copies that the engine makes (without: all). All data is right,
- * whoever made them. */
+/* argv[0]: how many copies the engine must make (without an argument: all). All
+ * data must be right, whether or not the engine copied it. */
 static int made_just(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
@@ -140,7 +140,7 @@ static int made_just(const struct rank *self)
     return 0;
 }
 
-/* Calls until a rank is killed, which is then named. argv[0]: the rank. */
+/* Make calls until rank argv[0] is killed. The error must name that rank. */
 static int killed(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
@@ -177,8 +177,8 @@ static int killed(const struct rank *self)
     return 0;
 }
 
-/* The caller waits anyway; and what is small is copied sooner than handed over.
- */
+/* The engine must not make these copies: those of blocking calls, whose caller
+ * waits anyway, and small ones, which are copied faster than submitted. */
 static int not_for_these(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
@@ -208,8 +208,8 @@ static int not_for_these(const struct rank *self)
     return 0;
 }
 
-/* One rank gives the communicator up while copies are under way: every call
- * ends, and what was given to it may be freed at once. */
+/* One rank aborts the communicator while copies are under way. Every call ends,
+ * and its memory may be freed at once. */
 static int aborted(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
@@ -237,9 +237,9 @@ static int aborted(const struct rank *self)
     return 0;
 }
 
-/* Communicators that come and go while another one is busy: the engine stays for
- * the one that is left, and what it writes after a copy goes to no descriptor of
- * the program's. */
+/* Communicators are created and destroyed while another one is busy. The engine
+ * stays open for the one that is left. The engine writes to a descriptor after
+ * a copy; that must never be a descriptor of the program. */
 static int come_and_go(const struct rank *self)
 {
     const size_t all = (size_t)self->size * LARGE;
@@ -287,7 +287,8 @@ static int come_and_go(const struct rank *self)
     return 0;
 }
 
-/* A child has no engine, and does not wait for the parent's. */
+/* A child of fork() has no engine, and does not wait for the parent's
+ * engine. */
 static int forked(const struct rank *self)
 {
     int status = -1;
@@ -297,8 +298,8 @@ static int forked(const struct rank *self)
         return 1;
     child = fork();
     if (!child) {
-        /* Not in order, as the others are in the parent: what it inherited
-         * goes. */
+        /* The child only destroys what it inherited. The parent's other ranks
+         * do not take part. */
         shunt_comm_destroy(self->comm);
         _exit(42);
     }
@@ -308,8 +309,8 @@ static int forked(const struct rank *self)
     return started(self);
 }
 
-/* The engine is so slow that it does not pay: half of the first calls try it, and
- * the others go without it. */
+/* The engine is slower than the caller. Half of the first calls try it, and all
+ * later calls do without it. */
 static int learns(const struct rank *self)
 {
     enum { BLOCK = 4 << 20, TRIALS = 16, MORE = 10 };
@@ -335,7 +336,7 @@ static int learns(const struct rank *self)
     return 0;
 }
 
-/* More ranks than CPUs for them, on any machine. */
+/* On any machine, run with more ranks than CPUs. */
 static int crowded(const struct rank *self)
 {
     cpu_set_t may, two;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ranks of test_engine_moe.c. The copy engine, and no thread, copies rows
- * of a dispatch that was started, and of the gradient of combine if nothing is
- * computed from them during the copy. The rows have the same bits as if the
- * caller's thread had copied them.
+ * The ranks of test_engine_moe.c. The copy engine, and no thread, copies the
+ * rows of a dispatch that was started. It also copies those of combine's
+ * gradient, if nothing is computed from them during the copy. The rows have the
+ * same bits as if the caller's thread had copied them.
  */
 
 #include <stdint.h>
@@ -23,10 +23,10 @@ struct layer {
     struct shunt_moe *moe;
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows info;
-    size_t tokens, row; /* bytes */
+    size_t tokens, row; /* number of tokens; bytes of a row */
     int32_t *idx;
     float *weight;
-    unsigned char *x; /* pages of its own */
+    unsigned char *x; /* the tokens, in separate pages */
 };
 
 static uint32_t mixed(uint32_t z)
@@ -47,7 +47,7 @@ static int open_layer(const struct rank *self, size_t tokens, size_t hidden,
 {
     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
 
-    /* Uneven, also 0 tokens of a rank. */
+    /* Ranks have different numbers of tokens; rank 0 has none. */
     *l = (struct layer){.tokens = tokens * (size_t)self->rank / 2,
                         .row = hidden * sizeof(float)};
     config.hidden = hidden;
@@ -105,8 +105,8 @@ static uint64_t sent(const struct layer *l)
     return (uint64_t)l->info.kept * l->row;
 }
 
-/* Dispatch by the caller's thread and by the engine, which moves `expected`
- * bytes. */
+/* Dispatch by the caller's thread, and by the engine, which must copy
+ * `expected` bytes. */
 static int dispatch_both(const struct rank *self, const struct layer *l,
                          uint64_t expected)
 {
@@ -179,13 +179,13 @@ static int backward_both(const struct rank *self, const struct layer *l,
     return 0;
 }
 
-/* argv[0]: "none" if the engine is to move nothing. */
+/* argv[0] is "none" if the engine must copy nothing. */
 static bool expects_none(const struct rank *self)
 {
     return self->argc && !strcmp(self->argv[0], "none");
 }
 
-/* Rows of many sizes; the last one in several parts. */
+/* Rows of many sizes. The last shape is copied in several parts. */
 static int rows(const struct rank *self)
 {
     static const struct {
@@ -230,7 +230,8 @@ static int not_copies(const struct rank *self)
     return 0;
 }
 
-/* The caller, who waits at once, makes what the engine has not begun. */
+/* The caller waits at once, and so makes the copies that the engine has not
+ * begun. */
 static int lends(const struct rank *self)
 {
     unsigned char *buffer, *reference;
@@ -265,8 +266,8 @@ static int lends(const struct rank *self)
     return 0;
 }
 
-/* An engine that fails after argv[0] copies: all rows are right, and it is
- * credited with no more than it made. */
+/* The engine fails after argv[0] copies. All rows must be right, and the
+ * engine's counter must not exceed the bytes that it copied. */
 static int failing(const struct rank *self)
 {
     struct layer l;
@@ -304,9 +305,9 @@ static int failing(const struct rank *self)
     return 0;
 }
 
-/* Calls until a rank is killed or gives up, which is then named; and at once
- * the memory of the tokens is gone. argv[0]: the rank. With argv[1] it gives up
- * itself. */
+/* Make calls until rank argv[0] is killed or, with argv[1], aborts the
+ * communicator. The error must name that rank. Then unmap the memory of the
+ * tokens at once. */
 static int killed(const struct rank *self)
 {
     const bool aborts = self->argc > 1 && self->rank == atoi(self->argv[0]);

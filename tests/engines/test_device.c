@@ -70,7 +70,8 @@ Test(device, that_is_lost)
     run(2, "lost", "24", NULL);
 }
 
-/* Not strict: what such a device may still write to stays. */
+/* Without `strict`, because memory that a hanging device may still write to is
+ * not freed. */
 static void run_hanging(const char *argument)
 {
     const char *asan = getenv("ASAN_OPTIONS");

@@ -104,7 +104,8 @@ Test(device_rows, where_the_driver_refuses)
             (struct run){.ranks = 2, .name = "failing", .argument = calls[i]});
 }
 
-/* Not strict: what such a device may still write to stays. */
+/* Without `strict`, because memory that a hanging device may still write to is
+ * not freed. */
 Test(device_rows, of_a_gpu_that_hangs)
 {
     const char *asan = getenv("ASAN_OPTIONS");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Collectives whose large payload the copy engine moves (rank_engine.c). */
+/* Collectives whose large payload the copy engine copies (rank_engine.c). */
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -51,7 +51,7 @@ Test(engine, stays_with_the_parent)
     run(2, "forked");
 }
 
-/* How many ranks printed it? */
+/* Returns how many ranks printed the text. */
 static int said(struct harness *h, int ranks, const char *text)
 {
     int n = 0;
@@ -70,8 +70,8 @@ static const char *frail_path(void)
     return path;
 }
 
-/* The engine has made some copies, and then none: the others are made without
- * it, also those that it had taken. */
+/* The engine makes some copies, and then fails. All other copies are made
+ * without it, including those that it had accepted. */
 static void fails_after(int ranks, const char *copies)
 {
     static char limit[64];
@@ -100,7 +100,7 @@ Test(engine, that_fails)
     fails_after(4, "8");
 }
 
-/* All ranks go on without it, and one of them says why. */
+/* All ranks go on without an engine, and one of them prints why. */
 Test(engine, that_is_off)
 {
     struct harness *h = harness_start(&(struct harness_job){
@@ -118,7 +118,7 @@ Test(engine, that_is_off)
     harness_finish(h);
 }
 
-/* Three ranks, and two CPUs or one. */
+/* Three ranks run on two CPUs or on one. */
 Test(engine, that_has_no_cpu)
 {
     struct harness *h = harness_start(&(struct harness_job){
@@ -168,8 +168,8 @@ Test(engine, is_named_off)
     harness_check(&job);
 }
 
-/* A GPU that is there (tests/engines/cuda) copies nothing of the host's memory,
- * and is left as it was found. */
+/* An engine for a GPU (tests/engines/cuda) copies nothing between host memory,
+ * and frees all its objects. */
 Test(engine, that_is_a_gpu)
 {
     static char path[4096];
@@ -187,7 +187,7 @@ Test(engine, that_is_a_gpu)
     harness_check(&job);
 }
 
-/* All ranks go on without it. */
+/* All ranks go on without the lost GPU. */
 Test(engine, that_is_a_gpu_which_is_lost)
 {
     static char path[4096];
@@ -229,7 +229,7 @@ Test(engine, whose_rank_is_killed)
     harness_finish(h);
 }
 
-/* Every rank says so, with what is wrong. */
+/* Every rank gets an error that says what is wrong. */
 Test(engine, that_is_not_there)
 {
     const struct harness_job job = {

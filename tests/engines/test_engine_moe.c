@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Dispatch whose rows the copy engine moves (rank_engine_moe.c). */
+/* Dispatch whose rows the copy engine copies (rank_engine_moe.c). */
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -57,7 +57,7 @@ static const char *frail_path(void)
     return path;
 }
 
-/* Before its first copy, and in the midst of them. */
+/* The engine fails before its first copy, and after some copies. */
 Test(engine_moe, that_fails)
 {
     static const char *const copies[] = {"0", "2", "6"};
@@ -95,8 +95,8 @@ Test(engine_moe, whose_rank_is_killed)
     harness_finish(h);
 }
 
-/* The engine makes each copy as late as it may, also in its close(): had a call
- * left any behind, it would read memory that is gone. */
+/* The engine makes each copy as late as possible, even in close(). If a call
+ * left copies behind, they would read unmapped memory. */
 Test(engine_moe, leaves_no_copy_behind)
 {
     harness_check(&(struct harness_job){

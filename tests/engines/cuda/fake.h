@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside of the fake driver: its memory, and its device. */
+/* Internal declarations of the fake driver: its memory, and its device. */
 #ifndef FAKE_H
 #define FAKE_H
 
@@ -27,15 +27,16 @@ enum {
     NOT_SUPPORTED = 801,
 };
 
-/* One lock for all of it. */
+/* One lock protects all state of the fake driver. */
 extern pthread_mutex_t fake_lock;
 extern struct fake_cuda_live fake_live;
-/* The device is lost, and calls return this; 0: it is well. */
+/* Not 0: the device is lost, and calls return this result. */
 extern int fake_lost;
 
-/* The number after `name` in FAKE_CUDA, or `otherwise`. */
+/* Returns the number after `name` in FAKE_CUDA, or `otherwise` if FAKE_CUDA
+ * does not set it. */
 long fake_setting(const char *name, long otherwise);
-/* At random below n, under the lock. */
+/* Returns a random number below n. The caller holds the lock. */
 unsigned fake_random(unsigned n);
 
 /* --- memory, under the lock ------------------------------------------------------- */
@@ -44,13 +45,16 @@ enum fake_kind { FAKE_DEVICE, FAKE_MAPPED, FAKE_HOST, FAKE_REGISTERED };
 
 struct fake_memory {
     enum fake_kind kind;
-    unsigned char *at;    /* the address that callers have */
-    unsigned char *there; /* by which the fake accesses it */
+    unsigned char *at;    /* the address that the driver's callers know */
+    unsigned char *there; /* the address by which the fake accesses the
+                           * memory */
     size_t bytes;
-    int fd;          /* of device memory, here and of others */
-    int device;      /* whose memory it is */
-    unsigned opened; /* how often another process' memory was opened here */
-    uint64_t inode;  /* of `fd`: which memory it is, as others know it */
+    int fd;          /* descriptor of device memory, of this or another
+                      * process */
+    int device;      /* the device that has the memory */
+    unsigned opened; /* memory of another process: how often it is open here */
+    uint64_t inode;  /* inode of `fd`, which identifies the memory in all
+                      * processes */
 };
 
 int fake_memory_new(enum fake_kind kind, void *at, int fd, size_t bytes,
@@ -59,16 +63,17 @@ int fake_memory_free(enum fake_kind kind, const void *at);
 
 /* --- memory of other processes (fake_ipc.c), under the lock ------------------------ */
 
-/* Behind the bytes of device memory, in pages of its own: who has it open. */
+/* The processes that have device memory open. The list is in the page behind
+ * the memory's bytes. */
 enum { FAKE_USERS = 32 };
 struct fake_users {
-    int pid[FAKE_USERS]; /* atomic; 0: free */
+    int pid[FAKE_USERS]; /* atomic; 0: an unused entry */
 };
 
 struct fake_users *fake_users_of(const struct fake_memory *m);
-/* Bytes of the descriptor of device memory of so many. */
+/* Returns the size of the descriptor for device memory of `bytes` bytes. */
 size_t fake_memory_room(size_t bytes);
-/* A process that still has it open, or 0. */
+/* Returns a running process that has the memory open, or 0. */
 int fake_user_of(const struct fake_memory *m);
 int fake_ipc_get(const struct fake_memory *m, void *handle);
 int fake_ipc_open(const void *handle, int device, uint64_t *at);
@@ -90,10 +95,10 @@ struct fake_event {
 
 struct fake_operation {
     enum fake_what what;
-    uint64_t to, from; /* of a write: `from` is the value */
+    uint64_t to, from; /* for a write, `from` is the value */
     size_t bytes, rows, to_pitch, from_pitch;
     struct fake_event *event;
-    uint64_t number; /* of the event's record */
+    uint64_t number; /* number of the event's record */
     void (*function)(void *);
     void *arg;
     struct fake_operation *next;
@@ -107,14 +112,14 @@ bool fake_stream_is_one(const struct fake_stream *stream);
 int fake_stream_add(struct fake_stream *stream,
                     const struct fake_operation *operation);
 bool fake_stream_is_idle(const struct fake_stream *stream);
-/* Wait for it (NULL: all). */
+/* Wait until the stream is idle; NULL: until all streams are. */
 void fake_stream_wait(const struct fake_stream *stream);
 void fake_device_hold(bool held);
 void fake_device_lose(int operations, int result);
 void fake_device_repair(void);
 /* Bytes that were copied from memory of a device to memory of a device. */
 extern uint64_t fake_between;
-/* At once. */
+/* Copy now, without a stream. */
 int fake_copy(uint64_t to, uint64_t from, size_t bytes);
 
 #endif

@@ -9,7 +9,8 @@
 
 enum { STREAMS = 64 };
 
-/* No malloc(): programs that let their own calls of it fail mean the library. */
+/* The fake must not call malloc(): tests that make malloc() fail mean the calls
+ * of the library. */
 static struct fake_operation pool[1 << 17], *spare;
 static size_t used;
 
@@ -32,11 +33,12 @@ static void free_operation(struct fake_operation *o)
 
 struct fake_stream {
     struct fake_operation *first, **end;
-    bool busy; /* one of its operations is being done */
+    bool busy; /* one of its operations is running */
 };
 
 static struct fake_stream *streams[STREAMS];
-static pthread_cond_t news = PTHREAD_COND_INITIALIZER; /* any change */
+static pthread_cond_t news = PTHREAD_COND_INITIALIZER; /* signaled after any
+                                                        * change */
 static pthread_t thread;
 static bool stop, is_held;
 static int operations_left = -1, loss;
@@ -118,7 +120,8 @@ static int write_word(const struct fake_operation *o)
     return OK;
 }
 
-/* Under the lock, except for a function of the caller's. */
+/* Run an operation. The lock is held, except while a function of the caller
+ * runs. */
 static int perform(const struct fake_operation *o)
 {
     switch (o->what) {
@@ -147,7 +150,7 @@ static void advance(struct fake_stream *s)
     if (!s->first)
         s->end = &s->first;
     s->busy = true;
-    if (!fake_random(4)) { /* late */
+    if (!fake_random(4)) { /* sometimes delay the operation */
         pthread_mutex_unlock(&fake_lock);
         sched_yield();
         pthread_mutex_lock(&fake_lock);

@@ -17,12 +17,13 @@ pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 struct fake_cuda_live fake_live;
 int fake_lost;
 
-/* A context is the address of its device's count. */
+/* The handle of a device's context is the address of the device's entry, which
+ * counts the context's users. */
 static int contexts[DEVICES];
 static _Thread_local int *stack[DEPTH];
 static _Thread_local int depth;
 static bool initialised;
-/* Memory was freed that another process had open. */
+/* true: memory was freed while another process had it open */
 static bool freed_open;
 
 static struct {
@@ -110,7 +111,8 @@ static int current_device(void)
 
 /* --- what every call does -------------------------------------------------------- */
 
-/* Takes the lock. */
+/* Begin a call: take the lock, count the call, and check whether it must fail.
+ * end() releases the lock. */
 static int begin(const char *name, bool context)
 {
     int i = 0;
@@ -205,7 +207,7 @@ ENTRY int cuInit(unsigned flags)
     return end(result);
 }
 
-/* Before cuInit(), too. */
+/* Works before cuInit(), too. */
 ENTRY int cuDriverGetVersion(int *version)
 {
     *version = (int)fake_setting("version", 12020);
@@ -522,8 +524,8 @@ ENTRY int cuMemAlloc_v2(uint64_t *at, size_t bytes)
     return end(result);
 }
 
-/* Waits for the device, as the real one does. Other processes must have closed
- * the memory. */
+/* Waits for the device, as the real function does. Other processes must have
+ * closed the memory. */
 ENTRY int cuMemFree_v2(uint64_t at)
 {
     int result = begin("cuMemFree_v2", false);
@@ -549,7 +551,7 @@ ENTRY int cuPointerGetAttribute(void *value, int attribute, uint64_t pointer)
 
     if (!result && (!m || (attribute != 2 && attribute != 8)))
         result = INVALID_VALUE;
-    if (!result && attribute == 8) /* managed */
+    if (!result && attribute == 8) /* attribute: is the memory managed? */
         *(unsigned *)value = 0;
     else if (!result)
         *(unsigned *)value =
@@ -577,7 +579,7 @@ struct ipc_handle {
     char reserved[64];
 };
 
-/* The handle is that of the allocation, and wants its base. */
+/* The handle is of a whole allocation, and `at` must be its first byte. */
 ENTRY int cuIpcGetMemHandle(struct ipc_handle *handle, uint64_t at)
 {
     int result = begin("cuIpcGetMemHandle", true);
@@ -602,7 +604,7 @@ ENTRY int cuIpcOpenMemHandle_v2(uint64_t *at, struct ipc_handle handle,
     return end(result);
 }
 
-/* Waits for the device, as cuMemFree(). */
+/* Waits for the device, as cuMemFree() does. */
 ENTRY int cuIpcCloseMemHandle(uint64_t at)
 {
     int result = begin("cuIpcCloseMemHandle", true);
@@ -724,7 +726,8 @@ static int batch(const char *name, const uint64_t *to, const uint64_t *from,
 
     if (!result && !fake_stream_is_one(stream))
         result = INVALID_HANDLE;
-    /* One kind of attributes, for all copies, is what the fake knows. */
+    /* The fake supports only one entry of attributes, which applies to all
+     * copies. */
     if (!result &&
         (!n || attrs_n != 1 || first[0] || attrs->order != 1 || attrs->flags ||
          n > (size_t)fake_setting("batch_max", 4096)))

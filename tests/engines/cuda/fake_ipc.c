@@ -2,11 +2,12 @@
 /*
  * The fake driver's memory of other processes; see fake.h.
  *
- * A handle names the process and the descriptor of an allocation, which another
- * process opens by /proc, and the inode, which tells whether the descriptor is
- * still that of the same memory. Who has it open is written behind the memory:
- * the documentation leaves undefined what happens if its owner frees it before,
- * and the fake says so.
+ * A handle contains the process and the descriptor of an allocation, which
+ * another process opens through /proc. It also contains the inode, which shows
+ * whether the descriptor is still of the same memory. Behind the memory there
+ * is a list of the processes that have it open. The documentation does not
+ * define what happens if the owner frees the memory before they close it, so
+ * the fake reports that.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 
 #include "tests/engines/cuda/fake.h"
 
-/* CUipcMemHandle has 64 bytes. */
+/* The contents of a CUipcMemHandle, which has 64 bytes. */
 struct handle {
     uint64_t magic, inode, bytes;
     int pid, fd, device, unused;
@@ -42,7 +43,8 @@ struct fake_users *fake_users_of(const struct fake_memory *m)
     return (struct fake_users *)(void *)(m->there + users_at(m->bytes));
 }
 
-/* A process that was killed closes nothing, and is no user. */
+/* Returns whether a process runs. A process that was killed has closed nothing,
+ * but is not a user any more. */
 static bool runs(int pid)
 {
     char path[64], line[512] = "", *state;

@@ -11,7 +11,7 @@
 enum { MOST = 4096 };
 
 static struct fake_memory all[MOST];
-static size_t places; /* that were ever used */
+static size_t places; /* entries of `all` that were ever used */
 static size_t used_bytes;
 
 static int *count_of(enum fake_kind kind)
@@ -21,7 +21,8 @@ static int *count_of(enum fake_kind kind)
                                  : &fake_live.host;
 }
 
-/* Twice: once for nobody, once for the fake. */
+/* Map the memory twice: at the address for callers, without access, and for the
+ * fake. */
 static bool map_twice(struct fake_memory *m)
 {
     const size_t room = fake_memory_room(m->bytes);
@@ -62,7 +63,7 @@ static bool provide(struct fake_memory *m)
         return false;
     }
     m->inode = inode_of(m->fd);
-    memset(m->there, 0x5a, m->bytes); /* what was there before */
+    memset(m->there, 0x5a, m->bytes); /* new memory contains old data */
     return true;
 }
 
