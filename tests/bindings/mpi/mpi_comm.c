@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Communicators from MPI: a plain MPI program, so that it is started by mpirun
- * as its users' programs are. Ends with status 1 at the first mistake.
+ * Communicators from MPI: a plain MPI program, so that mpirun starts it like
+ * the programs of users. Ends with status 1 at the first mistake.
  */
 
 #include <shunt/coll.h>
@@ -35,7 +35,7 @@ static void check_comm(struct shunt_comm *comm, MPI_Comm mpi)
     CHECK(shunt_comm_rank(comm) == rank);
     CHECK(shunt_comm_size(comm) == size);
 
-    /* Compare the processes of MPI_COMM_WORLD that the ranks are. */
+    /* Compare the world ranks of the communicators' ranks. */
     int *ours = calloc((size_t)size, sizeof(*ours));
     int *mpis = calloc((size_t)size, sizeof(*mpis));
     CHECK(ours && mpis);
@@ -59,7 +59,7 @@ static void world(void)
     shunt_comm_destroy(comm);
 }
 
-/* Odd and even ranks apart, in descending order. */
+/* Communicators of the odd and of the even ranks, in descending order. */
 static void parts(void)
 {
     struct shunt_comm *comm = NULL;
@@ -87,7 +87,7 @@ static void bad_arguments(void)
           SHUNT_ERR_INVALID);
     CHECK(comm == NULL);
 
-    /* One rank has nowhere to put the result: all hear of it. */
+    /* One rank passes no place for the result: all ranks get an error. */
     enum shunt_status st = shunt_comm_create_mpi(
         MPI_COMM_WORLD, NULL, world_rank == world_size - 1 ? NULL : &comm);
     CHECK(st == (world_rank == world_size - 1 ? SHUNT_ERR_INVALID
@@ -106,7 +106,7 @@ static void bad_arguments(void)
     MPI_Comm_free(&half);
 }
 
-/* Rank 0 cannot make an id, for it may open no more files. */
+/* Rank 0 cannot make an id, because it may open no more files. */
 static void no_id(void)
 {
     struct shunt_comm *comm = NULL;
@@ -146,7 +146,7 @@ int main(int argc, char **argv)
     parts();
     bad_arguments();
     no_id();
-    world(); /* and all is well afterwards */
+    world(); /* after that, everything still works */
 
     /* A communicator outlives MPI. */
     CHECK(shunt_comm_create_mpi(MPI_COMM_WORLD, NULL, &comm) == SHUNT_OK);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A program of one MPI with a libshunt-mpi-comm that was built for another one:
- * an error at once on each rank, and MPI still works.
+ * A program of one MPI, with a libshunt-mpi-comm that was built for another
+ * MPI. Each rank must get an error at once, and MPI must still work.
  */
 #include <stdio.h>
 

@@ -192,7 +192,8 @@ MPI_Comm some_comm(void)
 /* -- running ------------------------------------------------------------------
  */
 
-/* Without a seed, rank 0 takes one and tells the others by messages. */
+/* If no seed is given, rank 0 chooses one and sends it to the other ranks in
+ * messages. */
 static void agree_on_seed(const char *given)
 {
     unsigned long long value = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Shared by the plain MPI programs of this folder: cases with names, inputs
- * that every rank can compute from a seed, and memory that remembers its
- * expected content. The library under test serves no call of this file: ranks
- * agree by the command line alone.
+ * that every rank can compute from a seed, and memory with its expected
+ * contents. The library under test serves no call of this file: ranks agree on
+ * the seed by the command line or by messages.
  */
 
 #ifndef CHECK_H
@@ -15,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A case runs on `min_ranks` or more; on fewer it is skipped, and says so. */
+/* A case runs on `min_ranks` ranks or more. On fewer ranks it is skipped, which
+ * is printed. */
 struct check_case {
     const char *name;
     void (*run)(int variant);
@@ -25,23 +26,22 @@ struct check_case {
 
 extern int world_rank, world_size;
 
-/* CHECK_WILD=1: also what is right MPI, but what Open MPI 4.1 or MPICH 4.0
- * themselves get wrong. */
+/* True if CHECK_WILD=1: also test correct MPI calls with which Open MPI 4.1 or
+ * MPICH 4.0 themselves fail. */
 extern bool check_wild;
 
-/* Runs the cases, or those named in the arguments:
- *
+/* Runs all cases, or those named in the arguments:
+ * 
  *     program [--seed N] [--list] [CASE...]
- *
- * Rank 0 prints "case NAME" before and "done NAME" after each of them. `level`
- * is what MPI_Init_thread() is asked for; `begin` and `end` are called before
- * and after all cases (NULL: nothing). Returns the exit status, after
- * MPI_Finalize(). */
+ * 
+ * Rank 0 prints "case NAME" before each case and "done NAME" after it. `level`
+ * is passed to MPI_Init_thread(). `begin` and `end` are called before and after
+ * all cases, unless NULL. Returns the exit status, after MPI_Finalize(). */
 int check_main(int argc, char **argv, const struct check_case *cases, int level,
                void (*begin)(void), void (*end)(void));
 
-/* The same for a program that is between MPI_Init() and MPI_Finalize() by
- * itself: call once, after MPI_Init(). */
+/* For a program that calls MPI_Init() and MPI_Finalize() itself: call this
+ * once, after MPI_Init(). */
 void check_start(int argc, char **argv);
 
 _Noreturn void check_fail(const char *file, int line, const char *format, ...)
@@ -53,7 +53,7 @@ _Noreturn void check_fail(const char *file, int line, const char *format, ...)
             check_fail(__FILE__, __LINE__, "not true: %s", #what); \
     } while (0)
 
-/* For calls that have to work. */
+/* Make a call that must succeed. */
 #define MPI(call)                                                            \
     do {                                                                     \
         int status_ = (call);                                                \
@@ -64,32 +64,33 @@ _Noreturn void check_fail(const char *file, int line, const char *format, ...)
 /* -- chance -------------------------------------------------------------------
  */
 
-/* Mixes its arguments into 64 bits, the same on every rank in every run. */
+/* Mixes its arguments into 64 bits. The result is the same on every rank in
+ * every run. */
 uint64_t mix(uint64_t a, uint64_t b);
 
-/* A number below `limit` that depends on the seed, on the case, and on how often
- * the case has asked: so the ranks have to ask alike. */
+/* Returns a number below `limit` that depends on the seed, on the case, and on
+ * the number of earlier draws. So all ranks must draw equally often. */
 uint64_t draw(uint64_t limit);
 bool chance(int percent);
 
-/* Begins round `n` of the case: what is drawn in it does not depend on what was
- * drawn before, so that a rank may leave a round out. */
+/* Begins round `n` of the case. Draws in a round do not depend on earlier
+ * draws, so a rank may skip a round. */
 void start_round(int n);
 
-/* A key for inputs of what comes next; the same on every rank. */
+/* Returns a new key for inputs, the same on every rank. */
 uint64_t fresh(void);
 
-/* A number of this rank's own. */
+/* Returns a number below `limit` that differs between ranks. */
 uint64_t draw_own(uint64_t limit);
 
-/* 0 .. n-1 in an order drawn by `draw`. */
+/* Fill `order` with 0 .. n-1 in an order drawn by draw(). */
 void draw_order(int *order, int n);
 
 /* -- memory -------------------------------------------------------------------
  */
 
-/* Bytes [lo, hi) round an origin, with guards on both sides: `now` is what a
- * program uses, `want` what it should look like. */
+/* Bytes [lo, hi) around an origin, with guards on both sides. The program uses
+ * `now`; `want` has the expected contents. */
 struct memory {
     unsigned char *now, *want;
     ptrdiff_t lo;
@@ -98,7 +99,7 @@ struct memory {
 
 void memory_make(struct memory *m, ptrdiff_t lo, ptrdiff_t hi);
 void *memory_at(const struct memory *m, ptrdiff_t at);
-/* Sets bytes as an input, which have to stay as they are. */
+/* Sets input bytes, which must not change. */
 void memory_set(struct memory *m, ptrdiff_t at, const void *bytes, size_t n);
 /* Store the content that is expected at the end. */
 void memory_expect(struct memory *m, ptrdiff_t at, const void *bytes, size_t n);
@@ -108,9 +109,9 @@ void memory_check(struct memory *m, const char *what);
 /* -- communicators ------------------------------------------------------------
  */
 
-/* A communicator for a round, of a few that are made once: the world's ranks in
- * order, reversed or rotated, or a part of them. MPI_COMM_NULL where this rank
- * is not in it. Not to be freed. */
+/* Returns a communicator for a round, from a few that were made before: the
+ * world's ranks in order, reversed or rotated, or a part of them. Returns
+ * MPI_COMM_NULL if this rank is not in it. The caller must not free it. */
 MPI_Comm some_comm(void);
 
 static inline int comm_rank(MPI_Comm comm)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Errors that the drop-in itself finds: the class of the code, its text, that the
- * handler is called once, and that the other ranks learn of it and go on. MPI by
- * itself finds none of them, or others, so these cases are run with the drop-in
- * only. Memory is denied by this program's malloc() and calloc().
+ * Errors that the drop-in itself finds. Checks the class of the code and its
+ * text, that the handler is called once, and that the other ranks get an error,
+ * too, and go on. MPI alone finds no errors here, or other ones, so these cases
+ * run only with the drop-in. This program's malloc() and calloc() make
+ * allocations fail.
  */
 
 #include "check.h"
@@ -19,7 +20,8 @@
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 
-/* The next allocation of this thread of just so many bytes fails; 0: none. */
+/* The next allocation of this thread of exactly this many bytes fails; 0:
+ * none. */
 static _Thread_local size_t denied;
 static _Thread_local int denials;
 
@@ -66,7 +68,7 @@ static void works(void)
     CHECK(sum == size);
 }
 
-/* A communicator whose errors come to handler(). */
+/* Make a communicator whose errors call handler(). */
 static void begin(void)
 {
     MPI_Errhandler ours;
@@ -82,8 +84,9 @@ static void begin(void)
     denials = 0;
 }
 
-/* The call returned `code`: is that an error of `class`, whose text says `part`?
- * MPICH keeps no texts of ours, and gets the class itself. */
+/* Check that `code`, which a call returned, is an error of `class` whose text
+ * contains `part`. With MPICH there are no texts of the drop-in, and calls
+ * return the class itself. */
 static void expect(int code, int class, const char *part)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -99,7 +102,8 @@ static void expect(int code, int class, const char *part)
         check_fail(__FILE__, __LINE__, "'%s' does not say '%s'", text, part);
 }
 
-/* The last rank's error; all others are told of it. */
+/* Check that the last rank got an error, and that the errors of all other ranks
+ * name that rank. */
 static void expect_last(int code, int class, const char *part)
 {
     char culprit[32];
@@ -120,7 +124,7 @@ static void end(void)
 
 /* --- the cases ------------------------------------------------------------- */
 
-/* Elements of two ints with a hole between. */
+/* An element has two ints with a hole between them. */
 enum { ELEMENTS = 1000, BYTES = ELEMENTS * 2 * sizeof(int) };
 
 static MPI_Datatype with_hole(void)
@@ -132,7 +136,7 @@ static MPI_Datatype with_hole(void)
     return type;
 }
 
-/* No memory to pack what is sent, or to unpack what is received. */
+/* There is no memory to pack sent data, or to unpack received data. */
 static void no_room(bool receives)
 {
     static int in[3 * ELEMENTS * MAX_RANKS], out[3 * ELEMENTS * MAX_RANKS];
@@ -184,8 +188,8 @@ typedef void alltoallw_of_fortran(void *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
                                   void *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
                                   MPI_Fint *, MPI_Fint *);
 
-/* Fortran's handles have to be converted, which takes memory, too. MPICH's Fortran
- * calls its functions of C, which are served. */
+/* To convert Fortran's handles takes memory, too. MPICH's Fortran functions
+ * call the C functions, which the drop-in serves. */
 static void no_room_for_handles(void)
 {
     int in[MAX_RANKS] = {0}, out[MAX_RANKS], ones[MAX_RANKS], displs[MAX_RANKS],
@@ -256,7 +260,7 @@ static void (*const steps[])(void) = {no_room_to_send,   no_room_to_receive,
                                       no_room_for_types, no_room_for_handles,
                                       own_block_differs, sizes_differ};
 
-/* Without the drop-in there is nothing to see. */
+/* Without the drop-in there is nothing to test. */
 static void run(int which)
 {
     if (getenv("SHUNT_MPI"))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Communicators: how they come and go, in whatever order, with attributes of the
- * program's own; and kinds of them.
+ * Communicators of all kinds: they are made and freed in any order, and have
+ * attributes of the program.
  */
 
 #include "check.h"
@@ -58,9 +58,10 @@ static void dups(int variant)
     (void)variant;
     use(MPI_COMM_WORLD);
     MPI(MPI_Comm_dup(MPI_COMM_WORLD, &a));
-    MPI(MPI_Comm_dup(a, &b)); /* of one that was not used */
+    MPI(MPI_Comm_dup(a, &b)); /* duplicate of a communicator that was not
+                               * used */
     use(a);
-    MPI(MPI_Comm_dup(a, &c)); /* of one that was */
+    MPI(MPI_Comm_dup(a, &c)); /* duplicate of a communicator that was used */
     use(b);
     MPI(MPI_Comm_free(&a));
     use(c);
@@ -89,7 +90,7 @@ static void idup(int variant)
     CHECK(b == MPI_COMM_NULL);
 }
 
-/* Parts of the world, whose ranks do different things at the same time. */
+/* Parts of the world, whose ranks make different calls at the same time. */
 static void split(int variant)
 {
     (void)variant;
@@ -99,7 +100,7 @@ static void split(int variant)
         int parts = 1 + (int)draw(3), key = (int)draw_own(100);
 
         MPI(MPI_Comm_split(MPI_COMM_WORLD, world_rank % parts, key, &part));
-        /* As often as the part likes. */
+        /* Each part makes a different number of calls. */
         for (int i = 0; i <= world_rank % parts; i++)
             use(part);
         MPI(MPI_Comm_split(part, 0, -comm_rank(part), &again));
@@ -122,8 +123,8 @@ static void split_type(int variant)
     MPI(MPI_Comm_free(&host));
 }
 
-/* From groups: reversed, without some, by Comm_create and Comm_create_group,
- * where only members call. */
+/* Communicators from groups: with reversed ranks, and without some ranks. All
+ * ranks call MPI_Comm_create(); only members call MPI_Comm_create_group(). */
 static void groups(int variant)
 {
     MPI_Group world, some;
@@ -173,7 +174,7 @@ static void topologies(int variant)
     use(row);
     MPI(MPI_Comm_free(&row));
 
-    /* A ring, of which MPI may number the ranks anew. */
+    /* A ring whose ranks MPI may renumber. */
     int index[MAX_RANKS], edges[MAX_RANKS];
     for (int r = 0; r < world_size; r++) {
         index[r] = r + 1;
@@ -193,7 +194,8 @@ static void topologies(int variant)
     MPI(MPI_Comm_free(&distributed));
 }
 
-/* Many at once, freed in an order of their own, used meanwhile. */
+/* Many communicators exist at once. They are freed in random order, and used in
+ * between. */
 static void any_order(int variant)
 {
     enum { N = 12 };
@@ -217,8 +219,9 @@ static void any_order(int variant)
     }
 }
 
-/* So many that handles, and what is behind them, are used again: by one of the
- * same ranks in another order, by a part, by one that is never used. */
+/* Make so many communicators that handles, and the state behind them, are
+ * reused. The next communicator with a handle may have the ranks in another
+ * order, or fewer ranks, or may never be used. */
 static void reuse(int variant)
 {
     for (int i = 0; i < variant; i++) {
@@ -236,11 +239,12 @@ static void reuse(int variant)
     use(MPI_COMM_WORLD);
 }
 
-/* Thousands, with one small call each: what is made for each of them has to go,
- * too (file descriptors, memory). */
+/* Make thousands of communicators, with a small call on every tenth. File
+ * descriptors and memory of each one must be freed, too. */
 static void thousands(int variant)
 {
-    int n = world_size <= 2 ? 2000 : 60; /* the others' turns take their time */
+    int n = world_size <= 2 ? 2000 : 60; /* fewer with more ranks, whose calls
+                                          * take longer */
 
     (void)variant;
     for (int i = 0; i < n; i++) {
@@ -256,8 +260,8 @@ static void thousands(int variant)
     }
 }
 
-/* A rank frees early what others still use later: freeing is collective, but
- * need not wait. */
+/* One rank frees the communicator later than the others. Freeing is collective,
+ * but need not wait. */
 static void late(int variant)
 {
     (void)variant;
@@ -275,8 +279,8 @@ static void late(int variant)
     }
 }
 
-/* Two communicators, which ranks are in calls of at the same time: one ring of
- * pairs after the other. */
+/* Two communicators of pairs overlap, and ranks are in calls of both at the
+ * same time. */
 static void overlapping(int variant)
 {
     MPI_Comm even, odd;
@@ -333,7 +337,8 @@ static void expect_attribute(MPI_Comm comm, int key, int number)
     CHECK(number < 0 || value == &marks[number]);
 }
 
-/* Copied and deleted as often as a program can count, and no more. */
+/* The drop-in must not change how often attributes are copied and deleted,
+ * which a program can count. */
 static void attributes(int variant)
 {
     MPI_Comm a, b, c;
@@ -379,7 +384,8 @@ static void attributes(int variant)
     MPI(MPI_Comm_free_keyval(&other));
 }
 
-/* A copy that is refused: dup fails, and the original is as it was. */
+/* The callback refuses a copy. Then MPI_Comm_dup() must fail, and the original
+ * must still work. */
 static int refuse_copy(MPI_Comm comm, int key, void *extra, void *value,
                        void *copy, int *flag)
 {
@@ -416,8 +422,8 @@ static void refused_copy(int variant)
     MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
 }
 
-/* A callback of the program's own that uses the communicator that is about to
- * go, as it may. */
+/* A callback of the program that uses the communicator that is being freed. MPI
+ * allows that. */
 static int use_it(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)key;
@@ -438,7 +444,8 @@ static void use_in_delete(int variant)
     MPI(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, use_it, &key, NULL));
     for (int i = 0; i < 3; i++) {
         MPI(MPI_Comm_dup(MPI_COMM_WORLD, &a));
-        /* Before or after the first use, or without any. */
+        /* Set the attribute before or after the first use, or without any
+         * use. */
         if (i == 1)
             use(a);
         MPI(MPI_Comm_set_attr(a, key, &marks[0]));
@@ -450,7 +457,7 @@ static void use_in_delete(int variant)
     MPI(MPI_Comm_free_keyval(&key));
 }
 
-/* Names and infos and comparisons are the program's. */
+/* Names, infos and comparisons of communicators are as the program expects. */
 static void properties(int variant)
 {
     char name[MPI_MAX_OBJECT_NAME];
@@ -484,7 +491,7 @@ static int at_finalize(MPI_Comm comm, int key, void *value, void *extra)
     (void)key;
     (void)value;
     (void)extra;
-    /* MPI still works here, for all of the world. */
+    /* MPI still works in this callback, for the whole world. */
     MPI(MPI_Finalized(&on));
     CHECK(!on);
     use(MPI_COMM_WORLD);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Before MPI_Init() and after MPI_Finalize(), and programs that never make a
- * collective call:
+ * Tests calls before MPI_Init() and after MPI_Finalize(), and programs that
+ * make few collective calls, or none:
  *
- *     ends             what is legal outside of them is answered
+ *     ends             calls that are legal outside of them work
  *     ends silent      no collective call at all
  *     ends once        one call, on the world
  *     ends self        only MPI_COMM_SELF
- *     ends late        one rank comes seconds after the others
- *     ends apart       the same when all have met before, in a call that is not
- *                      worth a communicator, and longer than SHUNT_TIMEOUT
- *     ends fork        rank 0 has children, which call or exit
- *     ends wait        ranks say who they are, and then call for ever: to be
- *                      killed
+ *     ends late        one rank calls seconds after the others
+ *     ends apart       like `late`, by more than SHUNT_TIMEOUT, after a call
+ *                      for which the drop-in makes no communicator
+ *     ends fork        rank 0 has children, which make a call or exit
+ *     ends wait        ranks print their process ids, and then make calls until
+ *                      they are killed
  */
 
 #include "check.h"
@@ -45,8 +45,8 @@ static void sum_of_ranks(void)
     CHECK(sum == world_size * (world_size - 1) / 2);
 }
 
-/* A child that calls MPI_Allreduce() gets an error of the drop-in; without that, MPI
- * may do anything, so the child does not call. */
+/* A child that calls MPI_Allreduce() gets an error of the drop-in. Without the
+ * drop-in MPI may do anything, so the child does not call it. */
 static void child(int calls)
 {
     int one = 1000, sum = -1;

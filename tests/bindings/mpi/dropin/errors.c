@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Arguments that MPI refuses: the class of the error, and that the handler of
- * the right communicator is called, once. All ranks make the same mistake; what
- * follows works. `errors fatal` makes one without a handler.
+ * Arguments that MPI refuses. Checks the class of the error, and that the
+ * handler of the right communicator is called once. All ranks make the same
+ * mistake, and later calls work. `errors fatal` makes a mistake without a
+ * handler.
  */
 
 #include "check.h"
@@ -46,7 +47,7 @@ static bool right_class(enum mistake mistake, int class)
                            MPI_ERR_COUNT, MPI_ERR_ROOT, MPI_ERR_ROOT,
                            MPI_ERR_OP,    MPI_ERR_OP};
 
-    /* Or the operation is not for that type. */
+    /* MPI may also say that the operation is not defined for the type. */
     if ((mistake == NO_TYPE || mistake == UNCOMMITTED) && class == MPI_ERR_OP)
         return true;
     return class == classes[mistake];
@@ -61,7 +62,7 @@ static bool possible(enum call call, enum mistake mistake)
         return call == BCAST;
     if (mistake == NO_OP || mistake == WRONG_OP)
         return reduces;
-    /* Open MPI 4.1 crashes in others. */
+    /* Open MPI 4.1 crashes in other calls. */
     if (mistake == NO_COMM)
         return call == BARRIER || call == BCAST || call == ALLREDUCE;
     /* MPICH 4.0 crashes in reductions. */
@@ -162,14 +163,14 @@ static void expect_error(enum call call, enum mistake mistake, MPI_Comm comm)
     if (!right_class(mistake, class))
         check_fail(__FILE__, __LINE__, "call %d, mistake %d: error class %d",
                    call, mistake, class);
-    /* The printed text is compared with that of plain MPI. */
+    /* The test compares this line with the line of plain MPI. */
     if (world_rank == 0)
         printf("say call %d mistake %d class %d\n", call, mistake, class);
     MPI(MPI_Error_string(status, text, &length));
     CHECK(length > 0);
 }
 
-/* MPI_ERRORS_RETURN, before the communicator is used and after. */
+/* Errors with MPI_ERRORS_RETURN, before the communicator is used and after. */
 static void returned(int variant)
 {
     MPI_Comm comm;
@@ -178,7 +179,7 @@ static void returned(int variant)
     if (variant)
         works(comm);
     MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
-    /* A communicator that is none belongs to the world. */
+    /* Errors of MPI_COMM_NULL go to the handler of the world. */
     MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI(MPI_Type_contiguous(1, MPI_INT, &uncommitted));
     for (int call = 0; call < CALLS; call++) {
@@ -257,7 +258,7 @@ int main(int argc, char **argv)
         check_start(argc, argv);
         works(MPI_COMM_WORLD);
         (void)make_call(ALLTOALLV, NEGATIVE, MPI_COMM_WORLD);
-        /* Not reached: MPI_ERRORS_ARE_FATAL is what holds by default. */
+        /* Not reached, because MPI_ERRORS_ARE_FATAL is the default. */
         return 0;
     }
     return check_main(argc, argv, cases, MPI_THREAD_SINGLE, NULL, NULL);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls that must be passed on to MPI, between calls that need not be:
+ * Calls that the drop-in must pass on to MPI, between calls that it may serve:
  * communicators of one rank, intercommunicators, non-blocking, persistent and
- * neighbourhood calls, calls of other kinds; and ranks that make progress for
- * each other while they wait.
+ * neighbourhood calls, and calls of other kinds. Also tests that ranks make MPI
+ * progress while they wait in a served call.
  */
 
 #include "check.h"
@@ -14,7 +14,7 @@
 
 enum { MAX_RANKS = 64 };
 
-/* A call that is no different from others, on the world. */
+/* A call on the world that the drop-in may serve. */
 static void usual_call(void)
 {
     int one = world_rank + 1, sum = 0;
@@ -77,8 +77,8 @@ static void alone(int variant)
 /* -- intercommunicators -------------------------------------------------------
  */
 
-/* Ranks below and from `border` on. Element i of what rank `world` sends to
- * its group's other side. */
+/* Returns element i of the block that rank `world` of the world sends to rank
+ * `to` of the world, on the other side. */
 static int item(int world, int to, int i)
 {
     return 10000 * world + 100 * to + i;
@@ -126,7 +126,8 @@ static void intercommunicators(int variant)
         usual_call();
     }
 
-    /* The other side's blocks: each side has a length of its own. */
+    /* Gather the other side's blocks. The block length differs between the
+     * sides. */
     int mine = low ? 1 : 2, theirs = low ? 2 : 1;
     for (int i = 0; i < mine; i++)
         in[i] = item(world_rank, 0, i);
@@ -145,20 +146,21 @@ static void intercommunicators(int variant)
         for (int i = 0; i < theirs; i++)
             CHECK(out[displs[r] + i] == item(other + r, 0, i));
 
-    /* Rank 0 of the lower side to all of the upper one. */
+    /* Rank 0 of the lower side broadcasts to the whole upper side. */
     int value = world_rank == 0 ? 4711 : -1;
     int root = low ? (rank == 0 ? MPI_ROOT : MPI_PROC_NULL) : 0;
     MPI(MPI_Bcast(&value, 1, MPI_INT, root, inter));
     CHECK(value == (world_rank == 0 || !low ? 4711 : -1));
 
-    /* Each side gets the other one's sum. */
+    /* Each side gets the sum of the other side. */
     int sum = -1, want = 0;
     value = world_rank + 1;
     MPI(MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, inter));
     for (int r = 0; r < there; r++)
         want += other + r + 1;
     CHECK(sum == want);
-    /* As many elements on both sides, cut by the receiving one. */
+    /* Both sides have equally many elements. The receiving side splits them
+     * among its ranks. */
     int total = here * there;
     for (int i = 0; i < total; i++)
         in[i] = (world_rank + 1) * (i + 1);
@@ -176,7 +178,7 @@ static void intercommunicators(int variant)
     MPI(MPI_Intercomm_merge(inter, low, &merged));
     MPI(MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, merged));
     CHECK(sum == world_size * (world_size + 1) / 2);
-    /* Freed while the merged one is in use. */
+    /* Free these while the merged communicator is in use. */
     MPI(MPI_Comm_free(&inter));
     MPI(MPI_Comm_free(&half));
     MPI(MPI_Allgather(&world_rank, 1, MPI_INT, out, 1, MPI_INT, merged));
@@ -189,7 +191,8 @@ static void intercommunicators(int variant)
 /* -- calls of other kinds -----------------------------------------------------
  */
 
-/* Started before blocking ones, and finished after them. */
+/* Non-blocking calls that are started before blocking ones and end after
+ * them. */
 static void nonblocking(int variant)
 {
     enum { N = 1000 };
@@ -305,7 +308,7 @@ static void persistent(int variant)
     MPI(MPI_Request_free(&requests[1]));
 }
 
-/* Counts of more than 32 bits have calls of their own. */
+/* Calls for counts of more than 32 bits have other names. */
 static void large_counts(int variant)
 {
     MPI_Count counts[MAX_RANKS];
@@ -335,7 +338,10 @@ static void large_counts(int variant)
 /* -- progress -----------------------------------------------------------------
  */
 
-enum { BLOCK = 1 << 20 }; /* of ints: no MPI sends that before it is received */
+enum {
+    BLOCK = 1 << 20
+}; /* number of ints: no MPI sends so many before the
+                           * receiver asks for them */
 
 static void wait_in(int what)
 {
@@ -364,13 +370,13 @@ static void wait_in(int what)
         MPI(MPI_Allgather(in, 1, MPI_INT, out, 1, MPI_INT, MPI_COMM_WORLD));
         break;
     default:
-        /* From the one that the sender waits for. */
+        /* The root is rank 1, which receives the message of the sender. */
         MPI(MPI_Bcast(in, 1, MPI_INT, 1, MPI_COMM_WORLD));
     }
 }
 
-/* Rank 0 has a large message under way when it waits in a collective call, into
- * which rank 1 only comes when it has the message. */
+/* Rank 0 waits in a collective call while it sends a large message. Rank 1
+ * makes the call only when it has the message, so rank 0 must make progress. */
 static void progress(int variant)
 {
     int *block = calloc(BLOCK, sizeof(*block));
@@ -397,7 +403,8 @@ static void progress(int variant)
     free(block);
 }
 
-/* The same with a collective call of MPI's own on its way. */
+/* Like progress(), with a non-blocking collective call of MPI instead of the
+ * message. */
 static void progress_of_collective(int variant)
 {
     int *block = calloc(BLOCK, sizeof(*block));
@@ -422,7 +429,7 @@ static void progress_of_collective(int variant)
     free(block);
 }
 
-/* Rank 1 writes to and reads from rank 0, which is in a collective call. */
+/* Rank 1 writes to a window of rank 0, which is in a collective call. */
 static void progress_of_window(int variant)
 {
     enum { N = 100000 };

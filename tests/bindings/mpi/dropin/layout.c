@@ -38,7 +38,8 @@ static void ints_at(struct layout *l, int n, const int *at, ptrdiff_t extent)
     l->extent = extent * (ptrdiff_t)sizeof(int);
 }
 
-/* In ints: where elements are, and the extent. */
+/* Make layouts of ints. ints_at() gets the positions of the elements and the
+ * extent, in ints. */
 static void make_ints(struct layouts *set)
 {
     MPI_Datatype t, u;
@@ -73,13 +74,13 @@ static void make_ints(struct layouts *set)
     MPI(MPI_Type_create_resized(MPI_INT, -8, 16, &t));
     ints_at(add_derived(set, "resized, lb < 0", t), 1, (int[]){0}, 4);
 
-    /* Instances that interlock: an extent below the span. */
+    /* Instances that interlock, because the extent is less than the span. */
     MPI(MPI_Type_vector(2, 1, 6, MPI_INT, &u));
     MPI(MPI_Type_create_resized(u, 0, 16, &t));
     MPI(MPI_Type_free(&u));
     ints_at(add_derived(set, "interlocking", t), 2, (int[]){0, 6}, 4);
 
-    /* A vector of what has a gap itself. */
+    /* A vector of a type that itself has a gap. */
     MPI(MPI_Type_create_resized(MPI_INT, 0, 8, &u));
     MPI(MPI_Type_vector(2, 2, 3, u, &t));
     MPI(MPI_Type_free(&u));
@@ -101,7 +102,8 @@ static void make_ints(struct layouts *set)
     ints_at(add_derived(set, "dup of vector", t), 2, (int[]){0, 2}, 3);
 }
 
-/* (double, int, char), whose order in memory is not that of the signature. */
+/* Add a (double, int, char) at these offsets. Their order in memory may differ
+ * from the order of the signature. */
 static void triple(struct layout *l, ptrdiff_t d, ptrdiff_t i, ptrdiff_t c)
 {
     element(l, d, sizeof(double));
@@ -160,7 +162,7 @@ static void make_mixed(struct layouts *set)
     triple(l, 48, 56, 60);
     l->extent = 64;
 
-    /* Packed as tightly as no compiler would. */
+    /* Two structs, one directly behind the other. */
     u = make_struct(0, 8, 12);
     MPI(MPI_Type_create_resized(u, 0, 16, &t));
     MPI(MPI_Type_free(&u));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Datatypes whose every byte is known: beside each MPI datatype its own list of
- * where the elements are, written down by hand and never asked of MPI. All
- * layouts of a group have the same signature, repeated: so one rank may send
- * what another receives by another layout.
+ * Datatypes of which every byte is known. Each MPI datatype has a list of the
+ * offsets of its elements, which was written by hand, not obtained from MPI.
+ * All layouts of a group have the same signature, repeated. So one rank may
+ * send with one layout, and another rank receive with another layout.
  */
 
 #ifndef LAYOUT_H
@@ -13,46 +13,47 @@
 
 enum { LAYOUT_ELEMENTS = 12, LAYOUTS = 24 };
 
-/* Messages are in units of UNIT elements, of which every layout has a divisor.
- */
+/* Messages are multiples of UNIT elements. The number of elements of every
+ * layout divides UNIT. */
 enum { UNIT = 12 };
 
 struct layout {
     const char *name;
     MPI_Datatype type;
     bool derived;
-    int n; /* elements */
+    int n; /* number of elements */
     ptrdiff_t at[LAYOUT_ELEMENTS];
     int size[LAYOUT_ELEMENTS];
     ptrdiff_t extent;
 };
 
-/* Signature of ints, or of (double, int, char). */
+/* The signature of a group: ints, or (double, int, char). */
 enum signature { INTS, MIXED, SIGNATURES };
 
 struct layouts {
     int n;
     struct layout of[LAYOUTS];
-    /* No bytes at all, in any number. */
+    /* A datatype without bytes, of which any number is empty. */
     struct layout nothing;
 };
 
 void layouts_make(struct layouts *set, enum signature signature);
 void layouts_free(struct layouts *set);
 
-/* The bytes that `count` of them touch, relative to their origin. Nothing: 0,
- * 0. */
+/* Set the range of bytes that `count` instances touch, relative to their
+ * origin. For no bytes it is 0, 0. */
 void layout_span(const struct layout *l, int count, ptrdiff_t *lo,
                  ptrdiff_t *hi);
 
-/* Elements of a message: its key tells its bytes. `first` is the element of
- * the message that the block begins with. */
+/* Set, or expect, a block of a message. The message's key determines its bytes.
+ * `first` is the number of the block's first element in the message. */
 void layout_set(struct memory *m, ptrdiff_t at, const struct layout *l,
                 int count, uint64_t key, int first);
 void layout_expect(struct memory *m, ptrdiff_t at, const struct layout *l,
                    int count, uint64_t key, int first);
 
-/* The same layout at an address of its own, for MPI_BOTTOM. To be freed. */
+/* Returns a datatype of the layout at an absolute address, for MPI_BOTTOM. The
+ * caller frees it. */
 MPI_Datatype layout_at(const struct layout *l, const void *address);
 
 #endif

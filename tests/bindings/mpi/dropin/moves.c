@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operations that move data, over datatypes of every kind: the same on all
- * ranks, different on each, derived on one and basic on the others.
+ * Operations that move data, with datatypes of every kind: the same on all
+ * ranks, different on each rank, or derived on one rank and basic on the
+ * others.
  */
 
 #include "layout.h"
@@ -33,11 +34,12 @@ struct round {
     int rank, size;
     enum types types;
     const struct layouts *set;
-    uint64_t key; /* of the data */
-    int one;      /* the rank that differs, in ONE */
+    uint64_t key; /* key of the data */
+    int one;      /* in ONE, the rank with another datatype */
     uint64_t layout_key;
-    bool bottoms; /* some use MPI_BOTTOM */
-    bool nothing; /* where there is nothing, a count of what has no bytes */
+    bool bottoms; /* some sides use MPI_BOTTOM */
+    bool nothing; /* an operation without data has counts of a datatype without
+                   * bytes */
 };
 
 static bool round_make(struct round *r, enum types types)
@@ -83,9 +85,9 @@ static int up(ptrdiff_t a, ptrdiff_t by)
     return (int)(a <= 0 ? -(-a / by) : (a + by - 1) / by);
 }
 
-/* Blocks of units[i] units each, one behind the other, or at displacements out
- * of order, with gaps.
- * `empty`: there is nothing in all of the operation. */
+/* Make blocks of units[i] units each, one behind the other, or (`scattered`) at
+ * displacements out of order, with gaps. `empty`: no rank has data in this
+ * operation. */
 static void side_make(struct side *s, const struct round *r, int seed, int n,
                       const int *units, bool scattered, bool empty)
 {
@@ -115,8 +117,8 @@ static void side_make(struct side *s, const struct round *r, int seed, int n,
     for (int i = 0; i < n; i++) {
         int b = order[i];
         if (s->l->n == 0) {
-            /* Any number of nothing is nothing; regular calls have one count.
-             */
+            /* Any count of this datatype is empty. Regular calls have the same
+             * count for all ranks. */
             s->counts[b] = 3;
             s->displs[b] = b;
             continue;
@@ -182,9 +184,9 @@ static int some_units(void)
     return often[draw(sizeof(often) / sizeof(*often))];
 }
 
-/* How many units each rank sends to each: evenly, sparsely, with one rank that
- * gets or sends nothing, nothing at all, or one large block among small ones.
- */
+/* The number of units that each rank sends to each rank: random, sparse, with
+ * one rank that receives or sends nothing, nothing at all, or one large block
+ * among small ones. */
 struct matrix {
     bool empty;
     int units[MAX_RANKS][MAX_RANKS];
@@ -270,8 +272,8 @@ static void allgatherv(struct round *r, bool in_place)
     struct side in, out;
     int units[MAX_RANKS];
     /* Open MPI 4.1 chooses its algorithm by the size of the datatype that this
-     * rank sends: with others than it receives, ranks may disagree, and hang.
-     */
+     * rank sends: if it differs from the datatype that the rank receives, ranks
+     * may choose different algorithms and hang. */
     int seed = check_wild ? 2 : 1;
 
     matrix_make(&u, false);
@@ -306,7 +308,7 @@ static void fill_pairs(const struct round *r, struct side *in, struct side *out,
     }
 }
 
-/* MPICH 4.0 says "message truncated" to structs with gaps in place. */
+/* MPICH 4.0 reports "message truncated" for structs with gaps, in place. */
 static void tame_in_place(struct round *r)
 {
     if (!check_wild)
@@ -358,7 +360,8 @@ static void alltoallv(struct round *r, bool in_place)
     side_check(&out, "alltoallv, receive");
 }
 
-/* A layout and a place in bytes for each block. */
+/* One side of an alltoallw. Each block has its own layout, and a displacement
+ * in bytes. */
 struct wide {
     struct memory m;
     const struct layout *l[MAX_RANKS];
@@ -422,7 +425,7 @@ static void alltoallw(struct round *r, bool in_place)
         layout_expect(&out.m, out.displs[i], out.l[i], out.counts[i],
                       pair_key(r, i, r->rank), 0);
     }
-    /* With absolute addresses the types say it all. */
+    /* Types with absolute addresses need no displacements. */
     int zeros[MAX_RANKS] = {0};
     int *in_at = in.buf == MPI_BOTTOM ? zeros : in.displs;
     int *out_at = out.buf == MPI_BOTTOM ? zeros : out.displs;
@@ -495,7 +498,8 @@ static void case_alltoallw_in(int v)
     rounds(v, alltoallw, true);
 }
 
-/* Nobody may leave before everybody has come, by the clock of the host. */
+/* No rank may leave the barrier before every rank has entered it, by the clock
+ * of the host. */
 static void case_barrier(int variant)
 {
     double came, left, times[2];
@@ -573,8 +577,8 @@ static void case_large(int variant)
     }
 }
 
-/* Calls one after the other without a pause, of all kinds, with ranks that are
- * early and late, so that several are on their way. */
+/* Calls of all kinds, one after the other without a pause. Some ranks are early
+ * or late, so that several calls are in progress. */
 static void case_mixture(int variant)
 {
     static void (*const ops[])(struct round *, bool) = {
@@ -596,8 +600,8 @@ static void case_mixture(int variant)
     }
 }
 
-/* For no elements, MPICH accepts any type in these calls, on some ranks only, too.
- * Open MPI reports an error. */
+/* For zero elements, MPICH accepts any datatype in these calls, even on only
+ * some ranks. Open MPI reports an error. */
 static void case_type_of_nothing(int variant)
 {
 #ifdef MPICH_VERSION
@@ -631,8 +635,8 @@ static void case_type_of_nothing(int variant)
     (void)variant;
 }
 
-/* Datatypes come and go: a handle may be that of another one before; and a
- * duplicate is what the original was. */
+/* Datatypes are made and freed, so a handle may have belonged to another
+ * datatype before. A duplicate has the same layout as its original. */
 static void case_type_handles(int variant)
 {
     (void)variant;
@@ -652,7 +656,8 @@ static void case_type_handles(int variant)
         layout_set(&in, 0, l, count,
                    pair_key(&(struct round){.key = key}, world_rank, 0), 0);
         const struct layout *to = &now.of[key % (uint64_t)now.n];
-        /* All blocks by their own displacement, far enough apart. */
+        /* Give each block its own displacement, so that blocks do not
+         * overlap. */
         int counts[MAX_RANKS], displs[MAX_RANKS];
         ptrdiff_t from, upto;
         layout_span(to, UNIT / to->n, &from, &upto);

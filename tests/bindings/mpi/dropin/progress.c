@@ -6,14 +6,14 @@
  * programs rely on it.
  *
  * Ranks are in pairs, and the lower one sends. Between two ranks, MPI delivers
- * messages in order, so those of its own collective calls come last.
+ * messages in order, so the messages of MPI's own collective calls arrive last.
  */
 
 #include "check.h"
 
 #include <stdlib.h>
 
-/* More of them than MPICH receives in a few calls. */
+/* More messages than MPICH receives in a few calls. */
 enum { MOST = 20, INTS = 8 };
 
 static MPI_Comm pair;
@@ -35,8 +35,8 @@ static void end(void)
 
 enum { COLLECTIVES = 10 };
 
-/* Call number `which`. In each of them the lower rank gives something that the
- * upper one waits for. */
+/* Call number `which`. In each of these calls, the upper rank of a pair waits
+ * for data of the lower rank. */
 static void collective(int which)
 {
     int in[2] = {world_rank, world_rank}, out[2];
@@ -92,8 +92,8 @@ static bool takes_requests(int test)
     return test != IPROBE && test != IMPROBE;
 }
 
-/* One call: has the last one of `n` messages come? MPI_Testall() asks for all
- * of them. */
+/* Make one call of kind `test`. Returns whether the last one of `n` messages
+ * has arrived (MPI_Testall(): whether all have). */
 static bool ask(int test, int n)
 {
     MPI_Request *last = &requests[n - 1];
@@ -161,8 +161,8 @@ static void receive_some(int n, int round, int call, int test)
             CHECK(received[i][k] == 1000 * round + 10 * i + k);
 }
 
-/* `n` messages, and a test after each of the collective calls; nothing is found
- * before they are sent. */
+/* Send `n` messages, and test after each of the collective calls. No test may
+ * find a message before it is sent. */
 static void messages(int test, int n)
 {
     if (comm_size(pair) < 2)
@@ -199,9 +199,9 @@ static void many(int test)
 /* -- tests of windows, and without collective calls ---------------------------
  */
 
-/* The upper rank's window is open until the lower one has completed. Nothing is
- * put: MPICH 4.0.2 loses that. One pair alone: windows of two pairs have the same
- * file in Open MPI 4.1. */
+/* The upper rank's window is open until the lower rank has completed its
+ * access. No data is put, because MPICH 4.0.2 loses it. Only one pair takes
+ * part, because in Open MPI 4.1 windows of two pairs have the same file. */
 static void window(int variant)
 {
     MPI_Group both, other;
@@ -240,8 +240,8 @@ static void window(int variant)
 }
 
 #if MPI_VERSION >= 4
-/* Parts of a message: here the sender has to make progress too, so the first test
- * may come too early. */
+/* A partitioned message. Here the sender has to make progress, too, so the
+ * first test may be too early. */
 static void parts(int variant)
 {
     int data[2] = {-1, -1}, flag;
@@ -274,7 +274,8 @@ static void parts(int variant)
 }
 #endif
 
-/* Before any collective call of the program, and again after some. */
+/* A message to this rank itself. Runs before any collective call of the
+ * program, and again at the end. */
 static void alone(int variant)
 {
     int flag = -1, number = -1, mine = 17;
@@ -300,7 +301,7 @@ static void count_error(MPI_Comm *comm, int *code, ...)
     errors++;
 }
 
-/* An error is reported once, also after a collective call. */
+/* An error is reported only once, even after a collective call. */
 static void error(int variant)
 {
     MPI_Errhandler handler;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reductions: every predefined operation on every predefined type that it is
- * for, and operations of the program's own. Values are small, so that sums and
- * products are exact and the order does not matter; what depends on the order
- * has cases of its own.
+ * Reductions: every predefined operation on every predefined type for which it
+ * is defined, and operations of the program. Values are small, so that sums and
+ * products are exact and the order does not matter. Separate cases test results
+ * that depend on the order.
  */
 
 #include "check.h"
@@ -22,17 +22,17 @@ enum kind {
     COMPLEX,
     LOGICAL,
     BYTES,
-    PAIR, /* of a value and an int behind it */
+    PAIR, /* a value and an int behind it */
 };
 
 struct type {
     const char *name;
     MPI_Datatype type;
     enum kind kind;
-    int size;   /* of an element; of a pair's value */
-    bool sign;  /* INTEGER: may be negative. PAIR: its value is a real */
-    int at;     /* PAIR: where the int is */
-    int extent; /* PAIR: of both */
+    int size;   /* bytes of an element; PAIR: of its value */
+    bool sign;  /* INTEGER: may be negative. PAIR: the value is a real */
+    int at;     /* PAIR: offset of the int */
+    int extent; /* PAIR: extent of value and int */
 };
 
 struct pair_of_short {
@@ -91,7 +91,7 @@ static const struct type *get_types(int *n)
         {"UINT32_T", MPI_UINT32_T, INTEGER, 4, false, 0, 0},
         {"INT64_T", MPI_INT64_T, INTEGER, 8, true, 0, 0},
         {"UINT64_T", MPI_UINT64_T, INTEGER, 8, false, 0, 0},
-        /* Open MPI takes an offset for unsigned; so none is below zero. */
+        /* Open MPI treats an offset as unsigned, so none is below zero. */
         {"AINT", MPI_AINT, INTEGER, sizeof(MPI_Aint), false, 0, 0},
         {"OFFSET", MPI_OFFSET, INTEGER, sizeof(MPI_Offset), false, 0, 0},
         {"COUNT", MPI_COUNT, INTEGER, sizeof(MPI_Count), false, 0, 0},
@@ -112,7 +112,7 @@ static const struct type *get_types(int *n)
         PAIR_OF(MPI_FLOAT_INT, pair_of_float, true),
         PAIR_OF(MPI_DOUBLE_INT, pair_of_double, true),
         PAIR_OF(MPI_LONG_DOUBLE_INT, pair_of_long_double, true),
-        /* Fortran's, where this MPI was built with it. */
+        /* Types of Fortran, if this MPI was built with Fortran. */
         {"INTEGER", MPI_INTEGER, FORTRAN, sizeof(int), true, 0, 0},
         {"REAL", MPI_REAL, REAL, sizeof(float), true, 0, 0},
         {"DOUBLE_PRECISION", MPI_DOUBLE_PRECISION, REAL, sizeof(double), true,
@@ -153,7 +153,8 @@ static MPI_Op op_of(enum which op)
     return ops[op];
 }
 
-/* As MPI has it ("Predefined Reduction Operations"). */
+/* Returns whether MPI defines the operation for this kind of type ("Predefined
+ * Reduction Operations"). */
 static bool defined(enum which op, enum kind kind)
 {
     bool whole = kind == INTEGER || kind == FORTRAN;
@@ -178,7 +179,7 @@ static bool defined(enum which op, enum kind kind)
     }
 }
 
-/* A value of any type: whole numbers are held exactly. */
+/* A value of any type. Whole numbers are exact. */
 struct value {
     long double re, im;
     int where;
@@ -220,7 +221,7 @@ static long double load_real(const void *from, int size)
     return *(const long double *)from;
 }
 
-/* Little endian, as every machine this runs on. */
+/* Assumes little endian, like every machine on which this runs. */
 static void store_integer(void *to, int size, long double x)
 {
     int64_t i = x < 0 ? (int64_t)x : (int64_t)(uint64_t)x;
@@ -283,7 +284,7 @@ static struct value load(const struct type *t, const unsigned char *from)
     return v;
 }
 
-/* An input for `op`, from its key. */
+/* Returns the input for `op` that the key determines. */
 static struct value make(const struct type *t, enum which op, uint64_t key)
 {
     struct value v = {0};
@@ -291,7 +292,8 @@ static struct value make(const struct type *t, enum which op, uint64_t key)
 
     switch (op) {
     case PROD:
-        /* Powers of -2 and i: exact in whatever order. */
+        /* Values whose products are exact in any order: 1 and 2, with either
+         * sign, or times i. */
         x = (long double)(key % 2 + 1);
         if (t->kind == COMPLEX && key % 3 == 0) {
             v.im = x;
@@ -307,7 +309,7 @@ static struct value make(const struct type *t, enum which op, uint64_t key)
     case BAND:
     case BOR:
     case BXOR:
-        /* All bits but a sign. */
+        /* All bits except the sign. */
         x = (long double)((key >> 3) &
                           ((UINT64_C(1) << (8 * t->size - 1)) - 1));
         break;
@@ -383,7 +385,8 @@ static struct value combine(enum which op, struct value a, struct value b)
 
 enum call { ALLREDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, CALLS };
 
-/* Elements [begin, end) of the whole are this rank's result. */
+/* A reduction. Elements [begin, end) of the whole vector are this rank's
+ * result. */
 struct job {
     enum call call;
     bool in_place;
@@ -448,8 +451,8 @@ static struct value input(const struct job *j, const struct type *t,
     return make(t, op, mix(mix(j->key, (uint64_t)rank), (uint64_t)i));
 }
 
-/* In place, does the input behind the result stay as it was? Shunt keeps it.
- * Open MPI 4.1 does not in some calls of MPI_Reduce_scatter(). */
+/* In place, must the input behind the result be unchanged? Shunt does not
+ * change it. Open MPI 4.1 does, in some calls of MPI_Reduce_scatter(). */
 static bool keeps_input(const struct type *t, enum which op)
 {
     return check_wild && op <= MAX && (t->kind == INTEGER || t->kind == REAL) &&
@@ -490,7 +493,7 @@ static void predefined(const struct job *j, const struct type *t, enum which op)
                        "%Lg %Lg %d instead of %Lg %Lg %d",
                        t->name, op, j->call, j->size, i, j->total, got.re,
                        got.im, got.where, want.re, want.im, want.where);
-        /* Right; and what lies between its parts is nobody's. */
+        /* The value is right. Accept any bytes between its parts. */
         memory_expect(&out, (ptrdiff_t)(i - j->begin) * step, at, (size_t)step);
     }
     if (j->in_place && j->call != ALLREDUCE && !keeps_input(t, op))
@@ -513,7 +516,8 @@ static void case_predefined(int variant)
             if (!defined((enum which)op, types[i].kind))
                 continue;
             start_round(round++);
-            /* With more ranks than cores a call takes its time. */
+            /* Skip most rounds with many ranks: with more ranks than cores a
+             * call takes long. */
             if (world_size > 2 && chance(75))
                 continue;
             if (job_make(&j, call, variant % 2, chance(5) ? 20000 : 60))
@@ -525,7 +529,7 @@ static void case_predefined(int variant)
 /* -- rounding -----------------------------------------------------------------
  */
 
-/* Sums of reals are as good as some order of adding makes them, and the same on
+/* Sums of reals must be as exact as in some order of additions, and the same on
  * every rank. */
 static void case_rounding(int variant)
 {
@@ -566,7 +570,8 @@ static void case_rounding(int variant)
             memcpy(&word, &got, sizeof(word));
             sums = mix(sums, word);
         }
-        /* The others' bits, by messages. */
+        /* Compare the bits with those of other ranks, which arrive in
+         * messages. */
         for (int r = 0; r < j.size; r++) {
             uint64_t theirs = sums;
             int next = (j.rank + 1) % j.size;
@@ -583,7 +588,8 @@ static void case_rounding(int variant)
 /* -- operations of the program's own ------------------------------------------
  */
 
-/* x -> a x + b, modulo a prime; one after the other, so the order matters. */
+/* The function x -> a x + b, modulo a prime. The operation is composition, so
+ * the order matters. */
 struct affine {
     uint32_t a, b;
 };
@@ -671,7 +677,8 @@ static void case_own(int variant)
     CHECK(!variant || world_size == 1 || calls_of_then > 0);
 }
 
-/* Operations come and go: a handle may be that of another one before. */
+/* Operations are made and freed, so a handle may have belonged to another
+ * operation before. */
 static void case_op_handles(int variant)
 {
     (void)variant;
@@ -697,7 +704,7 @@ static void case_op_handles(int variant)
     }
 }
 
-/* NaN and infinity, zeros with a sign. */
+/* Sums with NaN, infinity, and zeros with a sign. */
 static void case_special(int variant)
 {
     double in[4] = {world_rank == 0 ? (double)INFINITY : 1.0,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Processes that are started by the program: an intercommunicator to them, and
- * what is merged of it, whose ranks have different worlds.
+ * Processes that the program starts: calls on the intercommunicator to them,
+ * and on merged communicators, whose ranks have different worlds.
  *
  *     spawn [--seed N]
  */
@@ -14,7 +14,8 @@
 
 enum { CHILDREN = 2, MAX_RANKS = 64 };
 
-/* Everybody in `comm` has a number of its own. */
+/* Make calls on `comm` and check the results. The number of rank r must be
+ * first + apart * r. */
 static void exchange(MPI_Comm comm, int number, int first, int apart)
 {
     int rank = comm_rank(comm), size = comm_size(comm), sum = 0, want = 0;
@@ -42,7 +43,7 @@ static void with_the_others(MPI_Comm inter, int high)
     MPI(MPI_Barrier(inter));
     MPI(MPI_Intercomm_merge(inter, high, &merged));
     exchange(merged, comm_rank(merged), 0, 1);
-    /* The last parent and the first child. */
+    /* A communicator of the last parent and the first child. */
     int rank = comm_rank(merged), parents = comm_size(merged) - CHILDREN;
     MPI(MPI_Comm_split(
         merged, rank == parents - 1 || rank == parents ? 0 : MPI_UNDEFINED,
@@ -66,8 +67,9 @@ int main(int argc, char **argv)
     if (parent != MPI_COMM_NULL) {
         MPI(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank));
         MPI(MPI_Comm_size(MPI_COMM_WORLD, &world_size));
-        /* No call on a world of their own: one child is in a communicator
-         * that is as large as that, and the other is not. */
+        /* The children make no call on their own world. One child is in a
+         * communicator of the same size as that world, and the other child is
+         * not. */
         with_the_others(parent, 1);
         MPI(MPI_Finalize());
         return 0;

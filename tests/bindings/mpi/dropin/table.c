@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls on both sides of what the drop-in's table says, in known numbers: `run
- * --calls` holds them against its statistics. The world makes no other call, so
- * that it is the case that makes Shunt's communicators.
+ * Makes known numbers of calls on both sides of the limits in the drop-in's
+ * table. `run --calls` compares these numbers with the drop-in's statistics.
+ * There is no other call on the world, so that the calls of a case make Shunt's
+ * communicators.
  */
 
 #include "check.h"
 
 #include <stdlib.h>
 
-/* Barriers where nothing else was served yet, and where something was. */
+/* Barriers before the drop-in has served another call, and after that. */
 static void barriers(int variant)
 {
     int mine = world_rank, sum = -1;
@@ -23,7 +24,7 @@ static void barriers(int variant)
         MPI(MPI_Barrier(MPI_COMM_WORLD));
 }
 
-/* Broadcasts of 16 KiB and of a byte less. */
+/* Broadcasts of 16 KiB, and of one byte less. */
 static void broadcasts(int variant)
 {
     enum { BYTES = 16384 };
@@ -43,7 +44,8 @@ static void broadcasts(int variant)
     free(all);
 }
 
-/* Sums of vectors of 64 KiB, and of an element a rank more. */
+/* Sums of vectors of 64 KiB, and of vectors with one more element for each
+ * rank. */
 static void reduce_scatters(int variant)
 {
     enum { ELEMENTS = 16384 };

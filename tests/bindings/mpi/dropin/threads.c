@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Threads, each with a communicator of its own, that come in an order which is
- * another on every rank.
+ * Threads, each with its own communicator, make calls in an order that differs
+ * between ranks.
  */
 
 #include "check.h"
@@ -24,7 +24,8 @@ static uint64_t number_of(const struct worker *w, int round, int from, int to)
     return mix(mix(key, (uint64_t)from), (uint64_t)to);
 }
 
-/* An exchange and a sum on `comm`, in the world's order of ranks. */
+/* Make an exchange and a sum on `comm`, whose ranks are in the world's
+ * order. */
 static void exchange(const struct worker *w, MPI_Comm comm, int round)
 {
     uint64_t in[MAX_RANKS], out[MAX_RANKS], sum = 0, want = 0;
@@ -65,7 +66,7 @@ static void *use_own(void *arg)
     return NULL;
 }
 
-/* Communicators made and freed by the threads themselves. */
+/* The threads themselves make and free communicators. */
 static void *make_and_free(void *arg)
 {
     struct worker *w = arg;
@@ -139,8 +140,8 @@ static void case_messages(int variant)
                                      make_and_free});
 }
 
-/* One communicator that threads take turns with: allowed, as long as they are
- * never in it together. */
+/* Threads take turns with one communicator. MPI allows that, as long as only
+ * one thread at a time is in a call. */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static int turns;
 
@@ -150,7 +151,7 @@ static void *take_turns(void *arg)
 
     for (bool done = false; !done;) {
         pthread_mutex_lock(&turn);
-        /* The same number on every rank has the turn, in whatever thread. */
+        /* On every rank, it is the turn of the worker with the same number. */
         if (turns % THREADS == w->number) {
             struct worker shared = {0, MPI_COMM_WORLD, w->key};
             exchange(&shared, MPI_COMM_WORLD, turns);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Makes a rank of MPICH give up its core while it waits, as a rank of Open MPI
+ * Makes a rank of MPICH yield its core while it waits, as a rank of Open MPI
  * does with mpi_yield_when_idle. MPICH waits in a loop around
  * ucp_worker_progress(), and builds without a yield, such as Debian's, ignore
- * MPIR_CVAR_POLLS_BEFORE_YIELD: with more ranks than cores, a waiting rank spins
- * for a whole time slice before the rank that it waits for can run. `run
+ * MPIR_CVAR_POLLS_BEFORE_YIELD: with more ranks than cores, a waiting rank
+ * spins for a whole time slice before the rank that it waits for can run. `run
  * --yield` loads this by LD_PRELOAD.
  */
 
@@ -15,8 +15,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Polls in vain, until a thread sleeps between two of them: threads of a rank
- * that only yield would keep the cores busy with one another. */
+/* After this many polls without an event, a thread sleeps between two polls. If
+ * the threads of a rank only yielded, they would keep the cores busy with each
+ * other. */
 #define YIELDS 100
 #define SLEEP_NS 50000
 
