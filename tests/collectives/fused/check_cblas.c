@@ -27,7 +27,8 @@ static float expected(size_t row, size_t col)
     return sum;
 }
 
-/* One tile into a matrix of another number, which must stay around it. */
+/* Compute one tile inside a matrix that is filled with another number. Elements
+ * around the tile must keep that number. */
 static int check(const struct shunt_cblas_product *p, size_t row, size_t rows,
                  size_t col, size_t cols)
 {

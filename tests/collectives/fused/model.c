@@ -17,8 +17,8 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return random_next(&r);
 }
 
-/* 24 bits of mantissa, exponents from -36 to -12, now and then a zero of either
- * sign: sums in another order have other bits. */
+/* A number with 24 bits of mantissa and an exponent from -36 to -12, or now and
+ * then a zero of either sign. The bits of a sum of them depend on the order. */
 static float real(uint64_t bits)
 {
     const uint32_t power = (uint32_t)(127 - 36 + (bits >> 8 & 0xff) % 25) << 23;
@@ -30,7 +30,7 @@ static float real(uint64_t bits)
     return (float)(bits >> 40) * (bits & 1 ? -scale : scale);
 }
 
-/* Elements of a row are real(mix(of this, column)). */
+/* The key of a row: its element in column `col` is real(mix(key, col)). */
 static uint64_t row_key(const struct model *m, int rank, size_t row)
 {
     return mix(m->seed + (uint64_t)rank, row);
@@ -57,7 +57,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Rows of the rank that has most. */
+/* The rows of the rank that has the most. */
 static size_t most_rows(const struct model *m)
 {
     size_t most = 0;
@@ -67,8 +67,9 @@ static size_t most_rows(const struct model *m)
     return most;
 }
 
-/* Panels have 64 columns and 32 KiB of the largest segment, or more; there are at
- * most 32. On one node they have at most 16 MiB of all rows. */
+/* The number of columns of a panel. A panel has at least 64 columns, and 32 KiB
+ * of the largest segment; there are at most 32 panels. On one node a panel has
+ * at most 16 MiB of all rows. */
 static size_t panel_columns(const struct model *m)
 {
     const size_t cols = m->shape.cols;
@@ -82,7 +83,8 @@ static size_t panel_columns(const struct model *m)
     return least((each + 63) / 64 * 64, cols);
 }
 
-/* Chunks have 64 rows and 32 KiB of the rank that has most, or more. */
+/* The number of chunks. A chunk has at least 64 rows, and 32 KiB of the rank
+ * that has the most rows. */
 static size_t chunks(const struct model *m)
 {
     const size_t rows = most_rows(m);
@@ -158,15 +160,15 @@ static void tile(void *arg, size_t row, size_t rows, size_t col, size_t cols,
             if (row + i < m->shape.rows && col + j < m->shape.cols)
                 m->covered[(row + i) * m->shape.cols + col + j]++;
             else
-                m->outside++; /* of a call with other arguments, or wrong */
+                m->outside++; /* a tile of another call, or a wrong one */
         }
     }
 }
 
-/* --- what must come out ----------------------------------------------------- */
+/* --- expected results ----------------------------------------------------- */
 
-/* In rank order within each node, then over the nodes. keys: of each rank's
- * row. */
+/* The sum over the ranks: in rank order within each node, then over the nodes.
+ * keys[r] is the key of rank r's row. */
 static float sum(const struct model *m, const uint64_t *keys, size_t col)
 {
     float total = 0;
@@ -260,7 +262,7 @@ static void expect_all(struct model *m)
     }
 }
 
-/* --- making it -------------------------------------------------------------- */
+/* --- set-up of a model ---------------------------------------------------- */
 
 static void draw_counts(struct model *m)
 {
@@ -282,7 +284,8 @@ static void draw_counts(struct model *m)
     }
 }
 
-/* Before the call: numbers, so that beta has something to add. */
+/* Fill `out` with numbers before the call, so that beta has something to
+ * add. */
 static void fill_out(struct model *m)
 {
     struct random r = {m->seed + 77 + (uint64_t)m->rank};
@@ -305,7 +308,8 @@ static void make_shard(struct model *m)
     const size_t n = m->shape.row_bytes, own = m->counts[m->rank];
     unsigned char *at;
 
-    /* Mistakes may say that there is a row more. */
+    /* One row more than the shape has, because a mistake may claim another
+     * row. */
     m->gathered = malloc((m->shape.rows + 1) * n + 1);
     memset(m->gathered, POISON, (m->shape.rows + 1) * n + 1);
     m->shard = calloc((own + 1) * n + 1, 1);
@@ -416,7 +420,7 @@ enum shunt_status model_call(struct model *m, struct shunt_request **request)
                    : shunt_allgather_gemm(m->comm, &m->args.ag);
 }
 
-/* --- after it --------------------------------------------------------------- */
+/* --- checks after the call ------------------------------------------------ */
 
 static int check_out(const struct model *m)
 {

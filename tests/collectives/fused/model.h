@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One fused call as every rank can compute it: an invented product, the call on
- * it, and what must come out by the definition in fused.h.
+ * A fused call that every rank can compute by itself: an invented product, the
+ * call on it, and the expected result by the definition in fused.h.
  *
- * An element of a rank's product is a function of the seed, the rank, its row and
- * its column, of all magnitudes and signs; in all-gather + GEMM also of three
- * bytes of the gathered row. So the reference needs no tiles.
+ * An element of a rank's product is a function of the seed, the rank, its row
+ * and its column. Elements have all magnitudes and both signs. In all-gather +
+ * GEMM they also depend on three bytes of the gathered row. So the reference
+ * needs no tiles.
  */
 #ifndef TESTS_FUSED_MODEL_H
 #define TESTS_FUSED_MODEL_H
@@ -24,17 +25,17 @@ enum { MODEL_MAX_RANKS = 8 };
 enum model_kind { GEMM_REDUCE_SCATTER, ALLGATHER_GEMM };
 enum model_counts { COUNTS_NULL, COUNTS_RANDOM, COUNTS_ONE_RANK };
 
-/* The random choices, which are the same on every rank except cols of
+/* Random choices. They are the same on every rank, except `cols` of
  * ALLGATHER_GEMM. */
 struct model_shape {
     enum model_kind kind;
     size_t rows, cols, row_bytes;
     enum model_counts counts;
     enum shunt_dtype dtype;
-    bool alpha, beta, bias; /* of the epilogue */
-    bool in_place;          /* of the shard */
+    bool alpha, beta, bias; /* used by the epilogue? */
+    bool in_place;          /* the shard is in its place in `gathered` */
     size_t gap;             /* elements between rows of out */
-    int delays;             /* in a tile function: microseconds, at most */
+    int delays;             /* of a tile function, in microseconds, at most */
 };
 
 struct model {
@@ -43,7 +44,7 @@ struct model {
     int rank, size, nodes;
     int node[MODEL_MAX_RANKS];
     uint64_t seed;
-    size_t counts[MODEL_MAX_RANKS], begin; /* our first row */
+    size_t counts[MODEL_MAX_RANKS], begin; /* begin: this rank's first row */
     size_t out_rows;
     float *bias;
     void *out, *want;
@@ -54,21 +55,22 @@ struct model {
         struct shunt_gemm_reduce_scatter_args rs;
         struct shunt_allgather_gemm_args ag;
     } args;
-    /* The tiles so far. */
-    unsigned char *covered; /* (rows, cols) how often */
-    size_t outside;         /* elements that are not of this product */
+    /* Tiles that have been computed so far. */
+    unsigned char *covered; /* (rows, cols): how often each element was */
+    size_t outside;         /* elements of tiles that are not in this product */
     size_t tiles;
-    size_t part; /* which the last one was of, as model_part() counts them */
-    size_t disordered; /* tiles of a part before the one at hand */
+    size_t part; /* of the last tile, as model_part() counts */
+    /* tiles whose part comes before that of an earlier tile */
+    size_t disordered;
     struct random delay;
     int dies_at; /* tile before which this process kills itself; 0: never */
 };
 
-/* Parts of a product are computed one after the other (docs/fused.md). GEMM +
- * reduce-scatter: panels of columns, ascending. All-gather + GEMM: this rank's rows,
- * then the first chunk of rank - 1, of rank - 2, ..., then the second one of each; or
- * all rows, as one part. The number of the part that has all of a tile; SIZE_MAX:
- * none has. */
+/* The number of the part that contains all of a tile; SIZE_MAX if none does.
+ * The parts of a product are computed one after the other (docs/fused.md). In
+ * GEMM + reduce-scatter they are panels of columns, ascending. In all-gather +
+ * GEMM this rank's rows are first. Then follow the first chunks of rank - 1, of
+ * rank - 2, ..., and then their second chunks. Or all rows are one part. */
 size_t model_part(const struct model *m, size_t row, size_t rows, size_t col,
                   size_t cols);
 
@@ -77,15 +79,16 @@ int model_init(struct model *m, const struct rank *self,
                const struct model_shape *shape, uint64_t seed);
 void model_finish(struct model *m);
 
-/* The call; request NULL: the blocking one. */
+/* Make the blocking call, or start it with a `request` that is not NULL. */
 enum shunt_status model_call(struct model *m, struct shunt_request **request);
 
-/* After a call that returned SHUNT_OK: are the result, and what lies between its
- * rows, right, and was each element computed once? */
+/* Check a call that returned SHUNT_OK: the result is right, the memory between
+ * its rows is unchanged, and each element was computed once. */
 int model_check(const struct model *m);
 
-/* A call that was refused, without a shard in place, has written nothing, and
- * computed nothing but GEMM + reduce-scatter, perhaps, its product. */
+/* Check a call that was refused and whose shard is not in place. Such a call
+ * has written nothing. GEMM + reduce-scatter may have computed its product,
+ * all-gather + GEMM has computed nothing. */
 int model_untouched(const struct model *m);
 
 #endif

@@ -20,7 +20,7 @@ static uint64_t argument(const struct rank *self, int i, uint64_t otherwise)
     return self->argc > i ? strtoull(self->argv[i], NULL, 10) : otherwise;
 }
 
-/* Everything but the rows and columns. */
+/* Draw all fields of the shape except the rows and columns. */
 static void draw(struct model_shape *s, struct random *r)
 {
     static const size_t row_bytes[] = {0, 1, 12, 130, 300};
@@ -78,8 +78,9 @@ static int run_shapes(const struct rank *self)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows) && rows[i] <= most; i++)
         for (size_t j = 0; j < sizeof(cols) / sizeof(*cols); j++)
-            /* Each kind at least once, of the larger ones just that. What is larger
-             * still is in `parts` and `plain`. */
+            /* Each kind at least once; each just once if the product is larger
+             * than 1e6 elements. The cases `parts` and `plain` have products
+             * that are larger still. */
             for (int k = 0; k < (rows[i] * cols[j] > 1000000 ? 2 : 4) &&
                             rows[i] * cols[j] < 2000000;
                  k++) {
@@ -96,7 +97,8 @@ static int run_shapes(const struct rank *self)
     return 0;
 }
 
-/* Plain results are written where they belong, without scratch between. */
+/* Results without an epilogue are written to `out` directly, without
+ * scratch. */
 static int run_plain(const struct rank *self)
 {
     struct model_shape s = {.rows = 3000, .cols = 700, .dtype = SHUNT_F32};
@@ -111,7 +113,7 @@ static int run_plain(const struct rank *self)
     return 0;
 }
 
-/* Every rank's product has as many columns as it likes. */
+/* In all-gather + GEMM each rank's product may have any number of columns. */
 static int run_own_columns(const struct rank *self)
 {
     static const size_t cols[] = {200, 0, 1, 2100};
@@ -172,11 +174,12 @@ static int run_interleaved(const struct rank *self)
                  shunt_allreduce_start(self->comm, &one, &sum, 1, SHUNT_I32,
                                        SHUNT_SUM, &other));
         CHECK_OK(self->comm, model_call(&m[2], &request[2]));
-        /* More calls than have slots, while tiles wait for their caller. */
+        /* More calls than there are slots, while the tiles wait until their
+         * call goes on. */
         for (int i = 0; i < 40; i++)
             CHECK_OK(self->comm, shunt_barrier(self->comm));
         CHECK_OK(self->comm, model_call(&m[3], &request[3]));
-        /* Each rank in an order of its own. */
+        /* Each rank finishes its calls in an order of its own. */
         struct random own = {random_next(&r) + (uint64_t)self->rank};
         for (int i = 0; i < CALLS; i++) {
             const int j = (int)random_below(&own, (uint64_t)i + 1);
@@ -203,7 +206,7 @@ static int run_interleaved(const struct rank *self)
     return 0;
 }
 
-/* The tile function runs in calls with its own request alone. */
+/* The tile function runs only inside calls with its own request. */
 static int run_only_there(const struct rank *self)
 {
     const struct model_shape s = {.kind = ALLGATHER_GEMM,
@@ -235,33 +238,36 @@ static int run_only_there(const struct rank *self)
     return 0;
 }
 
-/* How many operations a call is made of: the agreement, and one for each panel
- * or chunk. With SHUNT_FUSED=off, or auto on one node, it is one for all, but on one
- * node one for each panel of 16 MiB. A call of one and of at most 1 MiB has no
- * agreement, unless own rows are computed before the others' arrive. The figures are
- * those of docs/fused.md, by hand. */
+/* The number of operations of a call: one for the agreement, and one for each
+ * panel or chunk. With SHUNT_FUSED=off, or auto on one node, one operation
+ * moves all. But on one node each panel of 16 MiB has one. A call of one
+ * operation and of at most 1 MiB has no agreement, unless it computes its own
+ * rows before the others' rows arrive. The numbers in the table were computed
+ * by hand from docs/fused.md. */
 static int run_parts(const struct rank *self)
 {
     static const struct {
         struct model_shape shape;
-        uint64_t parts;   /* on two ranks, each of a node */
-        uint64_t of_node; /* on two ranks of one, if more than 1 */
+        uint64_t parts;   /* on two ranks, each on its own node */
+        uint64_t of_node; /* on two ranks of one node, if more than 1 */
     } table[] = {
-        /* 32 KiB of 64 rows (of each rank) are 128 columns: 8 panels at most */
+        /* 32 KiB of each rank's 64 rows are 128 columns: at most 8 panels */
         {{.kind = GEMM_REDUCE_SCATTER, .rows = 128, .cols = 1024}, 8, 0},
-        /* not worth two panels: 63 columns; 16 KiB for each */
+        /* 63 columns, or 16 KiB for each panel, are not worth two panels */
         {{.kind = GEMM_REDUCE_SCATTER, .rows = 4096, .cols = 63}, 1, 0},
         {{.kind = GEMM_REDUCE_SCATTER, .rows = 8, .cols = 1024}, 1, 0},
-        /* 1000 / 64 = 15 panels, so 67 columns: 128, of which there are 8 */
+        /* 1000 / 64 = 15 panels of 67 columns; rounded up to 128 columns: 8
+         * panels */
         {{.kind = GEMM_REDUCE_SCATTER, .rows = 4099, .cols = 1000}, 8, 0},
-        /* 16 MiB of 9000 rows are 466 columns: 448 of 900, so three panels */
+        /* 16 MiB of 9000 rows are 466 columns; rounded down to 448, 900 columns
+         * are three panels */
         {{.kind = GEMM_REDUCE_SCATTER, .rows = 9000, .cols = 900}, 8, 3},
         {{.kind = GEMM_REDUCE_SCATTER, .rows = 512, .cols = 4096}, 32, 0},
-        /* 64 rows at least, of 512 */
+        /* a chunk has at least 64 rows, and a rank has 512 */
         {{.kind = ALLGATHER_GEMM, .rows = 1024, .cols = 3, .row_bytes = 4096},
          8,
          0},
-        /* 32 KiB at least, of 350 KiB */
+        /* a chunk has at least 32 KiB, and a rank has 350 KiB */
         {{.kind = ALLGATHER_GEMM, .rows = 1024, .cols = 3, .row_bytes = 700},
          8,
          0},
@@ -283,7 +289,8 @@ static int run_parts(const struct rank *self)
                                  : table[i].of_node ? table[i].of_node
                                                     : 1;
         const uint64_t parts = node ? on_node : apart ? table[i].parts : 1;
-        /* The product waits for nothing else then (worthwhile.h). */
+        /* True if the product waits for the data of all ranks
+         * (worthwhile.h). */
         const bool waits = node || !apart || s.kind == GEMM_REDUCE_SCATTER;
         const bool small =
             waits &&
@@ -310,7 +317,7 @@ static int run_parts(const struct rank *self)
 
 /* --- wrong calls ------------------------------------------------------------ */
 
-/* One rank's arguments are changed so that the call is refused. */
+/* A change of one rank's arguments that makes the call wrong. */
 struct mistake {
     const char *text; /* in the error of that rank */
     void (*make)(struct model *m);
@@ -531,7 +538,7 @@ static int run_mismatches(const struct rank *self)
             struct model m;
             char culprit[32];
 
-            if (i % 2) { /* of which nothing fits into a control message */
+            if (i % 2) { /* too large for a control message */
                 s.cols *= 100;
                 s.row_bytes *= 200;
             }
@@ -555,7 +562,8 @@ static int run_mismatches(const struct rank *self)
     return 0;
 }
 
-/* Another call on one rank: both are told what the other called. */
+/* One rank makes another call. Each rank's error names the call of the other
+ * rank. */
 static int run_other_call(const struct rank *self)
 {
     struct model m;
@@ -569,8 +577,8 @@ static int run_other_call(const struct rank *self)
     return run_blocking(self, &of_mistakes[1], 10);
 }
 
-/* Small calls need not ask, but those of some ranks do, which start them: all find
- * that, and ask. */
+/* A small blocking call needs no agreement, but one that is started does. If
+ * some ranks start theirs, all ranks notice and agree. */
 static int run_mixed(const struct rank *self)
 {
     for (int kind = 0; kind < 2; kind++)
@@ -583,8 +591,8 @@ static int run_mixed(const struct rank *self)
             CHECK_OK(self->comm, model_call(&m, start ? &request : NULL));
             if (start)
                 CHECK_OK(self->comm, shunt_wait(&request));
-            memset(m.covered, 1,
-                   m.shape.rows * m.shape.cols); /* once or twice */
+            /* an element may have been computed twice */
+            memset(m.covered, 1, m.shape.rows * m.shape.cols);
             m.disordered = 0;
             CHECK_RUN(model_check(&m));
             model_finish(&m);
@@ -592,9 +600,9 @@ static int run_mixed(const struct rank *self)
     return 0;
 }
 
-/* --- ends ------------------------------------------------------------------- */
+/* --- lost ranks, destroyed communicators ---------------------------------- */
 
-/* Rank 1 is killed in a tile, the how-manieth the argument says. */
+/* Rank 1 is killed in a tile. Argument 0 is the number of the tile. */
 static int run_lost(const struct rank *self)
 {
     struct model_shape s = {.kind = GEMM_REDUCE_SCATTER,
@@ -607,13 +615,13 @@ static int run_lost(const struct rank *self)
     if (argument(self, 1, 0)) {
         s.kind = ALLGATHER_GEMM;
         s.row_bytes = 4096;
-        s.cols = 3000; /* three tiles beside each other */
+        s.cols = 3000; /* three tiles side by side */
     }
     CHECK_RUN(model_init(&m, self, &s, 9));
     if (self->rank == 1)
         m.dies_at = (int)argument(self, 0, 1);
     st = model_call(&m, NULL);
-    /* The data that rank 1 had already sent may have been enough. */
+    /* Rank 1 may have sent all of its data before it was killed. */
     if (!st && s.kind == ALLGATHER_GEMM) {
         CHECK_RUN(model_check(&m));
         st = shunt_barrier(self->comm);
@@ -624,7 +632,7 @@ static int run_lost(const struct rank *self)
     return 0;
 }
 
-/* A communicator that is destroyed takes its requests along. */
+/* Destroying a communicator ends its requests. */
 static int run_destroyed(const struct rank *self)
 {
     struct model_shape s = {.rows = 500, .cols = 300, .dtype = SHUNT_BF16};
@@ -670,7 +678,7 @@ static const struct rank_case cases[] = {
 
 int main(int argc, char **argv)
 {
-    /* All parts of a product are sent by themselves, however fast links are. */
+    /* The parts of a product are sent separately, even if links are fast. */
     setenv("SHUNT_FUSED", "always", 0);
     return rank_main(argc, argv, cases);
 }

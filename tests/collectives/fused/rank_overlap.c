@@ -43,23 +43,23 @@ static void pause_for(double seconds)
 
 /* --- panels that are under way ---------------------------------------------- */
 
-/* 128 rows of each of two ranks: 32 KiB of 64 rows are 128 columns. */
+/* Each of two ranks has 128 rows. 32 KiB of 64 rows are 128 columns. */
 enum { ROWS = 128, COLS = 1024, PANEL = 128, PANELS = COLS / PANEL };
-/* One of four panels of scratch is computed, the others are under way. */
+/* Scratch holds four panels: one is computed, the others are under way. */
 enum { AHEAD = 3 };
 enum { MOST_RANKS = 8 };
 
-/* Memory of all ranks. */
+/* Memory that all ranks share. */
 struct board {
-    _Atomic int panel[MOST_RANKS]; /* that the rank computes, from 0 */
+    _Atomic int panel[MOST_RANKS]; /* panel that the rank computes, from 0 */
 };
 
 struct product {
     struct board *board;
     int rank, size;
-    double seconds; /* of a row of a tile */
-    bool waited;    /* the last rank: for the others */
-    bool alone;     /* the last rank: they did not come */
+    double seconds; /* time to compute a row of a tile */
+    bool waited;    /* the last rank has waited for the others */
+    bool alone;     /* on the last rank: the others did not arrive */
 };
 
 static bool all_are_ahead(const struct product *p)
@@ -95,7 +95,7 @@ static void tile_of_panel(void *arg, size_t row, size_t rows, size_t col,
     fill(out, rows, cols, ld, p->rank);
 }
 
-/* Rank 0's memory, by its descriptor. */
+/* Map the memory that rank 0 created, through its file descriptor. */
 static int open_board(const struct rank *self, struct board **board)
 {
     char path[64] = "";
@@ -147,7 +147,7 @@ static int panels_ahead(const struct rank *self)
     return 0;
 }
 
-/* --- time ------------------------------------------------------------------- */
+/* --- the time of a call --------------------------------------------------- */
 
 static void slow_tile(void *arg, size_t row, size_t rows, size_t col,
                       size_t cols, float *out, size_t ld)
@@ -186,7 +186,7 @@ static int call(const struct fused *f, bool gather, double *seconds)
     return 0;
 }
 
-/* The communication of one panel or chunk by itself. */
+/* Measure the communication of one panel or chunk alone. */
 static int one_part(const struct fused *f, bool gather, double *seconds)
 {
     const size_t bytes = GATHERED / 2 / CHUNKS * ROW_BYTES;
@@ -210,15 +210,16 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* The completion time of p ranks and q parts on a serial link: the product takes C,
- * and what is sent takes R. */
+/* The completion time for p ranks and q parts on a serial link. Computing the
+ * product takes C, and sending the data takes R. */
 static double bound(double C, double R, double p, double q)
 {
     return larger(C,
                   larger(C / (p * q) + R, C * (p - 1) / p + R / ((p - 1) * q)));
 }
 
-/* Other work of the machine only adds time: the best of some attempts counts. */
+/* Other processes only make a call slower, so the best of several attempts
+ * counts. */
 static int is_within(const struct fused *f, bool gather)
 {
     const double q = gather ? CHUNKS : PANELS;
@@ -237,7 +238,8 @@ static int is_within(const struct fused *f, bool gather)
         ratio = all[1] / bound(C, q * part, 2, q);
         if (ratio < best)
             best = ratio;
-        /* Unfused it takes C + R, or the attempt shows nothing. */
+        /* Without overlap the call takes C + R. If C + R is not clearly longer
+         * than the bound, the attempt shows nothing. */
         CHECK(C + q * part > 1.3 * bound(C, q * part, 2, q),
               "a part takes %g s, the product %g s", part, C);
     }
@@ -287,14 +289,15 @@ static int within_bound(const struct rank *self)
 
 /* --- several chunks in an all-gather ---------------------------------------- */
 
-/* Two ranks. 2048 rows of 512 B are 32 chunks of each rank, in four all-gathers of
+/* Each of two ranks has 2048 rows of 512 B: 32 chunks, in four all-gathers of
  * eight. */
 enum { LONG = 4096, SHORT_ROW = 512, OF_RANK = 32, TOGETHER = 8, GATHERS = 4 };
 
 struct chunked {
     struct shunt_comm *comm;
-    size_t first;                /* row of the other rank */
-    unsigned under_way[OF_RANK]; /* all-gathers when a chunk was multiplied */
+    size_t first; /* first row of the other rank */
+    /* number of all-gathers under way when a chunk was multiplied */
+    unsigned under_way[OF_RANK];
 };
 
 static void tile_of_chunk(void *arg, size_t row, size_t rows, size_t col,
@@ -310,8 +313,9 @@ static void tile_of_chunk(void *arg, size_t row, size_t rows, size_t col,
             (unsigned)(o->next_seq - 1 - o->finished);
 }
 
-/* 2 MiB of such a link take 1.05 ms, and a part 0.25 ms at least: eight chunks
- * (collectives/fused/worthwhile.h). */
+/* Make links so slow that eight chunks are sent together
+ * (collectives/fused/worthwhile.h): 2 MiB take 1.05 ms on such a link, and a
+ * part takes at least 0.25 ms. */
 static void let_links_be_slow(struct shunt_comm *comm)
 {
     shunti_fused_state(comm)->setting = SHUNTI_FUSED_AUTO;
@@ -319,8 +323,9 @@ static void let_links_be_slow(struct shunt_comm *comm)
     comm->links.crowd = 1;
 }
 
-/* The last chunk of each all-gather: which of them was multiplied while any other
- * number than the later ones was under way? GATHERS: none. */
+/* The first all-gather whose last chunk was multiplied at a wrong time; GATHERS
+ * if there is none. At the right time exactly the later all-gathers are under
+ * way. */
 static int out_of_turn(const struct chunked *c)
 {
     int i = 0;
@@ -331,8 +336,8 @@ static int out_of_turn(const struct chunked *c)
     return i;
 }
 
-/* A machine that stands still may let an all-gather end before a tile begins: one
- * of some attempts counts. */
+/* If the machine stalls, an all-gather may end before a tile begins. So one
+ * good attempt is enough. */
 static int own_gather(const struct rank *self)
 {
     struct chunked c = {.comm = self->comm, .first = self->rank ? 0 : LONG / 2};
@@ -357,7 +362,7 @@ static int own_gather(const struct rank *self)
         const uint64_t before = self->comm->operations.finished;
 
         CHECK_OK(self->comm, shunt_allgather_gemm(self->comm, &args));
-        /* and an agreement */
+        /* the all-gathers and an agreement */
         CHECK(self->comm->operations.finished - before == GATHERS + 1,
               "%llu operations",
               (unsigned long long)(self->comm->operations.finished - before));

@@ -25,7 +25,7 @@ static void run_list(const char *const *list, int ranks, const char *const *env)
     harness_check(&job);
 }
 
-/* A bit of everything, with few rows. */
+/* Products of all shapes with few rows. */
 static void run(const char *seed, int ranks, const char *const *env)
 {
     run_list((const char *const[]){"--together", "shapes", seed, "7", "+",
@@ -35,8 +35,9 @@ static void run(const char *seed, int ranks, const char *const *env)
              ranks, env);
 }
 
-/* Likewise with up to `most` rows. Sanitizers learn nothing from these, which
- * take most of the time; a brief run has them on two ranks. */
+/* Like run(), with up to `most` rows. Sanitizers find nothing new in these
+ * large products, which take most of the time. So a brief run has them on two
+ * ranks only. */
 static void run_large(const char *most, const char *seed, int ranks,
                       const char *const *env)
 {
@@ -85,8 +86,8 @@ Test(fused, random_delays)
         .ranks = 4});
 }
 
-/* On two nodes of one rank, of two, and of two and one; messages, too, take any
- * time, and overtake each other. */
+/* Two nodes of one rank, two nodes of two, and nodes of two and one. Messages
+ * are delayed at random, and overtake each other. */
 Test(fused, random_delays_between_nodes)
 {
     static const struct {
@@ -107,7 +108,7 @@ Test(fused, random_delays_between_nodes)
             .ranks = table[i].ranks});
 }
 
-/* Where links are measured, and on one node, parts are sent together. */
+/* If links are measured, or on one node, several parts are sent together. */
 Test(fused, as_it_pays)
 {
     run("12", 3, ENV("SHUNT_FUSED=auto"));
@@ -191,7 +192,7 @@ Test(fused, parts)
             .env = {"SHUNT_TRANSPORTS=shm", nodes[i / 2], how[i % 2]}});
 }
 
-/* On one node all is sent together, and the log says why. */
+/* On one node everything is sent together, and the log gives the reason. */
 Test(fused, one_node_is_unfused)
 {
     static const char *const said[] = {"gemm_reduce_scatter: product and",
@@ -236,7 +237,7 @@ Test(fused, lost_rank)
     static const char *const tiles[] = {"1", "2", "5"};
 
     for (int i = 0; i < 3; i++) {
-        /* On one node there is one panel, of two tiles. */
+        /* on one node there is one panel, of two tiles */
         lose(i ? "2" : "1", "0", "SHUNT_TRANSPORTS=shm");
         lose(tiles[i], "0", "SHUNT_TEST_NODES=0,1,1");
         lose(tiles[i], "1", "SHUNT_TRANSPORTS=shm");
@@ -244,9 +245,9 @@ Test(fused, lost_rank)
     }
 }
 
-/* -- what is hidden ---------------------------------------------------------- */
+/* -- communication during computation -------------------------------------- */
 
-/* Sums are under way while panels are computed, whatever carries them. */
+/* Sums are under way while panels are computed, on any transport. */
 Test(fused, panels_are_under_way)
 {
     static const struct {
@@ -271,8 +272,8 @@ Test(fused, panels_are_under_way)
     }
 }
 
-/* Tiles that take a given time, beside puts that do: ends of both are far from
- * what a machine does meanwhile. */
+/* Tiles and puts both take a given time. Both times are far longer than what
+ * else the machine does meanwhile. */
 Test(fused, takes_no_longer_than_its_bound)
 {
     static const char *const words[] = {"scatter", "gather"};
@@ -286,7 +287,7 @@ Test(fused, takes_no_longer_than_its_bound)
             .ranks = 2});
 }
 
-/* The chunks of a small ring take their time, one after the other. */
+/* With a small ring, the chunks of an all-gather arrive one after the other. */
 Test(fused, chunks_wait_for_their_own_gather)
 {
     harness_check(&(struct harness_job){

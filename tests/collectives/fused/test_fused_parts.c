@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parts of fused/ alone: how a product is cut, and the epilogue. */
+/* Units of fused/ alone: how a product is cut into parts, and the epilogue. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ static const size_t lengths[] = {
 };
 enum { LENGTHS = sizeof(lengths) / sizeof(*lengths) };
 
-/* The parts are those of the length, one behind the other. */
+/* The parts lie one behind the other, and cover `length`. */
 static void is_whole(const struct shunti_cut *cut, size_t length)
 {
     size_t sum = 0;
@@ -33,7 +33,7 @@ static void is_whole(const struct shunti_cut *cut, size_t length)
     cr_assert_eq(sum, length);
 }
 
-/* A step of a multiple, unless there is one part. */
+/* The step is a multiple of `unit`, unless there is only one part. */
 static void has_unit(const struct shunti_cut *cut, size_t unit)
 {
     cr_assert(cut->parts <= 1 || cut->step % unit == 0, "step %zu", cut->step);
@@ -51,7 +51,7 @@ Test(fused_parts, tiles)
         has_unit(&cols, 64);
         cr_assert_leq(rows.step, 512);
         cr_assert_leq(cols.step, 1024);
-        /* Not many more than there must be. */
+        /* There are hardly more parts than necessary. */
         cr_assert_leq(rows.parts, lengths[i] / 512 + 1);
         cr_assert_leq(cols.parts, lengths[i] / 1024 + 1);
     }
@@ -74,8 +74,8 @@ Test(fused_parts, panels)
         }
 }
 
-/* On one node: with its sum within what scratch keeps, and no narrower than half of
- * that or than a tile. */
+/* On one node, a panel and its sum fit into the scratch that is kept. A panel
+ * is not narrower than half of that, or than a tile. */
 Test(fused_parts, panels_of_one_node)
 {
     const size_t kept = SHUNTI_SCRATCH_KEPT / sizeof(float);
@@ -94,7 +94,8 @@ Test(fused_parts, panels_of_one_node)
             cr_assert(cut.parts <= 1 || 4 * rows * (cut.step + 64) > kept,
                       "%zu by %zu: steps of %zu", rows, cols, cut.step);
         }
-    /* The product of `shunt-perf gemm-rs --ranks 2`, of 64 MiB: as wide as a tile. */
+    /* The product of `shunt-perf gemm-rs --ranks 2`, with 64 MiB, is cut into
+     * panels as wide as a tile. */
     cr_assert_eq(shunti_cut_panels(2048, 8192, 4096, 1).step, 512);
     cr_assert_eq(shunti_cut_panels(1024, 4096, 2048, 1).parts, 1);
 }
@@ -122,8 +123,8 @@ Test(fused_parts, chunks)
         }
 }
 
-/* The order and the roundings that fused.h names, on numbers for which another
- * order gives other bits. */
+/* The epilogue has the order and the roundings that fused.h names. With these
+ * numbers, another order gives other bits. */
 Test(fused_parts, epilogue)
 {
     enum { N = 2500 };
@@ -157,7 +158,7 @@ Test(fused_parts, epilogue)
     uint16_t old[N];
     for (int i = 0; i < N; i++)
         old[i] = narrow[i];
-    /* From column 3 on, in rows of one element. */
+    /* From column 3 on, as rows of one element. */
     o.ld = 1;
     shunti_epilogue(&o, 3, 0, N - 3, 1, sum, 1);
     for (int i = 0; i < N; i++) {
@@ -168,7 +169,8 @@ Test(fused_parts, epilogue)
         cr_assert_eq(narrow[i], i < 3 ? old[i] : shunti_f32_to_bf16(want), "%d",
                      i);
     }
-    /* Out is not read if beta is 0, and a zero keeps its sign. */
+    /* The epilogue does not read `out` if beta is 0, and a zero keeps its
+     * sign. */
     out[0] = NAN;
     sum[0] = -0.0f;
     o = (struct shunti_fused_out){.at = out,
@@ -181,7 +183,7 @@ Test(fused_parts, epilogue)
     cr_assert_eq(shunti_f32_bits(out[0]), 0x80000000u);
 }
 
-/* Parts that are sent together end where parts end. */
+/* A group of parts that are sent together ends at the end of a part. */
 Test(fused_parts, together)
 {
     for (int i = 0; i < LENGTHS; i++)
@@ -204,7 +206,7 @@ static size_t together(struct shunt_comm *comm, size_t parts, size_t bytes)
                                  bytes);
 }
 
-/* Give the communicator, which is on its own, a state: SHUNT_FUSED is auto. */
+/* Give the communicator a state of its own, with SHUNT_FUSED=auto. */
 static struct shunti_fused_state *give_state(struct shunt_comm *comm)
 {
     static _Alignas(uint64_t) unsigned char memory[4096];
@@ -215,7 +217,8 @@ static struct shunti_fused_state *give_state(struct shunt_comm *comm)
     return shunti_fused_state(comm);
 }
 
-/* A part takes four latencies at least, or all are one. */
+/* A group of parts takes at least four latencies (0.2 ms), or all parts are one
+ * group. */
 Test(fused_parts, worthwhile)
 {
     static struct shunt_comm comm = {
@@ -227,11 +230,11 @@ Test(fused_parts, worthwhile)
     struct shunti_fused_state *state = give_state(&comm);
 
     cr_assert(shunti_fused_streams(&comm) && !shunti_fused_waits(&comm));
-    /* 16 parts of 4.2 ms; 0.26 ms each */
+    /* 16 parts take 4.2 ms, so each takes 0.26 ms */
     cr_assert_eq(together(&comm, 16, mib), 1);
-    /* of 0.52 ms: 0.033 ms each, and 0.2 are 6.1 of them */
+    /* 16 parts take 0.52 ms, so each takes 0.033 ms; 0.2 ms are 6.1 parts */
     cr_assert_eq(together(&comm, 16, mib / 8), 7);
-    /* of 0.26 ms, less than two parts */
+    /* 16 parts take 0.26 ms, which is less than two groups of 0.2 ms */
     cr_assert_eq(together(&comm, 16, mib / 16), 16);
     cr_assert_eq(together(&comm, 0, 0), 1);
     cr_assert_eq(together(&comm, 1, mib), 1);
@@ -253,8 +256,8 @@ Test(fused_parts, worthwhile)
     cr_assert(shunti_fused_waits(&comm) && !shunti_fused_streams(&comm));
 }
 
-/* At 10 Gbit/s a part takes 32 latencies: 16 parts of 1.68 ms, 0.1 ms each, and 0.32
- * are 3.05 of them. */
+/* At 10 Gbit/s a group takes at least 32 latencies (0.32 ms). 16 parts take
+ * 1.68 ms, so each takes 0.1 ms, and 0.32 ms are 3.05 parts. */
 Test(fused_parts, pays_on_a_fast_link)
 {
     static struct shunt_comm comm = {
@@ -266,9 +269,10 @@ Test(fused_parts, pays_on_a_fast_link)
     struct shunti_fused_state *state = give_state(&comm);
 
     cr_assert_eq(together(&comm, 16, 4 * mib), 4);
-    /* 0.42 ms are less than two parts */
+    /* 16 parts take 0.42 ms, which is less than two groups */
     cr_assert_eq(together(&comm, 16, mib), 16);
-    /* A waiting caller trusts up to 1 MiB on any link, others only little. */
+    /* A caller that waits may skip the agreement up to 1 MiB on any link; other
+     * callers only for small calls. */
     cr_assert(shunti_fused_trusts(&comm, mib, false));
     cr_assert(!shunti_fused_trusts(&comm, mib + 1, true));
     comm.links.across.byte = 8e-9;
