@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Broadcasts on one host, which end where the block is: ranks run ahead of each
- * other, and learn of errors in later calls.
+ * Broadcasts on one host, where a rank is done as soon as it has the block. So
+ * ranks run ahead of each other, and later calls return the errors.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "tests/collectives/cases.h"
 #include "tests/collectives/random.h"
 
-/* A call in a round of any_roots(). */
+/* One rank's call in a round of any_roots(). */
 struct odd_call {
     enum { ROOTED, ODD_BARRIER, ODD_GATHER, REFUSED, ODD_CALLS } kind;
     int root;
@@ -25,7 +25,7 @@ static struct odd_call draw_odd(struct random *random, int nranks)
 
     if (kind < ODD_CALLS)
         c.kind = (int)kind;
-    /* Often the same, so that most agree. */
+    /* Draw the same root often, so that most ranks agree. */
     c.root = root ? 1 % nranks : (int)random_below(random, (uint64_t)nranks);
     return c;
 }
@@ -36,9 +36,9 @@ static bool same_call(const struct odd_call *a, const struct odd_call *b)
            (a->kind != ROOTED || (a->root == b->root && a->bytes == b->bytes));
 }
 
-/* Ranks that call whatever they like, mostly broadcasts from whatever root: all
- * come back, who is told that all is well has the block of a root that is one,
- * and the communicator goes on. */
+/* Each rank makes a call of its own choice, mostly a broadcast from any root.
+ * All calls return. A rank whose broadcast succeeds has the block of a rank
+ * that called as root. Afterwards the communicator still works. */
 static int any_roots(const struct rank *self)
 {
     struct random shared = {seed_of(self, 0)};
@@ -96,8 +96,8 @@ static int any_roots(const struct rank *self)
     return 0;
 }
 
-/* A broadcast is over where its block is: the last rank does not come to these
- * before all others have returned. */
+/* A broadcast is over on a rank that has the block. So the other ranks return
+ * from these broadcasts before the last rank enters any of them. */
 static int runs_ahead(const struct rank *self)
 {
     enum { CALLS = 10, MOST = 3000 };
@@ -106,7 +106,7 @@ static int runs_ahead(const struct rank *self)
     struct shunt_comm *other;
 
     if (shunt_comm_nodes(self->comm) > 1)
-        return 0; /* there it waits for all */
+        return 0; /* between nodes a broadcast waits for all ranks */
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
     for (int round = 0; round < 5; round++) {
         if (late)
@@ -127,8 +127,9 @@ static int runs_ahead(const struct rank *self)
     return still_usable(self);
 }
 
-/* The root gets the error of a refused broadcast later: not in a call that
- * consists of several operations, which it would leave in the middle, alone. */
+/* A later call returns the error of a refused broadcast to the root. This is
+ * not a call that consists of several operations: the root would leave such a
+ * call in the middle, and the other ranks would wait in it. */
 static int late_errors_wait(const struct rank *self)
 {
     struct shunt_comm *c = self->comm, *other, *half;
@@ -153,7 +154,7 @@ static int late_errors_wait(const struct rank *self)
         if (st || self->rank < 2)
             CHECK_STATUS(c, st, bad ? SHUNT_ERR_INVALID : SHUNT_ERR_REMOTE);
         shunt_comm_destroy(half);
-        /* The last call of a communicator tells it, too. */
+        /* The last call of a communicator returns the error, too. */
         st = shunt_broadcast(other, bad ? NULL : &number, 1, SHUNT_I64, 0);
         if (!bad && !st)
             st = shunt_comm_finish(other);
@@ -166,8 +167,9 @@ static int late_errors_wait(const struct rank *self)
     return still_usable(self);
 }
 
-/* A root that makes nothing but broadcasts hears of a refused one, once, before
- * it is further ahead than a rank may be; the others take place. */
+/* A root that only broadcasts gets the error of a refused broadcast exactly
+ * once. It gets the error before it is further ahead than a rank may be. The
+ * other broadcasts succeed. */
 static int told_among_broadcasts(const struct rank *self)
 {
     enum { CALLS = 60, BAD = 3, AHEAD = 16 };
@@ -175,10 +177,11 @@ static int told_among_broadcasts(const struct rank *self)
     int told = 0;
 
     if (shunt_comm_nodes(c) > 1)
-        return 0; /* there it waits for all */
+        return 0; /* between nodes a broadcast waits for all ranks */
     for (int i = 0; i < CALLS; i++) {
         const bool bad = self->rank == 1 && i == BAD;
-        int64_t number[20] = {self->rank ? -1 : i}; /* in the header, and not */
+        /* 1 element fits into the control message, 20 do not */
+        int64_t number[20] = {self->rank ? -1 : i};
         enum shunt_status st = shunt_broadcast(c, bad ? NULL : number,
                                                i % 2 ? 1 : 20, SHUNT_I64, 0);
 
@@ -199,7 +202,8 @@ static int told_among_broadcasts(const struct rank *self)
     return still_usable(self);
 }
 
-/* The root goes when it has sent what it has; the last rank comes later. */
+/* The root sends its block and destroys the communicator before the last rank
+ * calls. */
 static int root_goes(const struct rank *self)
 {
     const bool late = self->rank == self->size - 1;
@@ -207,9 +211,9 @@ static int root_goes(const struct rank *self)
     int64_t number = self->rank ? 0 : 77;
 
     if (shunt_comm_nodes(self->comm) > 1)
-        return 0; /* there it waits for all */
+        return 0; /* between nodes a broadcast waits for all ranks */
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
-    /* Not before all others have returned. */
+    /* The last rank calls after all other ranks have returned. */
     if (late)
         CHECK_OK(self->comm, shunt_barrier(self->comm));
     CHECK_OK(other, shunt_broadcast(other, &number, 1, SHUNT_I64, 0));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory of calls: in windows and not, larger than 32 bits can count, read late or
- * not at all, gone after the call.
+ * Buffers of calls: in windows or not; more elements than 32 bits can count;
+ * read late, or not at all; unmapped right after the call.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,10 @@
 
 #include "tests/collectives/cases.h"
 
-/* Where the result lies has nothing to do with where inputs do: rank 0's is in
- * a window, and made piece by piece, because what it adds streams. It must not
- * stream, too. The very first call, while no stream has been used. */
+/* The memory of the result is independent of the memory of the inputs. Rank 0's
+ * result is in a window, and is made in pieces, because its inputs are
+ * streamed. The result itself must not be streamed. This must be the very first
+ * call, before any stream has been used. */
 static int mixed_memory(const struct rank *self)
 {
     enum { COUNT = 100000 };
@@ -36,10 +37,10 @@ static int mixed_memory(const struct rank *self)
     return 0;
 }
 
-/* The answer to an operation may be overwritten by that to a later one before
- * its sender looks: 16 operations share slots. Each step is made to happen by
- * barriers on another communicator, because a `_start` advances nothing but
- * its own operation. */
+/* Every 16th operation has the same slot. So the answer to an operation may be
+ * overwritten by the answer to a later one before the first rank looks.
+ * Barriers on another communicator fix the order of the steps: a `_start` call
+ * advances only its own operation. */
 static int late_look(const struct rank *self)
 {
     enum { OPS = 17, BLOCK = 4096 };
@@ -54,8 +55,8 @@ static int late_look(const struct rank *self)
     window = p;
     out = window + bytes;
     memset(window, self->rank + 1, bytes);
-    /* The first: rank 0 takes the others' blocks at once, and does not look
-     * again, while they finish it. */
+    /* Call number 0: rank 0 copies the others' blocks at once. It does not look
+     * again while the others finish the call. */
     for (int turn = 1; turn >= 0; turn--) {
         if (turn == (self->rank != 0))
             CHECK_OK(self->comm,
@@ -66,7 +67,7 @@ static int late_look(const struct rank *self)
     if (self->rank != 0)
         CHECK_OK(self->comm, shunt_wait(&requests[0]));
     CHECK_OK(other, shunt_barrier(other));
-    /* The others: rank 0 offers, then they answer. */
+    /* Calls 1 to 16: rank 0 offers its blocks, then the other ranks answer. */
     for (int turn = 0; turn < 2; turn++) {
         for (int k = 1; k < OPS && turn == (self->rank != 0); k++)
             CHECK_OK(self->comm,
@@ -92,8 +93,8 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Every block is read, and no read ends before its delay is over
- * (SHUNT_FAULT=delay=USEC,fixed): late_reads USEC. */
+/* late_reads USEC: every block is read by the kernel, and no call returns
+ * before the delay of a read is over (SHUNT_FAULT=delay=USEC,fixed). */
 static int late_reads(const struct rank *self)
 {
     enum { BLOCK = 1 << 16 };
@@ -128,7 +129,7 @@ static int late_reads(const struct rank *self)
 }
 
 /* The last rank cannot read its segment of rank 0's input (SHUNT_READ_MIN=1,
- * SHUNT_ALLREDUCE_DIRECT=0): nobody has a sum. */
+ * SHUNT_ALLREDUCE_DIRECT=0). So no rank gets a sum. */
 static int unreadable_input(const struct rank *self)
 {
     enum { SEGMENT = 1 << 16 };
@@ -160,8 +161,8 @@ static int unreadable_input(const struct rank *self)
     return 0;
 }
 
-/* Blocks of plain memory go both ways, until it is known which is cheaper; in
- * both they are right. */
+/* Blocks of plain memory are both read and streamed until the ranks know which
+ * is cheaper. The data are right either way. */
 static int both_ways(const struct rank *self)
 {
     enum { BYTES = 70000, CALLS = 300 };
@@ -194,7 +195,7 @@ static int both_ways(const struct rank *self)
     return 0;
 }
 
-/* Everything NULL that may be. */
+/* Every argument that may be NULL is NULL. */
 static int nothing_at_all(const struct rank *self)
 {
     struct shunt_comm *c = self->comm;
@@ -215,7 +216,7 @@ static int nothing_at_all(const struct rank *self)
     return 0;
 }
 
-/* Address space, with large pages where the kernel gives them. */
+/* Maps address space, with large pages where the kernel provides them. */
 static unsigned char *map_sparse(size_t bytes)
 {
     unsigned char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -247,8 +248,8 @@ static unsigned char *map_folded(size_t bytes, size_t fold)
     return p;
 }
 
-/* More than 2^31 elements in one block: a count cut to 32 bits would leave
- * most of the pages as they were. */
+/* One block has more than 2^31 elements. A count that is truncated to 32 bits
+ * would leave most of the pages unchanged. */
 static int huge_count(const struct rank *self)
 {
     const size_t fold = (size_t)8 << 20;
@@ -265,15 +266,16 @@ static int huge_count(const struct rank *self)
     CHECK_OK(self->comm,
              shunt_comm_get_stats(self->comm, &stats, sizeof(stats)));
     moved = stats.bytes_read + stats.bytes_staged + stats.bytes_mapped;
-    /* A reader counts what it read, a streaming sender what it staged. */
+    /* A rank that reads counts the bytes it read; a rank that streams, those it
+     * staged. */
     CHECK(moved == 0 || moved % count == 0, "%llu bytes moved",
           (unsigned long long)moved);
     munmap(p, count);
     return 0;
 }
 
-/* Displacements and totals beyond 32 bits, of blocks that are small; out of
- * memory of every sort. */
+/* Displacements and totals beyond 32 bits, with small blocks: from plain memory
+ * into a window, and back. */
 static int huge_offsets(const struct rank *self)
 {
     enum { BLOCK = 70000 };
@@ -307,7 +309,8 @@ static int huge_offsets(const struct rank *self)
     return 0;
 }
 
-/* The input is gone as soon as the call has returned, whatever it returned. */
+/* The input is unmapped as soon as the call has returned, with or without an
+ * error. */
 static int input_goes(const struct rank *self)
 {
     enum { COUNT = 48, CALLS = 20 };
@@ -332,8 +335,9 @@ static int input_goes(const struct rank *self)
     return 0;
 }
 
-/* Some reads of rank 0 fail, while those of other calls are under way: these end
- * as they should, and nobody is taken for lost. */
+/* Some reads of rank 0 fail while other calls have reads in flight. Every call
+ * ends, those that succeed have the right result, and no rank is counted as
+ * lost. */
 static int failed_reads_in_flight(const struct rank *self)
 {
     enum { CALLS = 6, ROUNDS = 4, COUNT = 60000 };

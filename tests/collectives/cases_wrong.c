@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Wrong calls: ranks whose calls do not match, bad arguments. All ranks concerned
- * get an error, and the communicator goes on.
+ * Wrong calls: calls of ranks that do not match, and bad arguments. All ranks
+ * concerned get an error, and the communicator can still be used.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -42,26 +42,27 @@ enum shunt_status sooner_or_later(const struct rank *self, enum shunt_status st,
     return later;
 }
 
-/* A call in which rank 1 differs from all other ranks. Fields that are 0 are no
- * difference. */
+/* A call in which the arguments of rank 1 differ from those of all other ranks.
+ * A field that is 0 leaves rank 1's argument as it is. */
 struct differing_call {
-    const char *says; /* the text of a rank that learns it has this in it */
+    const char *says; /* part of the error text on the other ranks */
     int kind;
-    enum shunt_dtype dtype; /* of the other ranks */
+    enum shunt_dtype dtype; /* of all ranks; 0: SHUNT_U8 */
     bool in_place;
-    bool few_see;   /* only the ranks concerned are told */
-    size_t divisor; /* from here on rank 1's: count / divisor - less */
+    bool few_see; /* only ranks 0 and 1 need to get the error */
+    /* from here on of rank 1, whose count is count / divisor - less */
+    size_t divisor;
     size_t less;
     size_t count;
     enum shunt_dtype odd_dtype;
     enum shunt_op op;
     int root;
-    bool barrier; /* it calls that instead */
+    bool barrier; /* rank 1 calls shunt_barrier() instead */
     enum { ANY, SEND, RECV, SEND_COUNTS, RECV_COUNTS, REQUEST } without;
     const size_t *recv_counts;
 };
 
-/* Makes the call with the arguments `c`, from which rank 1 deviates. */
+/* Make the call with the arguments `c`, which differ on rank 1 as `o` says. */
 static enum shunt_status call_differently(const struct differing_call *o,
                                           struct collective_call c)
 {
@@ -88,7 +89,8 @@ static enum shunt_status call_differently(const struct differing_call *o,
     return collectives[o->kind].call(&c, NULL);
 }
 
-/* After a broadcast on one host, a rank that has the block need not be told. */
+/* True if this rank's call may succeed in spite of the mismatch. In a broadcast
+ * on one host, a rank that has the block needs no error. */
 static bool need_not_be_told(const struct rank *self,
                              const struct differing_call *o)
 {
@@ -113,14 +115,15 @@ static const struct differing_call mismatches[] = {
 
 enum { BIG = 300000 }; /* bytes: more than a ring holds */
 
-/* "mixed": ranks whose counts differ take different algorithms of broadcast. So
- * a rank that has the block may learn which rank disagrees. */
+/* True for the argument "mixed": ranks with different counts choose different
+ * algorithms of broadcast. Then even a rank that has the block may get an error
+ * about the rank that disagrees. */
 static bool is_mixed(const struct rank *self)
 {
     return self->argc > 0 && !strcmp(self->argv[0], "mixed");
 }
 
-/* One of mismatches[], with blocks of `bytes`. */
+/* Make the call of mismatches[row], with blocks of `bytes`. */
 static int mismatch_of(const struct rank *self, size_t row, unsigned char *in,
                        unsigned char *out, size_t bytes)
 {
@@ -146,7 +149,7 @@ static int mismatch_of(const struct rank *self, size_t row, unsigned char *in,
               text);
     } else if (shunt_comm_nodes(self->comm) == 1 && !is_mixed(self)) {
         CHECK_STATUS(self->comm, st, SHUNT_OK);
-    } else if (st) { /* whoever passes it on, hears of it */
+    } else if (st) { /* a rank that forwards the block gets the error, too */
         CHECK_STATUS(self->comm, st, SHUNT_ERR_MISMATCH);
         CHECK(strstr(text, o->says), "\"%s\"", text);
     }
@@ -174,7 +177,8 @@ static int mismatch(const struct rank *self)
     return 0;
 }
 
-/* Both figures, on both ranks; and nothing past a block. */
+/* The error texts on both ranks have both byte counts, and nothing behind a
+ * block is written. */
 static int mismatch_figures(const struct rank *self)
 {
     size_t send[MAX_RANKS], recv[MAX_RANKS];
@@ -207,7 +211,7 @@ static int mismatch_figures(const struct rank *self)
     return still_usable(self);
 }
 
-/* Bad arguments of rank 1, and what its error says. */
+/* Bad arguments of rank 1, and the text that its error must have. */
 static const size_t own_block_differs[MAX_RANKS] = {4, 5, 4, 4, 4, 4, 4, 4,
                                                     4, 4, 4, 4, 4, 4, 4, 4};
 
@@ -263,7 +267,8 @@ static int refusals(const struct rank *self)
     return 0;
 }
 
-/* Calls that are refused everywhere end before anybody has received anything. */
+/* Calls that every rank refuses may end before any rank has received a
+ * message. */
 static int refused_by_all(const struct rank *self)
 {
     for (int round = 0; round < 40; round++) {
@@ -276,7 +281,7 @@ static int refused_by_all(const struct rank *self)
     return 0;
 }
 
-/* Nothing of a communicator is needed to hear that there is none. */
+/* A call without a communicator gets an error that says so. */
 static int no_communicator(const struct rank *self)
 {
     struct shunt_request *request = (struct shunt_request *)(void *)&request;

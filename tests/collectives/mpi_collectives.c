@@ -48,7 +48,7 @@ static void mpi(int status)
         fail("MPI");
 }
 
-/* Types that both have. */
+/* Types that both libraries have. */
 static const struct {
     enum shunt_dtype shunt;
     MPI_Datatype mpi;
@@ -104,8 +104,9 @@ static void draw(struct setting *s, struct random *r)
                 s->in_place && k < i ? s->counts[k][i] : draw_count(r);
 }
 
-/* Small values, of which nothing overflows: for Open MPI 4.1.4 the sum of two
- * unsigned bytes of 255 is 255. Negative ones for signed types. */
+/* Fill `dst` with values that are so small that nothing overflows, because Open
+ * MPI 4.1.4 saturates: its sum of two unsigned bytes of 255 is 255. Signed
+ * types get negative values, too. */
 static void put_values(const struct setting *s, struct random *r, void *dst,
                        size_t count)
 {
@@ -131,10 +132,10 @@ static void put_values(const struct setting *s, struct random *r, void *dst,
     }
 }
 
-/* Buffers: input, and what each of the two libraries made. */
+/* The input, and the result of each of the two libraries. */
 struct buffers {
     unsigned char *send, *ours, *theirs;
-    size_t bytes; /* of each */
+    size_t bytes; /* of each buffer */
 };
 
 static void fill(const struct setting *s, struct random *local,
@@ -238,7 +239,7 @@ static void try_reduce_scatter(struct shunt_comm *comm, const struct setting *s,
     mpi(MPI_Reduce_scatter_block(s->in_place ? MPI_IN_PLACE : b->send,
                                  b->theirs, n, s->mpi_type, s->mpi_op,
                                  MPI_COMM_WORLD));
-    /* In place, what is behind the result is nobody's business. */
+    /* In place, the memory behind the result is undefined. */
     compare(b, s->in_place ? (size_t)n * s->bytes : b->bytes, "reduce_scatter");
 }
 

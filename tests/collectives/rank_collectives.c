@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ranks of the tests of collectives. Here: random calls of every kind, compared
- * with the definition. Other cases are in cases_NAME.c.
+ * The ranks of the tests of collectives. This file has random calls of every
+ * kind, and compares them with the definition. Other cases are in cases_NAME.c.
  *
  *     rank_collectives random [KIND|all [SEED [ROUNDS]]]
  *     rank_collectives in_flight [SEED [ROUNDS]]
  *     rank_collectives CASE
  *
  * All ranks draw a call from the same random numbers. So each knows the input
- * of all ranks, and computes the right result by itself. Where its buffers are
- * (malloc() or a window, and the alignment) each rank draws from numbers of its
- * own.
+ * of all ranks, and computes the right result by itself. Each rank draws the
+ * place of its buffers (malloc() or a window, and the alignment) from numbers
+ * of its own.
  */
 
 #include <stdint.h>
@@ -29,7 +29,7 @@ enum { GUARD = 64 };
 /* --- memory ------------------------------------------------------------------
  */
 
-/* A window that is handed out in pieces. */
+/* A window from which pieces are allocated. */
 struct pool {
     unsigned char *window;
     size_t bytes, used;
@@ -39,7 +39,7 @@ struct pool {
 struct box {
     unsigned char *data;
     size_t bytes;
-    unsigned char *owned; /* by malloc, or NULL */
+    unsigned char *owned; /* allocated by malloc, or NULL */
     size_t before, after; /* guard bytes */
 };
 
@@ -65,8 +65,9 @@ static void box_make(struct box *box, struct random *local, struct pool *pool,
     memset(base, POISON, all);
 }
 
-/* How many bytes from the first on are those of `want`. Blocks are compared by
- * memcmp(), of which a sanitizer looks at the range and not at each byte. */
+/* The number of bytes at the beginning of `data` that are equal to those of
+ * `want`. Blocks are compared by memcmp(), whose range a sanitizer checks once
+ * and not for each byte. */
 static size_t alike(const unsigned char *data, const unsigned char *want,
                     size_t bytes)
 {
@@ -118,12 +119,12 @@ struct call {
     bool in_place;
     uint64_t seed;                       /* of the data */
     size_t counts[MAX_RANKS][MAX_RANKS]; /* [from][to] elements */
-    size_t displs[2][MAX_RANKS];         /* send, recv, here */
+    size_t displs[2][MAX_RANKS];         /* of send and of recv, on this rank */
     bool with_displs;
     struct box send, recv;
-    unsigned char *want; /* of recv, recv.bytes */
+    unsigned char *want; /* expected content of recv */
     struct shunt_request *request;
-    int node[MAX_RANKS]; /* that the ranks are on */
+    int node[MAX_RANKS]; /* node of each rank */
 };
 
 static size_t draw_count(struct random *r, size_t most)
@@ -151,7 +152,7 @@ static void block_fill(const struct call *c, int from, int to, void *dst)
     random_elements(&r, dst, c->counts[from][to], c->dtype);
 }
 
-/* Elements that `from` has for `to`. */
+/* The number of elements that `from` sends to `to`. */
 static size_t count_of(const struct call *c, struct random *r, int from, int to,
                        size_t one, const size_t *by_rank, size_t most)
 {
@@ -202,7 +203,7 @@ static void draw(struct call *c, struct random *r,
 /* --- layout ------------------------------------------------------------------
  */
 
-/* Displacements with gaps, and not in rank order; returns the end. */
+/* Draw displacements with gaps, not in rank order. Returns the end. */
 static size_t scatter_displs(struct random *r, const size_t *counts, int n,
                              size_t *displs)
 {
@@ -233,11 +234,10 @@ static size_t pack_displs(const size_t *counts, int n, size_t *displs)
     return at;
 }
 
-/* Where blocks lie in send and in recv, on this rank; the buffers; the input.
- */
+/* Counts and displacements of the blocks in send and in recv, on this rank. */
 struct layout {
     size_t send_counts[MAX_RANKS], recv_counts[MAX_RANKS];
-    /* As given to the call: an empty block is nowhere. */
+    /* As given to the call. An empty block has an invalid displacement. */
     size_t send_displs[MAX_RANKS], recv_displs[MAX_RANKS];
 };
 
@@ -254,7 +254,7 @@ static struct layout layout_of(const struct call *c, int rank, int n)
     return l;
 }
 
-/* Where the blocks of `counts` lie. Returns the end. */
+/* Lay out the blocks of `counts`. Returns the end. */
 static size_t lay_out(const struct call *c, struct random *local,
                       const size_t *counts, int n, size_t *displs)
 {
@@ -296,7 +296,7 @@ static void put_input(struct call *c, int rank, int n)
         block_fill(c, rank, to, in + displs[to] * size);
 }
 
-/* The sum of what all have for `to`. */
+/* Compute the reduction of all ranks' blocks for `to`. */
 static void reduce_blocks(const struct call *c, int to, int n, void *dst)
 {
     size_t count = c->counts[0][to];
@@ -339,7 +339,7 @@ static void prepare(struct call *c, struct random *local, struct pool *pool,
 /* --- making it ---------------------------------------------------------------
  */
 
-/* Makes the call, or starts it, with `request`. */
+/* Make the call, or start it if `request` is not NULL. */
 static enum shunt_status make(struct call *c, struct shunt_comm *comm,
                               struct shunt_request **request)
 {
@@ -363,8 +363,8 @@ static enum shunt_status make(struct call *c, struct shunt_comm *comm,
     return c->kind->call(&call, request);
 }
 
-/* Bytes of the result of a reduction. In place, reduce_scatter has input behind
- * it, which must not change. */
+/* The number of bytes of a reduction's result. In place, reduce_scatter has
+ * input behind the result, which must not change. */
 static size_t result_bytes(const struct call *c, int rank)
 {
     if (c->kind->to_each)
@@ -470,7 +470,8 @@ static int random_calls(const struct rank *self)
     return 0;
 }
 
-/* More operations under way than there are slots for; finished in any order. */
+/* More operations are under way than there are slots. Each rank finishes them
+ * in a random order. */
 static int in_flight(const struct rank *self)
 {
     enum { MOST = 24 };
@@ -516,8 +517,8 @@ static int in_flight(const struct rank *self)
     return 0;
 }
 
-/* The same vector, whatever the algorithm, the memory and the way, gives the
- * same bits on all ranks. */
+/* All ranks get the same bits for the same vectors, with any algorithm, memory
+ * and protocol. */
 static int same_bits(const struct rank *self)
 {
     enum { COUNT = 20011 };
@@ -541,8 +542,9 @@ static int same_bits(const struct rank *self)
     return 0;
 }
 
-/* Some reads of one rank fail (SHUNT_FAULT=badget). Every rank that gets SHUNT_OK
- * has the right data; the reader does not get it, nor does the rank that it read.
+/* Some reads of one rank fail (SHUNT_FAULT=badget). A rank that gets SHUNT_OK
+ * has the right data. The rank that reads gets an error, and so does the rank
+ * that it read from.
  *
  *     failed_reads KIND|all [SEED [ROUNDS]] */
 static int failed_reads(const struct rank *self)
@@ -551,7 +553,8 @@ static int failed_reads(const struct rank *self)
                   local = {seed_of(self, 1) + (uint64_t)self->rank};
     struct pool none = {NULL, 0, 0}; /* windows are not read */
     int failed = 0, kind = COLLECTIVES;
-    /* A brief run has all rounds, since in few of them no read might fail. */
+    /* A brief run has all rounds, too, because in a few rounds perhaps no read
+     * fails. */
     const int rounds = self->argc > 2 ? atoi(self->argv[2]) : 60;
 
     for (int k = 0; k < COLLECTIVES; k++)

@@ -15,7 +15,8 @@
 
 enum { RANKS = 16 };
 
-/* How this rank is to another one. */
+/* The relation of this rank to another one: PARTNER is a rail peer, STRANGER a
+ * rank of another node that is not a rail peer. */
 enum relation { ITSELF, MATE, PARTNER, STRANGER };
 
 struct counts {
@@ -58,7 +59,7 @@ static int begin(const struct rank *self, struct counts *c)
     return 0;
 }
 
-/* Messages to `rank` since then, and bytes that were put. */
+/* Count the messages and the bytes put to `rank` since begin(). */
 static int since(const struct rank *self, const struct counts *c, int rank,
                  struct shunt_peer_stats *now)
 {
@@ -69,7 +70,7 @@ static int since(const struct rank *self, const struct counts *c, int rank,
     return 0;
 }
 
-/* To each rank so many messages, by its relation; and the totals fit. */
+/* Each rank was sent want[relation] messages, and the totals are their sum. */
 static int check(const struct rank *self, const struct counts *c,
                  const char *call, const unsigned *want)
 {
@@ -108,8 +109,8 @@ static int check(const struct rank *self, const struct counts *c,
         CHECK_RUN(check(self, &c, #call, want)); \
     } while (0)
 
-/* Calls of no elements send what calls of one do: a rank that called something else
- * must learn of it. */
+/* A call without elements sends the same messages as a call of one element,
+ * because a rank that made another call must get an error. */
 static int no_elements(const struct rank *self, struct counts *counts,
                        const unsigned *want)
 {
@@ -126,7 +127,8 @@ static int no_elements(const struct rank *self, struct counts *counts,
     COUNTED(shunt_alltoall(comm, NULL, NULL, 0, SHUNT_I64));
     COUNTED(
         shunt_alltoallv(comm, NULL, none, NULL, NULL, none, NULL, SHUNT_I64));
-    /* One element in one direction of each pair, or only from the last rank. */
+    /* One element from each rank to the later ranks, or only from the last
+     * rank. */
     for (int r = 0; r < self->size; r++) {
         to[r] = self->rank < r;
         from[r] = r < self->rank;
@@ -138,8 +140,9 @@ static int no_elements(const struct rank *self, struct counts *counts,
     return 0;
 }
 
-/* Small calls: one message to each rank that is talked to. argv[0]: "flat", to
- * all; "two_level", to mates and rail peers. */
+/* In a small call, a rank sends one message to each rank that it communicates
+ * with. argv[0]: "flat", to all ranks; "two_level", to local peers and rail
+ * peers. */
 static int collectives(const struct rank *self)
 {
     const bool flat = self->argc && !strcmp(self->argv[0], "flat");
@@ -153,7 +156,7 @@ static int collectives(const struct rank *self)
     for (int r = 0; r < RANKS; r++)
         ones[r] = 1;
     CHECK_RUN(find_relations(self, &c));
-    /* Again, as what was called before must make no difference. */
+    /* Repeat them all, because earlier calls must make no difference. */
     for (int i = 0; i < 8; i++) {
         COUNTED(shunt_barrier(comm));
         COUNTED(shunt_broadcast(comm, one, 1, SHUNT_I64, 1));
@@ -169,7 +172,8 @@ static int collectives(const struct rank *self)
     return 0;
 }
 
-/* With equal nodes, N - 1 messages a rank leave its node in two levels. */
+/* In two levels, between nodes of one size, each rank sends nodes - 1 messages
+ * to other nodes. */
 static int one_to_each_node(const struct rank *self)
 {
     const uint64_t nodes = (uint64_t)shunt_comm_nodes(self->comm);
@@ -188,8 +192,9 @@ static int one_to_each_node(const struct rank *self)
     return 0;
 }
 
-/* Dispatch, combine, and back: nothing for a rank that is neither mate nor
- * rail peer, and the same number of messages each time. */
+/* Dispatch, combine, and their backward passes send nothing to a rank that is
+ * neither local peer nor rail peer. Each turn sends the same number of
+ * messages. */
 static int exchange(const struct rank *self)
 {
     enum { HIDDEN = 300, EXPERTS = 16, TOPK = 4, TOKENS = 100, TURNS = 3 };
@@ -237,7 +242,8 @@ static int exchange(const struct rank *self)
             CHECK_RUN(since(self, &c, r, &now));
             CHECK(c.relation[r] != STRANGER || !now.messages,
                   "%d messages to rank %d", (int)now.messages, r);
-            /* Each of the four calls tells it at least where rows go. */
+            /* Each of the four calls sends a rail peer at least the places of
+             * rows. */
             CHECK(c.relation[r] != PARTNER ||
                       (now.messages >= 4 && now.bytes_put > 0),
                   "%d messages to rank %d", (int)now.messages, r);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The ranks of test_zcopy.c. Large blocks between ranks whose memory is not
- * mapped go straight from the sender's memory into the receiver's. Nothing may
- * be written there after the call. Ranks of a node share memory, others do not.
+ * mapped are sent from the sender's memory directly into the receiver's.
+ * Nothing may be written to that memory after the call. Ranks of a node share
+ * memory, others do not.
  */
 
 #include <stdint.h>
@@ -15,7 +16,8 @@
 
 enum { RANKS = 16, ROUNDS = 6 };
 
-/* From here on blocks go that way: SHUNT_ZCOPY_MIN, or its default. */
+/* The smallest block that is sent by zero copy: SHUNT_ZCOPY_MIN, or its
+ * default. */
 static size_t least(void)
 {
     const char *text = getenv("SHUNT_ZCOPY_MIN");
@@ -44,7 +46,7 @@ struct blocks {
     size_t most;
 };
 
-/* window: both from shunt_mem_alloc(). */
+/* Allocate the blocks; both buffers in windows if `window` is true. */
 static int make_blocks(const struct rank *self, struct blocks *b, bool window)
 {
     const size_t ranks = (size_t)self->size;
@@ -91,7 +93,7 @@ static void fill(const struct rank *self, struct blocks *b, int round)
     memset(b->recv, 0xee, (size_t)self->size * b->most);
 }
 
-/* All that was to come, and not a byte beside it. */
+/* Check that each block has arrived, and that no byte around it was written. */
 static int check_blocks(const struct rank *self, const struct blocks *b,
                         int round)
 {
@@ -119,9 +121,10 @@ static int stats_of(const struct rank *self, struct shunt_comm_stats *stats)
     return 0;
 }
 
-/* Check the protocols of an alltoallv. Blocks that a carrier forwards are
- * smaller than `least`, if it forwards at most that (SHUNT_CARRY). registered:
- * registered bytes of b->send. */
+/* Check how many bytes an alltoallv sent by zero copy, and how many of these
+ * came from the first `registered` bytes of b->send, which are registered.
+ * Blocks that a relay forwards are smaller than least(), as long as SHUNT_CARRY
+ * is smaller, too. */
 static int check_path(const struct rank *self, const struct blocks *b,
                       const struct shunt_comm_stats *before, size_t registered)
 {
@@ -176,7 +179,7 @@ static int all_to_all(const struct rank *self, bool window)
     return drop_blocks(self, &b, window);
 }
 
-/* More and more of the memory that is sent from is registered. */
+/* Registers a larger and larger part of the memory that is sent. */
 static int registered(const struct rank *self)
 {
     struct blocks b;
@@ -211,7 +214,8 @@ static int straight(const struct rank *self)
     return all_to_all(self, false) || all_to_all(self, true);
 }
 
-/* Several under way at once, begun in one order, ended in another. */
+/* Several calls under way at once are started in one order and finished in
+ * another. */
 static int several(const struct rank *self)
 {
     enum { CALLS = 5 };
@@ -239,9 +243,9 @@ static int several(const struct rank *self)
     return 0;
 }
 
-/* Rank 0 and the last one disagree about a block, in each way in which sizes can be
- * on this side of the limit or on the other; the others' blocks come. What was not
- * agreed upon does not come later, either. */
+/* Rank 0 and the last rank disagree about the size of a block, with each size
+ * on either side of the limit. The blocks of the other ranks arrive. A block
+ * about which the ranks disagree does not arrive later, either. */
 static int sizes_disagree(const struct rank *self)
 {
     const size_t pairs[][2] = {
@@ -277,7 +281,7 @@ static int sizes_disagree(const struct rank *self)
     return drop_blocks(self, &b, false);
 }
 
-/* Collectives of whose parts some go that way. */
+/* Other collectives, some of whose blocks are sent by zero copy. */
 static int others(const struct rank *self)
 {
     const size_t count = 50000; /* f32 */

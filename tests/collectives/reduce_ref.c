@@ -8,7 +8,7 @@
 
 #include "src/kernels/dtype.h"
 
-/* The comparisons are written so that a NaN of either side is the result. */
+/* The comparisons are written so that the result is NaN if a or b is. */
 static double float_op(double a, double b, enum shunt_op op)
 {
     if (op == SHUNT_MIN)
@@ -42,9 +42,9 @@ static double f64_op(double a, double b, enum shunt_op op)
     }
 }
 
-/* All integers as 64 bits of two's complement: sums and products modulo 2^64
- * are right modulo 2^8 and 2^32 as well; values come sign- or zero-extended,
- * and are so again after each step. */
+/* Integers of all types as 64 bits of two's complement. Sums and products
+ * modulo 2^64 are also right modulo 2^8 and 2^32. Values are sign- or
+ * zero-extended on entry, and again after each step. */
 static uint64_t int_op(uint64_t a, uint64_t b, bool is_signed, enum shunt_op op)
 {
     bool less = is_signed ? (int64_t)b < (int64_t)a : b < a;
@@ -70,8 +70,8 @@ static uint64_t extend(uint64_t value, size_t size, bool is_signed)
     return is_signed ? (uint64_t)((int64_t)value >> shift) : value >> shift;
 }
 
-/* Little-endian, as all of the library's machines. Copies of a known size are no
- * calls. */
+/* Load a little-endian integer; all machines of the library are little-endian.
+ * A memcpy() of a constant size compiles to no call. */
 static uint64_t load_int(const unsigned char *p, size_t size)
 {
     uint64_t value = 0;
@@ -216,7 +216,7 @@ static bool is_nan(const unsigned char *p, enum shunt_dtype dtype)
     return false;
 }
 
-/* A copy, with f16 and bf16 as f32; the caller's. */
+/* Returns a copy, with f16 and bf16 as f32. The caller frees the copy. */
 static void *widened(const void *src, size_t count, enum shunt_dtype dtype)
 {
     float *wide = malloc(count * 8 + 1);
@@ -273,7 +273,8 @@ size_t reduce_compare(const void *a, const void *b, size_t count,
 {
     size_t size = shunt_dtype_size(dtype), i;
 
-    /* Mostly so, and one look for a sanitizer. */
+    /* Usually all is equal, and a sanitizer checks one memcmp() faster than
+     * each byte. */
     if (memcmp(a, b, count * size) == 0)
         return count;
     for (i = 0; i < count; i++) {

@@ -16,8 +16,8 @@
 void reduce_ref(void *dst, const void *const *srcs, int n, size_t count,
                 enum shunt_dtype dtype, enum shunt_op op, int divisor);
 
-/* The result of a collective for the inputs of n ranks on these nodes: added
- * within nodes, then between nodes; see coll.h. */
+/* The result of a collective for the inputs of n ranks, of which rank i is on
+ * node[i]. Inputs are added within nodes, then between nodes; see coll.h. */
 void reduce_ref_tree(void *dst, const void *const *srcs, const int *node, int n,
                      size_t count, enum shunt_dtype dtype, enum shunt_op op);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A table of the collectives, for tests that make any of them. It says which
- * blocks a rank sends and receives, and so where they lie and what they must
- * hold, and it has the call.
+ * A table of the collectives, for tests that run any of them. For each
+ * collective it has the call. It also says which blocks a rank sends and
+ * receives, where these blocks lie, and what they must hold.
  */
 #ifndef TEST_COLLECTIVES_TABLE_H
 #define TEST_COLLECTIVES_TABLE_H
@@ -25,7 +25,7 @@ enum {
     COLLECTIVES, /* the number of the collectives above */
 };
 
-/* The arguments of a call. A collective uses those that it has. */
+/* The arguments of a call. A collective uses only the fields that it needs. */
 struct collective_call {
     struct shunt_comm *comm;
     const void *send; /* or SHUNT_IN_PLACE */
@@ -43,9 +43,10 @@ struct collective {
     bool to_each;   /* a rank sends a block of its own to each rank, not the
                        same block to all */
     bool from_each; /* a rank receives a block from each rank, not one */
-    bool varies;    /* blocks have counts of their own */
-    bool reduces;   /* the block is the reduction of those of all ranks */
-    /* With `request`: starts the call. Otherwise the call is blocking. */
+    bool varies;    /* ranks may send or receive different counts */
+    bool reduces;   /* each block is the reduction of the blocks of all ranks */
+    /* Starts the call if `request` is not NULL; else makes the blocking
+     * call. */
     enum shunt_status (*call)(const struct collective_call *c,
                               struct shunt_request **request);
 };

@@ -31,7 +31,7 @@ static void add_env(struct harness_job *job, const char *const *env)
         job->env[n++] = env[i];
 }
 
-/* One case in a world of its own. */
+/* Run one case in a job of its own. */
 static void run(const char *const *env, int ranks, const char *name,
                 const char *arg1, const char *arg2, const char *arg3)
 {
@@ -46,7 +46,7 @@ static void run(const char *const *env, int ranks, const char *name,
     harness_check(&job);
 }
 
-/* Several cases in one world. */
+/* Run several cases in one job. */
 static void check_list(struct harness_job *job, const char *const *list)
 {
     job->program = "rank_collectives";
@@ -65,8 +65,8 @@ static void run_list(const char *const *env, int ranks, const char *const *list)
     check_list(&job, list);
 }
 
-/* Virtual nodes: "0,0,1" is three ranks, of which the last is on a node of its
- * own. across: what reaches it (rank_main.h). */
+/* Run cases on virtual nodes: "0,0,1" is three ranks, of which the last is on a
+ * node of its own. across: how another node is reached (rank_main.h). */
 static void run_list_on(const char *nodes, const char *across,
                         const char *const *env, const char *const *list)
 {
@@ -84,20 +84,21 @@ static void run_list_on(const char *nodes, const char *across,
 static const int sizes[] = {1, 2, 3, 4, 8};
 enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
 
-/* Do settings that run the same code take one of several worlds? */
+/* True if, of several jobs whose settings run the same code, only one is
+ * run. */
 static bool is_few(void)
 {
     return harness_sanitized() || harness_brief();
 }
 
-/* How many of them. Sanitizers learn nothing from eight ranks: all kinds run
- * there on seven, too, on several nodes (on_layouts). */
+/* How many of sizes[] are used. Eight ranks show a sanitizer nothing new: seven
+ * ranks run all kinds, too, on several nodes (on_layouts). */
 static int sizes_used(void)
 {
     return is_few() ? SIZES - 1 : SIZES;
 }
 
-/* Each collective by itself, with everything drawn at random. */
+/* Random calls of one collective. */
 static void one_kind(const char *kind)
 {
     char seed[16];
@@ -252,7 +253,7 @@ Test(collectives, no_communicator)
 /* -- circumstances -----------------------------------------------------------
  */
 
-/* A bit of everything, under some setting. */
+/* Cases of all sorts under the setting `env`. */
 static void under(const char *const *env)
 {
     static const int few[] = {2, 3, 4};
@@ -265,7 +266,7 @@ static void under(const char *const *env)
     };
 
     for (int i = 0; i < 3; i++)
-        /* Sanitizers learn nothing from powers of two. */
+        /* A power of two shows a sanitizer nothing new. */
         if (!is_few() || few[i] == 3)
             run_list(env, few[i], list);
 }
@@ -318,7 +319,7 @@ Test(collectives, put_only)
                                 "SHUNT_FAULT=nomap,noget", NULL});
 }
 
-/* Reads of plain memory end after the call that began them. */
+/* Reads of plain memory complete later than the step that started them. */
 Test(collectives, late_raw_reads)
 {
     under((const char *const[]){"SHUNT_TRANSPORTS=fault+shm",
@@ -399,7 +400,8 @@ Test(collectives, failed_late_reads_in_flight)
                     LIST("failed_reads_in_flight"));
 }
 
-/* Where ranks are threads, to read what another has unmapped is a crash. */
+/* Ranks are threads, so reading memory that another rank has unmapped
+ * crashes. */
 Test(collectives, input_goes_after_failed_reads)
 {
     static const char *const faults[] = {
@@ -418,7 +420,8 @@ Test(collectives, input_goes_after_failed_reads)
         });
 }
 
-/* Some of the reads of rank 1 are of streams: other chunks. */
+/* Rank 1 reads large blocks, of which some reads fail, and receives smaller
+ * ones as streams. */
 Test(collectives, failed_reads_and_streams)
 {
     const char *const env[] = {bad_reads[0],
@@ -465,16 +468,16 @@ static void on_layouts(const char *across, const char *const *env,
     for (int i = 0; i < LAYOUTS; i++) {
         const char *at = layouts[i];
 
-        /* Sanitizers learn nothing from equal nodes, from eight ranks, or from ranks
-         * that are in the order of their nodes. */
+        /* Nodes of one size, eight ranks, and ranks in the order of their nodes
+         * show a sanitizer nothing new. */
         if (is_few() && i != 3)
             continue;
         run_list_on(at, across, env, list);
     }
 }
 
-/* Where this is about algorithms, nodes put through shared memory: UCX would
- * take longer. */
+/* Tests of algorithms put through shared memory between nodes, because UCX
+ * would take longer. */
 #define BY_SHM(...)                               \
     "shm (put)", (const char *const[])            \
     {                                             \
@@ -503,7 +506,7 @@ Test(collectives, nodes_two_level)
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level"), "200");
 }
 
-/* Every block straight, or none. */
+/* A relay carries no block here, and every block in the next test. */
 Test(collectives, nodes_nothing_carried)
 {
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_CARRY=0"), "40");
@@ -515,7 +518,7 @@ Test(collectives, nodes_all_carried)
     on_layouts(BY_SHM("SHUNT_ALGORITHM=two_level", "SHUNT_CARRY=1g"), "40");
 }
 
-/* All blocks are taken from where they arrive, in parts. */
+/* All blocks are read from where they arrive, in parts. */
 #define IN_PARTS \
     "SHUNT_ALGORITHM=two_level", "SHUNT_RELAY_IN_PLACE=0", "SHUNT_RELAY_PART=64"
 
@@ -525,7 +528,7 @@ Test(collectives, nodes_in_place)
     on_layouts(BY_SHM(IN_PARTS, "SHUNT_READ_MIN=1", "SHUNT_EAGER=512"), "40");
 }
 
-/* Blocks are packed if they cannot be read. */
+/* Blocks that cannot be read are packed. */
 Test(collectives, nodes_in_place_unread)
 {
     unless_long();
@@ -575,7 +578,8 @@ Test(collectives, nodes_failed_reads)
                 LIST("failed_reads", "allreduce", "49", "40"));
 }
 
-/* The test's own small allgather reads nothing. */
+/* The case's own small allgather, which has no failed reads, must read
+ * nothing. */
 Test(collectives, nodes_in_place_failed_reads)
 {
     const char *const env[] = {bad_reads[0],
@@ -587,13 +591,14 @@ Test(collectives, nodes_in_place_failed_reads)
                                "SHUNT_RELAY_PART=64",
                                NULL};
 
-    for (int i = 0; i < LAYOUTS - 1; i++) /* in the last one each is alone */
+    /* in the last layout each rank is alone on its node */
+    for (int i = 0; i < LAYOUTS - 1; i++)
         run_list_on(layouts[i], "fault (put)", env,
                     LIST("failed_reads", "allgather", "50", "40", THEN,
                          "failed_reads", "allgatherv", "51", "40"));
 }
 
-/* Nor are ranks of one node mapped. */
+/* Ranks of one node do not map each other, either. */
 Test(collectives, nodes_put_only)
 {
     on_layouts("fault (put)",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * SHUNT_ALGORITHM: every row of the table can be forced where it is possible
- * and gives the right results, and entries without an effect are reported.
- * test_select.c has which row an entry chooses.
+ * Tests of SHUNT_ALGORITHM. Every row of the table can be forced where it is
+ * possible, and gives the right results. Entries without an effect are
+ * reported. test_select.c tests which row an entry chooses.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -96,7 +96,7 @@ static int times(const char *text, const char *part)
     return count;
 }
 
-/* As if they were not there; and rank 0 reports it. */
+/* A wrong entry has no effect, and rank 0 reports it. */
 Test(forced, names_of_no_algorithm_are_reported)
 {
     static const char setting[] =
@@ -182,8 +182,8 @@ Test(forced, cut_off_entries_are_reported)
 /* -- the results -------------------------------------------------------------
  */
 
-/* One case of a collective, with its algorithm forced, on one node or on
- * several. */
+/* Run random calls of one collective with its algorithm forced, on one node or
+ * on several. */
 static void runs(const struct shunti_row *row, const char *nodes)
 {
     char algorithm[80];
@@ -222,8 +222,8 @@ Test(forced, every_row_between_nodes)
             runs(row, "SHUNT_TEST_NODES=0,0,1,1");
 }
 
-/* Ranks whose counts disagree choose different algorithms, and nevertheless
- * each gets an error that names the rank at fault. */
+/* Ranks whose counts disagree choose different algorithms. Each still gets an
+ * error that names the rank at fault. */
 Test(forced, ranges_and_wrong_calls)
 {
     static const char *const settings[] = {

@@ -34,7 +34,8 @@ static void run(const char *nodes, const char *transports, const char *across,
     harness_check(&job);
 }
 
-/* By each network; a brief run takes another one for each layout. */
+/* Run the case on every network. A brief run has one network for each
+ * layout. */
 static void everywhere(const char *name, const char *algorithm, int nlayouts)
 {
     static const struct {

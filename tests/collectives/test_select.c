@@ -14,8 +14,8 @@
 #include "src/base/kind.h"
 #include "src/comm.h"
 
-/* Eight ranks on two nodes of four; 1 Gbit/s between them, where a message more costs
- * nothing, and 5 us for a step inside of one. */
+/* Eight ranks on two nodes of four. Between nodes there is 1 Gbit/s, and a
+ * further message costs nothing. Inside a node a step takes 5 us. */
 static int first[] = {0, 4, 8};
 static struct shunt_comm comm = {
     .nranks = 8,
@@ -26,8 +26,8 @@ static struct shunt_comm comm = {
               .crowd = 1},
 };
 
-/* A small message goes flat in less time than one more step inside of a node takes; a
- * large one takes four times as long as in two levels. */
+/* A small message is faster flat, by one step inside of a node. A large one
+ * takes four times as long flat as in two levels. */
 Test(select, the_cheapest_is_chosen)
 {
     static const unsigned kinds[] = {
@@ -40,12 +40,13 @@ Test(select, the_cheapest_is_chosen)
         cr_expect_eq(shunti_select(&comm, kinds[i], 1 << 20),
                      SHUNTI_TWO_LEVEL_ALGORITHM, "kind %u", kinds[i]);
     }
-    /* 4 * 4 * S between nodes flat, 4 * S as whole vectors, S in lanes. */
+    /* Bytes between nodes: flat 4 * 4 * S, as whole vectors 4 * S, in lanes
+     * S. */
     cr_expect_eq(shunti_select(&comm, SHUNTI_KIND_ALLREDUCE, 1 << 20),
                  SHUNTI_ALLREDUCE_LANES);
 }
 
-/* Nothing is gained by two levels where links are as fast as the memory. */
+/* Two levels gain nothing if links between nodes are as fast as memory. */
 Test(select, flat_on_fast_links)
 {
     struct shunt_comm fast = comm;
@@ -57,7 +58,8 @@ Test(select, flat_on_fast_links)
                  SHUNTI_FLAT);
 }
 
-/* A message more between nodes costs so much that one for each node is best. */
+/* Each further message between nodes costs so much that one for each node is
+ * best. */
 Test(select, two_levels_where_messages_are_expensive)
 {
     struct shunt_comm slow = comm;
@@ -70,8 +72,8 @@ Test(select, two_levels_where_messages_are_expensive)
     cr_expect_eq(shunti_select(&comm, SHUNTI_KIND_BARRIER, 0), SHUNTI_FLAT);
 }
 
-/* Four ranks on one node, whose memory is mapped. It has no tables of nodes, as a
- * communicator that was destroyed. */
+/* Four ranks on one node, whose memory is mapped. The communicator has no table
+ * of nodes, like one that was destroyed. */
 static struct shunt_comm one_node = {
     .nranks = 4,
     .nodes = 1,
@@ -79,7 +81,7 @@ static struct shunt_comm one_node = {
     .links = {.crowd = 1},
 };
 
-/* Settings of all communicators here, unless a test gives others. */
+/* Settings of all communicators here, unless a test has its own. */
 static struct shunti_coll_state settings = {.carry = SHUNTI_ENV_AUTO,
                                             .allreduce_direct = 32 << 10};
 
@@ -127,8 +129,8 @@ Test(select, one_node)
                  SHUNTI_ALLREDUCE_DIRECT);
 }
 
-/* A copy of `of` that has chosen nothing yet, with this SHUNT_ALGORITHM, which it
- * keeps in `own`. */
+/* A copy of `of` that remembers no choices, and whose SHUNT_ALGORITHM is
+ * `value`. Its settings are stored in `own`. */
 static struct shunt_comm with(const struct shunt_comm *of, const char *value,
                               struct shunti_coll_state *own)
 {
@@ -172,7 +174,7 @@ static const struct {
     {&one_node, "flat,broadcast=auto", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
     {&one_node, "flat,auto:5-9", SHUNTI_KIND_BROADCAST, 4, SHUNTI_FLAT},
     {&one_node, "flat,auto:5-9", SHUNTI_KIND_BROADCAST, 5, SHUNTI_STAR},
-    /* an entry without sizes is for those that others leave */
+    /* an entry without sizes holds for sizes that no other entry has */
     {&comm, "allreduce=direct:0-16k,lanes", SHUNTI_KIND_ALLREDUCE, 16 << 10,
      SHUNTI_ALLREDUCE_DIRECT},
     {&comm, "allreduce=direct:0-16k,lanes", SHUNTI_KIND_ALLREDUCE,
@@ -181,14 +183,14 @@ static const struct {
      SHUNTI_ALLREDUCE_DIRECT},
     {&one_node, "segments:0-9,auto,star", SHUNTI_KIND_ALLREDUCE, 5,
      SHUNTI_ALLREDUCE_DIRECT},
-    /* a family leaves the choice open; its members do not */
+    /* a family leaves the choice to cost; its members do not */
     {&one_node, "flat", SHUNTI_KIND_ALLREDUCE, 9, SHUNTI_ALLREDUCE_DIRECT},
     {&one_node, "flat", SHUNTI_KIND_ALLREDUCE, 1 << 20,
      SHUNTI_ALLREDUCE_SEGMENTS},
     {&one_node, "flat_segments", SHUNTI_KIND_ALLREDUCE, 9,
      SHUNTI_ALLREDUCE_SEGMENTS},
     {&one_node, "barrier=star", SHUNTI_KIND_BARRIER, 0, SHUNTI_STAR},
-    /* what is impossible is skipped */
+    /* an entry that is impossible is skipped */
     {&one_node, "two_level", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
     {&one_node, "flat,two_level", SHUNTI_KIND_BROADCAST, 9, SHUNTI_FLAT},
     {&comm, "star", SHUNTI_KIND_BROADCAST, 9, SHUNTI_FLAT},
@@ -200,7 +202,7 @@ static const struct {
      SHUNTI_ALLREDUCE_WHOLE},
     {&comm, "two_level", SHUNTI_KIND_ALLTOALL, 1 << 20,
      SHUNTI_TWO_LEVEL_ALGORITHM},
-    /* ignored */
+    /* entries that are ignored */
     {&one_node, "flat:", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
     {&one_node, "=flat", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
     {&one_node, "barrier=flat", SHUNTI_KIND_BROADCAST, 9, SHUNTI_STAR},
@@ -218,7 +220,7 @@ Test(select, forced)
     }
 }
 
-/* A communicator remembers choices of these kinds only. */
+/* A communicator remembers choices only of kinds below SHUNTI_KINDS_CHOSEN. */
 Test(select, has_room_for_choices_of_every_row)
 {
     for (size_t i = 0; shunti_row_at(i); i++)
@@ -249,7 +251,7 @@ Test(select, every_possible_row_can_be_forced)
         }
 }
 
-/* A size near one of those at which choices change, or any. */
+/* Draw a size that is near one at which choices change. */
 static size_t draw_bytes(uint64_t *state)
 {
     static const size_t near[] = {0,    1,        99,      1000,
@@ -259,8 +261,8 @@ static size_t draw_bytes(uint64_t *state)
     return near[*state >> 61] + (*state >> 40) % 3;
 }
 
-/* A communicator that remembers choices gives the same answers as one that has
- * just been made, whatever was asked before. */
+/* A communicator that remembers choices gives the same answers as a new one,
+ * whatever it was asked before. */
 Test(select, remembered_choices)
 {
     static const char *const values[] = {
@@ -288,7 +290,7 @@ Test(select, remembered_choices)
         }
 }
 
-/* Each is ignored, for this reason. */
+/* Each entry is ignored, for the reason beside it. */
 static const char *const mistakes[][2] = {
     {"nonsense", "names no"},
     {"level", "names no"},

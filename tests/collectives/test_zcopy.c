@@ -39,7 +39,7 @@ static void run_over(const char *transports, const char *across,
 
 enum { TCP, UCX };
 
-/* Is it the turn of this network? A brief run has them in turn. */
+/* True if this test runs on `network`. A brief run has the networks in turn. */
 static bool is_turn(int network)
 {
     static int turns;
@@ -58,7 +58,7 @@ static void run(const char *nodes, const char *algorithm, const char *least,
         run_over("shm,ucx", "ucx (put)", nodes, algorithm, least, name);
 }
 
-/* Blocks are read from the sender's memory only after up to 3 ms. */
+/* Blocks are read from the sender's memory up to 3 ms late. */
 static void run_late(const char *nodes, const char *algorithm, const char *name)
 {
     if (is_turn(TCP))
@@ -71,7 +71,7 @@ static void run_late(const char *nodes, const char *algorithm, const char *name)
 
 static void both(const char *name)
 {
-    /* A limit above, and one below, what a note has room for. */
+    /* One limit is above, and one below, the room in a note. */
     run("0,1,2", "flat", "100000", name);
     run("0,1,1,2,2,2", "flat", "4000", name);
     run("0,1,2", "two_level", "4000", name);
@@ -80,15 +80,16 @@ static void both(const char *name)
 
 Test(zcopy, straight)
 {
-    /* In two levels small blocks have carriers; not by default above 64 KiB. */
+    /* In two levels small blocks are carried by relays; by default only up to
+     * 64 KiB. */
     run("0,1,2", "flat", "100000", "straight");
     run("0,1,1,2,2,2", "flat", "4000", "straight");
     run("0,1,2", "two_level", "100000", "straight");
     run("0,1,1,2,2,2", "two_level", "100000", "straight");
 }
 
-/* Blocks that a note has room for are not copied behind it, if the transport
- * takes both: seen by a wrapper around it. */
+/* A block that fits into a note is not copied behind it if the transport sends
+ * both pieces at once. The trace transport around it shows this. */
 Test(zcopy, inline_in_place)
 {
     struct harness *h = harness_start(&(struct harness_job){
@@ -120,7 +121,7 @@ Test(zcopy, late)
     run_late("0,0,1,2", "two_level", "several");
     run_late("0,0,1,2", "two_level", "others");
     run_late("0,0,1,2", "flat", "sizes_disagree");
-    /* The first and the last rank are neither mates nor partners. */
+    /* In this layout the first and the last rank are not rail peers. */
     run_late("0,0,1,1", "two_level", "sizes_disagree");
 }
 
