@@ -104,8 +104,9 @@ static int check_rows(const struct batch *b, const float *rows, bool weighted)
     return 0;
 }
 
-/* Ranks must have sent back since `before` as much as all plans say together.
- * In two levels copies add rows, but never more than flat. */
+/* Since `before`, all ranks together must have sent back as many bytes as all
+ * plans together say. In two levels copies add rows, but never more than with
+ * FLAT. */
 static int check_home(const struct batch *b,
                       const struct shunt_comm_stats *before)
 {
@@ -126,7 +127,7 @@ static int check_home(const struct batch *b,
         CHECK(b->rows.network_combine_rows == b->rows.network_rows,
               "%zu rows come home of %zu", b->rows.network_combine_rows,
               b->rows.network_rows);
-    /* The rows that this rank relays have been sent when its call has ended. */
+    /* When this rank's call ends, it has sent all rows that it relays. */
     CHECK_OK(b->self->comm,
              shunt_comm_get_stats(b->self->comm, &after, sizeof(after)));
     n[0] = after.bytes_remote - before->bytes_remote;
@@ -151,8 +152,8 @@ int batch_exchange(struct batch *b)
     for (int i = 0; i < tokens * HIDDEN; i++)
         x[i] = routing_token(b->number, b->self->rank, from + i / HIDDEN,
                              i % HIDDEN);
-    /* After this, all that this rank relays for others of earlier calls has
-     * been counted. */
+    /* When the barrier ends, everything that this rank relayed in earlier calls
+     * has been counted. */
     CHECK_OK(b->self->comm, shunt_barrier(b->self->comm));
     CHECK_OK(b->self->comm,
              shunt_comm_get_stats(b->self->comm, &before, sizeof(before)));
@@ -160,7 +161,8 @@ int batch_exchange(struct batch *b)
              shunt_moe_dispatch(b->plan, x, rows, b->rows.total));
     CHECK_OK(b->self->comm,
              shunt_comm_get_stats(b->self->comm, &after, sizeof(after)));
-    /* (With FLAT, alltoallv counts them.) */
+    /* With FLAT, alltoallv sends the rows, with control messages, so the
+     * counter has other bytes. */
     CHECK(b->rows.mode == SHUNT_MOE_FLAT ||
               after.bytes_remote - before.bytes_remote ==
                   b->rows.network_dispatch_bytes,
@@ -203,7 +205,8 @@ int batch_check_loads(const struct batch *b)
     return 0;
 }
 
-/* Adds up this rank's leaves; sums[i]: new memory, or NULL. */
+/* Adds up this rank's leaves. sums[i] is new memory with the sums of local
+ * expert i, or NULL if it has no rows. */
 static int grow_trees(const struct batch *b, const float *rows, float **sums)
 {
     for (int i = 0; i < b->rows.local_experts; i++) {
@@ -256,8 +259,8 @@ int batch_reduce(const struct batch *b, struct gradients *g, bool add)
     if (b->number % 2) {
         CHECK_OK(b->self->comm, shunt_moe_gradients_reduce_start(
                                     b->plan, sums, &state, add, &request));
-        shunt_moe_plan_destroy(b->plan); /* for a wave, which must have no
-                                            effect */
+        /* destroying a wave must have no effect */
+        shunt_moe_plan_destroy(b->plan);
         CHECK_OK(b->self->comm, shunt_wait(&request));
     } else {
         CHECK_OK(b->self->comm,

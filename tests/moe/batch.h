@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A batch on an exchange whose experts have copies with shares: its plan, its calls,
- * and the gradients of its experts, checked against shared_rows.h.
+ * A batch on an exchange whose experts have copies with shares: its plan, its
+ * calls, and the gradients of its experts, checked against shared_rows.h.
  */
 #ifndef SHUNT_TEST_BATCH_H
 #define SHUNT_TEST_BATCH_H
@@ -44,7 +44,8 @@ int batch_check_loads(const struct batch *b);
 /* Makes all four calls, and checks rows and bytes. */
 int batch_exchange(struct batch *b);
 
-/* Sums the gradients of the experts' rows: into `g`, or with `add` onto it. */
+/* Sums the gradients of the experts' rows. The result is stored in `g`, or
+ * added to `g` if `add` is true. */
 int batch_reduce(const struct batch *b, struct gradients *g, bool add);
 
 /* Gradients must be the sum over the first `batches` batches. Those of experts

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ranks that call otherwise than the others, too late, or no more. The errors of
- * the others name them.
+ * One rank makes another call than the others, calls too late, or calls no
+ * more. The errors of the other ranks must name that rank.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "tests/moe/cases.h"
 #include "tests/moe/exchange.h"
 
-/* Makes a call in all parts, which are under way at once. Returns the first
- * error. */
+/* Starts a call in each of its parts, so that all are under way at once.
+ * Returns the first error. */
 static enum shunt_status call_in_parts(struct run *run, int which)
 {
     struct shunt_request *q[SHUNT_MOE_PARTS_MAX] = {NULL};
@@ -23,7 +23,7 @@ static enum shunt_status call_in_parts(struct run *run, int which)
     return st ? st : waited;
 }
 
-/* Calls until rank 1 is killed: the error must name it. */
+/* The ranks call until rank 1 is killed. The error must name rank 1. */
 static int loss(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(512, SHUNT_BF16, 8, 2);
@@ -104,8 +104,8 @@ static int s15_timeout_names(const struct rank *self)
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe));
     CHECK_OK(self->comm, plan_of(self, moe, &w, &plan));
     if (self->rank == last) {
-        /* Until the others have given up. This rank may not notice that, since
-         * it is outside of the library. */
+        /* Wait until the others have given up. This rank may not notice that,
+         * because it is outside of the library. */
         for (int i = 0; i < 250 && !shunt_comm_async_status(self->comm); i++) {
             struct timespec nap = {0, 20000000};
 
@@ -113,7 +113,8 @@ static int s15_timeout_names(const struct rank *self)
         }
     } else {
         st = shunt_moe_dispatch(plan, x, rows, 170);
-        /* Also if another rank timed out first, and sent that to this rank. */
+        /* The status is the same if another rank timed out first and reported
+         * it. */
         CHECK(st == SHUNT_ERR_TIMEOUT, "%s", rank_why(self->comm, st));
         snprintf(want, sizeof(want), "rank %d", last);
         CHECK(strstr(shunt_last_error(self->comm), want), "%s",
@@ -228,8 +229,8 @@ static int any_two_calls(const struct rank *self, const struct world *w,
     return run_end(&run);
 }
 
-/* Also if the two calls have different routes, one of which makes more
- * operations of a call. */
+/* As s18_call_order, with directions of different modes. One of the two calls
+ * then has more operations than the other. */
 static int s18_call_order_of_pairs(const struct rank *self)
 {
     static const enum shunt_moe_mode pairs[][2] = {
@@ -299,8 +300,8 @@ static int s18_other_collective(const struct rank *self)
     return 0;
 }
 
-/* Two requests at a time, for other calls than those of rank 0. After the
- * errors all ranks must be in step again. */
+/* The other ranks start two requests, for other calls than rank 0 does. After
+ * the errors all ranks must be in step again. */
 static int s18_in_flight(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 2);
@@ -351,12 +352,12 @@ static int s18_call_order(const struct rank *self)
     world_init(&w, &c, self->size, world_nodes(self), REALS, 2, 3, 9, 10);
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[0]));
     CHECK_OK(self->comm, shunt_moe_create(self->comm, &c, &moe[1]));
-    /* Plans of different exchanges. */
+    /* Rank 0 makes a plan of the second exchange, the others of the first. */
     CHECK_STATUS(self->comm, plan_of(self, moe[self->rank == 0], &w, &plan[0]),
                  SHUNT_ERR_MISMATCH);
     CHECK(strstr(shunt_last_error(self->comm), "exchange"), "%s",
           shunt_last_error(self->comm));
-    /* dispatch on one rank, combine on the others. */
+    /* Now rank 1 makes a plan of the second exchange, without weights. */
     st = shunt_moe_plan_create(moe[self->rank == 1], w.expert[self->rank], NULL,
                                w.tokens[self->rank], &plan[0]);
     CHECK(st == SHUNT_ERR_MISMATCH, "%s", rank_why(self->comm, st));
@@ -419,8 +420,8 @@ static int wide_ids(const struct rank *self)
     return 0;
 }
 
-/* The dweight of a rank without tokens means nothing. If it has rows, it must
- * pass `out` when others want their dweight. */
+/* A rank without tokens has no dweight to ask for. If it has rows, it must
+ * still pass `out` when other ranks ask for dweight. */
 static int s18_out_is_missing(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(6, SHUNT_F32, 4, 4);
@@ -450,7 +451,7 @@ static int s18_out_is_missing(const struct rank *self)
         else if (self->rank != idle)
             CHECK(st == SHUNT_ERR_MISMATCH || st == SHUNT_ERR_REMOTE, "%s",
                   rank_why(self->comm, st));
-        /* Between nodes a rank may learn that from the relay's answer. */
+        /* Between nodes, a rank may get this error from the relay's answer. */
         if (st == SHUNT_ERR_MISMATCH)
             CHECK(strstr(shunt_last_error(self->comm), "no `out`") ||
                       strstr(shunt_last_error(self->comm), "refused what"),

@@ -61,7 +61,7 @@ static int s07_no_default_weights(const struct rank *self)
     return 0;
 }
 
-/* Padding for which there is never enough memory, and whose total would wrap
+/* There is never enough memory for this padding, and its total would wrap
  * around. */
 static int capacity_without_end(const struct rank *self)
 {
@@ -106,9 +106,9 @@ static int too_many_assignments(const struct rank *self)
     return 0;
 }
 
-/* A program may be older or newer than the library. Fields that it does not
- * have must be defaults. Fields that the library does not have must not be
- * set. */
+/* A program may be older or newer than the library. Fields that the program
+ * does not have must be defaults. Fields that the library does not have must
+ * not be set. */
 static int sizes_of_configurations(const struct rank *self)
 {
     struct {

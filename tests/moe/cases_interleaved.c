@@ -276,8 +276,9 @@ struct route {
     unsigned char *window; /* 2 * SAMPLES + SLOTS buffers of experts' rows */
     size_t stride;         /* bytes of each of these */
     bool taken[SLOTS];     /* slots that calls use */
-    bool borrowed[4];      /* a call uses a buffer of the plan by memory that is
-                              no window */
+    /* a call passes memory that is no window instead of this buffer of the
+     * plan */
+    bool borrowed[4];
     struct sample sample[SAMPLES];
 };
 
@@ -303,8 +304,8 @@ struct mixture {
     struct call calls[UNDERWAY];
     uint64_t common, own; /* seeds: common to all ranks; of this rank */
     uint64_t rolled, own_rolled;
-    uint64_t want_remote, had_remote; /* bytes to other nodes since the last
-                                         check: expected, counted */
+    /* expected and counted bytes to other nodes since the last check */
+    uint64_t want_remote, had_remote;
     bool uncounted;
     uint64_t remote; /* bytes over all checks */
 };
@@ -455,8 +456,8 @@ static void route_end(struct route *route)
 
 /* --- calls ---------------------------------------------------------------- */
 
-/* May this call use memory that is no window, through the plan's buffer? One
- * call at a time may. */
+/* True if this call uses memory that is no window, instead of a buffer of the
+ * plan. Only one call at a time may do so for each buffer. */
 static bool borrow(struct mixture *m, struct call *call, int buffer)
 {
     struct route *route = call->route;
@@ -709,7 +710,7 @@ static int next_call(struct mixture *m)
     return finish_some(m);
 }
 
-/* --- what goes between nodes ---------------------------------------------- */
+/* --- bytes sent between nodes --------------------------------------------- */
 
 static uint64_t sent(const struct mixture *m)
 {
@@ -720,8 +721,8 @@ static uint64_t sent(const struct mixture *m)
     return stats.bytes_remote;
 }
 
-/* With nothing under way: were as many bytes sent to other nodes as the plans
- * say? */
+/* When nothing is under way: as many bytes must have been sent to other nodes
+ * as the plans say. */
 static int count_remote(struct mixture *m)
 {
     const struct shunt_moe_rows *rows = &m->routes[0].rows;
@@ -745,7 +746,7 @@ static int count_remote(struct mixture *m)
     return 0;
 }
 
-/* --- all of it ------------------------------------------------------------ */
+/* --- the whole case ------------------------------------------------------- */
 
 static const char *mode_name(enum shunt_moe_mode mode)
 {

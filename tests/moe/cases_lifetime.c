@@ -12,7 +12,7 @@
 #include "tests/moe/cases.h"
 #include "tests/moe/exchange.h"
 
-/* --- what an exchange leaves behind --------------------------------------- */
+/* --- resources that remain after an exchange ------------------------------ */
 
 /* The number of descriptors of this process. */
 static size_t descriptors(void)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory that is used twice: what arguments of a call may share, and what is
- * refused. A call must touch nothing but its arguments.
+ * Memory that is used twice: which arguments of a call may share memory, and
+ * which calls are refused. A call must access nothing but its arguments.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,7 +156,8 @@ static int tokens_in_buffers(const struct rank *self)
     return 0;
 }
 
-/* One request reads the plan's buffer while another has memory of its own. */
+/* One request reads the plan's buffer while another one reads memory of its
+ * own. */
 static int buffers_under_way(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(64, SHUNT_F32, 8, 2);
@@ -310,7 +311,7 @@ static int shared_arguments(const struct rank *self)
     return 0;
 }
 
-/* More and more rows than the buffers have room for. */
+/* Each plan has more rows than the buffers of the plan before had room for. */
 static int s04_buffers_grow(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(12, SHUNT_BF16, 8, 2);
@@ -345,7 +346,7 @@ static int s05_fewer_after_more(const struct rank *self)
         struct world w;
 
         world_init(&w, &c, self->size, world_nodes(self), REALS, n, 0, n, 20);
-        /* Twice: the second time in the memory of the first. */
+        /* The second run uses the memory of the first one. */
         CHECK_RUN(run_everything(self, moe, &w, WINDOW));
         CHECK_RUN(run_everything(self, moe, &w, HEAP));
         world_finish(&w);
@@ -391,7 +392,7 @@ static int s12_overflow(const struct rank *self)
     return 0;
 }
 
-/* Many steps without a barrier, in the same buffers, at different speeds. */
+/* Many steps without a barrier use the same buffers, at different speeds. */
 static int s13_buffers_again(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(64, SHUNT_F32, 4, 2);

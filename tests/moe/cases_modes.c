@@ -28,7 +28,7 @@ static const char *const routing_names[] = {
     "uniform", "zipf", "one hot expert", "node-limited", "all -1", "idle ranks",
 };
 
-/* A number in [0, 1). */
+/* Returns a number in [0, 1) that depends on `dice`. */
 static double chance(uint64_t dice)
 {
     return (double)(dice >> 11) / 0x1p53;
@@ -48,7 +48,7 @@ static int32_t by_zipf(int experts, double at)
     return experts - 1;
 }
 
-/* An expert of one of two nodes; the token's number decides which. */
+/* An expert on one of two nodes. The number of the token decides which two. */
 static int32_t by_node(const struct world *w, int rank, size_t token,
                        uint64_t dice)
 {
@@ -167,7 +167,7 @@ static int create_in_mode(const struct rank *self, struct shunt_moe_config *c,
     return 0;
 }
 
-/* FNV-1a, continued. */
+/* Continues an FNV-1a hash with this memory. */
 static uint64_t hashed(uint64_t hash, const void *memory, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -379,9 +379,9 @@ static int modes_of_environment(const struct rank *self)
 /* --- rounded sums --------------------------------------------------------- */
 
 /*
- * How much results of rounded sums may differ from those of unrounded sums: by
- * 2^-8 of the sum of each other node, and of both results, because these were
- * rounded as well.
+ * The largest difference between results of rounded and of unrounded sums. Each
+ * sum of another node may differ by 2^-8 of its value. So may both results,
+ * because they were rounded as well.
  */
 static void bounds(const struct world *w, int rank, size_t token,
                    const float *got, const float *want, float *most)
@@ -483,8 +483,8 @@ static uint64_t remote(const struct rank *self)
     return stats.bytes_remote;
 }
 
-/* Makes dispatch and combine; returns what this rank's plan says, and what its
- * counters counted. */
+/* Makes dispatch and combine. Returns in `sums` what this rank's plan says, and
+ * what its counters counted. */
 static int count(struct run *run, uint64_t *sums)
 {
     uint64_t before = remote(run->self);
@@ -506,9 +506,9 @@ static int count(struct run *run, uint64_t *sums)
 }
 
 /*
- * Over all ranks: the bytes between nodes must be what the plans say, row by
- * row, and for combine what the routing says. They must never be more than if
- * each result were sent alone, or if all results of a node were added.
+ * Sums over all ranks. The bytes between nodes must be what the plans say, row
+ * by row, and for combine also what the routing says. They must never be more
+ * than if each result were sent alone, or if all results of a node were added.
  */
 static int network_sums(const struct rank *self)
 {

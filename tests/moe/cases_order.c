@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Waves in order. Each has a range of an expert's rows in the order that one
- * wave would have. So the leaves of a gradient, and its bits, are the same.
+ * Waves in order. Each wave has a range of each expert's rows, in the order in
+ * which a single wave would have them. So the leaves of a gradient, and its
+ * bits, are the same.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,19 +20,22 @@ struct tokens {
     float x[MOST * HIDDEN];
 };
 
-/* The gradient of a leaf: here a sum of squares, row by row. */
+/* Adds the gradient of some rows to `to`. Here it is a sum of squares, row by
+ * row. */
 static void add_rows(const float *rows, size_t n, float *to)
 {
     for (size_t i = 0; i < n * HIDDEN; i++)
         to[i % HIDDEN] += rows[i] * rows[i];
 }
 
-/* The rows of one expert in the order in which they arrived. */
+/* The rows of one expert in the order in which they arrived. `due` is true
+ * while `leaf` lacks rows. */
 struct got {
     struct shunt_moe_tree tree;
     struct shunt_moe_leaf leaf;
     int due;
-    float *rows, *memory; /* all of its rows; its sums */
+    /* rows: all rows of the expert; memory: the sums of `tree` */
+    float *rows, *memory;
     size_t count;
 };
 
@@ -145,9 +149,9 @@ static struct shunt_moe_config config(void)
     return c;
 }
 
-/* Most rows of every other rank are for one expert, and the ranks in between
- * have no rows for it. So when that expert is full, the tokens of the next rank
- * would fit. One rank has no tokens. */
+/* In every second rank most rows are for one expert. The ranks in between have
+ * no rows for it. So when that expert is full, the tokens of the next rank
+ * would still fit. Every fourth rank has no tokens. */
 static void fill(struct tokens *t, const struct rank *self)
 {
     const uint64_t rank = (uint64_t)self->rank;

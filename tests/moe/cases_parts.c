@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plans in parts. Any number of parts gives the same bits; many parts are under
- * way at once; bad calls are refused; and the exchange finds the best number by
- * itself.
+ * Plans in parts. Any number of parts gives the same bits. Many parts are under
+ * way at once. Bad calls are refused. The exchange finds the best number of
+ * parts by itself.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 /* --- bits -------------------------------------------------------------------
  * */
 
-/* Numbers of parts that are larger than a rank's number of tokens, and than
- * every rank's, are among them. */
+/* Among the numbers of parts is one that exceeds the tokens of some rank, and
+ * one that exceeds those of every rank. */
 static int any_number(const struct rank *self,
                       const struct shunt_moe_config *config)
 {
@@ -51,7 +51,7 @@ static int find_mapped(const struct rank *self, int32_t *mapped)
     return 0;
 }
 
-/* Each route that these ranks can use. */
+/* Every mode that these ranks can use must give the same bits in parts. */
 static int parts_have_the_same_bits(const struct rank *self)
 {
     static const enum shunt_moe_mode modes[] = {SHUNT_MOE_AUTO, SHUNT_MOE_FLAT,
@@ -82,9 +82,9 @@ static int parts_have_the_same_bits(const struct rank *self)
 enum { PARTS = 4, LAYERS = 2 };
 
 /*
- * Two layers of two exchanges. While some parts are at their experts, others
- * are sent to them, the first ones return, and those of the other layer are
- * under way. Every rank waits in an order of its own.
+ * Two layers, each with its own exchange, are under way at once. While the
+ * experts compute some parts, other parts are sent to them, and the first parts
+ * return. Each rank waits in its own order.
  */
 static int parts_overlap(const struct rank *self)
 {
@@ -171,9 +171,9 @@ static int bad_numbers(const struct rank *self, struct shunt_moe *moe)
     return 0;
 }
 
-/* Parts that do not exist, or that have been called already. The rank that is
- * wrong must get the reason, the others the rank's number. Such a call must not
- * count. */
+/* One rank calls a part that does not exist, or that it has called already.
+ * That rank's error must name the reason, the others' errors the number of that
+ * rank. The refused call must not count. */
 static int bad_parts(const struct rank *self, struct run *run, int which,
                      int wrong)
 {
@@ -207,7 +207,7 @@ static int bad_parts(const struct rank *self, struct run *run, int which,
     return 0;
 }
 
-/* One rank calls another part, or all of them. Every rank's error must name
+/* One rank calls another part, or all parts. Each rank's error must name
  * both. */
 static int other_parts(const struct rank *self, struct run *run, int which)
 {
@@ -218,16 +218,16 @@ static int other_parts(const struct rank *self, struct run *run, int which)
         CHECK_OK(self->comm,
                  run_start_part(run, which, odd ? other : 1, false, true, &q));
         CHECK_STATUS(self->comm, shunt_wait(&q), SHUNT_ERR_MISMATCH);
-        /* Both must be named, whichever rank reports it. */
+        /* The error must name both calls, whichever rank reports it. */
         CHECK_RUN(check_text(self, "with part 1"));
         CHECK_RUN(check_text(self, other == 2 ? "with part 2" : "all parts"));
     }
     return 0;
 }
 
-/* The last part fails on all ranks, because one of them calls it badly. The
- * others may not know that yet when they begin the next round. Their calls must
- * be good. */
+/* The last part fails on all ranks, because one rank makes a bad call. The
+ * other ranks may not know that yet when they begin the next round. Their calls
+ * of that round must succeed. */
 static int next_round_after_failure(const struct rank *self, struct run *run,
                                     int which)
 {
@@ -244,8 +244,8 @@ static int next_round_after_failure(const struct rank *self, struct run *run,
     CHECK_OK(self->comm, shunt_barrier(self->comm)); /* the failed call has
                                                         ended */
     CHECK_OK(self->comm, run_start_part(run, which, PARTS, false, true, &next));
-    CHECK_OK(self->comm, shunt_wait(&next)); /* all parts at once, which is no
-                                                round */
+    /* a call of all parts at once, which does not belong to a round */
+    CHECK_OK(self->comm, shunt_wait(&next));
     st = run_start_part(run, which, 0, false, true, &next);
     CHECK_STATUS(self->comm, st, odd ? SHUNT_ERR_INVALID : SHUNT_OK);
     for (int part = 0; part < last; part++)
@@ -277,7 +277,7 @@ static int parts_called_badly(const struct rank *self)
         CHECK_RUN(bad_parts(self, &run, which, self->size - 1));
         if (self->size > 1)
             CHECK_RUN(next_round_after_failure(self, &run, which));
-        /* A part that failed on rank 0 has been made since. */
+        /* Rank 0 has since repeated the part that failed. */
         CHECK_RUN(bad_parts(self, &run, which, 0));
         if (self->size > 1)
             CHECK_RUN(other_parts(self, &run, which));
@@ -307,8 +307,8 @@ static int parts_called_badly(const struct rank *self)
 
 /* --- the best number ------------------------------------------------------------ */
 
-/* Makes a plan for which ranks report these times. Rank 0 reports the same time
- * for all. */
+/* Makes a plan, and reports seconds[degree] as its time on the last rank. All
+ * other ranks report the same short time for every number of parts. */
 static int tell(const struct rank *self, struct shunt_moe *moe, size_t tokens,
                 const double *seconds, int *parts)
 {
@@ -318,7 +318,8 @@ static int tell(const struct rank *self, struct shunt_moe *moe, size_t tokens,
     int degree = 0;
 
     memset(none, 0xff, sizeof(none));
-    /* The size class is that of the rank with most tokens. */
+    /* The size class is decided by the rank with the most tokens, which is rank
+     * 0. */
     CHECK_OK(self->comm, shunt_moe_plan_create_parts(
                              moe, none, NULL, self->rank ? 1 : tokens,
                              SHUNT_MOE_PARTS_AUTO, &plan));
@@ -337,9 +338,9 @@ static int tell(const struct rank *self, struct shunt_moe *moe, size_t tokens,
     return 0;
 }
 
-/* All ranks must find the same number, the best one for the slowest rank, and
- * for each size class its own. Times that not all ranks report must not
- * count. */
+/* All ranks must find the same number of parts: the best one for the slowest
+ * rank. Each size class has its own. A time must not count unless all ranks
+ * report one. */
 static int parts_find_their_number(const struct rank *self)
 {
     static const double seconds[2][4] = {{4, 3, 1, 2}, {1, 1.5, 2, 3}};
@@ -369,7 +370,7 @@ static int parts_find_their_number(const struct rank *self)
                       known.seconds[d] * 9 <= seconds[class][d],
                   "%g s a token with %d parts", known.seconds[d], 1 << d);
     }
-    /* Rank 0 reports no time of the next class. */
+    /* Rank 0 reports no time for the next size class. */
     for (int i = 0; i < 2; i++) {
         CHECK_OK(self->comm,
                  shunt_moe_plan_create_parts(moe, none, NULL, 1,
@@ -397,9 +398,11 @@ enum { SENT = 8, LINE = 16 /* floats in a cache line, the size of a signal */ };
 
 struct senders {
     const struct rank *self;
-    struct shunt_comm *other; /* ranks wait for each other on it */
+    /* a communicator with whose barriers the ranks wait for each other */
+    struct shunt_comm *other;
     struct shunt_moe *moe;
-    int relay; /* rail peer of rank 0 on the last node, which has the expert */
+    /* rail peer of rank 0 on the last node; its expert gets all rows */
+    int relay;
 };
 
 /* A plan in which rank 0 sends all rows. */
@@ -418,8 +421,8 @@ static int plan_of_sender(const struct senders *s, int parts,
     return 0;
 }
 
-/* Sends rows that begin with the value of a signal: that of the operation which
- * is `ahead` operations later. */
+/* Sends rows that look like a signal of the operation which is `ahead`
+ * operations later. */
 static int send_numbers(const struct senders *s, uint64_t ahead, bool *by_rails)
 {
     struct shunt_comm *comm = s->self->comm;
@@ -440,8 +443,8 @@ static int send_numbers(const struct senders *s, uint64_t ahead, bool *by_rails)
     return 0;
 }
 
-/* Rows in two parts. The relay looks for those of the second part before rank 0
- * has sent any. */
+/* Sends rows in two parts. The relay waits for the second part before rank 0
+ * has sent any of it. */
 static int send_late(const struct senders *s, float first)
 {
     const struct rank *self = s->self;
@@ -475,8 +478,8 @@ static int send_late(const struct senders *s, float first)
     return 0;
 }
 
-/* Part 1 of dispatch, with short rows, and part 0 of its counterpart, with long
- * ones. Rank 0 sends both before the relay looks for any. */
+/* Sends part 1 of dispatch, with short rows, and part 0 of combine_backward,
+ * with long rows. Rank 0 sends both before the relay waits for either. */
 static int send_two(const struct senders *s)
 {
     const struct rank *self = s->self;
@@ -486,7 +489,8 @@ static int send_two(const struct senders *s)
     struct shunt_moe_rows in;
 
     for (int i = 0; i < SENT * LINE; i++) {
-        x[i] = i / LINE % 2 ? 448 : 896; /* fp8 does not change these numbers */
+        /* numbers that fp8 represents exactly */
+        x[i] = i / LINE % 2 ? 448 : 896;
         dy[i] = (float)i;
     }
     CHECK_RUN(plan_of_sender(s, 2, &plan, &in));
@@ -517,7 +521,7 @@ static int send_two(const struct senders *s)
     return 0;
 }
 
-/* The rank of the last node that relays what rank 0 sends there; 0: there is
+/* The rank of the last node that relays rows from rank 0; 0 if there is only
  * one node. */
 static int relay_of(const struct rank *self)
 {
@@ -529,8 +533,8 @@ static int relay_of(const struct rank *self)
     return relay;
 }
 
-/* Calls of different parts must use different memory between nodes, even if one
- * of them sends fewer bytes of a row. */
+/* Two calls of different parts must use different memory between nodes, even if
+ * the rows of one call have fewer bytes. */
 static int parts_of_two_calls(const struct rank *self)
 {
     struct senders s = {.self = self, .relay = relay_of(self)};
@@ -549,8 +553,8 @@ static int parts_of_two_calls(const struct rank *self)
     return 0;
 }
 
-/* A plan's rows must not be where a later plan with another number of parts has
- * a signal, because a row may look like a signal. The number of the later
+/* No row of a plan may be where a later plan with another number of parts has a
+ * signal, because a row may look like a signal. The number of the later
  * operation depends on the setting, so several numbers are tried. */
 static int rows_are_no_signals(const struct rank *self)
 {

@@ -7,7 +7,8 @@
 #include "tests/moe/cases.h"
 #include "tests/moe/exchange.h"
 
-/* Arguments of run_seeds(). Rows of one name are one case. */
+/* Arguments of run_seeds(). All rows with the name of a case belong to that
+ * case. */
 static const struct seeded {
     const char *name;
     size_t hidden;
@@ -56,7 +57,7 @@ static const struct seeded {
     {"tree_nodes", 20, SHUNT_F32, 16, 8, REALS, 4, 12, .none = 5,
      .tree_ranks_each = 4, .tree_nodes = 4},
     {"s01_none", 9, SHUNT_F32, 4, 3, REALS, 1, 12, .none = 60},
-    /* No token has any. */
+    /* Here no token has any expert. */
     {"s01_none", 9, SHUNT_F32, 4, 3, REALS, 1, 12, .none = 100},
     /* Six slots and three experts: every token has experts twice. */
     {"s02_same_expert_twice", 50, SHUNT_F32, 3, 6, REALS, 1, 12, .none = 0},
@@ -141,8 +142,8 @@ static int layer(const struct rank *self, struct shunt_moe *moe,
     return run_end(&run);
 }
 
-/* In the order of homes, copies must not change bits. In the order of copies
- * they may. */
+/* In the order of homes, copies must not change the bits of a sum. In the order
+ * of copies they may. */
 static int order_of_homes(const struct rank *self)
 {
     enum { EXPERTS = 12, HIDDEN = 20, MOST = 20 * HIDDEN };
@@ -229,8 +230,9 @@ static int set_placement(const struct rank *self)
     return 0;
 }
 
-/* Data larger than any cache, and many chunks of a push. Under sanitizers,
- * which are ten times slower, only the latter. */
+/* The data are larger than any cache, and a push has many chunks. Under
+ * sanitizers, which are ten times slower, the data are smaller, but there are
+ * still many chunks. */
 static int large(const struct rank *self)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -395,7 +397,7 @@ static int s07_no_weights_are_ones(const struct rank *self)
     run.buffer[1] = filled(run.rows.total * run.bytes);
     run.y = filled(run.rows.tokens * run.bytes);
     run.bias = filled(run.rows.tokens * run.bytes);
-    /* After this the lists of the plan have been sent. */
+    /* When this call ends, the lists of the plan have been sent. */
     CHECK_OK(self->comm, shunt_moe_combine(plan, run.buffer[1], NULL, run.y));
     CHECK_RUN(run_combine(&run, false));
     free(run.buffer[1]);
@@ -408,7 +410,7 @@ static int s07_no_weights_are_ones(const struct rank *self)
 }
 
 /* The same routing must give the same bits again, with the same plan and with a
- * new one. */
+ * new plan. */
 static int s10_repeats(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(100, SHUNT_BF16, 8, 4);

@@ -149,7 +149,8 @@ static int use_once(const struct run *run, struct shunt_moe_plan *plan)
     return 0;
 }
 
-/* The others' calls after a dispatch that rank 0 does not repeat. */
+/* The calls that all ranks make after a failed dispatch, which rank 0 does not
+ * repeat. */
 static int end_with(struct run *run, enum ender ender)
 {
     const struct rank *self = run->self;
@@ -183,7 +184,7 @@ static int end_with(struct run *run, enum ender ender)
                          shunt_moe_combine_backward(run->plan, run->x, NULL,
                                                     run->buffer[2], 0, NULL),
                          SHUNT_ERR_OVERFLOW);
-        return run_backward(run, true); /* it is made again */
+        return run_backward(run, true); /* the call is repeated */
     case END_PLAN:
         shunt_moe_plan_destroy(run->plan);
         break;
@@ -280,8 +281,8 @@ static int texts_of_two_comms(const struct rank *self)
     return 0;
 }
 
-/* Rank 0's calls are bad. The requests of the others must say which call each
- * was. */
+/* Rank 0's calls are bad. The errors of the other ranks' requests must name the
+ * call of each. */
 static int texts_of_requests(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(16, SHUNT_F32, 4, 2);

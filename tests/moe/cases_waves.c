@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plans in waves, and capacities by plan. Each wave is a plan of its tokens. No
- * rank gets more than max_rows rows in one. A token's sums have the bits that
- * one wave would give.
+ * Plans in waves, and capacities by plan. Each wave is a plan of its tokens. In
+ * a wave no rank gets more than max_rows rows. The sum of a token has the same
+ * bits as in one wave.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@
 
 /* --- capacities ----------------------------------------------------------------- */
 
-/* The factors of Tutel's rule, from the exchange and from the plan, with
- * copies. */
+/* Factors of Tutel's rule, given with the exchange and with the plan, and with
+ * copies of experts. */
 static int capacities_of_plans(const struct rank *self)
 {
     static const double factors[] = {0, 0.7, 1.25, -0.5, -1, -50};
@@ -48,7 +48,8 @@ static int capacities_of_plans(const struct rank *self)
 
 /* --- what is in a wave ---------------------------------------------------------- */
 
-/* The tokens of all ranks in a wave: the first one, and their number. */
+/* Gathers, from each rank, its first token in a wave and its number of
+ * tokens. */
 static int tokens_of(const struct rank *self, struct shunt_moe_plan *plan,
                      uint64_t *all)
 {
@@ -62,7 +63,7 @@ static int tokens_of(const struct rank *self, struct shunt_moe_plan *plan,
     return 0;
 }
 
-/* The world of a wave's tokens, of which nothing is dropped. */
+/* Makes the world of a wave's tokens. None of its assignments is dropped. */
 static void cut_world(const struct world *whole, const uint64_t *tokens,
                       struct world *wave)
 {
@@ -361,7 +362,7 @@ static enum shunt_status step_of(const struct layer *l, struct shunt_moe *moe,
     return st;
 }
 
-/* Calls until rank 1 is killed: the error must name it. */
+/* The ranks call until rank 1 is killed. The error must name rank 1. */
 static int loss_in_a_wave(const struct rank *self)
 {
     struct layer *l = calloc(1, sizeof(*l));
@@ -397,8 +398,9 @@ static int loss_in_a_wave(const struct rank *self)
 
 enum { PAGE = 4096, WIDE = 256 };
 
-/* A plan in which rank 0 gets `rows` rows from each rank, and each other rank
- * as many in all. Its four buffers are written. */
+/* A plan in which rank 0 gets `tokens` rows from each rank, and the other ranks
+ * get none. Writes all four buffers, and returns the rows of the largest wave
+ * in *rows. */
 static int use_plan(const struct rank *self, struct shunt_moe *moe,
                     size_t tokens, size_t max_rows, size_t *rows)
 {
@@ -434,8 +436,9 @@ static int use_plan(const struct rank *self, struct shunt_moe *moe,
     return 0;
 }
 
-/* The rank's own rows, four times, and a twentieth more. Whole pages, and 64
- * KiB each, are not worth a system call. */
+/* Checks that an exchange keeps memory for four times the rank's rows, plus at
+ * most a twentieth. Each buffer may also keep a page and 64 KiB, for which a
+ * system call is not worthwhile. */
 static int check_memory(const struct rank *self, const struct shunt_moe *moe,
                         size_t rows, const char *when)
 {
@@ -452,7 +455,8 @@ static int check_memory(const struct rank *self, const struct shunt_moe *moe,
     return 0;
 }
 
-/* Memory of the process, in KiB. `file` is the code that has run so far. */
+/* Memory of the process, in KiB. `file` grows with the code that has run so
+ * far. */
 struct resident {
     size_t anonymous, file, shared;
 };
@@ -490,13 +494,14 @@ enum { KEEPS_FREED = 1 };
 enum { KEEPS_FREED = 0 };
 #endif
 
-/* Rounds of a burst and of usual steps after it. */
+/* The number of usual steps after each burst. */
 enum { USUAL = 4 };
 
-/* Steps with bursts, in which rank 0 gets twenty times as many rows. Afterwards
- * there must be as much memory as before. The first round is not compared: when
- * this program frees its first large array, malloc() begins to keep such arrays
- * in its heap. SHUNT_TEST_ROUNDS: the number of bursts, if that is more. */
+/* Some steps are bursts, in which rank 0 gets twenty times as many rows. After
+ * a burst there must be as much memory as before. The first rounds are not
+ * compared: when this program frees its first large array, malloc() begins to
+ * keep such arrays in its heap. SHUNT_TEST_ROUNDS is the number of bursts, if
+ * it is more than 40. */
 static int memory_of_bursts(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(WIDE, SHUNT_F32, self->size, 1);
@@ -527,17 +532,17 @@ static int memory_of_bursts(const struct rank *self)
     if (text)
         printf("# rank %d: anonymous and shared at most %zu KiB, then %zu\n",
                self->rank, early, late);
-    /* There may be less at times: pages of a shared window count only after
-     * this rank has accessed them. */
+    /* At times there may be less memory, because the pages of a shared window
+     * count only after this rank has accessed them. */
     CHECK(KEEPS_FREED || self->threads || late <= early + early / 100,
           "at most %zu, then %zu KiB are resident", early, late);
     shunt_moe_destroy(moe);
     return 0;
 }
 
-/* The purpose of waves: the peak must be that of max_rows rows, not of all
- * rows. Plan after plan in waves must need no more than two of them, since one
- * is prepared while another is used. */
+/* The purpose of waves is that the peak is the memory of max_rows rows, not of
+ * all rows. One wave is prepared while another is used, so many plans in waves
+ * must need no more memory for lists than two waves. */
 static int memory_of_waves(const struct rank *self)
 {
     struct shunt_moe_config c = config_of(WIDE, SHUNT_F32, self->size, 1);

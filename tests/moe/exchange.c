@@ -44,8 +44,8 @@ void run_fill_rows(const struct run *run, void *to, int kind)
     }
 }
 
-/* Is this the mode that was asked for? On one node no rows are sent between
- * rail peers. */
+/* True if the mode is the one that was asked for. On one node there are no rail
+ * peers, so DIRECT takes the place of modes that need them. */
 static bool is_mode(enum shunt_moe_mode is, enum shunt_moe_mode asked,
                     int nodes)
 {
@@ -68,8 +68,8 @@ static int check_modes(const struct run *run)
     return 0;
 }
 
-/* All ranks must get the loads of all experts; also by source, unless records
- * have no counts. */
+/* All ranks must get the loads of all experts. They must get them by source,
+ * too, unless records have no counts. */
 static int check_loads(const struct run *run)
 {
     const struct world *w = run->world;
@@ -171,10 +171,10 @@ static int check_sizes(const struct run *run)
     return 0;
 }
 
-/* A plan's lists are sent after its creation, and before the first dispatch and
- * the first combine end. After that, only calls are counted. Combine may have
- * lists of its own even if its mode is that of dispatch: those of the pieces of
- * tokens (moe/layout/pieces.h). */
+/* The lists of a plan are sent after the plan was made, and before the first
+ * dispatch and the first combine end. After settle_lists() the counters count
+ * only calls. Combine may have lists of its own even if its mode is that of
+ * dispatch: the lists of the pieces of tokens (moe/layout/pieces.h). */
 static int settle_lists(struct run *run)
 {
     const size_t bytes = run->rows.total * run->bytes;
@@ -219,7 +219,8 @@ int run_plan(const struct rank *self, struct shunt_moe *moe,
     CHECK_OK(self->comm, shunt_moe_plan_create_with(
                              moe, null ? NULL : expert, null ? NULL : weight,
                              w->tokens[self->rank], &options, plan));
-    /* The plan must have copied the routing (s06): */
+    /* The plan must have copied the routing (point 6 of README.md), so
+     * overwrite it. */
     memset(expert, POISON, tokens * 4);
     memset(weight, POISON, tokens * 4);
     free(expert);
@@ -235,8 +236,8 @@ int run_begin_on(struct run *run, const struct rank *self,
     size_t tokens = w->tokens[self->rank] * (size_t)w->config.topk;
 
     memset(run, 0, sizeof(*run));
-    run->calls = runs++; /* a different start, so that not always the same calls
-                            have NULL */
+    /* each run starts at another number, so that other calls have NULL */
+    run->calls = runs++;
     run->plan = plan;
     run->self = self;
     run->world = w;
@@ -296,7 +297,7 @@ int run_end(struct run *run)
     return 0;
 }
 
-/* Equal bits; two NaNs are equal. */
+/* True if the bits are equal, or both are NaN. */
 static bool same(float a, float b)
 {
     return memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b));

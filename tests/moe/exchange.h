@@ -23,12 +23,12 @@ struct run {
     struct shunt_moe_plan *plan;
     struct shunt_moe_rows rows;
     uint64_t order; /* decides the order of the parts in the next call */
-    unsigned calls; /* calls so far; in every second one an empty array is
-                       NULL */
+    /* calls so far; in every second call an empty array is NULL */
+    unsigned calls;
     enum memory memory;
     size_t bytes; /* bytes of a row */
-    /* HEAP: memory of this test, with a guard row behind each buffer; else the
-     * plan's. */
+    /* With HEAP: memory of this test, with a guard row behind each buffer.
+     * Otherwise the plan's buffers. */
     unsigned char *buffer[4];
     unsigned char *x, *y, *bias; /* (tokens, hidden) */
     float *dweight;              /* (tokens, topk) */
@@ -78,7 +78,7 @@ int run_end(struct run *run);
 void run_fill_tokens(const struct run *run, void *to, int kind);
 void run_fill_rows(const struct run *run, void *to, int kind);
 
-/* Check the rows that dispatch wrote, one of them, and the sums of tokens. */
+/* Check all rows that dispatch wrote, a single row, and the sums of tokens. */
 int run_check_rows(const struct run *run);
 int run_check_row(const struct run *run, size_t row);
 int run_check_tokens(const struct run *run, int kind, bool weighted, bool bias);
@@ -109,15 +109,15 @@ int run_seeds(const struct rank *self, const struct shunt_moe_config *config,
  * address. */
 void *run_array(const struct run *run, const void *array, size_t count);
 
-/* Starts one of the four calls, by number, on a part. part = rows.parts: on all
- * parts at once. A rank without tokens may pass any `out` and `dweight` if the
- * others pass NULL. */
+/* Starts one of the four calls, by number, on a part, or on all parts at once
+ * if part = rows.parts. A rank without tokens may pass any `out` and `dweight`
+ * if the others pass NULL. */
 enum shunt_status run_start_part(struct run *run, int which, int part,
                                  bool bias, bool dweight,
                                  struct shunt_request **request);
-/* One of the four calls in all parts, which are started and waited for in any
- * order; some are blocking. The experts' input is written part by part; their
- * rows are checked when they have arrived. */
+/* Makes one of the four calls in all parts. Parts are started and waited for in
+ * any order, and some calls are blocking. The experts' input is written part by
+ * part. Their rows are checked when they have arrived. */
 int run_parts(struct run *run, int which, bool bias, bool dweight);
 
 /* Are rows sent from rail peer to rail peer? */
@@ -129,8 +129,9 @@ size_t run_wire_bytes(const struct run *run);
 /* Bytes that other nodes send to this rank in one combine, from the routing. */
 size_t run_bytes_home(const struct run *run);
 
-/* Compare the plan's sums, and the counters since `before`, with the routing:
- * for dispatch; for what combine or dispatch_backward sends to other nodes. */
+/* Compare the plan's sums, and the counters since `before`, with the routing.
+ * run_check_sent() does so for dispatch; run_check_sent_home() for the bytes
+ * that combine or dispatch_backward sends to other nodes. */
 int run_check_sent(const struct run *run,
                    const struct shunt_comm_stats *before);
 int run_check_sent_home(const struct run *run,

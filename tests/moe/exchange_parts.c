@@ -63,7 +63,7 @@ enum shunt_status run_start_part(struct run *run, int which, int part,
     }
 }
 
-/* The part of a token, by the words of moe_parts.h: parts are as equal as
+/* The part of a token by the words of moe_parts.h: the parts are as equal as
  * possible. */
 static int part_of(size_t token, size_t tokens, int parts)
 {
@@ -74,7 +74,8 @@ static int part_of(size_t token, size_t tokens, int parts)
     return p;
 }
 
-/* Does a row at its source belong to this part? */
+/* True if the row with this index at its receiver belongs to a token of this
+ * part. */
 static bool row_is_of(const struct run *run, size_t row, int part)
 {
     const struct world *w = run->world;
@@ -84,7 +85,8 @@ static bool row_is_of(const struct run *run, size_t row, int part)
            part_of(o->token, w->tokens[o->source], run->rows.parts) == part;
 }
 
-/* The ranges of a part must be those of its tokens, and as few as possible. */
+/* A part's ranges must contain exactly the rows of its tokens. There must be as
+ * few ranges as possible. */
 static int check_part_rows(const struct run *run, int part)
 {
     const struct rows *want = &run->world->rows[run->self->rank];
@@ -126,7 +128,8 @@ static int check_part_rows(const struct run *run, int part)
     return 0;
 }
 
-/* Writes the experts' rows of one part. No call may read others. */
+/* Writes the experts' rows of one part. A call of that part may read no other
+ * rows. */
 static void fill_part(const struct run *run, unsigned char *to, int kind,
                       int part)
 {
@@ -151,8 +154,8 @@ static void shuffle(uint64_t seed, int n, int *order)
     }
 }
 
-/* The rows that a call reads are written part by part, before it starts. Those
- * of a dispatch are checked when its request is done. */
+/* Starts a call. Rows that the call reads are written part by part, before it
+ * starts. Rows that a dispatch writes are checked when its request is done. */
 static int start(struct run *run, int which, int part, bool bias, bool dweight,
                  struct shunt_request **request)
 {

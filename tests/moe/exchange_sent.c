@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The rows that an exchange sends, computed from its routing; for exchange.h. */
+/* The number of rows that an exchange sends, computed from its routing
+ * (exchange.h). */
 #include "tests/moe/exchange.h"
 
 bool by_rails(enum shunt_moe_mode mode)
@@ -7,11 +8,11 @@ bool by_rails(enum shunt_moe_mode mode)
     return mode == SHUNT_MOE_TWO_LEVEL || mode == SHUNT_MOE_ALLGATHER;
 }
 
-/* The number of rows that this rank must send, from the definitions. */
+/* The number of rows that this rank must send, by the definitions. */
 struct traffic {
     size_t mapped;  /* rows written into others' memory */
     size_t network; /* rows to other nodes */
-    size_t plain;   /* the same, with one row for each assignment */
+    size_t plain;   /* rows to other nodes, if each assignment had its own */
 };
 
 /* The number of different nodes, or of ranks on other nodes, that a token of
@@ -98,7 +99,7 @@ int run_check_sent(const struct run *run, const struct shunt_comm_stats *before)
               want.network * run_wire_bytes(run),
           "%zu bytes to other nodes, not %zu", run->rows.network_dispatch_bytes,
           want.network * run_wire_bytes(run));
-    if (flat) /* its rows are alltoallv's */
+    if (flat) /* alltoallv sends the rows */
         return 0;
     CHECK(run->rows.bytes_sent ==
               want.mapped * run->bytes +
@@ -120,9 +121,9 @@ int run_check_sent(const struct run *run, const struct shunt_comm_stats *before)
 
 /*
  * The bytes that `node` sends back to `source`, a rank of another node. Between
- * rail peers, for each piece of a token there: the row of the only expert, or
- * one sum, which is f32 unless it is rounded. Otherwise every row. But DIRECT
- * reads rows and sends nothing.
+ * rail peers they are, for each piece of a token there, the row of the only
+ * expert, or one sum. A sum is f32 unless it is rounded. In the mode FLAT every
+ * row is sent. In the mode DIRECT rows are read, and nothing is sent.
  */
 static size_t bytes_home(const struct run *run, int source, int node)
 {
@@ -155,7 +156,8 @@ size_t run_bytes_home(const struct run *run)
     return bytes;
 }
 
-/* Index of a rank on its node, which has `size` ranks. */
+/* Returns the index of a rank on its node, and the number of the node's ranks
+ * in *size. */
 static int local_index(const struct run *run, int rank, int *size)
 {
     const int *node = run->world->node;
@@ -169,8 +171,8 @@ static int local_index(const struct run *run, int rank, int *size)
     return index;
 }
 
-/* Between rail peers: the bytes that this rank sends to the sources for which
- * it is the relay. */
+/* With rail peers: the bytes that this rank sends to the sources for which it
+ * is the relay. */
 static size_t bytes_relayed(const struct run *run)
 {
     const int *node = run->world->node, rank = run->self->rank;

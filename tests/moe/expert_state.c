@@ -43,7 +43,7 @@ struct shunt_moe *placement_exchange(const struct rank *self,
     return moe;
 }
 
-/* Does any rank of the node, except the home, have the expert? */
+/* True if a rank of the node has a copy of the expert. */
 static bool node_has(const struct rank *self, const struct placement *p, int e,
                      int node)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where experts and their copies are, and arrays that hold the state of experts. */
+/* The places of experts and of their copies, and arrays with the state of
+ * experts. */
 #ifndef SHUNT_TEST_EXPERT_STATE_H
 #define SHUNT_TEST_EXPERT_STATE_H
 
@@ -21,28 +22,30 @@ struct arrays {
     int32_t slot[EXPERTS_MAX];
     unsigned char *memory[ARRAYS_MAX];
     size_t bytes[ARRAYS_MAX]; /* bytes of `memory` */
-    size_t each;              /* bytes of an expert in all arrays */
+    size_t each;              /* bytes of one expert in all arrays together */
 };
 
-/* Random number `i` for a purpose `what`. */
+/* Random number `i` for the use `what`. */
 uint64_t dice(uint64_t seed, uint64_t what, uint64_t i);
 
-/* Some experts have a copy on about one rank in three. For even seeds it is two
- * in three, so that a node of three ranks has several copies, and the order of
- * their sum matters. */
+/* Draws copies of some experts on about one rank in three. For even seeds it is
+ * two ranks in three, so that a node of three ranks has several copies, and the
+ * order of their sum matters. */
 void placement_draw(struct placement *p, const struct rank *self, int experts,
                     uint64_t seed);
 
-/* An exchange with this placement; NULL: it failed, and that is printed. */
+/* Creates an exchange with this placement. If that fails, prints the error and
+ * returns NULL. */
 struct shunt_moe *placement_exchange(const struct rank *self,
                                      const struct placement *p);
 
-/* The number of (expert with copies, other node that has one). */
+/* The number of pairs of an expert with copies, and a node other than its
+ * home's that has a copy. */
 uint64_t placement_sent_to_nodes(const struct rank *self,
                                  const struct placement *p);
 
-/* Arrays of random sizes and strides. Slots are in random order, with a free
- * one in between. All bytes are FILL. The sizes depend only on the seed. */
+/* Makes arrays of random sizes and strides. Slots are in random order, and some
+ * are free. All bytes are FILL. The sizes depend only on the seed. */
 void arrays_make(struct arrays *a, const struct rank *self,
                  const struct placement *p, uint64_t seed, size_t element,
                  size_t most);
@@ -53,7 +56,8 @@ void arrays_drop(struct arrays *a);
 unsigned char *arrays_at(const struct arrays *a, const struct rank *self,
                          const struct placement *p, int expert, int k);
 
-/* Writes the state of the experts on this rank: of homes, or of copies. */
+/* Writes the state of this rank's experts: of those whose home it is, or also
+ * of its copies if `copies` is true. */
 void arrays_write(const struct arrays *a, const struct rank *self,
                   const struct placement *p, uint64_t version, bool copies);
 

@@ -68,7 +68,7 @@ int main(void)
         t.job.program = "rank_experts";
         t.job.timeout_s = 60;
         if (strstr(t.setting, "UCX") && !getenv("SHUNT_TEST_UCX"))
-            continue; /* it was not built */
+            continue; /* UCX was not built */
         together_run(&tap, &t);
         if (t.job.ranks != 4)
             continue;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cases of rank_moe that check rows and sums to the bit, on several virtual
+ * Cases of rank_moe that check rows and sums bit by bit, on several virtual
  * nodes (SHUNT_NODE). test_exact.c compares the bits of all modes with each
  * other. on_hosts runs these cases on real hosts, where UCX has its default
- * settings; on_ranks.c has one setting like that.
+ * settings. on_ranks.c has one setting with UCX, too.
  */
 #include <string.h>
 
@@ -61,7 +61,7 @@ static const char *const cases[] = {
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
-/* With as many ranks as this and few CPUs, a case takes long. */
+/* On few CPUs, a case with this many ranks takes long. */
 #define MANY_RANKS 8
 static const char *const cases_of_many[] = {
     "reals_f32",
@@ -83,7 +83,7 @@ static const char *const cases_of_many[] = {
 };
 #define CASES_OF_MANY (sizeof(cases_of_many) / sizeof(cases_of_many[0]))
 
-/* Cases in which dispatch has one mode and combine another. */
+/* In these cases dispatch has one mode and combine another. */
 static const char *const cases_of_pairs[] = {
     "modes_of_environment", "any_config",           "capacity_padded",
     "s04_buffers_grow",     "s11_two_plans",        "s12_overflow",

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Runs every case of rank_moe as processes: with several numbers of ranks,
- * virtual nodes, memory that cannot be mapped, a progress thread. All are
- * compared with one reference, so all give the same bits (s19 of the list in
- * README.md). In some settings plans are made in parts (SHUNT_TEST_PARTS).
+ * Runs every case of rank_moe as processes: with several numbers of ranks, with
+ * virtual nodes, with memory that cannot be mapped, and with a progress thread.
+ * Every setting is compared with the same reference, so all give the same bits
+ * (point 19 of README.md). In some settings plans are made in parts
+ * (SHUNT_TEST_PARTS).
  */
 #include "tests/harness/together.h"
 #include "tests/moe/setting.h"
@@ -127,8 +128,8 @@ static const struct setting settings[] = {
      "shm (put)",
      {"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_RECORDS=0"}},
 
-    /* The settings below do not run under sanitizers, for which they have
-     * nothing new. */
+    /* The settings below do not run under sanitizers, because they run no code
+     * that the settings above do not. */
     {"1, 2 and 3 ranks on 3 nodes, UCX between them",
      6,
      "0,1,1,2,2,2",

@@ -63,7 +63,8 @@ int main(void)
             .count = settings[s].job.ranks > 1 ? CASES : CASES_OF_ONE,
         };
 
-        /* A brief run has a third of them in each setting, in turn. */
+        /* A brief run has a third of the cases in each setting. The next
+         * setting has the next third. */
         if (harness_brief() && t.job.ranks > 1) {
             t.count = CASES / 3;
             t.cases += s % 3 * CASES / 3;

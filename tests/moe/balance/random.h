@@ -15,7 +15,7 @@ static inline uint64_t random_next(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* 0 .. n - 1 */
+/* Returns a random number from 0 to n - 1. */
 static inline int random_below(uint64_t *state, int n)
 {
     return (int)(random_next(state) % (uint64_t)n);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Prediction, hot experts, migration, and bad arguments. The example that is
- * computed by hand has four ranks with two experts each. */
+/* Tests prediction, hot experts, migration, and bad arguments. The example that
+ * is computed by hand has four ranks with two experts each. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdbool.h>
@@ -46,8 +46,8 @@ Test(balance, imbalance_and_variation)
 
 /* --- hot experts ---------------------------------------------------------------- */
 
-/* The load of the worst rank if these experts have copies, by the
- * definition. */
+/* The load of the worst rank if each expert of `hot` has copies on all ranks,
+ * by the definition. */
 static double worst(const double *b, int ranks, int experts,
                     const int32_t *placement, const int32_t *hot, int nhot)
 {
@@ -98,7 +98,7 @@ Test(balance, hot_experts_worked_out)
     cr_expect_eq(hot[2], 7);
     for (int i = 0; i <= n; i++)
         cr_expect_eq(worst(*b, RANKS, EXPERTS, NULL, hot, i), most[i]);
-    /* The next copy would gain 20 rows. */
+    /* The fourth copy gains 20 rows, and now costs 19.9. */
     price = price_in_rows(19.9);
     cr_assert_eq(shunt_balance_hot(*b, RANKS, EXPERTS, NULL, &price, hot, &n),
                  SHUNT_OK);
@@ -107,7 +107,7 @@ Test(balance, hot_experts_worked_out)
     cr_expect_eq(worst(*b, RANKS, EXPERTS, NULL, hot, 4), 542.5);
 }
 
-/* A copy that gains no computing time, but saves more time on the link than it
+/* This copy gains no computing time. It saves more time on the link than it
  * costs. */
 Test(balance, hot_experts_save_the_link)
 {
@@ -124,8 +124,8 @@ Test(balance, hot_experts_save_the_link)
     cr_expect_eq(n, 2);
 }
 
-/* Each choice must be the greedy one, and the first one not made must not
- * pay. */
+/* Each copy that is chosen must be the greedy choice. The first one that is not
+ * chosen must not pay. */
 Test(balance, hot_experts_by_definition)
 {
     for (uint64_t seed = 1; seed <= 300; seed++) {
@@ -138,7 +138,7 @@ Test(balance, hot_experts_by_definition)
         int32_t placement[12], hot[13];
         int n = -1;
 
-        /* Also few rows, so that one more makes a difference. */
+        /* Small loads, too, so that one row more makes a difference. */
         for (int i = 0; i < ranks * experts; i++)
             b[i] = (double)(seed % 2 ? random_rows(&state)
                                      : random_below(&state, 4));
@@ -206,7 +206,7 @@ Test(balance, migration_worked_out)
     cr_expect_float_eq(result.after, 0.558, 0.0005);
     cr_expect_eq(result.pays, 1);
 
-    /* The gain of 0.085 is less than that. */
+    /* The gain is 0.085, and the least gain is set to 0.086. */
     cr_assert_eq(shunt_balance_migrate(loads, RANKS, EXPERTS, NULL, 0.086,
                                        moved, &result),
                  SHUNT_OK);
@@ -216,8 +216,8 @@ Test(balance, migration_worked_out)
         cr_expect_eq(moved[e], e / 2);
 }
 
-/* The longest expert first, each to the first of the least loaded ranks with a
- * free slot. */
+/* By the definition, experts are placed in descending order of load. Each goes
+ * to the first of the least loaded ranks that have a free slot. */
 Test(balance, migration_by_definition)
 {
     for (uint64_t seed = 1; seed <= 1000; seed++) {
@@ -259,7 +259,7 @@ Test(balance, migration_by_definition)
     }
 }
 
-/* --- what is refused ------------------------------------------------------------------ */
+/* --- calls that are refused ----------------------------------------------- */
 
 #define REFUSED(call, text)                                                 \
     do {                                                                    \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies for one batch: what every answer must satisfy, and how even loads
- * are. */
+/* Copies for one batch: conditions that every answer must meet, and how evenly
+ * the loads are distributed. */
 #include <criterion/criterion.h>
 #include <stdbool.h>
 #include <string.h>
@@ -20,7 +20,8 @@ struct answer {
     size_t n;
 };
 
-/* Two ranks a node. All ranks send their rows to rank 1's first expert. */
+/* Each node has two ranks. All ranks send their rows to rank 1's first
+ * expert. */
 static void check_worked(size_t leaf, const int64_t want[4],
                          const int64_t share_of_home)
 {
@@ -50,17 +51,17 @@ static void check_worked(size_t leaf, const int64_t want[4],
 
 Test(batch, worked_out)
 {
-    /* 100 rows, 25 a rank. */
+    /* 100 rows, so 25 for each rank. */
     check_worked(1, (const int64_t[]){25, 25, 25, 25}, 25);
-    /* 15 leaves, the last of which has 2 rows. 25 rows are 4 leaves, rounded.
-     * Rank 0, which is nearest, gets 28. Rank 2 gets 28, less 5 if it has the
-     * last leaf. Rank 3 gets 3 leaves, with the last one. Rank 0 cannot give
-     * away its 28. */
+    /* 100 rows are 15 leaves, of which the last has 2 rows. 25 rows are rounded
+     * to 4 leaves, or 28 rows. Rank 0, which is nearest to the home, gets 28
+     * rows, and so does rank 2. Rank 3 gets the last 3 leaves, which are 16
+     * rows. The home keeps 28. */
     check_worked(7, (const int64_t[]){28, 28, 28, 16}, 28);
 }
 
 /* Checks the shares of a batch by their definition: all rows are covered, and
- * cuts are between leaves. load: (ranks) out. */
+ * cuts are between leaves. Stores the rows of each rank in load (ranks). */
 static void check_shares(const struct answer *a, const int64_t *all,
                          const int32_t *home, int ranks, int experts,
                          int64_t leaf, int64_t *load)
@@ -134,8 +135,8 @@ Test(batch, random_rows)
                          r);
             most = load[r] > most ? load[r] : most;
             before = was[r] > before ? was[r] : before;
-            /* With leaves of single rows no rank may get more than its share
-             * because of others. */
+            /* With leaves of single rows, the rows of other ranks' experts must
+             * not raise a rank's load above the target. */
             if (leaf == 1)
                 cr_assert_leq(load[r], was[r] > target ? was[r] : target);
         }
@@ -163,14 +164,15 @@ static size_t copies_for(const int64_t *rows, double within, double row_s,
     return n;
 }
 
-/* Rank 0 has four experts with rows, rank 1 has none. */
+/* Rank 0 has four experts with rows, 100 in all; rank 1 has none. */
 Test(batch, goal_worked_out)
 {
     static const int64_t rows[2][8] = {{20, 25, 25, 24}, {6}};
     int64_t result[2];
 
-    /* For even loads rank 0 must give away 50 rows, which takes two experts. To
-     * have 75 it must give away at least 25, which takes one. */
+    /* For even loads rank 0 must give away 50 rows, which takes copies of two
+     * experts. To have at most 75 rows, it must give away at least 25, which
+     * takes one copy. */
     cr_expect_eq(copies_for(*rows, 1, 0, 0, result), 2);
     cr_expect_eq(result[0], 50);
     cr_expect_eq(copies_for(*rows, 1.5, 0, 0, result), 1);
@@ -243,7 +245,8 @@ Test(batch, goal_of_random_rows)
         } else if ((double)most_of(load, ranks) > bound) {
             cr_assert_leq(most_of(load, ranks), most_of(even.result, ranks));
         }
-        /* Without a goal the result must be that of shunt_balance_batch(). */
+        /* Without a goal, the result must be the same as that of
+         * shunt_balance_batch(). */
         cr_assert_eq(shunt_balance_batch_goal(rows, ranks, experts, home, NULL,
                                               slots, leaf, NULL, a.replicas,
                                               a.share, &a.n, a.result),

@@ -33,7 +33,7 @@ Test(eplb, published_example)
     }
 }
 
-/* --- a plain reference, which looks at everything each time -------------------- */
+/* --- a plain reference, without shortcuts --------------------------------- */
 
 /* Puts n items into bins of equal size. `order` gets them bin by bin. */
 static void plain_pack(const double *load, int n, int bins, int *order)
