@@ -73,19 +73,21 @@ static const int32_t example_expert[4][3] = {
 static const float example_weight[4][3] = {
     {.5f, .3f, .2f}, {.4f, .4f, .2f}, {.6f, .3f, .1f}, {.2f, .3f, .5f}};
 
-/* The plan's counts and rows; and on two nodes what is sent between them. */
+/* Checks the plan's counts and rows. On two nodes, checks the bytes between
+ * them, too. */
 static int example_sizes(const struct rank *self,
                          const struct shunt_moe_rows *in, size_t row)
 {
-    /* By source rank and expert. */
+    /* by source rank and expert */
     static const size_t count[4][8] = {{0, 1, 0, 0, 2, 1, 1, 1},
                                        {1, 0, 1, 1, 0, 0, 0, 0},
                                        {0},
                                        {0, 0, 1, 0, 0, 1, 1, 0}};
     static const size_t offset[4][3] = {
         {0, 1, 2}, {0, 2, 3}, {0, 2, 4}, {0, 2, 3}};
-    /* Rows that leave the node: one for each assignment; one for each rank; one
-     * for each node; all to the other node. */
+    /* Rows that leave the node. plain: one for each assignment; by_rank: one
+     * for each rank that a token goes to; by_node: one for each node; all: each
+     * token once. */
     static const size_t plain[4] = {5, 0, 0, 1}, by_rank[4] = {4, 0, 0, 1},
                         by_node[4] = {2, 0, 0, 1}, all[4] = {2, 1, 0, 1};
     const bool nodes = shunt_comm_nodes(self->comm) == 2;
@@ -219,15 +221,17 @@ static int nine_experts(const struct rank *self)
 
 /* --- six tokens to experts 0, 1, 2, 1, 1, 0 ------------------------------- */
 
-/* The rows of an expert from each rank: tokens; -1: padding; -2: the end. */
+/* The tokens of each expert's rows from each rank. -1 is padding, -2 the
+ * end. */
 struct six_rows {
     double capacity; /* 0: dropless */
     int token[3][4];
-    int dropped; /* a token, or -1 */
+    int dropped; /* the token that is dropped, or -1 */
 };
 
-/* As in figure 3 of "Switch Transformers" (2101.03961): with factor 1.0 each
- * expert has 2 rows, and one token is too many. With 1.5 each has 3 rows. */
+/* The numbers of figure 3 in "Switch Transformers" (2101.03961). With factor
+ * 1.0 each expert has 2 rows, and one token is dropped. With 1.5 each has 3
+ * rows. */
 static const struct six_rows six[] = {
     {0, {{0, 5, -2}, {1, 3, 4, -2}, {2, -2}}, -1},
     {1.0, {{0, 5, -2}, {1, 3, -2}, {2, -1, -2}}, 4},
@@ -293,8 +297,8 @@ static int six_tokens(const struct rank *self)
 
 enum { EXPERTS = 8, HIDDEN = 5, TOKENS = 20 };
 
-/* The weights of a token add up to 1 and are powers of two. So combine must
- * return what was sent, bit by bit, in both directions. */
+/* The weights of a token are powers of two and add up to 1. So combine must
+ * return the tokens unchanged, bit by bit, in both directions. */
 static int identity(const struct rank *self, int topk, bool idle)
 {
     const float weight = 1.0f / (float)topk;
@@ -328,7 +332,8 @@ static int identity(const struct rank *self, int topk, bool idle)
         CHECK_OK(self->comm, shunt_moe_combine(plan, rows, NULL, y));
         CHECK(!memcmp(x, y, tokens * HIDDEN * sizeof(*x)),
               "mode %d: y is not x", modes[m]);
-        /* The gradients of the rows are weighted already. */
+        /* combine_backward has already applied the weights to the gradients of
+         * rows. */
         CHECK_OK(self->comm,
                  shunt_moe_combine_backward(plan, x, rows, rows, total, w));
         CHECK_OK(self->comm, shunt_moe_dispatch_backward(plan, rows, y));
@@ -348,7 +353,7 @@ static int identity_experts(const struct rank *self)
     return identity(self, EXPERTS, true);
 }
 
-/* --- which mode AUTO takes ------------------------------------------------ */
+/* --- the mode that AUTO chooses ------------------------------------------- */
 
 static int auto_takes(const struct rank *self, int topk,
                       enum shunt_moe_mode want)

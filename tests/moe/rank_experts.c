@@ -56,9 +56,9 @@ static int refresh(const struct rank *self)
     return 0;
 }
 
-/* On one node, data in a window must be copied to their place by one copy,
- * however many arrays there are. Each rank has copies of both experts of the
- * rank before. */
+/* On one node, a single copy must move each expert's data from a window to its
+ * place, even if there are several arrays. Each rank has copies of both experts
+ * of the rank before. */
 static int refresh_of_windows(const struct rank *self)
 {
     enum { HOME = 2, LOCAL = 2 * HOME, BYTES = 20000, STRIDE = BYTES + 24 };
@@ -83,8 +83,8 @@ static int refresh_of_windows(const struct rank *self)
     for (int k = 0; k < 2; k++)
         array[k] = (struct shunt_moe_array){memory + (size_t)k * LOCAL * STRIDE,
                                             BYTES, STRIDE};
-    /* Slots are ordered by expert, so it depends on the rank before which ones
-     * are first. */
+    /* Slots are ordered by expert. So the copies come first if the rank before
+     * is a lower one. */
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < LOCAL; i++) {
             const bool copy = (i < HOME) == (before < self->rank);
@@ -93,7 +93,8 @@ static int refresh_of_windows(const struct rank *self)
                    copy ? FILL : 1 + k + 2 * (HOME * self->rank + i % HOME),
                    STRIDE);
         }
-    /* First rank 1 passes another size. Then no rank may write a copy. */
+    /* In the first turn rank 1 passes another size, so no rank may write a
+     * copy. */
     for (int turn = 0; turn < 2; turn++) {
         enum shunt_status st;
 
@@ -143,7 +144,8 @@ static float gradient(enum shunt_dtype dtype, int rank, int expert, int k,
     return round_to(dtype, value);
 }
 
-/* By the definition: first the ranks of a node, then the nodes. */
+/* The sum by its definition: first over the ranks of a node, then over the
+ * nodes. */
 static float gradient_sum(const struct rank *self, const struct placement *p,
                           enum shunt_dtype dtype, int e, int k, size_t i)
 {
@@ -339,7 +341,8 @@ static int move(const struct rank *self)
     return 0;
 }
 
-/* In the same memory: experts arrive in slots that others leave. */
+/* Moves experts within the same memory. Experts arrive in slots that others
+ * leave. */
 static int move_in_place(const struct rank *self)
 {
     enum { EXPERTS = 12, BYTES = 700 };
@@ -385,10 +388,10 @@ static int move_in_place(const struct rank *self)
     return 0;
 }
 
-/* --- beside other calls ------------------------------------------------------------- */
+/* --- together with other calls -------------------------------------------- */
 
-/* A refresh, a reduction and a move are under way at once, with a plan and its
- * calls. They end in a different order on each rank. */
+/* A refresh, a reduction and a move are under way at once, beside a plan and
+ * its calls. Each rank waits for them in another order. */
 static int under_way(const struct rank *self)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -445,8 +448,8 @@ static int under_way(const struct rank *self)
     return 0;
 }
 
-/* Plans must keep their placement. Old plans are used after a new one was made,
- * and alternate with new ones. */
+/* A plan must keep the placement with which it was made. Old plans are used
+ * after a new one was made, in turn with new ones. */
 static int old_plans(const struct rank *self, enum shunt_moe_order order)
 {
     enum { PLACEMENTS = 3, EXPERTS = 9 };
@@ -495,17 +498,18 @@ static int old_plans(const struct rank *self, enum shunt_moe_order order)
     return 0;
 }
 
-/* With the order of homes, a placement with copies has lists of its own for
- * combine, and one without copies has none. */
+/* Old plans must work with both orders. With the order of homes, a placement
+ * with copies has lists of its own for combine, and one without copies has
+ * none. */
 static int plans_of_old_placements(const struct rank *self)
 {
     CHECK_RUN(old_plans(self, SHUNT_MOE_ORDER_COPIES));
     return old_plans(self, SHUNT_MOE_ORDER_HOMES);
 }
 
-/* One rank combines by a plan of the old placement, the others by one of the
- * new, which has other lists for combine. All ranks must get an error, and must
- * be in step again. */
+/* One rank combines by a plan of the old placement. The others combine by one
+ * of the new placement, which has other lists for combine. All ranks must get
+ * an error, and the next calls must succeed. */
 static int mistake(const struct rank *self, int without)
 {
     enum { EXPERTS = 9 };
@@ -550,7 +554,7 @@ static int mistake(const struct rank *self, int without)
     return 0;
 }
 
-/* The placement without copies is first, and last. */
+/* The placement without copies is the old one, then the new one. */
 static int old_plan_by_mistake(const struct rank *self)
 {
     CHECK_RUN(mistake(self, 0));
@@ -688,7 +692,7 @@ static int mismatch(const struct rank *self)
                : self->rank == self->size - 1 ? 5
                                               : 7),
           "%g", (double)memory[0]);
-    /* One rank makes another kind of call. */
+    /* Rank 1 calls a barrier instead, and all ranks must get an error. */
     CHECK(bad ? shunt_barrier(self->comm)
               : shunt_moe_replicas_refresh(moe[0], &state),
           "no error");

@@ -34,8 +34,8 @@ long sysconf(int name)
     return real(name);
 }
 
-/* Addresses are multiples of this kernel's pages, so only addresses in the
- * window are checked. */
+/* Checks calls for addresses in the window only. Other addresses are multiples
+ * of this kernel's real pages, not of the large ones. */
 int madvise(void *at, size_t bytes, int advice)
 {
     static int (*real)(void *, size_t, int);
@@ -109,8 +109,7 @@ static int large_pages(const struct rank *self)
     return 0;
 }
 
-/* Pages that the kernel did not take back must be returned to it again
- * later. */
+/* Pages that the kernel refused must be returned to it again later. */
 static int refused(const struct rank *self)
 {
     struct shunt_moe_memory before, after;

@@ -94,8 +94,8 @@ static int same_bits(const struct rank *self)
     return 0;
 }
 
-/* A wave of a plan: all that a plan has, for its own tokens. next: (ranks)
- * tokens of the waves before. */
+/* Makes one wave of a plan: checks its ranges and loads, and makes its calls.
+ * next: (ranks) the number of tokens in the waves before. */
 static int one_wave(const struct batch *all, const struct routing *kept,
                     struct shunt_moe_plan *plan, int *next, struct batch *wave,
                     struct routing **part)
@@ -125,7 +125,7 @@ static int one_wave(const struct batch *all, const struct routing *kept,
 
 enum { WAVES_MAX = TOKENS_MAX * RANKS_MAX };
 
-/* Runs all waves; *waves: their number. */
+/* Runs all waves. Stores their number in *waves. */
 static int all_waves(struct batch *all, const struct routing *kept,
                      size_t max_rows, struct gradients *g, int *waves)
 {
@@ -251,7 +251,8 @@ static int waves(const struct rank *self)
     return 0;
 }
 
-/* The plan must have what shunt_balance_batch() found for its batch. */
+/* The plan must give each rank as many rows as shunt_balance_batch() found for
+ * the batch. */
 static int batch(const struct rank *self)
 {
     enum { LEAF = 4, SLOTS = 2 };
@@ -332,7 +333,8 @@ static int refused(const struct rank *self)
                               bad ? large : two_shares);
     CHECK_RUN(rank_check_refused(self, st, SHUNT_ERR_INVALID,
                                  "the shares of expert 0 are 2^63 or more"));
-    /* First in gathering the counts, then in the plan. */
+    /* A plan with shares gathers all counts first, and refuses the bad id
+     * there. A plan of the other three tokens must then succeed. */
     st = shunt_moe_plan_create(moe, idx, NULL, 4, &plan);
     CHECK_RUN(
         rank_check_refused(self, st, SHUNT_ERR_INVALID,
@@ -370,7 +372,7 @@ static int last_expert_alone(const struct rank *self)
     return 0;
 }
 
-/* Each copy needs room for a leaf. */
+/* A wave must have room for a leaf of each copy. */
 static int options_refused(const struct rank *self)
 {
     static const int32_t idx[] = {0, 1, 0};
@@ -401,8 +403,8 @@ static int options_refused(const struct rank *self)
     return 0;
 }
 
-/* Ranks that pass different arguments must get an error, and continue as
- * before. */
+/* Ranks that pass different arguments must get an error. Their next calls must
+ * succeed. */
 static int mismatch(const struct rank *self)
 {
     static const int64_t others[] = {1, 2, 4, 4};
@@ -553,8 +555,8 @@ static int gradients_mismatch(const struct rank *self)
     return 0;
 }
 
-/* Sums of copies are sent home until rank 1 is killed: the error must name
- * it. */
+/* The ranks sum gradients of copies at their homes until rank 1 is killed. The
+ * error must name rank 1. */
 static int loss(const struct rank *self)
 {
     enum { EXPERTS = 4, LARGE = 20000, ROWS = 40 };

@@ -67,8 +67,8 @@ float element_get(enum shunt_dtype dtype, const void *row, size_t i)
     uint16_t half;
     float value;
 
-    /* For accesses that may be unaligned the thread sanitizer calls a function
-     * for a range. */
+    /* Tell the compiler that the address is aligned. For accesses that may be
+     * unaligned, the thread sanitizer calls a function that handles ranges. */
     if (dtype == SHUNT_F32) {
         memcpy(&bits, __builtin_assume_aligned((const char *)row + 4 * i, 4),
                4);
@@ -82,7 +82,7 @@ float element_get(enum shunt_dtype dtype, const void *row, size_t i)
 }
 
 /* All numbers of the format that are not negative, in ascending order, without
- * NaN. The index shows the last bit of the mantissa. */
+ * NaN. The lowest bit of the index is the lowest bit of the mantissa. */
 enum { E4M3 = 127 };
 
 static const double *e4m3(void)
@@ -103,8 +103,9 @@ float nearest_e4m3(float value)
 
     if (isnan(value) || isinf(value))
         return NAN;
-    while (high - low > 1) { /* numbers[low] <= x < numbers[high], or x is more
-                                than all */
+    /* here numbers[low] <= x < numbers[high], or x is larger than all
+     * numbers */
+    while (high - low > 1) {
         int middle = (low + high) / 2;
 
         if (numbers[middle] <= x)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The exchange as one process would do it: plain, slow, and written from the
- * definitions, not from the library.
+ * The exchange as a single process would do it. The code is plain and slow, and
+ * written from the definitions, not from the library.
  *
  * A `world` is the input of all ranks. Each rank makes the same one from a
  * seed, so that it knows the input of the others.
@@ -28,7 +28,7 @@ struct world {
     const int *node; /* (nranks) */
     enum values values;
     uint64_t seed;
-    bool by_plan;   /* capacity_factor is given with each plan */
+    bool by_plan;   /* each plan has a capacity_factor of its own */
     bool rounds;    /* sums of other nodes are rounded to the dtype before they
                        are sent */
     size_t *tokens; /* (nranks) */
@@ -69,8 +69,8 @@ uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 void world_init(struct world *world, const struct shunt_moe_config *config,
                 int nranks, const int *node, enum values values, uint64_t seed,
                 size_t min_tokens, size_t max_tokens, int none);
-/* Call it after changing expert, weight or tokens by hand. Computes what is
- * dropped, and where the other rows go. */
+/* Computes which assignments are dropped, and where the other rows go. Call it
+ * after changing expert, weight or tokens by hand. */
 void world_lay_out(struct world *world);
 void world_finish(struct world *world);
 
@@ -107,16 +107,17 @@ void world_gradient(const struct world *world, const struct origin *origin,
 void world_combined(const struct world *world, int rank, size_t token, int kind,
                     bool weighted, bool bias, float *sums);
 
-/* The part of that sum that `node` computes, not rounded; 0 if none. */
+/* The sum that `node` contributes to that token, not rounded. Returns 0 in all
+ * elements if it contributes none. */
 void world_node_sum(const struct world *world, int rank, size_t token, int kind,
                     bool weighted, int node, float *sums);
 
 /*
- * The rows that `node` sends back for a token of `rank` in two levels. Returns the
- * number of sums or single rows, and in `rows` the number of experts' rows in
- * each (at most topk). Rows are added up on the node if they are neighbours in
- * the tree; from the first one on, as many as can be added before anything else
- * is.
+ * The rows that `node` sends back for a token of `rank` in two levels. Returns
+ * the number of pieces, which are sums or single rows, and in `rows` the number
+ * of experts' rows in each (at most topk pieces). Rows that are neighbours in
+ * the tree are added up on the node. From the first row on, a piece has as many
+ * rows as can be added before any other row is added.
  */
 int world_pieces(const struct world *world, int rank, size_t token, int node,
                  int *rows);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The cases that can run in a setting, and how they are started; see setting.h. */
+/* The cases that can run in a setting, and how to start them; see setting.h. */
 #include "tests/moe/setting.h"
 
 #include <stdio.h>
@@ -19,16 +19,16 @@ static bool has(const struct setting *s, const char *text)
 
 bool setting_fits(const struct setting *s, const char *name)
 {
-    if (has(s, "ucx") && !getenv("SHUNT_TEST_UCX")) /* it was not built */
+    if (has(s, "ucx") && !getenv("SHUNT_TEST_UCX")) /* UCX was not built */
         return false;
     if (strcmp(name, "worked_example") == 0)
         return s->ranks == 4;
-    /* On one node with mapped memory these cases have nothing to wait for. */
+    /* On one node, with mapped memory, no call in these cases has anything to
+     * wait for. */
     if (strcmp(name, "interleavings") == 0 ||
         strcmp(name, "one_plan_overlaps") == 0)
         return s->ranks == 2 || s->node || s->env[0];
-    if (strcmp(name, "large") == 0) /* needs 15 s of CPU time for the
-                                       reference */
+    if (strcmp(name, "large") == 0) /* the reference takes 15 s of CPU time */
         return s->ranks == 2 && !harness_sanitized();
     /* The rank that does not call sleeps outside of the library, where late
      * messages are not delivered. */
@@ -89,7 +89,7 @@ struct harness *setting_start(const struct setting *s, const char *name,
     return harness_start(&job);
 }
 
-/* This case waits for SHUNT_TIMEOUT, which ends its communicator. */
+/* This case waits for SHUNT_TIMEOUT, which makes its communicator unusable. */
 static const char late[] = "s15_timeout_names";
 
 enum { BRIEFLY = 4 };

@@ -132,8 +132,9 @@ void places_draw(struct places *p, const struct routing *r, uint64_t seed,
     }
 }
 
-/* The nearest boundary between two leaves, in exact numbers, since shares have
- * few units. */
+/* The boundary between two leaves that is nearest to the fraction part / of of
+ * all rows. Integers are exact here, because the shares are small numbers of
+ * units. */
 static int cut(const struct routing *r, int e, int64_t part, int64_t of)
 {
     const int64_t all = r->rows[e];
@@ -141,7 +142,8 @@ static int cut(const struct routing *r, int e, int64_t part, int64_t of)
 
     if (part == of)
         return (int)all;
-    /* all * part / of - row|, times `of`; of two equal ones the later. */
+    /* Compare |all * part / of - row|, times `of`. If two boundaries are
+     * equally near, take the later one. */
     for (int row = 0; row < all + r->leaf; row += r->leaf) {
         const int64_t here = llabs(all * part - (int64_t)row * of);
         const int64_t there = llabs(all * part - (int64_t)best * of);

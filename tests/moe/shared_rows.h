@@ -42,7 +42,7 @@ struct routing {
 struct places {
     int32_t home[EXPERTS_MAX];
     bool has[EXPERTS_MAX][RANKS_MAX];
-    int64_t of[EXPERTS_MAX][RANKS_MAX]; /* share of each copy */
+    int64_t of[EXPERTS_MAX][RANKS_MAX]; /* share of each copy, in rank order */
     struct shunt_moe_replica replicas[EXPERTS_MAX * RANKS_MAX];
     int64_t share[EXPERTS_MAX * (RANKS_MAX + 1)];
     size_t nreplicas;
@@ -51,10 +51,12 @@ struct places {
 
 struct routing *routing_make(const struct rank *self, uint64_t seed,
                              uint64_t batch);
-/* A part of a routing: these tokens of each rank. */
+/* The part of a routing that has tokens[r] tokens of each rank r, from token
+ * from[r] on. */
 struct routing *routing_part(const struct routing *all, const int *from,
                              const int *tokens);
-/* The rows that a capacity leaves: the first ones of each (source, expert). */
+/* The rows that remain with a capacity: the first rows of each pair (source,
+ * expert). */
 struct routing *routing_capped(const struct routing *all, double factor);
 
 /* Element j of a token; and the weight of an assignment. */

@@ -22,8 +22,8 @@ TestSuite(exact, .timeout = 120);
 #define BY_SHM "shm (put)"
 #define BY_FAULT "fault (put)"
 
-/* Puts are late, and their order among channels is random. So rows of the next
- * call arrive before the message that the previous call was given up. */
+/* Puts are late, and puts on different channels overtake each other. So rows of
+ * the next call arrive before the message that the previous call failed. */
 Test(exact, next_call_overtakes)
 {
     const struct setting s = {"2x2, very late and out of order",
@@ -56,8 +56,9 @@ static const struct {
     const char *name;
     int ranks;
     const char *node;
-    /* If all nodes have equally many ranks, the number of nodes. Then the ranks
-     * of a single node can add as if they were on that many. */
+    /* The number of nodes if all nodes have the same number of ranks, else
+     * NULL. The ranks of a single node can then add as if they were on that
+     * many nodes. */
     const char *as_nodes;
 } layouts[] = {
     {"2x2", N22, "2"}, {"4x2", N4222, "4"}, {"1, 2 and 3", N123, NULL}};
@@ -75,8 +76,8 @@ ParameterizedTest(size_t *index, exact, same_bits, .timeout = 300)
     static const struct {
         const char *env[3];
         const char *across; /* NULL: all ranks are on one node */
-        bool mapped;        /* ranks of a node are mapped, so all modes are
-                               tried */
+        /* ranks of a node are mapped, so all modes are tested */
+        bool mapped;
     } ways[] = {
         {{"SHUNT_TRANSPORTS=shm"}, BY_SHM, true},
         {{"SHUNT_TRANSPORTS=shm", "SHUNT_MOE_CHUNK=1"}, BY_SHM, true},

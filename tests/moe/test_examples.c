@@ -8,7 +8,7 @@
 
 TestSuite(examples, .timeout = 120);
 
-/* nodes: NULL for one node. */
+/* Runs a case in all ways that its layout can use. nodes: NULL for one node. */
 static void run(const char *name, int ranks, const char *nodes)
 {
     static const char *const ways[][4] = {

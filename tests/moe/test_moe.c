@@ -9,8 +9,8 @@
 
 TestSuite(moe, .timeout = 120);
 
-/* Kills rank 1 of a case that prints when it is in its loop. The others must
- * end well, and soon. */
+/* Kills rank 1 of a case that prints a line when it is in its loop. The other
+ * ranks must exit soon, with status 0. */
 static void kill_a_rank(const char *program, const char *name, int ranks,
                         const char *env1, const char *env2)
 {
@@ -42,7 +42,8 @@ Test(moe, a_rank_is_killed)
     kill_a_rank("rank_moe", "loss", 3, "SHUNT_TEST_PARTS=4", NULL);
 }
 
-/* While a plan with several waves is made, or a wave's rows are sent. */
+/* The rank is killed while a plan with several waves is made, or while a wave's
+ * rows are sent. */
 Test(moe, a_rank_is_killed_in_a_wave)
 {
     kill_a_rank("rank_moe", "loss_in_a_wave", 3, NULL, NULL);
@@ -51,8 +52,7 @@ Test(moe, a_rank_is_killed_in_a_wave)
                 "SHUNT_TRANSPORTS=shm,tcp");
 }
 
-/* The log must say so on the rank whose ids have 64 bits, and on no other
- * rank. */
+/* The rank whose ids have 64 bits must log a hint, and no other rank may. */
 Test(moe, ids_of_64_bits)
 {
     static const char said[] = "if its elements have 64 bits";
@@ -68,8 +68,8 @@ Test(moe, ids_of_64_bits)
     harness_finish(h);
 }
 
-/* A kernel with larger pages than this one, and one that refuses to take pages
- * back. */
+/* The pages of plans' windows on a kernel with larger pages than this one, and
+ * on a kernel that refuses to take pages back. */
 Test(moe, pages)
 {
     static const char *const names[] = {"large_pages", "refused"};
@@ -79,14 +79,14 @@ Test(moe, pages)
             .program = "rank_pages", .args = {names[i]}, .ranks = 1});
 }
 
-/* While the state of experts is sent. */
+/* The rank is killed while the state of experts is sent. */
 Test(moe, a_rank_is_killed_in_a_refresh_or_a_move)
 {
     kill_a_rank("rank_experts", "loss", 4, "SHUNT_TEST_NODES=0,0,1,1",
                 "SHUNT_TRANSPORTS=shm,tcp");
 }
 
-/* While sums of gradients are sent home. */
+/* The rank is killed while sums of gradients are sent home. */
 Test(moe, a_rank_is_killed_in_a_reduction_of_gradients)
 {
     kill_a_rank("rank_shares", "loss", 3, NULL, NULL);
@@ -94,8 +94,8 @@ Test(moe, a_rank_is_killed_in_a_reduction_of_gradients)
                 "SHUNT_TRANSPORTS=shm,tcp");
 }
 
-/* Sending rank 0's data takes long, so that waiting for it would mean
- * sleeping. */
+/* Sending rank 0's data takes so long that a call which waited for it would
+ * sleep. */
 Test(moe, a_packed_start_does_not_wait)
 {
     struct harness *h = harness_start(

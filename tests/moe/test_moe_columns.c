@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Validity of columns of counts. Every layout relies on that.
+ * Columns of counts that are valid and invalid. Every layout relies on valid
+ * ones.
  */
 #include <criterion/criterion.h>
 #include <string.h>
@@ -11,8 +12,8 @@ TestSuite(moe_columns, .timeout = 60);
 
 enum { LOCAL = 5, TOKENS = 10, TOPK = 3 };
 
-/* The words of a column: different tokens; tokens and rows for the node;
- * pieces; rows for each expert. */
+/* Tests a column of these words: different tokens; tokens and rows for the
+ * node; pieces; rows for each expert. */
 static bool can_be(const uint32_t words[4 + LOCAL], size_t padded, bool by_node,
                    bool pieces)
 {
@@ -26,7 +27,7 @@ static bool can_be(const uint32_t words[4 + LOCAL], size_t padded, bool by_node,
         padded, by_node, pieces);
 }
 
-/* The same without pieces. */
+/* Tests a column without pieces. The other words are those of can_be(). */
 static bool is_possible(const uint32_t words[3 + LOCAL], size_t padded,
                         bool by_node)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The number of parts that is best by the times of past plans. All ranks get
- * the same times, so these tests have one rank that gets the times of several.
+ * Choosing the best number of parts by the times of past plans. All ranks get
+ * the same times. So these tests have one rank, which gets the times of
+ * several.
  */
 #include <criterion/criterion.h>
 #include <string.h>
@@ -36,8 +37,8 @@ Test(moe_degree, classes_are_powers_of_two)
         cr_assert_eq(shunti_degree_parts(d), 1 << d);
 }
 
-/* The measured time for a number of parts: the time of the model. The first
- * sample is much longer, and one of the others, too. */
+/* The measured time for a number of parts. It is the time of the model, but the
+ * first sample is much longer, and so is one of the others. */
 static double measured(double model, unsigned sample, unsigned degree)
 {
     return sample == 0                ? 20 * model
@@ -118,7 +119,7 @@ Test(moe_degree, a_time_that_one_rank_has_not_reported_does_not_count)
     shunti_degrees_read_times(&degrees, records, ROOM, RANKS);
     cr_assert_eq(degrees.class[5].samples[1], 1);
     cr_assert_eq(degrees.class[0].samples[0], 0);
-    /* Nor an invalid report. */
+    /* An invalid report must not count, either. */
     for (int r = 0; r < RANKS; r++)
         put(records, r,
             (struct shunti_time[]){{9, SHUNTI_DEGREE_CLASSES, 0, 1},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The layout of rows against its definition: any routing, any counts.
+ * The layout of rows, compared with its definition, for several routings and
+ * counts.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@ struct routing {
     size_t tokens;
 };
 
-/* Sizes above and below what is read at once, and what fits in a word. */
+/* Numbers of tokens around multiples of what is read at once; numbers of ranks
+ * and nodes around the 64 bits of a word. */
 static const struct routing routings[] = {
     {1, 1, 1, 1, 0, 0, 5},       {2, 1, 64, 8, 0, 0, 300},
     {9, 3, 20, 3, 0, 0, 129},    {16, 4, 40, 8, 48, 12, 127},
@@ -248,7 +250,7 @@ Test(moe_layout, any_routing_is_read_as_defined)
         }
 }
 
-/* At each place, whatever follows it. */
+/* A bad expert id is found at each position, whatever ids follow it. */
 Test(moe_layout, the_first_bad_expert_is_found)
 {
     enum { TOKENS = 131, TOPK = 8, IDS = TOKENS * TOPK };
@@ -282,7 +284,7 @@ Test(moe_layout, the_first_bad_expert_is_found)
 
 /* --- where rows begin ----------------------------------------------------- */
 
-/* Rows of source s for the copy of e on rank r. */
+/* The number of rows of source s for the copy of e on rank r. */
 static size_t rows_there(const struct shunti_placement *p,
                          const struct shunti_counts *counts, int s, int e,
                          int r)
@@ -316,7 +318,8 @@ static void check_bases(const struct shunti_placement *p,
     }
 }
 
-/* Checks the same from what `rank` knows: the counts of its own experts. */
+/* Checks the layout from what `rank` knows: only the counts of its own
+ * experts. */
 static void check_starts(const struct shunti_placement *p,
                          const struct shunti_counts *counts, int rank)
 {
@@ -332,7 +335,7 @@ static void check_starts(const struct shunti_placement *p,
                                         .local = local};
     size_t at = 0;
 
-    /* Rows of a source for another copy are not looked up. */
+    /* Rows of a source for another copy must not be read. */
     for (size_t s = 0; s < RANKS; s++)
         for (size_t i = 0; i < local; i++)
             column[s * STRIDE + i] = counts->rows[s][expert[i]];

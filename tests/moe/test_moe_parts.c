@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The parts of an exchange that need no ranks: layout, placement, capacity.
+ * Units of an exchange that need no ranks: layout, placement, capacity.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -173,7 +173,7 @@ Test(moe_parts, lists_of_any_length_are_sorted)
     }
 }
 
-/* All orders of eight keys of 0 and 1. A sorting network that sorts every list
+/* All lists of eight keys of 0 and 1. A sorting network that sorts every list
  * of zeros and ones sorts every list. */
 Test(moe_parts, the_network_sorts_zeros_and_ones)
 {
@@ -293,9 +293,9 @@ Test(moe_parts, copies_near_are_preferred)
     shunti_placement_finish(&p);
 }
 
-/* By the words of placement.h: the source's own copy, else one on its node,
- * else any. Among several: the one whose index is the source modulo their
- * number. */
+/* The target by the words of placement.h: the source's own copy, else a copy on
+ * its node, else any copy. Among several copies: the one whose index is the
+ * source modulo their number. */
 static int target_by_definition(const bool *has, const int *node, int ranks,
                                 int source)
 {

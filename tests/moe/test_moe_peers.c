@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Compare the reports of peers with what this rank knows: the numbers of rows
+ * Reports of peers are compared with what this rank knows: the number of rows
  * that arrived from other nodes, and the address of a peer's memory. The test
- * sets the signals of a peer that is ahead of this rank by hand, so that they
+ * itself writes the signals of a peer that is ahead of this rank, so that they
  * arrive at the right moment.
  */
 #include <criterion/criterion.h>
@@ -33,7 +33,8 @@ struct relay {
     struct shunti_rail_window rail;
     struct shunti_rail_to to[2];
     struct shunti_rail_from from;
-    struct shunti_rail_bound bound[3][2]; /* to each node; from each node */
+    /* where parts begin: to node 0, to node 1, from node 0 */
+    struct shunti_rail_bound bound[3][2];
     struct shunti_rail_entry entry[ROWS];
     uint32_t first[ROWS + 1], token[ROWS];
     int node[2];
@@ -96,7 +97,7 @@ static struct relay *relay_create(void)
     return p;
 }
 
-/* Writes the peer's signal. */
+/* Writes a signal as the peer would. */
 static void signal(struct relay *p, enum shunti_rail_signal which, uint64_t seq,
                    uint32_t rows)
 {
@@ -118,7 +119,8 @@ static void check_placed(const struct relay *p, int rows)
 
 /*
  * A local peer of the source refused a call while rows were under way. So the
- * source has begun the next call, and its control message has not arrived yet.
+ * source has begun the next call. Its control message about the refusal has not
+ * arrived yet.
  */
 Test(moe_peers, source_is_ahead)
 {
@@ -138,7 +140,7 @@ Test(moe_peers, source_is_ahead)
         check_placed(p, 3);
     }
     cr_assert_not(shunti_rail_rows_passed(&rows, 0));
-    shunti_rail_rows_give_up(&rows, 0); /* now it has arrived */
+    shunti_rail_rows_give_up(&rows, 0); /* the control message has arrived */
     cr_assert(shunti_rail_rows_passed(&rows, 0));
     shunti_rail_rows_finish(&rows);
     free(p);
@@ -160,7 +162,7 @@ Test(moe_peers, more_rows_than_listed)
     free(p);
 }
 
-/* The first piece of a token that is looked up. */
+/* Looks up the first piece of a token. */
 static const unsigned char *first_of(struct shunti_rail_sums *sums, size_t t,
                                      size_t terms)
 {
@@ -168,7 +170,7 @@ static const unsigned char *first_of(struct shunti_rail_sums *sums, size_t t,
     return shunti_rail_sums_next(sums, 0, t, terms);
 }
 
-/* The same for sums: the relay is ahead, or reports more than is possible. */
+/* The relay of sums is ahead, or reports more sums than are possible. */
 Test(moe_peers, relay_is_ahead)
 {
     struct relay *p = relay_create();
@@ -192,8 +194,8 @@ Test(moe_peers, relay_is_ahead)
     free(p);
 }
 
-/* Rows of 8 bytes, and f32 sums of 16 bytes, are next to each other. Token 2
- * has none. */
+/* Rows of 8 bytes and f32 sums of 16 bytes lie next to each other. Token 2 has
+ * no rows. */
 Test(moe_peers, sums_differ_in_size)
 {
     static const size_t terms[] = {1, 3, 0, 1, 2}, at[] = {0, 8, 0, 24, 32};
@@ -206,8 +208,8 @@ Test(moe_peers, sums_differ_in_size)
     for (size_t t = 0; t < ROWS; t++) {
         if (!terms[t])
             continue;
-        /* Sums are looked up too early, and twice: two nodes' sums of a token
-         * do not arrive together. */
+        /* Each sum is looked up before it arrives, and twice afterwards,
+         * because the sums of two nodes for a token do not arrive together. */
         cr_assert_null(first_of(&sums, t, terms[t]));
         signal(p, SHUNTI_RAIL_SUMS, SEQ, (uint32_t)t + 1);
         shunti_rail_sums_look(&sums, SEQ);
@@ -219,8 +221,8 @@ Test(moe_peers, sums_differ_in_size)
     free(p);
 }
 
-/* The node sends three pieces of token 1, of 8, 16 and 8 bytes. Until all are
- * here, they are looked up from the first one on. */
+/* The node sends three pieces of token 1, of 8, 16 and 8 bytes. Until all three
+ * have arrived, each look-up begins with the first one. */
 Test(moe_peers, pieces_of_a_token)
 {
     static const size_t terms[] = {1, 1, 2, 1, 3}, at[] = {0, 8, 16, 32, 40};
@@ -250,8 +252,8 @@ Test(moe_peers, pieces_of_a_token)
     free(p);
 }
 
-/* A call may send when all calls before it have sent everything, and when calls
- * that use the same memory have ended. */
+/* A call may send when all calls before it have sent everything, and those that
+ * use the same memory have ended. */
 Test(moe_peers, parts_take_turns)
 {
     struct shunti_rail_turn first, second, all, *line = NULL;
@@ -271,8 +273,8 @@ Test(moe_peers, parts_take_turns)
     cr_assert(shunti_rail_has_turn(line, &all));
 }
 
-/* A peer names a range in a window of its own. The whole range must be
- * inside. */
+/* A peer sends the address of a range in a window of its own. The whole range
+ * must be inside of that window. */
 Test(moe_peers, region_ends_in_its_window)
 {
     unsigned char memory[100];

@@ -11,10 +11,12 @@
 
 enum { RANKS_MOST = 12, ROW = 100, SUM = 38, PLACES = 6 * RANKS_MOST };
 
-/* Bytes of a single result: with bf16 half of a sum, with f32 as much. */
+/* Bytes of a single result. With bf16 this is half of a sum, with f32 as many
+ * as a sum. */
 static const size_t results[] = {SUM / 2, SUM};
 
-/* The node of each rank; in the second shape nodes alternate. */
+/* The node of each rank. In the second shape the ranks of a node are not
+ * neighbours. */
 static const struct shape {
     int ranks, nodes, node[RANKS_MOST];
 } shapes[] = {
@@ -29,7 +31,7 @@ struct job {
     int parts;
     int local[RANKS_MOST], first[RANKS_MOST + 1], list[RANKS_MOST];
     uint32_t rows[RANKS_MOST * RANKS_MOST], terms[RANKS_MOST * RANKS_MOST];
-    /* For each rank: what it needs to know, and its offsets. */
+    /* For each rank: what it needs to compute offsets, and the offsets. */
     struct known {
         struct shunti_rail_traffic traffic;
         uint32_t rows_in[RANKS_MOST], terms_in[RANKS_MOST];
@@ -39,7 +41,8 @@ struct job {
     } ranks[RANKS_MOST];
 };
 
-/* Sets what a rank knows about itself and about the sources that it serves. */
+/* Fills in what a rank knows about itself, and about the sources that it relays
+ * for. */
 static void know(struct job *job, int rank, size_t result)
 {
     const struct shunti_rail_map *map = &job->map;
@@ -95,8 +98,8 @@ static void job_init(struct job *job, const struct shape *s, size_t result,
     for (int i = 0; i < s->ranks * s->nodes; i++) {
         seed = seed * 1664525 + 1013904223;
         job->rows[i] = seed >> 16 & 7; /* may be 0 */
-        /* There may be fewer terms than rows, because tokens in ALLGATHER may
-         * have none. */
+        /* There may be rows without a term, because with ALLGATHER a token may
+         * have no expert on the node. */
         job->terms[i] = job->rows[i] ? seed >> 20 & 15 : 0;
     }
     job->map = (struct shunti_rail_map){
@@ -143,8 +146,8 @@ static int by_begin(const void *left, const void *right)
                                 : (a->end > b->end) - (a->end < b->end);
 }
 
-/* The most bytes that can return for that many rows, over all ways to
- * distribute the terms: some rows have several terms, others one. */
+/* The most bytes that can return for `rows` rows with `terms` terms, over all
+ * distributions of the terms: some rows have several terms, others one. */
 static size_t most_home(const struct job *job, size_t rows, size_t terms)
 {
     const size_t result = job->ranks[0].traffic.result_bytes;
@@ -161,8 +164,9 @@ static size_t most_home(const struct job *job, size_t rows, size_t terms)
     return most;
 }
 
-/* Collects every range that is put to or staged in a window. Ranges in another
- * rank's window are computed by the rank that puts. */
+/* Collects every range of a window to which a rank puts, or in which it stages.
+ * For ranges in another rank's window, the rank that puts computes the
+ * offset. */
 static void take_all(const struct job *job, struct window *windows)
 {
     const struct shunti_rail_map *map = &job->map;
@@ -207,22 +211,22 @@ Test(moe_rails, places_agree_and_do_not_overlap)
             take_all(&job, windows);
             for (int r = 0; r < s->ranks; r++) {
                 struct window *w = &windows[r];
-                /* A line for the two signals of each rank and of each node, for
-                 * each part. */
+                /* Each part has one signal for each rank, and two for each
+                 * node. Each signal has a cache line. */
                 const size_t signals = (size_t)job.parts * (size_t)s->ranks +
                                        2 * (size_t)job.parts * (size_t)s->nodes;
                 size_t end = shunti_rail_signal_place(signals);
 
                 cr_assert_eq(end, 64 * signals);
                 cr_assert_eq(shunti_rail_signals(&job.ranks[r].traffic), end);
-                end = 0; /* they are in front of everything else */
+                end = 0; /* the signals are in front of all ranges */
                 qsort(w->place, (size_t)w->places, sizeof(w->place[0]),
                       by_begin);
                 for (int k = 0; k < w->places; k++) {
                     cr_assert_geq(w->place[k].begin, end,
                                   "shape %d, seed %u, rank %d", i,
                                   (unsigned)seed, r);
-                    /* No range may be larger than what can be in it. */
+                    /* A range may not be larger than what it can hold. */
                     cr_assert_lt(w->place[k].begin, end + 64,
                                  "shape %d, seed %u, rank %d", i,
                                  (unsigned)seed, r);
@@ -235,8 +239,8 @@ Test(moe_rails, places_agree_and_do_not_overlap)
         }
 }
 
-/* An offset that a peer sends must be inside its window, even if sizes are
- * large. */
+/* An offset that a peer sends must be inside of that peer's window, even if the
+ * sizes are large. */
 Test(moe_rails, places_outside_of_a_window_are_found)
 {
     static struct job job;
@@ -270,7 +274,7 @@ Test(moe_rails, places_outside_of_a_window_are_found)
                      which == 0);
     }
 
-    /* In a window that ends within the sums. */
+    /* The windows end within the sums, and then within the dots. */
     offsets = offsets_of(&job, 0, 2);
     offsets.dots = 0;
     offsets.window = offsets.sums + 5 * results[0] - 1;

@@ -9,14 +9,15 @@
 
 TestSuite(moe_tree, .timeout = 30);
 
-/* A sum of the leaves from `at` on; of `width` leaves, if the tree were
- * full. */
+/* A sum of the leaves from `at` on. In a full tree it would have `width`
+ * leaves. */
 struct sum {
     uint64_t at, width;
 };
 
-/* By the definition (moe_gradients.h): add the leaves first .. end - 1 of
- * `leaves`. Returns the most sums at a time; *left: the sums that remain. */
+/* Adds the leaves first .. end - 1 of `leaves` by the definition
+ * (moe_gradients.h). Returns the largest number of sums at a time, and in *left
+ * the number of sums that remain. */
 static size_t add_one_by_one(uint64_t first, uint64_t end, uint64_t leaves,
                              size_t *left)
 {
@@ -35,8 +36,8 @@ static size_t add_one_by_one(uint64_t first, uint64_t end, uint64_t leaves,
                 last[-1].width *= 2;
                 n--;
             } else if (!is_right && leaf + 1 == leaves && last->at) {
-                last->width *= 2; /* without a partner the sum is one level
-                                     higher */
+                /* a sum without a partner moves one level up */
+                last->width *= 2;
             } else {
                 break;
             }
@@ -72,7 +73,8 @@ Test(moe_tree, every_small_range)
                 }
 }
 
-/* The room is computed before memory is allocated, so it must be fast. */
+/* The room is computed before memory is allocated, so the computation must be
+ * fast. */
 Test(moe_tree, large_ranges)
 {
     for (unsigned bits = 1; bits <= 62; bits++) {
