@@ -31,8 +31,8 @@ static size_t size_out;
         return expression;                 \
     }
 
-/* Collectives. A child's value is 1000 times that of its parent. So a peer that
- * receives it gets a wrong sum. */
+/* Collectives. A child's value is 1000 times its parent's. So a peer that
+ * received the child's value would get a wrong sum. */
 static int64_t value[1 << 16];
 static size_t counts[64], displs[64];
 
@@ -51,8 +51,8 @@ COLLECTIVE(reduce_scatterv, value, into, counts, SHUNT_I64, SHUNT_SUM)
 COLLECTIVE(alltoall, value, into, 1, SHUNT_I64)
 COLLECTIVE(alltoallv, value, counts, displs, into, counts, displs, SHUNT_I64)
 
-/* A bad argument must be refused here. The refusal must not be sent to the
- * other ranks. */
+/* The child must refuse a bad argument by itself. The refusal must not be sent
+ * to the other ranks. */
 ROW(bad_allreduce,
     shunt_allreduce(w->comm, NULL, into, 1, SHUNT_I64, SHUNT_SUM))
 
@@ -267,8 +267,8 @@ static bool is_empty(const void *bytes, size_t n)
     return true;
 }
 
-/* Calls without a status. Their numbers must not change, and they must return
- * no memory. */
+/* Calls that return no status. The numbers that they return must not change,
+ * and they must return no memory. */
 static int try_queries(W)
 {
     struct shunt_moe_rows plan_rows = {0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* All handles that a rank has when it forks, and all public calls that a child
- * may try on them. */
+ * may make with them. */
 #ifndef SHUNT_FORK_CALLS_H
 #define SHUNT_FORK_CALLS_H
 
@@ -23,18 +23,19 @@ struct fork_world {
     float weight[FORK_TOKENS * FORK_TOPK];
     float x[FORK_TOKENS * FORK_HIDDEN], y[FORK_TOKENS * FORK_HIDDEN];
     size_t rows;          /* rows of `plan` */
-    float *taken;         /* (rows, hidden) */
+    float *taken;         /* (rows, hidden): received by dispatch */
     int64_t *window;      /* (FORK_WORDS) of shunt_mem_alloc() */
     int64_t *send, *recv; /* (size * FORK_WORDS) */
-    int event;            /* an eventfd that tells the end of begun[0] */
+    /* an eventfd to which the end of begun[0] is notified */
+    int event;
     int64_t mine, sum[3]; /* inputs and results of the requests */
     /* Requests of all-reductions. begun: this rank has started them before the
-     * fork, other ranks start them after it. done: it has ended, and was not
-     * waited for. */
+     * fork, other ranks start them after it. done: the request has ended, but
+     * this rank has not waited for it. */
     struct shunt_request *begun[2], *done;
 };
 
-/* Makes all handles. Collective. 0, or 1 as CHECK returns. */
+/* Makes all handles. Collective. Returns 0, or 1 if a CHECK failed. */
 int fork_world_make(struct fork_world *w, const struct rank *self);
 /* Starts the requests. They do not end before every rank has started them.
  * Collective. */
@@ -48,9 +49,9 @@ int fork_world_end(struct fork_world *w);
 /* In a child: destroys all handles that can be destroyed. */
 void fork_world_destroy(struct fork_world *w);
 
-/* In a child: each call must be refused, with a text that says that the handle
- * was made before fork(). only: the name of one call; NULL: all calls, and the
- * queries. Prints each call that was not refused, and returns how many there
- * were. */
+/* In a child: makes each call, which must be refused with a text that says that
+ * the handle was made before fork(). only: the name of one call; NULL: all
+ * calls, and the queries. Prints each call that was not refused, and returns
+ * their number. */
 int fork_calls_try(struct fork_world *w, const char *only);
 #endif

@@ -46,8 +46,8 @@ static int make_exchange(struct fork_world *w)
     return 0;
 }
 
-/* Makes an all-reduction that has ended, as the library reports. Its request
- * has not been waited for. */
+/* Makes an all-reduction that has ended, which a notification confirms. Its
+ * request has not been waited for. */
 static int make_done(struct fork_world *w)
 {
     const int event = eventfd(0, EFD_CLOEXEC);
@@ -111,7 +111,8 @@ static int use_exchange(struct fork_world *w, bool parts)
         CHECK_OK(w->comm, shunt_moe_dispatch(w->plan, w->x, w->taken, w->rows));
         CHECK_OK(w->comm, shunt_moe_combine(w->plan, w->taken, NULL, w->y));
     }
-    /* Two experts that return their input, with weight 1/2 each. */
+    /* Each token has two experts that return their input, with weight 1/2
+     * each. */
     for (int i = 0; i < FORK_TOKENS * FORK_HIDDEN; i++)
         CHECK(w->y[i] == w->x[i], "element %d of the tokens is %g, not %g", i,
               w->y[i], w->x[i]);

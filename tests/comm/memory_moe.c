@@ -8,7 +8,7 @@
 
 enum { HIDDEN = 200, TOKENS = 40, TOPK = 2, PER_RANK = 2, PARTS = 3 };
 
-/* --- what there is ------------------------------------------------------------ */
+/* --- input ---------------------------------------------------------------- */
 
 static int experts(const struct memory_moe *m)
 {
@@ -30,13 +30,13 @@ static float token_of(int rank, int t, int j)
     return (float)(rank * 50 + t + j % 7);
 }
 
-/* The output of this expert for a row, which combine gets. */
+/* The output of this expert for a row, which is the input of combine. */
 static float result_of(int expert)
 {
     return (float)(expert + 1);
 }
 
-/* --- what comes of it --------------------------------------------------------- */
+/* --- checks of results ---------------------------------------------------- */
 
 /* moe.h: rows are ordered by expert, then by source, then by token. */
 static bool rows_are_right(const struct memory_moe *m, bool weighted)
@@ -141,7 +141,7 @@ enum shunt_status memory_moe_plan(struct memory_moe *m)
     return st;
 }
 
-/* A plan in parts, and each call on each part. */
+/* Makes a plan in parts, and each call on each part. */
 static enum shunt_status call_parts(struct memory_moe *m,
                                     struct shunt_moe_plan *plan)
 {
@@ -176,15 +176,15 @@ enum shunt_status memory_moe_parts(struct memory_moe *m)
         return st;
     m->right = true;
     st = call_parts(m, plan);
-    /* This call is local: the other ranks take no part in it. */
+    /* This call is local: it sends nothing to the other ranks. */
     if (!st && !shunt_moe_part_rows(plan, 0, &rows, sizeof(rows)))
         m->right = m->right && rows.tokens == TOKENS / PARTS;
     shunt_moe_plan_destroy(plan);
     return st;
 }
 
-/* A plan in waves, with dispatch and combine of each wave. *rows: the total of
- * all waves. */
+/* Makes a plan in waves, and dispatch and combine of each wave. *rows: the
+ * number of rows of all waves. */
 static enum shunt_status call_waves(struct memory_moe *m, struct shunt_moe *moe,
                                     bool in_order, size_t *rows)
 {
@@ -238,7 +238,7 @@ enum shunt_status memory_moe_dispatch(struct memory_moe *m)
     return st;
 }
 
-/* From GPU to GPU. */
+/* Tokens and rows are in the memory of GPUs. */
 enum shunt_status memory_moe_dispatch_device(struct memory_moe *m)
 {
     enum shunt_status st =
@@ -280,8 +280,8 @@ enum shunt_status memory_moe_dispatch_backward(struct memory_moe *m)
 
 enum { STATE = 3000, LOCAL = 2 * PER_RANK };
 
-/* The i-th expert of a rank: first its own experts, then those of the rank
- * before. */
+/* The i-th expert of this rank, in ascending order: its own experts and those
+ * of the rank before. */
 static int spread_expert(const struct memory_moe *m, int i)
 {
     const int before = (m->rank + m->size - 1) % m->size;
@@ -324,9 +324,9 @@ static bool all_are(const float *at, int i, float value)
     return true;
 }
 
-/* After SHUNT_OK an element must be new. After an error it must be old, except
- * if the communicator failed: this rank may have received everything by
- * then. */
+/* After SHUNT_OK an element must be new. After an error it must be old. But if
+ * the communicator failed, it may be new, because this rank may have received
+ * everything before that. */
 static bool is_new_or_old(const struct memory_moe *m, enum shunt_status st,
                           const float *at, int i, float fresh, float old)
 {
@@ -396,7 +396,7 @@ enum shunt_status memory_moe_move(struct memory_moe *m)
     return st;
 }
 
-/* Used with a plan of the old placement. */
+/* Changes the placement while a plan of the old placement exists. */
 enum shunt_status memory_moe_set_placement(struct memory_moe *m)
 {
     return shunt_moe_set_placement(m->moe, NULL, NULL, 0);
@@ -406,7 +406,7 @@ enum shunt_status memory_moe_set_placement(struct memory_moe *m)
 
 enum { LEAF = 8 };
 
-/* Each expert has a copy on the next rank; home and copy have half of the rows
+/* Each expert has a copy on the next rank. Home and copy get half of the rows
  * each. */
 static void share_out(const struct memory_moe *m,
                       struct shunt_moe_replica copies[64], int64_t share[128])
@@ -456,7 +456,7 @@ enum shunt_status memory_moe_plan_shares(struct memory_moe *m)
     return st;
 }
 
-/* Each wave divides its own rows. */
+/* Makes waves, each of which divides its rows among the copies. */
 enum shunt_status memory_moe_waves_shares(struct memory_moe *m)
 {
     size_t rows;
@@ -464,7 +464,8 @@ enum shunt_status memory_moe_waves_shares(struct memory_moe *m)
     return call_waves(m, m->shared, false, &rows);
 }
 
-/* The gradient of a row is 1, so that of an expert is its number of rows. */
+/* The gradient of a row is 1, so the gradient of an expert is its number of
+ * rows. */
 enum shunt_status memory_moe_gradients(struct memory_moe *m)
 {
     const struct shunt_moe_array array = array_of(m->state);
@@ -519,7 +520,7 @@ static bool make_shared(struct memory_moe *m, struct shunt_moe_config c)
     return m->sums;
 }
 
-/* --- begin and end ------------------------------------------------------------ */
+/* --- set-up and end ------------------------------------------------------- */
 
 static void fill(struct memory_moe *m)
 {
@@ -544,7 +545,8 @@ static bool make_spread(struct memory_moe *m, struct shunt_moe_config c)
     return shunt_moe_create(m->comm, &c, &m->spread) == SHUNT_OK;
 }
 
-/* The process opens its driver once, until it ends. */
+/* Allocates memory of the GPU. The process opens its driver only once, and
+ * never closes it. */
 static void begin_device(struct memory_moe *m)
 {
     static bool begun;

@@ -24,18 +24,19 @@ struct memory_moe {
                                  of combine */
     float *dweight;           /* (tokens, topk) */
     struct shunt_moe *spread; /* each expert has a copy on the next rank */
-    struct shunt_moe *shared; /* the same, with shares */
+    /* each expert has a copy on the next rank, with shares */
+    struct shunt_moe *shared;
     struct shunt_moe_plan *shared_plan;
     float *sums;                /* sums of leaves, for the experts of a rank of
                                    `shared` */
     float *state, *moved;       /* weights, for the experts of a rank of
                                    `spread` */
     void *device_x, *device_in; /* x and in on a GPU, with SHUNT_ENGINE=cuda */
-    bool right;                 /* did the last call that returned SHUNT_OK do
-                                   what it should? */
+    /* the last call that returned SHUNT_OK had the right result */
+    bool right;
 };
 
-/* Creates everything. False: it failed. Collective. */
+/* Creates everything. Returns false if that failed. Collective. */
 bool memory_moe_begin(struct memory_moe *m, struct shunt_comm *comm);
 void memory_moe_end(struct memory_moe *m);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Things that init leaves behind in a process: listening sockets, signal handlers,
- * libraries. test_birth.c runs it.
+ * Things that init leaves behind in a process: listening sockets, signal
+ * handlers, libraries. test_birth.c runs this program.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -54,8 +54,8 @@ static bool is_mine(unsigned long inode)
     return found;
 }
 
-/* Is this a loopback address? hex: as the kernel prints it, 127/8 or ::1, in
- * words of host order. */
+/* True for a loopback address: 127/8 or ::1. hex: the address as the kernel
+ * prints it, in words of host order. */
 static bool is_loopback(const char *hex)
 {
     if (strlen(hex) == 8)
@@ -90,7 +90,7 @@ static void count_ports(const char *table, int *loopback, int *outside)
         fclose(f);
 }
 
-/* args: what may listen, "nothing" or "loopback" */
+/* Argument: where ports may be open, "nothing" (nowhere) or "loopback". */
 static int ports(const struct rank *self)
 {
     bool nothing = !strcmp(self->argv[0], "nothing");
@@ -110,8 +110,9 @@ static int open_outside;
 
 static bool to_be_silent;
 
-/* The address of the socket keeps accepting connections. But the descriptor now
- * is another socket, to which nobody connects. */
+/* Leaves the listening socket open under another number, so that connections
+ * are still made. The library's descriptor becomes another socket, to which
+ * nobody connects. */
 static void silence(int fd)
 {
     int other = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -126,8 +127,8 @@ static void silence(int fd)
     close(other);
 }
 
-/* Replaces the C library's listen(). Records each socket that the library
- * listens at, even for a short time. */
+/* Replaces the C library's listen(). Records each socket on which the library
+ * listens, even if only for a short time. */
 int listen(int fd, int backlog)
 {
     struct sockaddr_storage address = {0};
@@ -150,9 +151,10 @@ int listen(int fd, int backlog)
     return status;
 }
 
-/* Replaces calls of the C library. With SLOW_ROOT set, a thread of the library
- * sleeps before it checks for messages, so that it finds all ranks there; and
- * after each message, when this process might end. */
+/* Called by functions that replace those of the C library. With SLOW_ROOT set,
+ * a thread of the library sleeps before it polls, so that messages of all ranks
+ * are waiting then. It also sleeps after each message, when this process might
+ * end. */
 static void rest(void)
 {
     struct timespec some = {.tv_nsec = 50000000};
@@ -178,7 +180,7 @@ ssize_t send(int fd, const void *bytes, size_t n, int flags)
     return sent;
 }
 
-/* Communicators made from one whose ranks are on one host. */
+/* Makes communicators from one whose ranks are on one host. */
 static int ports_of_later_births(const struct rank *self)
 {
     struct shunt_comm *comm, *made[3] = {NULL};
@@ -187,8 +189,8 @@ static int ports_of_later_births(const struct rank *self)
     CHECK_OK(NULL, shunt_comm_create_env(NULL, &comm));
     CHECK_OK(comm, shunt_comm_dup(comm, &made[0]));
     CHECK_OK(comm, shunt_comm_split(comm, self->rank % 2, 0, &made[1]));
-    /* One rank ends, so that shrink has something to do. All others must have
-     * left the split before, or they might lack what that rank sent there. */
+    /* One rank ends, so that shrink has a lost rank. Before, all others must
+     * have left the split, or they might lack a message of that rank. */
     st = shunt_barrier(made[0]);
     if (self->rank == self->size - 1)
         _exit(st != SHUNT_OK);
@@ -220,7 +222,7 @@ static int not_loaded(const struct rank *self)
 
 /* --- signal handlers ------------------------------------------------------------ */
 
-/* Flags that a program may set; the C library adds one. */
+/* Flags that a program may set; the C library adds SA_RESTORER. */
 #define FLAGS (SA_RESTART | SA_SIGINFO | SA_NODEFER | SA_ONSTACK)
 
 static void ours(int number)
@@ -228,9 +230,9 @@ static void ours(int number)
     (void)number;
 }
 
-/* Signal handlers of the program must not change: one handler for all signals,
- * and for some the default. args: what shunt_comm_transport() must say for the
- * other rank. */
+/* Init must not change the program's signal handlers: one handler for every
+ * second signal, and the default for the others. args: the beginning of
+ * shunt_comm_transport() for the other rank. */
 static int handlers(const struct rank *self)
 {
     struct sigaction before[NSIG], after, mine = {.sa_flags = SA_RESTART};
@@ -268,7 +270,7 @@ static int handlers(const struct rank *self)
     return 0;
 }
 
-/* --- mistakes of whoever starts the ranks ------------------------------------- */
+/* --- wrong environments of ranks ------------------------------------------ */
 
 static double now_s(void)
 {
@@ -278,9 +280,10 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Changes the user, if the environment says so. The real user id stays, and the
- * job's identity follows from it. So this process acts like somebody who wants
- * to join another user's job. false: this user cannot run the program. */
+/* Changes the user if the environment says so. The real user id stays the same,
+ * and the job's identity follows from that id. So this process acts like
+ * another user who wants to join the job. Returns false if that user cannot run
+ * the program. */
 static bool change_user(void)
 {
     const char *uid = getenv("OTHER_USER"), *folder;
@@ -293,7 +296,7 @@ static bool change_user(void)
     return !seteuid((uid_t)atoi(uid)) && !eaccess(path, R_OK);
 }
 
-/* From here on the system call `number` fails as if it did not exist. */
+/* Makes the system call `number` fail from now on as if it did not exist. */
 static bool forbid(int number)
 {
     struct sock_filter code[] = {
@@ -326,8 +329,8 @@ static bool forbid_what_is_asked(void)
     return !name;
 }
 
-/* args: seconds, and the text of the error on rank 0, 1, ...; the last text is
- * for all further ranks. */
+/* args: the most seconds that init may take, then the error texts of rank 0, 1,
+ * ... The last text holds for all further ranks. */
 static int fails(const struct rank *self)
 {
     const char *rank = getenv("RANK");
@@ -361,9 +364,10 @@ static int joins(const struct rank *self)
 
 /* --- a root that is silent ------------------------------------------------------- */
 
-/* Ranks 1 and 2 form a group in the order 2, 1. Its root runs in the process of
- * rank 1. So rank 1 must be blamed, by its number in the old communicator. All
- * ranks are alive, so the old communicator must still work. */
+/* Ranks 1 and 2 form a group in the order 2, 1. The root of the group runs in
+ * the process of rank 1 and is silent. So the error must name rank 1, by its
+ * number in the old communicator. All ranks are alive, so the old communicator
+ * must still work. */
 static int silent_root(const struct rank *self)
 {
     for (int round = 0; round < 2; round++) {
@@ -385,7 +389,8 @@ static int silent_root(const struct rank *self)
 
 /* --- a rank that is lost while a communicator is made ---------------------------- */
 
-static int to_raise; /* when the control window is made */
+/* the signal that this rank raises when it makes the control window */
+static int to_raise;
 
 int memfd_create(const char *name, unsigned flags)
 {
@@ -394,8 +399,8 @@ int memfd_create(const char *name, unsigned flags)
     return (int)syscall(SYS_memfd_create, name, flags);
 }
 
-/* args: "stop" or "kill". That happens to rank 1 when all ranks of the split
- * have connected to it. It has another number in the new communicator. */
+/* args: "stop" or "kill". Rank 1 is stopped or killed when all ranks of the
+ * split have connected to it. It has another number in the new communicator. */
 static int lost_inside(const struct rank *self)
 {
     const bool stop = !strcmp(self->argv[0], "stop");

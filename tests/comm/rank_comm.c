@@ -165,8 +165,9 @@ static int windows_come_and_go(const struct rank *self)
     return 0;
 }
 
-/* An alltoall from a window. Blocks for ranks of the own node must be mapped.
- * Others must be sent, whatever the transport could map. */
+/* Makes an alltoall from a window. Blocks for ranks of the same node must be
+ * mapped. All other blocks must be sent, even if the transport could map
+ * them. */
 static int check_traffic(struct shunt_comm *comm)
 {
     enum { BLOCK = 100000 };
@@ -239,7 +240,7 @@ static int bad_window_calls(const struct rank *self)
     return check_sum(self, self->comm, 1, self->size);
 }
 
-/* --- bad births ---------------------------------------------------------------------- */
+/* --- creations that fail -------------------------------------------------- */
 
 static int bad_creation(const struct rank *self)
 {
@@ -261,7 +262,8 @@ static int bad_creation(const struct rank *self)
           shunt_last_error(NULL));
     CHECK_STATUS(NULL, shunt_comm_create(&id, 0, 0, NULL, &comm),
                  SHUNT_ERR_INVALID);
-    /* The root of more than 32768 ranks would look like another algorithm. */
+    /* A signature has 15 bits for the root, so there may be at most 32768
+     * ranks. */
     CHECK_STATUS(NULL, shunt_comm_create(&id, 32769, 0, NULL, &comm),
                  SHUNT_ERR_INVALID);
     CHECK_STATUS(NULL, shunt_comm_create(&id, 1, 0, NULL, NULL),
@@ -311,8 +313,8 @@ static int unknown_transport(const struct rank *self)
     return 0;
 }
 
-/* Communicators made from this one must use the same list, however long it
- * is. */
+/* Communicators made from this one must use the same list of transports, even
+ * if it is long. */
 static int long_list_of_transports(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -332,7 +334,7 @@ static int long_list_of_transports(const struct rank *self)
     return 0;
 }
 
-/* --- ends ------------------------------------------------------------------------------ */
+/* --- aborts, lost ranks, early destroys ----------------------------------- */
 
 static int abort_wakes_everyone(const struct rank *self)
 {
@@ -351,8 +353,8 @@ static int abort_wakes_everyone(const struct rank *self)
     return 0;
 }
 
-/* A rank starts all-gathers and aborts. The others make another call only
- * afterwards: it is aborted, too, and does not end as a disagreement. */
+/* A rank starts all-gathers and aborts. Afterwards the others make another
+ * call. That call must end as aborted, and not as a mismatch. */
 static int abort_ends_other_calls(const struct rank *self)
 {
     for (int round = 0; round < 4 * self->size; round++) {
@@ -399,8 +401,8 @@ static int early_destroy_is_a_loss(const struct rank *self)
     enum shunt_status st;
 
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &twin));
-    /* Wait until every rank has it. Creation may fail rightly if another rank
-     * has left the communicator already. */
+    /* Wait until every rank has created the twin. Creation may rightly fail if
+     * another rank has left the communicator already. */
     CHECK_OK(self->comm, shunt_barrier(self->comm));
     if (self->rank == 1) {
         shunt_comm_destroy(twin);
@@ -414,7 +416,8 @@ static int early_destroy_is_a_loss(const struct rank *self)
     return 0;
 }
 
-/* When this rank left a communicator, and when it had its sum. */
+/* The times at which this rank left a communicator, and at which it had its
+ * sum. */
 struct leaving {
     double gone, summed;
 };
@@ -434,9 +437,9 @@ static int sum_and_leave(const struct rank *self, struct leaving *times)
     return 0;
 }
 
-/* Rank 1 has its sum and leaves, while rank 0 still lacks a part of it, which
- * does not come from rank 1. The test delays rank 2's part. With argv[0] this
- * order must occur in one of several attempts. */
+/* Rank 1 has its sum and leaves while rank 0 still lacks a part from rank 2.
+ * The test delays that part. With argv[0], one of several attempts must have
+ * this order. */
 static int done_and_gone(const struct rank *self)
 {
     const bool must = self->argc;
@@ -454,8 +457,8 @@ static int done_and_gone(const struct rank *self)
     return 0;
 }
 
-/* Calls in a loop until a rank is killed from outside. The error must name
- * it. */
+/* Calls in a loop until a rank is killed from outside. The error must name that
+ * rank. */
 static int killed(const struct rank *self)
 {
     int victim = atoi(self->argv[0]);
@@ -476,7 +479,7 @@ static int killed(const struct rank *self)
     return check_peer_lost(self, st, victim);
 }
 
-/* The same, and then the survivors continue with a smaller communicator. */
+/* Runs killed(). Then the survivors continue with a smaller communicator. */
 static int killed_then_shrink(const struct rank *self)
 {
     struct shunt_comm *smaller;
@@ -493,8 +496,9 @@ static int killed_then_shrink(const struct rank *self)
     return 0;
 }
 
-/* The victim is killed. Rank 0 needs nothing of it. Rank 1, which rank 0 needs,
- * notices the loss and leaves without a message. */
+/* The victim is killed. Rank 0 needs nothing from it. Rank 1, from which rank 0
+ * needs a block, sees that the victim has ended, and leaves without a
+ * message. */
 static int killed_before_one_leaves(const struct rank *self)
 {
     const int victim = atoi(self->argv[0]);
@@ -559,7 +563,7 @@ static int silent(const struct rank *self)
     return 0;
 }
 
-/* Is `rank` one of those that the arguments name? */
+/* True if the arguments name `rank`. */
 static bool is_named(const struct rank *self, int rank)
 {
     for (int i = 0; i < self->argc; i++)
@@ -568,7 +572,8 @@ static bool is_named(const struct rank *self, int rank)
     return false;
 }
 
-/* This rank was stopped for longer than the timeout, and continues. */
+/* Checks the calls of this rank, which was stopped for longer than the timeout
+ * and now continues. */
 static int come_back(struct shunt_comm *comm)
 {
     struct shunt_comm *made = NULL;
@@ -590,8 +595,8 @@ static int come_back(struct shunt_comm *comm)
 }
 
 /* Rank 2 takes part in a split until each rank has all ids. Then it is killed,
- * stopped, or calls abort(). So the others wait for its report that it has
- * joined. In the new communicator it would be rank 3. */
+ * stopped, or calls abort(). So the others wait for its message that it has
+ * joined. Its key is 0, so it would be rank 3 of the new communicator. */
 static int split_without(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -608,8 +613,8 @@ static int split_without(const struct rank *self)
     CHECK_OK(NULL, shunt_comm_create_env(&config, &comm));
     CHECK_OK(comm, shunt_barrier(comm));
     if (self->rank == 2) {
-        for (int i = 0; i < 2; i++) /* the same exchange as shunt_comm_split()
-                                       makes */
+        /* the exchange that shunt_comm_split() makes */
+        for (int i = 0; i < 2; i++)
             CHECK_OK(comm, shunt_allgather(comm, ticket, tickets,
                                            sizeof(ticket), SHUNT_U8));
         rank_say("in the split");
@@ -640,8 +645,8 @@ static int split_without(const struct rank *self)
     return 0;
 }
 
-/* The named ranks are stopped. The others give them up and continue. Then the
- * named ranks are continued, and must not go on by themselves. */
+/* The named ranks are stopped. The others give them up, and go on without them.
+ * Then the named ranks continue, and must not go on by themselves. */
 static int stopped_and_back(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -676,7 +681,7 @@ static int stopped_and_back(const struct rank *self)
     return 0;
 }
 
-/* Testing must notice a loss, too, not only waiting. */
+/* A loss must be noticed in tests, too, not only in waits. */
 static int killed_while_testing(const struct rank *self)
 {
     int victim = atoi(self->argv[0]);
@@ -689,7 +694,7 @@ static int killed_while_testing(const struct rank *self)
     if (self->rank == victim)
         for (;;)
             pause();
-    /* The loss may be known here before this call. */
+    /* This rank may have noticed the loss before this call. */
     st = shunt_barrier_start(self->comm, &request);
     t0 = now_s();
     if (st == SHUNT_OK)
@@ -729,7 +734,8 @@ static int thread_progresses(const struct rank *self)
         CHECK_OK(comm, shunt_wait(&request));
         CHECK(recv[count] == 2, "rank 1's block");
     }
-    /* On the other communicator: rank 0 has finished before rank 1 waits. */
+    /* This broadcast on the other communicator makes rank 1 wait only after
+     * rank 0 has finished. */
     if (self->comm)
         CHECK_OK(self->comm, shunt_broadcast(self->comm, &go, 1, SHUNT_I32, 0));
     if (self->rank != 0)
@@ -744,8 +750,8 @@ static int thread_progresses(const struct rank *self)
     return 0;
 }
 
-/* The part of `bytes` bytes at `at` that is not 0, judged by the first byte of
- * each page. Another thread may write there. */
+/* The share of these bytes that is not 0, judged by the first byte of each
+ * page. Another thread may be writing to them. */
 static double share_written(const unsigned char *at, size_t bytes)
 {
     const size_t page = 4096;
@@ -756,7 +762,8 @@ static double share_written(const unsigned char *at, size_t bytes)
     return (double)(written * page) / (double)bytes;
 }
 
-/* The same in a loop for at most 20 s, until almost all of it is written. */
+/* Waits for at most 20 s until 95 % of these bytes are written. Returns their
+ * share. */
 static double await_written(const unsigned char *at, size_t bytes)
 {
     const double end = now_s() + 20;
@@ -768,9 +775,9 @@ static double await_written(const unsigned char *at, size_t bytes)
     return share;
 }
 
-/* An exchange must advance after its start, although no rank waits for it.
- * argv[0] "tests": in tests. Else outside of the library, by a thread of the
- * library. No call is made meanwhile, since the helper does not touch a
+/* An exchange must advance after its start, although no rank waits for it. With
+ * argv[0] "tests" it advances in tests. Otherwise a thread of the library
+ * advances it while the caller makes no calls: the helper does not touch a
  * communicator whose caller keeps calling. */
 static int moves_before_wait(const struct rank *self)
 {
@@ -803,7 +810,7 @@ static int moves_before_wait(const struct rank *self)
     return 0;
 }
 
-/* --- all of them ----------------------------------------------------------------------------- */
+/* --- the table of cases --------------------------------------------------- */
 
 static const struct rank_case cases[] = {
     {"queries", queries, .min_ranks = 1},

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Control memory that something else has overwritten, so that ranks, statuses
- * and sizes in it are not valid. Every rank must get an error that names a rank
- * of the communicator, and must not use such a value. test_damage.c runs it, on
- * two ranks of one node.
+ * Something else has overwritten control memory, so that ranks, statuses and
+ * sizes in it are not valid. Every rank must get an error that names a rank of
+ * the communicator, and must not use such a value. test_damage.c runs these
+ * cases, on two ranks of one node.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 
 enum { VICTIM, VANDAL };
 
-/* Is each "rank N" in an error text a rank of the communicator? */
+/* Checks that each "rank N" in an error text is a rank of the communicator. */
 static int names_ranks(const struct rank *self, const char *text)
 {
     for (const char *at = strstr(text, "rank "); at; at = strstr(at, "rank ")) {
@@ -60,9 +60,9 @@ static enum shunt_status call_on(const struct rank *self)
 
 /* --- abort words ----------------------------------------------------------------- */
 
-/* Words that are not valid: text of a program, and words with one part that is
- * not a valid rank or status. The last two differ from a valid word only in the
- * reporter and in the mark. */
+/* Abort words that are not valid: text of a program, and words of which one
+ * part is not a valid rank or status. The last two words differ from a valid
+ * one only in the reporter and in the mark. */
 static const uint64_t words[] = {
     0x206d6172676f7270u, /* "program " */
     0xffffffffffffffffu, 0x00000000000000ffu, 1,
@@ -74,7 +74,7 @@ static const uint64_t words[] = {
     0x0000000100000206u, /* no mark */
 };
 
-/* args: the index of the word */
+/* args: the index of the abort word */
 static int abort_word(const struct rank *self)
 {
     const uint64_t word = words[atoi(self->argv[0])];
@@ -120,7 +120,7 @@ enum forgery {
     NO_WINDOW,
     BEYOND_WINDOW,
     AGREED_STATUS,
-    ZERO_COPY, /* where memory is mapped */
+    ZERO_COPY, /* a protocol that is wrong where memory is mapped */
     FORGERIES
 };
 
@@ -154,7 +154,7 @@ static void forge(struct shunti_note *note, enum forgery what)
     }
 }
 
-/* A call, which is made twice. */
+/* The arguments of a call, which is made twice. */
 struct calls {
     enum forgery what;
     void *window[2];
@@ -171,9 +171,9 @@ static enum shunt_status call(const struct rank *self, const struct calls *c,
     return shunt_alltoall(self->comm, send, recv, 5000, SHUNT_U8);
 }
 
-/* Writes a wrong control message in the place of the one for this rank's next
- * call. It is the victim's message of its previous call, except for the part
- * that is wrong. */
+/* Overwrites the control message of this rank's next call with a wrong one. It
+ * is a copy of the victim's message for the previous call, with one wrong
+ * part. */
 static int write_message(const struct rank *self, enum forgery what)
 {
     struct shunt_comm *comm = self->comm;
@@ -192,7 +192,7 @@ static int write_message(const struct rank *self, enum forgery what)
     return 0;
 }
 
-/* args: what is wrong */
+/* args: the part that is wrong */
 static int message(const struct rank *self)
 {
     struct calls c = {.what = (enum forgery)atoi(self->argv[0])};
@@ -210,8 +210,8 @@ static int message(const struct rank *self)
 
 /* --- zero copy ---------------------------------------------------------------------- */
 
-/* In test_damage.c ranks are threads whose memory is not mapped. A put arrives
- * there without a call of the receiver. */
+/* In test_damage.c these ranks are threads whose memory is not mapped. Puts
+ * arrive there without a call of the receiver. */
 
 /* The description of a block's address, as src/op/zcopy.c writes it behind a
  * control message. */
@@ -239,8 +239,8 @@ static void misplace(struct shunti_note *note, enum misplaced what)
         memset(place->key, 'k', (size_t)place->key_bytes);
 }
 
-/* args: what is wrong in the description of the address at which the victim
- * shall put its block */
+/* args: the part that is wrong in the description of the remote address to
+ * which the victim shall put its block */
 static int place(const struct rank *self)
 {
     const enum misplaced what = (enum misplaced)atoi(self->argv[0]);
@@ -267,8 +267,8 @@ static int place(const struct rank *self)
                      : "rank 0 ended the communicator because of rank 1");
 }
 
-/* Writes to the words that report how much has arrived: all of the next
- * operation's blocks except the last word, and more parts than there are. */
+/* Overwrites the words that report how much of a block has arrived. Now they
+ * report all of the next operation's blocks, and more parts than there are. */
 static void say_arrived(const struct rank *self)
 {
     const struct shunt_comm *comm = self->comm;
@@ -289,8 +289,8 @@ static void say_arrived(const struct rank *self)
         }
 }
 
-/* Such reports must not be believed: no byte may be passed on before it has
- * arrived. */
+/* The library must not believe such reports: no byte may be passed on before it
+ * has arrived. */
 static int arrival(const struct rank *self)
 {
     enum { BYTES = 100000 };
@@ -316,11 +316,11 @@ static int arrival(const struct rank *self)
     return 0;
 }
 
-/* --- what ranks tell of a plan ----------------------------------------------------- */
+/* --- wrong words about a plan --------------------------------------------- */
 
-/* The word of rank 1 that is wrong, as moe/plan/remote_offsets.c sends them:
- * the total of its rows, a rank whose counts are wrong, and the reader's first
- * row for each expert. */
+/* The word from rank 1 that is wrong. moe/plan/remote_offsets.c sends these
+ * words: the number of rows of rank 1, a rank whose counts are wrong, and the
+ * receiver's first row for each expert. */
 enum lie { TOTAL, BAD_RANK, NEXT_RANK, FIRST_ROW };
 
 static _Thread_local struct {
@@ -342,8 +342,8 @@ __real_shunti_alltoallv(struct shunt_comm *comm,
                         void *recv, const size_t *recv_counts,
                         const size_t *recv_displs, enum shunt_dtype dtype);
 
-/* The linker makes the library call this function instead of its own. A plan's
- * second call has received the offsets. */
+/* The linker makes the library call this function instead of its own. In a
+ * plan, the second such call receives the offsets. */
 enum shunt_status
 __wrap_shunti_alltoallv(struct shunt_comm *comm,
                         const struct shunti_options *options, const void *send,
@@ -370,7 +370,7 @@ __wrap_shunti_alltoallv(struct shunt_comm *comm,
     return st;
 }
 
-/* args: what is wrong */
+/* args: the word that is wrong */
 static int start(const struct rank *self)
 {
     static const char *const said[] = {
@@ -398,7 +398,7 @@ static int start(const struct rank *self)
         CHECK_RUN(ended(self, st,
                         lie == TOTAL ? SHUNT_ERR_INVALID : SHUNT_ERR_MISMATCH,
                         said[lie]));
-    (void)call_on(self); /* the other rank gets the error with which it ends */
+    (void)call_on(self); /* the rank that was not hit gets its error here */
     return names_ranks(self, shunt_last_error(self->comm));
 }
 

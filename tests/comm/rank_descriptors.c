@@ -31,7 +31,7 @@
 
 #include "tests/harness/rank_main.h"
 
-enum { MAX_RANKS = 8, SECONDS = 2 /* SHUNT_TIMEOUT is much more */ };
+enum { MAX_RANKS = 8, SECONDS = 2 /* SHUNT_TIMEOUT is much longer */ };
 
 static double now_s(void)
 {
@@ -41,7 +41,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Builds with sanitizers are slower. */
+/* The limit of a call, which is longer in builds with sanitizers. */
 static double limit_s(void)
 {
     const char *slowness = getenv("SHUNT_TEST_SLOWNESS");
@@ -60,8 +60,8 @@ static void leave_descriptors(int n, struct rlimit limit)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Rank 0 makes the id, and sends it to the others, or its error. *given: the
- * id. */
+/* Rank 0 makes the id, and sends the others the id or its error. Stores the id
+ * in *given. */
 static enum shunt_status give_id(const struct rank *self,
                                  struct shunt_id *given)
 {
@@ -78,7 +78,8 @@ static enum shunt_status give_id(const struct rank *self,
     return st ? st : (enum shunt_status)word.status;
 }
 
-/* *why: the text of the error; empty if another rank's error is not known. */
+/* Makes a communicator. Stores the error text in `why`; it is empty if the text
+ * of another rank's error is not known. */
 static enum shunt_status make(const struct rank *self, struct shunt_comm **made,
                               char why[512])
 {
@@ -105,7 +106,7 @@ static enum shunt_status make(const struct rank *self, struct shunt_comm **made,
     return st;
 }
 
-/* The error of a call in which `victim` had `n` descriptors. */
+/* Checks the error of a call in which `victim` had `n` descriptors left. */
 static int check_text(const struct rank *self, enum shunt_status st, int victim,
                       int n, const char *why)
 {
@@ -122,7 +123,8 @@ static int check_text(const struct rank *self, enum shunt_status st, int victim,
     return 0;
 }
 
-/* *refused: the victim needs more than `n` descriptors. */
+/* Makes a communicator while the victim has `n` descriptors left. *refused is
+ * true if it needs more. */
 static int make_with(const struct rank *self, int victim, int n, bool *refused)
 {
     struct shunt_comm *made = NULL;
@@ -190,8 +192,9 @@ static socklen_t name_of(int rank, struct sockaddr_un *name)
                        strlen(name->sun_path + 1));
 }
 
-/* Wait until all ranks have started: a root that has failed waits for late ranks for
- * no more than 1.5 s. Each rank sends a byte to every other one. */
+/* Wait until all ranks have started, because a root that has failed waits for
+ * late ranks for no more than 1.5 s. Each rank sends a byte to every other
+ * one. */
 static int await_all(const struct rank *self)
 {
     const int own = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -228,8 +231,8 @@ static int made_first(const struct rank *self)
 
     CHECK_RUN(await_all(self));
     began = now_s();
-    /* The program has as many open descriptors as its limit allows, and the
-     * limit is not tiny. */
+    /* The program has exactly as many open descriptors as its limit allows, and
+     * the limit is not tiny. */
     for (int i = 0; i < 32; i++)
         CHECK(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3) >= 0, "dup");
     getrlimit(RLIMIT_NOFILE, &limit);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The ranks of test_ends.c. One of them ends in one of several ways, and the
- * others must report which. Or calls on two communicators are made in different
- * orders.
+ * others must report that way. In other cases, ranks make calls on two
+ * communicators in different orders.
  */
 #include <errno.h>
 #include <poll.h>
@@ -89,8 +89,9 @@ static int await_end(int fd)
     return 0;
 }
 
-/* Rank 2 is killed. Rank 1 notices that in a communicator of both; its program
- * gives up and ends. Rank 0, which waits only for rank 1, must name rank 2. */
+/* Rank 2 is killed. Rank 1 notices that in a communicator of ranks 1 and 2. Its
+ * program gives up and ends. Rank 0 waits only for rank 1, but must name rank
+ * 2. */
 static int one_gives_up(const struct rank *self)
 {
     struct shunt_comm *child;
@@ -144,8 +145,8 @@ static int crossed(const struct rank *self)
     for (int i = 0; i < 2; i++) {
         struct shunt_comm *c = comm[i ? !mine : mine];
 
-        /* The first rank with an error goes on to the other communicator, where
-         * the others may still wait. */
+        /* The first rank that gets an error continues with the other
+         * communicator, where the others may still wait. */
         st = shunt_barrier(c);
         CHECK(!st || st == SHUNT_ERR_TIMEOUT, "%s", shunt_strerror(st));
         CHECK(!st || (strstr(shunt_last_error(c), "alive") &&
@@ -155,7 +156,7 @@ static int crossed(const struct rank *self)
         failed += st != SHUNT_OK;
     }
     /* If one rank failed first, the others may still complete both calls,
-     * because all that they need has arrived. */
+     * because all data that they need have arrived. */
     CHECK_OK(self->comm, shunt_allreduce(self->comm, &failed, &all, 1,
                                          SHUNT_I32, SHUNT_SUM));
     CHECK(all, "no call has failed");
@@ -164,8 +165,8 @@ static int crossed(const struct rank *self)
     return 0;
 }
 
-/* Rank 1 aborts a communicator. A rank notices that in calls on another one.
- * The error text of its own earlier call must stay. */
+/* Rank 1 aborts a communicator. This rank notices that in calls on another
+ * communicator. The error text of its own earlier call must stay. */
 static int keeps_text(const struct rank *self, struct shunt_comm *between,
                       struct shunt_comm *other)
 {
@@ -209,8 +210,8 @@ static int aborted_later(const struct rank *self)
     if (self->rank == 1) {
         CHECK_OK(between, shunt_barrier(between));
         shunt_comm_abort(self->comm);
-        st = shunt_barrier(self->comm); /* ranks on other nodes get the abort,
-                                           too */
+        /* ranks on other nodes get the abort by this call, too */
+        st = shunt_barrier(self->comm);
         CHECK(st == SHUNT_ERR_ABORTED, "%s", rank_why(self->comm, st));
         CHECK_OK(between, shunt_barrier(between));
         CHECK_OK(other, shunt_barrier(other));

@@ -31,8 +31,8 @@ static unsigned char byte_of(int from, int to, size_t i)
     return (unsigned char)(from * 31 + to * 7 + (int)(i % 251));
 }
 
-/* A rank of the child's communicator. Its waits check all communicators of the
- * thread. */
+/* Runs a rank of the child's communicator. The rank's waits check all
+ * communicators of the thread. */
 static void *be_rank(void *arg)
 {
     const struct shunt_id *id = arg;
@@ -46,7 +46,7 @@ static void *be_rank(void *arg)
     st = shunt_comm_create(id, 2, rank, &config, &comm);
     for (int i = 0; i < BARRIERS && !st; i++) {
         if (rank)
-            sched_yield(); /* so that the other one waits */
+            sched_yield(); /* so that the other rank waits */
         st = shunt_barrier(comm);
     }
     shunt_comm_destroy(comm);
@@ -67,8 +67,8 @@ static int be_child(void)
     return failed || bad;
 }
 
-/* Blocks are under way while children wait for calls of their own. These blocks
- * are the parent's, and must arrive. */
+/* Blocks of the parent are under way while children wait for calls of their
+ * own. The blocks must still arrive. */
 static int child_waits(const struct rank *self)
 {
     const size_t all = BLOCK * (size_t)self->size;
@@ -103,7 +103,8 @@ static int child_waits(const struct rank *self)
 
 /* --- children that use what they inherited ---------------------------------- */
 
-static struct fork_world *at_exit; /* destroyed by a destructor, as in C++ */
+/* destroyed by a destructor, as an object in C++ */
+static struct fork_world *at_exit;
 
 __attribute__((destructor)) static void destructor(void)
 {
@@ -116,7 +117,7 @@ enum way { CALLS, DESTROYS, EXITS, DESTRUCTOR, ALL, STAYS, WAYS };
 static const char *const way_names[WAYS] = {"calls",      "destroys", "exits",
                                             "destructor", "all",      "stays"};
 
-/* The calls of a child. */
+/* Runs the child. */
 static void live(struct fork_world *w, enum way way)
 {
     if (way == CALLS || way == ALL || way == STAYS)
@@ -166,8 +167,8 @@ static int one_way(const struct rank *self, enum way way, bool forks)
     return 0;
 }
 
-/* child_calls RANK [WAY [CALL]]: that rank forks, once for each way. The child
- * makes every call. */
+/* child_calls RANK [WAY [CALL]]: rank RANK forks, once for each way. The child
+ * makes every call with the inherited handles. */
 static int child_calls(const struct rank *self)
 {
     const int forker = self->argc ? atoi(self->argv[0]) : 0;
@@ -180,7 +181,7 @@ static int child_calls(const struct rank *self)
 
 /* --- communicators of a child's own ----------------------------------------- */
 
-/* One of two processes with nothing in common but the id. */
+/* Runs one of two processes that have nothing in common but the id. */
 static int be_one_of_two(const struct shunt_id *id, int rank, bool refused)
 {
     static const char *const nodes[] = {"first", "second"};
@@ -215,7 +216,8 @@ static int be_one_of_two(const struct shunt_id *id, int rank, bool refused)
     return 0;
 }
 
-/* A child and its own child, which inherits both their communicators. */
+/* Runs a child, and a child of that child. The second child inherits both
+ * communicators, that of the rank and that of the first child. */
 static int be_two(struct fork_world *w, bool refused)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -242,8 +244,9 @@ static int be_two(struct fork_world *w, bool refused)
     return fork_calls_try(w, NULL);
 }
 
-/* child_makes_its_own [refused]: with the transports that its parent uses;
- * `refused`: these do not allow it. */
+/* child_makes_its_own [refused]: the child makes a communicator with the
+ * transports of its parent. With `refused`, these transports must refuse
+ * that. */
 static int child_makes_its_own(const struct rank *self)
 {
     struct fork_world w;
@@ -262,7 +265,7 @@ static int child_makes_its_own(const struct rank *self)
     return fork_world_end(&w);
 }
 
-/* A free port; 0: none. */
+/* Returns a port that is free, or 0 if there is none. */
 static int free_port(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET};
@@ -275,8 +278,9 @@ static int free_port(void)
     return bound ? ntohs(at.sin_port) : 0;
 }
 
-/* A child that stays must not keep the port of an id, which the parent needs
- * for its next id. `raw`: the child has not run its fork() handlers yet. */
+/* A child that lives on must not hold the port of an id, because the parent
+ * needs it for its next id. `raw`: the child has not run its fork() handlers
+ * yet. */
 static int leave_a_child(bool raw)
 {
     struct shunt_comm *alone;
@@ -301,7 +305,7 @@ static int leave_a_child(bool raw)
     return 0;
 }
 
-/* A child joins by an id of its parent. */
+/* A child joins a communicator by an id that its parent made. */
 static int child_of_root(const struct rank *self)
 {
     struct shunt_id id;
@@ -326,7 +330,7 @@ static int child_of_root(const struct rank *self)
 
 static sem_t notified;
 
-/* Called by the helper thread, which the child does not have. */
+/* Called by the helper thread. The child does not have that thread. */
 static void fork_and_tell(void *arg)
 {
     pid_t *child = arg;
@@ -359,7 +363,7 @@ static int count_helpers(void)
     return n;
 }
 
-/* A socket by which rank 0 tells rank 1 to continue, without the library. */
+/* Makes a socket by which rank 0 lets rank 1 continue, without the library. */
 static int make_signal(int rank)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -373,7 +377,7 @@ static int make_signal(int rank)
     return fd;
 }
 
-/* The helper ends a request, and calls a function that forks. */
+/* The helper ends a request, and then calls a function that forks. */
 static int get_notified(struct shunt_comm *comm, int go)
 {
     int64_t mine = 1, sum = 0;
@@ -395,7 +399,8 @@ static int get_notified(struct shunt_comm *comm, int go)
     return 0;
 }
 
-/* There must still be one helper, and operations under way must be right. */
+/* After these forks there must still be one helper, and operations under way
+ * must be right. */
 static int helper_forks(const struct rank *self)
 {
     int64_t mine = 2, sum;
@@ -462,8 +467,8 @@ static void *be_busy(void *arg)
     return NULL;
 }
 
-/* Forks while other threads create and destroy objects. No child may find a
- * held lock, or half an object. */
+/* Forks while other threads create and destroy objects. A child may find
+ * neither a held lock nor an incomplete object. */
 static int child_of_busy_threads(const struct rank *self)
 {
     pthread_t thread[2];
@@ -478,7 +483,7 @@ static int child_of_busy_threads(const struct rank *self)
 
         CHECK(child >= 0, "fork: %s", strerror(errno));
         if (!child) {
-            alarm(20); /* in case that a lock is never released */
+            alarm(20); /* ends the child if a lock is never released */
             _exit(be_alone());
         }
         CHECK(waitpid(child, &status, 0) == child && !status,

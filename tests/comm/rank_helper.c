@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The ranks of test_helper.c. Their calls must advance while they are outside
- * of the library (SHUNT_PROGRESS=auto). No thread may exist where it would be
- * of no use.
+ * of the library (SHUNT_PROGRESS=auto). No thread may exist if it would be of
+ * no use.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -46,7 +46,8 @@ static int helpers(void)
     return count;
 }
 
-/* A joined thread is listed for a moment longer. */
+/* Waits until there are `wanted` helpers, because a joined thread is listed for
+ * a moment longer. */
 static int helpers_settle(int wanted)
 {
     time_t end = time(NULL) + 20;
@@ -56,13 +57,14 @@ static int helpers_settle(int wanted)
     return helpers();
 }
 
-/* --- what ranks tell each other without the library --------------------------- */
+/* --- news between ranks, sent without the library ------------------------- */
 
 enum news { AWAY, DONE };
 
-static atomic_bool posted[2]; /* among threads */
+static atomic_bool posted[2]; /* used if ranks are threads */
 
-/* argv[0]: a path; no rank has made a file there yet. */
+/* The file by which processes send this news. argv[0] is a path at which no
+ * rank has made a file yet. */
 static void file_of(const struct rank *self, enum news news, char path[600])
 {
     snprintf(path, 600, "%s%s", self->argv[0], news == AWAY ? ".away" : "");
@@ -106,7 +108,7 @@ static int await_news(const struct rank *self, enum news news)
     return 0;
 }
 
-/* Rank 0 starts first. So its own call cannot receive anything from the
+/* Rank 0 starts first. So its starting call cannot receive anything from the
  * others. */
 static int start_and_leave(struct swap *swap, const struct rank *self,
                            struct shunt_comm *comm)
@@ -163,8 +165,8 @@ static void nap(int hundreds_of_us)
     nanosleep(&t, NULL);
 }
 
-/* Small messages fit into the kernel's buffers and need no helper. The others'
- * calls must end while rank 0 is away, and no thread may be created. */
+/* Small messages fit into the kernel's buffers and need no helper. The other
+ * ranks' calls must end while rank 0 is away, and no thread may be created. */
 static int small_ones_rest(const struct rank *self)
 {
     struct shunt_comm_stats stats;
@@ -189,7 +191,7 @@ static int small_ones_rest(const struct rank *self)
     return 0;
 }
 
-/* Blocking calls, however long they take, must create no thread. */
+/* Blocking calls must create no thread, even if they take long. */
 static int blocking_calls(const struct rank *self)
 {
     const size_t bytes = (size_t)4 << 20;
@@ -213,8 +215,8 @@ static int blocking_calls(const struct rank *self)
     return 0;
 }
 
-/* Cases where a helper is of no use: ranks that map each other, or callers that
- * want none (by the environment). */
+/* In these cases a helper is of no use, and must not exist: ranks map each
+ * other, or the environment turns helpers off. */
 static int none_helps(const struct rank *self)
 {
     struct shunt_comm_stats stats;
@@ -234,8 +236,7 @@ static int none_helps(const struct rank *self)
     return 0;
 }
 
-/* Sometimes the helper has the communicator when the caller returns, sometimes
- * not. */
+/* When the caller returns, the helper may or may not hold the communicator. */
 static int comes_back(const struct rank *self)
 {
     struct shunt_comm *comms[2] = {self->comm, NULL};
@@ -254,8 +255,8 @@ static int comes_back(const struct rank *self)
         CHECK_OK(comms[1],
                  shunt_comm_get_stats(comms[1], &stats, sizeof(stats)));
         nap((k * 5 + self->rank) % 4);
-        /* A wait on one of them progresses the other, and may take it back from
-         * the helper. */
+        /* A wait on one communicator progresses the other one, too. It may have
+         * to take that one back from the helper. */
         CHECK_OK(comms[k % 2], shunt_wait(&swaps[k % 2].request));
         while ((st = shunt_test(&swaps[1 - k % 2].request)) ==
                SHUNT_IN_PROGRESS)
@@ -271,7 +272,8 @@ static int comes_back(const struct rank *self)
     return 0;
 }
 
-/* Operations are under way, which the helper may be progressing. */
+/* The communicator is destroyed while the helper may be progressing its
+ * operations. */
 static int destroyed_meanwhile(const struct rank *self)
 {
     struct swap swap;
@@ -298,7 +300,7 @@ static int destroyed_meanwhile(const struct rank *self)
     return 0;
 }
 
-/* The child must have no helper, and the parent's must go on. */
+/* The child must have no helper, and the parent's helper must go on. */
 static int forks(const struct rank *self)
 {
     struct shunt_comm *dup;
@@ -329,7 +331,7 @@ static int forks(const struct rank *self)
     return 0;
 }
 
-/* The caller must do its work alone. */
+/* Creating a thread fails, so the caller must do all work alone. */
 static int no_thread_to_be_had(const struct rank *self)
 {
     if (failing_threads(true))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Creates communicators when there is one already, with a rank on each host:
- * from the existing one (dup, split, shrink), and from an id. on_hosts runs it
- * on hosts whose first address cannot be reached from other hosts.
+ * from the existing one (dup, split, shrink), and from an id. on_hosts runs
+ * these cases on hosts whose first address cannot be reached from other hosts.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 #include "tests/harness/rank_main.h"
 
-#define SECONDS 5.0 /* for each; SHUNT_TIMEOUT is much more */
+#define SECONDS 5.0 /* for each creation; SHUNT_TIMEOUT is much more */
 
 static double now_s(void)
 {

@@ -65,7 +65,7 @@ static void fill(const struct scene *s, int32_t *at)
             at[(size_t)to * s->count + i] = value(s->rank, to, i);
 }
 
-/* The result of alltoall. */
+/* Checks the result of alltoall. */
 static bool transposed(const struct scene *s)
 {
     for (int from = 0; from < s->size; from++)
@@ -75,7 +75,7 @@ static bool transposed(const struct scene *s)
     return true;
 }
 
-/* The sum of what all ranks have for `to`. */
+/* The sum of element i of all ranks' blocks for `to`. */
 static int32_t sum_of(const struct scene *s, int to, size_t i)
 {
     int32_t sum = 0;
@@ -104,8 +104,8 @@ static void on_end(void *calls)
     atomic_fetch_add((atomic_int *)calls, 1);
 }
 
-/* If a notification is impossible, only this rank gets an error, and the call
- * goes on. */
+/* If the library cannot notify, only this rank gets an error, and the call goes
+ * on. */
 static enum shunt_status notify(struct scene *s)
 {
     struct shunt_request *request;
@@ -286,7 +286,7 @@ static enum shunt_status allgather_gemm(struct scene *s)
     return st;
 }
 
-/* The first exchange of a communicator, for which a table is allocated. */
+/* The first exchange of a communicator allocates a table. */
 static enum shunt_status first_exchange(struct scene *s)
 {
     s->moe = (struct memory_moe){
@@ -299,9 +299,10 @@ enum { FIRST_EXCHANGE = 12 };
 static const struct {
     const char *name;
     enum shunt_status (*make)(struct scene *s);
-    enum shunt_status (*make_moe)(struct memory_moe *m); /* used instead */
-    /* the communicator is unchanged by any failure; the second: also between
-     * nodes */
+    /* if set, called instead of `make` */
+    enum shunt_status (*make_moe)(struct memory_moe *m);
+    /* The communicator still works after any failure. goes_on_between: between
+     * nodes, too. */
     bool goes_on, goes_on_between;
 } calls[] = {
     {"barrier", .make = barrier, .goes_on = true},
@@ -354,7 +355,8 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Does an error name the victim? On the victim itself it need not. */
+/* True if the error names the victim. The victim itself need not be named in
+ * its own error. */
 static bool names(const struct scene *s, int victim)
 {
     char name[32];
@@ -363,8 +365,8 @@ static bool names(const struct scene *s, int victim)
     return s->rank == victim || strstr(shunt_last_error(s->comm), name);
 }
 
-/* Is the error about memory of the library, or of libc in a call that the error
- * text names? */
+/* True if the error is about memory: of the library, or of libc in a call that
+ * the error text names. */
 static bool is_memory(const struct scene *s, enum shunt_status st)
 {
     return st == SHUNT_ERR_MEMORY ||
@@ -383,7 +385,7 @@ static enum shunt_status make(struct scene *s, int which)
     return st;
 }
 
-/* Repeats the call until it ends, if the communicator still works. */
+/* Repeats the call, which must succeed because the communicator still works. */
 static int again(struct scene *s, int which, long n)
 {
     enum shunt_status st = make(s, which);
@@ -393,17 +395,18 @@ static int again(struct scene *s, int which, long n)
     return 0;
 }
 
-/* Does a collective allocate all its memory before it begins? Not if blocks are
- * passed on, or memory is registered for it. Then a failure ends the
- * communicator. */
+/* True if a collective allocates all its memory before it begins. If blocks are
+ * passed on, or memory is registered, it allocates memory later, and a failure
+ * then ends the communicator. */
 static bool only_before(void)
 {
     return !getenv("SHUNT_TEST_NODES") && !getenv("SHUNT_READ_MIN") &&
            !getenv("SHUNT_ZCOPY_MIN");
 }
 
-/* With FLAT a call consists of two. The transport `fault` allocates memory for
- * each put. */
+/* True if the communicator must still work after a failure. With FLAT, a call
+ * consists of two calls, so the second may fail. The transport `fault`
+ * allocates memory for each put. */
 static bool is_to_go_on(int which)
 {
     const char *mode = getenv("SHUNT_MOE_MODE");
@@ -413,22 +416,23 @@ static bool is_to_go_on(int which)
            (only_before() || calls[which].goes_on_between);
 }
 
-/* A rank that needs nothing from the victim may get no error: its result is
- * right. */
+/* False for a rank that needs nothing from the victim: it may have the right
+ * result and no error. */
 static bool must_fail(const struct scene *s, int which, int rank)
 {
     return calls[which].make != broadcast || rank == s->size - 1;
 }
 
-/* The lists of a plan arrive after it was made. They end the communicator if
- * there is no memory for them, as moe.h says for shunt_moe_plan_create(). */
+/* True if the error is about the lists of a plan. These arrive after the plan
+ * was made. If there is no memory for them, the communicator ends, as moe.h
+ * says for shunt_moe_plan_create(). */
 static bool is_plan_of_before(const struct scene *s, int which)
 {
     return calls[which].make_moe && calls[which].make_moe != memory_moe_plan &&
            strstr(shunt_last_error(s->comm), "moe_plan_create");
 }
 
-/* A communicator and arguments for one call. */
+/* Makes a communicator, and the arguments of one call. */
 static int begin(const struct rank *self, int which, struct scene *s)
 {
     enum { KEPT = 4 };
@@ -448,8 +452,8 @@ static int begin(const struct rank *self, int which, struct scene *s)
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &s->comm));
     CHECK(!calls[which].make_moe || memory_moe_begin(&s->moe, s->comm),
           "exchange: %s", shunt_last_error(s->comm));
-    /* Requests keep their memory until they are waited for, so the next ones
-     * cannot use it again. */
+    /* Start requests that nobody waits for yet. They keep their memory, so that
+     * the call under test must allocate its own. */
     for (int i = 0; i < KEPT; i++)
         CHECK_OK(s->comm, shunt_barrier_start(s->comm, &kept[i]));
     CHECK_OK(self->comm, shunt_barrier(self->comm));
@@ -468,7 +472,8 @@ static void finish(struct scene *s, int which)
     free(s->gathered);
 }
 
-/* Each rank whose call fails aborts, perhaps before others have returned. */
+/* Makes one call. Each rank whose call fails aborts, perhaps before others have
+ * returned. */
 static int one_and_abort(const struct rank *self, int which, int victim, long n,
                          bool *was)
 {
@@ -493,8 +498,8 @@ static int one_and_abort(const struct rank *self, int which, int victim, long n,
     return 0;
 }
 
-/* Makes one call, in which the n-th allocation fails on `victim`. *was: it has
- * that many. */
+/* Makes one call, in which the n-th allocation of `victim` fails. *was is true
+ * if the call has so many allocations. */
 static int one(const struct rank *self, int which, int victim, long n,
                bool *was)
 {
@@ -580,7 +585,8 @@ static int run_one_call(const struct rank *self)
 
 /* --- births --------------------------------------------------------------- */
 
-/* Ranks are threads. Each reads what the others know behind a barrier. */
+/* Ranks are threads. After a barrier, each rank reads the results of all
+ * others. */
 static pthread_barrier_t together;
 static pthread_once_t together_once = PTHREAD_ONCE_INIT;
 static int together_ranks;
@@ -598,12 +604,13 @@ static void make_together(void)
     pthread_barrier_init(&together, NULL, (unsigned)together_ranks);
 }
 
-/* The n-th allocation of all ranks, and of their threads of the library,
- * fails. */
+/* Stands for all ranks: the n-th allocation of the process fails, also if a
+ * thread of the library makes it. */
 #define ANYBODY (-1)
 
-/* Creates a communicator, makes a barrier and destroys it. Allocations of
- * `victim` fail: the n-th of the creation, and with `after` all that follow. */
+/* Creates a communicator, makes a barrier and destroys the communicator. On
+ * `victim` the n-th allocation of the creation fails. With `after`, all
+ * allocations that follow the creation fail, too. */
 static void be_born(const struct rank *self, int victim, long n, bool after)
 {
     const bool is_victim = self->rank == victim;
