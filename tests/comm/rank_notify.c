@@ -27,7 +27,7 @@
 
 /* --- an exchange -------------------------------------------------------------- */
 
-enum { ROOM = 5 }; /* exchanges at a time */
+enum { ROOM = 5 }; /* exchanges under way at a time */
 
 struct swaps {
     struct swap of[ROOM];
@@ -137,7 +137,7 @@ static int notified_of_large(const struct rank *self)
     return notified_of_size(self, (size_t)3 << 20);
 }
 
-/* Notifications for some requests, while the caller waits for others, tests,
+/* Some requests have notifications, while the caller waits for others, tests,
  * and makes calls. */
 static int notified_among_calls(const struct rank *self)
 {
@@ -163,9 +163,9 @@ static int notified_among_calls(const struct rank *self)
     return 0;
 }
 
-/* Each rank waits for a request on another communicator than the other ranks,
- * so that it must progress both. The notification is asked for before both have
- * started, and after. */
+/* Each rank waits for a request on another communicator than its neighbours, so
+ * it must progress both. The notification is requested before both requests
+ * have started in some rounds, and afterwards in others. */
 static int notified_across(const struct rank *self)
 {
     struct shunt_comm *comm[2] = {self->comm};
@@ -193,8 +193,8 @@ static int notified_across(const struct rank *self)
     return 0;
 }
 
-/* A root's wait returns before the other ranks have entered, and the
- * notification must have come by then. */
+/* A root's wait returns before the other ranks have entered. The notification
+ * must have been made by then. */
 static int notified_by_root(const struct rank *self)
 {
     struct shunt_request *request;
@@ -202,7 +202,7 @@ static int notified_by_root(const struct rank *self)
     atomic_int calls = 0;
 
     if (shunt_comm_nodes(self->comm) > 1)
-        return 0; /* there it waits for all */
+        return 0; /* between nodes a broadcast waits for all ranks */
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &other));
     for (int k = 0; k < 10; k++) {
         int32_t numbers[2000] = {self->rank ? 0 : 7 + k};
@@ -246,11 +246,12 @@ static int notified_late(const struct rank *self)
     return 0;
 }
 
-/* --- descriptors that take nothing ------------------------------------------- */
+/* --- full descriptors ----------------------------------------------------- */
 
 enum { FULL_PIPE, FULL_EVENTFD, FULL_SOCKET, FULL_KINDS };
 
-/* Makes blocking descriptors without room: [0] is read, [1] is written to. */
+/* Makes blocking descriptors that are full: fds[0] is read from, fds[1] is
+ * written to. */
 static int fill(int kind, int fds[2])
 {
     const uint64_t most = UINT64_MAX - 1;
@@ -279,8 +280,8 @@ static int fill(int kind, int fds[2])
     return 0;
 }
 
-/* The caller and its waits must go on. The descriptor must be unchanged: full,
- * and blocking. */
+/* Neither the caller nor its waits may block on a full descriptor. The
+ * descriptor must stay full and blocking. */
 static int full_descriptors(const struct rank *self)
 {
     for (int kind = 0; kind < FULL_KINDS; kind++) {
@@ -307,8 +308,8 @@ static int full_descriptors(const struct rank *self)
     return 0;
 }
 
-/* A pipe with room gets a word for each request. A pipe that nobody reads must
- * cause no signal. */
+/* A pipe with room gets a word for each request. Writing to a pipe without a
+ * reader must cause no signal. */
 static int by_pipe(const struct rank *self)
 {
     int fds[2];
@@ -384,7 +385,8 @@ static int bad_arguments(const struct rank *self)
         enum shunt_status st =
             shunt_notify(s.of[0].request, count_call, &calls);
 
-        /* unless it has ended meanwhile, and was notified at once */
+        /* the request may have ended meanwhile, and was then notified at
+         * once */
         CHECK(st == SHUNT_ERR_BUSY || (!st && atomic_load(&calls) == 2),
               "a second one: %s", shunt_strerror(st));
     }
@@ -393,7 +395,7 @@ static int bad_arguments(const struct rank *self)
     return 0;
 }
 
-/* The end of a communicator is the end of its requests. */
+/* Destroying a communicator ends its requests. */
 static int destroyed_first(const struct rank *self)
 {
     struct shunt_comm *dup;
@@ -401,7 +403,7 @@ static int destroyed_first(const struct rank *self)
     struct swaps s;
 
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &dup));
-    if (self->rank == 0) { /* nobody else comes */
+    if (self->rank == 0) { /* no other rank makes this call */
         CHECK_RUN(swaps_start(&s, self, dup, (size_t)4 << 20, 2));
         CHECK_OK(dup, shunt_notify(s.of[1].request, count_call, &calls));
         CHECK(atomic_load(&calls) == 0, "told too early");
@@ -419,7 +421,8 @@ static int destroyed_first(const struct rank *self)
     return 0;
 }
 
-/* argv[0]: a file that no rank has made yet. */
+/* Makes the file argv[0], which no rank has made before, as a signal to the
+ * others. */
 static void tell_others(const struct rank *self)
 {
     FILE *file = fopen(self->argv[0], "w");
@@ -445,7 +448,7 @@ static int await_others(const struct rank *self)
     return 0;
 }
 
-/* Rank 1 is lost, or stays away (SHUNT_TIMEOUT is short). */
+/* Rank 1 is lost, or makes no call until SHUNT_TIMEOUT, which is short. */
 static int notified_of_failure(const struct rank *self,
                                enum shunt_status wanted)
 {

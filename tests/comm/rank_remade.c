@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Creates a communicator from another one while one rank lacks something. In
- * turn each call fails by which that rank asks the kernel for something. The
- * call must fail on all ranks or on none, in time, with a text that names the
- * rank. The old communicator must still work, and the same call must succeed
- * when it is repeated.
+ * Creates a communicator from another one while system calls fail on one rank.
+ * Each call by which that rank asks the kernel for something fails in turn. The
+ * creation must fail on all ranks or on none, in time, with a text that names
+ * the rank. The old communicator must still work, and the same creation must
+ * succeed when it is repeated.
  *
  *     rank_remade dup|split VICTIM
  *
- * With REMADE_SAYS in the environment it prints what failed, and the errors.
+ * With REMADE_SAYS in the environment it prints the call that failed, and the
+ * errors.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 #include "tests/harness/failing_calls.h"
 #include "tests/harness/rank_main.h"
 
-enum { MAX_RANKS = 8, SECONDS = 2 /* SHUNT_TIMEOUT is much more */ };
+enum { MAX_RANKS = 8, SECONDS = 2 /* SHUNT_TIMEOUT is much longer */ };
 
 static double now_s(void)
 {
@@ -48,8 +49,8 @@ static enum shunt_status make(const struct rank *self, struct shunt_comm **made)
     return shunt_comm_split(self->comm, 0, -self->rank, made);
 }
 
-/* Creates a communicator while call n of the victim fails. *was: there was such
- * a call. */
+/* Creates a communicator while call n of the victim fails. *was is true if the
+ * victim makes so many calls. */
 static int make_without(const struct rank *self, int victim, long n, bool *was)
 {
     struct shunt_comm *made = NULL;

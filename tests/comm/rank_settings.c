@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Each rank has other settings. Those of rank 0 hold on all ranks. If
+ * Each rank has other settings. All ranks must use the settings of rank 0. If
  * each rank used its own, calls would hang, or end with errors.
  */
 
@@ -10,7 +10,8 @@
 
 #include "tests/harness/rank_main.h"
 
-/* Settings on which ranks must agree: of rank 0, and of the others. */
+/* Settings on which ranks must agree: the name, rank 0's value, and the others'
+ * value. */
 static const char *const settings[][3] = {
     {"SHUNT_EAGER", "1k", "16k"},
     {"SHUNT_CHUNK", "16k", "1k"},
@@ -31,7 +32,7 @@ static int64_t element(int r, size_t i)
     return (int64_t)(i % 1000) + 1000 * r;
 }
 
-/* Sums and blocks of `count` elements, of all ranks. */
+/* Makes sums and all-gathers of `count` elements, and checks them. */
 static int collectives_of(const struct rank *self, struct shunt_comm *comm,
                           size_t count)
 {
@@ -61,7 +62,7 @@ static int collectives_of(const struct rank *self, struct shunt_comm *comm,
     return 0;
 }
 
-/* All tokens go to expert 0, so to rank 0. */
+/* Makes a plan in which all tokens go to expert 0, so to rank 0. */
 static int plan_of(const struct rank *self, struct shunt_comm *comm)
 {
     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;

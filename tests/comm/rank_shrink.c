@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Shrinking when nothing but silence shows which ranks are lost. The first
- * ranks stop. The other ranks miss only rank 0, since the messages of the
- * others that stop had arrived before.
+ * Shrinking when only silence shows which ranks are lost. The first ranks stop.
+ * The other ranks miss only rank 0, because the messages of the other stopped
+ * ranks had arrived before.
  *
  *     rank_shrink silent_ranks K    K ranks stop
  *     rank_shrink crossed           two ranks wait for each other, on two
@@ -41,7 +41,8 @@ static int be_silent(const struct rank *self)
     return 0;
 }
 
-/* The first of the others enters a little later than the others. */
+/* The first ranks stop. The first of the remaining ranks enters the shrink a
+ * little later than the others. */
 static int silent_ranks(const struct rank *self)
 {
     const int stopped = atoi(self->argv[0]);
@@ -66,9 +67,9 @@ static int silent_ranks(const struct rank *self)
     return 0;
 }
 
-/* Rank 2 ends. Rank 1 shrinks because of that, and needs rank 0. Rank 0 waits
- * for rank 1 in a communicator of both, in which no rank is lost. It must give
- * up there before rank 1 gives it up. */
+/* Rank 2 ends. So rank 1 shrinks, and waits for rank 0. Rank 0 waits for rank 1
+ * in a communicator of ranks 0 and 1, in which no rank is lost. Rank 0 must
+ * give up that wait before rank 1 gives up rank 0. */
 static int crossed(const struct rank *self)
 {
     struct shunt_comm *both, *made;
@@ -89,8 +90,8 @@ static int crossed(const struct rank *self)
 }
 
 /* Rank 0 stops. Rank 2 then ends other communicators, whose last messages rank
- * 0 does not receive. Meanwhile rank 1 finds out who is missing: only rank
- * 0. */
+ * 0 does not receive. Meanwhile rank 1 must find out that only rank 0 is
+ * missing. */
 static int closing(const struct rank *self)
 {
     struct shunt_comm *more[CLOSED];
@@ -105,7 +106,8 @@ static int closing(const struct rank *self)
         _exit(0);
     }
     for (int i = 0; self->rank == 2 && i < CLOSED; i++) {
-        shunt_comm_abort(more[i]); /* this waits only for answers */
+        /* this waits only for answers of the other ranks */
+        shunt_comm_abort(more[i]);
         shunt_comm_destroy(more[i]);
     }
     CHECK_STATUS(self->comm, shunt_barrier(self->comm), SHUNT_ERR_TIMEOUT);
@@ -118,8 +120,8 @@ static int closing(const struct rank *self)
     return 0;
 }
 
-/* Each other rank sends many pieces to rank 0. Rank 2 is stopped as soon as
- * this has failed elsewhere, so that it takes no part in the shrink. */
+/* Each other rank sends many pieces to rank 0. Rank 2 stops as soon as another
+ * rank has failed, so that it takes no part in the shrink. */
 static enum shunt_status send_to_first(struct shunt_comm *comm)
 {
     static unsigned char send[BLOCK], recv[4 * BLOCK];
@@ -148,9 +150,9 @@ static enum shunt_status send_to_first(struct shunt_comm *comm)
     return st ? st : shunt_wait(&request);
 }
 
-/* By SHUNT_FAULT rank 0 receives nothing after a while, and soon misses all
- * others. Only rank 0 says that rank 2 is missing, which is stopped meanwhile.
- * That is no reason to give rank 2 up. */
+/* After a while SHUNT_FAULT makes rank 0 receive nothing, so rank 0 soon misses
+ * all others. Rank 2 is stopped meanwhile, and only rank 0 reports that it is
+ * missing. That must not be a reason to give rank 2 up. */
 static int deaf(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;

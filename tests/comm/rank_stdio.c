@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A program that closes some of its descriptors 0 to 2, before or after init,
- * and goes on printing to them. test_stdio.c runs it.
+ * and continues to print to them. test_stdio.c runs it.
  *
- * The printed text must not go anywhere: each write must fail with EBADF after
- * every call, because the library owns none of these numbers. All results must
- * be right. The output of the test itself goes to a duplicate of stderr.
+ * The printed text must not be written anywhere. After every call each write
+ * must fail with EBADF, because the library owns none of these numbers. All
+ * results must be right. The test itself prints to a duplicate of stderr.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,9 +37,9 @@ enum { TOKENS = 8, HIDDEN = 32, EXPERTS = 6 };
 
 static int event; /* an eventfd, made before anything was closed */
 
-/* --- what is used meanwhile ------------------------------------------------------ */
+/* --- calls while descriptors are closed ----------------------------------- */
 
-/* Each rank's window contains what it sends, then what it receives. */
+/* Sends from one window, and receives into another one. */
 static int windows(const struct rank *self, int set)
 {
     const size_t bytes = (size_t)BLOCK * (size_t)self->size;
@@ -63,8 +63,8 @@ static int windows(const struct rank *self, int set)
     return 0;
 }
 
-/* One expert a token and no weights, so that combine must return what was
- * sent. */
+/* Each token has one expert and no weight, so combine must return the tokens
+ * unchanged. */
 static int experts(const struct rank *self, int set)
 {
     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
@@ -98,8 +98,8 @@ static int experts(const struct rank *self, int set)
     return closed_stdio_print(set, "destroying a plan");
 }
 
-/* Blocks that are sent through descriptors, and others. A helper thread
- * notifies the end of some. */
+/* Exchanges blocks, some of them through descriptors. A helper thread notifies
+ * the end of some. */
 static int exchanges(const struct rank *self, int set)
 {
     for (int k = 0; k < 4; k++) {
@@ -218,7 +218,8 @@ static int with_set(const struct rank *self, int set, bool before)
     return closed_stdio_open(set);
 }
 
-/* Each set of one, each pair, and all three. */
+/* Runs the case for each single descriptor, for each pair, and for all
+ * three. */
 static int closed(const struct rank *self, bool before)
 {
     CHECK_RUN(closed_stdio_keep());
@@ -239,8 +240,8 @@ static int closed_after(const struct rank *self)
     return closed(self, false);
 }
 
-/* The shell that started this program has closed all three. Descriptor 2 is
- * then a file that the program opens. arg: the file */
+/* The shell that started this program has closed all three descriptors. Then
+ * the program opens the file `arg`, which becomes descriptor 2. */
 static int file_in_place_of_stderr(const struct rank *self)
 {
     struct rank own = *self;

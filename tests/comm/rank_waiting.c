@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ranks of test_waiting.c and on_hosts. They wait while operations are
- * under way on other communicators, and with a progress thread.
+ * The ranks of test_waiting.c and on_hosts. They wait while operations on other
+ * communicators are under way, and with a progress thread.
  */
 #include <math.h>
 #include <pthread.h>
@@ -77,7 +77,7 @@ static bool is_even(const struct rank *self, int round)
 #define ROUNDS 4
 #define BLOCK ((size_t)100 << 10) /* more than the rings can hold */
 
-/* Some ranks wait for {A, B}, others for {B, A}. */
+/* Some ranks wait for the requests {A, B}, others for {B, A}. */
 static int wait_all_in_other_order(const struct rank *self)
 {
     struct pair pair;
@@ -98,7 +98,8 @@ static int wait_all_in_other_order(const struct rank *self)
     return pair_finish(&pair);
 }
 
-/* Some ranks start on B, call on A and return to B. Others call on B first. */
+/* Some ranks start on B, call on A and then wait on B. Others call on B
+ * first. */
 static int start_here_call_there(const struct rank *self)
 {
     struct pair pair;
@@ -151,8 +152,8 @@ static int test_in_other_order(const struct rank *self)
     return pair_finish(&pair);
 }
 
-/* Some ranks make a communicator, from the same one or another one, before they
- * wait. Others wait first. */
+/* Some ranks create a communicator, from A or from B, before they wait. Others
+ * wait first. */
 static int dup_meanwhile(const struct rank *self)
 {
     struct pair pair;
@@ -175,8 +176,8 @@ static int dup_meanwhile(const struct rank *self)
     return pair_finish(&pair);
 }
 
-/* Several operations at a time. Each rank starts and waits for them in an order
- * of its own. */
+/* Several operations are under way at a time. Each rank starts and waits for
+ * them in an order of its own. */
 static int many_communicators(const struct rank *self)
 {
     enum { COMMS = 20 };
@@ -314,7 +315,7 @@ static int lost_elsewhere(const struct rank *self)
     CHECK_OK(self->comm, shunt_barrier(self->comm));
     if (self->rank == last) {
         shunt_comm_destroy(a);
-        sleep_s(0.3); /* so that they wait */
+        sleep_s(0.3); /* so that the others wait by then */
         CHECK_RUN(swap_block(&pair.y, self, pair.b, 0));
         return pair_finish(&pair);
     }
@@ -333,8 +334,8 @@ static int lost_elsewhere(const struct rank *self)
     return pair_finish(&pair);
 }
 
-/* An operation may be started here long before a peer starts it, as long as no
- * rank waits for it: the timeout counts only waits. */
+/* A rank may start an operation long before a peer does, as long as no rank
+ * waits for it. The timeout counts only the time of waits. */
 static int begun_long_before(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -367,7 +368,7 @@ static int begun_long_before(const struct rank *self)
     return 0;
 }
 
-/* No timeout: from the environment or, with "configured", from the
+/* The timeout is infinite: by the environment or, with "configured", by the
  * configuration. */
 static int late_rank(const struct rank *self)
 {
@@ -385,8 +386,8 @@ static int late_rank(const struct rank *self)
     return 0;
 }
 
-/* The last rank makes no call until all others have reported their errors. A
- * process is stopped instead, and test_waiting.c continues it. */
+/* The last rank makes no call until all others have reported their errors. If
+ * it is a process, it stops, and test_waiting.c continues it. */
 static int be_absent(const struct rank *self, atomic_int *here)
 {
     if (!self->threads) {
@@ -398,7 +399,7 @@ static int be_absent(const struct rank *self, atomic_int *here)
     return 0;
 }
 
-/* The error must name the last rank, and no other. */
+/* The error must name the last rank and no other rank. */
 static int names_the_last(const struct rank *self, struct shunt_comm *comm,
                           enum shunt_status st)
 {
@@ -427,8 +428,8 @@ static int with_shared_id(const struct rank *self,
 }
 
 /* All ranks wait on A. The last rank stops when rank 1 has received its
- * message, and rank 0 has not. So rank 1 waits only for rank 0, which enters
- * when rank 1 has waited for longer than its timeout. Rank 1 must not give up
+ * message, but rank 0 has not. So rank 1 waits only for rank 0. Rank 0 enters
+ * after rank 1 has waited for longer than its timeout. Rank 1 must not give up
  * before, and each failing call must name the last rank. */
 static int late_witness(const struct rank *self)
 {
@@ -462,8 +463,8 @@ static int late_witness(const struct rank *self)
 }
 
 /* The last rank does not enter. Rank 0 waits on A. The others wait on B or,
- * with "birth", while they create a communicator. Each of them must answer on a
- * communicator where it has nothing under way. */
+ * with "birth", while they create a communicator. Each of them must answer
+ * probes on a communicator on which it has nothing under way. */
 static int absent_rank(const struct rank *self)
 {
     static atomic_int here;
@@ -498,8 +499,8 @@ static int absent_rank(const struct rank *self)
     return 0;
 }
 
-/* The others have waited for the last rank, which is alive. It must be named,
- * and no rank may be lost. */
+/* The others have waited for the last rank, which is alive. The error must name
+ * it, and no rank may be lost. */
 static int names_the_last_alive(const struct rank *self,
                                 struct shunt_comm *comm, enum shunt_status st)
 {
@@ -516,9 +517,9 @@ static int names_the_last_alive(const struct rank *self,
     return 0;
 }
 
-/* The last rank does not enter, but answers, since it waits for something else.
- * Ranks that enter must not be named, whichever of them knows which rank is
- * missing. */
+/* The last rank does not enter, but answers probes, because it waits for
+ * something else. Ranks that enter must not be named, no matter which rank
+ * knows who is missing. */
 static int polling_rank(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -533,7 +534,7 @@ static int polling_rank(const struct rank *self)
     CHECK_OK(self->comm, shunt_comm_dup(self->comm, &b));
     if (self->rank == self->size - 1) {
         CHECK_OK(b, shunt_barrier_start(b, &request));
-        /* Until the others have their errors and enter. */
+        /* Wait until the others have their errors and enter. */
         while (!shunt_comm_async_status(a) && request) {
             enum shunt_status st = shunt_test(&request);
 
@@ -564,8 +565,8 @@ static int twin_create(struct rank *twin, struct shunt_comm_config *config)
     return 0;
 }
 
-/* With a progress thread no sleep of a rank may end by its time limit:
- * something must wake it. */
+/* With a progress thread, no sleep of a rank may last until its time limit.
+ * Something must wake the rank. */
 static int thread_is_woken(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -581,8 +582,8 @@ static int thread_is_woken(const struct rank *self)
         CHECK_RUN(swap_init(&swap, &twin, sizes[s] / (size_t)self->size));
         for (int k = 0; k < (self->threads ? 10 : 60); k++) {
             CHECK_RUN(swap_start(&swap, &twin, twin.comm, k));
-            /* Sometimes the thread sleeps when this rank calls, sometimes
-             * not. */
+            /* When this rank calls, the thread is sometimes asleep and
+             * sometimes not. */
             sleep_s((k * 7 + self->rank * 3) % 5 * 0.4e-3);
             CHECK_OK(twin.comm, shunt_wait(&swap.request));
             CHECK_RUN(swap_check(&swap, &twin, k));
@@ -599,7 +600,7 @@ static int thread_is_woken(const struct rank *self)
     return 0;
 }
 
-/* Reads the counters while a progress thread counts. */
+/* Reads the counters while a progress thread changes them. */
 static int counted_meanwhile(const struct rank *self)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -629,8 +630,9 @@ static int counted_meanwhile(const struct rank *self)
     return 0;
 }
 
-/* A transport without room for a read need not raise an event when it has room.
- * So a rank must ask again soon, and not sleep for half a second. */
+/* A transport that has no room for a read need not raise an event when it has
+ * room again. So a rank must try again soon, and not sleep for half a
+ * second. */
 static int room_later(const struct rank *self)
 {
     struct shunt_comm_stats stats;
@@ -652,7 +654,7 @@ static int room_later(const struct rank *self)
     return 0;
 }
 
-/* --- all of them --------------------------------------------------------------- */
+/* --- the table of cases --------------------------------------------------- */
 
 static const struct rank_case cases[] = {
     {"wait_all_in_other_order", wait_all_in_other_order, .min_ranks = 1},
@@ -683,8 +685,8 @@ static const struct rank_case *const tables[] = {
 
 int main(int argc, char **argv)
 {
-    /* Rings smaller than blocks, so that both sides must make progress. With
-     * processes the test sets this. */
+    /* Rings are smaller than blocks, so that both sides must make progress. For
+     * processes the test sets these variables. */
     if (argc > 1 && !strcmp(argv[1], "--threads")) {
         setenv("SHUNT_CHUNK", "16k", 1);
         setenv("SHUNT_CHUNKS", "4", 1);

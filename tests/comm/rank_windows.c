@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The ranks of test_windows.c. They free windows in ways that differ between
- * ranks. That must not change which memory later windows stand for.
+ * ranks. Even so, all ranks must identify later windows in the same way.
  *
  * Each case ends with two windows that are exchanged in both directions. A rank
- * that confused two windows would deliver the wrong bytes.
+ * that confused two windows would send the wrong bytes.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -91,7 +91,8 @@ static bool names(const struct rank *self, int rank)
 
 static int freed_by_ranks_without(const struct rank *self)
 {
-    /* Each of them may be missing, also several; in the last round all are. */
+    /* One or two ranks have no part of the window; in the last round no rank
+     * has one. */
     for (int round = 0; round <= self->size; round++) {
         bool without = round == self->size || self->rank == round ||
                        self->rank == round * 2 % self->size;
@@ -124,7 +125,7 @@ static int refused_by_one(const struct rank *self)
               "%s", rank_why(self->comm, st));
         CHECK(self->rank == one || names(self, one), "%s",
               shunt_last_error(self->comm));
-        /* All ranks must still have it. */
+        /* The window must still exist on all ranks. */
         CHECK_RUN(exchange(self, window, one));
         CHECK_RUN(two_more(self));
         fill(self, window, one + 1);
@@ -159,7 +160,8 @@ static int freed_in_another_order(const struct rank *self)
     return two_more(self);
 }
 
-/* One rank passes NULL, and has a part of the window that the others free. */
+/* One rank has a part of the window, but passes NULL when the others free
+ * it. */
 static int forgotten(const struct rank *self)
 {
     enum shunt_status st;
@@ -173,12 +175,12 @@ static int forgotten(const struct rank *self)
     CHECK(names(self, 1), "%s", shunt_last_error(self->comm));
     CHECK_RUN(exchange(self, window, 1));
     CHECK_OK(self->comm, shunt_mem_free(self->comm, window));
-    /* NULL of all: nothing is freed. */
+    /* If all ranks pass NULL, nothing is freed. */
     CHECK_OK(self->comm, shunt_mem_free(self->comm, NULL));
     return two_more(self);
 }
 
-/* One rank has no memory for its part, or cannot map it. */
+/* One rank passes no pointer for its part, or asks for too many bytes. */
 static int not_had_by_one(const struct rank *self)
 {
     for (int one = 0; one < self->size; one++) {
@@ -205,7 +207,7 @@ static int not_had_by_one(const struct rank *self)
     return 0;
 }
 
-/* Memory that a call under way still reads must be freed only when it has been
+/* Memory that a call under way still reads must not be freed before it has been
  * read. */
 static int freed_while_in_use(const struct rank *self)
 {
@@ -257,8 +259,9 @@ static int registrations(const struct rank *self)
     return 0; /* `middle` ends with the communicator */
 }
 
-/* More memory than one rank can have. Its error must say why, the others'
- * errors must name it, and the communicator must stay usable. */
+/* One rank asks for more memory than it can have. Its error must give the
+ * reason, the others' errors must name that rank, and the communicator must
+ * stay usable. */
 static int too_large_for_one(const struct rank *self)
 {
     const bool greedy = self->rank == self->size - 1;
@@ -277,8 +280,8 @@ static int too_large_for_one(const struct rank *self)
     return two_more(self);
 }
 
-/* A call fails here, while this rank gets the error of an earlier call that had
- * returned. Each of the two must have its own text. */
+/* A call fails on this rank, while the rank also gets the late error of an
+ * earlier call. Each error must have its own text. */
 static int too_large_after_a_late_error(const struct rank *self)
 {
     const bool greedy = self->rank == 0;

@@ -8,8 +8,8 @@
 #define PERIOD ((size_t)251)
 
 /* A block repeats this pattern, which depends on the ranks and the round. It is
- * written in pieces, since sanitizers check each byte that a program handles
- * alone. */
+ * written in pieces, because a sanitizer checks each byte that the program
+ * writes by itself. */
 static void pattern(int from, int to, int round, unsigned char period[PERIOD])
 {
     for (size_t i = 0; i < PERIOD; i++)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An all-to-all with a check of its result. It is for tests of how calls end,
- * to which the data do not matter. */
+/* An all-to-all with a check of its result. It is for tests in which only the
+ * end of a call matters, not its data. */
 #ifndef SHUNT_TEST_SWAP_H
 #define SHUNT_TEST_SWAP_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests what init leaves behind in a process; the ranks run rank_birth.c. */
+/* Tests what init leaves behind in a process. The ranks run rank_birth.c. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,8 +50,8 @@ Test(birth, on_one_host_ucx_listens_on_loopback)
                                         .ranks = 3});
 }
 
-/* The same while the ranks of a split, a dup or a shrink connect. There is
- * another way if they share no memory. */
+/* On one host, the sockets of a split, a dup or a shrink listen on loopback,
+ * too. Ranks that share no memory connect in another way. */
 Test(birth, on_one_host_later_births_listen_on_loopback)
 {
     struct harness_job job = {
@@ -83,10 +83,11 @@ Test(birth, signal_handlers_stay)
                                             .ranks = 2});
 }
 
-/* --- mistakes of whoever starts the ranks ------------------------------------- */
+/* --- wrong environments of ranks ------------------------------------------ */
 
-/* Runs `what`, shell code, before each rank's program; it may change the
- * environment. `text`: what the program must print. */
+/* Runs the shell code `what` before each rank's program. The code may change
+ * the environment. `text`: the arguments of the case `fails`, which are the
+ * seconds and the error texts. */
 static void mistake(int ranks, const char *what, const char *const *text)
 {
     struct harness_job job = {.program = "/bin/sh", .ranks = ranks};
@@ -106,7 +107,8 @@ static void mistake(int ranks, const char *what, const char *const *text)
 #define MISTAKE(ranks, what, ...) \
     mistake(ranks, what, (const char *const[]){__VA_ARGS__, NULL})
 
-/* On one host, where ranks connect at a unix socket; and as if on several. */
+/* Makes ranks connect as if they were on several hosts. Otherwise they connect
+ * to a unix socket. */
 #define FAR "export SHUNT_HOST=127.0.0.1 SHUNT_PORT=$((MASTER_PORT + 1)); "
 
 Test(birth, another_secret)
@@ -121,8 +123,8 @@ Test(birth, another_secret)
 }
 
 /* srun starts ranks on hosts in an order that the user gave, so that rank 0 is
- * not on the first host of Slurm's list. All ranks must get an error, also on
- * hosts that cannot know that. */
+ * not on the first host of Slurm's list. All ranks must get an error, even
+ * those on hosts that cannot know that. */
 Test(birth, rank_0_on_another_host_than_slurms_first)
 {
     static const char by_srun[] =
@@ -139,8 +141,8 @@ Test(birth, rank_0_on_another_host_than_slurms_first)
     MISTAKE(5, by_srun, "5", "set SHUNT_HOST to an address of rank 0's host");
 }
 
-/* A smaller or a larger size: ranks then look for each other in different
- * places. */
+/* One rank has a smaller or a larger size than the others. Ranks may then
+ * connect to different places. */
 Test(birth, another_size)
 {
     MISTAKE(4, "[ $RANK != 0 ] || export WORLD_SIZE=2", "2", "there are");
@@ -151,15 +153,15 @@ Test(birth, another_size)
 
 Test(birth, a_rank_that_ended_before_another_came)
 {
-    /* Rank 1 stops while it joins. Rank 2 joins when rank 0 has noticed
+    /* Rank 1 fails while it joins. Rank 2 joins after rank 0 has noticed
      * that. */
     MISTAKE(3,
             "[ $RANK != 1 ] || export WORLD_SIZE=7; [ $RANK != 2 ] || sleep 1",
             "2", "there are");
 }
 
-/* Another program answers at the port. It ends with rank 0. So rank 0 starts
- * when rank 1 has given up. */
+/* Another program listens on the port until rank 0 ends. Rank 0 starts when
+ * rank 1 has given up. */
 Test(birth, the_port_is_in_use)
 {
     MISTAKE(2,
@@ -188,7 +190,8 @@ Test(birth, the_port_is_in_use)
  * cannot check it. */
 #define UNTRACED "export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0; "
 
-/* There is no secret, so the kernel says whose socket it is. */
+/* One rank is another user. There is no secret, so the kernel tells the ranks
+ * whose socket it is. */
 #define OTHER(rank)                                           \
     UNTRACED "unset SHUNT_SECRET; [ $RANK != " #rank " ] || " \
              "export OTHER_USER=65534; export SHUNT_TIMEOUT=1"
@@ -209,8 +212,8 @@ Test(birth, another_user_is_not_rank_0)
     MISTAKE(2, FAR OTHER(0), "5", "rank 1 did not join", "another user");
 }
 
-/* A user with the secret may join. But if shared memory is refused, it must not
- * be used over the network instead. */
+/* A user with the secret may join. But if that user's shared memory is refused,
+ * ranks must not use the network instead. */
 Test(birth, another_user_is_not_reached_over_the_network)
 {
     if (geteuid())
@@ -219,7 +222,7 @@ Test(birth, another_user_is_not_reached_over_the_network)
             "another user");
 }
 
-/* The number of lines in all ranks' stderr that contain `text`. */
+/* Returns the number of lines in all ranks' stderr that contain `text`. */
 static int said(const char *what, const char *text)
 {
     struct harness_job job = {.program = "/bin/sh", .ranks = 3};
@@ -264,8 +267,9 @@ Test(birth, a_silent_root_is_blamed)
     });
 }
 
-/* A rank of a split is lost, or stops, when all have connected to it. Each rank
- * must name it by its number in the old communicator, which fails. */
+/* A rank of a split is lost, or stops, when all others have connected to it.
+ * Each rank's error must name it by its number in the old communicator, which
+ * ends. */
 static void lose_inside(const char *how)
 {
     struct harness *h = harness_start(&(struct harness_job){
@@ -296,7 +300,7 @@ Test(birth, a_rank_that_stops_inside_is_named)
     lose_inside("stop");
 }
 
-/* --- what the system does not give ----------------------------------------------- */
+/* --- limits of the system ------------------------------------------------- */
 
 Test(birth, limits_are_named)
 {
@@ -323,8 +327,8 @@ Test(birth, limits_are_named)
                 "raise `ulimit -n` to");
 }
 
-/* The rank cannot open anything except what comm_create_env() needs first. The
- * second way is for Linux before 5.9. */
+/* The rank can open only the descriptors that comm_create_env() needs first.
+ * The second way is for Linux before 5.9, which has no close_range(). */
 Test(birth, a_rank_without_descriptors_tells_the_others)
 {
     MISTAKE(3, "[ $RANK != 1 ] || ulimit -n 4", "2", "raise `ulimit -n`");
@@ -335,13 +339,14 @@ Test(birth, a_rank_without_descriptors_tells_the_others)
 }
 
 /* The root's process must not end before it has sent the error to all ranks,
- * however late its thread does that. */
+ * even if its thread does that late. */
 Test(birth, all_ranks_learn_it_before_the_root_ends)
 {
     MISTAKE(6, "export SLOW_ROOT=1 NO_SYSTEM_CALL=eventfd", "5", "seccomp");
 }
 
-/* A rank that gives up may have ended before the root writes to it again. */
+/* A rank that gives up may have ended before the root writes to it again. The
+ * root must still read the reason that the rank sent. */
 Test(birth, the_reason_of_a_rank_that_ended_is_read)
 {
     MISTAKE(3,

@@ -64,8 +64,8 @@ Test(comm, windows_come_and_go)
 }
 
 /* Ranks with different node names are on different nodes, even if memory could
- * be mapped. Bytes between them are sent by the best transport that maps
- * nothing, else by puts of one that does. */
+ * be mapped. The best transport that maps nothing sends the bytes between them.
+ * If there is none, a transport that could map memory puts them. */
 Test(comm, nodes_share_no_memory)
 {
     static const struct {
@@ -144,7 +144,7 @@ Test(comm, early_destroy_is_a_loss)
     at_sizes("early_destroy_is_a_loss", (int[]){2, 4, 0});
 }
 
-/* Puts of rank 2 to rank 0 take 50 ms, those to rank 1 no time. */
+/* Puts from rank 2 to rank 0 take 50 ms, and those to rank 1 no time. */
 Test(comm, done_and_gone)
 {
     harness_check(&(struct harness_job){
@@ -156,8 +156,8 @@ Test(comm, done_and_gone)
     });
 }
 
-/* On one node, by the ring and by reads of the kernel, and between two nodes;
- * by a progress thread, the helper, or tests. */
+/* On one node, by the ring and by reads of the kernel; and between two nodes. A
+ * progress thread, the helper, or tests make the progress. */
 Test(comm, moves_before_wait)
 {
     static const struct {

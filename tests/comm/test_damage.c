@@ -9,7 +9,7 @@
 
 TestSuite(damage, .timeout = 120);
 
-/* The numbers of cases in rank_damage.c. */
+/* The number of cases of each kind in rank_damage.c. */
 enum { WORDS = 10, FORGERIES = 9, PLACES = 5, LIES = 4 };
 
 static void each(const char *name, int count)
@@ -38,7 +38,7 @@ Test(damage, control_messages)
     each("message", FORGERIES);
 }
 
-/* The words that moe/plan/remote_offsets.c sends. */
+/* Wrong words of those that moe/plan/remote_offsets.c sends. */
 Test(damage, starts_of_plans)
 {
     each("start", LIES);

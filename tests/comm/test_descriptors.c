@@ -20,8 +20,8 @@ static bool have_ucx(void)
     return access(path, R_OK) == 0;
 }
 
-/* A root without descriptors tries again for a second, and the CPUs are idle.
- * So several worlds run at the same time, each with every STEPth number of
+/* A root without descriptors tries again for a second, in which the CPUs are
+ * idle. So several jobs run at the same time, each with every STEPth number of
  * descriptors. */
 static void run(const char *call, const char *victim, const char *env)
 {
@@ -43,7 +43,8 @@ static void run(const char *call, const char *victim, const char *env)
     }
 }
 
-/* Rank 0 makes the id, and runs the root. In the split rank 2 is the first. */
+/* Rank 0 makes the id, and runs the root. In the split, rank 2 is the first
+ * rank. */
 Test(descriptors, dup)
 {
     run("dup", "0", NULL);
@@ -76,7 +77,7 @@ Test(descriptors, by_ucx_alone)
     run("id", "2", "SHUNT_TRANSPORTS=ucx");
 }
 
-/* Processes that have never had a communicator. */
+/* Processes that never had a communicator before. */
 Test(descriptors, first)
 {
     static const char *const victims[] = {"0", "1"};

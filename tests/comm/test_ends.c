@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a rank has ended, as the other ranks report it. */
+/* Other ranks must report how a rank has ended. */
 #include <criterion/criterion.h>
 
 #include "tests/harness/harness.h"
@@ -9,7 +9,7 @@
 static const char *const on_nodes[] = {"SHUNT_TEST_NODES=0,0,0",
                                        "SHUNT_TEST_NODES=0,1,2"};
 
-/* Ranks `one` and `other` must end well. */
+/* Ranks `one` and `other` must exit with status 0. */
 static void check(const char *const *args, const char *nodes, int one,
                   int other)
 {
@@ -40,7 +40,8 @@ Test(ends, three_causes_three_texts)
         check(ways[i], on_nodes[0], 0, 2);
 }
 
-/* Between nodes a connection ends, and the exit is reported before. */
+/* Between nodes a connection ends. The exit of the process is reported before
+ * that. */
 Test(ends, three_causes_between_nodes)
 {
     static const char *const ways[][4] = {

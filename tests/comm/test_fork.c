@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Children of ranks that use the library by themselves, or use what they
- * inherited; the ranks run rank_fork.c. */
+/* Children of ranks make communicators of their own, or use inherited handles.
+ * The ranks run rank_fork.c. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 
 TestSuite(fork, .timeout = 120);
 
-/* Blocks that need progress on both ranks: with small rings, and by TCP. */
+/* The blocks need progress on both ranks: with small rings, and by TCP. */
 static void run(const char *progress)
 {
     const struct harness_job near = {
@@ -42,7 +42,7 @@ Test(fork, child_waits_and_helper)
     run("SHUNT_PROGRESS=auto");
 }
 
-/* --- what a child does with what it inherited -------------------------------- */
+/* --- children that use inherited objects ---------------------------------- */
 
 static const struct {
     const char *transports, *nodes, *across;
@@ -76,8 +76,8 @@ static void in_all_settings(const char *name, const char *argument,
     }
 }
 
-/* The forking rank is rank 0 of a node with two ranks, the other one, or a rank
- * that is alone on its node. */
+/* The rank that forks is the first or the second rank of a node with two ranks,
+ * or a rank that is alone on its node. */
 Test(fork, child_calls)
 {
     in_all_settings("child_calls", "0", "SHUNT_PROGRESS=auto");
@@ -91,16 +91,17 @@ Test(fork, child_calls_and_progress_thread)
     in_all_settings("child_calls", "2", "SHUNT_PROGRESS=thread");
 }
 
-/* The address sanitizer's allocator has locks that it does not protect over
- * fork(). A child finds one held where another thread of its parent allocated
- * at that moment. */
+/* The address sanitizer's allocator does not protect its locks over fork(). If
+ * another thread of the parent allocates at that moment, the child finds a lock
+ * held. */
 static void not_sanitized(void)
 {
     if (harness_sanitized())
         cr_skip_test("a child may find a lock of the sanitizer held");
 }
 
-/* UCX cannot be opened again after fork(). That must be reported at once. */
+/* UCX cannot be opened again after fork(). The library must report that at
+ * once. */
 Test(fork, child_makes_its_own)
 {
     not_sanitized();

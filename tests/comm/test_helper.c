@@ -21,7 +21,7 @@ static void remove_news(const char *path)
     unlink(away);
 }
 
-/* One rank on each node, or two; tcp connects the nodes. */
+/* One rank on each node, or two ranks. The nodes are connected by tcp. */
 static void between_nodes(const char *name)
 {
     static const char *const nodes[] = {"SHUNT_TEST_NODES=0,1",

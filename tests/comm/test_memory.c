@@ -8,8 +8,8 @@
 
 TestSuite(memory, .timeout = 120);
 
-/* Every `step`th allocation of `victim` fails in turn; in a brief run a third of
- * these. */
+/* Every `step`th allocation of `victim` fails in turn; in a brief run only a
+ * third of these. */
 static void run_victim(const char *call, const char *victim, const char *step,
                        int ranks, const char *env1, const char *env2,
                        const char *env3)
@@ -27,8 +27,8 @@ static void run_victim(const char *call, const char *victim, const char *step,
     });
 }
 
-/* Rank 0 is the first in many algorithms; the last rank is the first in
- * none. */
+/* Allocations fail on rank 0, which is the first rank in many algorithms, and
+ * on rank 1, which is not. */
 static void run(const char *call, int ranks, const char *env1, const char *env2,
                 const char *env3)
 {
@@ -63,7 +63,7 @@ Test(memory, two_levels)
             "SHUNT_ALGORITHM=two_level");
 }
 
-/* Memory is registered, described and put to in each call. */
+/* Each call registers memory, describes its address, and puts to it. */
 Test(memory, zero_copy)
 {
     static const char *const calls[] = {"alltoall", "allgather"};
@@ -79,7 +79,7 @@ Test(memory, zero_copy)
         });
 }
 
-/* A rank that has learnt of the failure must stop computing. */
+/* A rank that has received the error must stop computing. */
 Test(memory, fused)
 {
     static const char *const calls[] = {"gemm_reduce_scatter",
@@ -93,7 +93,7 @@ Test(memory, fused)
     }
 }
 
-/* On the fake driver (tests/engines/cuda), which is found by its name. */
+/* Runs on the fake driver (tests/engines/cuda), which is found by its name. */
 Test(memory, from_gpu_to_gpu)
 {
     run("moe_dispatch_device", 3, "SHUNT_TRANSPORTS=shm", "SHUNT_ENGINE=cuda",
@@ -107,13 +107,13 @@ Test(memory, windows)
 
 Test(memory, split)
 {
-    /* Rank 0 makes the id, too. */
+    /* rank 0 makes the id, too */
     run_victim("split", "0", "1", 3, NULL, NULL, NULL);
     run_victim("split", "1", "4", 3, NULL, NULL, NULL);
 }
 
-/* Also allocations for connections between nodes, and while links are measured;
- * rank 3 measures. */
+/* Allocations for connections between nodes, and while rank 3 measures links,
+ * fail as well. */
 Test(memory, split_between_nodes)
 {
     run_victim("split", "1", "3", 4, "SHUNT_TEST_NODES=0,0,1,1", NULL, NULL);
@@ -123,7 +123,7 @@ Test(memory, split_between_nodes)
                "SHUNT_TRANSPORTS=tcp", NULL);
 }
 
-/* A put that waits allocates memory. Without memory the old communicator
+/* A put that waits allocates memory. If there is none, the old communicator
  * ends. */
 Test(memory, split_without_mapped_memory)
 {
@@ -133,8 +133,9 @@ Test(memory, split_without_mapped_memory)
                "SHUNT_FAULT=nomap,delay=200,reorder", NULL);
 }
 
-/* The others wait for a rank without memory to join, for SHUNT_TIMEOUT. With
- * "anybody" there are many allocations, so only every other one is tested. */
+/* The other ranks wait until SHUNT_TIMEOUT for a rank that has no memory to
+ * join. With "anybody" there are many allocations, so only every second one
+ * fails. */
 Test(memory, births)
 {
     static const char *const victims[] = {"0", "1", "2", "anybody"};

@@ -11,8 +11,9 @@ TestSuite(notify, .timeout = 120);
 
 #define TCP "SHUNT_TEST_ACROSS=tcp (put)"
 
-/* On one node, and on two nodes connected by tcp, with one and two ranks; with
- * each setting of progress. A brief run has each of them once. */
+/* On one node, and on two nodes that tcp connects, with one and two ranks on
+ * the first; with each setting of progress. A brief run has each of these
+ * values once. */
 static void everywhere(const char *name)
 {
     static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0,0",
@@ -23,7 +24,8 @@ static void everywhere(const char *name)
                                            "SHUNT_PROGRESS=thread"};
 
     for (int i = 0; i < 9; i++) {
-        /* For sanitizers this has nothing that "0,0,1" does not have. */
+        /* Everything that a sanitizer finds here, it finds with "0,0,1",
+         * too. */
         if (harness_sanitized() && i % 3 == 1)
             continue;
         if (harness_brief() && i % 3 != i / 3)
@@ -37,8 +39,8 @@ static void everywhere(const char *name)
     }
 }
 
-/* On one node, and on two, with a file by which ranks send each other a
- * signal. */
+/* On one node, and on two. Ranks send each other a signal by creating a
+ * file. */
 static void with_a_file(const char *name, const char *setting)
 {
     static const char *const nodes[] = {"SHUNT_TEST_NODES=0,0",

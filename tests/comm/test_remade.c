@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Something fails on one rank while a communicator is created from another one;
- * the ranks run rank_remade.c. */
+/* A system call fails on one rank while a communicator is created from another
+ * one. The ranks run rank_remade.c. */
 #include <criterion/criterion.h>
 
 #include "tests/harness/harness.h"

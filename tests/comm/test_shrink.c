@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shrinking when more ranks are silent than have been missed; the ranks run
- * rank_shrink.c. */
+/* Shrinking when more ranks are silent than other ranks have missed. The ranks
+ * run rank_shrink.c. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdlib.h>
 
 #include "tests/harness/harness.h"
 
-/* The first ranks stop, and all others must continue together. */
+/* The first ranks stop, and all others must go on together. */
 static void go_on_without(struct harness_job *job)
 {
     const int stopped = atoi(job->args[1]);
@@ -26,7 +26,7 @@ static void go_on_without(struct harness_job *job)
     harness_finish(h);
 }
 
-/* Ranks 0, 1 and 2 would be leaders, one after the other. */
+/* Ranks 0, 1 and 2 stop, each of which would become the leader in turn. */
 Test(shrink, several_silent_ranks)
 {
     go_on_without(&(struct harness_job){
@@ -37,8 +37,8 @@ Test(shrink, several_silent_ranks)
     });
 }
 
-/* The last rank notices that rank 1 has ended, so rank 2 is the leader. But
- * rank 2 does not know that yet. */
+/* The last rank notices that rank 1 has ended, so rank 2 becomes the leader.
+ * But rank 2 does not know that yet. */
 Test(shrink, leader_that_does_not_know)
 {
     go_on_without(&(struct harness_job){
@@ -78,7 +78,8 @@ Test(shrink, closing)
                       "SHUNT_TEST_ACROSS=ucx (put)");
 }
 
-/* A rank that only a deaf rank has missed must not be lost with it. */
+/* Only a deaf rank misses this rank. It must not be counted as lost, as the
+ * deaf rank is. */
 Test(shrink, deaf)
 {
     struct harness *h = harness_start(&(struct harness_job){

@@ -47,8 +47,8 @@ Test(stdio, fault)
     closed("SHUNT_TRANSPORTS=fault+shm", "SHUNT_FAULT=nomap,delay=50");
 }
 
-/* Only closed before init: a descriptor that is closed later may become a
- * socket of UCX (comm.h). */
+/* The descriptors are closed only before init, because a descriptor that is
+ * closed later may become a socket of UCX (comm.h). */
 Test(stdio, ucx)
 {
     if (!getenv("SHUNT_TEST_UCX"))

@@ -11,7 +11,7 @@
 
 TestSuite(waiting, .timeout = 120);
 
-/* Blocks do not fit into rings, so both sides must make progress. */
+/* Blocks do not fit into the rings, so both sides must make progress. */
 static void in_small_rings(const char *name, int ranks)
 {
     harness_check(&(struct harness_job){
@@ -79,8 +79,8 @@ Test(waiting, same_order_between_nodes)
     });
 }
 
-/* Two ranks on a node and one on another, as threads. The small call of the
- * single one ends before it has received all of the large one. */
+/* Two ranks are on one node, and one on another; ranks are threads. The small
+ * call of the single rank ends before it has received all of the large one. */
 Test(waiting, out_of_the_call_alone_on_a_node)
 {
     harness_check(&(struct harness_job){
@@ -91,7 +91,7 @@ Test(waiting, out_of_the_call_alone_on_a_node)
     });
 }
 
-/* A rank enters late, and the others must wait for it. */
+/* A rank enters late. The others must wait, because they have no timeout. */
 Test(waiting, timeout_without_end)
 {
     static const char *const endless[] = {"inf", "20000000000", "configured"};
@@ -196,7 +196,7 @@ Test(waiting, absent_rank_and_a_birth)
     });
 }
 
-/* The last rank stops while its message to rank 0 is under way. */
+/* The last rank stops while its message to rank 0 is still under way. */
 Test(waiting, late_witness)
 {
     without_the_last(&(struct harness_job){

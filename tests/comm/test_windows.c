@@ -10,8 +10,8 @@ static void at_sizes(const char *name)
 {
     harness_case("rank_windows", name, 2);
     harness_case("rank_windows", name, 4);
-    /* No rank maps another one's memory. The ways differ, but the agreement
-     * must be the same. */
+    /* No rank maps another rank's memory. Windows are made in another way, but
+     * ranks must agree in the same way. */
     harness_check(&(struct harness_job){
         .program = "rank_windows",
         .args = {name},

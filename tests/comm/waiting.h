@@ -9,7 +9,7 @@
 double now_s(void);
 void sleep_s(double seconds);
 
-/* An argument of the case, or a default. */
+/* Argument `i` of the case, or `otherwise` if there is none. */
 long argument(const struct rank *self, int i, long otherwise);
 
 extern const struct rank_case waiting_between_nodes[];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Large collectives between nodes, in one order, and waited for elsewhere. */
+/* Large collectives between nodes: calls in one order on all ranks, and waits
+ * for them in other calls. */
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 static const int kinds[] = {BROADCAST, ALLREDUCE, ALLGATHER, REDUCE_SCATTER,
                             ALLTOALL};
 
-/* `count` elements of i32 in a rank's block. */
+/* A collective whose blocks have `count` elements of i32. */
 struct large {
     const struct collective *kind;
     int root;
@@ -105,7 +106,7 @@ static void large_finish(struct large *large)
     free(large->recv);
 }
 
-/* A pause that differs by rank. */
+/* Sleeps for a time that differs between ranks. */
 static void stagger(const struct rank *self, int round)
 {
     unsigned random = (unsigned)(round * 64 + self->rank + 1) * 2654435761u;
@@ -114,8 +115,9 @@ static void stagger(const struct rank *self, int round)
         sleep_s((double)(random >> 16 & 0xff) * 20e-6);
 }
 
-/* The communicator for cases between nodes. On real hosts it is that of the
- * environment; with "virtual" as the third argument each node has two ranks. */
+/* Makes the communicator for cases between nodes. On real hosts it is that of
+ * the environment. With "virtual" as the third argument each virtual node has
+ * two ranks. */
 static int nodes_init(const struct rank *self, struct rank *twin)
 {
     struct shunt_comm_config config = SHUNT_COMM_CONFIG_INIT;
@@ -153,9 +155,9 @@ static int small_call(struct shunt_comm *comm, const struct rank *self)
     return 0;
 }
 
-/* A large operation on A, a small call there, a call on B, then the end of the
- * large one, in the same order on all ranks. Arguments: bytes, rounds of each
- * kind. */
+/* Starts a large operation on A, makes a small call on A and one on B, then
+ * ends the large operation. The order is the same on all ranks. Arguments:
+ * bytes, and rounds of each kind. */
 static int same_order(const struct rank *self)
 {
     const size_t bytes = (size_t)argument(self, 0, 1 << 20);
@@ -189,8 +191,8 @@ static int same_order(const struct rank *self)
 }
 
 /* A rank that returned from a small call must not be needed by the ranks still
- * in it. So it waits for them outside of the library. Only for threads, which
- * can count. */
+ * in it. So it waits for them outside of the library. Ranks must be threads,
+ * which can count returned ranks in memory. */
 static int out_of_the_call(const struct rank *self)
 {
     static atomic_int out; /* ranks that have returned, over all rounds */
