@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * check_kernels: see check.h, and --help for what it takes. Without options it
- * checks all kernels and speaks TAP.
+ * The program check_kernels; see check.h, and --help for its arguments. Without
+ * options it checks all kernels and prints TAP.
  */
 #include "tests/src/kernels/check.h"
 
@@ -34,7 +34,7 @@ static struct {
     int variant;
     int trial;
     bool failed;
-    bool silent; /* digests only */
+    bool silent; /* print digests, and no differences */
     uint64_t digest;
 } now;
 
@@ -60,7 +60,7 @@ static bool runs(const struct family *f, const struct kernel *k, int v)
 enum { GUARD = 128, PATTERN = 0xa5 };
 
 static struct slot {
-    unsigned char *room; /* SLOT_BYTES, then a page that is not mapped */
+    unsigned char *room; /* SLOT_BYTES, followed by a page that is not mapped */
     unsigned char *at;
     size_t bytes;
 } slots[SLOTS];
@@ -77,7 +77,8 @@ static void map_slot(struct slot *s)
     }
 }
 
-/* The guarded bytes before and behind what was asked for. */
+/* The guarded range: some bytes before and behind the memory that was asked
+ * for. */
 static unsigned char *guard_begin(const struct slot *s)
 {
     return s->at - s->room > GUARD ? s->at - GUARD : s->room;
@@ -97,7 +98,7 @@ void *memory(struct random *r, int slot, size_t bytes, size_t align)
 
     if (!s->room)
         map_slot(s);
-    if (random_below(r, 2)) /* up to the end */
+    if (random_below(r, 2)) /* end at the page that is not mapped */
         shift = 0;
     else
         shift += align + GUARD;
@@ -151,7 +152,8 @@ void ordinary(struct random *r, void *dst, size_t count, enum shunt_dtype dtype)
     }
     for (size_t i = 0; i < count; i++) {
         uint64_t bits = random_next(r);
-        /* The sum of four numbers of 12 bits, in -2 .. 2, never 0. */
+        /* The sum of four numbers of 12 bits, scaled to -2 .. 2, and never
+         * 0. */
         double sum = (double)((bits & 0xfff) + (bits >> 12 & 0xfff) +
                               (bits >> 24 & 0xfff) + (bits >> 36 & 0xfff));
 
@@ -177,7 +179,7 @@ void values(struct random *r, void *dst, size_t count, enum shunt_dtype dtype)
     for (size_t i = random_below(r, 9); i < count;
          i += 1 + random_below(r, 40)) {
         put_float(dst, i, dtype, special[random_below(r, 12)]);
-        /* A NaN that is an infinity if its lower half is cut off. */
+        /* This NaN becomes an infinity if its lower half is cut off. */
         if (dtype == SHUNT_F32 && random_below(r, 8) == 0)
             memcpy((char *)dst + 4 * i, &(uint32_t){0x7f800001}, 4);
     }
@@ -232,7 +234,7 @@ void expect_same(const char *what, const void *got, const void *want,
 
 /* -- checking -------------------------------------------------------------- */
 
-/* The text that crashed() prints in a signal handler. */
+/* The text that crashed() prints, as a signal handler. */
 static char last_words[256];
 static size_t last_words_length;
 
@@ -282,7 +284,7 @@ static bool wanted(const struct family *f, const struct kernel *k, int n,
     return n == 0;
 }
 
-/* Calls `each` for all kernels that are asked for. */
+/* Calls `each` for all kernels that `names` select. */
 static void each_kernel(int n, char **names,
                         void (*each)(const struct family *f,
                                      const struct kernel *k))
@@ -338,8 +340,8 @@ static double time_calls(const struct family *f, const struct kernel *k, int v,
     return seconds() - start;
 }
 
-/* Seconds of a call: the best of some rounds of at least a millisecond, of what
- * the CPU can do and not of what else ran on it meanwhile. */
+/* Seconds of a call. Takes the best of several rounds of at least a
+ * millisecond, so that other work of the CPU does not count. */
 static double time_variant(const struct family *f, const struct kernel *k,
                            int v)
 {

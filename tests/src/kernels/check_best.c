@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The k largest, against looking for each of them among all that are left; timed
- * against it, too.
+ * The k largest of some scores, compared with a plain search for each of them
+ * among all that remain. The plain search is timed as well.
  */
 #include "src/kernels/best.h"
 
@@ -14,7 +14,8 @@ enum { SCORES, BIAS, SCORE, NUMBER };
 enum { MOST = 300, BENCH_ROWS = 512 };
 
 struct offers {
-    size_t n, k, cut; /* offered in two parts */
+    /* the scores are offered in two parts, of which the first has `cut` */
+    size_t n, k, cut;
     const float *scores, *bias;
     float *score;
     int32_t *number;
@@ -61,7 +62,8 @@ static size_t run(int v, const struct offers *o)
     return best.n;
 }
 
-/* Half of the cases have few values, of which many are equal. */
+/* Returns random scores. In half of the cases there are few values, so many are
+ * equal. */
 static float *numbers(struct random *r, int slot, size_t n)
 {
     const bool few = random_below(r, 2);
@@ -102,7 +104,8 @@ static void trial(const struct kernel *k, int v, struct random *r)
     expect_guards(NUMBER);
 }
 
-/* `which`: 1000 n + k; of many rows, since branches are learned of a few. */
+/* `which` is 1000 n + k. Each call has many rows, because the CPU's branch
+ * prediction would learn a few. */
 static double once(const struct kernel *k, int v, bool prepare)
 {
     static float *scores;

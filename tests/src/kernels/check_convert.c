@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Conversions of element types, against the formats' definitions in double
- * precision. test_dtype.c searches for the nearest value instead.
+ * Conversions of element types, compared with the formats' definitions in
+ * double precision. test_dtype.c instead searches for the nearest value.
  */
 #include <math.h>
 
@@ -11,9 +11,12 @@
 enum { COUNT = 512, SRC = 0 };
 
 struct format {
-    int mantissa, least; /* bits of it; the exponent of normal numbers' least */
-    double most;         /* the largest number */
-    bool infinite;       /* what is beyond is infinite; if not, the largest */
+    /* bits of the mantissa; the least exponent of a normal number */
+    int mantissa, least;
+    double most; /* the largest number */
+    /* larger values become infinite; if false, they become the largest
+     * number */
+    bool infinite;
 };
 
 static struct format format_of(enum shunt_dtype dtype)
@@ -46,7 +49,7 @@ static double nearest(enum shunt_dtype dtype, double x)
     return y;
 }
 
-/* There and back. */
+/* Converts to the format and back. */
 static float through(enum shunt_dtype dtype, float x)
 {
     switch (dtype) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Copies. What shunti_copy() does with large blocks depends on the CPU; every
- * x86 runs both ways, so both are checked wherever that is possible.
+ * Copies. The way in which shunti_copy() copies large blocks depends on the
+ * CPU. Every x86 can run both ways, so both are checked wherever that is
+ * possible.
  */
 #include "src/kernels/copy.h"
 #include "src/kernels/cpu.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Element-wise kernels, against elementwise_ref.c. */
+/* Element-wise kernels, compared with elementwise_ref.c. */
 #include "src/kernels/elementwise.h"
 
 #include <math.h>
@@ -35,24 +35,25 @@ enum {
 };
 
 enum { INPUTS = 3, OUTPUTS = 3, MOST_ROWS = 3 };
-/* Memory: inputs, outputs of the variant, outputs of the reference. */
+/* Slots of memory: first the inputs, then the outputs of the variant, then
+ * those of the reference. */
 enum { GOT = INPUTS, WANT = GOT + OUTPUTS };
 
-/* Arrays of f32, unless a kernel's are narrower. An output may be an input as
- * well, and so has values before. */
+/* Arrays of f32, unless a kernel takes a narrower type. Some outputs are also
+ * inputs, so outputs have values before the call. */
 struct elementwise_case {
     size_t rows, n;
-    size_t pad;      /* between rows */
-    ptrdiff_t first; /* of a tile */
+    size_t pad;      /* elements between rows */
+    ptrdiff_t first; /* the first column of a tile, which may be negative */
     float scale;
     struct shunti_adamw step;
-    bool one; /* pair_bf16: no second array */
+    bool one; /* pair_bf16: there is no second array */
     const void *in[INPUTS];
     void *out[OUTPUTS];
-    double result; /* what is returned */
+    double result; /* the value that the kernel returns */
 };
 
-/* Elements of each output; 0: there is none. */
+/* The number of elements of each output; 0 if there is no such output. */
 static void sizes_of(int which, const struct elementwise_case *c,
                      size_t out[OUTPUTS])
 {
@@ -60,7 +61,7 @@ static void sizes_of(int which, const struct elementwise_case *c,
 
     memset(out, 0, OUTPUTS * sizeof(*out));
     switch (which) {
-    case TRANSPOSE: /* a (rows, n) to b (n, rows) */
+    case TRANSPOSE: /* a of shape (rows, n) to b of shape (n, rows) */
         out[0] = c->n ? (c->n - 1) * (c->rows + c->pad) + c->rows : 0;
         break;
     case SUM_SQUARES:
@@ -147,7 +148,7 @@ static void run(int which, int v, struct elementwise_case *c)
     case RMSNORM:
         e->rmsnorm(c->rows, c->n, 1e-5f, in[0], in[1], out[0], out[1]);
         break;
-    case RMSNORM_BACKWARD: /* the inverses are anything */
+    case RMSNORM_BACKWARD: /* the inverses may have any values */
         e->rmsnorm_backward(c->rows, c->n, in[0], in[1], in[1], in[2], out[0],
                             out[1]);
         break;
@@ -202,7 +203,7 @@ static void run(int which, int v, struct elementwise_case *c)
     }
 }
 
-/* Elements of input `i`. */
+/* The number of elements of input `i`. */
 static size_t input_size(int which, const struct elementwise_case *c, int i)
 {
     size_t all = c->rows * c->n;
@@ -229,7 +230,7 @@ static size_t input_size(int which, const struct elementwise_case *c, int i)
     }
 }
 
-/* How many inputs a kernel has. */
+/* The number of inputs of a kernel. */
 static int inputs_of(int which)
 {
     static const int inputs[] = {
@@ -270,14 +271,15 @@ static void make_case(struct random *r, int which, struct elementwise_case *c)
         void *at = memory(r, i, n * shunt_dtype_size(in), shunt_dtype_size(in));
 
         values(r, at, n, in);
-        if (which == SOFTMAX_TILE_BACKWARD && i == 0) /* at least any score */
+        /* input 0 must be no less than any score */
+        if (which == SOFTMAX_TILE_BACKWARD && i == 0)
             for (size_t j = 0; j < n; j++)
                 ((float *)at)[j] = fabsf(((float *)at)[j]);
         c->in[i] = at;
     }
 }
 
-/* Outputs with the same values before, for the variant and the reference. */
+/* Makes the outputs, with the same values for the variant and the reference. */
 static void make_outputs(struct random *r, int which,
                          const size_t sizes[OUTPUTS],
                          struct elementwise_case *c,
@@ -288,7 +290,7 @@ static void make_outputs(struct random *r, int which,
     for (int i = 0; i < OUTPUTS; i++) {
         c->out[i] = memory(r, GOT + i, sizes[i] * element, element);
         values(r, c->out[i], sizes[i], dtype_of(which));
-        if (which == ADAMW && i == 2) /* a second moment */
+        if (which == ADAMW && i == 2) /* a second moment is not negative */
             for (size_t j = 0; j < sizes[i]; j++)
                 ((float *)c->out[i])[j] = fabsf(((float *)c->out[i])[j]);
         if (which == SOFTMAX_TILE_BACKWARD && i == 0)
@@ -315,7 +317,8 @@ static void trial(const struct kernel *k, int v, struct random *r)
                     dtype_of(k->which));
         expect_guards(GOT + i);
     }
-    /* Not in digests: logf() is libm's. */
+    /* The result of the reference is not in the digests, because libm computes
+     * logf(). */
     if ((k->which != SOFTMAX && k->which != LOG_SUM_EXP) || v != REFERENCE)
         expect_same("result", &c.result, &ref.result, 1, SHUNT_F64);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Products of a layer's experts, each of its rows and its own matrix: as a
- * group, and by one call of a BLAS each, against one product after the other.
- * A group has its bits; a BLAS may add in any order.
+ * Products of a layer's experts, each of its own rows and matrix. They are
+ * computed as a group, and by one BLAS call for each, and compared with one
+ * product after the other. A group must have the same bits; a BLAS may add in
+ * any order.
  */
 #include "src/kernels/gemm/gemm.h"
 
@@ -37,7 +38,7 @@ static const char *variant(int v)
 static bool runs(const struct kernel *k, int v)
 {
     (void)k;
-    if (v == SGEMM) /* one thread, as ours are */
+    if (v == SGEMM) /* on one thread, like Shunt's kernels */
         return BLAS && shunti_gemm_blas.usable();
     return true;
 }
@@ -94,7 +95,7 @@ static float *numbers(struct random *r, int slot, size_t count)
     return x;
 }
 
-/* Each of two sums is off by at most k + 2 roundings of its terms. */
+/* Each of the two sums may be off by at most k + 2 roundings of its terms. */
 static void expect_near(const struct layer *l, const float *want)
 {
     size_t row = 0;
@@ -156,8 +157,9 @@ static float *fill(size_t count)
     return x;
 }
 
-/* 64 matrices of 2 MiB, more than a cache holds. `which`: rows of each; or, if
- * negative, so many in the mean, drawn one by one. */
+/* Multiplies 64 matrices of 2 MiB each, which is more than a cache holds.
+ * `which` is the number of rows for each. If it is negative, each has a random
+ * number of rows, with that mean. */
 static double once(const struct kernel *k, int v, bool prepare)
 {
     static struct layer l;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Matrix products by each backend and each tile, against the definition in f64:
- * sums may be off by what f32 additions lose. test_gemm.c checks what depends
- * on nothing but bits, that a row's do not depend on the other rows.
+ * Matrix products by each backend and each tile, compared with the definition
+ * in f64. Sums may be off by the roundings of f32 additions. test_gemm.c checks
+ * that the bits of a row do not depend on the other rows.
  */
 #include "src/kernels/gemm/gemm.h"
 
@@ -100,7 +100,8 @@ static struct shunti_gemm *gemm_of(const struct kernel *k, int v)
 
 /* -- the definition -------------------------------------------------------- */
 
-/* bf16 by its definition: 8 significant bits; rint() rounds ties to even. */
+/* The value that a product uses for an input. By definition bf16 has 8
+ * significant bits; rint() rounds ties to even. */
 static double as_input(const struct kernel *k, float x)
 {
     int exponent;
@@ -119,8 +120,8 @@ static double term(const struct kernel *k, const struct product *p, size_t i,
     return as_input(k, a) * as_input(k, b);
 }
 
-/* Additions in f32, in any order, of products that are rounded or not: no term
- * takes part in more than k + 2 roundings, each of 2^-24. */
+/* The sum is made by f32 additions in any order, of products that are rounded
+ * or not. So no term takes part in more than k + 2 roundings, each of 2^-24. */
 static void compare(const struct kernel *k, const struct product *p,
                     const float *before)
 {
@@ -194,13 +195,14 @@ static void trial(const struct kernel *k, int v, struct random *r)
 
     make_product(r, k, &p);
     all = (p.m - 1) * p.ldc + p.n;
-    if (p.beta == SHUNTI_GEMM_SET) /* must not show */
+    if (p.beta == SHUNTI_GEMM_SET) /* the old values must have no effect */
         for (size_t i = 0; i < all; i++)
             p.c[i] = NAN;
     memcpy(before, p.c, all * sizeof(*before));
     run(k, v, &p);
     compare(k, &p, before);
-    for (size_t i = 0; i < all; i++) /* beside the matrix: untouched */
+    /* elements beside the matrix are unchanged */
+    for (size_t i = 0; i < all; i++)
         if (i % p.ldc >= p.n)
             expect(memcmp(&p.c[i], &before[i], sizeof(*before)) == 0,
                    "wrote beside the matrix at (%zu, %zu)", i / p.ldc,
@@ -269,7 +271,7 @@ static void rounding_run(int which, int v, const struct rounding_case *c)
                                                               c->out);
 }
 
-/* The numbers of x (n), with zeros for denormals. */
+/* Returns the numbers of x (n), with zeros in the place of denormals. */
 static const float *flushed(struct random *r, int slot, const float *x,
                             size_t n)
 {
@@ -306,7 +308,7 @@ static void rounding_trial(const struct kernel *k, int v, struct random *r)
     expect_guards(GOT);
 }
 
-/* 64 at a time, which is what packing a matrix makes of it. */
+/* Rounds 64 numbers at a time, as packing a matrix does. */
 static double rounding_once(const struct kernel *k, int v, bool prepare)
 {
     enum { N = SHUNTI_TILE_COLUMNS, TIMES = 16 };
@@ -360,7 +362,7 @@ static float half_of(uint32_t word, int half)
     return value;
 }
 
-/* Within a pair: what is added first. */
+/* The order in which the two products of a pair are added. */
 enum order { ODD_FIRST, EVEN_FIRST, BOTH_AT_ONCE, ORDERS };
 
 static float add_pair(float sum, uint32_t a, uint32_t b, enum order order)
@@ -378,7 +380,8 @@ static float add_pair(float sum, uint32_t a, uint32_t b, enum order order)
     }
 }
 
-/* Denormals, which the instruction takes as zero, do not come up. */
+/* The definition of a tile. The instruction takes denormals as zero, but the
+ * inputs here have none. */
 static void tile_ref(const struct tile_case *t, enum order order)
 {
     for (size_t i = 0; i < t->rows; i++)
@@ -402,8 +405,9 @@ static void tile_run(int v, const struct tile_case *t)
                            t->a_pair, t->b, t->add, t->c, t->ldc);
 }
 
-/* The CPU's instruction adds the odd element first, by Intel's manual. SIMDe
- * has the order that is best for the compiler: any, but one for all sums. */
+/* By Intel's manual, the CPU's instruction adds the odd element first. SIMDe
+ * has whatever order is best for the compiler, but the same order for all
+ * sums. */
 static bool emulated(int v)
 {
 #ifdef TEST_SIMDE

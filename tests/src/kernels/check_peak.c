@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The peak's multiply-adds: as many operations as they say, and values that
- * stay where they are. Timed, they are what the CPU can do at most.
+ * The multiply-adds with which the peak is measured. They must be as many
+ * operations as they report, and their values must stay the same. Their time
+ * shows the most operations that the CPU can do.
  */
 #include "src/kernels/peak.h"
 
@@ -17,7 +18,8 @@ static double run(int v, size_t rounds, float *sink)
 
 static void trial(const struct kernel *k, int v, struct random *r)
 {
-    size_t rounds = 50 + random_below(r, 100); /* then sums have settled */
+    /* after so many rounds the sums have settled */
+    size_t rounds = 50 + random_below(r, 100);
     float sink = 1;
     double all = run(v, rounds, &sink), one;
 

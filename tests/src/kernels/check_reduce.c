@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reductions; the reference is that of the collectives' tests. */
+/* Reductions. The reference is that of the tests of collectives. */
 #include "src/kernels/reduce.h"
 #include "tests/collectives/reduce_ref.h"
 #include "tests/src/kernels/check.h"
@@ -33,7 +33,7 @@ static void trial(const struct kernel *k, int v, struct random *r)
         srcs[i] = src;
     }
     run(REFERENCE, want, srcs, n, count, k->dtype, op);
-    if (random_below(r, 2)) { /* in place of one of them */
+    if (random_below(r, 2)) { /* in place of one of the sources */
         int own = (int)random_below(r, (uint64_t)n);
 
         memcpy(got, srcs[own], bytes);
@@ -49,7 +49,7 @@ static void trial(const struct kernel *k, int v, struct random *r)
     expect_guards(GOT);
 }
 
-/* Four sources that fit in the second-level cache together. */
+/* Reduces four sources that fit into the second-level cache together. */
 static double once(const struct kernel *k, int v, bool prepare)
 {
     enum { N = 4, BYTES = 1 << 16, DST = N };

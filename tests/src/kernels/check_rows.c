@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Row kernels, against shunti_rows_ref. */
+/* Row kernels, compared with shunti_rows_ref. */
 #include "src/kernels/rows.h"
 
 #include "src/kernels/fp8.h"
@@ -7,7 +7,7 @@
 
 enum { SUM, PARTIAL, SCALE, DOT, FP8, PACK, UNPACK };
 enum { TERMS = 9, MOST = 2100, BENCH = 7168 };
-/* Memory; rows of terms are the first. */
+/* Slots of memory. The rows of terms come first. */
 enum { BIAS = TERMS, GOT, WANT };
 
 struct rows_case {
@@ -95,7 +95,7 @@ static void make_terms(struct random *r, struct rows_case *c)
     }
 }
 
-/* A packed row: any codes, and scales like those of rows. */
+/* Makes a packed row, with random codes, and scales like those of real rows. */
 static void *packed(struct random *r, size_t n)
 {
     unsigned char *at = memory(r, 0, shunti_fp8_bytes(n), 1);
@@ -165,7 +165,7 @@ static void trial(const struct kernel *k, int v, struct random *r)
     expect_guards(GOT);
 }
 
-/* A row of 7168, as of DeepSeek-V3; sums of eight. */
+/* A row has 7168 elements, as in DeepSeek-V3. Sums have eight terms. */
 static double once(const struct kernel *k, int v, bool prepare)
 {
     static struct rows_case c;

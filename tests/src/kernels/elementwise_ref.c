@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Element-wise kernels as elementwise.h defines them, one element after
- * another: sums go to lane i % 16, and the lanes are added in halves. The
- * polynomial of exp() is Cephes'; test_elementwise.c holds it against libm.
+ * another. Element i is added to lane i % 16, and the lanes are then added in
+ * halves. The polynomial of exp() is that of Cephes; test_elementwise.c
+ * compares it with libm.
  */
 #include "tests/src/kernels/elementwise_ref.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The tile of gemm_bf16_tile.c, compiled with SIMDe: the source that CPUs with
- * AVX512-BF16 run, on any CPU.
+ * The tile of gemm_bf16_tile.c, compiled with SIMDe. Any CPU can run it, but
+ * the source is that of CPUs with AVX512-BF16.
  */
 #ifndef TEST_EMULATED_TILE_H
 #define TEST_EMULATED_TILE_H

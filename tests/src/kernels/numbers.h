@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Numbers for tests of kernels: about normal, the same for the same seed.
+ * Numbers for tests of kernels: roughly normally distributed, and the same for
+ * the same seed.
  */
 #ifndef TESTS_NUMBERS_H
 #define TESTS_NUMBERS_H
 
 #include "tests/collectives/random.h"
 
-/* n numbers of mean 0 and deviation `scale`: sums of twelve uniform ones. */
+/* Makes n numbers of mean 0 and deviation `scale`, as sums of twelve uniform
+ * numbers. */
 static inline void numbers_fill(uint64_t seed, size_t n, double scale, float *x)
 {
     struct random r = {seed * 0x9e3779b97f4a7c15};

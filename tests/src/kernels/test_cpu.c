@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The choice of an instruction set: what the CPU has, and what the environment
- * allows.
+ * The choice of an instruction set, by the features of the CPU and by the
+ * environment.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -64,7 +64,7 @@ static bool has_flag(const char *flag)
     return found;
 }
 
-/* As the kernel sees it. */
+/* The features must be those that the kernel reports. */
 Test(cpu, features_are_those_of_the_kernel)
 {
     bool avx2 = has_flag("avx2") && has_flag("fma") && has_flag("f16c");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Narrow floating-point formats, against searches for the nearest value in
- * double precision.
+ * Narrow floating-point formats, compared with searches for the nearest value
+ * in double precision.
  */
 
 #include <criterion/criterion.h>
@@ -12,12 +12,13 @@
 
 TestSuite(dtype, .timeout = 60);
 
-/* A format: its finite non-negative values, ascending, by code. */
+/* A format, whose finite non-negative values ascend with their codes. */
 struct format {
     const char *name;
-    int codes;     /* of finite values >= 0 */
-    double over;   /* from here on not the largest value any more */
-    unsigned sign; /* the sign's bit */
+    int codes; /* number of codes of finite values >= 0 */
+    /* the least value that is not rounded to the largest finite one */
+    double over;
+    unsigned sign; /* the bit of the sign */
     float (*wide)(unsigned code);
     unsigned (*narrow)(float value);
 };
@@ -58,8 +59,8 @@ static const struct format formats[] = {
     {"fp8", 0x7f, INFINITY, 0x80, wide_fp8, narrow_fp8},
 };
 
-/* The value of a code by the format's definition: exponent bits, mantissa bits.
- */
+/* The value of a code by the format's definition, with these numbers of
+ * mantissa bits and this bias of the exponent. */
 static double by_definition(unsigned code, int mantissa_bits, int bias)
 {
     unsigned exponent = code >> mantissa_bits;
@@ -90,7 +91,8 @@ static unsigned nearest(const struct format *f, double x)
     int low = 0, high = f->codes - 1;
     double below, above;
 
-    while (high - low > 1) { /* wide(low) <= x < wide(high), or x is past it */
+    /* here wide(low) <= x < wide(high), or x is larger than all values */
+    while (high - low > 1) {
         int middle = (low + high) / 2;
 
         if ((double)f->wide((unsigned)middle) <= x)
@@ -122,7 +124,7 @@ Test(dtype, rounding)
             cr_assert_eq(f->narrow(-x), want | f->sign, "%s: %a", f->name,
                          -(double)x);
         }
-        /* Every value itself, and every midpoint. */
+        /* Check every value itself, and every midpoint between two values. */
         for (int c = 0; c + 1 < f->codes; c++) {
             float a = f->wide((unsigned)c), b = f->wide((unsigned)c + 1);
             float middle = a + (b - a) / 2;

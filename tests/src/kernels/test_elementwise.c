@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tests of element-wise kernels by their definitions; check_elementwise.c
- * compares the instruction sets.
+ * Tests element-wise kernels by their definitions. check_elementwise.c compares
+ * the instruction sets.
  */
 #include "src/kernels/elementwise.h"
 #include "tests/src/kernels/numbers.h"
@@ -32,7 +32,7 @@ Test(elementwise, transpose_transposes)
         }
 }
 
-/* exp() shows in silu(x) * 1, and in softmax, over the whole range. */
+/* Tests exp() through silu(x) * 1 and through softmax, over the whole range. */
 Test(elementwise, exp_is_good_to_a_few_ulp)
 {
     for (double v = -30; v < 30; v += 0.0137) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Matrix products: every backend, in f32 and in bf16, against the definition,
- * and what the rest of the program relies on: a row's bits do not depend on the
- * other rows.
+ * Matrix products by every backend, in f32 and in bf16, compared with the
+ * definition. The rest of the program relies on one more property: the bits of
+ * a row do not depend on the other rows.
  */
 #include "src/kernels/gemm/gemm.h"
 #include "tests/harness/harness.h"
@@ -26,8 +26,8 @@ static const struct shunti_gemm_backend *const backends[] = {
 };
 enum { BACKENDS = sizeof(backends) / sizeof(backends[0]) };
 
-static bool rounds; /* the products under test are of bf16 */
-static bool slow;   /* and they are emulated */
+static bool rounds; /* the products under test round their inputs to bf16 */
+static bool slow;   /* the products under test are emulated */
 
 static void check_one(void (*check)(struct shunti_gemm *gemm),
                       enum shunt_status created, struct shunti_gemm *gemm)
@@ -37,7 +37,8 @@ static void check_one(void (*check)(struct shunti_gemm *gemm),
     shunti_gemm_destroy(gemm);
 }
 
-/* Calls `check` with all that this build has and this CPU can run. */
+/* Calls `check` with every backend and tile that this build has and this CPU
+ * can run. */
 static void each_backend(void (*check)(struct shunti_gemm *gemm))
 {
     struct shunti_gemm *gemm;
@@ -67,8 +68,8 @@ static void each_backend(void (*check)(struct shunti_gemm *gemm))
 #endif
 }
 
-/* Returns the value that a product uses for an input. bf16 by its definition: 8
- * significant bits, ties to even, which is how rint() rounds. */
+/* Returns the value that a product uses for an input. By definition bf16 has 8
+ * significant bits and rounds ties to even, as rint() does. */
 static double as_input(float x)
 {
     int exponent;
@@ -94,10 +95,11 @@ static float *numbers(uint64_t seed, size_t n)
     return x;
 }
 
-/* A matrix by definition, and the sums of its terms' magnitudes. */
+/* The elements of a product by the definition, and the sums of their terms'
+ * magnitudes. */
 struct sums {
     double *sum, *magnitude;
-    size_t terms; /* at most */
+    size_t terms; /* the most terms that a sum has */
 };
 
 static struct sums sums_create(size_t m, size_t n, size_t k)
@@ -118,9 +120,10 @@ static void add_term(struct sums *s, size_t at, double term)
     s->magnitude[at] += fabs(term);
 }
 
-/* Additions in f32, in any order, of products that are rounded or not: no term
- * takes part in more than terms + 1 roundings, each of 2^-24. (Denormals that
- * count as zero are beyond what these numbers can show.) */
+/* The sum is made by f32 additions in any order, of products that are rounded
+ * or not. So no term takes part in more than terms + 1 roundings, each of
+ * 2^-24. With these numbers, denormals that are taken as zero make no visible
+ * difference. */
 static void compare(const float *got, const struct sums *want, size_t m,
                     size_t n, size_t ldc, const char *what,
                     struct shunti_gemm *gemm)
@@ -145,7 +148,7 @@ static void all_forms(struct shunti_gemm *gemm)
         {70, 130, 9},  {33, 8, 300},
         {1, 256, 64},  {100, 48, 19},
         {130, 20, 31}, {64, 200, 150},
-        {7, 70, 2051}, {20, 100, 923}, /* whose rows of B are 1024 apart */
+        {7, 70, 2051}, {20, 100, 923}, /* rows of B are 1024 apart */
     };
 
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
@@ -169,7 +172,8 @@ static void all_forms(struct shunti_gemm *gemm)
                     add_term(&nt, at, x[i * lda + p] * y[j * ldb + p]);
                     add_term(&tn, at, x[p * lda + i] * y[p * ldb + j]);
                 }
-        memset(c, 0xff, m * ldc * sizeof(*c)); /* NaN: must not show */
+        /* NaN in the old values must have no effect */
+        memset(c, 0xff, m * ldc * sizeof(*c));
         shunti_gemm_nn(gemm, m, n, k, a, lda, b, ldb, SHUNTI_GEMM_SET, c, ldc);
         compare(c, &nn, m, n, ldc, "nn", gemm);
         memset(c, 0xff, m * ldc * sizeof(*c));
@@ -178,7 +182,8 @@ static void all_forms(struct shunti_gemm *gemm)
         memset(c, 0xff, m * ldc * sizeof(*c));
         shunti_gemm_tn(gemm, m, n, k, a, lda, b, ldb, SHUNTI_GEMM_SET, c, ldc);
         compare(c, &tn, m, n, ldc, "tn", gemm);
-        for (size_t i = 0; i < m; i++) /* beside the matrix: untouched */
+        /* elements beside the matrix are unchanged */
+        for (size_t i = 0; i < m; i++)
             for (size_t j = n; j < ldc; j++)
                 cr_assert(isnan(c[i * ldc + j]));
 
@@ -214,21 +219,22 @@ Test(gemm, all_forms, .timeout = 60)
     each_backend(all_forms);
 }
 
-/* Rows [first, first + count) of a product, computed alone, have the bits that
- * they have among all the others. */
+/* Rows first .. first + count - 1 of a product, computed alone, must have the
+ * same bits as among all rows. */
 static void rows_alone(struct shunti_gemm *gemm)
 {
     static const size_t shapes[][2] = {
         {256, 64}, {64, 256}, {768, 192}, {24, 40},  {8, 256},  {1024, 256},
         {65, 300}, {80, 64},  {127, 33},  {130, 64}, {208, 70}, {150, 1024}};
-    /* More, and less, than nt takes without transposing its other input. */
+    /* Some counts are above, and some below, the number of rows for which nt
+     * transposes its other input. */
     enum { ROWS = 131 };
 
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
         size_t n = shapes[s][0], k = shapes[s][1];
-        /* Some are slow; and to a sanitizer the naive loops are the same with
-         * any sizes, while large ones took nine tenths of this program's time.
-         */
+        /* Skip large products that are slow. For a sanitizer the naive loops
+         * are the same with any sizes, and the large ones took nine tenths of
+         * this program's time. */
         if ((rounds || harness_sanitized() || harness_brief()) && n * k > 20000)
             continue;
         float *a = numbers(s, ROWS * k), *b = numbers(s + 50, n * k);
@@ -266,7 +272,8 @@ Test(gemm, a_row_does_not_depend_on_the_others, .timeout = 120)
     each_backend(rows_alone);
 }
 
-/* The last rows of a product, as many as any kernel may take at once. */
+/* The last rows of a product, in every number that a kernel may compute at
+ * once, must have the same bits. */
 static void any_height(struct shunti_gemm *gemm)
 {
     static const size_t widths[] = {2, 9, 16, 17, 64, 65, 80, 130};
@@ -308,7 +315,8 @@ Test(gemm, the_same_bits_in_a_block_of_any_height, .timeout = 60)
     each_backend(any_height);
 }
 
-/* Products of 0 to 40 rows each, against one after the other. */
+/* A group of products with 0 to 40 rows each, compared with one product after
+ * the other. */
 static void grouped_nn(struct shunti_gemm *gemm)
 {
     static const size_t shapes[][2] = {{64, 32}, {130, 70}, {9, 40}, {300, 3}};
@@ -362,7 +370,7 @@ Test(gemm, a_group_is_its_products, .timeout = 60)
     each_backend(grouped_nn);
 }
 
-/* No rows: nothing to read, and SET with no terms is zero. */
+/* Without rows nothing is read. With SET, a product without terms is zero. */
 static void empty(struct shunti_gemm *gemm)
 {
     float c[4] = {1, 2, 3, 4};
@@ -403,7 +411,7 @@ static const char *described(const char *backend,
     return text;
 }
 
-/* The CPU's own instruction, unless a backend is asked for. */
+/* bf16 uses the CPU's own instruction, unless a backend is asked for. */
 Test(gemm, bf16_takes_the_tile)
 {
     static const struct shunti_bf16_tile tile = {.name = "tile"};
@@ -422,7 +430,7 @@ static void check_peak(const struct shunti_bf16_tile *tile)
 {
     float sink = 1;
 
-    /* Two operations a product, 32 products an instruction. */
+    /* Each product is two operations, and each instruction has 32 products. */
     cr_assert_eq(tile->peak(10, &sink),
                  10.0 * 2 * 32 * SHUNTI_TILE_ROWS * SHUNTI_TILE_VECTORS);
     cr_assert(fabsf(sink - 1) < 1e-4f, "%g", sink);
@@ -437,8 +445,8 @@ Test(gemm, peak_of_bf16)
 #endif
 }
 
-/* Kernels are made on first use: many threads that all want the same new ones
- * at once must each get right results. */
+/* Kernels are made on first use. Threads that need the same new kernels at once
+ * must all get right results. */
 static pthread_barrier_t start;
 
 static void *worker(void *backend)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reductions in numbers that need no reference; check_reduce.c has the others.
+ * Reductions of numbers that need no reference. check_reduce.c has the others.
  */
 
 #include <criterion/criterion.h>
@@ -10,7 +10,7 @@
 
 TestSuite(reduce, .timeout = 120);
 
-/* Compare with the definition, for numbers that need no reference. */
+/* Compares with results that were computed by hand. */
 Test(reduce, by_hand)
 {
     const int8_t a[] = {100, -128, -7, 3}, b[] = {100, -1, 2, 5};
@@ -41,13 +41,14 @@ Test(reduce, by_hand)
     shunti_reduce(f, floats, 2, 4, SHUNT_F32, SHUNT_AVG, 2);
     cr_assert(f[3] == 0.25f);
 
-    /* Rounded once: twice 2^-8 is a whole unit of 1.0, each alone is half of
-     * one and would round to even, that is, vanish. */
+    /* The sum is rounded once. Two terms of 2^-8 are one unit in the last place
+     * of 1.0. A single one is half a unit, and would be rounded to even, which
+     * drops it. */
     shunti_reduce(bf, halves, 3, 1, SHUNT_BF16, SHUNT_SUM, 3);
     cr_assert_eq(bf[0], 0x3f81);
 }
 
-/* More ranks than an i8 can count. */
+/* There are more ranks than an i8 can count. */
 Test(reduce, many_sources)
 {
     enum { N = 300 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Row kernels and fp8, each instruction set and the reference, against
- * definitions; check_rows.c compares the sets over random shapes.
+ * Row kernels and fp8, for each instruction set and for the reference, compared
+ * with definitions. check_rows.c compares the sets over random shapes.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -20,7 +20,8 @@ static const size_t lengths[] = {0,   1,   3,   4,   7,   8,    15,  16,
                                  129, 191, 255, 256, 300, 1000, 2048};
 #define LENGTHS (sizeof(lengths) / sizeof(lengths[0]))
 
-/* A row of `n` with one element more on each side, unaligned. */
+/* Makes a row of `n` elements at an unaligned address, with one more element on
+ * each side. */
 static unsigned char *row_of(enum shunt_dtype dtype, size_t n, uint64_t seed)
 {
     size_t bytes = shunt_dtype_size(dtype);
@@ -42,7 +43,7 @@ static unsigned char *at(unsigned char *row, enum shunt_dtype dtype)
     return row + 1 + shunt_dtype_size(dtype);
 }
 
-/* The sets of kernels, and behind them the reference. */
+/* The number of sets of kernels. The last one is the reference. */
 enum { SETS = SHUNTI_ISA_COUNT + 1 };
 
 static const struct shunti_rows_set *rows_set(size_t s)
@@ -63,7 +64,7 @@ static bool same(float a, float b)
     return memcmp(&a, &b, 4) == 0 || (isnan(a) && isnan(b));
 }
 
-/* Nothing before or behind the row was written. */
+/* No element before or behind the row was written. */
 static void check_guards(unsigned char *row, enum shunt_dtype dtype, size_t n)
 {
     size_t bytes = shunt_dtype_size(dtype);
@@ -89,8 +90,8 @@ static void each_kernel(void (*check)(const struct shunti_rows *rows,
     }
 }
 
-/* ((a0 + a1) + (a2 + a3)) of node 0, (a4 + (a5 + a6)) of node 1 and so on, by
- * explicit parentheses. */
+/* The sum with explicit parentheses: ((v0 + v1) + (v2 + v3)) of node 0, (v4 +
+ * (v5 + v6)) of node 1, and v7 of node 2. */
 static float tree(const float *v, bool bias, float b)
 {
     float node0 = (v[0] + v[1]) + (v[2] + v[3]);
@@ -137,14 +138,14 @@ static void check_sum(const struct shunti_rows *rows, const char *name,
                       "%s, %zu elements, number %zu", name, n, i);
         }
         check_guards(y, dtype, n);
-        /* No terms. */
+        /* without terms */
         rows->sum(terms, 0, NULL, 0, biased ? at(bias, dtype) : NULL,
                   at(y, dtype), n);
         for (size_t i = 0; i < n; i++)
             cr_assert(same(element_get(dtype, at(y, dtype), i),
                            biased ? element_get(dtype, at(bias, dtype), i) : 0),
                       "%s, no terms", name);
-        /* One. */
+        /* with a single term */
         rows->sum(terms, 1, NULL, 0, NULL, at(y, dtype), n);
         for (size_t i = 0; i < n; i++)
             cr_assert(
@@ -159,7 +160,8 @@ static void check_sum(const struct shunti_rows *rows, const char *name,
     free(bias);
 }
 
-/* Nodes 0 and 2 added up elsewhere, in f32: the same bits as all at once. */
+/* Nodes 0 and 2 are added up elsewhere in f32. The result must have the same
+ * bits as a sum of all terms at once. */
 static void check_partial(const struct shunti_rows *rows, const char *name,
                           enum shunt_dtype dtype, size_t n)
 {
@@ -224,7 +226,7 @@ static void check_scale(const struct shunti_rows *rows, const char *name,
 {
     unsigned char *src = row_of(dtype, n, 1), *dst = row_of(dtype, n, 2);
 
-    if (n > 2) /* these, too */
+    if (n > 2) /* these values, too */
         element_set(dtype, at(src, dtype), n - 1, NAN),
             element_set(dtype, at(src, dtype), 0, INFINITY);
     rows->scale(at(dst, dtype), at(src, dtype), 1.0f / 3, n);
@@ -268,7 +270,7 @@ Test(rows, products)
     each_kernel(check_dot);
 }
 
-/* Values around everything that is special in e4m3. */
+/* Returns values around all special values of e4m3. */
 static float special(size_t i)
 {
     static const float list[] = {
@@ -288,7 +290,7 @@ static void check_fp8(const struct shunti_rows *rows, const char *name,
     unsigned char *packed = malloc(shunti_fp8_bytes(n) + 1), *back;
     unsigned char *kernels;
 
-    /* The first slice has the scale 1, or nearly. */
+    /* The first slice gets the scale 1, or nearly 1. */
     for (size_t i = 0; i < n && i < 128; i++)
         element_set(dtype, at(src, dtype), i, special(i));
     if (n > 260)
@@ -312,7 +314,7 @@ static void check_fp8(const struct shunti_rows *rows, const char *name,
     }
     check_guards(dst, dtype, n);
 
-    /* Through bytes: the same. */
+    /* Packing to bytes and unpacking must give the same values. */
     packed[shunti_fp8_bytes(n)] = 0xaa;
     shunti_fp8_pack(dtype, packed, at(src, dtype), n);
     cr_assert_eq(packed[shunti_fp8_bytes(n)], 0xaa, "past its end");
@@ -322,7 +324,7 @@ static void check_fp8(const struct shunti_rows *rows, const char *name,
         cr_assert(same(element_get(dtype, at(back, dtype), i),
                        element_get(dtype, at(dst, dtype), i)),
                   "packed, %zu elements, number %zu", n, i);
-    /* And by the kernels: the same bytes. */
+    /* The kernels must make the same bytes. */
     kernels = malloc(shunti_fp8_bytes(n) + 1);
     kernels[shunti_fp8_bytes(n)] = 0xaa;
     rows->pack(kernels, at(src, dtype), n);
@@ -355,8 +357,8 @@ Test(rows, fp8_bytes)
     cr_assert_eq(shunti_fp8_bytes(7168), 7168 + 4 * 56);
 }
 
-/* Sums whose exact result lies on, just above and just below the middle
- * between two bf16 numbers, and at the ends of the range. */
+/* The exact results of these sums are in the middle between two bf16 numbers,
+ * just above it or just below, and at the ends of the range. */
 Test(rows, bf16_rounds_to_even)
 {
     for (size_t s = 0; s < SETS; s++)
