@@ -9,7 +9,8 @@
 #include "src/base/error.h"
 #include "src/boot/bootstrap_wire.h"
 
-/* The blob of `rank` in exchange `round`: its size and every byte follow. */
+/* The size of the blob of `rank` in exchange `round`. Its bytes follow from the
+ * rank. */
 static size_t blob_size(int rank, int round)
 {
     return (size_t)((rank * 7919 + round * 104729) % 5000) * (rank != 2);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ranks as threads that join, exchange blobs and leave: the bootstrap's life,
- * without a communicator on top.
+ * Ranks as threads that join, exchange blobs and leave: a bootstrap from
+ * beginning to end, without a communicator.
  */
 
 #ifndef SHUNT_TEST_BIRTH_H
@@ -19,14 +19,14 @@ struct birth_rank {
     struct shunt_id id;
     int nranks, rank;
     double timeout;
-    int gathers;       /* exchanges to make */
-    const char *abort; /* instead of the first exchange */
+    int gathers;       /* exchanges that the rank shall make */
+    const char *abort; /* abort with this text instead of the first exchange */
 
     enum shunt_status status; /* of the first call that failed */
     char text[512];
     unsigned char key[32];
-    int done;       /* exchanges that were right */
-    double seconds; /* it all took */
+    int done;       /* exchanges with the right result */
+    double seconds; /* from joining to leaving */
     pthread_t thread;
 };
 
@@ -34,7 +34,7 @@ struct birth_rank {
 void birth_start(struct birth_rank *rank);
 void birth_join(struct birth_rank *rank);
 
-/* `count` ranks 0, 1, ... of `nranks` at once, one exchange each. */
+/* Runs the first `count` of `nranks` ranks at once. Each makes one exchange. */
 void birth_run(struct birth_rank *ranks, const struct shunt_id *id, int count,
                int nranks, double timeout);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Births under way at the same time in one process, for the thread sanitizer:
- * root threads, ranks, the log, and the loader of transports.
+ * Several inits at the same time in one process, for the thread sanitizer: root
+ * threads, ranks, the log, and the loader of transports.
  */
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ranks that join one after another or by hand, for the tests of the bootstrap. */
+/* Ranks that join one after another, or step by step, for the tests of the
+ * bootstrap. */
 #ifndef SHUNT_TEST_JOINING_H
 #define SHUNT_TEST_JOINING_H
 
@@ -15,13 +16,16 @@ struct shunt_id new_id(void);
 /* `text` must have `part` in it. */
 void expect_text(const char *text, const char *part);
 
-/* The first `n` ranks joined, exchanged and have one key. */
+/* The first `n` ranks have joined, made their exchanges, and have the same
+ * key. */
 void expect_all_ok(int n);
 
-/* The first `n` ranks failed in time, with `status` and `part` in the text. */
+/* The first `n` ranks have failed in time, with `status`, and with `part` in
+ * the text. */
 void expect_all(int n, enum shunt_status status, const char *part);
 
-/* A socket connected to the root, blocking, with a receive timeout. */
+/* Returns a blocking socket that is connected to the root, with a receive
+ * timeout. */
 int dial(const struct shunt_id *id);
 
 void put_bytes(int fd, const void *bytes, size_t len);
@@ -29,7 +33,8 @@ void put_bytes(int fd, const void *bytes, size_t len);
 /* Returns false if the peer sent fewer bytes. */
 bool get_bytes(int fd, void *bytes, size_t len);
 
-/* Join by hand; the test gets the connection. */
+/* Joins as a rank by writing the messages of the handshake, and returns the
+ * connection. */
 int join_by_hand(const struct shunt_id *id, int rank, int nranks, bool slowly);
 
 #endif

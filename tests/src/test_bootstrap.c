@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The bootstrap: inits that work, and inits that fail with the right text on every
- * rank. Tests of the suite in other files have unauthenticated peers, false roots
- * and addresses.
+ * The bootstrap: inits that work, and inits that fail with the right text on
+ * every rank. Other files of this suite test unauthenticated peers, false
+ * roots, and addresses.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -62,7 +62,8 @@ Test(bootstrap, ranks_may_come_late_and_slowly)
                         SHUNTI_WIRE_HEADER_BYTES + SHUNTI_WIRE_SALT_BYTES));
     cr_assert_eq(shunti_wire_get_header(bytes).type, SHUNTI_WIRE_READY);
     shunti_wire_put_header(bytes, SHUNTI_WIRE_GATHER, 0, 0);
-    put_bytes(fd, bytes, SHUNTI_WIRE_HEADER_BYTES); /* rank 2's blob is empty */
+    /* a blob without bytes, as rank 2's blobs are */
+    put_bytes(fd, bytes, SHUNTI_WIRE_HEADER_BYTES);
     for (int r = 0; r < 2; r++)
         birth_join(&ranks[r]);
     expect_all_ok(2);
@@ -90,7 +91,7 @@ Test(bootstrap, malformed_ids)
     cr_assert_eq(shunt_id_create(NULL), SHUNT_ERR_INVALID);
 }
 
-/* An id that is whole, but has `value` at byte `at`. */
+/* Returns an id whose digest is right, but which has `value` at byte `at`. */
 static struct shunt_id id_with(size_t at, unsigned char value)
 {
     unsigned char digest[SHUNTI_KEY_BYTES];
@@ -125,7 +126,8 @@ Test(bootstrap, ids_of_other_releases)
     expect_text(shunt_last_error(NULL), "an unknown kind (77)");
 }
 
-/* `count` ranks, the last of which claims `odd_rank` and `odd_nranks`. */
+/* Runs `count` ranks. The last of them claims to be `odd_rank` of
+ * `odd_nranks`. */
 static void run_with_odd_one(int count, int nranks, int odd_rank,
                              int odd_nranks)
 {
@@ -183,7 +185,7 @@ Test(bootstrap, missing_ranks_are_named)
 {
     struct shunt_id id = new_id();
 
-    for (int i = 0; i < 4; i++) { /* of 6, without 2 and 5 */
+    for (int i = 0; i < 4; i++) { /* 4 of 6 ranks: ranks 2 and 5 are missing */
         ranks[i] = (struct birth_rank){.id = id,
                                        .nranks = 6,
                                        .rank = i < 2 ? i : i + 1,
@@ -223,9 +225,10 @@ static bool yes(void *arg, char *why, size_t size)
     return true;
 }
 
-/* A rank that has joined, and then neither reads nor closes. Whoever waits for it
- * to be told gets on with the other communicators of its thread, which the poll
- * does, and waits no longer than the parent lives. */
+/* Rank 1 has joined, and then neither reads nor closes. The library waits until
+ * the error can be sent to it. Meanwhile it serves the other communicators of
+ * the thread, by polling. It waits no longer than the parent communicator
+ * works. */
 Test(bootstrap, others_are_answered_while_a_silent_rank_is_notified)
 {
     struct shunt_id id = new_id();
@@ -266,7 +269,8 @@ Test(bootstrap, a_rank_that_dies_while_joining)
     expect_all(2, SHUNT_ERR_PEER, "rank 2 went away");
 }
 
-/* Join rank 1 by hand up to READY, while rank 0 waits in its gather. */
+/* Joins rank 1 by hand up to READY, while rank 0 waits in its gather. Returns
+ * the connection. */
 static int beside_rank_0(void)
 {
     struct shunt_id id = new_id();
@@ -360,8 +364,8 @@ Test(bootstrap, a_root_that_nobody_visits_ends)
 
     setenv("SHUNT_TIMEOUT", "0.2", 1);
     id = new_id();
-    /* Until nothing listens any more. A connection that is still in the queue
-     * when the root ends is reset, not refused. */
+    /* Connect until nothing listens any more. A connection that is still in the
+     * queue when the root ends is reset, not refused. */
     while ((fd = dial(&id)) >= 0 || errno == ECONNRESET) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
 
@@ -374,7 +378,8 @@ Test(bootstrap, a_root_that_nobody_visits_ends)
     cr_assert_eq(errno, ECONNREFUSED, "%s", strerror(errno));
 }
 
-/* Processes of one host may make two groups of a split at the same time. */
+/* Two groups of a split may be made at the same time by processes of one
+ * host. */
 Test(bootstrap, later_communicators_share_shunt_port)
 {
     static const int names[2][2] = {{0, 2}, {1, 3}};

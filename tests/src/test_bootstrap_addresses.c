@@ -18,7 +18,8 @@ static void set_place(struct shunti_id_place *place, int family,
     cr_assert_eq(inet_pton(family, text, place->address), 1);
 }
 
-/* More addresses than there is room for: the first ones stay, in their order. */
+/* If there are more addresses than an id has room for, it keeps the first ones,
+ * in their order. */
 Test(bootstrap, ids_have_several_addresses)
 {
     struct shunti_id_parts parts = {.kind = SHUNTI_ID_IPV4,
@@ -40,7 +41,7 @@ Test(bootstrap, ids_have_several_addresses)
                            "10.1.2.4:4321, [fd00::1]:4321, 10.1.2.5:4321");
     cr_assert(!shunti_id_nth(&again, 6, &one));
 
-    /* The nonce of a start takes the room of the last one. */
+    /* The nonce of a start takes the room of the last IPv6 address. */
     again = parts;
     again.flags = SHUNTI_ID_START;
     memset(again.start, 0xa5, sizeof(again.start));
@@ -64,7 +65,8 @@ Test(bootstrap, ids_have_several_addresses)
     cr_assert_eq(again.scope, 7);
 }
 
-/* Nothing listens at the first ones; and then another root at the last. */
+/* Nothing listens at the first addresses, so ranks connect to the last one.
+ * Then another root listens there. */
 Test(bootstrap, any_address_of_an_id)
 {
     struct shunti_id_parts parts, wrong;
@@ -84,7 +86,8 @@ Test(bootstrap, any_address_of_an_id)
     birth_run(ranks, &id, 2, 2, 20);
     expect_all_ok(2);
     cr_assert_lt(shunti_wire_now() - start, 5);
-    /* The same port, and no root of this id: an end long before the timeout. */
+    /* Another root has the same port, so the ranks must fail long before the
+     * timeout. */
     parts.port = wrong.port;
     shunti_id_pack(&parts, &id);
     birth_run(ranks, &id, 2, 2, 60);
@@ -105,7 +108,8 @@ Test(bootstrap, ids_follow_host_and_port)
     expect_text(text, "127.0.0.1:");
     cr_assert_neq(parts.port, 0);
 
-    snprintf(text, sizeof(text), "%d", parts.port); /* taken by that root */
+    /* the port is in use by that root */
+    snprintf(text, sizeof(text), "%d", parts.port);
     setenv("SHUNT_PORT", text, 1);
     cr_assert_eq(shunt_id_create(&id), SHUNT_ERR_SYSTEM);
     expect_text(shunt_last_error(NULL), "SHUNT_PORT");
@@ -126,8 +130,8 @@ Test(bootstrap, ids_follow_host_and_port)
     expect_text(shunt_last_error(NULL), "70000");
 }
 
-/* A rank that has missed the root names the root first, also if the root has named
- * others to it before. */
+/* A rank that has missed the root names the root first, even if the root has
+ * reported other ranks to it before. */
 Test(bootstrap, reported_ranks_follow_missed_ones)
 {
     struct shunti_parent parent = {.root = 0};

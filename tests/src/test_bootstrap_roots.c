@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two jobs with one name, and other programs in the place of the root. */
+/* Two jobs with the same name, and other programs in the place of the root. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -20,7 +20,8 @@
 
 static const enum shunti_id_kind kinds[] = {SHUNTI_ID_LOCAL, SHUNTI_ID_IPV4};
 
-/* An id as a launcher's ranks derive it, with a port that is free. */
+/* Returns an id like those that a launcher's ranks derive, with a port that is
+ * free. */
 static struct shunt_id launched_id(enum shunti_id_kind kind)
 {
     static const unsigned char loopback[4] = {127, 0, 0, 1};
@@ -55,7 +56,8 @@ static void start_rank(int i, struct shunt_id id, int rank, int nranks)
     birth_start(&ranks[i]);
 }
 
-/* Serve an id in another process, whose rank 0 has the same name; its text. */
+/* Starts a root in another process, as rank 0 of a second job with the same
+ * name. Returns its status and the text of its error. */
 static enum shunt_status serve_elsewhere(struct shunt_id id, char text[400])
 {
     enum shunt_status st;
@@ -79,8 +81,8 @@ static enum shunt_status serve_elsewhere(struct shunt_id id, char text[400])
     return st;
 }
 
-/* Rank 1 of job A waits for its rank 0, when that of job B comes; then those
- * that are left, who are told as well. */
+/* Rank 1 of job A waits for rank 0 of its job when rank 0 of job B joins. Both
+ * ranks 0 and the remaining ranks must get an error. */
 Test(bootstrap, two_jobs_that_start_get_errors)
 {
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
@@ -102,8 +104,8 @@ Test(bootstrap, two_jobs_that_start_get_errors)
     }
 }
 
-/* All ranks of job A have come: job B is turned away, whichever of its ranks
- * comes, and A goes on. */
+/* When all ranks of job A have joined, each rank of job B is refused, and job A
+ * goes on. */
 Test(bootstrap, a_second_job_is_turned_away)
 {
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
@@ -127,8 +129,9 @@ Test(bootstrap, a_second_job_is_turned_away)
     }
 }
 
-/* Another program has rank 0's port, and listens or not, but says nothing. Rank
- * 1 is told by rank 0, at the unix socket `near`, or at another port. */
+/* Another program has rank 0's port. It may listen, but sends nothing. Rank 0
+ * sends the error to rank 1, at a unix socket if `near` is true, else at
+ * another port. */
 static void port_in_use(bool listens, bool near)
 {
     struct shunt_id name = launched_id(SHUNTI_ID_IPV4), a;
@@ -165,7 +168,8 @@ Test(bootstrap, all_ranks_name_a_port_that_is_in_use)
     port_in_use(false, true);
 }
 
-/* Rank 0 does not reach the address that others look for. */
+/* Rank 0 cannot reach the address to which the other ranks connect, so it joins
+ * over the loopback. */
 Test(bootstrap, rank_0_joins_over_loopback)
 {
     static const unsigned char nobody[4] = {192, 0, 2, 1};
@@ -181,7 +185,7 @@ Test(bootstrap, rank_0_joins_over_loopback)
                      shunt_last_error(NULL));
         start_rank(0, a, 0, 2);
         memset(parts.address, 0, sizeof(parts.address));
-        if (v6) { /* the others have IPv6 alone */
+        if (v6) { /* the other ranks have IPv6 only */
             parts.kind = SHUNTI_ID_IPV6;
             parts.address[15] = 1;
         } else {
@@ -196,8 +200,8 @@ Test(bootstrap, rank_0_joins_over_loopback)
     }
 }
 
-/* A process that makes one communicator after the other at the same address, or
- * that forks, does not keep the address from itself. */
+/* A process may create one communicator after another at the same address, and
+ * may fork. It must be able to use the address again. */
 Test(bootstrap, a_held_address_is_released)
 {
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
@@ -228,7 +232,7 @@ Test(bootstrap, a_held_address_is_released)
 
 struct impostor {
     int listen_fd;
-    bool polite; /* speaks the protocol, but knows no secret */
+    bool polite; /* follows the protocol, but does not know the secret */
     unsigned char tag[SHUNTI_TAG_BYTES];
     pthread_t thread;
 };
@@ -300,8 +304,8 @@ Test(bootstrap, a_root_without_the_secret)
     meet_impostor(true, "does not know the secret");
 }
 
-/* A root with another id on the same port does not end because of ranks of this
- * id. */
+/* A root with another id on the same port must not end when ranks of this id
+ * connect to it. */
 Test(bootstrap, another_root_has_the_port)
 {
     struct shunt_id id = new_id(), old;
@@ -320,8 +324,8 @@ Test(bootstrap, another_root_has_the_port)
     expect_all_ok(2);
 }
 
-/* A process of another user that listens at the address of `parts`, and is
- * silent. */
+/* Starts a process of another user that listens at the address of `parts`, but
+ * sends nothing. */
 static pid_t squat(const struct shunti_id_parts *parts)
 {
     int up[2];
@@ -349,7 +353,7 @@ static pid_t squat(const struct shunti_id_parts *parts)
     return pid;
 }
 
-/* The job has a secret, but any process can work out its address. */
+/* The job has a secret, but any process can compute its address. */
 Test(bootstrap, another_user_has_the_meeting_place)
 {
     static const char who[] = "is held by user 65534";
@@ -361,7 +365,7 @@ Test(bootstrap, another_user_has_the_meeting_place)
 
     if (geteuid())
         cr_skip_test("only root can be another user");
-    /* A root that would admit us is at the other address. */
+    /* At the other address there is a root that would admit this process. */
     cr_assert_eq(shunti_id_unpack(&id, &far), SHUNT_OK);
     near = far;
     near.flags |= SHUNTI_ID_RETRY;

@@ -18,7 +18,7 @@
 #include "src/boot/peer_user.h"
 #include "tests/src/joining.h"
 
-#define PEERS 400 /* more than the root keeps, also of the silent ones */
+#define PEERS 400 /* more than the root keeps at a time, even of silent peers */
 
 Test(bootstrap, a_flood_of_unauthenticated_peers_changes_nothing)
 {
@@ -72,10 +72,11 @@ Test(bootstrap, a_slow_unauthenticated_peer_is_dropped)
 
     setenv("SHUNT_TIMEOUT", "1", 1);
     id = new_id();
-    member = join_by_hand(&id, 0, 2, false); /* it waits longer than that */
+    /* the member waits longer than SHUNT_TIMEOUT */
+    member = join_by_hand(&id, 0, 2, false);
     peer = dial(&id);
     cr_assert(peer >= 0);
-    for (size_t i = 0;; i++) { /* slowly, byte by byte */
+    for (size_t i = 0;; i++) { /* send the peer's bytes slowly, one by one */
         struct pollfd p = {.fd = peer, .events = POLLIN};
 
         if (i < SHUNTI_WIRE_MAGIC_BYTES)
@@ -88,13 +89,13 @@ Test(bootstrap, a_slow_unauthenticated_peer_is_dropped)
     close(peer);
     ranks[0] = (struct birth_rank){
         .id = id, .nranks = 2, .rank = 0, .timeout = 5, .gathers = 1};
-    birth_start(&ranks[0]); /* the root is still there, and checks claims */
+    birth_start(&ranks[0]); /* the root must still be there, and check claims */
     birth_join(&ranks[0]);
     expect_all(1, SHUNT_ERR_MISMATCH, "rank 0 (of 2) joined twice");
     close(member);
 }
 
-/* Send a hello and a wrong proof; false: no refusal came back. */
+/* Sends a hello and a wrong proof. Returns true if a refusal is received. */
 static bool forge(int fd, int rank, int nranks)
 {
     struct shunti_auth_transcript transcript = {
@@ -120,8 +121,8 @@ static void limit_descriptors(rlim_t most)
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* Unauthenticated connections from another process, open until the pipe is
- * closed. */
+/* Makes unauthenticated connections from another process, which keeps them open
+ * until *pipe_end is closed. */
 static pid_t flood(const struct shunt_id *id, int count, bool forging,
                    int *pipe_end)
 {
@@ -156,7 +157,7 @@ static pid_t flood(const struct shunt_id *id, int count, bool forging,
     return pid;
 }
 
-/* An init of `n` ranks in spite of `count` unauthenticated peers. */
+/* Makes an init of `n` ranks in spite of `count` unauthenticated peers. */
 static void init_during_flood(const struct shunt_id *id, int count,
                               bool forging, int n)
 {
@@ -169,7 +170,8 @@ static void init_during_flood(const struct shunt_id *id, int count,
     waitpid(pid, NULL, 0);
 }
 
-/* The root started before the limit was set, and does not know it. */
+/* The root has started before the limit was set, so it does not know the
+ * limit. */
 Test(bootstrap, refused_peers_that_stay_are_bounded)
 {
     struct shunt_id id;
@@ -189,8 +191,9 @@ Test(bootstrap, unauthenticated_peers_leave_descriptors_to_the_process)
     init_during_flood(&id, 200, false, 8);
 }
 
-/* A peer that claims to be a rank that has joined, or an impossible rank, is
- * not a rank with another SHUNT_SECRET. */
+/* A peer with a wrong proof may claim to be a rank that has joined, or an
+ * impossible rank. The root must not report it as a rank with another
+ * SHUNT_SECRET. */
 Test(bootstrap, impossible_ranks_with_wrong_proofs_change_nothing)
 {
     static const struct {
@@ -225,8 +228,9 @@ Test(bootstrap, impossible_ranks_with_wrong_proofs_change_nothing)
     close(member);
 }
 
-/* Many kernels list closed connections as root's in their table. So if we are
- * root, a peer that closed at once was taken for a process of our user. */
+/* Many kernels list closed connections as root's in their table. So if this
+ * process ran as root, a peer that closed at once was taken for a process of
+ * the same user. */
 Test(bootstrap, a_peer_that_has_left_is_of_no_user)
 {
     for (int how = 0; how < 3; how++) {
@@ -256,8 +260,8 @@ Test(bootstrap, a_peer_that_has_left_is_of_no_user)
     }
 }
 
-/* Set the loopback device of our own network namespace up and add an address,
- * or (NULL) remove it. */
+/* Brings up the loopback device of this process's network namespace and adds an
+ * address. Removes that address if `address` is NULL. */
 static bool set_second_address(const char *address)
 {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -272,15 +276,16 @@ static bool set_second_address(const char *address)
         set = !ioctl(fd, SIOCSIFFLAGS, &device) &&
               !ioctl(fd, SIOCSIFADDR, &second);
     } else {
-        set = !ioctl(fd, SIOCSIFFLAGS, &second); /* down: removes the address */
+        /* bringing it down removes the address */
+        set = !ioctl(fd, SIOCSIFFLAGS, &second);
     }
     close(fd);
     return set;
 }
 
-/* Searching the kernel's table takes the root a long time, and the table has no
- * entry for a peer of another host. So the root must not search for such a
- * peer. Here it is a peer with an address that this host no longer has. */
+/* The root must not look up a peer of another host in the kernel's table: that
+ * takes long, and the table has no entry for such a peer. Here the peer has an
+ * address that this host no longer has. */
 Test(bootstrap, a_peer_of_another_host_is_not_looked_up)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET};
@@ -338,8 +343,8 @@ Test(bootstrap, a_replayed_proof_is_refused)
         cr_assert(get_bytes(fd, bytes, SHUNTI_WIRE_CHALLENGE_BYTES));
         memcpy(transcript.root_nonce, bytes + SHUNTI_WIRE_MAGIC_BYTES,
                SHUNTI_NONCE_BYTES);
-        if (i ==
-            0) { /* "overheard": right for this challenge, not for the next */
+        /* the "overheard" proof is right for its own challenge only */
+        if (i == 0) {
             shunti_auth_prove(parts.secret, SHUNTI_AUTH_RANK, &transcript,
                               proof);
         } else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests which ranks are lost, for all graphs of failed links between a few
- * ranks: compared with a search through all sets of ranks. */
+/* Tests which ranks are counted as lost, for all graphs of failed links between
+ * a few ranks. The results are compared with a search through all sets of
+ * ranks. */
 #include <criterion/criterion.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static bool explains(int n, const uint64_t *edges, uint64_t set)
     return true;
 }
 
-/* Does set a come before set b, by the rules of shunti_cover()? */
+/* True if set a comes before set b by the rules of shunti_cover(). */
 static bool is_before(int n, const uint64_t *good, uint64_t a, uint64_t b)
 {
     const int size_a = __builtin_popcountll(a);
@@ -60,7 +61,8 @@ static void link_both(uint64_t *rows, int a, int b)
     rows[b] |= UINT64_C(1) << a;
 }
 
-/* Graph number `graph` of n ranks, and the rest of all links. */
+/* Stores graph number `graph` of n ranks in `edges`, and all other links in
+ * `rest`. */
 static void make_graph(int n, uint64_t graph, uint64_t *edges, uint64_t *rest)
 {
     memset(edges, 0, MOST * sizeof(*edges));
@@ -70,8 +72,8 @@ static void make_graph(int n, uint64_t graph, uint64_t *edges, uint64_t *rest)
             link_both(graph >> i & 1 ? edges : rest, a, b);
 }
 
-/* All graphs of up to six ranks: where nothing is known of good links, where all
- * others are good, and where some are. */
+/* All graphs of up to six ranks: if all other links are good, if some are, and
+ * if no link is known to be good. */
 Test(cover, is_the_smallest_set_in_all_small_graphs)
 {
     for (int n = 1; n <= MOST; n++) {
@@ -98,8 +100,8 @@ Test(cover, is_the_smallest_set_in_all_small_graphs)
 
 /* --- what ranks report ---------------------------------------------------- */
 
-/* The directions in which a link works: bit 0, from its lower rank to the
- * higher one; bit 1, from the higher to the lower. */
+/* Returns the directions in which a link works. Bit 0: from the lower rank to
+ * the higher one; bit 1: from the higher to the lower. */
 static unsigned way(uint64_t state, int a, int b)
 {
     const int high = a > b ? a : b, low = a > b ? b : a;
@@ -117,8 +119,9 @@ static bool works(uint64_t state, int a, int b)
     return reaches(state, a, b) && reaches(state, b, a);
 }
 
-/* The reports that reach `observer`, of ranks that ask each other. Ranks with an odd
- * number in `waited` awaited only the rank behind them, and the others all. */
+/* Makes the reports that reach `observer`, of ranks that probe each other. A
+ * rank whose bit in `waited` is set has waited only for the next rank, the
+ * other ranks for all ranks. */
 static void observe(int n, uint64_t state, int observer, unsigned waited,
                     struct shunti_reports *reports)
 {
@@ -151,16 +154,16 @@ static uint64_t decide(struct shunti_reports *reports)
     return lost;
 }
 
-/* Each link of up to five ranks works both ways, one of them, or not at all. A
- * rank never counts more ranks as lost than a smallest set that explains all
- * links which do not work. */
+/* Each link of up to five ranks works in both directions, in one, or not at
+ * all. A rank must never count more ranks as lost than are in a smallest set
+ * which explains all failed links. */
 Test(cover, no_rank_loses_more_than_the_smallest_set)
 {
     for (int n = 2; n <= 5; n++) {
         struct shunti_reports reports;
 
         cr_assert(shunti_reports_make(&reports, n));
-        /* of five ranks one in 31 states, of fewer ranks all */
+        /* for five ranks every 31st state, for fewer ranks all states */
         for (uint64_t state = 0; state < UINT64_C(1) << n * (n - 1);
              state += n == 5 ? 31 : 1) {
             uint64_t broken[MOST] = {0}, none[MOST] = {0}, least;
@@ -186,8 +189,8 @@ Test(cover, no_rank_loses_more_than_the_smallest_set)
     }
 }
 
-/* One rank whose links have all failed, each in any of the three ways: the
- * others all name it, and nobody else. */
+/* All links of one rank have failed, each in any of three ways. All other ranks
+ * must name that rank and no other. */
 Test(cover, a_rank_that_is_cut_off_is_named_by_all_others)
 {
     for (int n = 3; n <= MOST; n++) {
@@ -227,8 +230,9 @@ Test(cover, a_rank_that_is_cut_off_is_named_by_all_others)
     }
 }
 
-/* A host of some ranks is cut off, and the others wait: only one of them awaited
- * any of these, and missed all of them or one. The host is lost, not that rank. */
+/* A host with some ranks is cut off. Of the other ranks, only one waited for
+ * ranks of that host, and missed some of them. Those must be lost, and not the
+ * rank that missed them. */
 Test(cover, a_host_that_one_rank_missed_is_lost)
 {
     for (int n = 3; n <= MOST; n++) {
@@ -264,13 +268,15 @@ Test(cover, a_host_that_one_rank_missed_is_lost)
     }
 }
 
-/* Two hosts do not hear a third one, which hears nothing of them either, but whose
- * reports arrive. One rank there has missed a rank, and was missed. Both ranks of that
- * host are lost, although nobody has answered or missed the second one. */
+/* Two hosts receive nothing from a third host, and the third receives nothing
+ * from them, but its reports arrive. One rank of that host has missed a rank,
+ * and was missed. Both ranks of the host must be lost, although no rank has
+ * answered or missed the second one. */
 Test(cover, a_rank_that_reports_is_no_silent_one)
 {
     struct shunti_reports reports;
-    /* ranks 0, 1 on the first host, 2, 3 on the deaf one, 4, 5 */
+    /* ranks 0, 1 are on the first host, 2, 3 on the deaf one, and 4, 5 on the
+     * last */
     const uint64_t well = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5;
 
     cr_assert(shunti_reports_make(&reports, 6));
@@ -283,15 +289,17 @@ Test(cover, a_rank_that_reports_is_no_silent_one)
     reports.failed[1] = 1 << 2;
     reports.failed[2] = 1 << 1;
     cr_assert_eq(decide(&reports), 1 << 2 | 1 << 3);
-    /* The report of the second one has not arrived here, but at rank 5. */
+    /* The report of rank 3 has not arrived here, but it has arrived at rank
+     * 5. */
     reports.stage[3] = SHUNTI_REPORT_NONE;
     reports.reported[5] = 1 << 3;
     cr_assert_eq(decide(&reports), 1 << 2 | 1 << 3);
     shunti_reports_free(&reports);
 }
 
-/* Rank 0 is on a host that receives nothing, so it misses all others. The others are
- * all well, and none has an answer of rank 0. Those in `busy` have answered nobody yet. */
+/* Rank 0 is on a host that receives nothing, so it misses all others. All other
+ * ranks work, but have no answer from rank 0. Those in `busy` have not answered
+ * any rank yet. */
 static void observe_deaf_root(struct shunti_reports *reports, uint64_t busy)
 {
     const int n = reports->n;
@@ -308,7 +316,8 @@ static void observe_deaf_root(struct shunti_reports *reports, uint64_t busy)
     }
 }
 
-/* Ranks that only the deaf one has missed may be busy: they are not lost with it. */
+/* Only the deaf rank has missed these ranks, which may be busy. They must not
+ * be lost with it. */
 Test(cover, a_lost_rank_is_no_witness)
 {
     for (int n = 3; n <= MOST; n++) {
@@ -317,7 +326,8 @@ Test(cover, a_lost_rank_is_no_witness)
         cr_assert(shunti_reports_make(&reports, n));
         for (uint64_t busy = 0; busy < UINT64_C(1) << n; busy += 2) {
             if (n - __builtin_popcountll(busy) < 3)
-                continue; /* one rank that is well does not outweigh the deaf one */
+                /* a single rank that works does not outweigh the deaf one */
+                continue;
             observe_deaf_root(&reports, busy);
             cr_assert_eq(decide(&reports), 1, "%d ranks, %llx busy: lost %llx",
                          n, (unsigned long long)busy,
@@ -327,8 +337,8 @@ Test(cover, a_lost_rank_is_no_witness)
     }
 }
 
-/* A rank that was missed, also by ranks that are well, and has answered one of them
- * since, was only busy. */
+/* A rank was missed, perhaps by ranks that work, but has answered one of them
+ * since. So it was only busy, and must not be lost. */
 Test(cover, an_answer_takes_back_what_was_missed)
 {
     for (int n = 3; n <= MOST; n++) {
@@ -343,7 +353,8 @@ Test(cover, an_answer_takes_back_what_was_missed)
                 reports.failed[who] |= UINT64_C(1) << late;
                 cr_assert_eq(decide(&reports), 1, "%d ranks, %d missed %d", n,
                              who, late);
-                /* `late` has an answer of `who`, which has none of `late` yet. */
+                /* `late` has an answer of `who`, but `who` has no answer of
+                 * `late` yet. */
                 reports.good[who] &= ~(UINT64_C(1) << late);
                 cr_assert_eq(decide(&reports), 1, "%d ranks, %d missed %d", n,
                              who, late);
@@ -353,7 +364,7 @@ Test(cover, an_answer_takes_back_what_was_missed)
     }
 }
 
-/* All answer: nevertheless the rank is lost that was missed. */
+/* All ranks answer, but a rank that was missed must still be lost. */
 Test(cover, somebody_is_lost_who_was_missed)
 {
     struct shunti_reports reports;
@@ -370,7 +381,8 @@ Test(cover, somebody_is_lost_who_was_missed)
     for (int r = 0; r < 3; r++)
         reports.good[r] &= ~(UINT64_C(1) << 3);
     cr_assert_eq(decide(&reports), 1 << 3, "one of the two has not answered");
-    /* Rank 2 has answered rank 1, but not yet rank 0. Nothing raises a doubt about it. */
+    /* Rank 2 has answered rank 1, but not yet rank 0. No report makes it
+     * doubtful that rank 2 works. */
     reports.stage[2] = SHUNTI_REPORT_NONE;
     for (int r = 0; r < 3; r++)
         reports.good[r] = r == 1 ? 1 << 0 | 1 << 2 : 0;
@@ -382,8 +394,9 @@ Test(cover, somebody_is_lost_who_was_missed)
     shunti_reports_free(&reports);
 }
 
-/* A rank that waits for a mute host in another communicator was missed there, and answers
- * here. Nobody has missed that host, whose ranks are silent: they are lost. */
+/* A rank waits for a mute host in another communicator, so it was missed there,
+ * but it answers here. No rank has missed the host. Its ranks are silent, so
+ * they must be lost. */
 Test(cover, the_silent_are_lost_before_one_that_answers)
 {
     for (int n = 4; n <= MOST; n++) {
@@ -410,7 +423,8 @@ Test(cover, the_silent_are_lost_before_one_that_answers)
     }
 }
 
-/* Rank 2 has answered rank 1, and then stopped before it answered rank 3, which is well. */
+/* Rank 2 has answered rank 1. Then it stopped before it answered rank 3, which
+ * works. */
 Test(cover, a_rank_that_stops_in_its_report_is_lost)
 {
     struct shunti_reports reports;
@@ -425,7 +439,7 @@ Test(cover, a_rank_that_stops_in_its_report_is_lost)
     shunti_reports_free(&reports);
 }
 
-/* A connection has ended after an answer had come over it. */
+/* A connection has ended after an answer had arrived over it. */
 Test(cover, an_answer_is_no_word_for_a_connection_that_ends)
 {
     struct shunti_reports reports;
@@ -448,7 +462,8 @@ Test(cover, an_answer_is_no_word_for_a_connection_that_ends)
     shunti_reports_free(&reports);
 }
 
-/* One link: all ranks, its ends as well, give up the same end. */
+/* One link has failed. All ranks, including both ends of the link, must give up
+ * the same end. */
 Test(cover, one_link_costs_one_rank_and_all_know_which)
 {
     for (int n = 3; n <= MOST; n++) {
@@ -473,9 +488,9 @@ Test(cover, one_link_costs_one_rank_and_all_know_which)
     }
 }
 
-/* Ranks 0 and 1 do not reach ranks 2 and 3, and lack their reports, nor the other way
- * round. So each side may decide against the other one, and the ranks behind them decide
- * first: by all reports, and all of them alike. */
+/* Ranks 0 and 1 do not reach ranks 2 and 3, and have no reports of them, and
+ * the other way round. So each side may decide against the other one. Ranks 4
+ * and up must decide first: they have all reports, and all decide alike. */
 Test(cover, ranks_that_reach_all_decide_first)
 {
     for (int n = 5; n <= MOST; n++) {
@@ -507,8 +522,9 @@ Test(cover, ranks_that_reach_all_decide_first)
     }
 }
 
-/* Two hosts of `a` and of `b` ranks that do not reach each other: the smaller
- * one is lost, or the one without the lowest rank. Large ones, too. */
+/* Two hosts of `a` and of `b` ranks, which may be large, do not reach each
+ * other. The smaller host must be lost or, if they are equal, the host without
+ * the lowest rank. */
 Test(cover, the_smaller_host_is_lost)
 {
     for (int a = 1; a <= 200; a += 1 + a / 3) {
@@ -523,7 +539,8 @@ Test(cover, the_smaller_host_is_lost)
                     if (i != j)
                         ((i < a) == (j < a) ? good : edges)[i * w + j / 64] |=
                             UINT64_C(1) << j % 64;
-            if (a == b) /* the smaller one would have fewer good links */
+            /* otherwise the smaller host would have fewer good links */
+            if (a == b)
                 memset(good, 0, (size_t)(n * w) * sizeof(*good));
             cr_assert(shunti_cover(n, edges, good, NULL, lost));
             for (int r = 0; r < n; r++)
@@ -535,8 +552,9 @@ Test(cover, the_smaller_host_is_lost)
     }
 }
 
-/* Rings and chains have the most sets to look through for their size: with 32
- * ranks the smallest one is found. Larger ones end as well. */
+/* Rings and chains have the most sets to search for their number of ranks. With
+ * 32 ranks a smallest set must be found. The search among more ranks must end,
+ * too. */
 Test(cover, long_chains_end)
 {
     for (int n = 4; n <= 1000; n = n < 32 ? n + 1 : n * 3) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests of launchers' variables, and of places. */
+/* Tests of launchers' variables, and of the places of ranks. */
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include "src/host/cgroup.h"
 #include "src/host/topology.h"
 
-/* A clean slate, and what a case adds. */
+/* Clears the environment, and sets `variables`. */
 static void with(const char *const *variables)
 {
     extern char **environ;
@@ -113,7 +113,8 @@ Test(launch, launchers)
     expect("Slurm", 5, 8, "127.0.0.1:");
 }
 
-/* One process, whatever number of tasks the script asked for. */
+/* Without srun a batch script is one process, even if it asked for several
+ * tasks. */
 Test(launch, a_batch_script_without_srun_is_one_rank)
 {
     WITH("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
@@ -121,10 +122,11 @@ Test(launch, a_batch_script_without_srun_is_one_rank)
          "SLURM_JOB_NODELIST=host[1-2]", "SLURM_TASKS_PER_NODE=4(x2)");
     expect("none", 0, 1, "unix:");
     WITH("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
-         "SLURM_STEP_ID=4294967291"); /* the number of a batch script */
+         "SLURM_STEP_ID=4294967291"); /* the step id of a batch script */
     expect("none", 0, 1, "unix:");
     WITH("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=9",
-         "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_ID=4294967290"); /* of a shell */
+         /* the step id of a shell */
+         "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_ID=4294967290");
     expect("none", 0, 1, "unix:");
 }
 
@@ -168,8 +170,7 @@ Test(launch, mistakes_are_named)
     expect_error(SHUNT_ERR_UNSUPPORTED, "SHUNT_HOST");
 }
 
-/* The ids of two calls in this process, and of the same two in "another rank".
- */
+/* Two calls of one process must find different ids, and so must two jobs. */
 Test(launch, ranks_agree_call_by_call)
 {
     struct shunti_launch first, second, other;
@@ -186,7 +187,8 @@ Test(launch, ranks_agree_call_by_call)
     cr_assert(memcmp(&other.id, &second.id, sizeof(first.id)));
 }
 
-/* The id that the first call of some process comes to, with these variables. */
+/* Returns the id that the first call of a process finds with these
+ * variables. */
 static struct shunt_id id_with(const char *const *variables)
 {
     struct shunti_launch l = {0};
@@ -217,7 +219,8 @@ static bool same_id(struct shunt_id a, struct shunt_id b)
     return !memcmp(&a, &b, sizeof(a));
 }
 
-/* Do ranks with these ids find the same root, whether or not it admits them? */
+/* True if ranks with these ids connect to the same root, even if that root
+ * refuses them. */
 static bool same_tag(struct shunt_id a, struct shunt_id b)
 {
     struct shunti_id_parts x, y;
@@ -246,7 +249,7 @@ Test(launch, all_ranks_find_the_same_id)
     "SLURM_JOB_ID=9", "SLURM_PROCID=" rank, "SLURM_STEP_NUM_TASKS=" size, \
         "SLURM_STEP_NODELIST=localhost", "SLURM_STEP_NUM_NODES=1"
 
-/* The usual wrapper of a step sets RANK and WORLD_SIZE, and no MASTER_ADDR. */
+/* A usual wrapper of a step sets RANK and WORLD_SIZE, but no MASTER_ADDR. */
 Test(launch, steps_of_slurm_are_jobs)
 {
     struct shunt_id a = ID(STEP("0", "2"), "SLURM_STEP_ID=3"),
@@ -269,7 +272,8 @@ Test(launch, steps_of_slurm_are_jobs)
         !same_id(b, ID(STEP("0", "2"), "SLURM_STEP_ID=4", "RANK=0", BY_HAND)));
 }
 
-/* torchrun starts the workers again, at the same address. */
+/* torchrun starts the workers again, at the same address. This is another
+ * job. */
 Test(launch, a_restarted_job_is_another_one)
 {
     struct shunt_id a = ID(BY_HAND, "RANK=0", "TORCHELASTIC_RUN_ID=7",
@@ -281,7 +285,7 @@ Test(launch, a_restarted_job_is_another_one)
                              "TORCHELASTIC_RESTART_COUNT=1")));
 }
 
-/* Each step starts a part of the ranks, or another launcher does. */
+/* Each step, or another launcher, starts a part of the ranks. */
 Test(launch, a_job_may_have_several_steps)
 {
     struct shunt_id hand = ID(BY_HAND, "RANK=0", STEP("0", "1"),
@@ -301,7 +305,7 @@ Test(launch, a_job_may_have_several_steps)
                         STEP("0", "1"), "SLURM_STEP_ID=0")));
 }
 
-/* srun can speak the protocol of MPICH's processes. */
+/* srun can follow the protocol of MPICH's processes. */
 Test(launch, mpich_in_a_step_is_the_step)
 {
     struct shunt_id a = ID("PMI_RANK=0", "PMI_SIZE=2", "PMI_JOBID=9.3",
@@ -313,8 +317,9 @@ Test(launch, mpich_in_a_step_is_the_step)
                              STEP("0", "2"), "SLURM_STEP_ID=4")));
 }
 
-/* Nobody started one launcher inside the other here: which of them counts
- * cannot be seen. tests/src/launchers has those that are. */
+/* Here no launcher was started inside of another one, so the library cannot
+ * know which of them counts. tests/src/launchers has launchers inside of
+ * others. */
 Test(launch, contradictions_name_both)
 {
     static const char slurm[] = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 (Slurm)";
@@ -332,7 +337,7 @@ Test(launch, contradictions_name_both)
     WITH("RANK=0", "WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=1",
          "OMPI_COMM_WORLD_SIZE=2");
     expect_error(SHUNT_ERR_INVALID, "OMPI_COMM_WORLD_RANK=1");
-    /* The batch script's own are not those of a step. */
+    /* The batch script's own variables do not count as those of a step. */
     WITH("RANK=0", BY_HAND, "SLURM_PROCID=0", "SLURM_NTASKS=8");
     expect("torchrun", 0, 2, "127.0.0.1:29501");
     WITH("RANK=1", BY_HAND, STEP("1", "2"), "SLURM_STEP_ID=0");
@@ -346,8 +351,8 @@ Test(launch, contradictions_name_both)
     expect("Open MPI", 3, 4, "unix:");
 }
 
-/* Slurm's list, and where rank 0 is. The hosts here are names of
- * loopback, which need no name service. */
+/* Slurm's list of hosts, and the host of rank 0. The hosts here are loopback
+ * addresses, which need no name service. */
 #define LISTS "SLURM_JOB_ID=9", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_NODES=2"
 
 Test(launch, rank_0_by_the_lists_of_slurm)
@@ -360,7 +365,7 @@ Test(launch, rank_0_by_the_lists_of_slurm)
          "SLURM_STEP_NODELIST=127.0.0.[1-2]", "SLURM_HET_SIZE=2",
          "SLURM_JOB_NODELIST_HET_GROUP_0=127.0.0.2");
     expect("Slurm", 0, 2, "127.0.0.2:");
-    /* A step of the second component alone. */
+    /* A step has only the second component. */
     WITH(LISTS, "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=1",
          "SLURM_STEP_NODELIST=127.0.0.[3-4]", "SLURM_HET_SIZE=2",
          "SLURM_JOB_NODELIST_HET_GROUP_0=127.0.0.2");
@@ -381,7 +386,7 @@ Test(launch, rank_0_on_another_host_than_slurms_first)
          "SLURM_GTIDS=0", "SLURM_STEP_NODELIST=127.0.0.[1-2]");
     expect_error(SHUNT_ERR_UNSUPPORTED, text);
     expect_error(SHUNT_ERR_UNSUPPORTED, "set SHUNT_HOST");
-    /* The first host's own rank sees it, too. */
+    /* A rank on the first host notices that, too. */
     WITH(LISTS, "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=0",
          "SLURM_GTIDS=1", "SLURM_STEP_NODELIST=127.0.0.[1-2]");
     expect_error(SHUNT_ERR_UNSUPPORTED, text);
@@ -389,7 +394,7 @@ Test(launch, rank_0_on_another_host_than_slurms_first)
          "SLURM_GTIDS=0", "SLURM_STEP_NODELIST=127.0.0.[1-2]",
          "SHUNT_HOST=127.0.0.2");
     expect("Slurm", 0, 2, "127.0.0.2:");
-    /* 192.0.2.1 is an address of nobody. */
+    /* No host has the address 192.0.2.1. */
     WITH("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=4",
          "OMPI_COMM_WORLD_LOCAL_SIZE=2", "SLURM_JOB_NODELIST=192.0.2.[1-2]");
     expect_error(SHUNT_ERR_UNSUPPORTED, "rank 0 is not on 192.0.2.1");
@@ -446,7 +451,7 @@ Test(launch, addresses_of_ipv6)
     expect("torchrun", 1, 4, "[fe80::1]:29501");
 }
 
-/* The parts of the id that these variables lead to. */
+/* The parts of the id that the launcher's variables give. */
 static struct shunti_id_parts place(void)
 {
     struct shunti_launch l = found();
@@ -456,8 +461,9 @@ static struct shunti_id_parts place(void)
     return parts;
 }
 
-/* Rank 0 listens on all its addresses, unless others name the loopback: a name
- * may resolve to another address there than here. */
+/* Rank 0 listens on all its addresses, because a name may resolve to other
+ * addresses on other hosts. It does not if the others connect to the
+ * loopback. */
 Test(launch, where_rank_0_listens)
 {
     static const struct {
@@ -487,21 +493,22 @@ Test(launch, ports)
     expect_error(SHUNT_ERR_INVALID, "SHUNT_PORT=65536 is not a TCP port");
     WITH("RANK=0", BY_HAND, "SHUNT_PORT=1");
     expect("torchrun", 0, 2, "127.0.0.1:1");
-    /* torchrun's store has MASTER_PORT, so ranks meet at the next one. */
+    /* torchrun's store listens on MASTER_PORT, so ranks connect to the next
+     * port. */
     WITH("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
          "MASTER_PORT=65534");
     expect("torchrun", 0, 2, "127.0.0.1:65535");
     WITH("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
          "MASTER_PORT=65535");
     expect_error(SHUNT_ERR_INVALID, "MASTER_PORT='65535'");
-    /* Below the ports that the kernel gives to any socket. */
+    /* The port is below those that the kernel gives to any socket. */
     WITH("RANK=0", "WORLD_SIZE=2", "SHUNT_HOST=127.0.0.1");
     port = place().port;
     cr_expect(port >= 10000 && port < 30000, "%d", port);
 }
 
-/* SHUNT_HOST and SHUNT_PORT count where all ranks are on one host, too, and
- * before the list of Slurm. */
+/* SHUNT_HOST and SHUNT_PORT hold even if all ranks are on one host, and they
+ * take precedence over the list of Slurm. */
 Test(launch, a_place_that_was_asked_for)
 {
     WITH("RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
@@ -509,19 +516,19 @@ Test(launch, a_place_that_was_asked_for)
     expect("torchrun", 1, 2, "127.0.0.2:");
     WITH("PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALNRANKS=2", "SHUNT_PORT=4000");
     expect("MPICH", 0, 2, "127.0.0.1:4000");
-    /* Slurm's first host is not that of rank 0, which does not matter then. */
+    /* Slurm's first host is not that of rank 0, but SHUNT_HOST is set. */
     WITH("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=4",
          "OMPI_COMM_WORLD_LOCAL_SIZE=2", "SLURM_JOB_NODELIST=192.0.2.[1-2]",
          "SHUNT_HOST=127.0.0.2");
     expect("Open MPI", 0, 4, "127.0.0.2:");
-    /* An interface is not where ranks meet. */
+    /* SHUNT_HOST is an interface here, and not the host of rank 0. */
     WITH(LISTS, "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_NODEID=1",
          "SLURM_STEP_NODELIST=127.0.0.[3-4]", "SHUNT_HOST=lo");
     expect("Slurm", 1, 2, "127.0.0.3:");
 }
 
-/* Ranks that take the job for one of a single host, and ranks that do not, look
- * for each other. */
+/* Some ranks may know that the job has a single host, and others not. They must
+ * still connect to each other. */
 Test(launch, a_second_place_to_meet)
 {
     struct shunti_id_parts p;
@@ -535,7 +542,7 @@ Test(launch, a_second_place_to_meet)
     cr_expect_eq(p.port, 29501);
     cr_expect_eq(p.address[0], 127);
     cr_expect_eq(p.address[3], 1);
-    /* Nothing for which a name service may be asked. */
+    /* There is no second address if a name service might be asked for it. */
     WITH("RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
          "MASTER_ADDR=0x7f000001", "MASTER_PORT=29500");
     cr_expect_eq(place().other, 0);
@@ -586,7 +593,7 @@ Test(topology, this_thread)
     cr_assert(!shunti_place_same_host(&p, &q));
 }
 
-/* A filter of system calls, as containers have. */
+/* Makes a system call fail, as the filters of containers do. */
 static bool deny(int number)
 {
     struct sock_filter code[] = {
@@ -601,7 +608,7 @@ static bool deny(int number)
            !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-/* hwloc then asks for ever. */
+/* If the call fails, hwloc would ask again forever. */
 Test(topology, affinity_is_denied)
 {
     struct shunti_place p;
@@ -634,7 +641,7 @@ Test(topology, order_and_numbers)
     cr_assert_eq(shunti_places_cpus(p, 2), 1);
 }
 
-/* `text` in a file of a folder; folders on the way are made. */
+/* Writes `text` to a file in a folder, and creates missing folders. */
 static void put_file(const char *folder, const char *name, const char *text)
 {
     char command[512];
@@ -645,7 +652,8 @@ static void put_file(const char *folder, const char *name, const char *text)
     cr_assert_eq(system(command), 0);
 }
 
-/* A file for each group, and what they come to. */
+/* Writes a file for each control group, and returns the quota that they result
+ * in. */
 static uint32_t quota_of(const char *const *files)
 {
     char folder[] = "/tmp/shunt-cgroup-XXXXXX", command[64];
@@ -669,7 +677,8 @@ Test(topology, quotas_of_groups)
     cr_expect_eq(QUOTA(SELF, "0::/"), 0);
     cr_expect_eq(QUOTA(SELF, "0::/", GROUPS "/cpu.max", "150000 100000"), 1500);
     cr_expect_eq(QUOTA(SELF, "0::/", GROUPS "/cpu.max", "max 100000"), 0);
-    /* Below the root that is visible, and on the way. */
+    /* The quota of a group below the visible root, and of the groups between
+     * them. */
     cr_expect_eq(QUOTA(SELF, "0::/a/b", GROUPS "/a/b/cpu.max", "50000 100000"),
                  500);
     cr_expect_eq(QUOTA(SELF, "0::/a/b", GROUPS "/a/b/cpu.max", "max 100000",
@@ -679,10 +688,10 @@ Test(topology, quotas_of_groups)
                        GROUPS "/a/cpu.max", "200000 100000",
                        GROUPS "/c/cpu.max", "1000 100000"),
                  2000);
-    /* Another namespace of groups. */
+    /* The process is in another namespace of control groups. */
     cr_expect_eq(QUOTA(SELF, "0::/../..", GROUPS "/cpu.max", "50000 100000"),
                  500);
-    /* Version 1, and both. */
+    /* Version 1 of control groups, and both versions together. */
     cr_expect_eq(QUOTA(SELF, "4:cpu,cpuacct:/a",
                        GROUPS "/cpu/a/cpu.cfs_quota_us", "50000",
                        GROUPS "/cpu/a/cpu.cfs_period_us", "100000"),
@@ -697,7 +706,8 @@ Test(topology, quotas_of_groups)
         QUOTA(SELF, "0::/a", GROUPS "/unified/a/cpu.max", "50000 100000"), 500);
 }
 
-/* Places on the last CPUs that there can be, of which hwloc knows nothing here. */
+/* These places have the last CPUs that are possible, of which hwloc knows
+ * nothing here. */
 Test(topology, what_ranks_leave)
 {
     enum { WORD = SHUNTI_CPUS_MAX / 64 - 1 };
@@ -710,22 +720,23 @@ Test(topology, what_ranks_leave)
         p[i].numa = p[i].cache = -1;
         p[i].cpus[WORD] = 0xff;
     }
-    /* Any, and five to spare. */
+    /* All ranks may use any of eight CPUs, so five are spare. */
     cr_assert_eq(shunti_places_spare(p, 3, 0, where), 5);
     cr_assert_eq(where[WORD], 0xff);
-    /* Not those that a rank is bound to. */
+    /* CPUs that a rank is bound to are not spare. */
     p[0].cpus[WORD] = 1;
     p[1].cpus[WORD] = 2;
     cr_assert_eq(shunti_places_spare(p, 3, 0, where), 5);
     cr_assert_eq(where[WORD], 0xfc);
     for (int i = 0; i < WORD; i++)
         cr_assert_eq(where[i], 0);
-    /* All are bound: others of this machine, which are none of these. */
+    /* All ranks are bound, so other CPUs of this machine are spare, and none of
+     * theirs. */
     p[2].cpus[WORD] = 4;
     cr_assert_eq(shunti_places_spare(p, 3, 2, where), 0);
     cr_assert_eq(where[WORD], 0);
     cr_assert_neq(where[0], 0);
-    /* More ranks than CPUs. */
+    /* There are more ranks than CPUs. */
     p[1].cpus[WORD] = p[2].cpus[WORD] = 1;
     cr_assert_eq(shunti_places_spare(p, 3, 0, where), -2);
 }

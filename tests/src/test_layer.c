@@ -12,11 +12,12 @@
 
 TestSuite(layer, .timeout = 30);
 
-/* A layer of this test. It keeps what it was told. */
+/* The state of a layer that this test declares. It keeps the values that it
+ * got. */
 struct toy {
     int nranks;
     size_t carry;
-    int calls; /* before which something was unfinished */
+    int calls; /* calls before which something was unfinished */
 };
 
 static bool ended;
@@ -83,7 +84,7 @@ Test(layer, begins_and_ends_with_its_communicator)
     cr_assert(!ended);
     shunt_comm_destroy(comm);
     cr_assert(ended);
-    /* of the structure that remains */
+    /* the structure of the communicator remains, without the state */
     cr_assert_eq(toy_of(comm)->nranks, 0);
 }
 
