@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Copy engines for test_plugin.c, which copy nothing: SAMPLE_NAME is the name,
- * and SAMPLE_ABI, SAMPLE_NO_POLL and SAMPLE_KNOB make them wrong.
+ * Copy engines for test_plugin.c, which copy nothing. SAMPLE_NAME is the name
+ * of the engine. SAMPLE_ABI, SAMPLE_NO_POLL and SAMPLE_KNOB make it a wrong
+ * one.
  */
 
 #include <shunt/engine.h>
@@ -20,7 +21,8 @@ static const struct shunt_transport_knob knobs[] = {
     {NULL, NULL, NULL},
 };
 
-/* Stands for every operation: they are looked for, never called. */
+/* Used for every operation. The loader checks that operations exist, and never
+ * calls them. */
 static void nothing(void)
 {
 }

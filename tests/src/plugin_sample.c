@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Transports for test_plugin.c, which do nothing: what they are is said by
- * SAMPLE_NAME and SAMPLE_SCORE, what is wrong with them by SAMPLE_ABI,
- * SAMPLE_NO_FLUSH, SAMPLE_UNUSABLE and SAMPLE_NO_SYMBOL. SAMPLE_KNOB is the name of
- * a variable that it declares. With SAMPLE_BARE it has only the operations that
- * a plugin must have.
+ * Transports for test_plugin.c, which do nothing. SAMPLE_NAME and SAMPLE_SCORE
+ * are the name and the score. SAMPLE_ABI, SAMPLE_NO_FLUSH, SAMPLE_UNUSABLE and
+ * SAMPLE_NO_SYMBOL make a transport a wrong one. SAMPLE_KNOB is the name of a
+ * variable that the transport declares. With SAMPLE_BARE it has only the
+ * operations that a plugin must have.
  */
 
 #include <stdio.h>
@@ -43,7 +43,8 @@ static enum shunt_status probe(const struct shunt_transport_host *host,
 
 #endif
 
-/* Stands for every other operation: they are counted, never called. */
+/* Used for every other operation. The loader checks that operations exist, and
+ * never calls them. */
 static void nothing(void)
 {
 }

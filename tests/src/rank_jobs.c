@@ -4,9 +4,9 @@
  * (tests/src/launchers). SHUNT_TEST_JOB is a number, another one for each job.
  *
  *     rank_jobs SIZE   Exit status 0: the communicator has SIZE ranks, all of
- *                      this job. 3: its size is another one, or ranks of
- *                      another job are in it, of which no error told. 1: an
- *                      error told, which is printed.
+ *                      this job. 3: the communicator has another size, or ranks
+ *                      of another job, and no error was returned. 1: an error
+ *                      was returned, which is printed.
  */
 #include <stdint.h>
 #include <stdio.h>

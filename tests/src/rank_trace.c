@@ -18,8 +18,8 @@
 
 #define LARGE ((size_t)256 << 10)
 
-/* An all-gather of 8 bytes from each, broadcasts of much from rank 1: of memory
- * in a window, and of other. */
+/* Makes an all-gather of 8 bytes from each rank, and large broadcasts from rank
+ * 1: one of memory in a window, and one of other memory. */
 static int calls(const struct rank *self)
 {
     int64_t mine = self->rank, all[16];
@@ -39,7 +39,7 @@ static int calls(const struct rank *self)
     return 0;
 }
 
-/* One of each call on tokens, in the modes of SHUNT_MOE_MODE. */
+/* Makes each call on tokens once, in the modes of SHUNT_MOE_MODE. */
 static int tokens(const struct rank *self)
 {
     struct shunt_moe_config config = SHUNT_MOE_CONFIG_INIT;
@@ -71,7 +71,8 @@ static int tokens(const struct rank *self)
     return 0;
 }
 
-/* Each of two ranks has copies of the other one's experts, in a window, far apart. */
+/* Each of two ranks has copies of the other rank's experts. The copies are far
+ * apart in a window. */
 static int copies(const struct rank *self)
 {
     enum { EXPERTS = 4, EACH = 20000, STRIDE = 3 * EACH };
@@ -106,7 +107,7 @@ static int copies(const struct rank *self)
 
 enum { ROUNDS = 20, BYTES = 512 << 10 };
 
-/* Compute for at least so many milliseconds. */
+/* Computes for at least `ms` milliseconds. */
 static void busy(unsigned ms)
 {
     const uint64_t began = shunt_trace_begin();
@@ -129,10 +130,11 @@ static int helped(struct shunt_comm *comm, bool *yes)
     return 0;
 }
 
-/* Blocking and started calls, each within a span "call", computing within spans
- * "busy", all of it within "measured". With a helper thread, until that has
- * helped. The ranks take turns in starting the exchange late: of the others it is
- * under way while they compute. */
+/* Makes blocking and started calls. Each is within a span "call", computing is
+ * within spans "busy", and all of it is within "measured". If `until_helped` is
+ * true, continues until the helper has helped. The ranks take turns in starting
+ * the exchange late, so that it is under way on the others while they
+ * compute. */
 static int rounds(struct shunt_comm *comm, bool until_helped)
 {
     const size_t ranks = (size_t)shunt_comm_size(comm);
@@ -190,7 +192,7 @@ static void *run_rounds(void *comm)
     return (void *)(intptr_t)rounds(comm, false);
 }
 
-/* The same on two communicators at a time, of two threads. */
+/* Two threads run rounds() at the same time, each on its own communicator. */
 static int tracks_of_threads(const struct rank *self)
 {
     struct shunt_comm *other;
@@ -206,7 +208,7 @@ static int tracks_of_threads(const struct rank *self)
     return failed || result;
 }
 
-/* Rank 1 misses a call, SHUNT_TIMEOUT is short. */
+/* Rank 1 does not make a call, and SHUNT_TIMEOUT is short. */
 static int timeout(const struct rank *self)
 {
     enum { BLOCK = 100000 };
@@ -221,7 +223,7 @@ static int timeout(const struct rank *self)
     free(all);
     free(block);
     if (self->rank == 1)
-        pause(); /* until shunt-run ends us */
+        pause(); /* until shunt-run ends this process */
     CHECK_STATUS(
         self->comm,
         shunt_allreduce(self->comm, &mine, &sum, 1, SHUNT_I64, SHUNT_SUM),
@@ -230,7 +232,7 @@ static int timeout(const struct rank *self)
     return 7;
 }
 
-/* The file system takes no more, in the middle of a write. */
+/* The file of the timeline may not grow further, in the middle of a write. */
 static int full(const struct rank *self)
 {
     const struct rlimit limit = {100000, 100000};
@@ -242,7 +244,8 @@ static int full(const struct rank *self)
     return 0;
 }
 
-/* A forked child ends by exit() when its parent has written more. */
+/* A child of fork() ends by exit() after its parent has written more events.
+ * The child must not write the events that it inherited. */
 static int forks(const struct rank *self)
 {
     int ends[2], status;

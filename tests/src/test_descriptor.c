@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Descriptors are above 2, in whatever process and thread they are made
+/* Descriptors are above 2, in every process and thread that makes them
  * (transports/common/descriptor.h). */
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -7,7 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The system gives the number of a process that has ended to another one. */
+/* The process id that getpid() returns if it is not 0. The kernel may give the
+ * id of a process that has ended to another one. */
 static pid_t same_number;
 
 static pid_t number_of_process(void)
@@ -21,8 +22,8 @@ static pid_t number_of_process(void)
 
 #define ROUNDS 200
 #define THREADS 8
-#define MADE 20     /* by a thread */
-#define PATIENCE 30 /* seconds, after which a child is held to hang */
+#define MADE 20     /* descriptors that each thread makes */
+#define PATIENCE 30 /* seconds, after which a child is considered to hang */
 
 static pthread_barrier_t together;
 
@@ -41,7 +42,7 @@ static void *make_some(void *arg)
     return NULL;
 }
 
-/* 0 if all descriptors were above 2, and none of 0 to 2 stayed occupied. */
+/* Returns 0 if all descriptors were above 2, and none of 0 to 2 stayed open. */
 static int on_threads(void)
 {
     pthread_t thread[THREADS];
@@ -75,7 +76,8 @@ static void in_children(void)
     }
 }
 
-/* In the child all threads find at once that the lock was the parent's. */
+/* In the child, all threads find at the same time that the parent held the
+ * lock. */
 Test(descriptor, threads_of_a_child_take_the_lock_over)
 {
     close(STDIN_FILENO);
@@ -83,7 +85,8 @@ Test(descriptor, threads_of_a_child_take_the_lock_over)
     in_children();
 }
 
-/* The parent's thread is in the middle of making one, and is not in the child. */
+/* A thread of the parent is making a descriptor when the process forks. That
+ * thread does not exist in the child. */
 Test(descriptor, a_child_does_not_wait_for_threads_of_its_parent)
 {
     close(STDIN_FILENO);
@@ -92,7 +95,7 @@ Test(descriptor, a_child_does_not_wait_for_threads_of_its_parent)
     in_children();
 }
 
-/* A descendant has the number of the process that held the lock. */
+/* A descendant has the process id of the process that held the lock. */
 Test(descriptor, a_number_of_a_process_may_come_again)
 {
     close(STDIN_FILENO);

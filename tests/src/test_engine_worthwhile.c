@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Is the copy engine worthwhile? With an engine that says what it spent, calls that cost
- * their caller what the test lets them cost, and no communication.
+ * Tests when the copy engine is worthwhile. The engine reports what it spent,
+ * calls cost their caller what the test makes them cost, and there is no
+ * communication.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -36,10 +37,13 @@ static const struct shunti_class class = {.name = "call"};
 struct world {
     struct shunt_comm *comm;
     struct shunt_engine_ctx ctx;
-    uint64_t engine_ns;    /* CPU time of the engine in a call by it, */
-    uint64_t others_bytes; /* in which it copies so much for others, too */
-    uint64_t caller_ns;    /* the caller's own, in each call, */
-    /* and it waits so long in one without the engine, and in one with it */
+    /* CPU time of the engine in each call that uses it */
+    uint64_t engine_ns;
+    /* bytes that the engine copies for others in such a call */
+    uint64_t others_bytes;
+    uint64_t caller_ns; /* CPU time of the caller in each call */
+    /* time that the caller waits in a call without the engine, and in one with
+     * it */
     long here_ns, there_ns;
     int by_engine, calls;
 };
@@ -55,7 +59,7 @@ static struct world world_of(const struct shunt_engine *e)
     return w;
 }
 
-/* Computes for so long, by the thread's own clock. */
+/* Computes for `ns` nanoseconds of the thread's CPU time. */
 static void compute(uint64_t ns)
 {
     struct timespec from, now;
@@ -106,7 +110,8 @@ static int by_engine_of_the_next(struct world *w, int calls)
     return w->by_engine - before;
 }
 
-/* Until it is known, also if a series seemed expensive since the machine is busy. */
+/* Makes calls until the library has decided. That takes longer if a series
+ * seemed expensive because the machine was busy. */
 static void let_it_learn(struct world *w)
 {
     by_engine_of_the_next(w, 3 * SHUNTI_WORTHWHILE_TRIALS);
@@ -117,7 +122,8 @@ static void end(struct world *w)
     free(w->comm);
 }
 
-/* The engine costs the caller less, and takes almost no time. */
+/* The engine saves the caller time, and takes almost no CPU time. It must be
+ * used. */
 Test(engine_worthwhile, where_it_is_cheap)
 {
     struct world w = world_of(&engine);
@@ -131,7 +137,8 @@ Test(engine_worthwhile, where_it_is_cheap)
     end(&w);
 }
 
-/* As cheap for the caller, but for the CPUs it is expensive: off after two series. */
+/* The engine saves the caller time, but takes more CPU time. It must be off
+ * after two series. */
 Test(engine_worthwhile, not_where_it_takes_cpu_time)
 {
     struct world w = world_of(&engine);
@@ -144,7 +151,8 @@ Test(engine_worthwhile, not_where_it_takes_cpu_time)
     end(&w);
 }
 
-/* Once, as the computation of those calls happened to be longer: tried again. */
+/* In one series the engine seemed expensive, because the computation happened
+ * to be longer. It must be tried again. */
 Test(engine_worthwhile, after_a_series_that_was_expensive_by_chance)
 {
     struct world w = world_of(&engine);
@@ -158,7 +166,8 @@ Test(engine_worthwhile, after_a_series_that_was_expensive_by_chance)
     end(&w);
 }
 
-/* An engine of a process serves several communicators. */
+/* The engine of a process serves several communicators. What it spends for
+ * others must not count here. */
 Test(engine_worthwhile, what_it_spends_for_others_is_theirs)
 {
     struct world w = world_of(&engine);
@@ -171,7 +180,7 @@ Test(engine_worthwhile, what_it_spends_for_others_is_theirs)
     end(&w);
 }
 
-/* The engine of a device spends no CPU time here. */
+/* The engine of a device spends no CPU time. */
 Test(engine_worthwhile, an_engine_without_threads)
 {
     struct world w = world_of(&silent);
@@ -181,7 +190,7 @@ Test(engine_worthwhile, an_engine_without_threads)
     end(&w);
 }
 
-/* The caller waits for it longer than a copy of its own would take. */
+/* The caller waits for the engine longer than a copy of its own would take. */
 Test(engine_worthwhile, not_where_the_caller_loses)
 {
     struct world w = world_of(&engine);

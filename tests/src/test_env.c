@@ -27,7 +27,7 @@ TestSuite(error, .timeout = 30);
 static char path[] = "/tmp/shunt-test-log-XXXXXX";
 static char text[65536];
 
-/* Messages go to a file from here on. */
+/* Makes messages go to a file from now on. */
 static void log_to_file(const char *levels)
 {
     close(mkstemp(path));
@@ -86,7 +86,7 @@ Test(env, getters_take_values_and_defaults)
     setenv("SHUNT_EAGER", "4k", 1);
     setenv("SHUNT_TIMEOUT", "2.5", 1);
     setenv("SHUNT_PROGRESS", "thread", 1);
-    setenv("SHUNT_NODE", "", 1); /* empty is unset */
+    setenv("SHUNT_NODE", "", 1); /* empty is the same as unset */
     cr_assert_eq(shunti_env_size("SHUNT_EAGER"), 4096);
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 2.5);
     cr_assert_str_eq(shunti_env_choice("SHUNT_PROGRESS"), "thread");
@@ -103,11 +103,12 @@ Test(env, nonsense_counts_as_the_default)
     cr_assert_eq(shunti_env_size("SHUNT_EAGER"), SHUNTI_ENV_AUTO);
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
     cr_assert_str_eq(shunti_env_choice("SHUNT_PROGRESS"), "auto");
-    setenv("SHUNT_TIMEOUT", "0", 1); /* would end every wait at once */
+    /* 0 is refused: it would end every wait at once */
+    setenv("SHUNT_TIMEOUT", "0", 1);
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
     setenv("SHUNT_TIMEOUT", "auto", 1);
     cr_assert_eq(shunti_env_number("SHUNT_TIMEOUT"), 120);
-    cr_assert_str_empty(logged()); /* the report is for that */
+    cr_assert_str_empty(logged()); /* mistakes are in the report only */
 }
 
 Test(env, one_word_or_two)
@@ -129,7 +130,8 @@ Test(env, one_word_or_two)
     }
 }
 
-/* "inf", and what is as good as that: a figure that can be reckoned with. */
+/* "inf", and numbers that are as good as infinite, become a finite number that
+ * can be computed with. */
 Test(env, seconds_without_end)
 {
     static const char *const endless[] = {"inf", "INF", "20000000000",
@@ -147,7 +149,7 @@ Test(env, seconds_without_end)
     cr_assert_eq(shunti_ns(NAN), 0u);
 }
 
-/* As long as SHUNT_LOG does not say otherwise. */
+/* Log with the levels that hold if SHUNT_LOG is unset. */
 static void log_by_default(void)
 {
     log_to_file("off");
@@ -171,9 +173,11 @@ Test(env, mistakes_are_reported_once)
     setenv("SHUNT_PROGRESS", "threads", 1);
     setenv("SHUNT_TIMOEUT", "3", 1);
     setenv("SHUNT_SECRT", "swordfish", 1);
-    setenv("SHUNT_CHUNKS", "", 1);            /* empty is unset */
-    setenv("SHUNT_MOE_MODE", "Two-Level", 1); /* either case */
-    setenv("SHUNT_TEST_ANYTHING", "1", 1);    /* the tests' own */
+    setenv("SHUNT_CHUNKS", "", 1); /* empty is the same as unset */
+    /* upper and lower case are the same */
+    setenv("SHUNT_MOE_MODE", "Two-Level", 1);
+    /* variables of tests are ignored */
+    setenv("SHUNT_TEST_ANYTHING", "1", 1);
     shunti_env_report();
     shunti_env_report();
     logged();
@@ -187,7 +191,8 @@ Test(env, mistakes_are_reported_once)
     cr_assert(!strstr(text, "swordfish"), "%s", text);
 }
 
-/* Four ranks, several communicators: one line, by rank 0. */
+/* The ranks create several communicators. The report must be one line, by rank
+ * 0. */
 static void expect_one_line(int ranks, int threads)
 {
     struct harness *h = harness_start(&(struct harness_job){
@@ -265,8 +270,9 @@ Test(env, every_row_is_whole)
     cr_assert_gt(i, 10);
 }
 
-/* Rows that other folders declare are there without a call of theirs, and the
- * names that src/kernels/cpu.c knows are those that its row allows. */
+/* Rows that other folders declare must be there without a call of these
+ * folders. All names that src/kernels/cpu.c knows must be valid values of its
+ * row. */
 Test(env, every_folder_declares_its_own)
 {
     static const char *const names[] = {"SHUNT_ALGORITHM", "SHUNT_MOE_MODE",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The protocol that a pair chooses, from given costs of its copies (src/wire/pair_costs.h):
- * two ranks in one process, without a transport, and costs made up.
+ * The protocol that a pair of ranks chooses, given the costs of its copies
+ * (src/wire/pair_costs.h). Two ranks are in one process, without a transport,
+ * and the costs are invented.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@ enum { CHUNK = 65536, BLOCK = 4 * CHUNK };
 struct pair {
     struct shunt_comm comm[2];
     struct shunti_peer peers[2][2];
-    /* ns that both ends together spend on 64 KiB */
+    /* ns that both ends together spend on 64 KiB: into the ring, out of it, and
+     * by a read */
     uint64_t into, out, read;
     uint64_t blocks, were_read;
 };
@@ -51,8 +53,8 @@ static void drop(struct pair *p)
     free(p);
 }
 
-/* One rank sends a block to the other, as stream.c and payload_source.c do it. Which
- * way? */
+/* Sends a block from one rank to the other, as stream.c and payload_source.c
+ * do. Returns true if the block was read. */
 static bool send_from(struct pair *p, int from, size_t bytes)
 {
     const int to = !from;
@@ -114,13 +116,13 @@ Test(ways, both_ends_count)
 {
     struct pair *p = make(SIZE_MAX);
 
-    /* Only the sender's copies are expensive. */
+    /* Only the sender's copies into the ring are expensive. */
     cost(p, 10000, 2000, 6000);
     cr_assert_geq(share_read(p, 10000, BLOCK), 99);
     drop(p);
 }
 
-/* A virtual processor may be moved at any time. */
+/* A virtual processor may be moved at any time, which changes the costs. */
 Test(ways, a_pair_that_moves_is_noticed)
 {
     struct pair *p = make(SIZE_MAX);
@@ -136,7 +138,8 @@ Test(ways, a_pair_that_moves_is_noticed)
     drop(p);
 }
 
-/* While one is in the kernel, the other's ring would stand still. */
+/* Both directions must use the same protocol. While one rank is in a read by
+ * the kernel, the other rank's ring would stand still. */
 Test(ways, both_directions_go_the_same_way)
 {
     struct pair *p = make(SIZE_MAX);
@@ -145,7 +148,8 @@ Test(ways, both_directions_go_the_same_way)
     for (int i = 0; i < 20000; i++) {
         bool out, in;
 
-        /* Reading is a little cheaper for one of the two, or not. */
+        /* Reading is a little cheaper in one direction. In the other it is
+         * cheaper at first, and not later. */
         cost(p, 3000, 3000, 5000);
         out = send_from(p, 0, BLOCK);
         cost(p, 3000, 3000, i < 10000 ? 5000 : 6500);
@@ -155,15 +159,16 @@ Test(ways, both_directions_go_the_same_way)
     }
     cr_assert_leq(apart, 200, "%u of 20000 went apart", apart);
     cr_assert_geq(read, 7900);
-    /* Then it goes one way only, and that is expensive: what the sender thinks of
-       the other direction is old. */
+    /* Now blocks go in one direction only, and its ring is expensive. The
+     * sender's costs of the other direction are old. */
     cost(p, 10000, 6000, 6000);
     share_read(p, 200, BLOCK);
     cr_assert_geq(share_read(p, 2000, BLOCK), 99);
     drop(p);
 }
 
-/* Each class of sizes has its own: the kernel's call costs the same for all. */
+/* Each class of sizes has its own costs, because the kernel's call costs the
+ * same for all sizes. */
 Test(ways, sizes_are_apart)
 {
     struct pair *p = make(SIZE_MAX);
@@ -177,7 +182,7 @@ Test(ways, sizes_are_apart)
     drop(p);
 }
 
-/* One timing in 50 is of a rank that was not running. */
+/* One of 50 timings is of a rank that was not running. */
 Test(ways, interruptions_change_nothing)
 {
     struct pair *p = make(SIZE_MAX);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Loading and choosing transports, good and bad ones (plugin_sample.c). */
+/* Loads and chooses transports, good and bad ones (plugin_sample.c). */
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -53,7 +53,7 @@ Test(plugin, bad_ones)
     expect_refused("", "cannot be the name");
 }
 
-/* Copy engines are refused for the same reasons. */
+/* Copy engines are refused for the same reasons as transports. */
 Test(plugin, bad_engines)
 {
     static const struct {
@@ -86,7 +86,7 @@ static bool is_far(const char *path, const char *text, int *score)
     return shunti_plugin_file_is_far(path, score);
 }
 
-/* A plugin built with -g3 holds the text of the macros, too. */
+/* A plugin that was built with -g3 also contains the text of the macros. */
 Test(plugin, the_mark_of_a_far_one)
 {
     static const char text[] =
@@ -141,8 +141,8 @@ Test(plugin, a_good_one_is_loaded_once)
     cr_assert_str_eq(shunti_transport_host()->remedy(0), "");
 }
 
-/* A plugin that has only what it must have: the loader fills in the rest, also
- * for plugins that wrap it. */
+/* A plugin has only the operations that it must have. The loader fills in the
+ * others, also for plugins that wrap it. */
 Test(plugin, a_bare_one_gets_defaults)
 {
     char why[512] = "?";
@@ -181,9 +181,9 @@ Test(plugin, a_full_one_keeps_its_own)
     cr_expect(estimate.bandwidth == 1e9);
 }
 
-/* A plugin's variable is in the table once it is loaded, and nobody else's is. A
- * plugin that is there is loaded to see if a variable of such a name is its own.
- */
+/* A plugin's variable is in the table once the plugin is loaded, and no other
+ * plugin's variable is. To check a variable with such a name, the library loads
+ * the plugin if its file exists. */
 Test(plugin, knobs)
 {
     const struct shunt_transport_host *host = shunti_transport_host();
@@ -193,7 +193,8 @@ Test(plugin, knobs)
     setenv("SHUNT_GOOFY_TASTE", "sour", 1);
     cr_assert_null(host->env("SHUNT_GOOD_TASTE"));
     cr_assert_eq(shunti_env_mistakes(ignore, NULL), 1);
-    setenv("SHUNT_GOOD_TASTES", "none", 1); /* no such knob */
+    /* the plugin has no such variable */
+    setenv("SHUNT_GOOD_TASTES", "none", 1);
     cr_assert_eq(shunti_env_mistakes(ignore, NULL), 2);
     unsetenv("SHUNT_GOOD_TASTES");
     cr_assert(shunti_transport_find("good", why, sizeof(why)), "%s", why);
@@ -203,7 +204,8 @@ Test(plugin, knobs)
     cr_assert_eq(shunti_env_mistakes(ignore, NULL), 1);
 }
 
-/* The names of the candidates of `spec`, with options, separated by spaces. */
+/* The names of the candidates of `spec`, with their options, separated by
+ * spaces. */
 static const char *chosen(const char *spec)
 {
     static struct shunti_candidates c;
@@ -244,7 +246,8 @@ Test(plugin, all_but_some)
 {
     const char *all;
 
-    /* By score; not those that do not work, are broken, or want to be asked. */
+    /* The default list is sorted by score. It lacks transports that do not
+     * work, are broken, or must be named. */
     all = chosen(NULL);
     cr_assert(strstr(all, "better good"), "%s", all);
     cr_assert(!strstr(all, "shy") && !strstr(all, "unusable"), "%s", all);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Scratch is kept for the next operation, of whichever communicator, and is
- * bounded for all of them together.
+ * A communicator keeps scratch memory for the next operation of any
+ * communicator. All communicators together keep a limited number of bytes.
  */
 
 #include <criterion/criterion.h>
@@ -18,8 +18,8 @@ TestSuite(scratch, .timeout = 30);
 
 static struct shunt_comm comms[8];
 
-/* Bytes that malloc() has given out; under sanitizers that is not known, and 0.
- */
+/* The bytes that malloc() has allocated; 0 under sanitizers, where that is not
+ * known. */
 static size_t in_use(void)
 {
     struct mallinfo2 info = mallinfo2();
@@ -37,7 +37,7 @@ Test(scratch, communicators_share_what_is_kept)
     again = shunti_scratch_get(3 * MIB);
     cr_assert_eq(again, first);
     shunti_scratch_put(&comms[1], again);
-    /* The memory exists as long as one of the communicators does. */
+    /* The memory is kept as long as one of the communicators exists. */
     shunti_scratch_leave(&comms[0]);
     cr_assert_eq(shunti_scratch_get(3 * MIB), first);
     shunti_scratch_put(&comms[1], first);
@@ -54,18 +54,19 @@ Test(scratch, many_communicators_keep_no_more_than_one)
     for (int i = 0; i < 8; i++)
         shunti_scratch_put(&comms[i], memory[i]);
     cr_assert_leq(in_use(), before + 33 * MIB);
-    /* The latest, of which the caches may have something. */
+    /* The block that was freed last is used first, because caches may have
+     * parts of it. */
     cr_assert_eq(shunti_scratch_get(16 * MIB), memory[7]);
     shunti_scratch_put(&comms[7], memory[7]);
     for (int i = 0; i < 8; i++) {
         shunti_scratch_leave(&comms[i]);
-        shunti_scratch_leave(&comms[i]); /* as when one is freed */
+        shunti_scratch_leave(&comms[i]); /* as when a communicator is freed */
     }
     cr_assert_leq(in_use(), before + MIB);
 }
 
-/* A block is used again for what fits into it and is not four times smaller: the
- * smallest of those that are there. */
+/* A block is used again for a size that fits into it and is at least a quarter
+ * of its own. Of several such blocks the smallest is used. */
 Test(scratch, the_block_that_fits_best)
 {
     void *one = shunti_scratch_get(1 * MIB),
@@ -82,7 +83,8 @@ Test(scratch, the_block_that_fits_best)
     cr_expect_eq(again, eight);
     shunti_scratch_put(&comms[0], again);
     again = shunti_scratch_get(2 * MIB);
-    second = shunti_scratch_get(2 * MIB); /* of just four times as much */
+    /* the block has exactly four times that size */
+    second = shunti_scratch_get(2 * MIB);
     cr_expect_eq(again, three);
     cr_expect_eq(second, eight);
     shunti_scratch_put(&comms[0], second);
@@ -93,8 +95,8 @@ Test(scratch, the_block_that_fits_best)
     shunti_scratch_leave(&comms[0]);
 }
 
-/* All bytes are there that were asked for, also in a block that was used before
- * for fewer. */
+/* A block must have all bytes that were asked for, even if it was used for
+ * fewer bytes before. */
 Test(scratch, every_byte_is_there)
 {
     static const size_t sizes[] = {
@@ -103,7 +105,7 @@ Test(scratch, every_byte_is_there)
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         unsigned char *memory = shunti_scratch_get(sizes[i]);
-        /* malloc()'s block begins a line before. */
+        /* malloc()'s block begins a cache line before this address. */
         const size_t room = malloc_usable_size(memory - 64) - 64;
 
         cr_expect_geq(room, sizes[i], "%zu of %zu bytes", room, sizes[i]);
@@ -115,7 +117,7 @@ Test(scratch, every_byte_is_there)
     cr_expect_null(shunti_scratch_get(SIZE_MAX - 64));
 }
 
-/* A block that is larger than all that is kept goes at once. */
+/* A block that is larger than the limit of all kept blocks is freed at once. */
 Test(scratch, a_block_that_is_too_large_to_keep)
 {
     const size_t before = in_use();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Variables that are taken from rank 0. */
+/* Variables whose values all ranks take from rank 0. */
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -16,11 +16,12 @@ Test(shared_env, has_valid_values_and_defaults)
 
     setenv("SHUNT_ALGORITHM", "flat,allreduce=direct:0-4k", 1);
     setenv("SHUNT_MOE_CHUNK", "3k", 1);
-    setenv("SHUNT_RELAY_PART", "many", 1); /* not valid: as if it was unset */
-    setenv("SHUNT_CARRY", "", 1);          /* likewise */
+    /* a value that is not valid counts as unset */
+    setenv("SHUNT_RELAY_PART", "many", 1);
+    setenv("SHUNT_CARRY", "", 1); /* and so does an empty value */
     setenv("SHUNT_FUSED", "Always", 1);
     shunti_shared_env_collect(&values);
-    /* Later changes in this process are of no account. */
+    /* Later changes in this process have no effect. */
     setenv("SHUNT_MOE_CHUNK", "5k", 1);
     unsetenv("SHUNT_ALGORITHM");
     cr_assert_str_eq(shunti_shared_string(&values, "SHUNT_ALGORITHM"),
@@ -29,7 +30,7 @@ Test(shared_env, has_valid_values_and_defaults)
     cr_assert_eq(shunti_shared_size(&values, "SHUNT_RELAY_PART"), 256 << 10);
     cr_assert_eq(shunti_shared_size(&values, "SHUNT_CARRY"), SHUNTI_ENV_AUTO);
     cr_assert_str_eq(shunti_shared_choice(&values, "SHUNT_FUSED"), "Always");
-    /* "SHUNT_MOE_CHUNK" begins no other name */
+    /* "SHUNT_MOE_CHUNK" is no prefix of another name */
     cr_assert_eq(shunti_shared_size(&values, "SHUNT_MOE_RECORDS"),
                  SHUNTI_ENV_AUTO);
 }
@@ -44,8 +45,8 @@ Test(shared_env, has_no_value_of_other_variables)
     cr_assert_eq(values.text[0], 0);
 }
 
-/* Values of another process that have no end, or that fill the text to its last
- * byte. */
+/* The values of another process may have no end, or fill the text up to its
+ * last byte. */
 Test(shared_env, reads_nothing_behind_the_end)
 {
     struct shunti_shared_env *values = malloc(sizeof(*values));
@@ -60,7 +61,7 @@ Test(shared_env, reads_nothing_behind_the_end)
     free(values);
 }
 
-/* All of them, each as long as it can be. */
+/* There must be room for all variables, each with its longest value. */
 Test(shared_env, has_room_for_all)
 {
     const struct shunti_env_row *row;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* shunt-info: what it prints is whole, and its exit status means something. */
+/* shunt-info prints complete output, and its exit status has a meaning. */
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -46,8 +46,8 @@ static int order(const char *out, const char *first, const char *second)
     return a && b && a < b;
 }
 
-/* Transports that wrap others are last, each in one line, except if transports are
- * all that is asked for. */
+/* Transports that wrap others are last, each in one line. If only transports
+ * are asked for, they have more lines. */
 Test(shunt_info, wrappers_are_last)
 {
     struct harness *h = run(NULL, NULL, 0);
@@ -70,7 +70,8 @@ Test(shunt_info, copy_engines)
            "\nCopy engines, in the order of SHUNT_ENGINE (dma)\n  dma ");
 }
 
-/* Those that the kernel has, without loopback; there may be none. */
+/* The list has the network devices of the kernel without the loopback. There
+ * may be none. */
 Test(shunt_info, network_devices)
 {
     struct harness *h = run("--json", NULL, 0);
@@ -187,7 +188,7 @@ static void expect_way(const char *env, const char *more, const char *part,
 }
 
 /* Check the costs if the kernel lets ranks read each other's memory. The
- * cheaper way depends on where the ranks are, but both must have been
+ * cheaper protocol depends on the CPUs of the ranks, but both must have been
  * measured. */
 static void expect_costs(void)
 {
@@ -250,7 +251,7 @@ Test(shunt_info, settings_that_cannot_work)
     harness_finish(run("superfluous", NULL, 2));
 }
 
-/* Letters, so that two options are one argument. */
+/* Options are single letters here, so that one argument has two of them. */
 Test(shunt_info, options_that_exclude_each_other)
 {
     static const char *const pairs[] = {"-je", "-jt", "-jm", "-ja", "-jw",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Traces are whole JSON, also of a rank that was killed. */
+/* Timelines are complete JSON, even of a rank that was killed. */
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -35,7 +35,7 @@ static void tear_down(void)
 
 TestSuite(trace, .timeout = 30, .init = set_up, .fini = tear_down);
 
-/* Parse and remove a trace. */
+/* Parses a timeline, and removes its file. */
 static cJSON *parse(const char *name)
 {
     char path[128], *text = NULL;
@@ -66,7 +66,7 @@ static int count(const cJSON *json, const char *phase)
     return n;
 }
 
-/* This thread is called that, once. */
+/* Exactly one event names this thread `name`. */
 static void expect_thread(const cJSON *json, const char *name)
 {
     const cJSON *event, *args;
@@ -92,7 +92,8 @@ Test(trace, events_of_all_kinds)
     cJSON *json;
 
     cr_assert(shunti_trace_enabled());
-    shunti_trace_span(0, "before the beginning", 1, 2, NULL); /* dropped */
+    /* this span is dropped */
+    shunti_trace_span(0, "before the beginning", 1, 2, NULL);
     shunti_trace_begin(2, 4);
     shunti_trace_begin(2, 4);
     shunti_trace_thread(2, "main");
@@ -100,7 +101,7 @@ Test(trace, events_of_all_kinds)
                       "{\"bytes\":4096}");
     shunti_trace_instant(2, "now", 5, NULL);
     shunti_trace_counter(2, "bytes", 5, 0.5);
-    shunti_trace_counter(2, "bytes", 5, 1.0 / 0.0); /* JSON has none */
+    shunti_trace_counter(2, "bytes", 5, 1.0 / 0.0); /* JSON has no infinity */
     shunti_trace_flush(2);
     json = parse("trace.2");
     cr_assert_eq(count(json, "M"), 3);
@@ -127,16 +128,17 @@ Test(trace, split_communicators_share_the_process_file)
 {
     cJSON *json;
 
-    shunti_log_set_rank(3); /* of 4 */
+    shunti_log_set_rank(3); /* rank 3 of 4 */
     shunti_trace_begin(3, 4);
-    shunti_log_set_rank(1); /* of 2, as every second process has */
+    /* rank 1 of 2 in the communicator of every second process */
+    shunti_log_set_rank(1);
     shunti_trace_begin(1, 2);
     shunti_trace_span(3, "world", 1, 2, NULL);
     shunti_trace_span(1, "half", 1, 2, NULL);
     shunti_trace_flush(1);
     json = parse("trace.3");
     cr_assert_eq(count(json, "X"), 2);
-    cJSON_Delete(json); /* and no trace.1: the folder can be removed */
+    cJSON_Delete(json); /* there is no trace.1, so the folder can be removed */
     shunti_trace_reset();
     cr_assert_eq(rmdir(folder), 0);
 }
@@ -175,7 +177,8 @@ Test(trace, ends_at_its_limit)
     cJSON_Delete(json);
 }
 
-/* The last events, in their order, and only when something fails. */
+/* The recorder writes the last events in their order, and only if a call
+ * fails. */
 Test(trace, the_recorder_writes_the_last_events_of_a_failure)
 {
     const cJSON *event;
@@ -189,7 +192,7 @@ Test(trace, the_recorder_writes_the_last_events_of_a_failure)
     setenv("SHUNT_FLIGHT_RECORDER_SIZE", "32k", 1);
     shunti_trace_reset();
     shunti_trace_begin(0, 1);
-    shunti_trace_thread(0, "main"); /* long before the last events */
+    shunti_trace_thread(0, "main"); /* this is long before the last events */
     for (int i = 0; i < 5000; i++)
         shunti_trace_span(0, "span", (uint64_t)i * 1000,
                           (uint64_t)i * 1000 + 500, "{\"some\":1}");
@@ -234,7 +237,8 @@ Test(trace, a_killed_rank_leaves_a_whole_file)
     cr_assert_eq(waitpid(pid, &status, 0), pid);
     cr_assert(WIFSIGNALED(status));
     json = parse("trace");
-    cr_assert_gt(count(json, "X"), 1000); /* what filled buffers */
+    /* the events whose buffers were full, and so were written */
+    cr_assert_gt(count(json, "X"), 1000);
     cJSON_Delete(json);
 }
 

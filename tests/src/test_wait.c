@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Falling asleep: with a transport and operations that meet the moment. */
+/* Falling asleep, with a transport and operations for which the moment
+ * matters. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -17,11 +18,11 @@
 
 TestSuite(wait, .timeout = 30);
 
-/* One signal comes, right after the first arm(). */
+/* A transport that gets one signal, right after the first arm(). */
 struct shunt_transport_ctx {
     int event;
     bool armed, sent;
-    bool seen; /* progress() has found it */
+    bool seen; /* progress() has read the signal */
 };
 
 static int progress(struct shunt_transport_ctx *ctx)
@@ -64,15 +65,15 @@ static struct shunt_transport transport = {
 
 static struct shunt_transport_ctx signals;
 
-/* The older operation waits for the signal. */
+/* The step of the older operation, which waits for the signal. */
 static enum shunt_status await_signal(struct shunt_request *request)
 {
     (void)request;
     return signals.seen ? SHUNT_OK : SHUNT_IN_PROGRESS;
 }
 
-/* The younger one looks at the transports in the middle of its step, as those
- * do that send much, and so may take the signal. */
+/* The step of the younger operation. It progresses the transports in the middle
+ * of the step, as operations do that send much. So it may read the signal. */
 static enum shunt_status look(struct shunt_request *request)
 {
     if (signals.armed)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Timelines of ranks (rank_trace.c) that shunt-run starts.
+"""Checks the timelines of ranks (rank_trace.c) that shunt-run starts.
 
-One file for all of them, with bytes, peers and algorithms; and the flight
-recorder's, when a call times out or a rank is lost.
+They are one file for all ranks, with bytes, peers and algorithms. If a call times
+out or a rank is lost, there is the file of the flight recorder.
 """
 
 import json
@@ -23,7 +23,7 @@ def fail(text):
 
 
 def run(folder, case, ranks=3, **variables):
-    """Run it; {file: events} of what it left."""
+    """Run the case; returns {file: events} of the files that it left."""
     env = {**os.environ, **{name: value.format(folder)
                             for name, value in variables.items()}}
     result = subprocess.run([os.environ["SHUNT_RUN"], "-n", str(ranks),
@@ -64,7 +64,7 @@ def timeline(folder):
         sent = 2 * (256 << 10) if rank == 1 else 0
         if (cast["bytes"], cast["root"]) != (sent, 1):
             fail(f"rank {rank}: {cast}")
-        # Each by the one way that there is for it.
+        # Each block is sent by the only protocol that is possible for it.
         if gather["ways"] != {"inline": [p for p in range(3) if p != rank]}:
             fail(f"rank {rank}: {gather}")
         window = spans(own, "broadcast")[-2]["args"]
@@ -72,14 +72,14 @@ def timeline(folder):
             fail(f"rank {rank}: {window}")
         if cast.get("ways") != ({"stream": [0, 2]} if rank == 1 else None):
             fail(f"rank {rank}: {cast}")
-    # Names with the rank in them stay as many files.
+    # If the name has the rank in it, each rank's file is kept.
     _, files = run(folder, "calls", SHUNT_TRACE="{}/of-%r")
     if sorted(files) != ["of-0", "of-1", "of-2"]:
         fail(f"files {list(files)}")
 
 
 def two_levels(folder):
-    # A way for each rank that got something, in both levels.
+    # Each rank that was sent a block is listed under a protocol, in both levels.
     for least, algorithm in (("1k", "two_level"), ("8", "two_level_in_place")):
         _, files = run(folder, "calls", 4, SHUNT_TRACE="{}/all.json",
                        SHUNT_TEST_NODES="0,0,1,1", SHUNT_ALGORITHM="two_level",
@@ -88,7 +88,7 @@ def two_levels(folder):
         for event in gathers:
             rank, args = event["pid"], event["args"]
             named = {r for ranks in args["ways"].values() for r in ranks}
-            # Our block to the rail peer, and with that one's to the local peer.
+            # This rank's block goes to the rail peer; with that peer's, to the local peer.
             bytes_to = {str((rank + 2) % 4): 8, str(rank ^ 1): 16}
             if args["algorithm"] != algorithm or args["to"] != bytes_to or \
                     named != {int(r) for r in args["to"]}:
@@ -115,7 +115,7 @@ def modes(folder):
 
 
 def copies(folder):
-    # What goes to copies, and not the memory in which it lies.
+    # The bytes that are sent to copies, without the gaps in the memory.
     result, files = run(folder, "copies", 2, SHUNT_TRACE="{}/all.json")
     if result.returncode or list(files) != ["all.json"]:
         fail(f"copies: {list(files)}: {result.stderr}")
@@ -146,14 +146,14 @@ def named(events, thread):
 
 
 def clip(spans_, whole):
-    """How much of the spans is within another one, in microseconds."""
+    """The part of the spans that is within the span `whole`, in microseconds."""
     begin, end = whole["ts"], whole["ts"] + whole["dur"]
     return sum(max(0, min(e["ts"] + e["dur"], end) - max(e["ts"], begin))
                for e in spans_)
 
 
 def partition(what, tracks_):
-    """What a thread did adds up to the time that it says it took."""
+    """The tracks of a thread must add up to the time that its program measured."""
     whole, = (e for e in tracks_["program"] if e["name"] == "measured")
     wall = whole["dur"]
     took = {t: clip(tracks_.get(t, []), whole) for t in TRACKS}
@@ -176,7 +176,7 @@ def partition(what, tracks_):
 
 
 def summary(what, events):
-    """The last events: sums by track, and by call."""
+    """Check the last events, which are sums by track and by call."""
     lines = [e["args"] for e in events if e["name"] == "summary"]
     for line in (x for x in lines if "thread" in x):
         parts = sum(line[t + "_us"] for t in TRACKS)
@@ -194,7 +194,7 @@ def summary(what, events):
 
 
 def tables(folder, events):
-    """shunt-info prints the sums."""
+    """shunt-info must print the sums."""
     path = os.path.join(folder, "kept.json")
     with open(path, "w", encoding="utf-8") as file:
         file.write("[\n" + ",\n".join(
@@ -241,7 +241,7 @@ def tracks(folder):
         for thread in threads:
             partition(f"{name}, {thread}", named(events, thread))
 
-    # What a helper does is beside it.
+    # A helper has tracks of its own.
     _, files = run(folder, "tracks_helped", 2, SHUNT_TRACE="{}/of-%r",
                    SHUNT_TEST_NODES="0,1", SHUNT_PROGRESS="auto")
     helpers = [named(events, "helper") for events in files.values()]
@@ -262,7 +262,7 @@ def bounded(folder):
 
 
 def whole(folder, case):
-    """Two ranks, each with a file that is whole (run() reads it)."""
+    """Run two ranks. Each must leave a complete file, which run() parses."""
     result, files = run(folder, case, 2, SHUNT_TRACE="{}/of-%r")
     if result.returncode or len(files) != 2:
         fail(f"{list(files)}: {result.stderr}")
@@ -277,7 +277,7 @@ def full(folder):
 
 
 def forks(folder):
-    # Each event is there once.
+    # Each event must be there once.
     _, files = whole(folder, "forks")
     for name, events in files.items():
         seqs = [e["args"]["seq"] for e in spans(events, "barrier")]
@@ -313,7 +313,7 @@ def recorder(folder):
     if pending["dur"] < 0.5e6:
         fail(f"it waited longer than that: {pending}")
 
-    # What goes to many ranks is named as far as there is room.
+    # If there are many receivers, they are listed as far as there is room.
     _, files = run(folder, "timeout", 16, SHUNT_TIMEOUT="2",
                    SHUNT_FLIGHT_RECORDER="{}/w-%r")
     wide = [e for name in files for e in spans(files[name], "allgather")]
